@@ -1,0 +1,59 @@
+//! Errors that callers decide on. One place, [`Error::errno`], maps them to what a client sees.
+
+use crate::env::DeviceError;
+
+/// Why a request on a volume failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The range is not inside the volume.
+    #[error("request of {len} bytes at {offset} is beyond the end of the volume ({size} bytes)")]
+    OutOfRange {
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Size of the volume in bytes.
+        size: u64,
+    },
+    /// A member failed this request.
+    #[error("member {member}: {source}")]
+    Device {
+        /// Which member.
+        member: u8,
+        /// What it said.
+        source: DeviceError,
+    },
+    /// The content is on a member that is missing, or its map page is damaged.
+    #[error("the data is lost or its member is missing")]
+    Lost,
+    /// The group is open read-only.
+    #[error("the group is open read-only")]
+    ReadOnly,
+    /// The group refuses writes after a failed metadata write or sync (invariant I7).
+    #[error("the group has stopped accepting writes: {0}")]
+    Latched(String),
+    /// No slot could be found. Cannot happen while I5 holds; kept as an error so that no input can panic the daemon.
+    #[error("no free slot")]
+    NoSpace,
+    /// The group is shutting down.
+    #[error("the group is stopping")]
+    Stopping,
+}
+
+impl Error {
+    /// The errno that an export reports.
+    pub fn errno(&self) -> i32 {
+        const EIO: i32 = 5;
+        const EINVAL: i32 = 22;
+        const ENOSPC: i32 = 28;
+        const EROFS: i32 = 30;
+        const ESHUTDOWN: i32 = 108;
+        match self {
+            Error::OutOfRange { .. } => EINVAL,
+            Error::Device { source: DeviceError::NoSpace, .. } | Error::NoSpace => ENOSPC,
+            Error::Device { .. } | Error::Lost | Error::Latched(_) => EIO,
+            Error::ReadOnly => EROFS,
+            Error::Stopping => ESHUTDOWN,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What a person decides when a group is made or opened, and what the engine tells about itself.
+
+use std::time::Duration;
+
+use crate::units::{MemberIndex, Placement, Tier};
+
+/// 16 bytes that name a group, member or volume for ever.
+pub type Uuid = [u8; 16];
+
+/// A volume to be made at creation.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// `[a-z0-9][a-z0-9._-]{0,62}`.
+    pub name: String,
+    /// Bytes, rounded down to a multiple of 128 KiB; `None` takes all the space that is left.
+    pub size: Option<u64>,
+    /// Where its chunks may live.
+    pub placement: Placement,
+}
+
+/// How a group is made.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// `[a-z0-9][a-z0-9._-]{0,62}`.
+    pub name: String,
+    /// At least one.
+    pub volumes: Vec<NewVolume>,
+    /// Logical sector shown to clients: 4096 or 512.
+    pub sector_size: u32,
+    /// Fast slots kept free for new writes, in bytes; `None`: 4 GiB, at most a quarter of the fast tier.
+    pub reserve: Option<u64>,
+    /// Blocks of each member's journal ring; `None`: by the size of the member. Small rings are for tests.
+    pub journal_blocks: Option<u32>,
+}
+
+/// How a group is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Serve writes. Needs every member.
+    pub writable: bool,
+    /// With `writable` off: open although members are missing.
+    pub allow_missing: bool,
+    /// A pending change is committed at the latest after this time.
+    pub commit_interval: Duration,
+    /// Move chunks between the tiers in the background.
+    pub migrate: bool,
+    /// Most bytes of requests the engine takes at a time; more wait.
+    pub max_inflight_bytes: u64,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            writable: true,
+            allow_missing: false,
+            commit_interval: Duration::from_secs(5),
+            migrate: true,
+            max_inflight_bytes: 256 << 20,
+        }
+    }
+}
+
+/// A member as `status` shows it. Counters count since the group was opened.
+#[derive(Clone, Debug)]
+pub struct MemberStatus {
+    /// Its number in the group.
+    pub index: MemberIndex,
+    /// Its name for ever.
+    pub uuid: Uuid,
+    /// Its tier.
+    pub tier: Tier,
+    /// Whether it is there.
+    pub present: bool,
+    /// Size of the device in bytes.
+    pub size: u64,
+    /// Slots in its data zone.
+    pub slots: u64,
+    /// Slots that can be taken at once.
+    pub free: u64,
+    /// Slots that were left and become free after a commit or discard.
+    pub leaving: u64,
+    /// Slots kept back after a failed write.
+    pub quarantined: u64,
+    /// Journal blocks in use, and in all.
+    pub journal_used: u64,
+    /// Blocks of the journal ring.
+    pub journal_blocks: u64,
+    /// Read requests and bytes sent to the device.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write requests sent to the device, metadata included.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Syncs.
+    pub syncs: u64,
+    /// Bytes discarded.
+    pub discard_bytes: u64,
+    /// Requests that failed.
+    pub errors: u64,
+}
+
+/// A volume as `status` shows it.
+#[derive(Clone, Debug)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its name for ever.
+    pub uuid: Uuid,
+    /// Bytes.
+    pub size: u64,
+    /// Where its chunks may live.
+    pub placement: Placement,
+    /// Chunks on the fast tier.
+    pub fast_chunks: u64,
+    /// Chunks on the slow tier.
+    pub slow_chunks: u64,
+}
+
+/// What the mover did since the group was opened, in chunks.
+#[derive(Clone, Debug, Default)]
+pub struct MoverStatus {
+    /// Moved to the fast tier.
+    pub promoted: u64,
+    /// Moved to the slow tier.
+    pub demoted: u64,
+    /// Given up because a write came.
+    pub cancelled: u64,
+    /// Failed on a device error.
+    pub failed: u64,
+    /// Being copied now.
+    pub in_flight: u64,
+    /// Chunks known to be worth promoting.
+    pub candidates: u64,
+    /// What it is doing, in plain words.
+    pub doing: String,
+    /// Why, in plain words.
+    pub why: String,
+}
+
+/// The state of a group.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Group name.
+    pub name: String,
+    /// Group UUID.
+    pub uuid: Uuid,
+    /// Whether writes are refused, and why: opened so, or latched (I7).
+    pub read_only: bool,
+    /// Why the group latched, if it did.
+    pub latched: Option<String>,
+    /// Number of the newest durable commit.
+    pub generation: u64,
+    /// Commits made since the group was opened.
+    pub commits: u64,
+    /// Entry changes that wait for a commit.
+    pub pending: u64,
+    /// Fast bytes kept free for new writes.
+    pub reserve: u64,
+    /// Fast bytes free now.
+    pub fast_free: u64,
+    /// Members.
+    pub members: Vec<MemberStatus>,
+    /// Volumes.
+    pub volumes: Vec<VolumeStatus>,
+    /// The mover.
+    pub mover: MoverStatus,
+    /// What recovery found when the group was opened, one sentence each.
+    pub recovery: Vec<String>,
+}
