@@ -1,0 +1,70 @@
+//! What the map knows of a chunk: 16 bytes, the same in memory and on the member.
+
+/// Entry flag: the chunk has a home.
+pub const MAPPED: u8 = 1;
+/// Entry flag, reserved by format 1: `second_member` and `second_slot` name a kept copy.
+pub const KEPT_COPY: u8 = 2;
+/// Entry flag, reserved by format 1: the second home is a mirror.
+pub const MIRROR: u8 = 4;
+/// Entry flag, reserved by format 1: the blocks are ciphertext.
+pub const ENCRYPTED: u8 = 8;
+/// Entry flags that this version understands.
+pub const KNOWN_FLAGS: u8 = MAPPED;
+
+/// Size of an entry in bytes.
+pub const ENTRY_SIZE: usize = 16;
+
+/// What the map knows of a chunk. `Entry::default()` is an unmapped chunk: all zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Slot on `member`.
+    pub slot: u32,
+    /// Reserved: slot of the second home.
+    pub second_slot: u32,
+    /// Bit n: block n of the chunk holds data; clear: it reads as zeros.
+    pub mask: u32,
+    /// Index of the member that is the chunk's home.
+    pub member: u8,
+    /// Reserved: member of the second home.
+    pub second_member: u8,
+    /// [`MAPPED`] and its reserved neighbours.
+    pub flags: u8,
+    /// Coarse heat, in the policy's own scale.
+    pub heat: u8,
+}
+
+const _: () = assert!(std::mem::size_of::<Entry>() == ENTRY_SIZE);
+
+impl Entry {
+    /// Whether the chunk has a home.
+    pub fn is_mapped(&self) -> bool {
+        self.flags & MAPPED != 0
+    }
+
+    /// The bytes on the member.
+    pub fn to_bytes(&self) -> [u8; ENTRY_SIZE] {
+        let mut b = [0; ENTRY_SIZE];
+        b[0..4].copy_from_slice(&self.slot.to_le_bytes());
+        b[4..8].copy_from_slice(&self.second_slot.to_le_bytes());
+        b[8..12].copy_from_slice(&self.mask.to_le_bytes());
+        b[12] = self.member;
+        b[13] = self.second_member;
+        b[14] = self.flags;
+        b[15] = self.heat;
+        b
+    }
+
+    /// Reads what [`Entry::to_bytes`] wrote; any 16 bytes are an entry, the caller checks ranges.
+    pub fn from_bytes(b: &[u8; ENTRY_SIZE]) -> Entry {
+        let word = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
+        Entry {
+            slot: word(0),
+            second_slot: word(4),
+            mask: word(8),
+            member: b[12],
+            second_member: b[13],
+            flags: b[14],
+            heat: b[15],
+        }
+    }
+}

@@ -1,0 +1,529 @@
+//! The label of a member: who it is, to which group it belongs, where its zones lie, and which journal tail and page
+//! directory are current. Two equal copies, 64 KiB each; a flip writes one, syncs, then writes the other. Of two valid
+//! copies the one with the higher `sequence` counts.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::block::crc32c;
+use crate::layout::{Layout, LayoutError, ZoneExtent, ZoneKind};
+use crate::VERSION;
+
+/// Bytes of a label.
+pub const LABEL_SIZE: usize = 64 << 10;
+/// First bytes of every label.
+pub const MAGIC: [u8; 8] = *b"BIMETAL\x01";
+/// Most members of a group.
+pub const MAX_MEMBERS: usize = 255;
+/// Most volumes of a group.
+pub const MAX_VOLUMES: usize = 224;
+/// Epochs remembered.
+pub const EPOCH_HISTORY: usize = 64;
+const MAX_ZONES: usize = 64;
+const NAME: usize = 64;
+
+/// Features that any version may ignore.
+pub const COMPATIBLE: u64 = 0;
+/// Features that a version which does not know them may only read.
+pub const READ_ONLY_COMPATIBLE: u64 = 0;
+/// Features that a version which does not know them must refuse.
+pub const INCOMPATIBLE: u64 = 0;
+
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawHead {
+    magic: [u8; 8],
+    crc: U32,
+    version: U16,
+    tier: u8,
+    member: u8,
+    sequence: U64,
+    compatible: U64,
+    read_only_compatible: U64,
+    incompatible: U64,
+    group: [u8; 16],
+    member_uuid: [u8; 16],
+    group_name: [u8; NAME],
+    created: U64,
+    device_size: U64,
+    reserve: U64,
+    sector_size: U32,
+    member_count: U16,
+    volume_count: U16,
+    zone_count: U16,
+    clean: u8,
+    epoch_confirmed: u8,
+    next_volume: U32,
+    epoch: U64,
+    epoch_first_generation: U64,
+    epoch_members: [u8; 32],
+    epoch_history: [U64; EPOCH_HISTORY],
+    journal_tail: U64,
+    journal_tail_hash: U64,
+    journal_end: U64,
+    checkpoint_generation: U64,
+    root_generation: U64,
+    root_side: u8,
+    pad: [u8; 7],
+    mirrors_from: U64,
+    policy_clock: U64,
+    generation: U64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawZone {
+    kind: U16,
+    version: U16,
+    pad: U32,
+    offset: U64,
+    len: U64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawMember {
+    uuid: [u8; 16],
+    size: U64,
+    slots: U32,
+    tier: u8,
+    pad: [u8; 35],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawVolume {
+    uuid: [u8; 16],
+    name: [u8; NAME],
+    size: U64,
+    id: U32,
+    first_page: U32,
+    page_count: U32,
+    family: U32,
+    placement: u8,
+    pad: [u8; 23],
+}
+
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawLabel {
+    head: RawHead,
+    head_pad: [u8; 4096 - std::mem::size_of::<RawHead>()],
+    zones: [RawZone; MAX_ZONES],
+    zone_pad: [u8; 4096 - MAX_ZONES * std::mem::size_of::<RawZone>()],
+    members: [RawMember; MAX_MEMBERS],
+    member_pad: [u8; 64],
+    volumes: [RawVolume; MAX_VOLUMES],
+    tail: [u8; LABEL_SIZE - 8192 - 16384 - MAX_VOLUMES * 128],
+}
+
+const _: () = assert!(std::mem::size_of::<RawLabel>() == LABEL_SIZE);
+const _: () = assert!(std::mem::size_of::<RawMember>() == 64);
+const _: () = assert!(std::mem::size_of::<RawVolume>() == 128);
+
+/// Tier of a member, as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TierCode {
+    /// 1.
+    Fast,
+    /// 2.
+    Slow,
+}
+
+/// Placement of a volume, as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementCode {
+    /// 0.
+    Auto,
+    /// 1.
+    FastOnly,
+    /// 2.
+    SlowOnly,
+}
+
+/// A member as every label of the group lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberRow {
+    /// Its name for ever.
+    pub uuid: [u8; 16],
+    /// Its tier.
+    pub tier: TierCode,
+    /// Size of its device in bytes.
+    pub size: u64,
+    /// Slots in its data zone.
+    pub slots: u32,
+}
+
+/// A volume as every label of the group lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRow {
+    /// Its name for ever.
+    pub uuid: [u8; 16],
+    /// Its name for people.
+    pub name: String,
+    /// Bytes, a multiple of the chunk size.
+    pub size: u64,
+    /// Never used again in this group.
+    pub id: u32,
+    /// First page of its part of the map.
+    pub first_page: u32,
+    /// Pages of its part of the map.
+    pub page_count: u32,
+    /// Reserved: family (encryption); 0 is none.
+    pub family: u32,
+    /// Where its chunks may live.
+    pub placement: PlacementCode,
+}
+
+/// The epoch that a label was written in (C4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// Random, not zero.
+    pub id: u64,
+    /// Commits of this epoch have this generation or a later one.
+    pub first_generation: u64,
+    /// Bit per member that was present when the epoch began.
+    pub members: [u8; 32],
+    /// The labels of all members present carry this epoch durably; only then was anything served.
+    pub confirmed: bool,
+    /// Epochs before this one, newest first.
+    pub history: Vec<u64>,
+}
+
+impl Epoch {
+    /// Whether member `index` was present when the epoch began.
+    pub fn has_member(&self, index: u8) -> bool {
+        self.members[index as usize / 8] & 1 << (index % 8) != 0
+    }
+}
+
+/// A decoded label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Number of this write; grows with each flip.
+    pub sequence: u64,
+    /// Compatible feature bits.
+    pub compatible: u64,
+    /// Read-only-compatible feature bits.
+    pub read_only_compatible: u64,
+    /// Group UUID.
+    pub group: [u8; 16],
+    /// Group name.
+    pub group_name: String,
+    /// Index of this member.
+    pub member: u8,
+    /// Seconds since 1970 when the group was made.
+    pub created: u64,
+    /// Size of the device when it was laid out.
+    pub device_size: u64,
+    /// Fast bytes kept free for new writes.
+    pub reserve: u64,
+    /// Logical sector of the volumes: 512 or 4096.
+    pub sector_size: u32,
+    /// Id for the next volume.
+    pub next_volume: u32,
+    /// Written by an orderly stop: nothing to replay, heat is saved.
+    pub clean: bool,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Sequence of the first journal block to replay.
+    pub journal_tail: u64,
+    /// Hash of the block before it.
+    pub journal_tail_hash: u64,
+    /// With `clean`: sequence after the last block.
+    pub journal_end: u64,
+    /// Commits up to this one are in the pages.
+    pub checkpoint_generation: u64,
+    /// Generation of the root blocks; 0 if no page was ever written.
+    pub root_generation: u64,
+    /// Side of the root blocks.
+    pub root_side: u8,
+    /// Reserved for kept copies (C9).
+    pub mirrors_from: u64,
+    /// The policy's virtual clock.
+    pub policy_clock: u64,
+    /// Newest generation that was given out when this label was written.
+    pub generation: u64,
+    /// Zone table.
+    pub zones: Vec<ZoneExtent>,
+    /// Members of the group, by index.
+    pub members: Vec<MemberRow>,
+    /// Volumes of the group.
+    pub volumes: Vec<VolumeRow>,
+}
+
+/// Why bytes are not a usable label.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    /// No label here.
+    #[error("no Bimetal label")]
+    NotALabel,
+    /// The bytes were damaged, or torn by a crash.
+    #[error("the label is damaged (checksum does not match)")]
+    Checksum,
+    /// A newer format.
+    #[error("format version {0} is newer than this program; use a newer Bimetal")]
+    Version(u16),
+    /// Features this version does not know.
+    #[error("the group uses features that this program does not know (bits {0:#x}); use a newer Bimetal")]
+    Features(u64),
+    /// The checksum is right but a field is impossible.
+    #[error("impossible label field: {0}")]
+    Field(&'static str),
+    /// The zone table is impossible.
+    #[error("{0}")]
+    Layout(#[from] LayoutError),
+}
+
+fn put_name(name: &str) -> [u8; NAME] {
+    let mut out = [0; NAME];
+    out[..name.len()].copy_from_slice(name.as_bytes());
+    out
+}
+
+fn get_name(raw: &[u8; NAME], field: &'static str) -> Result<String, LabelError> {
+    let len = raw.iter().position(|&b| b == 0).ok_or(LabelError::Field(field))?;
+    let text = std::str::from_utf8(&raw[..len]).map_err(|_| LabelError::Field(field))?;
+    if is_name(text) {
+        Ok(text.to_string())
+    } else {
+        Err(LabelError::Field(field))
+    }
+}
+
+/// Whether `name` is a legal name of a group or volume: `[a-z0-9][a-z0-9._-]{0,62}`.
+pub fn is_name(name: &str) -> bool {
+    let alnum = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let b = name.as_bytes();
+    !b.is_empty() && b.len() <= 63 && alnum(&b[0]) && b.iter().all(|c| alnum(c) || b"._-".contains(c))
+}
+
+fn checksum(bytes: &[u8], place: u64) -> u32 {
+    let mut all = Vec::with_capacity(bytes.len() + 8);
+    all.extend_from_slice(bytes);
+    all[8..12].fill(0);
+    all.extend_from_slice(&place.to_le_bytes());
+    crc32c(&all)
+}
+
+impl Label {
+    /// The bytes of this label for byte offset `place` of its member. Limits on counts and names are the caller's.
+    pub fn encode(&self, place: u64) -> Vec<u8> {
+        assert!(self.members.len() <= MAX_MEMBERS && self.volumes.len() <= MAX_VOLUMES);
+        let mut raw = RawLabel::new_box_zeroed().expect("64 KiB of memory");
+        raw.head = self.raw_head();
+        for (r, z) in raw.zones.iter_mut().zip(&self.zones) {
+            *r = RawZone {
+                kind: U16::new(z.kind as u16),
+                version: U16::new(z.version),
+                pad: U32::ZERO,
+                offset: U64::new(z.offset),
+                len: U64::new(z.len),
+            };
+        }
+        for (r, m) in raw.members.iter_mut().zip(&self.members) {
+            r.uuid = m.uuid;
+            r.size = U64::new(m.size);
+            r.slots = U32::new(m.slots);
+            r.tier = tier_code(m.tier);
+        }
+        for (r, v) in raw.volumes.iter_mut().zip(&self.volumes) {
+            encode_volume(r, v);
+        }
+        let crc = checksum(raw.as_bytes(), place);
+        raw.head.crc = U32::new(crc);
+        raw.as_bytes().to_vec()
+    }
+
+    fn raw_head(&self) -> RawHead {
+        let mut h = RawHead::new_zeroed();
+        h.magic = MAGIC;
+        h.version = U16::new(VERSION);
+        h.tier = self.members.get(self.member as usize).map_or(0, |m| tier_code(m.tier));
+        h.member = self.member;
+        h.sequence = U64::new(self.sequence);
+        h.compatible = U64::new(self.compatible);
+        h.read_only_compatible = U64::new(self.read_only_compatible);
+        h.incompatible = U64::new(INCOMPATIBLE);
+        h.group = self.group;
+        h.member_uuid = self.members.get(self.member as usize).map_or([0; 16], |m| m.uuid);
+        h.group_name = put_name(&self.group_name);
+        h.created = U64::new(self.created);
+        h.device_size = U64::new(self.device_size);
+        h.reserve = U64::new(self.reserve);
+        h.sector_size = U32::new(self.sector_size);
+        h.member_count = U16::new(self.members.len() as u16);
+        h.volume_count = U16::new(self.volumes.len() as u16);
+        h.zone_count = U16::new(self.zones.len() as u16);
+        h.clean = self.clean.into();
+        h.epoch_confirmed = self.epoch.confirmed.into();
+        h.next_volume = U32::new(self.next_volume);
+        h.epoch = U64::new(self.epoch.id);
+        h.epoch_first_generation = U64::new(self.epoch.first_generation);
+        h.epoch_members = self.epoch.members;
+        for (r, e) in h.epoch_history.iter_mut().zip(&self.epoch.history) {
+            *r = U64::new(*e);
+        }
+        h.journal_tail = U64::new(self.journal_tail);
+        h.journal_tail_hash = U64::new(self.journal_tail_hash);
+        h.journal_end = U64::new(self.journal_end);
+        h.checkpoint_generation = U64::new(self.checkpoint_generation);
+        h.root_generation = U64::new(self.root_generation);
+        h.root_side = self.root_side;
+        h.mirrors_from = U64::new(self.mirrors_from);
+        h.policy_clock = U64::new(self.policy_clock);
+        h.generation = U64::new(self.generation);
+        h
+    }
+
+    /// Reads a label from `bytes`, found at byte offset `place` of its member. Anything but a sound label of a known
+    /// version is an error.
+    pub fn decode(bytes: &[u8], place: u64) -> Result<Label, LabelError> {
+        if bytes.len() < LABEL_SIZE || bytes[..8] != MAGIC {
+            return Err(LabelError::NotALabel);
+        }
+        let bytes = &bytes[..LABEL_SIZE];
+        let raw = RawLabel::read_from_bytes(bytes).map_err(|_| LabelError::NotALabel)?;
+        let h = &raw.head;
+        if h.crc.get() != checksum(bytes, place) {
+            return Err(LabelError::Checksum);
+        }
+        if h.version.get() != VERSION {
+            return Err(LabelError::Version(h.version.get()));
+        }
+        if h.incompatible.get() & !INCOMPATIBLE != 0 {
+            return Err(LabelError::Features(h.incompatible.get()));
+        }
+        let label = Label::from_raw(&raw)?;
+        label.check(h)?;
+        Ok(label)
+    }
+
+    fn from_raw(raw: &RawLabel) -> Result<Label, LabelError> {
+        let h = &raw.head;
+        let count = |n: U16, max: usize, field| match n.get() as usize {
+            n if n <= max => Ok(n),
+            _ => Err(LabelError::Field(field)),
+        };
+        let members = &raw.members[..count(h.member_count, MAX_MEMBERS, "member count")?];
+        let volumes = &raw.volumes[..count(h.volume_count, MAX_VOLUMES, "volume count")?];
+        let zones = &raw.zones[..count(h.zone_count, MAX_ZONES, "zone count")?];
+        Ok(Label {
+            sequence: h.sequence.get(),
+            compatible: h.compatible.get(),
+            read_only_compatible: h.read_only_compatible.get(),
+            group: h.group,
+            group_name: get_name(&h.group_name, "group name")?,
+            member: h.member,
+            created: h.created.get(),
+            device_size: h.device_size.get(),
+            reserve: h.reserve.get(),
+            sector_size: h.sector_size.get(),
+            next_volume: h.next_volume.get(),
+            clean: h.clean == 1,
+            epoch: Epoch {
+                id: h.epoch.get(),
+                first_generation: h.epoch_first_generation.get(),
+                members: h.epoch_members,
+                confirmed: h.epoch_confirmed == 1,
+                history: h.epoch_history.iter().map(|e| e.get()).take_while(|&e| e != 0).collect(),
+            },
+            journal_tail: h.journal_tail.get(),
+            journal_tail_hash: h.journal_tail_hash.get(),
+            journal_end: h.journal_end.get(),
+            checkpoint_generation: h.checkpoint_generation.get(),
+            root_generation: h.root_generation.get(),
+            root_side: h.root_side,
+            mirrors_from: h.mirrors_from.get(),
+            policy_clock: h.policy_clock.get(),
+            generation: h.generation.get(),
+            zones: zones.iter().map(decode_zone).collect::<Result<_, _>>()?,
+            members: members.iter().map(decode_member).collect::<Result<_, _>>()?,
+            volumes: volumes.iter().map(decode_volume).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn check(&self, h: &RawHead) -> Result<(), LabelError> {
+        let field = |ok: bool, name| if ok { Ok(()) } else { Err(LabelError::Field(name)) };
+        let own = self.members.get(self.member as usize).ok_or(LabelError::Field("member index"))?;
+        field(own.uuid == h.member_uuid && tier_code(own.tier) == h.tier, "member identity")?;
+        field(self.epoch.id != 0, "epoch")?;
+        field(self.root_side < 2, "root side")?;
+        field(self.sector_size == 512 || self.sector_size == 4096, "sector size")?;
+        field(self.generation < 1 << 62 && self.root_generation < 1 << 62, "generation")?;
+        field(self.journal_tail < 1 << 62, "journal tail")?;
+        let layout = Layout::from_zones(&self.zones, self.device_size)?;
+        field(layout.slot_count == u64::from(own.slots), "slot count")?;
+        let mut next_page = 0u64;
+        let mut by_page: Vec<&VolumeRow> = self.volumes.iter().collect();
+        by_page.sort_by_key(|v| v.first_page);
+        for v in by_page {
+            let chunks = v.size / crate::CHUNK;
+            let enough = u64::from(v.page_count) * crate::ENTRIES_PER_PAGE as u64 >= chunks;
+            let apart = u64::from(v.first_page) >= next_page;
+            field(enough && apart && chunks > 0 && v.size % crate::CHUNK == 0, "volume pages")?;
+            next_page = u64::from(v.first_page) + u64::from(v.page_count);
+        }
+        field(next_page <= layout.pages, "volume pages")
+    }
+
+    /// The zones of this member. [`Label::decode`] has checked the table.
+    pub fn layout(&self) -> Layout {
+        Layout::from_zones(&self.zones, self.device_size).expect("checked when the label was decoded or planned")
+    }
+}
+
+fn tier_code(t: TierCode) -> u8 {
+    match t {
+        TierCode::Fast => 1,
+        TierCode::Slow => 2,
+    }
+}
+
+fn encode_volume(r: &mut RawVolume, v: &VolumeRow) {
+    r.uuid = v.uuid;
+    r.name = put_name(&v.name);
+    r.size = U64::new(v.size);
+    r.id = U32::new(v.id);
+    r.first_page = U32::new(v.first_page);
+    r.page_count = U32::new(v.page_count);
+    r.family = U32::new(v.family);
+    r.placement = match v.placement {
+        PlacementCode::Auto => 0,
+        PlacementCode::FastOnly => 1,
+        PlacementCode::SlowOnly => 2,
+    };
+}
+
+fn decode_zone(r: &RawZone) -> Result<ZoneExtent, LabelError> {
+    let kind = ZoneKind::from_u16(r.kind.get()).ok_or(LabelError::Field("zone kind"))?;
+    Ok(ZoneExtent { kind, version: r.version.get(), offset: r.offset.get(), len: r.len.get() })
+}
+
+fn decode_member(r: &RawMember) -> Result<MemberRow, LabelError> {
+    let tier = match r.tier {
+        1 => TierCode::Fast,
+        2 => TierCode::Slow,
+        _ => return Err(LabelError::Field("member tier")),
+    };
+    Ok(MemberRow { uuid: r.uuid, tier, size: r.size.get(), slots: r.slots.get() })
+}
+
+fn decode_volume(r: &RawVolume) -> Result<VolumeRow, LabelError> {
+    let placement = match r.placement {
+        0 => PlacementCode::Auto,
+        1 => PlacementCode::FastOnly,
+        2 => PlacementCode::SlowOnly,
+        _ => return Err(LabelError::Field("volume placement")),
+    };
+    Ok(VolumeRow {
+        uuid: r.uuid,
+        name: get_name(&r.name, "volume name")?,
+        size: r.size.get(),
+        id: r.id.get(),
+        first_page: r.first_page.get(),
+        page_count: r.page_count.get(),
+        family: r.family.get(),
+        placement,
+    })
+}
