@@ -6,4 +6,5 @@ pub mod buf;
 pub mod env;
 pub mod error;
 pub mod options;
+pub mod tier;
 pub mod units;

@@ -1,0 +1,188 @@
+//! The queue of chunks that want to enter the fast tier: a fixed table of 1 MiB groups, each with the chunks wanted and a
+//! priority. A table rather than rings, because a hot chunk is seen again and again while it waits.
+
+use super::correlate::hash;
+use super::GROUP_CHUNKS;
+use crate::units::ChunkId;
+
+/// Ways of a set: a group lives in one of these places.
+const WAYS: usize = 4;
+/// Groups at most: 8 GiB of candidates.
+const ENTRIES: usize = 8192;
+/// Priorities, the highest is served first.
+pub(super) const PRIORITIES: usize = 8;
+
+/// Chunks of one group that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// `ChunkId / GROUP_CHUNKS`.
+    pub(super) group: u64,
+    /// Bit i: chunk `group * GROUP_CHUNKS + i`.
+    pub(super) mask: u8,
+    /// 0 to 7.
+    pub(super) priority: u8,
+    /// A chunk of it is wanted because a stream came again: the group is judged by the milder rule for streams.
+    pub(super) stream: bool,
+}
+
+const EMPTY: Wanted = Wanted { group: 0, mask: 0, priority: 0, stream: false };
+
+/// The queue.
+pub(super) struct Candidates {
+    table: Box<[Wanted]>,
+    chunks: usize,
+    per_priority: [u32; PRIORITIES],
+    /// Groups are served from here on upwards, then around: the head of a disk sweeps one way.
+    sweep: u64,
+}
+
+impl Candidates {
+    pub(super) fn new() -> Candidates {
+        Candidates {
+            table: vec![EMPTY; ENTRIES].into_boxed_slice(),
+            chunks: 0,
+            per_priority: [0; PRIORITIES],
+            sweep: 0,
+        }
+    }
+
+    /// Chunks in the queue.
+    pub(super) fn len(&self) -> usize {
+        self.chunks
+    }
+
+    /// Adds a chunk; what has the lowest priority is dropped when there is no room.
+    pub(super) fn push(&mut self, c: ChunkId, priority: u8, stream: bool) {
+        let bit = 1u8 << (c.0 % GROUP_CHUNKS);
+        self.insert(Wanted {
+            group: c.0 / GROUP_CHUNKS,
+            mask: bit,
+            priority: priority.min(PRIORITIES as u8 - 1),
+            stream,
+        });
+    }
+
+    fn insert(&mut self, w: Wanted) {
+        let first = (hash(w.group) as usize % (ENTRIES / WAYS)) * WAYS;
+        let set = first..first + WAYS;
+        let same = set.clone().find(|i| self.table[*i].mask != 0 && self.table[*i].group == w.group);
+        let place = same.or_else(|| set.clone().find(|i| self.table[*i].mask == 0)).or_else(|| {
+            let least = set.min_by_key(|i| self.table[*i].priority)?;
+            (self.table[least].priority <= w.priority).then_some(least)
+        });
+        let Some(i) = place else { return };
+        let old = self.clear(i);
+        let merged = if same.is_some() {
+            Wanted {
+                mask: old.mask | w.mask,
+                priority: old.priority.max(w.priority),
+                stream: old.stream || w.stream,
+                ..w
+            }
+        } else {
+            w
+        };
+        self.table[i] = merged;
+        self.chunks += merged.mask.count_ones() as usize;
+        self.per_priority[merged.priority as usize] += 1;
+    }
+
+    fn clear(&mut self, i: usize) -> Wanted {
+        let old = std::mem::replace(&mut self.table[i], EMPTY);
+        if old.mask != 0 {
+            self.chunks -= old.mask.count_ones() as usize;
+            self.per_priority[old.priority as usize] -= 1;
+        }
+        old
+    }
+
+    /// Takes up to `max` groups out: the highest priorities, and among these in sweep order.
+    pub(super) fn take(&mut self, max: usize) -> Vec<Wanted> {
+        if self.chunks == 0 || max == 0 {
+            return Vec::new();
+        }
+        let mut lowest = 0;
+        let mut groups = 0;
+        for p in (0..PRIORITIES).rev() {
+            groups += self.per_priority[p] as usize;
+            if groups >= max {
+                lowest = p;
+                break;
+            }
+        }
+        let mut found: Vec<(u64, usize)> = (0..ENTRIES)
+            .filter(|i| self.table[*i].mask != 0 && self.table[*i].priority as usize >= lowest)
+            .map(|i| (self.table[i].group.wrapping_sub(self.sweep), i))
+            .collect();
+        if found.len() > max {
+            found.select_nth_unstable(max - 1);
+            found.truncate(max);
+        }
+        found.sort_unstable();
+        let taken: Vec<Wanted> = found.into_iter().map(|(_, i)| self.clear(i)).collect();
+        if let Some(last) = taken.last() {
+            self.sweep = last.group.wrapping_add(1);
+        }
+        taken
+    }
+
+    /// Puts back what [`Candidates::take`] gave and could not be used yet.
+    pub(super) fn put_back(&mut self, w: Wanted) {
+        if w.mask != 0 {
+            self.sweep = w.group;
+            self.insert(w);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_chunk_is_queued_once_and_neighbours_share_an_entry() {
+        let mut q = Candidates::new();
+        for _ in 0..10 {
+            for c in 16..24 {
+                q.push(ChunkId(c), 3, false);
+            }
+        }
+        assert_eq!(q.len(), 8);
+        assert_eq!(q.take(10), [Wanted { group: 2, mask: 0xff, priority: 3, stream: false }]);
+        assert_eq!(q.len(), 0);
+    }
+
+    #[test]
+    fn high_priorities_first_then_by_address() {
+        let mut q = Candidates::new();
+        for g in [9u64, 3, 7, 1, 5] {
+            q.push(ChunkId(g * 8), if g > 4 { 5 } else { 1 }, false);
+        }
+        let groups = |v: Vec<Wanted>| v.iter().map(|w| w.group).collect::<Vec<_>>();
+        assert_eq!(groups(q.take(2)), [5, 7]);
+        assert_eq!(groups(q.take(9)), [9, 1, 3]);
+    }
+
+    #[test]
+    fn a_range_of_8_gib_fits_and_the_count_stays_true() {
+        let mut q = Candidates::new();
+        for c in 0..65536u64 {
+            q.push(ChunkId(c), 2, true);
+        }
+        assert!(q.len() > 60_000, "{}", q.len());
+        for c in 0..1_000_000u64 {
+            q.push(ChunkId(c * 3), (c % 8) as u8, false);
+        }
+        let mut counted = 0;
+        loop {
+            let before = q.len();
+            let taken: usize = q.take(100).iter().map(|w| w.mask.count_ones() as usize).sum();
+            if taken == 0 {
+                break;
+            }
+            assert_eq!(q.len(), before - taken);
+            counted += taken;
+        }
+        assert!(counted > 0 && q.len() == 0);
+    }
+}

@@ -1,0 +1,372 @@
+//! The policy in use: chunks are ranked by the disk-head time that the fast tier saves for them.
+//!
+//! - A random visit weighs 1, a visit inside a stream a sixteenth: that is what they cost a disk's head.
+//! - A chunk on the slow tier becomes a candidate when its heat exceeds that of the coldest chunks of the fast tier by
+//!   the cost of the exchange ([`EXCHANGE`]). This one rule is second touch, hysteresis and scan resistance together.
+//! - A stream that comes again and is small enough to fit is judged at its own scale ([`AGAIN`]), so that a file read
+//!   twice moves up when what it displaces is colder still, and a film does not displace the system.
+
+use super::backoff::Backoff;
+use super::candidates::{Candidates, Wanted};
+use super::correlate::Correlation;
+use super::heat::{Clock, LIGHT, OCTAVE};
+use super::sample::Sample;
+use super::stream::{Streams, RUN};
+use super::{Policy, Touch, View, GROUP_CHUNKS};
+use crate::units::{ChunkId, Tier, CHUNK};
+
+/// log2(1.5) octaves.
+const LOG_1_5: i32 = 2396;
+/// An exchange of two chunks costs the disk as much as 1.5 random visits.
+const EXCHANGE: i32 = LOG_1_5;
+/// A chunk of a stream too large for the fast tier must be two random visits ahead.
+const EXCHANGE_LARGE: i32 = OCTAVE;
+/// A stream that fits is worth moving from more than one and a half passes on ...
+const AGAIN: i32 = LOG_1_5 - LIGHT * OCTAVE;
+/// ... if what leaves for it is colder by three quarters of a pass.
+const AGAIN_EXCHANGE: i32 = LOG_1_5 - (LIGHT + 1) * OCTAVE;
+
+/// A run is a stream from this length on; on a small group from an eighth of its reserve on.
+const STREAM: u64 = 8 << 20;
+/// Chunks whose birth is counted again as part of a stream when the run turns out to be one.
+const RETRO_CHUNKS: u64 = STREAM / CHUNK;
+
+/// Victims are looked for among this share of the fast tier ...
+const COLDEST_PERCENT: u32 = 2;
+/// ... which is doubled, up to this many times, while the reserve is short and too few are found.
+const RELAX_MAX: u32 = 6;
+/// Slots that one call of `victims` looks at, and after how many it doubles the share.
+const HAND_STEPS: u32 = 1024;
+const HAND_STRETCH: u32 = 256;
+/// Groups of the queue that one call of `candidates` looks at.
+const QUEUE_ROUNDS: usize = 16;
+/// The threshold is computed anew after so many visits; a slot is sampled every few.
+const VISITS_PER_THRESHOLD: u32 = 256;
+const VISITS_PER_SAMPLE: u32 = 4;
+
+/// Ranks chunks by disk-head time saved.
+pub struct HeadTime {
+    clock: Clock,
+    streams: Streams,
+    correlation: Correlation,
+    sample: Sample,
+    queue: Candidates,
+    backoff: Backoff,
+    /// Heat of the coldest chunks of the fast tier; `None` before a chunk was seen there.
+    coldest: Option<u16>,
+    visits: u32,
+    /// Next fast slot to look at for victims.
+    hand: u32,
+    /// How often the share of victims is doubled now.
+    relax: u32,
+}
+
+impl HeadTime {
+    /// The policy of a group with so many fast slots, before its clock and heats are restored.
+    pub fn new(fast_slots: u32) -> HeadTime {
+        HeadTime {
+            clock: Clock::new(fast_slots),
+            streams: Streams::new(),
+            correlation: Correlation::new(),
+            sample: Sample::new(),
+            queue: Candidates::new(),
+            backoff: Backoff::new(),
+            coldest: None,
+            visits: 0,
+            hand: 0,
+            relax: 0,
+        }
+    }
+
+    /// Heat, relative to now, from which a chunk is worth an exchange.
+    fn bar(&self, v: &impl View, kind: Kind) -> i32 {
+        // Room for everything: nothing has to leave. The mover frees some slots beyond the reserve for promotions, which
+        // is not plenty.
+        let plenty = v.free_fast() > v.reserve() + v.reserve() / 2 + 16;
+        let coldest = if plenty { None } else { self.coldest.map(|h| self.clock.relative(h)) };
+        let above = |margin: i32| coldest.map_or(margin, |c| self.clock.ladd(c, margin));
+        match kind {
+            Kind::Random => above(EXCHANGE),
+            Kind::LargeStream => above(EXCHANGE_LARGE),
+            Kind::Stream => AGAIN.max(coldest.map_or(AGAIN, |c| self.clock.ladd(c, AGAIN_EXCHANGE))),
+        }
+    }
+
+    /// Adds a visit of weight 2^`weight` octaves; a first one replaces what the number said of an earlier life.
+    fn heat_up(&mut self, v: &mut impl View, c: ChunkId, weight: i32, born: bool) -> i32 {
+        let before = self.clock.relative(v.heat(c));
+        let heat = if born { weight } else { self.clock.ladd(before, weight) };
+        let random = v.random();
+        v.set_heat(c, self.clock.absolute(heat, random));
+        heat
+    }
+
+    /// Queues a slow chunk that is hot enough.
+    fn consider(&mut self, v: &impl View, c: ChunkId, heat: i32, kind: Kind) {
+        let over = heat - self.bar(v, kind);
+        if over >= 0 && v.tier_of(c) == Some(Tier::Slow) && !self.backoff.waits(c, v.now()) {
+            self.queue.push(c, (over / OCTAVE).min(7) as u8, kind == Kind::Stream);
+        }
+    }
+
+    /// A run of new chunks turned out to be a stream: its first chunks were born as warm as small writes.
+    fn retro_tag(&mut self, v: &mut impl View, run: usize) {
+        let high = self.streams.high(run).0;
+        for c in high.saturating_sub(RETRO_CHUNKS - 1)..=high {
+            let (c, cold) = (ChunkId(c), -LIGHT * OCTAVE);
+            let heat = self.clock.relative(v.heat(c));
+            // Only what has the heat of one birth; a hotter neighbour of the stream is left alone.
+            if v.tier_of(c).is_some() && heat > cold && heat <= OCTAVE / 4 {
+                let random = v.random();
+                v.set_heat(c, self.clock.absolute(cold, random));
+            }
+        }
+    }
+
+    /// Keeps the sample and the threshold fresh.
+    fn observe(&mut self, v: &mut impl View) {
+        self.visits = self.visits.wrapping_add(1);
+        if self.visits.is_multiple_of(VISITS_PER_SAMPLE) {
+            self.sample.take(v, 1);
+        }
+        if self.visits.is_multiple_of(VISITS_PER_THRESHOLD) {
+            self.refresh(v, 0);
+        }
+    }
+
+    fn refresh(&mut self, v: &mut impl View, samples: usize) {
+        self.sample.take(v, samples);
+        self.coldest =
+            self.sample.quantile(&self.clock, COLDEST_PERCENT).map(|relative| self.clock.absolute(relative, 0));
+    }
+
+    /// Heat up to which a chunk may leave, at the present degree of relaxation.
+    fn victim_limit(&self) -> i32 {
+        if self.relax >= RELAX_MAX {
+            return i32::MAX;
+        }
+        self.sample.quantile(&self.clock, COLDEST_PERCENT << self.relax).unwrap_or(i32::MAX)
+    }
+
+    /// Adds a victim and those of its 1 MiB neighbours that are about as cold.
+    fn take_group(&self, v: &impl View, c: ChunkId, limit: i32, max: usize, out: &mut Vec<ChunkId>) {
+        let first = c.0 - c.0 % GROUP_CHUNKS;
+        out.push(c);
+        for n in (first..first + GROUP_CHUNKS).map(ChunkId) {
+            let cold = || self.clock.relative(v.heat(n)) <= limit.saturating_add(OCTAVE);
+            let free = || v.tier_of(n) == Some(Tier::Fast) && !self.backoff.waits(n, v.now());
+            if n != c && out.len() < max && free() && cold() {
+                out.push(n);
+            }
+        }
+    }
+
+    /// The chunks of a queued group that may move now; those that have to wait stay in `w`.
+    fn ripe(&self, v: &impl View, w: &mut Wanted, max: usize, out: &mut Vec<ChunkId>) {
+        let bar = self.bar(v, if w.stream { Kind::Stream } else { Kind::Random });
+        let (now, asked) = (v.now(), std::mem::take(&mut w.mask));
+        let (mut ripe, mut near) = (0u8, 0u8);
+        for i in 0..GROUP_CHUNKS {
+            let (c, bit) = (ChunkId(w.group * GROUP_CHUNKS + i), 1u8 << i);
+            if v.tier_of(c) != Some(Tier::Slow) {
+                continue;
+            }
+            let heat = self.clock.relative(v.heat(c));
+            if self.backoff.waits(c, now) {
+                w.mask |= asked & bit;
+            } else if asked & bit != 0 && heat >= bar {
+                ripe |= bit;
+            } else if heat >= bar - OCTAVE {
+                // A neighbour costs no seek of its own, so half the heat is enough.
+                near |= bit;
+            }
+        }
+        if ripe == 0 {
+            return;
+        }
+        for i in (0..GROUP_CHUNKS).filter(|i| (ripe | near) >> i & 1 != 0) {
+            if out.len() < max {
+                out.push(ChunkId(w.group * GROUP_CHUNKS + i));
+            } else {
+                w.mask |= ripe & 1 << i;
+            }
+        }
+    }
+
+    fn stream_from(v: &impl View) -> u64 {
+        (u64::from(v.reserve()) * CHUNK / 8).clamp(RUN, STREAM)
+    }
+}
+
+/// By which rule a visit is judged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Random,
+    Stream,
+    LargeStream,
+}
+
+impl Policy for HeadTime {
+    fn place(&mut self, v: &mut impl View, t: &Touch) -> Tier {
+        let (free, reserve) = (v.free_fast(), v.reserve());
+        let run = self.streams.look_up(t.offset_in_group);
+        if free > reserve {
+            if let Some((id, _)) = run {
+                self.streams.set_direct(id, false);
+            }
+            return Tier::Fast;
+        }
+        match run {
+            // Once a stream has been sent to the slow tier it stays there until there is room again: it is laid out in one
+            // run, and does not take every slot that the mover frees.
+            Some((id, bytes)) if bytes >= Self::stream_from(v) => {
+                let direct = self.streams.direct(id) || free <= reserve - reserve / 2;
+                self.streams.set_direct(id, direct);
+                if direct {
+                    Tier::Slow
+                } else {
+                    Tier::Fast
+                }
+            }
+            _ if free > 0 => Tier::Fast,
+            _ => Tier::Slow,
+        }
+    }
+
+    fn touch(&mut self, v: &mut impl View, t: &Touch) {
+        let now = v.now();
+        self.clock.pass_time(now);
+        let stream_from = Self::stream_from(v);
+        let run = self.streams.add(t.offset_in_group, t.len, t.born, stream_from);
+        let stream = run.bytes >= stream_from;
+        let kind = match stream {
+            false => Kind::Random,
+            true if run.bytes / CHUNK <= u64::from(v.fast_slots()) / 2 => Kind::Stream,
+            true => Kind::LargeStream,
+        };
+        if (run.bytes >= RUN && run.entered) || t.born {
+            self.correlation.note(t.chunk, now);
+        } else if !self.correlation.counts(t.chunk, t.len >= CHUNK / 2, now) {
+            return;
+        }
+        self.clock.visit(stream);
+        let weight = if stream { -LIGHT * OCTAVE } else { 0 };
+        let heat = self.heat_up(v, t.chunk, weight, t.born);
+        self.observe(v);
+        if t.born {
+            if run.became_stream && run.born {
+                self.retro_tag(v, run.id);
+            }
+        } else {
+            self.consider(v, t.chunk, heat, kind);
+        }
+    }
+
+    fn victims(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
+        let slots = v.fast_slots();
+        let mut out = Vec::with_capacity(max.min(HAND_STEPS as usize));
+        if max == 0 || slots == 0 {
+            return out;
+        }
+        self.refresh(v, 64);
+        // For a promotion only the coldest leave; to restore the reserve, whatever is there must.
+        let short = v.free_fast() < v.reserve();
+        self.relax = if short { self.relax } else { 0 };
+        let mut limit = self.victim_limit();
+        for step in 1..=HAND_STEPS.min(slots) {
+            let slot = self.hand % slots;
+            self.hand = (slot + 1) % slots;
+            if let Some(c) = v.fast_at(slot) {
+                let cold = self.clock.relative(v.heat(c)) <= limit;
+                if cold && out.binary_search(&c).is_err() && !self.backoff.waits(c, v.now()) {
+                    self.take_group(v, c, limit, max, &mut out);
+                    out.sort_unstable();
+                    out.dedup();
+                }
+            }
+            if out.len() >= max {
+                // Found quickly: be stricter next time.
+                self.relax = self.relax.saturating_sub(u32::from(step <= HAND_STRETCH));
+                break;
+            }
+            if short && (step % HAND_STRETCH == 0 || step == slots) && self.relax < RELAX_MAX {
+                self.relax += 1;
+                limit = self.victim_limit();
+            }
+        }
+        out
+    }
+
+    fn candidates(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
+        let mut out = Vec::with_capacity(max.min(1024));
+        if max == 0 || self.queue.len() == 0 {
+            return out;
+        }
+        self.refresh(v, 64);
+        let mut later = Vec::new();
+        for _ in 0..QUEUE_ROUNDS {
+            let room = max - out.len();
+            if room == 0 {
+                break;
+            }
+            let taken = self.queue.take(room.div_ceil(GROUP_CHUNKS as usize));
+            if taken.is_empty() {
+                break;
+            }
+            for mut w in taken {
+                self.ripe(v, &mut w, max, &mut out);
+                later.push(w);
+            }
+        }
+        for w in later.into_iter().rev() {
+            self.queue.put_back(w);
+        }
+        out
+    }
+
+    fn candidate_count(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn hint(&mut self, v: &mut impl View, c: ChunkId) {
+        self.clock.pass_time(v.now());
+        if v.tier_of(c) == Some(Tier::Slow) && self.correlation.counts(c, false, v.now()) {
+            // As good as two visits.
+            let heat = self.heat_up(v, c, OCTAVE, false);
+            self.observe(v);
+            self.consider(v, c, heat, Kind::Random);
+        }
+    }
+
+    fn moved(&mut self, _v: &mut impl View, c: ChunkId, _to: Tier) {
+        self.backoff.succeeded(c);
+    }
+
+    fn gave_up(&mut self, v: &mut impl View, c: ChunkId) {
+        let again = self.backoff.failed(c, v.now());
+        // Whether it still deserves to move is asked when it is taken from the queue; a victim is found by the hand.
+        if again && v.tier_of(c) != Some(Tier::Fast) {
+            self.queue.push(c, 0, true);
+        }
+    }
+
+    fn coarse(&self, heat: u16) -> u8 {
+        self.clock.coarse(heat)
+    }
+
+    fn restore(&self, coarse: u8) -> u16 {
+        self.clock.restore(coarse)
+    }
+
+    fn heat_level(&self, heat: u16) -> u8 {
+        self.clock.level(heat)
+    }
+
+    fn clock(&self) -> u64 {
+        self.clock.value()
+    }
+
+    fn restore_clock(&mut self, clock: u64) {
+        self.clock.set(clock);
+    }
+}

@@ -1,0 +1,146 @@
+//! Heat as a forward-decayed logarithm.
+//!
+//! A chunk's heat `L` is a `u16` in sixteenths of an octave. A virtual clock `n` runs forward with the visits counted in
+//! the whole group; `2^(L - n)` is the number of visits of the chunk, each halved for every octave the clock has
+//! moved since. So decay costs nothing: no chunk is ever aged, and two chunks that are not touched keep their order.
+//!
+//! `L` wraps every 4096 octaves. A value is read as being at most [`AHEAD`] octaves in front of the clock, and behind
+//! it otherwise, so that only a chunk that slept for 4032 octaves or more (millions of visits on the smallest group) could
+//! be mistaken, once, for a hot one.
+
+use crate::env::Instant;
+
+/// Steps of `u16` heat in an octave.
+pub(super) const STEPS: i32 = 16;
+/// Fine steps in an octave: relative heats are compared in these.
+pub(super) const OCTAVE: i32 = 4096;
+/// Fine steps in a `u16` step.
+const FINE: i32 = OCTAVE / STEPS;
+/// A heat is never more than this many octaves in front of the clock.
+const AHEAD: i32 = 64;
+/// Relative heat of a chunk about which nothing is known.
+pub(super) const ANCIENT: i32 = -128 * OCTAVE;
+
+/// Visits (of weight 1) per fast slot after which a visit counts half.
+const HALF_LIFE_PER_SLOT: u64 = 8;
+/// The clock also moves by an octave in this time, so that a group that is hardly used forgets too.
+const HALF_LIFE_SECONDS: u64 = 14 * 86_400;
+
+/// Steps of coarse heat in an octave; 255 values (all but 0) are used modulo 255.
+const COARSE_STEPS: i32 = 2;
+/// A coarse heat is at most this many octaves in front of the clock.
+const COARSE_AHEAD: i32 = 16;
+
+/// The weight of a visit is `2^-LIGHT` for one inside a stream: it costs the disk a sixteenth of a random access.
+pub(super) const LIGHT: i32 = 4;
+
+/// The virtual clock, and arithmetic on heats that are given relative to it, in fine steps.
+pub(super) struct Clock {
+    /// Octaves, as fixed point with 32 fractional bits.
+    n: u64,
+    /// What a visit of weight 1 adds to `n`.
+    per_visit: u64,
+    /// When real time was last added.
+    seen: Option<Instant>,
+    /// `log2(1 + 2^-x)` in fine steps, for x = 0 .. 16 octaves in sixteenths.
+    ladd: [u16; 256],
+}
+
+impl Clock {
+    pub(super) fn new(fast_slots: u32) -> Clock {
+        let visits = (u64::from(fast_slots) * HALF_LIFE_PER_SLOT).max(4096);
+        let mut ladd = [0u16; 256];
+        for (i, t) in ladd.iter_mut().enumerate() {
+            let x = i as f64 / f64::from(STEPS);
+            *t = ((1.0 + (-x).exp2()).log2() * f64::from(OCTAVE)).round() as u16;
+        }
+        // It starts away from 0 so that heats behind it do not look like future ones in dumps.
+        Clock { n: 256 << 32, per_visit: ((1u64 << 32) / visits).max(16), seen: None, ladd }
+    }
+
+    pub(super) fn value(&self) -> u64 {
+        self.n
+    }
+
+    pub(super) fn set(&mut self, n: u64) {
+        self.n = n;
+    }
+
+    /// Moves the clock by a visit.
+    pub(super) fn visit(&mut self, stream: bool) {
+        self.n = self.n.wrapping_add(if stream { self.per_visit >> LIGHT } else { self.per_visit });
+    }
+
+    /// Moves the clock by the real time that has passed; cheap when called often.
+    pub(super) fn pass_time(&mut self, now: Instant) {
+        let Some(seen) = self.seen else {
+            self.seen = Some(now);
+            return;
+        };
+        let seconds = now.since(seen).as_secs();
+        if seconds > 0 {
+            self.n = self.n.wrapping_add(seconds.saturating_mul((1 << 32) / HALF_LIFE_SECONDS));
+            self.seen = Some(seen.plus(std::time::Duration::from_secs(seconds)));
+        }
+    }
+
+    /// The clock in fine steps: 2^32 per octave become 2^12. 44 bits, so it does not wrap.
+    fn fine(&self) -> i64 {
+        (self.n >> 20) as i64
+    }
+
+    /// Heat relative to now, in fine steps: 0 is one visit just now.
+    pub(super) fn relative(&self, heat: u16) -> i32 {
+        let range = 65536 * i64::from(FINE);
+        let ahead = (i64::from(heat) * i64::from(FINE) - self.fine()).rem_euclid(range);
+        let d = if ahead < i64::from(AHEAD * OCTAVE) { ahead } else { ahead - range };
+        d as i32
+    }
+
+    /// The stored form of a relative heat, rounded up with the probability of the fraction: rounding to the nearest
+    /// would stop the growth of a hot chunk, to which a visit adds less than half a step.
+    pub(super) fn absolute(&self, relative: i32, random: u32) -> u16 {
+        let range = 65536 * i64::from(FINE);
+        let fine = (self.fine() + i64::from(relative)).rem_euclid(range);
+        let up = i64::from(random & (FINE as u32 - 1));
+        (((fine + up) / i64::from(FINE)) & 0xffff) as u16
+    }
+
+    /// Logarithm of the sum of two relative heats.
+    pub(super) fn ladd(&self, a: i32, b: i32) -> i32 {
+        let (high, low) = if a > b { (a, b) } else { (b, a) };
+        let i = ((high - low) / FINE) as usize;
+        high + self.ladd.get(i).map_or(0, |t| i32::from(*t))
+    }
+
+    /// One byte for the entry on the members: half octaves on the absolute scale, so that pages saved at different
+    /// times agree. 0: older than the byte can say.
+    pub(super) fn coarse(&self, heat: u16) -> u8 {
+        let rel = self.relative(heat).min((COARSE_AHEAD - 1) * OCTAVE);
+        if rel < -(255 / COARSE_STEPS - COARSE_AHEAD) * OCTAVE {
+            return 0;
+        }
+        let half = (self.fine() + i64::from(rel) + i64::from(OCTAVE / COARSE_STEPS / 2)) * i64::from(COARSE_STEPS);
+        (half.div_euclid(i64::from(OCTAVE)).rem_euclid(255) + 1) as u8
+    }
+
+    /// Undoes [`Clock::coarse`] to half an octave.
+    pub(super) fn restore(&self, coarse: u8) -> u16 {
+        if coarse == 0 {
+            return self.absolute(ANCIENT, 0);
+        }
+        let now = (self.fine() * i64::from(COARSE_STEPS)).div_euclid(i64::from(OCTAVE));
+        let ahead = (i64::from(coarse) - 1 - now).rem_euclid(255);
+        let limit = i64::from(COARSE_AHEAD * COARSE_STEPS);
+        let half = if ahead <= limit { ahead } else { ahead - 255 };
+        let fine = (now + half) * i64::from(OCTAVE / COARSE_STEPS);
+        self.absolute((fine - self.fine()) as i32, 0)
+    }
+
+    /// 0 to 15 for people: 10 is one random visit now, a step is a factor of 2.
+    pub(super) fn level(&self, heat: u16) -> u8 {
+        // Half a stored step more: a heat that was rounded down belongs to the level it came from.
+        let octaves = (self.relative(heat) + FINE).div_euclid(OCTAVE);
+        (octaves + 10).clamp(0, 15) as u8
+    }
+}

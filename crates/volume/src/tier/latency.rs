@@ -1,0 +1,183 @@
+//! What the scheduler knows of the foreground load on one tier: whether it is quiet, how busy it is, how slow it got.
+
+use std::time::Duration;
+
+use crate::env::Instant;
+
+/// Bins of latencies: quarter octaves from 1 µs to 16 s.
+const BINS: usize = 96;
+/// Requests needed before a percentile says anything.
+const ENOUGH: u32 = 8;
+/// Busy time is summed over two halves of a second.
+const HALF: Duration = Duration::from_millis(500);
+
+/// Foreground requests of one tier.
+pub(super) struct Load {
+    outstanding: u32,
+    /// When a request last began or ended; `None` before the first.
+    last: Option<Instant>,
+    busy_since: Option<Instant>,
+    half_began: Instant,
+    busy: Duration,
+    busy_before: Duration,
+    bins: [u32; BINS],
+    count: u32,
+    /// Usual 90th percentile while nothing is moved, in µs.
+    base: Option<f32>,
+}
+
+impl Load {
+    pub(super) fn new(now: Instant) -> Load {
+        Load {
+            outstanding: 0,
+            last: None,
+            busy_since: None,
+            half_began: now,
+            busy: Duration::ZERO,
+            busy_before: Duration::ZERO,
+            bins: [0; BINS],
+            count: 0,
+            base: None,
+        }
+    }
+
+    pub(super) fn started(&mut self, now: Instant) {
+        if self.outstanding == 0 {
+            self.busy_since = Some(now);
+        }
+        self.outstanding += 1;
+        self.last = Some(now);
+    }
+
+    pub(super) fn done(&mut self, latency: Duration, now: Instant) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        if self.outstanding == 0 {
+            self.account(now);
+            self.busy_since = None;
+        }
+        self.last = Some(now);
+        let us = (latency.as_nanos() / 1000).clamp(1, 1 << 24) as u64;
+        // Octave by the leading bit, quarter by the two bits behind it.
+        let octave = us.ilog2();
+        let quarter = (us << 2 >> octave) & 3;
+        self.bins[(octave as usize * 4 + quarter as usize).min(BINS - 1)] += 1;
+        self.count += 1;
+    }
+
+    /// How long nothing has begun, ended or been outstanding.
+    pub(super) fn quiet(&self, now: Instant) -> Duration {
+        match self.last {
+            _ if self.outstanding > 0 => Duration::ZERO,
+            Some(last) => now.since(last),
+            None => Duration::MAX,
+        }
+    }
+
+    /// Share of the last second (half to one second) in which a request was outstanding, in percent.
+    pub(super) fn busy_percent(&mut self, now: Instant) -> u32 {
+        self.account(now);
+        let span = HALF + now.since(self.half_began);
+        ((self.busy_before + self.busy).as_nanos() * 100 / span.as_nanos().max(1)).min(100) as u32
+    }
+
+    fn account(&mut self, now: Instant) {
+        if let Some(since) = self.busy_since {
+            self.busy += now.since(since);
+            self.busy_since = Some(now);
+        }
+        let age = now.since(self.half_began);
+        if age >= HALF {
+            // A gap of a second or more leaves nothing of the older half.
+            self.busy_before =
+                if age >= 2 * HALF && self.outstanding == 0 { Duration::ZERO } else { self.busy.min(HALF) };
+            self.busy = Duration::ZERO;
+            self.half_began = now;
+        }
+    }
+
+    /// Ends a period of observation. With moves under way: whether the load suffers, `None` if too little was
+    /// seen. Without: what was seen becomes the usual.
+    pub(super) fn suffers(&mut self, moving: bool, floor: Duration) -> Option<bool> {
+        if self.count < ENOUGH {
+            return None;
+        }
+        let p90 = self.p90();
+        self.bins = [0; BINS];
+        self.count = 0;
+        if moving {
+            let limit = self.base.map_or(0.0, |b| 1.5 * b).max(floor.as_micros() as f32);
+            return Some(p90 > limit);
+        }
+        self.base = Some(self.base.map_or(p90, |b| b + (p90 - b) / 8.0));
+        None
+    }
+
+    /// Upper edge of the bin of the 90th percentile, in µs.
+    fn p90(&self) -> f32 {
+        let rank = self.count - self.count / 10;
+        let mut seen = 0;
+        for (i, n) in self.bins.iter().enumerate() {
+            seen += n;
+            if seen >= rank {
+                let (octave, quarter) = (i / 4, i % 4);
+                return (1u64 << octave) as f32 * (5 + quarter) as f32 / 4.0;
+            }
+        }
+        (1u64 << (BINS / 4)) as f32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Instant {
+        Instant(n * 1_000_000)
+    }
+
+    fn feed(l: &mut Load, n: u32, latency: Duration) {
+        for _ in 0..n {
+            l.started(ms(0));
+            l.done(latency, ms(0));
+        }
+    }
+
+    #[test]
+    fn the_percentile_is_right_within_a_quarter_octave() {
+        let mut l = Load::new(ms(0));
+        feed(&mut l, 89, Duration::from_micros(100));
+        feed(&mut l, 11, Duration::from_micros(9000));
+        let p = l.p90();
+        assert!((9000.0..11_300.0).contains(&p), "{p}");
+    }
+
+    #[test]
+    fn a_load_suffers_when_moves_raise_its_latency() {
+        let mut l = Load::new(ms(0));
+        let floor = Duration::from_millis(1);
+        feed(&mut l, 100, Duration::from_millis(20));
+        assert_eq!(l.suffers(false, floor), None);
+        feed(&mut l, 100, Duration::from_millis(22));
+        assert_eq!(l.suffers(true, floor), Some(false));
+        feed(&mut l, 100, Duration::from_millis(60));
+        assert_eq!(l.suffers(true, floor), Some(true));
+        feed(&mut l, 2, Duration::from_millis(60));
+        assert_eq!(l.suffers(true, floor), None);
+    }
+
+    #[test]
+    fn busy_share_follows_the_load() {
+        let mut l = Load::new(ms(0));
+        for i in 0..200 {
+            l.started(ms(i * 10));
+            l.done(Duration::from_millis(2), ms(i * 10 + 2));
+        }
+        let busy = l.busy_percent(ms(2000));
+        assert!((15..=25).contains(&busy), "{busy}");
+        assert_eq!(l.quiet(ms(2000)), Duration::from_millis(8));
+        assert_eq!(l.busy_percent(ms(4000)), 0);
+        l.started(ms(4000));
+        assert_eq!(l.busy_percent(ms(6000)), 100);
+        assert_eq!(l.quiet(ms(6000)), Duration::ZERO);
+    }
+}

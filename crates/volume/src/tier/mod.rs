@@ -1,0 +1,128 @@
+//! Placement: which chunks deserve the fast tier, and when they may be moved.
+//!
+//! Two halves that know nothing of each other, of I/O or of tasks:
+//! - a [`Policy`] ranks chunks. It sees the map through a [`View`], hears of every request by [`Policy::touch`], and
+//!   answers three questions: where does a new chunk go, which chunks should leave the fast tier, which should enter
+//!   it. [`HeadTime`] is the one in use; baselines plug into the same seat.
+//! - a [`Scheduler`] decides how many chunks may be on the move now. It sees only levels and latencies.
+//!
+//! The mover asks the scheduler for a [`Plan`], the policy for chunks, and carries them.
+
+mod backoff;
+mod candidates;
+mod correlate;
+mod headtime;
+mod heat;
+mod latency;
+mod sample;
+pub mod schedule;
+mod stream;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod toy;
+
+pub use headtime::HeadTime;
+pub use schedule::{Job, Levels, Plan, Scheduler};
+
+use crate::env::Instant;
+use crate::units::{ChunkId, Tier};
+
+/// Chunks of an aligned group of 1 MiB, the unit that moves prefer: one seek pays for all of them.
+pub const GROUP_CHUNKS: u64 = 8;
+
+/// What a policy sees of the group. Every call is O(1), without I/O.
+pub trait View {
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// Slots of the fast tier, over all its members.
+    fn fast_slots(&self) -> u32;
+
+    /// The chunk in the `i`-th fast slot (`i < fast_slots()`) if it may be moved: it belongs to a volume with placement
+    /// `auto`, and no move of it is under way.
+    fn fast_at(&self, i: u32) -> Option<ChunkId>;
+
+    /// Heat of a chunk, as the policy last set it or as [`Policy::restore`] made it.
+    fn heat(&self, c: ChunkId) -> u16;
+
+    /// Keeps the heat of a chunk in memory. Does not make the chunk's entry a pending change.
+    fn set_heat(&mut self, c: ChunkId, heat: u16);
+
+    /// Where a chunk lives if it may be moved; `None` for a chunk that is unmapped, out of range, of a volume with
+    /// another placement than `auto`, or on the move.
+    fn tier_of(&self, c: ChunkId) -> Option<Tier>;
+
+    /// Fast slots that can be taken at once.
+    fn free_fast(&self) -> u32;
+
+    /// Fast slots to be kept free for new writes.
+    fn reserve(&self) -> u32;
+
+    /// 32 random bits; seeded in the simulator.
+    fn random(&mut self) -> u32;
+}
+
+/// One foreground request's part in one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// The chunk.
+    pub chunk: ChunkId,
+    /// A write (or zeroing with allocation); otherwise a read.
+    pub write: bool,
+    /// Byte address in the group: `chunk * 128 KiB + offset in the chunk`.
+    pub offset_in_group: u64,
+    /// Bytes, at most a chunk.
+    pub len: u64,
+    /// The request gave the chunk its first home.
+    pub born: bool,
+}
+
+/// Ranks chunks. All state besides one `u16` per chunk, kept by the [`View`], is a few hundred KiB at most.
+pub trait Policy {
+    /// The tier for a chunk that gets its first home, before [`Policy::touch`] is told of the same request. `Fast`
+    /// is a wish: without a free fast slot the chunk goes to the slow tier, and the other way round.
+    fn place(&mut self, v: &mut impl View, t: &Touch) -> Tier;
+
+    /// Counts a request. Runs for every chunk of every foreground request: O(1), no allocation.
+    fn touch(&mut self, v: &mut impl View, t: &Touch);
+
+    /// At most `max` chunks that should leave the fast tier, coldest first within reason, then put in [`ChunkId`] order
+    /// so that neighbours go together. Looks at a bounded number of slots; empty means none was found this time. The
+    /// caller moves them now or forgets them. While less than the reserve is free, repeated calls find whatever can
+    /// be moved (I6).
+    fn victims(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
+
+    /// At most `max` chunks that should enter the fast tier, the most deserving first, in runs of neighbours. They are
+    /// taken off the queue: the caller moves them now, or calls [`Policy::gave_up`].
+    fn candidates(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
+
+    /// Chunks in the queue of [`Policy::candidates`], some of which may turn out not to deserve it any more.
+    fn candidate_count(&self) -> usize;
+
+    /// Somebody says that the chunk will be used soon (NBD CACHE).
+    fn hint(&mut self, v: &mut impl View, c: ChunkId);
+
+    /// A move of the chunk was committed.
+    fn moved(&mut self, v: &mut impl View, c: ChunkId, to: Tier);
+
+    /// A move of the chunk was cancelled, failed, or not begun. It is tried again after a while, a bounded number of
+    /// times; after that only a new request can bring it back.
+    fn gave_up(&mut self, v: &mut impl View, c: ChunkId);
+
+    /// Heat as one byte of the entry on the members. 0 is the coldest.
+    fn coarse(&self, heat: u16) -> u8;
+
+    /// The heat that [`Policy::coarse`] stood for, after [`Policy::restore_clock`].
+    fn restore(&self, coarse: u8) -> u16;
+
+    /// Heat for people: 0 (cold) to 15 (hot).
+    fn heat_level(&self, heat: u16) -> u8;
+
+    /// The policy's own clock, to be saved with the heats.
+    fn clock(&self) -> u64;
+
+    /// Sets the clock to what [`Policy::clock`] gave. To be called before any heat is restored.
+    fn restore_clock(&mut self, clock: u64);
+}

@@ -1,0 +1,52 @@
+//! The heat distribution of the fast tier, from a rolling sample: cheaper than a histogram kept at every touch, and it
+//! cannot drift when chunks are born, trimmed or moved.
+
+use super::heat::Clock;
+use super::View;
+
+/// Heats remembered.
+const SAMPLES: usize = 256;
+
+/// A rolling sample of the heats of chunks on the fast tier.
+pub(super) struct Sample {
+    heats: Box<[u16; SAMPLES]>,
+    taken: usize,
+    next: usize,
+}
+
+impl Sample {
+    pub(super) fn new() -> Sample {
+        Sample { heats: Box::new([0; SAMPLES]), taken: 0, next: 0 }
+    }
+
+    /// Looks at `tries` random fast slots.
+    pub(super) fn take(&mut self, v: &mut impl View, tries: usize) {
+        let slots = u64::from(v.fast_slots());
+        if slots == 0 {
+            return;
+        }
+        for _ in 0..tries {
+            // Multiply and shift: an index below `slots` without a division.
+            let i = (u64::from(v.random()) * slots) >> 32;
+            if let Some(c) = v.fast_at(i as u32) {
+                self.heats[self.next] = v.heat(c);
+                self.next = (self.next + 1) % SAMPLES;
+                self.taken = (self.taken + 1).min(SAMPLES);
+            }
+        }
+    }
+
+    /// Relative heat below or at which about `percent` of the fast tier lies; `None` before anything was seen.
+    pub(super) fn quantile(&self, clock: &Clock, percent: u32) -> Option<i32> {
+        if self.taken == 0 {
+            return None;
+        }
+        let mut relative = [0i32; SAMPLES];
+        for (r, heat) in relative.iter_mut().zip(self.heats.iter()).take(self.taken) {
+            *r = clock.relative(*heat);
+        }
+        let rank = (self.taken * percent as usize / 100).min(self.taken - 1);
+        let (_, value, _) = relative[..self.taken].select_nth_unstable(rank);
+        Some(*value)
+    }
+}
