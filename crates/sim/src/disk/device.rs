@@ -1,0 +1,370 @@
+//! A simulated disk as the engine sees it: requests take virtual time, may fail, and run to their end even if nobody
+//! waits for them any more.
+
+use std::cell::{Ref, RefCell, RefMut};
+use std::future::{poll_fn, Future};
+use std::rc::Rc;
+
+use bimetal_volume::buf::{Buf, BufMut};
+use bimetal_volume::env::{Device, DeviceError, DeviceTraits};
+
+use super::cell::{Cell, BLOCK};
+use super::faults::{Faults, Latency, WriteOutcome};
+use super::store::{Store, Survival};
+use crate::world::{Action, Signal, World};
+
+const EIO: i32 = 5;
+/// A late write lands within this time, if no sync comes first.
+const LATE_NANOS: u64 = 2_000_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Sync,
+    Discard,
+    /// A failed write that lands late.
+    Late,
+}
+
+struct OpState {
+    kind: Kind,
+    /// Content of a write or discard that is not applied yet.
+    cells: Option<Vec<Cell>>,
+    /// Record of one that is.
+    record: Option<u32>,
+    /// A read that saw its data when it was submitted.
+    seen: Option<Vec<Cell>>,
+    buf: Option<BufMut>,
+    result: Option<Result<(), DeviceError>>,
+}
+
+/// A request on its way.
+pub struct Op {
+    disk: SimDisk,
+    number: u64,
+    first: u64,
+    blocks: u64,
+    /// Sequence number of its submission.
+    began: u64,
+    signal: Signal,
+    state: RefCell<OpState>,
+}
+
+impl Op {
+    /// The device answers, or a late write lands.
+    pub fn step(self: &Rc<Op>) {
+        if self.disk.0.world.crash_point() {
+            return;
+        }
+        let mut inner = self.disk.0.inner.borrow_mut();
+        if self.state.borrow().kind == Kind::Late {
+            if let Some(at) = inner.late.iter().position(|l| Rc::ptr_eq(&l.op, self)) {
+                let late = inner.late.remove(at);
+                let record = inner.store.apply(self.first, late.cells);
+                inner.store.complete(record, self.disk.0.world.sequence());
+            }
+            return;
+        }
+        inner.in_flight.retain(|op| op.number != self.number);
+        self.disk.finish(&mut inner, self);
+        drop(inner);
+        self.signal.fire();
+    }
+}
+
+struct LateWrite {
+    op: Rc<Op>,
+    cells: Vec<Cell>,
+    reported: u64,
+}
+
+struct Inner {
+    store: Store,
+    latency: Latency,
+    faults: Faults,
+    in_flight: Vec<Rc<Op>>,
+    late: Vec<LateWrite>,
+    next: u64,
+}
+
+struct Disk {
+    index: usize,
+    size: u64,
+    traits: DeviceTraits,
+    world: World,
+    inner: RefCell<Inner>,
+}
+
+/// Handle to a simulated disk.
+#[derive(Clone)]
+pub struct SimDisk(Rc<Disk>);
+
+impl SimDisk {
+    /// A fresh disk of `size` bytes.
+    pub fn new(world: &World, index: usize, size: u64, traits: DeviceTraits, latency: Latency) -> SimDisk {
+        let inner = Inner {
+            store: Store::new(index, size / BLOCK as u64),
+            latency,
+            faults: Faults::default(),
+            in_flight: Vec::new(),
+            late: Vec::new(),
+            next: 0,
+        };
+        SimDisk(Rc::new(Disk { index, size, traits, world: world.clone(), inner: RefCell::new(inner) }))
+    }
+
+    /// Its content.
+    pub fn store(&self) -> Ref<'_, Store> {
+        Ref::map(self.0.inner.borrow(), |i| &i.store)
+    }
+
+    /// Its content, to be changed.
+    pub fn store_mut(&self) -> RefMut<'_, Store> {
+        RefMut::map(self.0.inner.borrow_mut(), |i| &mut i.store)
+    }
+
+    /// Sets faults and speed for the next session.
+    pub fn set_behaviour(&self, faults: Faults, latency: Latency) {
+        let mut inner = self.0.inner.borrow_mut();
+        inner.store.lying |= faults.lies;
+        inner.faults = faults;
+        inner.latency = latency;
+    }
+
+    /// Lifts all faults.
+    pub fn heal(&self, latency: Latency) {
+        self.set_behaviour(Faults::default(), latency);
+        self.store_mut().lying = false;
+    }
+
+    /// The power is cut: the cache is lost, requests in flight are undone, done or torn.
+    pub fn power_cut(&self) {
+        let mut inner = self.0.inner.borrow_mut();
+        let ops = std::mem::take(&mut inner.in_flight);
+        let mut unapplied: Vec<(u64, Vec<Cell>)> =
+            ops.iter().filter_map(|op| Some((op.first, op.state.borrow_mut().cells.take()?))).collect();
+        unapplied.extend(std::mem::take(&mut inner.late).into_iter().map(|l| (l.op.first, l.cells)));
+        self.0.world.random(|prng| {
+            let survival = Survival::random(prng);
+            inner.store.power_cut(unapplied, survival, prng);
+        });
+    }
+
+    /// The daemon dies: its requests in flight each happen or not; the cache stays.
+    pub fn daemon_death(&self) {
+        let mut inner = self.0.inner.borrow_mut();
+        let now = self.0.world.sequence();
+        for op in std::mem::take(&mut inner.in_flight) {
+            let mut state = op.state.borrow_mut();
+            if let Some(record) = state.record {
+                inner.store.complete(record, now);
+            } else if let Some(cells) = state.cells.take().filter(|_| self.0.world.random(|p| p.coin())) {
+                let record = inner.store.apply(op.first, cells);
+                inner.store.complete(record, now);
+            }
+        }
+    }
+
+    fn submit(&self, kind: Kind, first: u64, blocks: u64, cells: Option<Vec<Cell>>, buf: Option<BufMut>) -> Option<Rc<Op>> {
+        let world = &self.0.world;
+        if world.crash_point() {
+            return None;
+        }
+        let mut inner = self.0.inner.borrow_mut();
+        inner.next += 1;
+        let number = inner.next;
+        let (early, delay) = world.random(|p| (p.coin(), inner.latency.draw(blocks, p)));
+        let mut state = OpState { kind, cells, record: None, seen: None, buf, result: None };
+        if early {
+            state.record = state.cells.take().map(|cells| inner.store.apply(first, cells));
+            if kind == Kind::Read {
+                state.seen = Some((first..first + blocks).map(|b| inner.store.current(b).clone()).collect());
+            }
+        }
+        let began = world.sequence();
+        world.note(kind as u64 + 1, number << 40 | first << 12 | blocks, || {
+            format!("disk {} {kind:?} {number}: block {first} +{blocks}", self.0.index)
+        });
+        let state = RefCell::new(state);
+        let op = Rc::new(Op { disk: self.clone(), number, first, blocks, began, signal: Signal::default(), state });
+        inner.in_flight.push(op.clone());
+        drop(inner);
+        world.after(delay, Action::Device(op.clone()));
+        Some(op)
+    }
+
+    fn draws_fault(&self, inner: &mut Inner, ppm: u32) -> bool {
+        let hit = inner.faults.limit > 0 && self.0.world.random(|p| p.chance(ppm));
+        inner.faults.limit -= u32::from(hit);
+        hit
+    }
+
+    fn finish(&self, inner: &mut Inner, op: &Rc<Op>) {
+        let state = &mut *op.state.borrow_mut();
+        let faults = inner.faults;
+        let failed = match state.kind {
+            Kind::Read => self.draws_fault(inner, faults.read_ppm),
+            Kind::Write | Kind::Discard => self.draws_fault(inner, faults.write_ppm),
+            Kind::Sync => self.draws_fault(inner, faults.sync_ppm),
+            Kind::Late => false,
+        };
+        let world = &self.0.world;
+        match state.kind {
+            Kind::Read => self.finish_read(inner, op, state, failed),
+            Kind::Write | Kind::Discard if failed => self.fail_write(inner, op, state),
+            Kind::Write | Kind::Discard | Kind::Late => {
+                let cells = state.cells.take();
+                let record = cells.map(|c| inner.store.apply(op.first, c)).or(state.record);
+                inner.store.complete(record.expect("applied now or before"), world.sequence());
+            }
+            Kind::Sync if failed => {
+                world.random(|p| inner.store.sync_fails(op.began, p));
+                world.inject(|i| i.syncs += 1);
+            }
+            Kind::Sync => {
+                self.settle_late(inner, op.began);
+                inner.store.sync(op.began);
+            }
+        }
+        if failed {
+            world.note(9, op.number, || format!("disk {} {:?} {} FAILS", self.0.index, state.kind, op.number));
+        } else {
+            world.note(8, op.number, || format!("disk {} {:?} {} done", self.0.index, state.kind, op.number));
+        }
+        state.result = Some(if failed { Err(DeviceError::Io(EIO)) } else { Ok(()) });
+    }
+
+    fn finish_read(&self, inner: &Inner, op: &Op, state: &mut OpState, failed: bool) {
+        let buf = state.buf.as_mut().expect("a read has a buffer");
+        if failed {
+            self.0.world.inject(|i| i.reads += 1);
+            buf.fill(0xbd);
+            return;
+        }
+        for (i, out) in buf.chunks_exact_mut(BLOCK).enumerate() {
+            let block = op.first + i as u64;
+            let cell = state.seen.as_ref().map_or_else(|| inner.store.current(block), |seen| &seen[i]);
+            cell.fill(out, self.0.index, block);
+        }
+    }
+
+    /// Reports a write as failed and decides what became of it.
+    fn fail_write(&self, inner: &mut Inner, op: &Rc<Op>, state: &mut OpState) {
+        let world = &self.0.world;
+        world.inject(|i| i.writes += 1);
+        if let Some(record) = state.record {
+            inner.store.complete(record, world.sequence());
+            return;
+        }
+        let mut cells = state.cells.take().expect("not applied yet");
+        let late = inner.faults.late && state.kind == Kind::Write;
+        match world.random(|p| WriteOutcome::random(late, p)) {
+            WriteOutcome::Nothing => return,
+            WriteOutcome::Done => {}
+            WriteOutcome::Torn => {
+                for (i, cell) in cells.iter_mut().enumerate() {
+                    let block = op.first + i as u64;
+                    let keep = world.random(|p| p.next()) as u8;
+                    *cell = cell.merge(inner.store.current(block), keep, self.0.index, block);
+                }
+            }
+            WriteOutcome::Late => {
+                world.inject(|i| i.late += 1);
+                let state = OpState { kind: Kind::Late, cells: None, record: None, seen: None, buf: None, result: None };
+                let landing = Rc::new(Op {
+                    disk: self.clone(),
+                    number: op.number,
+                    first: op.first,
+                    blocks: op.blocks,
+                    began: op.began,
+                    signal: Signal::default(),
+                    state: RefCell::new(state),
+                });
+                inner.late.push(LateWrite { op: landing.clone(), cells, reported: world.sequence() });
+                world.after(world.random(|p| p.below(LATE_NANOS)), Action::Device(landing));
+                return;
+            }
+        }
+        let record = inner.store.apply(op.first, cells);
+        inner.store.complete(record, world.sequence());
+    }
+
+    /// A sync that began at `began` ends: older late writes land now or never.
+    fn settle_late(&self, inner: &mut Inner, began: u64) {
+        let late = std::mem::take(&mut inner.late);
+        let (settled, rest) = late.into_iter().partition::<Vec<_>, _>(|l| l.reported < began);
+        inner.late = rest;
+        for l in settled {
+            if self.0.world.random(|p| p.coin()) {
+                let record = inner.store.apply(l.op.first, l.cells);
+                inner.store.complete(record, began);
+            }
+        }
+    }
+
+    fn range(&self, offset: u64, len: u64) -> (u64, u64) {
+        let block = BLOCK as u64;
+        assert!(offset % block == 0 && len % block == 0 && len > 0, "request {offset}+{len} is not made of blocks");
+        assert!(offset + len <= self.0.size, "request {offset}+{len} is beyond the end {}", self.0.size);
+        (offset / block, len / block)
+    }
+}
+
+/// Waits for a request; for ever if there is none, because the world has ended.
+async fn wait(op: Option<Rc<Op>>) -> (Option<BufMut>, Result<(), DeviceError>) {
+    let Some(op) = op else { return std::future::pending().await };
+    poll_fn(|cx| op.signal.poll(cx)).await;
+    let mut state = op.state.borrow_mut();
+    (state.buf.take(), state.result.expect("finished before it was signalled"))
+}
+
+impl Device for SimDisk {
+    fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    fn traits(&self) -> DeviceTraits {
+        self.0.traits
+    }
+
+    fn read(&self, offset: u64, buf: BufMut) -> impl Future<Output = (BufMut, Result<(), DeviceError>)> {
+        let (first, blocks) = self.range(offset, buf.len() as u64);
+        let op = self.submit(Kind::Read, first, blocks, None, Some(buf));
+        async move {
+            let (buf, result) = wait(op).await;
+            (buf.expect("a read gives its buffer back"), result)
+        }
+    }
+
+    fn write(&self, offset: u64, buf: Buf) -> impl Future<Output = Result<(), DeviceError>> {
+        let (first, blocks) = self.range(offset, buf.len() as u64);
+        assert!(buf.is_aligned(), "a device wants page-aligned memory");
+        let cells = buf.chunks_exact(BLOCK).map(Cell::from_bytes).collect();
+        let op = self.submit(Kind::Write, first, blocks, Some(cells), None);
+        async move { wait(op).await.1 }
+    }
+
+    fn sync(&self) -> impl Future<Output = Result<(), DeviceError>> {
+        let op = self.submit(Kind::Sync, 0, 0, None, None);
+        async move { wait(op).await.1 }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> impl Future<Output = Result<(), DeviceError>> {
+        let (first, blocks) = self.range(offset, len);
+        let op = self.0.traits.discard.then(|| {
+            let keep_ppm = self.0.world.random(|p| *p.pick(&[0, 0, 500_000, 1_000_000]));
+            let inner = self.0.inner.borrow();
+            let cell = |b| if self.0.world.random(|p| p.chance(keep_ppm)) { inner.store.current(b).clone() } else { Cell::Virgin };
+            let cells = (first..first + blocks).map(cell).collect();
+            drop(inner);
+            self.submit(Kind::Discard, first, blocks, Some(cells), None)
+        });
+        async move {
+            match op {
+                None => Err(DeviceError::Unsupported),
+                Some(op) => wait(op).await.1,
+            }
+        }
+    }
+}

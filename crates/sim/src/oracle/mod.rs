@@ -1,0 +1,354 @@
+//! What a read may return: for each 512-byte sector of each volume the set of legal values.
+//!
+//! Terms: a request is *issued*, then *answered* or *failed*. Request B *follows* A if B was issued after A was answered.
+//! An entry of a sector's history is a value and the request that wrote it.
+//!
+//! 1. Before any write a sector holds zeros. WRITE_ZEROES writes zeros to exactly its range, TRIM to the whole 4 KiB
+//!    blocks inside its range; a write of part of a sector changes those bytes of whatever value the sector has.
+//! 2. A read may return the value of any request issued before the read ended, unless another request that follows it
+//!    was answered before the read was issued. So overlapping requests may end up in either order, sector by sector.
+//! 3. A request is durable if it was answered with FUA, or answered before a FLUSH was issued that was answered.
+//! 4. At a crash a sector keeps any value but those that a durable request follows. (What was not flushed may be old or
+//!    new, sector by sector.)
+//! 5. After a crash those values are alternatives. The first read settles which it is: the others can never be read
+//!    again; after a power cut at all, after the death of the daemon until the next power cut or flush (what sits in a
+//!    device's cache may still be lost; a flush ends that).
+//! 6. A read with no request in flight on the sector settles in the same way which of two overlapping writes came last.
+//! 7. A failed write may have happened or not. If the disk may still carry it out late, it stays open until a FLUSH is
+//!    answered that was issued after the failure, and counts as overlapping with everything until then.
+//! 8. After a failed sync the device may have lost anything not durable, so until the next start a read may return
+//!    whatever rule 4 allows.
+//! 9. Nothing else is ever legal: no data of another place, no poison, no mixture inside a sector.
+
+mod history;
+mod value;
+
+use bimetal_volume::backend::{Piece, Pieces};
+
+use crate::content::{describe_bytes, SECTOR, SECTORS};
+use history::{Entry, History, Knowledge, Span, SpanId};
+pub use value::Value;
+use value::{code_of, Patches};
+
+const BLOCK: u64 = (SECTOR * SECTORS) as u64;
+const SECTOR_BYTES: u64 = SECTOR as u64;
+
+/// A wrong answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Which volume, by number.
+    pub volume: usize,
+    /// First byte of the sector.
+    pub offset: u64,
+    /// What came back.
+    pub got: String,
+    /// What would have been legal.
+    pub legal: Vec<String>,
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "volume {} byte {}: read {}; legal: {}", self.volume, self.offset, self.got, self.legal.join(", or "))
+    }
+}
+
+/// The way everything ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// Device caches are lost.
+    Power,
+    /// Only the daemon dies.
+    Daemon,
+}
+
+/// A write-like request that was issued; to be handed back when it ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Issued(SpanId);
+
+enum Block {
+    /// All sectors share one history.
+    Whole(History),
+    Split(Box<[History; SECTORS]>),
+}
+
+struct Volume {
+    blocks: Vec<Option<Block>>,
+    /// Issue of the last flush that was answered.
+    flushed: u64,
+    /// Failed requests that may still take effect, and when they failed.
+    open: Vec<(SpanId, u64)>,
+}
+
+/// The oracle of one group.
+pub struct Oracle {
+    volumes: Vec<Volume>,
+    spans: Vec<Span>,
+    patches: Patches,
+    next_write: u64,
+    sync_failed: bool,
+}
+
+/// The span of everything that was there at the beginning.
+const BEGINNING: SpanId = 0;
+
+impl Oracle {
+    /// The oracle of fresh volumes of these sizes in bytes.
+    pub fn new(sizes: &[u64]) -> Oracle {
+        let volume = |size: &u64| Volume {
+            blocks: (0..size.div_ceil(BLOCK)).map(|_| None).collect(),
+            flushed: 0,
+            open: Vec::new(),
+        };
+        Oracle {
+            volumes: sizes.iter().map(volume).collect(),
+            spans: vec![Span { issued: 0, answered: 0, durable: true, sure: true }],
+            patches: Patches::default(),
+            next_write: 1,
+            sync_failed: false,
+        }
+    }
+
+    /// A new write id: what the data of the next write carries.
+    pub fn write_id(&mut self) -> u64 {
+        self.next_write += 1;
+        self.next_write - 1
+    }
+
+    /// Fills the data of write `id` at byte `offset` of a volume.
+    pub fn fill(&self, volume: usize, offset: u64, id: u64, out: &mut [u8]) {
+        let mut at = 0;
+        while at < out.len() {
+            let byte = offset + at as u64;
+            let inside = (byte % SECTOR_BYTES) as usize;
+            let n = (SECTOR - inside).min(out.len() - at);
+            let sector = byte / SECTOR_BYTES;
+            if n == SECTOR {
+                crate::content::fill_sector(&mut out[at..at + n], crate::content::data_code(id, volume, sector));
+            } else {
+                let whole = self.patches.bytes(Value::write(id), volume, sector);
+                out[at..at + n].copy_from_slice(&whole[inside..inside + n]);
+            }
+            at += n;
+        }
+    }
+
+    /// A write, TRIM or WRITE_ZEROES of `value` is issued at sequence `now`. For TRIM hand in the whole blocks only.
+    pub fn issue(&mut self, volume: usize, offset: u64, len: u64, value: Value, fua: bool, now: u64) -> Issued {
+        let span = self.spans.len() as SpanId;
+        self.spans.push(Span { issued: now, answered: u64::MAX, durable: fua, sure: true });
+        let mut at = offset;
+        while at < offset + len {
+            let end = (at - at % BLOCK + BLOCK).min(offset + len);
+            self.issue_in_block(volume, at, end, value, span);
+            at = end;
+        }
+        Issued(span)
+    }
+
+    fn issue_in_block(&mut self, volume: usize, from: u64, to: u64, value: Value, span: SpanId) {
+        let v = &mut self.volumes[volume];
+        let k = Knowledge { spans: &self.spans, flushed: v.flushed };
+        let block = v.blocks[(from / BLOCK) as usize].get_or_insert_with(|| Block::Whole(fresh()));
+        if to - from == BLOCK {
+            for h in block.histories_mut() {
+                h.prune(&k);
+                h.push(span, [value]);
+            }
+            return;
+        }
+        let base = from - from % BLOCK;
+        for (i, h) in block.split().iter_mut().enumerate() {
+            let start = base + i as u64 * SECTOR_BYTES;
+            let (a, b) = (from.max(start), to.min(start + SECTOR_BYTES));
+            if a >= b {
+                continue;
+            }
+            h.prune(&k);
+            let now = k.spans[span as usize].issued;
+            let bases: Vec<Entry> = h.entries().iter().filter(|e| h.live(e, now, &k)).copied().collect();
+            let (a, b) = ((a - start) as usize, (b - start) as usize);
+            let values: Vec<Value> = bases.iter().map(|e| self.patches.patch(e.value, a, b, value)).collect();
+            h.push(span, values);
+        }
+    }
+
+    /// The request was answered at sequence `now`.
+    pub fn answered(&mut self, issued: Issued, now: u64) {
+        self.spans[issued.0 as usize].answered = now;
+    }
+
+    /// The request failed. `late`: it may still take effect (rule 7).
+    pub fn failed(&mut self, volume: usize, issued: Issued, late: bool, now: u64) {
+        self.spans[issued.0 as usize].sure = false;
+        if late {
+            self.volumes[volume].open.push((issued.0, now));
+        } else {
+            self.spans[issued.0 as usize].answered = now;
+        }
+    }
+
+    /// A FLUSH issued at `issued` was answered at `now` (rules 3 and 7).
+    pub fn flushed(&mut self, volume: usize, issued: u64, now: u64) {
+        let v = &mut self.volumes[volume];
+        v.flushed = v.flushed.max(issued);
+        let spans = &mut self.spans;
+        v.open.retain(|(span, failed)| {
+            let over = *failed < issued;
+            if over {
+                spans[*span as usize].answered = now;
+            }
+            !over
+        });
+    }
+
+    /// A sync failed on some disk (rule 8).
+    pub fn sync_failed(&mut self) {
+        self.sync_failed = true;
+    }
+
+    /// Everything ended at sequence `now` (rules 4 and 5).
+    pub fn crash(&mut self, crash: Crash, now: u64) {
+        let unknown = self.spans.len() as SpanId;
+        for v in &mut self.volumes {
+            let k = Knowledge { spans: &self.spans, flushed: v.flushed };
+            for block in v.blocks.iter_mut().flatten() {
+                for h in block.histories_mut() {
+                    h.prune(&k);
+                    h.crash(unknown);
+                }
+            }
+            v.open.clear();
+        }
+        self.spans.push(Span { issued: now, answered: now, durable: crash == Crash::Power, sure: true });
+        self.sync_failed = false;
+    }
+
+    /// Checks the answer of a read that was issued at sequence `issued`, and learns from it.
+    pub fn check(&mut self, volume: usize, offset: u64, pieces: &Pieces, issued: u64) -> Result<(), Wrong> {
+        let mut at = offset;
+        let aligned = |p: &Piece| p.len() % SECTOR_BYTES == 0;
+        if offset % SECTOR_BYTES == 0 && pieces.iter().all(aligned) {
+            for piece in pieces {
+                match piece {
+                    Piece::Data(b) => self.check_bytes(volume, at, b, issued)?,
+                    Piece::Zero(n) => self.check_zeros(volume, at, *n, issued)?,
+                }
+                at += piece.len();
+            }
+            return Ok(());
+        }
+        let mut flat = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Data(b) => flat.extend_from_slice(b),
+                Piece::Zero(n) => flat.resize(flat.len() + *n as usize, 0),
+            }
+        }
+        self.check_bytes(volume, offset, &flat, issued)
+    }
+
+    /// Zeros of any length were read; blocks without history need no look.
+    fn check_zeros(&mut self, volume: usize, offset: u64, len: u64, issued: u64) -> Result<(), Wrong> {
+        let zeros = [0; BLOCK as usize];
+        let mut at = offset;
+        while at < offset + len {
+            let end = (at - at % BLOCK + BLOCK).min(offset + len);
+            if self.volumes[volume].blocks[(at / BLOCK) as usize].is_some() {
+                self.check_bytes(volume, at, &zeros[..(end - at) as usize], issued)?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn check_bytes(&mut self, volume: usize, offset: u64, bytes: &[u8], issued: u64) -> Result<(), Wrong> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let byte = offset + at as u64;
+            let n = (SECTOR - (byte % SECTOR_BYTES) as usize).min(bytes.len() - at);
+            self.check_sector(volume, byte, &bytes[at..at + n], issued)?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    fn check_sector(&mut self, volume: usize, byte: u64, bytes: &[u8], issued: u64) -> Result<(), Wrong> {
+        let sector = byte / SECTOR_BYTES;
+        let v = &mut self.volumes[volume];
+        let k = Knowledge { spans: &self.spans, flushed: v.flushed };
+        let slot = &mut v.blocks[(byte / BLOCK) as usize];
+        let virgin = fresh();
+        let h = slot.as_ref().map_or(&virgin, |b| b.history((sector % SECTORS as u64) as usize));
+        let whole = bytes.len() == SECTOR;
+        let code = whole.then(|| code_of(bytes)).flatten();
+        let inside = (byte % SECTOR_BYTES) as usize;
+        let same = |value: Value| {
+            if whole {
+                self.patches.matches(value, volume, sector, bytes, code)
+            } else {
+                self.patches.bytes(value, volume, sector)[inside..inside + bytes.len()] == *bytes
+            }
+        };
+        if let [only] = h.entries() {
+            if same(only.value) {
+                return Ok(());
+            }
+        }
+        let legal = |e: &&Entry| self.sync_failed || h.live(e, issued, &k);
+        let mut pruned = h.clone();
+        pruned.prune(&k);
+        let candidates: Vec<Entry> = pruned.entries().iter().filter(legal).copied().collect();
+        let found: Vec<Entry> = candidates.iter().filter(|e| same(e.value)).copied().collect();
+        if found.is_empty() {
+            let legal = candidates.iter().map(|e| self.patches.describe(e.value)).collect();
+            let got = describe_bytes(bytes);
+            return Err(Wrong { volume, offset: byte, got, legal });
+        }
+        if whole && !self.sync_failed && candidates.len() > found.len() && pruned.quiet(&k) && pruned.last_answer(&k) < issued {
+            let end = pruned.last_answer(&k) + 1;
+            let settled = pruned.settle(&found, k.spans.len() as SpanId, &k);
+            *slot.get_or_insert_with(|| Block::Whole(fresh())).split_at(sector) = pruned;
+            if settled {
+                self.spans.push(Span { issued: end, answered: end, durable: false, sure: true });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fresh() -> History {
+    History::new(BEGINNING, Value::ZERO)
+}
+
+impl Block {
+    fn histories_mut(&mut self) -> &mut [History] {
+        match self {
+            Block::Whole(h) => std::slice::from_mut(h),
+            Block::Split(all) => &mut all[..],
+        }
+    }
+
+    fn split(&mut self) -> &mut [History; SECTORS] {
+        if let Block::Whole(h) = self {
+            *self = Block::Split(Box::new(std::array::from_fn(|_| h.clone())));
+        }
+        match self {
+            Block::Split(all) => all,
+            Block::Whole(_) => unreachable!("just split"),
+        }
+    }
+
+    fn split_at(&mut self, sector: u64) -> &mut History {
+        &mut self.split()[(sector % SECTORS as u64) as usize]
+    }
+
+    fn history(&self, sector: usize) -> &History {
+        match self {
+            Block::Whole(h) => h,
+            Block::Split(all) => &all[sector],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

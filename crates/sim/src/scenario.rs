@@ -1,0 +1,197 @@
+//! A scenario: everything a run does, as an explicit list that can be printed, read back, replayed and made smaller.
+//!
+//! A run is a list of *sessions*. A session is one life of the daemon: it starts, several clients carry out their steps
+//! side by side (each its own in order), and it ends with a crash or an orderly stop.
+
+use bimetal_volume::units::{Placement, Tier};
+
+use crate::disk::{Faults, Latency};
+use crate::oracle::Crash;
+use crate::world::CrashPoint;
+
+/// A member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberSpec {
+    /// Its tier.
+    pub tier: Tier,
+    /// Slots in its data zone.
+    pub slots: u64,
+    /// Whether it takes discards.
+    pub discard: bool,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeSpec {
+    /// Chunks; 0 takes what is left.
+    pub chunks: u64,
+    /// Where its chunks may live.
+    pub placement: Placement,
+}
+
+/// What a step does. Offsets and lengths are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Reads and checks.
+    Read,
+    /// Writes fresh data.
+    Write {
+        /// Durable before the answer.
+        fua: bool,
+    },
+    /// TRIM.
+    Trim {
+        /// Durable before the answer.
+        fua: bool,
+    },
+    /// WRITE_ZEROES.
+    Zeroes {
+        /// Durable before the answer.
+        fua: bool,
+        /// Keep the range allocated.
+        no_hole: bool,
+    },
+    /// FLUSH.
+    Flush,
+    /// A hint that the range is wanted.
+    Cache,
+    /// Waits; `offset` is not used and `len` is in microseconds.
+    Sleep,
+    /// Reads the range so many times, 50 ms apart: makes it hot.
+    Heat {
+        /// How often.
+        times: u32,
+    },
+    /// Writes the range in pieces of 128 KiB.
+    Fill,
+}
+
+/// One step of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Which client; each does its steps in order.
+    pub client: u8,
+    /// Which volume, by number.
+    pub volume: usize,
+    /// What.
+    pub act: Act,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// How a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// At this point, or when all steps are done.
+    Crash(Crash, CrashPoint),
+    /// An orderly stop after all steps.
+    Stop,
+}
+
+/// What happens to members while the group is down, before a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// The member is not there in this session: a writable start must be refused, a degraded one must not lie.
+    Missing(usize),
+    /// An image from before the last session is put in the place of the member: the start must be refused.
+    Stale(usize),
+    /// So many metadata blocks of the member rot.
+    Rot(usize, u32),
+}
+
+/// One life of the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Done to members before it starts.
+    pub damage: Option<Damage>,
+    /// Faults of each member.
+    pub faults: Vec<Faults>,
+    /// Speed of each member, by name.
+    pub speed: Vec<Speed>,
+    /// What clients do.
+    pub steps: Vec<Step>,
+    /// How it ends.
+    pub end: End,
+}
+
+/// Speed of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speed {
+    /// A healthy SSD.
+    Ssd,
+    /// A healthy hard disk.
+    Hdd,
+    /// Slow, not dead.
+    Sick,
+    /// Many stalls.
+    Storm,
+}
+
+impl Speed {
+    /// All of them, with names.
+    pub const ALL: [(Speed, &'static str); 4] =
+        [(Speed::Ssd, "ssd"), (Speed::Hdd, "hdd"), (Speed::Sick, "sick"), (Speed::Storm, "storm")];
+
+    /// Its service times.
+    pub fn latency(self) -> Latency {
+        match self {
+            Speed::Ssd => Latency::SSD,
+            Speed::Hdd => Latency::HDD,
+            Speed::Sick => Latency::SICK,
+            Speed::Storm => Latency::STORM,
+        }
+    }
+
+    /// The healthy speed of a tier.
+    pub fn of(tier: Tier) -> Speed {
+        match tier {
+            Tier::Fast => Speed::Ssd,
+            Tier::Slow => Speed::Hdd,
+        }
+    }
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// Seeds latencies, the order of tasks, what survives a crash, and the engine's own draws.
+    pub seed: u64,
+    /// Logical sector of the group.
+    pub sector: u32,
+    /// Blocks of each journal; 0: the engine's choice.
+    pub journal: u32,
+    /// Reserve in slots.
+    pub reserve: u64,
+    /// Commit timer in milliseconds.
+    pub commit_ms: u64,
+    /// Whether the mover runs.
+    pub migrate: bool,
+    /// Members; the fast ones first.
+    pub members: Vec<MemberSpec>,
+    /// Volumes.
+    pub volumes: Vec<VolumeSpec>,
+    /// Lives of the daemon.
+    pub sessions: Vec<Session>,
+    /// After the last session, prove that the engine recovers its reserve and promotes a hot chunk.
+    pub liveness: bool,
+}
+
+impl Scenario {
+    /// Steps in all sessions.
+    pub fn steps(&self) -> usize {
+        self.sessions.iter().map(|s| s.steps.len()).sum()
+    }
+
+    /// A session of this scenario in which nothing goes wrong.
+    pub fn quiet_session(&self, steps: Vec<Step>, end: End) -> Session {
+        Session {
+            damage: None,
+            faults: vec![Faults::default(); self.members.len()],
+            speed: self.members.iter().map(|m| Speed::of(m.tier)).collect(),
+            steps,
+            end,
+        }
+    }
+}

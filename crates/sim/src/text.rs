@@ -1,0 +1,296 @@
+//! Scenarios as text: one line per fact, so that a failing run can be read, changed by hand and replayed.
+
+use std::fmt::Write as _;
+use std::str::SplitWhitespace;
+
+use bimetal_volume::units::{Placement, Tier};
+
+use crate::disk::Faults;
+use crate::oracle::Crash;
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Session, Speed, Step, VolumeSpec};
+use crate::world::CrashPoint;
+
+/// First line of a file.
+const HEAD: &str = "bimetal scenario 1";
+
+/// Why a text is no scenario.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct ParseError {
+    /// Line, from 1 on.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+fn flag(on: bool, name: &str) -> String {
+    if on {
+        format!(" {name}")
+    } else {
+        String::new()
+    }
+}
+
+fn act_text(act: Act) -> String {
+    match act {
+        Act::Read => "read".into(),
+        Act::Write { fua } => format!("write{}", flag(fua, "fua")),
+        Act::Trim { fua } => format!("trim{}", flag(fua, "fua")),
+        Act::Zeroes { fua, no_hole } => format!("zeroes{}{}", flag(fua, "fua"), flag(no_hole, "no-hole")),
+        Act::Flush => "flush".into(),
+        Act::Cache => "cache".into(),
+        Act::Sleep => "sleep".into(),
+        Act::Heat { times } => format!("heat times={times}"),
+        Act::Fill => "fill".into(),
+    }
+}
+
+/// A step as text.
+pub fn step_text(s: &Step) -> String {
+    let act = act_text(s.act);
+    let (verb, flags) = act.split_once(' ').unwrap_or((&act, ""));
+    let line = format!("client {} volume {} {verb} {} {} {flags}", s.client, s.volume, s.offset, s.len);
+    line.trim_end().to_string()
+}
+
+/// A scenario as text.
+pub fn print(s: &Scenario) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{HEAD}\nseed {}", s.seed);
+    let _ = writeln!(
+        out,
+        "group sector={} journal={} reserve={} commit_ms={} migrate={} liveness={}",
+        s.sector, s.journal, s.reserve, s.commit_ms, s.migrate, s.liveness
+    );
+    for m in &s.members {
+        let _ = writeln!(out, "member {} slots={} discard={}", m.tier, m.slots, m.discard);
+    }
+    for v in &s.volumes {
+        let _ = writeln!(out, "volume {} chunks={}", v.placement, v.chunks);
+    }
+    for session in &s.sessions {
+        print_session(&mut out, s, session);
+    }
+    out
+}
+
+fn print_session(out: &mut String, s: &Scenario, session: &Session) {
+    let _ = writeln!(out, "session");
+    match session.damage {
+        None => {}
+        Some(Damage::Missing(m)) => drop(writeln!(out, "missing {m}")),
+        Some(Damage::Stale(m)) => drop(writeln!(out, "stale {m}")),
+        Some(Damage::Rot(m, n)) => drop(writeln!(out, "rot {m} blocks={n}")),
+    }
+    for (i, f) in session.faults.iter().enumerate() {
+        if *f != Faults::default() {
+            let _ = writeln!(
+                out,
+                "faults {i} read={} write={} late={} sync={} limit={} lies={}",
+                f.read_ppm, f.write_ppm, f.late, f.sync_ppm, f.limit, f.lies
+            );
+        }
+    }
+    for (i, speed) in session.speed.iter().enumerate() {
+        if *speed != Speed::of(s.members[i].tier) {
+            let name = Speed::ALL.iter().find(|a| a.0 == *speed).map_or("", |a| a.1);
+            let _ = writeln!(out, "speed {i} {name}");
+        }
+    }
+    for step in &session.steps {
+        let _ = writeln!(out, "{}", step_text(step));
+    }
+    let _ = match session.end {
+        End::Stop => writeln!(out, "stop"),
+        End::Crash(kind, p) => {
+            let kind = if kind == Crash::Power { "power-cut" } else { "daemon-death" };
+            writeln!(out, "{kind} steps={} events={}", p.steps, p.events)
+        }
+    };
+}
+
+type Parsed<T> = Result<T, String>;
+
+struct Words<'a>(SplitWhitespace<'a>);
+
+impl<'a> Words<'a> {
+    fn word(&mut self) -> Parsed<&'a str> {
+        self.0.next().ok_or_else(|| "a word is missing".to_string())
+    }
+
+    fn number<T: std::str::FromStr>(&mut self) -> Parsed<T> {
+        let word = self.word()?;
+        word.parse().map_err(|_| format!("`{word}` should be a number"))
+    }
+
+    /// `key=value`.
+    fn value<T: std::str::FromStr>(&mut self, key: &str) -> Parsed<T> {
+        let word = self.word()?;
+        let value = word.strip_prefix(key).and_then(|w| w.strip_prefix('='));
+        value.and_then(|v| v.parse().ok()).ok_or_else(|| format!("`{word}` should be `{key}=...`"))
+    }
+
+    fn has(&mut self, flag: &str) -> bool {
+        self.0.clone().any(|w| w == flag)
+    }
+}
+
+fn empty() -> Scenario {
+    Scenario {
+        seed: 0,
+        sector: 4096,
+        journal: 0,
+        reserve: 0,
+        commit_ms: 5000,
+        migrate: true,
+        members: Vec::new(),
+        volumes: Vec::new(),
+        sessions: Vec::new(),
+        liveness: false,
+    }
+}
+
+/// Reads a scenario. Empty lines and lines that begin with `#` are skipped.
+pub fn parse(text: &str) -> Result<Scenario, ParseError> {
+    let mut s = empty();
+    let mut seen_head = false;
+    for (i, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let result = if seen_head {
+            parse_line(&mut s, line)
+        } else {
+            seen_head = true;
+            (line == HEAD).then_some(()).ok_or_else(|| format!("a scenario begins with `{HEAD}`"))
+        };
+        result.map_err(|what| ParseError { line: i + 1, what })?;
+    }
+    let enough = !s.members.is_empty() && !s.volumes.is_empty();
+    enough.then_some(s).ok_or_else(|| ParseError { line: text.lines().count(), what: "no member or no volume".into() })
+}
+
+fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
+    let mut w = Words(line.split_whitespace());
+    match w.word()? {
+        "seed" => s.seed = w.number()?,
+        "group" => {
+            s.sector = w.value("sector")?;
+            s.journal = w.value("journal")?;
+            s.reserve = w.value("reserve")?;
+            s.commit_ms = w.value("commit_ms")?;
+            s.migrate = w.value("migrate")?;
+            s.liveness = w.value("liveness")?;
+        }
+        "member" => {
+            let tier = match w.word()? {
+                "fast" => Tier::Fast,
+                "slow" => Tier::Slow,
+                other => return Err(format!("`{other}` is no tier")),
+            };
+            s.members.push(MemberSpec { tier, slots: w.value("slots")?, discard: w.value("discard")? });
+        }
+        "volume" => {
+            let word = w.word()?;
+            let all = [Placement::Auto, Placement::FastOnly, Placement::SlowOnly];
+            let found = all.into_iter().find(|p| p.to_string() == word);
+            let placement = found.ok_or_else(|| format!("`{word}` is no placement"))?;
+            s.volumes.push(VolumeSpec { chunks: w.value("chunks")?, placement });
+        }
+        "session" => {
+            let session = s.quiet_session(Vec::new(), End::Stop);
+            s.sessions.push(session);
+        }
+        verb => {
+            let (members, volumes) = (s.members.len(), s.volumes.len());
+            let session = s.sessions.last_mut().ok_or("this line must come after `session`")?;
+            parse_session_line(session, verb, &mut w, members, volumes)?;
+        }
+    }
+    Ok(())
+}
+
+fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: usize, volumes: usize) -> Parsed<()> {
+    let member = |w: &mut Words<'_>| -> Parsed<usize> {
+        let m = w.number()?;
+        (m < members).then_some(m).ok_or_else(|| format!("there is no member {m}"))
+    };
+    match verb {
+        "missing" => s.damage = Some(Damage::Missing(member(w)?)),
+        "stale" => s.damage = Some(Damage::Stale(member(w)?)),
+        "rot" => s.damage = Some(Damage::Rot(member(w)?, w.value("blocks")?)),
+        "faults" => {
+            let m = member(w)?;
+            s.faults[m] = Faults {
+                read_ppm: w.value("read")?,
+                write_ppm: w.value("write")?,
+                late: w.value("late")?,
+                sync_ppm: w.value("sync")?,
+                limit: w.value("limit")?,
+                lies: w.value("lies")?,
+            };
+        }
+        "speed" => {
+            let m = member(w)?;
+            let name = w.word()?;
+            let found = Speed::ALL.iter().find(|a| a.1 == name);
+            s.speed[m] = found.ok_or_else(|| format!("`{name}` is no speed"))?.0;
+        }
+        "client" => s.steps.push(parse_step(w, volumes)?),
+        "stop" => s.end = End::Stop,
+        "power-cut" | "daemon-death" => {
+            let kind = if verb == "power-cut" { Crash::Power } else { Crash::Daemon };
+            s.end = End::Crash(kind, CrashPoint { steps: w.value("steps")?, events: w.value("events")? });
+        }
+        other => return Err(format!("`{other}` is not known")),
+    }
+    Ok(())
+}
+
+fn parse_step(w: &mut Words<'_>, volumes: usize) -> Parsed<Step> {
+    let client = w.number()?;
+    let _ = w.word()?;
+    let volume = w.number()?;
+    if volume >= volumes {
+        return Err(format!("there is no volume {volume}"));
+    }
+    let verb = w.word()?;
+    let (offset, len) = (w.number()?, w.number()?);
+    let (fua, no_hole) = (w.has("fua"), w.has("no-hole"));
+    let act = match verb {
+        "read" => Act::Read,
+        "write" => Act::Write { fua },
+        "trim" => Act::Trim { fua },
+        "zeroes" => Act::Zeroes { fua, no_hole },
+        "flush" => Act::Flush,
+        "cache" => Act::Cache,
+        "sleep" => Act::Sleep,
+        "heat" => Act::Heat { times: w.value("times")? },
+        "fill" => Act::Fill,
+        other => return Err(format!("`{other}` is no act")),
+    };
+    Ok(Step { client, volume, act, offset, len })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_scenarios_come_back_from_text() {
+        for seed in 0..50 {
+            let s = crate::workload::generate(seed);
+            let text = print(&s);
+            assert_eq!(parse(&text), Ok(s), "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_line_and_word() {
+        let text = format!("{HEAD}\nseed 1\nmember quick slots=8 discard=true\n");
+        assert_eq!(parse(&text).expect_err("no tier").to_string(), "line 3: `quick` is no tier");
+        assert!(parse("hello").is_err() && parse("").is_err());
+        assert!(parse(&format!("{HEAD}\nclient 0 volume 0 read 0 1\n")).is_err());
+    }
+}
