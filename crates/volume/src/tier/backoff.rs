@@ -12,6 +12,8 @@ const ENTRIES: usize = 1024;
 const FIRST: Duration = Duration::from_millis(500);
 /// Doublings at most: the longest wait is 64 s.
 const DOUBLINGS: u32 = 7;
+/// Failures are forgotten so long after the wait.
+const FORGET: Duration = Duration::from_secs(60);
 /// Failures after which a chunk is not queued again by itself.
 const TRIES: u32 = 3;
 
@@ -36,9 +38,11 @@ impl Backoff {
     /// Notes a failure. Whether the chunk should be queued again by itself.
     pub(super) fn failed(&mut self, c: ChunkId, now: Instant) -> bool {
         let e = &mut self.entries[hash(c.0) as usize % ENTRIES];
-        if e.chunk != c {
-            *e = Entry { chunk: c, failures: 0, not_before: now };
+        // Failures are counted per place: two chunks that share one and fail in turn must not reset each other's count.
+        if now > e.not_before.plus(FORGET) {
+            e.failures = 0;
         }
+        e.chunk = c;
         e.not_before = now.plus(FIRST * (1 << e.failures.min(DOUBLINGS)));
         e.failures = e.failures.saturating_add(1);
         e.failures <= TRIES
@@ -55,6 +59,7 @@ impl Backoff {
         let e = &mut self.entries[hash(c.0) as usize % ENTRIES];
         if e.chunk == c {
             e.chunk = ChunkId(u64::MAX);
+            e.failures = 0;
         }
     }
 }

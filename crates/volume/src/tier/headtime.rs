@@ -26,6 +26,9 @@ const AGAIN: i32 = LOG_1_5 - LIGHT * OCTAVE;
 /// ... if what leaves for it is colder by three quarters of a pass.
 const AGAIN_EXCHANGE: i32 = LOG_1_5 - (LIGHT + 1) * OCTAVE;
 
+/// Counts of visits are noisy: among chunks that are all hot, a candidate must be ahead by this part of an octave.
+const NOISE: i32 = OCTAVE / 2;
+
 /// A run is a stream from this length on; on a small group from an eighth of its reserve on.
 const STREAM: u64 = 8 << 20;
 /// Chunks whose birth is counted again as part of a stream when the run turns out to be one.
@@ -84,12 +87,12 @@ impl HeadTime {
         // is not plenty.
         let plenty = v.free_fast() > v.reserve() + v.reserve() / 2 + 16;
         let coldest = if plenty { None } else { self.coldest.map(|h| self.clock.relative(h)) };
-        let above = |margin: i32| coldest.map_or(margin, |c| self.clock.ladd(c, margin));
-        match kind {
-            Kind::Random => above(EXCHANGE),
-            Kind::LargeStream => above(EXCHANGE_LARGE),
-            Kind::Stream => AGAIN.max(coldest.map_or(AGAIN, |c| self.clock.ladd(c, AGAIN_EXCHANGE))),
-        }
+        let (margin, least) = match kind {
+            Kind::Random => (EXCHANGE, EXCHANGE),
+            Kind::LargeStream => (EXCHANGE_LARGE, EXCHANGE_LARGE),
+            Kind::Stream => (AGAIN_EXCHANGE, AGAIN),
+        };
+        coldest.map_or(least, |c| least.max(self.clock.ladd(c, margin)).max(c.saturating_add(NOISE)))
     }
 
     /// Adds a visit of weight 2^`weight` octaves; a first one replaces what the number said of an earlier life.
@@ -153,7 +156,7 @@ impl HeadTime {
         let first = c.0 - c.0 % GROUP_CHUNKS;
         out.push(c);
         for n in (first..first + GROUP_CHUNKS).map(ChunkId) {
-            let cold = || self.clock.relative(v.heat(n)) <= limit.saturating_add(OCTAVE);
+            let cold = || self.clock.relative(v.heat(n)) <= limit.saturating_add(NOISE);
             let free = || v.tier_of(n) == Some(Tier::Fast) && !self.backoff.waits(n, v.now());
             if n != c && out.len() < max && free() && cold() {
                 out.push(n);
@@ -164,6 +167,9 @@ impl HeadTime {
     /// The chunks of a queued group that may move now; those that have to wait stay in `w`.
     fn ripe(&self, v: &impl View, w: &mut Wanted, max: usize, out: &mut Vec<ChunkId>) {
         let bar = self.bar(v, if w.stream { Kind::Stream } else { Kind::Random });
+        // A neighbour costs no seek of its own, so half the heat is enough, but not less than that of what leaves.
+        let coldest = self.coldest.map_or(i32::MIN, |h| self.clock.relative(h));
+        let near_bar = (bar - OCTAVE).max(coldest);
         let (now, asked) = (v.now(), std::mem::take(&mut w.mask));
         let (mut ripe, mut near) = (0u8, 0u8);
         for i in 0..GROUP_CHUNKS {
@@ -176,8 +182,7 @@ impl HeadTime {
                 w.mask |= asked & bit;
             } else if asked & bit != 0 && heat >= bar {
                 ripe |= bit;
-            } else if heat >= bar - OCTAVE {
-                // A neighbour costs no seek of its own, so half the heat is enough.
+            } else if heat >= near_bar {
                 near |= bit;
             }
         }

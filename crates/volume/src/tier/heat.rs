@@ -144,3 +144,82 @@ impl Clock {
         (octaves + 10).clamp(0, 15) as u8
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(state: &mut u32) -> u32 {
+        *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *state ^ (*state >> 16)
+    }
+
+    #[test]
+    fn heat_counts_visits_and_halves_them_each_octave() {
+        let mut clock = Clock::new(1024);
+        let mut rng = 1;
+        for visits in [1u32, 2, 10, 1000] {
+            // The mean over many chunks: a single one is rounded at random.
+            let mut sum = 0.0;
+            for _ in 0..200 {
+                let mut heat = clock.absolute(ANCIENT, 0);
+                for _ in 0..visits {
+                    let sum = clock.ladd(clock.relative(heat), 0);
+                    heat = clock.absolute(sum, random(&mut rng));
+                }
+                sum += f64::from(clock.relative(heat)) / f64::from(OCTAVE);
+            }
+            let mean = (sum / 200.0).exp2() / f64::from(visits);
+            assert!((0.9..1.1).contains(&mean), "{visits}: {mean}");
+        }
+        let heat = clock.absolute(3 * OCTAVE, 0);
+        for _ in 0..2 * 8 * 1024 {
+            clock.visit(false);
+        }
+        assert!((clock.relative(heat) - OCTAVE).abs() <= 2, "{}", clock.relative(heat));
+    }
+
+    #[test]
+    fn order_never_changes_without_touches_even_across_the_wrap() {
+        let mut clock = Clock::new(1);
+        clock.set((4096u64 << 32) - (5 << 32));
+        let (hot, cold) = (clock.absolute(4 * OCTAVE, 0), clock.absolute(-8 * OCTAVE, 0));
+        for _ in 0..1000 {
+            assert_eq!(clock.relative(hot) - clock.relative(cold), 12 * OCTAVE);
+            clock.set(clock.value() + (1 << 32));
+        }
+        assert!(clock.relative(hot) < -990 * OCTAVE);
+    }
+
+    #[test]
+    fn coarse_heat_keeps_half_octaves_over_time() {
+        let mut state = 9;
+        for clock_at in [256u64, 257, 4095, 4096, 70_000] {
+            let mut clock = Clock::new(4096);
+            clock.set((clock_at << 32) + u64::from(random(&mut state)));
+            for octaves in -100..15 {
+                let heat = clock.absolute(octaves * OCTAVE + 700, 0);
+                let coarse = clock.coarse(heat);
+                assert_ne!(coarse, 0);
+                let before = clock.value();
+                // Restored at once, or after the clock has moved on.
+                for later in [0u64, 1, 7] {
+                    clock.set(before + (later << 32) + later * 12345);
+                    let off = clock.relative(clock.restore(coarse)) - clock.relative(heat);
+                    assert!(off.abs() <= OCTAVE / 2, "{clock_at} {octaves} {later}: {off}");
+                    clock.set(before);
+                }
+            }
+            assert_eq!(clock.coarse(clock.absolute(ANCIENT, 0)), 0);
+            assert!(clock.relative(clock.restore(0)) < -100 * OCTAVE);
+            assert!(clock.relative(clock.restore(clock.coarse(clock.absolute(40 * OCTAVE, 0)))) > 14 * OCTAVE);
+        }
+    }
+
+    #[test]
+    fn levels_for_people() {
+        let clock = Clock::new(4096);
+        let level = |octaves: i32| clock.level(clock.absolute(octaves * OCTAVE, 0));
+        assert_eq!([level(-200), level(-10), level(-4), level(0), level(5), level(30)], [0, 0, 6, 10, 15, 15]);
+    }
+}

@@ -11,6 +11,17 @@ const ENOUGH: u32 = 8;
 /// Busy time is summed over two halves of a second.
 const HALF: Duration = Duration::from_millis(500);
 
+/// How a load fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// There is none, or it is as fast as without moves.
+    Well,
+    /// Moves make it slower.
+    Suffers,
+    /// Too few requests were seen yet.
+    Unknown,
+}
+
 /// Foreground requests of one tier.
 pub(super) struct Load {
     outstanding: u32,
@@ -22,6 +33,8 @@ pub(super) struct Load {
     busy_before: Duration,
     bins: [u32; BINS],
     count: u32,
+    /// Something was on the move while these were collected.
+    moving: bool,
     /// Usual 90th percentile while nothing is moved, in µs.
     base: Option<f32>,
 }
@@ -37,6 +50,7 @@ impl Load {
             busy_before: Duration::ZERO,
             bins: [0; BINS],
             count: 0,
+            moving: false,
             base: None,
         }
     }
@@ -95,21 +109,25 @@ impl Load {
         }
     }
 
-    /// Ends a period of observation. With moves under way: whether the load suffers, `None` if too little was
-    /// seen. Without: what was seen becomes the usual.
-    pub(super) fn suffers(&mut self, moving: bool, floor: Duration) -> Option<bool> {
+    /// Says whether chunks are on the move beside the requests that are being observed.
+    pub(super) fn beside(&mut self, moving: bool) {
+        self.moving |= moving;
+    }
+
+    /// Ends a period of observation, if enough was seen. Without moves, what was seen becomes the usual.
+    pub(super) fn suffers(&mut self, floor: Duration) -> Verdict {
         if self.count < ENOUGH {
-            return None;
+            return if self.count == 0 { Verdict::Well } else { Verdict::Unknown };
         }
         let p90 = self.p90();
         self.bins = [0; BINS];
         self.count = 0;
-        if moving {
+        if std::mem::take(&mut self.moving) {
             let limit = self.base.map_or(0.0, |b| 1.5 * b).max(floor.as_micros() as f32);
-            return Some(p90 > limit);
+            return if p90 > limit { Verdict::Suffers } else { Verdict::Well };
         }
         self.base = Some(self.base.map_or(p90, |b| b + (p90 - b) / 8.0));
-        None
+        Verdict::Well
     }
 
     /// Upper edge of the bin of the 90th percentile, in µs.
@@ -156,13 +174,16 @@ mod tests {
         let mut l = Load::new(ms(0));
         let floor = Duration::from_millis(1);
         feed(&mut l, 100, Duration::from_millis(20));
-        assert_eq!(l.suffers(false, floor), None);
+        assert_eq!(l.suffers(floor), Verdict::Well);
+        l.beside(true);
         feed(&mut l, 100, Duration::from_millis(22));
-        assert_eq!(l.suffers(true, floor), Some(false));
+        assert_eq!(l.suffers(floor), Verdict::Well);
+        l.beside(true);
         feed(&mut l, 100, Duration::from_millis(60));
-        assert_eq!(l.suffers(true, floor), Some(true));
+        assert_eq!(l.suffers(floor), Verdict::Suffers);
+        l.beside(true);
         feed(&mut l, 2, Duration::from_millis(60));
-        assert_eq!(l.suffers(true, floor), None);
+        assert_eq!(l.suffers(floor), Verdict::Unknown);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod correlate;
 mod headtime;
 mod heat;
 mod latency;
+mod levels;
 mod sample;
 pub mod schedule;
 mod stream;

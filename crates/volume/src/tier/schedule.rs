@@ -1,32 +1,29 @@
 //! When to move, and how much at a time: a state machine over levels, latencies and the time, without I/O.
 //!
 //! What it holds to:
-//! 1. Below the reserve something is always moved down, whatever the load (I6): at least the drip of [`Band::drip`] chunks
-//!    each half second, and a forced group if for [`WATCHDOG`] nothing came through.
+//! 1. Below the reserve something is always moved down, whatever the load (I6): at least the drip of `Band::drip`, and a forced group if for [`WATCHDOG`] nothing came through.
 //! 2. Quiet disks are used to the full at once; under load at most [`WINDOW_LOAD`] chunks are on the move, fewer
 //!    when the load suffers.
-//! 3. Promotions never take the reserve: slots for them are freed first, in turns of [`TURN`] chunks, so that the disk
+//! 3. Promotions never take the reserve: slots for them are freed first, in turns, so that the disk
 //!    writes for a while and reads for a while.
 //! 4. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
 
 use std::time::Duration;
 
-use super::latency::Load;
+use super::latency::{Load, Verdict};
+pub use super::levels::Levels;
+use super::levels::{mib, shortage, Band, Goal};
 use crate::env::Instant;
-use crate::units::{Tier, CHUNK};
+use crate::units::Tier;
 
 /// Most chunks on the move while nobody else uses the disks.
 const WINDOW_IDLE: usize = 64;
 /// Most chunks on the move under a load.
 const WINDOW_LOAD: usize = 8;
-/// Chunks freed for promotions at a time, at most.
-const TURN: u32 = 256;
 /// Chunks of a group, moved by force.
 const FORCED: usize = 8;
 /// Without progress for so long, a group is moved by force.
 const WATCHDOG: Duration = Duration::from_secs(5);
-/// Time between two drips.
-const DRIP_EVERY: Duration = Duration::from_millis(500);
 /// The window is adapted this often.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Part of a period in which work goes on beside a light load.
@@ -58,25 +55,6 @@ pub enum Job {
     Promote,
 }
 
-/// What the scheduler is told of the group, in chunks.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Levels {
-    /// Fast slots that can be taken at once.
-    pub free: u32,
-    /// Fast slots to be kept free.
-    pub reserve: u32,
-    /// Fast slots left by demotions or TRIM that become free by a commit or discard that is under way.
-    pub leaving: u32,
-    /// Slow slots that can be taken at once.
-    pub slow_free: u32,
-    /// Chunks that want to be promoted.
-    pub candidates: usize,
-    /// Demotions begun and not yet counted in `leaving`.
-    pub demoting: usize,
-    /// Promotions begun whose slow slot is not free yet; their fast slots are no more in `free`.
-    pub promoting: usize,
-}
-
 /// What the mover may do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -91,46 +69,6 @@ pub struct Plan {
     /// Ask again after this time at the latest (10 ms or more), or when a move ended, free slots fell below the reserve,
     /// or a candidate was found while there was none.
     pub next_check: Duration,
-}
-
-/// How short of the reserve the fast tier is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Band {
-    Ok,
-    Below,
-    Low,
-    Critical,
-}
-
-impl Band {
-    fn of(free: u32, reserve: u32) -> Band {
-        match free {
-            f if f >= reserve => Band::Ok,
-            f if f >= reserve / 2 => Band::Below,
-            f if f >= reserve / 8 => Band::Low,
-            _ => Band::Critical,
-        }
-    }
-
-    /// Quiet of the slow tier after which it counts as idle.
-    fn quiet(self) -> Duration {
-        match self {
-            Band::Ok => QUIET_LONG,
-            Band::Below => Duration::from_millis(100),
-            Band::Low => Duration::from_millis(20),
-            Band::Critical => Duration::ZERO,
-        }
-    }
-
-    /// Chunks moved in every [`DRIP_EVERY`] whatever the load.
-    fn drip(self) -> usize {
-        match self {
-            Band::Ok => 0,
-            Band::Below => 1,
-            Band::Low => 4,
-            Band::Critical => 16,
-        }
-    }
 }
 
 /// A kind of work that may have to pause.
@@ -155,8 +93,6 @@ pub struct Scheduler {
     /// Chunks on the move under a load: one more each period, half when the load suffers.
     window: usize,
     period_began: Instant,
-    /// Something was on the move in this period.
-    moving: bool,
     /// Freeing slots until the goal is reached; then promotions have their turn.
     refilling: bool,
     last_drip: Instant,
@@ -174,7 +110,6 @@ impl Scheduler {
             slow: Load::new(now),
             window: 1,
             period_began: now,
-            moving: false,
             refilling: false,
             last_drip: now,
             last_progress: now,
@@ -205,8 +140,15 @@ impl Scheduler {
     /// succeeds. (A move cancelled by a write is no reason to pause.)
     pub fn came_to_nothing(&mut self, job: Job, now: Instant) {
         let p = &mut self.pauses[job as usize];
-        p.until = now.plus(p.length);
-        p.length = (p.length * 2).min(PAUSE_MAX);
+        if p.until <= now {
+            // Several failures of one batch are one failure.
+            p.until = now.plus(p.length);
+            p.length = (p.length * 2).min(PAUSE_MAX);
+        }
+        if job == Job::Demote {
+            // What room there is beyond the reserve may still be used; `take_turns` decides anew.
+            self.refilling = false;
+        }
     }
 
     /// How often the watchdog had to force a move.
@@ -232,11 +174,12 @@ impl Scheduler {
                 next_check: PERIOD,
             };
         }
-        if self.refilling {
-            self.plan_demotion(l, &goal, now)
-        } else {
-            self.plan_promotion(l, &goal, now)
-        }
+        let plan = match self.refilling {
+            true => self.plan_demotion(l, &goal, now),
+            false => self.plan_promotion(l, &goal, now),
+        };
+        self.beside(plan.demote + plan.promote > 0);
+        plan
     }
 
     fn load(&mut self, tier: Tier) -> &mut Load {
@@ -246,17 +189,25 @@ impl Scheduler {
         }
     }
 
+    /// Requests that are observed now have moves beside them, or not.
+    fn beside(&mut self, moving: bool) {
+        self.slow.beside(moving);
+        self.fast.beside(moving);
+    }
+
     /// Additive increase, multiplicative decrease of the window under load.
     fn adapt(&mut self, l: &Levels, now: Instant) {
-        self.moving |= l.demoting + l.promoting > 0;
+        self.beside(l.demoting + l.promoting > 0);
         if now.since(self.period_began) < PERIOD {
             return;
         }
-        let slow = self.slow.suffers(self.moving, FLOOR_SLOW).unwrap_or(false);
-        let fast = self.fast.suffers(self.moving, FLOOR_FAST).unwrap_or(false);
-        self.window = if slow || fast { (self.window / 2).max(1) } else { (self.window + 1).min(WINDOW_LOAD) };
+        let verdicts = [self.slow.suffers(FLOOR_SLOW), self.fast.suffers(FLOOR_FAST)];
+        if verdicts.contains(&Verdict::Suffers) {
+            self.window = (self.window / 2).max(1);
+        } else if !verdicts.contains(&Verdict::Unknown) {
+            self.window = (self.window + 1).min(WINDOW_LOAD);
+        }
         self.period_began = now;
-        self.moving = false;
     }
 
     /// Switches between freeing slots and promoting.
@@ -296,10 +247,8 @@ impl Scheduler {
         let (demote, how, next_check) = match self.leave(Job::Demote, band, quiet, now) {
             Leave::Go(window, how) => (window.saturating_sub(l.demoting + l.promoting), how, PERIOD),
             Leave::Wait(t) => {
-                let drip = self.drip(band, l.demoting, now);
-                let drip_due =
-                    if band == Band::Ok { REST } else { DRIP_EVERY.saturating_sub(now.since(self.last_drip)) };
-                (drip, "a little at a time beside other requests", t.min(drip_due))
+                let (drip, due) = self.drip(band, l.demoting, now);
+                (drip, "a little at a time beside other requests", t.min(due))
             }
         };
         let demote = demote.min(missing);
@@ -307,7 +256,9 @@ impl Scheduler {
             0 => "waiting for a quiet moment to move cold chunks to the slow tier".into(),
             _ => format!("moving cold chunks to the slow tier, {how}"),
         };
-        Plan { demote, promote: 0, doing, why, next_check: next_check.max(SOON) }
+        // The end of a move brings the mover back anyway.
+        let soonest = if demote + l.demoting > 0 { PERIOD } else { SOON };
+        Plan { demote, promote: 0, doing, why, next_check: next_check.max(soonest) }
     }
 
     fn plan_promotion(&mut self, l: &Levels, goal: &Goal, now: Instant) -> Plan {
@@ -319,7 +270,7 @@ impl Scheduler {
             let why = "nothing on the slow tier is used enough to be moved, and the reserve is free".into();
             return Plan { demote: 0, promote: 0, doing: doing.into(), why, next_check };
         }
-        let why = format!("{} there are used again", mib(l.candidates as u64, "MiB"));
+        let why = format!("{} there are used again", mib(l.candidates as u64));
         let room = goal.room(l) as usize;
         let (promote, how, next_check) = match self.leave(Job::Promote, Band::Ok, QUIET_PROMOTE, now) {
             Leave::Go(window, how) => (window.saturating_sub(l.demoting + l.promoting), how, PERIOD),
@@ -345,7 +296,9 @@ impl Scheduler {
         if slow >= full && slow > Duration::ZERO && fast >= QUIET_FAST {
             return Leave::Go(WINDOW_IDLE, "at full speed");
         }
-        if slow >= quiet {
+        // While a burst still comes in and there is room for it, making more of it can wait a little.
+        let burst = band == Band::Below && fast < QUIET_FAST;
+        if slow >= quiet && !burst {
             return Leave::Go(self.window, "at a moderate speed");
         }
         let in_period = Duration::from_nanos(now.0 % PERIOD.as_nanos() as u64);
@@ -353,58 +306,27 @@ impl Scheduler {
         if light && in_period < DUTY {
             return Leave::Go(self.window, "beside a light load");
         }
-        let wait = quiet - slow;
+        let wait = if burst { QUIET_FAST - fast } else { quiet.saturating_sub(slow) };
         Leave::Wait(if light { wait.min(PERIOD - in_period) } else { wait })
     }
 
-    /// The chunks that go down whatever the load; those still on the way count.
-    fn drip(&mut self, band: Band, demoting: usize, now: Instant) -> usize {
+    /// The chunks that go down whatever the load, those still on the way counted in; and when more will be due.
+    fn drip(&mut self, band: Band, demoting: usize, now: Instant) -> (usize, Duration) {
+        let Some((chunks, every)) = band.drip() else { return (0, REST) };
         // A pause after failures holds for the drip too; the watchdog goes through it.
-        if now.since(self.last_drip) < DRIP_EVERY || self.pauses[Job::Demote as usize].until > now {
-            return 0;
+        if self.pauses[Job::Demote as usize].until > now {
+            return (0, REST);
         }
-        let n = band.drip().saturating_sub(demoting);
-        if n > 0 {
-            self.last_drip = now;
+        let since = now.since(self.last_drip);
+        let n = chunks.saturating_sub(demoting);
+        if since < every || n == 0 {
+            return (0, every.saturating_sub(since).max(PERIOD));
         }
-        n
+        self.last_drip = now;
+        (n, every)
     }
 }
 
-/// What is to be reached, in chunks.
-struct Goal {
-    /// The reserve, or what a group that is nearly full can have of it.
-    reserve: u32,
-    /// Chunks that are freed beyond the reserve for promotions.
-    turn: u32,
-    /// Freeing goes on up to this.
-    refill: u32,
-}
-
-impl Goal {
-    fn of(l: &Levels) -> Goal {
-        // On a full group only the swap headroom is free: half of it on each side lets chunks change places.
-        let all = l.free.saturating_add(l.leaving).saturating_add(l.slow_free);
-        let reserve = l.reserve.min(all / 2);
-        let turn = (l.candidates.min(TURN as usize) as u32).min((reserve / 8).max(8)).min(all / 4);
-        Goal { reserve, turn, refill: reserve.saturating_add(reserve / 10).saturating_add(turn) }
-    }
-
-    /// Free fast slots when what is under way has ended.
-    fn coming(&self, l: &Levels) -> u32 {
-        l.free.saturating_add(l.leaving).saturating_add(l.demoting as u32)
-    }
-
-    /// Free fast slots that promotions may take.
-    fn room(&self, l: &Levels) -> u32 {
-        l.free.saturating_sub(self.reserve)
-    }
-}
-
-fn shortage(l: &Levels) -> String {
-    format!("only {} of the {} reserve are free", mib(l.free.into(), "MiB"), mib(l.reserve.into(), "MiB"))
-}
-
-fn mib(chunks: u64, unit: &str) -> String {
-    format!("{} {unit}", (chunks * CHUNK).div_ceil(1 << 20))
-}
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;

@@ -52,7 +52,7 @@ pub(super) struct Streams {
 impl Streams {
     pub(super) fn new() -> Streams {
         // No run ends at the last address of the key space.
-        let keys = [u32::MAX - (2 * GAP >> UNIT_SHIFT) as u32; RECORDS];
+        let keys = [u32::MAX - ((2 * GAP) >> UNIT_SHIFT) as u32; RECORDS];
         Streams { keys, stamps: [0; RECORDS], records: [Record::default(); RECORDS], last: 0, clock: 0 }
     }
 
@@ -201,7 +201,7 @@ mod tests {
         let mut rng = 7u64;
         for _ in 0..200_000 {
             rng = rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let run = s.add((rng >> 33) % (16 * MIB) & !4095, 4096, false, STREAM);
+            let run = s.add(((rng >> 33) % (16 * MIB)) & !4095, 4096, false, STREAM);
             assert!(run.bytes < MIB, "{run:?}");
         }
     }

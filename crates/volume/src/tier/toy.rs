@@ -1,1 +1,215 @@
+//! A group without devices for the tests of placement: a map, slots, a clock, and moves that take a fixed time.
 
+use std::time::Duration;
+
+use super::{HeadTime, Job, Levels, Policy, Scheduler, Touch, View};
+use crate::env::Instant;
+use crate::units::{ChunkId, Tier, CHUNK};
+
+/// Time that a move of a chunk takes.
+const MOVE: Duration = Duration::from_millis(2);
+
+/// The map of a toy group.
+pub(super) struct World {
+    pub(super) now: Instant,
+    chunks: Vec<(Option<Tier>, u16)>,
+    fast: Vec<Option<ChunkId>>,
+    slow_slots: u32,
+    slow_used: u32,
+    fast_used: u32,
+    pub(super) reserve: u32,
+    pub(super) rng: u64,
+}
+
+impl View for World {
+    fn now(&self) -> Instant {
+        self.now
+    }
+    fn fast_slots(&self) -> u32 {
+        self.fast.len() as u32
+    }
+    fn fast_at(&self, i: u32) -> Option<ChunkId> {
+        self.fast[i as usize]
+    }
+    fn heat(&self, c: ChunkId) -> u16 {
+        self.chunks.get(c.0 as usize).map_or(0, |x| x.1)
+    }
+    fn set_heat(&mut self, c: ChunkId, heat: u16) {
+        self.chunks[c.0 as usize].1 = heat;
+    }
+    fn tier_of(&self, c: ChunkId) -> Option<Tier> {
+        self.chunks.get(c.0 as usize)?.0
+    }
+    fn free_fast(&self) -> u32 {
+        self.fast.len() as u32 - self.fast_used
+    }
+    fn reserve(&self) -> u32 {
+        self.reserve
+    }
+    fn random(&mut self) -> u32 {
+        self.rng = self.rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.rng >> 32) as u32
+    }
+}
+
+impl World {
+    fn set(&mut self, c: ChunkId, to: Tier) {
+        match self.tier_of(c) {
+            Some(t) if t == to => return,
+            Some(Tier::Fast) => {
+                let slot = self.fast.iter().position(|s| *s == Some(c)).expect("a fast chunk has a slot");
+                self.fast[slot] = None;
+                self.fast_used -= 1;
+            }
+            Some(Tier::Slow) => self.slow_used -= 1,
+            None => {}
+        }
+        match to {
+            Tier::Fast => {
+                let slot = self.fast.iter().position(Option::is_none).expect("room on the fast tier");
+                self.fast[slot] = Some(c);
+                self.fast_used += 1;
+            }
+            Tier::Slow => {
+                assert!(self.slow_used < self.slow_slots, "room on the slow tier");
+                self.slow_used += 1;
+            }
+        }
+        self.chunks[c.0 as usize].0 = Some(to);
+    }
+
+    fn slow_free(&self) -> u32 {
+        self.slow_slots - self.slow_used
+    }
+}
+
+/// A toy group: its map, the policy, the scheduler, and a mover that carries out plans.
+pub(super) struct Toy {
+    pub(super) w: World,
+    pub(super) policy: HeadTime,
+    pub(super) scheduler: Scheduler,
+    pub(super) promoted: u64,
+    pub(super) demoted: u64,
+    pub(super) plans: u64,
+}
+
+impl Toy {
+    pub(super) fn new(fast: u32, slow: u32, reserve: u32) -> Toy {
+        let w = World {
+            now: Instant(1),
+            chunks: vec![(None, 0); (fast + slow) as usize],
+            fast: vec![None; fast as usize],
+            slow_slots: slow,
+            slow_used: 0,
+            fast_used: 0,
+            reserve,
+            rng: 42,
+        };
+        let scheduler = Scheduler::new(w.now);
+        Toy { w, policy: HeadTime::new(fast), scheduler, promoted: 0, demoted: 0, plans: 0 }
+    }
+
+    /// A request inside one chunk; the tier that served it. Time passes by what it takes there.
+    pub(super) fn request(&mut self, offset: u64, len: u64, write: bool) -> Option<Tier> {
+        let chunk = ChunkId(offset / CHUNK);
+        let mut t = Touch { chunk, write, offset_in_group: offset, len, born: false };
+        if write && self.w.tier_of(chunk).is_none() {
+            t.born = true;
+            let wish = self.policy.place(&mut self.w, &t);
+            let room = |tier| match tier {
+                Tier::Fast => self.w.free_fast() > 0,
+                Tier::Slow => self.w.slow_free() > 0,
+            };
+            let tier = if room(wish) { wish } else { wish.other() };
+            self.w.set(chunk, tier);
+        }
+        let tier = self.w.tier_of(chunk)?;
+        self.policy.touch(&mut self.w, &t);
+        self.scheduler.foreground_started(tier, self.w.now);
+        let latency = match tier {
+            Tier::Fast => Duration::from_micros(100),
+            Tier::Slow => Duration::from_millis(1),
+        };
+        self.w.now = self.w.now.plus(latency);
+        self.scheduler.foreground_done(tier, latency, self.w.now);
+        Some(tier)
+    }
+
+    /// Requests of a whole chunk each over a range of chunks; how many the fast tier served.
+    pub(super) fn pass(&mut self, chunks: std::ops::Range<u64>, write: bool) -> usize {
+        chunks.filter(|c| self.request(c * CHUNK, CHUNK, write) == Some(Tier::Fast)).count()
+    }
+
+    /// A 4 KiB request at a random place of a random chunk of a range; whether the fast tier served it.
+    pub(super) fn random(&mut self, chunks: std::ops::Range<u64>, write: bool) -> bool {
+        let r = u64::from(self.w.random());
+        let c = chunks.start + r % (chunks.end - chunks.start);
+        let block = u64::from(self.w.random()) % 32;
+        self.request(c * CHUNK + block * 4096, 4096, write) == Some(Tier::Fast)
+    }
+
+    /// How many chunks of a range are on the fast tier.
+    pub(super) fn fast_of(&self, chunks: std::ops::Range<u64>) -> usize {
+        chunks.filter(|c| self.w.tier_of(ChunkId(*c)) == Some(Tier::Fast)).count()
+    }
+
+    /// Asks for a plan and carries it out at once; `MOVE` passes for each chunk if `takes_time`. When to ask again.
+    pub(super) fn step(&mut self, takes_time: bool) -> Duration {
+        let levels = Levels {
+            free: self.w.free_fast(),
+            reserve: self.w.reserve,
+            slow_free: self.w.slow_free(),
+            candidates: self.policy.candidate_count(),
+            ..Levels::default()
+        };
+        let plan = self.scheduler.plan(&levels, self.w.now);
+        self.plans += 1;
+        assert!(plan.next_check >= Duration::from_millis(10));
+        assert!(!plan.doing.is_empty() && !plan.why.is_empty());
+        let down = self.policy.victims(&mut self.w, plan.demote);
+        let up = self.policy.candidates(&mut self.w, plan.promote);
+        assert!(down.len() <= plan.demote && up.len() <= plan.promote);
+        for (job, asked, list) in [(Job::Demote, plan.demote, &down), (Job::Promote, plan.promote, &up)] {
+            if asked > 0 && list.is_empty() {
+                self.scheduler.came_to_nothing(job, self.w.now);
+            }
+        }
+        let moves = down.iter().map(|c| (Job::Demote, *c)).chain(up.iter().map(|c| (Job::Promote, *c)));
+        for (job, c) in moves {
+            let to = if job == Job::Demote { Tier::Slow } else { Tier::Fast };
+            assert_eq!(self.w.tier_of(c), Some(to.other()), "only what is on the other tier is named, and once");
+            self.w.set(c, to);
+            self.policy.moved(&mut self.w, c, to);
+            if takes_time {
+                self.w.now = self.w.now.plus(MOVE);
+            }
+            self.scheduler.moved(job, self.w.now);
+        }
+        self.demoted += down.len() as u64;
+        self.promoted += up.len() as u64;
+        if down.len() + up.len() > 0 {
+            return Duration::ZERO;
+        }
+        plan.next_check
+    }
+
+    /// Free slots on both tiers.
+    pub(super) fn free(&self) -> u32 {
+        self.w.free_fast() + self.w.slow_free()
+    }
+
+    /// Moves one chunk down.
+    pub(super) fn demote(&mut self, c: ChunkId) {
+        self.w.set(c, Tier::Slow);
+        self.policy.moved(&mut self.w, c, Tier::Slow);
+    }
+
+    /// Lets time pass without requests.
+    pub(super) fn quiet(&mut self, time: Duration) {
+        let end = self.w.now.plus(time);
+        while self.w.now < end {
+            let wait = self.step(true);
+            self.w.now = self.w.now.plus(wait);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the scheduler measures the group by: levels, how short of the reserve it is, and what it aims at.
+
+use std::time::Duration;
+
+use crate::units::CHUNK;
+
+/// Chunks freed for promotions at a time, at most.
+const TURN: u32 = 256;
+
+/// What the scheduler is told of the group, in chunks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Levels {
+    /// Fast slots that can be taken at once.
+    pub free: u32,
+    /// Fast slots to be kept free.
+    pub reserve: u32,
+    /// Fast slots left by demotions or TRIM that become free by a commit or discard that is under way.
+    pub leaving: u32,
+    /// Slow slots that can be taken at once.
+    pub slow_free: u32,
+    /// Chunks that want to be promoted.
+    pub candidates: usize,
+    /// Demotions begun and not yet counted in `leaving`.
+    pub demoting: usize,
+    /// Promotions begun whose slow slot is not free yet; their fast slots are no more in `free`.
+    pub promoting: usize,
+}
+
+/// How short of the reserve the fast tier is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Band {
+    Ok,
+    Below,
+    Low,
+    Critical,
+}
+
+impl Band {
+    pub(super) fn of(free: u32, reserve: u32) -> Band {
+        match free {
+            f if f >= reserve => Band::Ok,
+            f if f >= reserve / 2 => Band::Below,
+            f if f >= reserve / 8 => Band::Low,
+            _ => Band::Critical,
+        }
+    }
+
+    /// Quiet of the slow tier after which it counts as idle.
+    pub(super) fn quiet(self) -> Duration {
+        match self {
+            Band::Ok => Duration::from_secs(2),
+            Band::Below => Duration::from_millis(100),
+            Band::Low => Duration::from_millis(20),
+            Band::Critical => Duration::ZERO,
+        }
+    }
+
+    /// Chunks moved whatever the load, and how often: seldom but a whole group at a time, because a stream on the disk pays
+    /// two seeks for each interruption.
+    pub(super) fn drip(self) -> Option<(usize, Duration)> {
+        match self {
+            Band::Ok => None,
+            Band::Below => Some((8, Duration::from_secs(4))),
+            Band::Low => Some((8, Duration::from_secs(1))),
+            Band::Critical => Some((16, Duration::from_millis(500))),
+        }
+    }
+}
+
+/// What is to be reached, in chunks.
+pub(super) struct Goal {
+    /// The reserve, or what a group that is nearly full can have of it.
+    pub(super) reserve: u32,
+    /// Chunks that are freed beyond the reserve for promotions.
+    pub(super) turn: u32,
+    /// Freeing goes on up to this.
+    pub(super) refill: u32,
+}
+
+impl Goal {
+    pub(super) fn of(l: &Levels) -> Goal {
+        // On a full group only the swap headroom is free: half of it on each side lets chunks change places.
+        let all = l.free.saturating_add(l.leaving).saturating_add(l.slow_free);
+        let reserve = l.reserve.min(all / 2);
+        let turn = (l.candidates.min(TURN as usize) as u32).min((reserve / 8).max(8)).min(all / 4);
+        Goal { reserve, turn, refill: reserve.saturating_add(reserve / 10).saturating_add(turn) }
+    }
+
+    /// Free fast slots when what is under way has ended.
+    pub(super) fn coming(&self, l: &Levels) -> u32 {
+        l.free.saturating_add(l.leaving).saturating_add(l.demoting as u32)
+    }
+
+    /// Free fast slots that promotions may take.
+    pub(super) fn room(&self, l: &Levels) -> u32 {
+        l.free.saturating_sub(self.reserve)
+    }
+}
+
+/// How short the group is, in words.
+pub(super) fn shortage(l: &Levels) -> String {
+    format!("only {} of the {} reserve are free", mib(l.free.into()), mib(l.reserve.into()))
+}
+
+/// Chunks in words.
+pub(super) fn mib(chunks: u64) -> String {
+    format!("{} MiB", (chunks * CHUNK).div_ceil(1 << 20))
+}

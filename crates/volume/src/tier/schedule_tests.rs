@@ -1,0 +1,195 @@
+//! What the scheduler promises, over a group of levels alone.
+
+use std::time::Duration;
+
+use super::{Job, Levels, Scheduler};
+use crate::env::Instant;
+use crate::units::Tier;
+
+const MS: Duration = Duration::from_millis(1);
+const RESERVE: u32 = 2048;
+
+/// A group on which a move takes `move_time` and the slow tier serves up to `parallel` moves at a time.
+struct Group {
+    s: Scheduler,
+    l: Levels,
+    now: Instant,
+    done_at: Vec<(Instant, Job)>,
+    plans: u64,
+    peak: usize,
+}
+
+impl Group {
+    fn new(free: u32) -> Group {
+        let l = Levels { free, reserve: RESERVE, slow_free: 100_000, ..Levels::default() };
+        let now = Instant(1);
+        Group { s: Scheduler::new(now), l, now, done_at: Vec::new(), plans: 0, peak: 0 }
+    }
+
+    /// One turn of a mover: ends moves that are due, asks, begins what may begin.
+    fn turn(&mut self, move_time: Duration) -> Duration {
+        let now = self.now;
+        let (due, rest): (Vec<_>, Vec<_>) = self.done_at.drain(..).partition(|m| m.0 <= now);
+        self.done_at = rest;
+        for (_, job) in due {
+            match job {
+                Job::Demote => {
+                    self.l.demoting -= 1;
+                    self.l.free += 1;
+                }
+                Job::Promote => {
+                    self.l.promoting -= 1;
+                    self.l.slow_free += 1;
+                }
+            }
+            self.s.moved(job, now);
+        }
+        let plan = self.s.plan(&self.l, now);
+        self.plans += 1;
+        assert!(plan.next_check >= 10 * MS, "{plan:?}");
+        for _ in 0..plan.demote {
+            self.l.demoting += 1;
+            self.l.slow_free -= 1;
+            self.done_at.push((now.plus(move_time), Job::Demote));
+        }
+        for _ in 0..plan.promote {
+            self.l.promoting += 1;
+            self.l.free -= 1;
+            self.l.candidates -= 1;
+            self.done_at.push((now.plus(move_time), Job::Promote));
+        }
+        self.peak = self.peak.max(self.done_at.len());
+        plan.next_check
+    }
+
+    /// Time passes; `load` is a foreground request to a tier, its latency, begun again as soon as it ends.
+    fn run(&mut self, time: Duration, move_time: Duration, load: Option<(Tier, Duration)>) {
+        let end = self.now.plus(time);
+        let mut next_plan = self.now;
+        let mut ends = None;
+        while self.now < end {
+            if let Some((tier, latency)) = load {
+                if ends.is_some_and(|e| e <= self.now) {
+                    self.s.foreground_done(tier, latency, self.now);
+                    ends = None;
+                }
+                if ends.is_none() {
+                    self.s.foreground_started(tier, self.now);
+                    ends = Some(self.now.plus(latency));
+                }
+            }
+            if self.done_at.iter().any(|m| m.0 <= self.now) || next_plan <= self.now {
+                next_plan = self.now.plus(self.turn(move_time));
+            }
+            self.now = self.now.plus(MS);
+        }
+        if let (Some((tier, latency)), Some(_)) = (load, ends) {
+            self.s.foreground_done(tier, latency, self.now);
+        }
+    }
+}
+
+#[test]
+fn after_a_burst_the_disk_is_used_to_the_full_at_once() {
+    let mut g = Group::new(RESERVE / 2);
+    g.run(100 * MS, 64 * MS, Some((Tier::Fast, MS)));
+    g.run(300 * MS, 64 * MS, None);
+    assert_eq!(g.peak, 64);
+    // 64 chunks in 64 ms: the missing thousand in a good second.
+    g.run(1200 * MS, 64 * MS, None);
+    assert!(g.l.free >= RESERVE, "{}", g.l.free);
+    g.run(3000 * MS, 64 * MS, None);
+    assert_eq!((g.l.free, g.l.demoting), (RESERVE + RESERVE / 10, 0));
+}
+
+#[test]
+fn under_a_load_that_never_pauses_free_slots_still_grow() {
+    for tier in [Tier::Slow, Tier::Fast] {
+        for (free, chunks_per_minute) in [(RESERVE - 1000, 100), (RESERVE / 2 - 1000, 400), (0, 600)] {
+            let mut g = Group::new(free);
+            g.run(60_000 * MS, 40 * MS, Some((tier, 30 * MS)));
+            let grown = g.l.free - free;
+            assert!(grown >= chunks_per_minute, "{tier} from {free}: {grown} in a minute");
+            assert!(g.peak <= 17, "{tier} from {free}: {} at a time", g.peak);
+        }
+    }
+}
+
+#[test]
+fn a_load_that_suffers_makes_the_window_small() {
+    let mut g = Group::new(0);
+    (g.l.reserve, g.l.slow_free) = (1_000_000, 3_000_000);
+    g.run(3000 * MS, 10 * MS, Some((Tier::Slow, 10 * MS)));
+    assert_eq!(g.s.window, 8);
+    g.run(3000 * MS, 10 * MS, Some((Tier::Slow, 50 * MS)));
+    assert!(g.s.window <= 2, "{}", g.s.window);
+}
+
+#[test]
+fn promotions_start_after_a_short_quiet_and_leave_the_reserve_alone() {
+    let mut g = Group::new(RESERVE);
+    g.l.candidates = 2000;
+    let mut least = u32::MAX;
+    for _ in 0..400 {
+        g.run(50 * MS, 20 * MS, None);
+        least = least.min(g.l.free);
+    }
+    assert_eq!(g.l.candidates, 0);
+    assert!(least >= RESERVE, "{least}");
+}
+
+#[test]
+fn promotions_go_on_beside_a_light_load_only() {
+    let mut g = Group::new(RESERVE * 2);
+    g.l.candidates = 1000;
+    // 10 ms in every 150 ms: light.
+    for _ in 0..200 {
+        g.run(10 * MS, 10 * MS, Some((Tier::Slow, 10 * MS)));
+        g.run(140 * MS, 10 * MS, None);
+    }
+    assert!(g.l.candidates < 800, "{}", g.l.candidates);
+    let left = g.l.candidates;
+    g.run(10_000 * MS, 10 * MS, Some((Tier::Slow, 10 * MS)));
+    assert!(left - g.l.candidates <= 8, "{} under a full load", left - g.l.candidates);
+}
+
+#[test]
+fn a_group_at_rest_is_asked_once_a_minute() {
+    let mut g = Group::new(RESERVE + 10);
+    g.run(600_000 * MS, MS, None);
+    assert!(g.plans <= 11, "{}", g.plans);
+}
+
+#[test]
+fn a_full_slow_tier_is_said_in_words_and_nothing_spins() {
+    let mut g = Group::new(0);
+    g.l.slow_free = 0;
+    g.run(60_000 * MS, MS, None);
+    assert!(g.plans <= 2, "{}", g.plans);
+    // With the swap headroom on the fast side, half of it goes to the other.
+    let mut g = Group::new(64);
+    g.l.slow_free = 0;
+    g.l.candidates = 500;
+    g.run(20_000 * MS, MS, None);
+    assert_eq!(g.l.candidates, 0);
+    assert!(g.l.free > 0 && g.l.slow_free > 0, "{:?}", g.l);
+}
+
+#[test]
+fn work_that_comes_to_nothing_pauses_longer_and_longer_but_is_forced_in_the_end() {
+    let mut s = Scheduler::new(Instant(1));
+    let l = Levels { free: 0, reserve: RESERVE, slow_free: 1000, ..Levels::default() };
+    let (mut now, mut plans, mut asked) = (Instant(1), 0, 0);
+    while now < Instant(60_000_000_000) {
+        let plan = s.plan(&l, now);
+        plans += 1;
+        if plan.demote > 0 {
+            asked += 1;
+            s.came_to_nothing(Job::Demote, now);
+        }
+        now = now.plus(plan.next_check);
+    }
+    assert!((10..100).contains(&asked), "{asked}");
+    assert!(plans < 700, "{plans}");
+    assert!(s.forced() >= 8, "{}", s.forced());
+}
