@@ -152,6 +152,12 @@ impl Buf {
         self.start % PAGE == 0
     }
 
+    /// This range and `next` as one, if `next` follows it in the same memory.
+    pub fn join(&self, next: &Buf) -> Option<Buf> {
+        let follows = Rc::ptr_eq(&self.pages, &next.pages) && self.start + self.len == next.start;
+        follows.then(|| Buf { pages: self.pages.clone(), start: self.start, len: self.len + next.len })
+    }
+
     /// The buffer as writable again, if this is the only handle.
     pub fn try_unfreeze(self) -> Result<BufMut, Buf> {
         let Buf { pages, start, len } = self;

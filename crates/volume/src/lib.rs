@@ -3,8 +3,22 @@
 
 pub mod backend;
 pub mod buf;
+mod claim;
+mod commit;
 pub mod env;
 pub mod error;
+pub mod group;
+mod health;
+mod io;
+mod map;
+mod member;
+pub mod mutant;
 pub mod options;
+mod recovery;
+mod slots;
 pub mod tier;
 pub mod units;
+mod wait;
+
+pub use group::{Group, Volume};
+pub use io::write::gather;

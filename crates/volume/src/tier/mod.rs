@@ -15,9 +15,11 @@ mod headtime;
 mod heat;
 mod latency;
 mod levels;
+pub(crate) mod mover;
 mod sample;
 pub mod schedule;
 mod stream;
+pub(crate) mod view;
 
 #[cfg(test)]
 mod tests;

@@ -344,3 +344,55 @@ fn whatever_happens_the_reserve_comes_back_and_the_mover_rests() {
         assert!(g.plans - plans <= 20, "seed {seed}: {} plans in ten quiet minutes", g.plans - plans);
     }
 }
+
+#[test]
+fn requests_that_overtake_each_other_change_nothing() {
+    let mut g = group();
+    g.pass(0..8000, true);
+    g.quiet(20 * SECOND);
+    for _ in 0..2 {
+        for c in 6000..6512u64 {
+            g.request((c ^ 1) * 128 * 1024, 128 * 1024, false);
+        }
+    }
+    g.quiet(30 * SECOND);
+    assert_eq!(g.fast_of(6000..6512), 512);
+}
+
+#[test]
+fn four_streams_at_once_leave_half_the_reserve() {
+    let mut g = group();
+    for c in 0..1000u64 {
+        for k in 0..4 {
+            g.pass(k * 4000 + c..k * 4000 + c + 1, true);
+        }
+    }
+    assert_eq!(g.w.free_fast(), RESERVE / 2);
+}
+
+#[test]
+fn a_file_that_spilled_to_the_slow_tier_moves_up_once_it_is_read() {
+    // It was written once and read once; what leaves for it was only written.
+    let mut g = group();
+    g.pass(0..12_000, true);
+    g.quiet(20 * SECOND);
+    g.pass(7000..7400, false);
+    g.quiet(20 * SECOND);
+    assert_eq!(g.fast_of(7000..7400), 400);
+}
+
+#[test]
+fn a_range_inside_a_large_file_read_at_random_moves_up_after_two_passes() {
+    // REFERENCE B9, G4: Fusion needed 34 passes.
+    let mut g = group();
+    g.pass(0..14_000, true);
+    g.quiet(20 * SECOND);
+    for _ in 0..2 {
+        for i in 0..600u64 {
+            g.request((9000 + i * 7 % 600) * 128 * 1024, 4096, false);
+        }
+        g.quiet(3 * SECOND);
+    }
+    g.quiet(20 * SECOND);
+    assert!(g.fast_of(9000..9600) >= 590, "{}", g.fast_of(9000..9600));
+}

@@ -1,0 +1,191 @@
+//! Who works on what right now.
+//!
+//! Terms: a *claim* excludes other writes, TRIMs and zeroings from blocks of a chunk while one is under way. A *pin* says
+//! that I/O is in flight on a slot. A chunk in *motion* is being copied by the mover.
+//!
+//! Invariants:
+//! 1. Claims of one request are taken in ascending order of chunks, so that no two requests wait for each other.
+//! 2. A slot that was left is not free while it is pinned (C2.1).
+//! 3. Whoever claims blocks of a chunk in motion cancels the move (C3.1, D7), and no copy begins while a claim is held.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::mutant::{self, Mutant};
+use crate::units::{ChunkId, SlotId};
+use crate::wait::Signal;
+
+/// A fast hash for small integer keys that no input can choose freely.
+#[derive(Default)]
+pub(crate) struct IntHasher(u64);
+
+impl Hasher for IntHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+    fn write_u8(&mut self, n: u8) {
+        self.write_u64(u64::from(n));
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
+    }
+    fn write_u64(&mut self, n: u64) {
+        let x = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = x ^ (x >> 32);
+    }
+}
+
+type IntMap<K, V> = HashMap<K, V, BuildHasherDefault<IntHasher>>;
+
+#[derive(Default)]
+struct Claim {
+    busy: u32,
+    holders: u32,
+}
+
+#[derive(Default)]
+pub(crate) struct Claims {
+    claims: RefCell<IntMap<ChunkId, Claim>>,
+    released: Signal,
+    pins: RefCell<IntMap<SlotId, u32>>,
+    /// Notified when a slot's last pin goes.
+    pub(crate) unpinned: Signal,
+    /// Chunks in motion, and whether their move was cancelled.
+    motion: RefCell<IntMap<ChunkId, bool>>,
+    /// TRIMs that hit a chunk in motion.
+    pub(crate) trims_in_motion: Cell<u64>,
+}
+
+impl Claims {
+    /// Claims blocks `mask` of a chunk; waits for others who hold any of them.
+    pub(crate) async fn claim(&self, chunk: ChunkId, mask: u32) -> Claimed<'_> {
+        loop {
+            if self.try_claim(chunk, mask) {
+                return Claimed { claims: self, chunk, mask };
+            }
+            self.released.wait().await;
+        }
+    }
+
+    fn try_claim(&self, chunk: ChunkId, mask: u32) -> bool {
+        let mut table = self.claims.borrow_mut();
+        let c = table.entry(chunk).or_default();
+        if c.busy & mask != 0 && !mutant::on(Mutant::RmwWithoutClaim) {
+            return false;
+        }
+        c.busy |= mask;
+        c.holders += 1;
+        true
+    }
+
+    /// Claims on the chunk, by whomever.
+    pub(crate) fn holders(&self, chunk: ChunkId) -> u32 {
+        self.claims.borrow().get(&chunk).map_or(0, |c| c.holders)
+    }
+
+    /// Blocks of the chunk that somebody has claimed.
+    pub(crate) fn busy(&self, chunk: ChunkId) -> u32 {
+        self.claims.borrow().get(&chunk).map_or(0, |c| c.busy)
+    }
+
+    /// Says that I/O on the slot is in flight, until the pin is dropped.
+    pub(crate) fn pin(&self, slot: SlotId) -> Pin<'_> {
+        *self.pins.borrow_mut().entry(slot).or_insert(0) += 1;
+        Pin { claims: self, slot }
+    }
+
+    pub(crate) fn is_pinned(&self, slot: SlotId) -> bool {
+        self.pins.borrow().contains_key(&slot)
+    }
+
+    /// The chunk is about to change: its move, if one is under way, must not switch.
+    pub(crate) fn cancel_motion(&self, chunk: ChunkId, trim: bool) {
+        let mut motion = self.motion.borrow_mut();
+        if motion.is_empty() {
+            return;
+        }
+        if let Some(cancelled) = motion.get_mut(&chunk) {
+            if trim {
+                self.trims_in_motion.set(self.trims_in_motion.get() + 1);
+            }
+            let spared = mutant::on(if trim { Mutant::C3SwitchDespiteTrim } else { Mutant::C3SwitchDespiteWrite });
+            *cancelled = !spared;
+        }
+    }
+
+    /// Begins a move; false if a claim is held or the chunk moves already (C3.1).
+    pub(crate) fn begin_motion(&self, chunk: ChunkId) -> bool {
+        let writer = self.holders(chunk) > 0 && !mutant::on(Mutant::C3CopyDespiteWriter);
+        if writer || self.motion.borrow().contains_key(&chunk) {
+            return false;
+        }
+        self.motion.borrow_mut().insert(chunk, false);
+        true
+    }
+
+    /// Ends a move and says whether it may still switch.
+    pub(crate) fn end_motion(&self, chunk: ChunkId) -> bool {
+        let cancelled = self.motion.borrow_mut().remove(&chunk).unwrap_or(true);
+        !cancelled
+    }
+
+    pub(crate) fn is_cancelled(&self, chunk: ChunkId) -> bool {
+        self.motion.borrow().get(&chunk).copied().unwrap_or(true)
+    }
+
+    pub(crate) fn in_motion(&self, chunk: ChunkId) -> bool {
+        self.motion.borrow().contains_key(&chunk)
+    }
+
+    pub(crate) fn motions(&self) -> usize {
+        self.motion.borrow().len()
+    }
+}
+
+/// Blocks of a chunk claimed; released when dropped.
+pub(crate) struct Claimed<'a> {
+    claims: &'a Claims,
+    pub(crate) chunk: ChunkId,
+    pub(crate) mask: u32,
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        let mut table = self.claims.claims.borrow_mut();
+        if let Some(c) = table.get_mut(&self.chunk) {
+            c.busy &= !self.mask;
+            c.holders -= 1;
+            if c.holders == 0 {
+                table.remove(&self.chunk);
+            }
+        }
+        drop(table);
+        self.claims.released.notify();
+    }
+}
+
+/// I/O in flight on a slot; ends when dropped.
+pub(crate) struct Pin<'a> {
+    claims: &'a Claims,
+    slot: SlotId,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        let mut pins = self.claims.pins.borrow_mut();
+        if let Some(n) = pins.get_mut(&self.slot) {
+            *n -= 1;
+            if *n == 0 {
+                pins.remove(&self.slot);
+                drop(pins);
+                self.claims.unpinned.notify();
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! FLUSH and FUA: waiting for the right commit.
+
+use crate::env::Env;
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::mutant::{self, Mutant};
+use crate::units::{ChunkId, MemberIndex};
+
+impl<E: Env> Core<E> {
+    /// Whether nothing that was acknowledged needs a commit or a sync, work in progress included (C1.3).
+    fn nothing_to_flush(&self) -> bool {
+        self.commit.pending.borrow().is_empty()
+            && !self.commit.is_running()
+            && !self.members.iter().any(|m| m.sync.owes_client())
+    }
+
+    /// Makes everything durable that was acknowledged before this call (I2).
+    pub(crate) async fn flush(&self) -> Result<(), Error> {
+        self.health.check()?;
+        if !self.writable || self.nothing_to_flush() {
+            return Ok(());
+        }
+        let commit = &self.commit;
+        let target = match mutant::on(Mutant::C1FlushJoinsRunning) && commit.is_running() {
+            true => commit.started.get(),
+            false => commit.want_next(),
+        };
+        while commit.finished.get() < target {
+            self.health.check()?;
+            let done = commit.done.wait();
+            done.await;
+        }
+        self.health.check()
+    }
+
+    /// Commits what is pending, for the mover.
+    pub(crate) async fn commit_changes(&self) -> Result<(), Error> {
+        self.flush().await
+    }
+
+    /// Makes a completed write of `chunk` durable (FUA). An overwrite in place needs only its member's sync.
+    pub(crate) async fn make_durable(&self, chunks: impl Iterator<Item = ChunkId> + Clone) -> Result<(), Error> {
+        let changed = |c: ChunkId| {
+            self.commit.pending.borrow().contains_key(&c) || self.commit.committing.borrow().contains_key(&c)
+        };
+        if chunks.clone().any(changed) && !mutant::on(Mutant::FuaNotCommitted) {
+            return self.flush().await;
+        }
+        let mut members: Vec<MemberIndex> = Vec::new();
+        for c in chunks {
+            let home = self.map.borrow().get(c).filter(|e| e.is_mapped()).map(|e| e.member);
+            members.extend(home.filter(|m| !members.contains(m)));
+        }
+        for m in members {
+            let target = self.members[m as usize].sync.acknowledged();
+            self.sync_member(m, target).await?;
+        }
+        self.health.check()
+    }
+
+    /// Syncs a member up to write `target`, or latches.
+    pub(crate) async fn sync_member(&self, member: MemberIndex, target: u64) -> Result<(), Error> {
+        let result = self.members[member as usize].sync_to(target).await;
+        result.map_err(|e| self.latch(member, "a sync", e))
+    }
+}

@@ -1,0 +1,76 @@
+//! What a slow member's own journal must still be told (C1.6). It is told in the mover's time, and before a slot of it
+//! is used again; until then its away bits say that it may be behind.
+
+use std::collections::BTreeMap;
+
+use bimetal_format::journal::Record;
+use bimetal_format::Entry;
+
+use super::pipeline::set_record;
+use crate::env::{Device, Env};
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::member::journal::blocks_for;
+use crate::member::{add, Member};
+use crate::units::{ChunkId, MemberIndex, Tier};
+
+/// Drops the notes that a journal write or checkpoint has settled, but none made since.
+pub(crate) fn forget<D: Device>(m: &Member<D>, settled: &BTreeMap<ChunkId, u64>) {
+    m.lag.borrow_mut().retain(|c, note| settled.get(c) != Some(note));
+}
+
+impl<E: Env> Core<E> {
+    /// Notes that a committed change of `chunk` touches the member that `entry` names.
+    pub(crate) fn note_lag(&self, chunk: ChunkId, entry: &Entry) {
+        if entry.is_mapped() {
+            self.note_lag_on(chunk, entry.member);
+        }
+    }
+
+    pub(crate) fn note_lag_on(&self, chunk: ChunkId, member: MemberIndex) {
+        let m = &self.members[member as usize];
+        if m.tier == Tier::Slow {
+            add(&self.lag_notes, 1);
+            m.lag.borrow_mut().insert(chunk, self.lag_notes.get());
+        }
+    }
+
+    /// Writes what member `m` lags behind into its journal, durably.
+    pub(crate) async fn settle_lag(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        let _meta = m.meta.lock().await;
+        self.settle_lag_locked(m).await
+    }
+
+    pub(crate) async fn settle_lag_locked(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        while !m.lag.borrow().is_empty() {
+            let chunks = m.lag.borrow().clone();
+            let records = self.durable_records(chunks.keys().copied());
+            let at_once = (m.layout.journal_blocks / 4) as usize * bimetal_format::journal::RECORDS_PER_BLOCK;
+            for part in records.chunks(at_once) {
+                self.append_to_slow(m, part).await?;
+            }
+            forget(m, &chunks);
+        }
+        Ok(())
+    }
+
+    /// Records of the newest durable entries of `chunks`.
+    fn durable_records(&self, chunks: impl Iterator<Item = ChunkId>) -> Vec<Record> {
+        let map = self.map.borrow();
+        chunks.filter_map(|c| Some(set_record(c, self.commit.durable_entry(c, map.get(c)?)))).collect()
+    }
+
+    /// Appends records to a slow member's journal, durably. The caller holds its `meta`.
+    pub(crate) async fn append_to_slow(&self, m: &Member<E::Device>, records: &[Record]) -> Result<(), Error> {
+        if !m.journal_has_room(blocks_for(records.len())) {
+            self.checkpoint_locked(m, false).await?;
+        }
+        let generation = self.commit.durable_generation.get();
+        let fail = |e| self.latch(m.index, "a journal write", e);
+        m.append(records, generation, self.epoch()).await.map_err(fail)?;
+        m.sync_all().await.map_err(|e| self.latch(m.index, "a journal sync", e))?;
+        let mut j = m.journal.borrow_mut();
+        j.durable = j.head;
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! The commit pipeline: swap, sync, append, sync, free (CRASH-SAFETY C1).
+//!
+//! Terms: a change of an entry is *pending* until a commit takes it, *committing* until that commit is durable.
+//! A slot is *left* by the change that gave its chunk another home or none.
+//!
+//! Invariants:
+//! 1. `pending` and `committing` hold, per changed chunk, the entry from before the change. The newest durable entry of
+//!    a chunk is: `committing`'s if there, else `pending`'s if there, else the map's.
+//! 2. A snapshot is taken in one step, without an await (C1.1); changes after it belong to the next commit.
+//! 3. A flush waits for a commit that takes its snapshot after the flush arrived (C1.3).
+//! 4. One commit at a time (C1.4).
+
+pub(crate) mod flush;
+pub(crate) mod lag;
+pub(crate) mod pipeline;
+pub(crate) mod reclaim;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use bimetal_format::Entry;
+
+use crate::map::Map;
+use crate::units::{ChunkId, MemberIndex, SlotId};
+use crate::wait::Signal;
+
+/// A slot that a chunk has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) slot: SlotId,
+    pub(crate) chunk: ChunkId,
+}
+
+#[derive(Default)]
+pub(crate) struct Commit {
+    pub(crate) pending: RefCell<BTreeMap<ChunkId, Entry>>,
+    pub(crate) committing: RefCell<BTreeMap<ChunkId, Entry>>,
+    pub(crate) left: RefCell<Vec<Left>>,
+    /// Newest generation given out.
+    pub(crate) generation: Cell<u64>,
+    /// Newest generation that is durable.
+    pub(crate) durable_generation: Cell<u64>,
+    /// Commits begun (their snapshot taken), finished, and asked for; numbers of the same sequence.
+    pub(crate) started: Cell<u64>,
+    pub(crate) finished: Cell<u64>,
+    pub(crate) wanted: Cell<u64>,
+    /// Wakes the committer.
+    pub(crate) wake: Signal,
+    /// A commit has finished, or the group has latched.
+    pub(crate) done: Signal,
+    /// Commits that wrote records.
+    pub(crate) count: Cell<u64>,
+    /// Most pending changes: what fits a quarter of the smallest fast journal.
+    pub(crate) limit: Cell<usize>,
+}
+
+impl Commit {
+    /// Notes that the entry of `chunk` is about to change from `before`.
+    pub(crate) fn changing(&self, chunk: ChunkId, before: Entry) {
+        let mut pending = self.pending.borrow_mut();
+        let first = pending.is_empty();
+        pending.entry(chunk).or_insert(before);
+        let many = pending.len() * 2 >= self.limit.get();
+        drop(pending);
+        if many && self.wanted.get() <= self.started.get() {
+            self.want_next();
+        } else if first {
+            self.wake.notify();
+        }
+    }
+
+    /// Asks for a commit whose snapshot is still to be taken, and gives its number.
+    pub(crate) fn want_next(&self) -> u64 {
+        let number = self.started.get() + 1;
+        if self.wanted.get() < number {
+            self.wanted.set(number);
+        }
+        self.wake.notify();
+        number
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.pending.borrow().len() >= self.limit.get()
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.started.get() != self.finished.get()
+    }
+
+    /// The newest durable entry of a chunk (invariant 1).
+    pub(crate) fn durable_entry(&self, chunk: ChunkId, current: Entry) -> Entry {
+        let before = |m: &BTreeMap<ChunkId, Entry>| m.get(&chunk).copied();
+        let durable = before(&self.committing.borrow()).or_else(|| before(&self.pending.borrow()));
+        Entry { heat: current.heat, ..durable.unwrap_or(current) }
+    }
+
+    /// Chunks with changes that are not durable and whose home is on `member`.
+    pub(crate) fn uncommitted_on(&self, member: MemberIndex, map: &Map) -> Vec<ChunkId> {
+        let (pending, committing) = (self.pending.borrow(), self.committing.borrow());
+        let changed = pending.keys().chain(committing.keys()).copied();
+        changed.filter(|c| map.get(*c).is_some_and(|e| e.is_mapped() && e.member == member)).collect()
+    }
+
+    /// Wakes everybody who waits for a commit, after the latch or at a stop.
+    pub(crate) fn wake_all(&self) {
+        self.done.notify();
+        self.wake.notify();
+    }
+}

@@ -1,0 +1,161 @@
+//! From *left* to *free* (C2.1): the record that left the slot is durable on the fast members and, for a slow slot, in
+//! that member's own journal; no I/O on the slot is in flight; its discard is done; no write of unknown outcome can
+//! still reach it (C2.2).
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use super::Left;
+use crate::env::{Env, Instant};
+use crate::group::core::Core;
+use crate::mutant::{self, Mutant};
+use crate::units::{MemberIndex, SlotIndex, Tier, CHUNK};
+use crate::wait::{self, Signal};
+
+/// Slow slots wait so long before their member's journal is written for them, unless somebody needs a slot.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Most slots given to one discard.
+const DISCARD_SLOTS: usize = 512;
+
+#[derive(Default)]
+pub(crate) struct Reclaim {
+    /// Slots whose leaving record is durable on the fast members.
+    queue: RefCell<Vec<Left>>,
+    /// Slots that are being discarded.
+    busy: Cell<usize>,
+    wake: Signal,
+    /// A slot has become free.
+    pub(crate) freed: Signal,
+    /// Somebody waits for a slot.
+    demanded: Cell<bool>,
+}
+
+impl Reclaim {
+    pub(crate) fn add(&self, mut left: Vec<Left>) {
+        if !left.is_empty() {
+            self.queue.borrow_mut().append(&mut left);
+            self.wake.notify();
+        }
+    }
+
+    /// Slots on their way.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.borrow().len() + self.busy.get()
+    }
+
+    /// Slots of one member on their way.
+    pub(crate) fn of_member(&self, m: MemberIndex) -> usize {
+        self.queue.borrow().iter().filter(|l| l.slot.member == m).count()
+    }
+
+    /// Somebody waits for a slot: write journals now.
+    pub(crate) fn demand(&self) {
+        self.demanded.set(true);
+        self.wake.notify();
+    }
+
+    pub(crate) fn wake(&self) {
+        self.wake.notify();
+    }
+}
+
+impl<E: Env> Core<E> {
+    /// The reclaimer's task.
+    pub(crate) async fn run_reclaimer(&self) {
+        let mut slow_since: Option<Instant> = None;
+        while !self.stopped.get() && !self.health.is_latched() {
+            let wake = self.reclaim.wake.wait();
+            let unpinned = self.claims.unpinned.wait();
+            let has_slow = self.reclaim.queue.borrow().iter().any(|l| self.member(l).tier == Tier::Slow);
+            let waited = self.env.now().since(*slow_since.get_or_insert(self.env.now()));
+            let with_slow = has_slow && (waited >= PATIENCE || self.reclaim.demanded.get());
+            self.reclaim_batch(with_slow).await;
+            if with_slow || !has_slow {
+                slow_since = None;
+                self.reclaim.demanded.set(false);
+            }
+            let rest = self.reclaim.queue.borrow().len();
+            let signals = wait::first(wake, unpinned);
+            match rest {
+                0 => signals.await,
+                _ => wait::first(signals, self.env.sleep(PATIENCE)).await,
+            }
+        }
+    }
+
+    fn member(&self, l: &Left) -> &crate::member::Member<E::Device> {
+        &self.members[l.slot.member as usize]
+    }
+
+    /// Frees what can be freed now: fast slots, and slow ones if their members' journals may be written.
+    pub(crate) async fn reclaim_batch(&self, with_slow: bool) {
+        if with_slow {
+            for m in self.members_of(Tier::Slow) {
+                if self.reclaim.of_member(m.index) > 0 && self.settle_lag(m).await.is_err() {
+                    return;
+                }
+            }
+        }
+        let queue = std::mem::take(&mut *self.reclaim.queue.borrow_mut());
+        let (ready, rest): (Vec<Left>, Vec<Left>) = queue.into_iter().partition(|l| self.may_be_freed(l));
+        self.reclaim.queue.borrow_mut().extend(rest);
+        let mut by_member: Vec<(MemberIndex, Vec<SlotIndex>)> = Vec::new();
+        for l in ready {
+            match by_member.iter_mut().find(|(m, _)| *m == l.slot.member) {
+                Some((_, slots)) => slots.push(l.slot.slot),
+                None => by_member.push((l.slot.member, vec![l.slot.slot])),
+            }
+        }
+        for (m, slots) in by_member {
+            for part in slots.chunks(DISCARD_SLOTS) {
+                self.reclaim.busy.set(part.len());
+                self.discard_and_free(m, part.to_vec()).await;
+                self.reclaim.busy.set(0);
+            }
+        }
+    }
+
+    fn may_be_freed(&self, l: &Left) -> bool {
+        let m = self.member(l);
+        let lags = m.tier == Tier::Slow && m.lag.borrow().contains_key(&l.chunk);
+        let pinned = self.claims.is_pinned(l.slot) && !mutant::on(Mutant::C2FreeDuringRead);
+        !lags && !pinned
+    }
+
+    async fn discard_and_free(&self, member: MemberIndex, mut slots: Vec<SlotIndex>) {
+        let m = &self.members[member as usize];
+        let tainted = slots.iter().any(|s| m.tainted.borrow().contains(s));
+        if tainted && !mutant::on(Mutant::C2NoQuarantine) && m.sync_all().await.is_err() {
+            // Quarantine goes on: the member could not be synced. The latch follows from the next commit.
+            for slot in slots {
+                self.quarantine.borrow_mut().push(crate::units::SlotId { member, slot });
+            }
+            return;
+        }
+        slots.sort_unstable();
+        if mutant::on(Mutant::C2FreeDuringDiscard) {
+            self.give_slots(member, &slots);
+        }
+        if m.discards() {
+            for run in slots.chunk_by(|a, b| a + 1 == *b) {
+                // A discard is a hint: a member that cannot do it loses nothing.
+                let _hint = m.discard(m.layout.slot(run[0]), run.len() as u64 * CHUNK).await;
+            }
+        }
+        if !mutant::on(Mutant::C2FreeDuringDiscard) {
+            self.give_slots(member, &slots);
+        }
+    }
+
+    fn give_slots(&self, member: MemberIndex, slots: &[SlotIndex]) {
+        let mut free = self.members[member as usize].free.borrow_mut();
+        for s in slots {
+            if !(mutant::any() && free.is_free(*s)) {
+                free.give(*s);
+            }
+        }
+        drop(free);
+        self.reclaim.freed.notify();
+        self.mover_wake.notify();
+    }
+}

@@ -1,0 +1,217 @@
+//! What the tasks of a group share. Each component has a file of its own; this one only holds them together, and
+//! answers questions that need two of them.
+//!
+//! No borrow of a component is held across an await.
+
+use std::cell::{Cell, RefCell};
+
+use bimetal_format::Entry;
+
+use crate::claim::Claims;
+use crate::commit::reclaim::Reclaim;
+use crate::commit::{Commit, Left};
+use crate::env::Env;
+use crate::error::Error;
+use crate::group::volume::VolumeInfo;
+use crate::health::Health;
+use crate::map::Map;
+use crate::member::{Member, NO_CHUNK};
+use crate::options::{OpenOptions, Uuid};
+use crate::tier::mover::MoverState;
+use crate::tier::HeadTime;
+use crate::units::{ChunkId, Placement, SlotId, Tier};
+use crate::wait::Signal;
+
+/// State of one open group.
+pub(crate) struct Core<E: Env> {
+    pub(crate) env: E,
+    pub(crate) options: OpenOptions,
+    pub(crate) name: String,
+    pub(crate) uuid: Uuid,
+    pub(crate) sector_size: u32,
+    /// Fast slots kept free for new writes.
+    pub(crate) reserve_slots: u64,
+    /// Slots beyond the sum of the volume sizes (I5).
+    pub(crate) headroom: u64,
+    pub(crate) writable: bool,
+    /// The map came from a fast member, so that "unmapped" means "never written" (C8.1).
+    pub(crate) map_complete: bool,
+    /// By index; missing ones included.
+    pub(crate) members: Vec<Member<E::Device>>,
+    pub(crate) volumes: Vec<VolumeInfo>,
+    pub(crate) map: RefCell<Map>,
+    pub(crate) claims: Claims,
+    pub(crate) commit: Commit,
+    pub(crate) reclaim: Reclaim,
+    pub(crate) health: Health,
+    pub(crate) policy: RefCell<HeadTime>,
+    pub(crate) mover: MoverState,
+    pub(crate) mover_wake: Signal,
+    pub(crate) checkpoint_wake: Signal,
+    /// Slots kept back until the next start (C2.2).
+    pub(crate) quarantine: RefCell<Vec<SlotId>>,
+    pub(crate) lag_notes: Cell<u64>,
+    /// Background tasks end.
+    pub(crate) stopped: Cell<bool>,
+    /// New requests are refused.
+    pub(crate) stopping: Cell<bool>,
+    pub(crate) requests: RequestGate,
+    /// What recovery found, in words.
+    pub(crate) findings: RefCell<Vec<String>>,
+    /// Chunks that were found in doubt: (C7.3) two on one slot.
+    pub(crate) damaged_chunks: RefCell<std::collections::BTreeSet<ChunkId>>,
+    pub(crate) counters: ExtraCounters,
+}
+
+/// Counters that tests of the engine look at.
+#[derive(Default)]
+pub(crate) struct ExtraCounters {
+    pub(crate) checkpoints: Cell<u64>,
+    pub(crate) full_waits: Cell<u64>,
+}
+
+/// Requests and bytes in flight (I10).
+#[derive(Default)]
+pub(crate) struct RequestGate {
+    bytes: Cell<u64>,
+    count: Cell<u64>,
+    changed: Signal,
+}
+
+/// A request that was let in; leaves when dropped.
+pub(crate) struct Admitted<'a>(&'a RequestGate, u64);
+
+impl RequestGate {
+    /// Waits until `len` more bytes may be in flight. One request is always let in.
+    pub(crate) async fn enter(&self, len: u64, limit: u64) -> Admitted<'_> {
+        while self.count.get() > 0 && self.bytes.get() + len > limit {
+            self.changed.wait().await;
+        }
+        self.bytes.set(self.bytes.get() + len);
+        self.count.set(self.count.get() + 1);
+        Admitted(self, len)
+    }
+
+    /// Waits until no request is in flight.
+    pub(crate) async fn drained(&self) {
+        while self.count.get() > 0 {
+            self.changed.wait().await;
+        }
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.0.bytes.set(self.0.bytes.get() - self.1);
+        self.0.count.set(self.0.count.get() - 1);
+        self.0.changed.notify();
+    }
+}
+
+impl<E: Env> Core<E> {
+    /// Present members of a tier.
+    pub(crate) fn members_of(&self, tier: Tier) -> impl Iterator<Item = &Member<E::Device>> + Clone {
+        self.members.iter().filter(move |m| m.tier == tier && m.is_present())
+    }
+
+    pub(crate) fn tier_of_member(&self, index: u8) -> Tier {
+        self.members[index as usize].tier
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        let present = self.members.iter().find(|m| m.is_present());
+        present.map_or(0, |m| m.label.borrow().epoch.id)
+    }
+
+    /// Free slots of a tier.
+    pub(crate) fn free_in(&self, tier: Tier) -> u64 {
+        self.members_of(tier).map(|m| m.free.borrow().free()).sum()
+    }
+
+    pub(crate) fn slots_in(&self, tier: Tier) -> u64 {
+        self.members_of(tier).map(|m| m.free.borrow().count()).sum()
+    }
+
+    /// The volume that owns a chunk.
+    pub(crate) fn volume_of(&self, chunk: ChunkId) -> Option<&VolumeInfo> {
+        let after = self.volumes.partition_point(|v| v.first_chunk() <= chunk.0);
+        let v = self.volumes.get(after.checked_sub(1)?)?;
+        (chunk.0 < v.first_chunk() + v.chunks()).then_some(v)
+    }
+
+    pub(crate) fn placement_of(&self, chunk: ChunkId) -> Option<Placement> {
+        self.volume_of(chunk).map(|v| v.placement)
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if self.stopping.get() {
+            return Err(Error::Stopping);
+        }
+        if !self.writable {
+            return Err(Error::ReadOnly);
+        }
+        self.health.check()
+    }
+
+    /// The entry of a chunk for I/O, or an error if its state is lost or in doubt.
+    pub(crate) fn entry(&self, chunk: ChunkId) -> Result<Entry, Error> {
+        if self.health.is_suspect(chunk) || self.is_damaged(chunk) {
+            return Err(Error::Lost);
+        }
+        self.map.borrow().get(chunk).ok_or(Error::Lost)
+    }
+
+    fn is_damaged(&self, chunk: ChunkId) -> bool {
+        let damaged = self.damaged_chunks.borrow();
+        !damaged.is_empty() && damaged.contains(&chunk)
+    }
+
+    /// The one place where an entry changes while the group is open: notes the change for the next commit, lets go of
+    /// the old home if it is another, and keeps counts and reverse map true.
+    pub(crate) fn change_entry(&self, chunk: ChunkId, after: Entry) {
+        let before = self.map.borrow().get(chunk).expect("no change reaches a damaged page");
+        self.commit.changing(chunk, before);
+        let moved = !after.is_mapped() || (after.member, after.slot) != (before.member, before.slot);
+        if before.is_mapped() && moved {
+            let slot = SlotId { member: before.member, slot: before.slot };
+            self.set_chunk_of(slot, NO_CHUNK);
+            self.commit.left.borrow_mut().push(Left { slot, chunk });
+            self.count_chunk(chunk, before.member, -1);
+            if crate::mutant::on(crate::mutant::Mutant::C2FreeBeforeRecord) {
+                self.free_now(slot);
+            }
+        }
+        if after.is_mapped() && (moved || !before.is_mapped()) {
+            self.set_chunk_of(SlotId { member: after.member, slot: after.slot }, chunk.0 as u32);
+            self.count_chunk(chunk, after.member, 1);
+        }
+        self.map.borrow_mut().set(chunk, after);
+    }
+
+    /// Gives back a slot that no record ever named.
+    pub(crate) fn free_now(&self, slot: SlotId) {
+        let mut free = self.members[slot.member as usize].free.borrow_mut();
+        if !(crate::mutant::any() && free.is_free(slot.slot)) {
+            free.give(slot.slot);
+        }
+        drop(free);
+        self.reclaim.freed.notify();
+    }
+
+    pub(crate) fn set_chunk_of(&self, slot: SlotId, chunk: u32) {
+        let m = &self.members[slot.member as usize];
+        if m.tier == Tier::Fast {
+            m.chunk_of.borrow_mut()[slot.slot as usize] = chunk;
+        }
+    }
+
+    pub(crate) fn count_chunk(&self, chunk: ChunkId, member: u8, by: i64) {
+        if let Some(v) = self.volume_of(chunk) {
+            let count = match self.tier_of_member(member) {
+                Tier::Fast => &v.fast_chunks,
+                Tier::Slow => &v.slow_chunks,
+            };
+            count.set((count.get() as i64 + by) as u64);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A group: made by [`Group::create`], opened by [`Group::open`], which recovers it, and ended by [`Group::stop`].
+
+pub(crate) mod core;
+pub mod create;
+mod status;
+pub(crate) mod volume;
+
+use std::rc::Rc;
+
+use self::core::Core;
+pub use self::create::{CreateError, CreateReport};
+pub use self::volume::Volume;
+use crate::env::Env;
+use crate::error::Error;
+use crate::options::{OpenOptions, Status};
+pub use crate::recovery::OpenError;
+use crate::units::Tier;
+
+/// An open group. Cloning gives another handle.
+pub struct Group<E: Env> {
+    core: Rc<Core<E>>,
+}
+
+impl<E: Env> Clone for Group<E> {
+    fn clone(&self) -> Self {
+        Group { core: self.core.clone() }
+    }
+}
+
+/// Counters for tests of the engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EngineCounters {
+    /// Times a journal ring came back to its first block.
+    pub journal_wraps: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Times a write waited because no slot was free.
+    pub full_waits: u64,
+    /// TRIMs and zeroings that hit a chunk in motion.
+    pub trims_in_motion: u64,
+}
+
+impl<E: Env> Group<E> {
+    /// Opens a group from its devices, in any order: recovers it and, if writable, starts its tasks on `env`.
+    pub async fn open(env: E, devices: Vec<E::Device>, options: OpenOptions) -> Result<Group<E>, OpenError> {
+        let core = Rc::new(crate::recovery::open(env, devices, options).await?);
+        let group = Group { core };
+        if group.core.writable {
+            group.start_tasks();
+        }
+        Ok(group)
+    }
+
+    fn start_tasks(&self) {
+        let core = self.core.clone();
+        self.core.env.spawn(async move { core.run_committer().await });
+        let core = self.core.clone();
+        self.core.env.spawn(async move { core.run_reclaimer().await });
+        let core = self.core.clone();
+        self.core.env.spawn(async move { core.run_checkpointer().await });
+        if self.core.options.migrate {
+            let core = self.core.clone();
+            self.core.env.spawn(async move { core.run_mover().await });
+        }
+    }
+
+    /// Names of its volumes.
+    pub fn volume_names(&self) -> Vec<String> {
+        self.core.volumes.iter().map(|v| v.name.clone()).collect()
+    }
+
+    /// A volume by name.
+    pub fn volume(&self, name: &str) -> Option<Volume<E>> {
+        let index = self.core.volumes.iter().position(|v| v.name == name)?;
+        Some(Volume { core: self.core.clone(), index })
+    }
+
+    /// What the group is doing.
+    pub fn status(&self) -> Status {
+        self.core.status()
+    }
+
+    /// Counters for tests of the engine.
+    pub fn counters(&self) -> EngineCounters {
+        EngineCounters {
+            journal_wraps: self.core.members.iter().map(|m| m.journal.borrow().wraps).sum(),
+            checkpoints: self.core.counters.checkpoints.get(),
+            full_waits: self.core.counters.full_waits.get(),
+            trims_in_motion: self.core.claims.trims_in_motion.get(),
+        }
+    }
+
+    /// Orderly stop: refuses new requests, waits for those in flight, commits, saves the map and its heat on every
+    /// member, and marks them clean. After an error the next start recovers as after a crash; nothing is lost.
+    pub async fn stop(&self) -> Result<(), Error> {
+        let core = &self.core;
+        core.stopping.set(true);
+        core.requests.drained().await;
+        let result = if core.writable { self.stop_writable().await } else { Ok(()) };
+        core.stopped.set(true);
+        core.commit.wake_all();
+        core.reclaim.wake();
+        core.checkpoint_wake.notify();
+        core.mover_wake.notify();
+        result
+    }
+
+    async fn stop_writable(&self) -> Result<(), Error> {
+        let core = &self.core;
+        core.mover_wake.notify();
+        core.mover_ended().await;
+        core.flush().await?;
+        for m in core.members_of(Tier::Slow) {
+            core.settle_lag(m).await?;
+        }
+        for m in core.members.iter().filter(|m| m.is_present()) {
+            core.checkpoint(m, true).await?;
+        }
+        core.health.check()?;
+        for m in core.members.iter().filter(|m| m.is_present()) {
+            let _meta = m.meta.lock().await;
+            if m.tier == Tier::Slow {
+                let _away = m.away_meta.lock().await;
+                m.clear_away().await.map_err(|e| core.latch(m.index, "a metadata write", e))?;
+            }
+            let mut label = m.label.borrow().clone();
+            label.clean = true;
+            label.journal_end = m.journal.borrow().head.sequence;
+            m.flip(label).await.map_err(|e| core.latch(m.index, "the label", e))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! What a group tells about itself.
+
+use super::core::Core;
+use crate::env::Env;
+use crate::member::Member;
+use crate::options::{MemberStatus, MoverStatus, Status, VolumeStatus};
+use crate::tier::Policy;
+use crate::units::{Tier, CHUNK};
+
+impl<E: Env> Core<E> {
+    pub(crate) fn status(&self) -> Status {
+        Status {
+            name: self.name.clone(),
+            uuid: self.uuid,
+            read_only: !self.writable || self.health.is_latched(),
+            latched: self.health.latched(),
+            generation: self.commit.durable_generation.get(),
+            commits: self.commit.count.get(),
+            pending: self.commit.pending.borrow().len() as u64,
+            reserve: self.reserve_slots * CHUNK,
+            fast_free: self.free_in(Tier::Fast) * CHUNK,
+            members: self.members.iter().map(|m| self.member_status(m)).collect(),
+            volumes: self.volumes.iter().map(volume_status).collect(),
+            mover: self.mover_status(),
+            recovery: self.findings.borrow().clone(),
+        }
+    }
+
+    fn member_status(&self, m: &Member<E::Device>) -> MemberStatus {
+        let label = m.label.borrow();
+        let row = &label.members[m.index as usize];
+        let c = &m.counters;
+        let leaving = self.commit.left.borrow().iter().filter(|l| l.slot.member == m.index).count();
+        MemberStatus {
+            index: m.index,
+            uuid: row.uuid,
+            tier: m.tier,
+            present: m.is_present(),
+            size: row.size,
+            slots: u64::from(row.slots),
+            free: if m.is_present() { m.free.borrow().free() } else { 0 },
+            leaving: (leaving + self.reclaim.of_member(m.index)) as u64,
+            quarantined: self.quarantine.borrow().iter().filter(|s| s.member == m.index).count() as u64,
+            journal_used: m.journal.borrow().used(),
+            journal_blocks: m.layout.journal_blocks,
+            reads: c.reads.get(),
+            read_bytes: c.read_bytes.get(),
+            writes: c.writes.get(),
+            write_bytes: c.write_bytes.get(),
+            syncs: c.syncs.get(),
+            discard_bytes: c.discard_bytes.get(),
+            errors: c.errors.get(),
+        }
+    }
+
+    fn mover_status(&self) -> MoverStatus {
+        let m = &self.mover;
+        let (doing, why) = m.words.borrow().clone();
+        MoverStatus {
+            promoted: m.promoted.get(),
+            demoted: m.demoted.get(),
+            cancelled: m.cancelled.get(),
+            failed: m.failed.get(),
+            in_flight: self.claims.motions() as u64,
+            candidates: self.policy.borrow().candidate_count() as u64,
+            doing,
+            why,
+        }
+    }
+}
+
+fn volume_status(v: &super::volume::VolumeInfo) -> VolumeStatus {
+    VolumeStatus {
+        name: v.name.clone(),
+        uuid: v.uuid,
+        size: v.size,
+        placement: v.placement,
+        fast_chunks: v.fast_chunks.get(),
+        slow_chunks: v.slow_chunks.get(),
+    }
+}

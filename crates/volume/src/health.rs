@@ -1,0 +1,59 @@
+//! What failures do to a group (I7, C11): the latch, and chunks whose newest state is in doubt.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use crate::env::{DeviceError, Env};
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::mutant::{self, Mutant};
+use crate::units::{ChunkId, MemberIndex};
+
+#[derive(Default)]
+pub(crate) struct Health {
+    latched: RefCell<Option<String>>,
+    /// Chunks with uncommitted changes on a member whose sync failed: they read EIO (C11.1).
+    suspect: RefCell<BTreeSet<ChunkId>>,
+}
+
+impl Health {
+    pub(crate) fn latched(&self) -> Option<String> {
+        self.latched.borrow().clone()
+    }
+
+    pub(crate) fn is_latched(&self) -> bool {
+        self.latched.borrow().is_some()
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match &*self.latched.borrow() {
+            None => Ok(()),
+            Some(why) => Err(Error::Latched(why.clone())),
+        }
+    }
+
+    pub(crate) fn is_suspect(&self, chunk: ChunkId) -> bool {
+        let suspect = self.suspect.borrow();
+        !suspect.is_empty() && suspect.contains(&chunk)
+    }
+}
+
+impl<E: Env> Core<E> {
+    /// A sync or metadata write of a member failed: refuse writes from now on, keep reading what is certain (I7). The
+    /// way back is a new start, with its recovery.
+    pub(crate) fn latch(&self, member: MemberIndex, what: &str, e: DeviceError) -> Error {
+        let why = format!(
+            "{what} of member {member} failed: {e}. Reads go on. To write again, mend the member, then stop and start the group"
+        );
+        if !mutant::on(Mutant::C11NoLatch) {
+            if !mutant::on(Mutant::C11SuspectServed) {
+                let suspect = self.commit.uncommitted_on(member, &self.map.borrow());
+                self.health.suspect.borrow_mut().extend(suspect);
+            }
+            self.health.latched.borrow_mut().get_or_insert_with(|| why.clone());
+        }
+        self.commit.wake_all();
+        self.mover_wake.notify();
+        Error::Latched(why)
+    }
+}

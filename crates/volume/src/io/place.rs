@@ -1,0 +1,86 @@
+//! A slot for a chunk that has none.
+
+use crate::commit::Left;
+use crate::env::Env;
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::mutant::{self, Mutant};
+use crate::units::{ChunkId, Placement, SlotId, Tier};
+
+impl<E: Env> Core<E> {
+    /// Slots of `tier` that a chunk of this placement may take: what volumes bound to the tier were promised is set
+    /// aside (C2.3).
+    pub(crate) fn available(&self, tier: Tier, placement: Placement) -> u64 {
+        let bound = match tier {
+            Tier::Fast => Placement::FastOnly,
+            Tier::Slow => Placement::SlowOnly,
+        };
+        let free = self.free_in(tier);
+        if placement == bound {
+            return free;
+        }
+        if placement != Placement::Auto {
+            return 0;
+        }
+        let promised = self.volumes.iter().filter(|v| v.placement == bound);
+        let promised: u64 = promised.map(|v| v.chunks() - v.fast_chunks.get() - v.slow_chunks.get()).sum();
+        free.saturating_sub(promised)
+    }
+
+    /// Takes a free slot of `tier` for `chunk`, next to its neighbour where that is possible.
+    pub(crate) fn take_slot(&self, tier: Tier, chunk: ChunkId) -> Option<SlotId> {
+        let lane = (chunk.0 % 8) as u32;
+        if let Some(before) = chunk.0.checked_sub(1).and_then(|c| self.map.borrow().get(ChunkId(c))) {
+            let m = &self.members[before.member as usize];
+            if before.is_mapped() && m.tier == tier && m.is_present() && m.free.borrow_mut().take_exact(before.slot + 1)
+            {
+                return Some(SlotId { member: m.index, slot: before.slot + 1 });
+            }
+        }
+        let m = self.members_of(tier).max_by_key(|m| m.free.borrow().free())?;
+        let slot = m.free.borrow_mut().take(None, lane)?;
+        Some(SlotId { member: m.index, slot })
+    }
+
+    /// A slot for the first home of `chunk`: in the tier that the policy wishes, else in the other, else after a
+    /// commit that frees some. Waits for that, but never for a move (D7).
+    pub(crate) async fn allocate(&self, chunk: ChunkId, wish: Tier, placement: Placement) -> Result<SlotId, Error> {
+        let order = match placement {
+            Placement::Auto => [wish, wish.other()],
+            Placement::FastOnly => [Tier::Fast; 2],
+            Placement::SlowOnly => [Tier::Slow; 2],
+        };
+        loop {
+            for tier in order {
+                if self.available(tier, placement) > 0 {
+                    if let Some(slot) = self.take_slot(tier, chunk) {
+                        return Ok(slot);
+                    }
+                }
+            }
+            self.health.check()?;
+            let freed = self.reclaim.freed.wait();
+            let on_the_way = self.reclaim.len() + self.commit.left.borrow().len() + self.claims.motions();
+            let committing = self.commit.is_running();
+            if on_the_way == 0 && !committing {
+                return Err(Error::NoSpace);
+            }
+            crate::member::add(&self.counters.full_waits, 1);
+            self.reclaim.demand();
+            if !self.commit.left.borrow().is_empty() {
+                self.flush().await?;
+            }
+            crate::wait::first(freed, self.env.sleep(std::time::Duration::from_millis(20))).await;
+        }
+    }
+
+    /// Gives a slot back that was taken for `chunk` but never became its home.
+    pub(crate) fn untake(&self, slot: SlotId, chunk: ChunkId) {
+        let tainted = self.members[slot.member as usize].tainted.borrow().contains(&slot.slot);
+        if tainted && !mutant::on(Mutant::C2NoQuarantine) {
+            self.reclaim.add(vec![Left { slot, chunk }]);
+        } else {
+            self.free_now(slot);
+        }
+    }
+}

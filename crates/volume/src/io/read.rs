@@ -1,0 +1,179 @@
+//! Reads: valid blocks from their home, zeros for all others. Adjacent slots are read with one device request.
+
+use bimetal_format::Entry;
+use smallvec::SmallVec;
+
+use super::split::{parts, runs, Part};
+use crate::backend::{Piece, Pieces};
+use crate::buf::BufMut;
+use crate::claim::Pin;
+use crate::env::Env;
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::group::volume::VolumeInfo;
+use crate::mutant::{self, Mutant};
+use crate::tier::{Policy, Touch};
+use crate::units::{MemberIndex, SlotId, BLOCK};
+use crate::wait;
+
+/// Most bytes that one device request reads.
+const MAX_READ: u64 = 4 << 20;
+
+/// A step of a read.
+enum Step {
+    Zero(u64),
+    /// Whole blocks of a member.
+    Load {
+        member: MemberIndex,
+        offset: u64,
+        len: u64,
+    },
+}
+
+impl<E: Env> Core<E> {
+    /// Reads `len` bytes at `offset` of a volume.
+    pub(crate) async fn read(&self, v: &VolumeInfo, offset: u64, len: u64) -> Result<Pieces, Error> {
+        v.check(offset, len)?;
+        if self.stopping.get() {
+            return Err(Error::Stopping);
+        }
+        let _admitted = self.requests.enter(len, self.options.max_inflight_bytes).await;
+        let parts = parts(v.first_chunk(), offset, len);
+        // Look up and pin in one step, without an await: what is read now cannot be given to another chunk (C2.1).
+        let mut pins: SmallVec<[Pin<'_>; 4]> = SmallVec::new();
+        let mut steps: SmallVec<[Step; 4]> = SmallVec::new();
+        for part in parts.clone() {
+            self.plan_part(&part, &mut pins, &mut steps)?;
+        }
+        self.touch_all(parts, false, &[]);
+        let pieces = self.load(steps).await?;
+        drop(pins);
+        Ok(trim_edges(pieces, offset % BLOCK, len))
+    }
+
+    fn plan_part<'a>(
+        &'a self,
+        part: &Part,
+        pins: &mut SmallVec<[Pin<'a>; 4]>,
+        steps: &mut SmallVec<[Step; 4]>,
+    ) -> Result<(), Error> {
+        let entry = self.entry(part.chunk)?;
+        self.check_known(part, &entry)?;
+        let first = (part.from / BLOCK) as u32;
+        let end = (part.from + part.len).div_ceil(BLOCK) as u32;
+        let mut mask = if entry.is_mapped() { entry.mask } else { 0 };
+        if mutant::on(Mutant::StaleReadAfterTrim) && entry.is_mapped() {
+            mask = u32::MAX;
+        }
+        if mutant::on(Mutant::ReadOfFreedSlot) && entry.slot != 0 {
+            mask |= entry.mask;
+        }
+        for (from, to, valid) in runs(mask, first, end) {
+            let len = u64::from(to - from) * BLOCK;
+            if !valid {
+                steps.push(Step::Zero(len));
+                continue;
+            }
+            let slot = SlotId { member: entry.member, slot: entry.slot };
+            pins.push(self.claims.pin(slot));
+            let offset = self.members[entry.member as usize].layout.slot(entry.slot) + u64::from(from) * BLOCK;
+            push_load(steps, entry.member, offset, len);
+        }
+        Ok(())
+    }
+
+    /// Whether the member that holds the chunk is there, and, with members missing, whether "unmapped" can be believed
+    /// (C8.1).
+    fn check_known(&self, part: &Part, entry: &Entry) -> Result<(), Error> {
+        if entry.is_mapped() {
+            let there = self.members[entry.member as usize].is_present();
+            return if there { Ok(()) } else { Err(Error::Lost) };
+        }
+        if self.map_complete || mutant::on(Mutant::C8AwayIgnored) {
+            return Ok(());
+        }
+        let away = self.members.iter().filter(|m| m.is_present()).any(|m| m.away.borrow().is_set(part.chunk.page()));
+        if away {
+            Err(Error::Lost)
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn load(&self, steps: SmallVec<[Step; 4]>) -> Result<Pieces, Error> {
+        if let [Step::Load { member, offset, len }] = steps[..] {
+            let buf = self.load_one(member, offset, len).await?;
+            return Ok(Pieces::from_iter([Piece::Data(buf.freeze())]));
+        }
+        let loads = steps.iter().filter_map(|s| match s {
+            Step::Load { member, offset, len } => Some(self.load_one(*member, *offset, *len)),
+            Step::Zero(_) => None,
+        });
+        let mut loaded = wait::all(loads.collect()).await.into_iter();
+        let mut pieces = Pieces::new();
+        for s in steps {
+            pieces.push(match s {
+                Step::Zero(n) => Piece::Zero(n),
+                Step::Load { .. } => Piece::Data(loaded.next().expect("one result per load")?.freeze()),
+            });
+        }
+        Ok(pieces)
+    }
+
+    async fn load_one(&self, member: MemberIndex, offset: u64, len: u64) -> Result<BufMut, Error> {
+        let tier = self.tier_of_member(member);
+        let begun = self.foreground_begins(tier);
+        let result = self.members[member as usize].read(offset, BufMut::new(len as usize)).await;
+        self.foreground_ends(tier, begun);
+        result.map_err(|source| Error::Device { member, source })
+    }
+
+    /// Tells the policy of a request.
+    pub(crate) fn touch_all(&self, parts: impl Iterator<Item = Part>, write: bool, born: &[crate::units::ChunkId]) {
+        if !self.writable {
+            return;
+        }
+        let mut view = self.view();
+        let mut policy = self.policy.borrow_mut();
+        for p in parts {
+            let address = p.chunk.0 * crate::units::CHUNK + p.from;
+            let born = born.contains(&p.chunk);
+            let touch = Touch { chunk: p.chunk, write, offset_in_group: address, len: p.len, born };
+            policy.touch(&mut view, &touch);
+        }
+    }
+}
+
+/// Adds a load, joined with the one before where they are neighbours on the member.
+fn push_load(steps: &mut SmallVec<[Step; 4]>, member: MemberIndex, offset: u64, len: u64) {
+    if let Some(Step::Load { member: m, offset: o, len: l }) = steps.last_mut() {
+        if *m == member && *o + *l == offset && *l + len <= MAX_READ {
+            *l += len;
+            return;
+        }
+    }
+    steps.push(Step::Load { member, offset, len });
+}
+
+/// Cuts `skip` bytes off the front and everything beyond `len` off the end.
+fn trim_edges(pieces: Pieces, mut skip: u64, len: u64) -> Pieces {
+    let total: u64 = pieces.iter().map(Piece::len).sum();
+    if skip == 0 && total == len {
+        return pieces;
+    }
+    let mut left = len;
+    let mut out = Pieces::new();
+    for p in pieces {
+        let from = skip.min(p.len());
+        skip -= from;
+        let keep = (p.len() - from).min(left);
+        left -= keep;
+        if keep > 0 {
+            out.push(match p {
+                Piece::Zero(_) => Piece::Zero(keep),
+                Piece::Data(b) => Piece::Data(b.slice(from as usize, keep as usize)),
+            });
+        }
+    }
+    out
+}

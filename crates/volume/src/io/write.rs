@@ -1,0 +1,294 @@
+//! Writes: in place on the home slot; a new chunk takes a slot first. A mask bit is set when the write has completed
+//! (C1.2), and a failed write sets none (C11.2).
+
+use bimetal_format::{entry, Entry};
+use smallvec::SmallVec;
+
+use super::split::{mask_of, parts, Part};
+use crate::backend::{Piece, WriteFlags};
+use crate::buf::{Buf, BufMut};
+use crate::claim::{Claimed, Pin};
+use crate::env::Env;
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::group::volume::VolumeInfo;
+use crate::member::WriteFor;
+use crate::mutant::{self, Mutant};
+use crate::tier::{Policy, Touch};
+use crate::units::{ChunkId, MemberIndex, SlotId, Tier, BLOCK, CHUNK};
+use crate::wait;
+
+/// Chunks of one request that are handled together. Longer requests take several rounds, so that claims, slots and
+/// memory of one request are bounded.
+const ROUND: usize = 64;
+
+/// A part of a write that has a home.
+struct Placed<'a> {
+    part: Part,
+    slot: SlotId,
+    claimed: Claimed<'a>,
+    _pin: Pin<'a>,
+}
+
+/// One device request: a run of neighbouring parts.
+struct Run {
+    member: MemberIndex,
+    offset: u64,
+    data: Buf,
+    parts: std::ops::Range<usize>,
+}
+
+impl<E: Env> Core<E> {
+    /// Writes `data` at `offset` of a volume.
+    pub(crate) async fn write(&self, v: &VolumeInfo, offset: u64, data: Buf, flags: WriteFlags) -> Result<(), Error> {
+        let len = data.len() as u64;
+        v.check(offset, len)?;
+        self.check_writable()?;
+        let _admitted = self.requests.enter(len, self.options.max_inflight_bytes).await;
+        let all: SmallVec<[Part; 2]> = parts(v.first_chunk(), offset, len).collect();
+        for round in all.chunks(ROUND) {
+            self.write_round(v, round, &data).await?;
+            if mutant::on(Mutant::ChunkBorder) {
+                break;
+            }
+        }
+        if flags.fua {
+            self.make_durable(all.iter().map(|p| p.chunk)).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_round(&self, v: &VolumeInfo, round: &[Part], data: &Buf) -> Result<(), Error> {
+        let mut placed: SmallVec<[Placed<'_>; 2]> = SmallVec::new();
+        let mut born: SmallVec<[ChunkId; 2]> = SmallVec::new();
+        for part in round {
+            if mutant::on(Mutant::ChunkBorder) && !placed.is_empty() {
+                break;
+            }
+            let p = self.place_part(v, part, &mut born).await?;
+            placed.push(p);
+        }
+        self.touch_all(round.iter().copied(), true, &born);
+        let mut runs: SmallVec<[Run; 2]> = SmallVec::new();
+        for (i, p) in placed.iter().enumerate() {
+            let (at, content) = self.content_of(p, data).await?;
+            push_run(&mut runs, i, p.slot.member, self.slot_offset(p.slot) + at, content);
+        }
+        let results = match &runs[..] {
+            [one] => SmallVec::<[_; 2]>::from_iter([self.transfer(one, &placed).await]),
+            many => wait::all(many.iter().map(|r| self.transfer(r, &placed)).collect()).await.into(),
+        };
+        let mut outcome = Ok(());
+        for (run, result) in runs.iter().zip(results) {
+            for p in &placed[run.parts.clone()] {
+                self.settle_part(p, result.is_ok());
+            }
+            outcome = outcome.and(result);
+        }
+        outcome
+    }
+
+    fn slot_offset(&self, s: SlotId) -> u64 {
+        self.members[s.member as usize].layout.slot(s.slot)
+    }
+
+    /// Claims the part's blocks and finds or makes the home of its chunk.
+    async fn place_part<'a>(
+        &'a self,
+        v: &VolumeInfo,
+        part: &Part,
+        born: &mut SmallVec<[ChunkId; 2]>,
+    ) -> Result<Placed<'a>, Error> {
+        let claimed = self.claims.claim(part.chunk, part.blocks()).await;
+        loop {
+            self.health.check()?;
+            self.claims.cancel_motion(part.chunk, false);
+            let entry = self.entry(part.chunk)?;
+            if !entry.is_mapped() || entry.mask & part.blocks() != part.blocks() {
+                self.wait_for_room().await?;
+                if self.entry(part.chunk)? != entry {
+                    continue;
+                }
+            }
+            let slot = match entry.is_mapped() {
+                true => SlotId { member: entry.member, slot: entry.slot },
+                false => {
+                    let wish = self.wish_for(v, part);
+                    let slot = self.allocate(part.chunk, wish, v.placement).await?;
+                    // Another writer of this chunk may have given it a home meanwhile.
+                    if self.entry(part.chunk).is_ok_and(|e| e.is_mapped()) {
+                        self.free_now(slot);
+                        continue;
+                    }
+                    born.push(part.chunk);
+                    let mask = if mutant::on(Mutant::C1DirtyAtSubmit) { part.blocks() } else { 0 };
+                    self.change_entry(part.chunk, home(slot, mask));
+                    slot
+                }
+            };
+            self.cleanse(slot).await?;
+            // Waiting for the sync of a tainted slot, the chunk may have moved.
+            let now = self.entry(part.chunk)?;
+            if !now.is_mapped() || (now.member, now.slot) != (slot.member, slot.slot) {
+                continue;
+            }
+            self.claims.cancel_motion(part.chunk, false);
+            if mutant::on(Mutant::C1DirtyAtSubmit) {
+                self.add_mask(part.chunk, part.blocks());
+            }
+            return Ok(Placed { part: *part, slot, claimed, _pin: self.claims.pin(slot) });
+        }
+    }
+
+    /// A slot with a write of unknown outcome is written again only after a sync (C2.2): else the old write could land
+    /// after the new one.
+    async fn cleanse(&self, slot: SlotId) -> Result<(), Error> {
+        let m = &self.members[slot.member as usize];
+        let tainted = {
+            let t = m.tainted.borrow();
+            !t.is_empty() && t.contains(&slot.slot)
+        };
+        if tainted && !mutant::on(Mutant::C2NoQuarantine) {
+            self.sync_member(slot.member, m.sync.written()).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits while more changes are pending than one commit may take (I10).
+    async fn wait_for_room(&self) -> Result<(), Error> {
+        while self.commit.is_full() {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    fn wish_for(&self, v: &VolumeInfo, part: &Part) -> Tier {
+        let mut view = self.view();
+        let address = part.chunk.0 * CHUNK + part.from;
+        let touch = Touch { chunk: part.chunk, write: true, offset_in_group: address, len: part.len, born: true };
+        match v.placement {
+            crate::units::Placement::Auto => self.policy.borrow_mut().place(&mut view, &touch),
+            crate::units::Placement::FastOnly => Tier::Fast,
+            crate::units::Placement::SlowOnly => Tier::Slow,
+        }
+    }
+
+    /// The whole blocks to write for a part, and their offset in the slot. Edges inside a block are merged with what the
+    /// block holds.
+    async fn content_of(&self, p: &Placed<'_>, data: &Buf) -> Result<(u64, Buf), Error> {
+        let part = &p.part;
+        let own = data.slice(part.at as usize, part.len as usize);
+        if part.whole_blocks() == part.blocks() && own.is_aligned() {
+            return Ok((part.from, own));
+        }
+        let first = part.from / BLOCK * BLOCK;
+        let end = (part.from + part.len).next_multiple_of(BLOCK);
+        let mut buf = BufMut::new((end - first) as usize);
+        for edge in [first, end - BLOCK] {
+            let whole = part.whole_blocks() & mask_of((edge / BLOCK) as u32, (edge / BLOCK) as u32 + 1) != 0;
+            if !whole {
+                let old = self.block_of(part.chunk, edge).await?;
+                buf[(edge - first) as usize..][..BLOCK as usize].copy_from_slice(&old);
+            }
+        }
+        buf[(part.from - first) as usize..][..part.len as usize].copy_from_slice(&own);
+        Ok((first, buf.freeze()))
+    }
+
+    /// The content of one block of a chunk, zeros if it is not valid. The caller holds a claim on it.
+    async fn block_of(&self, chunk: ChunkId, offset: u64) -> Result<BufMut, Error> {
+        let e = self.entry(chunk)?;
+        if !e.is_mapped() || e.mask & 1 << (offset / BLOCK) == 0 {
+            return Ok(BufMut::zeroed(BLOCK as usize));
+        }
+        let m = &self.members[e.member as usize];
+        let read = m.read(m.layout.slot(e.slot) + offset, BufMut::new(BLOCK as usize)).await;
+        read.map_err(|source| Error::Device { member: e.member, source })
+    }
+
+    async fn transfer(&self, run: &Run, placed: &[Placed<'_>]) -> Result<(), Error> {
+        let tier = self.tier_of_member(run.member);
+        let begun = self.foreground_begins(tier);
+        let m = &self.members[run.member as usize];
+        let owed = m.sync.owes_client();
+        let result = m.write(run.offset, run.data.clone(), WriteFor::Client).await;
+        self.foreground_ends(tier, begun);
+        if !owed {
+            self.commit.wake.notify();
+        }
+        if result.is_err() {
+            for p in &placed[run.parts.clone()] {
+                m.taint(p.slot.slot);
+            }
+        }
+        result.map_err(|source| Error::Device { member: run.member, source })
+    }
+
+    /// The write of a part has completed: its blocks are valid from now on, or, if it failed, as valid as before.
+    fn settle_part(&self, p: &Placed<'_>, ok: bool) {
+        let chunk = p.claimed.chunk;
+        if ok || mutant::on(Mutant::C11MaskOnError) {
+            let mut mask = p.claimed.mask;
+            if mutant::on(Mutant::MaskBitLost) && mask.count_ones() > 1 {
+                mask &= !(1 << mask.ilog2());
+            }
+            self.add_mask(chunk, mask);
+            return;
+        }
+        let empty = self.map.borrow().get(chunk).is_some_and(|e| e.is_mapped() && e.mask == 0);
+        if empty && self.claims.holders(chunk) == 1 {
+            self.change_entry(chunk, Entry::default());
+        }
+    }
+
+    fn add_mask(&self, chunk: ChunkId, mask: u32) {
+        let Some(e) = self.map.borrow().get(chunk) else { return };
+        if e.mask & mask != mask {
+            self.change_entry(chunk, Entry { mask: e.mask | mask, ..e });
+        }
+    }
+
+    /// Writes zeros over bytes of one block, if the block is valid at all.
+    pub(crate) async fn zero_edge(&self, v: &VolumeInfo, offset: u64, len: u64) -> Result<(), Error> {
+        let part = parts(v.first_chunk(), offset, len).next();
+        let Some(part) = part else { return Ok(()) };
+        let e = self.entry(part.chunk)?;
+        let valid = e.is_mapped() && e.mask & part.blocks() != 0;
+        if !valid && self.claims.busy(part.chunk) & part.blocks() == 0 {
+            return Ok(());
+        }
+        let mut zeros = BufMut::with_phase(len as usize, offset);
+        zeros.fill(0);
+        self.write_round(v, &[part], &zeros.freeze()).await
+    }
+}
+
+/// An entry whose chunk lives in `slot`.
+pub(crate) fn home(slot: SlotId, mask: u32) -> Entry {
+    Entry { slot: slot.slot, member: slot.member, mask, flags: entry::MAPPED, ..Entry::default() }
+}
+
+/// Adds a part to the runs, joined with the one before where both are neighbours on the member and in memory.
+fn push_run(runs: &mut SmallVec<[Run; 2]>, i: usize, member: MemberIndex, offset: u64, content: Buf) {
+    if let Some(last) = runs.last_mut() {
+        let adjacent = last.member == member && last.offset + last.data.len() as u64 == offset;
+        if let Some(joined) = adjacent.then(|| last.data.join(&content)).flatten() {
+            last.data = joined;
+            last.parts.end = i + 1;
+            return;
+        }
+    }
+    runs.push(Run { member, offset, data: content, parts: i..i + 1 });
+}
+
+/// The bytes of an answer, in one piece. For callers that need them so.
+pub fn gather(pieces: &[Piece]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for p in pieces {
+        match p {
+            Piece::Data(b) => out.extend_from_slice(b),
+            Piece::Zero(n) => out.resize(out.len() + *n as usize, 0),
+        }
+    }
+    out
+}

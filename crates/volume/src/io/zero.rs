@@ -1,0 +1,119 @@
+//! TRIM and WRITE_ZEROES. TRIM forgets whole blocks and leaves the edges; WRITE_ZEROES zeroes exactly its range (I1).
+
+use bimetal_format::Entry;
+
+use super::split::{parts, Part};
+use crate::backend::WriteFlags;
+use crate::buf::BufMut;
+use crate::env::Env;
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::group::volume::VolumeInfo;
+use crate::mutant::{self, Mutant};
+use crate::units::BLOCK;
+
+/// Zeros written at a time where holes are not wanted.
+const ZERO_RUN: u64 = 1 << 20;
+
+impl<E: Env> Core<E> {
+    /// Forgets the whole blocks inside the range.
+    pub(crate) async fn trim(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
+        v.check(offset, len)?;
+        self.check_writable()?;
+        let _admitted = self.requests.enter(0, self.options.max_inflight_bytes).await;
+        for part in parts(v.first_chunk(), offset, len) {
+            self.forget(&part).await?;
+        }
+        if flags.fua {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes exactly the range.
+    pub(crate) async fn write_zeroes(
+        &self,
+        v: &VolumeInfo,
+        offset: u64,
+        len: u64,
+        flags: WriteFlags,
+    ) -> Result<(), Error> {
+        v.check(offset, len)?;
+        self.check_writable()?;
+        if flags.no_hole {
+            return self.write_real_zeros(v, offset, len, flags).await;
+        }
+        let _admitted = self.requests.enter(BLOCK, self.options.max_inflight_bytes).await;
+        let end = offset + len;
+        let (first, last) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
+        if !mutant::on(Mutant::ZeroesKeepEdges) {
+            if first > last {
+                self.zero_edge(v, offset, len).await?;
+            } else {
+                self.zero_edge(v, offset, first - offset).await?;
+                self.zero_edge(v, last, end - last).await?;
+            }
+        }
+        if first < last {
+            for part in parts(v.first_chunk(), first, last - first) {
+                self.forget(&part).await?;
+            }
+        }
+        if flags.fua {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn write_real_zeros(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
+        let mut at = 0;
+        while at < len {
+            let position = offset + at;
+            let n = (ZERO_RUN - position % ZERO_RUN).min(len - at);
+            let mut zeros = BufMut::with_phase(n as usize, position);
+            zeros.fill(0);
+            self.write(v, position, zeros.freeze(), WriteFlags { fua: false, no_hole: false }).await?;
+            at += n;
+        }
+        if flags.fua {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Clears the valid bits of the part's whole blocks; a chunk without any leaves its slot.
+    async fn forget(&self, part: &Part) -> Result<(), Error> {
+        let mask = part.whole_blocks();
+        if mask == 0 {
+            return Ok(());
+        }
+        let mapped = self.entry(part.chunk)?.is_mapped();
+        if !mapped && self.claims.busy(part.chunk) & mask == 0 {
+            return Ok(());
+        }
+        let claimed = self.claims.claim(part.chunk, mask).await;
+        self.health.check()?;
+        while self.commit.is_full() {
+            self.flush().await?;
+        }
+        self.claims.cancel_motion(part.chunk, true);
+        let e = self.entry(part.chunk)?;
+        if !e.is_mapped() {
+            return Ok(());
+        }
+        let rest = e.mask & !mask;
+        // While others write to this chunk its slot is in use, though no block of it is valid yet.
+        let alone = self.claims.holders(part.chunk) == 1;
+        if rest == 0 && alone {
+            let gone = match mutant::on(Mutant::ReadOfFreedSlot) {
+                true => Entry { flags: 0, ..e },
+                false => Entry::default(),
+            };
+            self.change_entry(part.chunk, gone);
+        } else if rest != e.mask {
+            self.change_entry(part.chunk, Entry { mask: rest, ..e });
+        }
+        drop(claimed);
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! The map: chunk -> entry, in pages of 252, the same pages as on the members.
+//!
+//! Invariants:
+//! 1. A page that never held a mapped chunk takes no memory.
+//! 2. `generation` of a page is that of the newest *durable* commit that changed it, never of a pending change.
+//! 3. Only [`Map::set`] changes an entry, so that counts stay true.
+
+use bimetal_format::{Entry, ENTRIES_PER_PAGE};
+
+use crate::units::ChunkId;
+
+/// A page in memory.
+pub(crate) struct Page {
+    /// Entries.
+    pub(crate) entries: [Entry; ENTRIES_PER_PAGE],
+    /// Precise heat of each chunk, in the policy's scale.
+    pub(crate) heat: [u16; ENTRIES_PER_PAGE],
+    /// Newest durable commit that changed this page.
+    pub(crate) generation: u64,
+    /// Heat changed since the page was last written anywhere.
+    pub(crate) heat_dirty: bool,
+}
+
+/// State of a page slot of the map.
+pub(crate) enum PageState {
+    /// Nothing was ever mapped here.
+    Empty,
+    /// In memory.
+    Loaded(Box<Page>),
+    /// No member has a sound copy: its chunks read EIO.
+    Damaged,
+}
+
+/// All pages of the group.
+pub(crate) struct Map {
+    pages: Vec<PageState>,
+}
+
+impl Map {
+    /// A map of `pages` empty pages.
+    pub(crate) fn new(pages: u64) -> Map {
+        Map { pages: (0..pages).map(|_| PageState::Empty).collect() }
+    }
+
+    /// Number of pages.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// The entry of a chunk, or `None` if its page is damaged.
+    #[inline]
+    pub(crate) fn get(&self, c: ChunkId) -> Option<Entry> {
+        match &self.pages[c.page() as usize] {
+            PageState::Loaded(p) => Some(p.entries[c.index()]),
+            PageState::Empty => Some(Entry::default()),
+            PageState::Damaged => None,
+        }
+    }
+
+    /// Changes an entry; its heat byte is left as it is.
+    pub(crate) fn set(&mut self, c: ChunkId, mut e: Entry) {
+        let p = self.page_mut(c.page()).expect("no change reaches a damaged page");
+        e.heat = p.entries[c.index()].heat;
+        p.entries[c.index()] = e;
+    }
+
+    /// The page, made if it was empty; `None` if damaged.
+    pub(crate) fn page_mut(&mut self, page: u32) -> Option<&mut Page> {
+        let state = &mut self.pages[page as usize];
+        if matches!(state, PageState::Empty) {
+            *state = PageState::Loaded(Box::new(Page {
+                entries: [Entry::default(); ENTRIES_PER_PAGE],
+                heat: [0; ENTRIES_PER_PAGE],
+                generation: 0,
+                heat_dirty: false,
+            }));
+        }
+        match state {
+            PageState::Loaded(p) => Some(p),
+            _ => None,
+        }
+    }
+
+    /// The page, if it is in memory.
+    pub(crate) fn page(&self, page: u32) -> Option<&Page> {
+        match &self.pages[page as usize] {
+            PageState::Loaded(p) => Some(p),
+            _ => None,
+        }
+    }
+
+    /// Marks a page as beyond repair.
+    pub(crate) fn set_damaged(&mut self, page: u32) {
+        self.pages[page as usize] = PageState::Damaged;
+    }
+
+    /// Whether no member has a sound copy of the page.
+    pub(crate) fn is_damaged(&self, page: u32) -> bool {
+        matches!(self.pages[page as usize], PageState::Damaged)
+    }
+
+    /// Generation of a page, 0 if it is empty.
+    pub(crate) fn generation(&self, page: u32) -> u64 {
+        self.page(page).map_or(0, |p| p.generation)
+    }
+
+    /// Heat of a chunk, 0 if its page is empty.
+    #[inline]
+    pub(crate) fn heat(&self, c: ChunkId) -> u16 {
+        self.page(c.page()).map_or(0, |p| p.heat[c.index()])
+    }
+
+    /// Sets the heat of a chunk whose page is in memory.
+    #[inline]
+    pub(crate) fn set_heat(&mut self, c: ChunkId, heat: u16) {
+        if let PageState::Loaded(p) = &mut self.pages[c.page() as usize] {
+            p.heat[c.index()] = heat;
+            p.heat_dirty = true;
+        }
+    }
+
+    /// All mapped chunks with their entries.
+    pub(crate) fn mapped(&self) -> impl Iterator<Item = (ChunkId, Entry)> + '_ {
+        self.pages.iter().enumerate().flat_map(|(n, state)| {
+            let entries: &[Entry] = match state {
+                PageState::Loaded(p) => &p.entries,
+                _ => &[],
+            };
+            let first = n as u64 * ENTRIES_PER_PAGE as u64;
+            entries.iter().enumerate().filter(|(_, e)| e.is_mapped()).map(move |(i, e)| (ChunkId(first + i as u64), *e))
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! The away bitmap (C8.1): regions of which this member may not know the newest state. A region is a map page.
+//!
+//! Invariants:
+//! 1. `durable` bits are on the medium; a commit waits until the bits of its regions are.
+//! 2. A block is written to its older side; if either side is unreadable at a start, the block counts as all set.
+
+use bimetal_format::away::{self as raw, REGIONS_PER_BLOCK};
+use bimetal_format::layout::away_blocks;
+
+use super::{Member, WriteFor};
+use crate::buf::BufMut;
+use crate::env::{Device, DeviceError};
+use crate::units::BLOCK;
+
+const WORDS: usize = REGIONS_PER_BLOCK / 64;
+/// Regions set together with one that is needed: a GiB, so that a flush practically never waits for a bit.
+const AHEAD: u32 = 32;
+
+pub(crate) struct Away {
+    /// Durable bits, all blocks one after another.
+    durable: Vec<u64>,
+    /// Per block: sequence of the newest copy, and its side.
+    newest: Vec<(u64, u8)>,
+}
+
+impl Away {
+    pub(crate) fn new(regions: u64) -> Away {
+        let blocks = away_blocks(regions) as usize;
+        Away { durable: vec![0; blocks * WORDS], newest: vec![(0, 1); blocks] }
+    }
+
+    pub(crate) fn is_set(&self, region: u32) -> bool {
+        self.durable[region as usize / 64] & 1 << (region % 64) != 0
+    }
+}
+
+impl<D: Device> Member<D> {
+    /// Reads both sides of every block; what cannot be read counts as set.
+    pub(crate) async fn load_away(&self) -> Result<(), DeviceError> {
+        let mut away = Away::new(self.layout.pages);
+        for index in 0..away.newest.len() {
+            let mut sound = 0;
+            for side in 0..2u8 {
+                let place = self.layout.away_block(index as u64, side);
+                let buf = self.read(place, BufMut::new(BLOCK as usize)).await?;
+                let Ok((sequence, bits)) = raw::decode(&buf, index as u64, &self.salt(place)) else { continue };
+                sound += 1;
+                if sequence > away.newest[index].0 && bits.len() == WORDS {
+                    away.newest[index] = (sequence, side);
+                    away.durable[index * WORDS..][..WORDS].copy_from_slice(&bits);
+                }
+            }
+            if sound < 2 {
+                away.durable[index * WORDS..][..WORDS].fill(u64::MAX);
+            }
+        }
+        *self.away.borrow_mut() = away;
+        Ok(())
+    }
+
+    /// Writes the first copies of both sides, all clear. For a new member.
+    pub(crate) async fn format_away(&self) -> Result<(), DeviceError> {
+        for index in 0..away_blocks(self.layout.pages) {
+            for side in 0..2u8 {
+                let place = self.layout.away_block(index, side);
+                let mut buf = BufMut::new(BLOCK as usize);
+                raw::encode(&mut buf, index, u64::from(side) + 1, &[0; WORDS], &self.salt(place));
+                self.write(place, buf.freeze(), WriteFor::Engine).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the bits of all `regions` are durable.
+    pub(crate) fn away_covers(&self, regions: &[u32]) -> bool {
+        let away = self.away.borrow();
+        regions.iter().all(|r| away.is_set(*r))
+    }
+
+    /// Makes the bits of `regions` (and some behind them) durable. The caller holds `away_meta`.
+    pub(crate) async fn set_away(&self, regions: &[u32]) -> Result<(), DeviceError> {
+        self.write_away(|bits, pages| {
+            for &r in regions {
+                for near in r..(r + AHEAD).min(pages) {
+                    bits[near as usize / 64] |= 1 << (near % 64);
+                }
+            }
+        })
+        .await
+    }
+
+    /// Clears all bits: the pages of this member hold everything. The caller holds `away_meta`.
+    pub(crate) async fn clear_away(&self) -> Result<(), DeviceError> {
+        self.write_away(|bits, _| bits.fill(0)).await
+    }
+
+    async fn write_away(&self, change: impl FnOnce(&mut [u64], u32)) -> Result<(), DeviceError> {
+        let (old, newest) = {
+            let away = self.away.borrow();
+            (away.durable.clone(), away.newest.clone())
+        };
+        let mut bits = old.clone();
+        change(&mut bits, self.layout.pages as u32);
+        let mut written = newest.clone();
+        for index in 0..newest.len() {
+            let part = index * WORDS..(index + 1) * WORDS;
+            if bits[part.clone()] == old[part.clone()] {
+                continue;
+            }
+            let (sequence, side) = newest[index];
+            written[index] = (sequence + 1, 1 - side);
+            let place = self.layout.away_block(index as u64, 1 - side);
+            let mut buf = BufMut::new(BLOCK as usize);
+            raw::encode(&mut buf, index as u64, sequence + 1, &bits[part], &self.salt(place));
+            self.write(place, buf.freeze(), WriteFor::Engine).await?;
+        }
+        self.sync_all().await?;
+        let mut away = self.away.borrow_mut();
+        away.durable = bits;
+        away.newest = written;
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! Checkpoints: pages of the map written to one member, made current by one label flip (C5).
+//!
+//! Order: pages to the side not in use; directory blocks and root likewise; sync; read back; label flip. Only then is
+//! the journal before the new tail free to be overwritten.
+
+use std::time::Duration;
+
+use bimetal_format::block::hash;
+use bimetal_format::directory::{encode_directory, encode_root, Expected, DIRECTORIES_PER_ROOT, PAGES_PER_DIRECTORY};
+use bimetal_format::page::{self, PageHead};
+use bimetal_format::{Entry, ENTRIES_PER_PAGE};
+
+use super::directory::Directory;
+use super::{add, Member, WriteFor};
+use crate::buf::{Buf, BufMut};
+use crate::commit::lag;
+use crate::env::{Device, DeviceError, Env};
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::mutant::{self, Mutant};
+use crate::tier::Policy;
+use crate::units::{ChunkId, Tier, BLOCK};
+use crate::wait;
+
+/// Blocks written side by side.
+const BATCH: usize = 64;
+/// How often heat that changed is saved while the group is in use.
+const SAVE_HEAT: Duration = Duration::from_secs(3600);
+
+/// A block of a checkpoint that was written, to be read back: its place and the hash of its content.
+struct Written {
+    place: u64,
+    hash: u64,
+}
+
+impl<E: Env> Core<E> {
+    /// The task that keeps journals at most half full, and saves heat now and then.
+    pub(crate) async fn run_checkpointer(&self) {
+        let mut heat_saved = self.env.now();
+        while !self.stopped.get() && !self.health.is_latched() {
+            let wake = self.checkpoint_wake.wait();
+            for m in self.members.iter().filter(|m| m.is_present()) {
+                let half_full = m.journal.borrow().used() * 2 > m.layout.journal_blocks;
+                if half_full && self.checkpoint(m, false).await.is_err() {
+                    return;
+                }
+            }
+            wake.await;
+            if self.env.now().since(heat_saved) > SAVE_HEAT {
+                heat_saved = self.env.now();
+                if let Some(m) = self.members_of(Tier::Fast).next() {
+                    if self.checkpoint(m, true).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes a checkpoint of member `m`; with `heat`, also pages of which only the heat has changed.
+    pub(crate) async fn checkpoint(&self, m: &Member<E::Device>, heat: bool) -> Result<(), Error> {
+        let _meta = m.meta.lock().await;
+        self.checkpoint_locked(m, heat).await
+    }
+
+    /// The same for a caller who holds `meta`.
+    pub(crate) async fn checkpoint_locked(&self, m: &Member<E::Device>, heat: bool) -> Result<(), Error> {
+        let fail = |e| self.latch(m.index, "a metadata write", e);
+        let result = self.checkpoint_steps(m, heat).await;
+        result.map_err(fail)
+    }
+
+    async fn checkpoint_steps(&self, m: &Member<E::Device>, heat: bool) -> Result<(), DeviceError> {
+        add(&self.counters.checkpoints, 1);
+        // Everything up to here is in the pages as they are from now on.
+        let tail = m.journal.borrow().durable;
+        let generation = self.commit.durable_generation.get();
+        let lag_settled = m.lag.borrow().clone();
+        if mutant::on(Mutant::C5TailBeforePages) {
+            self.flip_to_tail(m, tail.sequence, tail.hash, generation).await?;
+        }
+        let mut written = Vec::new();
+        let dirty = self.dirty_pages(m, heat);
+        let mut directory = m.directory.borrow().clone();
+        for part in dirty.chunks(BATCH) {
+            self.write_pages(m, part, &mut directory, &mut written).await?;
+        }
+        if !dirty.is_empty() {
+            self.write_directory(m, &dirty, &mut directory, &mut written).await?;
+            m.sync_all().await?;
+            read_back(m, &written).await?;
+        }
+        *m.directory.borrow_mut() = directory;
+        self.flip_to_tail(m, tail.sequence, tail.hash, generation).await?;
+        m.journal.borrow_mut().tail = tail.sequence;
+        lag::forget(m, &lag_settled);
+        Ok(())
+    }
+
+    async fn flip_to_tail(
+        &self,
+        m: &Member<E::Device>,
+        sequence: u64,
+        hash: u64,
+        generation: u64,
+    ) -> Result<(), DeviceError> {
+        let mut label = m.label.borrow().clone();
+        let root = m.directory.borrow().root;
+        label.journal_tail = sequence;
+        label.journal_tail_hash = hash;
+        label.checkpoint_generation = generation;
+        label.root_generation = root.generation();
+        label.root_side = root.side();
+        label.generation = self.commit.generation.get();
+        label.policy_clock = self.policy.borrow().clock();
+        m.flip(label).await
+    }
+
+    /// Pages whose newest durable state this member does not have.
+    fn dirty_pages(&self, m: &Member<E::Device>, heat: bool) -> Vec<u32> {
+        let map = self.map.borrow();
+        let directory = m.directory.borrow();
+        let behind = |page: &u32| {
+            let expected = directory.pages[*page as usize];
+            let newer = map.generation(*page) > expected.generation();
+            newer || (heat && expected.is_some() && map.page(*page).is_some_and(|p| p.heat_dirty))
+        };
+        (0..map.len() as u32).filter(behind).collect()
+    }
+
+    async fn write_pages(
+        &self,
+        m: &Member<E::Device>,
+        pages: &[u32],
+        directory: &mut Directory,
+        written: &mut Vec<Written>,
+    ) -> Result<(), DeviceError> {
+        let mut images = Vec::with_capacity(pages.len());
+        for &page in pages {
+            let current = directory.pages[page as usize];
+            let side = match mutant::on(Mutant::C5SameSide) {
+                true => current.side(),
+                false => Directory::other_side(current),
+            };
+            let place = m.layout.page(page, side);
+            let (generation, content) = self.page_image(m, page, place);
+            directory.pages[page as usize] = Expected::new(generation, side);
+            images.push((place, content));
+        }
+        write_all(m, images, written).await
+    }
+
+    /// The page as of the newest durable commit: pending changes are overlaid with their committed value (C5.1).
+    fn page_image(&self, m: &Member<E::Device>, page: u32, place: u64) -> (u64, Buf) {
+        let mut map = self.map.borrow_mut();
+        let volume = self.volume_of(ChunkId(u64::from(page) * ENTRIES_PER_PAGE as u64)).map_or(0, |v| v.id);
+        let p = map.page_mut(page).expect("a dirty page is in memory");
+        p.heat_dirty = false;
+        let policy = self.policy.borrow();
+        let mut entries = [Entry::default(); ENTRIES_PER_PAGE];
+        for (i, e) in entries.iter_mut().enumerate() {
+            let current = Entry { heat: policy.coarse(p.heat[i]), ..p.entries[i] };
+            let chunk = ChunkId(u64::from(page) * ENTRIES_PER_PAGE as u64 + i as u64);
+            *e = match mutant::on(Mutant::C5PageWithPending) {
+                true => current,
+                false => self.commit.durable_entry(chunk, current),
+            };
+        }
+        let generation = self.commit.durable_generation.get().max(1);
+        let head = PageHead { page, volume, generation, epoch: self.epoch() };
+        let mut buf = BufMut::new(BLOCK as usize);
+        page::encode(&mut buf, &head, &entries, &m.salt(place));
+        (generation, buf.freeze())
+    }
+
+    async fn write_directory(
+        &self,
+        m: &Member<E::Device>,
+        dirty: &[u32],
+        d: &mut Directory,
+        written: &mut Vec<Written>,
+    ) -> Result<(), DeviceError> {
+        let mut images = Vec::new();
+        let generation = self.commit.durable_generation.get().max(1);
+        let mut blocks: Vec<usize> = dirty.iter().map(|p| *p as usize / PAGES_PER_DIRECTORY).collect();
+        blocks.dedup();
+        for b in blocks {
+            let side = Directory::other_side(d.blocks[b]);
+            let place = m.layout.directory_block(b as u64, side);
+            let end = d.pages.len().min((b + 1) * PAGES_PER_DIRECTORY);
+            let mut buf = BufMut::new(BLOCK as usize);
+            encode_directory(&mut buf, b as u64, generation, &d.pages[b * PAGES_PER_DIRECTORY..end], &m.salt(place));
+            d.blocks[b] = Expected::new(generation, side);
+            images.push((place, buf.freeze()));
+        }
+        let side = Directory::other_side(d.root);
+        for (index, blocks) in d.blocks.chunks(DIRECTORIES_PER_ROOT).enumerate() {
+            let place = m.layout.root_block(index as u64, side);
+            let mut buf = BufMut::new(BLOCK as usize);
+            encode_root(&mut buf, index as u64, generation, blocks, &m.salt(place));
+            images.push((place, buf.freeze()));
+        }
+        d.root = Expected::new(generation, side);
+        write_all(m, images, written).await
+    }
+}
+
+async fn write_all<D: Device>(
+    m: &Member<D>,
+    images: Vec<(u64, Buf)>,
+    written: &mut Vec<Written>,
+) -> Result<(), DeviceError> {
+    for part in images.chunks(BATCH) {
+        let writes = part.iter().map(|(place, content)| m.write(*place, content.clone(), WriteFor::Engine)).collect();
+        wait::all(writes).await.into_iter().collect::<Result<(), _>>()?;
+        written.extend(part.iter().map(|(place, content)| Written { place: *place, hash: hash(content) }));
+    }
+    Ok(())
+}
+
+/// C5.2: a side is trusted only after it was synced and read back equal. A difference counts as a failed write.
+async fn read_back<D: Device>(m: &Member<D>, blocks: &[Written]) -> Result<(), DeviceError> {
+    const EIO: i32 = 5;
+    for part in blocks.chunks(BATCH) {
+        let reads = part.iter().map(|w| m.read(w.place, BufMut::new(BLOCK as usize))).collect();
+        for (got, w) in wait::all(reads).await.into_iter().zip(part) {
+            if hash(&got?) != w.hash {
+                return Err(DeviceError::Io(EIO));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! A member of a group as the engine sees it: a device, its zones, free slots, journal, directory and label.
+//!
+//! Invariants:
+//! 1. Every request to the device goes through this module, so that counters are whole.
+//! 2. At most one metadata writer at a time: whoever writes journal, pages or labels holds `meta`,
+//!    whoever writes away bits `away_meta`.
+//! 3. At most one sync at a time (C1.4); see [`sync`].
+
+pub(crate) mod away;
+pub(crate) mod checkpoint;
+pub(crate) mod directory;
+pub(crate) mod journal;
+pub(crate) mod label;
+pub(crate) mod sync;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use bimetal_format::label::{Label, TierCode};
+use bimetal_format::layout::Layout;
+use bimetal_format::Salt;
+
+use crate::buf::{Buf, BufMut};
+use crate::env::{Device, DeviceError};
+use crate::slots::FreeSlots;
+use crate::units::{ChunkId, MemberIndex, SlotIndex, Tier};
+use crate::wait::Mutex;
+
+/// Counters since the group was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) reads: Cell<u64>,
+    pub(crate) read_bytes: Cell<u64>,
+    pub(crate) writes: Cell<u64>,
+    pub(crate) write_bytes: Cell<u64>,
+    pub(crate) syncs: Cell<u64>,
+    pub(crate) discard_bytes: Cell<u64>,
+    pub(crate) errors: Cell<u64>,
+}
+
+pub(crate) fn add(c: &Cell<u64>, n: u64) {
+    c.set(c.get() + n);
+}
+
+/// For whom a write is made; decides what a flush must wait for (C1.6).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteFor {
+    /// A client: the data is acknowledged when the write completes.
+    Client,
+    /// A move, or metadata: the writer syncs it itself.
+    Engine,
+}
+
+pub(crate) struct Member<D: Device> {
+    pub(crate) index: MemberIndex,
+    pub(crate) tier: Tier,
+    /// `None`: the member is missing.
+    device: Option<D>,
+    pub(crate) layout: Layout,
+    pub(crate) group: [u8; 16],
+    pub(crate) counters: Counters,
+    pub(crate) sync: sync::SyncState,
+    pub(crate) free: RefCell<FreeSlots>,
+    /// Slots with a write of unknown outcome since the last successful sync (C2.2).
+    pub(crate) tainted: RefCell<BTreeSet<SlotIndex>>,
+    /// Fast members: which chunk lives in each slot; `NO_CHUNK` if none.
+    pub(crate) chunk_of: RefCell<Vec<u32>>,
+    pub(crate) meta: Mutex,
+    /// Held by whoever writes away bits. Apart from `meta`, so that a commit never waits for the mover, which holds `meta`
+    /// of a slow member until its switches are committed.
+    pub(crate) away_meta: Mutex,
+    pub(crate) journal: RefCell<journal::Journal>,
+    pub(crate) directory: RefCell<directory::Directory>,
+    pub(crate) away: RefCell<away::Away>,
+    pub(crate) label: RefCell<Label>,
+    /// Slow members: chunks whose newest committed entry this member's journal does not hold yet (C1.6), each with the
+    /// number of the note, so that a note made while the journal is written is not lost.
+    pub(crate) lag: RefCell<BTreeMap<ChunkId, u64>>,
+}
+
+/// Marks a fast slot in which no chunk lives.
+pub(crate) const NO_CHUNK: u32 = u32::MAX;
+
+impl<D: Device> Member<D> {
+    /// A member from its label. `device` is `None` if it is missing; then the label is another member's, and only its
+    /// row for this member counts.
+    pub(crate) fn new(device: Option<D>, label: Label, index: MemberIndex) -> Member<D> {
+        let row = &label.members[index as usize];
+        let tier = match row.tier {
+            TierCode::Fast => Tier::Fast,
+            TierCode::Slow => Tier::Slow,
+        };
+        let layout = label.layout();
+        let slots = u64::from(row.slots);
+        Member {
+            index,
+            tier,
+            counters: Counters::default(),
+            sync: sync::SyncState::default(),
+            free: RefCell::new(FreeSlots::new(slots)),
+            tainted: RefCell::default(),
+            chunk_of: RefCell::new(if tier == Tier::Fast { vec![NO_CHUNK; slots as usize] } else { Vec::new() }),
+            meta: Mutex::default(),
+            away_meta: Mutex::default(),
+            journal: RefCell::new(journal::Journal::at_tail(&label)),
+            directory: RefCell::new(directory::Directory::empty(layout.pages)),
+            away: RefCell::new(away::Away::new(layout.pages)),
+            group: label.group,
+            layout,
+            label: RefCell::new(label),
+            device,
+            lag: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn is_present(&self) -> bool {
+        self.device.is_some()
+    }
+
+    pub(crate) fn device(&self) -> Result<&D, DeviceError> {
+        self.device.as_ref().ok_or(DeviceError::Disconnected)
+    }
+
+    /// Salt of a metadata block at byte offset `place` of this member.
+    pub(crate) fn salt(&self, place: u64) -> Salt {
+        Salt { group: self.group, member: self.index, place }
+    }
+
+    fn note(&self, result: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        if result.is_err() {
+            add(&self.counters.errors, 1);
+        }
+        result
+    }
+
+    pub(crate) async fn read(&self, offset: u64, buf: BufMut) -> Result<BufMut, DeviceError> {
+        let device = self.device()?;
+        add(&self.counters.reads, 1);
+        add(&self.counters.read_bytes, buf.len() as u64);
+        let (buf, result) = device.read(offset, buf).await;
+        self.note(result).map(|()| buf)
+    }
+
+    /// Writes and, when the write has completed, counts the member as unsynced (C1.2).
+    pub(crate) async fn write(&self, offset: u64, buf: Buf, who: WriteFor) -> Result<(), DeviceError> {
+        let device = self.device()?;
+        add(&self.counters.writes, 1);
+        add(&self.counters.write_bytes, buf.len() as u64);
+        let result = device.write(offset, buf).await;
+        self.sync.wrote(who);
+        self.note(result)
+    }
+
+    pub(crate) async fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let device = self.device()?;
+        add(&self.counters.discard_bytes, len);
+        let result = device.discard(offset, len).await;
+        self.note(result)
+    }
+
+    pub(crate) fn discards(&self) -> bool {
+        self.device.as_ref().is_some_and(|d| d.traits().discard)
+    }
+
+    /// Marks a slot as holding a write of unknown outcome (C2.2).
+    pub(crate) fn taint(&self, slot: SlotIndex) {
+        self.tainted.borrow_mut().insert(slot);
+    }
+}

@@ -1,0 +1,102 @@
+//! Which writes of a member are durable.
+//!
+//! Completed writes are numbered. `acknowledged` is the number of the newest client write, `durable` that of the newest
+//! write covered by a successful sync. A flush needs `durable >= acknowledged`; a move needs `durable >= written`.
+//! A sync covers the writes that had completed when it began, and only one runs at a time, so that "unsynced" always
+//! includes what a running sync has taken on itself (C1.3, C1.4).
+
+use std::cell::Cell;
+
+use super::{add, Member, WriteFor};
+use crate::env::{Device, DeviceError};
+use crate::wait::Signal;
+
+pub(crate) struct SyncState {
+    written: Cell<u64>,
+    acknowledged: Cell<u64>,
+    durable: Cell<u64>,
+    running: Cell<bool>,
+    finished: Signal,
+}
+
+impl Default for SyncState {
+    /// A member starts as unsynced: a daemon that died may have left data in its cache (C7.1).
+    fn default() -> SyncState {
+        SyncState {
+            written: Cell::new(1),
+            acknowledged: Cell::new(1),
+            durable: Cell::new(0),
+            running: Cell::new(false),
+            finished: Signal::default(),
+        }
+    }
+}
+
+impl SyncState {
+    pub(super) fn wrote(&self, who: WriteFor) {
+        add(&self.written, 1);
+        if who == WriteFor::Client {
+            self.acknowledged.set(self.written.get());
+        }
+    }
+
+    /// Number of the newest completed write.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.get()
+    }
+
+    /// Number of the newest client write.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged.get()
+    }
+
+    /// Whether a client's data is not durable yet.
+    pub(crate) fn owes_client(&self) -> bool {
+        self.durable.get() < self.acknowledged.get()
+    }
+
+    /// Mutants only: forget that a client's data is not durable.
+    pub(crate) fn forget_client(&self) {
+        self.acknowledged.set(self.durable.get());
+    }
+}
+
+impl<D: Device> Member<D> {
+    /// Makes write number `target` and all before it durable. After an error nothing is known of them.
+    pub(crate) async fn sync_to(&self, target: u64) -> Result<(), DeviceError> {
+        let s = &self.sync;
+        while s.durable.get() < target {
+            if s.running.get() {
+                s.finished.wait().await;
+                continue;
+            }
+            s.running.set(true);
+            let covers = s.written.get();
+            let tainted = self.tainted.borrow().clone();
+            add(&self.counters.syncs, 1);
+            let running = Running(s);
+            let result = self.device()?.sync().await;
+            if result.is_ok() {
+                s.durable.set(covers.max(s.durable.get()));
+                self.tainted.borrow_mut().retain(|slot| !tainted.contains(slot));
+            }
+            drop(running);
+            self.note(result)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything that has completed durable.
+    pub(crate) async fn sync_all(&self) -> Result<(), DeviceError> {
+        self.sync_to(self.sync.written()).await
+    }
+}
+
+struct Running<'a>(&'a SyncState);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.set(false);
+        self.0.finished.notify();
+    }
+}

@@ -1,0 +1,120 @@
+//! Switchable faults of the engine. Each is one rule of the crash-safety design left out, or one bug that earlier systems
+//! had. The simulator must catch every one of them, which proves that it sees. Without the cargo feature `mutants` all
+//! switches are constant `false` and cost nothing.
+
+macro_rules! mutants {
+    ($($name:ident: $text:literal,)*) => {
+        /// A fault that can be switched on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mutant {
+            $(#[doc = $text] $name,)*
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &'static [Mutant] = &[$(Mutant::$name,)*];
+
+            /// Its name, as the simulator's command line knows it.
+            pub fn name(self) -> &'static str {
+                match self { $(Mutant::$name => stringify!($name),)* }
+            }
+
+            /// What is left out.
+            pub fn describe(self) -> &'static str {
+                match self { $(Mutant::$name => $text,)* }
+            }
+        }
+    };
+}
+
+mutants! {
+    C1RecordsFromLiveMap: "C1.1: records are built from the live map when they are written, not from the snapshot",
+    C1DirtyAtSubmit: "C1.2: a mask bit is set when the write is submitted, not when it has completed",
+    C1FlushJoinsRunning: "C1.3: a flush joins a commit that has already taken its snapshot",
+    C1DirtySetAfterSync: "C1.4: slots left during a commit are freed with that commit",
+    C1RecordIsDelta: "C1.5: a record holds only the mask bits that changed",
+    C1NoDataSync: "C1.6: the journal is written without syncing the members that hold the data",
+    C1NoPreparedRecord: "C1.6: a demotion switches without a prepared record on the slow member",
+    C1NoAwayBit: "C1.6, C8.1: commits do not wait for the away bit of their region",
+    C2FreeBeforeRecord: "C2.1: a slot is free as soon as it is left",
+    C2FreeDuringRead: "C2.1: a slot is free although a read of it is in flight",
+    C2FreeDuringDiscard: "C2.1: a slot is free although its discard is outstanding",
+    C2NoQuarantine: "C2.2: a slot with a write of unknown outcome is used again at once",
+    C3SwitchDespiteWrite: "C3.1: a move switches although the chunk was written meanwhile",
+    C3SwitchDespiteTrim: "C3.1: a move switches although the chunk was trimmed meanwhile",
+    C3CopyDespiteWriter: "C3.1: a copy begins while a write is in flight on the chunk",
+    C4NoEpoch: "C4.1: a start writes no new epoch",
+    C4StaleAccepted: "C4.2: a member of an older epoch is used as if it were current",
+    C5PageWithPending: "C5.1: a page image holds changes that are not committed",
+    C5OldPageAccepted: "C5.2: a page older than the directory expects is taken",
+    C5SameSide: "C5.2: a page is written over the side that is current",
+    C5TailBeforePages: "C5.3: the journal tail moves before the pages are synced",
+    C5LabelNotSynced: "C5.3: journal space is reused before the label with the new tail is synced",
+    C6NoChain: "C6: replay checks the sequence but not the hash chain",
+    C7NoFirstSync: "C7.1: recovery reads before it has synced the members",
+    C7GenerationReused: "C4.1, C7: generations start again where the journal ended",
+    C7DoubleHomes: "C7.3: two entries on one slot are both served",
+    C8AwayIgnored: "C8.1: a member alone calls unknown chunks never written",
+    C11NoLatch: "I7: a failed sync is reported once and forgotten",
+    C11MaskOnError: "C11.2: a failed write sets its mask bits",
+    C11SuspectServed: "C11.1: after a failed sync, chunks with uncommitted changes are read as if nothing had happened",
+    FlushSkipsOldHome: "PITFALLS 1: a flush does not cover the member that a moved chunk left",
+    SourceFreedEarly: "PITFALLS 2: the source of a move is freed before the copy is durable",
+    TrimKeepsMask: "PITFALLS 3: TRIM of a mapped chunk frees the slot but keeps the mask in the journal",
+    ChunkBorder: "PITFALLS 4: a request across a chunk border loses its second part",
+    MoverSpinsWhenFull: "PITFALLS 5: with no slot for a demotion the mover gives up for good",
+    PreparedIsHome: "PITFALLS 6: recovery takes a prepared move for a finished one",
+    JournalSyncSkipped: "the journal write of a commit is not synced",
+    MaskBitLost: "the last mask bit of a write over several blocks is not recorded",
+    ReplaySkipsLast: "recovery leaves out the last journal block, and the next commit overwrites it",
+    StaleReadAfterTrim: "a read after TRIM of part of a chunk returns the old data",
+    ZeroesKeepEdges: "WRITE_ZEROES leaves the edges that are no whole block",
+    MoverStuck: "the mover stops for ever after its first cancelled move",
+    FuaNotCommitted: "a FUA write of new blocks is acknowledged before its commit",
+    RmwWithoutClaim: "two writes inside one block do not exclude each other",
+    ReadOfFreedSlot: "an unmapped chunk is read from the slot it had before",
+}
+
+#[cfg(feature = "mutants")]
+mod switch {
+    use super::Mutant;
+    use std::cell::Cell;
+
+    thread_local! {
+        static CURRENT: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Switches one fault on for this thread, or all off.
+    pub fn set(m: Option<Mutant>) {
+        CURRENT.with(|c| c.set(m));
+    }
+
+    /// Whether `m` is on.
+    pub fn on(m: Mutant) -> bool {
+        CURRENT.with(|c| c.get() == Some(m))
+    }
+
+    /// Whether any fault is on: checks that would stop a faulty engine before it does harm stand back.
+    pub fn any() -> bool {
+        CURRENT.with(|c| c.get().is_some())
+    }
+}
+
+#[cfg(not(feature = "mutants"))]
+mod switch {
+    use super::Mutant;
+
+    /// Whether `m` is on: never, in this build.
+    #[inline(always)]
+    pub fn on(_: Mutant) -> bool {
+        false
+    }
+
+    /// Whether any fault is on: never, in this build.
+    #[inline(always)]
+    pub fn any() -> bool {
+        false
+    }
+}
+
+pub use switch::*;

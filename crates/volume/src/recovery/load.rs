@@ -1,0 +1,262 @@
+//! Step 3: which member's map is the group's, and its pages.
+
+use std::collections::BTreeMap;
+
+use bimetal_format::directory::Expected;
+use bimetal_format::journal::{Record, RecordKind};
+use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
+
+use super::{read_chain, Chain, OpenError};
+use crate::buf::BufMut;
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::member::directory::{Directory, DirectoryError};
+use crate::mutant::{self, Mutant};
+use crate::tier::Policy;
+use crate::units::{ChunkId, Tier, BLOCK};
+
+/// Pages looked at together; 1 MiB of one side.
+const WINDOW: u32 = 256;
+
+/// What step 6 needs to know of the journals, by member.
+pub(super) struct Source {
+    pub(super) chains: Vec<Option<Chain>>,
+    pub(super) best: usize,
+    /// Members whose map must be written anew.
+    pub(super) rebuild: Vec<bool>,
+}
+
+/// Loads the map from the best source and replays its journal.
+/// `absent` members were not there when the newest epoch began.
+pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Result<Source, OpenError> {
+    let mut chains = Vec::new();
+    let mut rebuild = absent.to_vec();
+    for m in &core.members {
+        if !m.is_present() {
+            chains.push(None);
+            continue;
+        }
+        let fail = |source| OpenError::Member { member: m.index, source };
+        chains.push(Some(read_chain(m).await.map_err(fail)?));
+        match m.load_directory().await {
+            Ok(d) => *m.directory.borrow_mut() = d,
+            Err(DirectoryError::Device(e)) => return Err(fail(e)),
+            Err(DirectoryError::Block(e)) => {
+                rebuild[m.index as usize] = true;
+                core.findings.borrow_mut().push(format!("member {}: page directory: {e}", m.index));
+            }
+        }
+        if m.tier == Tier::Slow {
+            m.load_away().await.map_err(fail)?;
+        }
+    }
+    let best = choose(core, &chains, &rebuild)?;
+    core.map_complete = core.members[best].tier == Tier::Fast;
+    load_pages(core, best, &rebuild).await?;
+    let chain = chains[best].as_ref().expect("the best source is present");
+    apply(core, best, chain)?;
+    set_generations(core, best, &chains);
+    Ok(Source { chains, best, rebuild })
+}
+
+/// The fast member whose journal reaches furthest; without a fast member the slow one with the newest checkpoint.
+fn choose<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) -> Result<usize, OpenError> {
+    let damaged = |what: String| OpenError::Damaged { name: core.name.clone(), what };
+    let sound = |i: &usize| chains[*i].is_some() && !rebuild[*i];
+    let of = |tier| (0..chains.len()).filter(move |i| core.members[*i].tier == tier).filter(sound);
+    let reach = |i: &usize| {
+        let c = chains[*i].as_ref().expect("filtered");
+        (!c.damaged, c.generation, c.end.sequence)
+    };
+    let Some(best) = of(Tier::Fast).max_by_key(reach).or_else(|| of(Tier::Slow).max_by_key(reach)) else {
+        return Err(damaged("no member has a sound page directory".into()));
+    };
+    let furthest = chains[best].as_ref().expect("chosen among the present");
+    for i in of(Tier::Fast) {
+        let c = chains[i].as_ref().expect("filtered");
+        if c.damaged {
+            core.findings.borrow_mut().push(format!("member {i}: the journal is damaged in the middle"));
+        } else if commits_behind(core, best, furthest, c) > 1 && core.writable {
+            // Commits are durable on all fast members before the next begins: two behind means broken promises.
+            return Err(OpenError::Stale { name: core.name.clone(), member: i as u8 });
+        }
+    }
+    if furthest.damaged {
+        let what =
+            format!("the journal of member {best} is damaged in the middle, and no other member has the same records");
+        core.findings.borrow_mut().push(what.clone());
+        if core.writable {
+            return Err(damaged(what));
+        }
+    }
+    Ok(best)
+}
+
+/// How many commits chain `c` lacks of those that the best source has; several if that has checkpointed one of them.
+fn commits_behind<E: Env>(core: &Core<E>, best: usize, furthest: &Chain, c: &Chain) -> usize {
+    if c.generation < core.members[best].label.borrow().checkpoint_generation {
+        return usize::MAX;
+    }
+    let mut missing: Vec<u64> = furthest.records.iter().map(|(g, _)| *g).filter(|g| *g > c.generation).collect();
+    missing.dedup();
+    missing.len()
+}
+
+async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Result<(), OpenError> {
+    let pages = core.map.borrow().len() as u32;
+    let mut bad = Vec::new();
+    let mut first = 0;
+    while first < pages {
+        let end = (first + WINDOW).min(pages);
+        for side in 0..2u8 {
+            load_window(core, best, first..end, side, &mut bad).await?;
+        }
+        first = end;
+    }
+    for page in bad {
+        if !load_elsewhere(core, best, rebuild, page).await {
+            let what = format!("map page {page} is damaged on every member that could have it");
+            core.findings.borrow_mut().push(what.clone());
+            if core.writable {
+                return Err(OpenError::Damaged { name: core.name.clone(), what });
+            }
+            core.map.borrow_mut().set_damaged(page);
+        } else {
+            core.findings.borrow_mut().push(format!("map page {page}: damaged on member {best}, taken from another"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the pages of a window whose current side is `side`, with one request.
+async fn load_window<E: Env>(
+    core: &Core<E>,
+    best: usize,
+    window: std::ops::Range<u32>,
+    side: u8,
+    bad: &mut Vec<u32>,
+) -> Result<(), OpenError> {
+    let m = &core.members[best];
+    let wanted: Vec<(u32, Expected)> = {
+        let d = m.directory.borrow();
+        let all = window.map(|p| (p, d.pages[p as usize]));
+        all.filter(|(_, e)| e.is_some() && e.side() == side).collect()
+    };
+    let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
+    let place = m.layout.page(first.0, side);
+    let len = u64::from(last.0 - first.0 + 1) * BLOCK;
+    let Ok(buf) = m.read(place, BufMut::new(len as usize)).await else {
+        bad.extend(wanted.iter().map(|(p, _)| *p));
+        return Ok(());
+    };
+    for (page, expected) in &wanted {
+        let at = (page - first.0) as usize * BLOCK as usize;
+        let place = m.layout.page(*page, side);
+        if !take_page(core, *page, &buf[at..at + BLOCK as usize], &m.salt(place), expected.generation()) {
+            bad.push(*page);
+        }
+    }
+    Ok(())
+}
+
+/// Takes a page copy if it is sound and as new as expected.
+fn take_page<E: Env>(core: &Core<E>, page: u32, bytes: &[u8], salt: &bimetal_format::Salt, generation: u64) -> bool {
+    let Ok((head, entries)) = page::decode(bytes, salt) else { return false };
+    let old = head.generation < generation && !mutant::on(Mutant::C5OldPageAccepted);
+    if head.page != page || old || entries.iter().any(|e| !is_possible(core, e)) {
+        return false;
+    }
+    let policy = core.policy.borrow();
+    let mut map = core.map.borrow_mut();
+    let Some(p) = map.page_mut(page) else { return false };
+    for (i, e) in entries.iter().enumerate() {
+        p.heat[i] = policy.restore(e.heat);
+    }
+    p.entries = *entries;
+    p.generation = head.generation;
+    true
+}
+
+/// Whether an entry names a slot that exists.
+fn is_possible<E: Env>(core: &Core<E>, e: &Entry) -> bool {
+    !e.is_mapped() || core.members.get(e.member as usize).is_some_and(|m| u64::from(e.slot) < m.free.borrow().count())
+}
+
+/// C5.2: a damaged page is taken from another member if that one's copy is as new as the best source expects.
+async fn load_elsewhere<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool], page: u32) -> bool {
+    let wanted = core.members[best].directory.borrow().pages[page as usize].generation();
+    for m in core.members.iter().filter(|m| m.is_present() && m.index as usize != best) {
+        let copy = m.directory.borrow().pages[page as usize];
+        if rebuild[m.index as usize] || !copy.is_some() || copy.generation() < wanted {
+            continue;
+        }
+        let place = m.layout.page(page, copy.side());
+        let Ok(buf) = m.read(place, BufMut::new(BLOCK as usize)).await else { continue };
+        if take_page(core, page, &buf, &m.salt(place), copy.generation()) {
+            // The best source must write its own copy anew.
+            core.members[best].directory.borrow_mut().forget_generation(page);
+            return true;
+        }
+    }
+    false
+}
+
+/// Replays the records that are newer than their pages.
+fn apply<E: Env>(core: &Core<E>, best: usize, chain: &Chain) -> Result<(), OpenError> {
+    let mut map = core.map.borrow_mut();
+    // What each page held when it was loaded; its generation in memory grows with the replay.
+    let mut loaded: BTreeMap<u32, u64> = BTreeMap::new();
+    for (generation, r) in &chain.records {
+        if r.page as usize >= map.len() || !is_possible(core, &r.entry) {
+            let what = format!("the journal of member {best} names a page or slot that does not exist");
+            return Err(OpenError::Damaged { name: core.name.clone(), what });
+        }
+        if map.is_damaged(r.page) || (r.kind == RecordKind::Prepared && !takes_prepared(core, best)) {
+            continue;
+        }
+        let in_page = *loaded.entry(r.page).or_insert(map.generation(r.page));
+        // Records of a slow member are written after the page image that they follow, with the same generation.
+        let newer = *generation > in_page || (core.members[best].tier == Tier::Slow && *generation == in_page);
+        if newer {
+            map.set(chunk_of(r), r.entry);
+            if let Some(p) = map.page_mut(r.page) {
+                p.generation = p.generation.max(*generation);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The chunk that a record is about.
+pub(super) fn chunk_of(r: &Record) -> ChunkId {
+    ChunkId(u64::from(r.page) * ENTRIES_PER_PAGE as u64 + u64::from(r.index))
+}
+
+/// With the fast members gone, a prepared move is the best that is known of its chunk; else the fast members' journals
+/// decide (C1.6).
+fn takes_prepared<E: Env>(core: &Core<E>, best: usize) -> bool {
+    core.members[best].tier == Tier::Slow || mutant::on(Mutant::PreparedIsHome)
+}
+
+/// Generations are never given out twice, also not those of commits that were cut off.
+fn set_generations<E: Env>(core: &Core<E>, best: usize, chains: &[Option<Chain>]) {
+    let seen = chains.iter().flatten().map(|c| c.newest_seen);
+    let labels = core.members.iter().filter(|m| m.is_present()).map(|m| m.label.borrow().generation);
+    let durable = chains[best].as_ref().map_or(0, |c| c.generation);
+    let newest = match mutant::on(Mutant::C7GenerationReused) {
+        true => durable,
+        false => seen.chain(labels).max().unwrap_or(0) + 1,
+    };
+    core.commit.generation.set(newest);
+    core.commit.durable_generation.set(durable);
+}
+
+impl Directory {
+    /// The current copy of a page is worthless: any state of the page is newer.
+    pub(super) fn forget_generation(&mut self, page: u32) {
+        let e = &mut self.pages[page as usize];
+        if e.is_some() && e.generation() > 1 {
+            *e = Expected::new(1, e.side());
+        }
+    }
+}

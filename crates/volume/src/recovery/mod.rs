@@ -1,0 +1,150 @@
+//! Opening a group: from devices in any state to a map that can be trusted, or to a refusal in words.
+//!
+//! Steps, each in a file of its own:
+//! 1. [`identify`]: sync every device (C7.1), read its labels.
+//! 2. [`assemble`]: one group, no member twice, epochs in one line (C4); who is missing, who was left behind.
+//! 3. [`load`]: directories and pages; a damaged page is taken from another member (C5.2).
+//! 4. [`replay`]: the journal of the best source, along its hash chain (C6).
+//! 5. [`settle`]: slots derived from the map; two chunks on one slot (C7.3).
+//! 6. [`start`]: for a writable group, the new epoch on all members and the other journals brought up to date (C4.1).
+//!
+//! Nothing before step 6 writes, and step 6 can be cut off anywhere and done again (I4).
+
+mod assemble;
+mod identify;
+mod load;
+mod replay;
+mod settle;
+mod start;
+
+use bimetal_format::label::LabelError;
+
+use crate::env::{DeviceError, Env};
+use crate::group::core::Core;
+use crate::options::OpenOptions;
+
+pub(crate) use identify::{identify, Found};
+pub(crate) use replay::{read_chain, Chain};
+
+/// Why a group could not be opened. Devices are named by their position in the caller's list.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No device was given.
+    #[error("no member was given")]
+    NoDevices,
+    /// A device failed while its label was read.
+    #[error("device {device}: {source}")]
+    Device {
+        /// Position in the caller's list.
+        device: usize,
+        /// What it said.
+        source: DeviceError,
+    },
+    /// A device carries no usable label.
+    #[error("device {device} is not a usable member: {source}")]
+    Label {
+        /// Position in the caller's list.
+        device: usize,
+        /// What is wrong with its label.
+        source: LabelError,
+    },
+    /// The device became smaller than its label says.
+    #[error(
+        "device {device} has {size} bytes, but was {expected} bytes when it joined the group; restore its size first"
+    )]
+    Shrunk {
+        /// Position in the caller's list.
+        device: usize,
+        /// Bytes now.
+        size: u64,
+        /// Bytes then.
+        expected: u64,
+    },
+    /// Members of two groups.
+    #[error("device {device} belongs to group {other}, not to {name}; give only members of one group")]
+    OtherGroup {
+        /// Position in the caller's list.
+        device: usize,
+        /// Its group.
+        other: String,
+        /// The group of the first device.
+        name: String,
+    },
+    /// One member came twice.
+    #[error(
+        "devices {first} and {second} are both member {member} of group {name} (a copy or clone?); disconnect the one that is not current"
+    )]
+    Doubled {
+        /// Position in the caller's list.
+        first: usize,
+        /// Position in the caller's list.
+        second: usize,
+        /// Index of the member.
+        member: u8,
+        /// Name of the group.
+        name: String,
+    },
+    /// Members were used apart from each other.
+    #[error(
+        "members of group {name} were used apart from each other: {members:?} have epochs that do not descend from one another. Nothing was changed; decide which side to keep, and open the group without the other"
+    )]
+    Fork {
+        /// Name of the group.
+        name: String,
+        /// Members of the side that does not descend from the other.
+        members: Vec<u8>,
+    },
+    /// A member is older than the rest of the group.
+    #[error(
+        "member {member} of group {name} holds an older state than the group (an old copy was put back, or it lost writes that it had confirmed). Nothing was changed; bring back the current member, or open read-only without this one"
+    )]
+    Stale {
+        /// Name of the group.
+        name: String,
+        /// Index of the member.
+        member: u8,
+    },
+    /// Members are missing.
+    #[error("group {name} is incomplete: waiting for member(s) {missing}. To read what is there, open it read-only with members missing allowed")]
+    Incomplete {
+        /// Name of the group.
+        name: String,
+        /// Who is missing, in words.
+        missing: String,
+    },
+    /// Metadata is damaged beyond what the other members can mend.
+    #[error("group {name}: {what}. Nothing was changed; the group can be opened read-only, what is damaged reads as an error")]
+    Damaged {
+        /// Name of the group.
+        name: String,
+        /// What is damaged.
+        what: String,
+    },
+    /// Written with features that this version can only read.
+    #[error("group {name} uses features that this program can only read; open it read-only or use a newer Bimetal")]
+    ReadOnlyFeatures {
+        /// Name of the group.
+        name: String,
+    },
+    /// A member failed while the group was being opened.
+    #[error("member {member}: {source}")]
+    Member {
+        /// Index of the member.
+        member: u8,
+        /// What it said.
+        source: DeviceError,
+    },
+}
+
+/// Opens a group: see the module's head.
+pub(crate) async fn open<E: Env>(env: E, devices: Vec<E::Device>, options: OpenOptions) -> Result<Core<E>, OpenError> {
+    let found = identify(devices).await?;
+    let assembled = assemble::assemble(found, &options)?;
+    let (mut core, absent) = assemble::core_of(env, assembled, options);
+    let source = load::load_map(&mut core, &absent).await?;
+    settle::settle(&core)?;
+    if core.writable {
+        start::start(&core, source).await?;
+    }
+    Ok(core)
+}

@@ -1,0 +1,98 @@
+//! Step 4: the journal of a member, along its hash chain (C6).
+//!
+//! The chain ends at the first block that is not the sound successor of the one before. That is where the last commit
+//! was cut off, unless a sound block of a *later commit* follows: commits are synced one after another, so then a block
+//! in between was durable once and is damaged now.
+
+use bimetal_format::journal::{self, JournalHead, Record};
+
+use crate::buf::BufMut;
+use crate::env::{Device, DeviceError};
+use crate::member::journal::Position;
+use crate::member::Member;
+use crate::mutant::{self, Mutant};
+use crate::units::BLOCK;
+
+/// Bytes read at once.
+const READ: u64 = 1 << 20;
+
+/// What a member's journal says.
+pub(crate) struct Chain {
+    /// Generation and record, in order.
+    pub(crate) records: Vec<(u64, Record)>,
+    /// Position after the last sound block.
+    pub(crate) end: Position,
+    /// Newest generation in it; that of the checkpoint if it is empty.
+    pub(crate) generation: u64,
+    /// The ring was damaged in the middle.
+    pub(crate) damaged: bool,
+    /// Newest generation in any block that looks like one of this group's, also beyond the end.
+    pub(crate) newest_seen: u64,
+}
+
+type Decoded = Option<(JournalHead, Vec<Record>, u64)>;
+
+/// Reads the journal from the label's tail on.
+pub(crate) async fn read_chain<D: Device>(m: &Member<D>) -> Result<Chain, DeviceError> {
+    let (tail, hash, generation, clean, journal_end) = {
+        let l = m.label.borrow();
+        (l.journal_tail, l.journal_tail_hash, l.checkpoint_generation, l.clean, l.journal_end)
+    };
+    let mut chain = Chain {
+        records: Vec::new(),
+        end: Position { sequence: tail, hash },
+        generation,
+        damaged: false,
+        newest_seen: generation,
+    };
+    let mut ended = false;
+    let blocks = m.layout.journal_blocks;
+    let mut sequence = tail;
+    // After an orderly stop the end is known, and the rest of the ring is old.
+    let limit = if clean { journal_end.min(tail + blocks) } else { tail + blocks };
+    while sequence < limit {
+        let until_wrap = blocks - sequence % blocks;
+        let count = (READ / BLOCK).min(until_wrap).min(limit - sequence);
+        let place = m.layout.journal_block(sequence);
+        let buf = m.read(place, BufMut::new((count * BLOCK) as usize)).await?;
+        for (i, bytes) in buf.chunks_exact(BLOCK as usize).enumerate() {
+            let at = sequence + i as u64;
+            let block = journal::decode(bytes, &m.salt(place + i as u64 * BLOCK)).ok();
+            ended = chain.take(at, block, ended);
+        }
+        sequence += count;
+    }
+    if clean && chain.end.sequence != journal_end {
+        chain.damaged = true;
+    }
+    if mutant::on(Mutant::ReplaySkipsLast) {
+        chain.skip_last();
+    }
+    Ok(chain)
+}
+
+impl Chain {
+    /// Looks at the block in place number `at`; true once the chain has ended.
+    fn take(&mut self, at: u64, block: Decoded, ended: bool) -> bool {
+        let Some((head, records, hash)) = block else { return true };
+        self.newest_seen = self.newest_seen.max(head.generation);
+        let follows = head.sequence == at && (head.previous == self.end.hash || mutant::on(Mutant::C6NoChain));
+        if !ended && follows {
+            self.generation = self.generation.max(head.generation);
+            self.records.extend(records.into_iter().map(|r| (head.generation, r)));
+            self.end = Position { sequence: at + 1, hash };
+            return false;
+        }
+        // A sound block of this lap whose commit began after the gap.
+        if head.sequence == at && head.commit_start > self.end.sequence {
+            self.damaged = true;
+        }
+        true
+    }
+
+    fn skip_last(&mut self) {
+        if let Some(last) = self.records.last().map(|(g, _)| *g) {
+            self.records.retain(|(g, _)| *g != last);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Step 6: a writable group begins a new epoch (C4.1). Order:
+//! 1. heads of the journals; what slow members believe of their slots is held against the map (C2.1, C1.6);
+//! 2. away bits for all regions in use, durable (C8.1);
+//! 3. labels with the new epoch on every member, durable, not yet *confirmed*;
+//! 4. other fast journals get what they lack of the last commit; members left behind get a new map;
+//! 5. the fast members' labels say *confirmed*. Only now is anything served.
+//!
+//! A crash in between is harmless: an epoch that is not confirmed was never used.
+
+use std::collections::BTreeMap;
+
+use bimetal_format::directory::Expected;
+use bimetal_format::journal::Record;
+use bimetal_format::label::{Epoch, EPOCH_HISTORY};
+use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
+
+use super::load::{chunk_of, Source};
+use super::{Chain, OpenError};
+use crate::buf::BufMut;
+use crate::commit::Left;
+use crate::env::{DeviceError, Env};
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::member::journal::Position;
+use crate::member::Member;
+use crate::mutant::{self, Mutant};
+use crate::units::{ChunkId, MemberIndex, SlotId, Tier, BLOCK};
+
+pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), OpenError> {
+    set_heads(core, &source);
+    for m in core.members_of(Tier::Slow) {
+        if !source.rebuild[m.index as usize] {
+            hold_believed_slots(core, m, source.chains[m.index as usize].as_ref()).await?;
+        }
+    }
+    set_away(core).await?;
+    write_epoch(core).await?;
+    for m in &core.members {
+        if source.rebuild[m.index as usize] {
+            rebuild(core, m).await?;
+        } else if m.tier == Tier::Fast && m.index as usize != source.best {
+            catch_up(core, m, &source).await?;
+        }
+    }
+    confirm(core).await
+}
+
+fn failed(m: MemberIndex) -> impl Fn(DeviceError) -> OpenError {
+    move |source| OpenError::Member { member: m, source }
+}
+
+fn failed_commit(core_error: Error, member: MemberIndex) -> OpenError {
+    match core_error {
+        Error::Device { member, source } => OpenError::Member { member, source },
+        _ => OpenError::Member { member, source: DeviceError::Io(5) },
+    }
+}
+
+/// The journals go on after their last sound block. A damaged one begins anew, unconnected to what is on the ring.
+fn set_heads<E: Env>(core: &Core<E>, source: &Source) {
+    for (m, chain) in core.members.iter().zip(&source.chains) {
+        let Some(chain) = chain else { continue };
+        let fresh = source.rebuild[m.index as usize];
+        let end = match fresh {
+            true => Position { sequence: chain.end.sequence + 1, hash: core.env.random() },
+            false => chain.end,
+        };
+        let mut j = m.journal.borrow_mut();
+        j.head = end;
+        j.durable = end;
+        if fresh {
+            j.tail = end.sequence;
+        }
+    }
+}
+
+/// A slow member's own pages and journal may still give a slot to a chunk that has left it. Such a slot must not be used
+/// again before that journal has been told (C1.6): it is on its way to being free, not free.
+async fn hold_believed_slots<E: Env>(
+    core: &Core<E>,
+    m: &Member<E::Device>,
+    chain: Option<&Chain>,
+) -> Result<(), OpenError> {
+    let mut believed: BTreeMap<ChunkId, Vec<Entry>> = BTreeMap::new();
+    for page in stale_pages(core, m) {
+        for (chunk, e) in read_page(m, page).await.map_err(failed(m.index))? {
+            believed.entry(chunk).or_default().push(e);
+        }
+    }
+    for (_, r) in chain.map(|c| &c.records[..]).unwrap_or_default() {
+        believed.entry(chunk_of(r)).or_default().push(r.entry);
+    }
+    for (chunk, entries) in believed {
+        let now = core.map.borrow().get(chunk).unwrap_or_default();
+        let last_differs =
+            entries.last().is_some_and(|e| (e.member, e.slot, e.flags) != (now.member, now.slot, now.flags));
+        if last_differs {
+            core.note_lag_on(chunk, m.index);
+        }
+        for e in entries.iter().filter(|e| e.is_mapped() && e.member == m.index) {
+            let slot = SlotId { member: e.member, slot: e.slot };
+            if m.free.borrow_mut().take_exact(e.slot) {
+                core.note_lag_on(chunk, m.index);
+                core.reclaim.add(vec![Left { slot, chunk }]);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Pages of which the member has an older copy than the map.
+fn stale_pages<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Vec<u32> {
+    let (map, d) = (core.map.borrow(), m.directory.borrow());
+    (0..map.len() as u32)
+        .filter(|p| d.pages[*p as usize].is_some() && map.generation(*p) > d.pages[*p as usize].generation())
+        .collect()
+}
+
+/// The mapped entries of the member's own copy of a page; none if it is damaged (then the member cannot believe them).
+async fn read_page<D: crate::env::Device>(m: &Member<D>, page: u32) -> Result<Vec<(ChunkId, Entry)>, DeviceError> {
+    let side = m.directory.borrow().pages[page as usize].side();
+    let place = m.layout.page(page, side);
+    let buf = m.read(place, BufMut::new(BLOCK as usize)).await?;
+    let Ok((_, entries)) = page::decode(&buf, &m.salt(place)) else { return Ok(Vec::new()) };
+    let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
+    let all = entries.iter().enumerate().map(|(i, e)| (ChunkId(first + i as u64), *e));
+    Ok(all.filter(|(_, e)| e.is_mapped()).collect())
+}
+
+/// Sets the away bits of all regions in use, so that no flush has to wait for one of them.
+async fn set_away<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
+    let regions: Vec<u32> = {
+        let map = core.map.borrow();
+        (0..map.len() as u32).filter(|p| map.page(*p).is_some()).collect()
+    };
+    core.cover_regions(&regions).await.map_err(|e| failed_commit(e, 0))
+}
+
+async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
+    if mutant::on(Mutant::C4NoEpoch) {
+        return Ok(());
+    }
+    let mut members = [0u8; 32];
+    for m in core.members.iter().filter(|m| m.is_present()) {
+        members[m.index as usize / 8] |= 1 << (m.index % 8);
+    }
+    let newest = core.members.iter().filter(|m| m.is_present()).max_by_key(|m| {
+        let l = m.label.borrow();
+        (l.epoch.first_generation, l.epoch.confirmed)
+    });
+    let parent = newest.map(|m| m.label.borrow().epoch.clone()).expect("a writable group has members");
+    let mut history = parent.history;
+    history.insert(0, parent.id);
+    history.truncate(EPOCH_HISTORY);
+    let id = core.env.random().max(1);
+    let first_generation = core.commit.generation.get() + 1;
+    let epoch = Epoch { id, first_generation, members, confirmed: false, history };
+    for m in core.members.iter().filter(|m| m.is_present()) {
+        let mut label = m.label.borrow().clone();
+        let j = m.journal.borrow();
+        label.epoch = epoch.clone();
+        label.clean = false;
+        label.generation = core.commit.generation.get();
+        if j.tail != label.journal_tail {
+            (label.journal_tail, label.journal_tail_hash) = (j.tail, j.head.hash);
+        }
+        drop(j);
+        m.flip(label).await.map_err(failed(m.index))?;
+    }
+    Ok(())
+}
+
+/// Appends the records of the last commit that a fast member lacks. Commits are durable on all fast members before the
+/// next begins, so that this is one commit at most, and perhaps a part of it was there already: records are
+/// after-images and may come twice.
+async fn catch_up<E: Env>(core: &Core<E>, m: &Member<E::Device>, source: &Source) -> Result<(), OpenError> {
+    let best = source.chains[source.best].as_ref().expect("the best source is present");
+    let own = source.chains[m.index as usize].as_ref().expect("a fast member of a writable group");
+    let complete = own.generation >= best.generation && own.records.len() >= best_since(best, own);
+    if complete {
+        return Ok(());
+    }
+    let missing: Vec<(u64, Record)> = best.records.iter().filter(|(g, _)| *g >= own.generation).copied().collect();
+    let _meta = m.meta.lock().await;
+    for same in missing.chunk_by(|a, b| a.0 == b.0) {
+        let records: Vec<Record> = same.iter().map(|(_, r)| *r).collect();
+        if !m.journal_has_room(crate::member::journal::blocks_for(records.len())) {
+            core.checkpoint_locked(m, false).await.map_err(|e| failed_commit(e, m.index))?;
+        }
+        m.append(&records, same[0].0, core.epoch()).await.map_err(failed(m.index))?;
+        m.sync_all().await.map_err(failed(m.index))?;
+        let mut j = m.journal.borrow_mut();
+        j.durable = j.head;
+    }
+    Ok(())
+}
+
+/// How many records of the best chain belong to commits that `own` has begun to hold.
+fn best_since(best: &Chain, own: &Chain) -> usize {
+    let first = own.records.first().map_or(u64::MAX, |(g, _)| *g);
+    best.records.iter().filter(|(g, _)| *g >= first).count()
+}
+
+/// Writes the whole map to a member that was left behind or is damaged, under a journal that begins anew.
+async fn rebuild<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), OpenError> {
+    {
+        let map = core.map.borrow();
+        let mut d = m.directory.borrow_mut();
+        for (p, e) in d.pages.iter_mut().enumerate() {
+            *e = match map.generation(p as u32) {
+                0 => Expected::default(),
+                _ if e.is_some() => Expected::new(1, e.side()),
+                _ => *e,
+            };
+        }
+    }
+    core.checkpoint(m, false).await.map_err(|e| failed_commit(e, m.index))
+}
+
+async fn confirm<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
+    for m in core.members.iter().filter(|m| m.is_present()) {
+        m.label.borrow_mut().epoch.confirmed = true;
+    }
+    if mutant::on(Mutant::C4NoEpoch) {
+        return Ok(());
+    }
+    for m in core.members_of(Tier::Fast) {
+        let label = m.label.borrow().clone();
+        m.flip(label).await.map_err(failed(m.index))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! What the policy sees of an open group.
+
+use super::View;
+use crate::env::{Env, Instant};
+use crate::group::core::Core;
+use crate::member::NO_CHUNK;
+use crate::units::{ChunkId, Placement, Tier};
+
+/// A [`View`] of a group. Borrows components only for the length of a call.
+pub(crate) struct EngineView<'a, E: Env> {
+    core: &'a Core<E>,
+}
+
+impl<E: Env> Core<E> {
+    pub(crate) fn view(&self) -> EngineView<'_, E> {
+        EngineView { core: self }
+    }
+}
+
+impl<E: Env> View for EngineView<'_, E> {
+    fn now(&self) -> Instant {
+        self.core.env.now()
+    }
+
+    fn fast_slots(&self) -> u32 {
+        self.core.slots_in(Tier::Fast) as u32
+    }
+
+    fn fast_at(&self, mut i: u32) -> Option<ChunkId> {
+        for m in self.core.members_of(Tier::Fast) {
+            let chunks = m.chunk_of.borrow();
+            if let Some(&chunk) = chunks.get(i as usize) {
+                let chunk = ChunkId(u64::from(chunk));
+                return (chunk.0 != u64::from(NO_CHUNK) && self.tier_of(chunk) == Some(Tier::Fast)).then_some(chunk);
+            }
+            i -= chunks.len() as u32;
+        }
+        None
+    }
+
+    fn heat(&self, c: ChunkId) -> u16 {
+        self.core.map.borrow().heat(c)
+    }
+
+    fn set_heat(&mut self, c: ChunkId, heat: u16) {
+        self.core.map.borrow_mut().set_heat(c, heat);
+    }
+
+    fn tier_of(&self, c: ChunkId) -> Option<Tier> {
+        if self.core.placement_of(c) != Some(Placement::Auto) || self.core.claims.in_motion(c) {
+            return None;
+        }
+        let entry = self.core.entry(c).ok().filter(|e| e.is_mapped())?;
+        let m = &self.core.members[entry.member as usize];
+        m.is_present().then_some(m.tier)
+    }
+
+    fn free_fast(&self) -> u32 {
+        self.core.available(Tier::Fast, Placement::Auto) as u32
+    }
+
+    fn reserve(&self) -> u32 {
+        self.core.reserve_slots as u32
+    }
+
+    fn random(&mut self) -> u32 {
+        self.core.env.random() as u32
+    }
+}

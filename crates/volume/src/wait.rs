@@ -1,0 +1,114 @@
+//! Waiting for a condition on one thread.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+/// A condition variable: tasks wait in a loop around their condition.
+#[derive(Default)]
+pub(crate) struct Signal {
+    version: Cell<u64>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Signal {
+    /// Wakes all who wait.
+    pub(crate) fn notify(&self) {
+        self.version.set(self.version.get() + 1);
+        for w in std::mem::take(&mut *self.waiting.borrow_mut()) {
+            w.wake();
+        }
+    }
+
+    /// Completes at the first `notify` after this call.
+    pub(crate) fn wait(&self) -> Wait<'_> {
+        Wait { signal: self, seen: self.version.get() }
+    }
+}
+
+/// Future of [`Signal::wait`].
+pub(crate) struct Wait<'a> {
+    signal: &'a Signal,
+    seen: u64,
+}
+
+impl Future for Wait<'_> {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.signal.version.get() != self.seen {
+            return Poll::Ready(());
+        }
+        self.signal.waiting.borrow_mut().push(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Completes when either future does; the other is dropped.
+pub(crate) async fn first(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+    let mut a = std::pin::pin!(a);
+    let mut b = std::pin::pin!(b);
+    std::future::poll_fn(move |cx| {
+        if a.as_mut().poll(cx).is_ready() || b.as_mut().poll(cx).is_ready() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+/// Runs all futures side by side and returns their results in order.
+pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<(Option<Pin<Box<F>>>, Option<F::Output>)> =
+        futures.into_iter().map(|f| (Some(Box::pin(f)), None)).collect();
+    std::future::poll_fn(|cx| {
+        let mut open = false;
+        for (future, result) in &mut running {
+            if let Some(f) = future {
+                match f.as_mut().poll(cx) {
+                    Poll::Ready(out) => {
+                        *result = Some(out);
+                        *future = None;
+                    }
+                    Poll::Pending => open = true,
+                }
+            }
+        }
+        if open {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    })
+    .await;
+    running.into_iter().map(|(_, r)| r.expect("all are ready")).collect()
+}
+
+/// Mutual exclusion between tasks; first come, first served is not promised.
+#[derive(Default)]
+pub(crate) struct Mutex {
+    locked: Cell<bool>,
+    released: Signal,
+}
+
+impl Mutex {
+    /// Waits until nobody holds the lock, and takes it.
+    pub(crate) async fn lock(&self) -> Guard<'_> {
+        while self.locked.get() {
+            self.released.wait().await;
+        }
+        self.locked.set(true);
+        Guard(self)
+    }
+}
+
+/// Holds a [`Mutex`] until dropped.
+pub(crate) struct Guard<'a>(&'a Mutex);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.0.locked.set(false);
+        self.0.released.notify();
+    }
+}
