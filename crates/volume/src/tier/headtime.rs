@@ -11,7 +11,7 @@ use super::candidates::{Candidates, Wanted};
 use super::correlate::Correlation;
 use super::heat::{Clock, LIGHT, OCTAVE};
 use super::sample::Sample;
-use super::stream::{Streams, RUN};
+use super::stream::{Run, Streams, RUN};
 use super::{Policy, Touch, View, GROUP_CHUNKS};
 use crate::units::{ChunkId, Tier, CHUNK};
 
@@ -112,14 +112,16 @@ impl HeadTime {
         }
     }
 
-    /// A run of new chunks turned out to be a stream: its first chunks were born as warm as small writes.
-    fn retro_tag(&mut self, v: &mut impl View, run: usize) {
-        let high = self.streams.high(run).0;
-        for c in high.saturating_sub(RETRO_CHUNKS - 1)..=high {
-            let (c, cold) = (ChunkId(c), -LIGHT * OCTAVE);
+    /// A run turned out to be a stream: its first chunks were taken for small requests. New ones were born as warm as
+    /// small writes, others were judged by the stricter rule. Bounded, and once per stream.
+    fn look_back(&mut self, v: &mut impl View, run: &Run) {
+        let (high, cold) = (self.streams.high(run.id).0, -LIGHT * OCTAVE);
+        for c in (high.saturating_sub(RETRO_CHUNKS - 1)..=high).map(ChunkId) {
             let heat = self.clock.relative(v.heat(c));
-            // Only what has the heat of one birth; a hotter neighbour of the stream is left alone.
-            if v.tier_of(c).is_some() && heat > cold && heat <= OCTAVE / 4 {
+            if !run.born {
+                self.consider(v, c, heat, Kind::Stream);
+            } else if v.tier_of(c).is_some() && heat > cold && heat <= OCTAVE / 4 {
+                // Only what has the heat of one birth; a hotter neighbour of the stream is left alone.
                 let random = v.random();
                 v.set_heat(c, self.clock.absolute(cold, random));
             }
@@ -258,11 +260,10 @@ impl Policy for HeadTime {
         let weight = if stream { -LIGHT * OCTAVE } else { 0 };
         let heat = self.heat_up(v, t.chunk, weight, t.born);
         self.observe(v);
-        if t.born {
-            if run.became_stream && run.born {
-                self.retro_tag(v, run.id);
-            }
-        } else {
+        if run.became_stream {
+            self.look_back(v, &run);
+        }
+        if !t.born {
             self.consider(v, t.chunk, heat, kind);
         }
     }
