@@ -1,0 +1,163 @@
+//! Verifying a group that is not in use.
+
+use bimetal_format::label::Label;
+use bimetal_format::{page, ENTRIES_PER_PAGE};
+
+use crate::buf::BufMut;
+use crate::env::{Device, Env};
+use crate::group::core::Core;
+use crate::member::label::read_labels;
+use crate::member::Member;
+use crate::options::OpenOptions;
+use crate::recovery::{self, OpenError};
+use crate::units::{ChunkId, Tier, BLOCK};
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The member that shows it, if it is one member's.
+    pub member: Option<u8>,
+    /// What is wrong, and what it means.
+    pub what: String,
+    /// Data is lost or in doubt; otherwise the next writable start mends it.
+    pub serious: bool,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Group name.
+    pub name: String,
+    /// It was stopped in order: nothing needs to be replayed.
+    pub clean: bool,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// Map pages that were verified, all members together.
+    pub pages: u64,
+    /// Journal records that the next start replays.
+    pub records: u64,
+    /// Chunks with a home.
+    pub chunks: u64,
+    /// Slots in use, and free, per member.
+    pub slots: Vec<(u8, u64, u64)>,
+    /// Write requests that the check sent to members: always zero.
+    pub writes: u64,
+}
+
+impl Report {
+    /// Nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn note(&mut self, member: impl Into<Option<u8>>, serious: bool, what: impl Into<String>) {
+        self.problems.push(Problem { member: member.into(), what: what.into(), serious });
+    }
+}
+
+/// Verifies labels, page directories, every page copy and journal of all members, and the map that a start would use:
+/// every slot used once, none beyond its member, none lost. Writes nothing.
+pub async fn check<E: Env>(env: E, devices: Vec<E::Device>) -> Result<Report, OpenError> {
+    let mut report = Report::default();
+    for (position, d) in devices.iter().enumerate() {
+        check_labels(d, position, &mut report).await?;
+    }
+    let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
+    let core = recovery::open(env, devices, options).await?;
+    report.name = core.name.clone();
+    report.clean = core.members.iter().filter(|m| m.is_present()).all(|m| m.label.borrow().clean);
+    for finding in core.findings.borrow().iter() {
+        if !report.problems.iter().any(|p| p.what.contains(finding.as_str())) {
+            let serious =
+                finding.contains("damaged on every") || finding.contains("claim") || finding.contains("missing");
+            report.note(None, serious, finding.clone());
+        }
+    }
+    for m in core.members.iter().filter(|m| m.is_present()) {
+        check_member(&core, m, &mut report).await?;
+    }
+    check_slots(&core, &mut report);
+    report.writes = core.members.iter().map(|m| m.counters.writes.get()).sum();
+    Ok(report)
+}
+
+async fn check_labels<D: Device>(device: &D, position: usize, report: &mut Report) -> Result<(), OpenError> {
+    let found = read_labels(device).await.map_err(|source| OpenError::Device { device: position, source })?;
+    let member = found.newest.as_ref().map(|l: &Label| l.member);
+    for (place, e) in found.problems {
+        report.note(member, false, format!("the label at byte {place} is not sound: {e}; the other copy is used"));
+    }
+    Ok(())
+}
+
+async fn check_member<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mut Report) -> Result<(), OpenError> {
+    let fail = |source| OpenError::Member { member: m.index, source };
+    let chain = recovery::read_chain(m).await.map_err(fail)?;
+    if chain.damaged {
+        report.note(m.index, false, "the journal is damaged in the middle");
+    }
+    if m.tier == Tier::Fast {
+        report.records = report.records.max(chain.records.len() as u64);
+    }
+    let pages: Vec<_> = m.directory.borrow().pages.iter().copied().enumerate().filter(|(_, e)| e.is_some()).collect();
+    for (number, expected) in pages {
+        let number = number as u32;
+        let place = m.layout.page(number, expected.side());
+        let buf = m.read(place, BufMut::new(BLOCK as usize)).await.map_err(fail)?;
+        match page::decode(&buf, &m.salt(place)) {
+            Err(e) => report.note(m.index, false, format!("map page {number}: {e}; another member's copy is used")),
+            Ok((head, _)) if head.generation < expected.generation() => {
+                let what =
+                    format!("map page {number} has generation {}, not {}", head.generation, expected.generation());
+                report.note(m.index, false, what);
+            }
+            Ok((head, entries)) => {
+                report.pages += 1;
+                if report.clean {
+                    compare_page(core, m, head.page, &entries, report);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// After an orderly stop every member's pages hold the whole map.
+fn compare_page<E: Env>(
+    core: &Core<E>,
+    m: &Member<E::Device>,
+    number: u32,
+    entries: &[bimetal_format::Entry; ENTRIES_PER_PAGE],
+    report: &mut Report,
+) {
+    let map = core.map.borrow();
+    let first = u64::from(number) * ENTRIES_PER_PAGE as u64;
+    for (i, e) in entries.iter().enumerate() {
+        let used = map.get(ChunkId(first + i as u64)).unwrap_or_default();
+        let same = (e.flags, e.member, e.slot, e.mask) == (used.flags, used.member, used.slot, used.mask);
+        if !same && (e.is_mapped() || used.is_mapped()) {
+            report.note(m.index, false, format!("map page {number}, entry {i}: differs from the other members"));
+        }
+    }
+}
+
+fn check_slots<E: Env>(core: &Core<E>, report: &mut Report) {
+    let map = core.map.borrow();
+    let mut used = vec![0u64; core.members.len()];
+    for (chunk, e) in map.mapped() {
+        used[e.member as usize] += 1;
+        report.chunks += 1;
+        if core.volume_of(chunk).is_none() {
+            report.note(None, true, format!("chunk {} has a home but belongs to no volume", chunk.0));
+        }
+    }
+    for m in &core.members {
+        let free = m.free.borrow();
+        let (count, free) = (free.count(), free.free());
+        report.slots.push((m.index, used[m.index as usize], free));
+        if used[m.index as usize] + free != count {
+            let what = format!("{} slots used and {free} free do not make {count}", used[m.index as usize]);
+            report.note(m.index, true, what);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Printing a group that is not in use.
+
+use bimetal_format::journal::RecordKind;
+use bimetal_format::label::Label;
+
+use super::node::Node;
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::member::Member;
+use crate::options::OpenOptions;
+use crate::recovery::{self, OpenError};
+use crate::tier::Policy;
+
+/// What to print.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DumpOptions {
+    /// Every entry of the map.
+    pub entries: bool,
+    /// Every record of the journals.
+    pub records: bool,
+}
+
+/// The labels, zones, journals, directories and map of a group, as a tree. Writes nothing.
+pub async fn dump<E: Env>(env: E, devices: Vec<E::Device>, what: DumpOptions) -> Result<Node, OpenError> {
+    let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
+    let core = recovery::open(env, devices, options).await?;
+    let mut members = Vec::new();
+    for m in core.members.iter().filter(|m| m.is_present()) {
+        members.push(dump_member(m, what).await?);
+    }
+    let volumes = core.volumes.iter().map(|v| {
+        Node::default()
+            .text("name", v.name.clone())
+            .text("uuid", hex(&v.uuid))
+            .number("size", v.size)
+            .text("placement", v.placement.to_string())
+            .number("first_page", u64::from(v.first_page))
+            .number("fast_chunks", v.fast_chunks.get())
+            .number("slow_chunks", v.slow_chunks.get())
+    });
+    let mut out = Node::default()
+        .number("schema", 1)
+        .text("group", core.name.clone())
+        .text("uuid", hex(&core.uuid))
+        .number("generation", core.commit.durable_generation.get())
+        .number("reserve_slots", core.reserve_slots)
+        .number("sector_size", u64::from(core.sector_size))
+        .list("findings", core.findings.borrow().iter().map(|f| Node::default().text("what", f.clone())))
+        .list("volumes", volumes)
+        .list("members", members);
+    if what.entries {
+        out = out.list("entries", entries(&core));
+    }
+    Ok(out)
+}
+
+fn entries<E: Env>(core: &Core<E>) -> Vec<Node> {
+    let map = core.map.borrow();
+    let policy = core.policy.borrow();
+    let node = |(chunk, e): (crate::units::ChunkId, bimetal_format::Entry)| {
+        let volume = core.volume_of(chunk);
+        Node::default()
+            .text("volume", volume.map_or(String::new(), |v| v.name.clone()))
+            .number("chunk", volume.map_or(chunk.0, |v| chunk.0 - v.first_chunk()))
+            .number("member", u64::from(e.member))
+            .number("slot", u64::from(e.slot))
+            .hex("mask", u64::from(e.mask))
+            .number("heat", u64::from(policy.heat_level(map.heat(chunk))))
+    };
+    map.mapped().map(node).collect()
+}
+
+async fn dump_member<D: crate::env::Device>(m: &Member<D>, what: DumpOptions) -> Result<Node, OpenError> {
+    let chain = recovery::read_chain(m).await.map_err(|source| OpenError::Member { member: m.index, source })?;
+    let mut journal = Node::default()
+        .number("blocks", m.layout.journal_blocks)
+        .number("end", chain.end.sequence)
+        .number("records", chain.records.len() as u64)
+        .number("newest_generation", chain.generation)
+        .flag("damaged", chain.damaged);
+    if what.records {
+        journal = journal.list("record", chain.records.iter().map(|(g, r)| record(*g, r)));
+    }
+    let directory = m.directory.borrow();
+    let pages = directory.pages.iter().enumerate().filter(|(_, e)| e.is_some());
+    let pages = pages.map(|(n, e)| {
+        Node::default()
+            .number("page", n as u64)
+            .number("generation", e.generation())
+            .number("side", u64::from(e.side()))
+    });
+    let label = m.label.borrow();
+    Ok(Node::default()
+        .number("index", u64::from(m.index))
+        .text("tier", m.tier.to_string())
+        .node("label", dump_label(&label))
+        .node("journal", journal)
+        .list("pages", pages.collect::<Vec<_>>()))
+}
+
+fn record(generation: u64, r: &bimetal_format::journal::Record) -> Node {
+    Node::default()
+        .number("generation", generation)
+        .text("kind", if r.kind == RecordKind::Set { "set" } else { "prepared" })
+        .number("page", u64::from(r.page))
+        .number("index", u64::from(r.index))
+        .flag("mapped", r.entry.is_mapped())
+        .number("member", u64::from(r.entry.member))
+        .number("slot", u64::from(r.entry.slot))
+        .hex("mask", u64::from(r.entry.mask))
+}
+
+fn dump_label(l: &Label) -> Node {
+    let epoch = Node::default()
+        .hex("id", l.epoch.id)
+        .number("first_generation", l.epoch.first_generation)
+        .flag("confirmed", l.epoch.confirmed)
+        .list("history", l.epoch.history.iter().map(|e| Node::default().hex("id", *e)));
+    let zone = |z: &bimetal_format::layout::ZoneExtent| {
+        Node::default()
+            .text("kind", format!("{:?}", z.kind).to_lowercase())
+            .number("version", u64::from(z.version))
+            .number("offset", z.offset)
+            .number("bytes", z.len)
+    };
+    Node::default()
+        .number("sequence", l.sequence)
+        .text("member_uuid", l.members.get(l.member as usize).map_or(String::new(), |m| hex(&m.uuid)))
+        .number("device_size", l.device_size)
+        .number("created", l.created)
+        .flag("clean", l.clean)
+        .number("generation", l.generation)
+        .number("journal_tail", l.journal_tail)
+        .hex("journal_tail_hash", l.journal_tail_hash)
+        .number("checkpoint_generation", l.checkpoint_generation)
+        .number("root_generation", l.root_generation)
+        .number("root_side", u64::from(l.root_side))
+        .node("epoch", epoch)
+        .list("zones", l.zones.iter().map(zone))
+}
+
+/// A UUID in its usual form.
+pub(crate) fn hex(uuid: &[u8; 16]) -> String {
+    let h: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &h[..8], &h[8..12], &h[12..16], &h[16..20], &h[20..])
+}

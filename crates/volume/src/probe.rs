@@ -1,0 +1,33 @@
+//! What a device says of itself, without opening a group: for scanning.
+
+use bimetal_format::label::{is_name, Label, LabelError, LABEL_SIZE};
+use bimetal_format::layout::{label_b, LABEL_A};
+
+use crate::buf::BufMut;
+use crate::env::{Device, DeviceError};
+use crate::member::label::read_labels;
+
+/// Reads the label of a device: `Ok(Err(..))` says why it is no usable member.
+pub async fn probe<D: Device>(device: &D) -> Result<Result<Label, LabelError>, DeviceError> {
+    let found = read_labels(device).await?;
+    let reason = found.reason();
+    Ok(found.newest.ok_or(reason))
+}
+
+/// Overwrites both labels, so that the device is no member any more.
+pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
+    let mut places = vec![LABEL_A, label_b(device.size())];
+    if let Ok(label) = probe(device).await? {
+        places.push(label_b(label.device_size));
+    }
+    places.dedup();
+    for place in places.into_iter().filter(|p| p + LABEL_SIZE as u64 <= device.size()) {
+        device.write(place, BufMut::zeroed(LABEL_SIZE).freeze()).await?;
+    }
+    device.sync().await
+}
+
+/// Whether `name` is a legal name of a group or volume.
+pub fn is_legal_name(name: &str) -> bool {
+    is_name(name)
+}
