@@ -50,7 +50,9 @@ const VISITS_PER_SAMPLE: u32 = 4;
 /// Ranks chunks by disk-head time saved.
 pub struct HeadTime {
     clock: Clock,
+    /// Runs of requests, and runs of chunks that get their first home.
     streams: Streams,
+    births: Streams,
     correlation: Correlation,
     sample: Sample,
     queue: Candidates,
@@ -70,6 +72,7 @@ impl HeadTime {
         HeadTime {
             clock: Clock::new(fast_slots),
             streams: Streams::new(),
+            births: Streams::new(),
             correlation: Correlation::new(),
             sample: Sample::new(),
             queue: Candidates::new(),
@@ -216,27 +219,24 @@ enum Kind {
 impl Policy for HeadTime {
     fn place(&mut self, v: &mut impl View, t: &Touch) -> Tier {
         let (free, reserve) = (v.free_fast(), v.reserve());
-        let run = self.streams.look_up(t.offset_in_group);
+        // All chunks of a large request are placed before it is counted, so births have a detector of their own. A small write
+        // stands for the whole chunk that it begins.
+        let stream_from = Self::stream_from(v);
+        let run = self.births.add(t.chunk.0 * CHUNK, CHUNK, true, stream_from);
         if free > reserve {
-            if let Some((id, _)) = run {
-                self.streams.set_direct(id, false);
-            }
+            self.births.set_direct(run.id, false);
             return Tier::Fast;
         }
-        match run {
+        if run.bytes > stream_from {
             // Once a stream has been sent to the slow tier it stays there until there is room again: it is laid out in one
             // run, and does not take every slot that the mover frees.
-            Some((id, bytes)) if bytes >= Self::stream_from(v) => {
-                let direct = self.streams.direct(id) || free <= reserve - reserve / 2;
-                self.streams.set_direct(id, direct);
-                if direct {
-                    Tier::Slow
-                } else {
-                    Tier::Fast
-                }
-            }
-            _ if free > 0 => Tier::Fast,
-            _ => Tier::Slow,
+            let direct = self.births.direct(run.id) || free <= reserve - reserve / 2;
+            self.births.set_direct(run.id, direct);
+            return if direct { Tier::Slow } else { Tier::Fast };
+        }
+        match free {
+            0 => Tier::Slow,
+            _ => Tier::Fast,
         }
     }
 

@@ -87,11 +87,6 @@ impl Streams {
         run
     }
 
-    /// Length of the run that a request at `offset` would continue, and its record.
-    pub(super) fn look_up(&self, offset: u64) -> Option<(usize, u64)> {
-        self.find(offset).map(|id| (id, self.records[id].bytes))
-    }
-
     /// Whether new chunks of the run go to the slow tier.
     pub(super) fn direct(&self, id: usize) -> bool {
         self.records[id].direct

@@ -1,6 +1,8 @@
 //! What placement promises (DESIGN section 5), each as a test over a toy group. Chunks are 128 KiB; "quiet" runs the
 //! scheduler and a mover that takes 2 ms per chunk.
 
+mod property;
+
 use std::time::Duration;
 
 use super::toy::Toy;
@@ -303,48 +305,6 @@ fn chunks_given_up_come_again_a_bounded_number_of_times() {
     assert_eq!(g.policy.candidate_count(), 0);
 }
 
-/// Random requests, hints, failures and moves on small groups: the map stays consistent (the toy asserts that only chunks of the
-/// right tier are named), the reserve comes back, and the mover comes to rest.
-#[test]
-fn whatever_happens_the_reserve_comes_back_and_the_mover_rests() {
-    for seed in 0..60u64 {
-        let mut rng = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut next = |n: u64| {
-            rng = rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (rng >> 33) % n
-        };
-        let fast = 8 + next(300) as u32;
-        let reserve = next(u64::from(fast) / 4 + 1) as u32;
-        let slow = 80 + next(2000) as u32;
-        let mut g = Toy::new(fast, slow, reserve);
-        g.w.rng = seed;
-        let chunks = u64::from(fast + slow) - 64;
-        for _ in 0..200 {
-            let (start, len) = (next(chunks), next(200));
-            let range = start..(start + len).min(chunks).max(start + 1);
-            match next(6) {
-                0 => drop(g.pass(range, true)),
-                1 => drop(g.pass(range, false)),
-                2 => drop((0..100).map(|_| g.random(range.clone(), false)).count()),
-                3 => drop((0..100).map(|_| g.random(range.clone(), true)).count()),
-                4 => g.policy.hint(&mut g.w, ChunkId(start)),
-                _ => {
-                    for c in g.policy.candidates(&mut g.w, 3) {
-                        g.policy.gave_up(&mut g.w, c);
-                    }
-                    g.quiet(Duration::from_millis(next(3000)));
-                }
-            }
-        }
-        g.quiet(300 * SECOND);
-        let reachable = reserve.min(g.free() / 2);
-        assert!(g.w.free_fast() >= reachable, "seed {seed}: {} of {reachable} free", g.w.free_fast());
-        let plans = g.plans;
-        g.quiet(600 * SECOND);
-        assert!(g.plans - plans <= 20, "seed {seed}: {} plans in ten quiet minutes", g.plans - plans);
-    }
-}
-
 #[test]
 fn requests_that_overtake_each_other_change_nothing() {
     let mut g = group();
@@ -361,13 +321,21 @@ fn requests_that_overtake_each_other_change_nothing() {
 
 #[test]
 fn four_streams_at_once_leave_half_the_reserve() {
-    let mut g = group();
-    for c in 0..1000u64 {
-        for k in 0..4 {
-            g.pass(k * 4000 + c..k * 4000 + c + 1, true);
+    // In requests of a chunk, of 4 KiB, and of 4 MiB, whose chunks are all placed before the first is counted.
+    for (parts, together) in [(1, 1), (32, 1), (1, 32)] {
+        let mut g = group();
+        for c in (0..1024u64).step_by(together) {
+            for k in 0..4 {
+                let first = k * 4000 + c;
+                g.place_all(first..first + together as u64);
+                for part in 0..parts * together as u64 {
+                    let len = 128 * 1024 / parts;
+                    g.request(first * 128 * 1024 + part * len, len, true);
+                }
+            }
         }
+        assert_eq!(g.w.free_fast(), RESERVE / 2, "{parts} {together}");
     }
-    assert_eq!(g.w.free_fast(), RESERVE / 2);
 }
 
 #[test]

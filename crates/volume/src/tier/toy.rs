@@ -91,6 +91,8 @@ pub(super) struct Toy {
     pub(super) promoted: u64,
     pub(super) demoted: u64,
     pub(super) plans: u64,
+    /// Chunks that have a home and were not written yet.
+    placed: Vec<ChunkId>,
 }
 
 impl Toy {
@@ -106,7 +108,7 @@ impl Toy {
             rng: 42,
         };
         let scheduler = Scheduler::new(w.now);
-        Toy { w, policy: HeadTime::new(fast), scheduler, promoted: 0, demoted: 0, plans: 0 }
+        Toy { w, policy: HeadTime::new(fast), scheduler, promoted: 0, demoted: 0, plans: 0, placed: Vec::new() }
     }
 
     /// A request inside one chunk; the tier that served it. Time passes by what it takes there.
@@ -115,13 +117,10 @@ impl Toy {
         let mut t = Touch { chunk, write, offset_in_group: offset, len, born: false };
         if write && self.w.tier_of(chunk).is_none() {
             t.born = true;
-            let wish = self.policy.place(&mut self.w, &t);
-            let room = |tier| match tier {
-                Tier::Fast => self.w.free_fast() > 0,
-                Tier::Slow => self.w.slow_free() > 0,
-            };
-            let tier = if room(wish) { wish } else { wish.other() };
-            self.w.set(chunk, tier);
+            self.place(&t);
+        } else if self.placed.contains(&chunk) {
+            t.born = write;
+            self.placed.retain(|c| *c != chunk);
         }
         let tier = self.w.tier_of(chunk)?;
         self.policy.touch(&mut self.w, &t);
@@ -133,6 +132,25 @@ impl Toy {
         self.w.now = self.w.now.plus(latency);
         self.scheduler.foreground_done(tier, latency, self.w.now);
         Some(tier)
+    }
+
+    fn place(&mut self, t: &Touch) {
+        let wish = self.policy.place(&mut self.w, t);
+        let room = |tier| match tier {
+            Tier::Fast => self.w.free_fast() > 0,
+            Tier::Slow => self.w.slow_free() > 0,
+        };
+        let tier = if room(wish) { wish } else { wish.other() };
+        self.w.set(t.chunk, tier);
+    }
+
+    /// Gives new chunks their homes, as a large write does before any of them is counted.
+    pub(super) fn place_all(&mut self, chunks: std::ops::Range<u64>) {
+        for chunk in chunks.map(ChunkId) {
+            let t = Touch { chunk, write: true, offset_in_group: chunk.0 * CHUNK, len: CHUNK, born: true };
+            self.place(&t);
+            self.placed.push(chunk);
+        }
     }
 
     /// Requests of a whole chunk each over a range of chunks; how many the fast tier served.
