@@ -1,0 +1,223 @@
+//! Plain behaviour of a group, without faults.
+
+mod memory;
+
+use std::time::Duration;
+
+use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::buf::BufMut;
+use bimetal_volume::env::Env;
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+use bimetal_volume::{gather, inspect, Group, Volume};
+use memory::{MemoryDevice, MemoryEnv};
+
+const MIB: u64 = 1 << 20;
+const PLAIN: WriteFlags = WriteFlags { fua: false, no_hole: false };
+
+struct Rig {
+    env: MemoryEnv,
+    devices: Vec<MemoryDevice>,
+}
+
+impl Rig {
+    /// A group of one fast and one slow member with so many MiB each.
+    fn new(fast: u64, slow: u64) -> Rig {
+        let env = MemoryEnv::new();
+        let devices = vec![MemoryDevice::new(fast * MIB), MemoryDevice::new(slow * MIB)];
+        let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
+        let options = CreateOptions {
+            name: "tank".into(),
+            volumes: vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }],
+            sector_size: 4096,
+            reserve: Some(MIB),
+            journal_blocks: Some(16),
+        };
+        let e = env.clone();
+        env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+        Rig { env, devices }
+    }
+
+    fn open(&self) -> (Group<MemoryEnv>, Volume<MemoryEnv>) {
+        let (env, devices) = (self.env.clone(), self.devices.clone());
+        let group = self.env.block_on(async move { Group::open(env, devices, OpenOptions::default()).await });
+        let group = group.expect("the group opens");
+        let volume = group.volume("main").expect("made at creation");
+        (group, volume)
+    }
+
+    fn write(&self, v: &Volume<MemoryEnv>, offset: u64, data: Vec<u8>) {
+        let v = v.clone();
+        self.env.block_on(async move {
+            let mut b = BufMut::with_phase(data.len(), offset);
+            b.copy_from_slice(&data);
+            v.write(offset, b.freeze(), PLAIN).await.expect("write");
+        });
+    }
+
+    fn read(&self, v: &Volume<MemoryEnv>, offset: u64, len: u64) -> Vec<u8> {
+        let v = v.clone();
+        self.env.block_on(async move { gather(&v.read(offset, len).await.expect("read")) })
+    }
+
+    fn flush(&self, v: &Volume<MemoryEnv>) {
+        let v = v.clone();
+        self.env.block_on(async move { v.flush().await.expect("flush") });
+    }
+
+    fn rest(&self, d: Duration) {
+        let sleep = self.env.sleep(d);
+        self.env.block_on(sleep);
+    }
+
+    fn stop(&self, g: &Group<MemoryEnv>) {
+        let g = g.clone();
+        self.env.block_on(async move { g.stop().await.expect("orderly stop") });
+    }
+
+    fn check(&self) -> inspect::Report {
+        let (env, devices) = (self.env.clone(), self.devices.clone());
+        self.env.block_on(async move { inspect::check(env, devices).await }).expect("check runs")
+    }
+}
+
+fn pattern(seed: u64, len: u64) -> Vec<u8> {
+    (0..len).map(|i| (seed.wrapping_mul(31).wrapping_add(i * 7 + i / 4096) % 251) as u8).collect()
+}
+
+#[test]
+fn unaligned_writes_across_chunk_borders_read_back() {
+    let rig = Rig::new(16, 32);
+    let (group, v) = rig.open();
+    let mut model = vec![0u8; (4 * CHUNK) as usize];
+    for (i, (offset, len)) in
+        [(0, 10), (511, 513), (CHUNK - 700, 1400), (3, 3 * CHUNK), (2 * CHUNK, CHUNK), (100, 1)].into_iter().enumerate()
+    {
+        let data = pattern(i as u64 + 1, len);
+        model[offset as usize..(offset + len) as usize].copy_from_slice(&data);
+        rig.write(&v, offset, data);
+        assert!(rig.read(&v, 0, 4 * CHUNK) == model, "after write {i}");
+    }
+    assert!(rig.read(&v, 77, 100_000) == model[77..100_077]);
+    rig.stop(&group);
+    let (_group, v) = rig.open();
+    assert!(rig.read(&v, 0, 4 * CHUNK) == model, "after a stop and a start");
+}
+
+#[test]
+fn trim_and_zeroing_free_slots_and_reach_the_member() {
+    let rig = Rig::new(16, 32);
+    let (group, v) = rig.open();
+    let free = group.status().fast_free;
+    rig.write(&v, 0, pattern(1, 8 * CHUNK));
+    let (v1, v2) = (v.clone(), v.clone());
+    rig.env.block_on(async move { v1.trim(0, 4 * CHUNK, PLAIN).await.expect("trim") });
+    rig.env.block_on(async move { v2.write_zeroes(4 * CHUNK + 5, 3 * CHUNK, PLAIN).await.expect("zeroing") });
+    let got = rig.read(&v, 0, 8 * CHUNK);
+    let mut model = pattern(1, 8 * CHUNK);
+    model[..(4 * CHUNK) as usize].fill(0);
+    model[(4 * CHUNK + 5) as usize..(7 * CHUNK + 5) as usize].fill(0);
+    assert!(got == model);
+    rig.flush(&v);
+    rig.rest(Duration::from_secs(10));
+    assert_eq!(free - group.status().fast_free, 2 * CHUNK, "two chunks still hold data");
+    assert_eq!(rig.devices[0].discarded.get(), 6 * CHUNK);
+    rig.stop(&group);
+    assert_eq!(rig.check().problems, []);
+}
+
+#[test]
+fn flushed_data_survives_the_death_of_the_daemon() {
+    let rig = Rig::new(16, 32);
+    for round in 1..20u64 {
+        let (group, v) = rig.open();
+        if round > 1 {
+            let old = rig.read(&v, (round - 1) * 100_000, 90_000);
+            assert!(old == pattern(round - 1, 90_000), "round {round}: {:?}", group.status().recovery);
+        }
+        rig.write(&v, round * 100_000, pattern(round, 90_000));
+        rig.flush(&v);
+        drop((group, v));
+        rig.env.kill();
+    }
+    let report = rig.check();
+    assert_eq!(report.problems, []);
+    assert!(!report.clean && report.records > 0);
+}
+
+#[test]
+fn new_data_goes_to_the_fast_tier_then_spills_and_the_reserve_comes_back() {
+    let rig = Rig::new(24, 64);
+    let (group, v) = rig.open();
+    for i in 0..160 {
+        rig.write(&v, i * CHUNK * 2, pattern(i, CHUNK));
+    }
+    let full = group.status();
+    assert!(full.volumes[0].slow_chunks > 0, "spilled: {full:?}");
+    rig.flush(&v);
+    rig.rest(Duration::from_secs(60));
+    let rested = group.status();
+    assert!(rested.fast_free >= rested.reserve, "the reserve is back: {:?}", rested.mover);
+    assert!(rested.mover.demoted > 0);
+    for i in 0..160 {
+        assert!(rig.read(&v, i * CHUNK * 2, CHUNK) == pattern(i, CHUNK), "chunk {i}");
+    }
+    rig.stop(&group);
+    assert_eq!(rig.check().problems, []);
+}
+
+#[test]
+fn a_chunk_used_again_on_the_slow_tier_is_promoted() {
+    let rig = Rig::new(24, 64);
+    let (group, v) = rig.open();
+    for i in 0..200 {
+        rig.write(&v, i * CHUNK, pattern(i, CHUNK));
+    }
+    rig.rest(Duration::from_secs(60));
+    let slow = |at: u64| v.extents(at * CHUNK, CHUNK, 1).expect("inside")[0].tier == 2;
+    let cold: Vec<u64> = (0..200).filter(|i| slow(*i)).take(4).collect();
+    assert_eq!(cold.len(), 4);
+    for _ in 0..4 {
+        for c in &cold {
+            rig.read(&v, c * CHUNK + 8192, 4096);
+        }
+        rig.rest(Duration::from_secs(20));
+    }
+    assert!(cold.iter().all(|c| !slow(*c)), "all on the fast tier: {:?}", group.status().mover);
+    for i in 0..200 {
+        assert!(rig.read(&v, i * CHUNK, CHUNK) == pattern(i, CHUNK), "chunk {i}");
+    }
+    rig.stop(&group);
+    assert_eq!(rig.check().problems, []);
+}
+
+#[test]
+fn an_idle_group_writes_nothing() {
+    let rig = Rig::new(16, 32);
+    let (_group, v) = rig.open();
+    rig.write(&v, 0, pattern(1, 5 * CHUNK));
+    rig.rest(Duration::from_secs(30));
+    let before: Vec<u64> = rig.devices.iter().map(|d| d.writes.get()).collect();
+    rig.rest(Duration::from_secs(3600 * 5));
+    let after: Vec<u64> = rig.devices.iter().map(|d| d.writes.get()).collect();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_full_volume_takes_every_chunk() {
+    let rig = Rig::new(16, 32);
+    let (group, v) = rig.open();
+    let chunks = v.size() / CHUNK;
+    for round in 0..3 {
+        for i in 0..chunks {
+            rig.write(&v, i * CHUNK + 4096 * round, pattern(i, 4096));
+        }
+        let trimmed = v.clone();
+        rig.env.block_on(async move { trimmed.trim(0, 20 * CHUNK, PLAIN).await.expect("trim") });
+    }
+    for i in 20..chunks {
+        assert!(rig.read(&v, i * CHUNK, 4096) == pattern(i, 4096), "chunk {i}");
+    }
+    rig.stop(&group);
+    assert_eq!(rig.check().problems, []);
+}

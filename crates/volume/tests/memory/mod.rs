@@ -1,0 +1,189 @@
+//! An environment in memory: devices without latency, and a clock that jumps. For tests of plain behaviour; crashes and
+//! faults are the simulator's.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BinaryHeap};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bimetal_task::Executor;
+use bimetal_volume::buf::{Buf, BufMut};
+use bimetal_volume::env::{Device, DeviceError, DeviceTraits, Env, Instant};
+
+const BLOCK: usize = 4096;
+
+struct Timer(u64, u64, Waker);
+
+impl PartialEq for Timer {
+    fn eq(&self, o: &Timer) -> bool {
+        (self.0, self.1) == (o.0, o.1)
+    }
+}
+impl Eq for Timer {}
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, o: &Timer) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(o))
+    }
+}
+impl Ord for Timer {
+    fn cmp(&self, o: &Timer) -> std::cmp::Ordering {
+        (o.0, o.1).cmp(&(self.0, self.1))
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    now: Cell<u64>,
+    serial: Cell<u64>,
+    random: Cell<u64>,
+    timers: RefCell<BinaryHeap<Timer>>,
+}
+
+/// Tasks, clock and randomness in memory.
+#[derive(Clone)]
+pub(crate) struct MemoryEnv {
+    tasks: Executor,
+    shared: Rc<Shared>,
+}
+
+impl MemoryEnv {
+    pub(crate) fn new() -> MemoryEnv {
+        MemoryEnv { tasks: Executor::new(), shared: Rc::default() }
+    }
+
+    /// Runs `main` to its end; time jumps when nothing is ready.
+    pub(crate) fn block_on<T: 'static>(&self, main: impl Future<Output = T> + 'static) -> T {
+        let out: Rc<RefCell<Option<T>>> = Rc::default();
+        let result = out.clone();
+        self.tasks.spawn(async move {
+            let value = main.await;
+            *result.borrow_mut() = Some(value);
+        });
+        loop {
+            self.tasks.run_ready(1000);
+            if let Some(v) = out.borrow_mut().take() {
+                return v;
+            }
+            if !self.tasks.has_ready() {
+                let Timer(at, _, waker) = self.shared.timers.borrow_mut().pop().expect("deadlock: nothing is ready");
+                self.shared.now.set(self.shared.now.get().max(at));
+                waker.wake();
+            }
+        }
+    }
+
+    /// The daemon dies: every task is dropped.
+    pub(crate) fn kill(&self) {
+        self.tasks.drop_tasks();
+    }
+}
+
+struct Sleep {
+    shared: Rc<Shared>,
+    at: u64,
+}
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.shared.now.get() >= self.at {
+            return Poll::Ready(());
+        }
+        let serial = self.shared.serial.get();
+        self.shared.serial.set(serial + 1);
+        self.shared.timers.borrow_mut().push(Timer(self.at, serial, cx.waker().clone()));
+        Poll::Pending
+    }
+}
+
+impl Env for MemoryEnv {
+    type Device = MemoryDevice;
+
+    fn now(&self) -> Instant {
+        Instant(self.shared.now.get())
+    }
+
+    fn sleep(&self, d: Duration) -> impl Future<Output = ()> + 'static {
+        Sleep { shared: self.shared.clone(), at: self.shared.now.get() + d.as_nanos() as u64 }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.tasks.spawn(task);
+    }
+
+    fn random(&self) -> u64 {
+        let mut x = self.shared.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.shared.random.set(x);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        1_700_000_000
+    }
+}
+
+/// A sparse device in memory. Fresh blocks hold 0xA5, never zeros.
+#[derive(Clone)]
+pub(crate) struct MemoryDevice {
+    size: u64,
+    blocks: Rc<RefCell<BTreeMap<u64, Box<[u8]>>>>,
+    pub(crate) writes: Rc<Cell<u64>>,
+    pub(crate) discarded: Rc<Cell<u64>>,
+}
+
+impl MemoryDevice {
+    pub(crate) fn new(size: u64) -> MemoryDevice {
+        MemoryDevice { size, blocks: Rc::default(), writes: Rc::default(), discarded: Rc::default() }
+    }
+}
+
+impl Device for MemoryDevice {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn traits(&self) -> DeviceTraits {
+        DeviceTraits { discard: true, rotational: false }
+    }
+
+    async fn read(&self, offset: u64, mut buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
+        assert!(offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 && offset + buf.len() as u64 <= self.size);
+        let blocks = self.blocks.borrow();
+        for (i, b) in buf.chunks_exact_mut(BLOCK).enumerate() {
+            match blocks.get(&(offset / BLOCK as u64 + i as u64)) {
+                Some(data) => b.copy_from_slice(data),
+                None => b.fill(0xa5),
+            }
+        }
+        (buf, Ok(()))
+    }
+
+    async fn write(&self, offset: u64, buf: Buf) -> Result<(), DeviceError> {
+        assert!(offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 && buf.is_aligned());
+        assert!(offset >= 64 << 10 && offset + buf.len() as u64 <= self.size - (1 << 20), "forbidden zone");
+        self.writes.set(self.writes.get() + 1);
+        let mut blocks = self.blocks.borrow_mut();
+        for (i, b) in buf.chunks_exact(BLOCK).enumerate() {
+            blocks.insert(offset / BLOCK as u64 + i as u64, b.into());
+        }
+        Ok(())
+    }
+
+    async fn sync(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    async fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.discarded.set(self.discarded.get() + len);
+        let mut blocks = self.blocks.borrow_mut();
+        for b in offset / BLOCK as u64..(offset + len) / BLOCK as u64 {
+            blocks.remove(&b);
+        }
+        Ok(())
+    }
+}
