@@ -6,35 +6,35 @@ use super::value::Value;
 
 /// When a request took effect, in sequence numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct Span {
+pub(super) struct Span {
     /// It was issued.
-    pub issued: u64,
+    pub(super) issued: u64,
     /// It was answered; `u64::MAX` while that is open, or while a failed one may still take effect.
-    pub answered: u64,
+    pub(super) answered: u64,
     /// Durable by itself: FUA, or read back after a power cut.
-    pub durable: bool,
+    pub(super) durable: bool,
     /// It did not fail. What failed may have happened, but replaces nothing for sure.
-    pub sure: bool,
+    pub(super) sure: bool,
 }
 
 /// Number of a request in the table of spans.
-pub type SpanId = u32;
+pub(super) type SpanId = u32;
 
 /// A value that the sector may have.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(super) struct Entry {
     /// The request that wrote it.
-    pub span: SpanId,
+    pub(super) span: SpanId,
     /// The value.
-    pub value: Value,
+    pub(super) value: Value,
 }
 
 /// What is known when entries are judged.
-pub struct Knowledge<'a> {
+pub(super) struct Knowledge<'a> {
     /// All requests.
-    pub spans: &'a [Span],
+    pub(super) spans: &'a [Span],
     /// Requests answered before this are durable: the issue of the last flush that was answered.
-    pub flushed: u64,
+    pub(super) flushed: u64,
 }
 
 impl Knowledge<'_> {
@@ -55,29 +55,35 @@ impl Knowledge<'_> {
 
 /// Values of a sector, oldest request first.
 #[derive(Clone, Debug, Default)]
-pub struct History(SmallVec<[Entry; 2]>);
+pub(super) struct History(SmallVec<[Entry; 2]>);
 
 impl History {
     /// A sector that has had this value since `span`.
-    pub fn new(span: SpanId, value: Value) -> History {
+    pub(super) fn new(span: SpanId, value: Value) -> History {
         History(smallvec![Entry { span, value }])
     }
 
     /// All entries.
-    pub fn entries(&self) -> &[Entry] {
+    pub(super) fn entries(&self) -> &[Entry] {
         &self.0
     }
 
-    /// Forgets what a durable successor has replaced (rule 4).
-    pub fn prune(&mut self, k: &Knowledge<'_>) {
+    /// Whether a crash may leave `e` (rule 4), as far as answers before `horizon` tell.
+    pub(super) fn survives(&self, e: &Entry, k: &Knowledge<'_>, horizon: u64) -> bool {
+        let replaced = |new: &Entry| k.durable(new) && k.follows(new, e) && k.span(new).answered < horizon;
+        !self.0.iter().any(replaced)
+    }
+
+    /// Forgets what neither a crash nor a read issued at `horizon` or later can bring back.
+    pub(super) fn prune(&mut self, k: &Knowledge<'_>, horizon: u64) {
         if self.0.len() > 1 {
-            let all = self.0.clone();
-            self.0.retain(|old| !all.iter().any(|new| k.durable(new) && k.follows(new, old)));
+            let all = self.clone();
+            self.0.retain(|e| all.survives(e, k, horizon));
         }
     }
 
     /// A request writes one of `values`.
-    pub fn push(&mut self, span: SpanId, values: impl IntoIterator<Item = Value>) {
+    pub(super) fn push(&mut self, span: SpanId, values: impl IntoIterator<Item = Value>) {
         for value in values {
             if !self.0.iter().any(|e| e.span == span && e.value == value) {
                 self.0.push(Entry { span, value });
@@ -86,23 +92,23 @@ impl History {
     }
 
     /// Whether `e` may be read by a read issued at `issued` while no crash happens (rule 2).
-    pub fn live(&self, e: &Entry, issued: u64, k: &Knowledge<'_>) -> bool {
+    pub(super) fn live(&self, e: &Entry, issued: u64, k: &Knowledge<'_>) -> bool {
         let replaced = |new: &Entry| k.span(new).sure && k.span(new).answered < issued && k.follows(new, e);
         !self.0.iter().any(replaced)
     }
 
     /// Whether all requests are over.
-    pub fn quiet(&self, k: &Knowledge<'_>) -> bool {
+    pub(super) fn quiet(&self, k: &Knowledge<'_>) -> bool {
         self.0.iter().all(|e| k.span(e).answered != u64::MAX)
     }
 
     /// End of the last request.
-    pub fn last_answer(&self, k: &Knowledge<'_>) -> u64 {
+    pub(super) fn last_answer(&self, k: &Knowledge<'_>) -> u64 {
         self.0.iter().map(|e| k.span(e).answered).max().unwrap_or(0)
     }
 
     /// A crash: whatever is left is one state that nobody knows yet (rule 5).
-    pub fn crash(&mut self, span: SpanId) {
+    pub(super) fn crash(&mut self, span: SpanId) {
         if self.0.len() > 1 {
             for e in &mut self.0 {
                 e.span = span;
@@ -114,7 +120,7 @@ impl History {
 
     /// One of `found` is the value (rules 5 and 6). If all is durable the others are gone; else `span`, which begins
     /// after all others have ended, takes over what was found. Returns whether it did.
-    pub fn settle(&mut self, found: &[Entry], span: SpanId, k: &Knowledge<'_>) -> bool {
+    pub(super) fn settle(&mut self, found: &[Entry], span: SpanId, k: &Knowledge<'_>) -> bool {
         if self.0.iter().all(|e| k.durable(e)) {
             self.0 = found.iter().copied().collect();
             return false;

@@ -24,6 +24,7 @@ mod history;
 mod value;
 
 use bimetal_volume::backend::{Piece, Pieces};
+use smallvec::SmallVec;
 
 use crate::content::{describe_bytes, SECTOR, SECTORS};
 use history::{Entry, History, Knowledge, Span, SpanId};
@@ -86,6 +87,8 @@ pub struct Oracle {
     patches: Patches,
     next_write: u64,
     sync_failed: bool,
+    /// When the reads in flight were issued.
+    reads: Vec<u64>,
 }
 
 /// The span of everything that was there at the beginning.
@@ -105,7 +108,18 @@ impl Oracle {
             patches: Patches::default(),
             next_write: 1,
             sync_failed: false,
+            reads: Vec::new(),
         }
+    }
+
+    /// A read is issued at sequence `now`.
+    pub fn read_begins(&mut self, now: u64) {
+        self.reads.push(now);
+    }
+
+    /// The read that was issued at `issued` has been checked, or failed.
+    pub fn read_ends(&mut self, issued: u64) {
+        self.reads.retain(|r| *r != issued);
     }
 
     /// A new write id: what the data of the next write carries.
@@ -146,12 +160,13 @@ impl Oracle {
     }
 
     fn issue_in_block(&mut self, volume: usize, from: u64, to: u64, value: Value, span: SpanId) {
+        let horizon = self.reads.iter().copied().min().unwrap_or(u64::MAX);
         let v = &mut self.volumes[volume];
         let k = Knowledge { spans: &self.spans, flushed: v.flushed };
         let block = v.blocks[(from / BLOCK) as usize].get_or_insert_with(|| Block::Whole(fresh()));
         if to - from == BLOCK {
             for h in block.histories_mut() {
-                h.prune(&k);
+                h.prune(&k, horizon);
                 h.push(span, [value]);
             }
             return;
@@ -163,7 +178,7 @@ impl Oracle {
             if a >= b {
                 continue;
             }
-            h.prune(&k);
+            h.prune(&k, horizon);
             let now = k.spans[span as usize].issued;
             let bases: Vec<Entry> = h.entries().iter().filter(|e| h.live(e, now, &k)).copied().collect();
             let (a, b) = ((a - start) as usize, (b - start) as usize);
@@ -213,7 +228,7 @@ impl Oracle {
             let k = Knowledge { spans: &self.spans, flushed: v.flushed };
             for block in v.blocks.iter_mut().flatten() {
                 for h in block.histories_mut() {
-                    h.prune(&k);
+                    h.prune(&k, u64::MAX);
                     h.crash(unknown);
                 }
             }
@@ -221,17 +236,27 @@ impl Oracle {
         }
         self.spans.push(Span { issued: now, answered: now, durable: crash == Crash::Power, sure: true });
         self.sync_failed = false;
+        self.reads.clear();
     }
 
     /// Checks the answer of a read that was issued at sequence `issued`, and learns from it.
     pub fn check(&mut self, volume: usize, offset: u64, pieces: &Pieces, issued: u64) -> Result<(), Wrong> {
+        self.check_pieces(volume, offset, pieces, issued, true)
+    }
+
+    /// Checks the answer of a read in a start that will be undone: learns nothing (rules 5 and 6 do not apply).
+    pub fn peek(&mut self, volume: usize, offset: u64, pieces: &Pieces, issued: u64) -> Result<(), Wrong> {
+        self.check_pieces(volume, offset, pieces, issued, false)
+    }
+
+    fn check_pieces(&mut self, volume: usize, offset: u64, pieces: &Pieces, issued: u64, learn: bool) -> Result<(), Wrong> {
         let mut at = offset;
         let aligned = |p: &Piece| p.len() % SECTOR_BYTES == 0;
         if offset % SECTOR_BYTES == 0 && pieces.iter().all(aligned) {
             for piece in pieces {
                 match piece {
-                    Piece::Data(b) => self.check_bytes(volume, at, b, issued)?,
-                    Piece::Zero(n) => self.check_zeros(volume, at, *n, issued)?,
+                    Piece::Data(b) => self.check_bytes(volume, at, b, issued, learn)?,
+                    Piece::Zero(n) => self.check_zeros(volume, at, *n, issued, learn)?,
                 }
                 at += piece.len();
             }
@@ -244,35 +269,35 @@ impl Oracle {
                 Piece::Zero(n) => flat.resize(flat.len() + *n as usize, 0),
             }
         }
-        self.check_bytes(volume, offset, &flat, issued)
+        self.check_bytes(volume, offset, &flat, issued, learn)
     }
 
     /// Zeros of any length were read; blocks without history need no look.
-    fn check_zeros(&mut self, volume: usize, offset: u64, len: u64, issued: u64) -> Result<(), Wrong> {
+    fn check_zeros(&mut self, volume: usize, offset: u64, len: u64, issued: u64, learn: bool) -> Result<(), Wrong> {
         let zeros = [0; BLOCK as usize];
         let mut at = offset;
         while at < offset + len {
             let end = (at - at % BLOCK + BLOCK).min(offset + len);
             if self.volumes[volume].blocks[(at / BLOCK) as usize].is_some() {
-                self.check_bytes(volume, at, &zeros[..(end - at) as usize], issued)?;
+                self.check_bytes(volume, at, &zeros[..(end - at) as usize], issued, learn)?;
             }
             at = end;
         }
         Ok(())
     }
 
-    fn check_bytes(&mut self, volume: usize, offset: u64, bytes: &[u8], issued: u64) -> Result<(), Wrong> {
+    fn check_bytes(&mut self, volume: usize, offset: u64, bytes: &[u8], issued: u64, learn: bool) -> Result<(), Wrong> {
         let mut at = 0;
         while at < bytes.len() {
             let byte = offset + at as u64;
             let n = (SECTOR - (byte % SECTOR_BYTES) as usize).min(bytes.len() - at);
-            self.check_sector(volume, byte, &bytes[at..at + n], issued)?;
+            self.check_sector(volume, byte, &bytes[at..at + n], issued, learn)?;
             at += n;
         }
         Ok(())
     }
 
-    fn check_sector(&mut self, volume: usize, byte: u64, bytes: &[u8], issued: u64) -> Result<(), Wrong> {
+    fn check_sector(&mut self, volume: usize, byte: u64, bytes: &[u8], issued: u64, learn: bool) -> Result<(), Wrong> {
         let sector = byte / SECTOR_BYTES;
         let v = &mut self.volumes[volume];
         let k = Knowledge { spans: &self.spans, flushed: v.flushed };
@@ -294,17 +319,18 @@ impl Oracle {
                 return Ok(());
             }
         }
-        let legal = |e: &&Entry| self.sync_failed || h.live(e, issued, &k);
-        let mut pruned = h.clone();
-        pruned.prune(&k);
-        let candidates: Vec<Entry> = pruned.entries().iter().filter(legal).copied().collect();
-        let found: Vec<Entry> = candidates.iter().filter(|e| same(e.value)).copied().collect();
+        let legal = |e: &&Entry| h.live(e, issued, &k) || (self.sync_failed && h.survives(e, &k, u64::MAX));
+        let candidates: SmallVec<[Entry; 4]> = h.entries().iter().filter(legal).copied().collect();
+        let found: SmallVec<[Entry; 4]> = candidates.iter().filter(|e| same(e.value)).copied().collect();
         if found.is_empty() {
             let legal = candidates.iter().map(|e| self.patches.describe(e.value)).collect();
             let got = describe_bytes(bytes);
             return Err(Wrong { volume, offset: byte, got, legal });
         }
-        if whole && !self.sync_failed && candidates.len() > found.len() && pruned.quiet(&k) && pruned.last_answer(&k) < issued {
+        let quiet = h.quiet(&k) && h.last_answer(&k) < issued;
+        if learn && whole && quiet && !self.sync_failed && candidates.len() > found.len() {
+            let mut pruned = h.clone();
+            pruned.prune(&k, u64::MAX);
             let end = pruned.last_answer(&k) + 1;
             let settled = pruned.settle(&found, k.spans.len() as SpanId, &k);
             *slot.get_or_insert_with(|| Block::Whole(fresh())).split_at(sector) = pruned;

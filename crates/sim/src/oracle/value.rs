@@ -28,11 +28,11 @@ struct Patch {
 
 /// Values that are not whole sectors of one write.
 #[derive(Default)]
-pub struct Patches(Vec<Patch>);
+pub(super) struct Patches(Vec<Patch>);
 
 impl Patches {
     /// `base` with its bytes from `from` to `to` as `by` has them.
-    pub fn patch(&mut self, base: Value, from: usize, to: usize, by: Value) -> Value {
+    pub(super) fn patch(&mut self, base: Value, from: usize, to: usize, by: Value) -> Value {
         if from == 0 && to == SECTOR {
             return by;
         }
@@ -45,7 +45,7 @@ impl Patches {
     }
 
     /// The code of a value, if it has one.
-    pub fn code(&self, value: Value, volume: usize, sector: u64) -> Option<u64> {
+    pub(super) fn code(&self, value: Value, volume: usize, sector: u64) -> Option<u64> {
         match value {
             Value::ZERO => Some(0),
             Value(v) if v & PATCH != 0 => None,
@@ -54,7 +54,7 @@ impl Patches {
     }
 
     /// The bytes of a value.
-    pub fn bytes(&self, value: Value, volume: usize, sector: u64) -> [u8; SECTOR] {
+    pub(super) fn bytes(&self, value: Value, volume: usize, sector: u64) -> [u8; SECTOR] {
         let mut out = [0; SECTOR];
         match self.code(value, volume, sector) {
             Some(code) => fill_sector(&mut out, code),
@@ -70,7 +70,7 @@ impl Patches {
     }
 
     /// Whether a sector that was read has this value. `code` is what the bytes show, found once for many values.
-    pub fn matches(&self, value: Value, volume: usize, sector: u64, bytes: &[u8], code: Option<u64>) -> bool {
+    pub(super) fn matches(&self, value: Value, volume: usize, sector: u64, bytes: &[u8], code: Option<u64>) -> bool {
         match self.code(value, volume, sector) {
             Some(want) => code == Some(want),
             None => bytes == self.bytes(value, volume, sector),
@@ -78,7 +78,7 @@ impl Patches {
     }
 
     /// A value in words.
-    pub fn describe(&self, value: Value) -> String {
+    pub(super) fn describe(&self, value: Value) -> String {
         match value {
             Value::ZERO => "zeros".into(),
             Value(v) if v & PATCH != 0 => {
@@ -91,6 +91,6 @@ impl Patches {
 }
 
 /// The code of the bytes of a sector, if they have one.
-pub fn code_of(bytes: &[u8]) -> Option<u64> {
+pub(super) fn code_of(bytes: &[u8]) -> Option<u64> {
     sector_code(bytes)
 }

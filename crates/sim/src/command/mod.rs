@@ -1,0 +1,108 @@
+//! The program `sim`.
+
+mod many;
+
+use std::process::ExitCode;
+
+pub use many::{guarded, Judged};
+
+use crate::run::Outcome;
+use crate::scenario::Scenario;
+use crate::{text, workload};
+
+const USAGE: &str = "\
+sim: crashes the engine in virtual time and checks what is left
+
+  sim run [--seeds N] [--start S] [--jobs J] [--minutes M]   random runs; seeds S, S+1, ...
+  sim replay SEED|FILE [--log] [--print] [--shrink]          one run again; --log tells everything
+";
+
+/// A command line: words and options.
+pub(crate) struct Args<'a> {
+    words: Vec<&'a str>,
+    options: Vec<(&'a str, &'a str)>,
+    flags: Vec<&'a str>,
+}
+
+const VALUED: [&str; 5] = ["--seeds", "--start", "--jobs", "--minutes", "--only"];
+
+impl<'a> Args<'a> {
+    fn parse(all: &'a [String]) -> Result<Args<'a>, String> {
+        let mut args = Args { words: Vec::new(), options: Vec::new(), flags: Vec::new() };
+        let mut rest = all.iter();
+        while let Some(word) = rest.next() {
+            if VALUED.contains(&word.as_str()) {
+                let value = rest.next().ok_or_else(|| format!("{word} needs a value"))?;
+                args.options.push((word, value));
+            } else if word.starts_with("--") {
+                args.flags.push(word);
+            } else {
+                args.words.push(word);
+            }
+        }
+        Ok(args)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Option<&'a str> {
+        self.options.iter().find(|o| o.0 == name).map(|o| o.1)
+    }
+
+    pub(crate) fn number(&self, name: &str, otherwise: u64) -> Result<u64, String> {
+        match self.text(name) {
+            None => Ok(otherwise),
+            Some(v) => v.parse().map_err(|_| format!("{name} {v}: not a number")),
+        }
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.flags.contains(&name)
+    }
+}
+
+/// Runs a command line; the code is 0 for success, 1 for a failure found, 2 for a wrong command line.
+pub fn main(words: &[String]) -> ExitCode {
+    let result = Args::parse(words).and_then(|args| match args.words.first().copied() {
+        Some("run") => many::run(&args),
+        Some("replay") => replay(&args),
+        _ => Err(USAGE.into()),
+    });
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(usage) => {
+            eprintln!("{usage}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn load(what: &str) -> Result<Scenario, String> {
+    if let Ok(seed) = what.parse() {
+        return Ok(workload::generate(seed));
+    }
+    let content = std::fs::read_to_string(what).map_err(|e| format!("{what}: {e}"))?;
+    text::parse(&content).map_err(|e| format!("{what}: {e}"))
+}
+
+fn replay(args: &Args<'_>) -> Result<bool, String> {
+    let what = args.words.get(1).ok_or("replay needs a seed or a file")?;
+    let scenario = load(what)?;
+    if args.flag("--print") {
+        print!("{}", text::print(&scenario));
+    }
+    let judged = guarded(&scenario, args.flag("--log"));
+    println!("{} points, {} crashes, trace {:016x}", judged.points(), judged.crashes(), judged.trace());
+    let passed = match &judged.outcome {
+        Outcome::Passed => true,
+        Outcome::BrokenPromise { member, what } => {
+            println!("member {member} broke its promise: {what}");
+            true
+        }
+        Outcome::Failed(what) => {
+            println!("FAILED: {what}");
+            false
+        }
+    };
+    println!("{} passed, {} failed", u32::from(passed), u32::from(!passed));
+    Ok(passed)
+}

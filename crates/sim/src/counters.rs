@@ -1,0 +1,160 @@
+//! How many runs had what: a simulator that never fills a group or never tears a page proves nothing about it.
+
+use std::fmt;
+
+/// What a run can have. The order is that of [`NAMES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A chunk moved to the fast tier.
+    Promotion,
+    /// A chunk moved to the slow tier.
+    Demotion,
+    /// A move given up because a write came.
+    CancelledMove,
+    /// A journal ring began again at its first block.
+    JournalWrap,
+    /// A power cut tore a block of a map zone.
+    TornPage,
+    /// A write waited because no slot was free.
+    FullGroup,
+    /// A crash before the group was open.
+    CrashInRecovery,
+    /// A TRIM or zeroing hit a chunk in motion.
+    TrimDuringMove,
+    /// A sync that failed.
+    FailedSync,
+    /// A write that failed.
+    FailedWrite,
+    /// A read that failed.
+    FailedRead,
+    /// A checkpoint.
+    Checkpoint,
+    /// A group that latched.
+    Latched,
+    /// A start without all members, or with an old one.
+    DamagedStart,
+    /// The death of the daemon alone.
+    DaemonDeath,
+    /// A member that broke its promise, and was found out.
+    BrokenPromise,
+    /// The liveness phase.
+    Liveness,
+}
+
+/// Names, and whether one run in a hundred must have it.
+const NAMES: [(&str, bool); 17] = [
+    ("promotion", true),
+    ("demotion", true),
+    ("cancelled move", true),
+    ("journal wrap", true),
+    ("torn map page", true),
+    ("full group", true),
+    ("crash in recovery", true),
+    ("TRIM during a move", true),
+    ("failed sync", true),
+    ("failed write", false),
+    ("failed read", false),
+    ("checkpoint", false),
+    ("latched", false),
+    ("damaged start", false),
+    ("daemon death", false),
+    ("broken promise found", false),
+    ("liveness phase", false),
+];
+
+/// What one run had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(u32);
+
+impl Marks {
+    /// The run had this.
+    pub fn mark(&mut self, seen: Seen) {
+        self.0 |= 1 << seen as u32;
+    }
+
+    /// The run had this if `yes`.
+    pub fn mark_if(&mut self, yes: bool, seen: Seen) {
+        if yes {
+            self.mark(seen);
+        }
+    }
+
+    /// Whether the run had this.
+    pub fn has(self, seen: Seen) -> bool {
+        self.0 >> seen as u32 & 1 == 1
+    }
+}
+
+/// Sums over many runs.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    runs: u64,
+    with: [u64; NAMES.len()],
+    /// Crash points passed, requests answered, crashes survived.
+    pub points: u64,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Crashes.
+    pub crashes: u64,
+}
+
+impl Counters {
+    /// Adds a run.
+    pub fn add(&mut self, marks: Marks) {
+        self.runs += 1;
+        for (i, n) in self.with.iter_mut().enumerate() {
+            *n += u64::from(marks.0 >> i & 1);
+        }
+    }
+
+    /// Runs.
+    pub fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// Adds the runs of another.
+    pub fn merge(&mut self, other: &Counters) {
+        self.runs += other.runs;
+        self.points += other.points;
+        self.requests += other.requests;
+        self.crashes += other.crashes;
+        for (a, b) in self.with.iter_mut().zip(other.with) {
+            *a += b;
+        }
+    }
+
+    /// What fewer than one run in a hundred had, of what must be seen. Empty with fewer than 1000 runs.
+    pub fn unseen(&self) -> Vec<&'static str> {
+        let rare = |i: &usize| self.with[*i] * 100 < self.runs;
+        let all = 0..NAMES.len();
+        all.filter(|i| NAMES[*i].1 && self.runs >= 1000).filter(rare).map(|i| NAMES[i].0).collect()
+    }
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} runs, {} requests, {} crashes, {} crash points", self.runs, self.requests, self.crashes, self.points)?;
+        for ((name, _), n) in NAMES.iter().zip(self.with) {
+            writeln!(f, "  {name:<22} {n:>9} runs  {:>6.2} %", n as f64 * 100.0 / self.runs.max(1) as f64)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rare_features_are_named() {
+        let mut c = Counters::default();
+        for i in 0..2000 {
+            let mut m = Marks::default();
+            m.mark(Seen::Promotion);
+            m.mark_if(i < 19, Seen::Demotion);
+            c.add(m);
+        }
+        assert!(c.unseen().contains(&"demotion") && !c.unseen().contains(&"promotion"));
+        assert!(!c.unseen().contains(&"failed read"), "not required");
+    }
+}

@@ -1,0 +1,229 @@
+//! One client: carries out its steps in order, tells the oracle, and judges each answer.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::buf::BufMut;
+use bimetal_volume::error::Error;
+use bimetal_volume::units::CHUNK;
+use bimetal_volume::Volume;
+
+use super::judge::{legal, Kind};
+use super::Shared;
+use crate::content::{MAX_WRITE, SECTOR};
+use crate::env::SimEnv;
+use crate::oracle::Value;
+use crate::scenario::{Act, Step};
+use crate::text::step_text;
+use crate::world::Injected;
+
+const BLOCK: u64 = 4096;
+const MICROS: u64 = 1_000;
+/// Time between two looks at a range that another client is writing.
+const RETRY: u64 = 50 * MICROS;
+const HEAT_GAP: u64 = 50_000 * MICROS;
+
+/// What a client needs.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) shared: Rc<Shared>,
+    pub(super) volumes: Rc<Vec<Volume<SimEnv>>>,
+    /// Injected when the session began.
+    pub(super) start: Injected,
+}
+
+/// A write-like request.
+#[derive(Clone, Copy)]
+enum Change {
+    Write,
+    Trim,
+    Zeroes,
+}
+
+impl Client {
+    /// Carries out steps until they end, something is wrong, or the world ends.
+    pub(super) async fn work(self, steps: Vec<Step>) {
+        for step in steps {
+            if self.shared.failed() {
+                return;
+            }
+            self.shared.world.note(20, step.offset, || format!("step {}", step_text(&step)));
+            self.step(step).await;
+            self.shared.world.step_done();
+        }
+    }
+
+    async fn step(&self, s: Step) {
+        match s.act {
+            Act::Read => self.read(s.volume, s.offset, s.len).await,
+            Act::Write { fua } => self.change(Change::Write, &s, WriteFlags { fua, no_hole: false }).await,
+            Act::Trim { fua } => self.change(Change::Trim, &s, WriteFlags { fua, no_hole: false }).await,
+            Act::Zeroes { fua, no_hole } => self.change(Change::Zeroes, &s, WriteFlags { fua, no_hole }).await,
+            Act::Flush => self.flush(s.volume).await,
+            Act::Cache => {
+                // A hint; its failure says nothing.
+                let _ = self.volumes[s.volume].cache(s.offset, s.len).await;
+            }
+            Act::Sleep => self.shared.world.sleep(s.len * MICROS).await,
+            Act::Heat { times } => {
+                for _ in 0..times {
+                    self.read(s.volume, s.offset, s.len).await;
+                    self.shared.world.sleep(HEAT_GAP).await;
+                }
+            }
+            Act::Fill => {
+                let mut at = s.offset;
+                while at < s.offset + s.len && !self.shared.failed() {
+                    let len = CHUNK.min(s.offset + s.len - at);
+                    self.change(Change::Write, &Step { offset: at, len, ..s }, WriteFlags::default()).await;
+                    at += len;
+                }
+            }
+        }
+    }
+
+    /// An answer reached the client. False if the world ended before.
+    fn answered(&self) -> bool {
+        let alive = !self.shared.world.crash_point();
+        self.shared.requests.set(self.shared.requests.get() + u64::from(alive));
+        alive
+    }
+
+    /// Rule 8 of the oracle.
+    fn note_failed_syncs(&self) {
+        if self.shared.world.injected().syncs > self.start.syncs {
+            self.shared.oracle.borrow_mut().sync_failed();
+        }
+    }
+
+    fn judge(&self, kind: Kind, what: &str, error: &Error, before: Injected) {
+        let now = self.shared.world.injected();
+        if !legal(kind, error, self.start, before, now) {
+            self.shared.fail(format!("{what} failed without a fault that justifies it: {error}"));
+        }
+    }
+
+    pub(super) async fn read(&self, volume: usize, offset: u64, len: u64) {
+        let issued = self.shared.world.sequence();
+        let before = self.shared.world.injected();
+        self.shared.oracle.borrow_mut().read_begins(issued);
+        let result = self.volumes[volume].read(offset, len).await;
+        if !self.answered() {
+            return;
+        }
+        self.note_failed_syncs();
+        let mut oracle = self.shared.oracle.borrow_mut();
+        match &result {
+            Ok(pieces) => {
+                let got: u64 = pieces.iter().map(|p| p.len()).sum();
+                if got != len {
+                    self.shared.fail(format!("read {offset}+{len} of volume {volume} returned {got} bytes"));
+                } else if let Err(wrong) = oracle.check(volume, offset, pieces, issued) {
+                    self.shared.fail(format!("read {offset}+{len}: {wrong}"));
+                }
+            }
+            Err(e) => self.judge(Kind::Read, &format!("read {offset}+{len} of volume {volume}"), e, before),
+        }
+        oracle.read_ends(issued);
+    }
+
+    /// Waits until no other request would make the outcome of a change inside a sector depend on order.
+    async fn claim(&self, volume: usize, offset: u64, len: u64) {
+        let sector = SECTOR as u64;
+        let cuts = offset % sector != 0 || (offset + len) % sector != 0;
+        let (from, to) = (offset / sector * sector, (offset + len).next_multiple_of(sector));
+        loop {
+            let clash = |b: &(usize, u64, u64, bool)| b.0 == volume && b.1 < to && from < b.2 && (cuts || b.3);
+            if !self.shared.busy.borrow().iter().any(clash) {
+                break;
+            }
+            self.shared.world.sleep(RETRY).await;
+        }
+        self.shared.busy.borrow_mut().push((volume, from, to, cuts));
+    }
+
+    fn release(&self, volume: usize, offset: u64, len: u64) {
+        let sector = SECTOR as u64;
+        let (from, to) = (offset / sector * sector, (offset + len).next_multiple_of(sector));
+        let mut busy = self.shared.busy.borrow_mut();
+        if let Some(at) = busy.iter().position(|b| (b.0, b.1, b.2) == (volume, from, to)) {
+            busy.swap_remove(at);
+        }
+    }
+
+    async fn change(&self, change: Change, s: &Step, flags: WriteFlags) {
+        self.claim(s.volume, s.offset, s.len).await;
+        self.change_claimed(change, s, flags).await;
+        self.release(s.volume, s.offset, s.len);
+    }
+
+    async fn change_claimed(&self, change: Change, s: &Step, flags: WriteFlags) {
+        let world = &self.shared.world;
+        let (volume, offset, len) = (s.volume, s.offset, s.len);
+        let before = world.injected();
+        let now = world.sequence();
+        let (issued, data) = {
+            let mut oracle = self.shared.oracle.borrow_mut();
+            let (from, to, value, data) = match change {
+                Change::Write => {
+                    let id = oracle.write_id();
+                    assert!(id <= MAX_WRITE, "a run has fewer writes");
+                    let mut buf = BufMut::with_phase(len as usize, offset);
+                    oracle.fill(volume, offset, id, &mut buf);
+                    (offset, offset + len, Value::write(id), Some(buf.freeze()))
+                }
+                Change::Zeroes => (offset, offset + len, Value::ZERO, None),
+                Change::Trim => (offset.next_multiple_of(BLOCK), (offset + len) / BLOCK * BLOCK, Value::ZERO, None),
+            };
+            (oracle.issue(volume, from, to.saturating_sub(from), value, flags.fua, now), data)
+        };
+        let v = &self.volumes[volume];
+        let result = match (change, data) {
+            (Change::Write, Some(data)) => v.write(offset, data, flags).await,
+            (Change::Trim, _) => v.trim(offset, len, flags).await,
+            _ => v.write_zeroes(offset, len, flags).await,
+        };
+        if !self.answered() {
+            return;
+        }
+        let mut oracle = self.shared.oracle.borrow_mut();
+        match result {
+            Ok(()) => oracle.answered(issued, world.sequence()),
+            Err(e) => {
+                let late = world.injected().late > before.late;
+                oracle.failed(volume, issued, late, world.sequence());
+                self.judge(Kind::Write, &step_text(s), &e, before);
+            }
+        }
+    }
+
+    pub(super) async fn flush(&self, volume: usize) {
+        let issued = self.shared.world.sequence();
+        let before = self.shared.world.injected();
+        let result = self.volumes[volume].flush().await;
+        if !self.answered() {
+            return;
+        }
+        match result {
+            Ok(()) => self.shared.oracle.borrow_mut().flushed(volume, issued, self.shared.world.sequence()),
+            Err(e) => self.judge(Kind::Flush, &format!("flush of volume {volume}"), &e, before),
+        }
+    }
+
+    /// Reads a whole volume in large pieces.
+    pub(super) async fn read_back(&self, volume: usize) {
+        let size = self.volumes[volume].size();
+        let mut at = 0;
+        while at < size && !self.shared.failed() {
+            let len = (8 * CHUNK).min(size - at);
+            self.read(volume, at, len).await;
+            at += len;
+        }
+    }
+
+    /// Waits.
+    pub(super) async fn sleep(&self, d: Duration) {
+        self.shared.world.sleep(d.as_nanos() as u64).await;
+    }
+}

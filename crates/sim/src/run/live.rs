@@ -1,0 +1,183 @@
+//! The end of a run, without faults: recovery, read-back, liveness (I6), stop, offline check, and a last start.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_volume::backend::Backend;
+use bimetal_volume::inspect;
+use bimetal_volume::options::Status;
+use bimetal_volume::units::CHUNK;
+use bimetal_volume::{Group, Volume};
+
+use super::client::Client;
+use super::session::{mover_words, Start};
+use super::{volumes, Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
+use crate::counters::Seen;
+use crate::env::{Ended, SimEnv};
+
+/// Virtual time in which the reserve must be back, and a hot chunk on the fast tier.
+const LIVENESS: Duration = Duration::from_secs(300);
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Run<'_> {
+    pub(super) fn last_session(&mut self) -> Result<(), Wrong> {
+        self.heal();
+        self.world.restart(None);
+        let env = SimEnv::new(&self.world);
+        let start = self.world.injected();
+        let group = self.must_open(&env)?;
+        self.read_all(&env, &group)?;
+        if self.scenario.liveness && self.scenario.migrate {
+            self.liveness(&env, &group)?;
+        }
+        self.points.push(self.world.points());
+        self.stop(&env, &group, start)?;
+        drop(group);
+        self.check_offline()?;
+        self.last_look()
+    }
+
+    /// A clean start after the stop and its power cut.
+    fn last_look(&mut self) -> Result<(), Wrong> {
+        self.world.restart(None);
+        let env = SimEnv::new(&self.world);
+        let group = self.must_open(&env)?;
+        let result = self.read_all(&env, &group);
+        drop(group);
+        env.kill();
+        result
+    }
+
+    fn must_open(&mut self, env: &SimEnv) -> Result<Group<SimEnv>, Wrong> {
+        match self.open(env, true)? {
+            Start::Open(group) => Ok(group),
+            Start::Refused(e) => Err(format!("start refused without a fault: {e}")),
+            Start::Crashed => Err("crashed without a crash point".into()),
+        }
+    }
+
+    fn client(&self, group: &Group<SimEnv>) -> Result<Client, Wrong> {
+        let volumes = Rc::new(volumes(group, self.scenario.volumes.len())?);
+        Ok(Client { shared: self.shared.clone(), volumes, start: self.world.injected() })
+    }
+
+    fn read_all(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
+        let client = self.client(group)?;
+        let ended = env.run(SESSION_LIMIT, async move {
+            for volume in 0..client.volumes.len() {
+                client.read_back(volume).await;
+            }
+        });
+        self.check_wrong()?;
+        match ended {
+            Ended::Done(()) => Ok(()),
+            Ended::Crashed => Err("crashed without a crash point".into()),
+            Ended::Hung(why) => Err(format!("read-back hung: {why}")),
+        }
+    }
+
+    /// After an orderly stop the offline check finds nothing at all, and writes nothing.
+    fn check_offline(&self) -> Result<(), Wrong> {
+        self.world.restart(None);
+        let env = SimEnv::new(&self.world);
+        let (checker, devices) = (env.clone(), self.disks.clone());
+        let ended = env.run(STEP_LIMIT, async move { inspect::check(checker, devices).await });
+        env.kill();
+        let report = match ended {
+            Ended::Done(Ok(report)) => report,
+            Ended::Done(Err(e)) => return Err(format!("offline check refused: {e}")),
+            Ended::Crashed => return Err("crashed without a crash point".into()),
+            Ended::Hung(why) => return Err(format!("offline check hung: {why}")),
+        };
+        if report.writes != 0 || self.disks.iter().any(|d| d.store().dirty()) {
+            return Err("the offline check wrote to a member".into());
+        }
+        let problems: Vec<&str> = report.problems.iter().map(|p| p.what.as_str()).collect();
+        if !report.clean || !problems.is_empty() {
+            let clean = if report.clean { "clean" } else { "not marked clean" };
+            return Err(format!("after an orderly stop the offline check says ({clean}): {}", problems.join("; ")));
+        }
+        Ok(())
+    }
+
+    /// I6: the reserve comes back, and a chunk that is used again and again is promoted.
+    fn liveness(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
+        self.shared.marks.borrow_mut().mark(Seen::Liveness);
+        let client = self.client(group)?;
+        let watched = group.clone();
+        let auto: Vec<usize> = (0..self.scenario.volumes.len())
+            .filter(|i| self.scenario.volumes[*i].placement == bimetal_volume::units::Placement::Auto)
+            .collect();
+        let ended = env.run(STEP_LIMIT + LIVENESS * 4, async move {
+            for volume in 0..client.volumes.len() {
+                client.flush(volume).await;
+            }
+            reserve_returns(&client, &watched, &auto).await?;
+            hot_is_promoted(&client, &watched, &auto).await
+        });
+        self.check_wrong()?;
+        match ended {
+            Ended::Done(result) => result.map_err(|e| format!("liveness (I6): {e}; {}", mover_words(group))),
+            Ended::Crashed => Err("crashed without a crash point".into()),
+            Ended::Hung(why) => Err(format!("liveness phase hung: {why}; {}", mover_words(group))),
+        }
+    }
+}
+
+/// Chunks of `auto` volumes on the fast tier: what could be demoted.
+fn movable(status: &Status, auto: &[usize]) -> u64 {
+    auto.iter().map(|i| status.volumes[*i].fast_chunks).sum()
+}
+
+async fn reserve_returns(client: &Client, group: &Group<SimEnv>, auto: &[usize]) -> Result<(), Wrong> {
+    let deadline = client.shared.world.now() + LIVENESS.as_nanos() as u64;
+    loop {
+        let status = group.status();
+        let slow_free: u64 = status.members.iter().filter(|m| m.tier == bimetal_volume::units::Tier::Slow).map(|m| m.free).sum();
+        if status.fast_free >= status.reserve || movable(&status, auto) == 0 || slow_free == 0 {
+            return Ok(());
+        }
+        if client.shared.world.now() > deadline {
+            let (free, want) = (status.fast_free / CHUNK, status.reserve / CHUNK);
+            return Err(format!("after {LIVENESS:?} only {free} of {want} reserve slots are free"));
+        }
+        client.sleep(LOOK).await;
+    }
+}
+
+/// First chunk of a volume that lives on the slow tier and holds data.
+fn slow_chunk(volume: &Volume<SimEnv>) -> Option<u64> {
+    let all = volume.extents(0, volume.size(), usize::MAX).ok()?;
+    let mut at = 0;
+    for e in all {
+        if e.data && e.tier == 2 {
+            return Some(at / CHUNK * CHUNK);
+        }
+        at += e.len;
+    }
+    None
+}
+
+async fn hot_is_promoted(client: &Client, group: &Group<SimEnv>, auto: &[usize]) -> Result<(), Wrong> {
+    let found = auto.iter().find_map(|v| Some((*v, slow_chunk(&client.volumes[*v])?)));
+    let Some((volume, at)) = found else { return Ok(()) };
+    let fast: u64 = group.status().members.iter().filter(|m| m.tier == bimetal_volume::units::Tier::Fast).map(|m| m.slots).sum();
+    let bound = group.status().volumes.iter().map(|v| v.fast_chunks).sum::<u64>() - movable(&group.status(), auto);
+    if fast <= bound + group.status().reserve / CHUNK + 1 {
+        return Ok(());
+    }
+    let deadline = client.shared.world.now() + LIVENESS.as_nanos() as u64;
+    while client.shared.world.now() < deadline {
+        let v = &client.volumes[volume];
+        let here = v.extents(at, CHUNK, usize::MAX).map_err(|e| format!("extents: {e}"))?;
+        if here.iter().all(|e| e.tier != 2) {
+            return Ok(());
+        }
+        client.read(volume, at, CHUNK).await;
+        if client.shared.failed() {
+            return Ok(());
+        }
+        client.sleep(LOOK).await;
+    }
+    Err(format!("a chunk of volume {volume} at byte {at}, read twice a second for {LIVENESS:?}, is still on the slow tier"))
+}

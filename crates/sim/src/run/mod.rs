@@ -1,0 +1,229 @@
+//! Carries a scenario out: makes a group, lives its sessions with their crashes, and judges every answer.
+//!
+//! 1. After each recovery everything is read back against the oracle (in some sessions later, so that what recovery
+//!    left is also used unread).
+//! 2. A request may fail only if a fault was injected that justifies it. A start may fail only then, too.
+//! 3. At the end, without faults: recovery, everything read back, liveness (I6), an orderly stop, a power cut (a stop
+//!    promises durability), the offline check, and a last start.
+//! 4. If any member broke its promise to keep what it had synced, whatever is wrong is that member's fault.
+
+mod client;
+mod damage;
+mod judge;
+mod live;
+mod session;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_volume::env::DeviceTraits;
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::units::{Tier, CHUNK};
+use bimetal_volume::{Group, Volume};
+
+use crate::counters::{Marks, Seen};
+use crate::disk::SimDisk;
+use crate::env::{Ended, SimEnv};
+use crate::oracle::Oracle;
+use crate::prng::Prng;
+use crate::scenario::{Scenario, Speed};
+use crate::world::World;
+
+/// Virtual time that a start, a stop or a read-back may take.
+const STEP_LIMIT: Duration = Duration::from_secs(600);
+/// Virtual time that the requests of a session may take.
+const SESSION_LIMIT: Duration = Duration::from_secs(7200);
+/// First byte of the slots of a member of the simulator: metadata fits below it.
+const SLOTS_START: u64 = 2 << 20;
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything was as it must be.
+    Passed,
+    /// Something was wrong, and a member had broken its promise.
+    BrokenPromise {
+        /// Which member.
+        member: usize,
+        /// What was seen.
+        what: String,
+    },
+    /// The engine did wrong.
+    Failed(String),
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it had.
+    pub marks: Marks,
+    /// Hash of everything that happened.
+    pub trace: u64,
+    /// Crash points passed in each session, the last one included.
+    pub points: Vec<u64>,
+    /// Crash points passed before the group was open, in each session.
+    pub open_points: Vec<u64>,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Crashes.
+    pub crashes: u64,
+}
+
+/// A reason to end the run: what was wrong.
+type Wrong = String;
+
+/// State of a run that outlives the lives of the daemon.
+struct Run<'a> {
+    scenario: &'a Scenario,
+    world: World,
+    disks: Vec<SimDisk>,
+    shared: Rc<Shared>,
+    open_points: Vec<u64>,
+    points: Vec<u64>,
+    crashes: u64,
+    /// Media before the last session, for members that go back in time.
+    before: Option<Vec<crate::disk::Image>>,
+}
+
+/// What clients share.
+struct Shared {
+    world: World,
+    oracle: RefCell<Oracle>,
+    marks: RefCell<Marks>,
+    /// First wrong answer.
+    wrong: RefCell<Option<Wrong>>,
+    /// Ranges being written: volume, first and last byte + 1, and whether it cuts a sector.
+    busy: RefCell<Vec<(usize, u64, u64, bool)>>,
+    requests: std::cell::Cell<u64>,
+}
+
+impl Shared {
+    fn fail(&self, wrong: Wrong) {
+        self.wrong.borrow_mut().get_or_insert(wrong);
+    }
+
+    fn failed(&self) -> bool {
+        self.wrong.borrow().is_some()
+    }
+}
+
+/// Runs a scenario. `log` prints everything that happens to stderr.
+pub fn run(scenario: &Scenario, log: bool) -> Report {
+    let mut prng = Prng::new(scenario.seed ^ 0x0062_696d_6574_616c);
+    let world = World::new(prng.fork(1));
+    world.set_log(log);
+    let disks = disks(scenario, &world);
+    let sizes: Vec<u64> = scenario.volumes.iter().map(|v| v.chunks * CHUNK).collect();
+    let shared = Rc::new(Shared {
+        world: world.clone(),
+        oracle: RefCell::new(Oracle::new(&sizes)),
+        marks: RefCell::default(),
+        wrong: RefCell::default(),
+        busy: RefCell::default(),
+        requests: std::cell::Cell::new(0),
+    });
+    let mut run = Run {
+        scenario,
+        world,
+        disks,
+        shared,
+        open_points: Vec::new(),
+        points: Vec::new(),
+        crashes: 0,
+        before: None,
+    };
+    let outcome = run.whole();
+    run.report(outcome)
+}
+
+fn disks(scenario: &Scenario, world: &World) -> Vec<SimDisk> {
+    let disk = |(i, m): (usize, &crate::scenario::MemberSpec)| {
+        let size = SLOTS_START + m.slots * CHUNK + (2 << 20);
+        let traits = DeviceTraits { discard: m.discard, rotational: m.tier == Tier::Slow };
+        SimDisk::new(world, i, size, traits, Speed::of(m.tier).latency())
+    };
+    scenario.members.iter().enumerate().map(disk).collect()
+}
+
+impl Run<'_> {
+    fn whole(&mut self) -> Result<(), Wrong> {
+        self.create()?;
+        for index in 0..self.scenario.sessions.len() {
+            self.session(index)?;
+        }
+        self.last_session()
+    }
+
+    fn create(&mut self) -> Result<(), Wrong> {
+        self.world.restart(None);
+        let env = SimEnv::new(&self.world);
+        let s = self.scenario;
+        let members: Vec<(SimDisk, Tier)> =
+            self.disks.iter().cloned().zip(s.members.iter().map(|m| m.tier)).collect();
+        let volume = |(i, v): (usize, &crate::scenario::VolumeSpec)| NewVolume {
+            name: volume_name(i),
+            size: (v.chunks > 0).then_some(v.chunks * CHUNK),
+            placement: v.placement,
+        };
+        let options = CreateOptions {
+            name: "sim".into(),
+            volumes: s.volumes.iter().enumerate().map(volume).collect(),
+            sector_size: s.sector,
+            reserve: (s.reserve > 0).then_some(s.reserve * CHUNK),
+            journal_blocks: (s.journal > 0).then_some(s.journal),
+        };
+        let maker = env.clone();
+        let made = env.run(STEP_LIMIT, async move { Group::create(&maker, members, &options).await.map(|_| ()) });
+        env.kill();
+        match made {
+            Ended::Done(Ok(())) => Ok(()),
+            Ended::Done(Err(e)) => Err(format!("create failed: {e}")),
+            Ended::Crashed => Err("create crashed without a crash point".into()),
+            Ended::Hung(why) => Err(format!("create hung: {why}")),
+        }
+    }
+
+    fn open_options(&self) -> OpenOptions {
+        OpenOptions {
+            commit_interval: Duration::from_millis(self.scenario.commit_ms),
+            migrate: self.scenario.migrate,
+            ..OpenOptions::default()
+        }
+    }
+
+    fn report(&self, outcome: Result<(), Wrong>) -> Report {
+        let liar = self.disks.iter().position(|d| d.store().broke_promise);
+        let mut marks = *self.shared.marks.borrow();
+        let outcome = match (outcome, liar) {
+            (Ok(()), _) => Outcome::Passed,
+            (Err(what), Some(member)) => {
+                marks.mark(Seen::BrokenPromise);
+                Outcome::BrokenPromise { member, what }
+            }
+            (Err(what), None) => Outcome::Failed(what),
+        };
+        Report {
+            outcome,
+            marks,
+            trace: self.world.trace(),
+            points: self.points.clone(),
+            open_points: self.open_points.clone(),
+            requests: self.shared.requests.get(),
+            crashes: self.crashes,
+        }
+    }
+}
+
+/// Name of a volume by its number.
+fn volume_name(index: usize) -> String {
+    format!("v{index}")
+}
+
+/// All volumes of an open group, in order.
+fn volumes(group: &Group<SimEnv>, count: usize) -> Result<Vec<Volume<SimEnv>>, Wrong> {
+    let volume = |i| group.volume(&volume_name(i)).ok_or_else(|| format!("volume v{i} is gone"));
+    (0..count).map(volume).collect()
+}

@@ -1,0 +1,231 @@
+//! One life of the daemon: start, read back, steps of the clients, end.
+
+use std::rc::Rc;
+
+use bimetal_volume::env::Env as _;
+use bimetal_volume::group::OpenError;
+use bimetal_volume::Group;
+
+use super::client::Client;
+use super::{volumes, Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
+use crate::counters::Seen;
+use crate::env::{Ended, SimEnv};
+use crate::oracle::Crash;
+use crate::prng::mix;
+use crate::scenario::{Damage, End, Session, Speed, Step};
+use crate::world::Injected;
+
+/// How a start went.
+pub(super) enum Start {
+    Open(Group<SimEnv>),
+    Refused(OpenError),
+    Crashed,
+}
+
+impl Run<'_> {
+    pub(super) fn session(&mut self, index: usize) -> Result<(), Wrong> {
+        let scenario = self.scenario;
+        let session = &scenario.sessions[index];
+        if let Some(damage) = session.damage {
+            self.damaged_start(damage)?;
+        }
+        let stale_ahead = scenario.sessions.iter().any(|s| matches!(s.damage, Some(Damage::Stale(_))));
+        let images = stale_ahead.then(|| self.disks.iter().map(|d| d.store().image()).collect());
+        for ((disk, faults), speed) in self.disks.iter().zip(&session.faults).zip(&session.speed) {
+            disk.set_behaviour(*faults, speed.latency());
+        }
+        let crash = match session.end {
+            End::Crash(_, point) => Some(point),
+            End::Stop => None,
+        };
+        self.world.restart(crash);
+        let env = SimEnv::new(&self.world);
+        let result = self.live(&env, session, index);
+        self.points.push(self.world.points());
+        env.kill();
+        if images.is_some() {
+            self.before = images;
+        }
+        result
+    }
+
+    /// Everything between start and end. The daemon is dead afterwards.
+    fn live(&mut self, env: &SimEnv, session: &Session, index: usize) -> Result<(), Wrong> {
+        let start = self.world.injected();
+        let opened = self.open(env, true)?;
+        self.open_points.push(self.world.points());
+        let group = match opened {
+            Start::Open(group) => group,
+            Start::Crashed => {
+                self.shared.marks.borrow_mut().mark(Seen::CrashInRecovery);
+                return self.crash(env, session.end);
+            }
+            Start::Refused(e) if self.world.injected() != start => {
+                self.world.note(30, 0, || format!("start refused: {e}"));
+                return self.crash(env, session.end);
+            }
+            Start::Refused(e) => return Err(format!("start refused without a fault: {e}")),
+        };
+        let read_back = mix(self.scenario.seed ^ index as u64) % 5 < 3;
+        let ended = self.clients(env, &group, session, start, read_back);
+        self.take_marks(&group);
+        match ended? {
+            Ended::Crashed => self.crash(env, session.end),
+            Ended::Hung(why) => Err(format!("session {index} hung: {why}; {}", mover_words(&group))),
+            Ended::Done(()) => match session.end {
+                End::Crash(..) => self.crash(env, session.end),
+                End::Stop => self.stop(env, &group, start),
+            },
+        }
+    }
+
+    pub(super) fn open(&self, env: &SimEnv, writable: bool) -> Result<Start, Wrong> {
+        let options = bimetal_volume::options::OpenOptions { writable, allow_missing: !writable, ..self.open_options() };
+        let (devices, opener) = (self.disks.clone(), env.clone());
+        match env.run(STEP_LIMIT, async move { Group::open(opener, devices, options).await }) {
+            Ended::Done(Ok(group)) => Ok(Start::Open(group)),
+            Ended::Done(Err(e)) => Ok(Start::Refused(e)),
+            Ended::Crashed => Ok(Start::Crashed),
+            Ended::Hung(why) => Err(format!("start hung: {why}")),
+        }
+    }
+
+    fn clients(
+        &self,
+        env: &SimEnv,
+        group: &Group<SimEnv>,
+        session: &Session,
+        start: Injected,
+        read_back: bool,
+    ) -> Result<Ended<()>, Wrong> {
+        let volumes = Rc::new(volumes(group, self.scenario.volumes.len())?);
+        let client = Client { shared: self.shared.clone(), volumes: volumes.clone(), start };
+        let count = session.steps.iter().map(|s| s.client).max().map_or(0, |m| m as usize + 1);
+        let mut lists: Vec<Vec<Step>> = vec![Vec::new(); count];
+        for step in &session.steps {
+            lists[step.client as usize].push(*step);
+        }
+        let spawner = env.clone();
+        let ended = env.run(SESSION_LIMIT, async move {
+            if read_back {
+                for volume in 0..volumes.len() {
+                    client.read_back(volume).await;
+                }
+            }
+            let left = Rc::new(std::cell::Cell::new(lists.len()));
+            let all_done = Rc::new(crate::world::Signal::default());
+            for steps in lists {
+                let (client, left, all_done) = (client.clone(), left.clone(), all_done.clone());
+                spawner.spawn(async move {
+                    client.work(steps).await;
+                    left.set(left.get() - 1);
+                    if left.get() == 0 {
+                        all_done.fire();
+                    }
+                });
+            }
+            if left.get() > 0 {
+                std::future::poll_fn(|cx| all_done.poll(cx)).await;
+            }
+        });
+        self.check_wrong().map(|()| ended)
+    }
+
+    pub(super) fn check_wrong(&self) -> Result<(), Wrong> {
+        match self.shared.wrong.borrow_mut().take() {
+            None => Ok(()),
+            Some(wrong) => Err(wrong),
+        }
+    }
+
+    /// The end that a session has: a crash.
+    fn crash(&mut self, env: &SimEnv, end: End) -> Result<(), Wrong> {
+        let kind = match end {
+            End::Crash(kind, _) => kind,
+            // A session that could not start, or whose stop failed, is killed.
+            End::Stop => Crash::Daemon,
+        };
+        env.kill();
+        self.die(kind);
+        Ok(())
+    }
+
+    /// Applies a crash to disks and oracle.
+    pub(super) fn die(&mut self, kind: Crash) {
+        self.world.note(31, kind as u64, || format!("crash: {kind:?}"));
+        for disk in &self.disks {
+            match kind {
+                Crash::Power => disk.power_cut(),
+                Crash::Daemon => disk.daemon_death(),
+            }
+        }
+        self.crashes += 1;
+        let mut marks = self.shared.marks.borrow_mut();
+        marks.mark_if(kind == Crash::Daemon, Seen::DaemonDeath);
+        marks.mark_if(kind == Crash::Power && self.tore_a_page(), Seen::TornPage);
+        self.shared.busy.borrow_mut().clear();
+        self.shared.oracle.borrow_mut().crash(kind, self.world.sequence());
+    }
+
+    fn tore_a_page(&self) -> bool {
+        let (first, last) = (256 + u64::from(self.scenario.journal), super::SLOTS_START / 4096);
+        self.disks.iter().any(|d| d.store().torn.iter().any(|b| (first..last).contains(b)))
+    }
+
+    /// An orderly stop. It promises durability: the power goes away right after.
+    pub(super) fn stop(&mut self, env: &SimEnv, group: &Group<SimEnv>, start: Injected) -> Result<(), Wrong> {
+        let issued = self.world.sequence();
+        let stopping = group.clone();
+        let stopped = env.run(STEP_LIMIT, async move { stopping.stop().await });
+        self.take_marks(group);
+        match stopped {
+            Ended::Done(Ok(())) => {
+                let now = self.world.sequence();
+                for volume in 0..self.scenario.volumes.len() {
+                    self.shared.oracle.borrow_mut().flushed(volume, issued, now);
+                }
+                env.kill();
+                self.die(Crash::Power);
+                Ok(())
+            }
+            Ended::Done(Err(_)) if self.world.injected() != start => self.crash(env, End::Stop),
+            Ended::Done(Err(e)) => Err(format!("stop failed without a fault: {e}")),
+            Ended::Crashed => Err("a stop crashed without a crash point".into()),
+            Ended::Hung(why) => Err(format!("stop hung: {why}; {}", mover_words(group))),
+        }
+    }
+
+    /// Remembers what the engine counted in this life.
+    fn take_marks(&self, group: &Group<SimEnv>) {
+        let (status, counters) = (group.status(), group.counters());
+        let injected = self.world.injected();
+        let mut marks = self.shared.marks.borrow_mut();
+        for (yes, seen) in [
+            (status.mover.promoted > 0, Seen::Promotion),
+            (status.mover.demoted > 0, Seen::Demotion),
+            (status.mover.cancelled > 0, Seen::CancelledMove),
+            (status.latched.is_some(), Seen::Latched),
+            (counters.journal_wraps > 0, Seen::JournalWrap),
+            (counters.checkpoints > 0, Seen::Checkpoint),
+            (counters.full_waits > 0, Seen::FullGroup),
+            (counters.trims_in_motion > 0, Seen::TrimDuringMove),
+            (injected.syncs > 0, Seen::FailedSync),
+            (injected.writes > 0, Seen::FailedWrite),
+            (injected.reads > 0, Seen::FailedRead),
+        ] {
+            marks.mark_if(yes, seen);
+        }
+    }
+
+    /// All faults end, and disks are healthy.
+    pub(super) fn heal(&self) {
+        for (disk, m) in self.disks.iter().zip(&self.scenario.members) {
+            disk.heal(Speed::of(m.tier).latency());
+        }
+    }
+}
+
+pub(super) fn mover_words(group: &Group<SimEnv>) -> String {
+    let m = group.status().mover;
+    format!("mover: {} because {}", m.doing, m.why)
+}

@@ -1,0 +1,260 @@
+//! Random scenarios. Swarm testing: each seed draws which features it uses and how much, so that runs differ in kind.
+
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+
+use crate::disk::Faults;
+use crate::oracle::Crash;
+use crate::prng::Prng;
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Session, Speed, Step, VolumeSpec};
+use crate::world::CrashPoint;
+
+const BLOCK: u64 = 4096;
+
+/// What one run likes to do.
+struct Taste {
+    /// Weights of: read, write, trim, zeroes, flush, cache, sleep, heat.
+    weights: [u64; 8],
+    fua_ppm: u32,
+    /// Requests at any byte, or at sectors of 512, or at blocks.
+    grain: u64,
+    /// Largest request in bytes.
+    largest: u64,
+    clients: u64,
+    /// Chunks that most requests go to, per volume: first and number.
+    hot: Vec<(u64, u64)>,
+    hot_ppm: u32,
+    /// Longest sleep in microseconds.
+    longest_sleep: u64,
+    /// Chunks that writes of this run reach at most, per volume.
+    reach: Vec<u64>,
+}
+
+/// The scenario of a seed.
+pub fn generate(seed: u64) -> Scenario {
+    let mut p = Prng::new(seed);
+    let mut s = group(seed, &mut p);
+    let taste = taste(&s, &mut p);
+    let sessions = p.range(2, 4);
+    let steps = p.range(120, 360);
+    for number in 0..sessions {
+        let session = session(&s, &taste, number, steps / sessions, &mut p);
+        s.sessions.push(session);
+    }
+    // A member goes back in time only if there was a time.
+    let early = s.sessions.first_mut().expect("at least two sessions");
+    early.damage = None;
+    s
+}
+
+fn group(seed: u64, p: &mut Prng) -> Scenario {
+    let small = p.chance(500_000);
+    let mut members = Vec::new();
+    for _ in 0..*p.pick(&[1, 1, 1, 2, 2, 3]) {
+        let slots = if small { p.range(10, 18) } else { p.range(12, 40) };
+        members.push(MemberSpec { tier: Tier::Fast, slots, discard: p.chance(700_000) });
+    }
+    for _ in 0..*p.pick(&[1, 1, 2]) {
+        let slots = if small { p.range(16, 40) } else { p.range(24, 100) };
+        members.push(MemberSpec { tier: Tier::Slow, slots, discard: p.chance(300_000) });
+    }
+    let in_tier = |t| members.iter().filter(|m| m.tier == t).map(|m| m.slots).sum::<u64>();
+    let (fast, slow) = (in_tier(Tier::Fast), in_tier(Tier::Slow));
+    // The engine keeps an eighth of a small group as swap headroom (I5).
+    let mut left = fast + slow - (fast + slow) / 8;
+    let mut volumes = Vec::new();
+    for _ in 1..*p.pick(&[1, 1, 2, 3]) {
+        let placement = *p.pick(&[Placement::Auto, Placement::FastOnly, Placement::SlowOnly]);
+        let most = match placement {
+            Placement::Auto => left / 3,
+            Placement::FastOnly => fast / 5,
+            Placement::SlowOnly => slow / 5,
+        };
+        let chunks = p.range(1, most.max(1));
+        left -= chunks;
+        volumes.push(VolumeSpec { chunks, placement });
+    }
+    let rest = if p.chance(700_000) { left } else { p.range(left / 2, left) };
+    volumes.push(VolumeSpec { chunks: rest, placement: Placement::Auto });
+    Scenario {
+        seed,
+        sector: *p.pick(&[4096, 512]),
+        journal: *p.pick(&[8, 8, 8, 12, 16, 64]),
+        reserve: p.range(1, (fast / 4).max(1)),
+        commit_ms: *p.pick(&[20, 200, 1000, 5000]),
+        migrate: p.chance(950_000),
+        members,
+        volumes,
+        sessions: Vec::new(),
+        liveness: p.chance(150_000),
+    }
+}
+
+fn taste(s: &Scenario, p: &mut Prng) -> Taste {
+    let mut weights = [30, 50, 8, 5, 10, 2, 8, 3];
+    for w in &mut weights {
+        *w *= *p.pick(&[0, 1, 1, 1, 3]);
+    }
+    weights[1] = weights[1].max(10);
+    weights[4] = weights[4].max(1);
+    let mut hot = Vec::new();
+    let mut reach = Vec::new();
+    for v in &s.volumes {
+        let chunks = if p.chance(600_000) { p.skewed(v.chunks) } else { v.chunks };
+        let n = p.skewed(chunks.min(8));
+        hot.push((p.below(chunks - n + 1), n));
+        reach.push(chunks);
+    }
+    Taste {
+        weights,
+        fua_ppm: *p.pick(&[0, 20_000, 200_000]),
+        grain: *p.pick(&[BLOCK, BLOCK, 512, 512, 1]),
+        largest: *p.pick(&[4 << 10, 16 << 10, 16 << 10, 64 << 10, 256 << 10]),
+        clients: p.range(1, 4),
+        hot,
+        hot_ppm: *p.pick(&[0, 500_000, 900_000]),
+        longest_sleep: *p.pick(&[1_000, 50_000, 1_000_000, 8_000_000]),
+        reach,
+    }
+}
+
+fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Session {
+    let mut session = s.quiet_session(Vec::new(), End::Stop);
+    if number == 0 && p.chance(250_000) {
+        fill(s, t, p, &mut session.steps);
+    }
+    for _ in 0..steps {
+        let step = step(s, t, p);
+        session.steps.push(step);
+    }
+    session.end = end(session.steps.len() as u64, p);
+    if p.chance(300_000) {
+        faults(s, &mut session, p);
+    }
+    for (m, speed) in s.members.iter().zip(&mut session.speed) {
+        *speed = *p.pick(&[Speed::of(m.tier), Speed::of(m.tier), Speed::of(m.tier), Speed::Storm, Speed::Ssd]);
+        if p.chance(30_000) {
+            *speed = Speed::Sick;
+        }
+    }
+    if p.chance(60_000) {
+        let m = p.below(s.members.len() as u64) as usize;
+        session.damage = Some(*p.pick(&[Damage::Missing(m), Damage::Stale(m), Damage::Rot(m, 3)]));
+    }
+    session
+}
+
+/// Writes everything that the run reaches, so that tiers fill up.
+fn fill(s: &Scenario, t: &Taste, p: &mut Prng, steps: &mut Vec<Step>) {
+    for (volume, chunks) in t.reach.iter().enumerate() {
+        let mut first = 0;
+        while first < *chunks {
+            let n = p.range(1, 16).min(chunks - first);
+            let client = p.below(t.clients) as u8;
+            steps.push(Step { client, volume, act: Act::Fill, offset: first * CHUNK, len: n * CHUNK });
+            first += n;
+        }
+    }
+    debug_assert!(s.volumes.len() == t.reach.len());
+}
+
+fn step(s: &Scenario, t: &Taste, p: &mut Prng) -> Step {
+    let volume = p.below(s.volumes.len() as u64) as usize;
+    let client = p.below(t.clients) as u8;
+    let total: u64 = t.weights.iter().sum();
+    let mut draw = p.below(total);
+    let mut kind = 0;
+    while draw >= t.weights[kind] {
+        draw -= t.weights[kind];
+        kind += 1;
+    }
+    let fua = p.chance(t.fua_ppm);
+    let (offset, len) = range(t, volume, p);
+    let act = match kind {
+        0 => Act::Read,
+        1 => Act::Write { fua },
+        2 => Act::Trim { fua },
+        3 => Act::Zeroes { fua, no_hole: p.coin() },
+        4 => Act::Flush,
+        5 => Act::Cache,
+        6 => Act::Sleep,
+        _ => Act::Heat { times: p.range(2, 8) as u32 },
+    };
+    match act {
+        Act::Flush => Step { client, volume, act, offset: 0, len: 0 },
+        Act::Sleep => Step { client, volume, act, offset: 0, len: p.skewed(t.longest_sleep) },
+        Act::Heat { .. } | Act::Cache => {
+            let end = (offset / CHUNK + p.range(1, 2)).min(t.reach[volume]);
+            let offset = offset / CHUNK * CHUNK;
+            Step { client, volume, act, offset, len: end * CHUNK - offset }
+        }
+        Act::Trim { .. } if p.coin() => {
+            let end = (offset / CHUNK + p.skewed(4)).min(t.reach[volume]);
+            let offset = offset / CHUNK * CHUNK;
+            Step { client, volume, act, offset, len: end * CHUNK - offset }
+        }
+        _ => Step { client, volume, act, offset, len },
+    }
+}
+
+/// A range inside the reach of the run.
+fn range(t: &Taste, volume: usize, p: &mut Prng) -> (u64, u64) {
+    let (hot, n) = t.hot[volume];
+    let reach = t.reach[volume] * CHUNK;
+    let chunk = if p.chance(t.hot_ppm) { hot + p.below(n) } else { p.below(t.reach[volume]) };
+    let grain = t.grain;
+    let at = chunk * CHUNK + p.below(CHUNK / grain) * grain;
+    // Chunk borders are where splitting goes wrong (PITFALLS 4).
+    let at = if p.chance(100_000) { (chunk + 1) * CHUNK - (p.skewed(4) * grain).min(CHUNK) } else { at };
+    let len = p.skewed(t.largest / grain) * grain;
+    let at = at.min(reach - grain);
+    (at, len.min(reach - at))
+}
+
+fn end(steps: u64, p: &mut Prng) -> End {
+    let crash = if p.chance(650_000) { Crash::Power } else { Crash::Daemon };
+    match p.below(100) {
+        0..=9 => End::Stop,
+        // During recovery, or right after it.
+        10..=32 => End::Crash(crash, CrashPoint { steps: 0, events: p.below(120) }),
+        _ => End::Crash(crash, CrashPoint { steps: p.below(steps + 1), events: p.below(40) }),
+    }
+}
+
+fn faults(s: &Scenario, session: &mut Session, p: &mut Prng) {
+    let kind = p.below(8);
+    let one = p.below(s.members.len() as u64) as usize;
+    let ppm = *p.pick(&[2_000, 20_000, 100_000]);
+    let limit = p.range(1, 4) as u32;
+    for (m, f) in session.faults.iter_mut().enumerate() {
+        if m != one && p.chance(700_000) {
+            continue;
+        }
+        *f = match kind {
+            0 | 1 => Faults { read_ppm: ppm, limit, ..Faults::default() },
+            2 | 3 => Faults { write_ppm: ppm, late: p.coin(), limit, ..Faults::default() },
+            4 | 5 => Faults { sync_ppm: ppm * 2, limit, ..Faults::default() },
+            6 => Faults { read_ppm: ppm, write_ppm: ppm, sync_ppm: ppm, late: p.coin(), limit, lies: false },
+            _ => Faults { lies: m == one && p.chance(300_000), ..Faults::default() },
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_stay_inside_their_volume() {
+        for seed in 0..200 {
+            let s = generate(seed);
+            let slots: u64 = s.members.iter().map(|m| m.slots).sum();
+            assert!(s.volumes.iter().map(|v| v.chunks).sum::<u64>() <= slots);
+            for step in s.sessions.iter().flat_map(|x| &x.steps) {
+                if !matches!(step.act, Act::Sleep | Act::Flush) {
+                    let size = s.volumes[step.volume].chunks * CHUNK;
+                    assert!(step.len > 0 && step.offset + step.len <= size, "seed {seed}: {step:?}");
+                }
+            }
+        }
+    }
+}
