@@ -60,7 +60,7 @@ impl FreeSlots {
 
     fn group_is_free(&self, s: SlotIndex) -> bool {
         let byte = s as usize / 64;
-        (self.words[byte] >> (s % 64 & !7)) & 0xff == 0xff
+        (self.words[byte] >> ((s % 64) & !7)) & 0xff == 0xff
     }
 
     /// Takes this slot; false if it was not free.

@@ -60,8 +60,8 @@ pub(crate) async fn first(a: impl Future<Output = ()>, b: impl Future<Output = (
 
 /// Runs all futures side by side and returns their results in order.
 pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut running: Vec<(Option<Pin<Box<F>>>, Option<F::Output>)> =
-        futures.into_iter().map(|f| (Some(Box::pin(f)), None)).collect();
+    type Running<F> = (Option<Pin<Box<F>>>, Option<<F as Future>::Output>);
+    let mut running: Vec<Running<F>> = futures.into_iter().map(|f| (Some(Box::pin(f)), None)).collect();
     std::future::poll_fn(|cx| {
         let mut open = false;
         for (future, result) in &mut running {

@@ -52,6 +52,20 @@ pub(crate) struct Commit {
     pub(crate) count: Cell<u64>,
     /// Most pending changes: what fits a quarter of the smallest fast journal.
     pub(crate) limit: Cell<usize>,
+    /// Changes that writes in flight will make when they complete.
+    reserved: Cell<usize>,
+}
+
+/// Room for one change of an entry, held by a write in flight (I10).
+pub(crate) struct Reserved<'a>(&'a Commit);
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.0.reserved.set(self.0.reserved.get() - 1);
+        if self.0.reserved.get() + 1 == self.0.limit.get() {
+            self.0.done.notify();
+        }
+    }
 }
 
 impl Commit {
@@ -79,8 +93,15 @@ impl Commit {
         number
     }
 
+    /// No more changes may be begun before a commit has taken those that wait.
     pub(crate) fn is_full(&self) -> bool {
-        self.pending.borrow().len() >= self.limit.get()
+        self.pending.borrow().len() + self.reserved.get() >= self.limit.get()
+    }
+
+    /// Keeps room for a change that a write will make when it completes.
+    pub(crate) fn reserve(&self) -> Reserved<'_> {
+        self.reserved.set(self.reserved.get() + 1);
+        Reserved(self)
     }
 
     pub(crate) fn is_running(&self) -> bool {

@@ -8,6 +8,7 @@ use super::split::{mask_of, parts, Part};
 use crate::backend::{Piece, WriteFlags};
 use crate::buf::{Buf, BufMut};
 use crate::claim::{Claimed, Pin};
+use crate::commit::Reserved;
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
@@ -28,6 +29,7 @@ struct Placed<'a> {
     slot: SlotId,
     claimed: Claimed<'a>,
     _pin: Pin<'a>,
+    _room: Option<Reserved<'a>>,
 }
 
 /// One device request: a run of neighbouring parts.
@@ -104,12 +106,12 @@ impl<E: Env> Core<E> {
             self.health.check()?;
             self.claims.cancel_motion(part.chunk, false);
             let entry = self.entry(part.chunk)?;
-            if !entry.is_mapped() || entry.mask & part.blocks() != part.blocks() {
+            let changes = !entry.is_mapped() || entry.mask & part.blocks() != part.blocks();
+            if changes && self.commit.is_full() {
                 self.wait_for_room().await?;
-                if self.entry(part.chunk)? != entry {
-                    continue;
-                }
+                continue;
             }
+            let room = changes.then(|| self.commit.reserve());
             let slot = match entry.is_mapped() {
                 true => SlotId { member: entry.member, slot: entry.slot },
                 false => {
@@ -136,7 +138,7 @@ impl<E: Env> Core<E> {
             if mutant::on(Mutant::C1DirtyAtSubmit) {
                 self.add_mask(part.chunk, part.blocks());
             }
-            return Ok(Placed { part: *part, slot, claimed, _pin: self.claims.pin(slot) });
+            return Ok(Placed { part: *part, slot, claimed, _pin: self.claims.pin(slot), _room: room });
         }
     }
 
@@ -155,9 +157,16 @@ impl<E: Env> Core<E> {
     }
 
     /// Waits while more changes are pending than one commit may take (I10).
-    async fn wait_for_room(&self) -> Result<(), Error> {
+    pub(crate) async fn wait_for_room(&self) -> Result<(), Error> {
         while self.commit.is_full() {
-            self.flush().await?;
+            let done = self.commit.done.wait();
+            if self.commit.pending.borrow().is_empty() {
+                // All the room is held by writes in flight.
+                done.await;
+                self.health.check()?;
+            } else {
+                self.flush().await?;
+            }
         }
         Ok(())
     }

@@ -93,9 +93,7 @@ impl<E: Env> Core<E> {
         }
         let claimed = self.claims.claim(part.chunk, mask).await;
         self.health.check()?;
-        while self.commit.is_full() {
-            self.flush().await?;
-        }
+        self.wait_for_room().await?;
         self.claims.cancel_motion(part.chunk, true);
         let e = self.entry(part.chunk)?;
         if !e.is_mapped() {

@@ -51,6 +51,9 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Res
         }
     }
     let best = choose(core, &chains, &rebuild)?;
+    for (i, chain) in chains.iter().enumerate() {
+        rebuild[i] |= i != best && chain.as_ref().is_some_and(|c| c.damaged);
+    }
     core.map_complete = core.members[best].tier == Tier::Fast;
     load_pages(core, best, &rebuild).await?;
     let chain = chains[best].as_ref().expect("the best source is present");
@@ -64,14 +67,22 @@ fn choose<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) ->
     let damaged = |what: String| OpenError::Damaged { name: core.name.clone(), what };
     let sound = |i: &usize| chains[*i].is_some() && !rebuild[*i];
     let of = |tier| (0..chains.len()).filter(move |i| core.members[*i].tier == tier).filter(sound);
+    // Of two that hold the same last commit, one may hold only a part of it; the whole one must win, because its records
+    // stay in its journal.
     let reach = |i: &usize| {
         let c = chains[*i].as_ref().expect("filtered");
-        (!c.damaged, c.generation, c.end.sequence)
+        (!c.damaged, c.generation, c.last_records())
     };
     let Some(best) = of(Tier::Fast).max_by_key(reach).or_else(|| of(Tier::Slow).max_by_key(reach)) else {
         return Err(damaged("no member has a sound page directory".into()));
     };
     let furthest = chains[best].as_ref().expect("chosen among the present");
+    let whole = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
+    if core.writable && !whole {
+        return Err(damaged(
+            "no fast member has a sound page directory, and the slow members' maps may be older".into(),
+        ));
+    }
     for i in of(Tier::Fast) {
         let c = chains[i].as_ref().expect("filtered");
         if c.damaged {

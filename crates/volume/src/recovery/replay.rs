@@ -90,6 +90,11 @@ impl Chain {
         true
     }
 
+    /// Records of the newest commit.
+    pub(crate) fn last_records(&self) -> usize {
+        self.records.iter().rev().take_while(|(g, _)| *g == self.generation).count()
+    }
+
     fn skip_last(&mut self) {
         if let Some(last) = self.records.last().map(|(g, _)| *g) {
             self.records.retain(|(g, _)| *g != last);

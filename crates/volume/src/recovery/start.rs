@@ -157,14 +157,16 @@ async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     let epoch = Epoch { id, first_generation, members, confirmed: false, history };
     for m in core.members.iter().filter(|m| m.is_present()) {
         let mut label = m.label.borrow().clone();
-        let j = m.journal.borrow();
+        let (tail, hash) = {
+            let j = m.journal.borrow();
+            (j.tail, j.head.hash)
+        };
         label.epoch = epoch.clone();
         label.clean = false;
         label.generation = core.commit.generation.get();
-        if j.tail != label.journal_tail {
-            (label.journal_tail, label.journal_tail_hash) = (j.tail, j.head.hash);
+        if tail != label.journal_tail {
+            (label.journal_tail, label.journal_tail_hash) = (tail, hash);
         }
-        drop(j);
         m.flip(label).await.map_err(failed(m.index))?;
     }
     Ok(())

@@ -40,8 +40,12 @@ pub(crate) struct MoverState {
     pub(crate) demoted: Cell<u64>,
     pub(crate) cancelled: Cell<u64>,
     pub(crate) failed: Cell<u64>,
+    /// Chunks of each kind being copied.
     copying: [Cell<usize>; 2],
+    /// Chunks of each kind copied and not switched yet.
     finishing: [Cell<usize>; 2],
+    /// Chunks of each kind in batches that have not ended.
+    under_way: [Cell<usize>; 2],
     batches: Cell<usize>,
     running: Cell<bool>,
     ended: Signal,
@@ -70,6 +74,7 @@ impl MoverState {
             failed: Cell::default(),
             copying: Default::default(),
             finishing: Default::default(),
+            under_way: Default::default(),
             batches: Cell::default(),
             running: Cell::default(),
             ended: Signal::default(),
@@ -142,22 +147,21 @@ impl<E: Env> Core<E> {
     }
 
     fn levels(&self) -> Levels {
-        let left_fast = self.commit.left.borrow().iter().filter(|l| self.is_fast(l.slot)).count();
-        let reclaimed: usize = self.members_of(Tier::Fast).map(|m| self.reclaim.of_member(m.index)).sum();
         let m = &self.mover;
+        let of = |cells: &[Cell<usize>; 2], job: Job| cells[job as usize].get();
+        let unswitched = |job| of(&m.copying, job) + of(&m.finishing, job);
+        let at_home: u64 = self.volumes.iter().map(|v| v.fast_chunks.get()).sum();
+        let used = self.free_in(Tier::Fast) + at_home + unswitched(Job::Promote) as u64;
+        let left = self.slots_in(Tier::Fast).saturating_sub(used) as usize;
         Levels {
             free: self.available(Tier::Fast, Placement::Auto) as u32,
             reserve: self.reserve_slots as u32,
-            leaving: (left_fast + reclaimed + m.finishing[Job::Demote as usize].get()) as u32,
+            leaving: (left + of(&m.finishing, Job::Demote)) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             candidates: self.policy.borrow().candidate_count(),
-            demoting: m.copying[Job::Demote as usize].get(),
-            promoting: m.copying[Job::Promote as usize].get() + m.finishing[Job::Promote as usize].get(),
+            demoting: of(&m.copying, Job::Demote),
+            promoting: of(&m.under_way, Job::Promote),
         }
-    }
-
-    fn is_fast(&self, s: SlotId) -> bool {
-        self.tier_of_member(s.member) == Tier::Fast
     }
 
     /// Chooses chunks, takes slots for them, and sends them off as a batch of their own. False if none could be moved.
@@ -187,6 +191,7 @@ impl<E: Env> Core<E> {
         moves.sort_by_key(|m| m.to);
         add_to(&self.mover.batches, 1);
         add_to(&self.mover.copying[job as usize], moves.len());
+        add_to(&self.mover.under_way[job as usize], moves.len());
         let core = self.clone();
         self.env.spawn(async move { core.run_batch(job, moves).await });
         true
@@ -213,9 +218,6 @@ impl<E: Env> Core<E> {
         let m = &self.mover;
         let (count, kind) = (moves.len(), job as usize);
         let copied = self.copy_all(&moves).await;
-        add_to(&m.finishing[kind], count);
-        m.copying[kind].set(m.copying[kind].get() - count);
-        self.mover_wake.notify();
         let (good, bad): (Vec<_>, Vec<_>) = moves.into_iter().zip(copied).partition(|(_, ok)| *ok);
         for (mv, _) in bad {
             add(&m.failed, 1);
@@ -223,11 +225,16 @@ impl<E: Env> Core<E> {
             self.abandon(&mv);
         }
         let good: Vec<Move> = good.into_iter().map(|(mv, _)| mv).collect();
+        m.copying[kind].set(m.copying[kind].get() - count);
+        add_to(&m.finishing[kind], good.len());
+        let unswitched = Unswitched(&m.finishing[kind], Cell::new(good.len()));
+        self.mover_wake.notify();
         let _latched = match job {
-            Job::Demote => self.finish_demotions(good).await,
-            Job::Promote => self.finish_promotions(good).await,
+            Job::Demote => self.finish_demotions(good, &unswitched).await,
+            Job::Promote => self.finish_promotions(good, &unswitched).await,
         };
-        m.finishing[kind].set(m.finishing[kind].get() - count);
+        drop(unswitched);
+        m.under_way[kind].set(m.under_way[kind].get() - count);
         m.batches.set(m.batches.get() - 1);
         m.ended.notify();
         self.mover_wake.notify();
@@ -288,7 +295,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Sync, prepare, switch, commit: per slow member, because each has a journal of its own.
-    async fn finish_demotions(&self, moves: Vec<Move>) -> Result<(), Error> {
+    async fn finish_demotions(&self, moves: Vec<Move>, unswitched: &Unswitched<'_>) -> Result<(), Error> {
         if mutant::on(Mutant::SourceFreedEarly) {
             moves.iter().for_each(|m| self.free_now(m.from));
         }
@@ -297,13 +304,18 @@ impl<E: Env> Core<E> {
         let mut outcome = Ok(());
         for t in targets {
             let part: Vec<Move> = moves.iter().filter(|m| m.to.member == t).copied().collect();
-            let result = self.finish_demotions_to(t, &part).await;
+            let result = self.finish_demotions_to(t, &part, unswitched).await;
             outcome = outcome.and(result);
         }
         outcome
     }
 
-    async fn finish_demotions_to(&self, member: MemberIndex, moves: &[Move]) -> Result<(), Error> {
+    async fn finish_demotions_to(
+        &self,
+        member: MemberIndex,
+        moves: &[Move],
+        unswitched: &Unswitched<'_>,
+    ) -> Result<(), Error> {
         let m = &self.members[member as usize];
         if !mutant::on(Mutant::C1NoDataSync) {
             self.sync_member(member, m.sync.written()).await?;
@@ -323,6 +335,7 @@ impl<E: Env> Core<E> {
             self.note_lag_on(mv.chunk, mv.to.member);
             self.reclaim.add(vec![Left { slot: mv.to, chunk: mv.chunk }]);
         });
+        unswitched.less(moves.len());
         self.settle_moves(Job::Demote, switched).await
     }
 
@@ -338,7 +351,7 @@ impl<E: Env> Core<E> {
         }
     }
 
-    async fn finish_promotions(&self, moves: Vec<Move>) -> Result<(), Error> {
+    async fn finish_promotions(&self, moves: Vec<Move>, unswitched: &Unswitched<'_>) -> Result<(), Error> {
         let mut targets: Vec<MemberIndex> = moves.iter().map(|m| m.to.member).collect();
         targets.dedup();
         if !mutant::on(Mutant::C1NoDataSync) && !mutant::on(Mutant::SourceFreedEarly) {
@@ -354,6 +367,7 @@ impl<E: Env> Core<E> {
             moves.iter().for_each(|m| self.free_now(m.from));
         }
         let switched = self.switch_all(&moves, |mv| self.untake(mv.to, mv.chunk));
+        unswitched.less(moves.len());
         self.settle_moves(Job::Promote, switched).await
     }
 
@@ -391,6 +405,22 @@ impl<E: Env> Core<E> {
             add(if job == Job::Demote { &self.mover.demoted } else { &self.mover.promoted }, 1);
         }
         Ok(())
+    }
+}
+
+/// Chunks of a batch that are counted as finishing until they have switched.
+struct Unswitched<'a>(&'a Cell<usize>, Cell<usize>);
+
+impl Unswitched<'_> {
+    fn less(&self, n: usize) {
+        self.0.set(self.0.get() - n);
+        self.1.set(self.1.get() - n);
+    }
+}
+
+impl Drop for Unswitched<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - self.1.get());
     }
 }
 
