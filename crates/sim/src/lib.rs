@@ -14,6 +14,7 @@ pub mod oracle;
 pub mod prng;
 pub mod run;
 pub mod scenario;
+pub mod shrink;
 pub mod text;
 pub mod workload;
 pub mod world;

@@ -92,6 +92,7 @@ pub(super) fn run(args: &Args<'_>) -> Result<bool, String> {
     let (start, jobs) = (args.number("--start", 1)?, args.number("--jobs", 2)?.max(1));
     let minutes = args.number("--minutes", 0)?;
     let seeds = args.number("--seeds", if minutes > 0 { u64::MAX - start } else { 10_000 })?;
+    let enough = if args.flag("--keep-going") { usize::MAX } else { ENOUGH };
     let deadline = (minutes > 0).then(|| Instant::now() + Duration::from_secs(minutes * 60));
     println!("seeds {start} to {}, {jobs} jobs", start.saturating_add(seeds - 1));
     catch_panics();
@@ -106,7 +107,7 @@ pub(super) fn run(args: &Args<'_>) -> Result<bool, String> {
                     if seed - start >= seeds || deadline.is_some_and(|d| Instant::now() > d) {
                         break;
                     }
-                    one(seed, &mut mine, &board, &stop);
+                    one(seed, &mut mine, &board, &stop, enough);
                 }
                 if let Ok(mut board) = board.lock() {
                     board.counters.merge(&mine);
@@ -118,7 +119,7 @@ pub(super) fn run(args: &Args<'_>) -> Result<bool, String> {
     Ok(summary(&board, began.elapsed()))
 }
 
-fn one(seed: u64, counters: &mut Counters, board: &Mutex<Board>, stop: &AtomicBool) {
+fn one(seed: u64, counters: &mut Counters, board: &Mutex<Board>, stop: &AtomicBool, enough: usize) {
     let judged = guarded(&generate(seed), false);
     if let Some(r) = &judged.report {
         counters.add(r.marks);
@@ -133,7 +134,7 @@ fn one(seed: u64, counters: &mut Counters, board: &Mutex<Board>, stop: &AtomicBo
         Outcome::Failed(what) => {
             println!("seed {seed} FAILED: {what}");
             board.failures.push(Found { seed, what });
-            if board.failures.len() >= ENOUGH {
+            if board.failures.len() >= enough {
                 stop.store(true, Ordering::Relaxed);
             }
         }

@@ -8,7 +8,11 @@ pub use many::{guarded, Judged};
 
 use crate::run::Outcome;
 use crate::scenario::Scenario;
+use crate::shrink::Shrinker;
 use crate::{text, workload};
+
+/// Runs that shrinking one scenario may take.
+const SHRINK_RUNS: u32 = 6000;
 
 const USAGE: &str = "\
 sim: crashes the engine in virtual time and checks what is left
@@ -86,8 +90,12 @@ fn load(what: &str) -> Result<Scenario, String> {
 
 fn replay(args: &Args<'_>) -> Result<bool, String> {
     let what = args.words.get(1).ok_or("replay needs a seed or a file")?;
-    let scenario = load(what)?;
-    if args.flag("--print") {
+    let mut scenario = load(what)?;
+    many::catch_panics();
+    if args.flag("--shrink") {
+        scenario = shrunk(&scenario);
+    }
+    if args.flag("--print") || args.flag("--shrink") {
         print!("{}", text::print(&scenario));
     }
     let judged = guarded(&scenario, args.flag("--log"));
@@ -105,4 +113,11 @@ fn replay(args: &Args<'_>) -> Result<bool, String> {
     };
     println!("{} passed, {} failed", u32::from(passed), u32::from(!passed));
     Ok(passed)
+}
+
+/// The smallest scenario that fails like this one; the same if it does not fail.
+pub(crate) fn shrunk(scenario: &Scenario) -> Scenario {
+    let Some(failure) = guarded(scenario, false).failure().map(str::to_string) else { return scenario.clone() };
+    let mut fails = |s: &Scenario| guarded(s, false).failure().map(str::to_string);
+    Shrinker::new(&mut fails, SHRINK_RUNS, &failure).shrink(scenario.clone())
 }

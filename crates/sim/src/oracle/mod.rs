@@ -327,7 +327,9 @@ impl Oracle {
             let got = describe_bytes(bytes);
             return Err(Wrong { volume, offset: byte, got, legal });
         }
-        let quiet = h.quiet(&k) && h.last_answer(&k) < issued;
+        // An older read may still bring back what this one rules out.
+        let oldest = self.reads.iter().copied().min().unwrap_or(issued).min(issued);
+        let quiet = h.quiet(&k) && h.last_answer(&k) < oldest;
         if learn && whole && quiet && !self.sync_failed && candidates.len() > found.len() {
             let mut pruned = h.clone();
             pruned.prune(&k, u64::MAX);

@@ -112,6 +112,7 @@ impl Client {
         if !self.answered() {
             return;
         }
+        self.shared.world.note(24, issued, || format!("answered: read {offset}+{len} of volume {volume}"));
         self.note_failed_syncs();
         let mut oracle = self.shared.oracle.borrow_mut();
         match &result {
@@ -169,6 +170,7 @@ impl Client {
                 Change::Write => {
                     let id = oracle.write_id();
                     assert!(id <= MAX_WRITE, "a run has fewer writes");
+                    world.note(21, id, || format!("write {id} issued: volume {volume} {offset}+{len}"));
                     let mut buf = BufMut::with_phase(len as usize, offset);
                     oracle.fill(volume, offset, id, &mut buf);
                     (offset, offset + len, Value::write(id), Some(buf.freeze()))
@@ -187,6 +189,7 @@ impl Client {
         if !self.answered() {
             return;
         }
+        world.note(22, offset, || format!("answered: {} {result:?}", step_text(s)));
         let mut oracle = self.shared.oracle.borrow_mut();
         match result {
             Ok(()) => oracle.answered(issued, world.sequence()),
@@ -205,6 +208,7 @@ impl Client {
         if !self.answered() {
             return;
         }
+        self.shared.world.note(23, issued, || format!("answered: flush of volume {volume}: {result:?}"));
         match result {
             Ok(()) => self.shared.oracle.borrow_mut().flushed(volume, issued, self.shared.world.sequence()),
             Err(e) => self.judge(Kind::Flush, &format!("flush of volume {volume}"), &e, before),
