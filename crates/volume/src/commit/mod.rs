@@ -54,17 +54,18 @@ pub(crate) struct Commit {
     pub(crate) limit: Cell<usize>,
     /// Changes that writes in flight will make when they complete.
     reserved: Cell<usize>,
+    /// A request gave its room back.
+    pub(crate) room: Signal,
 }
 
-/// Room for one change of an entry, held by a write in flight (I10).
-pub(crate) struct Reserved<'a>(&'a Commit);
+/// Room for changes of entries, held by a request in flight (I10). Requests take all their room at once and before they
+/// claim anything, so that none holds what another waits for.
+pub(crate) struct Reserved<'a>(&'a Commit, usize);
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        self.0.reserved.set(self.0.reserved.get() - 1);
-        if self.0.reserved.get() + 1 == self.0.limit.get() {
-            self.0.done.notify();
-        }
+        self.0.reserved.set(self.0.reserved.get() - self.1);
+        self.0.room.notify();
     }
 }
 
@@ -93,15 +94,16 @@ impl Commit {
         number
     }
 
-    /// No more changes may be begun before a commit has taken those that wait.
-    pub(crate) fn is_full(&self) -> bool {
-        self.pending.borrow().len() + self.reserved.get() >= self.limit.get()
+    /// Whether `more` changes fit beside those that wait. A request larger than the limit fits when nothing else does.
+    pub(crate) fn has_room(&self, more: usize) -> bool {
+        let used = self.pending.borrow().len() + self.reserved.get();
+        used == 0 || used + more <= self.limit.get()
     }
 
-    /// Keeps room for a change that a write will make when it completes.
-    pub(crate) fn reserve(&self) -> Reserved<'_> {
-        self.reserved.set(self.reserved.get() + 1);
-        Reserved(self)
+    /// Keeps room for changes that a request will make.
+    pub(crate) fn reserve(&self, n: usize) -> Reserved<'_> {
+        self.reserved.set(self.reserved.get() + n);
+        Reserved(self, n)
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -126,5 +128,6 @@ impl Commit {
     pub(crate) fn wake_all(&self) {
         self.done.notify();
         self.wake.notify();
+        self.room.notify();
     }
 }

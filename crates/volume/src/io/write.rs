@@ -29,7 +29,6 @@ struct Placed<'a> {
     slot: SlotId,
     claimed: Claimed<'a>,
     _pin: Pin<'a>,
-    _room: Option<Reserved<'a>>,
 }
 
 /// One device request: a run of neighbouring parts.
@@ -61,6 +60,7 @@ impl<E: Env> Core<E> {
     }
 
     async fn write_round(&self, v: &VolumeInfo, round: &[Part], data: &Buf) -> Result<(), Error> {
+        let _room = self.room_for(round).await?;
         let mut placed: SmallVec<[Placed<'_>; 2]> = SmallVec::new();
         let mut born: SmallVec<[ChunkId; 2]> = SmallVec::new();
         for part in round {
@@ -106,12 +106,6 @@ impl<E: Env> Core<E> {
             self.health.check()?;
             self.claims.cancel_motion(part.chunk, false);
             let entry = self.entry(part.chunk)?;
-            let changes = !entry.is_mapped() || entry.mask & part.blocks() != part.blocks();
-            if changes && self.commit.is_full() {
-                self.wait_for_room().await?;
-                continue;
-            }
-            let room = changes.then(|| self.commit.reserve());
             let slot = match entry.is_mapped() {
                 true => SlotId { member: entry.member, slot: entry.slot },
                 false => {
@@ -138,7 +132,7 @@ impl<E: Env> Core<E> {
             if mutant::on(Mutant::C1DirtyAtSubmit) {
                 self.add_mask(part.chunk, part.blocks());
             }
-            return Ok(Placed { part: *part, slot, claimed, _pin: self.claims.pin(slot), _room: room });
+            return Ok(Placed { part: *part, slot, claimed, _pin: self.claims.pin(slot) });
         }
     }
 
@@ -156,13 +150,26 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    /// Waits while more changes are pending than one commit may take (I10).
-    pub(crate) async fn wait_for_room(&self) -> Result<(), Error> {
-        while self.commit.is_full() {
-            let done = self.commit.done.wait();
+    /// Takes room for the entries that this round will change; overwrites in place need none.
+    async fn room_for(&self, round: &[Part]) -> Result<Option<Reserved<'_>>, Error> {
+        let mut changes = 0;
+        for p in round {
+            let e = self.entry(p.chunk)?;
+            changes += usize::from(!e.is_mapped() || e.mask & p.blocks() != p.blocks());
+        }
+        if changes == 0 {
+            return Ok(None);
+        }
+        self.wait_for_room(changes).await?;
+        Ok(Some(self.commit.reserve(changes)))
+    }
+
+    /// Waits while so many more changes would be too many for one commit (I10).
+    pub(crate) async fn wait_for_room(&self, changes: usize) -> Result<(), Error> {
+        while !self.commit.has_room(changes) {
+            let room = self.commit.room.wait();
             if self.commit.pending.borrow().is_empty() {
-                // All the room is held by writes in flight.
-                done.await;
+                room.await;
                 self.health.check()?;
             } else {
                 self.flush().await?;

@@ -91,9 +91,9 @@ impl<E: Env> Core<E> {
         if !mapped && self.claims.busy(part.chunk) & mask == 0 {
             return Ok(());
         }
+        self.wait_for_room(1).await?;
         let claimed = self.claims.claim(part.chunk, mask).await;
         self.health.check()?;
-        self.wait_for_room().await?;
         self.claims.cancel_motion(part.chunk, true);
         let e = self.entry(part.chunk)?;
         if !e.is_mapped() {

@@ -3,7 +3,7 @@
 //! 2. away bits for all regions in use, durable (C8.1);
 //! 3. labels with the new epoch on every member, durable, not yet *confirmed*;
 //! 4. other fast journals get what they lack of the last commit; members left behind get a new map;
-//! 5. the fast members' labels say *confirmed*. Only now is anything served.
+//! 5. all labels say *confirmed*. Only now is anything served.
 //!
 //! A crash in between is harmless: an epoch that is not confirmed was never used.
 
@@ -226,7 +226,8 @@ async fn confirm<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     if mutant::on(Mutant::C4NoEpoch) {
         return Ok(());
     }
-    for m in core.members_of(Tier::Fast) {
+    // On every member: if only some said so, an old copy put back in their place would take the evidence with it.
+    for m in core.members.iter().filter(|m| m.is_present()) {
         let label = m.label.borrow().clone();
         m.flip(label).await.map_err(failed(m.index))?;
     }
