@@ -5,10 +5,14 @@ use crc_fast::{CrcAlgorithm, Digest};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::document::{fields, Field};
 use crate::{BLOCK, VERSION};
 
 /// Bytes of the common head.
 pub const HEAD: usize = 64;
+
+/// Sequence numbers and generations stay below this, so that adding to one never overflows.
+pub const GROWING_LIMIT: u64 = 1 << 62;
 
 /// The kinds of metadata blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +142,9 @@ pub(crate) fn open(block: &[u8], kind: Kind, salt: &Salt) -> Result<Head, BlockE
     if head.version.get() != VERSION {
         return Err(BlockError::Version(head.version.get()));
     }
+    if head.sequence.get() >= GROWING_LIMIT || head.generation.get() >= GROWING_LIMIT {
+        return Err(BlockError::Field("sequence or generation"));
+    }
     Ok(head)
 }
 
@@ -145,6 +152,11 @@ pub(crate) fn open(block: &[u8], kind: Kind, salt: &Salt) -> Result<Head, BlockE
 pub(crate) fn blank_head() -> Head {
     use zerocopy::FromZeros;
     Head::new_zeroed()
+}
+
+/// The fields of the common head, for the test that holds `FORMAT.md` against the code.
+pub(crate) fn head_fields() -> Vec<Field> {
+    fields!(Head { magic, crc, version, count, flags, group, sequence, generation, epoch, link, extra })
 }
 
 /// 64-bit hash of a whole block (CRC-64/NVME), for the chain of journal blocks.

@@ -6,7 +6,7 @@
 
 use zerocopy::little_endian::{U16, U64};
 
-use crate::block::{self, BlockError, Kind, Salt, HEAD};
+use crate::block::{self, BlockError, Kind, Salt, GROWING_LIMIT, HEAD};
 use crate::BLOCK;
 
 /// Pages that one directory block describes.
@@ -23,6 +23,15 @@ impl Expected {
     pub fn new(generation: u64, side: u8) -> Expected {
         debug_assert!(generation > 0 && generation < 1 << 63 && side < 2);
         Expected(generation << 1 | u64::from(side))
+    }
+
+    /// Reads what was written as [`Expected`]: zero, or a generation above zero.
+    fn from_bytes(b: &[u8]) -> Result<Expected, BlockError> {
+        let e = Expected(u64::from_le_bytes(b.try_into().expect("8 bytes")));
+        match e.0 == 0 || (1..GROWING_LIMIT).contains(&e.generation()) {
+            true => Ok(e),
+            false => Err(BlockError::Field("expected generation")),
+        }
     }
 
     /// Generation that the current copy has; 0 if there is none.
@@ -66,8 +75,7 @@ pub fn decode_directory(bytes: &[u8], index: u64, generation: u64, salt: &Salt) 
     if h.generation.get() != generation || h.extra.get() != index {
         return Err(BlockError::Field("generation"));
     }
-    let word = |b: &[u8]| Expected(u64::from_le_bytes(b.try_into().expect("chunks of 8")));
-    Ok(bytes[HEAD..HEAD + count * 8].chunks_exact(8).map(word).collect())
+    bytes[HEAD..HEAD + count * 8].chunks_exact(8).map(Expected::from_bytes).collect()
 }
 
 /// Writes root block number `index` into `out`.
@@ -95,6 +103,5 @@ pub fn decode_root(bytes: &[u8], index: u64, generation: u64, salt: &Salt) -> Re
     if h.generation.get() != generation || h.extra.get() != index {
         return Err(BlockError::Field("generation"));
     }
-    let word = |b: &[u8]| Expected(u64::from_le_bytes(b[..8].try_into().expect("first half of 16")));
-    Ok(bytes[HEAD..HEAD + count * 16].chunks_exact(16).map(word).collect())
+    bytes[HEAD..HEAD + count * 16].chunks_exact(16).map(|b| Expected::from_bytes(&b[..8])).collect()
 }

@@ -114,6 +114,9 @@ pub fn decode(bytes: &[u8], salt: &Salt) -> Result<(JournalHead, Vec<Record>, u6
         previous: h.link.get(),
         commit_start: h.extra.get(),
     };
+    if head.commit_start > head.sequence {
+        return Err(BlockError::Field("commit start"));
+    }
     let body = &bytes[HEAD..HEAD + count * RECORD_SIZE];
     let records = body.chunks_exact(RECORD_SIZE).map(decode_record).collect::<Result<Vec<_>, _>>()?;
     Ok((head, records, block::hash(bytes)))

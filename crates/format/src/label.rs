@@ -3,9 +3,13 @@
 //! copies the one with the higher `sequence` counts.
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::block::crc32c;
+pub(crate) mod raw;
+
+use self::raw::{RawHead, RawLabel, RawMember, RawVolume, RawZone};
+
+use crate::block::{crc32c, GROWING_LIMIT};
 use crate::layout::{Layout, LayoutError, ZoneExtent, ZoneKind};
 use crate::VERSION;
 
@@ -19,7 +23,8 @@ pub const MAX_MEMBERS: usize = 255;
 pub const MAX_VOLUMES: usize = 224;
 /// Epochs remembered.
 pub const EPOCH_HISTORY: usize = 64;
-const MAX_ZONES: usize = 64;
+/// Most extents of the zone table.
+pub const MAX_ZONES: usize = 64;
 const NAME: usize = 64;
 
 /// Features that any version may ignore.
@@ -28,98 +33,6 @@ pub const COMPATIBLE: u64 = 0;
 pub const READ_ONLY_COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them must refuse.
 pub const INCOMPATIBLE: u64 = 0;
-
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct RawHead {
-    magic: [u8; 8],
-    crc: U32,
-    version: U16,
-    tier: u8,
-    member: u8,
-    sequence: U64,
-    compatible: U64,
-    read_only_compatible: U64,
-    incompatible: U64,
-    group: [u8; 16],
-    member_uuid: [u8; 16],
-    group_name: [u8; NAME],
-    created: U64,
-    device_size: U64,
-    reserve: U64,
-    sector_size: U32,
-    member_count: U16,
-    volume_count: U16,
-    zone_count: U16,
-    clean: u8,
-    epoch_confirmed: u8,
-    next_volume: U32,
-    epoch: U64,
-    epoch_first_generation: U64,
-    epoch_members: [u8; 32],
-    epoch_history: [U64; EPOCH_HISTORY],
-    journal_tail: U64,
-    journal_tail_hash: U64,
-    journal_end: U64,
-    checkpoint_generation: U64,
-    root_generation: U64,
-    root_side: u8,
-    pad: [u8; 7],
-    mirrors_from: U64,
-    policy_clock: U64,
-    generation: U64,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct RawZone {
-    kind: U16,
-    version: U16,
-    pad: U32,
-    offset: U64,
-    len: U64,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct RawMember {
-    uuid: [u8; 16],
-    size: U64,
-    slots: U32,
-    tier: u8,
-    pad: [u8; 35],
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct RawVolume {
-    uuid: [u8; 16],
-    name: [u8; NAME],
-    size: U64,
-    id: U32,
-    first_page: U32,
-    page_count: U32,
-    family: U32,
-    placement: u8,
-    pad: [u8; 23],
-}
-
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct RawLabel {
-    head: RawHead,
-    head_pad: [u8; 4096 - std::mem::size_of::<RawHead>()],
-    zones: [RawZone; MAX_ZONES],
-    zone_pad: [u8; 4096 - MAX_ZONES * std::mem::size_of::<RawZone>()],
-    members: [RawMember; MAX_MEMBERS],
-    member_pad: [u8; 64],
-    volumes: [RawVolume; MAX_VOLUMES],
-    tail: [u8; LABEL_SIZE - 8192 - 16384 - MAX_VOLUMES * 128],
-}
-
-const _: () = assert!(std::mem::size_of::<RawLabel>() == LABEL_SIZE);
-const _: () = assert!(std::mem::size_of::<RawMember>() == 64);
-const _: () = assert!(std::mem::size_of::<RawVolume>() == 128);
 
 /// Tier of a member, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,13 +226,10 @@ impl Label {
         let mut raw = RawLabel::new_box_zeroed().expect("64 KiB of memory");
         raw.head = self.raw_head();
         for (r, z) in raw.zones.iter_mut().zip(&self.zones) {
-            *r = RawZone {
-                kind: U16::new(z.kind as u16),
-                version: U16::new(z.version),
-                pad: U32::ZERO,
-                offset: U64::new(z.offset),
-                len: U64::new(z.len),
-            };
+            r.kind = U16::new(z.kind as u16);
+            r.version = U16::new(z.version);
+            r.offset = U64::new(z.offset);
+            r.len = U64::new(z.len);
         }
         for (r, m) in raw.members.iter_mut().zip(&self.members) {
             r.uuid = m.uuid;
@@ -450,8 +360,19 @@ impl Label {
         field(self.epoch.id != 0, "epoch")?;
         field(self.root_side < 2, "root side")?;
         field(self.sector_size == 512 || self.sector_size == 4096, "sector size")?;
-        field(self.generation < 1 << 62 && self.root_generation < 1 << 62, "generation")?;
-        field(self.journal_tail < 1 << 62, "journal tail")?;
+        field(h.clean < 2 && h.epoch_confirmed < 2, "clean or confirmed mark")?;
+        let growing = [
+            self.sequence,
+            self.generation,
+            self.root_generation,
+            self.checkpoint_generation,
+            self.epoch.first_generation,
+            self.journal_tail,
+            self.journal_end,
+        ];
+        field(growing.iter().all(|n| *n < GROWING_LIMIT), "sequence, generation or journal position")?;
+        let fits = |m: &MemberRow| u64::from(m.slots) * crate::CHUNK <= m.size;
+        field(self.members.iter().all(fits), "slots of a member")?;
         let layout = Layout::from_zones(&self.zones, self.device_size)?;
         field(layout.slot_count == u64::from(own.slots), "slot count")?;
         let mut next_page = 0u64;

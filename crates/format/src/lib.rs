@@ -6,6 +6,8 @@
 pub mod away;
 pub mod block;
 pub mod directory;
+#[doc(hidden)]
+pub mod document;
 pub mod entry;
 pub mod journal;
 pub mod label;
