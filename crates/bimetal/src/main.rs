@@ -1,1 +1,44 @@
-fn main() {}
+//! `bimetal`: the command line, the daemon, the control API.
+//!
+//! Reading order: `cli` (what can be asked), `commands/` (one file per command), `daemon/` (the process that serves a
+//! group), `control/` (its HTTP API), `client` (the other end of it), `runstate`, `config`, `paths` (what lies where).
+
+mod api;
+mod cli;
+mod client;
+mod commands;
+mod config;
+mod control;
+mod daemon;
+mod demo;
+mod holders;
+mod log;
+mod members;
+mod output;
+mod paths;
+mod runstate;
+mod size;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    let output = Output { json: cli.json };
+    match commands::run(cli.command, output) {
+        Ok(code) => code,
+        Err(error) => {
+            if output.json {
+                let failure = api::Failure { schema: api::SCHEMA, error: format!("{error:#}") };
+                // Standard error says it too.
+                let _ = output.show(&failure, String::new);
+            }
+            eprintln!("bimetal: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The control API's JSON, version 1. Fields are only ever added. The types of the engine are not serialisable on
+//! purpose: what goes over the wire is decided here.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of every JSON document of the API and of `--json`.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// `GET /v1/status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) schema: u32,
+    /// The group's name.
+    pub(crate) group: String,
+    pub(crate) uuid: String,
+    /// `serving`, `stopping` or `not running`.
+    pub(crate) state: String,
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    /// Seconds since the daemon began to serve.
+    pub(crate) uptime_seconds: u64,
+    pub(crate) read_only: bool,
+    /// Why writes are refused after an error, if they are.
+    pub(crate) latched: Option<String>,
+    /// Plain sentences: what tiering does and why, what waits, what needs a person.
+    pub(crate) summary: Vec<String>,
+    pub(crate) generation: u64,
+    pub(crate) commits: u64,
+    /// Changes that wait for the next commit.
+    pub(crate) pending_changes: u64,
+    pub(crate) reserve_bytes: u64,
+    pub(crate) fast_free_bytes: u64,
+    pub(crate) members: Vec<Member>,
+    pub(crate) volumes: Vec<Volume>,
+    pub(crate) mover: Mover,
+    /// What moved in the last ten minutes, newest last.
+    #[serde(default)]
+    pub(crate) recent_moves: Vec<RecentMoves>,
+    /// Sentences about the recovery at the start.
+    pub(crate) recovery: Vec<String>,
+    /// Where clients connect: `nbd+unix://...`.
+    pub(crate) exports: Vec<String>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) attachments: Vec<Attachment>,
+    /// What keeps a requested stop waiting.
+    #[serde(default)]
+    pub(crate) stop_waits_for: Vec<String>,
+}
+
+/// A member of a group.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Member {
+    pub(crate) index: u8,
+    pub(crate) uuid: String,
+    pub(crate) tier: String,
+    /// Where it was found.
+    pub(crate) locator: Option<String>,
+    pub(crate) present: bool,
+    pub(crate) size_bytes: u64,
+    pub(crate) slots: u64,
+    pub(crate) free_slots: u64,
+    pub(crate) leaving_slots: u64,
+    pub(crate) quarantined_slots: u64,
+    pub(crate) journal_used_blocks: u64,
+    pub(crate) journal_blocks: u64,
+    pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) writes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) syncs: u64,
+    pub(crate) discarded_bytes: u64,
+    pub(crate) errors: u64,
+}
+
+/// A volume of a group.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Volume {
+    pub(crate) name: String,
+    pub(crate) uuid: String,
+    pub(crate) size_bytes: u64,
+    pub(crate) placement: String,
+    pub(crate) fast_bytes: u64,
+    pub(crate) slow_bytes: u64,
+}
+
+/// What the mover did since the daemon began to serve, in chunks of 128 KiB.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Mover {
+    pub(crate) promoted_chunks: u64,
+    pub(crate) demoted_chunks: u64,
+    pub(crate) cancelled_chunks: u64,
+    pub(crate) failed_chunks: u64,
+    pub(crate) in_flight_chunks: u64,
+    pub(crate) candidate_chunks: u64,
+    pub(crate) doing: String,
+    pub(crate) why: String,
+}
+
+/// Moves within one minute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RecentMoves {
+    /// Whole minutes ago.
+    pub(crate) minutes_ago: u64,
+    pub(crate) promoted_bytes: u64,
+    pub(crate) demoted_bytes: u64,
+}
+
+/// A connected NBD client.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Client {
+    pub(crate) peer: String,
+    pub(crate) export: String,
+    pub(crate) connected_seconds: u64,
+    pub(crate) requests: u64,
+    pub(crate) bytes_in_flight: u64,
+}
+
+/// A block device made by `bimetal attach`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attachment {
+    pub(crate) volume: String,
+    /// `/dev/...`.
+    pub(crate) device: String,
+    /// `nbd` or `fuse`.
+    pub(crate) via: String,
+    /// Who holds it: mount points, swap, devices stacked on it. Filled when asked for, not stored.
+    #[serde(default)]
+    pub(crate) held_by: Vec<String>,
+    /// What is needed to take it down, by the means that made it.
+    #[serde(default)]
+    pub(crate) handle: serde_json::Value,
+}
+
+/// `GET /v1/health`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Health {
+    pub(crate) schema: u32,
+    pub(crate) healthy: bool,
+    pub(crate) reasons: Vec<String>,
+}
+
+/// `POST /v1/stop`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct StopRequest {
+    /// Stop although attached devices are in use.
+    #[serde(default)]
+    pub(crate) force: bool,
+}
+
+/// Answer to `POST /v1/stop`: the stop has begun, or waits.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StopAccepted {
+    pub(crate) schema: u32,
+    /// Who holds an attached device; the daemon goes on serving until they are gone.
+    pub(crate) waits_for: Vec<String>,
+}
+
+/// Any failure.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    pub(crate) schema: u32,
+    pub(crate) error: String,
+}

@@ -1,0 +1,101 @@
+//! The thin client of the control API: HTTP/1.1 over the daemon's unix socket, one request per connection.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+use serde::de::DeserializeOwned;
+use serde::Serialize;
+
+use crate::api::Failure;
+
+/// An answer longer than this is not from our daemon.
+const ANSWER_MAX: u64 = 16 << 20;
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A daemon that can be asked.
+pub(crate) struct Client {
+    stream: UnixStream,
+}
+
+/// Connects to the daemon behind `socket`; `None` if none is there.
+pub(crate) fn connect(socket: &Path) -> Result<Option<Client>> {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
+    match UnixStream::connect(socket) {
+        Ok(stream) => {
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
+            Ok(Some(Client { stream }))
+        }
+        Err(e) if matches!(e.kind(), NotFound | ConnectionRefused) => Ok(None),
+        Err(e) if e.kind() == PermissionDenied => {
+            bail!("no right to use {}; run this as the user of the daemon, or join the group bimetal", socket.display())
+        }
+        Err(e) => Err(e).with_context(|| format!("cannot connect to {}", socket.display())),
+    }
+}
+
+impl Client {
+    /// `GET path`.
+    pub(crate) fn get<T: DeserializeOwned>(self, path: &str) -> Result<T> {
+        self.ask("GET", path, "")
+    }
+
+    /// `POST path` with `body` as JSON.
+    pub(crate) fn post<T: DeserializeOwned>(self, path: &str, body: &impl Serialize) -> Result<T> {
+        let body = serde_json::to_string(body)?;
+        self.ask("POST", path, &body)
+    }
+
+    fn ask<T: DeserializeOwned>(mut self, method: &str, path: &str, body: &str) -> Result<T> {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: bimetal\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        self.stream.write_all(head.as_bytes()).and_then(|()| self.stream.write_all(body.as_bytes())).context("the daemon does not listen")?;
+        let mut answer = Vec::new();
+        self.stream.take(ANSWER_MAX).read_to_end(&mut answer).context("the daemon does not answer")?;
+        let (status, body) = split_answer(&answer)?;
+        if status == 200 {
+            return serde_json::from_slice(body).context("the daemon's answer is not understood; are both the same version?");
+        }
+        match serde_json::from_slice::<Failure>(body) {
+            Ok(f) => bail!("{}", f.error),
+            Err(_) => bail!("the daemon answered with status {status}"),
+        }
+    }
+}
+
+/// Status code and body. Our daemon sends a length and closes, so the body is what follows the head.
+fn split_answer(answer: &[u8]) -> Result<(u16, &[u8])> {
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").context("the daemon's answer is cut off")?;
+    let head = std::str::from_utf8(&answer[..end]).context("the daemon's answer is not HTTP")?;
+    let status = head.strip_prefix("HTTP/1.1 ").and_then(|h| h.get(..3)).and_then(|s| s.parse().ok());
+    let status = status.context("the daemon's answer is not HTTP")?;
+    let body = &answer[end + 4..];
+    let length = head.lines().find_map(|l| {
+        let (name, value) = l.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok()).flatten()
+    });
+    match length {
+        Some(n) if n != body.len() => bail!("the daemon's answer is cut off ({} of {n} bytes)", body.len()),
+        _ => Ok((status, body)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_answer;
+
+    #[test]
+    fn answers_are_taken_apart() {
+        let (status, body) = split_answer(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").expect("whole");
+        assert_eq!((status, body), (200, &b"{}"[..]));
+        for bad in [&b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}"[..], b"", b"SSH-2.0\r\n\r\n", b"HTTP/1.1 2"] {
+            assert!(split_answer(bad).is_err());
+        }
+    }
+}

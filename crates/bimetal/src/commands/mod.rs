@@ -1,0 +1,38 @@
+//! One file per command.
+
+mod attach;
+mod check;
+mod create;
+mod destroy;
+pub(crate) mod detach;
+mod devices;
+mod dump;
+mod scan;
+mod status;
+mod stop;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cli::Command;
+use crate::output::Output;
+
+/// Runs a command.
+pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
+    match command {
+        Command::Create(args) => create::run(args, output)?,
+        Command::Scan(args) => return scan::run(args, output),
+        Command::Devices => devices::run(output)?,
+        Command::Serve(args) => crate::daemon::run(args, output)?,
+        Command::Attach(args) => attach::run(args, output)?,
+        Command::Detach(args) => detach::run(args, output)?,
+        Command::Stop(args) => stop::run(args, output)?,
+        Command::Status(args) => status::run(args, output)?,
+        Command::Destroy(args) => destroy::run(args, output)?,
+        Command::Check(args) => return check::run(args, output),
+        Command::Dump(args) => dump::run(args, output)?,
+        Command::Demo(args) => crate::demo::run(args, output)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,171 @@
+//! `bimetal status`: of running groups by their daemon, of the others by what is known of them.
+
+use anyhow::{bail, Result};
+use serde_json::json;
+
+use crate::api::{self, Status};
+use crate::cli::StatusArgs;
+use crate::output::{table, Output};
+use crate::size::approx;
+use crate::{config, paths, runstate};
+
+pub(crate) fn run(args: StatusArgs, output: Output) -> Result<()> {
+    let (names, one) = match args.group {
+        Some(name) => (vec![name], true),
+        None => (known_groups()?, false),
+    };
+    let mut states = Vec::new();
+    for name in &names {
+        states.push(state_of(name)?);
+    }
+    if let (true, [State::Unknown(name)]) = (one, states.as_slice()) {
+        bail!("no group named '{name}' is known here; `bimetal scan` looks for groups on devices");
+    }
+    states.retain(|s| !matches!(s, State::Unknown(_)));
+    if output.json {
+        let mut documents = states.iter().map(State::json).collect::<Result<Vec<_>>>()?;
+        let document = match (one, documents.len()) {
+            (true, 1) => documents.remove(0),
+            _ => json!({ "schema": api::SCHEMA, "groups": documents }),
+        };
+        return output.show(&document, String::new);
+    }
+    if states.is_empty() {
+        return crate::output::emit("No group is known here. Make one with `bimetal create`, or look with `bimetal scan`.\n");
+    }
+    let words: Vec<String> = states.iter().map(State::words).collect();
+    crate::output::emit(&words.join("\n"))
+}
+
+enum State {
+    Running(Box<Status>),
+    /// Has a configuration; a process may hold its lock without answering.
+    Down { name: String, uuid: String, members: Vec<String>, pid: Option<String>, attachments: Vec<api::Attachment> },
+    Unknown(String),
+}
+
+fn known_groups() -> Result<Vec<String>> {
+    let mut names = paths::configured_groups()?;
+    names.extend(paths::groups_with_run_state());
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn state_of(name: &str) -> Result<State> {
+    if let Some(daemon) = runstate::daemon(name)? {
+        return Ok(State::Running(daemon.get("/v1/status")?));
+    }
+    let pid = runstate::locked_by(name);
+    let Some(config) = config::load(name)? else {
+        return Ok(match pid {
+            None => State::Unknown(name.to_string()),
+            Some(_) => State::Down { name: name.into(), uuid: String::new(), members: vec![], pid, attachments: vec![] },
+        });
+    };
+    Ok(State::Down {
+        name: name.to_string(),
+        uuid: config.uuid,
+        members: config.members.into_iter().map(|m| format!("{} ({})", m.locator, m.tier)).collect(),
+        pid,
+        attachments: runstate::attachments(name),
+    })
+}
+
+impl State {
+    fn json(&self) -> Result<serde_json::Value> {
+        Ok(match self {
+            State::Running(s) => serde_json::to_value(s)?,
+            State::Down { name, uuid, members, pid, attachments } => json!({
+                "schema": api::SCHEMA, "group": name, "uuid": uuid, "state": "not running",
+                "configured_members": members, "pid": pid, "attachments": attachments,
+            }),
+            State::Unknown(name) => json!({ "schema": api::SCHEMA, "group": name, "state": "unknown" }),
+        })
+    }
+
+    fn words(&self) -> String {
+        match self {
+            State::Running(s) => running(s),
+            State::Down { name, members, pid: None, attachments, .. } => {
+                let mut text = format!("{name}: not running. Start it with `bimetal attach {name}` or `bimetal serve {name}`.\n");
+                for m in members {
+                    text += &format!("  member {m}\n");
+                }
+                for a in attachments {
+                    text += &format!("  {} is left over from a daemon that died: `bimetal detach {}`\n", a.device, a.device);
+                }
+                text
+            }
+            State::Down { name, pid: Some(pid), .. } => {
+                format!("{name}: process {pid} holds it but does not answer: it is starting, recovering, or was started with --control elsewhere.\n")
+            }
+            State::Unknown(_) => String::new(),
+        }
+    }
+}
+
+fn running(s: &Status) -> String {
+    let mut text = format!("{}: {} for {}, process {}\n", s.group, s.state, duration(s.uptime_seconds), s.pid);
+    for line in &s.summary {
+        text += &format!("  {line}\n");
+    }
+    for line in &s.recovery {
+        text += &format!("  At the start: {line}\n");
+    }
+    text.push('\n');
+    let volumes: Vec<_> = s.volumes.iter().map(volume_row(s)).collect();
+    text += &indent(&table(&["VOLUME", "SIZE", "ON FAST", "ON SLOW", "PLACEMENT", "ATTACHED AS"], &volumes, &[1, 2, 3]));
+    text.push('\n');
+    let members: Vec<_> = s.members.iter().map(member_row).collect();
+    text += &indent(&table(&["MEMBER", "TIER", "SIZE", "FREE", "READ", "WRITTEN", "WHERE"], &members, &[2, 3, 4, 5]));
+    text.push('\n');
+    for e in &s.exports {
+        text += &format!("  NBD: {e}\n");
+    }
+    for c in &s.clients {
+        let since = duration(c.connected_seconds);
+        text += &format!("  client {} on '{}' for {since}, {} requests\n", c.peer, c.export, c.requests);
+    }
+    text
+}
+
+fn volume_row(s: &Status) -> impl Fn(&api::Volume) -> Vec<String> + '_ {
+    |v| {
+        let attached = s.attachments.iter().filter(|a| a.volume == v.name).map(|a| match a.held_by.as_slice() {
+            [] => format!("{} ({}), idle", a.device, a.via),
+            held => format!("{} ({}): {}", a.device, a.via, held.join(", ")),
+        });
+        let attached: Vec<String> = attached.collect();
+        let attached = if attached.is_empty() { "-".into() } else { attached.join("; ") };
+        vec![v.name.clone(), approx(v.size_bytes), approx(v.fast_bytes), approx(v.slow_bytes), v.placement.clone(), attached]
+    }
+}
+
+fn member_row(m: &api::Member) -> Vec<String> {
+    const SLOT: u64 = bimetal_volume::units::CHUNK;
+    let place = m.locator.clone().unwrap_or_default();
+    vec![
+        m.index.to_string(),
+        m.tier.clone(),
+        approx(m.size_bytes),
+        approx(m.free_slots * SLOT),
+        approx(m.read_bytes),
+        approx(m.written_bytes),
+        if m.present { place } else { format!("MISSING {place}") },
+    ]
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|l| format!("  {l}\n")).collect()
+}
+
+/// Seconds for people.
+pub(crate) fn duration(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}

@@ -1,0 +1,125 @@
+//! `groups/NAME.toml`: which group it is, and where its members were last seen. Locators are hints; labels decide.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{bail, Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::paths;
+
+/// The content of the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GroupConfig {
+    /// Version of this file's layout.
+    pub(crate) schema: u32,
+    /// The group's name.
+    pub(crate) name: String,
+    /// The group's UUID.
+    pub(crate) uuid: String,
+    /// Its members.
+    #[serde(rename = "member", default)]
+    pub(crate) members: Vec<MemberConfig>,
+}
+
+/// One member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MemberConfig {
+    /// Where it was last seen.
+    pub(crate) locator: String,
+    /// `fast` or `slow`.
+    pub(crate) tier: String,
+}
+
+const HEAD: &str = "\
+# Written by `bimetal create`. The labels on the members decide what belongs together; the locators below only say
+# where to look. Change one when a member has moved.
+";
+
+/// Reads the file of group `name`; `None` if there is none.
+pub(crate) fn load(name: &str) -> Result<Option<GroupConfig>> {
+    let path = paths::config_file(name)?;
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let config: GroupConfig = toml::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    if config.schema != 1 {
+        bail!("{} has schema {}, this program knows schema 1; use a newer Bimetal", path.display(), config.schema);
+    }
+    if config.name != name {
+        bail!("{} describes a group named '{}'; rename the file or the group", path.display(), config.name);
+    }
+    Ok(Some(config))
+}
+
+/// Writes the file, whole or not at all. An existing file is never overwritten.
+pub(crate) fn store(config: &GroupConfig) -> Result<std::path::PathBuf> {
+    let path = paths::config_file(&config.name)?;
+    let dir = path.parent().context("the configuration path has no folder")?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let text = format!("{HEAD}{}", toml::to_string(config)?);
+    let temporary = dir.join(format!(".{}.new", config.name));
+    let write = || -> Result<()> {
+        write_synced(&temporary, &text)?;
+        // A link fails where a file is; a rename would replace it.
+        std::fs::hard_link(&temporary, &path)?;
+        std::fs::File::open(dir)?.sync_all()?;
+        Ok(())
+    };
+    let result = write().with_context(|| format!("cannot write {}", path.display()));
+    let _ = std::fs::remove_file(&temporary);
+    result.map(|()| path)
+}
+
+fn write_synced(path: &Path, text: &str) -> Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    Ok(())
+}
+
+/// Removes the file of group `name`, if there is one.
+pub(crate) fn remove(name: &str) -> Result<()> {
+    let path = paths::config_file(name)?;
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A UUID as people write it.
+pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let u = uuid;
+    format!("{}-{}-{}-{}-{}", hex(&u[..4]), hex(&u[4..6]), hex(&u[6..8]), hex(&u[8..10]), hex(&u[10..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_reads_back() {
+        let config = GroupConfig {
+            schema: 1,
+            name: "tank".into(),
+            uuid: uuid_text(&[0xab; 16]),
+            members: vec![
+                MemberConfig { locator: "/dev/disk/by-id/ssd".into(), tier: "fast".into() },
+                MemberConfig { locator: "emulated:hdd2012:/a b/c\"d".into(), tier: "slow".into() },
+            ],
+        };
+        let text = format!("{HEAD}{}", toml::to_string(&config).expect("plain strings"));
+        assert_eq!(toml::from_str::<GroupConfig>(&text).expect("own output"), config);
+    }
+
+    #[test]
+    fn uuids_look_like_uuids() {
+        assert_eq!(uuid_text(&[0; 16]), "00000000-0000-0000-0000-000000000000");
+    }
+}

@@ -1,0 +1,142 @@
+//! The control API: HTTP + JSON on a unix socket, on a thread of its own.
+//!
+//! Data and control never mix (D9): this thread asks the group's thread through a bounded queue and waits with a limit,
+//! so neither a stuck client here nor a busy group there can stop the other.
+
+mod metrics;
+mod peer;
+
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{header, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::sync::Semaphore;
+
+use crate::api::{Failure, Health, StopAccepted, StopRequest, SCHEMA};
+use crate::daemon::Shared;
+
+/// Connections at a time; more wait in the socket's queue.
+const CONNECTIONS: usize = 32;
+/// Largest request body.
+const BODY_MAX: usize = 64 << 10;
+/// A request whose head takes longer is dropped.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection ends after this, whatever it does.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Starts the API on `listener`, on a new thread.
+pub(crate) fn start(listener: UnixListener, shared: Arc<Shared>) -> Result<()> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .context("cannot start the control thread")?;
+    std::thread::Builder::new()
+        .name("control".into())
+        .spawn(move || runtime.block_on(serve(listener, shared)))
+        .context("cannot start the control thread")?;
+    Ok(())
+}
+
+fn routes(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/health", get(health))
+        .route("/v1/metrics", get(metrics_text))
+        .route("/v1/attachments", get(attachments))
+        .route("/v1/stop", post(stop))
+        .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path; see /v1/status, /v1/health, /v1/metrics") })
+        .method_not_allowed_fallback(|| async { failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method") })
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(shared)
+}
+
+async fn serve(listener: UnixListener, shared: Arc<Shared>) {
+    let listener = match tokio::net::UnixListener::from_std(listener) {
+        Ok(l) => l,
+        Err(e) => return crate::log::warn(&format!("the control API does not work: {e}")),
+    };
+    let router = routes(shared);
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                // Out of descriptors, most likely: trying again at once would spin.
+                crate::log::warn(&format!("control API: {e}"));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
+        if !stream.peer_cred().is_ok_and(|c| peer::is_allowed(c.uid(), c.gid())) {
+            continue;
+        }
+        let service = TowerToHyperService::new(router.clone());
+        tokio::spawn(async move {
+            let mut http = hyper::server::conn::http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BODY_MAX);
+            let connection = http.serve_connection(TokioIo::new(stream), service);
+            // How a control client ends its connection is its own affair.
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
+            drop(place);
+        });
+    }
+}
+
+fn failure(code: StatusCode, words: impl Into<String>) -> Response {
+    (code, Json(Failure { schema: SCHEMA, error: words.into() })).into_response()
+}
+
+/// The group's thread did not answer in time.
+fn busy() -> Response {
+    failure(StatusCode::SERVICE_UNAVAILABLE, "the group does not answer: a device may hang; see the log and dmesg")
+}
+
+async fn status(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.status().await {
+        Some(s) => Json(s).into_response(),
+        None => busy(),
+    }
+}
+
+async fn health(State(shared): State<Arc<Shared>>) -> Response {
+    let reasons = match shared.snapshot().await {
+        Some(s) => crate::words::troubles(&s.status),
+        None => vec!["the group does not answer".to_string()],
+    };
+    let code = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, Json(Health { schema: SCHEMA, healthy: reasons.is_empty(), reasons })).into_response()
+}
+
+async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.snapshot().await {
+        Some(s) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::text(&s)).into_response(),
+        None => busy(),
+    }
+}
+
+async fn attachments(State(shared): State<Arc<Shared>>) -> Response {
+    Json(serde_json::json!({ "schema": SCHEMA, "attachments": shared.attachments() })).into_response()
+}
+
+async fn stop(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
+    let request: StopRequest = match body.len() {
+        0 => StopRequest::default(),
+        _ => match serde_json::from_slice(&body) {
+            Ok(r) => r,
+            Err(e) => return failure(StatusCode::BAD_REQUEST, format!("the request is not understood: {e}")),
+        },
+    };
+    let waits_for = shared.ask_to_stop(request.force);
+    Json(StopAccepted { schema: SCHEMA, waits_for }).into_response()
+}

@@ -1,0 +1,189 @@
+//! `bimetal serve`: the daemon of one group.
+//!
+//! Threads: the main thread runs the group, its devices and its exports on one ring; `control` answers the API;
+//! `keeper` waits for the moment to stop. They meet in [`shared`].
+
+mod exports;
+mod history;
+mod raw;
+mod report;
+mod shared;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use bimetal_host::device::Access;
+use bimetal_host::{HostEnv, Reactor};
+use bimetal_volume::env::Env;
+use bimetal_volume::group::Group;
+use bimetal_volume::options::OpenOptions;
+use tokio::sync::mpsc;
+
+use crate::cli::Serve;
+use crate::config::uuid_text;
+use crate::output::Output;
+use crate::{control, log, members, paths, runstate};
+use exports::Exports;
+use history::History;
+pub(crate) use shared::{Ask, Facts, Shared, Snapshot};
+
+/// Runs until the daemon is told to stop.
+pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
+    if args.background {
+        // A terminal that closes must not take the daemon with it.
+        let _ = rustix::process::setsid();
+    }
+    if let Some(raw) = args.raw.clone() {
+        return raw::run(&raw, &args);
+    }
+    let name = args.group.clone().context("name the group to serve")?;
+    let lock = runstate::lock(&name)?;
+    let reactor = Reactor::new()?;
+    hygiene();
+    let env = reactor.env();
+    reactor.block_on(async move { serve(env, name, args).await })?;
+    drop(lock);
+    Ok(())
+}
+
+/// What a process does that other processes' memory depends on (I9).
+fn hygiene() {
+    for line in bimetal_host::hygiene::prepare() {
+        log::warn(&line);
+    }
+}
+
+async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
+    let addresses = exports::addresses(&args.nbd, args.allow_remote, &runstate::nbd_socket(&name))?;
+    let control = args.control.clone().unwrap_or_else(|| runstate::control_socket(&name));
+    paths::check_socket_path(&control)?;
+    let access = if args.read_only { Access::INSPECT } else { Access::SERVE };
+    let found = members::open(&env, Some(&name), &members::parse_all(&args.members)?, access).await?;
+    check_name(&name, &found)?;
+    let options = OpenOptions {
+        writable: !args.read_only,
+        allow_missing: args.allow_missing,
+        commit_interval: Duration::from_secs(args.commit_interval),
+        migrate: !args.no_migrate && !args.read_only,
+        ..OpenOptions::default()
+    };
+    let begun = Instant::now();
+    let opened = Group::open(env.clone(), found.devices(), options).await;
+    let group = opened.with_context(|| format!("group '{name}' cannot be opened ({})", found.legend()))?;
+    for line in group.status().recovery {
+        log::info(&line);
+    }
+    let exports = Exports::open(&env, &group, &addresses)?;
+    let facts = Facts {
+        group: name.clone(),
+        since: Instant::now(),
+        locators: locators(&found),
+        exports: exports.uris(&group.volume_names()),
+    };
+    let (shared, questions) = Shared::new(facts);
+    start_control(&control, &shared)?;
+    catch_signals(&env, &shared)?;
+    let keeper = shared.clone();
+    std::thread::Builder::new().name("keeper".into()).spawn(move || keeper.keep_until_stop())?;
+    log::info(&format!("serving group '{name}' after {} ms on {}", begun.elapsed().as_millis(), shared.facts.exports.join(", ")));
+    notify_ready();
+    answer(&env, &group, &exports, questions).await;
+    stop(&name, &group, exports, &control).await
+}
+
+/// A group that was named must be the one that was found.
+fn check_name(name: &str, found: &members::Members) -> Result<()> {
+    let other = found.opened.iter().filter_map(|m| m.label.as_ref()).find(|l| l.group_name != name);
+    if let Some(label) = other {
+        bail!("these members belong to group '{}', not to '{name}': serve it under its own name", label.group_name);
+    }
+    Ok(())
+}
+
+fn locators(found: &members::Members) -> Vec<(String, String)> {
+    let named = found.opened.iter().filter_map(|m| {
+        let label = m.label.as_ref()?;
+        Some((uuid_text(&members::own_uuid(label)), m.locator.to_string()))
+    });
+    named.collect()
+}
+
+fn start_control(path: &std::path::Path, shared: &Arc<Shared>) -> Result<()> {
+    // The lock says that no other daemon of this group lives: what lies there is left over.
+    let _ = std::fs::remove_file(path);
+    let listener = std::os::unix::net::UnixListener::bind(path)
+        .with_context(|| format!("cannot listen on {}", path.display()))?;
+    paths::share_socket(path)?;
+    control::start(listener, shared.clone())
+}
+
+fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
+    let signals = bimetal_host::signals::Signals::catch(env).context("cannot catch signals")?;
+    let shared = shared.clone();
+    env.spawn(async move {
+        while let Ok(signal) = signals.next().await {
+            shared.signalled(bimetal_host::signals::name(signal));
+        }
+    });
+    Ok(())
+}
+
+/// Answers the control side until it says that it is time to end.
+async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Exports, mut questions: mpsc::Receiver<Ask>) {
+    let history = Rc::new(RefCell::new(History::default()));
+    let seconds = |env: &HostEnv| env.now().0 / 1_000_000_000;
+    let sampler = (env.clone(), group.clone(), history.clone());
+    env.spawn(async move {
+        let (env, group, history) = sampler;
+        loop {
+            history.borrow_mut().sample(seconds(&env), &group.status().mover);
+            env.sleep(Duration::from_secs(history::SAMPLE_SECONDS)).await;
+        }
+    });
+    while let Some(question) = questions.recv().await {
+        match question {
+            Ask::Shutdown => return,
+            Ask::Snapshot(reply) => {
+                let status = group.status();
+                let recent = history.borrow().recent(seconds(env), &status.mover);
+                // Whoever asked may have given up.
+                let _ = reply.send(Snapshot { status, clients: exports.clients(), recent });
+            }
+        }
+    }
+}
+
+/// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.
+async fn stop(name: &str, group: &Group<HostEnv>, exports: Exports, control: &std::path::Path) -> Result<()> {
+    notify("STOPPING=1");
+    exports.stop().await;
+    let stopped = group.stop().await;
+    let _ = std::fs::remove_file(control);
+    stopped.with_context(|| {
+        format!("group '{name}' could not be stopped in order; nothing flushed is lost, the next start recovers it")
+    })?;
+    log::info(&format!("group '{name}' is stopped"));
+    Ok(())
+}
+
+fn notify_ready() {
+    notify("READY=1");
+}
+
+/// Tells systemd, if it listens.
+fn notify(state: &str) {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    // A service manager that does not listen is not ours to mend.
+    let _ = address.and_then(|a| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &a));
+}

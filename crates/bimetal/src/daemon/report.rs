@@ -1,0 +1,89 @@
+//! From the engine's status to the API's JSON.
+
+use bimetal_volume::options::{MemberStatus, MoverStatus, VolumeStatus};
+use bimetal_volume::units::CHUNK;
+
+use super::shared::{Facts, Snapshot};
+use crate::api;
+use crate::config::uuid_text;
+use crate::words;
+
+/// The answer to `GET /v1/status`.
+pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::Attachment>) -> api::Status {
+    let s = &snapshot.status;
+    api::Status {
+        schema: api::SCHEMA,
+        group: s.name.clone(),
+        uuid: uuid_text(&s.uuid),
+        state: "serving".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: std::process::id(),
+        uptime_seconds: facts.since.elapsed().as_secs(),
+        read_only: s.read_only,
+        latched: s.latched.clone(),
+        summary: words::summary(s, &snapshot.recent),
+        generation: s.generation,
+        commits: s.commits,
+        pending_changes: s.pending,
+        reserve_bytes: s.reserve,
+        fast_free_bytes: s.fast_free,
+        members: s.members.iter().map(|m| member(facts, m)).collect(),
+        volumes: s.volumes.iter().map(volume).collect(),
+        mover: mover(&s.mover),
+        recent_moves: snapshot.recent.clone(),
+        recovery: s.recovery.clone(),
+        exports: facts.exports.clone(),
+        clients: snapshot.clients.clone(),
+        attachments,
+        stop_waits_for: Vec::new(),
+    }
+}
+
+fn member(facts: &Facts, m: &MemberStatus) -> api::Member {
+    let uuid = uuid_text(&m.uuid);
+    api::Member {
+        index: m.index,
+        tier: m.tier.to_string(),
+        locator: facts.locators.iter().find(|(u, _)| *u == uuid).map(|(_, l)| l.clone()),
+        uuid,
+        present: m.present,
+        size_bytes: m.size,
+        slots: m.slots,
+        free_slots: m.free,
+        leaving_slots: m.leaving,
+        quarantined_slots: m.quarantined,
+        journal_used_blocks: m.journal_used,
+        journal_blocks: m.journal_blocks,
+        reads: m.reads,
+        read_bytes: m.read_bytes,
+        writes: m.writes,
+        written_bytes: m.write_bytes,
+        syncs: m.syncs,
+        discarded_bytes: m.discard_bytes,
+        errors: m.errors,
+    }
+}
+
+fn volume(v: &VolumeStatus) -> api::Volume {
+    api::Volume {
+        name: v.name.clone(),
+        uuid: uuid_text(&v.uuid),
+        size_bytes: v.size,
+        placement: v.placement.to_string(),
+        fast_bytes: v.fast_chunks * CHUNK,
+        slow_bytes: v.slow_chunks * CHUNK,
+    }
+}
+
+fn mover(m: &MoverStatus) -> api::Mover {
+    api::Mover {
+        promoted_chunks: m.promoted,
+        demoted_chunks: m.demoted,
+        cancelled_chunks: m.cancelled,
+        failed_chunks: m.failed,
+        in_flight_chunks: m.in_flight,
+        candidate_chunks: m.candidates,
+        doing: m.doing.clone(),
+        why: m.why.clone(),
+    }
+}

@@ -1,0 +1,109 @@
+//! Who uses a block device: mount points, swap, devices stacked on it.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+/// Everything that holds `device` or one of its partitions, in words. Empty when nobody does, or it is gone.
+pub(crate) fn of(device: &str) -> Vec<String> {
+    let Ok(meta) = std::fs::metadata(device) else { return Vec::new() };
+    if !meta.file_type().is_block_device() {
+        return Vec::new();
+    }
+    let rdev = meta.rdev();
+    let number = format!("{}:{}", major(rdev), minor(rdev));
+    let sys = std::path::PathBuf::from(format!("/sys/dev/block/{number}"));
+    let mut found = Vec::new();
+    collect(&number, device, &sys, &mut found);
+    for entry in std::fs::read_dir(&sys).into_iter().flatten().flatten() {
+        if !entry.path().join("partition").exists() {
+            continue;
+        }
+        let number = std::fs::read_to_string(entry.path().join("dev")).unwrap_or_default();
+        let name = format!("/dev/{}", entry.file_name().to_string_lossy());
+        collect(number.trim(), &name, &entry.path(), &mut found);
+    }
+    found.dedup();
+    found
+}
+
+fn collect(number: &str, device: &str, sys: &Path, found: &mut Vec<String>) {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    found.extend(mounted_at(&mounts, number, device).into_iter().map(|at| format!("{device} is mounted at {at}")));
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if swaps.lines().skip(1).any(|l| l.split_whitespace().next() == Some(device)) {
+        found.push(format!("{device} is used as swap"));
+    }
+    for holder in std::fs::read_dir(sys.join("holders")).into_iter().flatten().flatten() {
+        found.push(format!("{device} is used by {}", holder.file_name().to_string_lossy()));
+    }
+}
+
+/// Mount points of a device, by number or, for file systems with numbers of their own (btrfs), by source.
+fn mounted_at(mountinfo: &str, number: &str, device: &str) -> Vec<String> {
+    let mut points = Vec::new();
+    for line in mountinfo.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let source = fields.iter().position(|f| *f == "-").and_then(|dash| fields.get(dash + 2));
+        if fields.len() > 4 && (fields[2] == number || source == Some(&device)) {
+            points.push(unescape(fields[4]));
+        }
+    }
+    points.dedup();
+    points
+}
+
+/// mountinfo writes space, tab, newline and backslash as `\ooo`.
+fn unescape(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        match rest.get(at + 1..at + 4).and_then(|o| u8::from_str_radix(o, 8).ok()) {
+            Some(byte) => {
+                out.push(char::from(byte));
+                rest = &rest[at + 4..];
+            }
+            None => {
+                out.push('\\');
+                rest = &rest[at + 1..];
+            }
+        }
+    }
+    out + rest
+}
+
+fn major(dev: u64) -> u64 {
+    (dev >> 8) & 0xfff | (dev >> 32) & !0xfff
+}
+
+fn minor(dev: u64) -> u64 {
+    dev & 0xff | (dev >> 12) & !0xff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+90 22 7:3 / /mnt/my\\040disk rw - ext4 /dev/loop3 rw
+91 22 0:55 /@ /btr rw - btrfs /dev/loop4 rw
+";
+
+    #[test]
+    fn mount_points_are_found_by_number_and_by_source() {
+        assert_eq!(mounted_at(INFO, "7:3", "/dev/loop3"), ["/mnt/my disk"]);
+        assert_eq!(mounted_at(INFO, "7:4", "/dev/loop4"), ["/btr"]);
+        assert!(mounted_at(INFO, "7:5", "/dev/loop5").is_empty());
+    }
+
+    #[test]
+    fn escapes() {
+        assert_eq!(unescape("a\\040b\\134c\\"), "a b\\c\\");
+    }
+
+    #[test]
+    fn a_file_has_no_holder() {
+        assert!(of("/proc/self/status").is_empty());
+    }
+}

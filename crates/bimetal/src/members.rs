@@ -1,0 +1,179 @@
+//! From a group's name to its open devices: the locators given, those in the configuration, and, for what has moved,
+//! all block devices. Locators are hints; labels decide.
+
+use anyhow::{bail, Context, Result};
+use bimetal_format::label::{Label, LabelError};
+use bimetal_host::device::{Access, OpenError};
+use bimetal_host::{HostDevice, HostEnv, Locator};
+
+use crate::config::{self, uuid_text, GroupConfig};
+
+/// A device and what its label says.
+pub(crate) struct Opened {
+    pub(crate) locator: Locator,
+    pub(crate) device: HostDevice,
+    /// `None` where the label is damaged: the engine decides what that means.
+    pub(crate) label: Option<Label>,
+}
+
+/// The members found, and why others were not.
+#[derive(Default)]
+pub(crate) struct Members {
+    pub(crate) opened: Vec<Opened>,
+    pub(crate) absent: Vec<String>,
+}
+
+impl Members {
+    /// What the engine calls "device N", for its error messages.
+    pub(crate) fn legend(&self) -> String {
+        let named = self.opened.iter().enumerate().map(|(i, m)| format!("device {i} is {}", m.locator));
+        let all: Vec<String> = named.chain(self.absent.iter().map(|a| format!("not used: {a}"))).collect();
+        all.join("; ")
+    }
+
+    pub(crate) fn devices(&self) -> Vec<HostDevice> {
+        self.opened.iter().map(|m| m.device.clone()).collect()
+    }
+}
+
+/// Reads locators from the command line, with absolute paths.
+pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Locator>> {
+    texts.iter().map(|t| parse(t)).collect()
+}
+
+/// Reads one locator.
+pub(crate) fn parse(text: &str) -> Result<Locator> {
+    let locator = Locator::parse(text)?;
+    locator.absolute().with_context(|| format!("{text} cannot be made an absolute path"))
+}
+
+/// Opens the members of a group: `explicit` ones, else those of the configuration of `name`, else by scanning.
+pub(crate) async fn open(
+    env: &HostEnv,
+    name: Option<&str>,
+    explicit: &[Locator],
+    access: Access,
+) -> Result<Members> {
+    if !explicit.is_empty() {
+        let mut members = Members::default();
+        for locator in explicit {
+            members.opened.push(open_one(env, locator, access).await?);
+        }
+        return Ok(members);
+    }
+    let name = name.context("name a group, or its members with --member")?;
+    match config::load(name)? {
+        Some(config) => open_configured(env, &config, access).await,
+        None => open_scanned(env, name, access).await,
+    }
+}
+
+async fn open_one(env: &HostEnv, locator: &Locator, access: Access) -> Result<Opened> {
+    let device = HostDevice::open(env, locator, access).await?;
+    let label = read_label(&device).await.with_context(|| format!("{locator}: the label cannot be read"))?.ok();
+    Ok(Opened { locator: locator.clone(), device, label })
+}
+
+/// The label of an open device.
+pub(crate) async fn read_label(device: &HostDevice) -> Result<Result<Label, LabelError>> {
+    Ok(bimetal_volume::probe::probe(device).await?)
+}
+
+async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) -> Result<Members> {
+    let mut members = Members::default();
+    for m in &config.members {
+        let locator = Locator::parse(&m.locator).with_context(|| format!("configuration of {}", config.name))?;
+        match open_here(env, &locator, access).await? {
+            Ok(opened) if belongs(&opened, &config.uuid) => members.opened.push(opened),
+            Ok(opened) => members.absent.push(match opened.label {
+                Some(l) => format!("{locator} is now a member of another group named '{}'", l.group_name),
+                None => format!("{locator} carries no Bimetal label"),
+            }),
+            Err(why) => members.absent.push(why),
+        }
+    }
+    if !members.absent.is_empty() {
+        let known = member_uuids(&members.opened);
+        let wanted = |l: &Label| uuid_text(&l.group) == config.uuid && !known.contains(&own_uuid(l));
+        let moved = scan_block_devices(env, &wanted).await;
+        for locator in moved {
+            members.opened.push(open_one(env, &locator, access).await?);
+        }
+    }
+    if members.opened.is_empty() {
+        bail!("no member of group '{}' was found: {}", config.name, members.absent.join("; "));
+    }
+    Ok(members)
+}
+
+/// Opens a configured member. What may simply be absent is told, not an error.
+async fn open_here(env: &HostEnv, locator: &Locator, access: Access) -> Result<Result<Opened, String>> {
+    match HostDevice::open(env, locator, access).await {
+        Ok(device) => Ok(match read_label(&device).await {
+            Ok(label) => Ok(Opened { locator: locator.clone(), device, label: label.ok() }),
+            Err(e) => Err(format!("{locator}: {e:#}")),
+        }),
+        Err(OpenError::Missing { path }) => Ok(Err(format!("{} does not exist", path.display()))),
+        Err(e @ (OpenError::Nbd { .. } | OpenError::Io { .. })) => Ok(Err(e.to_string())),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn belongs(opened: &Opened, group: &str) -> bool {
+    opened.label.as_ref().is_none_or(|l| uuid_text(&l.group) == group)
+}
+
+fn member_uuids(opened: &[Opened]) -> Vec<[u8; 16]> {
+    opened.iter().filter_map(|m| m.label.as_ref().map(own_uuid)).collect()
+}
+
+/// The UUID of the member that carries the label.
+pub(crate) fn own_uuid(label: &Label) -> [u8; 16] {
+    // A decoded label lists its own member.
+    label.members.get(label.member as usize).map_or([0; 16], |m| m.uuid)
+}
+
+async fn open_scanned(env: &HostEnv, name: &str, access: Access) -> Result<Members> {
+    let found = scan_block_devices(env, &|l: &Label| l.group_name == name).await;
+    if found.is_empty() {
+        bail!(
+            "no group named '{name}' is configured, and no block device carries it; \
+             `bimetal scan` lists what there is, --member names members that are files or remote"
+        );
+    }
+    let mut members = Members::default();
+    for locator in found {
+        members.opened.push(open_one(env, &locator, access).await?);
+    }
+    Ok(members)
+}
+
+/// Block devices whose label is `wanted`. A device that cannot be read is no candidate.
+async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> Vec<Locator> {
+    let mut found = Vec::new();
+    for path in block_devices() {
+        let locator = Locator::Path(path);
+        let Ok(device) = HostDevice::open(env, &locator, Access::PEEK).await else { continue };
+        if read_label(&device).await.is_ok_and(|l| l.is_ok_and(|l| wanted(&l))) {
+            found.push(locator);
+        }
+    }
+    found
+}
+
+/// Block devices that could be members, partitions included.
+pub(crate) fn block_devices() -> Vec<std::path::PathBuf> {
+    const NEVER: [&str; 7] = ["ram", "zram", "sr", "fd", "nbd", "ublkb", "md_d"];
+    let mut names: Vec<String> = std::fs::read_dir("/sys/class/block")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|e| {
+            let name = e.file_name().into_string().ok()?;
+            let sectors: u64 = std::fs::read_to_string(e.path().join("size")).ok()?.trim().parse().ok()?;
+            (sectors > 0 && !NEVER.iter().any(|n| name.starts_with(n))).then_some(name)
+        })
+        .collect();
+    names.sort();
+    names.into_iter().map(|n| std::path::Path::new("/dev").join(n.replace('!', "/"))).collect()
+}

@@ -1,0 +1,69 @@
+//! What commands print: words or JSON, tables, questions.
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use anyhow::{bail, Result};
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+/// How a command answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// JSON instead of words.
+    pub(crate) json: bool,
+}
+
+impl Output {
+    /// Prints `value` as JSON, or lets `words` print.
+    pub(crate) fn show<T: Serialize>(self, value: &T, words: impl FnOnce() -> String) -> Result<()> {
+        if self.json {
+            emit(&format!("{}\n", serde_json::to_string_pretty(value)?))
+        } else {
+            let text = words();
+            emit(&if text.ends_with('\n') || text.is_empty() { text } else { text + "\n" })
+        }
+    }
+}
+
+/// Writes to standard output. A reader that went away (`| head`) is no error worth words.
+pub(crate) fn emit(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        other => Ok(other?),
+    }
+}
+
+/// A plain table: two spaces between columns, columns in `right` aligned to the right.
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+    let mut t = Table::new();
+    t.load_style(comfy_table::presets::NOTHING);
+    t.set_header(header.to_vec());
+    for row in rows {
+        t.add_row(row.clone());
+    }
+    for (i, column) in t.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if right.contains(&i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    t.lines().map(|l| l.trim_end().to_string() + "\n").collect()
+}
+
+/// Names what is about to be destroyed and asks. Without a terminal to ask on, `--yes` is needed.
+pub(crate) fn confirm(what: &str, yes: bool) -> Result<()> {
+    if yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        bail!("{what}\nThere is no terminal to ask on: add --yes if this is meant.");
+    }
+    eprint!("{what}\nType 'yes' to go on: ");
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    if answer.trim() != "yes" {
+        bail!("stopped; nothing was changed");
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! The run-state folder of a group: `lock`, `control.sock`, `nbd.sock`, `log`, `attachments.json`.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+
+use crate::api::Attachment;
+use crate::client::{self, Client};
+use crate::{holders, paths};
+
+/// The control socket of group `name`.
+pub(crate) fn control_socket(name: &str) -> PathBuf {
+    paths::run_dir(name).join("control.sock")
+}
+
+/// The default NBD socket of group `name`.
+pub(crate) fn nbd_socket(name: &str) -> PathBuf {
+    paths::run_dir(name).join("nbd.sock")
+}
+
+/// The log of a daemon that was started in the background.
+pub(crate) fn log_file(name: &str) -> PathBuf {
+    paths::run_dir(name).join("log")
+}
+
+/// Connects to the daemon of group `name`; `None` if it is not running.
+pub(crate) fn daemon(name: &str) -> Result<Option<Client>> {
+    client::connect(&control_socket(name))
+}
+
+/// Held for as long as a daemon lives: one daemon per group. The kernel lets go when the process ends, however it ends.
+pub(crate) struct Lock {
+    _file: File,
+}
+
+/// Takes the lock of group `name`.
+pub(crate) fn lock(name: &str) -> Result<Lock> {
+    let path = paths::make_run_dir(name)?.join("lock");
+    let mut file = open_rw(&path)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            let _ = file.read_to_string(&mut pid);
+            bail!("group '{name}' is already being served (process {}); see `bimetal status {name}`", pid.trim());
+        }
+        Err(TryLockError::Error(e)) => return Err(e).with_context(|| format!("cannot lock {}", path.display())),
+    }
+    file.set_len(0)?;
+    writeln!(file, "{}", std::process::id())?;
+    Ok(Lock { _file: file })
+}
+
+/// Whether a daemon of group `name` holds the lock, and its process id.
+pub(crate) fn locked_by(name: &str) -> Option<String> {
+    let mut file = File::open(paths::run_dir(name).join("lock")).ok()?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            file.read_to_string(&mut pid).ok()?;
+            Some(pid.trim().to_string())
+        }
+        _ => None,
+    }
+}
+
+fn open_rw(path: &Path) -> Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    options.open(path).with_context(|| format!("cannot open {}", path.display()))
+}
+
+/// Changes the list of attachments under a lock of its own: `attach` and `detach` may run at the same time.
+pub(crate) fn update_attachments<T>(name: &str, change: impl FnOnce(&mut Vec<Attachment>) -> T) -> Result<T> {
+    let path = paths::make_run_dir(name)?.join("attachments.json");
+    let mut file = open_rw(&path)?;
+    file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let mut list = parse(&text, &path)?;
+    let result = change(&mut list);
+    file.rewind()?;
+    file.set_len(0)?;
+    file.write_all(serde_json::to_string_pretty(&list)?.as_bytes())?;
+    Ok(result)
+}
+
+fn parse(text: &str, path: &Path) -> Result<Vec<Attachment>> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    serde_json::from_str(text).with_context(|| format!("{} is damaged; remove it after a reboot", path.display()))
+}
+
+/// The attachments of group `name`, each with those who hold it now.
+pub(crate) fn attachments(name: &str) -> Vec<Attachment> {
+    let path = paths::run_dir(name).join("attachments.json");
+    let Ok(text) = std::fs::read_to_string(&path) else { return Vec::new() };
+    let mut list = parse(&text, &path).unwrap_or_default();
+    for a in &mut list {
+        a.held_by = holders::of(&a.device);
+    }
+    list
+}

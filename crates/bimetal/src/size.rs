@@ -1,0 +1,166 @@
+//! Sizes as people write them: a bare number is bytes, `GB` is decimal, `GiB` (or `G`, as `truncate` has it) binary.
+//!
+//! [`Size`] prints exactly: parsing what it printed gives the same number. [`approx`] prints for the eye.
+
+use std::fmt;
+use std::str::FromStr;
+
+const BINARY: [(&str, u64); 5] =
+    [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("PiB", 1 << 50)];
+const DECIMAL: [(&str, u64); 5] = [
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
+];
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Size(pub(crate) u64);
+
+/// Why a text is not a size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SizeError {
+    #[error("'{0}' is not a size; write it like 4GiB, 1.1TB, 512MiB or a number of bytes")]
+    Format(String),
+    #[error("'{0}' is larger than any device (the limit is 16 EiB)")]
+    TooLarge(String),
+}
+
+impl FromStr for Size {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Size, SizeError> {
+        let bad = || SizeError::Format(text.to_string());
+        let t = text.trim();
+        let end = t.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(t.len());
+        let (number, unit) = (&t[..end], t[end..].trim_start());
+        let factor = unit_factor(unit).ok_or_else(bad)?;
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits_only = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+        let dot_without_digits = number.contains('.') && fraction.is_empty();
+        if whole.is_empty() || !digits_only(fraction) || dot_without_digits || fraction.len() > 15 {
+            return Err(bad());
+        }
+        let too_large = || SizeError::TooLarge(text.to_string());
+        let whole: u128 = whole.parse().map_err(|_| too_large())?;
+        let fraction_value: u128 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| bad())? };
+        let bytes = whole
+            .checked_mul(u128::from(factor))
+            .ok_or_else(too_large)?
+            .saturating_add(fraction_value * u128::from(factor) / 10u128.pow(fraction.len() as u32));
+        u64::try_from(bytes).map(Size).map_err(|_| too_large())
+    }
+}
+
+fn unit_factor(unit: &str) -> Option<u64> {
+    if unit.is_empty() || unit.eq_ignore_ascii_case("b") {
+        return Some(1);
+    }
+    let named = BINARY.iter().chain(&DECIMAL).find(|(name, _)| name.eq_ignore_ascii_case(unit));
+    let letter = || BINARY.iter().find(|(name, _)| unit.len() == 1 && name[..1].eq_ignore_ascii_case(unit));
+    named.or_else(letter).map(|(_, factor)| *factor)
+}
+
+/// `bytes` in `unit` with at most two decimals, if that is exact.
+fn exact_in(bytes: u64, (name, unit): (&str, u64)) -> Option<String> {
+    let hundredths = u128::from(bytes) * 100;
+    if bytes < unit || hundredths % u128::from(unit) != 0 {
+        return None;
+    }
+    let hundredths = hundredths / u128::from(unit);
+    let (whole, rest) = (hundredths / 100, hundredths % 100);
+    Some(match (rest, rest % 10) {
+        (0, _) => format!("{whole}{name}"),
+        (_, 0) => format!("{whole}.{}{name}", rest / 10),
+        _ => format!("{whole}.{rest:02}{name}"),
+    })
+}
+
+impl fmt::Display for Size {
+    /// The shortest text that means exactly this number.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = BINARY.iter().rev().chain(DECIMAL.iter().rev());
+        let shortest = units.filter_map(|u| exact_in(self.0, *u)).min_by_key(String::len);
+        f.pad(&shortest.unwrap_or_else(|| self.0.to_string()))
+    }
+}
+
+/// `bytes` with three significant digits, for people: `3.98 GiB`.
+pub(crate) fn approx(bytes: u64) -> String {
+    let Some((name, unit)) = BINARY.iter().rev().find(|(_, u)| bytes >= *u) else {
+        return format!("{bytes} B");
+    };
+    let value = bytes as f64 / *unit as f64;
+    let decimals = if value >= 99.95 || value.fract() == 0.0 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.decimals$} {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        let cases: &[(&str, u64)] = &[
+            ("0", 0),
+            ("4096", 4096),
+            ("4GiB", 4 << 30),
+            ("4gib", 4 << 30),
+            ("8G", 8 << 30),
+            ("1.1TB", 1_100_000_000_000),
+            ("1.5 MiB", 3 << 19),
+            ("300MB", 300_000_000),
+            ("1kB", 1000),
+            ("1k", 1024),
+            ("10B", 10),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(text.parse(), Ok(Size(*bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_the_rest_in_words() {
+        for text in ["", "GiB", "-1", "1..5G", "1.G", ".5G", "4 parsecs", "1e9", "0x10", "１"] {
+            assert!(matches!(text.parse::<Size>(), Err(SizeError::Format(_))), "{text}");
+        }
+        for text in ["17EiB0", "999999999999999999999999999999999999999999"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+        assert!(matches!("20000PiB".parse::<Size>(), Err(SizeError::TooLarge(_))));
+    }
+
+    #[test]
+    fn printing_round_trips() {
+        for (bytes, text) in [(4u64 << 30, "4GiB"), (1_100_000_000_000, "1.1TB"), (0, "0"), (3 << 19, "1.5MiB")] {
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+        let mut x = 0x9e37_79b9_7f4a_7c15_u64;
+        for shift in 0..4000u32 {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            let bytes = x >> (shift % 64);
+            for b in [bytes, bytes & !0xfff, bytes & !0x1_ffff, bytes / 1000 * 1000] {
+                assert_eq!(Size(b).to_string().parse(), Ok(Size(b)));
+            }
+        }
+    }
+
+    #[test]
+    fn approximations_have_three_digits() {
+        for (bytes, text) in
+            [(999, "999 B"), (1 << 30, "1 GiB"), ((1 << 30) + (1 << 29) + 1, "1.50 GiB"), (123 << 20, "123 MiB")]
+        {
+            assert_eq!(approx(bytes), text);
+        }
+    }
+}

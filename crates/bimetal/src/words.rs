@@ -1,0 +1,191 @@
+//! `status` in plain words: what tiering is doing and why, what waits, what needs a person.
+
+use bimetal_volume::options::Status;
+use bimetal_volume::units::{Tier, CHUNK};
+
+use crate::api::RecentMoves;
+use crate::size::approx;
+
+/// The sentences, most urgent first.
+pub(crate) fn summary(s: &Status, recent: &[RecentMoves]) -> Vec<String> {
+    let mut out = troubles(s);
+    out.push(occupation(s));
+    out.push(reserve(s));
+    if !s.mover.doing.is_empty() {
+        out.push(match s.mover.why.as_str() {
+            "" => sentence(&s.mover.doing),
+            why => sentence(&format!("{}: {why}", s.mover.doing)),
+        });
+    }
+    if s.mover.candidates > 0 {
+        let size = approx(s.mover.candidates * CHUNK);
+        out.push(format!("{size} on the slow tier are used often enough and wait to be promoted."));
+    }
+    out.push(moved(recent));
+    if s.pending > 0 {
+        out.push(format!("{} changes of the map wait for the next commit, at most a few seconds.", s.pending));
+    }
+    out.retain(|line| !line.is_empty());
+    out
+}
+
+/// What is wrong, if anything.
+pub(crate) fn troubles(s: &Status) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Some(why) = &s.latched {
+        out.push(format!("WRITES ARE REFUSED since an error: {why}. Nothing flushed is lost. Check the device, then stop and serve the group again: that recovers it."));
+    } else if s.read_only {
+        out.push("The group is open read-only.".to_string());
+    }
+    for m in &s.members {
+        if !m.present {
+            out.push(format!("The {} member {} is missing: what lies only there cannot be read.", m.tier, m.index));
+        }
+        if m.errors > 0 {
+            out.push(format!("The {} member {} has failed {} requests: look at the kernel log (dmesg).", m.tier, m.index, m.errors));
+        }
+        if m.quarantined > 0 {
+            let size = approx(m.quarantined * CHUNK);
+            out.push(format!("{size} of the {} member {} are set aside after failed writes.", m.tier, m.index));
+        }
+    }
+    if s.mover.failed > 0 {
+        out.push(format!("{} moves failed on device errors; they are tried again later.", s.mover.failed));
+    }
+    out
+}
+
+/// Used bytes of a tier, and all.
+pub(crate) fn used_of(s: &Status, tier: Tier) -> (u64, u64) {
+    let of_tier = || s.members.iter().filter(|m| m.tier == tier);
+    let all: u64 = of_tier().map(|m| m.slots).sum();
+    let free: u64 = of_tier().map(|m| m.free).sum();
+    (all.saturating_sub(free) * CHUNK, all * CHUNK)
+}
+
+fn occupation(s: &Status) -> String {
+    let (fast, fast_all) = used_of(s, Tier::Fast);
+    let (slow, slow_all) = used_of(s, Tier::Slow);
+    format!(
+        "{} of {} used on the fast tier, {} of {} on the slow tier.",
+        approx(fast),
+        approx(fast_all),
+        approx(slow),
+        approx(slow_all)
+    )
+}
+
+fn reserve(s: &Status) -> String {
+    let (free, target) = (approx(s.fast_free), approx(s.reserve));
+    if s.fast_free >= s.reserve {
+        format!("{free} of fast space are free for new writes (reserve {target}).")
+    } else {
+        let (used, _) = used_of(s, Tier::Slow);
+        let slow_full = used_of(s, Tier::Slow).1 == used;
+        let next = if slow_full {
+            "the slow tier is full, so it cannot be restored"
+        } else {
+            "cold data will be demoted to restore it"
+        };
+        format!("{free} of fast space are free, less than the reserve of {target}: {next}.")
+    }
+}
+
+fn moved(recent: &[RecentMoves]) -> String {
+    let promoted: u64 = recent.iter().map(|r| r.promoted_bytes).sum();
+    let demoted: u64 = recent.iter().map(|r| r.demoted_bytes).sum();
+    if promoted + demoted == 0 {
+        return String::new();
+    }
+    format!("Moved within ten minutes: {} to the fast tier, {} to the slow tier.", approx(promoted), approx(demoted))
+}
+
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let Some(first) = chars.next() else { return String::new() };
+    let text: String = first.to_uppercase().chain(chars).collect();
+    if text.ends_with('.') {
+        text
+    } else {
+        text + "."
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bimetal_volume::options::{MemberStatus, MoverStatus};
+
+    fn member(index: u8, tier: Tier, slots: u64, free: u64) -> MemberStatus {
+        MemberStatus {
+            index,
+            uuid: [index; 16],
+            tier,
+            present: true,
+            size: slots * CHUNK,
+            slots,
+            free,
+            leaving: 0,
+            quarantined: 0,
+            journal_used: 0,
+            journal_blocks: 8,
+            reads: 0,
+            read_bytes: 0,
+            writes: 0,
+            write_bytes: 0,
+            syncs: 0,
+            discard_bytes: 0,
+            errors: 0,
+        }
+    }
+
+    fn status() -> Status {
+        Status {
+            name: "tank".into(),
+            uuid: [1; 16],
+            read_only: false,
+            latched: None,
+            generation: 7,
+            commits: 3,
+            pending: 0,
+            reserve: 16 * CHUNK,
+            fast_free: 20 * CHUNK,
+            members: vec![member(0, Tier::Fast, 80, 20), member(1, Tier::Slow, 800, 700)],
+            volumes: Vec::new(),
+            mover: MoverStatus { doing: "idle".into(), why: "nothing to move".into(), ..MoverStatus::default() },
+            recovery: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_healthy_group_says_what_it_does() {
+        let lines = summary(&status(), &[]);
+        assert_eq!(
+            lines,
+            [
+                "7.50 MiB of 10 MiB used on the fast tier, 12.5 MiB of 100 MiB on the slow tier.",
+                "2.50 MiB of fast space are free for new writes (reserve 2 MiB).",
+                "Idle: nothing to move.",
+            ]
+        );
+        assert!(troubles(&status()).is_empty());
+    }
+
+    #[test]
+    fn trouble_comes_first() {
+        let mut s = status();
+        s.latched = Some("the sync of member 1 failed".into());
+        s.members[1].errors = 2;
+        let lines = summary(&s, &[]);
+        assert!(lines[0].contains("REFUSED") && lines[0].contains("the sync of member 1 failed"), "{}", lines[0]);
+        assert!(lines[1].contains("2 requests"), "{}", lines[1]);
+    }
+
+    #[test]
+    fn a_short_reserve_says_what_happens_next() {
+        let mut s = status();
+        s.fast_free = 0;
+        s.members[0].free = 0;
+        assert!(summary(&s, &[]).iter().any(|l| l.contains("less than the reserve")));
+    }
+}
