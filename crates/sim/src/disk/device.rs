@@ -164,6 +164,7 @@ impl SimDisk {
                 inner.store.complete(record, now);
             }
         }
+        inner.store.close();
     }
 
     fn submit(&self, kind: Kind, first: u64, blocks: u64, cells: Option<Vec<Cell>>, buf: Option<BufMut>) -> Option<Rc<Op>> {

@@ -7,7 +7,8 @@
 //! 2. At a power cut each sector of each record, complete or not, is kept or lost on its own. As every record can be
 //!    lost alone, this includes every order in which a disk may write them. A record cannot undo a younger durable one.
 //! 3. A failed sync loses some complete records for ever: reads then show the old content at once, or still the new
-//!    content (a *ghost*, like a page marked clean) that no later sync makes durable.
+//!    content (a *ghost*, like a page marked clean) that no later sync makes durable. A ghost is gone when the device is
+//!    opened again; one that stayed could not be told from data by anybody.
 //! 4. A lying disk answers syncs and makes nothing durable; the first promised record that a power cut damages is
 //!    remembered as its broken promise.
 //! 5. Fresh and discarded blocks hold poison, never zeros.
@@ -178,6 +179,18 @@ impl Store {
         let at = block as usize;
         let young = self.records.iter().rev().filter(|r| r.id > self.durable_id[at]).find_map(|r| r.cell(block));
         self.current[at] = young.unwrap_or(&self.durable[at]).clone();
+    }
+
+    /// The device is closed by the death of its user (rule 3).
+    pub fn close(&mut self) {
+        let mut touched = BTreeSet::new();
+        for r in self.records.iter().filter(|r| r.ghost) {
+            touched.extend(r.first..r.first + r.cells.len() as u64);
+        }
+        self.records.retain(|r| !r.ghost);
+        for block in touched {
+            self.recompute(block);
+        }
     }
 
     /// The power goes away, and comes back (rule 2). `in_flight` are writes not applied yet.
