@@ -1,1 +1,18 @@
-//! Under construction.
+//! Bimetal on Linux: the io_uring reactor that runs a group, its devices, sockets, and what is asked of the system.
+//!
+//! In reading order: [`reactor`] (the loop, and [`HostEnv`], the engine's world), [`device`] (files, block devices, NBD
+//! members, emulated disks), [`locator`] (how they are named), [`net`] (sockets of the exports), [`probe`] (may a device
+//! be taken?), [`attach`] (a volume as `/dev/...`), [`hygiene`] (memory locking and the like), [`signals`].
+//!
+//! What is absent: this crate knows nothing of labels, maps, slots or volumes.
+
+pub mod device;
+pub mod locator;
+pub mod net;
+pub mod probe;
+pub mod reactor;
+pub mod signals;
+
+pub use device::HostDevice;
+pub use locator::Locator;
+pub use reactor::{HostEnv, Reactor};

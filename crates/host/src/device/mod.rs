@@ -1,0 +1,113 @@
+//! Devices of the host: files, block devices, disks behind NBD servers, and emulated disks.
+
+pub mod emulated;
+pub mod error;
+pub mod file;
+
+use bimetal_volume::buf::{Buf, BufMut};
+use bimetal_volume::env::{Device, DeviceError, DeviceTraits};
+
+use crate::locator::Locator;
+use crate::reactor::HostEnv;
+use emulated::EmulatedDevice;
+pub use error::OpenError;
+use file::FileDevice;
+
+/// How a device is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// Whether writes are possible.
+    pub write: bool,
+    /// Keep others out while it is open: alone if `write` is set, else together with other readers.
+    pub lock: bool,
+}
+
+impl Access {
+    /// For serving a group, alone.
+    pub const SERVE: Access = Access { write: true, lock: true };
+    /// For looking at an idle member, together with others who look.
+    pub const INSPECT: Access = Access { write: false, lock: true };
+    /// For looking at a device whoever uses it.
+    pub const PEEK: Access = Access { write: false, lock: false };
+}
+
+/// A device of any kind. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub enum HostDevice {
+    /// A file or block device.
+    File(FileDevice),
+    /// A file behind a model of a disk.
+    Emulated(EmulatedDevice),
+}
+
+impl HostDevice {
+    /// Opens what `locator` names.
+    pub async fn open(env: &HostEnv, locator: &Locator, access: Access) -> Result<HostDevice, OpenError> {
+        match locator {
+            Locator::Path(path) => FileDevice::open(env, path, access).map(HostDevice::File),
+            Locator::Emulated { model, path } => {
+                let file = FileDevice::open(env, path, access)?;
+                Ok(HostDevice::Emulated(EmulatedDevice::new(env, file, model)))
+            }
+            Locator::Nbd(nbd) => Err(OpenError::Nbd {
+                locator: nbd.to_string(),
+                why: "members behind NBD are not supported by this build".into(),
+            }),
+        }
+    }
+
+    /// Sizes of the logical and physical sector, in bytes.
+    pub fn sector_sizes(&self) -> (u32, u32) {
+        match self {
+            HostDevice::File(d) => d.sector_sizes(),
+            HostDevice::Emulated(d) => d.file().sector_sizes(),
+        }
+    }
+}
+
+impl Device for HostDevice {
+    fn size(&self) -> u64 {
+        match self {
+            HostDevice::File(d) => d.size(),
+            HostDevice::Emulated(d) => d.file().size(),
+        }
+    }
+
+    fn traits(&self) -> DeviceTraits {
+        match self {
+            HostDevice::File(d) => d.traits(),
+            HostDevice::Emulated(d) => d.traits(),
+        }
+    }
+
+    async fn read(&self, offset: u64, buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
+        match self {
+            HostDevice::File(d) => d.read(offset, buf).await,
+            HostDevice::Emulated(d) => d.read(offset, buf).await,
+        }
+    }
+
+    async fn write(&self, offset: u64, buf: Buf) -> Result<(), DeviceError> {
+        match self {
+            HostDevice::File(d) => d.write(offset, buf).await,
+            HostDevice::Emulated(d) => d.write(offset, buf).await,
+        }
+    }
+
+    async fn sync(&self) -> Result<(), DeviceError> {
+        match self {
+            HostDevice::File(d) => d.sync().await,
+            HostDevice::Emulated(d) => d.file().sync().await,
+        }
+    }
+
+    async fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        match self {
+            HostDevice::File(d) => d.discard(offset, len).await,
+            HostDevice::Emulated(d) => d.discard(offset, len).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

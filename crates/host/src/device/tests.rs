@@ -1,0 +1,200 @@
+use std::cell::Cell;
+use std::fs::File;
+use std::future::Future;
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+use std::time::{Duration, Instant as Wall};
+
+use bimetal_volume::env::Env;
+
+use super::*;
+use crate::reactor::Reactor;
+
+fn file_of(size: u64) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("temp file");
+    file.as_file().set_len(size).expect("room");
+    file
+}
+
+fn open(env: &HostEnv, file: &tempfile::NamedTempFile) -> HostDevice {
+    HostDevice::File(FileDevice::open(env, file.path(), Access::SERVE).expect("opens"))
+}
+
+fn filled(len: usize, byte: u8) -> Buf {
+    let mut buf = BufMut::new(len);
+    buf.fill(byte);
+    buf.freeze()
+}
+
+#[test]
+fn what_is_written_is_read_and_a_discard_frees_it() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let file = file_of((1 << 20) + 1000);
+    let path = file.path().to_owned();
+    reactor.block_on(async move {
+        let device = open(&env, &file);
+        assert_eq!(device.size(), 1 << 20);
+        device.write(65536, filled(131_072, 9)).await.expect("written");
+        device.sync().await.expect("synced");
+        let (buf, result) = device.read(61440, BufMut::new(16384)).await;
+        result.expect("read");
+        assert!(buf[..4096].iter().all(|b| *b == 0) && buf[4096..].iter().all(|b| *b == 9));
+        let blocks = std::fs::metadata(&path).expect("there").blocks();
+        match device.discard(65536, 131_072).await {
+            Ok(()) => assert!(std::fs::metadata(&path).expect("there").blocks() < blocks),
+            Err(DeviceError::Unsupported) => eprintln!("skipped: no hole punching on this file system"),
+            Err(error) => panic!("{error}"),
+        }
+    });
+}
+
+#[test]
+fn a_file_cut_short_is_an_error_and_beyond_its_first_size_there_are_zeros() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let file = file_of((1 << 20) - 1000);
+    reactor.block_on(async move {
+        let device = open(&env, &file);
+        let (buf, result) = device.read((1 << 20) - 8192, filled(8192, 3).try_unfreeze().expect("alone")).await;
+        result.expect("zeros behind the end");
+        assert!(buf.iter().all(|b| *b == 0));
+        file.as_file().set_len(4096).expect("cut");
+        let (_, result) = device.read(65536, BufMut::new(4096)).await;
+        assert_eq!(result, Err(DeviceError::Io(libc::EIO)));
+    });
+}
+
+#[test]
+fn a_dropped_write_still_happens() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let file = file_of(1 << 20);
+    reactor.block_on(async move {
+        let device = open(&env, &file);
+        let buf = filled(65536, 5);
+        {
+            let mut write = Box::pin(device.write(0, buf.clone()));
+            std::future::poll_fn(|cx| {
+                assert!(write.as_mut().poll(cx).is_pending());
+                std::task::Poll::Ready(())
+            })
+            .await;
+        }
+        let buf = buf.try_unfreeze().expect_err("the operation still owns a handle");
+        env.sleep(Duration::from_millis(20)).await;
+        assert!(buf.try_unfreeze().is_ok(), "and has given it back");
+        let (read, result) = device.read(0, BufMut::new(65536)).await;
+        result.expect("read");
+        assert!(read.iter().all(|b| *b == 5));
+    });
+}
+
+#[test]
+fn a_second_server_is_refused_by_name() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let file = file_of(1 << 20);
+    let first = open(&env, &file);
+    let error = FileDevice::open(&env, file.path(), Access::SERVE).err().expect("refused");
+    assert!(matches!(error, OpenError::Busy { .. }), "{error}");
+    assert!(error.to_string().contains("in use"), "{error}");
+    FileDevice::open(&env, file.path(), Access::PEEK).expect("looking is allowed");
+    drop(first);
+    let one = FileDevice::open(&env, file.path(), Access::INSPECT).expect("free again");
+    FileDevice::open(&env, file.path(), Access::INSPECT).expect("two may look");
+    drop(one);
+}
+
+#[test]
+fn refusals_are_in_words() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let missing = FileDevice::open(&env, "/nonexistent/x".as_ref(), Access::SERVE).err().expect("refused").to_string();
+    assert!(missing.contains("truncate"), "{missing}");
+    let kind = FileDevice::open(&env, "/".as_ref(), Access::SERVE).err().expect("refused").to_string();
+    assert!(kind.contains("a directory"), "{kind}");
+    let kind = FileDevice::open(&env, "/dev/null".as_ref(), Access::SERVE).err().expect("refused").to_string();
+    assert!(kind.contains("character device"), "{kind}");
+}
+
+#[test]
+fn a_full_file_system_is_told_apart() {
+    if !std::path::Path::new("/dev/full").exists() {
+        eprintln!("skipped: no /dev/full");
+        return;
+    }
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move {
+        let full = File::options().write(true).open("/dev/full").expect("opens");
+        let device = HostDevice::File(FileDevice::for_test(&env, full.into(), 1 << 20));
+        assert_eq!(device.write(0, filled(4096, 1)).await, Err(DeviceError::NoSpace));
+    });
+}
+
+/// MB/s of sequential requests of `len` with `depth` in flight for about `ms` of modelled time.
+fn sequential(model: &str, len: usize, depth: usize, total: usize, write: bool) -> f64 {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let file = file_of(1 << 30);
+    let spec = emulated::ModelSpec::parse(model).expect("model");
+    let below = FileDevice::open(&env, file.path(), Access::SERVE).expect("opens");
+    let device = HostDevice::Emulated(EmulatedDevice::new(&env, below, &spec));
+    reactor.block_on(async move {
+        let next = Rc::new(Cell::new(0usize));
+        let running = Rc::new(Cell::new(depth));
+        let start = Wall::now();
+        for _ in 0..depth {
+            let (device, next, running) = (device.clone(), next.clone(), running.clone());
+            env.spawn(async move {
+                while next.get() < total {
+                    let at = next.replace(next.get() + len) as u64;
+                    if write {
+                        device.write(at, filled(len, 1)).await.expect("written");
+                    } else {
+                        device.read(at, BufMut::new(len)).await.1.expect("read");
+                    }
+                }
+                running.set(running.get() - 1);
+            });
+        }
+        while running.get() > 0 {
+            env.sleep(Duration::from_micros(200)).await;
+        }
+        total as f64 / start.elapsed().as_secs_f64() / 1e6
+    })
+}
+
+/// The model's rate is an upper bound; a busy machine may fall behind it, so the lower one is generous.
+fn between(rate: f64, wanted: f64) {
+    assert!(rate < wanted * 1.06 && rate > wanted * 0.75, "{rate:.0} MB/s instead of {wanted}");
+}
+
+#[test]
+fn emulated_disks_keep_their_rate() {
+    between(sequential("hdd2012", 128 << 10, 1, 32 << 20, false), 177.0);
+    between(sequential("hdd2012", 128 << 10, 8, 32 << 20, false), 177.0);
+    between(sequential("rate=300M", 128 << 10, 1, 48 << 20, false), 300.0);
+    between(sequential("rate=100M", 128 << 10, 4, 16 << 20, true), 100.0);
+    between(sequential("hdd2012,rate=120M", 1 << 20, 2, 24 << 20, true), 120.0);
+}
+
+#[test]
+fn an_emulated_disk_seeks_slowly() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let file = file_of(1 << 30);
+    let spec = emulated::ModelSpec::parse("hdd2012").expect("model");
+    let below = FileDevice::open(&env, file.path(), Access::SERVE).expect("opens");
+    let device = HostDevice::Emulated(EmulatedDevice::new(&env, below, &spec));
+    assert!(device.traits().rotational && !device.traits().discard);
+    let took = reactor.block_on(async move {
+        let start = Wall::now();
+        for i in 0..10u64 {
+            device.read((i * 7919 * 4096 * 37) % (1 << 30), BufMut::new(4096)).await.1.expect("read");
+        }
+        start.elapsed()
+    });
+    assert!(took > Duration::from_millis(60), "ten seeks took only {took:?}");
+}

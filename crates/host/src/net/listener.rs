@@ -1,0 +1,111 @@
+//! Listening sockets.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use io_uring::{opcode, types::Fd};
+
+use super::Stream;
+use crate::reactor::{HostEnv, Keep, OnDrop};
+
+/// A listening socket. A unix socket's file is removed with the last handle.
+#[derive(Clone)]
+pub struct Listener {
+    env: HostEnv,
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    file: Rc<OwnedFd>,
+    /// The file to remove at the end.
+    path: Option<PathBuf>,
+    /// For TCP: where it listens.
+    address: Option<SocketAddr>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // It may have been removed or replaced meanwhile, and nothing can be done about an error here.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Listener {
+    /// Listens on a unix socket whose file gets the permissions `mode`. A socket file that nobody listens on any more
+    /// is replaced; one that answers, and any other file, is left alone (`AddrInUse`).
+    pub fn bind_unix(env: &HostEnv, path: &Path, mode: u32) -> io::Result<Listener> {
+        if let Ok(found) = std::fs::symlink_metadata(path) {
+            if !found.file_type().is_socket() || UnixStream::connect(path).is_ok() {
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    format!("{} exists and is in use, or is no socket", path.display()),
+                ));
+            }
+            std::fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        Ok(Listener::wrap(env, listener.into(), Some(path.to_owned()), None))
+    }
+
+    /// Listens on an address; port 0 takes a free one.
+    pub fn bind_tcp(env: &HostEnv, address: SocketAddr) -> io::Result<Listener> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        Ok(Listener::wrap(env, listener.into(), None, Some(address)))
+    }
+
+    fn wrap(env: &HostEnv, fd: OwnedFd, path: Option<PathBuf>, address: Option<SocketAddr>) -> Listener {
+        Listener { env: env.clone(), inner: Rc::new(Inner { file: Rc::new(fd), path, address }) }
+    }
+
+    /// Where a TCP listener listens.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.inner.address
+    }
+
+    /// The next connection.
+    pub async fn accept(&self) -> io::Result<Stream> {
+        loop {
+            let file = self.inner.file.clone();
+            let entry = opcode::Accept::new(Fd(file.as_raw_fd()), std::ptr::null_mut(), std::ptr::null_mut())
+                .flags(libc::SOCK_CLOEXEC)
+                .build();
+            // SAFETY: the entry points to no memory, and the file is handed over.
+            let op = unsafe { self.env.core().start(entry, Keep::NewFile, Some(file), OnDrop::Cancel) };
+            let (result, _) = op.await;
+            if result >= 0 {
+                // SAFETY: the kernel made this descriptor for us just now.
+                return self.accepted(unsafe { OwnedFd::from_raw_fd(result) });
+            }
+            match -result {
+                // The connection was gone before it was taken, or a signal came.
+                libc::ECONNABORTED | libc::EINTR | libc::EAGAIN => {}
+                errno => return Err(io::Error::from_raw_os_error(errno)),
+            }
+        }
+    }
+
+    fn accepted(&self, fd: OwnedFd) -> io::Result<Stream> {
+        if self.inner.address.is_none() {
+            let mut stream = Stream::wrap(&self.env, fd, String::new());
+            let peer = match stream.peer_pid() {
+                Some(pid) => format!("pid {pid}"),
+                None => "unix socket".to_owned(),
+            };
+            stream.peer = peer.into();
+            return Ok(stream);
+        }
+        let stream = std::net::TcpStream::from(fd);
+        stream.set_nodelay(true)?;
+        let peer = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |a| a.to_string());
+        Ok(Stream::wrap(&self.env, stream.into(), peer))
+    }
+}

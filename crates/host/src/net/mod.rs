@@ -1,0 +1,201 @@
+//! Sockets on the ring: unix and TCP listeners and streams.
+//!
+//! A receive or accept whose future is dropped is cancelled; what it had received by then is lost, so this is for
+//! connections that end. A send whose future is dropped goes on as far as the socket takes it.
+
+mod listener;
+mod message;
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_volume::buf::BufMut;
+use io_uring::{opcode, types::Fd};
+
+use crate::reactor::{HostEnv, Keep, OnDrop};
+pub use listener::Listener;
+pub(crate) use message::Message;
+pub use message::Part;
+
+/// How long a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A connected stream socket. Cloning gives another handle; the last one closes it.
+#[derive(Clone)]
+pub struct Stream {
+    env: HostEnv,
+    file: Rc<OwnedFd>,
+    peer: Rc<str>,
+}
+
+/// Which way of a connection to close.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Nothing more is read; a waiting receive ends.
+    Read,
+    /// Nothing more is sent; the peer sees the end of the stream.
+    Write,
+    /// Both.
+    Both,
+}
+
+impl Stream {
+    /// Connects to a unix socket.
+    pub async fn connect_unix(env: &HostEnv, path: PathBuf) -> io::Result<Stream> {
+        let name = path.display().to_string();
+        let stream = env.blocking(move || UnixStream::connect(path)).await??;
+        Ok(Stream::wrap(env, stream.into(), name))
+    }
+
+    /// Connects to a host and port, trying each of its addresses.
+    pub async fn connect_tcp(env: &HostEnv, host: String, port: u16) -> io::Result<Stream> {
+        let name = format!("{host}:{port}");
+        let connect = move || {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+            for address in (host.as_str(), port).to_socket_addrs()? {
+                match TcpStream::connect_timeout(&address, CONNECT) {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        };
+        let stream = env.blocking(connect).await??;
+        stream.set_nodelay(true)?;
+        Ok(Stream::wrap(env, stream.into(), name))
+    }
+
+    /// Two connected unix sockets.
+    pub fn pair(env: &HostEnv) -> io::Result<(Stream, Stream)> {
+        let (a, b) = UnixStream::pair()?;
+        Ok((Stream::wrap(env, a.into(), "pair".into()), Stream::wrap(env, b.into(), "pair".into())))
+    }
+
+    /// Takes over a connected stream socket, for instance one that was passed by the service manager.
+    pub fn from_fd(env: &HostEnv, fd: OwnedFd, peer: &str) -> Stream {
+        Stream::wrap(env, fd, peer.into())
+    }
+
+    pub(crate) fn wrap(env: &HostEnv, fd: OwnedFd, peer: String) -> Stream {
+        Stream { env: env.clone(), file: Rc::new(fd), peer: peer.into() }
+    }
+
+    /// Who is at the other end, for people.
+    pub fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    /// User id of the process at the other end of a unix socket.
+    pub fn peer_uid(&self) -> Option<u32> {
+        self.credentials().map(|c| c.uid)
+    }
+
+    /// Process id at the other end of a unix socket.
+    pub fn peer_pid(&self) -> Option<i32> {
+        self.credentials().map(|c| c.pid)
+    }
+
+    fn credentials(&self) -> Option<libc::ucred> {
+        let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the pointers are to a ucred and its length, both valid for the call.
+        let rc = unsafe {
+            libc::getsockopt(
+                self.file.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut found).cast(),
+                &mut len,
+            )
+        };
+        (rc == 0 && found.uid != u32::MAX).then_some(found)
+    }
+
+    /// Receives what is there, at least one byte, into `buf[range]`, and gives the buffer back with the number of
+    /// bytes. 0 means that the peer closed (or that the range is empty).
+    pub async fn recv(&self, buf: BufMut, range: Range<usize>) -> (BufMut, io::Result<usize>) {
+        self.recv_with(buf, range, 0).await
+    }
+
+    /// Fills all of `buf[range]`; an end of the stream before that is an `UnexpectedEof`.
+    pub async fn recv_all(&self, mut buf: BufMut, mut range: Range<usize>) -> (BufMut, io::Result<()>) {
+        while !range.is_empty() {
+            let result;
+            (buf, result) = self.recv_with(buf, range.clone(), libc::MSG_WAITALL).await;
+            match result {
+                Ok(0) => return (buf, Err(io::ErrorKind::UnexpectedEof.into())),
+                Ok(n) => range.start += n,
+                Err(error) => return (buf, Err(error)),
+            }
+        }
+        (buf, Ok(()))
+    }
+
+    async fn recv_with(&self, mut buf: BufMut, range: Range<usize>, flags: i32) -> (BufMut, io::Result<usize>) {
+        if range.is_empty() {
+            return (buf, Ok(0));
+        }
+        loop {
+            let part = &mut buf[range.clone()];
+            let len = part.len().min(1 << 30) as u32;
+            let entry = opcode::Recv::new(Fd(self.file.as_raw_fd()), part.as_mut_ptr(), len).flags(flags).build();
+            // SAFETY: `part` lies in the memory of `buf`, whose pages do not move with it; both are handed over.
+            let op = unsafe { self.env.core().start(entry, Keep::Read(buf), Some(self.file.clone()), OnDrop::Cancel) };
+            let (result, keep) = op.await;
+            let Keep::Read(back) = keep else { unreachable!("an operation gives back what it was given") };
+            buf = back;
+            match usize::try_from(result) {
+                Ok(n) => return (buf, Ok(n)),
+                Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => {}
+                Err(_) => return (buf, Err(io::Error::from_raw_os_error(-result))),
+            }
+        }
+    }
+
+    /// Sends all parts in order, as one stream of bytes, and gives the vector back (emptied) to be used again. One send
+    /// at a time per connection: two at once may mix their bytes.
+    pub async fn send(&self, parts: Vec<Part>) -> (Vec<Part>, io::Result<()>) {
+        let mut message = Message::new(parts);
+        loop {
+            if !message.prepare() {
+                return (message.into_parts(), Ok(()));
+            }
+            let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+            let entry = opcode::SendMsg::new(Fd(self.file.as_raw_fd()), message.header()).flags(flags).build();
+            let keep = Keep::Message(message);
+            // SAFETY: the header and all it points to are owned by the boxed message, which is handed over.
+            let op = unsafe { self.env.core().start(entry, keep, Some(self.file.clone()), OnDrop::Finish) };
+            let (result, keep) = op.await;
+            let Keep::Message(back) = keep else { unreachable!("an operation gives back what it was given") };
+            message = back;
+            match usize::try_from(result) {
+                Ok(n) => message.advance(n),
+                Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => {}
+                Err(_) => return (message.into_parts(), Err(io::Error::from_raw_os_error(-result))),
+            }
+        }
+    }
+
+    /// Closes one way or both; what waits there ends.
+    pub fn shutdown(&self, way: Way) -> io::Result<()> {
+        let how = match way {
+            Way::Read => libc::SHUT_RD,
+            Way::Write => libc::SHUT_WR,
+            Way::Both => libc::SHUT_RDWR,
+        };
+        // SAFETY: takes two integers; the descriptor is open while `self.file` lives.
+        if unsafe { libc::shutdown(self.file.as_raw_fd(), how) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

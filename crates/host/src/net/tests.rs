@@ -1,0 +1,99 @@
+use std::future::Future;
+
+use super::*;
+use crate::reactor::Reactor;
+use bimetal_volume::env::Env;
+
+#[test]
+fn parts_arrive_in_order_over_a_unix_socket() {
+    let reactor = Reactor::new().expect("io_uring");
+    let dir = tempfile::tempdir().expect("temp dir");
+    let path = dir.path().join("s");
+    let env = reactor.env();
+    let listener = Listener::bind_unix(&env, &path, 0o600).expect("bind");
+    let at = path.clone();
+    reactor.block_on(async move {
+        let server = listener.clone();
+        env.spawn(async move {
+            let stream = server.accept().await.expect("accept");
+            assert!(stream.peer_uid().is_some());
+            let data = BufMut::copy_of(&vec![7u8; 3 << 20]).freeze();
+            let parts = vec![Part::Bytes(b"head".to_vec()), Part::Zero(100_000), Part::Buf(data)];
+            let (parts, result) = stream.send(parts).await;
+            result.expect("all sent");
+            assert!(parts.is_empty());
+        });
+        let stream = Stream::connect_unix(&env, at).await.expect("connect");
+        let total = 4 + 100_000 + (3 << 20);
+        let (buf, result) = stream.recv_all(BufMut::new(total), 0..total).await;
+        result.expect("all received");
+        assert_eq!(&buf[..4], b"head");
+        assert!(buf[4..100_004].iter().all(|b| *b == 0));
+        assert!(buf[100_004..].iter().all(|b| *b == 7));
+        let (_, end) = stream.recv(buf, 0..10).await;
+        assert_eq!(end.expect("orderly end"), 0);
+    });
+    drop(reactor);
+    assert!(!path.exists(), "the socket file goes with the listener");
+}
+
+#[test]
+fn a_dropped_receive_is_cancelled_and_the_buffer_comes_back() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move {
+        let (a, b) = Stream::pair(&env).expect("pair");
+        {
+            let waiting = a.recv(BufMut::new(100), 0..100);
+            let short = env.sleep(Duration::from_millis(5));
+            let mut waiting = Box::pin(waiting);
+            let mut short = Box::pin(short);
+            std::future::poll_fn(|cx| {
+                assert!(waiting.as_mut().poll(cx).is_pending());
+                short.as_mut().poll(cx)
+            })
+            .await;
+        }
+        b.send(vec![Part::Bytes(b"late".to_vec())]).await.1.expect("sent");
+        let (buf, n) = a.recv(BufMut::new(100), 0..100).await;
+        assert_eq!(&buf[..n.expect("received")], b"late", "the cancelled receive took nothing");
+    });
+}
+
+#[test]
+fn tcp_connects_and_a_refused_port_says_so() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move {
+        let listener = Listener::bind_tcp(&env, "127.0.0.1:0".parse().expect("address")).expect("bind");
+        let port = listener.address().expect("tcp").port();
+        let server = listener.clone();
+        env.spawn(async move {
+            let s = server.accept().await.expect("accept");
+            s.send(vec![Part::Bytes(b"hi".to_vec())]).await.1.expect("sent");
+        });
+        let s = Stream::connect_tcp(&env, "127.0.0.1".into(), port).await.expect("connect");
+        let (buf, result) = s.recv_all(BufMut::new(2), 0..2).await;
+        result.expect("received");
+        assert_eq!(&buf[..], b"hi");
+        drop(listener);
+        s.shutdown(Way::Both).expect("shutdown");
+    });
+}
+
+#[test]
+fn a_socket_in_use_is_left_alone_and_a_dead_one_replaced() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let dir = tempfile::tempdir().expect("temp dir");
+    let path = dir.path().join("s");
+    let first = Listener::bind_unix(&env, &path, 0o600).expect("bind");
+    let again = Listener::bind_unix(&env, &path, 0o600).err().expect("in use");
+    assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
+    drop(first);
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("leaves its file behind"));
+    Listener::bind_unix(&env, &path, 0o600).expect("a dead socket is replaced");
+    std::fs::write(&path, b"data").expect("a file");
+    assert!(Listener::bind_unix(&env, &path, 0o600).is_err());
+    assert_eq!(std::fs::read(&path).expect("untouched"), b"data");
+}

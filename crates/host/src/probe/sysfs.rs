@@ -1,0 +1,84 @@
+//! What `/sys` says of a block device.
+
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Major and minor number of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceNumber {
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// From the kernel's combined number.
+    pub fn new(number: u64) -> DeviceNumber {
+        DeviceNumber { major: libc::major(number), minor: libc::minor(number) }
+    }
+
+    /// Its folder in `/sys`, which is that of the partition for a partition.
+    pub fn folder(self) -> PathBuf {
+        PathBuf::from(format!("/sys/dev/block/{}:{}", self.major, self.minor))
+    }
+}
+
+impl std::fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+/// Properties of the request queue of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockQueue {
+    /// It has a head that moves.
+    pub rotational: bool,
+    /// It takes discards.
+    pub discard: bool,
+    /// Logical and physical sector size, in bytes.
+    pub sector_sizes: (u32, u32),
+}
+
+impl BlockQueue {
+    /// The queue of a block device, or of the disk below a file. `None` where `/sys` does not know it (file systems
+    /// over several devices, network file systems, a sandbox without `/sys`).
+    pub fn of(meta: &Metadata) -> Option<BlockQueue> {
+        let number = if meta.file_type().is_block_device() { meta.rdev() } else { meta.dev() };
+        BlockQueue::read(&disk_folder(&DeviceNumber::new(number).folder())?.join("queue"))
+    }
+
+    /// Reads the `queue` folder of a disk.
+    pub fn read(folder: &Path) -> Option<BlockQueue> {
+        let logical = number(&folder.join("logical_block_size"))?;
+        let physical = number(&folder.join("physical_block_size")).unwrap_or(logical);
+        Some(BlockQueue {
+            rotational: number(&folder.join("rotational")) == Some(1),
+            discard: number(&folder.join("discard_max_bytes")).is_some_and(|n| n > 0),
+            sector_sizes: (logical as u32, physical as u32),
+        })
+    }
+}
+
+/// The folder of the whole disk that a partition is on, or the disk's own.
+pub(crate) fn disk_folder(folder: &Path) -> Option<PathBuf> {
+    let folder = folder.canonicalize().ok()?;
+    if folder.join("partition").exists() {
+        return folder.parent().map(Path::to_owned);
+    }
+    Some(folder)
+}
+
+/// A number in a file of one line.
+pub(crate) fn number(path: &Path) -> Option<u64> {
+    line(path)?.parse().ok()
+}
+
+/// The only line of a file.
+pub(crate) fn line(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}

@@ -1,0 +1,223 @@
+//! Who uses a device or file: mounts, swap, devices built on top, loop devices, locks, open files.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::sysfs::{line, DeviceNumber};
+
+/// A use that forbids to take the device, whatever is forced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// A file system on it is mounted.
+    Mounted {
+        /// Where.
+        at: String,
+    },
+    /// The kernel swaps to it.
+    Swap,
+    /// Another block device is built on it (RAID, LVM, encryption, bcache).
+    Below {
+        /// Name of that device.
+        holder: String,
+    },
+    /// A loop device serves the file.
+    Loop {
+        /// Path of the loop device.
+        device: String,
+    },
+    /// A partition of the disk is in use.
+    Partition {
+        /// Name of the partition.
+        name: String,
+        /// Its use.
+        used: Box<Use>,
+    },
+}
+
+impl std::fmt::Display for Use {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Use::Mounted { at } => write!(f, "it is mounted on {at}; unmount it first"),
+            Use::Swap => f.write_str("it is used as swap space; run swapoff first"),
+            Use::Below { holder } => write!(f, "the device {holder} is built on it; take that apart first"),
+            Use::Loop { device } => write!(f, "{device} serves it as a loop device; run losetup -d {device} first"),
+            Use::Partition { name, used } => write!(f, "its partition {name} is in use: {used}"),
+        }
+    }
+}
+
+/// How a device or file is used, if it is.
+pub fn of(path: &Path) -> Option<Use> {
+    let path = fs::canonicalize(path).ok()?;
+    let meta = fs::metadata(&path).ok()?;
+    if meta.file_type().is_block_device() {
+        of_block_device(DeviceNumber::new(meta.rdev()))
+    } else {
+        of_file(&path)
+    }
+}
+
+fn of_block_device(number: DeviceNumber) -> Option<Use> {
+    let folder = number.folder();
+    of_one(number, &folder).or_else(|| {
+        partitions(&folder).into_iter().find_map(|(name, number)| {
+            let used = of_one(number, &number.folder())?;
+            Some(Use::Partition { name, used: Box::new(used) })
+        })
+    })
+}
+
+fn of_one(number: DeviceNumber, folder: &Path) -> Option<Use> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if let Some(at) = mount_point(&mounts, number) {
+        return Some(Use::Mounted { at });
+    }
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let swap = swap_files(&swaps).any(|path| {
+        fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device() && DeviceNumber::new(m.rdev()) == number)
+    });
+    if swap {
+        return Some(Use::Swap);
+    }
+    let holder = fs::read_dir(folder.join("holders")).ok()?.flatten().next()?;
+    Some(Use::Below { holder: holder.file_name().to_string_lossy().into_owned() })
+}
+
+/// Partitions of a disk: name and number.
+pub(crate) fn partitions(folder: &Path) -> Vec<(String, DeviceNumber)> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter(|e| e.path().join("partition").exists())
+        .filter_map(|e| Some((e.file_name().to_string_lossy().into_owned(), device_number(&e.path())?)))
+        .collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
+
+/// The number in the `dev` file of a device's folder.
+pub(crate) fn device_number(folder: &Path) -> Option<DeviceNumber> {
+    let text = line(&folder.join("dev"))?;
+    let (major, minor) = text.split_once(':')?;
+    Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
+}
+
+fn of_file(path: &Path) -> Option<Use> {
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if swap_files(&swaps).any(|swap| swap == path) {
+        return Some(Use::Swap);
+    }
+    let loops = fs::read_dir("/sys/block").ok()?;
+    loops.flatten().find_map(|entry| {
+        let backing = line(&entry.path().join("loop/backing_file"))?;
+        let device = format!("/dev/{}", entry.file_name().to_string_lossy());
+        (Path::new(&backing) == path).then_some(Use::Loop { device })
+    })
+}
+
+/// Where `number` is mounted, by the text of `/proc/self/mountinfo`.
+fn mount_point(mountinfo: &str, number: DeviceNumber) -> Option<String> {
+    let number = number.to_string();
+    mountinfo.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        let device = fields.nth(2)?;
+        let at = fields.nth(1)?;
+        (device == number).then(|| unescape(at))
+    })
+}
+
+/// Paths in the text of `/proc/swaps`.
+fn swap_files(swaps: &str) -> impl Iterator<Item = PathBuf> + '_ {
+    swaps.lines().skip(1).filter_map(|l| l.split_whitespace().next()).map(|p| PathBuf::from(unescape(p)))
+}
+
+/// Undoes the octal escapes of the files in `/proc`.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::new();
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let code = bytes.get(at + 1..at + 4).filter(|_| bytes[at] == b'\\');
+        let value = code.and_then(|c| std::str::from_utf8(c).ok()).and_then(|c| u8::from_str_radix(c, 8).ok());
+        out.push(value.unwrap_or(bytes[at]));
+        at += if value.is_some() { 4 } else { 1 };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Who holds a block device that could not be opened alone, as far as this process may see.
+pub fn holder(path: &Path) -> Option<String> {
+    if let Some(used) = of(path) {
+        return Some(match used {
+            Use::Mounted { at } => format!("the file system mounted on {at}"),
+            Use::Swap => "the kernel's swap".into(),
+            Use::Below { holder } => format!("the device {holder}, which is built on it"),
+            Use::Loop { device } => format!("the loop device {device}"),
+            Use::Partition { name, .. } => format!("its partition {name}"),
+        });
+    }
+    let target = fs::canonicalize(path).ok()?;
+    let processes = fs::read_dir("/proc").ok()?;
+    processes.flatten().find_map(|process| {
+        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+        let files = fs::read_dir(process.path().join("fd")).ok()?;
+        let open = files.flatten().any(|f| fs::read_link(f.path()).is_ok_and(|to| to == target));
+        (open && pid != std::process::id()).then(|| process_name(pid))
+    })
+}
+
+/// Who holds a lock on a file, by `/proc/locks`.
+pub fn lock_holder(path: &Path) -> Option<String> {
+    let meta = fs::metadata(path).ok()?;
+    let number = DeviceNumber::new(meta.dev());
+    let place = format!("{:02x}:{:02x}:{}", number.major, number.minor, meta.ino());
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let found = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&place.as_str());
+        let pid = fields.get(4)?.parse().ok()?;
+        found.then(|| process_name(pid))
+    })
+}
+
+fn process_name(pid: u32) -> String {
+    let name = line(Path::new(&format!("/proc/{pid}/comm"))).unwrap_or_else(|| "process".into());
+    format!("{name} (pid {pid})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_found_and_unescaped() {
+        let text = "22 27 0:21 / /proc rw - proc proc rw\n36 35 98:0 /mnt1 /mnt/a\\040b rw,noatime shared:1 - ext3 /dev/x rw\n";
+        let number = DeviceNumber { major: 98, minor: 0 };
+        assert_eq!(mount_point(text, number).as_deref(), Some("/mnt/a b"));
+        assert_eq!(mount_point(text, DeviceNumber { major: 9, minor: 8 }), None);
+    }
+
+    #[test]
+    fn swaps_are_listed() {
+        let text = "Filename\t\t\t\tType\t\tSize\n/dev/sda2   partition 100\n/swap\\040file file 7\n";
+        let found: Vec<_> = swap_files(text).collect();
+        assert_eq!(found, [Path::new("/dev/sda2"), Path::new("/swap file")]);
+    }
+
+    #[test]
+    fn the_disk_of_the_root_is_seen_as_mounted() {
+        let Some(number) = fs::metadata("/").ok().map(|m| DeviceNumber::new(m.dev())) else { return };
+        if !number.folder().exists() {
+            eprintln!("skipped: the root file system is not on a block device that /sys knows");
+            return;
+        }
+        assert!(matches!(of_block_device(number), Some(Use::Mounted { .. })));
+    }
+
+    #[test]
+    fn an_idle_file_is_not_in_use() {
+        let file = tempfile::NamedTempFile::new().expect("temp file");
+        assert_eq!(of(file.path()), None);
+    }
+}

@@ -1,0 +1,85 @@
+use super::*;
+use std::time::Instant as Wall;
+
+#[test]
+fn timers_fire_in_order_and_not_early() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let seen = log.clone();
+    let start = Wall::now();
+    reactor.block_on(async move {
+        for ms in [30u64, 10, 20] {
+            let (env2, log) = (env.clone(), log.clone());
+            env.spawn(async move {
+                env2.sleep(Duration::from_millis(ms)).await;
+                log.borrow_mut().push(ms);
+            });
+        }
+        env.sleep(Duration::from_millis(40)).await;
+    });
+    assert_eq!(*seen.borrow(), [10, 20, 30]);
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(40) && took < Duration::from_millis(400), "{took:?}");
+}
+
+#[test]
+fn a_blocking_call_wakes_the_loop() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let value = reactor.block_on(async move { env.blocking(|| 6 * 7).await.expect("ran") });
+    assert_eq!(value, 42);
+}
+
+#[test]
+fn more_requests_than_the_ring_holds() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let done = Rc::new(Cell::new(0));
+    let count = done.clone();
+    reactor.block_on(async move {
+        for _ in 0..10_000 {
+            let (env2, count) = (env.clone(), count.clone());
+            env.spawn(async move {
+                // SAFETY: a NOP points to nothing.
+                let op = unsafe { env2.core().start(opcode::Nop::new().build(), Keep::None, None, OnDrop::Finish) };
+                assert_eq!(op.await.0, 0);
+                count.set(count.get() + 1);
+            });
+        }
+        while count.get() < 10_000 {
+            env.sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert_eq!(done.get(), 10_000);
+}
+
+#[test]
+fn random_numbers_differ() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let mut seen: Vec<u64> = (0..100).map(|_| env.random()).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 100);
+}
+
+#[test]
+fn dropping_the_reactor_ends_waiting_tasks() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let flag = Rc::new(());
+    let weak = Rc::downgrade(&flag);
+    let inner = env.clone();
+    reactor.block_on(async move {
+        let env = inner.clone();
+        inner.spawn(async move {
+            let _flag = flag;
+            env.sleep(Duration::from_secs(3600)).await;
+        });
+        inner.sleep(Duration::from_millis(1)).await;
+    });
+    assert!(weak.upgrade().is_some());
+    drop(reactor);
+    assert!(weak.upgrade().is_none());
+}
