@@ -1,1 +1,20 @@
-//! Under construction.
+//! Exports: how the rest of the world reaches a volume. Today that is an NBD server.
+//!
+//! Reading order: [`conn`] and [`runtime`] (what is wanted from the outside), `nbd/` (the server: `handshake`, then
+//! `transmission`, `validate`, `execute`, `outbox`), [`stats`] (what it tells about itself). [`backends`] holds two
+//! volumes without an engine, for benchmarks and tests; [`client`] is an NBD client over the same transport;
+//! [`testing`] and [`fuzz`] run both in memory.
+
+pub mod backends;
+pub mod client;
+pub mod conn;
+pub mod fuzz;
+pub mod nbd;
+pub mod runtime;
+mod signal;
+pub mod stats;
+pub mod testing;
+
+pub use conn::{Conn, Part};
+pub use nbd::{Export, Limits, Server};
+pub use runtime::Runtime;

@@ -1,0 +1,224 @@
+//! The NBD server: fixed newstyle over any [`Conn`], any [`Backend`] behind it.
+//!
+//! One connection has two tasks and one task per request in flight:
+//! - the *reader* (`transmission`) takes requests off the stream, checks each once (`validate`) and starts it;
+//! - a *request* (`execute`) asks the backend and puts its answer into the outbox;
+//! - the *sender* (`outbox`) sends all that has gathered there with one vectored send, one at a time.
+//!
+//! Rules:
+//! 1. A request counts as in flight from its header until its answer was handed to the kernel, so that a client that
+//!    does not read its answers stops being read from (`load`).
+//! 2. A payload is received into a buffer of its own, laid out as the backend wants it; only what arrived together with
+//!    a header is copied.
+//! 3. Stopping: what was taken is answered, what comes later is refused with ESHUTDOWN, then the stream is ended.
+//! 4. Nothing that a client sends ends more than its own connection.
+
+mod contexts;
+mod execute;
+mod handshake;
+mod load;
+mod outbox;
+mod peer;
+mod receiver;
+mod transmission;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_volume::backend::Backend;
+
+use crate::conn::Conn;
+use crate::runtime::{timeout, Runtime};
+use crate::signal::Signal;
+use crate::stats::{Kind, Phase, RequestStats, ServerStatus};
+
+use load::Load;
+use peer::Peer;
+
+/// Preferred block size that is announced, in bytes.
+pub const PREFERRED_BLOCK: u32 = 4096;
+
+/// A volume under a name.
+#[derive(Clone, Debug)]
+pub struct Export<B> {
+    /// What clients ask for.
+    pub name: String,
+    /// For people who list the exports; may be empty.
+    pub description: String,
+    /// What serves it.
+    pub backend: B,
+    /// Refuse writes even if the backend takes them.
+    pub read_only: bool,
+}
+
+/// What a server takes at most.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections; more are closed at once.
+    pub connections: usize,
+    /// A client that has not chosen an export by then is closed.
+    pub handshake: Duration,
+    /// Requests in flight per connection.
+    pub requests_per_connection: usize,
+    /// Bytes of payload in flight per connection. A single larger request is served alone.
+    pub bytes_per_connection: u64,
+    /// Requests in flight of all connections.
+    pub requests: usize,
+    /// Bytes of payload in flight of all connections. A single larger request is served alone.
+    pub bytes: u64,
+    /// How long `stop` waits for clients that do not read their answers or do not hang up.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 256,
+            handshake: Duration::from_secs(30),
+            requests_per_connection: 1024,
+            bytes_per_connection: 64 << 20,
+            requests: 8192,
+            bytes: 256 << 20,
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// An NBD server. Cloning gives another handle.
+pub struct Server<R: Runtime, B: Backend>(Rc<Shared<R, B>>);
+
+impl<R: Runtime, B: Backend> Clone for Server<R, B> {
+    fn clone(&self) -> Self {
+        Server(self.0.clone())
+    }
+}
+
+/// What all connections of a server share.
+struct Shared<R, B> {
+    runtime: R,
+    exports: Vec<Export<B>>,
+    limits: Limits,
+    load: Load,
+    counters: Counters,
+    peers: RefCell<BTreeMap<u64, Rc<Peer>>>,
+    stopping: Cell<bool>,
+    /// A connection ended.
+    ended: Signal,
+}
+
+#[derive(Default)]
+struct Counters {
+    accepted: Cell<u64>,
+    turned_away: Cell<u64>,
+    refused: Cell<u64>,
+    requests: RefCell<[RequestStats; Kind::ALL.len()]>,
+}
+
+fn add_one(cell: &Cell<u64>) -> u64 {
+    let before = cell.get();
+    cell.set(before + 1);
+    before
+}
+
+impl<R: Runtime, B: Backend> Server<R, B> {
+    /// A server of these exports. The names should differ; of two equal ones the first is served.
+    pub fn new(runtime: R, exports: Vec<Export<B>>, limits: Limits) -> Server<R, B> {
+        let load = Load::new(limits.requests, limits.bytes);
+        Server(Rc::new(Shared {
+            runtime,
+            exports,
+            limits,
+            load,
+            counters: Counters::default(),
+            peers: RefCell::default(),
+            stopping: Cell::new(false),
+            ended: Signal::default(),
+        }))
+    }
+
+    /// Serves a connection in tasks of its own, and returns at once. `peer` names it in `status`. If there are too many
+    /// connections, or the server is stopping, it is closed.
+    pub fn serve(&self, conn: impl Conn, peer: String) {
+        let shared = &self.0;
+        if shared.stopping.get() || shared.peers.borrow().len() >= shared.limits.connections {
+            add_one(&shared.counters.turned_away);
+            conn.close();
+            return;
+        }
+        let id = add_one(&shared.counters.accepted);
+        let closer = conn.clone();
+        let per_connection = Load::new(shared.limits.requests_per_connection, shared.limits.bytes_per_connection);
+        let close = Box::new(move || closer.close());
+        let peer = Rc::new(Peer::new(id, peer, shared.runtime.now(), per_connection, close));
+        shared.peers.borrow_mut().insert(id, peer.clone());
+        shared.runtime.spawn(watch_handshake(shared.runtime.clone(), Rc::downgrade(&peer), shared.limits.handshake));
+        let shared = shared.clone();
+        self.0.runtime.spawn(async move {
+            if let Some(chosen) = handshake::negotiate(&shared, &conn, &peer).await {
+                transmission::run(&shared, conn.clone(), peer.clone(), chosen).await;
+            }
+            conn.close();
+            shared.peers.borrow_mut().remove(&peer.id);
+            shared.ended.notify();
+        });
+    }
+
+    /// Orderly stop: takes no more connections and requests, answers what was taken, ends the streams. Returns when
+    /// every connection has ended; those that linger longer than the grace time are cut off.
+    pub async fn stop(&self) {
+        let shared = &self.0;
+        shared.stopping.set(true);
+        for peer in shared.peers.borrow().values() {
+            peer.begin_stop();
+        }
+        let all_ended = || shared.peers.borrow().is_empty();
+        if timeout(&shared.runtime, shared.limits.grace, shared.ended.wait_until(all_ended)).await.is_some() {
+            return;
+        }
+        let lingering: Vec<Rc<Peer>> = shared.peers.borrow().values().cloned().collect();
+        for peer in lingering {
+            peer.close();
+        }
+        shared.ended.wait_until(all_ended).await;
+    }
+
+    /// The state of the server.
+    pub fn status(&self) -> ServerStatus {
+        let shared = &self.0;
+        let now = shared.runtime.now();
+        ServerStatus {
+            connections: shared.peers.borrow().values().map(|p| p.status(now)).collect(),
+            accepted: shared.counters.accepted.get(),
+            turned_away: shared.counters.turned_away.get(),
+            refused: shared.counters.refused.get(),
+            requests: shared.counters.requests.borrow().clone(),
+            stopping: shared.stopping.get(),
+        }
+    }
+
+    /// Requests in flight on all connections, and the bytes of their payloads.
+    pub fn in_flight(&self) -> (usize, u64) {
+        (self.0.load.requests(), self.0.load.bytes())
+    }
+
+    /// Connections that are there now.
+    pub fn connections(&self) -> usize {
+        self.0.peers.borrow().len()
+    }
+}
+
+/// Closes a connection that takes too long to choose an export.
+async fn watch_handshake<R: Runtime>(runtime: R, peer: std::rc::Weak<Peer>, limit: Duration) {
+    runtime.sleep(limit).await;
+    if let Some(peer) = peer.upgrade() {
+        if peer.phase.get() == Phase::Handshake {
+            peer.close();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+use bimetal_nbd::consts::{cmd, errno};
+
+use super::*;
+use crate::conn::{Conn, Part};
+
+#[test]
+fn goodbye_is_taken_after_everything_is_answered() {
+    World::new().run(|w| async move {
+        let mut c = w.connect(HeaderStyle::Simple).await;
+        w.probe.gate.closed.set(true);
+        let cookie = c.submit(cmd::READ, 0, 0, 512, None).await.expect("sent");
+        c.disconnect().await.expect("sent");
+        w.runtime.sleep(Duration::from_secs(5)).await;
+        assert_eq!(w.server.status().connections[0].phase, Phase::Ending);
+        w.probe.gate.open();
+        c.collect(cookie).await.expect("answered");
+        assert!(matches!(c.read(0, 1, 0).await, Err(ClientError::Stream(_))), "closed");
+    });
+}
+
+#[test]
+fn stopping_answers_what_was_taken_and_refuses_what_comes_later() {
+    World::new().run(|w| async move {
+        let mut c = w.connect(HeaderStyle::Structured).await;
+        w.probe.gate.closed.set(true);
+        let data = bimetal_volume::buf::BufMut::copy_of(&[5; 4096]).freeze();
+        let taken = c.submit(cmd::WRITE, 0, 0, 4096, Some(data)).await.expect("sent");
+        w.runtime.sleep(Duration::from_micros(1)).await;
+        let stop = w.server.clone();
+        w.runtime.spawn(async move { stop.stop().await });
+        w.runtime.sleep(Duration::from_micros(1)).await;
+        let late = c.submit(cmd::READ, 0, 0, 4096, None).await.expect("sent");
+        assert_eq!(errno_of(c.collect(late).await), errno::ESHUTDOWN);
+        assert!(w.server.status().stopping);
+        assert!(Client::greet(w.dial()).await.is_err(), "no new connections");
+        w.probe.gate.open();
+        c.collect(taken).await.expect("answered");
+        assert!(matches!(c.read(0, 1, 0).await, Err(ClientError::Stream(_))), "closed");
+        w.runtime.sleep(Duration::from_secs(2)).await;
+        assert_eq!(w.server.connections(), 0);
+        let began = w.runtime.now();
+        assert!(began.since(Default::default()) < Duration::from_secs(3), "a client that hangs up is not waited for");
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_cannot_hold_up_the_stop_for_ever() {
+    let world = World { pipe_capacity: 4096, ..World::new() };
+    world.run(|w| async move {
+        let mut c = w.connect(HeaderStyle::Simple).await;
+        c.write(0, &[1; 64 << 10], 0).await.expect("write");
+        c.submit(cmd::READ, 0, 0, 64 << 10, None).await.expect("sent");
+        w.runtime.sleep(Duration::from_micros(1)).await;
+        let began = w.runtime.now();
+        w.server.stop().await;
+        assert_eq!(w.runtime.now().since(began), Limits::default().grace);
+        assert_eq!(w.server.connections(), 0);
+    });
+}
+
+#[test]
+fn stopping_ends_negotiations() {
+    World::new().run(|w| async move {
+        let mut c = Client::greet(w.dial()).await.expect("greeting");
+        w.server.stop().await;
+        assert!(c.list().await.is_err());
+    });
+}
+
+#[test]
+fn bytes_out_of_step_end_their_own_connection_alone() {
+    World::new().run(|w| async move {
+        let (mut a, mut b) = (w.connect(HeaderStyle::Simple).await, w.connect(HeaderStyle::Simple).await);
+        let cookie = a.submit(cmd::READ, 0, 0, 512, None).await.expect("sent");
+        a.send(vec![Part::Bytes(vec![0x55; 28])]).await.expect("sent");
+        a.collect(cookie).await.expect("what came before is answered");
+        assert!(matches!(a.read(0, 1, 0).await, Err(ClientError::Stream(_))));
+        b.read(0, 512, 0).await.expect("unharmed");
+        // A payload beyond the limit cannot be skipped in reasonable time.
+        b.submit(cmd::WRITE, 0, 0, (32 << 20) + 1, None).await.expect("sent");
+        assert!(matches!(b.read(0, 1, 0).await, Err(ClientError::Stream(_))));
+        b.conn().close();
+    });
+}

@@ -1,0 +1,207 @@
+//! The transmission phase of one connection: the reader, the sender, and their end.
+
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_nbd::consts::{cmd, errno, MAX_PAYLOAD};
+use bimetal_nbd::request::{Request, StatusFilter};
+use bimetal_volume::backend::Backend;
+use bimetal_volume::buf::{Buf, BufMut};
+
+use crate::conn::Conn;
+use crate::runtime::{timeout, Runtime};
+use crate::signal::Signal;
+use crate::stats::Phase;
+
+use super::execute::{execute, Work};
+use super::handshake::Chosen;
+use super::load::Share;
+use super::outbox::Outbox;
+use super::peer::Peer;
+use super::receiver::Receiver;
+use super::validate::{refuse, validate, Op, Refusal, Terms};
+use super::{add_one, Shared};
+
+/// How long a client may take to hang up after its stream was ended, before it is cut off.
+const HANG_UP: Duration = Duration::from_secs(1);
+
+/// What the tasks of a connection share.
+pub(super) struct Session<R, B> {
+    pub(super) shared: Rc<Shared<R, B>>,
+    pub(super) peer: Rc<Peer>,
+    pub(super) backend: B,
+    pub(super) terms: Terms,
+    pub(super) outbox: Outbox,
+    sender_ended: Cell<bool>,
+    reader_ended: Cell<bool>,
+    ended: Signal,
+}
+
+impl<R: Runtime, B: Backend> Session<R, B> {
+    /// Gives back what a request occupied.
+    pub(super) fn give_back(&self, share: Share) {
+        if share != Share::default() {
+            self.peer.load.give_back(share);
+            self.shared.load.give_back(share);
+        }
+    }
+
+    async fn take(&self, share: Share) {
+        self.peer.load.take(share).await;
+        self.shared.load.take(share).await;
+    }
+}
+
+/// Serves requests until the client leaves, breaks the protocol, or the server stops. Everything taken is answered
+/// before this returns.
+pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
+    shared: &Rc<Shared<R, B>>,
+    conn: C,
+    peer: Rc<Peer>,
+    chosen: Chosen<C>,
+) {
+    let session = Rc::new(Session {
+        shared: shared.clone(),
+        backend: shared.exports[chosen.export].backend.clone(),
+        terms: chosen.terms,
+        peer,
+        outbox: Outbox::default(),
+        sender_ended: Cell::new(false),
+        reader_ended: Cell::new(false),
+        ended: Signal::default(),
+    });
+    session.peer.phase.set(Phase::Transmission);
+    shared.runtime.spawn(send_answers(session.clone(), conn.clone()));
+    shared.runtime.spawn(end_at_stop(session.clone(), conn.clone()));
+    // Whatever ended the stream, an error or the client's wish, what was taken is still answered.
+    let _ = read_requests(&session, chosen.receiver).await;
+    session.peer.phase.set(Phase::Ending);
+    session.peer.load.wait_until_idle().await;
+    session.outbox.finish();
+    session.reader_ended.set(true);
+    session.ended.notify();
+    // Lets `end_at_stop` go.
+    session.peer.stop_begun.notify();
+    session.ended.wait_until(|| session.sender_ended.get()).await;
+}
+
+/// The reader: takes requests off the stream as long as there is room for them.
+async fn read_requests<R: Runtime, B: Backend, C: Conn>(
+    session: &Rc<Session<R, B>>,
+    mut receiver: Receiver<C>,
+) -> io::Result<()> {
+    let style = session.terms.style;
+    loop {
+        receiver.fill(style.request_size()).await?;
+        let Ok(request) = Request::decode(style, receiver.bytes()) else {
+            // The stream is out of step; nothing that follows can be understood.
+            return Ok(());
+        };
+        receiver.consume(style.request_size());
+        if request.command == cmd::DISC {
+            return Ok(());
+        }
+        let payload_len = request.payload_len(style);
+        if payload_len > MAX_PAYLOAD.into() {
+            return Ok(());
+        }
+        take_request(session, &mut receiver, request, payload_len).await?;
+    }
+}
+
+async fn take_request<R: Runtime, B: Backend, C: Conn>(
+    session: &Rc<Session<R, B>>,
+    receiver: &mut Receiver<C>,
+    request: Request,
+    payload_len: u64,
+) -> io::Result<()> {
+    let checked = validate(&request, &session.terms);
+    let share = Share::of(checked.as_ref().map_or(0, Op::moved).max(payload_len));
+    session.take(share).await;
+    let received = match &checked {
+        Err(_) => receiver.skip(payload_len).await.map(|()| None),
+        Ok(_) if payload_len == 0 => Ok(None),
+        Ok(_) => receiver.take(BufMut::with_phase(payload_len as usize, request.offset)).await.map(Some),
+    };
+    let payload = match received {
+        Ok(payload) => payload.map(BufMut::freeze),
+        Err(e) => {
+            session.give_back(share);
+            return Err(e);
+        }
+    };
+    let checked = match checked {
+        _ if session.peer.stopping.get() => refuse(errno::ESHUTDOWN, "the server is stopping"),
+        checked => checked,
+    };
+    match checked.and_then(|op| with_filter(session, &request, op, payload.as_ref())) {
+        Ok((op, filter)) => {
+            let began = session.shared.runtime.now();
+            let work = Work { request, op, share, payload, filter, began };
+            session.shared.runtime.spawn(execute(session.clone(), work));
+        }
+        Err(refusal) => {
+            add_one(&session.shared.counters.refused);
+            session.answer_refused(&request, share, refusal);
+        }
+    }
+    Ok(())
+}
+
+/// Checks the payload of a BLOCK_STATUS that names the contexts it wants, and fills in what only the payload says.
+fn with_filter<R: Runtime, B: Backend>(
+    session: &Session<R, B>,
+    request: &Request,
+    op: Op,
+    payload: Option<&Buf>,
+) -> Result<(Op, Option<StatusFilter>), Refusal> {
+    let Op::BlockStatus { one_extent, filtered: true, .. } = op else { return Ok((op, None)) };
+    let filter = payload.and_then(|p| StatusFilter::decode(p).ok());
+    let Some(filter) = filter else { return refuse(errno::EINVAL, "the list of contexts is malformed") };
+    let known = |id: &u32| session.terms.contexts.iter().any(|c| c.id() == *id);
+    let doubled = |(i, id): (usize, &u32)| filter.ids[..i].contains(id);
+    if filter.ids.is_empty() || !filter.ids.iter().all(known) || filter.ids.iter().enumerate().any(doubled) {
+        return refuse(errno::EINVAL, "a context that was not negotiated, none, or one twice");
+    }
+    let inner =
+        Request { len: filter.len, flags: request.flags & !bimetal_nbd::consts::cmd_flag::PAYLOAD_LEN, ..*request };
+    match validate(&inner, &session.terms)? {
+        Op::BlockStatus { offset, len, .. } => {
+            Ok((Op::BlockStatus { offset, len, one_extent, filtered: true }, Some(filter)))
+        }
+        _ => refuse(errno::EINVAL, "the status of no bytes"),
+    }
+}
+
+/// The sender: everything that has gathered leaves together; never two sends at a time.
+async fn send_answers<R: Runtime, B: Backend, C: Conn>(session: Rc<Session<R, B>>, conn: C) {
+    while let Some(batch) = session.outbox.next().await {
+        let (parts, result) = conn.send(batch.parts).await;
+        session.outbox.recycle(parts);
+        if result.is_err() {
+            session.give_back(session.outbox.kill());
+            // Wakes the reader.
+            conn.close();
+        }
+        session.give_back(batch.share);
+    }
+    session.sender_ended.set(true);
+    session.ended.notify();
+}
+
+/// When the server stops: waits until what was taken is answered, ends the stream, and gives the client a moment to
+/// hang up. Closing at once could destroy answers that it has not read yet.
+async fn end_at_stop<R: Runtime, B: Backend, C: Conn>(session: Rc<Session<R, B>>, conn: C) {
+    let peer = &session.peer;
+    peer.stop_begun.wait_until(|| peer.stopping.get() || session.reader_ended.get()).await;
+    if session.reader_ended.get() {
+        return;
+    }
+    peer.load.wait_until_idle().await;
+    conn.end_sending();
+    let hung_up = session.ended.wait_until(|| session.reader_ended.get());
+    let _ = timeout(&session.shared.runtime, HANG_UP, hung_up).await;
+    conn.close();
+}

@@ -1,0 +1,37 @@
+//! Waiting for a condition on the group's thread.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+/// Tasks that wait for something to change.
+#[derive(Default)]
+pub(crate) struct Signal {
+    waiting: RefCell<Vec<Waker>>,
+}
+
+impl Signal {
+    /// Waits until `condition` holds; it is asked again after each [`Signal::notify`].
+    pub(crate) async fn wait_until(&self, mut condition: impl FnMut() -> bool) {
+        poll_fn(|cx| {
+            if condition() {
+                return Poll::Ready(());
+            }
+            let mut waiting = self.waiting.borrow_mut();
+            if !waiting.iter().any(|w| w.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Something has changed.
+    pub(crate) fn notify(&self) {
+        if self.waiting.borrow().is_empty() {
+            return;
+        }
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}

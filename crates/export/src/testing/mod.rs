@@ -1,0 +1,9 @@
+//! A world in memory for tests and fuzzing: streams without sockets, and time that only passes when nobody can run.
+
+mod clock;
+mod pipe;
+mod record;
+
+pub use clock::TestRuntime;
+pub use pipe::{pipe, PipeConn};
+pub use record::RecordingConn;

@@ -1,0 +1,139 @@
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use bimetal_volume::buf::BufMut;
+
+use crate::conn::{Conn, Part};
+
+/// One direction of a stream.
+#[derive(Default)]
+struct Lane {
+    bytes: RefCell<VecDeque<u8>>,
+    capacity: usize,
+    /// Most bytes that one receive gives.
+    receive_max: usize,
+    /// Nothing more will come.
+    ended: Cell<bool>,
+    /// Nobody will take anything.
+    broken: Cell<bool>,
+    wakers: RefCell<Vec<Waker>>,
+}
+
+impl Lane {
+    fn wake(&self) {
+        let wakers = std::mem::take(&mut *self.wakers.borrow_mut());
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn wait(&self, waker: &Waker) {
+        self.wakers.borrow_mut().push(waker.clone());
+    }
+
+    fn end(&self) {
+        self.ended.set(true);
+        self.wake();
+    }
+
+    fn break_off(&self) {
+        self.broken.set(true);
+        self.end();
+    }
+
+    async fn put(&self, mut bytes: &[u8]) -> io::Result<()> {
+        poll_fn(|cx| loop {
+            if self.broken.get() || self.ended.get() {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            if bytes.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut queue = self.bytes.borrow_mut();
+            let n = bytes.len().min(self.capacity - queue.len());
+            if n == 0 {
+                self.wait(cx.waker());
+                return Poll::Pending;
+            }
+            queue.extend(&bytes[..n]);
+            bytes = &bytes[n..];
+            drop(queue);
+            self.wake();
+        })
+        .await
+    }
+
+    async fn get(&self, room: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| {
+            if self.broken.get() {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
+            let mut queue = self.bytes.borrow_mut();
+            if queue.is_empty() {
+                if self.ended.get() {
+                    return Poll::Ready(Ok(0));
+                }
+                self.wait(cx.waker());
+                return Poll::Pending;
+            }
+            let n = room.len().min(queue.len()).min(self.receive_max);
+            for (place, byte) in room.iter_mut().zip(queue.drain(..n)) {
+                *place = byte;
+            }
+            drop(queue);
+            self.wake();
+            Poll::Ready(Ok(n))
+        })
+        .await
+    }
+}
+
+/// One end of a stream in memory.
+#[derive(Clone)]
+pub struct PipeConn {
+    incoming: Rc<Lane>,
+    outgoing: Rc<Lane>,
+}
+
+/// Two connected ends. Each direction holds `capacity` bytes, after which a sender waits; one receive gives at most
+/// `receive_max` bytes, so that a test decides where frames are torn.
+pub fn pipe(capacity: usize, receive_max: usize) -> (PipeConn, PipeConn) {
+    let lane = || Rc::new(Lane { capacity: capacity.max(1), receive_max: receive_max.max(1), ..Lane::default() });
+    let (a, b) = (lane(), lane());
+    (PipeConn { incoming: a.clone(), outgoing: b.clone() }, PipeConn { incoming: b, outgoing: a })
+}
+
+impl Conn for PipeConn {
+    async fn recv(&self, mut buf: BufMut, range: Range<usize>) -> (BufMut, io::Result<usize>) {
+        let result = self.incoming.get(&mut buf[range]).await;
+        (buf, result)
+    }
+
+    async fn send(&self, mut parts: Vec<Part>) -> (Vec<Part>, io::Result<()>) {
+        let mut result = Ok(());
+        for part in parts.drain(..) {
+            result = match &part {
+                Part::Bytes(bytes) => self.outgoing.put(bytes).await,
+                Part::Buf(buf) => self.outgoing.put(buf).await,
+                Part::Zero(n) => self.outgoing.put(&vec![0; *n]).await,
+            };
+            if result.is_err() {
+                break;
+            }
+        }
+        parts.clear();
+        (parts, result)
+    }
+
+    fn end_sending(&self) {
+        self.outgoing.end();
+    }
+
+    fn close(&self) {
+        self.outgoing.end();
+        self.incoming.break_off();
+    }
+}
