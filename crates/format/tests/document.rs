@@ -109,9 +109,12 @@ fn difference(a: &[u8], b: &[u8]) -> (usize, usize) {
     (first, differ.len())
 }
 
+/// A field, and how to change it.
+type Change<T> = (&'static str, fn(&mut T));
+
 /// The fields of an entry, found by changing one at a time.
 fn entry_rows() -> Rows {
-    let change: [(&str, fn(&mut Entry)); 7] = [
+    let change: [Change<Entry>; 7] = [
         ("slot", |e| e.slot = u32::MAX),
         ("second_slot", |e| e.second_slot = u32::MAX),
         ("mask", |e| e.mask = u32::MAX),
@@ -120,7 +123,7 @@ fn entry_rows() -> Rows {
         ("flags", |e| e.flags = 1),
         ("heat", |e| e.heat = u8::MAX),
     ];
-    let row = |(name, change): (&str, fn(&mut Entry))| {
+    let row = |(name, change): Change<Entry>| {
         let mut e = Entry::default();
         change(&mut e);
         let (offset, size) = difference(&Entry::default().to_bytes(), &e.to_bytes());
@@ -137,7 +140,7 @@ fn entries_have_the_fields_of_the_code() {
 #[test]
 fn records_have_the_fields_of_the_code() {
     let plain = Record { page: 0, index: 0, kind: RecordKind::Set, move_id: 0, entry: Entry::default() };
-    let change: [(&str, fn(&mut Record)); 4] = [
+    let change: [Change<Record>; 4] = [
         ("page", |r| r.page = u32::MAX),
         ("index", |r| r.index = 251),
         ("kind", |r| r.kind = RecordKind::Prepared),

@@ -8,7 +8,7 @@ use bimetal_format::page::PageHead;
 use bimetal_format::{away, directory, journal, page, Entry, Salt, BLOCK, CHUNK, ENTRIES_PER_PAGE};
 
 /// A block of each kind with the means to decode it, so that all kinds pass through the same tests.
-pub struct Example {
+pub(crate) struct Example {
     /// Name of the kind.
     pub kind: &'static str,
     /// Where it belongs.
@@ -17,20 +17,20 @@ pub struct Example {
     pub bytes: Vec<u8>,
 }
 
-pub const KINDS: [&str; 5] = ["journal", "page", "directory", "root", "away"];
+pub(crate) const KINDS: [&str; 5] = ["journal", "page", "directory", "root", "away"];
 /// Index and generation of the directory and root blocks of the examples.
-pub const INDEX: u64 = 3;
-pub const GENERATION: u64 = 77;
+pub(crate) const INDEX: u64 = 3;
+pub(crate) const GENERATION: u64 = 77;
 
-pub fn salt() -> Salt {
+pub(crate) fn salt() -> Salt {
     Salt { group: *b"0123456789abcdef", member: 1, place: 7 << 20 }
 }
 
 /// A small generator (splitmix64), so that examples are the same for ever.
-pub struct Rng(pub u64);
+pub(crate) struct Rng(pub u64);
 
 impl Rng {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -38,12 +38,12 @@ impl Rng {
         x ^ (x >> 31)
     }
 
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 }
 
-pub fn entry(r: &mut Rng) -> Entry {
+pub(crate) fn entry(r: &mut Rng) -> Entry {
     let mapped = r.below(4) > 0;
     Entry {
         slot: r.next() as u32,
@@ -56,7 +56,7 @@ pub fn entry(r: &mut Rng) -> Entry {
     }
 }
 
-pub fn record(r: &mut Rng) -> Record {
+pub(crate) fn record(r: &mut Rng) -> Record {
     let prepared = r.below(5) == 0;
     Record {
         page: r.next() as u32,
@@ -67,7 +67,7 @@ pub fn record(r: &mut Rng) -> Record {
     }
 }
 
-pub fn journal_head(r: &mut Rng) -> JournalHead {
+pub(crate) fn journal_head(r: &mut Rng) -> JournalHead {
     let sequence = r.below(1 << 62);
     JournalHead {
         sequence,
@@ -78,7 +78,7 @@ pub fn journal_head(r: &mut Rng) -> JournalHead {
     }
 }
 
-pub fn page_content(r: &mut Rng) -> (PageHead, Box<[Entry; ENTRIES_PER_PAGE]>) {
+pub(crate) fn page_content(r: &mut Rng) -> (PageHead, Box<[Entry; ENTRIES_PER_PAGE]>) {
     let head =
         PageHead { page: r.next() as u32, volume: r.next() as u32, generation: r.below(1 << 62), epoch: r.next() };
     let mut entries = Box::new([Entry::default(); ENTRIES_PER_PAGE]);
@@ -86,7 +86,7 @@ pub fn page_content(r: &mut Rng) -> (PageHead, Box<[Entry; ENTRIES_PER_PAGE]>) {
     (head, entries)
 }
 
-pub fn expectations(r: &mut Rng, count: usize) -> Vec<directory::Expected> {
+pub(crate) fn expectations(r: &mut Rng, count: usize) -> Vec<directory::Expected> {
     let one = |r: &mut Rng| match r.below(3) {
         0 => directory::Expected::default(),
         _ => directory::Expected::new(1 + r.below((1 << 62) - 1), r.below(2) as u8),
@@ -94,12 +94,12 @@ pub fn expectations(r: &mut Rng, count: usize) -> Vec<directory::Expected> {
     (0..count).map(|_| one(r)).collect()
 }
 
-pub fn bits(r: &mut Rng) -> Vec<u64> {
+pub(crate) fn bits(r: &mut Rng) -> Vec<u64> {
     (0..r.below(away::REGIONS_PER_BLOCK as u64 / 64 + 1)).map(|_| r.next()).collect()
 }
 
 /// A block of this kind with random legal content.
-pub fn block(kind: &'static str, seed: u64, salt: Salt) -> Example {
+pub(crate) fn block(kind: &'static str, seed: u64, salt: Salt) -> Example {
     let mut r = Rng(seed);
     let mut bytes = vec![0xEE; BLOCK];
     match kind {
@@ -127,7 +127,7 @@ pub fn block(kind: &'static str, seed: u64, salt: Salt) -> Example {
 }
 
 /// Whether the decoder of `kind` accepts the bytes.
-pub fn accepts(kind: &str, bytes: &[u8], salt: &Salt) -> bool {
+pub(crate) fn accepts(kind: &str, bytes: &[u8], salt: &Salt) -> bool {
     match kind {
         "journal" => journal::decode(bytes, salt).is_ok(),
         "page" => page::decode(bytes, salt).is_ok(),
@@ -176,7 +176,7 @@ fn volumes(r: &mut Rng, pages: u64) -> Vec<VolumeRow> {
 }
 
 /// A label with random legal content.
-pub fn label(seed: u64) -> Label {
+pub(crate) fn label(seed: u64) -> Label {
     let r = &mut Rng(seed);
     let sizes: Vec<u64> = (0..1 + r.below(255)).map(|_| (16 << 20) + r.below(1 << 24) * BLOCK as u64).collect();
     let pages = pages_for(sizes[0], 224) + r.below(100);
