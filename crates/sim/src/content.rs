@@ -29,6 +29,11 @@ pub fn poison_code(disk: usize, sector: u64) -> u64 {
     POISON_WRITE << 40 | (disk as u64 & 15) << 36 | (sector & 0x0fff_ffff) << 8 | POISON
 }
 
+/// Whether a code is data that some write made for this sector.
+pub fn is_data_of(code: u64, volume: usize, sector: u64) -> bool {
+    code >> 40 != 0 && code >> 40 <= MAX_WRITE && code == data_code(code >> 40, volume, sector)
+}
+
 /// Fills a sector.
 pub fn fill_sector(out: &mut [u8], code: u64) {
     if code == 0 {

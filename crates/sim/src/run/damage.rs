@@ -6,14 +6,14 @@ use std::rc::Rc;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::error::Error;
 use bimetal_volume::options::OpenOptions;
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::units::{Tier, CHUNK};
 use bimetal_volume::Group;
 
 use super::{volumes, Run, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::disk::{Image, SimDisk};
 use crate::env::{Ended, SimEnv};
-use crate::scenario::Damage;
+use crate::scenario::{Damage, MemberSpec};
 
 const BLOCK: u64 = 4096;
 /// Blocks of the first label.
@@ -52,11 +52,14 @@ impl Run<'_> {
         if self.try_start(rest.clone(), self.open_options())?.is_some() {
             return Err("a writable start without all members was not refused".into());
         }
+        // Every fast member knows everything; slow members alone only know what was theirs.
+        let fast = |(i, m): (usize, &MemberSpec)| i != missing && m.tier == Tier::Fast;
+        let slow_only = !self.scenario.members.iter().enumerate().any(fast);
         let degraded = OpenOptions { writable: false, allow_missing: true, ..self.open_options() };
         match self.try_start(rest, degraded)? {
             None => Err("a degraded start was refused".into()),
             Some((env, group)) => {
-                let result = self.peek(&env, &group, true);
+                let result = self.peek(&env, &group, true, slow_only);
                 env.kill();
                 if self.disks.iter().any(|d| d.store().dirty()) {
                     return Err("a read-only start wrote to a member".into());
@@ -73,7 +76,7 @@ impl Run<'_> {
         match self.try_start(self.disks.clone(), self.open_options())? {
             None => Ok(()),
             Some((env, group)) => {
-                let result = self.peek(&env, &group, false);
+                let result = self.peek(&env, &group, false, false);
                 env.kill();
                 result
             }
@@ -94,7 +97,7 @@ impl Run<'_> {
         match self.try_start(self.disks.clone(), any)? {
             None => Err("a read-only start with some rotten blocks on one member was refused".into()),
             Some((env, group)) => {
-                let result = self.peek(&env, &group, true);
+                let result = self.peek(&env, &group, true, false);
                 env.kill();
                 result
             }
@@ -116,8 +119,8 @@ impl Run<'_> {
         }
     }
 
-    /// Reads everything; with `lossy` what is lost may read as an error.
-    fn peek(&self, env: &SimEnv, group: &Group<SimEnv>, lossy: bool) -> Result<(), Wrong> {
+    /// Reads everything; with `lossy` what is lost may read as an error, with `stale` older data is accepted.
+    fn peek(&self, env: &SimEnv, group: &Group<SimEnv>, lossy: bool, stale: bool) -> Result<(), Wrong> {
         let volumes = Rc::new(volumes(group, self.scenario.volumes.len())?);
         let shared = self.shared.clone();
         let ended = env.run(STEP_LIMIT, async move {
@@ -128,7 +131,7 @@ impl Run<'_> {
                         Ok(pieces) => shared
                             .oracle
                             .borrow_mut()
-                            .peek(index, at, &pieces, issued)
+                            .peek(index, at, &pieces, issued, stale)
                             .map_err(|w| format!("read {at}+{CHUNK}: {w}"))?,
                         Err(Error::Lost) if lossy => {}
                         Err(e) => return Err(format!("read {at}+{CHUNK} of volume {index}: {e}")),
