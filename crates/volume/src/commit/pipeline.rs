@@ -93,6 +93,7 @@ impl<E: Env> Core<E> {
         let mut snap = self.take_snapshot();
         self.cover_away(&snap).await?;
         self.sync_data(&snap).await?;
+        self.health.check()?;
         if mutant::on(Mutant::C1RecordsFromLiveMap) {
             let map = self.map.borrow();
             snap.records = snap.chunks.iter().filter_map(|c| Some(set_record(*c, map.get(*c)?))).collect();

@@ -21,7 +21,7 @@ const DISCARD_SLOTS: usize = 512;
 pub(crate) struct Reclaim {
     /// Slots whose leaving record is durable on the fast members.
     queue: RefCell<Vec<Left>>,
-    /// Slots that are being discarded.
+    /// Slots taken off the queue and not free yet.
     busy: Cell<usize>,
     wake: Signal,
     /// A slot has become free.
@@ -99,6 +99,7 @@ impl<E: Env> Core<E> {
         let queue = std::mem::take(&mut *self.reclaim.queue.borrow_mut());
         let (ready, rest): (Vec<Left>, Vec<Left>) = queue.into_iter().partition(|l| self.may_be_freed(l));
         self.reclaim.queue.borrow_mut().extend(rest);
+        self.reclaim.busy.set(self.reclaim.busy.get() + ready.len());
         let mut by_member: Vec<(MemberIndex, Vec<SlotIndex>)> = Vec::new();
         for l in ready {
             match by_member.iter_mut().find(|(m, _)| *m == l.slot.member) {
@@ -108,9 +109,8 @@ impl<E: Env> Core<E> {
         }
         for (m, slots) in by_member {
             for part in slots.chunks(DISCARD_SLOTS) {
-                self.reclaim.busy.set(part.len());
                 self.discard_and_free(m, part.to_vec()).await;
-                self.reclaim.busy.set(0);
+                self.reclaim.busy.set(self.reclaim.busy.get() - part.len());
             }
         }
     }
@@ -125,8 +125,8 @@ impl<E: Env> Core<E> {
     async fn discard_and_free(&self, member: MemberIndex, mut slots: Vec<SlotIndex>) {
         let m = &self.members[member as usize];
         let tainted = slots.iter().any(|s| m.tainted.borrow().contains(s));
-        if tainted && !mutant::on(Mutant::C2NoQuarantine) && m.sync_all().await.is_err() {
-            // Quarantine goes on: the member could not be synced. The latch follows from the next commit.
+        if tainted && !mutant::on(Mutant::C2NoQuarantine) && self.sync_member(member, m.sync.written()).await.is_err() {
+            // Quarantine goes on until the next start: the member could not be synced.
             for slot in slots {
                 self.quarantine.borrow_mut().push(crate::units::SlotId { member, slot });
             }

@@ -43,18 +43,24 @@ impl<E: Env> Core<E> {
     }
 
     /// A slot for the first home of `chunk`: in the tier that the policy wishes, else in the other, else after a
-    /// commit that frees some. Waits for that, but never for a move (D7).
-    pub(crate) async fn allocate(&self, chunk: ChunkId, wish: Tier, placement: Placement) -> Result<SlotId, Error> {
+    /// commit that frees some. Waits for that, but never for a move (D7). `None`: somebody else gave the chunk a home
+    /// meanwhile.
+    pub(crate) async fn allocate(
+        &self,
+        chunk: ChunkId,
+        wish: Tier,
+        placement: Placement,
+    ) -> Result<Option<SlotId>, Error> {
         let order = match placement {
             Placement::Auto => [wish, wish.other()],
             Placement::FastOnly => [Tier::Fast; 2],
             Placement::SlowOnly => [Tier::Slow; 2],
         };
-        loop {
+        while !self.entry(chunk)?.is_mapped() {
             for tier in order {
                 if self.available(tier, placement) > 0 {
                     if let Some(slot) = self.take_slot(tier, chunk) {
-                        return Ok(slot);
+                        return Ok(Some(slot));
                     }
                 }
             }
@@ -72,6 +78,7 @@ impl<E: Env> Core<E> {
             }
             crate::wait::first(freed, self.env.sleep(std::time::Duration::from_millis(20))).await;
         }
+        Ok(None)
     }
 
     /// Gives a slot back that was taken for `chunk` but never became its home.

@@ -110,12 +110,7 @@ impl<E: Env> Core<E> {
                 true => SlotId { member: entry.member, slot: entry.slot },
                 false => {
                     let wish = self.wish_for(v, part);
-                    let slot = self.allocate(part.chunk, wish, v.placement).await?;
-                    // Another writer of this chunk may have given it a home meanwhile.
-                    if self.entry(part.chunk).is_ok_and(|e| e.is_mapped()) {
-                        self.free_now(slot);
-                        continue;
-                    }
+                    let Some(slot) = self.allocate(part.chunk, wish, v.placement).await? else { continue };
                     born.push(part.chunk);
                     let mask = if mutant::on(Mutant::C1DirtyAtSubmit) { part.blocks() } else { 0 };
                     self.change_entry(part.chunk, home(slot, mask));

@@ -44,8 +44,11 @@ impl<D: Device> Member<D> {
                 let place = self.layout.away_block(index as u64, side);
                 let buf = self.read(place, BufMut::new(BLOCK as usize)).await?;
                 let Ok((sequence, bits)) = raw::decode(&buf, index as u64, &self.salt(place)) else { continue };
+                if bits.len() != WORDS {
+                    continue;
+                }
                 sound += 1;
-                if sequence > away.newest[index].0 && bits.len() == WORDS {
+                if sequence > away.newest[index].0 {
                     away.newest[index] = (sequence, side);
                     away.durable[index * WORDS..][..WORDS].copy_from_slice(&bits);
                 }

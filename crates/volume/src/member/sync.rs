@@ -9,6 +9,7 @@ use std::cell::Cell;
 
 use super::{add, Member, WriteFor};
 use crate::env::{Device, DeviceError};
+use crate::mutant::{self, Mutant};
 use crate::wait::Signal;
 
 pub(crate) struct SyncState {
@@ -16,6 +17,9 @@ pub(crate) struct SyncState {
     acknowledged: Cell<u64>,
     durable: Cell<u64>,
     running: Cell<bool>,
+    /// A sync failed: what it should have made durable may be lost though later syncs succeed, so none counts any more
+    /// (I7).
+    failed: Cell<Option<DeviceError>>,
     finished: Signal,
 }
 
@@ -27,6 +31,7 @@ impl Default for SyncState {
             acknowledged: Cell::new(1),
             durable: Cell::new(0),
             running: Cell::new(false),
+            failed: Cell::new(None),
             finished: Signal::default(),
         }
     }
@@ -66,6 +71,9 @@ impl<D: Device> Member<D> {
     pub(crate) async fn sync_to(&self, target: u64) -> Result<(), DeviceError> {
         let s = &self.sync;
         while s.durable.get() < target {
+            if let Some(e) = s.failed.get() {
+                return Err(e);
+            }
             if s.running.get() {
                 s.finished.wait().await;
                 continue;
@@ -79,6 +87,9 @@ impl<D: Device> Member<D> {
             if result.is_ok() {
                 s.durable.set(covers.max(s.durable.get()));
                 self.tainted.borrow_mut().retain(|slot| !tainted.contains(slot));
+            }
+            if !mutant::on(Mutant::C11NoLatch) {
+                s.failed.set(result.err());
             }
             drop(running);
             self.note(result)?;

@@ -36,6 +36,7 @@ pub(super) fn assemble<D: Device>(found: Vec<Found<D>>, options: &OpenOptions) -
     let mut findings = Vec::new();
     for f in found {
         findings.extend(f.problems);
+        check_same_tables(&f.label, &newest)?;
         if let Some(why) = check_epoch(&f.label, &newest)? {
             findings.push(why);
         }
@@ -74,6 +75,18 @@ fn check_one_group<D>(found: &[Found<D>]) -> Result<(), OpenError> {
         }
     }
     Ok(())
+}
+
+/// Members and volumes never change after creation in format 1, so that all labels list the same ones.
+fn check_same_tables(label: &Label, newest: &Label) -> Result<(), OpenError> {
+    let same = label.members == newest.members
+        && label.volumes == newest.volumes
+        && label.layout().pages == newest.layout().pages;
+    if same {
+        return Ok(());
+    }
+    let what = format!("the labels of members {} and {} contradict each other", newest.member, label.member);
+    Err(OpenError::Damaged { name: newest.group_name.clone(), what })
 }
 
 /// The label whose epoch descends from all others; of equals one that says "confirmed", of those the newest write.

@@ -14,12 +14,17 @@ pub(super) fn settle<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         return Ok(());
     }
     for slot in doubles {
-        let loser = older_on(core, slot);
+        let claimants = claimants(core, slot);
+        let losers = losers(&claimants);
+        let all: Vec<String> = claimants.iter().map(|(c, _)| c.0.to_string()).collect();
+        let kept = if losers.len() < claimants.len() { "the newest is kept, the others read" } else { "all of them read" };
         core.findings.borrow_mut().push(format!(
-            "chunk {} and another are both on slot {} of member {}; the newer one is kept, this one reads as an error",
-            loser.0, slot.slot, slot.member
+            "chunks {} claim the same slot, {} of member {}; {kept} as errors",
+            all.join(", "),
+            slot.slot,
+            slot.member
         ));
-        core.damaged_chunks.borrow_mut().insert(loser);
+        core.damaged_chunks.borrow_mut().extend(losers);
     }
     if core.writable {
         let what = "two chunks claim one slot".to_string();
@@ -35,7 +40,7 @@ fn take_slots<E: Env>(core: &Core<E>) -> Vec<SlotId> {
     let map = core.map.borrow();
     for (chunk, e) in map.mapped() {
         let slot = SlotId { member: e.member, slot: e.slot };
-        if !core.members[e.member as usize].free.borrow_mut().take_exact(e.slot) {
+        if !core.members[e.member as usize].free.borrow_mut().take_exact(e.slot) && !doubles.contains(&slot) {
             doubles.push(slot);
         }
         core.set_chunk_of(slot, chunk.0 as u32);
@@ -44,15 +49,36 @@ fn take_slots<E: Env>(core: &Core<E>) -> Vec<SlotId> {
     doubles
 }
 
-/// Of the chunks on one slot, the one whose page is older.
-fn older_on<E: Env>(core: &Core<E>, slot: SlotId) -> ChunkId {
+/// The chunks on a slot, with the generations of their pages.
+fn claimants<E: Env>(core: &Core<E>, slot: SlotId) -> Vec<(ChunkId, u64)> {
     let map = core.map.borrow();
     let on_slot = map.mapped().filter(|(_, e)| e.member == slot.member && e.slot == slot.slot);
-    on_slot.map(|(c, _)| c).min_by_key(|c| map.generation(c.page())).expect("found on the slot before")
+    on_slot.map(|(c, _)| (c, map.generation(c.page()))).collect()
+}
+
+/// Those that cannot be the true owner. If no one is newer than all others, nobody can say who it is.
+fn losers(claimants: &[(ChunkId, u64)]) -> Vec<ChunkId> {
+    let newest = claimants.iter().map(|(_, g)| *g).max().unwrap_or(0);
+    let one_newest = claimants.iter().filter(|(_, g)| *g == newest).count() == 1;
+    claimants.iter().filter(|(_, g)| !one_newest || *g < newest).map(|(c, _)| *c).collect()
 }
 
 /// How many changes may be pending: what fits a quarter of the smallest fast journal (I10).
 fn set_limits<E: Env>(core: &Core<E>) {
     let fast = core.members_of(crate::units::Tier::Fast).map(|m| m.layout.journal_blocks / 4).min().unwrap_or(1);
     core.commit.limit.set(fast.max(1) as usize * bimetal_format::journal::RECORDS_PER_BLOCK);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_chunks_on_one_slot_only_a_newest_one_is_kept() {
+        let chunks = |list: &[u64]| list.iter().map(|c| ChunkId(*c)).collect::<Vec<_>>();
+        assert_eq!(losers(&[(ChunkId(1), 5), (ChunkId(2), 7)]), chunks(&[1]));
+        assert_eq!(losers(&[(ChunkId(1), 5), (ChunkId(2), 7), (ChunkId(3), 6)]), chunks(&[1, 3]));
+        assert_eq!(losers(&[(ChunkId(1), 7), (ChunkId(2), 7)]), chunks(&[1, 2]), "nobody knows whose it is");
+        assert_eq!(losers(&[(ChunkId(1), 7), (ChunkId(2), 7), (ChunkId(3), 6)]), chunks(&[1, 2, 3]));
+    }
 }

@@ -87,7 +87,9 @@ async fn hold_believed_slots<E: Env>(
             believed.entry(chunk).or_default().push(e);
         }
     }
-    for (_, r) in chain.map(|c| &c.records[..]).unwrap_or_default() {
+    let pages = core.map.borrow().len();
+    let records = chain.map(|c| &c.records[..]).unwrap_or_default();
+    for (_, r) in records.iter().filter(|(_, r)| (r.page as usize) < pages) {
         believed.entry(chunk_of(r)).or_default().push(r.entry);
     }
     for (chunk, entries) in believed {

@@ -7,6 +7,10 @@ use crate::units::CHUNK;
 /// Chunks freed for promotions at a time, at most.
 const TURN: u32 = 256;
 
+/// Chunks of the reserve that promotions may take while the slow tier is full: each frees a slow slot, to which a cold
+/// chunk can then go, so that chunks change places on a full group.
+const SWAP: u32 = 8;
+
 /// What the scheduler is told of the group, in chunks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Levels {
@@ -79,10 +83,9 @@ pub(super) struct Goal {
 
 impl Goal {
     pub(super) fn of(l: &Levels) -> Goal {
-        // On a full group only the swap headroom is free: half of it on each side lets chunks change places.
         let all = l.free.saturating_add(l.leaving).saturating_add(l.slow_free);
-        let reserve = l.reserve.min(all / 2);
-        let turn = (l.candidates.min(TURN as usize) as u32).min((reserve / 8).max(8)).min(all / 4);
+        let reserve = l.reserve.min(all);
+        let turn = (l.candidates.min(TURN as usize) as u32).min((reserve / 8).max(8)).min((all / 4).max(1));
         Goal { reserve, turn, refill: reserve.saturating_add(reserve / 10).saturating_add(turn) }
     }
 
@@ -93,7 +96,10 @@ impl Goal {
 
     /// Free fast slots that promotions may take.
     pub(super) fn room(&self, l: &Levels) -> u32 {
-        l.free.saturating_sub(self.reserve)
+        match l.slow_free {
+            0 => SWAP.min(l.free.div_ceil(2)),
+            _ => l.free.saturating_sub(self.reserve),
+        }
     }
 }
 

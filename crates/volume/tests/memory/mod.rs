@@ -130,8 +130,8 @@ impl Env for MemoryEnv {
 /// A sparse device in memory. Fresh blocks hold 0xA5, never zeros.
 #[derive(Clone)]
 pub(crate) struct MemoryDevice {
-    size: u64,
-    blocks: Rc<RefCell<BTreeMap<u64, Box<[u8]>>>>,
+    pub(crate) size: u64,
+    pub(crate) blocks: Rc<RefCell<BTreeMap<u64, Box<[u8]>>>>,
     pub(crate) writes: Rc<Cell<u64>>,
     pub(crate) discarded: Rc<Cell<u64>>,
 }
