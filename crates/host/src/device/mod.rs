@@ -3,6 +3,7 @@
 pub mod emulated;
 pub mod error;
 pub mod file;
+pub mod nbd;
 
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::{Device, DeviceError, DeviceTraits};
@@ -12,6 +13,7 @@ use crate::reactor::HostEnv;
 use emulated::EmulatedDevice;
 pub use error::OpenError;
 use file::FileDevice;
+use nbd::NbdDevice;
 
 /// How a device is opened.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +40,8 @@ pub enum HostDevice {
     File(FileDevice),
     /// A file behind a model of a disk.
     Emulated(EmulatedDevice),
+    /// A disk behind an NBD server.
+    Nbd(NbdDevice),
 }
 
 impl HostDevice {
@@ -49,10 +53,7 @@ impl HostDevice {
                 let file = FileDevice::open(env, path, access)?;
                 Ok(HostDevice::Emulated(EmulatedDevice::new(env, file, model)))
             }
-            Locator::Nbd(nbd) => Err(OpenError::Nbd {
-                locator: nbd.to_string(),
-                why: "members behind NBD are not supported by this build".into(),
-            }),
+            Locator::Nbd(nbd) => NbdDevice::open(env, nbd, access).await.map(HostDevice::Nbd),
         }
     }
 
@@ -61,6 +62,7 @@ impl HostDevice {
         match self {
             HostDevice::File(d) => d.sector_sizes(),
             HostDevice::Emulated(d) => d.file().sector_sizes(),
+            HostDevice::Nbd(_) => (512, 4096),
         }
     }
 }
@@ -70,6 +72,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::File(d) => d.size(),
             HostDevice::Emulated(d) => d.file().size(),
+            HostDevice::Nbd(d) => d.size(),
         }
     }
 
@@ -77,6 +80,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::File(d) => d.traits(),
             HostDevice::Emulated(d) => d.traits(),
+            HostDevice::Nbd(d) => d.traits(),
         }
     }
 
@@ -84,6 +88,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::File(d) => d.read(offset, buf).await,
             HostDevice::Emulated(d) => d.read(offset, buf).await,
+            HostDevice::Nbd(d) => d.read(offset, buf).await,
         }
     }
 
@@ -91,6 +96,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::File(d) => d.write(offset, buf).await,
             HostDevice::Emulated(d) => d.write(offset, buf).await,
+            HostDevice::Nbd(d) => d.write(offset, buf).await,
         }
     }
 
@@ -98,6 +104,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::File(d) => d.sync().await,
             HostDevice::Emulated(d) => d.file().sync().await,
+            HostDevice::Nbd(d) => d.sync().await,
         }
     }
 
@@ -105,6 +112,7 @@ impl Device for HostDevice {
         match self {
             HostDevice::File(d) => d.discard(offset, len).await,
             HostDevice::Emulated(d) => d.discard(offset, len).await,
+            HostDevice::Nbd(d) => d.discard(offset, len).await,
         }
     }
 }

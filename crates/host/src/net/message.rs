@@ -97,8 +97,8 @@ impl Message {
     }
 
     /// The emptied vector of parts, to be used again.
-    pub(crate) fn into_parts(self: Box<Self>) -> Vec<Part> {
-        let mut parts = self.parts;
+    pub(crate) fn take_parts(&mut self) -> Vec<Part> {
+        let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
         parts
     }

@@ -25,6 +25,8 @@ pub use message::Part;
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How long a remote peer may be silent while something is to be confirmed.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// A connected stream socket. Cloning gives another handle; the last one closes it.
 #[derive(Clone)]
@@ -68,6 +70,7 @@ impl Stream {
         };
         let stream = env.blocking(connect).await??;
         stream.set_nodelay(true)?;
+        give_up_on_silence(&stream)?;
         Ok(Stream::wrap(env, stream.into(), name))
     }
 
@@ -164,7 +167,7 @@ impl Stream {
         let mut message = Message::new(parts);
         loop {
             if !message.prepare() {
-                return (message.into_parts(), Ok(()));
+                return (message.take_parts(), Ok(()));
             }
             let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
             let entry = opcode::SendMsg::new(Fd(self.file.as_raw_fd()), message.header()).flags(flags).build();
@@ -177,7 +180,7 @@ impl Stream {
             match usize::try_from(result) {
                 Ok(n) => message.advance(n),
                 Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => {}
-                Err(_) => return (message.into_parts(), Err(io::Error::from_raw_os_error(-result))),
+                Err(_) => return (message.take_parts(), Err(io::Error::from_raw_os_error(-result))),
             }
         }
     }
@@ -195,6 +198,27 @@ impl Stream {
         }
         Ok(())
     }
+}
+
+/// Lets a connection fail when the peer has not confirmed what was sent for [`SILENCE`]: a machine that lost its power
+/// sends no farewell.
+fn give_up_on_silence(stream: &TcpStream) -> io::Result<()> {
+    let millis = SILENCE.as_millis() as libc::c_int;
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 15),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 5),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis),
+    ];
+    for (level, name, value) in options {
+        let len = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the pointer is to an int of that size, valid for the call.
+        let rc = unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, (&raw const value).cast(), len) };
+        if rc < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

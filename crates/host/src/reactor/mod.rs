@@ -340,6 +340,17 @@ impl HostEnv {
         timers::Sleep::until(self.core.clone(), at)
     }
 
+    /// What `future` gives, or `None` if it has not ended after `d`; it is dropped then.
+    pub async fn timeout<T>(&self, d: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        let mut limit = std::pin::pin!(self.sleep_until(self.core.now().plus(d)));
+        std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending => limit.as_mut().poll(cx).map(|()| None),
+        })
+        .await
+    }
+
     /// Tasks that have not ended, one of the reactor's own included.
     pub fn live_tasks(&self) -> usize {
         self.core.executor.live_tasks()

@@ -130,7 +130,7 @@ fn amount(text: &str) -> Option<u64> {
 
 /// The shortest text that [`amount`] reads as `value`.
 fn short(value: u64) -> String {
-    let found = LETTERS.iter().find(|(_, unit)| value % unit == 0);
+    let found = LETTERS.iter().find(|(_, unit)| value.is_multiple_of(*unit));
     found.map_or_else(|| value.to_string(), |(letter, unit)| format!("{}{letter}", value / unit))
 }
 

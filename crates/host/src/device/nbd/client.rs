@@ -1,0 +1,399 @@
+//! The transmission phase: requests out, answers in.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use bimetal_nbd::consts::{cmd, errno, reply_type};
+use bimetal_nbd::reply::{Chunk, Payload, ReplyHeader, DATA_PREFIX, MAGIC_SIZE};
+use bimetal_nbd::request::{HeaderStyle, Request};
+use bimetal_nbd::WireError;
+use bimetal_volume::buf::{Buf, BufMut};
+use bimetal_volume::env::{DeviceError, Env};
+
+use super::input::Input;
+use crate::net::{Part, Stream, Way};
+use crate::reactor::HostEnv;
+
+/// Most payload of a chunk that is not data, in bytes: an error with its message.
+const MAX_SMALL_CHUNK: u32 = 8192;
+
+/// One connection.
+pub(super) struct Client {
+    env: HostEnv,
+    stream: Stream,
+    style: HeaderStyle,
+    pending: RefCell<Vec<Slot>>,
+    free: RefCell<Vec<usize>>,
+    /// What is to be sent next, in order.
+    outgoing: RefCell<Vec<Part>>,
+    sending: Cell<bool>,
+    lost: Cell<bool>,
+    ending: Cell<bool>,
+}
+
+/// A place for a request; its number and turn make the cookie, so that a late answer hits nobody else.
+#[derive(Default)]
+struct Slot {
+    turn: u32,
+    request: Option<Pending>,
+}
+
+/// A request that was sent.
+struct Pending {
+    /// Where a read goes: the buffer, and the part of it that is asked for.
+    target: Option<(BufMut, Range<usize>)>,
+    offset: u64,
+    /// Bytes of a read that have arrived.
+    arrived: usize,
+    /// The first error a chunk told of.
+    error: Option<DeviceError>,
+    done: Option<Result<(), DeviceError>>,
+    waker: Option<Waker>,
+    /// Nobody waits any more; the answer only frees the slot.
+    abandoned: bool,
+}
+
+/// Why the answers cannot be followed any more.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("{0}")]
+    Peer(&'static str),
+}
+
+impl Client {
+    pub(super) fn start(env: &HostEnv, stream: Stream, input: Input, style: HeaderStyle) -> Rc<Client> {
+        let client = Rc::new(Client {
+            env: env.clone(),
+            stream,
+            style,
+            pending: RefCell::default(),
+            free: RefCell::default(),
+            outgoing: RefCell::default(),
+            sending: Cell::new(false),
+            lost: Cell::new(false),
+            ending: Cell::new(false),
+        });
+        let receiver = client.clone();
+        env.spawn(async move {
+            // Whatever the reason, the consequence is the same: the connection is of no use any more.
+            let _reason = receiver.receive(input).await;
+            receiver.lose();
+        });
+        client
+    }
+
+    /// Reads into `buf[range]`.
+    pub(super) async fn read(
+        self: &Rc<Self>,
+        offset: u64,
+        buf: BufMut,
+        range: Range<usize>,
+    ) -> (BufMut, Result<(), DeviceError>) {
+        if self.lost.get() {
+            return (buf, Err(DeviceError::Disconnected));
+        }
+        let (len, size) = (range.len() as u64, buf.len());
+        let waiting = self.begin(cmd::READ, offset, len, Some((buf, range)), None);
+        let (target, result) = waiting.finish().await;
+        // After a loss the buffer may still be where the receiver writes to; the caller gets another of its size.
+        (target.unwrap_or_else(|| BufMut::new(size)), result)
+    }
+
+    /// Writes `data`.
+    pub(super) async fn write(self: &Rc<Self>, offset: u64, data: Buf) -> Result<(), DeviceError> {
+        if self.lost.get() {
+            return Err(DeviceError::Disconnected);
+        }
+        self.begin(cmd::WRITE, offset, data.len() as u64, None, Some(data)).finish().await.1
+    }
+
+    /// A request that carries nothing either way.
+    pub(super) async fn simple(self: &Rc<Self>, command: u16, offset: u64, len: u64) -> Result<(), DeviceError> {
+        if self.lost.get() {
+            return Err(DeviceError::Disconnected);
+        }
+        self.begin(command, offset, len, None, None).finish().await.1
+    }
+
+    /// Says farewell; what is in flight is lost.
+    pub(super) fn disconnect(self: &Rc<Self>) {
+        self.ending.set(true);
+        if !self.lost.get() {
+            self.queue(Request { flags: 0, command: cmd::DISC, cookie: 0, offset: 0, len: 0 }, None);
+        }
+    }
+
+    fn begin(
+        self: &Rc<Self>,
+        command: u16,
+        offset: u64,
+        len: u64,
+        target: Option<(BufMut, Range<usize>)>,
+        data: Option<Buf>,
+    ) -> Waiting {
+        let request = Pending { target, offset, arrived: 0, error: None, done: None, waker: None, abandoned: false };
+        let mut pending = self.pending.borrow_mut();
+        let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            pending.push(Slot::default());
+            pending.len() - 1
+        });
+        let slot = &mut pending[index];
+        slot.turn = slot.turn.wrapping_add(1);
+        slot.request = Some(request);
+        let cookie = u64::from(slot.turn) << 32 | index as u64;
+        drop(pending);
+        self.queue(Request { flags: 0, command, cookie, offset, len }, data);
+        Waiting { client: self.clone(), index }
+    }
+
+    fn queue(self: &Rc<Self>, request: Request, data: Option<Buf>) {
+        {
+            let mut outgoing = self.outgoing.borrow_mut();
+            // Heads that follow one another are sent as one piece.
+            if !matches!(outgoing.last(), Some(Part::Bytes(_))) {
+                outgoing.push(Part::Bytes(Vec::with_capacity(64)));
+            }
+            let Some(Part::Bytes(head)) = outgoing.last_mut() else { unreachable!("just pushed") };
+            // Compact headers hold 32 bits of length, and no request here is longer.
+            request.encode(self.style, head).expect("requests are split below 4 GiB");
+            outgoing.extend(data.map(Part::Buf));
+        }
+        if !self.sending.replace(true) {
+            let client = self.clone();
+            self.env.spawn(async move { client.send().await });
+        }
+    }
+
+    /// Sends what is queued until nothing is.
+    async fn send(&self) {
+        let mut spare = Vec::new();
+        loop {
+            let parts = std::mem::replace(&mut *self.outgoing.borrow_mut(), spare);
+            if parts.is_empty() {
+                break;
+            }
+            let result;
+            (spare, result) = self.stream.send(parts).await;
+            if result.is_err() {
+                self.lose();
+                break;
+            }
+        }
+        self.sending.set(false);
+        if self.ending.get() {
+            // An error means that the connection has ended already.
+            let _ = self.stream.shutdown(Way::Both);
+        }
+    }
+
+    /// Fails everything in flight.
+    fn lose(&self) {
+        self.lost.set(true);
+        self.outgoing.borrow_mut().clear();
+        // An error means that the connection has ended already.
+        let _ = self.stream.shutdown(Way::Both);
+        let slots = self.pending.borrow().len();
+        for index in 0..slots {
+            self.complete(index, Err(DeviceError::Disconnected));
+        }
+    }
+
+    fn complete(&self, index: usize, result: Result<(), DeviceError>) {
+        let mut pending = self.pending.borrow_mut();
+        let Some(request) = &mut pending[index].request else { return };
+        if request.abandoned {
+            pending[index].request = None;
+            self.free.borrow_mut().push(index);
+            return;
+        }
+        if request.done.is_none() {
+            request.done = Some(result);
+            if let Some(waker) = request.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Follows the answers until the connection ends.
+    async fn receive(&self, mut input: Input) -> Result<(), Broken> {
+        loop {
+            let magic: [u8; MAGIC_SIZE] =
+                input.peek(MAGIC_SIZE).await?.try_into().map_err(|_| Broken::Peer("short head"))?;
+            let size = ReplyHeader::size(self.style, magic)?;
+            match ReplyHeader::decode(self.style, input.take(size).await?)? {
+                ReplyHeader::Simple { cookie, error } => self.simple_reply(&mut input, cookie, error).await?,
+                ReplyHeader::Chunk(chunk) => self.chunk(&mut input, &chunk).await?,
+            }
+        }
+    }
+
+    /// The slot of a request in flight.
+    fn find(&self, cookie: u64) -> Result<usize, Broken> {
+        let index = (cookie & u64::from(u32::MAX)) as usize;
+        let pending = self.pending.borrow();
+        let slot = pending.get(index).filter(|s| u64::from(s.turn) == cookie >> 32);
+        let open = slot.and_then(|s| s.request.as_ref()).is_some_and(|r| r.done.is_none());
+        if !open {
+            return Err(Broken::Peer("an answer to a request that was not made"));
+        }
+        Ok(index)
+    }
+
+    async fn simple_reply(&self, input: &mut Input, cookie: u64, error: u32) -> Result<(), Broken> {
+        let index = self.find(cookie)?;
+        if error != 0 {
+            self.complete(index, Err(device_error(error)));
+            return Ok(());
+        }
+        let all = self.pending.borrow()[index].request.as_ref().and_then(|r| r.target.as_ref().map(|t| t.1.clone()));
+        if let Some(range) = all {
+            if self.style == HeaderStyle::Structured {
+                return Err(Broken::Peer("a simple reply to a read after structured ones were agreed on"));
+            }
+            self.fill(input, index, range).await?;
+        }
+        self.complete(index, Ok(()));
+        Ok(())
+    }
+
+    async fn chunk(&self, input: &mut Input, chunk: &Chunk) -> Result<(), Broken> {
+        let index = self.find(chunk.cookie)?;
+        if chunk.kind == reply_type::OFFSET_DATA {
+            let len = (chunk.len as usize).checked_sub(DATA_PREFIX).filter(|n| *n > 0);
+            let len = len.ok_or(Broken::Peer("a data chunk without data"))?;
+            let offset = u64::from_be_bytes(input.array().await?);
+            let range = self.place(index, offset, len)?;
+            self.fill(input, index, range).await?;
+        } else {
+            if chunk.len > MAX_SMALL_CHUNK {
+                return Err(Broken::Peer("a chunk is too long"));
+            }
+            let bytes = input.take_vec(chunk.len as usize).await?;
+            self.small_chunk(index, chunk, &bytes)?;
+        }
+        if chunk.is_done() {
+            let result = self.verdict(index)?;
+            self.complete(index, result);
+        }
+        Ok(())
+    }
+
+    fn small_chunk(&self, index: usize, chunk: &Chunk, bytes: &[u8]) -> Result<(), Broken> {
+        match Payload::decode(chunk, bytes)? {
+            Payload::None => {}
+            Payload::Hole { offset, len } => {
+                let range = self.place(index, offset, len as usize)?;
+                let mut pending = self.pending.borrow_mut();
+                let target = pending[index].request.as_mut().and_then(|r| r.target.as_mut());
+                let (buf, _) = target.ok_or(Broken::Peer("a hole for a request that reads nothing"))?;
+                buf[range].fill(0);
+            }
+            Payload::Error { error, .. } => {
+                let mut pending = self.pending.borrow_mut();
+                if let Some(request) = &mut pending[index].request {
+                    request.error.get_or_insert(device_error(error));
+                }
+            }
+            Payload::Status { .. } => return Err(Broken::Peer("a block status that was not asked for")),
+        }
+        Ok(())
+    }
+
+    /// The part of the target that `len` bytes at `offset` of the export belong to.
+    fn place(&self, index: usize, offset: u64, len: usize) -> Result<Range<usize>, Broken> {
+        let mut pending = self.pending.borrow_mut();
+        let request = pending[index].request.as_mut().ok_or(Broken::Peer("no such request"))?;
+        let (_, whole) = request.target.as_ref().ok_or(Broken::Peer("data for a request that reads nothing"))?;
+        let beyond = Broken::Peer("data beyond what was asked for");
+        let Some(from) = offset.checked_sub(request.offset).filter(|f| *f <= whole.len() as u64) else {
+            return Err(beyond);
+        };
+        let start = whole.start + from as usize;
+        if len > whole.end - start {
+            return Err(beyond);
+        }
+        request.arrived += len;
+        Ok(start..start + len)
+    }
+
+    /// Receives into the target of a request, which is taken out meanwhile.
+    async fn fill(&self, input: &mut Input, index: usize, range: Range<usize>) -> Result<(), Broken> {
+        let target = self.pending.borrow_mut()[index].request.as_mut().and_then(|r| r.target.take());
+        let (buf, whole) = target.ok_or(Broken::Peer("data for a request that reads nothing"))?;
+        let (buf, result) = input.fill(buf, range).await;
+        if let Some(request) = &mut self.pending.borrow_mut()[index].request {
+            request.target = Some((buf, whole));
+        }
+        Ok(result?)
+    }
+
+    /// The result of a request whose last chunk has come.
+    fn verdict(&self, index: usize) -> Result<Result<(), DeviceError>, Broken> {
+        let pending = self.pending.borrow();
+        let request = pending[index].request.as_ref().ok_or(Broken::Peer("no such request"))?;
+        if let Some(error) = request.error {
+            return Ok(Err(error));
+        }
+        match &request.target {
+            Some((_, whole)) if request.arrived != whole.len() => Err(Broken::Peer("an answer with gaps")),
+            _ => Ok(Ok(())),
+        }
+    }
+}
+
+fn device_error(error: u32) -> DeviceError {
+    match error {
+        errno::ENOSPC => DeviceError::NoSpace,
+        errno::ENOTSUP => DeviceError::Unsupported,
+        errno::ESHUTDOWN => DeviceError::Disconnected,
+        other => DeviceError::Io(i32::try_from(other).unwrap_or(libc::EIO)),
+    }
+}
+
+/// Someone who waits for an answer.
+struct Waiting {
+    client: Rc<Client>,
+    index: usize,
+}
+
+impl Waiting {
+    async fn finish(self) -> (Option<BufMut>, Result<(), DeviceError>) {
+        let result = poll_fn(|cx| {
+            let mut pending = self.client.pending.borrow_mut();
+            let Some(request) = &mut pending[self.index].request else {
+                return Poll::Ready(Err(DeviceError::Disconnected));
+            };
+            match request.done {
+                Some(result) => Poll::Ready(result),
+                None => {
+                    request.waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await;
+        let target = self.client.pending.borrow_mut()[self.index].request.as_mut().and_then(|r| r.target.take());
+        (target.map(|(buf, _)| buf), result)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut pending = self.client.pending.borrow_mut();
+        let Some(request) = &mut pending[self.index].request else { return };
+        if request.done.is_some() {
+            pending[self.index].request = None;
+            self.client.free.borrow_mut().push(self.index);
+        } else {
+            request.abandoned = true;
+        }
+    }
+}

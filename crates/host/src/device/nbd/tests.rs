@@ -1,0 +1,191 @@
+use std::cell::Cell;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use bimetal_volume::env::Env;
+
+use super::*;
+use crate::reactor::Reactor;
+
+/// An nbdkit that ends with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts nbdkit on a socket in `dir`; `None`, with words, if there is none here.
+fn nbdkit(dir: &Path, args: &[&str]) -> Option<(Server, NbdLocator)> {
+    let socket = dir.join("s.sock");
+    let child = Command::new("nbdkit").args(["-f", "-U"]).arg(&socket).args(args).stderr(Stdio::null()).spawn();
+    let Ok(child) = child else {
+        eprintln!("skipped: nbdkit is not installed");
+        return None;
+    };
+    let server = Server(child);
+    for _ in 0..500 {
+        if socket.exists() {
+            return Some((server, NbdLocator { server: NbdServer::Unix(socket), export: String::new() }));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("nbdkit {args:?} did not start");
+}
+
+fn pattern(seed: u64, len: usize) -> Buf {
+    let mut buf = BufMut::new(len);
+    for (i, byte) in buf.iter_mut().enumerate() {
+        *byte = (seed as usize * 31 + i / 512 * 7 + i) as u8;
+    }
+    buf.freeze()
+}
+
+fn run(args: &[&str], test: impl AsyncFnOnce(HostEnv, NbdLocator, Server) + 'static) {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let Some((server, locator)) = nbdkit(dir.path(), args) else { return };
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move { test(env, locator, server).await });
+}
+
+#[test]
+fn many_requests_in_flight_read_what_was_written() {
+    run(&["memory", "64M"], async |env, locator, _server| {
+        let device = NbdDevice::open(&env, &locator, Access::SERVE).await.expect("opens");
+        assert_eq!(device.size(), 64 << 20);
+        assert!(device.traits().discard);
+        let left = Rc::new(Cell::new(64));
+        for i in 0..64u64 {
+            let (device, left) = (device.clone(), left.clone());
+            env.spawn(async move {
+                let len = 4096 << (i % 7);
+                let data = pattern(i, len);
+                device.write(i << 20, data.clone()).await.expect("written");
+                let (back, result) = device.read(i << 20, BufMut::new(len)).await;
+                result.expect("read");
+                assert!(*back == *data, "block {i}");
+                left.set(left.get() - 1);
+            });
+        }
+        while left.get() > 0 {
+            env.sleep(Duration::from_millis(1)).await;
+        }
+        device.sync().await.expect("flushed");
+        device.discard(1 << 20, 1 << 20).await.expect("trimmed");
+        let (back, result) = device.read(1 << 20, BufMut::new(8192)).await;
+        result.expect("read");
+        assert!(back.iter().all(|b| *b == 0), "the memory plugin zeroes what is trimmed");
+    });
+}
+
+#[test]
+fn requests_larger_than_the_server_takes_are_split() {
+    run(
+        &[
+            "--filter=blocksize-policy",
+            "memory",
+            "64M",
+            "blocksize-minimum=512",
+            "blocksize-preferred=4096",
+            "blocksize-maximum=64K",
+            "blocksize-error-policy=error",
+        ],
+        async |env, locator, _server| {
+            let device = NbdDevice::open(&env, &locator, Access::SERVE).await.expect("opens");
+            let data = pattern(3, 1 << 20);
+            device.write(4096, data.clone()).await.expect("written in parts");
+            let (back, result) = device.read(4096, BufMut::new(1 << 20)).await;
+            result.expect("read in parts");
+            assert!(*back == *data);
+        },
+    );
+}
+
+#[test]
+fn a_server_without_flush_or_with_too_large_blocks_is_refused_in_words() {
+    run(
+        &["eval", "get_size=echo 1048576", "pread=head -c $3 /dev/zero", "pwrite=cat >/dev/null"],
+        async |env, locator, _server| {
+            let error = NbdDevice::open(&env, &locator, Access::SERVE).await.err().expect("refused").to_string();
+            assert!(error.contains("FLUSH"), "{error}");
+            let device = NbdDevice::open(&env, &locator, Access::PEEK).await.expect("reading is fine");
+            let (_, result) = device.read(0, BufMut::new(4096)).await;
+            result.expect("read");
+        },
+    );
+    let policy = [
+        "--filter=blocksize-policy",
+        "memory",
+        "64M",
+        "blocksize-minimum=65536",
+        "blocksize-preferred=65536",
+        "blocksize-maximum=1M",
+    ];
+    run(&policy, async |env, locator, _server| {
+        let error = NbdDevice::open(&env, &locator, Access::SERVE).await.err().expect("refused").to_string();
+        assert!(error.contains("65536"), "{error}");
+    });
+}
+
+#[test]
+fn a_read_only_export_is_refused_for_writing() {
+    run(&["-r", "memory", "1M"], async |env, locator, _server| {
+        let error = NbdDevice::open(&env, &locator, Access::SERVE).await.err().expect("refused").to_string();
+        assert!(error.contains("read-only"), "{error}");
+    });
+}
+
+#[test]
+fn errors_of_the_server_come_through() {
+    let script = [
+        "eval",
+        "get_size=echo 1048576",
+        "can_write=exit 0",
+        "can_flush=exit 0",
+        "flush=exit 0",
+        "pread=echo EIO broken >&2; exit 1",
+        "pwrite=cat >/dev/null; echo ENOSPC full >&2; exit 1",
+    ];
+    run(&script, async |env, locator, _server| {
+        let device = NbdDevice::open(&env, &locator, Access::SERVE).await.expect("opens");
+        let (_, result) = device.read(0, BufMut::new(4096)).await;
+        assert_eq!(result, Err(DeviceError::Io(libc::EIO)));
+        assert_eq!(device.write(0, pattern(0, 4096)).await, Err(DeviceError::NoSpace));
+        device.sync().await.expect("the connection goes on");
+    });
+}
+
+#[test]
+fn a_lost_server_fails_what_is_in_flight_and_all_that_follows() {
+    run(&["--filter=delay", "memory", "1M", "delay-read=30"], async |env, locator, server| {
+        let device = NbdDevice::open(&env, &locator, Access::SERVE).await.expect("opens");
+        let reading = device.clone();
+        let failed = Rc::new(Cell::new(false));
+        let flag = failed.clone();
+        env.spawn(async move {
+            let (buf, result) = reading.read(0, BufMut::new(4096)).await;
+            assert_eq!((buf.len(), result), (4096, Err(DeviceError::Disconnected)));
+            flag.set(true);
+        });
+        env.sleep(Duration::from_millis(50)).await;
+        drop(server);
+        env.sleep(Duration::from_millis(200)).await;
+        assert!(failed.get(), "the read in flight has failed");
+        assert_eq!(device.write(0, pattern(0, 4096)).await, Err(DeviceError::Disconnected));
+        assert_eq!(device.sync().await, Err(DeviceError::Disconnected));
+    });
+}
+
+#[test]
+fn a_missing_server_is_named() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move {
+        let locator = NbdLocator { server: NbdServer::Unix("/nonexistent/s".into()), export: "x".into() };
+        let error = NbdDevice::open(&env, &locator, Access::SERVE).await.err().expect("refused").to_string();
+        assert!(error.contains("/nonexistent/s") && error.contains("connection failed"), "{error}");
+    });
+}
