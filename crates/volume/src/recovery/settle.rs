@@ -1,6 +1,8 @@
 //! Step 5: what follows from the map: which slots are taken, how many chunks live where, and whether two chunks claim
 //! one slot (C7.3).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::OpenError;
 use crate::env::Env;
 use crate::group::core::Core;
@@ -13,11 +15,11 @@ pub(super) fn settle<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         set_limits(core);
         return Ok(());
     }
-    for slot in doubles {
-        let claimants = claimants(core, slot);
+    for (slot, claimants) in claimants(core, &doubles) {
         let losers = losers(&claimants);
         let all: Vec<String> = claimants.iter().map(|(c, _)| c.0.to_string()).collect();
-        let kept = if losers.len() < claimants.len() { "the newest is kept, the others read" } else { "all of them read" };
+        let kept =
+            if losers.len() < claimants.len() { "the newest is kept, the others read" } else { "all of them read" };
         core.findings.borrow_mut().push(format!(
             "chunks {} claim the same slot, {} of member {}; {kept} as errors",
             all.join(", "),
@@ -35,13 +37,13 @@ pub(super) fn settle<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
 }
 
 /// Takes the slot of every mapped chunk; gives the slots that were taken already.
-fn take_slots<E: Env>(core: &Core<E>) -> Vec<SlotId> {
-    let mut doubles = Vec::new();
+fn take_slots<E: Env>(core: &Core<E>) -> BTreeSet<SlotId> {
+    let mut doubles = BTreeSet::new();
     let map = core.map.borrow();
     for (chunk, e) in map.mapped() {
         let slot = SlotId { member: e.member, slot: e.slot };
-        if !core.members[e.member as usize].free.borrow_mut().take_exact(e.slot) && !doubles.contains(&slot) {
-            doubles.push(slot);
+        if !core.members[e.member as usize].free.borrow_mut().take_exact(e.slot) {
+            doubles.insert(slot);
         }
         core.set_chunk_of(slot, chunk.0 as u32);
         core.count_chunk(chunk, e.member, 1);
@@ -49,11 +51,17 @@ fn take_slots<E: Env>(core: &Core<E>) -> Vec<SlotId> {
     doubles
 }
 
-/// The chunks on a slot, with the generations of their pages.
-fn claimants<E: Env>(core: &Core<E>, slot: SlotId) -> Vec<(ChunkId, u64)> {
+/// The chunks on each of `slots`, with the generations of their pages.
+fn claimants<E: Env>(core: &Core<E>, slots: &BTreeSet<SlotId>) -> BTreeMap<SlotId, Vec<(ChunkId, u64)>> {
     let map = core.map.borrow();
-    let on_slot = map.mapped().filter(|(_, e)| e.member == slot.member && e.slot == slot.slot);
-    on_slot.map(|(c, _)| (c, map.generation(c.page()))).collect()
+    let mut found: BTreeMap<SlotId, Vec<(ChunkId, u64)>> = BTreeMap::new();
+    for (chunk, e) in map.mapped() {
+        let slot = SlotId { member: e.member, slot: e.slot };
+        if slots.contains(&slot) {
+            found.entry(slot).or_default().push((chunk, map.generation(chunk.page())));
+        }
+    }
+    found
 }
 
 /// Those that cannot be the true owner. If no one is newer than all others, nobody can say who it is.
