@@ -4,18 +4,9 @@ use std::future::Future;
 use std::io;
 use std::ops::Range;
 
-use bimetal_volume::buf::{Buf, BufMut};
-
-/// A piece of what is sent.
-#[derive(Debug)]
-pub enum Part {
-    /// Headers and other small things.
-    Bytes(Vec<u8>),
-    /// Data of a volume.
-    Buf(Buf),
-    /// So many zero bytes.
-    Zero(usize),
-}
+pub use bimetal_host::net::Part;
+use bimetal_host::net::{Stream, Way};
+use bimetal_volume::buf::BufMut;
 
 /// A connected stream. Cloning gives another handle; one receive and one send may be under way at a time.
 pub trait Conn: Clone + 'static {
@@ -30,4 +21,24 @@ pub trait Conn: Clone + 'static {
 
     /// Ends both directions: a receive or send under way ends soon, with an error or as at the end of the stream.
     fn close(&self);
+}
+
+impl Conn for Stream {
+    async fn recv(&self, buf: BufMut, range: Range<usize>) -> (BufMut, io::Result<usize>) {
+        Stream::recv(self, buf, range).await
+    }
+
+    async fn send(&self, parts: Vec<Part>) -> (Vec<Part>, io::Result<()>) {
+        Stream::send(self, parts).await
+    }
+
+    fn end_sending(&self) {
+        // Fails only when the peer is gone already.
+        let _ = self.shutdown(Way::Write);
+    }
+
+    fn close(&self) {
+        // As above.
+        let _ = self.shutdown(Way::Both);
+    }
 }
