@@ -1,0 +1,229 @@
+//! Wrong members: each gets its own refusal in words, and nothing is written to any of them.
+
+mod image;
+mod memory;
+
+use bimetal_format::label::{LabelError, LABEL_SIZE};
+use bimetal_format::layout::{label_b, LABEL_A};
+use bimetal_volume::group::OpenError;
+use bimetal_volume::options::OpenOptions;
+use image::{create, flush, open, read, read_only, stop, writable, write, Members, MIB};
+use memory::{MemoryDevice, MemoryEnv};
+
+/// A group of two fast members and a slow one, used and stopped; its first 64 KiB hold sevens.
+fn group(env: &MemoryEnv, name: &str) -> Members {
+    let members = create(env, name, &[16, 16], &[32]);
+    session(env, &members, 7);
+    members
+}
+
+/// Opens, writes `value` to the first 64 KiB, stops.
+fn session(env: &MemoryEnv, members: &Members, value: u8) {
+    let g = open(env, &members.0, writable()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    write(env, &v, 0, &[value; 65536]).expect("write");
+    flush(env, &v).expect("flush");
+    stop(env, g).expect("orderly stop");
+}
+
+/// Opens both ways and gives the error of the writable one; nothing may have been written.
+fn refused(env: &MemoryEnv, devices: &[MemoryDevice]) -> OpenError {
+    let before: Vec<u64> = devices.iter().map(|d| d.writes.get()).collect();
+    let error = open(env, devices, OpenOptions::default()).err().expect("refused");
+    let after: Vec<u64> = devices.iter().map(|d| d.writes.get()).collect();
+    assert_eq!(before, after, "a refused member was written to: {error}");
+    let words = error.to_string();
+    assert!(words.len() > 15 && words.contains(' '), "words for people: {words}");
+    error
+}
+
+fn refused_in_both_ways(env: &MemoryEnv, devices: &[MemoryDevice]) -> OpenError {
+    assert!(open(env, devices, read_only()).is_err(), "also read-only");
+    refused(env, devices)
+}
+
+#[test]
+fn no_member_at_all() {
+    assert!(matches!(refused_in_both_ways(&MemoryEnv::new(), &[]), OpenError::NoDevices));
+}
+
+#[test]
+fn the_order_of_members_does_not_matter() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    for (n, order) in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]].into_iter().enumerate() {
+        let devices = order.map(|i: usize| m.0[i].clone());
+        let g = open(&env, &devices, writable()).expect("opens");
+        assert_eq!(g.status().recovery, Vec::<String>::new());
+        let v = g.volume("main").unwrap();
+        assert!(read(&env, &v, 0, 65536).unwrap() == [7 + n as u8; 65536]);
+        write(&env, &v, 0, &[8 + n as u8; 65536]).unwrap();
+        stop(&env, g).unwrap();
+    }
+}
+
+#[test]
+fn a_member_of_another_group() {
+    let env = MemoryEnv::new();
+    let (a, b) = (group(&env, "tank"), group(&env, "vault"));
+    let devices = [a.0[0].clone(), a.0[1].clone(), b.0[2].clone()];
+    match refused_in_both_ways(&env, &devices) {
+        OpenError::OtherGroup { device: 2, other, name } => assert_eq!((&*other, &*name), ("vault", "tank")),
+        e => panic!("{e}"),
+    }
+    // Also a group of the same name: names are not identity.
+    let c = group(&env, "tank");
+    let devices = [a.0[0].clone(), c.0[1].clone(), a.0[2].clone()];
+    assert!(matches!(refused_in_both_ways(&env, &devices), OpenError::OtherGroup { device: 1, .. }));
+}
+
+#[test]
+fn a_member_twice() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    for devices in [
+        vec![m.0[0].clone(), m.0[1].clone(), m.0[2].clone(), m.0[1].copy()],
+        vec![m.0[0].clone(), m.0[1].clone(), m.0[1].copy()],
+    ] {
+        match refused_in_both_ways(&env, &devices) {
+            OpenError::Doubled { first: 1, second, member: 1, name } => {
+                assert_eq!((second, &*name), (devices.len() - 1, "tank"));
+            }
+            e => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn a_missing_member() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    for gone in 0..3 {
+        let devices: Vec<_> = (0..3).filter(|i| *i != gone).map(|i| m.0[i].clone()).collect();
+        match refused(&env, &devices) {
+            OpenError::Incomplete { name, missing } => {
+                assert_eq!(name, "tank");
+                assert!(missing.starts_with(&gone.to_string()), "{missing}");
+            }
+            e => panic!("{e}"),
+        }
+        let strict = OpenOptions { allow_missing: false, ..read_only() };
+        assert!(matches!(open(&env, &devices, strict), Err(OpenError::Incomplete { .. })));
+        let g = open(&env, &devices, read_only()).expect("read-only without it");
+        assert!(g.status().recovery.iter().any(|f| f.contains("missing")), "{:?}", g.status().recovery);
+        let got = read(&env, &g.volume("main").unwrap(), 0, 65536);
+        assert!(got.is_err() || got.unwrap() == [7; 65536]);
+    }
+}
+
+#[test]
+fn an_old_copy_put_back() {
+    let env = MemoryEnv::new();
+    for old in 0..3 {
+        let m = group(&env, "tank");
+        let copy = m.0[old].copy();
+        session(&env, &m, 9);
+        let mut devices = m.0.clone();
+        devices[old] = copy;
+        match refused_in_both_ways(&env, &devices) {
+            OpenError::Stale { name, member } => assert_eq!((&*name, member), ("tank", old as u8)),
+            e => panic!("{e}"),
+        }
+        // Without it, read-only, the others are as good as ever.
+        devices.remove(old);
+        let g = open(&env, &devices, read_only()).expect("opens");
+        let got = read(&env, &g.volume("main").unwrap(), 0, 65536);
+        assert!(got.is_err() || got.unwrap() == [9; 65536]);
+    }
+}
+
+#[test]
+fn members_used_apart_from_each_other() {
+    let env = MemoryEnv::new();
+    let left = group(&env, "tank");
+    let right = left.copy();
+    session(&env, &left, 8);
+    session(&env, &right, 9);
+    for devices in [
+        [left.0[0].clone(), left.0[1].clone(), right.0[2].clone()],
+        [right.0[0].clone(), left.0[1].clone(), left.0[2].clone()],
+    ] {
+        match refused_in_both_ways(&env, &devices) {
+            OpenError::Fork { name, members } => {
+                assert_eq!(name, "tank");
+                assert!(!members.is_empty());
+            }
+            e => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn a_device_that_is_no_member_or_has_shrunk() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    let with = |d: MemoryDevice| [m.0[0].clone(), m.0[1].clone(), d];
+    for size in [0, 4096, 65536, 128 << 10, 3 * MIB, 32 * MIB] {
+        let error = refused_in_both_ways(&env, &with(MemoryDevice::new(size)));
+        assert!(matches!(error, OpenError::Label { device: 2, source: LabelError::NotALabel }), "{size}: {error}");
+    }
+    for size in [32 * MIB - 4096, 20 * MIB, 4 * MIB] {
+        let error = refused_in_both_ways(&env, &with(m.0[2].resized(size)));
+        assert!(
+            matches!(error, OpenError::Shrunk { device: 2, size: s, expected } if (s, expected) == (size, 32 * MIB)),
+            "{size}: {error}"
+        );
+    }
+    let grown = open(&env, &with(m.0[2].resized(40 * MIB)), writable()).expect("a larger device is no harm");
+    assert!(read(&env, &grown.volume("main").unwrap(), 0, 65536).unwrap() == [7; 65536]);
+}
+
+/// Overwrites `bytes` of both labels at `offset`, under a checksum that is right.
+fn forge(d: &MemoryDevice, offset: usize, bytes: &[u8]) {
+    for place in [LABEL_A, label_b(d.size)] {
+        let mut label = d.peek(place, LABEL_SIZE);
+        label[offset..offset + bytes.len()].copy_from_slice(bytes);
+        label[8..12].fill(0);
+        let crc = bimetal_format::block::crc32c(&[&label[..], &place.to_le_bytes()].concat());
+        label[8..12].copy_from_slice(&crc.to_le_bytes());
+        d.poke(place, &label);
+    }
+}
+
+#[test]
+fn newer_formats_and_unknown_features() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    let changed = |offset: usize, bytes: &[u8]| {
+        let c = m.copy();
+        c.0.iter().for_each(|d| forge(d, offset, bytes));
+        c.0
+    };
+    let error = refused_in_both_ways(&env, &changed(12, &[2, 0]));
+    assert!(matches!(error, OpenError::Label { source: LabelError::Version(2), .. }), "{error}");
+    let error = refused_in_both_ways(&env, &changed(40, &[4]));
+    assert!(matches!(error, OpenError::Label { source: LabelError::Features(4), .. }), "{error}");
+    let read_only_features = changed(32, &[1]);
+    assert!(matches!(refused(&env, &read_only_features), OpenError::ReadOnlyFeatures { .. }));
+    let g = open(&env, &read_only_features, read_only()).expect("reading is allowed");
+    assert!(read(&env, &g.volume("main").unwrap(), 0, 65536).unwrap() == [7; 65536]);
+    let g = open(&env, &changed(24, &[1]), writable()).expect("a compatible feature is ignored");
+    assert!(read(&env, &g.volume("main").unwrap(), 0, 65536).unwrap() == [7; 65536]);
+}
+
+#[test]
+fn labels_that_contradict_each_other() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    let two_members = m.copy();
+    let mut label = two_members.0[0].label();
+    label.members.truncate(2);
+    two_members.0[0].set_label(&label);
+    assert!(matches!(refused_in_both_ways(&env, &two_members.0), OpenError::Damaged { .. }));
+    let other_volume = m.copy();
+    let mut label = other_volume.0[2].label();
+    label.volumes[0].size -= 128 << 10;
+    other_volume.0[2].set_label(&label);
+    let error = refused_in_both_ways(&env, &other_volume.0);
+    assert!(matches!(&error, OpenError::Damaged { what, .. } if what.contains("contradict")), "{error}");
+}
