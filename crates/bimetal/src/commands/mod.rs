@@ -2,7 +2,7 @@
 
 mod attach;
 mod check;
-mod create;
+pub(crate) mod create;
 mod destroy;
 pub(crate) mod detach;
 mod devices;

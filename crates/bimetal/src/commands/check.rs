@@ -1,0 +1,65 @@
+//! `bimetal check`: verifies a group that is not being served, and writes nothing.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use bimetal_host::device::Access;
+use bimetal_host::Reactor;
+use bimetal_volume::inspect::{check, Report};
+use serde_json::json;
+
+use crate::cli::Check;
+use crate::output::Output;
+use crate::size::approx;
+use crate::{api, members};
+
+pub(crate) fn run(args: Check, output: Output) -> Result<ExitCode> {
+    let explicit = members::parse_all(&args.members)?;
+    let reactor = Reactor::new()?;
+    let env = reactor.env();
+    let (report, absent) = reactor.block_on(async move {
+        let found = members::open(&env, args.group.as_deref(), &explicit, Access::INSPECT).await?;
+        let report = check(env, found.devices()).await.with_context(|| found.legend())?;
+        anyhow::Ok((report, found.absent))
+    })?;
+    output.show(&json(&report, &absent), || words(&report, &absent))?;
+    let sound = report.is_sound() && absent.is_empty();
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn json(r: &Report, absent: &[String]) -> serde_json::Value {
+    json!({
+        "schema": api::SCHEMA, "group": r.name, "sound": r.is_sound() && absent.is_empty(), "clean": r.clean,
+        "problems": r.problems.iter()
+            .map(|p| json!({"member": p.member, "what": p.what, "serious": p.serious})).collect::<Vec<_>>(),
+        "absent": absent, "pages_verified": r.pages, "records_to_replay": r.records, "chunks": r.chunks,
+        "slots": r.slots.iter().map(|(m, used, free)| json!({"member": m, "used": used, "free": free})).collect::<Vec<_>>(),
+        "writes": r.writes,
+    })
+}
+
+fn words(r: &Report, absent: &[String]) -> String {
+    const SLOT: u64 = bimetal_volume::units::CHUNK;
+    let stopped = if r.clean { "it was stopped in order" } else { "it was not stopped in order" };
+    let mut text = format!(
+        "Group '{}': {stopped}; {} map pages verified, {} chunks have a home, {} journal records will be replayed.\n",
+        r.name, r.pages, r.chunks, r.records
+    );
+    for (member, used, free) in &r.slots {
+        text += &format!("  member {member}: {} used, {} free\n", approx(used * SLOT), approx(free * SLOT));
+    }
+    for line in absent {
+        text += &format!("  MISSING: {line}\n");
+    }
+    for p in &r.problems {
+        let place = p.member.map_or(String::new(), |m| format!("member {m}: "));
+        let weight = if p.serious { "SERIOUS" } else { "mended at the next start" };
+        text += &format!("  {place}{} ({weight})\n", p.what);
+    }
+    text += &match (r.is_sound() && absent.is_empty(), r.writes) {
+        (true, 0) => "Everything is in order. Nothing was written.\n".to_string(),
+        (false, 0) => format!("{} problems were found. Nothing was written.\n", r.problems.len() + absent.len()),
+        (_, n) => format!("{n} WRITES WERE SENT: that is a bug, please report it.\n"),
+    };
+    text
+}

@@ -1,0 +1,199 @@
+//! `bimetal create`.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::{bail, Context, Result};
+use bimetal_host::device::Access;
+use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
+use bimetal_volume::env::Device;
+use bimetal_volume::group::{CreateError, CreateReport, Group};
+use bimetal_volume::options::{CreateOptions, NewVolume};
+use bimetal_volume::units::{Placement, Tier};
+use serde_json::json;
+
+use crate::cli::{self, Create};
+use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
+use crate::output::{confirm, Output};
+use crate::size::{approx, Size};
+use crate::{api, members, paths, runstate};
+
+struct NewMember {
+    locator: Locator,
+    tier: Tier,
+}
+
+pub(crate) fn run(args: Create, output: Output) -> Result<()> {
+    refuse_known_name(&args.group)?;
+    let new = new_members(&args)?;
+    refuse_twins(&new)?;
+    for m in &new {
+        refuse_used(&m.locator, args.force)?;
+    }
+    // From here on nobody else serves or creates a group of this name.
+    let _lock = runstate::lock(&args.group)?;
+    let options = options(&args);
+    let group = args.group.clone();
+    let (force, yes) = (args.force, args.yes);
+    let reactor = Reactor::new()?;
+    let env = reactor.env();
+    let (report, config) = reactor.block_on(async move { create(env, group, new, options, force, yes).await })?;
+    let path = config::store(&config).with_context(|| {
+        format!("the group is made, but its members are not written down; serve it with --member {}", locators(&config))
+    })?;
+    let answer = json!({
+        "schema": api::SCHEMA, "group": config.name, "uuid": config.uuid, "config": path,
+        "capacity_bytes": report.capacity, "reserve_bytes": report.reserve,
+        "volumes": report.volumes.iter().map(|(n, s)| json!({"name": n, "size_bytes": s})).collect::<Vec<_>>(),
+        "members": config.members.iter().zip(&report.members)
+            .map(|(m, u)| json!({"locator": m.locator, "tier": m.tier, "uuid": uuid_text(u)})).collect::<Vec<_>>(),
+    });
+    output.show(&answer, || words(&config, &report))
+}
+
+fn locators(config: &GroupConfig) -> String {
+    config.members.iter().map(|m| m.locator.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+fn words(config: &GroupConfig, report: &CreateReport) -> String {
+    let name = &config.name;
+    let mut text = format!(
+        "Group '{name}' is made: {} for data, {} of the fast tier are kept free for new writes.\n",
+        approx(report.capacity),
+        approx(report.reserve)
+    );
+    for (volume, size) in &report.volumes {
+        text += &format!("  volume {name}/{volume}  {} ({})\n", approx(*size), Size(*size));
+    }
+    let first = report.volumes.first().map_or("main", |(n, _)| n.as_str());
+    text + &format!("Next: bimetal attach {name}/{first}    (prints the block device)\n")
+}
+
+fn refuse_known_name(name: &str) -> Result<()> {
+    let path = paths::config_file(name)?;
+    if path.exists() {
+        bail!(
+            "a group named '{name}' is already described in {}; choose another name, or `bimetal destroy {name}` first",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+fn new_members(args: &Create) -> Result<Vec<NewMember>> {
+    let of_tier = |texts: &[String], tier| -> Result<Vec<NewMember>> {
+        Ok(members::parse_all(texts)?.into_iter().map(|locator| NewMember { locator, tier }).collect())
+    };
+    let mut all = of_tier(&args.fast, Tier::Fast)?;
+    all.extend(of_tier(&args.slow, Tier::Slow)?);
+    Ok(all)
+}
+
+/// One device must not be two members, whatever its names.
+fn refuse_twins(new: &[NewMember]) -> Result<()> {
+    let mut seen: HashMap<String, &Locator> = HashMap::new();
+    for m in new {
+        let identity = match m.locator.path().map(std::fs::metadata) {
+            Some(Ok(meta)) if meta.rdev() != 0 => format!("device {}", meta.rdev()),
+            Some(Ok(meta)) => format!("file {} {}", meta.dev(), meta.ino()),
+            _ => m.locator.to_string(),
+        };
+        if let Some(first) = seen.insert(identity, &m.locator) {
+            bail!("{first} and {} are the same device; a member can be named only once", m.locator);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a device that is mounted or in use, always, and one that carries something known, unless forced.
+pub(crate) fn refuse_used(locator: &Locator, force: bool) -> Result<()> {
+    let Some(path) = locator.path() else { return Ok(()) };
+    if let Some(used) = bimetal_host::probe::usage::of(path) {
+        bail!("{} cannot be taken: {used}", path.display());
+    }
+    let _ = force;
+    Ok(())
+}
+
+fn options(args: &Create) -> CreateOptions {
+    let volume = |v: &cli::VolumeSpec| NewVolume {
+        name: v.name.clone(),
+        size: v.size,
+        placement: match v.placement {
+            cli::Placement::Auto => Placement::Auto,
+            cli::Placement::FastOnly => Placement::FastOnly,
+            cli::Placement::SlowOnly => Placement::SlowOnly,
+        },
+    };
+    let mut volumes: Vec<NewVolume> = args.volumes.iter().map(volume).collect();
+    if volumes.is_empty() {
+        volumes.push(NewVolume { name: "main".into(), size: None, placement: Placement::Auto });
+    }
+    CreateOptions {
+        name: args.group.clone(),
+        volumes,
+        sector_size: args.sector,
+        reserve: args.reserve.map(|s| s.0),
+        journal_blocks: None,
+    }
+}
+
+async fn create(
+    env: HostEnv,
+    group: String,
+    new: Vec<NewMember>,
+    options: CreateOptions,
+    force: bool,
+    yes: bool,
+) -> Result<(CreateReport, GroupConfig)> {
+    let mut devices = Vec::new();
+    for m in &new {
+        let device = HostDevice::open(&env, &m.locator, Access::SERVE).await?;
+        refuse_member(&m.locator, &device, force).await?;
+        devices.push((device, m.tier));
+    }
+    let lost: Vec<String> = new
+        .iter()
+        .zip(&devices)
+        .filter(|(m, _)| !is_empty_file(&m.locator))
+        .map(|(m, (d, _))| format!("  {} ({}, {})", m.locator, m.tier, approx(d.size())))
+        .collect();
+    if !lost.is_empty() {
+        confirm(&format!("Everything on these devices will be lost:\n{}", lost.join("\n")), yes)?;
+    }
+    let made = Group::create(&env, devices, &options).await;
+    let report = made.map_err(|e| named(e, &new))?;
+    let members = new.iter().map(|m| MemberConfig { locator: m.locator.to_string(), tier: m.tier.to_string() });
+    let config =
+        GroupConfig { schema: 1, name: group, uuid: uuid_text(&report.uuid), members: members.collect() };
+    Ok((report, config))
+}
+
+/// A member of a living group is worth a second thought.
+async fn refuse_member(locator: &Locator, device: &HostDevice, force: bool) -> Result<()> {
+    let label = members::read_label(device).await.with_context(|| format!("{locator} cannot be read"))?;
+    if let (Ok(label), false) = (label, force) {
+        bail!(
+            "{locator} is a member of the Bimetal group '{}'; destroy that group first, or add --force to take the device \
+             from it (its data is lost)",
+            label.group_name
+        );
+    }
+    Ok(())
+}
+
+/// A file in which nothing was ever written: there is nothing to lose.
+fn is_empty_file(locator: &Locator) -> bool {
+    let meta = locator.path().and_then(|p| std::fs::metadata(p).ok());
+    meta.is_some_and(|m| m.is_file() && m.blocks() == 0)
+}
+
+/// The engine numbers devices; people name them.
+fn named(error: CreateError, new: &[NewMember]) -> anyhow::Error {
+    let name = |i: usize| new.get(i).map_or_else(|| format!("device {i}"), |m| m.locator.to_string());
+    match error {
+        CreateError::Layout { device, source } => anyhow::Error::new(source).context(name(device)),
+        CreateError::Device { device, source } => anyhow::Error::new(source).context(name(device)),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,206 @@
+//! `bimetal scan`: which groups there are, and what they wait for.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use bimetal_format::label::{Label, LabelError, TierCode};
+use bimetal_host::device::Access;
+use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
+use serde_json::json;
+
+use crate::cli::Scan;
+use crate::config::uuid_text;
+use crate::output::{table, Output};
+use crate::size::approx;
+use crate::{api, config, members, paths, runstate};
+
+/// A member that was found.
+struct Seen {
+    locator: Locator,
+    label: Label,
+}
+
+/// A group, put together from labels.
+struct Found {
+    name: String,
+    uuid: String,
+    /// The newest label: it lists all members.
+    newest: Label,
+    members: BTreeMap<u8, Vec<Locator>>,
+}
+
+pub(crate) fn run(args: Scan, output: Output) -> Result<ExitCode> {
+    let reactor = Reactor::new()?;
+    let env = reactor.env();
+    if let Some(device) = args.udev {
+        return reactor.block_on(async move { udev(&env, &device).await });
+    }
+    let named = members::parse_all(&args.devices)?;
+    let (seen, remarks) = reactor.block_on(async move { look(&env, named).await });
+    let groups = put_together(seen);
+    let document = json!({
+        "schema": api::SCHEMA,
+        "groups": groups.iter().map(Found::json).collect::<Vec<_>>(),
+        "remarks": remarks,
+    });
+    output.show(&document, || {
+        let mut text: String = groups.iter().map(Found::words).collect();
+        if groups.is_empty() {
+            text += "No group was found. Members that are files or remote are found by their configuration, or when named here.\n";
+        }
+        remarks.iter().for_each(|r| text += &format!("{r}\n"));
+        text
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks at block devices, configured members, and those named. Only of the last two is it worth a remark when they
+/// are no members.
+async fn look(env: &HostEnv, named: Vec<Locator>) -> (Vec<Seen>, Vec<String>) {
+    let (mut seen, mut remarks) = (Vec::new(), Vec::new());
+    let mut places: Vec<(Locator, bool)> = named.into_iter().map(|l| (l, true)).collect();
+    for name in paths::configured_groups().unwrap_or_default() {
+        match config::load(&name) {
+            Ok(Some(c)) => places.extend(c.members.iter().filter_map(|m| Some((Locator::parse(&m.locator).ok()?, true)))),
+            Ok(None) => {}
+            Err(e) => remarks.push(format!("{e:#}")),
+        }
+    }
+    places.extend(members::block_devices().into_iter().map(|p| (Locator::Path(p), false)));
+    let mut looked_at: Vec<PathBuf> = Vec::new();
+    for (locator, worth_a_remark) in places {
+        if let Some(path) = locator.path() {
+            let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            if looked_at.contains(&real) {
+                continue;
+            }
+            looked_at.push(real);
+        }
+        match label_of(env, &locator).await {
+            Ok(label) => seen.push(Seen { locator, label }),
+            Err(why) if worth_a_remark => remarks.push(format!("{locator}: {why}")),
+            Err(_) => {}
+        }
+    }
+    (seen, remarks)
+}
+
+async fn label_of(env: &HostEnv, locator: &Locator) -> Result<Label, String> {
+    let device = HostDevice::open(env, locator, Access::PEEK).await.map_err(|e| e.to_string())?;
+    match members::read_label(&device).await {
+        Ok(Ok(label)) => Ok(label),
+        Ok(Err(e)) => Err(e.to_string()),
+        Err(e) => Err(format!("{e:#}")),
+    }
+}
+
+fn put_together(seen: Vec<Seen>) -> Vec<Found> {
+    let mut groups: BTreeMap<[u8; 16], Found> = BTreeMap::new();
+    for s in seen {
+        let group = groups.entry(s.label.group).or_insert_with(|| Found {
+            name: s.label.group_name.clone(),
+            uuid: uuid_text(&s.label.group),
+            newest: s.label.clone(),
+            members: BTreeMap::new(),
+        });
+        group.members.entry(s.label.member).or_default().push(s.locator);
+        if s.label.generation > group.newest.generation {
+            group.newest = s.label;
+        }
+    }
+    groups.into_values().collect()
+}
+
+impl Found {
+    fn rows(&self) -> impl Iterator<Item = (u8, &bimetal_format::label::MemberRow, &[Locator])> {
+        self.newest.members.iter().enumerate().map(|(i, row)| {
+            let at = self.members.get(&(i as u8)).map_or(&[][..], Vec::as_slice);
+            (i as u8, row, at)
+        })
+    }
+
+    fn state(&self) -> String {
+        let missing: Vec<String> = self
+            .rows()
+            .filter(|(.., at)| at.is_empty())
+            .map(|(i, row, _)| format!("{} member {i} ({})", tier(row.tier), approx(row.size)))
+            .collect();
+        let doubled = self.rows().find(|(.., at)| at.len() > 1);
+        if let Some((i, _, at)) = doubled {
+            let at: Vec<String> = at.iter().map(Locator::to_string).collect();
+            return format!("member {i} was found twice ({}): a copy? Disconnect the one that is not current", at.join(", "));
+        }
+        if !missing.is_empty() {
+            return format!("incomplete, waiting for {}", missing.join(", "));
+        }
+        match runstate::locked_by(&self.name) {
+            Some(pid) => format!("complete, served by process {pid}"),
+            None => "complete, not running".into(),
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let member = |(i, row, at): (u8, &bimetal_format::label::MemberRow, &[Locator])| {
+            json!({
+                "index": i, "uuid": uuid_text(&row.uuid), "tier": tier(row.tier), "size_bytes": row.size,
+                "found_at": at.iter().map(Locator::to_string).collect::<Vec<_>>(),
+            })
+        };
+        let volumes = self.newest.volumes.iter().map(|v| json!({"name": v.name, "size_bytes": v.size}));
+        json!({
+            "group": self.name, "uuid": self.uuid, "state": self.state(),
+            "complete": self.rows().all(|(.., at)| at.len() == 1),
+            "members": self.rows().map(member).collect::<Vec<_>>(), "volumes": volumes.collect::<Vec<_>>(),
+        })
+    }
+
+    fn words(&self) -> String {
+        let mut text = format!("{}  {}\n", self.name, self.state());
+        let volumes: Vec<String> =
+            self.newest.volumes.iter().map(|v| format!("{} ({})", v.name, approx(v.size))).collect();
+        text += &format!("  UUID {}, volumes: {}\n", self.uuid, volumes.join(", "));
+        let rows: Vec<Vec<String>> = self
+            .rows()
+            .map(|(i, row, at)| {
+                let at: Vec<String> = at.iter().map(Locator::to_string).collect();
+                let place = if at.is_empty() { "not found".to_string() } else { at.join(", ") };
+                vec![i.to_string(), tier(row.tier).into(), approx(row.size), place]
+            })
+            .collect();
+        let members = table(&["MEMBER", "TIER", "SIZE", "WHERE"], &rows, &[2]);
+        text += &members.lines().map(|l| format!("  {l}\n")).collect::<String>();
+        text
+    }
+}
+
+fn tier(code: TierCode) -> &'static str {
+    match code {
+        TierCode::Fast => "fast",
+        TierCode::Slow => "slow",
+    }
+}
+
+/// Properties for udev. A device that is no member gives none, and is no failure; one with a damaged label is still
+/// kept from others.
+async fn udev(env: &HostEnv, device: &str) -> Result<ExitCode> {
+    let locator = members::parse(device)?;
+    let device = HostDevice::open(env, &locator, Access::PEEK).await?;
+    let text = match members::read_label(&device).await? {
+        Ok(label) => format!(
+            "ID_FS_TYPE=bimetal_member\nID_FS_USAGE=raid\nID_FS_VERSION={}\nID_FS_UUID={}\nID_FS_LABEL={}\n\
+             ID_FS_UUID_SUB={}\nBIMETAL_GROUP={}\nBIMETAL_TIER={}\n",
+            bimetal_format::VERSION,
+            uuid_text(&label.group),
+            label.group_name,
+            uuid_text(&members::own_uuid(&label)),
+            label.group_name,
+            label.members.get(label.member as usize).map_or("", |m| tier(m.tier)),
+        ),
+        Err(LabelError::NotALabel) => return Ok(ExitCode::SUCCESS),
+        Err(_) => "ID_FS_TYPE=bimetal_member\nID_FS_USAGE=raid\n".into(),
+    };
+    crate::output::emit(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
