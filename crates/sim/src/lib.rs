@@ -15,6 +15,7 @@ pub mod prng;
 pub mod run;
 pub mod scenario;
 pub mod shrink;
+pub mod sweep;
 pub mod text;
 pub mod workload;
 pub mod world;

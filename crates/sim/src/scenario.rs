@@ -88,6 +88,28 @@ pub enum End {
     Crash(Crash, CrashPoint),
     /// An orderly stop after all steps.
     Stop,
+    /// An orderly stop after all steps; a crash if this point comes first.
+    StopOr(Crash, CrashPoint),
+}
+
+impl End {
+    /// The crash that may come, and when.
+    pub fn crash(self) -> Option<(Crash, CrashPoint)> {
+        match self {
+            End::Stop => None,
+            End::Crash(kind, point) | End::StopOr(kind, point) => Some((kind, point)),
+        }
+    }
+
+    /// The same end with its crash at another point.
+    #[must_use]
+    pub fn with_point(self, point: CrashPoint) -> End {
+        match self {
+            End::Stop => End::Stop,
+            End::Crash(kind, _) => End::Crash(kind, point),
+            End::StopOr(kind, _) => End::StopOr(kind, point),
+        }
+    }
 }
 
 /// What happens to members while the group is down, before a session.

@@ -101,12 +101,13 @@ impl<'a> Shrinker<'a> {
         let end = (at + size).min(s.steps.len());
         s.steps.drain(at..end);
         let n = s.steps.len() as u64;
-        let End::Crash(kind, point) = s.end else { return self.accept(best, c) };
+        let Some((_, point)) = s.end.crash() else { return self.accept(best, c) };
         let mut points = vec![point.steps.min(n), point.steps.saturating_sub((end - at) as u64).min(n)];
         points.dedup();
         points.into_iter().any(|steps| {
             let mut c = c.clone();
-            c.sessions[session].end = End::Crash(kind, CrashPoint { steps, ..point });
+            let s = &mut c.sessions[session];
+            s.end = s.end.with_point(CrashPoint { steps, ..point });
             self.accept(best, c)
         })
     }
@@ -118,7 +119,7 @@ impl<'a> Shrinker<'a> {
             &|s| s.steps.iter_mut().for_each(|x| x.client = 0),
             &|s| s.steps.iter_mut().for_each(plain),
             &|s| {
-                if let End::Crash(_, p) = s.end {
+                if let Some((_, p)) = s.end.crash() {
                     s.end = End::Crash(Crash::Power, CrashPoint { events: p.events / 2, ..p });
                 }
             },

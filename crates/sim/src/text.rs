@@ -100,13 +100,13 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
     for step in &session.steps {
         let _ = writeln!(out, "{}", step_text(step));
     }
-    let _ = match session.end {
-        End::Stop => writeln!(out, "stop"),
-        End::Crash(kind, p) => {
-            let kind = if kind == Crash::Power { "power-cut" } else { "daemon-death" };
-            writeln!(out, "{kind} steps={} events={}", p.steps, p.events)
-        }
-    };
+    if matches!(session.end, End::Stop | End::StopOr(..)) {
+        let _ = writeln!(out, "stop");
+    }
+    if let Some((kind, p)) = session.end.crash() {
+        let kind = if kind == Crash::Power { "power-cut" } else { "daemon-death" };
+        let _ = writeln!(out, "{kind} steps={} events={}", p.steps, p.events);
+    }
 }
 
 type Parsed<T> = Result<T, String>;
@@ -199,7 +199,9 @@ fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
             s.volumes.push(VolumeSpec { chunks: w.value("chunks")?, placement });
         }
         "session" => {
-            let session = s.quiet_session(Vec::new(), End::Stop);
+            // Until a line says otherwise, it ends when its steps do.
+            let end = End::Crash(Crash::Power, CrashPoint { steps: u64::MAX, events: 0 });
+            let session = s.quiet_session(Vec::new(), end);
             s.sessions.push(session);
         }
         verb => {
@@ -241,7 +243,8 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "stop" => s.end = End::Stop,
         "power-cut" | "daemon-death" => {
             let kind = if verb == "power-cut" { Crash::Power } else { Crash::Daemon };
-            s.end = End::Crash(kind, CrashPoint { steps: w.value("steps")?, events: w.value("events")? });
+            let point = CrashPoint { steps: w.value("steps")?, events: w.value("events")? };
+            s.end = if s.end == End::Stop { End::StopOr(kind, point) } else { End::Crash(kind, point) };
         }
         other => return Err(format!("`{other}` is not known")),
     }

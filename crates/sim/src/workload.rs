@@ -213,9 +213,10 @@ fn range(t: &Taste, volume: usize, p: &mut Prng) -> (u64, u64) {
 fn end(steps: u64, p: &mut Prng) -> End {
     let crash = if p.chance(650_000) { Crash::Power } else { Crash::Daemon };
     match p.below(100) {
-        0..=9 => End::Stop,
+        0..=5 => End::Stop,
+        6..=12 => End::StopOr(crash, CrashPoint { steps, events: p.below(60) }),
         // During recovery, or right after it.
-        10..=32 => End::Crash(crash, CrashPoint { steps: 0, events: p.below(120) }),
+        13..=32 => End::Crash(crash, CrashPoint { steps: 0, events: p.below(120) }),
         _ => End::Crash(crash, CrashPoint { steps: p.below(steps + 1), events: p.below(40) }),
     }
 }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::Args;
+use super::{shrunk, Args};
 use crate::counters::Counters;
 use crate::run::{run as run_scenario, Outcome, Report};
 use crate::scenario::Scenario;
+use crate::text;
 use crate::workload::generate;
 
 /// Failures after which looking for more is no use.
@@ -153,6 +154,9 @@ fn summary(board: &Board, took: Duration) -> bool {
     }
     for f in &board.failures {
         println!("FAILED: seed {}; again: sim replay {}", f.seed, f.seed);
+    }
+    if let Some(first) = board.failures.iter().min_by_key(|f| f.seed) {
+        println!("seed {} made smaller:\n{}", first.seed, text::print(&shrunk(&generate(first.seed))));
     }
     let failed = board.failures.len() as u64;
     println!("{} passed, {failed} failed", runs - failed);

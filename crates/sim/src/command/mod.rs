@@ -1,6 +1,9 @@
 //! The program `sim`.
 
+mod determinism;
 mod many;
+mod mutants;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -18,7 +21,11 @@ const USAGE: &str = "\
 sim: crashes the engine in virtual time and checks what is left
 
   sim run [--seeds N] [--start S] [--jobs J] [--minutes M]   random runs; seeds S, S+1, ...
+      [--keep-going]                                         do not stop after ten failures
   sim replay SEED|FILE [--log] [--print] [--shrink]          one run again; --log tells everything
+  sim sweep [--only NAME] [--jobs J]                         directed scenarios, a crash at every point
+  sim mutants [--only NAME]                                  every planted fault of the engine is caught
+  sim determinism [--seeds N] [--start S]                    the same seed twice is the same run
 ";
 
 /// A command line: words and options.
@@ -68,6 +75,9 @@ pub fn main(words: &[String]) -> ExitCode {
     let result = Args::parse(words).and_then(|args| match args.words.first().copied() {
         Some("run") => many::run(&args),
         Some("replay") => replay(&args),
+        Some("sweep") => sweep::sweep(&args),
+        Some("mutants") => mutants::mutants(&args),
+        Some("determinism") => determinism::determinism(&args),
         _ => Err(USAGE.into()),
     });
     match result {

@@ -14,6 +14,7 @@ use super::session::{mover_words, Start};
 use super::{volumes, Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::env::{Ended, SimEnv};
+use crate::scenario::End;
 
 /// Virtual time in which the reserve must be back, and a hot chunk on the fast tier.
 const LIVENESS: Duration = Duration::from_secs(300);
@@ -31,7 +32,7 @@ impl Run<'_> {
             self.liveness(&env, &group)?;
         }
         self.points.push(self.world.points());
-        self.stop(&env, &group, start)?;
+        self.stop(&env, &group, start, End::Stop)?;
         drop(group);
         self.check_offline()?;
         self.last_look()

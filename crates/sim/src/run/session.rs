@@ -34,11 +34,7 @@ impl Run<'_> {
         for ((disk, faults), speed) in self.disks.iter().zip(&session.faults).zip(&session.speed) {
             disk.set_behaviour(*faults, speed.latency());
         }
-        let crash = match session.end {
-            End::Crash(_, point) => Some(point),
-            End::Stop => None,
-        };
-        self.world.restart(crash);
+        self.world.restart(session.end.crash().map(|c| c.1));
         let env = SimEnv::new(&self.world);
         let result = self.live(&env, session, index);
         self.points.push(self.world.points());
@@ -74,7 +70,7 @@ impl Run<'_> {
             Ended::Hung(why) => Err(format!("session {index} hung: {why}; {}", mover_words(&group))),
             Ended::Done(()) => match session.end {
                 End::Crash(..) => self.crash(env, session.end),
-                End::Stop => self.stop(env, &group, start),
+                End::Stop | End::StopOr(..) => self.stop(env, &group, start, session.end),
             },
         }
     }
@@ -140,11 +136,8 @@ impl Run<'_> {
 
     /// The end that a session has: a crash.
     fn crash(&mut self, env: &SimEnv, end: End) -> Result<(), Wrong> {
-        let kind = match end {
-            End::Crash(kind, _) => kind,
-            // A session that could not start, or whose stop failed, is killed.
-            End::Stop => Crash::Daemon,
-        };
+        // A session that could not start, or whose stop failed, is killed.
+        let kind = end.crash().map_or(Crash::Daemon, |c| c.0);
         env.kill();
         self.die(kind);
         Ok(())
@@ -173,7 +166,7 @@ impl Run<'_> {
     }
 
     /// An orderly stop. It promises durability: the power goes away right after.
-    pub(super) fn stop(&mut self, env: &SimEnv, group: &Group<SimEnv>, start: Injected) -> Result<(), Wrong> {
+    pub(super) fn stop(&mut self, env: &SimEnv, group: &Group<SimEnv>, start: Injected, end: End) -> Result<(), Wrong> {
         let issued = self.world.sequence();
         let stopping = group.clone();
         let stopped = env.run(STEP_LIMIT, async move { stopping.stop().await });
@@ -188,9 +181,9 @@ impl Run<'_> {
                 self.die(Crash::Power);
                 Ok(())
             }
-            Ended::Done(Err(_)) if self.world.injected() != start => self.crash(env, End::Stop),
+            Ended::Done(Err(_)) if self.world.injected() != start => self.crash(env, end),
             Ended::Done(Err(e)) => Err(format!("stop failed without a fault: {e}")),
-            Ended::Crashed => Err("a stop crashed without a crash point".into()),
+            Ended::Crashed => self.crash(env, end),
             Ended::Hung(why) => Err(format!("stop hung: {why}; {}", mover_words(group))),
         }
     }

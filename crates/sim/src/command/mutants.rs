@@ -1,0 +1,110 @@
+//! `sim mutants`: every switchable fault of the engine is caught within a minute, which proves that the simulator sees.
+
+use super::Args;
+
+/// Without the feature there is nothing to switch.
+#[cfg(not(feature = "mutants"))]
+pub(super) fn mutants(_: &Args<'_>) -> Result<bool, String> {
+    Err("this build has no mutants: cargo run --release -p bimetal-sim --features mutants -- mutants".into())
+}
+
+#[cfg(feature = "mutants")]
+pub(super) use on::mutants;
+
+#[cfg(feature = "mutants")]
+mod on {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::Mutex;
+    use std::time::{Duration, Instant};
+
+    use bimetal_volume::mutant::{self, Mutant};
+
+    use super::Args;
+    use crate::command::many::{catch_panics, guarded};
+    use crate::oracle::Crash;
+    use crate::scenario::Scenario;
+    use crate::sweep::all;
+    use crate::workload::generate;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    struct Hunt {
+        mutant: Mutant,
+        began: Instant,
+        over: AtomicBool,
+        runs: AtomicU64,
+        caught: Mutex<Option<(String, String)>>,
+    }
+
+    impl Hunt {
+        /// Runs one scenario with the fault on; true when the hunt is over.
+        fn run(&self, scenario: &Scenario, name: &str) -> bool {
+            if self.over.load(Ordering::Relaxed) || self.began.elapsed() > LIMIT {
+                return true;
+            }
+            self.runs.fetch_add(1, Ordering::Relaxed);
+            mutant::set(Some(self.mutant));
+            let judged = guarded(scenario, false);
+            mutant::set(None);
+            let Some(what) = judged.failure() else { return false };
+            self.over.store(true, Ordering::Relaxed);
+            if let Ok(mut caught) = self.caught.lock() {
+                caught.get_or_insert((name.to_string(), what.to_string()));
+            }
+            true
+        }
+
+        fn seeds(&self) {
+            for seed in 1.. {
+                if self.run(&generate(seed), &format!("seed {seed}")) {
+                    return;
+                }
+            }
+        }
+
+        fn sweeps(&self) {
+            for n in (0..700).step_by(5).chain((1..700).step_by(3)).chain(0..700) {
+                for d in all() {
+                    for kind in [Crash::Power, Crash::Daemon] {
+                        if self.run(&d.at(n, kind), &format!("sweep of \"{}\" at {n}", d.name)) {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn mutants(args: &Args<'_>) -> Result<bool, String> {
+        catch_panics();
+        let (mut passed, mut failed) = (0, 0);
+        println!("{:<24} {:>8} {:>7}  caught by", "mutant", "runs", "seconds");
+        for &m in Mutant::ALL.iter().filter(|m| args.text("--only").is_none_or(|o| m.name() == o)) {
+            let hunt = Hunt {
+                mutant: m,
+                began: Instant::now(),
+                over: AtomicBool::new(false),
+                runs: AtomicU64::new(0),
+                caught: Mutex::new(None),
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| hunt.seeds());
+                scope.spawn(|| hunt.sweeps());
+            });
+            let (runs, seconds) = (hunt.runs.into_inner(), hunt.began.elapsed().as_secs_f64());
+            match hunt.caught.into_inner().ok().flatten() {
+                Some((by, what)) => {
+                    passed += 1;
+                    let what: String = what.chars().take(90).collect();
+                    println!("{:<24} {runs:>8} {seconds:>7.1}  {by}: {what}", m.name());
+                }
+                None => {
+                    failed += 1;
+                    println!("{:<24} {runs:>8} {seconds:>7.1}  NOT CAUGHT: {}", m.name(), m.describe());
+                }
+            }
+        }
+        println!("{passed} passed, {failed} failed");
+        Ok(failed == 0)
+    }
+}

@@ -1,0 +1,173 @@
+//! Directed scenarios, each run again with a crash at every point of its main session, one after the other, and with a
+//! second crash during the recovery from the first.
+
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+
+use crate::oracle::Crash;
+use crate::scenario::{Act, End, MemberSpec, Scenario, Step, VolumeSpec};
+use crate::world::CrashPoint;
+
+/// A scenario with a name and the session that is swept.
+pub struct Directed {
+    /// What it is about.
+    pub name: &'static str,
+    /// Its sessions: preparation, and last the one that is swept.
+    pub scenario: Scenario,
+}
+
+/// Never reached: a session without a crash.
+const NEVER: CrashPoint = CrashPoint { steps: u64::MAX, events: u64::MAX };
+/// Crash points of a recovery, roughly: the second crash is spread over so many.
+const RECOVERY: u64 = 72;
+
+const WRITE: Act = Act::Write { fua: false };
+const FUA: Act = Act::Write { fua: true };
+const TRIM: Act = Act::Trim { fua: false };
+
+fn group(fast: u64, slow: u64, chunks: u64) -> Scenario {
+    let member = |tier, slots| MemberSpec { tier, slots, discard: true };
+    Scenario {
+        seed: 1,
+        sector: 512,
+        journal: 8,
+        reserve: 3,
+        commit_ms: 200,
+        migrate: true,
+        members: vec![member(Tier::Fast, fast), member(Tier::Slow, slow)],
+        volumes: vec![VolumeSpec { chunks, placement: Placement::Auto }],
+        sessions: Vec::new(),
+        liveness: false,
+    }
+}
+
+fn step(client: u8, act: Act, offset: u64, len: u64) -> Step {
+    Step { client, volume: 0, act, offset, len }
+}
+
+fn sleep(client: u8, millis: u64) -> Step {
+    step(client, Act::Sleep, 0, millis * 1000)
+}
+
+fn flush() -> Step {
+    step(0, Act::Flush, 0, 0)
+}
+
+fn fill(first: u64, chunks: u64) -> Step {
+    step(0, Act::Fill, first * CHUNK, chunks * CHUNK)
+}
+
+fn directed(name: &'static str, mut s: Scenario, prepare: Vec<Step>, steps: Vec<Step>, stop: bool) -> Directed {
+    if !prepare.is_empty() {
+        let session = s.quiet_session(prepare, End::Stop);
+        s.sessions.push(session);
+    }
+    let end = if stop { End::StopOr(Crash::Power, NEVER) } else { End::Crash(Crash::Power, NEVER) };
+    let session = s.quiet_session(steps, end);
+    s.sessions.push(session);
+    Directed { name, scenario: s }
+}
+
+fn hot(times: usize) -> Vec<Step> {
+    let heat = Act::Heat { times: 3 };
+    (0..times).flat_map(|_| [step(0, heat, 22 * CHUNK, 2 * CHUNK), sleep(0, 700)]).collect()
+}
+
+/// Small writes spread over many chunks, each made durable: journal records without end.
+fn records(rounds: u64, act: Act) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for i in 0..rounds {
+        steps.push(step((i % 2) as u8, act, i % 24 * CHUNK + i * 4096 % CHUNK, 4096));
+        if i % 3 == 2 {
+            steps.push(flush());
+        }
+    }
+    steps
+}
+
+fn during_moves(act: Act, fua: bool) -> Vec<Step> {
+    let mut steps = vec![fill(0, 12)];
+    for i in 0..36 {
+        let chunk = i % 12;
+        steps.push(sleep(1, 3));
+        let len = if fua { 8192 } else { CHUNK };
+        steps.push(step(1, act, chunk * CHUNK, len));
+        if i % 5 == 0 {
+            steps.push(flush());
+        }
+    }
+    steps.push(sleep(0, 300));
+    steps
+}
+
+/// All directed scenarios.
+pub fn all() -> Vec<Directed> {
+    let small = || group(12, 24, 30);
+    let unaligned = (0..30).flat_map(|i| {
+        let at = i * 37_777 % (8 * CHUNK);
+        [step((i % 3) as u8, if i % 7 == 0 { FUA } else { WRITE }, at, 700 + i * 411), step(0, Act::Read, at, 3000)]
+    });
+    let full = vec![fill(0, 31), flush()];
+    let mut on_full = Vec::new();
+    for i in 0..10 {
+        on_full.push(step(0, TRIM, (i * 3 % 31) * CHUNK, CHUNK));
+        on_full.push(step(1, WRITE, (i * 5 % 31) * CHUNK + 8192, 20_000));
+        on_full.push(step(0, WRITE, (i * 3 % 31) * CHUNK, CHUNK));
+    }
+    on_full.push(flush());
+    let mut members = group(12, 20, 40);
+    members.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 10, discard: false });
+    members.members.push(MemberSpec { tier: Tier::Slow, slots: 14, discard: false });
+    let zeroes = Act::Zeroes { fua: false, no_hole: true };
+    let mut zeroing = vec![fill(0, 4), flush()];
+    zeroing.extend((0..12).map(|i| step(0, if i % 2 == 0 { zeroes } else { TRIM }, i * 40_000 + i * 512, 30_000 + i * 1024)));
+    zeroing.push(flush());
+    vec![
+        directed("promote", small(), vec![fill(0, 24), sleep(0, 3000)], hot(5), false),
+        directed("demote", small(), vec![], vec![fill(0, 14), sleep(0, 4000), flush()], false),
+        directed("trim during a move", small(), vec![], during_moves(TRIM, false), false),
+        directed("overwrite during a move", small(), vec![], during_moves(WRITE, true), false),
+        directed("FUA during a move", small(), vec![], during_moves(FUA, true), false),
+        directed("checkpoint", small(), vec![], records(40, WRITE), false),
+        directed("journal wrap", small(), vec![], records(60, FUA), false),
+        directed("full group", group(12, 24, 31), full, on_full, false),
+        directed("several members", members, vec![], [records(16, FUA), vec![fill(20, 16), sleep(0, 2500), flush()]].concat(), false),
+        directed("unaligned writes", small(), vec![], unaligned.collect(), false),
+        directed("zeroes and trims", small(), vec![], zeroing, false),
+        directed("clean stop", small(), vec![], vec![fill(0, 11), step(0, WRITE, 4096, 9000), sleep(0, 600), flush(), step(0, TRIM, CHUNK, CHUNK)], true),
+        directed("start only", small(), vec![fill(0, 10), flush()], vec![], true),
+    ]
+}
+
+impl Directed {
+    /// Number of the swept session.
+    fn swept(&self) -> usize {
+        self.scenario.sessions.len() - 1
+    }
+
+    /// The scenario without a crash in the swept session but at its end.
+    pub fn whole(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// Crash points to try, given those that [`Directed::whole`] passed in each session.
+    pub fn points(&self, passed: &[u64]) -> u64 {
+        passed[self.swept()] + 1
+    }
+
+    /// The scenario with a crash of this kind at point `n`, and one in the recovery after it.
+    pub fn at(&self, n: u64, kind: Crash) -> Scenario {
+        let mut s = self.scenario.clone();
+        s.seed = s.seed.wrapping_add(n * 2 + kind as u64);
+        let swept = &mut s.sessions[self.swept()];
+        let point = CrashPoint { steps: 0, events: n };
+        swept.end = match swept.end {
+            End::StopOr(..) => End::StopOr(kind, point),
+            _ => End::Crash(kind, point),
+        };
+        let second = if n % 3 == 0 { Crash::Daemon } else { Crash::Power };
+        let again = CrashPoint { steps: 0, events: n * 7 % RECOVERY };
+        let recovery = s.quiet_session(Vec::new(), End::Crash(second, again));
+        s.sessions.push(recovery);
+        s
+    }
+}
