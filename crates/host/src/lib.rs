@@ -6,7 +6,9 @@
 //!
 //! What is absent: this crate knows nothing of labels, maps, slots or volumes.
 
+pub mod attach;
 pub mod device;
+pub mod hygiene;
 pub mod locator;
 pub mod net;
 pub mod probe;

@@ -1,0 +1,126 @@
+//! Loop devices with direct I/O.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::tools::wait_until;
+use super::AttachError;
+use crate::probe::sysfs::{line, number};
+
+const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
+const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
+const LOOP_CLR_FD: libc::Ioctl = 0x4c01;
+const LO_FLAGS_READ_ONLY: u32 = 1;
+const LO_FLAGS_DIRECT_IO: u32 = 16;
+
+/// How often another program may snatch the free device.
+const TRIES: u32 = 16;
+/// How long the kernel may take to let a device go.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// `struct loop_info64` of the kernel.
+#[repr(C)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    sizelimit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+/// `struct loop_config` of the kernel.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
+
+/// Puts a free loop device over `file`.
+pub(super) fn attach(file: &Path, sector_size: u32, read_only: bool) -> Result<PathBuf, AttachError> {
+    let fail = |step: &str, error: io::Error| AttachError::step(format!("{step} for {}", file.display()), error);
+    let backing =
+        OpenOptions::new().read(true).write(!read_only).open(file).map_err(|e| fail("opening the file", e))?;
+    let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control");
+    let control = control.map_err(|e| fail("opening /dev/loop-control", e))?;
+    for _ in 0..TRIES {
+        // SAFETY: takes no argument.
+        let free = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
+        if free < 0 {
+            return Err(fail("finding a free loop device", io::Error::last_os_error()));
+        }
+        let device = PathBuf::from(format!("/dev/loop{free}"));
+        let opened = OpenOptions::new().read(true).write(!read_only).open(&device);
+        let opened = opened.map_err(|e| fail("opening a free loop device", e))?;
+        match configure(&opened, &backing, sector_size, read_only) {
+            Ok(()) => return check(device, free),
+            // Another program was faster.
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) => return Err(fail("setting up a loop device", error)),
+        }
+    }
+    Err(AttachError::step("setting up a loop device", "other programs take them all; try again"))
+}
+
+fn configure(device: &File, backing: &File, sector_size: u32, read_only: bool) -> io::Result<()> {
+    // SAFETY: both structures are plain integers, for which zeros are valid.
+    let mut config: LoopConfig = unsafe { std::mem::zeroed() };
+    config.fd = backing.as_raw_fd() as u32;
+    config.block_size = sector_size;
+    config.info.flags = LO_FLAGS_DIRECT_IO | if read_only { LO_FLAGS_READ_ONLY } else { 0 };
+    // SAFETY: the pointer is to a loop_config, valid for the call.
+    if unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Without direct I/O every block would be in memory twice, and memory pressure could block the daemon.
+fn check(device: PathBuf, number_of_loop: i32) -> Result<PathBuf, AttachError> {
+    if number(Path::new(&format!("/sys/block/loop{number_of_loop}/loop/dio"))) == Some(1) {
+        return Ok(device);
+    }
+    detach(&device)?;
+    Err(AttachError::step(device.display().to_string(), "the kernel does not grant direct I/O on the FUSE file"))
+}
+
+/// Takes the file out of a loop device and waits until the kernel has let it go.
+pub(super) fn detach(device: &Path) -> Result<(), AttachError> {
+    if backing_file(device).is_none() {
+        return Ok(());
+    }
+    let opened = File::open(device).map_err(|e| AttachError::step(device.display().to_string(), e))?;
+    // SAFETY: takes no argument.
+    if unsafe { libc::ioctl(opened.as_raw_fd(), LOOP_CLR_FD) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ENXIO) {
+            return Err(AttachError::step(format!("releasing {}", device.display()), error));
+        }
+    }
+    drop(opened);
+    if wait_until(PATIENCE, || backing_file(device).is_none()) {
+        return Ok(());
+    }
+    let by = "some program has it open (fuser -v shows which); it is released when that program ends".into();
+    Err(AttachError::InUse { device: device.to_owned(), by })
+}
+
+/// The file below a loop device.
+pub(super) fn backing_file(device: &Path) -> Option<PathBuf> {
+    let name = device.file_name()?;
+    line(&Path::new("/sys/block").join(name).join("loop/backing_file")).map(PathBuf::from)
+}

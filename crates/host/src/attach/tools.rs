@@ -1,0 +1,65 @@
+//! Small things that attaching needs: programs, waiting, privileges.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::AttachError;
+
+/// Where programs are besides `PATH`, which for users often lacks the last two.
+const FOLDERS: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+
+pub(super) fn is_root() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// The path of a program, if it is installed.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let listed: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let all = listed.into_iter().chain(FOLDERS.iter().map(PathBuf::from));
+    all.map(|folder| folder.join(program)).find(|p| p.is_file())
+}
+
+/// Runs a program to its end; its words on failure.
+pub(super) fn run(command: &mut Command) -> Result<(), AttachError> {
+    let step = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(|e| AttachError::step(step.as_str(), e))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    let words = words.trim();
+    let why = if words.is_empty() { output.status.to_string() } else { words.to_owned() };
+    Err(AttachError::step(step, why))
+}
+
+/// Asks `done` again and again until it says so or `limit` has passed.
+pub(super) fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    loop {
+        if done() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a process is alive.
+pub(super) fn alive(pid: u32) -> bool {
+    // A process that has ended and was not waited for yet is a zombie: gone for our purpose.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// Whether something is mounted on `folder`.
+pub(super) fn is_mount_point(folder: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let wanted = folder.to_string_lossy().replace(' ', "\\040");
+    mounts.lines().any(|line| line.split(' ').nth(1) == Some(&wanted))
+}
