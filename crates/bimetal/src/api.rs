@@ -78,6 +78,8 @@ pub(crate) struct Volume {
     pub(crate) name: String,
     pub(crate) uuid: String,
     pub(crate) size_bytes: u64,
+    /// Logical sector.
+    pub(crate) sector_bytes: u32,
     pub(crate) placement: String,
     pub(crate) fast_bytes: u64,
     pub(crate) slow_bytes: u64,

@@ -1,1 +1,147 @@
-pub(crate) fn run(_a: crate::cli::Attach, _o: crate::output::Output) -> anyhow::Result<()> { Ok(()) }
+//! `bimetal attach`: a volume as a block device of this machine.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use bimetal_host::attach::{self, Attached, Request};
+use bimetal_host::locator::{NbdLocator, NbdServer};
+use bimetal_host::Locator;
+use serde_json::json;
+
+use super::detach::Handle;
+use crate::api::{self, Attachment, Status};
+use crate::cli::{Attach, Via};
+use crate::output::Output;
+use crate::{holders, paths, runstate};
+
+/// A daemon that takes longer to recover its group is told of, but not waited for.
+const START: Duration = Duration::from_secs(120);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
+    let group = &args.target.group;
+    let status = match runstate::daemon(group)? {
+        Some(daemon) => daemon.get("/v1/status")?,
+        None if args.no_start => {
+            bail!("group '{group}' is not being served; start it with `bimetal serve {group}` or without --no-start")
+        }
+        None => start(group)?,
+    };
+    let status: Status = status;
+    let volume = choose(&status, args.target.volume.as_deref())?;
+    let request = Request {
+        export: export_of(&status, &volume.name)?,
+        mount_dir: paths::run_dir(group).join(format!("{}.fuse", volume.name)),
+        read_only: status.read_only,
+        sector_size: volume.sector_bytes,
+        via: args.via.map(|v| match v {
+            Via::Nbd => attach::Via::Nbd,
+            Via::Fuse => attach::Via::Fuse,
+        }),
+    };
+    let made = runstate::update_attachments(group, |list| attach_or_find(list, &volume.name, status.pid, &request))??;
+    let (attachment, why) = made;
+    eprintln!("Attached {group}/{} by {}: {why}.", volume.name, attachment.via);
+    let answer = json!({
+        "schema": api::SCHEMA, "group": group, "volume": volume.name, "device": attachment.device,
+        "via": attachment.via, "why": why,
+    });
+    output.show(&answer, || attachment.device.clone())
+}
+
+/// Runs under the lock of the list, so that a volume is attached once.
+fn attach_or_find(
+    list: &mut Vec<Attachment>,
+    volume: &str,
+    daemon: u32,
+    request: &Request,
+) -> Result<(Attachment, String)> {
+    if let Some(at) = list.iter().position(|a| a.volume == volume) {
+        let old = list[at].clone();
+        let handle = Handle::of(&old)?;
+        if handle.daemon_pid == daemon && std::path::Path::new(&old.device).exists() {
+            let wanted = request.via.is_none_or(|v| v == handle.via());
+            if !wanted {
+                bail!("{volume} is already attached as {} by {}; detach it first", old.device, old.via);
+            }
+            return Ok((old, "it was attached already".into()));
+        }
+        // Its daemon died: the device gives errors only. Whoever still holds it must let go first.
+        let held = holders::of(&old.device);
+        if !held.is_empty() {
+            bail!(
+                "{} is left over from a daemon that died, and cannot be replaced while {}; release it first (umount)",
+                old.device,
+                held.join(", ")
+            );
+        }
+        attach::detach(&handle.attached(&old))?;
+        list.remove(at);
+    }
+    let attached = attach::attach(request)?;
+    let attachment = Attachment {
+        volume: volume.to_string(),
+        device: attached.device.display().to_string(),
+        via: attached.via.to_string(),
+        held_by: Vec::new(),
+        handle: serde_json::to_value(Handle::new(&attached, daemon))?,
+    };
+    list.push(attachment.clone());
+    let Attached { why, .. } = attached;
+    Ok((attachment, why))
+}
+
+fn choose<'a>(status: &'a Status, wanted: Option<&str>) -> Result<&'a api::Volume> {
+    let names = || status.volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
+    match (wanted, status.volumes.as_slice()) {
+        (Some(name), all) => all.iter().find(|v| v.name == name).with_context(|| {
+            format!("group '{}' has no volume '{name}'; it has: {}", status.group, names())
+        }),
+        (None, [only]) => Ok(only),
+        (None, _) => bail!("group '{}' has several volumes; name one: {}/NAME with {}", status.group, status.group, names()),
+    }
+}
+
+/// Where the daemon exports the volume; a unix socket if there is one.
+fn export_of(status: &Status, volume: &str) -> Result<NbdLocator> {
+    let all = status.exports.iter().filter_map(|uri| match Locator::parse(uri) {
+        Ok(Locator::Nbd(nbd)) if nbd.export == volume => Some(nbd),
+        _ => None,
+    });
+    let best = all.min_by_key(|nbd| !matches!(nbd.server, NbdServer::Unix(_)));
+    best.with_context(|| format!("the daemon does not export '{volume}' by NBD"))
+}
+
+/// Starts the daemon in the background and waits until it serves.
+fn start(group: &str) -> Result<Status> {
+    paths::make_run_dir(group)?;
+    let log = runstate::log_file(group);
+    let file = std::fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let program = std::env::current_exe().context("the program cannot find itself")?;
+    let mut child = Command::new(program)
+        .args(["serve", group, "--background"])
+        .env_remove("NOTIFY_SOCKET")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(file)
+        .spawn()
+        .context("the daemon cannot be started")?;
+    let begun = Instant::now();
+    loop {
+        if let Some(daemon) = runstate::daemon(group)? {
+            eprintln!("Started the daemon of group '{group}' (process {}, log {}).", child.id(), log.display());
+            return daemon.get("/v1/status");
+        }
+        if child.try_wait()?.is_some() {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let why = text.lines().last().unwrap_or("it says nothing").trim_start_matches("bimetal: ");
+            bail!("the daemon of group '{group}' ended at once: {why}");
+        }
+        if begun.elapsed() > START {
+            bail!("the daemon of group '{group}' does not serve yet; it goes on trying, see {}", log.display());
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}

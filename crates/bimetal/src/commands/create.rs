@@ -27,9 +27,6 @@ pub(crate) fn run(args: Create, output: Output) -> Result<()> {
     refuse_known_name(&args.group)?;
     let new = new_members(&args)?;
     refuse_twins(&new)?;
-    for m in &new {
-        refuse_used(&m.locator, args.force)?;
-    }
     // From here on nobody else serves or creates a group of this name.
     let _lock = runstate::lock(&args.group)?;
     let options = options(&args);
@@ -106,13 +103,8 @@ fn refuse_twins(new: &[NewMember]) -> Result<()> {
 }
 
 /// Refuses a device that is mounted or in use, always, and one that carries something known, unless forced.
-pub(crate) fn refuse_used(locator: &Locator, force: bool) -> Result<()> {
-    let Some(path) = locator.path() else { return Ok(()) };
-    if let Some(used) = bimetal_host::probe::usage::of(path) {
-        bail!("{} cannot be taken: {used}", path.display());
-    }
-    let _ = force;
-    Ok(())
+pub(crate) async fn refuse_used(env: &HostEnv, locator: &Locator, force: bool) -> Result<()> {
+    Ok(bimetal_host::probe::examine(env, locator).await?.check(force)?)
 }
 
 fn options(args: &Create) -> CreateOptions {
@@ -146,6 +138,9 @@ async fn create(
     force: bool,
     yes: bool,
 ) -> Result<(CreateReport, GroupConfig)> {
+    for m in &new {
+        refuse_used(&env, &m.locator, force).await?;
+    }
     let mut devices = Vec::new();
     for m in &new {
         let device = HostDevice::open(&env, &m.locator, Access::SERVE).await?;

@@ -90,7 +90,7 @@ async fn use_of(env: &HostEnv, path: &Path) -> String {
             }
         }
     }
-    match super::create::refuse_used(&locator, false) {
+    match super::create::refuse_used(env, &locator, false).await {
         Err(e) => format!("{e:#}"),
         Ok(()) => String::new(),
     }

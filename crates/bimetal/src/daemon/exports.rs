@@ -59,6 +59,7 @@ pub(crate) struct Served<B: Backend> {
     server: Server<HostEnv, B>,
     listeners: Vec<Listener>,
     places: Vec<Address>,
+    sector_bytes: u32,
 }
 
 /// The exports of a group.
@@ -79,8 +80,9 @@ impl Exports {
 impl<B: Backend> Served<B> {
     /// Listens on all addresses and serves `exports`.
     pub(crate) fn start(env: &HostEnv, exports: Vec<Export<B>>, addresses: &[Address]) -> Result<Served<B>> {
+        let sector_bytes = exports.first().map_or(4096, |e| e.backend.sector_size());
         let server = Server::new(env.clone(), exports, Limits::default());
-        let mut served = Served { server, listeners: Vec::new(), places: Vec::new() };
+        let mut served = Served { server, listeners: Vec::new(), places: Vec::new(), sector_bytes };
         for address in addresses {
             let (listener, place) = listen(env, address)?;
             env.spawn(accept(env.clone(), served.server.clone(), listener.clone()));
@@ -100,6 +102,11 @@ impl<B: Backend> Served<B> {
             NbdLocator { server, export: export.clone() }.to_string()
         };
         self.places.iter().flat_map(|p| names.iter().map(move |n| uri(p, n))).collect()
+    }
+
+    /// Logical sector of the exports; all volumes of a group have the same.
+    pub(crate) fn sector_bytes(&self) -> u32 {
+        self.sector_bytes
     }
 
     /// Who is connected.

@@ -51,7 +51,8 @@ pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
 
 /// What a process does that other processes' memory depends on (I9).
 fn hygiene() {
-    for line in Vec::<String>::new() {
+    let wanted = bimetal_host::hygiene::Wanted { lock_memory: true, core_dumps: false };
+    for line in bimetal_host::hygiene::prepare(wanted).warnings {
         log::warn(&line);
     }
 }
@@ -81,6 +82,7 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         group: name.clone(),
         since: Instant::now(),
         locators: locators(&found),
+        sector_bytes: exports.sector_bytes(),
         exports: exports.uris(&group.volume_names()),
     };
     let (shared, questions) = Shared::new(facts);

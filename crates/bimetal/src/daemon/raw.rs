@@ -20,13 +20,13 @@ pub(crate) fn run(locator: &str, args: &Serve) -> Result<()> {
     let default = std::env::temp_dir().join(format!("bimetal-raw-{}.sock", std::process::id()));
     let addresses = exports::addresses(&args.nbd, args.allow_remote, &default)?;
     let (read_only, force) = (args.read_only, args.force);
-    if !read_only {
-        crate::commands::create::refuse_used(&locator, force)?;
-    }
     let reactor = Reactor::new()?;
     super::hygiene();
     let env = reactor.env();
     reactor.block_on(async move {
+        if !read_only {
+            crate::commands::create::refuse_used(&env, &locator, force).await?;
+        }
         let access = if read_only { Access::INSPECT } else { Access::SERVE };
         let device = HostDevice::open(&env, &locator, access).await?;
         serve(&env, device, read_only, &addresses, &locator.to_string()).await

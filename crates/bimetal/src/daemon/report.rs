@@ -28,7 +28,7 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
         reserve_bytes: s.reserve,
         fast_free_bytes: s.fast_free,
         members: s.members.iter().map(|m| member(facts, m)).collect(),
-        volumes: s.volumes.iter().map(volume).collect(),
+        volumes: s.volumes.iter().map(|v| volume(facts, v)).collect(),
         mover: mover(&s.mover),
         recent_moves: snapshot.recent.clone(),
         recovery: s.recovery.clone(),
@@ -64,11 +64,12 @@ fn member(facts: &Facts, m: &MemberStatus) -> api::Member {
     }
 }
 
-fn volume(v: &VolumeStatus) -> api::Volume {
+fn volume(facts: &Facts, v: &VolumeStatus) -> api::Volume {
     api::Volume {
         name: v.name.clone(),
         uuid: uuid_text(&v.uuid),
         size_bytes: v.size,
+        sector_bytes: facts.sector_bytes,
         placement: v.placement.to_string(),
         fast_bytes: v.fast_chunks * CHUNK,
         slow_bytes: v.slow_chunks * CHUNK,

@@ -40,6 +40,8 @@ pub(crate) struct Facts {
     pub(crate) since: Instant,
     /// Member UUID (as text) and where it was found.
     pub(crate) locators: Vec<(String, String)>,
+    /// Logical sector of the volumes.
+    pub(crate) sector_bytes: u32,
     /// Where clients connect.
     pub(crate) exports: Vec<String>,
 }
