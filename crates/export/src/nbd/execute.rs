@@ -16,10 +16,8 @@ use super::add_one;
 use super::load::Share;
 use super::outbox::Writer;
 use super::transmission::Session;
-use super::validate::{Op, Refusal};
+use super::validate::{Op, Refusal, MAX_STATUS_EXTENTS};
 
-/// Most extents asked of the backend for one BLOCK_STATUS. A client asks again for what is left.
-const MAX_STATUS_EXTENTS: usize = 8192;
 /// Enough to find out how far one extent reaches for a context that merges neighbours.
 const ONE_STATUS_EXTENTS: usize = 256;
 

@@ -118,7 +118,7 @@ async fn take_request<R: Runtime, B: Backend, C: Conn>(
     payload_len: u64,
 ) -> io::Result<()> {
     let checked = validate(&request, &session.terms);
-    let share = Share::of(checked.as_ref().map_or(0, Op::moved).max(payload_len));
+    let share = Share::of(checked.as_ref().map_or(0, Op::memory).max(payload_len));
     session.take(share).await;
     let received = match &checked {
         Err(_) => receiver.skip(payload_len).await.map(|()| None),

@@ -3,10 +3,17 @@
 use bimetal_nbd::consts::{cmd, cmd_flag, errno, MAX_PAYLOAD};
 use bimetal_nbd::request::{HeaderStyle, Request};
 use bimetal_volume::backend::WriteFlags;
+use bimetal_volume::units::BLOCK;
 
 use crate::stats::Kind;
 
 use super::contexts::Context;
+
+/// Most extents asked of the backend for one BLOCK_STATUS. A client asks again for what is left.
+pub(super) const MAX_STATUS_EXTENTS: usize = 8192;
+/// Bytes of the answer per extent, told in all contexts with 64-bit lengths.
+const STATUS_BYTES: u64 = 16 * Context::ALL.len() as u64;
+const MAX_STATUS_BYTES: u64 = STATUS_BYTES * MAX_STATUS_EXTENTS as u64;
 
 /// What was agreed on with the client.
 #[derive(Clone, Debug)]
@@ -82,10 +89,13 @@ impl Op {
         }
     }
 
-    /// Bytes that it moves to or from the client.
-    pub(super) fn moved(&self) -> u64 {
-        match self {
-            Op::Read { len, .. } | Op::Write { len, .. } => *len,
+    /// Bytes of memory that its payload or its answer may take.
+    pub(super) fn memory(&self) -> u64 {
+        match *self {
+            Op::Read { len, .. } | Op::Write { len, .. } => len,
+            Op::BlockStatus { one_extent: true, .. } => 0,
+            Op::BlockStatus { filtered: true, .. } => MAX_STATUS_BYTES,
+            Op::BlockStatus { len, .. } => (len / BLOCK + 2).saturating_mul(STATUS_BYTES).min(MAX_STATUS_BYTES),
             _ => 0,
         }
     }
