@@ -96,6 +96,15 @@ async fn check_member<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mu
     if chain.damaged {
         report.note(m.index, false, "the journal is damaged in the middle");
     }
+    // After a crash a torn block is nothing unusual.
+    let clean = report.clean;
+    for block in m.away.borrow().unsound.iter().filter(|_| clean) {
+        report.note(
+            m.index,
+            false,
+            format!("block {block} of the away bitmap is not sound; all its bits count as set"),
+        );
+    }
     if m.tier == Tier::Fast {
         report.records = report.records.max(chain.records.len() as u64);
     }

@@ -21,12 +21,14 @@ pub(crate) struct Away {
     durable: Vec<u64>,
     /// Per block: sequence of the newest copy, and its side.
     newest: Vec<(u64, u8)>,
+    /// Blocks of which not both sides were sound when they were loaded.
+    pub(crate) unsound: Vec<u64>,
 }
 
 impl Away {
     pub(crate) fn new(regions: u64) -> Away {
         let blocks = away_blocks(regions) as usize;
-        Away { durable: vec![0; blocks * WORDS], newest: vec![(0, 1); blocks] }
+        Away { durable: vec![0; blocks * WORDS], newest: vec![(0, 1); blocks], unsound: Vec::new() }
     }
 
     pub(crate) fn is_set(&self, region: u32) -> bool {
@@ -54,6 +56,7 @@ impl<D: Device> Member<D> {
                 }
             }
             if sound < 2 {
+                away.unsound.push(index as u64);
                 away.durable[index * WORDS..][..WORDS].fill(u64::MAX);
             }
         }

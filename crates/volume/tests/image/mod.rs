@@ -1,6 +1,8 @@
 //! Groups in memory whose members are looked at and damaged behind the engine's back.
 #![allow(dead_code)] // each test file uses a part
 
+pub(crate) mod sample;
+
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;

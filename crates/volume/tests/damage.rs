@@ -1,0 +1,282 @@
+//! Damaged members: whatever is damaged, the engine says so in words, or mends it; it never panics and never gives wrong
+//! data. Each kind of structure has its own expected words.
+
+mod image;
+mod memory;
+
+use std::ops::Range;
+
+use bimetal_format::directory::{decode_directory, decode_root, Expected, PAGES_PER_DIRECTORY};
+use bimetal_format::journal;
+use bimetal_format::label::{TierCode, LABEL_SIZE};
+use bimetal_format::layout::{label_b, LABEL_A};
+use bimetal_format::Salt;
+use bimetal_volume::options::OpenOptions;
+use bimetal_volume::units::CHUNK;
+use image::sample::{sample, Sample};
+use image::{check, open, read, read_only, writable, Members};
+use memory::{MemoryDevice, MemoryEnv};
+
+const BLOCK: usize = 4096;
+
+/// A structure that is in use on a member.
+#[derive(Clone, Debug)]
+struct Place {
+    what: &'static str,
+    member: usize,
+    bytes: Range<u64>,
+}
+
+fn salt(d: &MemoryDevice, place: u64) -> Salt {
+    let label = d.label();
+    Salt { group: label.group, member: label.member, place }
+}
+
+/// Every structure that a start depends on.
+fn places(members: &Members) -> Vec<Place> {
+    let mut out = Vec::new();
+    for (member, d) in members.0.iter().enumerate() {
+        let mut add = |what, at: u64, len: usize| out.push(Place { what, member, bytes: at..at + len as u64 });
+        let (label, layout) = (d.label(), d.layout());
+        add("label", LABEL_A, LABEL_SIZE);
+        add("label", label_b(d.size), LABEL_SIZE);
+        let mut blocks = journal_blocks(d);
+        if let Some(last) = blocks.pop() {
+            add("last commit", last, BLOCK);
+        }
+        blocks.into_iter().for_each(|at| add("journal", at, BLOCK));
+        let root = layout.root_block(0, label.root_side);
+        add("root", root, BLOCK);
+        let rows = decode_root(&d.peek(root, BLOCK), 0, label.root_generation, &salt(d, root)).expect("sound");
+        for (i, e) in rows.iter().enumerate().filter(|(_, e)| e.is_some()) {
+            let at = layout.directory_block(i as u64, e.side());
+            add("directory", at, BLOCK);
+            for (page, e) in directory(d, at, i as u64, *e).into_iter().filter(|(_, e)| e.is_some()) {
+                add("page", layout.page(page, e.side()), BLOCK);
+            }
+        }
+        if label.members[member].tier == TierCode::Slow {
+            (0..2).for_each(|side| add("away", layout.away_block(0, side), BLOCK));
+        }
+    }
+    out
+}
+
+fn directory(d: &MemoryDevice, at: u64, index: u64, e: Expected) -> Vec<(u32, Expected)> {
+    let rows = decode_directory(&d.peek(at, BLOCK), index, e.generation(), &salt(d, at)).expect("sound");
+    (index as u32 * PAGES_PER_DIRECTORY as u32..).zip(rows).collect()
+}
+
+/// Places of the journal blocks that a start replays. (The commits of the sample have one block each.)
+fn journal_blocks(d: &MemoryDevice) -> Vec<u64> {
+    let (label, layout) = (d.label(), d.layout());
+    let mut out = Vec::new();
+    let (mut at, mut hash) = (label.journal_tail, label.journal_tail_hash);
+    loop {
+        let place = layout.journal_block(at);
+        match journal::decode(&d.peek(place, BLOCK), &salt(d, place)) {
+            Ok((head, _, own)) if head.sequence == at && head.previous == hash => hash = own,
+            _ => return out,
+        }
+        out.push(place);
+        at += 1;
+    }
+}
+
+/// What came of opening a damaged group.
+#[derive(Debug)]
+struct Outcome {
+    /// The refusal, or what recovery found.
+    words: Vec<String>,
+    opened: bool,
+    unreadable: usize,
+    /// Chunks that hold what they held before the last commit.
+    old: usize,
+}
+
+/// Opens `members` and reads everything. Fails the test on any wrong byte.
+fn look(members: &Members, s: &Sample, options: OpenOptions, case: &dyn std::fmt::Debug) -> Outcome {
+    let env = MemoryEnv::new();
+    let group = match open(&env, &members.0, options) {
+        Ok(g) => g,
+        Err(e) => return Outcome { words: vec![e.to_string()], opened: false, unreadable: 0, old: 0 },
+    };
+    let mut out = Outcome { words: group.status().recovery, opened: true, unreadable: 0, old: 0 };
+    let volume = group.volume("main").expect("a label that counts lists it");
+    for c in 0..s.now.len() as u64 / CHUNK {
+        let range = (c * CHUNK) as usize..((c + 1) * CHUNK) as usize;
+        match read(&env, &volume, c * CHUNK, CHUNK) {
+            Err(_) => out.unreadable += 1,
+            Ok(got) if got == s.now[range.clone()] => {}
+            Ok(got) if got == s.before[range.clone()] => out.old += 1,
+            // A journal that is damaged in the middle and that nobody else has: what it knew is lost, and said to be.
+            Ok(got) if lost_journal(&out.words) && s.past.iter().any(|p| got == p[range.clone()]) => out.old += 1,
+            Ok(_) => panic!("{case:?}: wrong data in chunk {c}; {:?}", out.words),
+        }
+    }
+    out
+}
+
+fn lost_journal(words: &[String]) -> bool {
+    words.iter().any(|w| w.contains("damaged in the middle, and no other member has the same records"))
+}
+
+/// Looks at damaged members in all ways; gives the outcomes of a read-only and a writable start, and what a check says.
+fn examine(members: &Members, s: &Sample, case: &dyn std::fmt::Debug) -> (Outcome, Outcome, Vec<String>) {
+    let reading = look(&members.copy(), s, read_only(), case);
+    let checked = match check(&MemoryEnv::new(), &members.copy().0) {
+        Ok(report) => report.problems.into_iter().map(|p| p.what).collect(),
+        Err(e) => vec![e.to_string()],
+    };
+    let used = members.copy();
+    let writing = look(&used, s, writable(), case);
+    if writing.opened {
+        assert_eq!(writing.unreadable, 0, "{case:?}: a writable start can read everything");
+        let again = look(&used, s, writable(), case);
+        assert!(again.opened && again.unreadable == 0, "{case:?}: and so can the next: {again:?}");
+        assert_eq!(again.old, writing.old);
+    }
+    (reading, writing, checked)
+}
+
+/// Words that a finding or error must have when this structure is damaged.
+fn expected_words(what: &str) -> &'static str {
+    match what {
+        "label" => "label",
+        "journal" | "last commit" => "journal",
+        "root" | "directory" => "page directory",
+        "page" => "map page",
+        _ => "away",
+    }
+}
+
+fn flip_in_every_structure(s: &Sample, fast_members: usize) {
+    let clean = s.members.0[0].label().clean;
+    for place in places(&s.members) {
+        let len = place.bytes.end - place.bytes.start;
+        for (byte, bits) in [(5, 1), (0, 0x80), (20, 4), (64, 2), (len / 2, 0x10), (len - 1, 1)] {
+            let members = s.members.copy();
+            members.0[place.member].flip(place.bytes.start + byte, bits);
+            let case = (&place, byte, bits);
+            let (reading, writing, checked) = examine(&members, s, &case);
+            let told = |words: &[String]| words.iter().any(|w| w.contains(expected_words(place.what)));
+            assert!(reading.opened, "{case:?}: one flipped bit leaves the group readable: {reading:?}");
+            let fast = place.member < fast_members;
+            if place.what == "last commit" {
+                // It looks like a commit that was cut off; another fast member has it whole, a slow one does not matter.
+                assert!(reading.old == 0 || (fast && fast_members == 1), "{case:?}");
+                assert!(writing.opened || told(&writing.words), "{case:?}: {writing:?}");
+                continue;
+            }
+            assert!(reading.old == 0 || lost_journal(&reading.words), "{case:?}: {reading:?}");
+            assert_eq!(writing.old, 0, "{case:?}");
+            // After a crash a torn away block is nothing unusual; all its bits count as set.
+            assert!(told(&checked) || (place.what == "away" && !clean), "{case:?}: check says {checked:?}");
+            if reading.unreadable > 0 {
+                assert!(told(&reading.words), "{case:?}: {reading:?}");
+            }
+            let mended_by_others = fast_members > 1 || clean || !fast || matches!(place.what, "label" | "away");
+            assert_eq!(writing.opened, mended_by_others, "{case:?}: {writing:?}");
+            assert!(writing.opened || told(&writing.words), "{case:?}: {writing:?}");
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_after_a_kill_with_one_fast_member() {
+    flip_in_every_structure(&sample(&MemoryEnv::new(), &[8], &[16], false), 1);
+}
+
+#[test]
+fn a_flipped_bit_after_a_kill_with_two_fast_members() {
+    flip_in_every_structure(&sample(&MemoryEnv::new(), &[8, 8], &[16], false), 2);
+}
+
+#[test]
+fn a_flipped_bit_after_an_orderly_stop() {
+    flip_in_every_structure(&sample(&MemoryEnv::new(), &[8], &[16], true), 1);
+}
+
+#[test]
+fn both_labels_of_a_member_damaged() {
+    let s = sample(&MemoryEnv::new(), &[8], &[16], false);
+    for member in 0..2 {
+        let members = s.members.copy();
+        let d = &members.0[member];
+        d.flip(LABEL_A + 100, 1);
+        d.flip(label_b(d.size) + 9000, 1);
+        let (reading, writing, _) = examine(&members, &s, &member);
+        for o in [reading, writing] {
+            assert!(!o.opened && o.words[0].contains("label is damaged"), "{o:?}");
+        }
+    }
+}
+
+/// Garbage of several kinds over one to three structures at once.
+#[test]
+fn random_damage_never_gives_wrong_data() {
+    let mut random = 1u64;
+    let mut below = |n: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % n
+    };
+    for (fast, clean) in [(&[8][..], false), (&[8, 8], false), (&[8], true)] {
+        let s = sample(&MemoryEnv::new(), fast, &[16], clean);
+        let all = places(&s.members);
+        for case in 0..60 {
+            let members = s.members.copy();
+            let mut done = Vec::new();
+            for _ in 0..1 + below(3) {
+                let (to, from) = (all[below(all.len())].clone(), &all[below(all.len())]);
+                let len = (to.bytes.end - to.bytes.start) as usize;
+                let mut bytes = members.0[to.member].peek(to.bytes.start, len);
+                let how = below(4);
+                match how {
+                    0 => bytes.fill(0),
+                    1 => (0..len).for_each(|i| bytes[i] = below(256) as u8),
+                    // A misdirected write: another structure's content.
+                    2 => {
+                        let other = s.members.0[from.member].peek(from.bytes.start, BLOCK);
+                        bytes[..BLOCK].copy_from_slice(&other);
+                    }
+                    _ => bytes[512..1024].fill(0xa5),
+                }
+                members.0[to.member].poke(to.bytes.start, &bytes);
+                done.push((to, how));
+            }
+            let (reading, writing, checked) = examine(&members, &s, &(case, &done));
+            let silent = done.iter().all(|(p, _)| matches!(p.what, "last commit" | "away"));
+            let changed = done.iter().any(|(p, _)| {
+                let len = (p.bytes.end - p.bytes.start) as usize;
+                members.0[p.member].peek(p.bytes.start, len) != s.members.0[p.member].peek(p.bytes.start, len)
+            });
+            let any_words = !(reading.words.is_empty() && writing.words.is_empty() && checked.is_empty());
+            assert!(any_words || silent || !changed, "{done:?}: nobody says a word");
+        }
+    }
+}
+
+#[test]
+fn truncated_and_random_members_are_refused_in_words() {
+    let s = sample(&MemoryEnv::new(), &[8], &[16], false);
+    for member in 0..2 {
+        let whole = &s.members.0[member];
+        for size in (0..whole.size).step_by(1 << 19).chain([whole.size - 4096]) {
+            let mut members = s.members.copy();
+            members.0[member] = whole.resized(size);
+            let (reading, writing, _) = examine(&members, &s, &(member, size));
+            for o in [reading, writing] {
+                assert!(!o.opened && o.words[0].contains("device"), "{o:?}");
+            }
+        }
+        // All metadata but the labels is noise.
+        let members = s.members.copy();
+        let d = &members.0[member];
+        let zones = (1 << 20)..d.layout().slots;
+        let noise: Vec<u8> = (zones.clone()).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+        d.poke(zones.start, &noise);
+        let (reading, writing, _) = examine(&members, &s, &member);
+        assert!(reading.words.iter().any(|w| w.contains("page directory")), "{reading:?}");
+        assert_eq!(writing.opened, member == 1, "the map of a slow member is written anew: {writing:?}");
+    }
+}

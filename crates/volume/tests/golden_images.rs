@@ -1,0 +1,82 @@
+//! Stored groups of format version 1. Every later program must open them and read the right data.
+//!
+//! The images are written by `cargo test -p bimetal-volume --test golden_images -- --ignored`, and only for a new
+//! version, beside the old ones.
+
+mod image;
+mod memory;
+
+use bimetal_volume::backend::Backend;
+use bimetal_volume::units::CHUNK;
+use image::sample::{sample, Sample};
+use image::{check, open, read, read_only, stop, writable, Members};
+use memory::MemoryEnv;
+
+const KILLED: &[u8] = include_bytes!("golden/v1-killed.img");
+const STOPPED: &[u8] = include_bytes!("golden/v1-stopped.img");
+/// CRC-32C of what the volume of the stored groups holds.
+const CONTENT: u32 = 0x2e8a_a1f0;
+
+fn make(clean: bool) -> Sample {
+    sample(&MemoryEnv::new(), &[8], &[16], clean)
+}
+
+/// What the volume holds must be what was stored, also after a writable start and a stop.
+fn verify(file: &[u8], records: bool) {
+    let env = MemoryEnv::new();
+    let members = Members::load(file);
+    let report = check(&env, &members.0).expect("check runs");
+    assert_eq!(report.problems, []);
+    assert_eq!((report.clean, report.records > 0), (!records, records));
+    for options in [read_only(), writable(), writable()] {
+        let group = open(&env, &members.0, options).expect("opens");
+        assert_eq!(group.status().recovery, Vec::<String>::new());
+        let volume = group.volume("main").expect("its volume");
+        let content: Vec<u8> =
+            (0..volume.size() / CHUNK).flat_map(|c| read(&env, &volume, c * CHUNK, CHUNK).expect("readable")).collect();
+        assert_eq!(bimetal_format::block::crc32c(&content), CONTENT);
+        stop(&env, group).expect("orderly stop");
+    }
+    assert_eq!(check(&env, &members.0).expect("check runs").problems, []);
+}
+
+#[test]
+fn a_group_that_was_killed_is_read() {
+    verify(KILLED, true);
+}
+
+#[test]
+fn a_group_that_was_stopped_is_read() {
+    verify(STOPPED, false);
+}
+
+#[test]
+fn the_stored_groups_hold_every_kind_of_structure() {
+    let members = Members::load(KILLED);
+    for d in &members.0 {
+        let (label, layout) = (d.label(), d.layout());
+        assert!(label.root_generation > 0 && label.journal_tail > 0);
+        let ring = d.peek(layout.journal, layout.journal_blocks as usize * 4096);
+        assert!(ring.chunks_exact(4096).filter(|b| b.starts_with(b"BMjr")).count() > 3);
+        for side in 0..2 {
+            assert!(d.peek(layout.page(0, side), 4096).starts_with(b"BMmp"), "both sides were written");
+        }
+    }
+}
+
+#[test]
+#[ignore = "writes the stored images anew: only for a new format version"]
+fn write_the_images() {
+    for (name, clean) in [("v1-killed.img", false), ("v1-stopped.img", true)] {
+        let s = make(clean);
+        let file = s.members.save();
+        assert!(file.len() < 100 << 10, "{name} has {} bytes", file.len());
+        std::fs::write(format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR")), &file).expect("written");
+        println!(
+            "{name}: {} bytes, content of {} bytes: {:#010x}",
+            file.len(),
+            s.now.len(),
+            bimetal_format::block::crc32c(&s.now)
+        );
+    }
+}
