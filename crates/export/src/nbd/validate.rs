@@ -291,6 +291,20 @@ mod tests {
     }
 
     #[test]
+    fn answers_count_as_memory_with_a_bound() {
+        let t = terms(HeaderStyle::Structured);
+        let memory = |command, flags, len| {
+            let op = validate(&request(command, flags, 0, len), &t).expect("valid");
+            op.memory()
+        };
+        assert_eq!(memory(cmd::READ, 0, 4096), 4096);
+        assert_eq!(memory(cmd::TRIM, 0, SIZE), 0);
+        assert_eq!(memory(cmd::BLOCK_STATUS, cmd_flag::REQ_ONE, SIZE), 0);
+        assert_eq!(memory(cmd::BLOCK_STATUS, 0, 4096), 3 * 48);
+        assert_eq!(memory(cmd::BLOCK_STATUS, 0, SIZE), 8192 * 48);
+    }
+
+    #[test]
     fn the_rest() {
         let t = terms(HeaderStyle::Structured);
         assert_eq!(errno_of(cmd::FLUSH, 0, 0, 1, &t), errno::EINVAL);
