@@ -51,7 +51,7 @@ struct LoopConfig {
 const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
 
 /// Puts a free loop device over `file`.
-pub(super) fn attach(file: &Path, sector_size: u32, read_only: bool) -> Result<PathBuf, AttachError> {
+pub(crate) fn attach(file: &Path, sector_size: u32, read_only: bool) -> Result<PathBuf, AttachError> {
     let fail = |step: &str, error: io::Error| AttachError::step(format!("{step} for {}", file.display()), error);
     let backing =
         OpenOptions::new().read(true).write(!read_only).open(file).map_err(|e| fail("opening the file", e))?;
@@ -99,7 +99,7 @@ fn check(device: PathBuf, number_of_loop: i32) -> Result<PathBuf, AttachError> {
 }
 
 /// Takes the file out of a loop device and waits until the kernel has let it go.
-pub(super) fn detach(device: &Path) -> Result<(), AttachError> {
+pub(crate) fn detach(device: &Path) -> Result<(), AttachError> {
     if backing_file(device).is_none() {
         return Ok(());
     }

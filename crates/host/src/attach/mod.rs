@@ -7,8 +7,8 @@
 
 mod fuse;
 mod kernel_nbd;
-mod loop_device;
-mod tools;
+pub(crate) mod loop_device;
+pub(crate) mod tools;
 
 use std::path::PathBuf;
 

@@ -20,7 +20,7 @@ fn timers_fire_in_order_and_not_early() {
     });
     assert_eq!(*seen.borrow(), [10, 20, 30]);
     let took = start.elapsed();
-    assert!(took >= Duration::from_millis(40) && took < Duration::from_millis(400), "{took:?}");
+    assert!(took >= Duration::from_millis(40) && took < Duration::from_secs(5), "{took:?}");
 }
 
 #[test]
