@@ -10,6 +10,7 @@ use super::backoff::Backoff;
 use super::candidates::{Candidates, Wanted};
 use super::correlate::Correlation;
 use super::heat::{Clock, LIGHT, OCTAVE};
+use super::residence::Residence;
 use super::sample::Sample;
 use super::stream::{Run, Streams, RUN};
 use super::{Policy, Touch, View, GROUP_CHUNKS};
@@ -57,6 +58,7 @@ pub struct HeadTime {
     sample: Sample,
     queue: Candidates,
     backoff: Backoff,
+    residence: Residence,
     /// Heat of the coldest chunks of the fast tier; `None` before a chunk was seen there.
     coldest: Option<u16>,
     visits: u32,
@@ -77,6 +79,7 @@ impl HeadTime {
             sample: Sample::new(),
             queue: Candidates::new(),
             backoff: Backoff::new(),
+            residence: Residence::new(),
             coldest: None,
             visits: 0,
             hand: 0,
@@ -156,13 +159,19 @@ impl HeadTime {
         self.sample.quantile(&self.clock, COLDEST_PERCENT << self.relax).unwrap_or(i32::MAX)
     }
 
+    /// Whether nothing speaks against moving a fast chunk now. What has just come up stays, unless the reserve is short.
+    fn may_leave(&self, v: &impl View, c: ChunkId) -> bool {
+        let fresh = v.free_fast() >= v.reserve() / 2 && self.residence.is_fresh(c, v.now());
+        !fresh && !self.backoff.waits(c, v.now())
+    }
+
     /// Adds a victim and those of its 1 MiB neighbours that are about as cold.
     fn take_group(&self, v: &impl View, c: ChunkId, limit: i32, max: usize, out: &mut Vec<ChunkId>) {
         let first = c.0 - c.0 % GROUP_CHUNKS;
         out.push(c);
         for n in (first..first + GROUP_CHUNKS).map(ChunkId) {
             let cold = || self.clock.relative(v.heat(n)) <= limit.saturating_add(NOISE);
-            let free = || v.tier_of(n) == Some(Tier::Fast) && !self.backoff.waits(n, v.now());
+            let free = || v.tier_of(n) == Some(Tier::Fast) && self.may_leave(v, n);
             if n != c && out.len() < max && free() && cold() {
                 out.push(n);
             }
@@ -183,7 +192,7 @@ impl HeadTime {
                 continue;
             }
             let heat = self.clock.relative(v.heat(c));
-            if self.backoff.waits(c, now) {
+            if self.backoff.waits(c, now) || self.residence.is_fresh(c, now) {
                 w.mask |= asked & bit;
             } else if asked & bit != 0 && heat >= bar {
                 ripe |= bit;
@@ -284,7 +293,7 @@ impl Policy for HeadTime {
             self.hand = (slot + 1) % slots;
             if let Some(c) = v.fast_at(slot) {
                 let cold = self.clock.relative(v.heat(c)) <= limit;
-                if cold && out.binary_search(&c).is_err() && !self.backoff.waits(c, v.now()) {
+                if cold && out.binary_search(&c).is_err() && self.may_leave(v, c) {
                     self.take_group(v, c, limit, max, &mut out);
                     out.sort_unstable();
                     out.dedup();
@@ -344,8 +353,9 @@ impl Policy for HeadTime {
         }
     }
 
-    fn moved(&mut self, _v: &mut impl View, c: ChunkId, _to: Tier) {
+    fn moved(&mut self, v: &mut impl View, c: ChunkId, _to: Tier) {
         self.backoff.succeeded(c);
+        self.residence.moved(c, v.now());
     }
 
     fn gave_up(&mut self, v: &mut impl View, c: ChunkId) {

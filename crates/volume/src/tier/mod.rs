@@ -16,6 +16,7 @@ mod heat;
 mod latency;
 mod levels;
 pub(crate) mod mover;
+mod residence;
 mod sample;
 pub mod schedule;
 mod stream;
