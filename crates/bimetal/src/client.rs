@@ -55,12 +55,16 @@ impl Client {
              Content-Length: {}\r\n\r\n",
             body.len()
         );
-        self.stream.write_all(head.as_bytes()).and_then(|()| self.stream.write_all(body.as_bytes())).context("the daemon does not listen")?;
+        self.stream
+            .write_all(head.as_bytes())
+            .and_then(|()| self.stream.write_all(body.as_bytes()))
+            .context("the daemon does not listen")?;
         let mut answer = Vec::new();
         self.stream.take(ANSWER_MAX).read_to_end(&mut answer).context("the daemon does not answer")?;
         let (status, body) = split_answer(&answer)?;
         if status == 200 {
-            return serde_json::from_slice(body).context("the daemon's answer is not understood; are both the same version?");
+            return serde_json::from_slice(body)
+                .context("the daemon's answer is not understood; are both the same version?");
         }
         match serde_json::from_slice::<Failure>(body) {
             Ok(f) => bail!("{}", f.error),

@@ -1,12 +1,19 @@
 //! From a group's name to its open devices: the locators given, those in the configuration, and, for what has moved,
 //! all block devices. Locators are hints; labels decide.
 
+use std::time::Duration;
+
 use anyhow::{bail, Context, Result};
 use bimetal_format::label::{Label, LabelError};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator};
+use bimetal_volume::env::Env;
 
 use crate::config::{self, uuid_text, GroupConfig};
+
+/// How long a busy device is tried again.
+const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A device and what its label says.
 pub(crate) struct Opened {
@@ -48,12 +55,7 @@ pub(crate) fn parse(text: &str) -> Result<Locator> {
 }
 
 /// Opens the members of a group: `explicit` ones, else those of the configuration of `name`, else by scanning.
-pub(crate) async fn open(
-    env: &HostEnv,
-    name: Option<&str>,
-    explicit: &[Locator],
-    access: Access,
-) -> Result<Members> {
+pub(crate) async fn open(env: &HostEnv, name: Option<&str>, explicit: &[Locator], access: Access) -> Result<Members> {
     if !explicit.is_empty() {
         let mut members = Members::default();
         for locator in explicit {
@@ -68,8 +70,20 @@ pub(crate) async fn open(
     }
 }
 
+/// Opens a device. The kernel lets go of what a killed process had on its ring a moment after the process is gone, so a
+/// busy device gets a few seconds.
+async fn open_device(env: &HostEnv, locator: &Locator, access: Access) -> Result<HostDevice, OpenError> {
+    let end = env.now().plus(BUSY_PATIENCE);
+    loop {
+        match HostDevice::open(env, locator, access).await {
+            Err(OpenError::Busy { .. }) if env.now() < end => env.sleep(BUSY_PAUSE).await,
+            other => return other,
+        }
+    }
+}
+
 async fn open_one(env: &HostEnv, locator: &Locator, access: Access) -> Result<Opened> {
-    let device = HostDevice::open(env, locator, access).await?;
+    let device = open_device(env, locator, access).await?;
     let label = read_label(&device).await.with_context(|| format!("{locator}: the label cannot be read"))?.ok();
     Ok(Opened { locator: locator.clone(), device, label })
 }
@@ -108,7 +122,7 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
 
 /// Opens a configured member. What may simply be absent is told, not an error.
 async fn open_here(env: &HostEnv, locator: &Locator, access: Access) -> Result<Result<Opened, String>> {
-    match HostDevice::open(env, locator, access).await {
+    match open_device(env, locator, access).await {
         Ok(device) => Ok(match read_label(&device).await {
             Ok(label) => Ok(Opened { locator: locator.clone(), device, label: label.ok() }),
             Err(e) => Err(format!("{locator}: {e:#}")),

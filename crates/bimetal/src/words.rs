@@ -42,7 +42,10 @@ pub(crate) fn troubles(s: &Status) -> Vec<String> {
             out.push(format!("The {} member {} is missing: what lies only there cannot be read.", m.tier, m.index));
         }
         if m.errors > 0 {
-            out.push(format!("The {} member {} has failed {} requests: look at the kernel log (dmesg).", m.tier, m.index, m.errors));
+            out.push(format!(
+                "The {} member {} has failed {} requests: look at the kernel log (dmesg).",
+                m.tier, m.index, m.errors
+            ));
         }
         if m.quarantined > 0 {
             let size = approx(m.quarantined * CHUNK);

@@ -95,11 +95,14 @@ fn attach_or_find(
 fn choose<'a>(status: &'a Status, wanted: Option<&str>) -> Result<&'a api::Volume> {
     let names = || status.volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
     match (wanted, status.volumes.as_slice()) {
-        (Some(name), all) => all.iter().find(|v| v.name == name).with_context(|| {
-            format!("group '{}' has no volume '{name}'; it has: {}", status.group, names())
-        }),
+        (Some(name), all) => all
+            .iter()
+            .find(|v| v.name == name)
+            .with_context(|| format!("group '{}' has no volume '{name}'; it has: {}", status.group, names())),
         (None, [only]) => Ok(only),
-        (None, _) => bail!("group '{}' has several volumes; name one: {}/NAME with {}", status.group, status.group, names()),
+        (None, _) => {
+            bail!("group '{}' has several volumes; name one: {}/NAME with {}", status.group, status.group, names())
+        }
     }
 }
 

@@ -159,8 +159,7 @@ async fn create(
     let made = Group::create(&env, devices, &options).await;
     let report = made.map_err(|e| named(e, &new))?;
     let members = new.iter().map(|m| MemberConfig { locator: m.locator.to_string(), tier: m.tier.to_string() });
-    let config =
-        GroupConfig { schema: 1, name: group, uuid: uuid_text(&report.uuid), members: members.collect() };
+    let config = GroupConfig { schema: 1, name: group, uuid: uuid_text(&report.uuid), members: members.collect() };
     Ok((report, config))
 }
 

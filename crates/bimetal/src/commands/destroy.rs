@@ -26,7 +26,8 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
         wipe(&group, found, yes).await
     })?;
     config::remove(&name)?;
-    let answer = json!({ "schema": api::SCHEMA, "group": name, "destroyed": true, "wiped": wiped.0, "absent": wiped.1 });
+    let answer =
+        json!({ "schema": api::SCHEMA, "group": name, "destroyed": true, "wiped": wiped.0, "absent": wiped.1 });
     output.show(&answer, || {
         let mut text = format!("Group '{name}' is destroyed; wiped: {}.\n", wiped.0.join(", "));
         for absent in &wiped.1 {
@@ -50,8 +51,7 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<(Vec<Str
         let of_volume = |v: &bimetal_format::label::VolumeRow| format!("{} ({})", v.name, approx(v.size));
         l.volumes.iter().map(of_volume).collect::<Vec<_>>().join(", ")
     });
-    let lines: Vec<String> =
-        ours.iter().map(|m| format!("  {} ({})", m.locator, approx(m.device.size()))).collect();
+    let lines: Vec<String> = ours.iter().map(|m| format!("  {} ({})", m.locator, approx(m.device.size()))).collect();
     let question = format!(
         "This destroys group '{name}' with all data in its volumes {}:\n{}",
         volumes.unwrap_or_default(),

@@ -51,7 +51,8 @@ fn words(rows: &[Row]) -> String {
         .iter()
         .map(|r| {
             let kind = if r.rotational { "disk" } else { "SSD" };
-            let used = if r.used.is_empty() { format!("free: --{} {}", r.suggested_tier, r.path) } else { r.used.clone() };
+            let used =
+                if r.used.is_empty() { format!("free: --{} {}", r.suggested_tier, r.path) } else { r.used.clone() };
             vec![r.path.clone(), kind.into(), approx(r.size_bytes), r.model.clone(), used]
         })
         .collect();

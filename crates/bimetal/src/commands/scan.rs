@@ -63,7 +63,9 @@ async fn look(env: &HostEnv, named: Vec<Locator>) -> (Vec<Seen>, Vec<String>) {
     let mut places: Vec<(Locator, bool)> = named.into_iter().map(|l| (l, true)).collect();
     for name in paths::configured_groups().unwrap_or_default() {
         match config::load(&name) {
-            Ok(Some(c)) => places.extend(c.members.iter().filter_map(|m| Some((Locator::parse(&m.locator).ok()?, true)))),
+            Ok(Some(c)) => {
+                places.extend(c.members.iter().filter_map(|m| Some((Locator::parse(&m.locator).ok()?, true))))
+            }
             Ok(None) => {}
             Err(e) => remarks.push(format!("{e:#}")),
         }
@@ -130,7 +132,10 @@ impl Found {
         let doubled = self.rows().find(|(.., at)| at.len() > 1);
         if let Some((i, _, at)) = doubled {
             let at: Vec<String> = at.iter().map(Locator::to_string).collect();
-            return format!("member {i} was found twice ({}): a copy? Disconnect the one that is not current", at.join(", "));
+            return format!(
+                "member {i} was found twice ({}): a copy? Disconnect the one that is not current",
+                at.join(", ")
+            );
         }
         if !missing.is_empty() {
             return format!("incomplete, waiting for {}", missing.join(", "));

@@ -31,7 +31,9 @@ pub(crate) fn run(args: StatusArgs, output: Output) -> Result<()> {
         return output.show(&document, String::new);
     }
     if states.is_empty() {
-        return crate::output::emit("No group is known here. Make one with `bimetal create`, or look with `bimetal scan`.\n");
+        return crate::output::emit(
+            "No group is known here. Make one with `bimetal create`, or look with `bimetal scan`.\n",
+        );
     }
     let words: Vec<String> = states.iter().map(State::words).collect();
     crate::output::emit(&words.join("\n"))
@@ -40,7 +42,13 @@ pub(crate) fn run(args: StatusArgs, output: Output) -> Result<()> {
 enum State {
     Running(Box<Status>),
     /// Has a configuration; a process may hold its lock without answering.
-    Down { name: String, uuid: String, members: Vec<String>, pid: Option<String>, attachments: Vec<api::Attachment> },
+    Down {
+        name: String,
+        uuid: String,
+        members: Vec<String>,
+        pid: Option<String>,
+        attachments: Vec<api::Attachment>,
+    },
     Unknown(String),
 }
 
@@ -60,7 +68,9 @@ fn state_of(name: &str) -> Result<State> {
     let Some(config) = config::load(name)? else {
         return Ok(match pid {
             None => State::Unknown(name.to_string()),
-            Some(_) => State::Down { name: name.into(), uuid: String::new(), members: vec![], pid, attachments: vec![] },
+            Some(_) => {
+                State::Down { name: name.into(), uuid: String::new(), members: vec![], pid, attachments: vec![] }
+            }
         });
     };
     Ok(State::Down {
@@ -88,12 +98,16 @@ impl State {
         match self {
             State::Running(s) => running(s),
             State::Down { name, members, pid: None, attachments, .. } => {
-                let mut text = format!("{name}: not running. Start it with `bimetal attach {name}` or `bimetal serve {name}`.\n");
+                let mut text =
+                    format!("{name}: not running. Start it with `bimetal attach {name}` or `bimetal serve {name}`.\n");
                 for m in members {
                     text += &format!("  member {m}\n");
                 }
                 for a in attachments {
-                    text += &format!("  {} is left over from a daemon that died: `bimetal detach {}`\n", a.device, a.device);
+                    text += &format!(
+                        "  {} is left over from a daemon that died: `bimetal detach {}`\n",
+                        a.device, a.device
+                    );
                 }
                 text
             }
@@ -115,7 +129,8 @@ fn running(s: &Status) -> String {
     }
     text.push('\n');
     let volumes: Vec<_> = s.volumes.iter().map(volume_row(s)).collect();
-    text += &indent(&table(&["VOLUME", "SIZE", "ON FAST", "ON SLOW", "PLACEMENT", "ATTACHED AS"], &volumes, &[1, 2, 3]));
+    text +=
+        &indent(&table(&["VOLUME", "SIZE", "ON FAST", "ON SLOW", "PLACEMENT", "ATTACHED AS"], &volumes, &[1, 2, 3]));
     text.push('\n');
     let members: Vec<_> = s.members.iter().map(member_row).collect();
     text += &indent(&table(&["MEMBER", "TIER", "SIZE", "FREE", "READ", "WRITTEN", "WHERE"], &members, &[2, 3, 4, 5]));
@@ -138,7 +153,14 @@ fn volume_row(s: &Status) -> impl Fn(&api::Volume) -> Vec<String> + '_ {
         });
         let attached: Vec<String> = attached.collect();
         let attached = if attached.is_empty() { "-".into() } else { attached.join("; ") };
-        vec![v.name.clone(), approx(v.size_bytes), approx(v.fast_bytes), approx(v.slow_bytes), v.placement.clone(), attached]
+        vec![
+            v.name.clone(),
+            approx(v.size_bytes),
+            approx(v.fast_bytes),
+            approx(v.slow_bytes),
+            v.placement.clone(),
+            attached,
+        ]
     }
 }
 

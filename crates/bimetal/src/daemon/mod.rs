@@ -90,7 +90,11 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     catch_signals(&env, &shared)?;
     let keeper = shared.clone();
     std::thread::Builder::new().name("keeper".into()).spawn(move || keeper.keep_until_stop())?;
-    log::info(&format!("serving group '{name}' after {} ms on {}", begun.elapsed().as_millis(), shared.facts.exports.join(", ")));
+    log::info(&format!(
+        "serving group '{name}' after {} ms on {}",
+        begun.elapsed().as_millis(),
+        shared.facts.exports.join(", ")
+    ));
     notify_ready();
     answer(&env, &group, &exports, questions).await;
     stop(&name, &group, exports, &control).await
@@ -116,8 +120,8 @@ fn locators(found: &members::Members) -> Vec<(String, String)> {
 fn start_control(path: &std::path::Path, shared: &Arc<Shared>) -> Result<()> {
     // The lock says that no other daemon of this group lives: what lies there is left over.
     let _ = std::fs::remove_file(path);
-    let listener = std::os::unix::net::UnixListener::bind(path)
-        .with_context(|| format!("cannot listen on {}", path.display()))?;
+    let listener =
+        std::os::unix::net::UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
     paths::share_socket(path)?;
     control::start(listener, shared.clone())
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use bimetal_export::Export;
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Reactor};
-use bimetal_volume::backend::{Backend, Extent, Pieces, Piece, WriteFlags};
+use bimetal_volume::backend::{Backend, Extent, Piece, Pieces, WriteFlags};
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::Device;
 use bimetal_volume::error::Error;

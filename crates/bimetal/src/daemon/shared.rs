@@ -157,8 +157,7 @@ impl Shared {
                 ));
             }
             stop.waits_for = holders;
-            (stop, _) =
-                self.stop_changed.wait_timeout(stop, LOOK_AGAIN).unwrap_or_else(PoisonError::into_inner);
+            (stop, _) = self.stop_changed.wait_timeout(stop, LOOK_AGAIN).unwrap_or_else(PoisonError::into_inner);
         }
         stop.waits_for.clear();
         drop(stop);

@@ -22,8 +22,8 @@ pub(crate) trait Disk {
     fn read(&mut self, file: usize, offset: u64, len: u64) -> Result<Vec<u8>>;
     /// Reads a whole file in order and shows its pieces.
     fn read_all(&mut self, file: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<()>;
-    /// Bytes of a file on the fast and on the slow tier.
-    fn tiers(&mut self, file: usize) -> Result<(u64, u64)>;
+    /// Of the first `len` bytes of a file, those on the fast and those on the slow tier.
+    fn tiers(&mut self, file: usize, len: u64) -> Result<(u64, u64)>;
     /// After a restart of the daemon.
     fn reconnect(&mut self, world: &World) -> Result<()>;
     /// Before the daemon is stopped or killed for good.
@@ -88,10 +88,10 @@ impl Disk for Ranges {
         Ok(())
     }
 
-    fn tiers(&mut self, file: usize) -> Result<(u64, u64)> {
+    fn tiers(&mut self, file: usize, len: u64) -> Result<(u64, u64)> {
         self.drain(0)?;
         let (start, size) = self.files[file];
-        self.nbd.tiers(start, size)
+        self.nbd.tiers(start, len.min(size))
     }
 
     fn reconnect(&mut self, world: &World) -> Result<()> {

@@ -1,2 +1,163 @@
-pub(crate) mod nbd;
-pub(crate) fn run(_a: crate::cli::Demo, _o: crate::output::Output) -> anyhow::Result<()> { Ok(()) }
+//! `bimetal demo`: a minute that shows tiering and survival, on two files, through the real daemon as a child process.
+//!
+//! Everything shown is measured here, from outside, the way any user of the volume would. The two files are slowed down
+//! to disks of 2012, an SSD and a hard disk, so that the difference is felt.
+
+mod content;
+mod crash;
+mod disk;
+mod mount;
+mod nbd;
+mod process;
+mod show;
+mod steps;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+use serde_json::json;
+
+use crate::api;
+use crate::cli::{Demo, DemoVia};
+use crate::output::{table, Output};
+use disk::Disk;
+use process::World;
+use show::Show;
+
+const FAST: &str = "1GiB";
+const SLOW: &str = "8GiB";
+
+/// What was measured: name, value, remark.
+type Figures = Vec<(String, String, String)>;
+
+pub(crate) fn run(args: Demo, output: Output) -> Result<()> {
+    let (dir, ours) = folder(args.dir)?;
+    let result = play(&dir, args.via, output);
+    if args.keep {
+        eprintln!("The files are kept in {}.", dir.display());
+    } else if ours {
+        let _ = std::fs::remove_dir_all(&dir);
+    } else {
+        for name in ["etc", "run", "mnt"] {
+            let _ = std::fs::remove_dir_all(dir.join(name));
+        }
+        for name in ["fast.img", "slow.img", "daemon.log"] {
+            let _ = std::fs::remove_file(dir.join(name));
+        }
+    }
+    result
+}
+
+/// The folder to work in, and whether it is ours to remove.
+fn folder(wanted: Option<PathBuf>) -> Result<(PathBuf, bool)> {
+    let (dir, ours) = match wanted {
+        Some(dir) => (std::path::absolute(dir)?, false),
+        None => (std::env::temp_dir().join(format!("bimetal-demo-{}", std::process::id())), true),
+    };
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    if dir.join("fast.img").exists() || dir.join("slow.img").exists() {
+        bail!("{} holds files of an earlier demo; remove them first, or choose another folder", dir.display());
+    }
+    Ok((dir, ours))
+}
+
+fn play(dir: &std::path::Path, via: Option<DemoVia>, output: Output) -> Result<()> {
+    let mut show = Show::new(output.json);
+    let via = choose(via, &mut show)?;
+    show.heading("1. An SSD of 1 GiB and a hard disk of 8 GiB become one volume");
+    let mut world = World::new(dir.to_owned())?;
+    for (name, size) in [("fast.img", FAST), ("slow.img", SLOW)] {
+        let file =
+            std::fs::File::create(dir.join(name)).with_context(|| format!("cannot write in {}", dir.display()))?;
+        file.set_len(size.parse::<crate::size::Size>()?.0)?;
+    }
+    let (fast, slow) = ("emulated:ssd2012:fast.img", "emulated:hdd2012:slow.img");
+    show.line(&format!("$ bimetal create demo --fast {fast} --slow {slow}"));
+    let made = world.run(&["create", process::GROUP, "--fast", fast, "--slow", slow])?;
+    made.lines().take(1).for_each(|l| show.line(l));
+    show.line("$ bimetal serve demo &");
+    let start = world.start()?;
+    show.line(&format!("It serves after {}.", show::seconds(start)));
+    let mut disk: Box<dyn Disk> = match via {
+        DemoVia::Nbd => Box::new(disk::Ranges::connect(&world)?),
+        DemoVia::Mount => Box::new(mount::Mounted::new(&world, &mut show)?),
+    };
+    let mut figures = Figures::new();
+    let played = perform(&mut world, disk.as_mut(), &mut show, &mut figures);
+    // Also after a failure nothing may stay mounted or attached.
+    let left = disk.leave(&world);
+    played?;
+    left?;
+    let stop = world.stop()?;
+    figures.push(("orderly stop".into(), show::seconds(stop), "everything flushed, marked clean".into()));
+    let check = world.run(&["check", process::GROUP]).context("the check after the demo")?;
+    let verdict = check.lines().last().unwrap_or_default().to_string();
+    figures.push(("bimetal check".into(), "passed".into(), verdict));
+    finish(&mut show, &figures, via, output)
+}
+
+fn perform(world: &mut World, disk: &mut dyn Disk, show: &mut Show, figures: &mut Figures) -> Result<()> {
+    show.heading("2. Fill it past the SSD: writes go at the SSD's speed, then at the hard disk's");
+    let mut files = steps::fill(world, disk, show, figures)?;
+    show.heading("3. The reserve on the SSD comes back by itself");
+    steps::reserve(world, show, figures)?;
+    show.heading("4. A cold file: slow the first time, then promoted");
+    steps::promote(world, disk, &files, show, figures)?;
+    show.heading("5. Where the files live now");
+    steps::places(disk, &files, show)?;
+    show.heading("6. kill -9 in the middle of writes, and a restart");
+    crash::run(world, disk, show, figures)?;
+    show.heading("7. Every byte is read back and compared");
+    steps::verify(disk, &mut files, show, figures)
+}
+
+/// A mounted file system if everything for it is there, else an NBD client; and says why.
+fn choose(wanted: Option<DemoVia>, show: &mut Show) -> Result<DemoVia> {
+    let possible = mount::possible();
+    match (wanted, possible) {
+        (Some(DemoVia::Mount), Err(why)) => bail!("a mounted file system is not possible here: {why}"),
+        (Some(via), _) => Ok(via),
+        (None, Ok(())) => {
+            show.line("On a mounted ext4, because this is root on a machine with FUSE and loop devices.");
+            Ok(DemoVia::Mount)
+        }
+        (None, Err(why)) => {
+            show.line(&format!("Through an NBD client, because a mounted file system is not possible here: {why}."));
+            Ok(DemoVia::Nbd)
+        }
+    }
+}
+
+fn finish(show: &mut Show, figures: &Figures, via: DemoVia, output: Output) -> Result<()> {
+    if output.json {
+        let all = figures.iter().map(|(n, v, r)| json!({"name": n, "value": v, "remark": r})).collect::<Vec<_>>();
+        let via = if via == DemoVia::Mount { "mounted ext4" } else { "nbd client" };
+        return output.show(&json!({ "schema": api::SCHEMA, "via": via, "figures": all }), String::new);
+    }
+    show.heading("Figures");
+    let rows: Vec<Vec<String>> = figures.iter().map(|(n, v, r)| vec![n.clone(), v.clone(), r.clone()]).collect();
+    table(&["WHAT", "MEASURED", ""], &rows, &[1]).lines().for_each(|l| show.line(l));
+    show.line("");
+    show.line("On real disks: bimetal create tank --fast /dev/nvme0n1 --slow /dev/sda && bimetal attach tank/main");
+    Ok(())
+}
+
+/// Asks the daemon again and again, until `done` is content or the time is over; gives the time taken.
+fn wait_for(
+    world: &World,
+    limit: Duration,
+    mut done: impl FnMut(&api::Status) -> Result<bool>,
+) -> Result<Option<Duration>> {
+    const LOOK_AGAIN: Duration = Duration::from_millis(50);
+    let begun = std::time::Instant::now();
+    loop {
+        if done(&world.status()?)? {
+            return Ok(Some(begun.elapsed()));
+        }
+        if begun.elapsed() > limit {
+            return Ok(None);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}

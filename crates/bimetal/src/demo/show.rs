@@ -11,20 +11,25 @@ const BAR: usize = 28;
 /// The screen.
 pub(crate) struct Show {
     live: bool,
+    quiet: bool,
     bold: (&'static str, &'static str),
     last: Option<Instant>,
     begun: Instant,
 }
 
 impl Show {
-    pub(crate) fn new() -> Show {
-        let live = std::io::stdout().is_terminal();
+    /// On the terminal; with `quiet` nowhere.
+    pub(crate) fn new(quiet: bool) -> Show {
+        let live = !quiet && std::io::stdout().is_terminal();
         let plain = !live || std::env::var_os("NO_COLOR").is_some();
         let bold = if plain { ("", "") } else { ("\x1b[1m", "\x1b[0m") };
-        Show { live, bold, last: None, begun: Instant::now() }
+        Show { live, quiet, bold, last: None, begun: Instant::now() }
     }
 
     fn write(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
         // A demo whose reader is gone has nobody to tell.
         let mut out = std::io::stdout().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -34,7 +39,11 @@ impl Show {
     pub(crate) fn heading(&mut self, text: &str) {
         let (on, off) = self.bold;
         let at = self.begun.elapsed().as_secs();
-        self.write(&format!("\n{on}{text}{off}{:>pad$}\n", format!("{at} s"), pad = 96usize.saturating_sub(text.chars().count())));
+        self.write(&format!(
+            "\n{on}{text}{off}{:>pad$}\n",
+            format!("{at} s"),
+            pad = 96usize.saturating_sub(text.chars().count())
+        ));
     }
 
     /// A line that stays.
