@@ -1,0 +1,44 @@
+//! Everything that reads bytes from outside, as functions that a fuzzer calls. Each panics if something is wrong, and
+//! returns otherwise. `run.sh TARGET SECONDS` runs one under libFuzzer; `cargo test` runs all of them for some seconds
+//! over their corpus and mutations of it.
+//!
+//! Metadata is guarded by checksums, which a fuzzer cannot guess. So the targets also run on input whose checksum was
+//! made right ([`seal`]): what a decoder accepts must be safe to use, also if it was written by somebody malicious.
+
+pub mod decode;
+pub mod image;
+mod members;
+pub mod seal;
+
+// The engine's own test environment, so that there is one only.
+#[path = "../../crates/volume/tests/memory/mod.rs"]
+mod memory;
+
+/// A fuzz target.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name; also that of its folder in `corpus/`.
+    pub name: &'static str,
+    /// The target.
+    pub run: fn(&[u8]),
+    /// Longest useful input, in bytes.
+    pub max_len: usize,
+}
+
+/// All targets.
+pub const TARGETS: [Target; 9] = [
+    Target { name: "label", run: decode::label, max_len: 64 << 10 },
+    Target { name: "page", run: decode::page, max_len: 4096 },
+    Target { name: "journal", run: decode::journal, max_len: 4096 },
+    Target { name: "directory", run: decode::directory, max_len: 4096 },
+    Target { name: "image", run: image::killed, max_len: 256 },
+    Target { name: "image-stopped", run: image::stopped, max_len: 256 },
+    Target { name: "nbd-server", run: bimetal_export::fuzz::fuzz_server_bytes, max_len: 4096 },
+    Target { name: "nbd-client", run: bimetal_export::fuzz::fuzz_client_bytes, max_len: 4096 },
+    Target { name: "nbd-wire", run: bimetal_export::fuzz::fuzz_wire, max_len: 4096 },
+];
+
+/// The target of this name.
+pub fn target(name: &str) -> Option<Target> {
+    TARGETS.into_iter().find(|t| t.name == name)
+}
