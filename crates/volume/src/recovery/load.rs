@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bimetal_format::directory::Expected;
-use bimetal_format::journal::{Record, RecordKind};
-use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
+use bimetal_format::journal::RecordKind;
+use bimetal_format::{page, Entry};
 
 use super::{read_chain, Chain, OpenError};
 use crate::buf::BufMut;
@@ -13,7 +13,7 @@ use crate::group::core::Core;
 use crate::member::directory::{Directory, DirectoryError};
 use crate::mutant::{self, Mutant};
 use crate::tier::Policy;
-use crate::units::{ChunkId, Tier, BLOCK};
+use crate::units::{Tier, BLOCK};
 
 /// Pages looked at together; 1 MiB of one side.
 const WINDOW: u32 = 256;
@@ -99,6 +99,7 @@ fn choose<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) ->
         if core.writable {
             return Err(damaged(what));
         }
+        core.damaged_chunks.borrow_mut().extend(&furthest.beyond_gap);
     }
     Ok(best)
 }
@@ -229,18 +230,13 @@ fn apply<E: Env>(core: &Core<E>, best: usize, chain: &Chain) -> Result<(), OpenE
         // Records of a slow member are written after the page image that they follow, with the same generation.
         let newer = *generation > in_page || (core.members[best].tier == Tier::Slow && *generation == in_page);
         if newer {
-            map.set(chunk_of(r), r.entry);
+            map.set(super::replay::chunk_of(r), r.entry);
             if let Some(p) = map.page_mut(r.page) {
                 p.generation = p.generation.max(*generation);
             }
         }
     }
     Ok(())
-}
-
-/// The chunk that a record is about.
-pub(super) fn chunk_of(r: &Record) -> ChunkId {
-    ChunkId(u64::from(r.page) * ENTRIES_PER_PAGE as u64 + u64::from(r.index))
 }
 
 /// With the fast members gone, a prepared move is the best that is known of its chunk; else the fast members' journals

@@ -5,13 +5,19 @@
 //! in between was durable once and is damaged now.
 
 use bimetal_format::journal::{self, JournalHead, Record};
+use bimetal_format::ENTRIES_PER_PAGE;
 
 use crate::buf::BufMut;
 use crate::env::{Device, DeviceError};
 use crate::member::journal::Position;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
-use crate::units::BLOCK;
+use crate::units::{ChunkId, BLOCK};
+
+/// The chunk that a record is about.
+pub(super) fn chunk_of(r: &Record) -> ChunkId {
+    ChunkId(u64::from(r.page) * ENTRIES_PER_PAGE as u64 + u64::from(r.index))
+}
 
 /// Bytes read at once.
 const READ: u64 = 1 << 20;
@@ -26,6 +32,8 @@ pub(crate) struct Chain {
     pub(crate) generation: u64,
     /// The ring was damaged in the middle.
     pub(crate) damaged: bool,
+    /// With `damaged`: chunks that sound blocks beyond the gap are about. Their newest state is not known.
+    pub(crate) beyond_gap: Vec<ChunkId>,
     /// Newest generation in any block that looks like one of this group's, also beyond the end.
     pub(crate) newest_seen: u64,
 }
@@ -43,6 +51,7 @@ pub(crate) async fn read_chain<D: Device>(m: &Member<D>) -> Result<Chain, Device
         end: Position { sequence: tail, hash },
         generation,
         damaged: false,
+        beyond_gap: Vec::new(),
         newest_seen: generation,
     };
     let mut ended = false;
@@ -82,6 +91,9 @@ impl Chain {
             self.records.extend(records.into_iter().map(|r| (head.generation, r)));
             self.end = Position { sequence: at + 1, hash };
             return false;
+        }
+        if head.sequence == at {
+            self.beyond_gap.extend(records.iter().map(chunk_of));
         }
         // A sound block of this lap whose commit began after the gap.
         if head.sequence == at && head.commit_start > self.end.sequence {

@@ -14,7 +14,8 @@ use bimetal_format::journal::Record;
 use bimetal_format::label::{Epoch, EPOCH_HISTORY};
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
-use super::load::{chunk_of, Source};
+use super::load::Source;
+use super::replay::chunk_of;
 use super::{Chain, OpenError};
 use crate::buf::BufMut;
 use crate::commit::Left;
