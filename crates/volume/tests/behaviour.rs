@@ -221,3 +221,90 @@ fn a_full_volume_takes_every_chunk() {
     rig.stop(&group);
     assert_eq!(rig.check().problems, []);
 }
+
+/// PITFALLS 15, F9: after a sequential write of more than twice the fast tier, migration goes on in the same process.
+#[test]
+fn migration_resumes_after_a_write_of_twice_the_fast_tier() {
+    let rig = Rig::new(40, 160);
+    let (group, v) = rig.open();
+    let fast = group.status().members[0].slots;
+    for i in 0..fast * 2 + 20 {
+        rig.write(&v, i * CHUNK, pattern(i, CHUNK));
+    }
+    rig.rest(Duration::from_secs(60));
+    let status = group.status();
+    assert!(status.fast_free >= status.reserve, "{:?}", status.mover);
+    let slow = |at: u64| v.extents(at * CHUNK, CHUNK, 1).expect("inside")[0].tier == 2;
+    let range: Vec<u64> = (0..fast * 2).filter(|i| slow(*i)).take(16).collect();
+    for _ in 0..3 {
+        for c in &range {
+            assert!(rig.read(&v, c * CHUNK, CHUNK) == pattern(*c, CHUNK));
+        }
+        rig.rest(Duration::from_secs(20));
+    }
+    let left = range.iter().filter(|c| slow(**c)).count();
+    assert_eq!(left, 0, "{:?}", group.status().mover);
+}
+
+/// A flush that finds nothing costs nothing, one after an overwrite in place costs the sync of that member alone, and
+/// none touches a slow member that holds no unsynced data (C1.6).
+#[test]
+fn flushes_cost_what_they_must() {
+    let rig = Rig::new(16, 32);
+    let (group, v) = rig.open();
+    let counts = || -> Vec<(u64, u64)> { rig.devices.iter().map(|d| (d.writes.get(), d.syncs.get())).collect() };
+    rig.write(&v, 0, pattern(1, CHUNK));
+    rig.flush(&v);
+    let rest = counts();
+    rig.flush(&v);
+    assert_eq!(counts(), rest, "nothing to flush");
+    rig.write(&v, 8192, pattern(2, 4096));
+    rig.flush(&v);
+    let overwrite = counts();
+    assert_eq!(overwrite[0], (rest[0].0 + 1, rest[0].1 + 1), "one data write, one sync, no metadata");
+    assert_eq!(overwrite[1], rest[1]);
+    rig.write(&v, CHUNK, pattern(3, 4096));
+    rig.flush(&v);
+    let fresh = counts();
+    assert_eq!(fresh[0], (overwrite[0].0 + 2, overwrite[0].1 + 2), "data, sync, journal block, sync");
+    assert_eq!(fresh[1], overwrite[1], "the slow member was not touched");
+    assert!(group.status().latched.is_none());
+}
+
+#[test]
+fn placement_bound_to_a_tier_is_kept() {
+    let env = MemoryEnv::new();
+    let devices = vec![MemoryDevice::new(32 * MIB), MemoryDevice::new(64 * MIB)];
+    let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
+    let volume = |name: &str, size, placement| NewVolume { name: name.into(), size, placement };
+    let options = CreateOptions {
+        name: "tank".into(),
+        volumes: vec![
+            volume("hot", Some(8 * MIB), Placement::FastOnly),
+            volume("cold", Some(8 * MIB), Placement::SlowOnly),
+            volume("main", None, Placement::Auto),
+        ],
+        sector_size: 512,
+        reserve: Some(MIB),
+        journal_blocks: None,
+    };
+    let e = env.clone();
+    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let rig = Rig { env, devices };
+    let (group, main) = rig.open();
+    for i in 0..main.size() / CHUNK {
+        rig.write(&main, i * CHUNK, pattern(i, 4096));
+    }
+    for (name, tier) in [("hot", 1), ("cold", 2)] {
+        let v = group.volume(name).expect("made at creation");
+        for i in 0..64 {
+            rig.write(&v, i * CHUNK, pattern(i, CHUNK));
+            rig.read(&v, i * CHUNK, CHUNK);
+        }
+        rig.rest(Duration::from_secs(30));
+        let tiers: Vec<u8> = v.extents(0, 8 * MIB, 1000).expect("inside").iter().map(|e| e.tier).collect();
+        assert!(tiers.iter().all(|t| *t == tier), "{name}: {tiers:?}");
+    }
+    rig.stop(&group);
+    assert_eq!(rig.check().problems, []);
+}

@@ -135,11 +135,18 @@ pub(crate) struct MemoryDevice {
     pub(crate) blocks: Rc<RefCell<BTreeMap<u64, Box<[u8]>>>>,
     pub(crate) writes: Rc<Cell<u64>>,
     pub(crate) discarded: Rc<Cell<u64>>,
+    pub(crate) syncs: Rc<Cell<u64>>,
 }
 
 impl MemoryDevice {
     pub(crate) fn new(size: u64) -> MemoryDevice {
-        MemoryDevice { size, blocks: Rc::default(), writes: Rc::default(), discarded: Rc::default() }
+        MemoryDevice {
+            size,
+            blocks: Rc::default(),
+            writes: Rc::default(),
+            discarded: Rc::default(),
+            syncs: Rc::default(),
+        }
     }
 }
 
@@ -176,6 +183,7 @@ impl Device for MemoryDevice {
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
+        self.syncs.set(self.syncs.get() + 1);
         Ok(())
     }
 
