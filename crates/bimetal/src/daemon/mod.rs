@@ -43,9 +43,22 @@ pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
     let lock = runstate::lock(&name)?;
     let reactor = Reactor::new()?;
     hygiene();
+    #[cfg(feature = "mutants")]
+    switch_mutant_on()?;
     let env = reactor.env();
     reactor.block_on(async move { serve(env, name, args).await })?;
     drop(lock);
+    Ok(())
+}
+
+/// Test builds: the fault that `BIMETAL_MUTANT` names is on, on this thread, which is the one of the engine.
+#[cfg(feature = "mutants")]
+fn switch_mutant_on() -> Result<()> {
+    use bimetal_volume::mutant::{set, Mutant};
+    let Ok(wanted) = std::env::var("BIMETAL_MUTANT") else { return Ok(()) };
+    let found = Mutant::ALL.iter().find(|m| m.name() == wanted);
+    set(Some(*found.with_context(|| format!("there is no mutant '{wanted}'"))?));
+    log::warn(&format!("this daemon is faulty on purpose ({wanted})"));
     Ok(())
 }
 
