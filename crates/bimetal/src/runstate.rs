@@ -3,6 +3,7 @@
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
@@ -30,6 +31,9 @@ pub(crate) fn daemon(name: &str) -> Result<Option<Client>> {
     client::connect(&control_socket(name))
 }
 
+const LOCK_PATIENCE: Duration = Duration::from_millis(300);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
 /// Held for as long as a daemon lives: one daemon per group. The kernel lets go when the process ends, however it ends.
 pub(crate) struct Lock {
     _file: File,
@@ -39,7 +43,14 @@ pub(crate) struct Lock {
 pub(crate) fn lock(name: &str) -> Result<Lock> {
     let path = paths::make_run_dir(name)?.join("lock");
     let mut file = open_rw(&path)?;
-    match file.try_lock() {
+    let begun = std::time::Instant::now();
+    let mut result = file.try_lock();
+    // Who looks whether a daemon lives holds the lock for a moment, too.
+    while matches!(result, Err(TryLockError::WouldBlock)) && begun.elapsed() < LOCK_PATIENCE {
+        std::thread::sleep(LOCK_PAUSE);
+        result = file.try_lock();
+    }
+    match result {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();

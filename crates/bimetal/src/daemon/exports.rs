@@ -17,6 +17,9 @@ use crate::{api, log, paths};
 
 /// A wait after a failed accept: out of descriptors, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// How long a socket in use is tried again.
+const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,24 +70,24 @@ pub(crate) type Exports = Served<Volume<HostEnv>>;
 
 impl Exports {
     /// Listens on all addresses and serves every volume of `group`.
-    pub(crate) fn open(env: &HostEnv, group: &Group<HostEnv>, addresses: &[Address]) -> Result<Exports> {
+    pub(crate) async fn open(env: &HostEnv, group: &Group<HostEnv>, addresses: &[Address]) -> Result<Exports> {
         let volumes = group.volume_names().into_iter().filter_map(|name| {
             let backend = group.volume(&name)?;
             let read_only = backend.read_only();
             Some(Export { name, description: String::new(), backend, read_only })
         });
-        Served::start(env, volumes.collect(), addresses)
+        Served::start(env, volumes.collect(), addresses).await
     }
 }
 
 impl<B: Backend> Served<B> {
     /// Listens on all addresses and serves `exports`.
-    pub(crate) fn start(env: &HostEnv, exports: Vec<Export<B>>, addresses: &[Address]) -> Result<Served<B>> {
+    pub(crate) async fn start(env: &HostEnv, exports: Vec<Export<B>>, addresses: &[Address]) -> Result<Served<B>> {
         let sector_bytes = exports.first().map_or(4096, |e| e.backend.sector_size());
         let server = Server::new(env.clone(), exports, Limits::default());
         let mut served = Served { server, listeners: Vec::new(), places: Vec::new(), sector_bytes };
         for address in addresses {
-            let (listener, place) = listen(env, address)?;
+            let (listener, place) = listen(env, address).await?;
             env.spawn(accept(env.clone(), served.server.clone(), listener.clone()));
             served.listeners.push(listener);
             served.places.push(place);
@@ -133,11 +136,11 @@ impl<B: Backend> Served<B> {
     }
 }
 
-fn listen(env: &HostEnv, address: &Address) -> Result<(Listener, Address)> {
+async fn listen(env: &HostEnv, address: &Address) -> Result<(Listener, Address)> {
     match address {
         Address::Unix(path) => {
-            let listener = Listener::bind_unix(env, path, 0o600)
-                .with_context(|| format!("cannot listen on {}", path.display()))?;
+            let bound = bind_unix(env, path).await;
+            let listener = bound.with_context(|| format!("cannot listen on {}", path.display()))?;
             paths::share_socket(path)?;
             Ok((listener, address.clone()))
         }
@@ -146,6 +149,18 @@ fn listen(env: &HostEnv, address: &Address) -> Result<(Listener, Address)> {
             // Port 0 takes any free one.
             let place = listener.address().unwrap_or(*wanted);
             Ok((listener, Address::Tcp(place)))
+        }
+    }
+}
+
+/// The kernel lets go of a killed daemon's listener a moment after its process is gone, so a socket that is in use gets
+/// a few seconds.
+async fn bind_unix(env: &HostEnv, path: &Path) -> std::io::Result<Listener> {
+    let end = env.now().plus(BUSY_PATIENCE);
+    loop {
+        match Listener::bind_unix(env, path, 0o600) {
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && env.now() < end => env.sleep(BUSY_PAUSE).await,
+            other => return other,
         }
     }
 }

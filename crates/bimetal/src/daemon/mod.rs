@@ -90,7 +90,7 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     for line in group.status().recovery {
         log::info(&line);
     }
-    let exports = Exports::open(&env, &group, &addresses)?;
+    let exports = Exports::open(&env, &group, &addresses).await?;
     let facts = Facts {
         group: name.clone(),
         since: Instant::now(),

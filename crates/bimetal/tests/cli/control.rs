@@ -1,0 +1,81 @@
+//! The control API, asked by good and bad clients.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::common::Place;
+
+/// Sends bytes and reads until the daemon closes.
+fn raw(p: &Place, bytes: &[u8]) -> String {
+    let mut s = UnixStream::connect(p.socket("control.sock")).expect("control socket");
+    s.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
+    // The daemon may close before it has read everything.
+    let _ = s.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = s.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn get(p: &Place, path: &str) -> String {
+    raw(p, format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
+}
+
+#[test]
+fn it_answers_status_health_and_metrics() {
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    assert!(get(&p, "/v1/status").contains("\"state\":\"serving\""));
+    assert!(get(&p, "/v1/health").contains("\"healthy\":true"));
+    assert!(get(&p, "/v1/attachments").contains("\"attachments\":[]"));
+    let metrics = get(&p, "/v1/metrics");
+    assert!(metrics.contains("bimetal_up{group=\"tank\"} 1"), "{metrics}");
+    for line in metrics.split("\r\n\r\n").nth(1).unwrap_or_default().lines().filter(|l| !l.starts_with('#')) {
+        let value = line.rsplit(' ').next().unwrap_or_default();
+        assert!(value.parse::<u64>().is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn bad_requests_get_words_and_harm_nobody() {
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    assert!(get(&p, "/v2/status").contains("404"));
+    assert!(raw(&p, b"POST /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        .contains("405"));
+    let bad = b"POST /v1/stop HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\n{\"for";
+    assert!(raw(&p, bad).contains("400"));
+    let huge = [
+        b"POST /v1/stop HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 9999999\r\n\r\n".to_vec(),
+        vec![b' '; 200_000],
+    ];
+    assert!(!raw(&p, &huge.concat()).contains("200 OK"));
+    raw(&p, &vec![b'A'; 300_000]);
+    raw(&p, b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03");
+    assert_eq!(p.json(&["status", "tank"])["state"], "serving");
+}
+
+#[test]
+fn silent_clients_do_not_keep_others_out() {
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    let connect = || UnixStream::connect(p.socket("control.sock")).expect("control socket");
+    let _silent: Vec<_> = (0..20).map(|_| connect()).collect();
+    let begun = Instant::now();
+    assert_eq!(p.json(&["status", "tank"])["state"], "serving");
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn even_the_last_place_is_given_back() {
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    let connect = || UnixStream::connect(p.socket("control.sock")).expect("control socket");
+    // More than are served at a time; they are dropped when their heads do not come.
+    let _silent: Vec<_> = (0..40).map(|_| connect()).collect();
+    assert_eq!(p.json(&["status", "tank"])["state"], "serving");
+}

@@ -1,0 +1,7 @@
+//! The real program on files in temporary folders.
+
+mod attach;
+mod common;
+mod control;
+mod flow;
+mod refusals;

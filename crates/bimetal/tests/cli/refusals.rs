@@ -1,0 +1,168 @@
+//! What is refused, in words, with the targets left as they were.
+
+use crate::common::{checksum, Place, MIB};
+
+/// Runs `create` and expects a refusal that changes nothing.
+fn create_refused(p: &Place, args: &[&str], code: i32, words: &[&str]) {
+    let files: Vec<_> =
+        ["fast.img", "slow.img", "third.img"].iter().map(|f| p.path(f)).filter(|f| f.exists()).collect();
+    let sums = || files.iter().map(|f| checksum(f)).collect::<Vec<_>>();
+    let before = sums();
+    let mut all = vec!["create"];
+    all.extend(args);
+    p.refused(&all, code, words);
+    assert_eq!(sums(), before, "create {args:?} changed a file");
+}
+
+#[test]
+fn creation_with_wrong_devices() {
+    let p = Place::new();
+    create_refused(&p, &["tank", "--fast", "fast.img", "--slow", "slow.img"], 1, &["does not exist", "truncate -s"]);
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    create_refused(&p, &["tank", "--fast", "fast.img", "--slow", "fast.img"], 1, &["the same device"]);
+    create_refused(&p, &["tank", "--fast", "fast.img", "--slow", "./fast.img"], 1, &["the same device"]);
+    create_refused(&p, &["tank", "--fast", ".", "--slow", "slow.img"], 1, &["block device or a regular file"]);
+    create_refused(&p, &["tank", "--fast", "nfs://x/y", "--slow", "slow.img"], 1, &["unknown", "nbd://"]);
+    create_refused(&p, &["tank", "--fast", "emulated:floppy:fast.img", "--slow", "slow.img"], 1, &["floppy"]);
+    p.file("third.img", MIB);
+    create_refused(&p, &["tank", "--fast", "third.img", "--slow", "slow.img"], 1, &["third.img", "too small"]);
+    assert!(!p.path("etc/groups/tank.toml").exists());
+}
+
+#[test]
+fn creation_with_wrong_wishes() {
+    let p = Place::new();
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    let base = ["tank", "--fast", "fast.img", "--slow", "slow.img"];
+    let with = |more: &[&'static str]| [&base[..], more].concat();
+    create_refused(&p, &with(&["--volume", "big:1TiB"]), 1, &["1099511627776", "fit"]);
+    create_refused(&p, &with(&["--volume", "a:1MiB", "--volume", "a:2MiB"]), 1, &["a"]);
+    create_refused(&p, &with(&["--volume", "zero:0"]), 1, &["zero"]);
+    create_refused(&p, &with(&["--volume", "Root"]), 2, &["names begin with"]);
+    create_refused(&p, &with(&["--volume", "root:lots"]), 2, &["not a size"]);
+    create_refused(&p, &with(&["--sector", "520"]), 2, &["512 or 4096"]);
+    create_refused(&p, &with(&["--reserve", "many"]), 2, &["not a size"]);
+    create_refused(&p, &["Tank", "--fast", "fast.img", "--slow", "slow.img"], 2, &["names begin with"]);
+    create_refused(&p, &["tank", "--fast", "fast.img"], 2, &["--slow"]);
+    create_refused(&p, &["../x", "--fast", "fast.img", "--slow", "slow.img"], 2, &["names begin with"]);
+}
+
+#[test]
+fn creation_over_something_known_asks_for_force() {
+    let p = Place::new();
+    p.file("slow.img", 96 * MIB);
+    // The superblock of an ext4 has its magic at byte 1080.
+    let mut image = vec![0; (48 * MIB) as usize];
+    image[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    std::fs::write(p.path("fast.img"), image).expect("file");
+    let args = ["tank", "--fast", "fast.img", "--slow", "slow.img"];
+    create_refused(&p, &args, 1, &["fast.img", "ext", "--force"]);
+    let forced = [&args[..], &["--force"]].concat();
+    create_refused(&p, &forced, 1, &["will be lost", "fast.img", "--yes"]);
+    p.ok(&[&["create"], &forced[..], &["--yes"]].concat());
+    create_refused(&p, &args, 1, &["already described", "destroy tank"]);
+    // Creation leaves the first 64 KiB alone, and with them the old magic.
+    let file = std::fs::File::options().write(true).open(p.path("fast.img")).expect("file");
+    std::os::unix::fs::FileExt::write_at(&file, &[0; 4096], 0).expect("wiped");
+    create_refused(
+        &p,
+        &["other", "--fast", "fast.img", "--slow", "slow.img"],
+        1,
+        &["member of the Bimetal group 'tank'"],
+    );
+}
+
+#[test]
+fn members_in_use_are_not_taken_even_by_force() {
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    let args = ["create", "other", "--fast", "fast.img", "--slow", "slow.img", "--force", "--yes"];
+    p.refused(&args, 1, &["in use"]);
+}
+
+#[test]
+fn serving_the_wrong_thing() {
+    let p = Place::new();
+    p.refused(&["serve", "nothere"], 1, &["no group named 'nothere'", "bimetal scan"]);
+    p.refused(&["serve"], 2, &["<GROUP|--raw", "required"].map(|w| if w == "required" { w } else { "GROUP" }));
+    p.tank();
+    p.refused(&["serve", "tank", "--nbd", "tcp:0.0.0.0:0"], 1, &["--allow-remote", "no encryption"]);
+    p.refused(&["serve", "tank", "--nbd", "10809"], 1, &["unix:PATH or tcp:HOST:PORT"]);
+    p.refused(&["serve", "tank", "--allow-missing"], 2, &["--read-only"]);
+    p.refused(&["serve", "other", "--member", "fast.img", "slow.img"], 1, &["belong to group 'tank'"]);
+    p.file("empty.img", 48 * MIB);
+    p.refused(&["serve", "tank", "--member", "empty.img", "slow.img"], 1, &["empty.img", "no Bimetal label"]);
+    p.refused(&["serve", "tank", "--member", "fast.img"], 1, &["fast.img", "missing"]);
+    std::fs::copy(p.path("fast.img"), p.path("copy.img")).expect("copy");
+    p.refused(&["serve", "tank", "--member", "fast.img", "copy.img", "slow.img"], 1, &["copy.img", "are both member"]);
+}
+
+#[test]
+fn members_of_two_groups_do_not_mix() {
+    let p = Place::new();
+    p.tank();
+    p.file("f2.img", 48 * MIB);
+    p.file("s2.img", 96 * MIB);
+    p.ok(&["create", "pool", "--fast", "f2.img", "--slow", "s2.img"]);
+    p.refused(&["check", "--member", "fast.img", "s2.img"], 1, &["belongs to group"]);
+    p.refused(&["destroy", "tank", "--member", "fast.img", "s2.img", "--yes"], 1, &["s2.img", "nothing was changed"]);
+    assert_eq!(p.json(&["check", "pool"])["sound"], true);
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
+#[test]
+fn damaged_images_end_in_words() {
+    let p = Place::new();
+    p.tank();
+    let whole = std::fs::read(p.path("fast.img")).expect("file");
+    for cut in [0, 4096, 65_536 + 100, 2 << 20, whole.len() - (3 << 20)] {
+        std::fs::write(p.path("fast.img"), &whole[..cut]).expect("file");
+        for command in ["check", "dump"] {
+            let d = p.run(&[command, "tank"]);
+            assert_eq!(d.code, 1, "{command} of an image cut to {cut}: {}{}", d.out, d.err);
+            assert!(!d.err.contains("panicked"), "{}", d.err);
+        }
+    }
+    let mut noise = whole.clone();
+    let mut x = 1u32;
+    for byte in &mut noise[65_536..65_536 + 131_072] {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *byte = (x >> 24) as u8;
+    }
+    std::fs::write(p.path("fast.img"), &noise).expect("file");
+    let d = p.run(&["check", "tank"]);
+    assert!(!d.err.contains("panicked") && !d.out.is_empty() | !d.err.is_empty(), "{}{}", d.out, d.err);
+}
+
+#[test]
+fn attachments_and_stops_of_what_is_not_there() {
+    let p = Place::new();
+    p.refused(&["attach", "tank"], 1, &["no group named 'tank'"]);
+    p.refused(&["attach", "tank", "--no-start"], 1, &["not being served", "bimetal serve tank"]);
+    p.refused(&["attach", "tank/"], 2, &["names begin with"]);
+    p.refused(&["detach", "tank"], 1, &["not attached"]);
+    p.refused(&["detach", "/dev/null"], 1, &["was not attached by Bimetal"]);
+    p.refused(&["frobnicate"], 2, &["unrecognized"]);
+    p.refused(&["status", "nobody"], 1, &["no group named 'nobody'"]);
+}
+
+#[test]
+fn failures_are_json_too() {
+    let p = Place::new();
+    let d = p.run(&["check", "nobody", "--json"]);
+    assert_eq!(d.code, 1);
+    let failure: serde_json::Value = serde_json::from_str(&d.out).expect("JSON");
+    assert_eq!(failure["schema"], 1);
+    assert!(failure["error"].as_str().is_some_and(|e| e.contains("nobody")), "{failure}");
+}
+
+#[test]
+fn a_damaged_configuration_is_named() {
+    let p = Place::new();
+    p.tank();
+    std::fs::write(p.path("etc/groups/tank.toml"), "schema = 1\nname = ").expect("file");
+    p.refused(&["serve", "tank"], 1, &["tank.toml", "damaged"]);
+}
