@@ -44,6 +44,8 @@ pub struct OpenOptions {
     pub commit_interval: Duration,
     /// Move chunks between the tiers in the background.
     pub migrate: bool,
+    /// Records in a journal block, at most 168. Fewer are for tests, which want commits of several blocks.
+    pub journal_records: usize,
     /// Most bytes of requests the engine takes at a time; more wait.
     pub max_inflight_bytes: u64,
 }
@@ -55,6 +57,7 @@ impl Default for OpenOptions {
             allow_missing: false,
             commit_interval: Duration::from_secs(5),
             migrate: true,
+            journal_records: bimetal_format::journal::RECORDS_PER_BLOCK,
             max_inflight_bytes: 256 << 20,
         }
     }

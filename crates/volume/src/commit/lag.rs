@@ -10,7 +10,6 @@ use super::pipeline::set_record;
 use crate::env::{Device, Env};
 use crate::error::Error;
 use crate::group::core::Core;
-use crate::member::journal::blocks_for;
 use crate::member::{add, Member};
 use crate::units::{ChunkId, MemberIndex, Tier};
 
@@ -45,7 +44,7 @@ impl<E: Env> Core<E> {
         while !m.lag.borrow().is_empty() {
             let chunks = m.lag.borrow().clone();
             let records = self.durable_records(chunks.keys().copied());
-            let at_once = (m.layout.journal_blocks / 4) as usize * bimetal_format::journal::RECORDS_PER_BLOCK;
+            let at_once = (m.layout.journal_blocks / 4) as usize * m.journal_records;
             for part in records.chunks(at_once) {
                 self.append_to_slow(m, part).await?;
             }
@@ -62,7 +61,7 @@ impl<E: Env> Core<E> {
 
     /// Appends records to a slow member's journal, durably. The caller holds its `meta`.
     pub(crate) async fn append_to_slow(&self, m: &Member<E::Device>, records: &[Record]) -> Result<(), Error> {
-        if !m.journal_has_room(blocks_for(records.len())) {
+        if !m.journal_has_room(m.blocks_for(records.len())) {
             self.checkpoint_locked(m, false).await?;
         }
         let generation = self.commit.durable_generation.get();

@@ -9,7 +9,6 @@ use super::Left;
 use crate::env::{Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
-use crate::member::journal::blocks_for;
 use crate::member::{add, Member};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, Tier};
@@ -158,7 +157,7 @@ impl<E: Env> Core<E> {
     }
 
     async fn append_on(&self, m: &Member<E::Device>, snap: &Snapshot) -> Result<(), Error> {
-        let blocks = blocks_for(snap.records.len());
+        let blocks = m.blocks_for(snap.records.len());
         let _meta = m.meta.lock().await;
         if !m.journal_has_room(blocks) {
             self.checkpoint_locked(m, false).await?;

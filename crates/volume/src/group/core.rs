@@ -36,6 +36,8 @@ pub(crate) struct Core<E: Env> {
     pub(crate) writable: bool,
     /// The map came from a fast member, so that "unmapped" means "never written" (C8.1).
     pub(crate) map_complete: bool,
+    /// The member whose map was loaded.
+    pub(crate) authority: u8,
     /// By index; missing ones included.
     pub(crate) members: Vec<Member<E::Device>>,
     pub(crate) volumes: Vec<VolumeInfo>,

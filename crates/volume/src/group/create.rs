@@ -1,6 +1,7 @@
 //! Making a group: sizes are checked first, then every member is laid out, labels last, so that a creation that was cut
 //! off leaves no group.
 
+use bimetal_format::journal::RECORDS_PER_BLOCK;
 use bimetal_format::label::{
     is_name, Epoch, Label, MemberRow, PlacementCode, TierCode, VolumeRow, MAX_MEMBERS, MAX_VOLUMES,
 };
@@ -111,7 +112,7 @@ async fn lay_out<D: Device>(device: D, label: Label) -> Result<(Member<D>, Label
     use crate::member::WriteFor;
     use bimetal_format::label::LABEL_SIZE;
     use bimetal_format::layout::{label_b, LABEL_A};
-    let m = Member::new(Some(device), label.clone(), label.member);
+    let m = Member::new(Some(device), label.clone(), label.member, RECORDS_PER_BLOCK);
     for place in [LABEL_A, label_b(label.device_size)] {
         m.write(place, BufMut::zeroed(LABEL_SIZE).freeze(), WriteFor::Engine).await?;
     }

@@ -42,6 +42,14 @@ impl<E: Env> Core<E> {
         Some(SlotId { member: m.index, slot })
     }
 
+    /// The slot after that of `last`, if `chunk` follows it.
+    pub(crate) fn take_after(&self, last: (ChunkId, SlotId), chunk: ChunkId) -> Option<SlotId> {
+        let SlotId { member, slot } = last.1;
+        let follows = last.0 .0 + 1 == chunk.0;
+        let next = SlotId { member, slot: slot + 1 };
+        (follows && self.members[member as usize].free.borrow_mut().take_exact(next.slot)).then_some(next)
+    }
+
     /// A slot for the first home of `chunk`: in the tier that the policy wishes, else in the other, else after a
     /// commit that frees some. Waits for that, but never for a move (D7). `None`: somebody else gave the chunk a home
     /// meanwhile.

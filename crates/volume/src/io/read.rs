@@ -90,7 +90,8 @@ impl<E: Env> Core<E> {
     fn check_known(&self, part: &Part, entry: &Entry) -> Result<(), Error> {
         if entry.is_mapped() {
             let there = self.members[entry.member as usize].is_present();
-            return if there { Ok(()) } else { Err(Error::Lost) };
+            let known = self.map_complete || entry.member == self.authority;
+            return if there && known { Ok(()) } else { Err(Error::Lost) };
         }
         if self.may_be_newer_elsewhere(part.chunk) {
             Err(Error::Lost)

@@ -9,7 +9,7 @@
 //! 3. `durable` is the position after the newest commit that is durable on every fast member; a checkpoint may move
 //!    the tail up to there.
 
-use bimetal_format::journal::{self, JournalHead, Record, RECORDS_PER_BLOCK};
+use bimetal_format::journal::{self, JournalHead, Record};
 use bimetal_format::label::Label;
 
 use super::{Member, WriteFor};
@@ -34,11 +34,6 @@ pub(crate) struct Journal {
     pub(crate) wraps: u64,
 }
 
-/// Blocks that so many records take.
-pub(crate) fn blocks_for(records: usize) -> u64 {
-    records.div_ceil(RECORDS_PER_BLOCK) as u64
-}
-
 impl Journal {
     /// An empty journal that begins at the label's tail.
     pub(crate) fn at_tail(label: &Label) -> Journal {
@@ -52,6 +47,11 @@ impl Journal {
 }
 
 impl<D: Device> Member<D> {
+    /// Blocks that so many records take.
+    pub(crate) fn blocks_for(&self, records: usize) -> u64 {
+        records.div_ceil(self.journal_records) as u64
+    }
+
     /// Whether `blocks` more fit the ring.
     pub(crate) fn journal_has_room(&self, blocks: u64) -> bool {
         self.journal.borrow().used() + blocks <= self.layout.journal_blocks
@@ -59,12 +59,12 @@ impl<D: Device> Member<D> {
 
     /// Appends the records of commit `generation`; not synced. The caller holds `meta` and has made room.
     pub(crate) async fn append(&self, records: &[Record], generation: u64, epoch: u64) -> Result<(), DeviceError> {
-        let count = blocks_for(records.len());
+        let count = self.blocks_for(records.len());
         assert!(self.journal_has_room(count), "journal invariant 1");
         let start = self.journal.borrow().head;
         let mut buf = BufMut::new((count * BLOCK) as usize);
         let mut at = start;
-        for (block, records) in buf.chunks_exact_mut(BLOCK as usize).zip(records.chunks(RECORDS_PER_BLOCK)) {
+        for (block, records) in buf.chunks_exact_mut(BLOCK as usize).zip(records.chunks(self.journal_records)) {
             let head = JournalHead {
                 sequence: at.sequence,
                 generation,

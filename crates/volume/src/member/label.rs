@@ -17,7 +17,7 @@ impl<D: Device> Member<D> {
         for place in [LABEL_A, label_b(label.device_size)] {
             let bytes = BufMut::copy_of(&label.encode(place)).freeze();
             self.write(place, bytes, WriteFor::Engine).await?;
-            if !mutant::on(Mutant::C5LabelNotSynced) {
+            if !mutant::on(Mutant::C5LabelNotSynced) && !mutant::on(Mutant::C7NoFirstSync) {
                 self.sync_all().await?;
             }
         }

@@ -16,6 +16,7 @@ pub(crate) mod sync;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
+use bimetal_format::journal::RECORDS_PER_BLOCK;
 use bimetal_format::label::{Label, TierCode};
 use bimetal_format::layout::Layout;
 use bimetal_format::Salt;
@@ -58,6 +59,8 @@ pub(crate) struct Member<D: Device> {
     device: Option<D>,
     pub(crate) layout: Layout,
     pub(crate) group: [u8; 16],
+    /// Records in a journal block.
+    pub(crate) journal_records: usize,
     pub(crate) counters: Counters,
     pub(crate) sync: sync::SyncState,
     pub(crate) free: RefCell<FreeSlots>,
@@ -84,7 +87,7 @@ pub(crate) const NO_CHUNK: u32 = u32::MAX;
 impl<D: Device> Member<D> {
     /// A member from its label. `device` is `None` if it is missing; then the label is another member's, and only its
     /// row for this member counts.
-    pub(crate) fn new(device: Option<D>, label: Label, index: MemberIndex) -> Member<D> {
+    pub(crate) fn new(device: Option<D>, label: Label, index: MemberIndex, journal_records: usize) -> Member<D> {
         let row = &label.members[index as usize];
         let tier = match row.tier {
             TierCode::Fast => Tier::Fast,
@@ -106,6 +109,7 @@ impl<D: Device> Member<D> {
             directory: RefCell::new(directory::Directory::empty(layout.pages)),
             away: RefCell::new(away::Away::new(layout.pages)),
             group: label.group,
+            journal_records: journal_records.clamp(1, RECORDS_PER_BLOCK),
             layout,
             label: RefCell::new(label),
             device,

@@ -29,7 +29,7 @@ impl Default for SyncState {
         SyncState {
             written: Cell::new(1),
             acknowledged: Cell::new(1),
-            durable: Cell::new(0),
+            durable: Cell::new(u64::from(mutant::on(Mutant::C7NoFirstSync))),
             running: Cell::new(false),
             failed: Cell::new(None),
             finished: Signal::default(),

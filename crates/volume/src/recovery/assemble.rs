@@ -134,7 +134,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
             None => (None, newest.clone()),
         };
         absent.push(label.epoch.id != newest.epoch.id && !newest.epoch.has_member(index as u8));
-        members.push(Member::new(device, label, index as u8));
+        members.push(Member::new(device, label, index as u8, options.journal_records));
     }
     let slots_of = |tier| -> u64 {
         members.iter().filter(|m: &&Member<E::Device>| m.tier == tier).map(|m| m.free.borrow().count()).sum()
@@ -152,6 +152,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         headroom: slots.saturating_sub(promised),
         writable: options.writable,
         map_complete: false,
+        authority: 0,
         mover: MoverState::new(env.now()),
         policy: RefCell::new(policy),
         env,

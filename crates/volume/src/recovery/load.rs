@@ -54,10 +54,15 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Res
     for (i, chain) in chains.iter().enumerate() {
         rebuild[i] |= i != best && chain.as_ref().is_some_and(|c| c.damaged);
     }
-    core.map_complete = core.members[best].tier == Tier::Fast;
+    // After an orderly stop every member has the whole map; else a slow member is an authority for its own slots only.
+    core.map_complete = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
+    core.authority = best as u8;
     load_pages(core, best, &rebuild).await?;
     let chain = chains[best].as_ref().expect("the best source is present");
     apply(core, best, chain)?;
+    if mutant::on(Mutant::PreparedIsHome) {
+        take_prepared(core, &chains);
+    }
     set_generations(core, best, &chains);
     Ok(Source { chains, best, rebuild })
 }
@@ -242,7 +247,15 @@ fn apply<E: Env>(core: &Core<E>, best: usize, chain: &Chain) -> Result<(), OpenE
 /// With the fast members gone, a prepared move is the best that is known of its chunk; else the fast members' journals
 /// decide (C1.6).
 fn takes_prepared<E: Env>(core: &Core<E>, best: usize) -> bool {
-    core.members[best].tier == Tier::Slow || mutant::on(Mutant::PreparedIsHome)
+    core.members[best].tier == Tier::Slow
+}
+
+/// Mutants only: takes prepared moves for finished ones.
+fn take_prepared<E: Env>(core: &Core<E>, chains: &[Option<Chain>]) {
+    let mut map = core.map.borrow_mut();
+    for (_, r) in chains.iter().flatten().flat_map(|c| &c.records).filter(|(_, r)| r.kind == RecordKind::Prepared) {
+        map.set(super::replay::chunk_of(r), r.entry);
+    }
 }
 
 /// Generations are never given out twice, also not those of commits that were cut off.

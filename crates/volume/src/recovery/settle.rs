@@ -71,10 +71,10 @@ fn losers(claimants: &[(ChunkId, u64)]) -> Vec<ChunkId> {
     claimants.iter().filter(|(_, g)| !one_newest || *g < newest).map(|(c, _)| *c).collect()
 }
 
-/// How many changes may be pending: what fits a quarter of the smallest fast journal (I10).
+/// How many changes may be pending: what fits a quarter of the smallest journal (I10).
 fn set_limits<E: Env>(core: &Core<E>) {
-    let fast = core.members_of(crate::units::Tier::Fast).map(|m| m.layout.journal_blocks / 4).min().unwrap_or(1);
-    core.commit.limit.set(fast.max(1) as usize * bimetal_format::journal::RECORDS_PER_BLOCK);
+    let quarter = |m: &crate::member::Member<E::Device>| (m.layout.journal_blocks / 4) as usize * m.journal_records;
+    core.commit.limit.set(core.members.iter().map(quarter).min().unwrap_or(1).max(1));
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ async fn catch_up<E: Env>(core: &Core<E>, m: &Member<E::Device>, source: &Source
     let _meta = m.meta.lock().await;
     for same in missing.chunk_by(|a, b| a.0 == b.0) {
         let records: Vec<Record> = same.iter().map(|(_, r)| *r).collect();
-        if !m.journal_has_room(crate::member::journal::blocks_for(records.len())) {
+        if !m.journal_has_room(m.blocks_for(records.len())) {
             core.checkpoint_locked(m, false).await.map_err(|e| failed_commit(e, m.index))?;
         }
         m.append(&records, same[0].0, core.epoch()).await.map_err(failed(m.index))?;

@@ -50,6 +50,8 @@ pub(crate) struct MoverState {
     running: Cell<bool>,
     ended: Signal,
     next_move: Cell<u16>,
+    /// Of each kind, the move begun last: the map does not know its target yet, and a neighbour should lie next to it.
+    last: [Cell<Option<(ChunkId, SlotId)>>; 2],
     /// The mover sleeps for long; a change of levels wakes it.
     resting: Cell<bool>,
 }
@@ -79,6 +81,7 @@ impl MoverState {
             running: Cell::default(),
             ended: Signal::default(),
             next_move: Cell::new(1),
+            last: Default::default(),
             resting: Cell::default(),
         }
     }
@@ -168,6 +171,8 @@ impl<E: Env> Core<E> {
     fn start_batch(self: &Rc<Self>, job: Job, wanted: usize) -> bool {
         let free = self.available(Tier::Fast, Placement::Auto) + self.available(Tier::Slow, Placement::Auto);
         let wanted = wanted.min(free.saturating_sub(self.headroom / 2) as usize);
+        // A batch is one commit, beside the changes of clients.
+        let wanted = wanted.min((self.commit.limit.get() / 2).max(1));
         if wanted == 0 {
             return false;
         }
@@ -207,10 +212,13 @@ impl<E: Env> Core<E> {
         if self.available(to_tier, Placement::Auto) == 0 || !self.claims.begin_motion(chunk) {
             return None;
         }
-        let Some(to) = self.take_slot(to_tier, chunk) else {
+        let last = &self.mover.last[job as usize];
+        let Some(to) = last.get().and_then(|l| self.take_after(l, chunk)).or_else(|| self.take_slot(to_tier, chunk))
+        else {
             self.claims.end_motion(chunk);
             return None;
         };
+        last.set(Some((chunk, to)));
         Some(Move { chunk, from: SlotId { member: entry.member, slot: entry.slot }, to, mask: entry.mask })
     }
 

@@ -94,6 +94,7 @@ impl MemoryDevice {
             blocks: Rc::new(RefCell::new(blocks)),
             writes: Rc::new(Cell::new(0)),
             discarded: Rc::new(Cell::new(0)),
+            syncs: Rc::new(Cell::new(0)),
         }
     }
 
