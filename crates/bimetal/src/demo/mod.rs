@@ -21,12 +21,27 @@ use serde_json::json;
 use crate::api;
 use crate::cli::{Demo, DemoVia};
 use crate::output::{table, Output};
+use crate::size::approx;
 use disk::Disk;
 use process::World;
 use show::Show;
 
-const FAST: &str = "1GiB";
-const SLOW: &str = "8GiB";
+/// How large everything is. The way through FUSE and a loop device is slower, and a minute is a minute.
+pub(crate) struct Scale {
+    fast: u64,
+    slow: u64,
+    /// Files that fill the SSD and spill over.
+    photos: u64,
+}
+
+impl Scale {
+    fn of(via: DemoVia) -> Scale {
+        match via {
+            DemoVia::Nbd => Scale { fast: 1 << 30, slow: 8 << 30, photos: 20 },
+            DemoVia::Mount => Scale { fast: 512 << 20, slow: 4 << 30, photos: 10 },
+        }
+    }
+}
 
 /// What was measured: name, value, remark.
 type Figures = Vec<(String, String, String)>;
@@ -65,12 +80,14 @@ fn folder(wanted: Option<PathBuf>) -> Result<(PathBuf, bool)> {
 fn play(dir: &std::path::Path, via: Option<DemoVia>, output: Output) -> Result<()> {
     let mut show = Show::new(output.json);
     let via = choose(via, &mut show)?;
-    show.heading("1. An SSD of 1 GiB and a hard disk of 8 GiB become one volume");
+    let scale = Scale::of(via);
+    let (fast, slow) = (approx(scale.fast), approx(scale.slow));
+    show.heading(&format!("1. An SSD of {fast} and a hard disk of {slow} become one volume"));
     let mut world = World::new(dir.to_owned())?;
-    for (name, size) in [("fast.img", FAST), ("slow.img", SLOW)] {
+    for (name, size) in [("fast.img", scale.fast), ("slow.img", scale.slow)] {
         let file =
             std::fs::File::create(dir.join(name)).with_context(|| format!("cannot write in {}", dir.display()))?;
-        file.set_len(size.parse::<crate::size::Size>()?.0)?;
+        file.set_len(size)?;
     }
     let (fast, slow) = ("emulated:ssd2012:fast.img", "emulated:hdd2012:slow.img");
     show.line(&format!("$ bimetal create demo --fast {fast} --slow {slow}"));
@@ -84,7 +101,7 @@ fn play(dir: &std::path::Path, via: Option<DemoVia>, output: Output) -> Result<(
         DemoVia::Mount => Box::new(mount::Mounted::new(&world, &mut show)?),
     };
     let mut figures = Figures::new();
-    let played = perform(&mut world, disk.as_mut(), &mut show, &mut figures);
+    let played = perform(&mut world, disk.as_mut(), &scale, &mut show, &mut figures);
     // Also after a failure nothing may stay mounted or attached.
     let left = disk.leave(&world);
     played?;
@@ -97,9 +114,15 @@ fn play(dir: &std::path::Path, via: Option<DemoVia>, output: Output) -> Result<(
     finish(&mut show, &figures, via, output)
 }
 
-fn perform(world: &mut World, disk: &mut dyn Disk, show: &mut Show, figures: &mut Figures) -> Result<()> {
+fn perform(
+    world: &mut World,
+    disk: &mut dyn Disk,
+    scale: &Scale,
+    show: &mut Show,
+    figures: &mut Figures,
+) -> Result<()> {
     show.heading("2. Fill it past the SSD: writes go at the SSD's speed, then at the hard disk's");
-    let mut files = steps::fill(world, disk, show, figures)?;
+    let mut files = steps::fill(world, disk, scale.photos, show, figures)?;
     show.heading("3. The reserve on the SSD comes back by itself");
     steps::reserve(world, show, figures)?;
     show.heading("4. A cold file: slow the first time, then promoted");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use bimetal_volume::buf::BufMut;
 
-use super::disk::{Disk, STEP};
+use super::disk::Disk;
 use super::nbd::Nbd;
 use super::process::{World, GROUP};
 use super::show::Show;
@@ -19,6 +19,8 @@ use crate::paths;
 /// `O_DIRECT`, so that a read is answered by the volume and not by the page cache. The value is that of x86-64 and
 /// most others; aarch64 has its own.
 const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") { 0o200_000 } else { 0o40_000 };
+/// Bytes of one direct read of a whole file: the kernel cuts it into many requests at a time.
+const READ: u64 = 8 << 20;
 const UNMOUNT: Duration = Duration::from_secs(15);
 
 /// Whether this machine can do it, or why not.
@@ -167,8 +169,8 @@ impl Disk for Mounted {
     fn read_all(&mut self, file: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<()> {
         let mut direct = File::options().read(true).custom_flags(O_DIRECT).open(self.path(file))?;
         let size = direct.metadata()?.len();
-        for offset in (0..size).step_by(STEP as usize) {
-            each(offset, &read_direct(&mut direct, offset, STEP.min(size - offset))?);
+        for offset in (0..size).step_by(READ as usize) {
+            each(offset, &read_direct(&mut direct, offset, READ.min(size - offset))?);
         }
         Ok(())
     }

@@ -91,7 +91,7 @@ fn data_survives_a_restart() {
     }
     let p = Place::new();
     p.tank();
-    let data: Vec<u8> = (0..64 * MIB).map(|i| (i * 2_654_435_761 >> 13) as u8).collect();
+    let data: Vec<u8> = (0..64 * MIB).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
     std::fs::write(p.path("in.raw"), &data).expect("file");
     let uri = format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display());
     let copy = |from: &str, to: &str| {
