@@ -119,8 +119,12 @@ pub enum Damage {
     Missing(usize),
     /// An image from before the last session is put in the place of the member: the start must be refused.
     Stale(usize),
-    /// So many metadata blocks of the member rot.
+    /// So many metadata blocks of the member rot, or lose their last write.
     Rot(usize, u32),
+    /// All fast members are gone; all that is on the slow tier came there by moves, and must be served.
+    Alone,
+    /// Map pages give two chunks one slot.
+    Forged,
 }
 
 /// One life of the daemon.
@@ -184,6 +188,8 @@ pub struct Scenario {
     pub sector: u32,
     /// Blocks of each journal; 0: the engine's choice.
     pub journal: u32,
+    /// Records in a journal block; 0: as many as fit.
+    pub records: u32,
     /// Reserve in slots.
     pub reserve: u64,
     /// Commit timer in milliseconds.

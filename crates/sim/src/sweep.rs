@@ -3,8 +3,9 @@
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
+use crate::disk::Faults;
 use crate::oracle::Crash;
-use crate::scenario::{Act, End, MemberSpec, Scenario, Step, VolumeSpec};
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step, VolumeSpec};
 use crate::world::CrashPoint;
 
 /// A scenario with a name and the session that is swept.
@@ -20,6 +21,9 @@ const NEVER: CrashPoint = CrashPoint { steps: u64::MAX, events: u64::MAX };
 /// Crash points of a recovery, roughly: the second crash is spread over so many.
 const RECOVERY: u64 = 72;
 
+/// What it moved to the slow member must be readable there without the fast one.
+const ALONE: &str = "demoted and alone";
+
 const WRITE: Act = Act::Write { fua: false };
 const FUA: Act = Act::Write { fua: true };
 const TRIM: Act = Act::Trim { fua: false };
@@ -30,6 +34,7 @@ fn group(fast: u64, slow: u64, chunks: u64) -> Scenario {
         seed: 1,
         sector: 512,
         journal: 8,
+        records: 0,
         reserve: 3,
         commit_ms: 200,
         migrate: true,
@@ -99,6 +104,39 @@ fn during_moves(act: Act, fua: bool) -> Vec<Step> {
     steps
 }
 
+/// Commits of several journal blocks.
+fn long_commits() -> Vec<Step> {
+    let mut steps = vec![sleep(0, 1)];
+    for round in 0..2 {
+        steps.extend((0..44).map(|i| step((i % 4) as u8, WRITE, i * CHUNK + round * 8192, 4096)));
+        steps.push(sleep(0, 20));
+        steps.push(flush());
+    }
+    steps
+}
+
+/// Writes fail and land late, while their slots are wanted by others.
+fn late_writes() -> Directed {
+    let mut s = group(10, 16, 22);
+    s.migrate = false;
+    let prepare = vec![fill(0, 22), flush()];
+    let mut steps = Vec::new();
+    for i in 0..24 {
+        let chunk = i * 5 % 22;
+        steps.push(step(0, TRIM, chunk * CHUNK, CHUNK));
+        steps.push(step(0, WRITE, chunk * CHUNK, CHUNK));
+        steps.push(step(0, WRITE, chunk * CHUNK, 8192));
+        steps.push(sleep(0, 40));
+    }
+    steps.push(sleep(0, 2500));
+    let mut d = directed("late writes", s, prepare, steps, false);
+    let swept = d.swept();
+    for f in &mut d.scenario.sessions[swept].faults {
+        *f = Faults { write_ppm: 150_000, late: true, limit: 12, ..Faults::default() };
+    }
+    d
+}
+
 /// All directed scenarios.
 pub fn all() -> Vec<Directed> {
     let small = || group(12, 24, 30);
@@ -117,6 +155,8 @@ pub fn all() -> Vec<Directed> {
     let mut members = group(12, 20, 40);
     members.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 10, discard: false });
     members.members.push(MemberSpec { tier: Tier::Slow, slots: 14, discard: false });
+    let mut long = group(20, 40, 50);
+    (long.journal, long.records) = (48, 4);
     let zeroes = Act::Zeroes { fua: false, no_hole: true };
     let mut zeroing = vec![fill(0, 4), flush()];
     zeroing.extend((0..12).map(|i| step(0, if i % 2 == 0 { zeroes } else { TRIM }, i * 40_000 + i * 512, 30_000 + i * 1024)));
@@ -127,10 +167,13 @@ pub fn all() -> Vec<Directed> {
         directed("trim during a move", small(), vec![], during_moves(TRIM, false), false),
         directed("overwrite during a move", small(), vec![], during_moves(WRITE, true), false),
         directed("FUA during a move", small(), vec![], during_moves(FUA, true), false),
+        directed(ALONE, group(12, 24, 20), vec![], vec![fill(0, 11), flush(), sleep(0, 30_000)], false),
         directed("checkpoint", small(), vec![], records(40, WRITE), false),
         directed("journal wrap", small(), vec![], records(60, FUA), false),
         directed("full group", group(12, 24, 31), full, on_full, false),
         directed("several members", members, vec![], [records(16, FUA), vec![fill(20, 16), sleep(0, 2500), flush()]].concat(), false),
+        directed("long commits", long, vec![], long_commits(), false),
+        late_writes(),
         directed("unaligned writes", small(), vec![], unaligned.collect(), false),
         directed("zeroes and trims", small(), vec![], zeroing, false),
         directed("clean stop", small(), vec![], vec![fill(0, 11), step(0, WRITE, 4096, 9000), sleep(0, 600), flush(), step(0, TRIM, CHUNK, CHUNK)], true),
@@ -166,8 +209,15 @@ impl Directed {
         };
         let second = if n % 3 == 0 { Crash::Daemon } else { Crash::Power };
         let again = CrashPoint { steps: 0, events: n * 7 % RECOVERY };
-        let recovery = s.quiet_session(Vec::new(), End::Crash(second, again));
+        let mut recovery = s.quiet_session(Vec::new(), End::Crash(second, again));
+        recovery.damage = (self.name == ALONE).then_some(Damage::Alone);
         s.sessions.push(recovery);
+        // What was half done is met by new commits, and by one more power cut.
+        let volume = s.volumes.len() - 1;
+        let after = (0..3).map(|i| Step { client: 0, volume, act: FUA, offset: (n + i) % 8 * CHUNK, len: 4096 });
+        let end = End::Crash(Crash::Power, CrashPoint { steps: 1 + n % 3, events: n % 5 });
+        let aftermath = s.quiet_session(after.collect(), end);
+        s.sessions.push(aftermath);
         s
     }
 }

@@ -59,8 +59,8 @@ pub fn print(s: &Scenario) -> String {
     let _ = writeln!(out, "{HEAD}\nseed {}", s.seed);
     let _ = writeln!(
         out,
-        "group sector={} journal={} reserve={} commit_ms={} migrate={} liveness={}",
-        s.sector, s.journal, s.reserve, s.commit_ms, s.migrate, s.liveness
+        "group sector={} journal={} records={} reserve={} commit_ms={} migrate={} liveness={}",
+        s.sector, s.journal, s.records, s.reserve, s.commit_ms, s.migrate, s.liveness
     );
     for m in &s.members {
         let _ = writeln!(out, "member {} slots={} discard={}", m.tier, m.slots, m.discard);
@@ -80,6 +80,8 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         None => {}
         Some(Damage::Missing(m)) => drop(writeln!(out, "missing {m}")),
         Some(Damage::Stale(m)) => drop(writeln!(out, "stale {m}")),
+        Some(Damage::Alone) => drop(writeln!(out, "alone")),
+        Some(Damage::Forged) => drop(writeln!(out, "forged")),
         Some(Damage::Rot(m, n)) => drop(writeln!(out, "rot {m} blocks={n}")),
     }
     for (i, f) in session.faults.iter().enumerate() {
@@ -140,6 +142,7 @@ fn empty() -> Scenario {
         seed: 0,
         sector: 4096,
         journal: 0,
+        records: 0,
         reserve: 0,
         commit_ms: 5000,
         migrate: true,
@@ -178,6 +181,7 @@ fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
         "group" => {
             s.sector = w.value("sector")?;
             s.journal = w.value("journal")?;
+            s.records = w.value("records")?;
             s.reserve = w.value("reserve")?;
             s.commit_ms = w.value("commit_ms")?;
             s.migrate = w.value("migrate")?;
@@ -222,6 +226,8 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "missing" => s.damage = Some(Damage::Missing(member(w)?)),
         "stale" => s.damage = Some(Damage::Stale(member(w)?)),
         "rot" => s.damage = Some(Damage::Rot(member(w)?, w.value("blocks")?)),
+        "alone" => s.damage = Some(Damage::Alone),
+        "forged" => s.damage = Some(Damage::Forged),
         "faults" => {
             let m = member(w)?;
             s.faults[m] = Faults {

@@ -27,6 +27,8 @@ struct Taste {
     longest_sleep: u64,
     /// Chunks that writes of this run reach at most, per volume.
     reach: Vec<u64>,
+    /// Fills everything at first, so that moves and waits for slots are under way from then on.
+    fills: bool,
 }
 
 /// The scenario of a seed.
@@ -75,10 +77,13 @@ fn group(seed: u64, p: &mut Prng) -> Scenario {
     }
     let rest = if p.chance(700_000) { left } else { p.range(left / 2, left) };
     volumes.push(VolumeSpec { chunks: rest, placement: Placement::Auto });
+    // Few records in a block make commits of several blocks.
+    let records = *p.pick(&[0, 0, 0, 2, 4, 8]);
     Scenario {
         seed,
         sector: *p.pick(&[4096, 512]),
-        journal: *p.pick(&[8, 8, 8, 12, 16, 64]),
+        journal: if records > 0 { *p.pick(&[48, 64, 96]) } else { *p.pick(&[8, 8, 8, 12, 16, 64]) },
+        records,
         reserve: p.range(1, (fast / 4).max(1)),
         commit_ms: *p.pick(&[20, 200, 1000, 5000]),
         migrate: p.chance(950_000),
@@ -96,10 +101,16 @@ fn taste(s: &Scenario, p: &mut Prng) -> Taste {
     }
     weights[1] = weights[1].max(10);
     weights[4] = weights[4].max(1);
+    let fills = p.chance(300_000);
+    if fills && p.coin() {
+        // Churn: trims of whole chunks that are on the move, and new writes into what they free.
+        weights[2] = weights[1];
+        weights[6] = weights[6].max(8);
+    }
     let mut hot = Vec::new();
     let mut reach = Vec::new();
     for v in &s.volumes {
-        let chunks = if p.chance(600_000) { p.skewed(v.chunks) } else { v.chunks };
+        let chunks = if p.chance(if fills { 150_000 } else { 600_000 }) { p.skewed(v.chunks) } else { v.chunks };
         let n = p.skewed(chunks.min(8));
         hot.push((p.below(chunks - n + 1), n));
         reach.push(chunks);
@@ -114,12 +125,13 @@ fn taste(s: &Scenario, p: &mut Prng) -> Taste {
         hot_ppm: *p.pick(&[0, 500_000, 900_000]),
         longest_sleep: *p.pick(&[1_000, 50_000, 1_000_000, 8_000_000]),
         reach,
+        fills,
     }
 }
 
 fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Session {
     let mut session = s.quiet_session(Vec::new(), End::Stop);
-    if number == 0 && p.chance(250_000) {
+    if number == 0 && t.fills {
         fill(s, t, p, &mut session.steps);
     }
     for _ in 0..steps {
@@ -138,7 +150,7 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
     }
     if p.chance(60_000) {
         let m = p.below(s.members.len() as u64) as usize;
-        session.damage = Some(*p.pick(&[Damage::Missing(m), Damage::Stale(m), Damage::Rot(m, 3)]));
+        session.damage = Some(*p.pick(&[Damage::Missing(m), Damage::Stale(m), Damage::Rot(m, 3), Damage::Forged]));
     }
     session
 }

@@ -159,17 +159,20 @@ impl Store {
     /// A sync that began at `began` fails (rule 3).
     pub fn sync_fails(&mut self, began: u64, prng: &mut Prng) {
         let mut touched = BTreeSet::new();
+        let mut broke = false;
         let lose_ppm = *prng.pick(&[200_000, 500_000, 1_000_000]);
         self.records.retain_mut(|r| {
             if r.complete > began || !prng.chance(lose_ppm) {
                 return true;
             }
+            broke |= r.promised;
             r.ghost |= prng.coin();
             if !r.ghost {
                 touched.extend(r.first..r.first + r.cells.len() as u64);
             }
             r.ghost
         });
+        self.broke_promise |= broke;
         for block in touched {
             self.recompute(block);
         }
@@ -233,6 +236,23 @@ impl Store {
         self.records.clear();
         self.current.clone_from(&image.0);
         Image(std::mem::replace(&mut self.durable, image.0))
+    }
+
+    /// Puts the content of an older image back in one block: a write that was lost although the disk had confirmed it.
+    /// Returns whether that changes anything.
+    pub fn revert(&mut self, block: u64, image: &Image) -> bool {
+        let at = block as usize;
+        let old = image.0[at].bytes(self.disk, block);
+        let changes = old != self.durable[at].bytes(self.disk, block);
+        self.durable[at].clone_from(&image.0[at]);
+        self.recompute(block);
+        changes
+    }
+
+    /// Replaces the content of one block of the medium.
+    pub fn put(&mut self, block: u64, cell: Cell) {
+        self.durable[block as usize] = cell;
+        self.recompute(block);
     }
 
     /// Damages a block of the medium: bits rot. Returns whether there was anything to damage.

@@ -9,10 +9,12 @@ use super::value::Value;
 pub(super) struct Span {
     /// It was issued.
     pub(super) issued: u64,
-    /// It was answered; `u64::MAX` while that is open, or while a failed one may still take effect.
+    /// It was answered, or failed; `u64::MAX` before.
     pub(super) answered: u64,
     /// Durable by itself: FUA, or read back after a power cut.
     pub(super) durable: bool,
+    /// It failed, and may still take effect (rule 7).
+    pub(super) open: bool,
     /// It did not fail. What failed may have happened, but replaces nothing for sure.
     pub(super) sure: bool,
 }
@@ -99,7 +101,7 @@ impl History {
 
     /// Whether all requests are over.
     pub(super) fn quiet(&self, k: &Knowledge<'_>) -> bool {
-        self.0.iter().all(|e| k.span(e).answered != u64::MAX)
+        self.0.iter().all(|e| k.span(e).answered != u64::MAX && !k.span(e).open)
     }
 
     /// End of the last request.

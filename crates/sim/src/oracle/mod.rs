@@ -14,8 +14,9 @@
 //!    again; after a power cut at all, after the death of the daemon until the next power cut or flush (what sits in a
 //!    device's cache may still be lost; a flush ends that).
 //! 6. A read with no request in flight on the sector settles in the same way which of two overlapping writes came last.
-//! 7. A failed write may have happened or not. If the disk may still carry it out late, it stays open until a FLUSH is
-//!    answered that was issued after the failure, and counts as overlapping with everything until then.
+//! 7. A failed write may have happened or not. If the disk may still carry it out late, reads before the next answered
+//!    FLUSH settle nothing; but a request that follows it replaces it like any other (C2.2: what failed must be over
+//!    before its place is written again).
 //! 8. After a failed sync the device may have lost anything not durable, so until the next start a read may return
 //!    whatever rule 4 allows.
 //! 9. Nothing else is ever legal: no data of another place, no poison, no mixture inside a sector.
@@ -106,7 +107,7 @@ impl Oracle {
         };
         Oracle {
             volumes: sizes.iter().map(volume).collect(),
-            spans: vec![Span { issued: 0, answered: 0, durable: true, sure: true }],
+            spans: vec![Span { issued: 0, answered: 0, durable: true, open: false, sure: true }],
             patches: Patches::default(),
             next_write: 1,
             sync_failed: false,
@@ -152,7 +153,7 @@ impl Oracle {
     /// A write, TRIM or WRITE_ZEROES of `value` is issued at sequence `now`. For TRIM hand in the whole blocks only.
     pub fn issue(&mut self, volume: usize, offset: u64, len: u64, value: Value, fua: bool, now: u64) -> Issued {
         let span = self.spans.len() as SpanId;
-        self.spans.push(Span { issued: now, answered: u64::MAX, durable: fua, sure: true });
+        self.spans.push(Span { issued: now, answered: u64::MAX, durable: fua, open: false, sure: true });
         let mut at = offset;
         while at < offset + len {
             let end = (at - at % BLOCK + BLOCK).min(offset + len);
@@ -197,23 +198,22 @@ impl Oracle {
 
     /// The request failed. `late`: it may still take effect (rule 7).
     pub fn failed(&mut self, volume: usize, issued: Issued, late: bool, now: u64) {
-        self.spans[issued.0 as usize].sure = false;
+        let span = &mut self.spans[issued.0 as usize];
+        (span.sure, span.open, span.answered) = (false, late, now);
         if late {
             self.volumes[volume].open.push((issued.0, now));
-        } else {
-            self.spans[issued.0 as usize].answered = now;
         }
     }
 
-    /// A FLUSH issued at `issued` was answered at `now` (rules 3 and 7).
-    pub fn flushed(&mut self, volume: usize, issued: u64, now: u64) {
+    /// A FLUSH issued at `issued` was answered (rules 3 and 7).
+    pub fn flushed(&mut self, volume: usize, issued: u64) {
         let v = &mut self.volumes[volume];
         v.flushed = v.flushed.max(issued);
         let spans = &mut self.spans;
         v.open.retain(|(span, failed)| {
             let over = *failed < issued;
             if over {
-                spans[*span as usize].answered = now;
+                spans[*span as usize].open = false;
             }
             !over
         });
@@ -237,7 +237,7 @@ impl Oracle {
             }
             v.open.clear();
         }
-        self.spans.push(Span { issued: now, answered: now, durable: crash == Crash::Power, sure: true });
+        self.spans.push(Span { issued: now, answered: now, durable: crash == Crash::Power, open: false, sure: true });
         self.sync_failed = false;
         self.reads.clear();
     }
@@ -347,7 +347,7 @@ impl Oracle {
             let settled = pruned.settle(&found, k.spans.len() as SpanId, &k);
             *slot.get_or_insert_with(|| Block::Whole(fresh())).split_at(sector) = pruned;
             if settled {
-                self.spans.push(Span { issued: end, answered: end, durable: false, sure: true });
+                self.spans.push(Span { issued: end, answered: end, durable: false, open: false, sure: true });
             }
         }
         Ok(())

@@ -54,7 +54,7 @@ impl Client {
         }
     }
 
-    async fn step(&self, s: Step) {
+    pub(super) async fn step(&self, s: Step) {
         match s.act {
             Act::Read => self.read(s.volume, s.offset, s.len).await,
             Act::Write { fua } => self.change(Change::Write, &s, WriteFlags { fua, no_hole: false }).await,
@@ -210,7 +210,7 @@ impl Client {
         }
         self.shared.world.note(23, issued, || format!("answered: flush of volume {volume}: {result:?}"));
         match result {
-            Ok(()) => self.shared.oracle.borrow_mut().flushed(volume, issued, self.shared.world.sequence()),
+            Ok(()) => self.shared.oracle.borrow_mut().flushed(volume, issued),
             Err(e) => self.judge(Kind::Flush, &format!("flush of volume {volume}"), &e, before),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use bimetal_volume::backend::Backend;
+use bimetal_volume::backend::{Backend, Extent};
 use bimetal_volume::error::Error;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::{Tier, CHUNK};
@@ -13,7 +13,7 @@ use super::{volumes, Run, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::disk::{Image, SimDisk};
 use crate::env::{Ended, SimEnv};
-use crate::scenario::{Damage, MemberSpec};
+use crate::scenario::{Damage, End};
 
 const BLOCK: u64 = 4096;
 /// Blocks of the first label.
@@ -23,7 +23,7 @@ const JOURNAL: u64 = 256;
 
 impl Run<'_> {
     /// Only after a power cut or stop: with data in caches the media say nothing.
-    pub(super) fn damaged_start(&mut self, damage: Damage) -> Result<(), Wrong> {
+    pub(super) fn damaged_start(&mut self, damage: Damage, index: usize) -> Result<(), Wrong> {
         if self.disks.iter().any(|d| d.store().dirty()) {
             return Ok(());
         }
@@ -32,9 +32,15 @@ impl Run<'_> {
         self.world.restart(None);
         self.world.note(40, 0, || format!("experiment: {damage:?}"));
         let result = match damage {
-            Damage::Missing(m) => self.without(m),
+            Damage::Missing(m) => self.without(m, false),
+            Damage::Alone => self.without(0, true),
+            Damage::Forged => self.forged(index),
             Damage::Stale(m) => self.stale(m),
-            Damage::Rot(m, blocks) => self.rotten(m, blocks),
+            // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
+            Damage::Rot(m, blocks) => {
+                let stopped = index > 0 && self.scenario.sessions[index - 1].end == End::Stop;
+                self.rotten(m, blocks, stopped)
+            }
         };
         for (disk, image) in self.disks.iter().zip(saved) {
             disk.power_cut();
@@ -45,21 +51,26 @@ impl Run<'_> {
         result.map_err(|e| format!("with {damage:?}: {e}"))
     }
 
-    /// C8: a writable start is refused; a degraded one tells lost from never written.
-    fn without(&self, missing: usize) -> Result<(), Wrong> {
+    /// C8: a writable start is refused; a degraded one tells lost from never written. With `alone` all fast members are
+    /// gone, and what lives on the slow tier came there by moves: all of it must be served.
+    fn without(&self, missing: usize, alone: bool) -> Result<(), Wrong> {
+        let members = &self.scenario.members;
+        let gone = |i: usize| if alone { members[i].tier == Tier::Fast } else { i == missing };
         let rest: Vec<SimDisk> =
-            self.disks.iter().enumerate().filter(|(i, _)| *i != missing).map(|(_, d)| d.clone()).collect();
+            self.disks.iter().enumerate().filter(|(i, _)| !gone(*i)).map(|(_, d)| d.clone()).collect();
+        let healthy = self.healthy_view()?;
         if self.try_start(rest.clone(), self.open_options())?.is_some() {
             return Err("a writable start without all members was not refused".into());
         }
         // Every fast member knows everything; slow members alone only know what was theirs.
-        let fast = |(i, m): (usize, &MemberSpec)| i != missing && m.tier == Tier::Fast;
-        let slow_only = !self.scenario.members.iter().enumerate().any(fast);
+        let slow_only = !(0..members.len()).any(|i| !gone(i) && members[i].tier == Tier::Fast);
+        let other = members[missing].tier.other();
+        let safe = (alone || !slow_only).then(|| tier_code(other));
         let degraded = OpenOptions { writable: false, allow_missing: true, ..self.open_options() };
         match self.try_start(rest, degraded)? {
             None => Err("a degraded start was refused".into()),
             Some((env, group)) => {
-                let result = self.peek(&env, &group, true, slow_only);
+                let result = self.peek(&env, &group, Some((&healthy, safe)), slow_only);
                 env.kill();
                 if self.disks.iter().any(|d| d.store().dirty()) {
                     return Err("a read-only start wrote to a member".into());
@@ -76,7 +87,26 @@ impl Run<'_> {
         match self.try_start(self.disks.clone(), self.open_options())? {
             None => Ok(()),
             Some((env, group)) => {
-                let result = self.peek(&env, &group, false, false);
+                let result = self.peek(&env, &group, None, false);
+                env.kill();
+                result
+            }
+        }
+    }
+
+    /// C7.3: a page that gives two chunks one slot. Nobody may read the data of another.
+    fn forged(&self, index: usize) -> Result<(), Wrong> {
+        if index == 0 || self.scenario.sessions[index - 1].end != End::Stop {
+            return Ok(());
+        }
+        for (i, disk) in self.disks.iter().enumerate() {
+            super::forge::double_homes(&mut disk.store_mut(), i, SLOTS_START / BLOCK);
+        }
+        let any = OpenOptions { writable: false, ..self.open_options() };
+        match self.try_start(self.disks.clone(), any)? {
+            None => Ok(()),
+            Some((env, group)) => {
+                let result = self.peek(&env, &group, Some((&[], None)), false);
                 env.kill();
                 result
             }
@@ -84,20 +114,24 @@ impl Run<'_> {
     }
 
     /// C5: damaged metadata is mended from another copy, or reads as an error; never as other data.
-    fn rotten(&self, member: usize, blocks: u32) -> Result<(), Wrong> {
+    fn rotten(&self, member: usize, blocks: u32, labels: bool) -> Result<(), Wrong> {
         let disk = &self.disks[member];
         let pages = JOURNAL + u64::from(self.scenario.journal)..SLOTS_START / BLOCK;
         let written = |b: &u64| !matches!(disk.store().durable(*b), crate::disk::Cell::Virgin);
-        let candidates: Vec<u64> = LABEL.chain(pages).filter(written).collect();
-        for _ in 0..blocks {
+        let candidates: Vec<u64> = LABEL.filter(|_| labels).chain(pages).filter(written).collect();
+        for _ in 0..blocks.min(candidates.len() as u32) {
             let block = self.world.random(|p| *p.pick(&candidates));
-            self.world.random(|p| disk.store_mut().rot(block, p));
+            let lost_write = self.before.as_ref().filter(|_| !LABEL.contains(&block) && self.world.random(|p| p.coin()));
+            match lost_write {
+                Some(before) => disk.store_mut().revert(block, &before[member]),
+                None => self.world.random(|p| disk.store_mut().rot(block, p)),
+            };
         }
         let any = OpenOptions { writable: false, ..self.open_options() };
         match self.try_start(self.disks.clone(), any)? {
             None => Err("a read-only start with some rotten blocks on one member was refused".into()),
             Some((env, group)) => {
-                let result = self.peek(&env, &group, true, false);
+                let result = self.peek(&env, &group, Some((&[], None)), false);
                 env.kill();
                 result
             }
@@ -119,23 +153,47 @@ impl Run<'_> {
         }
     }
 
-    /// Reads everything; with `lossy` what is lost may read as an error, with `stale` older data is accepted.
-    fn peek(&self, env: &SimEnv, group: &Group<SimEnv>, lossy: bool, stale: bool) -> Result<(), Wrong> {
+    /// What a start with all members shows, without writing: where every block lives.
+    fn healthy_view(&self) -> Result<Vec<Vec<Extent>>, Wrong> {
+        let options = OpenOptions { writable: false, ..self.open_options() };
+        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
+            return Err("a read-only start with all members was refused".into());
+        };
+        let view = volumes(&group, self.scenario.volumes.len())?
+            .iter()
+            .map(|v| v.extents(0, v.size(), usize::MAX).map_err(|e| format!("extents: {e}")))
+            .collect();
+        env.kill();
+        view
+    }
+
+    /// Reads everything, block by block where a chunk reads as an error. With `lossy` an error is legal where the
+    /// healthy view says so (everywhere if there is no view); with `stale` older data is accepted.
+    fn peek(&self, env: &SimEnv, group: &Group<SimEnv>, lossy: Option<Lossy<'_>>, stale: bool) -> Result<(), Wrong> {
         let volumes = Rc::new(volumes(group, self.scenario.volumes.len())?);
+        let safe: Vec<Vec<bool>> = (0..volumes.len()).map(|v| safe_chunks(v, lossy)).collect();
+        let lossy = lossy.is_some();
         let shared = self.shared.clone();
         let ended = env.run(STEP_LIMIT, async move {
             for (index, volume) in volumes.iter().enumerate() {
-                for at in (0..volume.size()).step_by(CHUNK as usize) {
+                let (mut at, mut blocks_until) = (0, 0);
+                while at < volume.size() {
                     let issued = shared.world.sequence();
-                    match volume.read(at, CHUNK).await {
+                    let len = if at < blocks_until { BLOCK } else { CHUNK };
+                    match volume.read(at, len).await {
                         Ok(pieces) => shared
                             .oracle
                             .borrow_mut()
                             .peek(index, at, &pieces, issued, stale)
-                            .map_err(|w| format!("read {at}+{CHUNK}: {w}"))?,
-                        Err(Error::Lost) if lossy => {}
-                        Err(e) => return Err(format!("read {at}+{CHUNK} of volume {index}: {e}")),
+                            .map_err(|w| format!("read {at}+{len}: {w}"))?,
+                        Err(Error::Lost) if lossy && len == CHUNK => {
+                            blocks_until = at + CHUNK;
+                            continue;
+                        }
+                        Err(Error::Lost) if lossy && !safe[index].get((at / CHUNK) as usize).is_some_and(|s| *s) => {}
+                        Err(e) => return Err(format!("read {at}+{len} of volume {index} failed: {e}")),
                     }
+                    at += len;
                 }
             }
             Ok(())
@@ -145,5 +203,32 @@ impl Run<'_> {
             Ended::Crashed => Err("crashed without a crash point".into()),
             Ended::Hung(why) => Err(format!("read hung: {why}")),
         }
+    }
+}
+
+/// What a healthy start shows, and the tier (as extents number it) whose data must be served; all else may be lost.
+type Lossy<'a> = (&'a [Vec<Extent>], Option<u8>);
+
+/// For each chunk of a volume, whether it must be served although members are missing: some of its data lives where it
+/// is safe.
+fn safe_chunks(volume: usize, lossy: Option<Lossy<'_>>) -> Vec<bool> {
+    let Some((view, safe_tier)) = lossy else { return Vec::new() };
+    let Some(extents) = view.get(volume) else { return Vec::new() };
+    let size: u64 = extents.iter().map(|e| e.len).sum();
+    let mut chunks = vec![false; size.div_ceil(CHUNK) as usize];
+    let mut at = 0;
+    for e in extents {
+        if e.len > 0 && e.data && Some(e.tier) == safe_tier {
+            chunks[(at / CHUNK) as usize..=((at + e.len - 1) / CHUNK) as usize].fill(true);
+        }
+        at += e.len;
+    }
+    chunks
+}
+
+fn tier_code(tier: Tier) -> u8 {
+    match tier {
+        Tier::Fast => 1,
+        Tier::Slow => 2,
     }
 }

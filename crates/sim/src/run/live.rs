@@ -14,10 +14,13 @@ use super::session::{mover_words, Start};
 use super::{volumes, Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::env::{Ended, SimEnv};
-use crate::scenario::End;
+use crate::scenario::{Act, End, Step};
 
 /// Virtual time in which the reserve must be back, and a hot chunk on the fast tier.
 const LIVENESS: Duration = Duration::from_secs(300);
+/// Looks for a move to disturb, and the time between two.
+const DISTURBANCES: u32 = 3000;
+const DISTURB_GAP: Duration = Duration::from_millis(3);
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Run<'_> {
@@ -113,6 +116,7 @@ impl Run<'_> {
             for volume in 0..client.volumes.len() {
                 client.flush(volume).await;
             }
+            disturb(&client, &watched, &auto).await;
             reserve_returns(&client, &watched, &auto).await?;
             hot_is_promoted(&client, &watched, &auto).await
         });
@@ -122,6 +126,26 @@ impl Run<'_> {
             Ended::Crashed => Err("crashed without a crash point".into()),
             Ended::Hung(why) => Err(format!("liveness phase hung: {why}; {}", mover_words(group))),
         }
+    }
+}
+
+/// Writes into a chunk while it is copied to the fast tier, so that a move is cancelled: the mover must survive that.
+async fn disturb(client: &Client, group: &Group<SimEnv>, auto: &[usize]) {
+    let found = auto.iter().find_map(|v| Some((*v, slow_chunk(&client.volumes[*v])?)));
+    let Some((volume, at)) = found else { return };
+    let before = group.status().mover.cancelled;
+    for round in 0..DISTURBANCES {
+        if group.status().mover.cancelled > before || client.shared.failed() {
+            return;
+        }
+        if round % 100 == 0 {
+            client.read(volume, at, CHUNK).await;
+        }
+        if group.status().mover.in_flight > 0 {
+            let step = Step { client: 0, volume, act: Act::Write { fua: false }, offset: at, len: 4096 };
+            client.step(step).await;
+        }
+        client.sleep(DISTURB_GAP).await;
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod client;
 mod damage;
+mod forge;
 mod judge;
 mod live;
 mod session;
@@ -187,10 +188,15 @@ impl Run<'_> {
     }
 
     fn open_options(&self) -> OpenOptions {
+        let default = OpenOptions::default();
         OpenOptions {
             commit_interval: Duration::from_millis(self.scenario.commit_ms),
             migrate: self.scenario.migrate,
-            ..OpenOptions::default()
+            journal_records: match self.scenario.records {
+                0 => default.journal_records,
+                n => n as usize,
+            },
+            ..default
         }
     }
 

@@ -27,10 +27,10 @@ impl Run<'_> {
         let scenario = self.scenario;
         let session = &scenario.sessions[index];
         if let Some(damage) = session.damage {
-            self.damaged_start(damage)?;
+            self.damaged_start(damage, index)?;
         }
-        let stale_ahead = scenario.sessions.iter().any(|s| matches!(s.damage, Some(Damage::Stale(_))));
-        let images = stale_ahead.then(|| self.disks.iter().map(|d| d.store().image()).collect());
+        let keep_images = scenario.sessions.iter().any(|s| matches!(s.damage, Some(Damage::Stale(_) | Damage::Rot(..))));
+        let images = keep_images.then(|| self.disks.iter().map(|d| d.store().image()).collect());
         for ((disk, faults), speed) in self.disks.iter().zip(&session.faults).zip(&session.speed) {
             disk.set_behaviour(*faults, speed.latency());
         }
@@ -173,9 +173,8 @@ impl Run<'_> {
         self.take_marks(group);
         match stopped {
             Ended::Done(Ok(())) => {
-                let now = self.world.sequence();
                 for volume in 0..self.scenario.volumes.len() {
-                    self.shared.oracle.borrow_mut().flushed(volume, issued, now);
+                    self.shared.oracle.borrow_mut().flushed(volume, issued);
                 }
                 env.kill();
                 self.die(Crash::Power);
