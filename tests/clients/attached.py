@@ -1,1 +1,140 @@
-TESTS = []
+"""File systems and fsx on the attached block device."""
+
+import hashlib
+import os
+import shutil
+
+import kit
+from kit import GIB, KIB, MIB
+
+FSX_CONFIG = """
+blockmode = true
+nosizechecks = true
+flen = {size}
+[opsize]
+max = 262144
+min = 1
+align = 1
+[weights]
+read = 10
+write = 10
+mapread = 5
+mapwrite = 5
+invalidate = 2
+truncate = 0
+close_open = 0
+fsync = 2
+fdatasync = 2
+posix_fallocate = 0
+punch_hole = {punch}
+"""
+
+
+def fsx_program(world):
+    """fsx from PATH or $FSX; `cargo install fsx` makes it."""
+    program = os.environ.get("FSX") or shutil.which("fsx")
+    if not program:
+        raise kit.Skip("fsx is not installed (cargo install fsx, or set FSX)")
+    return program
+
+
+def fsx(world, full):
+    kit.need_attach()
+    program = fsx_program(world)
+    group = world.group(24 * MIB, 96 * MIB, "--reserve", "4MiB", "--sector", "512").serve()
+    device = group.attach()
+    operations = 30000 if full else 1500
+    moved = []
+    for seed, size, punch in ((1, 48 * MIB, 3), (2, 1 * MIB, 3), (3, 96 * MIB, 0)):
+        config = world.path("fsx.toml")
+        with open(config, "w") as f:
+            f.write(FSX_CONFIG.format(size=size, punch=punch))
+        kit.run(program, "-q", "-f", config, "-S", seed, "-N", operations, "-P", world.dir, device, timeout=900)
+        mover = group.status()["mover"]
+        moved.append(f"{mover['promoted_chunks']}/{mover['demoted_chunks']}")
+    group.detach()
+    group.stop()
+    group.check()
+    return f"3 x {operations} operations; chunks promoted/demoted so far: {', '.join(moved)}"
+
+
+FILE_SYSTEMS = {
+    "ext4": (("mkfs.ext4", "-q"), (("fsck.ext4", "-fn"),)),
+    "xfs": (("mkfs.xfs", "-q", "-f"), (("xfs_repair", "-n"),)),
+    "btrfs": (("mkfs.btrfs", "-q", "-f"), (("btrfs", "check", "--readonly"),)),
+}
+
+
+def fill(folder, total, file_size):
+    """Files of noise until `total` bytes; name -> digest. Every fourth one is removed and written anew."""
+    digests = {}
+    for i in range(total // file_size):
+        path = f"{folder}/{i % 7}/file-{i}"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        digests[path] = write_noise(path, file_size)
+        if i % 4 == 3:
+            old = list(digests)[i // 2]
+            os.remove(old)
+            digests[old] = write_noise(old, file_size)
+    return digests
+
+
+def write_noise(path, size):
+    digest = hashlib.sha256()
+    with open(path, "wb") as f:
+        for _ in range(0, size, MIB):
+            data = os.urandom(min(size, MIB))
+            digest.update(data)
+            f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    return digest.hexdigest()
+
+
+def compare(digests):
+    for path, digest in digests.items():
+        with open(path, "rb") as f:
+            assert hashlib.file_digest(f, "sha256").hexdigest() == digest, f"{path} differs"
+
+
+def file_system(kind):
+    def test(world, full):
+        make, checks = FILE_SYSTEMS[kind]
+        kit.need_attach()
+        kit.need(make[0], checks[0][0])
+        with open("/proc/filesystems") as f:
+            if kind not in f.read().split() and kit.run("modprobe", kind, ok=False).returncode != 0:
+                raise kit.Skip(f"this kernel has no {kind}")
+        fast, slow, load = (256 * MIB, 2 * GIB, 1 * GIB) if full else (96 * MIB, 512 * MIB, 160 * MIB)
+        group = world.group(fast, slow).serve()
+        device, mount = group.attach(), world.path("mnt")
+        os.mkdir(mount)
+        world.mounts.append(mount)
+        kit.run(*make, device)
+        kit.run("mount", device, mount)
+        digests = fill(mount, load, 3 * MIB)
+        compare(digests)
+        kit.run("fstrim", mount, ok=False)
+        refused = world.bimetal("detach", group.name, ok=False)
+        assert refused.returncode == 1 and mount in refused.stderr, refused.stderr
+        kit.run("umount", mount)
+        for check in checks:
+            kit.run(*check, device)
+        group.detach()
+        volume = group.status()["volumes"][0]
+        assert volume["slow_bytes"] > 0, "nothing spilled to the slow tier"
+        group.stop()
+        group.check()
+        group.serve()
+        device = group.attach()
+        kit.run("mount", "-o", "ro", device, mount)
+        compare(digests)
+        kit.run("umount", mount)
+        group.detach()
+        group.stop()
+        return (f"{len(digests)} files, {load // MIB} MiB over a fast tier of {fast // MIB} MiB; "
+                f"{volume['fast_bytes'] // MIB} MiB on fast, {volume['slow_bytes'] // MIB} MiB on slow at the end")
+    return test
+
+
+TESTS = [("fsx", fsx)] + [(kind, file_system(kind)) for kind in FILE_SYSTEMS]
