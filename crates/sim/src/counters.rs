@@ -133,7 +133,11 @@ impl Counters {
 
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} runs, {} requests, {} crashes, {} crash points", self.runs, self.requests, self.crashes, self.points)?;
+        writeln!(
+            f,
+            "{} runs, {} requests, {} crashes, {} crash points",
+            self.runs, self.requests, self.crashes, self.points
+        )?;
         for ((name, _), n) in NAMES.iter().zip(self.with) {
             writeln!(f, "  {name:<22} {n:>9} runs  {:>6.2} %", n as f64 * 100.0 / self.runs.max(1) as f64)?;
         }

@@ -51,7 +51,10 @@ impl SimEnv {
         });
         let (mut polls, mut polls_now) = (0, 0);
         loop {
-            while self.tasks.run_one_with(|n| if n == 1 { 0 } else { self.world.random(|p| p.below(n as u64)) as usize }) {
+            while self
+                .tasks
+                .run_one_with(|n| if n == 1 { 0 } else { self.world.random(|p| p.below(n as u64)) as usize })
+            {
                 polls_now += 1;
                 if self.world.crashed() {
                     return Ended::Crashed;

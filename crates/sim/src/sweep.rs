@@ -159,7 +159,9 @@ pub fn all() -> Vec<Directed> {
     (long.journal, long.records) = (48, 4);
     let zeroes = Act::Zeroes { fua: false, no_hole: true };
     let mut zeroing = vec![fill(0, 4), flush()];
-    zeroing.extend((0..12).map(|i| step(0, if i % 2 == 0 { zeroes } else { TRIM }, i * 40_000 + i * 512, 30_000 + i * 1024)));
+    zeroing.extend(
+        (0..12).map(|i| step(0, if i % 2 == 0 { zeroes } else { TRIM }, i * 40_000 + i * 512, 30_000 + i * 1024)),
+    );
     zeroing.push(flush());
     vec![
         directed("promote", small(), vec![fill(0, 24), sleep(0, 3000)], hot(5), false),
@@ -167,16 +169,28 @@ pub fn all() -> Vec<Directed> {
         directed("trim during a move", small(), vec![], during_moves(TRIM, false), false),
         directed("overwrite during a move", small(), vec![], during_moves(WRITE, true), false),
         directed("FUA during a move", small(), vec![], during_moves(FUA, true), false),
-        directed(ALONE, group(12, 24, 20), vec![], vec![fill(0, 11), flush(), sleep(0, 30_000)], false),
+        directed(ALONE, group(12, 24, 20), vec![], vec![fill(0, 10), flush(), sleep(0, 30_000)], false),
         directed("checkpoint", small(), vec![], records(40, WRITE), false),
         directed("journal wrap", small(), vec![], records(60, FUA), false),
         directed("full group", group(12, 24, 31), full, on_full, false),
-        directed("several members", members, vec![], [records(16, FUA), vec![fill(20, 16), sleep(0, 2500), flush()]].concat(), false),
+        directed(
+            "several members",
+            members,
+            vec![],
+            [records(16, FUA), vec![fill(20, 16), sleep(0, 2500), flush()]].concat(),
+            false,
+        ),
         directed("long commits", long, vec![], long_commits(), false),
         late_writes(),
         directed("unaligned writes", small(), vec![], unaligned.collect(), false),
         directed("zeroes and trims", small(), vec![], zeroing, false),
-        directed("clean stop", small(), vec![], vec![fill(0, 11), step(0, WRITE, 4096, 9000), sleep(0, 600), flush(), step(0, TRIM, CHUNK, CHUNK)], true),
+        directed(
+            "clean stop",
+            small(),
+            vec![],
+            vec![fill(0, 11), step(0, WRITE, 4096, 9000), sleep(0, 600), flush(), step(0, TRIM, CHUNK, CHUNK)],
+            true,
+        ),
         directed("start only", small(), vec![fill(0, 10), flush()], vec![], true),
     ]
 }

@@ -57,7 +57,10 @@ impl Judged {
 pub(super) fn catch_panics() {
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map_or(String::new(), |l| format!(" at {}:{}", l.file(), l.line()));
-        let text = format!("{}{place}", info.payload_as_str().unwrap_or("panic"));
+        let payload = info.payload();
+        let words = payload.downcast_ref::<&str>().copied();
+        let words = words.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic");
+        let text = format!("{words}{place}");
         if std::env::var_os("RUST_BACKTRACE").is_some() {
             eprintln!("{text}\n{}", std::backtrace::Backtrace::force_capture());
         }

@@ -47,6 +47,10 @@ mod on {
             let judged = guarded(scenario, false);
             mutant::set(None);
             let Some(what) = judged.failure() else { return false };
+            // A scenario that fails without the fault proves nothing about it.
+            if guarded(scenario, false).failure().is_some() {
+                return false;
+            }
             self.over.store(true, Ordering::Relaxed);
             if let Ok(mut caught) = self.caught.lock() {
                 caught.get_or_insert((name.to_string(), what.to_string()));

@@ -114,13 +114,9 @@ mod tests {
         let mut raw = [7u8; BLOCK];
         raw[9] = 1;
         let mixed: [u64; SECTORS] = std::array::from_fn(|i| data_code(i as u64, 0, 100));
-        for cell in [
-            Cell::Virgin,
-            Cell::Zero,
-            Cell::Run(data_code(5, 0, 8)),
-            Cell::from_codes(mixed),
-            Cell::Raw(Rc::new(raw)),
-        ] {
+        for cell in
+            [Cell::Virgin, Cell::Zero, Cell::Run(data_code(5, 0, 8)), Cell::from_codes(mixed), Cell::Raw(Rc::new(raw))]
+        {
             let bytes = cell.bytes(1, 3);
             assert_eq!(Cell::from_bytes(&bytes).bytes(1, 3), bytes);
         }

@@ -167,7 +167,14 @@ impl SimDisk {
         inner.store.close();
     }
 
-    fn submit(&self, kind: Kind, first: u64, blocks: u64, cells: Option<Vec<Cell>>, buf: Option<BufMut>) -> Option<Rc<Op>> {
+    fn submit(
+        &self,
+        kind: Kind,
+        first: u64,
+        blocks: u64,
+        cells: Option<Vec<Cell>>,
+        buf: Option<BufMut>,
+    ) -> Option<Rc<Op>> {
         let world = &self.0.world;
         if world.crash_point() {
             return None;
@@ -272,7 +279,8 @@ impl SimDisk {
             }
             WriteOutcome::Late => {
                 world.inject(|i| i.late += 1);
-                let state = OpState { kind: Kind::Late, cells: None, record: None, seen: None, buf: None, result: None };
+                let state =
+                    OpState { kind: Kind::Late, cells: None, record: None, seen: None, buf: None, result: None };
                 let landing = Rc::new(Op {
                     disk: self.clone(),
                     number: op.number,
@@ -356,7 +364,13 @@ impl Device for SimDisk {
         let op = self.0.traits.discard.then(|| {
             let keep_ppm = self.0.world.random(|p| *p.pick(&[0, 0, 500_000, 1_000_000]));
             let inner = self.0.inner.borrow();
-            let cell = |b| if self.0.world.random(|p| p.chance(keep_ppm)) { inner.store.current(b).clone() } else { Cell::Virgin };
+            let cell = |b| {
+                if self.0.world.random(|p| p.chance(keep_ppm)) {
+                    inner.store.current(b).clone()
+                } else {
+                    Cell::Virgin
+                }
+            };
             let cells = (first..first + blocks).map(cell).collect();
             drop(inner);
             self.submit(Kind::Discard, first, blocks, Some(cells), None)

@@ -19,7 +19,8 @@ pub struct Latency {
 
 impl Latency {
     /// A healthy SSD.
-    pub const SSD: Latency = Latency { base: 40_000, spread: 80_000, per_block: 8_000, stall_ppm: 2_000, stall: 8_000_000 };
+    pub const SSD: Latency =
+        Latency { base: 40_000, spread: 80_000, per_block: 8_000, stall_ppm: 2_000, stall: 8_000_000 };
     /// A healthy hard disk.
     pub const HDD: Latency =
         Latency { base: 1_000_000, spread: 11_000_000, per_block: 40_000, stall_ppm: 2_000, stall: 60_000_000 };

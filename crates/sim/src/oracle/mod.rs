@@ -256,7 +256,14 @@ impl Oracle {
         result
     }
 
-    fn check_pieces(&mut self, volume: usize, offset: u64, pieces: &Pieces, issued: u64, learn: bool) -> Result<(), Wrong> {
+    fn check_pieces(
+        &mut self,
+        volume: usize,
+        offset: u64,
+        pieces: &Pieces,
+        issued: u64,
+        learn: bool,
+    ) -> Result<(), Wrong> {
         let mut at = offset;
         let aligned = |p: &Piece| p.len() % SECTOR_BYTES == 0;
         if offset % SECTOR_BYTES == 0 && pieces.iter().all(aligned) {

@@ -121,7 +121,8 @@ impl Run<'_> {
         let candidates: Vec<u64> = LABEL.filter(|_| labels).chain(pages).filter(written).collect();
         for _ in 0..blocks.min(candidates.len() as u32) {
             let block = self.world.random(|p| *p.pick(&candidates));
-            let lost_write = self.before.as_ref().filter(|_| !LABEL.contains(&block) && self.world.random(|p| p.coin()));
+            let lost_write =
+                self.before.as_ref().filter(|_| !LABEL.contains(&block) && self.world.random(|p| p.coin()));
             match lost_write {
                 Some(before) => disk.store_mut().revert(block, &before[member]),
                 None => self.world.random(|p| disk.store_mut().rot(block, p)),

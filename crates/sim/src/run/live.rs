@@ -158,7 +158,8 @@ async fn reserve_returns(client: &Client, group: &Group<SimEnv>, auto: &[usize])
     let deadline = client.shared.world.now() + LIVENESS.as_nanos() as u64;
     loop {
         let status = group.status();
-        let slow_free: u64 = status.members.iter().filter(|m| m.tier == bimetal_volume::units::Tier::Slow).map(|m| m.free).sum();
+        let slow_free: u64 =
+            status.members.iter().filter(|m| m.tier == bimetal_volume::units::Tier::Slow).map(|m| m.free).sum();
         if status.fast_free >= status.reserve || movable(&status, auto) == 0 || slow_free == 0 {
             return Ok(());
         }
@@ -186,7 +187,8 @@ fn slow_chunk(volume: &Volume<SimEnv>) -> Option<u64> {
 async fn hot_is_promoted(client: &Client, group: &Group<SimEnv>, auto: &[usize]) -> Result<(), Wrong> {
     let found = auto.iter().find_map(|v| Some((*v, slow_chunk(&client.volumes[*v])?)));
     let Some((volume, at)) = found else { return Ok(()) };
-    let fast: u64 = group.status().members.iter().filter(|m| m.tier == bimetal_volume::units::Tier::Fast).map(|m| m.slots).sum();
+    let fast: u64 =
+        group.status().members.iter().filter(|m| m.tier == bimetal_volume::units::Tier::Fast).map(|m| m.slots).sum();
     let bound = group.status().volumes.iter().map(|v| v.fast_chunks).sum::<u64>() - movable(&group.status(), auto);
     if fast <= bound + group.status().reserve / CHUNK + 1 {
         return Ok(());
@@ -204,5 +206,7 @@ async fn hot_is_promoted(client: &Client, group: &Group<SimEnv>, auto: &[usize])
         }
         client.sleep(LOOK).await;
     }
-    Err(format!("a chunk of volume {volume} at byte {at}, read twice a second for {LIVENESS:?}, is still on the slow tier"))
+    Err(format!(
+        "a chunk of volume {volume} at byte {at}, read twice a second for {LIVENESS:?}, is still on the slow tier"
+    ))
 }

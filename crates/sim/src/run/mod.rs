@@ -126,16 +126,8 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         busy: RefCell::default(),
         requests: std::cell::Cell::new(0),
     });
-    let mut run = Run {
-        scenario,
-        world,
-        disks,
-        shared,
-        open_points: Vec::new(),
-        points: Vec::new(),
-        crashes: 0,
-        before: None,
-    };
+    let mut run =
+        Run { scenario, world, disks, shared, open_points: Vec::new(), points: Vec::new(), crashes: 0, before: None };
     let outcome = run.whole();
     run.report(outcome)
 }
@@ -162,8 +154,7 @@ impl Run<'_> {
         self.world.restart(None);
         let env = SimEnv::new(&self.world);
         let s = self.scenario;
-        let members: Vec<(SimDisk, Tier)> =
-            self.disks.iter().cloned().zip(s.members.iter().map(|m| m.tier)).collect();
+        let members: Vec<(SimDisk, Tier)> = self.disks.iter().cloned().zip(s.members.iter().map(|m| m.tier)).collect();
         let volume = |(i, v): (usize, &crate::scenario::VolumeSpec)| NewVolume {
             name: volume_name(i),
             size: (v.chunks > 0).then_some(v.chunks * CHUNK),

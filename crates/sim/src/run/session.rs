@@ -29,7 +29,8 @@ impl Run<'_> {
         if let Some(damage) = session.damage {
             self.damaged_start(damage, index)?;
         }
-        let keep_images = scenario.sessions.iter().any(|s| matches!(s.damage, Some(Damage::Stale(_) | Damage::Rot(..))));
+        let keep_images =
+            scenario.sessions.iter().any(|s| matches!(s.damage, Some(Damage::Stale(_) | Damage::Rot(..))));
         let images = keep_images.then(|| self.disks.iter().map(|d| d.store().image()).collect());
         for ((disk, faults), speed) in self.disks.iter().zip(&session.faults).zip(&session.speed) {
             disk.set_behaviour(*faults, speed.latency());
@@ -76,7 +77,8 @@ impl Run<'_> {
     }
 
     pub(super) fn open(&self, env: &SimEnv, writable: bool) -> Result<Start, Wrong> {
-        let options = bimetal_volume::options::OpenOptions { writable, allow_missing: !writable, ..self.open_options() };
+        let options =
+            bimetal_volume::options::OpenOptions { writable, allow_missing: !writable, ..self.open_options() };
         let (devices, opener) = (self.disks.clone(), env.clone());
         match env.run(STEP_LIMIT, async move { Group::open(opener, devices, options).await }) {
             Ended::Done(Ok(group)) => Ok(Start::Open(group)),
