@@ -13,8 +13,8 @@ nosizechecks = true
 flen = {size}
 [opsize]
 max = 262144
-min = 1
-align = 1
+min = {align}
+align = {align}
 [weights]
 read = 10
 write = 10
@@ -45,10 +45,10 @@ def fsx(world, full):
     device = group.attach()
     operations = 30000 if full else 1500
     moved = []
-    for seed, size, punch in ((1, 48 * MIB, 3), (2, 1 * MIB, 3), (3, 96 * MIB, 0)):
+    for seed, size, align, punch in ((1, 48 * MIB, 512, 3), (2, 1 * MIB, 4096, 3), (3, 96 * MIB, 1, 0)):
         config = world.path("fsx.toml")
         with open(config, "w") as f:
-            f.write(FSX_CONFIG.format(size=size, punch=punch))
+            f.write(FSX_CONFIG.format(size=size, align=align, punch=punch))
         kit.run(program, "-q", "-f", config, "-S", seed, "-N", operations, "-P", world.dir, device, timeout=900)
         mover = group.status()["mover"]
         moved.append(f"{mover['promoted_chunks']}/{mover['demoted_chunks']}")
