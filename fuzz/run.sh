@@ -26,9 +26,10 @@ if [ "$seconds" = merge ]; then
     exec "$fuzz" -merge=1 "$@" "corpus/$target" "$found"
 fi
 case $target in
-label) max=65536 ;;
-image*) max=256 ;;
-*) max=4096 ;;
+label) options="-max_len=65536" ;;
+image*) options="-max_len=256 -len_control=0" ;;
+*) options="-max_len=4096" ;;
 esac
-exec "$fuzz" -max_total_time="$seconds" -max_len="$max" -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
+# shellcheck disable=SC2086 # options are several words
+exec "$fuzz" -max_total_time="$seconds" $options -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="artifacts/$target/" "$@" "$found" "corpus/$target"

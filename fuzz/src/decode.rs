@@ -27,8 +27,8 @@ fn sealed(data: &[u8], kind: Kind) -> Vec<u8> {
 
 /// Labels.
 pub fn label(data: &[u8]) {
-    // Random bytes have no right checksum.
-    assert!(Label::decode(data, LABEL_A).is_err() || data.len() >= LABEL_SIZE);
+    // As it is. (Not surely an error: a fuzzer that sees comparisons finds a checksum.)
+    let _ = Label::decode(data, LABEL_A);
     let mut bytes = padded(data, LABEL_SIZE);
     bytes[12..14].copy_from_slice(&1u16.to_le_bytes());
     seal::label(&mut bytes, LABEL_A);
@@ -43,7 +43,7 @@ pub fn label(data: &[u8]) {
 
 /// Map pages.
 pub fn page(data: &[u8]) {
-    assert!(page::decode(data, &SALT).is_err());
+    let _ = page::decode(data, &SALT);
     let Ok((head, entries)) = page::decode(&sealed(data, Kind::Page), &SALT) else { return };
     let mut again = vec![0; BLOCK];
     page::encode(&mut again, &head, &entries, &SALT);
@@ -52,7 +52,7 @@ pub fn page(data: &[u8]) {
 
 /// Journal blocks.
 pub fn journal(data: &[u8]) {
-    assert!(journal::decode(data, &SALT).is_err());
+    let _ = journal::decode(data, &SALT);
     let Ok((head, records, _)) = journal::decode(&sealed(data, Kind::Journal), &SALT) else { return };
     let mut again = vec![0; BLOCK];
     let hash = journal::encode(&mut again, &head, &records, &SALT);
@@ -64,7 +64,7 @@ pub fn directory(data: &[u8]) {
     let bytes = sealed(data, Kind::Directory);
     let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
     let (generation, index) = (number(32), number(56));
-    assert!(directory::decode_directory(data, index, generation, &SALT).is_err());
+    let _ = directory::decode_directory(data, index, generation, &SALT);
     let mut again = vec![0; BLOCK];
     if let Ok(rows) = directory::decode_directory(&bytes, index, generation, &SALT) {
         directory::encode_directory(&mut again, index, generation, &rows, &SALT);

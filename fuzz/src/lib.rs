@@ -5,6 +5,7 @@
 //! Metadata is guarded by checksums, which a fuzzer cannot guess. So the targets also run on input whose checksum was
 //! made right ([`seal`]): what a decoder accepts must be safe to use, also if it was written by somebody malicious.
 
+pub mod control_api;
 pub mod decode;
 pub mod image;
 mod members;
@@ -13,6 +14,26 @@ pub mod seal;
 // The engine's own test environment, so that there is one only.
 #[path = "../../crates/volume/tests/memory/mod.rs"]
 mod memory;
+
+// The control API as the daemon has it, over another `daemon`.
+#[allow(dead_code)] // the command line's parts of these modules
+#[path = "../../crates/bimetal/src/api.rs"]
+mod api;
+#[path = "../../crates/bimetal/src/control/mod.rs"]
+mod control;
+mod daemon;
+#[allow(dead_code)]
+#[path = "../../crates/bimetal/src/log.rs"]
+mod log;
+#[allow(dead_code)]
+#[path = "../../crates/bimetal/src/paths.rs"]
+mod paths;
+#[allow(dead_code)]
+#[path = "../../crates/bimetal/src/size.rs"]
+mod size;
+#[allow(dead_code)]
+#[path = "../../crates/bimetal/src/words.rs"]
+mod words;
 
 /// A fuzz target.
 #[derive(Clone, Copy)]
@@ -26,7 +47,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     Target { name: "label", run: decode::label, max_len: 64 << 10 },
     Target { name: "page", run: decode::page, max_len: 4096 },
     Target { name: "journal", run: decode::journal, max_len: 4096 },
@@ -36,6 +57,8 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "nbd-server", run: bimetal_export::fuzz::fuzz_server_bytes, max_len: 4096 },
     Target { name: "nbd-client", run: bimetal_export::fuzz::fuzz_client_bytes, max_len: 4096 },
     Target { name: "nbd-wire", run: bimetal_export::fuzz::fuzz_wire, max_len: 4096 },
+    Target { name: "control", run: control_api::requests, max_len: 4096 },
+    Target { name: "control-bodies", run: control_api::bodies, max_len: 4096 },
 ];
 
 /// The target of this name.

@@ -2,6 +2,7 @@
 //! `BIMETAL_FUZZ_SEEDS=n` runs n mutations per target instead.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bimetal_fuzz::TARGETS;
 
@@ -44,6 +45,13 @@ fn mutate(data: &mut Vec<u8>, other: &[u8], max: usize, r: &mut Random) {
 
 #[test]
 fn every_target_takes_its_corpus_and_mutations_of_it() {
+    // A panic on a thread of the control API's server would go unnoticed.
+    static PANICKED: AtomicBool = AtomicBool::new(false);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICKED.store(true, Ordering::SeqCst);
+        usual(info);
+    }));
     let wanted = std::env::var("BIMETAL_FUZZ_SEEDS").ok().and_then(|n| n.parse().ok());
     for target in TARGETS {
         let corpus = corpus(target.name);
@@ -56,6 +64,7 @@ fn every_target_takes_its_corpus_and_mutations_of_it() {
             mutate(&mut input, other, target.max_len, &mut r);
             (target.run)(&input);
         }
+        assert!(!PANICKED.load(Ordering::SeqCst), "{}: a thread panicked", target.name);
     }
 }
 
