@@ -120,10 +120,13 @@ async fn check_member<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mu
                     format!("map page {number} has generation {}, not {}", head.generation, expected.generation());
                 report.note(m.index, false, what);
             }
-            Ok((head, entries)) => {
+            Ok((head, _)) if head.page != number => {
+                report.note(m.index, false, format!("map page {number} says that it is page {}", head.page));
+            }
+            Ok((_, entries)) => {
                 report.pages += 1;
                 if report.clean {
-                    compare_page(core, m, head.page, &entries, report);
+                    compare_page(core, m, number, &entries, report);
                 }
             }
         }
