@@ -1,0 +1,77 @@
+#!/bin/bash
+# The kernel's NBD client on bimetal with real file systems; and how a daemon stops while one is mounted.
+. "$(dirname "$0")/lib.sh"
+mnt=/run/mnt
+mkdir -p $mnt
+
+holds() { "$bimetal" status tank | grep -q "mounted at $mnt"; }
+sums() { (cd $mnt && find . -type f -exec md5sum {} + | sort -k 2 | md5sum); }
+
+check "create" "$bimetal" create tank --fast /dev/vda --slow /dev/vdb --yes
+
+# Make, fill past the fast tier, unmount, detach, attach again, compare, check.
+cycle() {
+    local fs=$1 options=$2 check=$3 dev sum
+    dev=$("$bimetal" attach tank/main --via nbd) || { failed "$fs: attach"; return; }
+    case $dev in /dev/nbd*) ;; *) failed "$fs: attached as '$dev'"; return ;; esac
+    mkfs.$fs $options "$dev" >&2 && mount "$dev" $mnt || { failed "$fs: mkfs and mount"; return; }
+    refused "$fs: detach while mounted" "mounted at $mnt" "$bimetal" detach tank/main
+    for i in 1 2 3 4 5; do
+        head -c 40M /dev/urandom >$mnt/f$i
+    done
+    cp $mnt/f1 $mnt/copy && rm $mnt/f2 && head -c 10M /dev/urandom >$mnt/f6
+    sync
+    sum=$(sums)
+    umount $mnt || failed "$fs: umount"
+    check "$fs: detach" "$bimetal" detach tank/main
+    dev=$("$bimetal" attach tank/main --via nbd) || { failed "$fs: attach again"; return; }
+    check "$fs: its own check is clean" $check "$dev"
+    mount "$dev" $mnt || { failed "$fs: mount again"; return; }
+    check "$fs: every file is as it was, over both tiers" [ "$sum" = "$(sums)" ]
+    umount $mnt
+    "$bimetal" stop tank >&2 || failed "$fs: stop"
+    check "$fs: bimetal check" "$bimetal" check tank
+    dev=$("$bimetal" attach tank/main --via nbd)
+    mount "$dev" $mnt
+    check "$fs: every file is as it was, after a restart" [ "$sum" = "$(sums)" ]
+    umount $mnt
+    blkdiscard -f "$dev"
+    "$bimetal" detach tank/main >&2
+}
+
+cycle ext4 "-q -E nodiscard" "fsck.ext4 -fn"
+command -v mkfs.xfs >/dev/null && cycle xfs "-q -f" "xfs_repair -n" || echo "skipped: mkfs.xfs is not installed"
+command -v mkfs.btrfs >/dev/null && cycle btrfs "-q -f" "btrfs check" || echo "skipped: mkfs.btrfs is not installed"
+
+# `stop` while mounted: refused, the holder named; then SIGTERM keeps serving until the release.
+dev=$("$bimetal" attach tank/main --via nbd)
+mkfs.ext4 -q "$dev" && mount "$dev" $mnt
+head -c 8M /dev/urandom >$mnt/kept && sync
+refused "stop while mounted gives up and names the holder" "mounted at $mnt" "$bimetal" stop tank --timeout 2
+check "it still serves" dd if=/dev/urandom of=$mnt/more bs=64k count=16 conv=fsync status=none
+check "status names the holder" holds
+umount $mnt
+check "it stops when the file system is unmounted" until_true 20 sh -c "! $bimetal status tank --json | grep -q '\"state\"'"
+
+dev=$("$bimetal" attach tank/main --via nbd)
+mount "$dev" $mnt
+check "files written while a stop was wished are there" cmp -s <(head -c 1M $mnt/more) $mnt/more
+pid=$(daemon_pid tank)
+kill -TERM "$pid"
+sleep 2
+check "SIGTERM while mounted: the daemon lives" kill -0 "$pid"
+check "SIGTERM while mounted: it serves writes" dd if=/dev/urandom of=$mnt/after bs=64k count=16 conv=fsync status=none
+check "SIGTERM while mounted: the holder is named" holds
+sum=$(sums)
+kill -TERM "$pid"
+check "a second SIGTERM ends it" until_true 30 sh -c "! kill -0 $pid"
+umount $mnt 2>/dev/null || umount -l $mnt
+check "after the second SIGTERM the group was stopped in order" sh -c "$bimetal check tank | grep -q 'stopped in order'"
+nbd-client -d "$dev" >/dev/null 2>&1
+dev=$("$bimetal" attach tank/main --via nbd) || failed "attach after the second SIGTERM"
+mount "$dev" $mnt
+check "what was synced before the second SIGTERM is there" [ "$sum" = "$(sums)" ]
+umount $mnt
+check "the file system is clean after it" fsck.ext4 -fn "$dev"
+check "stop" "$bimetal" stop tank
+echo "done"

@@ -1,0 +1,44 @@
+# For the scripts that run in the guest: verdicts, and a group on two disks.
+set -u
+bimetal=$1
+export BIMETAL_RUN_DIR BIMETAL_CONFIG_DIR
+
+ok() { echo "ok $*"; }
+failed() { echo "FAILED $*"; }
+
+# check NAME COMMAND...: the command must succeed.
+check() {
+    local name=$1
+    shift
+    if "$@" >&2; then ok "$name"; else failed "$name"; fi
+}
+
+# refused NAME WORDS COMMAND...: the command must fail, and say something that matches WORDS.
+refused() {
+    local name=$1 words=$2 said
+    shift 2
+    if said=$("$@" 2>&1); then
+        failed "$name: it was not refused; it said: $said"
+    elif grep -Eq -- "$words" <<<"$said"; then
+        ok "$name"
+        echo "$name: $said" >&2
+    else
+        failed "$name: refused, but in other words: $said"
+    fi
+}
+
+# until SECONDS COMMAND...: waits until the command succeeds.
+until_true() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@" 2>/dev/null; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.2
+    done
+}
+
+# The process that serves a group.
+daemon_pid() { "$bimetal" status "$1" --json | sed -n 's/^ *"pid": \([0-9]*\).*/\1/p'; }
+
+# A number of `status --json`, by name (first match).
+number() { "$bimetal" status "$1" --json | sed -n "s/^ *\"$2\": \([0-9]*\).*/\1/p" | head -n 1; }
