@@ -6,12 +6,13 @@ PREFIX ?= /usr
 DESTDIR ?=
 BIMETAL = $(or $(CARGO_TARGET_DIR),target)/release/bimetal
 
-.PHONY: help build demo test sim sweep mutants lint bench install setup
+.PHONY: help build demo test vm-test sim sweep mutants lint bench install setup
 
 help:
 	@echo "make build          the program, optimised: target/release/bimetal"
 	@echo "make demo           see it work on two files, about a minute, no privileges needed"
 	@echo "make test           all tests; says at the end what was skipped and why"
+	@echo "make vm-test        tests on a real kernel in a virtual machine (BIMETAL_VM): power cuts, file systems, memory pressure"
 	@echo "make sim SEEDS=n    n random runs of the simulator, each with crashes [$(SEEDS)]"
 	@echo "make sweep          directed scenarios with a crash at every step"
 	@echo "make mutants        planted bugs: each must be caught by the simulator"
@@ -33,6 +34,9 @@ demo:
 test:
 	@.ci/setup test
 	@.ci/test
+
+vm-test: build
+	@BIMETAL_BIN=$(BIMETAL) tests/vm/run.sh
 
 sim: setup
 	$(CARGO) run --release --locked -p bimetal-sim --bin sim -- run --seeds $(SEEDS)
