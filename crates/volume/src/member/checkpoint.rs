@@ -24,6 +24,8 @@ use crate::wait;
 
 /// Blocks written side by side.
 const BATCH: usize = 64;
+/// A slow member that lags behind by more chunks gets a checkpoint (I10).
+const LAG_MAX: usize = 64 << 10;
 /// How often heat that changed is saved while the group is in use.
 const SAVE_HEAT: Duration = Duration::from_secs(3600);
 
@@ -39,11 +41,15 @@ impl<E: Env> Core<E> {
         let mut heat_saved = self.env.now();
         while !self.stopped.get() && !self.health.is_latched() {
             let wake = self.checkpoint_wake.wait();
-            for m in self.members.iter().filter(|m| m.is_present()) {
+            // Fast members first: slow ones follow, so that their maps are never further behind than one journal.
+            let mut followers = false;
+            for m in self.members_of(Tier::Fast).chain(self.members_of(Tier::Slow)) {
                 let half_full = m.journal.borrow().used() * 2 > m.layout.journal_blocks;
-                if half_full && self.checkpoint(m, false).await.is_err() {
+                let behind = m.tier == Tier::Slow && (followers || m.lag.borrow().len() > LAG_MAX);
+                if (half_full || behind) && self.checkpoint(m, false).await.is_err() {
                     return;
                 }
+                followers |= half_full && m.tier == Tier::Fast;
             }
             wake.await;
             if self.env.now().since(heat_saved) > SAVE_HEAT {

@@ -6,6 +6,7 @@ use bimetal_format::directory::Expected;
 use bimetal_format::journal::RecordKind;
 use bimetal_format::{page, Entry};
 
+use super::window::{windows, Window};
 use super::{read_chain, Chain, OpenError};
 use crate::buf::BufMut;
 use crate::env::Env;
@@ -14,9 +15,6 @@ use crate::member::directory::{Directory, DirectoryError};
 use crate::mutant::{self, Mutant};
 use crate::tier::Policy;
 use crate::units::{Tier, BLOCK};
-
-/// Pages looked at together; 1 MiB of one side.
-const WINDOW: u32 = 256;
 
 /// What step 6 needs to know of the journals, by member.
 pub(super) struct Source {
@@ -122,13 +120,15 @@ fn commits_behind<E: Env>(core: &Core<E>, best: usize, furthest: &Chain, c: &Cha
 async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Result<(), OpenError> {
     let pages = core.map.borrow().len() as u32;
     let mut bad = Vec::new();
-    let mut first = 0;
-    while first < pages {
-        let end = (first + WINDOW).min(pages);
-        for side in 0..2u8 {
-            load_window(core, best, first..end, side, &mut bad).await?;
+    let m = &core.members[best];
+    for window in windows(pages) {
+        let Some(read) = Window::read(m, window, |_, _| true).await else { continue };
+        for (page, expected, copy) in read.copies(m) {
+            let taken = copy.is_some_and(|(bytes, salt)| take_page(core, page, bytes, &salt, expected.generation()));
+            if !taken {
+                bad.push(page);
+            }
         }
-        first = end;
     }
     for page in bad {
         if !load_elsewhere(core, best, rebuild, page).await {
@@ -140,37 +140,6 @@ async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Re
             core.map.borrow_mut().set_damaged(page);
         } else {
             core.findings.borrow_mut().push(format!("map page {page}: damaged on member {best}, taken from another"));
-        }
-    }
-    Ok(())
-}
-
-/// Reads the pages of a window whose current side is `side`, with one request.
-async fn load_window<E: Env>(
-    core: &Core<E>,
-    best: usize,
-    window: std::ops::Range<u32>,
-    side: u8,
-    bad: &mut Vec<u32>,
-) -> Result<(), OpenError> {
-    let m = &core.members[best];
-    let wanted: Vec<(u32, Expected)> = {
-        let d = m.directory.borrow();
-        let all = window.map(|p| (p, d.pages[p as usize]));
-        all.filter(|(_, e)| e.is_some() && e.side() == side).collect()
-    };
-    let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
-    let place = m.layout.page(first.0, side);
-    let len = u64::from(last.0 - first.0 + 1) * BLOCK;
-    let Ok(buf) = m.read(place, BufMut::new(len as usize)).await else {
-        bad.extend(wanted.iter().map(|(p, _)| *p));
-        return Ok(());
-    };
-    for (page, expected) in &wanted {
-        let at = (page - first.0) as usize * BLOCK as usize;
-        let place = m.layout.page(*page, side);
-        if !take_page(core, *page, &buf[at..at + BLOCK as usize], &m.salt(place), expected.generation()) {
-            bad.push(*page);
         }
     }
     Ok(())

@@ -16,6 +16,7 @@ mod load;
 mod replay;
 mod settle;
 mod start;
+mod window;
 
 use bimetal_format::label::LabelError;
 

@@ -7,8 +7,6 @@
 //!
 //! A crash in between is harmless: an epoch that is not confirmed was never used.
 
-use std::collections::BTreeMap;
-
 use bimetal_format::directory::Expected;
 use bimetal_format::journal::Record;
 use bimetal_format::label::{Epoch, EPOCH_HISTORY};
@@ -16,8 +14,8 @@ use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
 use super::load::Source;
 use super::replay::chunk_of;
+use super::window::{windows, Window};
 use super::{Chain, OpenError};
-use crate::buf::BufMut;
 use crate::commit::Left;
 use crate::env::{DeviceError, Env};
 use crate::error::Error;
@@ -25,13 +23,13 @@ use crate::group::core::Core;
 use crate::member::journal::Position;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, MemberIndex, SlotId, Tier, BLOCK};
+use crate::units::{ChunkId, MemberIndex, SlotId, Tier};
 
 pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), OpenError> {
     set_heads(core, &source);
     for m in core.members_of(Tier::Slow) {
         if !source.rebuild[m.index as usize] {
-            hold_believed_slots(core, m, source.chains[m.index as usize].as_ref()).await?;
+            hold_believed_slots(core, m, source.chains[m.index as usize].as_ref()).await;
         }
     }
     set_away(core).await?;
@@ -77,57 +75,40 @@ fn set_heads<E: Env>(core: &Core<E>, source: &Source) {
 
 /// A slow member's own pages and journal may still give a slot to a chunk that has left it. Such a slot must not be used
 /// again before that journal has been told (C1.6): it is on its way to being free, not free.
-async fn hold_believed_slots<E: Env>(
-    core: &Core<E>,
-    m: &Member<E::Device>,
-    chain: Option<&Chain>,
-) -> Result<(), OpenError> {
-    let mut believed: BTreeMap<ChunkId, Vec<Entry>> = BTreeMap::new();
-    for page in stale_pages(core, m) {
-        for (chunk, e) in read_page(m, page).await.map_err(failed(m.index))? {
-            believed.entry(chunk).or_default().push(e);
-        }
-    }
-    let pages = core.map.borrow().len();
-    let records = chain.map(|c| &c.records[..]).unwrap_or_default();
-    for (_, r) in records.iter().filter(|(_, r)| (r.page as usize) < pages) {
-        believed.entry(chunk_of(r)).or_default().push(r.entry);
-    }
-    for (chunk, entries) in believed {
-        let now = core.map.borrow().get(chunk).unwrap_or_default();
-        let last_differs =
-            entries.last().is_some_and(|e| (e.member, e.slot, e.flags) != (now.member, now.slot, now.flags));
-        if last_differs {
-            core.note_lag_on(chunk, m.index);
-        }
-        for e in entries.iter().filter(|e| e.is_mapped() && e.member == m.index) {
-            let slot = SlotId { member: e.member, slot: e.slot };
-            if m.free.borrow_mut().take_exact(e.slot) {
-                core.note_lag_on(chunk, m.index);
-                core.reclaim.add(vec![Left { slot, chunk }]);
+async fn hold_believed_slots<E: Env>(core: &Core<E>, m: &Member<E::Device>, chain: Option<&Chain>) {
+    let pages = core.map.borrow().len() as u32;
+    for window in windows(pages) {
+        let stale = |p: u32, e: Expected| core.map.borrow().generation(p) > e.generation();
+        let Some(read) = Window::read(m, window, stale).await else { continue };
+        for (page, _, copy) in read.copies(m) {
+            // A copy that cannot be read is one that the member cannot believe either.
+            let Some(Ok((_, entries))) = copy.map(|(bytes, salt)| page::decode(bytes, &salt)) else { continue };
+            let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
+            for (i, e) in entries.iter().enumerate() {
+                hold_believed(core, m, ChunkId(first + i as u64), e);
             }
         }
     }
-    Ok(())
+    let records = chain.map(|c| &c.records[..]).unwrap_or_default();
+    for (_, r) in records.iter().filter(|(_, r)| r.page < pages) {
+        hold_believed(core, m, chunk_of(r), &r.entry);
+    }
 }
 
-/// Pages of which the member has an older copy than the map.
-fn stale_pages<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Vec<u32> {
-    let (map, d) = (core.map.borrow(), m.directory.borrow());
-    (0..map.len() as u32)
-        .filter(|p| d.pages[*p as usize].is_some() && map.generation(*p) > d.pages[*p as usize].generation())
-        .collect()
-}
-
-/// The mapped entries of the member's own copy of a page; none if it is damaged (then the member cannot believe them).
-async fn read_page<D: crate::env::Device>(m: &Member<D>, page: u32) -> Result<Vec<(ChunkId, Entry)>, DeviceError> {
-    let side = m.directory.borrow().pages[page as usize].side();
-    let place = m.layout.page(page, side);
-    let buf = m.read(place, BufMut::new(BLOCK as usize)).await?;
-    let Ok((_, entries)) = page::decode(&buf, &m.salt(place)) else { return Ok(Vec::new()) };
-    let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
-    let all = entries.iter().enumerate().map(|(i, e)| (ChunkId(first + i as u64), *e));
-    Ok(all.filter(|(_, e)| e.is_mapped()).collect())
+/// Member `m` believes that `chunk` is as `e` says.
+fn hold_believed<E: Env>(core: &Core<E>, m: &Member<E::Device>, chunk: ChunkId, e: &Entry) {
+    if !e.is_mapped() || e.member != m.index {
+        return;
+    }
+    let now = core.map.borrow().get(chunk).unwrap_or_default();
+    if now.is_mapped() && (now.member, now.slot) == (e.member, e.slot) {
+        return;
+    }
+    core.note_lag_on(chunk, m.index);
+    let slot = SlotId { member: e.member, slot: e.slot };
+    if m.free.borrow_mut().take_exact(e.slot) {
+        core.reclaim.add(vec![Left { slot, chunk }]);
+    }
 }
 
 /// Sets the away bits of all regions in use, so that no flush has to wait for one of them.

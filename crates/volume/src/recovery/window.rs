@@ -1,0 +1,62 @@
+//! Map pages read in windows of 1 MiB: one request for all current copies of a window that lie on the same side.
+
+use std::ops::Range;
+
+use bimetal_format::directory::Expected;
+use bimetal_format::Salt;
+
+use crate::buf::BufMut;
+use crate::env::Device;
+use crate::member::Member;
+use crate::units::BLOCK;
+
+/// Pages of a window.
+const WINDOW: u32 = 256;
+
+/// Some page copies of one side.
+pub(super) struct Window {
+    side: u8,
+    pages: Vec<(u32, Expected)>,
+    /// From the first page to the last; `None` if the member could not read it.
+    content: Option<BufMut>,
+}
+
+/// The windows and sides of a map of so many pages.
+pub(super) fn windows(pages: u32) -> impl Iterator<Item = (Range<u32>, u8)> {
+    (0..pages).step_by(WINDOW as usize).flat_map(move |first| {
+        let window = first..(first + WINDOW).min(pages);
+        [(window.clone(), 0), (window, 1)]
+    })
+}
+
+impl Window {
+    /// Reads the copies of a window that are current, on `side`, and wanted. `None` if there are none.
+    pub(super) async fn read<D: Device>(
+        m: &Member<D>,
+        (window, side): (Range<u32>, u8),
+        wanted: impl Fn(u32, Expected) -> bool,
+    ) -> Option<Window> {
+        let pages: Vec<(u32, Expected)> = {
+            let d = m.directory.borrow();
+            let all = window.map(|p| (p, d.pages[p as usize]));
+            all.filter(|(p, e)| e.is_some() && e.side() == side && wanted(*p, *e)).collect()
+        };
+        let (first, last) = (pages.first()?.0, pages.last()?.0);
+        let len = u64::from(last - first + 1) * BLOCK;
+        let content = m.read(m.layout.page(first, side), BufMut::new(len as usize)).await.ok();
+        Some(Window { side, pages, content })
+    }
+
+    /// Each page with what is expected of it, and its bytes with their salt if they could be read.
+    pub(super) fn copies<'a, D: Device>(
+        &'a self,
+        m: &'a Member<D>,
+    ) -> impl Iterator<Item = (u32, Expected, Option<(&'a [u8], Salt)>)> + 'a {
+        let first = self.pages[0].0;
+        self.pages.iter().map(move |(page, expected)| {
+            let at = (page - first) as usize * BLOCK as usize;
+            let salt = m.salt(m.layout.page(*page, self.side));
+            (*page, *expected, self.content.as_ref().map(|c| (&c[at..at + BLOCK as usize], salt)))
+        })
+    }
+}
