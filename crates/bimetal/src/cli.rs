@@ -137,7 +137,7 @@ pub(crate) struct Create {
     /// Slow members: hard disks, remote disks
     #[arg(long, required = true, num_args = 1.., value_name = "DEV")]
     pub(crate) slow: Vec<String>,
-    /// A volume; one may go without a size and takes what is left [placement: auto, fast-only, slow-only]
+    /// A volume; those without a size share what is left [placement: auto, fast-only, slow-only]
     #[arg(long = "volume", value_name = "NAME[:SIZE[:PLACEMENT]]", value_parser = volume_spec)]
     pub(crate) volumes: Vec<VolumeSpec>,
     /// Logical sector of the volumes, for ever: 4096, or 512 for old systems

@@ -175,6 +175,14 @@ async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> V
     found
 }
 
+/// Whether a loop device shows a volume of ours: `attach` by FUSE leaves its file in a folder `VOLUME.fuse`. Reading such
+/// a device while its daemon is in trouble would mean to wait for it.
+fn is_own_volume(sys: &std::path::Path) -> bool {
+    let backing = std::fs::read_to_string(sys.join("loop/backing_file")).unwrap_or_default();
+    let folder = std::path::Path::new(backing.trim()).parent();
+    folder.is_some_and(|f| f.extension().is_some_and(|e| e == "fuse"))
+}
+
 /// Block devices that could be members, partitions included.
 pub(crate) fn block_devices() -> Vec<std::path::PathBuf> {
     const NEVER: [&str; 7] = ["ram", "zram", "sr", "fd", "nbd", "ublkb", "md_d"];
@@ -185,7 +193,8 @@ pub(crate) fn block_devices() -> Vec<std::path::PathBuf> {
         .filter_map(|e| {
             let name = e.file_name().into_string().ok()?;
             let sectors: u64 = std::fs::read_to_string(e.path().join("size")).ok()?.trim().parse().ok()?;
-            (sectors > 0 && !NEVER.iter().any(|n| name.starts_with(n))).then_some(name)
+            let never = NEVER.iter().any(|n| name.starts_with(n)) || is_own_volume(&e.path());
+            (sectors > 0 && !never).then_some(name)
         })
         .collect();
     names.sort();

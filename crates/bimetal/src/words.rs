@@ -11,6 +11,20 @@ pub(crate) fn summary(s: &Status, recent: &[RecentMoves]) -> Vec<String> {
     let mut out = troubles(s);
     out.push(occupation(s));
     out.push(reserve(s));
+    if s.latched.is_some() {
+        // What the mover last planned, and what waits for a commit, is without meaning by now.
+        out.push("Nothing is moved while writes are refused.".to_string());
+    } else {
+        out.extend(plans(s));
+    }
+    out.push(moved(recent));
+    out.retain(|line| !line.is_empty());
+    out
+}
+
+/// What the mover is about to do, and what waits for a commit.
+fn plans(s: &Status) -> Vec<String> {
+    let mut out = Vec::new();
     if !s.mover.doing.is_empty() {
         out.push(match s.mover.why.as_str() {
             "" => sentence(&s.mover.doing),
@@ -21,19 +35,23 @@ pub(crate) fn summary(s: &Status, recent: &[RecentMoves]) -> Vec<String> {
         let size = approx(s.mover.candidates * CHUNK);
         out.push(format!("{size} on the slow tier are used often enough and wait to be promoted."));
     }
-    out.push(moved(recent));
     if s.pending > 0 {
-        out.push(format!("{} changes of the map wait for the next commit, at most a few seconds.", s.pending));
+        let changes = counted(s.pending, "change", "changes");
+        out.push(format!("{changes} of the map wait for the next commit, at most a few seconds."));
     }
-    out.retain(|line| !line.is_empty());
     out
+}
+
+fn counted(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 /// What is wrong, if anything.
 pub(crate) fn troubles(s: &Status) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(why) = &s.latched {
-        out.push(format!("WRITES ARE REFUSED since an error: {why}. Nothing flushed is lost. Check the device, then stop and serve the group again: that recovers it."));
+        // The engine's reason says what to do, too.
+        out.push(format!("WRITES ARE REFUSED since an error: {why}. Nothing flushed is lost."));
     } else if s.read_only {
         out.push("The group is open read-only.".to_string());
     }
@@ -43,8 +61,10 @@ pub(crate) fn troubles(s: &Status) -> Vec<String> {
         }
         if m.errors > 0 {
             out.push(format!(
-                "The {} member {} has failed {} requests: look at the kernel log (dmesg).",
-                m.tier, m.index, m.errors
+                "The {} member {} has failed {}: look at the kernel log (dmesg), or at the server of a member behind NBD.",
+                m.tier,
+                m.index,
+                counted(m.errors, "request", "requests")
             ));
         }
         if m.quarantined > 0 {
@@ -53,7 +73,8 @@ pub(crate) fn troubles(s: &Status) -> Vec<String> {
         }
     }
     if s.mover.failed > 0 {
-        out.push(format!("{} moves failed on device errors; they are tried again later.", s.mover.failed));
+        let moves = counted(s.mover.failed, "move", "moves");
+        out.push(format!("{moves} failed on device errors and will be tried again later."));
     }
     out
 }
@@ -85,7 +106,9 @@ fn reserve(s: &Status) -> String {
     } else {
         let (used, _) = used_of(s, Tier::Slow);
         let slow_full = used_of(s, Tier::Slow).1 == used;
-        let next = if slow_full {
+        let next = if s.latched.is_some() {
+            "it cannot be restored now"
+        } else if slow_full {
             "the slow tier is full, so it cannot be restored"
         } else {
             "cold data will be demoted to restore it"
@@ -115,7 +138,7 @@ fn sentence(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use bimetal_volume::options::{MemberStatus, MoverStatus};
 
@@ -142,7 +165,8 @@ mod tests {
         }
     }
 
-    fn status() -> Status {
+    /// A healthy group at rest.
+    pub(crate) fn status() -> Status {
         Status {
             name: "tank".into(),
             uuid: [1; 16],
@@ -182,6 +206,15 @@ mod tests {
         let lines = summary(&s, &[]);
         assert!(lines[0].contains("REFUSED") && lines[0].contains("the sync of member 1 failed"), "{}", lines[0]);
         assert!(lines[1].contains("2 requests"), "{}", lines[1]);
+    }
+
+    #[test]
+    fn a_latched_group_promises_no_moves() {
+        let mut s = status();
+        (s.latched, s.fast_free, s.mover.candidates) = (Some("a sync of member 1 failed".into()), 0, 5);
+        let text = summary(&s, &[]).join("\n");
+        assert!(text.contains("Nothing is moved") && text.contains("cannot be restored now"), "{text}");
+        assert!(!text.contains("wait to be promoted") && !text.contains("nothing to move"), "{text}");
     }
 
     #[test]

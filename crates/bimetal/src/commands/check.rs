@@ -58,7 +58,10 @@ fn words(r: &Report, absent: &[String]) -> String {
     }
     text += &match (r.is_sound() && absent.is_empty(), r.writes) {
         (true, 0) => "Everything is in order. Nothing was written.\n".to_string(),
-        (false, 0) => format!("{} problems were found. Nothing was written.\n", r.problems.len() + absent.len()),
+        (false, 0) => match r.problems.len() + absent.len() {
+            1 => "1 problem was found. Nothing was written.\n".to_string(),
+            n => format!("{n} problems were found. Nothing was written.\n"),
+        },
         (_, n) => format!("{n} WRITES WERE SENT: that is a bug, please report it.\n"),
     };
     text

@@ -3,6 +3,7 @@
 use anyhow::{bail, Result};
 use serde_json::json;
 
+use super::detach::Handle;
 use crate::api::{self, Status};
 use crate::cli::StatusArgs;
 use crate::output::{table, Output};
@@ -147,9 +148,15 @@ fn running(s: &Status) -> String {
 
 fn volume_row(s: &Status) -> impl Fn(&api::Volume) -> Vec<String> + '_ {
     |v| {
-        let attached = s.attachments.iter().filter(|a| a.volume == v.name).map(|a| match a.held_by.as_slice() {
-            [] => format!("{} ({}), idle", a.device, a.via),
-            held => format!("{} ({}): {}", a.device, a.via, held.join(", ")),
+        let attached = s.attachments.iter().filter(|a| a.volume == v.name).map(|a| {
+            // A device does not outlive the daemon that it was made for.
+            let dead = Handle::of(a).is_ok_and(|h| h.daemon_pid != s.pid);
+            let state = if dead { ", dead since an earlier daemon ended" } else { "" };
+            match a.held_by.as_slice() {
+                [] if dead => format!("{} ({}){state}", a.device, a.via),
+                [] => format!("{} ({}), idle", a.device, a.via),
+                held => format!("{} ({}){state}: {}", a.device, a.via, held.join(", ")),
+            }
         });
         let attached: Vec<String> = attached.collect();
         let attached = if attached.is_empty() { "-".into() } else { attached.join("; ") };

@@ -3,6 +3,7 @@
 //! Threads: the main thread runs the group, its devices and its exports on one ring; `control` answers the API;
 //! `keeper` waits for the moment to stop. They meet in [`shared`].
 
+mod alarms;
 mod exports;
 mod history;
 mod raw;
@@ -26,6 +27,7 @@ use crate::cli::Serve;
 use crate::config::uuid_text;
 use crate::output::Output;
 use crate::{control, log, members, paths, runstate};
+use alarms::Alarms;
 use exports::Exports;
 use history::History;
 pub(crate) use shared::{Ask, Facts, Shared, Snapshot};
@@ -157,8 +159,13 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Exports, mut qu
     let sampler = (env.clone(), group.clone(), history.clone());
     env.spawn(async move {
         let (env, group, history) = sampler;
+        let mut alarms = Alarms::default();
         loop {
-            history.borrow_mut().sample(seconds(&env), &group.status().mover);
+            let status = group.status();
+            history.borrow_mut().sample(seconds(&env), &status.mover);
+            for line in alarms.news(&status) {
+                log::warn(&line);
+            }
             env.sleep(Duration::from_secs(history::SAMPLE_SECONDS)).await;
         }
     });

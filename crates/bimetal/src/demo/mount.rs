@@ -21,7 +21,7 @@ use crate::paths;
 const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") { 0o200_000 } else { 0o40_000 };
 /// Bytes of one direct read of a whole file: the kernel cuts it into many requests at a time.
 const READ: u64 = 8 << 20;
-const UNMOUNT: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Whether this machine can do it, or why not.
 pub(crate) fn possible() -> Result<(), String> {
@@ -78,14 +78,7 @@ impl Mounted {
 
     fn unmount(&self) -> Result<()> {
         let at = self.at.display().to_string();
-        let begun = Instant::now();
-        loop {
-            match tool("umount", &[&at]) {
-                Ok(_) => return Ok(()),
-                Err(e) if begun.elapsed() > UNMOUNT => return Err(e),
-                Err(_) => std::thread::sleep(Duration::from_millis(200)),
-            }
-        }
+        patiently(|| tool("umount", &[&at]))
     }
 
     fn path(&self, file: usize) -> PathBuf {
@@ -106,6 +99,18 @@ impl Mounted {
 
 fn attach(world: &World) -> Result<String> {
     Ok(world.run(&["attach", "--no-start", GROUP])?.trim().to_string())
+}
+
+/// Tries again for a while: whoever looks at all devices of the machine opens ours for a moment, too.
+fn patiently(mut step: impl FnMut() -> Result<String>) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        match step() {
+            Ok(_) => return Ok(()),
+            Err(e) if begun.elapsed() > PATIENCE => return Err(e),
+            Err(_) => std::thread::sleep(Duration::from_millis(200)),
+        }
+    }
 }
 
 fn tool(name: &str, args: &[&str]) -> Result<String> {
@@ -195,7 +200,7 @@ impl Disk for Mounted {
         let count = self.files.len();
         self.files.clear();
         self.unmount()?;
-        world.run(&["detach", GROUP])?;
+        patiently(|| world.run(&["detach", GROUP]))?;
         self.device = attach(world)?;
         self.mount()?;
         for i in 0..count {
@@ -210,7 +215,7 @@ impl Disk for Mounted {
         if self.is_mounted() {
             self.unmount()?;
         }
-        world.run(&["detach", GROUP]).map(|_| ())
+        patiently(|| world.run(&["detach", GROUP]))
     }
 }
 
