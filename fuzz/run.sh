@@ -1,10 +1,11 @@
 #!/bin/sh
 # Runs one fuzz target under libFuzzer, on stable Rust: fuzz/run.sh TARGET SECONDS [libFuzzer options]
-# New inputs are collected outside of the repository; `fuzz/run.sh TARGET merge` adds what is worth keeping to the corpus.
+# `fuzz/run.sh TARGET 0 FILE...` runs these inputs only. New inputs are collected outside of the repository; `fuzz/run.sh TARGET merge` adds what is worth keeping to the corpus.
 set -eu
 target=${1:?usage: fuzz/run.sh TARGET SECONDS}
 seconds=${2:?usage: fuzz/run.sh TARGET SECONDS}
 shift 2
+from=$PWD
 cd "$(dirname "$0")"
 [ -d "corpus/$target" ] || { echo "no target $target; there are: $(ls corpus | tr '\n' ' ')" >&2; exit 2; }
 
@@ -24,6 +25,10 @@ found="$CARGO_TARGET_DIR/found/$target"
 mkdir -p "$found" "artifacts/$target"
 if [ "$seconds" = merge ]; then
     exec "$fuzz" -merge=1 "$@" "corpus/$target" "$found"
+fi
+if [ "$seconds" = 0 ]; then
+    cd "$from"
+    exec "$fuzz" "$@"
 fi
 case $target in
 label) options="-max_len=65536" ;;
