@@ -121,6 +121,8 @@ pub enum Damage {
     Stale(usize),
     /// So many metadata blocks of the member rot, or lose their last write.
     Rot(usize, u32),
+    /// All map pages of the member are as before the last session: their writes were lost although the disk confirmed.
+    Lost(usize),
     /// All fast members are gone; all that is on the slow tier came there by moves, and must be served.
     Alone,
     /// Map pages give two chunks one slot.

@@ -14,15 +14,20 @@ pub struct Directed {
     pub name: &'static str,
     /// Its sessions: preparation, and last the one that is swept.
     pub scenario: Scenario,
+    /// Tried on the side after the crash.
+    pub damage: Option<Damage>,
+}
+
+impl Directed {
+    fn then(self, damage: Damage) -> Directed {
+        Directed { damage: Some(damage), ..self }
+    }
 }
 
 /// Never reached: a session without a crash.
 const NEVER: CrashPoint = CrashPoint { steps: u64::MAX, events: u64::MAX };
 /// Crash points of a recovery, roughly: the second crash is spread over so many.
 const RECOVERY: u64 = 72;
-
-/// What it moved to the slow member must be readable there without the fast one.
-const ALONE: &str = "demoted and alone";
 
 const WRITE: Act = Act::Write { fua: false };
 const FUA: Act = Act::Write { fua: true };
@@ -69,7 +74,7 @@ fn directed(name: &'static str, mut s: Scenario, prepare: Vec<Step>, steps: Vec<
     let end = if stop { End::StopOr(Crash::Power, NEVER) } else { End::Crash(Crash::Power, NEVER) };
     let session = s.quiet_session(steps, end);
     s.sessions.push(session);
-    Directed { name, scenario: s }
+    Directed { name, scenario: s, damage: None }
 }
 
 fn hot(times: usize) -> Vec<Step> {
@@ -104,6 +109,27 @@ fn during_moves(act: Act, fua: bool) -> Vec<Step> {
     steps
 }
 
+/// Changes homes and masks of what the session before had stored.
+fn lost() -> Vec<Step> {
+    let change = |i| [step(0, TRIM, i * CHUNK, CHUNK), step(0, WRITE, (i + 9) * CHUNK, 20_000), flush()];
+    (0..5).flat_map(change).collect()
+}
+
+/// One client keeps the fast tier full, so that there is always something to demote; the other trims all over it.
+fn trims_of_what_moves() -> Vec<Step> {
+    let mut steps = Vec::new();
+    for round in 0..6 {
+        steps.extend((0..14).map(|i| step(0, WRITE, i * CHUNK, CHUNK)));
+        steps.push(sleep(0, 30));
+        for i in 0..40 {
+            steps.push(step(1, TRIM, (i * 5 + round) % 14 * CHUNK, CHUNK));
+            steps.push(Step { len: 700, ..sleep(1, 0) });
+        }
+        steps.push(sleep(1, 5));
+    }
+    steps
+}
+
 /// Commits of several journal blocks.
 fn long_commits() -> Vec<Step> {
     let mut steps = vec![sleep(0, 1)];
@@ -132,7 +158,7 @@ fn late_writes() -> Directed {
     let mut d = directed("late writes", s, prepare, steps, false);
     let swept = d.swept();
     for f in &mut d.scenario.sessions[swept].faults {
-        *f = Faults { write_ppm: 150_000, late: true, limit: 12, ..Faults::default() };
+        *f = Faults { write_ppm: 300_000, late: true, limit: 40, data_only: true, ..Faults::default() };
     }
     d
 }
@@ -169,8 +195,12 @@ pub fn all() -> Vec<Directed> {
         directed("trim during a move", small(), vec![], during_moves(TRIM, false), false),
         directed("overwrite during a move", small(), vec![], during_moves(WRITE, true), false),
         directed("FUA during a move", small(), vec![], during_moves(FUA, true), false),
-        directed(ALONE, group(12, 24, 20), vec![], vec![fill(0, 10), flush(), sleep(0, 30_000)], false),
+        directed("demoted and alone", group(12, 24, 20), vec![], vec![fill(0, 10), flush(), sleep(0, 30_000)], false)
+            .then(Damage::Alone),
         directed("checkpoint", small(), vec![], records(40, WRITE), false),
+        directed("fast member alone", small(), vec![fill(0, 4)], records(40, WRITE), false).then(Damage::Missing(1)),
+        directed("lost pages", small(), vec![fill(0, 6)], lost(), true).then(Damage::Lost(0)),
+        directed("trims of what moves", small(), vec![], trims_of_what_moves(), false),
         directed("journal wrap", small(), vec![], records(60, FUA), false),
         directed("full group", group(12, 24, 31), full, on_full, false),
         directed(
@@ -224,12 +254,15 @@ impl Directed {
         let second = if n % 3 == 0 { Crash::Daemon } else { Crash::Power };
         let again = CrashPoint { steps: 0, events: n * 7 % RECOVERY };
         let mut recovery = s.quiet_session(Vec::new(), End::Crash(second, again));
-        recovery.damage = (self.name == ALONE).then_some(Damage::Alone);
+        recovery.damage = self.damage;
         s.sessions.push(recovery);
         // What was half done is met by new commits, and by one more power cut.
         let volume = s.volumes.len() - 1;
-        let after = (0..3).map(|i| Step { client: 0, volume, act: FUA, offset: (n + i) % 8 * CHUNK, len: 4096 });
-        let end = End::Crash(Crash::Power, CrashPoint { steps: 1 + n % 3, events: n % 5 });
+        let after = (0..3).flat_map(|i| {
+            let write = Step { client: 0, volume, act: FUA, offset: (n + i) % 8 * CHUNK + 5 * 4096, len: 4096 };
+            [Step { act: Act::Trim { fua: true }, ..write }, write]
+        });
+        let end = End::Crash(Crash::Power, CrashPoint { steps: 1 + n % 6, events: n % 5 });
         let aftermath = s.quiet_session(after.collect(), end);
         s.sessions.push(aftermath);
         s

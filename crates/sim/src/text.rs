@@ -81,6 +81,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::Missing(m)) => drop(writeln!(out, "missing {m}")),
         Some(Damage::Stale(m)) => drop(writeln!(out, "stale {m}")),
         Some(Damage::Alone) => drop(writeln!(out, "alone")),
+        Some(Damage::Lost(m)) => drop(writeln!(out, "lost-pages {m}")),
         Some(Damage::Forged) => drop(writeln!(out, "forged")),
         Some(Damage::Rot(m, n)) => drop(writeln!(out, "rot {m} blocks={n}")),
     }
@@ -88,8 +89,8 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         if *f != Faults::default() {
             let _ = writeln!(
                 out,
-                "faults {i} read={} write={} late={} sync={} limit={} lies={}",
-                f.read_ppm, f.write_ppm, f.late, f.sync_ppm, f.limit, f.lies
+                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={}",
+                f.read_ppm, f.write_ppm, f.late, f.sync_ppm, f.limit, f.data_only, f.lies
             );
         }
     }
@@ -226,6 +227,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "missing" => s.damage = Some(Damage::Missing(member(w)?)),
         "stale" => s.damage = Some(Damage::Stale(member(w)?)),
         "rot" => s.damage = Some(Damage::Rot(member(w)?, w.value("blocks")?)),
+        "lost-pages" => s.damage = Some(Damage::Lost(member(w)?)),
         "alone" => s.damage = Some(Damage::Alone),
         "forged" => s.damage = Some(Damage::Forged),
         "faults" => {
@@ -236,6 +238,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
                 late: w.value("late")?,
                 sync_ppm: w.value("sync")?,
                 limit: w.value("limit")?,
+                data_only: w.value("data_only")?,
                 lies: w.value("lies")?,
             };
         }

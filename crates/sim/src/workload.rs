@@ -150,7 +150,8 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
     }
     if p.chance(60_000) {
         let m = p.below(s.members.len() as u64) as usize;
-        session.damage = Some(*p.pick(&[Damage::Missing(m), Damage::Stale(m), Damage::Rot(m, 3), Damage::Forged]));
+        session.damage =
+            Some(*p.pick(&[Damage::Missing(m), Damage::Stale(m), Damage::Rot(m, 3), Damage::Lost(m), Damage::Forged]));
     }
     session
 }
@@ -237,16 +238,17 @@ fn faults(s: &Scenario, session: &mut Session, p: &mut Prng) {
     let kind = p.below(8);
     let one = p.below(s.members.len() as u64) as usize;
     let ppm = *p.pick(&[2_000, 20_000, 100_000]);
-    let limit = p.range(1, 4) as u32;
+    let data_only = p.coin();
+    let limit = if data_only { p.range(2, 12) } else { p.range(1, 4) } as u32;
     for (m, f) in session.faults.iter_mut().enumerate() {
         if m != one && p.chance(700_000) {
             continue;
         }
         *f = match kind {
-            0 | 1 => Faults { read_ppm: ppm, limit, ..Faults::default() },
-            2 | 3 => Faults { write_ppm: ppm, late: p.coin(), limit, ..Faults::default() },
+            0 | 1 => Faults { read_ppm: ppm, limit, data_only, ..Faults::default() },
+            2 | 3 => Faults { write_ppm: ppm, late: p.coin(), limit, data_only, ..Faults::default() },
             4 | 5 => Faults { sync_ppm: ppm * 2, limit, ..Faults::default() },
-            6 => Faults { read_ppm: ppm, write_ppm: ppm, sync_ppm: ppm, late: p.coin(), limit, lies: false },
+            6 => Faults { read_ppm: ppm, write_ppm: ppm, sync_ppm: ppm, late: p.coin(), limit, data_only, lies: false },
             _ => Faults { lies: m == one && p.chance(300_000), ..Faults::default() },
         };
     }

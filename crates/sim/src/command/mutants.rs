@@ -23,9 +23,11 @@ mod on {
     use crate::command::many::{catch_panics, guarded};
     use crate::oracle::Crash;
     use crate::scenario::Scenario;
-    use crate::sweep::all;
+    use crate::sweep::{all, Directed};
     use crate::workload::generate;
 
+    /// Between two crash points of one scenario; a prime, so that all come.
+    const STRIDE: u64 = 101;
     const LIMIT: Duration = Duration::from_secs(60);
 
     struct Hunt {
@@ -66,13 +68,18 @@ mod on {
             }
         }
 
+        /// Directed scenarios in turn, at points all over each of them.
         fn sweeps(&self) {
-            for n in (0..700).step_by(5).chain((1..700).step_by(3)).chain(0..700) {
-                for d in all() {
-                    for kind in [Crash::Power, Crash::Daemon] {
-                        if self.run(&d.at(n, kind), &format!("sweep of \"{}\" at {n}", d.name)) {
-                            return;
-                        }
+            let points = |d: &Directed| guarded(d.whole(), false).report.map_or(1, |r| d.points(&r.points));
+            let all: Vec<(Directed, u64)> = all().into_iter().map(|d| (points(&d), d)).map(|(n, d)| (d, n)).collect();
+            for round in 0u64.. {
+                for (d, points) in &all {
+                    let n = round * STRIDE % points;
+                    let kind = if round % 3 == 2 { Crash::Daemon } else { Crash::Power };
+                    let mut s = d.at(n, kind);
+                    s.seed = s.seed.wrapping_add(round / points * 1000);
+                    if self.run(&s, &format!("sweep of \"{}\" at {n}", d.name)) {
+                        return;
                     }
                 }
             }

@@ -14,6 +14,8 @@ use super::store::{Store, Survival};
 use crate::world::{Action, Signal, World};
 
 const EIO: i32 = 5;
+/// Metadata of the members of the simulator lies below this block (and in the second label, which may fail).
+const METADATA_BLOCKS: u64 = 512;
 /// A late write lands within this time, if no sync comes first.
 const LATE_NANOS: u64 = 2_000_000_000;
 
@@ -210,7 +212,10 @@ impl SimDisk {
 
     fn finish(&self, inner: &mut Inner, op: &Rc<Op>) {
         let state = &mut *op.state.borrow_mut();
-        let faults = inner.faults;
+        let mut faults = inner.faults;
+        if faults.data_only && op.first < METADATA_BLOCKS {
+            (faults.read_ppm, faults.write_ppm) = (0, 0);
+        }
         let failed = match state.kind {
             Kind::Read => self.draws_fault(inner, faults.read_ppm),
             Kind::Write | Kind::Discard => self.draws_fault(inner, faults.write_ppm),

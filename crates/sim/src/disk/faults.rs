@@ -51,6 +51,8 @@ pub struct Faults {
     pub sync_ppm: u32,
     /// At most so many faults of all kinds in a session.
     pub limit: u32,
+    /// Only requests for slots fail, none for metadata: else most groups latch before anything else can happen.
+    pub data_only: bool,
     /// Syncs answer without doing anything.
     pub lies: bool,
 }

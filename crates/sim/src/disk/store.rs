@@ -31,7 +31,7 @@ impl Survival {
     /// A random one, extremes included.
     pub fn random(prng: &mut Prng) -> Survival {
         let keep_ppm = *prng.pick(&[0, 0, 30_000, 200_000, 500_000, 800_000, 970_000, 1_000_000]);
-        let tear_ppm = *prng.pick(&[0, 30_000, 300_000]);
+        let tear_ppm = *prng.pick(&[0, 30_000, 300_000, 800_000]);
         Survival { keep_ppm, tear_ppm }
     }
 }

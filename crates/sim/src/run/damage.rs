@@ -35,6 +35,7 @@ impl Run<'_> {
             Damage::Missing(m) => self.without(m, false),
             Damage::Alone => self.without(0, true),
             Damage::Forged => self.forged(index),
+            Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
             Damage::Rot(m, blocks) => {
@@ -88,6 +89,25 @@ impl Run<'_> {
             None => Ok(()),
             Some((env, group)) => {
                 let result = self.peek(&env, &group, None, false);
+                env.kill();
+                result
+            }
+        }
+    }
+
+    /// C5.2: an older page is damaged, not a fallback.
+    fn lost_pages(&self, member: usize) -> Result<(), Wrong> {
+        let Some(before) = &self.before else { return Ok(()) };
+        let mut store = self.disks[member].store_mut();
+        for block in super::forge::pages(&store, member, SLOTS_START / BLOCK) {
+            store.revert(block, &before[member]);
+        }
+        drop(store);
+        let any = OpenOptions { writable: false, ..self.open_options() };
+        match self.try_start(self.disks.clone(), any)? {
+            None => Ok(()),
+            Some((env, group)) => {
+                let result = self.peek(&env, &group, Some((&[], None)), false);
                 env.kill();
                 result
             }

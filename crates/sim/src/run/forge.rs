@@ -6,15 +6,29 @@ use bimetal_format::{page, Salt};
 
 use crate::disk::{Cell, Store, BLOCK};
 
+/// The label of a member, if its first copy is sound.
+fn label(store: &Store, disk: usize) -> Option<Label> {
+    let first = LABEL_A / BLOCK as u64;
+    let blocks = first..first + (LABEL_SIZE / BLOCK) as u64;
+    let bytes: Vec<u8> = blocks.flat_map(|b| store.durable(b).bytes(disk, b)).collect();
+    Label::decode(&bytes, LABEL_A).ok()
+}
+
+/// Blocks before `end` that hold sound map pages.
+pub(super) fn pages(store: &Store, disk: usize, end: u64) -> Vec<u64> {
+    let Some(label) = label(store, disk) else { return Vec::new() };
+    let is_page = |block: &u64| {
+        let salt = Salt { group: label.group, member: label.member, place: block * BLOCK as u64 };
+        page::decode(&store.durable(*block).bytes(disk, *block), &salt).is_ok()
+    };
+    (LABEL_A / BLOCK as u64..end).filter(is_page).collect()
+}
+
 /// Gives the last mapped chunk of every map page the home of the first one. `end` is the first block after the zones.
 pub(super) fn double_homes(store: &mut Store, disk: usize, end: u64) {
-    let first = LABEL_A / BLOCK as u64;
-    let label: Vec<u8> =
-        (first..first + (LABEL_SIZE / BLOCK) as u64).flat_map(|b| store.durable(b).bytes(disk, b)).collect();
-    let Ok(label) = Label::decode(&label, LABEL_A) else { return };
-    for block in first..end {
-        let place = block * BLOCK as u64;
-        let salt = Salt { group: label.group, member: label.member, place };
+    let Some(label) = label(store, disk) else { return };
+    for block in pages(store, disk, end) {
+        let salt = Salt { group: label.group, member: label.member, place: block * BLOCK as u64 };
         let mut bytes = store.durable(block).bytes(disk, block);
         let Ok((head, mut entries)) = page::decode(&bytes, &salt) else { continue };
         let mapped: Vec<usize> = (0..entries.len()).filter(|i| entries[*i].is_mapped()).collect();

@@ -29,8 +29,10 @@ impl Run<'_> {
         if let Some(damage) = session.damage {
             self.damaged_start(damage, index)?;
         }
-        let keep_images =
-            scenario.sessions.iter().any(|s| matches!(s.damage, Some(Damage::Stale(_) | Damage::Rot(..))));
+        let keep_images = scenario
+            .sessions
+            .iter()
+            .any(|s| matches!(s.damage, Some(Damage::Stale(_) | Damage::Rot(..) | Damage::Lost(_))));
         let images = keep_images.then(|| self.disks.iter().map(|d| d.store().image()).collect());
         for ((disk, faults), speed) in self.disks.iter().zip(&session.faults).zip(&session.speed) {
             disk.set_behaviour(*faults, speed.latency());
