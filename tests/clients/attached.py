@@ -43,7 +43,7 @@ def fsx(world, full):
     program = fsx_program(world)
     group = world.group(24 * MIB, 96 * MIB, "--reserve", "4MiB", "--sector", "512").serve()
     device = group.attach()
-    operations = 30000 if full else 1500
+    operations = 30000 if full else 500
     moved = []
     for seed, size, align, punch in ((1, 48 * MIB, 512, 3), (2, 1 * MIB, 4096, 3), (3, 96 * MIB, 1, 0)):
         config = world.path("fsx.toml")
@@ -105,7 +105,7 @@ def file_system(kind):
         with open("/proc/filesystems") as f:
             if kind not in f.read().split() and kit.run("modprobe", kind, ok=False).returncode != 0:
                 raise kit.Skip(f"this kernel has no {kind}")
-        fast, slow, load = (256 * MIB, 2 * GIB, 1 * GIB) if full else (96 * MIB, 512 * MIB, 160 * MIB)
+        fast, slow, load = (256 * MIB, 2 * GIB, 1 * GIB) if full else (48 * MIB, 512 * MIB, 80 * MIB)
         group = world.group(fast, slow).serve()
         device, mount = group.attach(), world.path("mnt")
         os.mkdir(mount)

@@ -126,7 +126,7 @@ def flipped_bits(world, full):
     group = filled(world)
     rng = random.Random(5)
     outcomes = {"refused": 0, "served": 0, "with read errors": 0}
-    for turn in range(60 if full else 8):
+    for turn in range(60 if full else 4):
         copies = []
         for member in group.members:
             copies.append(variant(world, member, os.path.basename(member) + ".bad", lambda p: None))

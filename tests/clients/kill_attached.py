@@ -142,7 +142,7 @@ def kill_mounted(world, full):
     kit.need_attach()
     kit.need_libnbd()
     kit.need("mkfs.ext4", "fsck.ext4")
-    rounds = 50 if full else 3
+    rounds = 50 if full else 2
     group = world.group(48 * MIB, 320 * MIB, "--reserve", "8MiB").serve("--commit-interval", "1")
     mount = world.path("mnt")
     os.mkdir(mount)

@@ -30,7 +30,7 @@ def first_read(group):
 
 def kill_raw(world, full):
     kit.need_libnbd()
-    rounds = 50 if full else 4
+    rounds = 50 if full else 2
     group = world.group(FAST, SLOW, "--sector", "512", "--reserve", "8MiB")
     rng = random.Random(20)
     group.serve("--commit-interval", "1")

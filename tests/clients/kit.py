@@ -196,5 +196,7 @@ class Group:
         return self.world.bimetal("attach", f"{self.name}/main").stdout.strip()
 
     def detach(self):
-        self.world.bimetal("detach", self.name)
+        # Programs that look at every block device of the machine may hold it open for a moment.
+        wait_until(f"{self.name} is detached", 60,
+                   lambda: self.world.bimetal("detach", self.name, ok=False).returncode == 0, 0.5)
         self.attached = False

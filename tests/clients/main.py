@@ -15,6 +15,8 @@ import kill_attached
 import kill_raw
 import migrate
 
+# Left out of a quick run unless named: each has a sibling there.
+FULL_ONLY = {"xfs", "btrfs", "idle", "eio-read-slow", "eio-read-fast", "eio-some", "gone-slow", "stale-member"}
 MODULES = [copies, bad_input, hurt_members, migrate, kill_raw, attached, kill_attached, idle]
 
 
@@ -33,7 +35,7 @@ def main():
         sys.exit(f"no such test: {', '.join(unknown)}; there are: {', '.join(n for n, _ in tests)}")
     passed = failed = 0
     for name, test in tests:
-        if names and name not in names:
+        if (names and name not in names) or (not names and not full and name in FULL_ONLY):
             continue
         began = time.monotonic()
         try:

@@ -12,7 +12,7 @@ def fio_verify(world, full):
     kit.need("fio")
     if "nbd" not in kit.run("fio", "--enghelp").stdout.split():
         raise kit.Skip("this fio has no NBD engine")
-    seconds = 90 if full else 10
+    seconds = 90 if full else 4
     group = world.group(64 * MIB, 384 * MIB, "--reserve", "8MiB", "--sector", "512").serve("--commit-interval", "1")
     common = ["--ioengine=nbd", f"--uri={group.uri}", "--time_based", f"--runtime={seconds}", "--thread", "--group_reporting=0"]
     verified = ["--rw=randrw", "--bsrange=512-256k", "--blockalign=512", "--verify=crc32c", "--verify_fatal=1",
@@ -40,7 +40,7 @@ def oracle_load(world, full):
     handle = group.connect()
     ledger = content.Ledger(handle.get_size() // content.BLOCK)
     running = load.Load(group.uri, ledger, 77).start()
-    threading.Event().wait(60 if full else 6)
+    threading.Event().wait(60 if full else 3)
     assert all(t.is_alive() for t in running.threads), running.faults[:3]
     running.join()
     wrong = load.verify(handle, ledger)
