@@ -176,7 +176,10 @@ fn flip_in_every_structure(s: &Sample, fast_members: usize) {
                 assert!(told(&reading.words), "{case:?}: {reading:?}");
             }
             let mended_by_others = fast_members > 1 || clean || !fast || matches!(place.what, "label" | "away");
-            assert_eq!(writing.opened, mended_by_others, "{case:?}: {writing:?}");
+            // A page may be mended by the slow member, if that has been written since; it must not be if it is older.
+            if place.what != "page" || mended_by_others {
+                assert_eq!(writing.opened, mended_by_others, "{case:?}: {writing:?}");
+            }
             assert!(writing.opened || told(&writing.words), "{case:?}: {writing:?}");
         }
     }
