@@ -62,7 +62,7 @@ power_cuts() {
         --disk "$dir/fast.log,size=32G,cache=unsafe" --disk "$dir/slow.log,size=32G,cache=unsafe" -- \
         python3 "$here/powercut/guest.py" "$program" "$dir" /dev/vda /dev/vdb /dev/vdc /dev/vdd "$seconds" "$marks" \
         2>"$dir/guest.err" || { echo "the load in the guest failed:"; tail -n 20 "$dir/guest.err"; return 2; }
-    BIMETAL_MUTANT='' python3 "$here/powercut/replay.py" "$work/bimetal" "$dir" "$dir/fast.log" "$dir/slow.log" \
+    env -u BIMETAL_MUTANT python3 "$here/powercut/replay.py" "$work/bimetal" "$dir" "$dir/fast.log" "$dir/slow.log" \
         $fast_size $slow_size "$wanted" "$dir/replay"
     local status=$?
     [ -n "${BIMETAL_KEEP:-}" ] && cp -r --sparse=always "$dir" "$BIMETAL_KEEP"
@@ -88,7 +88,7 @@ faulty() {
     [ -x "$program" ] || { echo "skipped: power cuts of a faulty daemon: BIMETAL_FAULTY_BIN is not set"; return; }
     cp "$program" "$work/faulty"
     for fault in JournalSyncSkipped C1NoDataSync; do
-        BIMETAL_MUTANT=$fault power_cuts "$fault" "$work/faulty" 60 80 >"$work/faulty.out" 2>&1
+        BIMETAL_MUTANT=$fault power_cuts "$fault" "$work/faulty" 40 60 >"$work/faulty.out" 2>&1
         local status=$?
         grep -c '^FAILED cut' "$work/faulty.out" | sed "s/^/$fault: cuts at which something is missing: /"
         tail -n 3 "$work/faulty.out" | cut -c 1-400

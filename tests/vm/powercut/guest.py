@@ -27,7 +27,9 @@ PHASE = 7.0                # a set of hot data stays hot for so long
 
 
 class Counters:
-    """Two numbers per worker, shared by all processes."""
+    """Two numbers per worker, and whether it is time to end; shared by all processes."""
+
+    OVER = 4088
 
     def __init__(self, workers):
         self.map = mmap.mmap(-1, 4096)
@@ -40,14 +42,21 @@ class Counters:
         return [struct.unpack_from("<Q", self.map, w * 16 + which * 8)[0] for w in range(self.workers)]
 
 
+    def end(self):
+        self.map[self.OVER] = 1
+
+    def ended(self):
+        return self.map[self.OVER] != 0
+
+
 BEGUN, DURABLE = 0, 1
 
 
 class Worker:
     """Operations of one process, with a record of each."""
 
-    def __init__(self, number, counters, until):
-        self.number, self.counters, self.until = number, counters, until
+    def __init__(self, number, counters):
+        self.number, self.counters = number, counters
         self.random = random.Random(1000 + number)
         self.ops = []
 
@@ -68,7 +77,7 @@ class Worker:
 
     def run(self, out):
         self.prepare()
-        while time.monotonic() < self.until:
+        while not self.counters.ended():
             now = time.monotonic() % (BURST + REST)
             if now > BURST:
                 time.sleep(BURST + REST - now)
@@ -80,8 +89,8 @@ class Worker:
 class Raw(Worker):
     """Direct I/O on its part of the raw volume: batches of writes and trims, then a flush; or one FUA write."""
 
-    def __init__(self, number, counters, until, device, first):
-        Worker.__init__(self, number, counters, until)
+    def __init__(self, number, counters, device, first):
+        Worker.__init__(self, number, counters)
         self.first = first
         self.fd = os.open(device, os.O_RDWR | os.O_DIRECT)
         self.dsync = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_DSYNC)
@@ -131,8 +140,8 @@ class Raw(Worker):
 class Files(Worker):
     """Files on ext4: each operation is made durable before the next one begins."""
 
-    def __init__(self, number, counters, until, folder):
-        Worker.__init__(self, number, counters, until)
+    def __init__(self, number, counters, folder):
+        Worker.__init__(self, number, counters)
         self.folder = "%s/w%d" % (folder, number)
         os.mkdir(self.folder)
         self.dir = os.open(self.folder, os.O_RDONLY)
@@ -239,14 +248,13 @@ def set_up(bimetal, fast, slow, fast_log, slow_log):
     return raw
 
 
-def cuts(logs, count, seconds, counters, is_loading):
+def cuts(logs, count, seconds, counters, workers):
     """The marks. The second one on the fast member shows that nothing was made durable there between the first and the
     slow member's, so that all three stand for one moment."""
     fast, slow = logs
     rnd = random.Random(7)
     text = lambda numbers: "/".join(map(str, numbers))
-    number = 0
-    while number < count and is_loading():
+    for number in range(count):
         time.sleep(rnd.random() * 2 * seconds / count)
         for log in logs:
             log.beacon(number)
@@ -254,20 +262,19 @@ def cuts(logs, count, seconds, counters, is_loading):
         fast.mark(name)
         slow.mark(name)
         fast.mark("end,%d,%s" % (number, text(counters.get(BEGUN))))
-        number += 1
-    return number
+        if any(os.waitpid(pid, os.WNOHANG)[0] for pid in workers):
+            sys.exit("a worker ended too early")
 
 
 def main(bimetal, out, fast, slow, fast_log, slow_log, seconds, count):
     seconds, count = float(seconds), int(count)
     raw = set_up(bimetal, fast, slow, fast_log, slow_log)
     counters = Counters(4)
-    until = time.monotonic() + seconds
     make = [
-        lambda: Raw(0, counters, until, raw, 0),
-        lambda: Raw(1, counters, until, raw, RAW_BLOCKS),
-        lambda: Files(2, counters, until, "/run/mnt"),
-        lambda: Files(3, counters, until, "/run/mnt"),
+        lambda: Raw(0, counters, raw, 0),
+        lambda: Raw(1, counters, raw, RAW_BLOCKS),
+        lambda: Files(2, counters, "/run/mnt"),
+        lambda: Files(3, counters, "/run/mnt"),
     ]
     running = []
     for worker in make:
@@ -281,7 +288,8 @@ def main(bimetal, out, fast, slow, fast_log, slow_log, seconds, count):
                 os._exit(code)
         running.append(pid)
     logs = Log("fast"), Log("slow")
-    made = cuts(logs, count, seconds, counters, lambda: time.monotonic() < until)
+    cuts(logs, count, seconds, counters, running)
+    counters.end()
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in running]
     status = json.loads(run(bimetal, "status", "cut", "--json"))
     with open(out + "/status.json", "w") as f:
@@ -293,8 +301,10 @@ def main(bimetal, out, fast, slow, fast_log, slow_log, seconds, count):
         sys.exit("the load failed: workers %s, latched: %s" % (codes, status["latched"]))
     mover = status["mover"]
     print("load: %d cut marks, %s operations; %d chunks promoted, %d demoted, %d moves cancelled, %d commits" % (
-        made, "+".join(map(str, counters.get(BEGUN))), mover["promoted_chunks"], mover["demoted_chunks"],
+        count, "+".join(map(str, counters.get(BEGUN))), mover["promoted_chunks"], mover["demoted_chunks"],
         mover["cancelled_chunks"], status["commits"]), flush=True)
+    if min(mover["promoted_chunks"], mover["demoted_chunks"]) < count // 4:
+        sys.exit("too few moves: the cuts would not see them")
     run("umount", "/run/mnt")
     run(bimetal, "stop", "cut", "--timeout", "60")
     for name in "fast", "slow":
