@@ -103,7 +103,12 @@ class Scratch:
         return done.stdout
 
     def status(self, group):
-        return json.loads(self.bimetal("--json", "status", group))
+        """The daemon's own account, straight from its control socket."""
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(os.path.join(self.path, "run", group, "control.sock"))
+            s.sendall(b"GET /v1/status HTTP/1.0\r\nHost: x\r\n\r\n")
+            answer = b"".join(iter(lambda: s.recv(65536), b""))
+        return json.loads(answer.split(b"\r\n\r\n", 1)[1])
 
     def server(self, name, args, sock):
         server = Server(name, args, sock, self)

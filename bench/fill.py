@@ -122,17 +122,30 @@ def slow_range(server, end):
     return at
 
 
+def step(s, steps, began):
+    """Free fast bytes now, noted with the mover's words wherever they change."""
+    st = s.status("fill")
+    row = {"s": round(time.monotonic() - began, 1), "free_mib": st["fast_free_bytes"] // MIB,
+           "doing": st["mover"]["doing"], "in_flight": st["mover"]["in_flight_chunks"]}
+    if not steps or any(steps[-1][k] != row[k] for k in ("free_mib", "doing")):
+        steps.append(row)
+    return st["fast_free_bytes"]
+
+
 def fill(s, server, verdicts, result):
     st = s.status("fill")
     full = st["fast_free_bytes"] - st["reserve_bytes"] // 2
     size = full // MIB * MIB + SLOW_PART
     fio(server.uri(), "write", size=size, write_lat_log=s.file("fill"), log_offset=1, **LOAD)
     missing = max(0, st["reserve_bytes"] - s.status("fill")["fast_free_bytes"])
-    back = wait_for(120, lambda: s.status("fill")["fast_free_bytes"] >= st["reserve_bytes"])
+    steps, began = [], time.monotonic()
+    back = wait_for(120, lambda: step(s, steps, began) >= st["reserve_bytes"])
+    print(f"filled; reserve back after {back} s", flush=True)
     rows = completions(s.file("fill"))
     result["fill_fast"] = rate_between(rows, 16 * MIB, full - 32 * MIB)
     result["fill_slow"] = rate_between(rows, full + 64 * MIB, size)
-    result.update(reserve_missing_mib=missing / MIB, reserve_back_s=back, reserve_bytes=st["reserve_bytes"])
+    result.update(reserve_missing_mib=missing / MIB, reserve_back_s=back, reserve_bytes=st["reserve_bytes"],
+                  reserve_steps=steps)
     return size
 
 
@@ -187,6 +200,7 @@ def main():
         files = {m: allocated(s, f"{m}.img", size) for m, size in sizes.items()}
         members = {m: f"emulated:{models[m]}:{files[m]}" for m in files}
         before = both_bare(s, models, bare_files)
+        print("bare members measured", flush=True)
         s.bimetal("create", "fill", "--fast", members["fast"], "--slow", members["slow"], "--yes")
         sock = s.file("group.sock")
         server = s.server("group", [binary(), "serve", "fill", "--nbd", f"unix:{sock}"], sock)
