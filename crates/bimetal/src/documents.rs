@@ -103,7 +103,8 @@ fn commands(text: &str) -> Vec<Vec<String>> {
         } else if in_block {
             let line = line.trim_start_matches("$ ");
             let begins = line.match_indices("bimetal ").map(|(at, _)| at);
-            let is_command = |at: &usize| *at == 0 || ["$(", "&& ", "; ", "sudo "].iter().any(|b| line[..*at].ends_with(b));
+            let is_command =
+                |at: &usize| *at == 0 || ["$(", "&& ", "; ", "sudo "].iter().any(|b| line[..*at].ends_with(b));
             found.extend(begins.filter(is_command).map(|at| words(&line[at..])));
         } else {
             found.extend(quoted(line).filter(|q| q.starts_with("bimetal ")).map(words));
@@ -137,7 +138,8 @@ fn the_crash_model_names_every_mutant() {
 
 #[test]
 fn commands_are_found_where_they_stand() {
-    let text = "use `bimetal scan` or\n```\ndev=$(bimetal attach tank/main)\nbimetal serve tank &\n# bimetal is nice\n```\n";
+    let text =
+        "use `bimetal scan` or\n```\ndev=$(bimetal attach tank/main)\nbimetal serve tank &\n# bimetal is nice\n```\n";
     let found = commands(text);
     let expected = ["bimetal scan", "bimetal attach tank/main", "bimetal serve tank"];
     assert_eq!(found.iter().map(|w| w.join(" ")).collect::<Vec<_>>(), expected);

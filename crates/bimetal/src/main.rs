@@ -11,6 +11,8 @@ mod config;
 mod control;
 mod daemon;
 mod demo;
+#[cfg(test)]
+mod documents;
 mod holders;
 mod log;
 mod members;
