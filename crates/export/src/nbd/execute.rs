@@ -9,6 +9,7 @@ use bimetal_volume::backend::{Backend, Piece, Pieces};
 use bimetal_volume::buf::Buf;
 use bimetal_volume::env::Instant;
 use bimetal_volume::error::Error;
+use bimetal_volume::units::BLOCK;
 
 use crate::runtime::Runtime;
 
@@ -90,6 +91,9 @@ impl<R: Runtime, B: Backend> Session<R, B> {
                 }
             }
             Op::Flush => backend.flush().await?,
+            Op::Trim { offset, len, flags } if self.cuts_blocks(offset, len) => {
+                backend.write_zeroes(offset, len, flags).await?
+            }
             Op::Trim { offset, len, flags } => backend.trim(offset, len, flags).await?,
             Op::WriteZeroes { offset, len, flags } => backend.write_zeroes(offset, len, flags).await?,
             Op::Cache { offset, len } => backend.cache(offset, len).await?,
@@ -98,6 +102,12 @@ impl<R: Runtime, B: Backend> Session<R, B> {
             }
         }
         Ok(Answer::Done)
+    }
+
+    /// Whether a TRIM ends inside of blocks on a volume whose sectors are smaller than these. It then zeroes exactly its
+    /// range: nbdfuse makes TRIM of hole punching, with which a loop device means to *zero* sectors.
+    fn cuts_blocks(&self, offset: u64, len: u64) -> bool {
+        u64::from(self.backend.sector_size()) < BLOCK && (offset | len) % BLOCK != 0
     }
 
     fn status(

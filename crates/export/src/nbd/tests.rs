@@ -28,6 +28,7 @@ struct Probe {
     gate: Rc<Gate>,
     log: Rc<RefCell<Vec<String>>>,
     fail: Rc<RefCell<Option<Error>>>,
+    sector: Rc<Cell<u32>>,
 }
 
 #[derive(Default)]
@@ -52,7 +53,8 @@ impl Gate {
 
 impl Probe {
     fn new(size: u64) -> Probe {
-        Probe { memory: Memory::new(size), gate: Rc::default(), log: Rc::default(), fail: Rc::default() }
+        let sector = Rc::new(Cell::new(4096));
+        Probe { memory: Memory::new(size), gate: Rc::default(), log: Rc::default(), fail: Rc::default(), sector }
     }
 
     async fn enter(&self, what: String) -> Result<(), Error> {
@@ -70,7 +72,7 @@ impl Backend for Probe {
         false
     }
     fn sector_size(&self) -> u32 {
-        4096
+        self.sector.get()
     }
     async fn read(&self, offset: u64, len: u64) -> Result<Pieces, Error> {
         self.enter(format!("read {offset} {len}")).await?;

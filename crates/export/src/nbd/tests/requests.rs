@@ -71,6 +71,28 @@ fn flags_reach_the_volume() {
 }
 
 #[test]
+fn a_trim_of_sectors_inside_blocks_zeroes_them_on_volumes_of_small_sectors() {
+    World::new().run(|w| async move {
+        let mut c = w.connect(HeaderStyle::Structured).await;
+        c.command(cmd::TRIM, 0, 512, 4096).await.expect("trim");
+        w.probe.sector.set(512);
+        c.write(0, &[7; 12288], 0).await.expect("write");
+        c.command(cmd::TRIM, 0, 4096, 4096).await.expect("trim");
+        c.command(cmd::TRIM, cmd_flag::FUA, 512, 8192).await.expect("trim");
+        let data = c.read(0, 12288, 0).await.expect("read").data;
+        assert!(data.iter().enumerate().all(|(i, b)| *b == if (512..8704).contains(&i) { 0 } else { 7 }));
+        let expected = [
+            "trim 512 4096 fua false",
+            "write 0 12288 fua false",
+            "trim 4096 4096 fua false",
+            "zero 512 8192 fua true no_hole false",
+            "read 0 12288",
+        ];
+        assert_eq!(*w.probe.log.borrow(), expected);
+    });
+}
+
+#[test]
 fn refused_requests_never_reach_the_volume_and_do_no_harm() {
     for style in STYLES {
         World::with(&["main-ro"], Limits::default()).run(move |w| async move {
