@@ -130,19 +130,26 @@ def flipped_bits(world, full):
         copies = []
         for member in group.members:
             copies.append(variant(world, member, os.path.basename(member) + ".bad", lambda p: None))
-        with open(copies[turn % 2], "r+b") as f:
-            for _ in range(rng.choice((1, 20, 400))):
-                # Metadata ends at 2 MiB here; the data zone behind has no checksums yet.
-                at = rng.randrange(64 * KIB, 2 * MIB)
-                f.seek(at)
-                byte = f.read(1)[0]
-                f.seek(at)
-                f.write(bytes([byte ^ (1 << rng.randrange(8))]))
+        # Metadata ends at 2 MiB here; the data zone behind has no checksums yet.
+        places = [rng.randrange(64 * KIB, 2 * MIB) for _ in range(rng.choice((1, 20, 400, 4000)))]
+        # One member, the other, or both in the same places, so that neither can help the other out.
+        for hurt in ((0,), (1,), (0, 1))[turn % 3]:
+            flip(copies[hurt], places, rng)
         words_of(world.bimetal("check", "--member", *copies, ok=False))
         words_of(world.bimetal("dump", "--member", *copies, ok=False))
         outcomes[serve_damaged(group, copies)] += 1
     intact(group)
     return ", ".join(f"{n} {word}" for word, n in outcomes.items())
+
+
+def flip(path, places, rng):
+    """One bit of each of these bytes."""
+    with open(path, "r+b") as f:
+        for at in places:
+            f.seek(at)
+            byte = f.read(1)[0]
+            f.seek(at)
+            f.write(bytes([byte ^ (1 << rng.randrange(8))]))
 
 
 def serve_damaged(group, members):
