@@ -77,7 +77,7 @@ verdict() {
 
 powercut() {
     needs python3 nbdcopy e2fsck debugfs nbd-client dmsetup mkfs.ext4 || return
-    power_cuts cuts "$work/bimetal" "$cuts" $((cuts + 20))
+    power_cuts cuts "$work/bimetal" "$cuts" $((cuts * 9 / 10 + 10))
     verdict $? "$cuts power cuts under load: nothing flushed is missing, the file system is clean"
 }
 

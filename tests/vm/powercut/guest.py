@@ -33,13 +33,15 @@ class Counters:
 
     def __init__(self, workers):
         self.map = mmap.mmap(-1, 4096)
+        # Stored in one piece, which struct.pack_into does not do.
+        self.numbers = memoryview(self.map).cast("Q")
         self.workers = workers
 
     def set(self, worker, which, value):
-        struct.pack_into("<Q", self.map, worker * 16 + which * 8, value)
+        self.numbers[worker * 2 + which] = value
 
     def get(self, which):
-        return [struct.unpack_from("<Q", self.map, w * 16 + which * 8)[0] for w in range(self.workers)]
+        return [self.numbers[w * 2 + which] for w in range(self.workers)]
 
 
     def end(self):

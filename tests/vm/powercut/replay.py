@@ -2,19 +2,21 @@
 
     replay.py BIMETAL OUT FASTLOG SLOWLOG FASTSIZE SLOWSIZE WANTED WORKDIR
 
-Four kinds of cuts take turns: everything that was not flushed is gone; each such write is kept with even odds; each
+BIMETAL_JOBS processes share the work [one per processor]. Four kinds of cuts take turns: everything that was not flushed is gone; each such write is kept with even odds; each
 4 KiB of it is; all of it is kept.
 """
 
+import concurrent.futures
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from itertools import repeat
 
 from dmlog import DISCARD, FLUSH, FUA, MARK, read_log
-from oracle import FileHistory, History, RawHistory
+from oracle import History, RawHistory
 from stamp import BLOCK
 
 KINDS = ["all unflushed lost", "each unflushed write kept or lost", "each unflushed 4 KiB kept or lost", "all kept"]
@@ -30,8 +32,6 @@ class Member:
         with open(image, "wb") as f:
             f.truncate(size)
         self.file = open(image, "r+b", buffering=0)
-        self.marks = {e.mark.split(",")[0] + e.mark.split(",")[1]: i
-                      for i, e in enumerate(self.entries) if e.mark and "," in e.mark}
 
     def data(self, entry):
         self.log.seek(entry.data_at)
@@ -85,22 +85,23 @@ class Member:
         return kept, lost
 
 
-def cut_points(fast, slow, wanted):
-    """Moments at which both logs are known: nothing became durable on the fast member around the slow member's mark."""
+def marks_of(entries):
+    """{(kind, number): position in the log}"""
+    split = ((i, e.mark.split(",")) for i, e in enumerate(entries) if e.mark and "," in e.mark)
+    return {(words[0], int(words[1])): i for i, words in split}
+
+
+def cut_points(fast, slow, entries, wanted):
+    """Moments at which both logs are known: nothing became durable on the fast member around the slow member's mark.
+    For each its number, the positions in both logs, and how far the workers were."""
+    numbers = lambda position: [int(n) for n in entries[position].mark.split(",")[2].split("/")]
     found = []
-    for name, first in fast.marks.items():
-        if not name.startswith("cut"):
+    for kind, number in sorted(fast):
+        first, second, other = fast[kind, number], fast.get(("end", number)), slow.get(("cut", number))
+        if kind != "cut" or second is None or other is None:
             continue
-        number = int(name[3:])
-        second = fast.marks.get("end%d" % number)
-        other = slow.marks.get(name)
-        if second is None or other is None:
-            continue
-        if all(e.flags & MARK for e in fast.entries[first:second]):
-            durable = [int(n) for n in fast.entries[first].mark.split(",")[2].split("/")]
-            begun = [int(n) for n in fast.entries[second].mark.split(",")[2].split("/")]
-            found.append((number, first, other, durable, begun))
-    found.sort()
+        if all(e.flags & MARK for e in entries[first:second]):
+            found.append((number, (first, other), numbers(first), numbers(second)))
     if len(found) > wanted:
         found = [found[i * len(found) // wanted] for i in range(wanted)]
     return found
@@ -161,7 +162,6 @@ def look(work, histories, begun):
         raw = f.read()
     for history, limit in zip(histories, begun):
         place = raw if isinstance(history, RawHistory) else files
-        assert isinstance(history, (RawHistory, FileHistory))
         sentences, blocks = history.check(place, limit)
         wrong += sentences
         compared += blocks
@@ -170,38 +170,55 @@ def look(work, histories, begun):
     return compared
 
 
-def main(bimetal, out, fast_log, slow_log, fast_size, slow_size, wanted, work):
-    fast = Member(fast_log, int(fast_size), work + "/fast.base")
-    slow = Member(slow_log, int(slow_size), work + "/slow.base")
+class Tally:
+    """What one process found."""
+
+    def __init__(self):
+        self.failed, self.kept, self.lost, self.compared, self.slowest = 0, 0, 0, 0, 0.0
+
+
+def replay(bimetal, out, logs, sizes, points, work):
+    """Every one of `points`, in order; prints what fails."""
+    os.makedirs(work)
+    pair = [Member(log, size, "%s/%d.base" % (work, i)) for i, (log, size) in enumerate(zip(logs, sizes))]
+    images = [work + "/fast.img", work + "/slow.img"]
     histories = [History.load(worker, out) for worker in range(4)]
-    points = cut_points(fast, slow, int(wanted))
-    rnd = random.Random(11)
-    failed, kept, lost, compared, slowest = [], 0, 0, 0, 0.0
-    members = [work + "/fast.img", work + "/slow.img"]
-    for n, (number, at_fast, at_slow, durable, begun) in enumerate(points):
-        kind = n % len(KINDS)
-        for member, position in ((fast, at_fast), (slow, at_slow)):
-            member.advance(position, rnd)
-        for member, position, path in zip((fast, slow), (at_fast, at_slow), members):
-            k, l = member.cut(kind, number, position, path, rnd)
-            kept, lost = kept + k, lost + l
+    discards, tally = random.Random(11), Tally()
+    for number, positions, durable, begun in points:
+        kind, rnd = number % len(KINDS), random.Random(number)
+        for member, position, path in zip(pair, positions, images):
+            member.advance(position, discards)
+            kept, lost = member.cut(kind, number, position, path, rnd)
+            tally.kept, tally.lost = tally.kept + kept, tally.lost + lost
         for history, count in zip(histories, durable):
             history.advance(count)
         try:
-            slowest = max(slowest, export(bimetal, work, members))
-            run([bimetal, "check", "--member", *members], why="check finds fault after recovery")
-            compared += look(work, histories, begun)
+            tally.slowest = max(tally.slowest, export(bimetal, work, images))
+            run([bimetal, "check", "--member", *images], why="check finds fault after recovery")
+            tally.compared += look(work, histories, begun)
         except Failure as e:
-            failed.append(number)
+            tally.failed += 1
             print("FAILED cut %d (%s): %s" % (number, KINDS[kind], e), flush=True)
-            if os.environ.get("BIMETAL_STOP_AT_FAILURE"):
-                break
-    flushes = sum(1 for m in (fast, slow) for e in m.entries if e.flags & FLUSH)
+    return tally
+
+
+def main(bimetal, out, fast_log, slow_log, fast_size, slow_size, wanted, work):
+    entries = [read_log(log) for log in (fast_log, slow_log)]
+    marks = sum(1 for e in entries[0] if e.mark and e.mark.startswith("cut,"))
+    points = cut_points(*map(marks_of, entries), entries[0], int(wanted))
+    jobs = int(os.environ.get("BIMETAL_JOBS") or os.cpu_count() or 1)
+    with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
+        parts = [points[i * len(points) // jobs:(i + 1) * len(points) // jobs] for i in range(jobs)]
+        sizes = int(fast_size), int(slow_size)
+        tallies = list(pool.map(replay, repeat(bimetal), repeat(out), repeat((fast_log, slow_log)), repeat(sizes),
+                                parts, ["%s/%d" % (work, i) for i in range(jobs)]))
+    total = lambda name: sum(getattr(t, name) for t in tallies)
     print("cuts: %d of %d marks used, %d failed; %d unflushed writes lost and %d kept, %d flushes in the logs; "
           "%d blocks compared; slowest recovery %.2f s" % (
-              len(points), sum(name.startswith("cut") for name in fast.marks), len(failed), lost, kept, flushes,
-              compared, slowest))
-    sys.exit(1 if failed or len(points) < int(wanted) else 0)
+              len(points), marks, total("failed"), total("lost"), total("kept"),
+              sum(1 for log in entries for e in log if e.flags & FLUSH), total("compared"),
+              max(t.slowest for t in tallies)))
+    sys.exit(1 if total("failed") or len(points) < int(wanted) else 0)
 
 
 if __name__ == "__main__":
