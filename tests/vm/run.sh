@@ -7,6 +7,8 @@
 # BIMETAL_BIN         the program under test                           [target/release/bimetal]
 # BIMETAL_FAULTY_BIN  a build with planted faults, for `faulty`: cargo build -p bimetal --features mutants
 # BIMETAL_CUTS        power cuts                                       [200]
+# BIMETAL_JOBS        processes that replay them                       [one per processor]
+# BIMETAL_KEEP        a folder that gets the recorded logs             [they are deleted]
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -55,7 +57,7 @@ fast_size=$((40 * MiB)) slow_size=$((128 * MiB))
 power_cuts() {
     local dir=$work/$1 program=$2 wanted=$3 seconds=$4
     # Not every mark can be used (see replay.py).
-    local marks=$((wanted + wanted / 4))
+    local marks=$((wanted + wanted * 2 / 5))
     mkdir -p "$dir/replay"
     guest --mem 1G --timeout $((seconds + 400)) --modules nbd,dm-log-writes,ext4 \
         --disk "$dir/fast,size=$fast_size,cache=unsafe" --disk "$dir/slow,size=$slow_size,cache=unsafe" \
