@@ -167,6 +167,13 @@ class Server:
                 return int(line.split()[1]) * 1024
         return 0
 
+    def bytes_read(self):
+        """Bytes it has had read from storage."""
+        for line in open(f"/proc/{self.process.pid}/io", encoding="ascii"):
+            if line.startswith("read_bytes:"):
+                return int(line.split()[1])
+        return 0
+
     def stop(self, number=signal.SIGTERM):
         """Asks it to end; gives the seconds that took."""
         began = time.monotonic()
