@@ -14,7 +14,8 @@ def fio_verify(world, full):
         raise kit.Skip("this fio has no NBD engine")
     seconds = 90 if full else 4
     group = world.group(64 * MIB, 384 * MIB, "--reserve", "8MiB", "--sector", "512").serve("--commit-interval", "1")
-    common = ["--ioengine=nbd", f"--uri={group.uri}", "--time_based", f"--runtime={seconds}", "--thread", "--group_reporting=0"]
+    common = ["--ioengine=nbd", f"--uri={group.uri}", "--time_based", f"--runtime={seconds}", "--thread",
+              "--verify_state_save=0"]
     verified = ["--rw=randrw", "--bsrange=512-256k", "--blockalign=512", "--verify=crc32c", "--verify_fatal=1",
                 "--verify_backlog=256", "--iodepth=8", "--norandommap=0"]
     jobs = []
@@ -28,7 +29,7 @@ def fio_verify(world, full):
             jobs += ["--norandommap=1", "--verify_backlog=1"]
     jobs += ["--name=trims", f"--offset={310 * MIB}", f"--size={60 * MIB}", "--rw=randtrimwrite", "--bsrange=512-256k",
              "--blockalign=512", "--iodepth=4", "--norandommap=1"]
-    out = kit.run("fio", *common, *jobs, "--output-format=json", timeout=seconds + 400)
+    out = kit.run("fio", *common, *jobs, "--output-format=json", timeout=seconds + 400, cwd=world.dir)
     assert "verify:" not in out.stderr and "crc32c" not in out.stderr, out.stderr[-3000:]
     return finish(group, full, "fio")
 
