@@ -5,7 +5,7 @@ import os
 import shutil
 
 import kit
-from kit import GIB, KIB, MIB
+from kit import GIB, MIB
 
 FSX_CONFIG = """
 blockmode = true

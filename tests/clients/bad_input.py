@@ -8,7 +8,7 @@ import struct
 import time
 
 import kit
-from kit import GIB, KIB, MIB
+from kit import KIB, MIB
 
 FAST, SLOW, DATA = 32 * MIB, 128 * MIB, 64 * MIB
 PANIC = ("panicked", "RUST_BACKTRACE", "unwrap()", "overflow")

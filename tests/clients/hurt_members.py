@@ -143,7 +143,7 @@ def full_disk(tier):
     return test
 
 
-def nbd_member(world, hurt, tier, extra=("error",)):
+def nbd_member(world, hurt, tier):
     """A group one of whose members is behind nbdkit, which fails as the file `trouble` exists."""
     kit.need_libnbd()
     kit.need("nbdkit")
