@@ -192,6 +192,8 @@ pub struct Scenario {
     pub journal: u32,
     /// Records in a journal block; 0: as many as fit.
     pub records: u32,
+    /// Every power cut tears what was not durable.
+    pub tear: bool,
     /// Reserve in slots.
     pub reserve: u64,
     /// Commit timer in milliseconds.

@@ -40,6 +40,7 @@ fn group(fast: u64, slow: u64, chunks: u64) -> Scenario {
         sector: 512,
         journal: 8,
         records: 0,
+        tear: false,
         reserve: 3,
         commit_ms: 200,
         migrate: true,
@@ -109,10 +110,18 @@ fn during_moves(act: Act, fua: bool) -> Vec<Step> {
     steps
 }
 
+/// Commits whose entries lie all over a map page.
+fn wide_records() -> Vec<Step> {
+    let write = |i: u64| {
+        [step(0, WRITE, i * 13 % 60 * CHUNK, 8192), step(1, WRITE, i * 29 % 60 * CHUNK + 40_960, 4096), flush()]
+    };
+    (0..16).flat_map(write).collect()
+}
+
 /// Changes homes and masks of what the session before had stored.
 fn lost() -> Vec<Step> {
-    let change = |i| [step(0, TRIM, i * CHUNK, CHUNK), step(0, WRITE, (i + 9) * CHUNK, 20_000), flush()];
-    (0..5).flat_map(change).collect()
+    let change = |i| [step(0, TRIM, i * CHUNK, CHUNK), step(0, WRITE, (i + 9) * CHUNK + 60_000, 20_000), flush()];
+    (0..14).flat_map(change).collect()
 }
 
 /// One client keeps the fast tier full, so that there is always something to demote; the other trims all over it.
@@ -144,7 +153,7 @@ fn long_commits() -> Vec<Step> {
 /// Writes fail and land late, while their slots are wanted by others.
 fn late_writes() -> Directed {
     let mut s = group(10, 16, 22);
-    s.migrate = false;
+    (s.migrate, s.commit_ms) = (false, 5000);
     let prepare = vec![fill(0, 22), flush()];
     let mut steps = Vec::new();
     for i in 0..24 {
@@ -152,9 +161,13 @@ fn late_writes() -> Directed {
         steps.push(step(0, TRIM, chunk * CHUNK, CHUNK));
         steps.push(step(0, WRITE, chunk * CHUNK, CHUNK));
         steps.push(step(0, WRITE, chunk * CHUNK, 8192));
-        steps.push(sleep(0, 40));
+        steps.push(step(0, WRITE, (chunk + 1) % 22 * CHUNK, CHUNK));
+        if i % 4 == 3 {
+            steps.push(sleep(0, 2100));
+            steps.push(step(0, Act::Read, 0, 22 * CHUNK));
+            steps.push(flush());
+        }
     }
-    steps.push(sleep(0, 2500));
     let mut d = directed("late writes", s, prepare, steps, false);
     let swept = d.swept();
     for f in &mut d.scenario.sessions[swept].faults {
@@ -183,6 +196,9 @@ pub fn all() -> Vec<Directed> {
     members.members.push(MemberSpec { tier: Tier::Slow, slots: 14, discard: false });
     let mut long = group(20, 40, 50);
     (long.journal, long.records) = (48, 4);
+    // Wide enough that a map page has entries in several sectors: else no tear can break it.
+    let mut torn = group(70, 40, 90);
+    torn.tear = true;
     let zeroes = Act::Zeroes { fua: false, no_hole: true };
     let mut zeroing = vec![fill(0, 4), flush()];
     zeroing.extend(
@@ -198,8 +214,8 @@ pub fn all() -> Vec<Directed> {
         directed("demoted and alone", group(12, 24, 20), vec![], vec![fill(0, 10), flush(), sleep(0, 30_000)], false)
             .then(Damage::Alone),
         directed("checkpoint", small(), vec![], records(40, WRITE), false),
-        directed("fast member alone", small(), vec![fill(0, 4)], records(40, WRITE), false).then(Damage::Missing(1)),
-        directed("lost pages", small(), vec![fill(0, 6)], lost(), true).then(Damage::Lost(0)),
+        directed("fast member alone", torn, vec![fill(0, 4)], wide_records(), false).then(Damage::Missing(1)),
+        directed("lost pages", small(), records(36, FUA), lost(), true).then(Damage::Lost(0)),
         directed("trims of what moves", small(), vec![], trims_of_what_moves(), false),
         directed("journal wrap", small(), vec![], records(60, FUA), false),
         directed("full group", group(12, 24, 31), full, on_full, false),

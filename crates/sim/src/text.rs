@@ -59,8 +59,8 @@ pub fn print(s: &Scenario) -> String {
     let _ = writeln!(out, "{HEAD}\nseed {}", s.seed);
     let _ = writeln!(
         out,
-        "group sector={} journal={} records={} reserve={} commit_ms={} migrate={} liveness={}",
-        s.sector, s.journal, s.records, s.reserve, s.commit_ms, s.migrate, s.liveness
+        "group sector={} journal={} records={} tear={} reserve={} commit_ms={} migrate={} liveness={}",
+        s.sector, s.journal, s.records, s.tear, s.reserve, s.commit_ms, s.migrate, s.liveness
     );
     for m in &s.members {
         let _ = writeln!(out, "member {} slots={} discard={}", m.tier, m.slots, m.discard);
@@ -144,6 +144,7 @@ fn empty() -> Scenario {
         sector: 4096,
         journal: 0,
         records: 0,
+        tear: false,
         reserve: 0,
         commit_ms: 5000,
         migrate: true,
@@ -183,6 +184,7 @@ fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
             s.sector = w.value("sector")?;
             s.journal = w.value("journal")?;
             s.records = w.value("records")?;
+            s.tear = w.value("tear")?;
             s.reserve = w.value("reserve")?;
             s.commit_ms = w.value("commit_ms")?;
             s.migrate = w.value("migrate")?;

@@ -84,6 +84,7 @@ fn group(seed: u64, p: &mut Prng) -> Scenario {
         sector: *p.pick(&[4096, 512]),
         journal: if records > 0 { *p.pick(&[48, 64, 96]) } else { *p.pick(&[8, 8, 8, 12, 16, 64]) },
         records,
+        tear: p.chance(100_000),
         reserve: p.range(1, (fast / 4).max(1)),
         commit_ms: *p.pick(&[20, 200, 1000, 5000]),
         migrate: p.chance(950_000),

@@ -14,7 +14,7 @@ use super::store::{Store, Survival};
 use crate::world::{Action, Signal, World};
 
 const EIO: i32 = 5;
-/// Metadata of the members of the simulator lies below this block (and in the second label, which may fail).
+/// Metadata of the members of the simulator lies in so many blocks at the start and at the end.
 const METADATA_BLOCKS: u64 = 512;
 /// A late write lands within this time, if no sync comes first.
 const LATE_NANOS: u64 = 2_000_000_000;
@@ -140,15 +140,15 @@ impl SimDisk {
         self.store_mut().lying = false;
     }
 
-    /// The power is cut: the cache is lost, requests in flight are undone, done or torn.
-    pub fn power_cut(&self) {
+    /// The power is cut: the cache is lost, requests in flight are undone, done or torn (all of them with `tear`).
+    pub fn power_cut(&self, tear: bool) {
         let mut inner = self.0.inner.borrow_mut();
         let ops = std::mem::take(&mut inner.in_flight);
         let mut unapplied: Vec<(u64, Vec<Cell>)> =
             ops.iter().filter_map(|op| Some((op.first, op.state.borrow_mut().cells.take()?))).collect();
         unapplied.extend(std::mem::take(&mut inner.late).into_iter().map(|l| (l.op.first, l.cells)));
         self.0.world.random(|prng| {
-            let survival = Survival::random(prng);
+            let survival = if tear { Survival::TORN } else { Survival::random(prng) };
             inner.store.power_cut(unapplied, survival, prng);
         });
     }
@@ -213,7 +213,8 @@ impl SimDisk {
     fn finish(&self, inner: &mut Inner, op: &Rc<Op>) {
         let state = &mut *op.state.borrow_mut();
         let mut faults = inner.faults;
-        if faults.data_only && op.first < METADATA_BLOCKS {
+        let slots = METADATA_BLOCKS..inner.store.blocks() - METADATA_BLOCKS;
+        if faults.data_only && !slots.contains(&op.first) {
             (faults.read_ppm, faults.write_ppm) = (0, 0);
         }
         let failed = match state.kind {

@@ -28,6 +28,9 @@ pub struct Survival {
 }
 
 impl Survival {
+    /// Everything is torn.
+    pub const TORN: Survival = Survival { keep_ppm: 500_000, tear_ppm: 1_000_000 };
+
     /// A random one, extremes included.
     pub fn random(prng: &mut Prng) -> Survival {
         let keep_ppm = *prng.pick(&[0, 0, 30_000, 200_000, 500_000, 800_000, 970_000, 1_000_000]);

@@ -44,7 +44,7 @@ impl Run<'_> {
             }
         };
         for (disk, image) in self.disks.iter().zip(saved) {
-            disk.power_cut();
+            disk.power_cut(false);
             disk.store_mut().swap_image(image);
         }
         self.world.note(41, 0, || "experiment over".into());

@@ -152,7 +152,7 @@ impl Run<'_> {
         self.world.note(31, kind as u64, || format!("crash: {kind:?}"));
         for disk in &self.disks {
             match kind {
-                Crash::Power => disk.power_cut(),
+                Crash::Power => disk.power_cut(self.scenario.tear),
                 Crash::Daemon => disk.daemon_death(),
             }
         }
