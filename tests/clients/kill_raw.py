@@ -38,7 +38,8 @@ def kill_raw(world, full):
     ledger = content.Ledger(size // content.BLOCK)
     worst, promoted, demoted, torn = 0, 0, 0, 0
     for turn in range(rounds):
-        running = load.Load(group.uri, ledger, turn).start()
+        # Without the thread that flushes all the time what FUA promised stands alone.
+        running = load.Load(group.uri, ledger, turn, flushers=turn % 2).start()
         time.sleep(rng.uniform(0.3, 3.0))
         mover = group.status()["mover"]
         promoted, demoted = promoted + mover["promoted_chunks"], demoted + mover["demoted_chunks"]
