@@ -83,6 +83,10 @@ class World:
             if group.attached:
                 self.bimetal("detach", group.name, ok=False)
                 self.bimetal("stop", group.name, "--force", ok=False)
+        # Daemons that `attach` started in the background.
+        for name in os.listdir(f"{self.dir}/run") if os.path.isdir(f"{self.dir}/run") else []:
+            if not any(g.name == name and g.daemon for g in self.groups):
+                self.bimetal("stop", name, "--force", ok=False)
         for process in reversed(self.processes):
             if process.poll() is None:
                 process.kill()
