@@ -16,6 +16,8 @@ MIB = 1 << 20
 GIB = 1 << 30
 HERE = os.path.dirname(os.path.abspath(__file__))
 CGROUPS = ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")
+# With cgroup v1: a server of many threads gets no more of a busy machine than one of a single thread.
+CPU_CGROUP = "/sys/fs/cgroup/cpu"
 
 
 def binary():
@@ -121,7 +123,8 @@ class Server:
 
     def __init__(self, name, args, sock, scratch):
         self.name, self.socket = name, sock
-        self.cgroup = make_cgroup(name)
+        self.cgroup = make_cgroup(CGROUPS, name)
+        self.share = make_cgroup((CPU_CGROUP,), name)
         self.log = open(scratch.file(f"{name}.log"), "ab")
         self.began = time.monotonic()
         self.process = subprocess.Popen(args, env=scratch.env, stdout=self.log, stderr=self.log,
@@ -129,8 +132,8 @@ class Server:
         self.ready_after = self.wait_ready()
 
     def join_cgroup(self):
-        if self.cgroup:
-            with open(os.path.join(self.cgroup, "cgroup.procs"), "w", encoding="ascii") as f:
+        for group in filter(None, (self.cgroup, self.share)):
+            with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as f:
                 f.write("0")
 
     def wait_ready(self):
@@ -190,18 +193,19 @@ class Server:
         self.remove_cgroup()
 
     def remove_cgroup(self):
-        if self.cgroup:
+        for group in filter(None, (self.cgroup, self.share)):
             for _ in range(50):
                 try:
-                    os.rmdir(self.cgroup)
+                    os.rmdir(group)
                     break
                 except OSError:
                     time.sleep(0.02)
-            self.cgroup = None
+        self.cgroup = self.share = None
 
 
-def make_cgroup(name):
-    for root in CGROUPS:
+def make_cgroup(roots, name):
+    """A cgroup below the first of `roots` that allows it and accounts for CPU time or shares it out."""
+    for root in roots:
         if os.path.exists(os.path.join(root, "cgroup.procs")):
             path = os.path.join(root, f"bimetal-bench-{os.getpid()}-{name}")
             try:
