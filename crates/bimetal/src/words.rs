@@ -81,7 +81,8 @@ pub(crate) fn troubles(s: &Status) -> Vec<String> {
 
 /// Used bytes of a tier, and all.
 pub(crate) fn used_of(s: &Status, tier: Tier) -> (u64, u64) {
-    let of_tier = || s.members.iter().filter(|m| m.tier == tier);
+    // What a missing member holds is not known.
+    let of_tier = || s.members.iter().filter(|m| m.tier == tier && m.present);
     let all: u64 = of_tier().map(|m| m.slots).sum();
     let free: u64 = of_tier().map(|m| m.free).sum();
     (all.saturating_sub(free) * CHUNK, all * CHUNK)
@@ -108,6 +109,8 @@ fn reserve(s: &Status) -> String {
         let slow_full = used_of(s, Tier::Slow).1 == used;
         let next = if s.latched.is_some() {
             "it cannot be restored now"
+        } else if s.read_only {
+            "nothing is moved in a group that is open read-only"
         } else if slow_full {
             "the slow tier is full, so it cannot be restored"
         } else {
