@@ -152,7 +152,10 @@ impl Run<'_> {
         match self.try_start(self.disks.clone(), any)? {
             None => Err("a read-only start with some rotten blocks on one member was refused".into()),
             Some((env, group)) => {
-                let result = self.peek(&env, &group, Some((&[], None)), false);
+                // Without the directory of the only fast member the slow ones are left, as if it were gone (C8.1).
+                let fast = self.scenario.members.iter().filter(|m| m.tier == Tier::Fast).count();
+                let alone = fast == 1 && self.scenario.members[member].tier == Tier::Fast;
+                let result = self.peek(&env, &group, Some((&[], None)), alone);
                 env.kill();
                 result
             }
