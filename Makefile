@@ -51,7 +51,7 @@ lint: setup
 	@.ci/lint
 
 bench: build
-	@for script in bench/*.sh; do [ -e "$$script" ] || continue; echo "== $$script"; BIMETAL=$(BIMETAL) "$$script" || exit 1; done
+	@for script in bench/iops.py bench/fill.py bench/scale.py; do echo "== $$script"; BIMETAL_BIN=$(BIMETAL) python3 "$$script" || exit 1; done
 
 install: build
 	install -D -m 755 $(BIMETAL) $(DESTDIR)$(PREFIX)/bin/bimetal

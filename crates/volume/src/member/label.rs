@@ -11,16 +11,20 @@ use crate::mutant::{self, Mutant};
 impl<D: Device> Member<D> {
     /// Makes `label` current: first copy, sync, second copy, sync. Its sequence is set here. The caller holds `meta`.
     ///
-    /// A crash before the first sync leaves the old label (second copy) or the new one; both are whole.
+    /// The copy that is damaged or older is written first: a crash before the first sync leaves the other one, which is
+    /// whole.
     pub(crate) async fn flip(&self, mut label: Label) -> Result<(), DeviceError> {
         label.sequence = self.label.borrow().sequence + 1;
-        for place in [LABEL_A, label_b(label.device_size)] {
+        let mut places = [LABEL_A, label_b(label.device_size)];
+        places.rotate_left(self.weaker_label.get());
+        for place in places {
             let bytes = BufMut::copy_of(&label.encode(place)).freeze();
             self.write(place, bytes, WriteFor::Engine).await?;
             if !mutant::on(Mutant::C5LabelNotSynced) && !mutant::on(Mutant::C7NoFirstSync) {
                 self.sync_all().await?;
             }
         }
+        self.weaker_label.set(0);
         *self.label.borrow_mut() = label;
         Ok(())
     }
@@ -32,6 +36,8 @@ pub(crate) struct FoundLabels {
     pub(crate) newest: Option<Label>,
     /// What is wrong with each place.
     pub(crate) problems: Vec<(u64, LabelError)>,
+    /// The place (0 or 1) whose copy is damaged, or older than the other.
+    pub(crate) weaker: usize,
 }
 
 impl FoundLabels {
@@ -44,9 +50,10 @@ impl FoundLabels {
 
 /// Reads both labels of a device.
 pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, DeviceError> {
-    let mut found = FoundLabels { newest: None, problems: Vec::new() };
+    let mut found = FoundLabels { newest: None, problems: Vec::new(), weaker: 0 };
+    let mut sequences = [0; 2];
     let mut last_error = None;
-    for place in [LABEL_A, label_b(device.size())] {
+    for (i, place) in [LABEL_A, label_b(device.size())].into_iter().enumerate() {
         if place + LABEL_SIZE as u64 > device.size() {
             found.problems.push((place, LabelError::NotALabel));
             continue;
@@ -57,12 +64,15 @@ pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, De
             found.problems.push((place, LabelError::Checksum));
             continue;
         }
-        match Label::decode(&buf, place) {
+        let label = Label::decode(&buf, place);
+        sequences[i] = label.as_ref().map_or(0, |l| l.sequence);
+        match label {
             Ok(l) if found.newest.as_ref().is_none_or(|n| l.sequence > n.sequence) => found.newest = Some(l),
             Ok(_) => {}
             Err(e) => found.problems.push((place, e)),
         }
     }
+    found.weaker = usize::from(sequences[1] < sequences[0]);
     match (&found.newest, last_error) {
         (None, Some(e)) => Err(e),
         _ => Ok(found),

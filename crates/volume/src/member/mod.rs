@@ -76,6 +76,8 @@ pub(crate) struct Member<D: Device> {
     pub(crate) directory: RefCell<directory::Directory>,
     pub(crate) away: RefCell<away::Away>,
     pub(crate) label: RefCell<Label>,
+    /// The label place (0 or 1) to be written first.
+    pub(crate) weaker_label: Cell<usize>,
     /// Slow members: chunks whose newest committed entry this member's journal does not hold yet (C1.6), each with the
     /// number of the note, so that a note made while the journal is written is not lost.
     pub(crate) lag: RefCell<BTreeMap<ChunkId, u64>>,
@@ -112,6 +114,7 @@ impl<D: Device> Member<D> {
             journal_records: journal_records.clamp(1, RECORDS_PER_BLOCK),
             layout,
             label: RefCell::new(label),
+            weaker_label: Cell::new(0),
             device,
             lag: RefCell::default(),
         }

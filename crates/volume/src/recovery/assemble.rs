@@ -19,7 +19,7 @@ use crate::units::{Tier, CHUNK};
 /// Members that belong together.
 pub(super) struct Assembled<D> {
     /// By member index; `None` is missing.
-    devices: Vec<Option<(D, Label)>>,
+    devices: Vec<Option<(D, Label, usize)>>,
     /// The label that describes the group best.
     newest: Label,
     findings: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) fn assemble<D: Device>(found: Vec<Found<D>>, options: &OpenOptions) -
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
         return Err(OpenError::ReadOnlyFeatures { name });
     }
-    let mut devices: Vec<Option<(D, Label)>> = (0..newest.members.len()).map(|_| None).collect();
+    let mut devices: Vec<Option<(D, Label, usize)>> = (0..newest.members.len()).map(|_| None).collect();
     let mut findings = Vec::new();
     for f in found {
         findings.extend(f.problems);
@@ -41,7 +41,7 @@ pub(super) fn assemble<D: Device>(found: Vec<Found<D>>, options: &OpenOptions) -
             findings.push(why);
         }
         let index = f.label.member as usize;
-        devices[index] = Some((f.device, f.label));
+        devices[index] = Some((f.device, f.label, f.weaker));
     }
     let missing: Vec<String> =
         newest.members.iter().enumerate().filter(|(i, _)| devices[*i].is_none()).map(describe).collect();
@@ -129,12 +129,14 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
     let mut members = Vec::with_capacity(a.devices.len());
     let mut absent = Vec::with_capacity(a.devices.len());
     for (index, device) in a.devices.into_iter().enumerate() {
-        let (device, label) = match device {
-            Some((d, l)) => (Some(d), l),
-            None => (None, newest.clone()),
+        let (device, label, weaker) = match device {
+            Some((d, l, weaker)) => (Some(d), l, weaker),
+            None => (None, newest.clone(), 0),
         };
         absent.push(label.epoch.id != newest.epoch.id && !newest.epoch.has_member(index as u8));
-        members.push(Member::new(device, label, index as u8, options.journal_records));
+        let m = Member::new(device, label, index as u8, options.journal_records);
+        m.weaker_label.set(weaker);
+        members.push(m);
     }
     let slots_of = |tier| -> u64 {
         members.iter().filter(|m: &&Member<E::Device>| m.tier == tier).map(|m| m.free.borrow().count()).sum()

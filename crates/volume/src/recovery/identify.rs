@@ -13,6 +13,8 @@ pub(crate) struct Found<D> {
     pub(crate) label: Label,
     /// Position in the caller's list.
     pub(crate) position: usize,
+    /// The label place whose copy is damaged or older.
+    pub(crate) weaker: usize,
     /// What was wrong with one of its two labels.
     pub(crate) problems: Vec<String>,
 }
@@ -30,7 +32,7 @@ pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Vec<Found<D>>
             device.sync().await.map_err(fail)?;
         }
         let labels = read_labels(&device).await.map_err(fail)?;
-        let reason = labels.reason();
+        let (reason, weaker) = (labels.reason(), labels.weaker);
         let Some(label) = labels.newest else {
             return Err(OpenError::Label { device: position, source: reason });
         };
@@ -40,7 +42,7 @@ pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Vec<Found<D>>
         let damaged = labels.problems.iter().filter(|(_, e)| !matches!(e, LabelError::NotALabel));
         let problems =
             damaged.map(|(place, e)| format!("member {}: label at byte {place}: {e}", label.member)).collect();
-        found.push(Found { device, label, position, problems });
+        found.push(Found { device, label, position, weaker, problems });
     }
     Ok(found)
 }

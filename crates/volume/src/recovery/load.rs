@@ -6,7 +6,7 @@ use bimetal_format::directory::Expected;
 use bimetal_format::journal::RecordKind;
 use bimetal_format::{page, Entry};
 
-use super::window::{windows, Window};
+use super::window::{batches, Window};
 use super::{read_chain, Chain, OpenError};
 use crate::buf::BufMut;
 use crate::env::Env;
@@ -15,6 +15,7 @@ use crate::member::directory::{Directory, DirectoryError};
 use crate::mutant::{self, Mutant};
 use crate::tier::Policy;
 use crate::units::{Tier, BLOCK};
+use crate::wait;
 
 /// What step 6 needs to know of the journals, by member.
 pub(super) struct Source {
@@ -121,12 +122,15 @@ async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Re
     let pages = core.map.borrow().len() as u32;
     let mut bad = Vec::new();
     let m = &core.members[best];
-    for window in windows(pages) {
-        let Some(read) = Window::read(m, window, |_, _| true).await else { continue };
-        for (page, expected, copy) in read.copies(m) {
-            let taken = copy.is_some_and(|(bytes, salt)| take_page(core, page, bytes, &salt, expected.generation()));
-            if !taken {
-                bad.push(page);
+    for batch in batches(pages) {
+        let reads = batch.into_iter().map(|window| Window::read(m, window, |_, _| true)).collect();
+        for read in wait::all(reads).await.into_iter().flatten() {
+            for (page, expected, copy) in read.copies(m) {
+                let generation = expected.generation();
+                let taken = copy.is_some_and(|(bytes, salt)| take_page(core, page, bytes, &salt, generation));
+                if !taken {
+                    bad.push(page);
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
 use super::load::Source;
 use super::replay::chunk_of;
-use super::window::{windows, Window};
+use super::window::{batches, Window};
 use super::{Chain, OpenError};
 use crate::commit::Left;
 use crate::env::{DeviceError, Env};
@@ -24,6 +24,7 @@ use crate::member::journal::Position;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, SlotId, Tier};
+use crate::wait;
 
 pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), OpenError> {
     set_heads(core, &source);
@@ -77,21 +78,28 @@ fn set_heads<E: Env>(core: &Core<E>, source: &Source) {
 /// again before that journal has been told (C1.6): it is on its way to being free, not free.
 async fn hold_believed_slots<E: Env>(core: &Core<E>, m: &Member<E::Device>, chain: Option<&Chain>) {
     let pages = core.map.borrow().len() as u32;
-    for window in windows(pages) {
-        let stale = |p: u32, e: Expected| core.map.borrow().generation(p) > e.generation();
-        let Some(read) = Window::read(m, window, stale).await else { continue };
-        for (page, _, copy) in read.copies(m) {
-            // A copy that cannot be read is one that the member cannot believe either.
-            let Some(Ok((_, entries))) = copy.map(|(bytes, salt)| page::decode(bytes, &salt)) else { continue };
-            let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
-            for (i, e) in entries.iter().enumerate() {
-                hold_believed(core, m, ChunkId(first + i as u64), e);
-            }
+    let stale = |p: u32, e: Expected| core.map.borrow().generation(p) > e.generation();
+    for batch in batches(pages) {
+        let reads = batch.into_iter().map(|window| Window::read(m, window, stale)).collect();
+        for read in wait::all(reads).await.into_iter().flatten() {
+            hold_believed_of(core, m, &read);
         }
     }
     let records = chain.map(|c| &c.records[..]).unwrap_or_default();
     for (_, r) in records.iter().filter(|(_, r)| r.page < pages) {
         hold_believed(core, m, chunk_of(r), &r.entry);
+    }
+}
+
+/// What the page copies of `m` in a window say.
+fn hold_believed_of<E: Env>(core: &Core<E>, m: &Member<E::Device>, read: &Window) {
+    for (page, _, copy) in read.copies(m) {
+        // A copy that cannot be read is one that the member cannot believe either.
+        let Some(Ok((_, entries))) = copy.map(|(bytes, salt)| page::decode(bytes, &salt)) else { continue };
+        let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
+        for (i, e) in entries.iter().enumerate() {
+            hold_believed(core, m, ChunkId(first + i as u64), e);
+        }
     }
 }
 
