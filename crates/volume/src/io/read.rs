@@ -45,8 +45,12 @@ impl<E: Env> Core<E> {
         for part in parts.clone() {
             self.plan_part(&part, &mut pins, &mut steps)?;
         }
-        self.touch_all(parts, false, &[]);
+        self.touch_all(parts.clone(), false, &[]);
         let pieces = self.load(steps).await?;
+        // A sync that failed meanwhile may have taken away what was read (C11.1).
+        if parts.clone().any(|p| self.health.is_suspect(p.chunk)) {
+            return Err(Error::Lost);
+        }
         drop(pins);
         Ok(trim_edges(pieces, offset % BLOCK, len))
     }
