@@ -16,6 +16,8 @@ pub struct Directed {
     pub scenario: Scenario,
     /// Tried on the side after the crash.
     pub damage: Option<Damage>,
+    /// Both power cuts come during a commit, for many tears of each.
+    torn_twice: bool,
 }
 
 impl Directed {
@@ -28,6 +30,10 @@ impl Directed {
 const NEVER: CrashPoint = CrashPoint { steps: u64::MAX, events: u64::MAX };
 /// Crash points of a recovery, roughly: the second crash is spread over so many.
 const RECOVERY: u64 = 72;
+/// Crash points of a commit, roughly.
+const COMMIT: u64 = 12;
+/// Runs with the same pair of crash points, each with other tears.
+const TEARS: u64 = 8;
 
 const WRITE: Act = Act::Write { fua: false };
 const FUA: Act = Act::Write { fua: true };
@@ -75,7 +81,17 @@ fn directed(name: &'static str, mut s: Scenario, prepare: Vec<Step>, steps: Vec<
     let end = if stop { End::StopOr(Crash::Power, NEVER) } else { End::Crash(Crash::Power, NEVER) };
     let session = s.quiet_session(steps, end);
     s.sessions.push(session);
-    Directed { name, scenario: s, damage: None }
+    Directed { name, scenario: s, damage: None, torn_twice: false }
+}
+
+/// A commit is cut off, and after the recovery the next one is too, in the same place of the journal.
+fn torn_twice() -> Directed {
+    let mut s = group(12, 24, 30);
+    (s.tear, s.migrate, s.records) = (true, false, 4);
+    s.members.insert(0, s.members[0].clone());
+    s.members.insert(0, s.members[0].clone());
+    let steps = vec![sleep(0, 1), step(0, FUA, 20 * CHUNK, 4096)];
+    Directed { torn_twice: true, ..directed("torn twice", s, vec![fill(0, 4)], steps, false) }
 }
 
 fn hot(times: usize) -> Vec<Step> {
@@ -228,6 +244,7 @@ pub fn all() -> Vec<Directed> {
         ),
         directed("long commits", long, vec![], long_commits(), false),
         late_writes(),
+        torn_twice(),
         directed("unaligned writes", small(), vec![], unaligned.collect(), false),
         directed("zeroes and trims", small(), vec![], zeroing, false),
         directed(
@@ -254,6 +271,9 @@ impl Directed {
 
     /// Crash points to try, given those that [`Directed::whole`] passed in each session.
     pub fn points(&self, passed: &[u64]) -> u64 {
+        if self.torn_twice {
+            return COMMIT * COMMIT * TEARS;
+        }
         passed[self.swept()] + 1
     }
 
@@ -261,6 +281,10 @@ impl Directed {
     pub fn at(&self, n: u64, kind: Crash) -> Scenario {
         let mut s = self.scenario.clone();
         s.seed = s.seed.wrapping_add(n * 2 + kind as u64);
+        if self.torn_twice {
+            self.tear_twice(&mut s, n);
+            return s;
+        }
         let swept = &mut s.sessions[self.swept()];
         let point = CrashPoint { steps: 0, events: n };
         swept.end = match swept.end {
@@ -282,5 +306,12 @@ impl Directed {
         let aftermath = s.quiet_session(after.collect(), end);
         s.sessions.push(aftermath);
         s
+    }
+
+    fn tear_twice(&self, s: &mut Scenario, n: u64) {
+        let point = |events| End::Crash(Crash::Power, CrashPoint { steps: 1, events });
+        s.sessions[self.swept()].end = point(n % COMMIT);
+        let next = s.quiet_session(vec![sleep(0, 1), step(0, FUA, 21 * CHUNK, 4096)], point(n / COMMIT % COMMIT));
+        s.sessions.push(next);
     }
 }

@@ -8,6 +8,7 @@ mod peer;
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -18,7 +19,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::Semaphore;
+use tokio::sync::{watch, Semaphore};
 
 use crate::api::{Failure, Health, StopAccepted, StopRequest, SCHEMA};
 use crate::daemon::Shared;
@@ -31,20 +32,38 @@ const BODY_MAX: usize = 64 << 10;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection ends after this, whatever it does.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// At the end, answers that have not gone out by then are given up.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The running API. Dropped instead of finished, it ends with the process and cuts off what it was saying.
+pub(crate) struct Control {
+    leave: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+impl Control {
+    /// Takes no more clients, gives those that wait their answers, and returns after [`LEAVE_TIMEOUT`] at the latest.
+    pub(crate) fn finish(self) {
+        // Neither can fail but when the thread is gone already.
+        let _ = self.leave.send(true);
+        let _ = self.thread.join();
+    }
+}
 
 /// Starts the API on `listener`, on a new thread.
-pub(crate) fn start(listener: UnixListener, shared: Arc<Shared>) -> Result<()> {
+pub(crate) fn start(listener: UnixListener, shared: Arc<Shared>) -> Result<Control> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .context("cannot start the control thread")?;
-    std::thread::Builder::new()
+    let (leave, leaving) = watch::channel(false);
+    let thread = std::thread::Builder::new()
         .name("control".into())
-        .spawn(move || runtime.block_on(serve(listener, shared)))
+        .spawn(move || runtime.block_on(serve(listener, shared, leaving)))
         .context("cannot start the control thread")?;
-    Ok(())
+    Ok(Control { leave, thread })
 }
 
 fn routes(shared: Arc<Shared>) -> Router {
@@ -60,13 +79,28 @@ fn routes(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-async fn serve(listener: UnixListener, shared: Arc<Shared>) {
+async fn serve(listener: UnixListener, shared: Arc<Shared>, mut leaving: watch::Receiver<bool>) {
     let listener = match tokio::net::UnixListener::from_std(listener) {
         Ok(l) => l,
         Err(e) => return crate::log::warn(&format!("the control API does not work: {e}")),
     };
     let router = routes(shared);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = leaving.clone();
+    tokio::select! {
+        () = accept(&listener, &router, &places, &connections) => {}
+        _ = leaving.wait_for(|left| *left) => {}
+    }
+    // All places are free when all have their answers.
+    let _ = tokio::time::timeout(LEAVE_TIMEOUT, places.acquire_many(CONNECTIONS as u32)).await;
+}
+
+async fn accept(
+    listener: &tokio::net::UnixListener,
+    router: &Router,
+    places: &Arc<Semaphore>,
+    leaving: &watch::Receiver<bool>,
+) {
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let stream = match listener.accept().await {
@@ -81,16 +115,25 @@ async fn serve(listener: UnixListener, shared: Arc<Shared>) {
         if !stream.peer_cred().is_ok_and(|c| peer::is_allowed(c.uid(), c.gid())) {
             continue;
         }
-        let service = TowerToHyperService::new(router.clone());
+        let (router, leaving) = (router.clone(), leaving.clone());
         tokio::spawn(async move {
-            let mut http = hyper::server::conn::http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BODY_MAX);
-            let connection = http.serve_connection(TokioIo::new(stream), service);
             // How a control client ends its connection is its own affair.
-            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, converse(stream, router, leaving)).await;
             drop(place);
         });
     }
+}
+
+/// Serves one connection to its end, or until the request under way is answered when the daemon leaves.
+async fn converse(stream: tokio::net::UnixStream, router: Router, mut leaving: watch::Receiver<bool>) {
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(BODY_MAX);
+    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = leaving.wait_for(|left| *left) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
 }
 
 fn failure(code: StatusCode, words: impl Into<String>) -> Response {

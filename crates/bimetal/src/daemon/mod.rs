@@ -101,7 +101,7 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         exports: exports.uris(&group.volume_names()),
     };
     let (shared, questions) = Shared::new(facts);
-    start_control(&control, &shared)?;
+    let api = start_control(&control, &shared)?;
     catch_signals(&env, &shared)?;
     let keeper = shared.clone();
     std::thread::Builder::new().name("keeper".into()).spawn(move || keeper.keep_until_stop())?;
@@ -112,7 +112,10 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     ));
     notify_ready();
     answer(&env, &group, &exports, questions).await;
-    stop(&name, &group, exports, &control).await
+    let stopped = stop(&name, &group, exports, &control).await;
+    // Whoever asked for the stop may still wait for the answer, which came before it.
+    api.finish();
+    stopped
 }
 
 /// A group that was named must be the one that was found.
@@ -132,7 +135,7 @@ fn locators(found: &members::Members) -> Vec<(String, String)> {
     named.collect()
 }
 
-fn start_control(path: &std::path::Path, shared: &Arc<Shared>) -> Result<()> {
+fn start_control(path: &std::path::Path, shared: &Arc<Shared>) -> Result<control::Control> {
     // The lock says that no other daemon of this group lives: what lies there is left over.
     let _ = std::fs::remove_file(path);
     let listener =

@@ -36,6 +36,7 @@ pub(crate) struct Args<'a> {
 }
 
 const VALUED: [&str; 5] = ["--seeds", "--start", "--jobs", "--minutes", "--only"];
+const FLAGS: [&str; 5] = ["--keep-going", "--log", "--print", "--shrink", "--help"];
 
 impl<'a> Args<'a> {
     fn parse(all: &'a [String]) -> Result<Args<'a>, String> {
@@ -45,8 +46,10 @@ impl<'a> Args<'a> {
             if VALUED.contains(&word.as_str()) {
                 let value = rest.next().ok_or_else(|| format!("{word} needs a value"))?;
                 args.options.push((word, value));
-            } else if word.starts_with("--") {
+            } else if FLAGS.contains(&word.as_str()) {
                 args.flags.push(word);
+            } else if word.starts_with('-') {
+                return Err(format!("there is no option {word}\n\n{USAGE}"));
             } else {
                 args.words.push(word);
             }
@@ -73,6 +76,10 @@ impl<'a> Args<'a> {
 /// Runs a command line; the code is 0 for success, 1 for a failure found, 2 for a wrong command line.
 pub fn main(words: &[String]) -> ExitCode {
     let result = Args::parse(words).and_then(|args| match args.words.first().copied() {
+        _ if args.flag("--help") => {
+            print!("{USAGE}");
+            Ok(true)
+        }
         Some("run") => many::run(&args),
         Some("replay") => replay(&args),
         Some("sweep") => sweep::sweep(&args),

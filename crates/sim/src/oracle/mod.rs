@@ -94,6 +94,9 @@ pub struct Oracle {
     reads: Vec<u64>,
 }
 
+/// The code of a sector of zeros.
+const ZERO_CODE: u64 = 0;
+
 /// The span of everything that was there at the beginning.
 const BEGINNING: SpanId = 0;
 
@@ -248,7 +251,8 @@ impl Oracle {
     }
 
     /// Checks the answer of a read in a start that will be undone: learns nothing (rules 5 and 6 do not apply). With
-    /// `stale` older data of the same place is accepted: slow members alone may report it instead of hiding it (C8.1).
+    /// `stale` older data of the same place is accepted, and zeros in a block that was loaded (it may have been written in
+    /// part): slow members alone may report it instead of hiding it (C8.1). Zeros for what is not stored stay wrong.
     pub fn peek(&mut self, volume: usize, offset: u64, pieces: &Pieces, issued: u64, stale: bool) -> Result<(), Wrong> {
         self.stale = stale;
         let result = self.check_pieces(volume, offset, pieces, issued, false);
@@ -293,7 +297,10 @@ impl Oracle {
         while at < offset + len {
             let end = (at - at % BLOCK + BLOCK).min(offset + len);
             if self.volumes[volume].blocks[(at / BLOCK) as usize].is_some() {
-                self.check_bytes(volume, at, &zeros[..(end - at) as usize], issued, learn)?;
+                let stale = std::mem::take(&mut self.stale);
+                let result = self.check_bytes(volume, at, &zeros[..(end - at) as usize], issued, learn);
+                self.stale = stale;
+                result?;
             }
             at = end;
         }
@@ -336,7 +343,8 @@ impl Oracle {
         let legal = |e: &&Entry| h.live(e, issued, &k) || (self.sync_failed && h.survives(e, &k, u64::MAX));
         let candidates: SmallVec<[Entry; 4]> = h.entries().iter().filter(legal).copied().collect();
         let found: SmallVec<[Entry; 4]> = candidates.iter().filter(|e| same(e.value)).copied().collect();
-        if found.is_empty() && self.stale && code.is_none_or(|c| is_data_of(c, volume, sector)) {
+        let older = |c: u64| c == ZERO_CODE || is_data_of(c, volume, sector);
+        if found.is_empty() && self.stale && code.is_none_or(older) {
             return Ok(());
         }
         if found.is_empty() {

@@ -154,12 +154,19 @@ fn movable(status: &Status, auto: &[usize]) -> u64 {
     auto.iter().map(|i| status.volumes[*i].fast_chunks).sum()
 }
 
+/// Slow slots that are free and not promised to a slow-only volume.
+fn free_for_all(status: &Status) -> u64 {
+    use bimetal_volume::units::{Placement, Tier};
+    let free: u64 = status.members.iter().filter(|m| m.tier == Tier::Slow).map(|m| m.free).sum();
+    let bound = status.volumes.iter().filter(|v| v.placement == Placement::SlowOnly);
+    free.saturating_sub(bound.map(|v| v.size / CHUNK - v.fast_chunks - v.slow_chunks).sum())
+}
+
 async fn reserve_returns(client: &Client, group: &Group<SimEnv>, auto: &[usize]) -> Result<(), Wrong> {
     let deadline = client.shared.world.now() + LIVENESS.as_nanos() as u64;
     loop {
         let status = group.status();
-        let slow_free: u64 =
-            status.members.iter().filter(|m| m.tier == bimetal_volume::units::Tier::Slow).map(|m| m.free).sum();
+        let slow_free = free_for_all(&status);
         if status.fast_free >= status.reserve || movable(&status, auto) == 0 || slow_free == 0 {
             return Ok(());
         }

@@ -59,12 +59,28 @@ impl<D: Device> Member<D> {
 
     /// Appends the records of commit `generation`; not synced. The caller holds `meta` and has made room.
     pub(crate) async fn append(&self, records: &[Record], generation: u64, epoch: u64) -> Result<(), DeviceError> {
-        let count = self.blocks_for(records.len());
+        self.append_blocks(self.blocks_for(records.len()), records, generation, epoch).await
+    }
+
+    /// Appends a block without records; not synced. The caller holds `meta` and has made room.
+    pub(crate) async fn append_end(&self, generation: u64, epoch: u64) -> Result<(), DeviceError> {
+        self.append_blocks(1, &[], generation, epoch).await
+    }
+
+    async fn append_blocks(
+        &self,
+        count: u64,
+        records: &[Record],
+        generation: u64,
+        epoch: u64,
+    ) -> Result<(), DeviceError> {
         assert!(self.journal_has_room(count), "journal invariant 1");
         let start = self.journal.borrow().head;
         let mut buf = BufMut::new((count * BLOCK) as usize);
         let mut at = start;
-        for (block, records) in buf.chunks_exact_mut(BLOCK as usize).zip(records.chunks(self.journal_records)) {
+        let mut rest = records.chunks(self.journal_records);
+        for block in buf.chunks_exact_mut(BLOCK as usize) {
+            let records = rest.next().unwrap_or_default();
             let head = JournalHead {
                 sequence: at.sequence,
                 generation,

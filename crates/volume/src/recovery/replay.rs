@@ -3,6 +3,8 @@
 //! The chain ends at the first block that is not the sound successor of the one before. That is where the last commit
 //! was cut off, unless a sound block of a *later commit* follows: commits are synced one after another, so then a block
 //! in between was durable once and is damaged now.
+//!
+//! A block without records is the end that a start has put there: it keeps its place in the chain, but is no commit.
 
 use bimetal_format::journal::{self, JournalHead, Record};
 use bimetal_format::ENTRIES_PER_PAGE;
@@ -28,7 +30,7 @@ pub(crate) struct Chain {
     pub(crate) records: Vec<(u64, Record)>,
     /// Position after the last sound block.
     pub(crate) end: Position,
-    /// Newest generation in it; that of the checkpoint if it is empty.
+    /// Generation of the newest commit in it; that of the checkpoint if there is none.
     pub(crate) generation: u64,
     /// The ring was damaged in the middle.
     pub(crate) damaged: bool,
@@ -87,7 +89,9 @@ impl Chain {
         self.newest_seen = self.newest_seen.max(head.generation);
         let follows = head.sequence == at && (head.previous == self.end.hash || mutant::on(Mutant::C6NoChain));
         if !ended && follows {
-            self.generation = self.generation.max(head.generation);
+            if !records.is_empty() {
+                self.generation = self.generation.max(head.generation);
+            }
             self.records.extend(records.into_iter().map(|r| (head.generation, r)));
             self.end = Position { sequence: at + 1, hash };
             return false;

@@ -3,7 +3,8 @@
 //! 2. away bits for all regions in use, durable (C8.1);
 //! 3. labels with the new epoch on every member, durable, not yet *confirmed*;
 //! 4. other fast journals get what they lack of the last commit; members left behind get a new map;
-//! 5. all labels say *confirmed*. Only now is anything served.
+//! 5. a block without records ends each journal, so that nothing of a commit that was cut off lies where the next one goes;
+//! 6. all labels say *confirmed*. Only now is anything served.
 //!
 //! A crash in between is harmless: an epoch that is not confirmed was never used.
 
@@ -41,6 +42,9 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
         } else if m.tier == Tier::Fast && m.index as usize != source.best {
             catch_up(core, m, &source).await?;
         }
+    }
+    for m in core.members.iter().filter(|m| !source.rebuild[m.index as usize]) {
+        seal_end(core, m).await?;
     }
     confirm(core).await
 }
@@ -186,6 +190,24 @@ async fn catch_up<E: Env>(core: &Core<E>, m: &Member<E::Device>, source: &Source
         let mut j = m.journal.borrow_mut();
         j.durable = j.head;
     }
+    Ok(())
+}
+
+/// Writes a block without records where the journal ends. A block of a commit that was cut off may lie there, torn: parts
+/// of the next block, torn too, could make it whole again, and with it a commit that nobody has seen for a session. A
+/// damaged journal begins anew elsewhere and needs none.
+async fn seal_end<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), OpenError> {
+    if mutant::on(Mutant::TornEndLeft) {
+        return Ok(());
+    }
+    let _meta = m.meta.lock().await;
+    if !m.journal_has_room(1) {
+        core.checkpoint_locked(m, false).await.map_err(|e| failed_commit(e, m.index))?;
+    }
+    m.append_end(core.commit.generation.get(), core.epoch()).await.map_err(failed(m.index))?;
+    // Its sync is that of the confirmed label.
+    let mut j = m.journal.borrow_mut();
+    j.durable = j.head;
     Ok(())
 }
 

@@ -108,7 +108,11 @@ pub(super) fn shortage(l: &Levels) -> String {
     format!("only {} of the {} reserve are free", mib(l.free.into()), mib(l.reserve.into()))
 }
 
-/// Chunks in words.
+/// Chunks in words, to a tenth of a MiB: a chunk more or less is seen.
 pub(super) fn mib(chunks: u64) -> String {
-    format!("{} MiB", (chunks * CHUNK).div_ceil(1 << 20))
+    let mib = (chunks * CHUNK) as f64 / f64::from(1 << 20);
+    match mib.fract() {
+        0.0 => format!("{mib} MiB"),
+        _ => format!("{mib:.1} MiB"),
+    }
 }

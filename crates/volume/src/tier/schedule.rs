@@ -270,7 +270,11 @@ impl Scheduler {
                 0 => ("resting", REST),
                 _ => ("waiting for moves to end", PERIOD),
             };
-            let why = "nothing on the slow tier is used enough to be moved, and the reserve is free".into();
+            let why = match (l.free < l.reserve, l.slow_free) {
+                (true, 0) => format!("{}, and the slow tier has no free slot for more", shortage(l)),
+                (true, _) => format!("{}, and the others are on their way", shortage(l)),
+                (false, _) => "nothing on the slow tier is used enough to be moved, and the reserve is free".into(),
+            };
             return Plan { demote: 0, promote: 0, doing: doing.into(), why, next_check };
         }
         let why = format!("{} there are used again", mib(l.candidates as u64));
