@@ -248,13 +248,13 @@ fn random_damage_never_gives_wrong_data() {
                 done.push((to, how));
             }
             let (reading, writing, checked) = examine(&members, &s, &(case, &done));
-            let silent = done.iter().all(|(p, _)| matches!(p.what, "last commit" | "away"));
-            let changed = done.iter().any(|(p, _)| {
+            let changed = |p: &Place| {
                 let len = (p.bytes.end - p.bytes.start) as usize;
                 members.0[p.member].peek(p.bytes.start, len) != s.members.0[p.member].peek(p.bytes.start, len)
-            });
+            };
+            let silent = done.iter().all(|(p, _)| matches!(p.what, "last commit" | "away") || !changed(p));
             let any_words = !(reading.words.is_empty() && writing.words.is_empty() && checked.is_empty());
-            assert!(any_words || silent || !changed, "{done:?}: nobody says a word");
+            assert!(any_words || silent, "{done:?}: nobody says a word");
         }
     }
 }
