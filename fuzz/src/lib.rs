@@ -19,6 +19,7 @@ mod memory;
 #[allow(dead_code)] // the command line's parts of these modules
 #[path = "../../crates/bimetal/src/api.rs"]
 mod api;
+#[allow(dead_code, reason = "only the daemon ends it")]
 #[path = "../../crates/bimetal/src/control/mod.rs"]
 mod control;
 mod daemon;

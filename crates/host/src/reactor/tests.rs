@@ -24,6 +24,29 @@ fn timers_fire_in_order_and_not_early() {
 }
 
 #[test]
+fn a_timer_given_up_keeps_no_other_from_its_time() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let start = Wall::now();
+    reactor.block_on(async move {
+        for ms in 1..20u64 {
+            // The shorter one is gone before it is due; what is left must still wake the loop, again and again.
+            let short = env.sleep(Duration::from_micros(ms * 100));
+            let mut short = Box::pin(short);
+            std::future::poll_fn(|cx| {
+                let _ = short.as_mut().poll(cx);
+                Poll::Ready(())
+            })
+            .await;
+            drop(short);
+            env.sleep(Duration::from_millis(ms)).await;
+        }
+    });
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(190) && took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
 fn a_blocking_call_wakes_the_loop() {
     let reactor = Reactor::new().expect("io_uring");
     let env = reactor.env();
