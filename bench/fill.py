@@ -70,8 +70,9 @@ def bare(s, model, path, size):
 
 
 def both_bare(s, models, files):
+    # The slow part is as long as that of the group's fill: a disk becomes slower towards its end.
     return {"fast": bare(s, models["fast"], files["fast"], 768 * MIB),
-            "slow": bare(s, models["slow"], files["slow"], 512 * MIB)}
+            "slow": bare(s, models["slow"], files["slow"], SLOW_PART)}
 
 
 def mean_of(a, b):
