@@ -67,24 +67,3 @@ fn every_target_takes_its_corpus_and_mutations_of_it() {
         assert!(!PANICKED.load(Ordering::SeqCst), "{}: a thread panicked", target.name);
     }
 }
-
-#[test]
-#[ignore = "writes the first corpus of the NBD targets; later inputs come from the fuzzer"]
-fn write_the_first_nbd_corpus() {
-    use bimetal_export::fuzz::{broken_client_stream, broken_server_stream};
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus");
-    type Make = fn(u64) -> Vec<u8>;
-    let make: [(&str, Make); 3] = [
-        ("nbd-server", broken_client_stream),
-        ("nbd-client", broken_server_stream),
-        ("nbd-wire", broken_server_stream),
-    ];
-    for (target, make) in make {
-        let folder = folder.join(target);
-        std::fs::create_dir_all(&folder).expect("made");
-        let streams = (0..200).map(make).filter(|s| s.len() < 1500).take(12);
-        for (i, stream) in streams.enumerate() {
-            std::fs::write(folder.join(format!("script{i}")), stream).expect("written");
-        }
-    }
-}

@@ -3,6 +3,7 @@
 //! The first 64 KiB and the last MiB of a member are never touched (partition tables, backup GPT). A label lies at
 //! 64 KiB and another 2 MiB before the end; zones follow from 1 MiB on; slots come last, aligned to 1 MiB.
 
+use crate::size::InWords;
 use crate::away::REGIONS_PER_BLOCK;
 use crate::directory::{DIRECTORIES_PER_ROOT, PAGES_PER_DIRECTORY};
 use crate::label::LABEL_SIZE;
@@ -94,7 +95,7 @@ pub struct Layout {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// Nothing is left for slots.
-    #[error("a device of {size} bytes is too small: metadata takes {metadata} bytes and at least one MiB must remain")]
+    #[error("a device of {} is too small: metadata takes {} and at least one MiB must remain", InWords(*size), InWords(*metadata))]
     TooSmall {
         /// Size of the device.
         size: u64,

@@ -13,6 +13,7 @@ pub mod journal;
 pub mod label;
 pub mod layout;
 pub mod page;
+pub mod size;
 
 pub use block::{BlockError, Salt};
 pub use entry::Entry;

@@ -48,7 +48,7 @@ pub fn prepare(wanted: Wanted) -> Hygiene {
     } else {
         done.warnings.push(format!(
             "not marked as an I/O flusher ({}): do not mount volumes on this same machine under heavy memory pressure; \
-             run as root to get rid of this",
+             run as root, or with the capability CAP_SYS_RESOURCE, to get rid of this",
             io::Error::last_os_error()
         ));
     }

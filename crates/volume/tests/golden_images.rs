@@ -1,14 +1,13 @@
 //! Stored groups of format version 1. Every later program must open them and read the right data.
 //!
-//! The images are written by `cargo test -p bimetal-volume --test golden_images -- --ignored`, and only for a new
-//! version, beside the old ones.
+//! The images are written by `cargo run -p bimetal-volume --example golden_images`, and only for a new version, beside the
+//! old ones.
 
 mod image;
 mod memory;
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::units::CHUNK;
-use image::sample::{sample, Sample};
 use image::{check, open, read, read_only, stop, writable, Members};
 use memory::MemoryEnv;
 
@@ -16,10 +15,6 @@ const KILLED: &[u8] = include_bytes!("golden/v1-killed.img");
 const STOPPED: &[u8] = include_bytes!("golden/v1-stopped.img");
 /// CRC-32C of what the volume of the stored groups holds.
 const CONTENT: u32 = 0x2e8a_a1f0;
-
-fn make(clean: bool) -> Sample {
-    sample(&MemoryEnv::new(), &[8], &[16], clean)
-}
 
 /// What the volume holds must be what was stored, also after a writable start and a stop.
 fn verify(file: &[u8], records: bool) {
@@ -61,22 +56,5 @@ fn the_stored_groups_hold_every_kind_of_structure() {
         for side in 0..2 {
             assert!(d.peek(layout.page(0, side), 4096).starts_with(b"BMmp"), "both sides were written");
         }
-    }
-}
-
-#[test]
-#[ignore = "writes the stored images anew: only for a new format version"]
-fn write_the_images() {
-    for (name, clean) in [("v1-killed.img", false), ("v1-stopped.img", true)] {
-        let s = make(clean);
-        let file = s.members.save();
-        assert!(file.len() < 100 << 10, "{name} has {} bytes", file.len());
-        std::fs::write(format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR")), &file).expect("written");
-        println!(
-            "{name}: {} bytes, content of {} bytes: {:#010x}",
-            file.len(),
-            s.now.len(),
-            bimetal_format::block::crc32c(&s.now)
-        );
     }
 }

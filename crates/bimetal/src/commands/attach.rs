@@ -21,7 +21,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
     let group = &args.target.group;
-    let status = match runstate::daemon(group)? {
+    let running = runstate::daemon(group)?;
+    let started = running.is_none();
+    let status = match running {
         Some(daemon) => daemon.get("/v1/status")?,
         None if args.no_start => {
             bail!("group '{group}' is not being served; start it with `bimetal serve {group}` or without --no-start")
@@ -29,7 +31,10 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         None => start(group)?,
     };
     let status: Status = status;
-    let volume = choose(&status, args.target.volume.as_deref())?;
+    let volume = match choose(&status, args.target.volume.as_deref()) {
+        Err(e) if started => return Err(stopped_again(group, e)),
+        found => found?,
+    };
     let request = Request {
         export: export_of(&status, &volume.name)?,
         mount_dir: paths::run_dir(group).join(format!("{}.fuse", volume.name)),
@@ -48,6 +53,19 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         "via": attachment.via, "why": why,
     });
     output.show(&answer, || attachment.device.clone())
+}
+
+/// A daemon that was started for nothing does not stay.
+fn stopped_again(group: &str, error: anyhow::Error) -> anyhow::Error {
+    let stop = || -> Result<()> {
+        let daemon = runstate::daemon(group)?.context("it is gone")?;
+        let _accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
+        Ok(())
+    };
+    match stop() {
+        Ok(()) => error.context("the daemon that was started for this is stopped again"),
+        Err(_) => error,
+    }
 }
 
 /// Runs under the lock of the list, so that a volume is attached once.

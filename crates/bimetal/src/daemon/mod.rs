@@ -102,6 +102,10 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     };
     let (shared, questions) = Shared::new(facts);
     let api = start_control(&control, &shared)?;
+    let usual = runstate::control_socket(&name);
+    if control != usual {
+        lead_to(&control, &usual)?;
+    }
     catch_signals(&env, &shared)?;
     let keeper = shared.clone();
     std::thread::Builder::new().name("keeper".into()).spawn(move || keeper.keep_until_stop())?;
@@ -113,6 +117,7 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     notify_ready();
     answer(&env, &group, &exports, questions).await;
     let stopped = stop(&name, &group, exports, &control).await;
+    let _ = std::fs::remove_file(&usual);
     // Whoever asked for the stop may still wait for the answer, which came before it.
     api.finish();
     stopped
@@ -133,6 +138,14 @@ fn locators(found: &members::Members) -> Vec<(String, String)> {
         Some((uuid_text(&members::own_uuid(label)), m.locator.to_string()))
     });
     named.collect()
+}
+
+/// A socket elsewhere is found in its usual place too: by `status`, `stop` and `attach`.
+fn lead_to(control: &std::path::Path, usual: &std::path::Path) -> Result<()> {
+    let control = std::path::absolute(control)?;
+    let _ = std::fs::remove_file(usual);
+    std::os::unix::fs::symlink(&control, usual)
+        .with_context(|| format!("cannot make {} lead to {}", usual.display(), control.display()))
 }
 
 fn start_control(path: &std::path::Path, shared: &Arc<Shared>) -> Result<control::Control> {

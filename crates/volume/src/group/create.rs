@@ -1,6 +1,7 @@
 //! Making a group: sizes are checked first, then every member is laid out, labels last, so that a creation that was cut
 //! off leaves no group.
 
+use bimetal_format::size::InWords;
 use bimetal_format::journal::RECORDS_PER_BLOCK;
 use bimetal_format::label::{
     is_name, Epoch, Label, MemberRow, PlacementCode, TierCode, VolumeRow, MAX_MEMBERS, MAX_VOLUMES,
@@ -175,7 +176,7 @@ fn plan<E: Env>(env: &E, members: &[(E::Device, Tier)], options: &CreateOptions)
     let total: u64 = members.iter().map(|(d, _)| d.size()).sum();
     let pages = pages_for(total, options.volumes.len() as u64);
     if pages * ENTRIES_PER_PAGE as u64 >= u64::from(u32::MAX) {
-        return Err(CreateError::Size(format!("{total} bytes are more than format 1 can address in one group")));
+        return Err(CreateError::Size(format!("{} are more than format 1 can address in one group", InWords(total))));
     }
     let mut layouts = Vec::new();
     let mut rows = Vec::new();
@@ -236,7 +237,7 @@ fn plan_volumes<E: Env>(env: &E, wanted: &[NewVolume], fast: u64, slow: u64) -> 
     let sized: u64 = wanted.iter().filter_map(|v| v.size).map(|s| s / CHUNK).sum();
     let takers = wanted.iter().filter(|v| v.size.is_none()).count() as u64;
     let rest = room.checked_sub(sized).filter(|r| *r > 0 || takers == 0).ok_or_else(|| {
-        CreateError::Size(format!("the volumes are {} bytes together, but only {} fit", sized * CHUNK, room * CHUNK))
+        CreateError::Size(format!("the volumes are {} together, but only {} fit", InWords(sized * CHUNK), InWords(room * CHUNK)))
     })?;
     let mut rows = Vec::new();
     let mut page = 0u32;
@@ -275,8 +276,8 @@ fn check_bound(rows: &[VolumeRow], placement: PlacementCode, slots: u64) -> Resu
     let bound: u64 = rows.iter().filter(|v| v.placement == placement).map(|v| v.size / CHUNK).sum();
     let room = slots - headroom(slots);
     if bound > room {
-        let (need, have) = (bound * CHUNK, room * CHUNK);
-        return Err(CreateError::Size(format!("volumes bound to one tier need {need} bytes, but it has {have}")));
+        let (need, have) = (InWords(bound * CHUNK), InWords(room * CHUNK));
+        return Err(CreateError::Size(format!("volumes bound to one tier need {need}, but it has {have}")));
     }
     Ok(())
 }

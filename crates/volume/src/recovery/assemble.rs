@@ -58,7 +58,7 @@ fn describe((index, row): (usize, &bimetal_format::label::MemberRow)) -> String 
         bimetal_format::label::TierCode::Slow => Tier::Slow,
     };
     let uuid: String = row.uuid.iter().take(4).map(|b| format!("{b:02x}")).collect();
-    format!("{index} ({tier}, {} bytes, uuid {uuid}...)", row.size)
+    format!("{index} ({tier}, {}, uuid {uuid}...)", bimetal_format::size::approx(row.size))
 }
 
 fn check_one_group<D>(found: &[Found<D>]) -> Result<(), OpenError> {

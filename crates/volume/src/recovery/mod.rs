@@ -19,6 +19,7 @@ mod start;
 mod window;
 
 use bimetal_format::label::LabelError;
+use bimetal_format::size::InWords;
 
 use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
@@ -51,7 +52,8 @@ pub enum OpenError {
     },
     /// The device became smaller than its label says.
     #[error(
-        "device {device} has {size} bytes, but was {expected} bytes when it joined the group; restore its size first"
+        "device {device} has {}, but had {} when it joined the group; restore its size first",
+        InWords(*size), InWords(*expected)
     )]
     Shrunk {
         /// Position in the caller's list.
