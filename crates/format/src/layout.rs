@@ -3,11 +3,11 @@
 //! The first 64 KiB and the last MiB of a member are never touched (partition tables, backup GPT). A label lies at
 //! 64 KiB and another 2 MiB before the end; zones follow from 1 MiB on; slots come last, aligned to 1 MiB.
 
-use crate::size::InWords;
 use crate::away::REGIONS_PER_BLOCK;
 use crate::directory::{DIRECTORIES_PER_ROOT, PAGES_PER_DIRECTORY};
 use crate::label::LABEL_SIZE;
 use crate::page::ENTRIES_PER_PAGE;
+use crate::size::InWords;
 use crate::CHUNK;
 
 const MIB: u64 = 1 << 20;

@@ -51,6 +51,7 @@ mutants! {
     C5TailBeforePages: "C5.3: the journal tail moves before the pages are synced",
     C5LabelNotSynced: "C5.3: journal space is reused before the label with the new tail is synced",
     C6NoChain: "C6: replay checks the sequence but not the hash chain",
+    HalfCommitIsWhole: "C6: a start leaves a fast member with the first blocks of a commit that another one has whole",
     TornEndLeft: "C6: a start leaves what was cut off at the end of a journal where the next commit goes",
     C7NoFirstSync: "C7.1: recovery reads before it has synced the members, which count as synced",
     C7GenerationReused: "C4.1, C7: generations start again where the journal ended",

@@ -89,7 +89,7 @@ async fn serve(listener: UnixListener, shared: Arc<Shared>, mut leaving: watch::
     let connections = leaving.clone();
     tokio::select! {
         () = accept(&listener, &router, &places, &connections) => {}
-        _ = leaving.wait_for(|left| *left) => {}
+        Ok(_) = leaving.wait_for(|left| *left) => {}
     }
     // All places are free when all have their answers.
     let _ = tokio::time::timeout(LEAVE_TIMEOUT, places.acquire_many(CONNECTIONS as u32)).await;
@@ -131,7 +131,7 @@ async fn converse(stream: tokio::net::UnixStream, router: Router, mut leaving: w
     let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
     tokio::select! {
         _ = connection.as_mut() => return,
-        _ = leaving.wait_for(|left| *left) => connection.as_mut().graceful_shutdown(),
+        Ok(_) = leaving.wait_for(|left| *left) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }

@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 
 use bimetal_volume::env::Instant;
-use io_uring::types::{TimeoutFlags, Timespec};
+use io_uring::types::Timespec;
 use io_uring::{opcode, squeue};
 
 use super::ALARM;
@@ -23,16 +23,18 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// The request that makes an alarm at `at`; `None` if one rings by then anyway. The request is to be handed to the
+    /// The request that makes an alarm at `at`, which is after `now`; `None` if one rings by then anyway. The request is to be handed to the
     /// kernel before the next is made.
-    pub(super) fn set(&self, at: Instant) -> Option<squeue::Entry> {
+    pub(super) fn set(&self, at: Instant, now: Instant) -> Option<squeue::Entry> {
         let mut set = self.set.borrow_mut();
         if set.last().is_some_and(|earliest| *earliest <= at) {
             return None;
         }
         set.push(at);
-        self.time.set(Timespec::new().sec(at.0 / 1_000_000_000).nsec((at.0 % 1_000_000_000) as u32));
-        let entry = opcode::Timeout::new(self.time.as_ptr()).flags(TimeoutFlags::ABS).build();
+        // A span, not a moment: the kernel's clock is another one than ours in a time namespace.
+        let span = at.since(now);
+        self.time.set(Timespec::new().sec(span.as_secs()).nsec(span.subsec_nanos()));
+        let entry = opcode::Timeout::new(self.time.as_ptr()).build();
         Some(entry.user_data(ALARM))
     }
 

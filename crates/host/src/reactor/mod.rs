@@ -149,7 +149,7 @@ impl Core {
             self.timers.borrow_mut().fire(now);
         }
         let next = self.timers.borrow().earliest();
-        if let Some(entry) = next.and_then(|at| self.alarm.set(at)) {
+        if let Some(entry) = next.and_then(|at| self.alarm.set(at, now)) {
             self.push(&entry);
         }
     }

@@ -32,8 +32,8 @@ impl Run<'_> {
         self.world.restart(None);
         self.world.note(40, 0, || format!("experiment: {damage:?}"));
         let result = match damage {
-            Damage::Missing(m) => self.without(m, false),
-            Damage::Alone => self.without(0, true),
+            Damage::Missing(m) => self.without(m, false, index),
+            Damage::Alone => self.without(0, true, index),
             Damage::Forged => self.forged(index),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
@@ -54,7 +54,7 @@ impl Run<'_> {
 
     /// C8: a writable start is refused; a degraded one tells lost from never written. With `alone` all fast members are
     /// gone, and what lives on the slow tier came there by moves: all of it must be served.
-    fn without(&self, missing: usize, alone: bool) -> Result<(), Wrong> {
+    fn without(&self, missing: usize, alone: bool, index: usize) -> Result<(), Wrong> {
         let members = &self.scenario.members;
         let gone = |i: usize| if alone { members[i].tier == Tier::Fast } else { i == missing };
         let rest: Vec<SimDisk> =
@@ -62,7 +62,9 @@ impl Run<'_> {
         // A commit that was cut off may be known to the missing fast member alone, so that the others cannot know where
         // its chunks live. Half of the time a start makes all of them equal first.
         let tier = members[missing].tier;
-        let cut_off = !alone && tier == Tier::Fast && members.iter().filter(|m| m.tier == Tier::Fast).count() > 1;
+        let crashed = index > 0 && self.scenario.sessions[index - 1].end != End::Stop;
+        let cut_off =
+            crashed && !alone && tier == Tier::Fast && members.iter().filter(|m| m.tier == Tier::Fast).count() > 1;
         let settled = cut_off && self.world.random(|p| p.coin());
         if settled {
             self.settled_start()?;
@@ -79,7 +81,7 @@ impl Run<'_> {
         match self.try_start(rest, degraded)? {
             None => Err("a degraded start was refused".into()),
             Some((env, group)) => {
-                let result = self.peek(&env, &group, Some((&healthy, safe)), slow_only);
+                let result = self.peek(&env, &group, Some((&healthy, safe)), slow_only && !alone);
                 env.kill();
                 if self.disks.iter().any(|d| d.store().dirty()) {
                     return Err("a read-only start wrote to a member".into());

@@ -1,12 +1,12 @@
 //! Making a group: sizes are checked first, then every member is laid out, labels last, so that a creation that was cut
 //! off leaves no group.
 
-use bimetal_format::size::InWords;
 use bimetal_format::journal::RECORDS_PER_BLOCK;
 use bimetal_format::label::{
     is_name, Epoch, Label, MemberRow, PlacementCode, TierCode, VolumeRow, MAX_MEMBERS, MAX_VOLUMES,
 };
 use bimetal_format::layout::{default_journal_blocks, pages_for, Layout, LayoutError, MIN_JOURNAL_BLOCKS};
+use bimetal_format::size::InWords;
 use bimetal_format::ENTRIES_PER_PAGE;
 
 use super::Group;
@@ -237,7 +237,11 @@ fn plan_volumes<E: Env>(env: &E, wanted: &[NewVolume], fast: u64, slow: u64) -> 
     let sized: u64 = wanted.iter().filter_map(|v| v.size).map(|s| s / CHUNK).sum();
     let takers = wanted.iter().filter(|v| v.size.is_none()).count() as u64;
     let rest = room.checked_sub(sized).filter(|r| *r > 0 || takers == 0).ok_or_else(|| {
-        CreateError::Size(format!("the volumes are {} together, but only {} fit", InWords(sized * CHUNK), InWords(room * CHUNK)))
+        CreateError::Size(format!(
+            "the volumes are {} together, but only {} fit",
+            InWords(sized * CHUNK),
+            InWords(room * CHUNK)
+        ))
     })?;
     let mut rows = Vec::new();
     let mut page = 0u32;

@@ -75,7 +75,7 @@ fn choose<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) ->
     // stay in its journal.
     let reach = |i: &usize| {
         let c = chains[*i].as_ref().expect("filtered");
-        (!c.damaged, c.generation, c.last_records())
+        (!c.damaged, c.reach())
     };
     let Some(best) = of(Tier::Fast).max_by_key(reach).or_else(|| of(Tier::Slow).max_by_key(reach)) else {
         return Err(damaged("no member has a sound page directory".into()));

@@ -6,6 +6,8 @@
 //!
 //! A block without records is the end that a start has put there: it keeps its place in the chain, but is no commit.
 
+use std::collections::BTreeSet;
+
 use bimetal_format::journal::{self, JournalHead, Record};
 use bimetal_format::ENTRIES_PER_PAGE;
 
@@ -106,9 +108,11 @@ impl Chain {
         true
     }
 
-    /// Records of the newest commit.
-    pub(crate) fn last_records(&self) -> usize {
-        self.records.iter().rev().take_while(|(g, _)| *g == self.generation).count()
+    /// How far it reaches: its newest generation, and the number of chunks that it knows of that commit. A record counts
+    /// once, however often it was appended: what a start appended again and could not finish makes no commit whole.
+    pub(crate) fn reach(&self) -> (u64, usize) {
+        let last = self.records.iter().rev().take_while(|(g, _)| *g == self.generation);
+        (self.generation, last.map(|(_, r)| chunk_of(r)).collect::<BTreeSet<_>>().len())
     }
 
     fn skip_last(&mut self) {

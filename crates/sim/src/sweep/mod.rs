@@ -1,6 +1,8 @@
 //! Directed scenarios, each run again with a crash at every point of its main session, one after the other, and with a
 //! second crash during the recovery from the first.
 
+mod chains;
+
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use crate::disk::Faults;
@@ -16,8 +18,8 @@ pub struct Directed {
     pub scenario: Scenario,
     /// Tried on the side after the crash.
     pub damage: Option<Damage>,
-    /// Both power cuts come during a commit, for many tears of each.
-    torn_twice: bool,
+    /// Makes the scenario of a point, if one crash after the other is swept; and the number of points.
+    chain: Option<(fn(u64) -> Scenario, u64)>,
 }
 
 impl Directed {
@@ -30,10 +32,6 @@ impl Directed {
 const NEVER: CrashPoint = CrashPoint { steps: u64::MAX, events: u64::MAX };
 /// Crash points of a recovery, roughly: the second crash is spread over so many.
 const RECOVERY: u64 = 72;
-/// Crash points of a commit, roughly.
-const COMMIT: u64 = 12;
-/// Runs with the same pair of crash points, each with other tears.
-const TEARS: u64 = 8;
 
 const WRITE: Act = Act::Write { fua: false };
 const FUA: Act = Act::Write { fua: true };
@@ -81,17 +79,7 @@ fn directed(name: &'static str, mut s: Scenario, prepare: Vec<Step>, steps: Vec<
     let end = if stop { End::StopOr(Crash::Power, NEVER) } else { End::Crash(Crash::Power, NEVER) };
     let session = s.quiet_session(steps, end);
     s.sessions.push(session);
-    Directed { name, scenario: s, damage: None, torn_twice: false }
-}
-
-/// A commit is cut off, and after the recovery the next one is too, in the same place of the journal.
-fn torn_twice() -> Directed {
-    let mut s = group(12, 24, 30);
-    (s.tear, s.migrate, s.records) = (true, false, 4);
-    s.members.insert(0, s.members[0].clone());
-    s.members.insert(0, s.members[0].clone());
-    let steps = vec![sleep(0, 1), step(0, FUA, 20 * CHUNK, 4096)];
-    Directed { torn_twice: true, ..directed("torn twice", s, vec![fill(0, 4)], steps, false) }
+    Directed { name, scenario: s, damage: None, chain: None }
 }
 
 fn hot(times: usize) -> Vec<Step> {
@@ -244,7 +232,9 @@ pub fn all() -> Vec<Directed> {
         ),
         directed("long commits", long, vec![], long_commits(), false),
         late_writes(),
-        torn_twice(),
+        chains::torn_twice(),
+        chains::half_a_commit(),
+        chains::catch_up_cut_off(),
         directed("unaligned writes", small(), vec![], unaligned.collect(), false),
         directed("zeroes and trims", small(), vec![], zeroing, false),
         directed(
@@ -271,20 +261,16 @@ impl Directed {
 
     /// Crash points to try, given those that [`Directed::whole`] passed in each session.
     pub fn points(&self, passed: &[u64]) -> u64 {
-        if self.torn_twice {
-            return COMMIT * COMMIT * TEARS;
-        }
-        passed[self.swept()] + 1
+        self.chain.map_or(passed[self.swept()] + 1, |(_, points)| points)
     }
 
     /// The scenario with a crash of this kind at point `n`, and one in the recovery after it.
     pub fn at(&self, n: u64, kind: Crash) -> Scenario {
+        if let Some((make, _)) = self.chain {
+            return make(n * 2 + kind as u64);
+        }
         let mut s = self.scenario.clone();
         s.seed = s.seed.wrapping_add(n * 2 + kind as u64);
-        if self.torn_twice {
-            self.tear_twice(&mut s, n);
-            return s;
-        }
         let swept = &mut s.sessions[self.swept()];
         let point = CrashPoint { steps: 0, events: n };
         swept.end = match swept.end {
@@ -306,12 +292,5 @@ impl Directed {
         let aftermath = s.quiet_session(after.collect(), end);
         s.sessions.push(aftermath);
         s
-    }
-
-    fn tear_twice(&self, s: &mut Scenario, n: u64) {
-        let point = |events| End::Crash(Crash::Power, CrashPoint { steps: 1, events });
-        s.sessions[self.swept()].end = point(n % COMMIT);
-        let next = s.quiet_session(vec![sleep(0, 1), step(0, FUA, 21 * CHUNK, 4096)], point(n / COMMIT % COMMIT));
-        s.sessions.push(next);
     }
 }

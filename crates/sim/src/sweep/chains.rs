@@ -1,0 +1,106 @@
+//! Directed scenarios of several crashes, each of which must come at a certain moment for the next to matter: a commit of
+//! one or two journal blocks is cut off, then perhaps the recovery from that, then a later commit. Every point has a seed
+//! of its own, and so other blocks that survive.
+
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+
+use super::{fill, flush, sleep, step, Directed, FUA, WRITE};
+use crate::oracle::Crash;
+use crate::scenario::{Act, End, MemberSpec, Scenario, Step, VolumeSpec};
+use crate::world::CrashPoint;
+
+/// Crash points of a commit on three fast members, roughly.
+const COMMIT: u64 = 20;
+/// Chunks of a commit that takes two journal blocks.
+const TWO_BLOCKS: u64 = 7;
+
+fn group(fast: usize, seed: u64, tear: bool) -> Scenario {
+    let member = |tier| MemberSpec { tier, slots: 40, discard: false };
+    let mut members = vec![member(Tier::Fast); fast];
+    members.push(member(Tier::Slow));
+    Scenario {
+        seed,
+        sector: 512,
+        journal: 48,
+        records: 4,
+        tear,
+        reserve: 3,
+        commit_ms: 60_000,
+        migrate: false,
+        members,
+        volumes: vec![VolumeSpec { chunks: 80, placement: Placement::Auto }],
+        sessions: Vec::new(),
+        liveness: false,
+    }
+}
+
+fn chain(name: &'static str, make: fn(u64) -> Scenario, points: u64) -> Directed {
+    Directed { name, scenario: make(0), damage: None, chain: Some((make, points)) }
+}
+
+/// A session that the power ends `events` points after its steps but the last.
+fn cut(s: &mut Scenario, steps: Vec<Step>, events: u64) {
+    let point = CrashPoint { steps: steps.len().saturating_sub(1) as u64, events };
+    let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+    s.sessions.push(session);
+}
+
+/// All of these are read back; the power goes when everything is answered.
+fn used(s: &mut Scenario, steps: Vec<Step>) {
+    let point = CrashPoint { steps: steps.len() as u64, events: 0 };
+    let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+    s.sessions.push(session);
+    let session = s.quiet_session(vec![step(0, Act::Read, 0, 80 * CHUNK)], End::Stop);
+    s.sessions.push(session);
+}
+
+fn each(act: Act, chunks: std::ops::Range<u64>) -> Vec<Step> {
+    chunks.map(|c| step(0, act, c * CHUNK, CHUNK)).collect()
+}
+
+/// Several chunks in one commit.
+fn one_commit() -> Vec<Step> {
+    [each(WRITE, 10..10 + TWO_BLOCKS), vec![flush()]].concat()
+}
+
+/// A commit is torn, and after the recovery the next one is too, in the same place of the journal.
+pub(super) fn torn_twice() -> Directed {
+    let make = |n: u64| {
+        let mut s = group(3, n + 1, true);
+        let session = s.quiet_session(vec![fill(0, 4)], End::Stop);
+        s.sessions.push(session);
+        for (chunk, events) in [(20, n % COMMIT), (21, n / COMMIT % COMMIT)] {
+            cut(&mut s, vec![sleep(0, 1), step(0, FUA, chunk * CHUNK, 4096)], events);
+        }
+        s
+    };
+    chain("torn twice", make, COMMIT * COMMIT * 6)
+}
+
+/// A commit is whole on one fast member and half there on another, whose journal began earlier. What is overwritten in
+/// place after the recovery needs all of it.
+pub(super) fn half_a_commit() -> Directed {
+    let make = |n: u64| {
+        let mut s = group(2, n + 1, false);
+        let mut steps = each(FUA, 0..7);
+        // Heat is saved every hour, on the first fast member only: its journal begins anew.
+        steps.extend([sleep(0, 3_700_000), step(0, FUA, 7 * CHUNK, CHUNK), sleep(0, 1000)]);
+        steps.extend(one_commit());
+        cut(&mut s, steps, 6 + n % 8);
+        used(&mut s, [each(FUA, 10..10 + TWO_BLOCKS), each(FUA, 30..31)].concat());
+        s
+    };
+    chain("half a commit", make, 2400)
+}
+
+/// A commit that is half there on the first member is appended to it again, and that is cut off in the middle.
+pub(super) fn catch_up_cut_off() -> Directed {
+    let make = |n: u64| {
+        let mut s = group(2, n + 1, false);
+        cut(&mut s, [each(FUA, 0..3), one_commit()].concat(), 8 + n % 4);
+        cut(&mut s, Vec::new(), 51 + n / 4 % 8);
+        used(&mut s, each(FUA, 30..38));
+        s
+    };
+    chain("catch-up cut off", make, 5000)
+}
