@@ -283,3 +283,49 @@ fn truncated_and_random_members_are_refused_in_words() {
         assert_eq!(writing.opened, member == 1, "the map of a slow member is written anew: {writing:?}");
     }
 }
+
+/// Members of a group with two fast ones, the journal of one of them damaged before its last commit; one for each block.
+fn damaged_journals(s: &Sample) -> Vec<Members> {
+    let blocks = places(&s.members).into_iter().filter(|p| p.what == "journal" && p.member == 1);
+    let damaged = blocks.map(|p| {
+        let members = s.members.copy();
+        members.0[1].flip(p.bytes.start + 64, 1);
+        members
+    });
+    damaged.collect()
+}
+
+#[test]
+fn a_journal_that_was_written_anew_is_sound() {
+    let s = sample(&MemoryEnv::new(), &[8, 8], &[16], false);
+    for (case, members) in damaged_journals(&s).into_iter().enumerate() {
+        let first = look(&members, &s, writable(), &case);
+        assert!(first.opened && first.words.iter().any(|w| w.contains("damaged in the middle")), "{first:?}");
+        // What it holds now is enough, also when the other one's journal is damaged, or the other one is gone.
+        let again = look(&members, &s, writable(), &case);
+        assert!(again.opened && again.words.is_empty(), "block {case}: {again:?}");
+        let alone = Members(vec![members.0[1].clone(), members.0[2].clone()]);
+        let without = look(&alone, &s, OpenOptions { allow_missing: true, ..read_only() }, &case);
+        assert!(without.opened && without.words.iter().all(|w| w.starts_with("missing")), "{without:?}");
+    }
+}
+
+#[test]
+fn writing_a_journal_anew_may_be_cut_off_anywhere() {
+    let s = sample(&MemoryEnv::new(), &[8, 8], &[16], false);
+    for (case, damaged) in damaged_journals(&s).into_iter().enumerate() {
+        for writes in 0u64.. {
+            let members = damaged.copy();
+            let left = std::rc::Rc::new(std::cell::Cell::new(writes));
+            let cut: Vec<_> =
+                members.0.iter().map(|d| MemoryDevice { writes_left: left.clone(), ..d.clone() }).collect();
+            let done = open(&MemoryEnv::new(), &cut, writable()).is_ok();
+            let after = look(&members, &s, writable(), &(case, writes));
+            assert!(after.opened && after.unreadable + after.old == 0, "block {case}, {writes} writes: {after:?}");
+            if done {
+                assert!(writes > 10, "a start writes labels and the map");
+                break;
+            }
+        }
+    }
+}

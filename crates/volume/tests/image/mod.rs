@@ -95,6 +95,7 @@ impl MemoryDevice {
             writes: Rc::new(Cell::new(0)),
             discarded: Rc::new(Cell::new(0)),
             syncs: Rc::new(Cell::new(0)),
+            writes_left: std::rc::Rc::new(std::cell::Cell::new(u64::MAX)),
         }
     }
 

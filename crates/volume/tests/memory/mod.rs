@@ -136,6 +136,8 @@ pub(crate) struct MemoryDevice {
     pub(crate) writes: Rc<Cell<u64>>,
     pub(crate) discarded: Rc<Cell<u64>>,
     pub(crate) syncs: Rc<Cell<u64>>,
+    /// Writes that still arrive; those after them fail.
+    pub(crate) writes_left: Rc<Cell<u64>>,
 }
 
 impl MemoryDevice {
@@ -146,6 +148,7 @@ impl MemoryDevice {
             writes: Rc::default(),
             discarded: Rc::default(),
             syncs: Rc::default(),
+            writes_left: Rc::new(Cell::new(u64::MAX)),
         }
     }
 }
@@ -174,6 +177,10 @@ impl Device for MemoryDevice {
     async fn write(&self, offset: u64, buf: Buf) -> Result<(), DeviceError> {
         assert!(offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 && buf.is_aligned());
         assert!(offset >= 64 << 10 && offset + buf.len() as u64 <= self.size - (1 << 20), "forbidden zone");
+        match self.writes_left.get() {
+            0 => return Err(DeviceError::Io(5)),
+            n => self.writes_left.set(n - 1),
+        }
         self.writes.set(self.writes.get() + 1);
         let mut blocks = self.blocks.borrow_mut();
         for (i, b) in buf.chunks_exact(BLOCK).enumerate() {
