@@ -1,6 +1,6 @@
 //! What failures do to a group (I7, C11): the latch, and chunks whose newest state is in doubt.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use crate::env::{DeviceError, Env};
@@ -14,6 +14,7 @@ pub(crate) struct Health {
     latched: RefCell<Option<String>>,
     /// Chunks with uncommitted changes on a member whose sync failed: they read EIO (C11.1).
     suspect: RefCell<BTreeSet<ChunkId>>,
+    failures: Cell<u64>,
 }
 
 impl Health {
@@ -30,6 +31,12 @@ impl Health {
             None => Ok(()),
             Some(why) => Err(Error::Latched(why.clone())),
         }
+    }
+
+    /// How often something failed that puts data in doubt. What was being read meanwhile may be what was lost, also if
+    /// its chunk has left the place since and so is not a suspect.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.get()
     }
 
     pub(crate) fn is_suspect(&self, chunk: ChunkId) -> bool {
@@ -49,6 +56,7 @@ impl<E: Env> Core<E> {
             if !mutant::on(Mutant::C11SuspectServed) {
                 let suspect = self.commit.uncommitted_on(member, &self.map.borrow());
                 self.health.suspect.borrow_mut().extend(suspect);
+                self.health.failures.set(self.health.failures.get() + 1);
             }
             self.health.latched.borrow_mut().get_or_insert_with(|| why.clone());
         }
