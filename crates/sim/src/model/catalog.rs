@@ -168,13 +168,7 @@ pub fn pcie480() -> SsdSpec {
 /// An SSD with the SandForce SF-2200 (2012): 120 GB of 128 GiB. Fitted: about 500 MB/s of sequential 128 KiB writes that compress
 /// well (the controller's data sheet says 500 both ways), 231 MB/s of video. Reads: 500 MB/s.
 pub fn sf2200() -> SsdSpec {
-    SsdSpec {
-        size: 120_034_123_776,
-        write_rate: 244 * MB,
-        host_rate: 562 * MB,
-        reduction: true,
-        ..pm830()
-    }
+    SsdSpec { size: 120_034_123_776, write_rate: 244 * MB, host_rate: 562 * MB, reduction: true, ..pm830() }
 }
 
 /// A current SATA SSD of 1 TB. Data sheet of the Samsung 870 EVO: 560 and 530 MB/s; 13 000 reads and 36 000 writes per second one

@@ -78,6 +78,14 @@ pub struct Completion {
     pub at: u64,
 }
 
+/// Bytes of the longest read or write.
+pub const MOST_BYTES: u64 = 1 << 30;
+/// The end of virtual time (146 years): a later one counts as this, so that sums of times do not overflow.
+pub const END_OF_TIME: u64 = 1 << 62;
+/// Bytes per second of the slowest device, and nanoseconds of the longest fixed delay.
+const SLOWEST: u64 = 1000;
+const LONGEST_NS: u64 = 1_000_000_000_000;
+
 /// Why a request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -90,6 +98,12 @@ pub enum Refused {
         len: u64,
         /// Bytes of the device.
         size: u64,
+    },
+    /// A read or write of more than [`MOST_BYTES`].
+    #[error("a read or write of {len} bytes; a request has at most 1 GiB")]
+    TooLong {
+        /// Bytes of the request.
+        len: u64,
     },
     /// A read or write of no bytes.
     #[error("a read or write of no bytes at {offset}")]
@@ -141,7 +155,8 @@ fn check(request: &Request, size: u64) -> Result<(), Refused> {
         return Err(Refused::Empty { offset });
     }
     match offset.checked_add(len) {
-        Some(end) if end <= size => Ok(()),
+        Some(end) if end <= size && (len <= MOST_BYTES || op == Op::Trim) => Ok(()),
+        Some(end) if end <= size => Err(Refused::TooLong { len }),
         _ => Err(Refused::OutOfRange { offset, len, size }),
     }
 }

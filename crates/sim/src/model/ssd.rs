@@ -15,6 +15,7 @@
 use super::ftl::{Counts, Ftl, Geometry, UNITS};
 use super::sandforce::{Content, Reducer};
 use super::{check, transfer_ns, BadSpec, Completion, Model, Op, Ready, Refused, Request};
+use super::{END_OF_TIME, LONGEST_NS, SLOWEST};
 use crate::prng::mix;
 
 /// Bytes of a region: the unit of sampling.
@@ -99,9 +100,14 @@ pub struct Ssd {
 impl Ssd {
     /// A new SSD, erased. Fails if the parameters contradict each other.
     pub fn new(spec: SsdSpec) -> Result<Ssd, BadSpec> {
-        let rates = spec.read_rate > 0 && spec.write_rate > 0 && spec.host_rate > 0;
-        if spec.size == 0 || spec.channels == 0 || spec.scale == 0 || !rates {
-            return Err(BadSpec("size, channels, scale and rates of an SSD must be more than 0"));
+        if spec.size == 0 || spec.channels == 0 || spec.scale == 0 {
+            return Err(BadSpec("size, channels and scale of an SSD must be more than 0"));
+        }
+        let slowest = spec.read_rate.min(spec.write_rate).min(spec.host_rate);
+        let delays = [spec.read_ns, spec.read_overhead_ns, spec.write_overhead_ns, spec.write_latency_ns];
+        let longest = delays.into_iter().chain([spec.gc_slice_ns, spec.idle_delay_ns]).max();
+        if slowest < SLOWEST || longest > Some(LONGEST_NS) {
+            return Err(BadSpec("an SSD moves at least 1 kB/s, and no delay is longer than 1000 s"));
         }
         if spec.page == 0 || !REGION.is_multiple_of(spec.page) || !spec.size.is_multiple_of(spec.page) {
             return Err(BadSpec("a page divides 128 KiB and the size of the SSD"));
@@ -233,7 +239,7 @@ impl Ssd {
         self.base_ns += base as f64;
         self.base_pages += pages as f64;
         let page_ns = self.base_ns / self.base_pages.max(1.0);
-        self.debt_ns += (moved as f64 * f64::from(self.spec.scale) * page_ns) as u64;
+        self.debt_ns = self.debt_ns.saturating_add((moved as f64 * f64::from(self.spec.scale) * page_ns) as u64);
         let paid = self.debt_ns.min(self.spec.gc_slice_ns.max(MOST_PAID * base));
         self.debt_ns -= paid;
         self.write_free = self.write_free.max(self.now) + base + paid;
@@ -284,7 +290,8 @@ fn geometry(spec: &SsdSpec) -> Result<Geometry, BadSpec> {
     let blocks = u32::try_from(raw_pages / u128::from(spec.block_pages.max(1)))
         .map_err(|_| BadSpec("too many blocks; use a larger scale"))?;
     let SsdSpec { block_pages, streams, reduction, .. } = *spec;
-    Ok(Geometry { logical_pages, blocks, block_pages, streams, reduction })
+    // Only with cleaned pages apart does a device recover by sequential writes, as they all do.
+    Ok(Geometry { logical_pages, blocks, block_pages, streams, reduction, separate: true })
 }
 
 impl Model for Ssd {
@@ -294,7 +301,7 @@ impl Model for Ssd {
 
     fn submit(&mut self, now: u64, id: u64, request: Request) -> Result<(), Refused> {
         check(&request, self.spec.size)?;
-        self.now = self.now.max(now);
+        self.now = self.now.max(now.min(END_OF_TIME));
         self.pass_idle_time(self.now);
         let Request { op, offset, len } = request;
         let end = match op {
@@ -316,7 +323,7 @@ impl Model for Ssd {
     }
 
     fn complete(&mut self, now: u64) -> Option<Completion> {
-        self.now = self.now.max(now);
+        self.now = self.now.max(now.min(END_OF_TIME));
         self.ready.pop(now)
     }
 }

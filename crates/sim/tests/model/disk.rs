@@ -256,6 +256,7 @@ fn requests_beyond_the_disk_are_refused_and_change_nothing() {
         }
     }
     assert_eq!(d.submit(0, 1, Request::read(5, 0)), Err(Refused::Empty { offset: 5 }));
+    assert_eq!(d.submit(0, 1, Request::write(5, 2 << 30)), Err(Refused::TooLong { len: 2 << 30 }));
     assert_eq!(d.next_event(), None);
     for bad in [
         HddSpec { size: 0, ..hdd2012() },
@@ -268,6 +269,17 @@ fn requests_beyond_the_disk_are_refused_and_change_nothing() {
     ] {
         assert!(Hdd::new(bad).is_err());
     }
+}
+
+#[test]
+fn strange_clocks_do_no_harm() {
+    let mut d = disk(hdd2012());
+    for (id, now) in [5, 0, u64::MAX, 3, u64::MAX].into_iter().enumerate() {
+        d.submit(now, id as u64, Request::read(id as u64 * GB, CHUNK)).expect("fits");
+    }
+    let mut ends: Vec<u64> = std::iter::from_fn(|| d.wait()).map(|e| e.id).collect();
+    ends.sort_unstable();
+    assert_eq!(ends, [0, 1, 2, 3, 4]);
 }
 
 /// Every request ends exactly once, never before it came, in the order of time; twice the same.

@@ -30,29 +30,31 @@ fn random_steady(ftl: &mut Ftl, rng: &mut Prng, warm: f64, measured: f64) -> f64
     ftl.counts().write_amplification()
 }
 
-fn table(blocks: u32, block_pages: u32) -> Vec<f64> {
-    RHO.iter()
-        .map(|rho| {
-            let mut ftl = filled(Geometry::with_spare(blocks, block_pages, *rho));
-            // Steady once the spare has been turned over often; that is sooner with less spare.
-            random_steady(&mut ftl, &mut Prng::new(17), 2.0, 1.0)
-        })
-        .collect()
+/// Steady write amplification with this spare: measured over one capacity of writes, after two.
+fn greedy(blocks: u32, block_pages: u32, rho: f64) -> f64 {
+    let mut ftl = filled(Geometry::with_spare(blocks, block_pages, rho));
+    random_steady(&mut ftl, &mut Prng::new(17), 2.0, 1.0)
 }
 
+/// The notes give 8.1 for rho 0.07, which is above their own formula (7.82), though greedy cleaning cannot be worse than it. That
+/// is what few blocks do, of which the open ones take a part of the spare: 8.05 with 512 blocks. With more the figure falls
+/// to 7.61 (16 384 blocks), so here the formula is what must be met.
 #[test]
 fn greedy_cleaning_of_large_blocks() {
-    let wanted = [8.1, 5.8, 4.5, 3.65, 3.2, 2.5, 1.96, 1.72, 1.40, 1.26];
-    for ((rho, wanted), a) in RHO.iter().zip(wanted).zip(table(2048, 256)) {
-        near(&format!("256 pages, rho {rho} (formula {:.2})", theory::amplification(1.0 + rho)), a, wanted, 5.0);
+    let wanted = [7.82, 5.8, 4.5, 3.65, 3.2, 2.5, 1.96, 1.72, 1.40, 1.26];
+    for (rho, wanted) in RHO.into_iter().zip(wanted) {
+        let a = greedy(4096, 256, rho);
+        near(&format!("256 pages, rho {rho}"), a, wanted, 5.0);
+        near(&format!("256 pages, rho {rho}, formula"), a, theory::amplification(1.0 + rho), 5.0);
     }
+    near("256 pages, rho 0.07, few blocks", greedy(512, 256, 0.07), 8.1, 5.0);
 }
 
 #[test]
 fn greedy_cleaning_of_small_blocks() {
     let wanted = [6.5, 5.0, 4.0, 3.3, 3.0, 2.3, 1.9, 1.65, 1.37, 1.23];
-    for ((rho, wanted), a) in RHO.iter().zip(wanted).zip(table(8192, 32)) {
-        near(&format!("32 pages, rho {rho}"), a, wanted, 5.0);
+    for (rho, wanted) in RHO.into_iter().zip(wanted) {
+        near(&format!("32 pages, rho {rho}"), greedy(8192, 32, rho), wanted, 5.0);
     }
 }
 
@@ -78,7 +80,7 @@ fn whole_segment_trims_cost_nothing() {
     let segment = 4 * 64;
     let segments = g.logical_pages / segment;
     let mut rng = Prng::new(4);
-    let mut write = |ftl: &mut Ftl, s: u32, trim: bool| {
+    let write = |ftl: &mut Ftl, s: u32, trim: bool| {
         for page in s * segment..(s + 1) * segment {
             if trim {
                 ftl.trim(page);
@@ -129,7 +131,12 @@ fn trimmed_space_counts_as_spare() {
         let mut ftl = filled(g);
         let mut rng = Prng::new(8);
         let pages = u64::from(g.logical_pages);
-        let mut used: Vec<bool> = vec![true; pages as usize];
+        // The share in use takes long to settle: begin with it.
+        let unused = ((1.0 - theory::used_share(q)) * 1e6) as u32;
+        let mut used: Vec<bool> = (0..pages).map(|_| !rng.chance(unused)).collect();
+        for page in (0..pages as usize).filter(|page| !used[*page]) {
+            ftl.trim(page as u32);
+        }
         for _ in 0..2 {
             ftl.reset_counts();
             for _ in 0..2 * pages {
@@ -175,12 +182,12 @@ fn the_reserve_is_spare_only_if_it_is_trimmed() {
     }
 }
 
-/// 80 % of the writes go to 20 % of the pages.
+/// 80 % of the writes go to 20 % of the pages. It hardly matters whether cleaned pages lie apart.
 #[test]
 fn hot_and_cold_in_one_stream_and_in_two() {
     for (rho, mixed, apart) in [(0.133, 4.7, 4.4), (0.28, 2.7, 2.5)] {
-        for (streams, wanted) in [(1, mixed), (2, apart)] {
-            let g = Geometry { streams, ..Geometry::with_spare(1024, 256, rho) };
+        for (streams, separate, wanted) in [(1, false, mixed), (1, true, mixed), (2, false, apart)] {
+            let g = Geometry { streams, separate, ..Geometry::with_spare(1024, 256, rho) };
             let mut ftl = Ftl::new(g).expect("enough spare");
             let hot = g.logical_pages / 5;
             let stream = |page: u32| u8::from(page < hot && streams == 2);

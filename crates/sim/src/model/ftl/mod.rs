@@ -3,7 +3,7 @@
 //! - *Page*: the unit of mapping and programming. *Block*: the unit of erasing, many pages. A page is programmed once between
 //!   two erases of its block, so an overwrite goes elsewhere and leaves garbage.
 //! - *Frontier*: the open block that is being filled. Each *stream* has one; cleaned pages go to the frontier of the stream
-//!   they were written to.
+//!   they were written to, or to one of their own beside it.
 //! - *Cleaning* (garbage collection): the closed block with the fewest live pages, the *victim*, is chosen (greedy), its live
 //!   pages are moved, it is erased. It begins when the free blocks have run out.
 //! - *Write amplification*: what is programmed, over what the host wrote.
@@ -45,18 +45,26 @@ pub struct Geometry {
     pub streams: u8,
     /// Whether pages may be stored smaller.
     pub reduction: bool,
+    /// Whether cleaned pages have a frontier of their own. If not they lie between new ones, and sequential writes never quite
+    /// undo what random ones did.
+    pub separate: bool,
 }
 
 impl Geometry {
     /// The shape with `blocks` blocks of which the host sees what leaves `rho` times as much as spare.
     pub fn with_spare(blocks: u32, block_pages: u32, rho: f64) -> Geometry {
         let logical = f64::from(blocks) * f64::from(block_pages) / (1.0 + rho);
-        Geometry { logical_pages: logical as u32, blocks, block_pages, streams: 1, reduction: false }
+        Geometry { logical_pages: logical as u32, blocks, block_pages, streams: 1, reduction: false, separate: false }
     }
 
     /// Free blocks that cleaning keeps for itself.
     fn reserve(&self) -> u32 {
         u32::from(self.streams) + 1 + u32::from(self.reduction)
+    }
+
+    /// Open blocks.
+    fn frontiers(&self) -> u32 {
+        u32::from(self.streams) * if self.separate { 2 } else { 1 }
     }
 
     /// Places for entries in a block.
@@ -73,7 +81,7 @@ impl Geometry {
         }
         // Even if all pages are live there is a closed block with garbage: two pages of it where the ends of blocks may
         // be wasted because the next page does not fit.
-        let usable = i64::from(self.blocks) - i64::from(self.reserve()) - i64::from(self.streams) - 1;
+        let usable = i64::from(self.blocks) - i64::from(self.reserve()) - i64::from(self.frontiers()) - 1;
         let pages = i64::from(self.block_pages) - if self.reduction { 2 } else { 0 };
         if usable <= 0 || pages <= 0 || usable * pages < i64::from(self.logical_pages) {
             return Err(BadSpec("too few spare blocks for garbage collection"));
@@ -148,9 +156,11 @@ pub struct Ftl {
     entries: Vec<u32>,
     /// Live units of each block.
     live: Vec<u32>,
+    /// Stream of each block.
     stream: Vec<u8>,
     erases: Vec<u32>,
     free: VecDeque<u32>,
+    /// By stream; behind them those of cleaned pages, if these are separate.
     frontiers: Vec<Option<Frontier>>,
     victims: Victims,
     mapped: u32,
@@ -174,7 +184,7 @@ impl Ftl {
             stream: vec![0; blocks],
             erases: vec![0; blocks],
             free: (0..geometry.blocks).collect(),
-            frontiers: vec![None; usize::from(geometry.streams)],
+            frontiers: vec![None; geometry.frontiers() as usize],
             victims: Victims::new(geometry.blocks, geometry.block_pages),
             mapped: 0,
             counts: Counts::default(),
@@ -220,8 +230,9 @@ impl Ftl {
         }
         let units = if self.geometry.reduction { units.clamp(UNITS / MAX_PACK as u8, UNITS) } else { UNITS };
         self.forget(page);
-        if !self.fits(stream, units) {
-            self.open(stream);
+        let frontier = usize::from(stream);
+        if !self.fits(frontier, units) {
+            self.open(frontier, stream);
             while self.free_blocks() < self.geometry.reserve() {
                 let Some(cleaned) = self.clean() else { break };
                 work.add(cleaned);
@@ -231,7 +242,7 @@ impl Ftl {
             *stored = units;
         }
         self.mapped += 1;
-        self.append(page, units, stream);
+        self.append(page, units, frontier);
         self.counts.host_pages += 1;
         self.counts.host_units += u64::from(units);
         work
@@ -269,25 +280,25 @@ impl Ftl {
         self.mapped -= 1;
     }
 
-    fn fits(&self, stream: u8, units: u8) -> bool {
-        self.frontiers[usize::from(stream)].is_some_and(|f| f.left >= u32::from(units))
+    fn fits(&self, frontier: usize, units: u8) -> bool {
+        self.frontiers[frontier].is_some_and(|f| f.left >= u32::from(units))
     }
 
-    /// Closes the frontier of a stream and begins another.
-    fn open(&mut self, stream: u8) {
-        if let Some(full) = self.frontiers[usize::from(stream)].take() {
+    /// Closes a frontier and begins another for this stream.
+    fn open(&mut self, frontier: usize, stream: u8) {
+        if let Some(full) = self.frontiers[frontier].take() {
             let live = self.live[full.block as usize].div_ceil(u32::from(UNITS));
             self.victims.insert(full.block, live);
         }
         let block = self.free.pop_front().expect("the shape was checked to leave a free block");
         self.stream[block as usize] = stream;
         let left = self.geometry.block_pages * u32::from(UNITS);
-        self.frontiers[usize::from(stream)] = Some(Frontier { block, left });
+        self.frontiers[frontier] = Some(Frontier { block, left });
     }
 
     /// Programs a page at the frontier, which has room for it.
-    fn append(&mut self, page: u32, units: u8, stream: u8) {
-        let Some(frontier) = self.frontiers[usize::from(stream)].as_mut() else { return };
+    fn append(&mut self, page: u32, units: u8, frontier: usize) {
+        let Some(frontier) = self.frontiers[frontier].as_mut() else { return };
         frontier.left -= u32::from(units);
         let block = frontier.block as usize;
         let at = frontier.block * self.geometry.stride() + self.entries[block];
@@ -301,6 +312,8 @@ impl Ftl {
     fn clean(&mut self) -> Option<Work> {
         let victim = self.victims.take()?;
         let stream = self.stream[victim as usize];
+        let behind = if self.geometry.separate { self.geometry.streams } else { 0 };
+        let frontier = usize::from(stream) + usize::from(behind);
         let start = victim * self.geometry.stride();
         let mut work = Work { erased: 1, ..Work::default() };
         for at in start..start + self.entries[victim as usize] {
@@ -309,10 +322,10 @@ impl Ftl {
                 continue;
             }
             let units = self.units(page);
-            if !self.fits(stream, units) {
-                self.open(stream);
+            if !self.fits(frontier, units) {
+                self.open(frontier, stream);
             }
-            self.append(page, units, stream);
+            self.append(page, units, frontier);
             work.moved += 1;
             work.moved_units += u64::from(units);
         }

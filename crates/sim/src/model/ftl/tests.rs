@@ -25,7 +25,8 @@ fn assert_state(ftl: &Ftl) {
 #[test]
 fn the_state_is_sound_after_any_mix_of_calls() {
     for (seed, reduction, streams) in [(1, false, 1), (2, true, 1), (3, false, 3), (4, true, 2)] {
-        let g = Geometry { logical_pages: 32 * 14, blocks: 48, block_pages: 16, streams, reduction };
+        let separate = seed % 2 == 0;
+        let g = Geometry { logical_pages: 32 * 14, blocks: 48, block_pages: 16, streams, reduction, separate };
         let mut ftl = Ftl::new(g).expect("fits");
         let mut rng = Prng::new(seed);
         for i in 0..60_000 {
@@ -50,8 +51,8 @@ fn the_state_is_sound_after_any_mix_of_calls() {
 /// The tightest shape that is accepted survives full pages written without end.
 #[test]
 fn the_least_spare_is_enough() {
-    for reduction in [false, true] {
-        let mut g = Geometry { logical_pages: 1, blocks: 40, block_pages: 8, streams: 2, reduction };
+    for (reduction, separate) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut g = Geometry { logical_pages: 1, blocks: 40, block_pages: 8, streams: 2, reduction, separate };
         while Ftl::new(Geometry { logical_pages: g.logical_pages + 1, ..g }).is_ok() {
             g.logical_pages += 1;
         }
@@ -71,7 +72,8 @@ fn the_least_spare_is_enough() {
 
 #[test]
 fn shapes_without_spare_and_calls_without_sense_are_refused() {
-    let good = Geometry { logical_pages: 100, blocks: 40, block_pages: 8, streams: 1, reduction: false };
+    let good =
+        Geometry { logical_pages: 100, blocks: 40, block_pages: 8, streams: 1, reduction: false, separate: false };
     for bad in [
         Geometry { logical_pages: 0, ..good },
         Geometry { logical_pages: 40 * 8, ..good },

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 
 use self::head::Head;
 use super::{check, transfer_ns, BadSpec, Completion, Model, Op, Ready, Refused, Request};
+use super::{END_OF_TIME, LONGEST_NS, SLOWEST};
 
 /// After being passed over so often a command is served next.
 pub const MAX_SKIPS: u32 = 64;
@@ -103,17 +104,20 @@ pub struct Hdd {
 impl Hdd {
     /// A disk at rest, its head at the outer edge. Fails if the parameters contradict each other.
     pub fn new(spec: HddSpec) -> Result<Hdd, BadSpec> {
-        let positive = spec.size > 0 && spec.rpm > 0 && spec.inner_rate > 0 && spec.bus_rate > 0 && spec.queue > 0;
-        if !positive {
-            return Err(BadSpec("size, turns, rates and queue of a disk must be more than 0"));
+        if spec.size == 0 || spec.rpm == 0 || spec.queue == 0 {
+            return Err(BadSpec("size, turns and queue of a disk must be more than 0"));
+        }
+        if spec.inner_rate.min(spec.bus_rate) < SLOWEST || spec.overhead_ns.max(spec.follow_overhead_ns) > LONGEST_NS {
+            return Err(BadSpec("a disk moves at least 1 kB/s, and no delay is longer than 1000 s"));
         }
         if spec.outer_rate < spec.inner_rate {
             return Err(BadSpec("the outer tracks of a disk are not slower than the inner ones"));
         }
         let [a, b, c] = spec.seek_ms;
         // A seek across the stroke is the one where a negative c weighs most.
-        if !(a.is_finite() && b.is_finite() && c.is_finite() && a >= 0.0 && b >= 0.0 && a + b + c >= 0.0) {
-            return Err(BadSpec("a seek takes no negative time"));
+        let finite = a.is_finite() && b.is_finite() && c.is_finite();
+        if !finite || a < 0.0 || b < 0.0 || !(0.0..1e6).contains(&(a + b + c)) {
+            return Err(BadSpec("a seek takes no negative time, and less than 1000 s"));
         }
         if spec.cache_bytes > 0 && spec.cache_commands == 0 {
             return Err(BadSpec("a write cache holds at least one command"));
@@ -163,7 +167,7 @@ impl Hdd {
             self.finish();
             self.begin();
         }
-        self.now = self.now.max(now);
+        self.now = self.now.max(now.min(END_OF_TIME));
     }
 
     /// The command under the head has ended.
