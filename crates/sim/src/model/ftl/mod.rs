@@ -29,6 +29,8 @@ pub const UNITS: u8 = 64;
 /// A page is not stored smaller than a full one divided by this.
 pub const MAX_PACK: u32 = 8;
 
+/// Pages of the largest block, so that the units of a block can be counted in 32 bits.
+const MOST_BLOCK_PAGES: u32 = 1 << 20;
 /// `place` of a page that is not mapped.
 const NONE: u32 = u32::MAX;
 
@@ -75,6 +77,9 @@ impl Geometry {
     fn check(&self) -> Result<(), BadSpec> {
         if self.logical_pages == 0 || self.block_pages == 0 || self.streams == 0 {
             return Err(BadSpec("a flash memory has pages, blocks and a stream"));
+        }
+        if self.block_pages > MOST_BLOCK_PAGES {
+            return Err(BadSpec("a block has at most 2^20 pages"));
         }
         if u64::from(self.blocks) * u64::from(self.stride()) >= u64::from(NONE) {
             return Err(BadSpec("more than 2^32 places for pages; use a scale"));

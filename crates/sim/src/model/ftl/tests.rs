@@ -80,6 +80,8 @@ fn shapes_without_spare_and_calls_without_sense_are_refused() {
         Geometry { block_pages: 0, ..good },
         Geometry { streams: 0, ..good },
         Geometry { blocks: u32::MAX, block_pages: u32::MAX, ..good },
+        Geometry { block_pages: 1 << 27, ..good },
+        Geometry { blocks: 4, ..good },
     ] {
         assert!(Ftl::new(bad).is_err(), "{bad:?}");
     }
