@@ -1,7 +1,8 @@
 //! Parameters of real devices.
 //!
 //! *Fitted*: chosen so that the model gives the figures measured in the reviews of 2012 to 2014. *Data sheet*: taken from the
-//! maker's published figures, and fitted to them where the model has a parameter that no data sheet names.
+//! maker's published figures, and fitted to them where the model has a parameter that no data sheet names. Figures marked [M]
+//! are quoted from memory and were not read again.
 
 use super::hdd::{Hdd, HddSpec, Order};
 use super::ssd::{Ssd, SsdSpec};
@@ -62,7 +63,7 @@ pub fn find(name: &str) -> Option<Spec> {
 }
 
 /// The disk of machine A (2012): 3.5", 7200 rpm, 1 TB (ST1000DM003). Fitted: mean seek of a write 9.5 ms, whole stroke 18 ms,
-/// 0.51 MB/s of random 4 KiB writes.
+/// 0.51 MB/s of random 4 KiB writes. Cache: 64 MB [M].
 pub fn hdd2012() -> HddSpec {
     HddSpec {
         size: 1000 * GB,
@@ -91,17 +92,17 @@ pub fn hdd2014() -> HddSpec {
         seek_ms: [1.6, 21.5, -1.6],
         outer_rate: 112 * MB,
         inner_rate: 55 * MB,
-        // Half of its 8 MB.
+        // Half of its 8 MB [M].
         cache_bytes: 4 * MIB,
         cache_commands: 64,
         ..hdd2012()
     }
 }
 
-/// A current 3.5" 7200 rpm disk of 16 TB. Data sheet of the Seagate Exos X16 (ST16000NM001G): 261 MB/s at the outer edge,
-/// 256 MB cache, 4.16 ms latency, 170 random reads of 4 KiB per second with 16 in the queue. No seek times are published; those
-/// here are of its class (WD Ultrastar DC HC310: 7.4 ms reading, 8.2 ms writing, on average), the overhead is fitted
-/// to the random reads, the inner rate is half of the outer, as the geometry of a platter has it.
+/// A current 3.5" 7200 rpm disk of 16 TB. Data sheet of the Seagate Exos X16 (ST16000NM001G) [M]: 261 MB/s at the outer edge,
+/// 256 MB cache, 170 random reads of 4 KiB per second with 16 in the queue. It names no seek times; those here are of
+/// the class (WD, "Ultrastar DC HC310 OEM specification", 4.5.1: 7.4 ms reading, 8.2 ms writing on average). The overhead and the
+/// order of service are fitted to the random reads; the inner rate is half of the outer, as platters of that size have it.
 pub fn hdd16tb() -> HddSpec {
     HddSpec {
         size: 16_000 * GB,
@@ -118,7 +119,7 @@ pub fn hdd16tb() -> HddSpec {
 }
 
 /// The SSD of machine A (2012): Samsung PM830, 128 GiB of flash of which 121.3 GB are visible. Fitted: 322 MB/s of sequential
-/// 128 KiB writes, 98 MB/s at most of random 4 KiB writes. Reads: 500 MB/s (data sheet). Pages of 8 KiB, blocks of 4 MiB.
+/// 128 KiB writes, 98 MB/s at most of random 4 KiB writes. Reads: 500 MB/s (data sheet [M]). Pages of 8 KiB, blocks of 4 MiB.
 pub fn pm830() -> SsdSpec {
     SsdSpec {
         // 15 GiB less than the flash.
@@ -166,13 +167,13 @@ pub fn pcie480() -> SsdSpec {
 }
 
 /// An SSD with the SandForce SF-2200 (2012): 120 GB of 128 GiB. Fitted: about 500 MB/s of sequential 128 KiB writes that compress
-/// well (the controller's data sheet says 500 both ways), 231 MB/s of video. Reads: 500 MB/s.
+/// well, 231 MB/s of video. Reads: 500 MB/s (the controller's data sheet: 500 both ways).
 pub fn sf2200() -> SsdSpec {
     SsdSpec { size: 120_034_123_776, write_rate: 244 * MB, host_rate: 562 * MB, reduction: true, ..pm830() }
 }
 
 /// A current SATA SSD of 1 TB. Data sheet of the Samsung 870 EVO: 560 and 530 MB/s; 13 000 reads and 36 000 writes per second one
-/// by one, 98 000 and 88 000 with 32 in the queue; 600 TB of writes. Modelled by one region in 16.
+/// by one, 98 000 and 88 000 with 32 in the queue; 600 TB of writes. No cache of single-bit cells. Modelled by one region in 16.
 pub fn sata1tb() -> SsdSpec {
     SsdSpec {
         size: 1_000_204_886_016,
@@ -196,7 +197,8 @@ pub fn sata1tb() -> SsdSpec {
 }
 
 /// A current NVMe SSD of 1 TB. Data sheet of the Samsung 980 PRO: 7000 and 5000 MB/s; 22 000 reads and 60 000 writes per second
-/// one by one, a million of either with many in the queue; 600 TB of writes. Modelled by one region in 16.
+/// one by one [M], a million of either with many in the queue; 600 TB of writes. Its faster cache of single-bit cells is not
+/// modelled: the write rate holds for any amount. Modelled by one region in 16.
 pub fn nvme1tb() -> SsdSpec {
     SsdSpec {
         channels: 48,

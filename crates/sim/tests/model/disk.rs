@@ -231,6 +231,23 @@ fn nothing_starves() {
 }
 
 #[test]
+fn a_cached_write_is_drained_under_reads_without_end() {
+    let mut d = disk(hdd2012());
+    d.submit(0, 0, Request::read(0, 4096)).expect("fits");
+    d.submit(0, 1, Request::write(500 * GB, 4096)).expect("fits");
+    let mut rng = Prng::new(3);
+    let mut reads = 0;
+    while d.dirty() > 0 {
+        d.submit(0, 2, Request::read(rng.below(1000) * GB, 4096)).expect("fits");
+        while d.wait().is_some_and(|end| end.id == 1) {}
+        d.submit(0, 2, Request::read(rng.below(1000) * GB, 4096)).expect("fits");
+        reads += 1;
+        assert!(reads <= MAX_SKIPS + 2, "never drained");
+    }
+    assert!(reads > MAX_SKIPS / 2, "reads come first");
+}
+
+#[test]
 fn reading_on_after_a_pause_needs_no_turn_but_writing_on_does() {
     let spec = HddSpec { cache_bytes: 0, ..hdd2012() };
     let second = |op: Op| {
