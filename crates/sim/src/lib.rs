@@ -3,13 +3,14 @@
 //!
 //! Reading order: `prng`, `content`, `disk`, `world`, `env` (what the engine stands on); `oracle` (what it may answer);
 //! `scenario`, `text`, `workload` (what it is asked); `run` (carries a scenario out and judges); `sweep`, `shrink`,
-//! `counters`.
+//! `counters`. Beside them, `model`: how long disks and SSDs take (no data, no faults).
 
 pub mod command;
 pub mod content;
 pub mod counters;
 pub mod disk;
 pub mod env;
+pub mod model;
 pub mod oracle;
 pub mod prng;
 pub mod run;
