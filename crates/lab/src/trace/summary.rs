@@ -12,7 +12,7 @@ use super::{Access, Op};
 
 /// Chunks that are counted at most: 8 TiB of touched data, about 1 GiB of memory.
 const CHUNKS_MAX: usize = 1 << 26;
-const MIB: u64 = 1 << 20;
+const MIB: f64 = (1u64 << 20) as f64;
 const GIB: f64 = (1u64 << 30) as f64;
 
 /// A trace touches more chunks than can be counted.
@@ -197,7 +197,7 @@ impl fmt::Display for Summary {
         writeln!(f, "written         {:.2} GiB", gib(self.bytes_written))?;
         writeln!(f, "discarded       {:.2} GiB", gib(self.bytes_trimmed))?;
         writeln!(f, "highest byte    {:.2} GiB", gib(self.end))?;
-        writeln!(f, "chunks touched  {} (footprint {} MiB)", self.chunks, self.footprint() / MIB)?;
+        writeln!(f, "chunks touched  {} (footprint {:.1} MiB)", self.chunks, self.footprint() as f64 / MIB)?;
         writeln!(f, "chunk accesses  {}", self.accesses)?;
         writeln!(f, "hottest 1 %     {:.1} % of accesses", 100.0 * self.hottest_1_share())?;
         writeln!(f, "hottest 10 %    {:.1} % of accesses", 100.0 * self.hottest_10_share())?;

@@ -89,7 +89,7 @@ struct Full {
     full: u64,
     held: u64,
     space: Space,
-    /// First byte and length of each file; its popularity goes with its place here.
+    /// First byte and length of each file; its popularity goes with its place here, and later ones have none.
     files: Vec<(u64, u64)>,
     /// Known once the volume is full.
     zipf: Option<Zipf>,
@@ -109,7 +109,7 @@ impl Full {
         Some((start, len))
     }
 
-    /// Deletes a file and writes another, which may not get as much room.
+    /// Deletes a file and writes another, and more as long as there is room for the largest.
     fn replace(&mut self, i: usize, script: &mut Script) {
         let (start, len) = self.files[i];
         script.request(Op::Trim, start, len);
@@ -118,6 +118,10 @@ impl Full {
         // What was just given back is free, so there is room.
         if let Some(file) = self.create(script) {
             self.files[i] = file;
+        }
+        while self.full - self.held >= self.file {
+            let Some(file) = self.create(script) else { break };
+            self.files.push(file);
         }
     }
 

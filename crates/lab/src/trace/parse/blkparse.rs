@@ -92,23 +92,26 @@ impl LineParser for Blkparse {
         let kind = kind(words.next().ok_or(Wrong::Missing("kind"))?)?;
         let device = Some(names.number(name)?);
         let next = words.next().ok_or(Wrong::Missing("sector"))?;
-        let data = match (kind.op, digits(next)) {
-            (Some(op), Some(sector)) => Some((op, sector)),
-            (Some(_), None) if kind.flush_before && next.starts_with(b"[") => None,
-            // A command that the block layer only passes on: its bytes are printed in brackets.
-            (Some(_), None) | (None, _) if !kind.flush_before => return Ok(Parsed::Dropped(Fix::OtherCommand)),
-            (Some(_), None) => return Err(Wrong::NotANumber { field: "sector", text: excerpt(next) }),
-            (None, _) => None,
+        let sector = digits(next);
+        // Without data no length follows, but the process in brackets, or the time it took in parentheses. A command
+        // that the block layer only passes on has its bytes in parentheses, after its length or alone.
+        let ends = |word: &[u8]| word.starts_with(b"[") || word.starts_with(b"(");
+        let data = match (kind.op, sector, words.next()) {
+            (Some(op), Some(sector), Some(b"+")) => Some((op, sector)),
+            (Some(_), Some(_), Some(word)) if ends(word) => None,
+            (Some(_), Some(_), _) => return Err(Wrong::Missing("+")),
+            (Some(_), None, _) if !ends(next) => {
+                return Err(Wrong::NotANumber { field: "sector", text: excerpt(next) });
+            }
+            _ => None,
         };
         let Some((op, sector)) = data else {
-            return Ok(Parsed::Request(Raw::new(time_ns, device, Op::Flush, 0, 0)));
+            return Ok(if kind.flush_before {
+                Parsed::Request(Raw::new(time_ns, device, Op::Flush, 0, 0))
+            } else {
+                Parsed::Dropped(Fix::OtherCommand)
+            });
         };
-        match words.next() {
-            Some(b"+") => {}
-            // A passed-on command again, with its length instead of a sector.
-            Some(word) if word.starts_with(b"(") => return Ok(Parsed::Dropped(Fix::OtherCommand)),
-            _ => return Err(Wrong::Missing("+")),
-        }
         let sectors = integer(words, "sectors")?;
         let plain = Raw::new(time_ns, device, op, sector.saturating_mul(SECTOR), sectors.saturating_mul(SECTOR));
         Ok(Parsed::Request(Raw { flush_before: kind.flush_before, fua: kind.fua, ..plain }))

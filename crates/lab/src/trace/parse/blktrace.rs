@@ -139,8 +139,13 @@ impl Blktrace {
         let name = format!("{},{}", fields.device >> 20, fields.device & 0xf_ffff);
         let device = Some(names.number(name.as_bytes())?);
         let time_ns = u128::from(fields.time_ns);
-        if fields.bytes == 0 && fields.is(KIND_FLUSH) {
-            return Ok(Parsed::Request(Raw::new(time_ns, device, Op::Flush, 0, 0)));
+        if fields.bytes == 0 {
+            // A flush, or one of the steps that the kernel makes of a flush.
+            return Ok(if fields.is(KIND_FLUSH) {
+                Parsed::Request(Raw::new(time_ns, device, Op::Flush, 0, 0))
+            } else {
+                Parsed::Dropped(Fix::OtherCommand)
+            });
         }
         let op = if fields.is(KIND_DISCARD) {
             Op::Trim

@@ -59,9 +59,9 @@ fn the_wrong_format_is_told() {
     assert_eq!(as_msr, "line 1: the field `Timestamp` is not a number that fits: `time_us`");
     let as_spc = fails("128166372003061629,usr,0,Write,4096,512,5829\n", &of(Format::Spc)).1;
     assert_eq!(as_spc, "line 1: the field `LBA` is not a number that fits: `usr`");
-    let as_blktrace = fails("time_us,op,offset_bytes,length_bytes\n0,R,0,512\n", &of(Format::Blktrace)).1;
+    let as_blktrace = fails(csv(&["0,R,0,512"; 9]), &of(Format::Blktrace)).1;
     assert_eq!(as_blktrace, "record 1: the record's mark is 0x656d6974, not that of the format");
-    let as_vscsi = fails("time_us,op,offset_bytes,length_bytes\n0,R,0,512\n", &of(Format::Vscsi)).1;
+    let as_vscsi = fails(csv(&["0,R,0,512"; 9]), &of(Format::Vscsi)).1;
     assert!(as_vscsi.starts_with("record 1: version "), "{as_vscsi}");
     // No line of it is an event.
     let as_blkparse = fails(csv(&["0,R,0,512"]), &of(Format::Blkparse)).1;
@@ -98,6 +98,14 @@ fn unknown_operations_of_the_other_formats() {
     assert_eq!(fails(fio, &Options::default()).1, "line 3: unknown operation `wait`");
     let blkparse = "8,0 1 1 0.000005000 9 Q R 256 + 8 [a]\n8,0 1 1 0.000005000 9 Q Z 256 + 8 [a]\n";
     assert_eq!(fails(blkparse, &Options::default()).1, "line 2: unknown operation `Z`");
+    let cut = |end: &str| format!("8,0 1 1 0.1 9 Q R 8 + 1 [a]\n8,0 1 1 0.1 9 Q R{end}\n");
+    assert_eq!(fails(cut(""), &Options::default()).1, "line 2: the field `sector` is missing");
+    assert_eq!(fails(cut(" 8"), &Options::default()).1, "line 2: the field `+` is missing");
+    assert_eq!(fails(cut(" 8 +"), &Options::default()).1, "line 2: the field `sectors` is missing");
+    assert_eq!(
+        fails(cut(" x + 1"), &Options::default()).1,
+        "line 2: the field `sector` is not a number that fits: `x`"
+    );
     // INQUIRY, UNMAP and WRITE SAME move no data, or do not say where.
     let vscsi: Vec<u8> = [0x12u8, 0x42, 0x93, 0x2a].iter().flat_map(|&command| vscsi1(command, 512, 1, 0)).collect();
     let kept = repaired(vscsi, &Options::default(), &[(Fix::OtherCommand, 3)]);

@@ -40,25 +40,31 @@ fn grouped(n: u64) -> String {
     text
 }
 
-/// What the description says of a file, as computed from it; everything but the time and the size of the file.
+/// What the description should say of a file exactly.
 fn cells(s: &Summary) -> Vec<(&'static str, String)> {
     let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let mean = (s.bytes_read + s.bytes_written) as f64 / s.requests() as f64;
+    // Cut to whole bytes, as the description does.
+    let mean = (s.bytes_read + s.bytes_written) / s.requests();
     vec![
         ("requests", grouped(s.requests())),
-        ("read share", percent(s.read_share())),
         ("chunks (128 KiB)", grouped(s.chunks)),
-        ("footprint MiB", grouped(s.footprint().div_euclid(1 << 20))),
+        ("footprint MiB", grouped((s.footprint() + (1 << 19)) >> 20)),
         ("read GiB", format!("{:.2}", gib(s.bytes_read))),
         ("written GiB", format!("{:.2}", gib(s.bytes_written))),
-        ("hottest 1 %", percent(s.hottest_1_share())),
-        ("hottest 10 %", percent(s.hottest_10_share())),
-        ("chunks used once", percent(s.used_once_share())),
         ("bytes read", grouped(s.bytes_read)),
         ("bytes written", grouped(s.bytes_written)),
-        ("mean request bytes", grouped(mean.round() as u64)),
+        ("mean request bytes", grouped(mean)),
         ("chunk accesses", grouped(s.accesses)),
+    ]
+}
+
+/// What the description says in percent.
+fn shares(s: &Summary) -> [(&'static str, f64); 4] {
+    [
+        ("read share", s.read_share()),
+        ("hottest 1 %", s.hottest_1_share()),
+        ("hottest 10 %", s.hottest_10_share()),
+        ("chunks used once", s.used_once_share()),
     ]
 }
 
@@ -71,12 +77,17 @@ fn check(path: &Path, described: &BTreeMap<String, String>) {
         tally.add(&access.unwrap()).unwrap();
     }
     let summary = tally.summary();
+    let said = |heading: &str| described.get(heading).unwrap_or_else(|| panic!("no column `{heading}`"));
     for (heading, computed) in cells(&summary) {
-        let said = described.get(heading).unwrap_or_else(|| panic!("no column `{heading}`"));
-        assert_eq!(&computed, said, "{}: {heading}", path.display());
+        assert_eq!(&computed, said(heading), "{}: {heading}", path.display());
+    }
+    for (heading, share) in shares(&summary) {
+        let percent: f64 = said(heading).trim_end_matches(" %").parse().unwrap();
+        // Half of the last place; and a tenth of that, as 0.4125158 was rounded to 0.4125 first and then to 41.2 %.
+        assert!((100.0 * share - percent).abs() < 0.055, "{}: {heading}: {share}", path.display());
     }
     // Rounded to two places, without zeros at the end.
-    let end: f64 = described["highest byte GiB"].parse().unwrap();
+    let end: f64 = said("highest byte GiB").parse().unwrap();
     assert!((summary.end as f64 / (1u64 << 30) as f64 - end).abs() <= 0.005 + 1e-9, "{}", path.display());
     println!("{}: {} requests, as described", path.display(), summary.requests());
 }

@@ -202,6 +202,40 @@ fn other_events_of_a_request_can_be_taken() {
     }
 }
 
+/// A journal's flushed write as the kernel carries it out, in the forms that blkparse prints with and without `-t`.
+#[test]
+fn steps_of_a_flush() {
+    let text = "\
+  8,0    3        1     0.000000000   594  A FWFSM 512 + 16 <- (8,4) 0
+  8,0    3        2     0.000001000   594  Q FWFSM 512 + 16 [(null)]
+  8,0    3        3     0.000002000   195  D  FN [kworker/3:1H]
+  8,0    2        4     0.000003000     0  C  FN 0 [0]
+  8,0    2        5     0.000004000   323  D WSM 512 + 16 (     852) [kworker/2:1H]
+  8,0    2        6     0.000005000     0  C WSM 512 + 16 (    1852) [0]
+  8,0    2        7     0.000006000   323  D  FN (     900) [kworker/2:1H]
+  8,0    2        8     0.000007000     0  C FWS 0 [0]
+  8,0    2        9     0.000008000     0  C  WS 512 [0]
+  8,0    2       10     0.000009000     0  C WSM 512 (    9000) [0]
+  8,0    2       11     0.000010000     0 UT   N [kworker/2:1H] 1
+";
+    let taken = |event| {
+        let (accesses, failed, repairs) = read_with(text, &Options { event, ..Options::default() });
+        assert!(failed.is_none() && repairs.is_clean(), "{failed:?}");
+        let ops: Vec<(u64, Op)> = accesses.iter().map(|a| (a.time_us, a.op)).collect();
+        (ops, repairs.count(Fix::OtherCommand))
+    };
+    assert_eq!(taken(Event::Queue), (vec![(0, Op::Flush), (0, Op::Write), (0, Op::Flush)], 0));
+    assert_eq!(taken(Event::Issue), (vec![(0, Op::Flush), (2, Op::Write), (4, Op::Flush)], 0));
+    assert_eq!(taken(Event::Complete), (vec![(0, Op::Flush), (2, Op::Write), (4, Op::Flush)], 2));
+    let (write, flush) = (1 << 1, 1 << 2);
+    let done = |time, kind: u32| blktrace(false, time, 0, 0, 8 | kind << 16, 0);
+    let binary = [done(0, flush), done(1000, write | flush), done(2000, write)].concat();
+    let (accesses, failed, repairs) = read_with(binary, &Options { event: Event::Complete, ..Options::default() });
+    assert!(failed.is_none() && repairs.is_clean());
+    assert_eq!(accesses, [access(0, Op::Flush, 0, 0), access(1, Op::Flush, 0, 0)]);
+    assert_eq!(repairs.count(Fix::OtherCommand), 1);
+}
+
 #[test]
 fn what_is_written_is_read_again() {
     let mut accesses = expected();
