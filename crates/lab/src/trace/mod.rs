@@ -1,8 +1,8 @@
 //! Recorded or generated block I/O.
 //!
-//! A trace is a stream of [`Access`]es in order of time. [`open`] reads one from a file in any of the known [`Format`]s,
-//! plain or gzip, without holding it in memory. What a reader had to drop or change is counted in [`Repairs`]; what it
-//! cannot make sense of is a [`TraceError`] with the line or record where it was met.
+//! A trace is a stream of [`Access`]es in order of time. [`open`] reads one from a file in any of the known
+//! [`Format`]s, plain or gzip, without holding it in memory. What a reader had to drop or change is counted in
+//! [`Repairs`]; what it cannot make sense of is a [`TraceError`] with the line or record where it was met.
 //!
 //! Reading order: `input` (bytes, lines, records), `parse` (one file per format), `devices` (where a device of the
 //! recording lies on the volume), `reader` (checks and repairs), `merge`, `write`, `summary`.

@@ -4,8 +4,8 @@
 //! size, from a seed. Sizes of sets are parts per million of the volume, so that a spec means the same on any scale.
 //! The same spec, volume size and seed give the same stream on every machine.
 //!
-//! Reading order: `stream` (from visits to accesses), `math`, `zipf`, `place` (what is hot, and where it lies), then one
-//! file per workload.
+//! Reading order: `stream` (from visits to accesses), `math`, `zipf`, `place` (what is hot, and where it lies), `space`
+//! (what is free), then one file per workload.
 
 mod boot;
 mod churn;

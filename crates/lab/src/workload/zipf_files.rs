@@ -52,7 +52,9 @@ impl Workload for ZipfFiles {
     }
 
     fn parameters(&self) -> Vec<(&'static str, String)> {
-        parameters![self; exponent, file_bytes_min, file_bytes_max, piece_bytes, request_bytes, used_ppm, write_ppm, gap_us]
+        parameters![
+            self; exponent, file_bytes_min, file_bytes_max, piece_bytes, request_bytes, used_ppm, write_ppm, gap_us
+        ]
     }
 
     fn accesses(&self, volume_bytes: u64, seed: u64) -> Result<Accesses, SpecError> {

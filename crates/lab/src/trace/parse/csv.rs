@@ -1,5 +1,5 @@
-//! This project's CSV: a header line, then `time_us,op,offset_bytes,length_bytes`; `op` is `R`, `W`, `T` (discard) or `F`
-//! (flush, with zeros for offset and length).
+//! This project's CSV: a header line, then `time_us,op,offset_bytes,length_bytes`; `op` is `R`, `W`, `T` (discard) or
+//! `F` (flush, with zeros for offset and length).
 
 use super::number::{commas, field, integer};
 use super::{LineParser, Parsed, Raw};

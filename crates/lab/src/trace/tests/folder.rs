@@ -1,7 +1,7 @@
 //! The recorded traces, where they are at hand: what is read must be what their description says.
 //!
-//! `BIMETAL_TRACES` names a folder with traces in this project's CSV and a `README.md`, whose tables have a row for each
-//! file, without `.csv.gz`. The columns are found by their headings.
+//! `BIMETAL_TRACES` names a folder with traces in this project's CSV and a `README.md`, whose tables have a row for
+//! each file, without `.csv.gz`. The columns are found by their headings.
 
 use std::collections::BTreeMap;
 use std::path::Path;
