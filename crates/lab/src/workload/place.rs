@@ -148,6 +148,31 @@ mod tests {
     }
 
     #[test]
+    fn those_that_stay_keep_their_popularity() {
+        let mut rng = Prng::new(4);
+        let mut set = HotSet::new(0, 1 << 30, 16 << 20, 1 << 20, 1.5, &mut rng);
+        let favourite = |set: &HotSet, rng: &mut Prng| {
+            let mut counts = std::collections::BTreeMap::new();
+            for _ in 0..2000 {
+                *counts.entry(set.pick(rng)).or_insert(0) += 1;
+            }
+            counts.into_iter().max_by_key(|(_, n)| *n).map(|(extent, _)| extent)
+        };
+        let first = favourite(&set, &mut rng);
+        let mut changes = 0;
+        let mut last = first;
+        for _ in 0..16 {
+            set.advance(1);
+            let now = favourite(&set, &mut rng);
+            changes += u32::from(now != last);
+            last = now;
+        }
+        // It leaves once in a full turn, and the one that comes for it is the favourite from then on.
+        assert_eq!(changes, 1);
+        assert_ne!(last, first);
+    }
+
+    #[test]
     fn sizes_are_spread_over_the_doublings() {
         let mut rng = Prng::new(3);
         let sizes: Vec<u64> = (0..20_000).map(|_| log_uniform(4096, 1 << 20, &mut rng)).collect();

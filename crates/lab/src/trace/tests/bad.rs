@@ -143,8 +143,8 @@ fn nothing_lies_beyond_the_volume() {
     let text = csv(&["0,R,9223372036854775807,1", "0,R,9223372036854775806,9", "0,R,18446744073709551615,4096"]);
     let kept = repaired(text, &Options::default(), &[(Fix::Beyond, 2), (Fix::Shortened, 1)]);
     assert_eq!(kept, [access(0, Op::Read, (1 << 63) - 2, 1)]);
-    let spc = "0,18446744073709551615,512,r,0\n0,1,512,r,0\n";
-    let kept = repaired(spc, &Options::default(), &[(Fix::Beyond, 1)]);
+    let spc = "0,18446744073709551615,512,r,0\n0,36028797018963968,512,r,0\n0,1,512,r,0\n";
+    let kept = repaired(spc, &Options::default(), &[(Fix::Beyond, 2)]);
     assert_eq!(kept, [access(0, Op::Read, 512, 512)]);
 }
 

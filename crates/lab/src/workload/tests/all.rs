@@ -41,6 +41,23 @@ fn inside_the_volume_aligned_and_in_order_of_time() {
     }
 }
 
+/// Films and loops that are nearly as large as their place on the volume come to its end often.
+#[test]
+fn the_end_of_the_volume_is_met_and_not_crossed() {
+    let film = FilmCopy { film_ppm: 250_000, pause_us: 0, gap_us: 10_000_000, ..FilmCopy::default() };
+    let scan = Scan { scanned_ppm: 1_000_000, pause_us: 0, ..Scan::default() };
+    let whole = Loop { span_ppm: 1_000_000, ..Loop::default() };
+    let full = NearlyFull { full_ppm: 1_000_000, file_ppm: 100_000, replace_ppm: 1_000_000, ..NearlyFull::default() };
+    let churn = Churn { live_ppm: 900_000, ..Churn::default() };
+    for workload in [&film as &dyn Workload, &scan, &whole, &full, &churn] {
+        let volume_bytes = 64 * MIB + 4096;
+        let accesses = take(workload, volume_bytes, 1, 60_000);
+        check_stream(workload.name(), volume_bytes, accesses.iter().copied());
+        let end = accesses.iter().map(|a| a.offset + a.len).max().unwrap();
+        assert!(end > volume_bytes * 9 / 10, "{}: {end}", workload.name());
+    }
+}
+
 #[test]
 fn any_volume_is_served_or_refused() {
     for i in 0..29 {
