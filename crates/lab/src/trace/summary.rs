@@ -10,19 +10,23 @@ use bimetal_volume::units::CHUNK;
 
 use super::{Access, Op};
 
-/// Chunks that are counted at most: 8 TiB of touched data, about 1 GiB of memory.
+/// Chunks that are counted at most if nobody says otherwise: 8 TiB of touched data, about 1 GiB of memory.
 const CHUNKS_MAX: usize = 1 << 26;
 const MIB: f64 = (1u64 << 20) as f64;
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// A trace touches more chunks than can be counted.
+/// A trace touches more chunks than may be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the trace touches more than {CHUNKS_MAX} chunks of 128 KiB")]
-pub struct FootprintTooLarge;
+#[error("the trace touches more than {chunks_max} chunks of 128 KiB")]
+pub struct FootprintTooLarge {
+    /// How many may be counted.
+    pub chunks_max: usize,
+}
 
 /// Counts accesses, for a [`Summary`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Tally {
+    chunks_max: usize,
     reads: u64,
     writes: u64,
     trims: u64,
@@ -37,7 +41,31 @@ pub struct Tally {
     chunks: HashMap<u64, u64>,
 }
 
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally::with_limit(CHUNKS_MAX)
+    }
+}
+
 impl Tally {
+    /// Counts at most so many different chunks.
+    pub fn with_limit(chunks_max: usize) -> Tally {
+        Tally {
+            chunks_max,
+            reads: 0,
+            writes: 0,
+            trims: 0,
+            flushes: 0,
+            bytes_read: 0,
+            bytes_written: 0,
+            bytes_trimmed: 0,
+            duration_us: 0,
+            end: 0,
+            accesses: 0,
+            chunks: HashMap::new(),
+        }
+    }
+
     /// Counts an access.
     ///
     /// # Errors
@@ -63,9 +91,9 @@ impl Tally {
         for chunk in access.offset / CHUNK..=(end - 1) / CHUNK {
             let seen = self.chunks.len();
             let count = self.chunks.entry(chunk).or_insert(0);
-            if *count == 0 && seen >= CHUNKS_MAX {
+            if *count == 0 && seen >= self.chunks_max {
                 self.chunks.remove(&chunk);
-                return Err(FootprintTooLarge);
+                return Err(FootprintTooLarge { chunks_max: self.chunks_max });
             }
             *count += 1;
             self.accesses += 1;

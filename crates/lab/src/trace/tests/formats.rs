@@ -151,7 +151,8 @@ fn compressed_files_may_have_several_members_and_lines_a_return() {
     let (first, second) = CSV.split_at(60);
     let two = [gzip(first.as_bytes()), gzip(second.as_bytes())].concat();
     assert_eq!(read_clean(two), expected());
-    for text in [CSV, MSR, SPC, FIO_2, FIO_3] {
+    for text in [CSV, MSR, SPC, FIO_2, FIO_3, BLKPARSE] {
+        assert_eq!(read_clean("\n \n".to_owned() + text), expected(), "after empty lines");
         assert_eq!(read_clean(text.replace('\n', "\r\n")), expected());
     }
 }

@@ -43,3 +43,15 @@ fn shares_of_a_uniform_pattern_are_those_of_the_chunks() {
     let nothing = summary(&[]);
     assert_eq!((nothing.read_share(), nothing.hottest_10_share(), nothing.used_once_share()), (0.0, 0.0, 0.0));
 }
+
+#[test]
+fn a_footprint_without_end_costs_no_memory_without_end() {
+    let mut tally = Tally::with_limit(100);
+    for i in 0..200 {
+        tally.add(&access(i, Op::Read, i % 100 * CHUNK, 512)).unwrap();
+    }
+    let before = tally.summary();
+    assert_eq!(tally.add(&access(200, Op::Read, 100 * CHUNK, 1 << 50)), Err(FootprintTooLarge { chunks_max: 100 }));
+    assert_eq!(tally.summary().chunks, before.chunks);
+    assert!(tally.add(&access(201, Op::Read, 0, 512)).is_ok());
+}

@@ -56,6 +56,11 @@ fn strays_writes_and_gaps_come_as_often_as_asked() {
     // Gaps of 10 ms on average, at random: the mean of so many is within 2 %.
     let mean = accesses[99_999].time_us as f64 / 99_999.0;
     assert!((mean / 10_000.0 - 1.0).abs() < 0.02, "{mean}");
+    // As of arrivals that know nothing of each other: one in e is longer than the mean, one in e^3 than three times.
+    for times in [1, 3] {
+        let longer = accesses.windows(2).filter(|a| a[1].time_us - a[0].time_us > times * 10_000).count();
+        assert!(plausible(longer, 99_999, (-(times as f64)).exp()), "{longer}");
+    }
 }
 
 #[test]
