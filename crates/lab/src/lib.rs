@@ -2,3 +2,4 @@
 //! others do in its place.
 
 pub mod trace;
+pub mod workload;

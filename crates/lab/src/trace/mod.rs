@@ -1,4 +1,35 @@
 //! Recorded or generated block I/O.
+//!
+//! A trace is a stream of [`Access`]es in order of time. [`open`] reads one from a file in any of the known
+//! [`Format`]s, plain or gzip, without holding it in memory. What a reader had to drop or change is counted in
+//! [`Repairs`]; what it cannot make sense of is a [`TraceError`] with the line or record where it was met.
+//!
+//! Reading order: `input` (bytes, lines, records), `parse` (one file per format), `devices` (where a device of the
+//! recording lies on the volume), `reader` (checks and repairs), `merge`, `write`, `summary`.
+
+mod devices;
+mod error;
+mod format;
+mod input;
+mod merge;
+mod parse;
+mod reader;
+mod repair;
+mod summary;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use devices::{Devices, Extent};
+pub use error::{Position, TraceError, Wrong};
+pub use format::Format;
+pub use merge::Merge;
+pub use parse::Event;
+pub use reader::{open, survey, Options, Reader};
+pub use repair::{Fix, Repairs};
+pub use summary::{FootprintTooLarge, Hottest, Summary, Tally};
+pub use write::write_csv;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

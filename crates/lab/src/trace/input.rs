@@ -1,0 +1,178 @@
+//! The bytes of a trace: decompressed, and cut into lines or records with bounded memory.
+
+use std::io::{self, Read};
+
+use flate2::read::MultiGzDecoder;
+
+use super::{Position, TraceError, Wrong};
+
+/// No line of any format is longer.
+pub(super) const LINE_MAX: usize = 4096;
+/// Bytes held at any time.
+const BUFFER: usize = 64 * 1024;
+/// First bytes of a gzip member (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// A buffered stream of lines or records. A trace is cut into one of the two kinds, never both.
+pub(super) struct Input {
+    source: Box<dyn Read + Send>,
+    gzip: bool,
+    buffer: Vec<u8>,
+    /// The bytes not handed out yet are `buffer[start..end]`.
+    start: usize,
+    end: usize,
+    ended: bool,
+    position: Position,
+}
+
+/// A line without its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// With a line end after it.
+    Whole(&'a [u8]),
+    /// The trace's last bytes.
+    Unended(&'a [u8]),
+    /// Nothing is left.
+    End,
+}
+
+/// A record of fixed size.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Record<'a> {
+    /// All of it.
+    Whole(&'a [u8]),
+    /// The trace ends inside.
+    Cut,
+    /// Nothing is left.
+    End,
+}
+
+impl Input {
+    /// Reads from `source`, through gzip if it begins like it.
+    pub(super) fn new(source: impl Read + Send + 'static) -> Result<Input, TraceError> {
+        let mut plain = Input {
+            source: Box::new(source),
+            gzip: false,
+            buffer: vec![0; BUFFER],
+            start: 0,
+            end: 0,
+            ended: false,
+            position: Position::Line(0),
+        };
+        if plain.peek(GZIP.len())? != GZIP {
+            return Ok(plain);
+        }
+        let head = io::Cursor::new(plain.buffer[..plain.end].to_vec());
+        let decoder = MultiGzDecoder::new(head.chain(plain.source));
+        Ok(Input { source: Box::new(decoder), gzip: true, start: 0, end: 0, ended: false, ..plain })
+    }
+
+    /// Where the line or record handed out last lies.
+    pub(super) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Counts records instead of lines from here on.
+    pub(super) fn count_records(&mut self) {
+        self.position = Position::Record(0);
+    }
+
+    /// The next `n` bytes, or all that are left; `n` is at most the buffer's size. They are not used up.
+    pub(super) fn peek(&mut self, n: usize) -> Result<&[u8], TraceError> {
+        while self.end - self.start < n && !self.ended {
+            self.fill()?;
+        }
+        Ok(&self.buffer[self.start..self.end.min(self.start + n)])
+    }
+
+    /// The next line.
+    pub(super) fn line(&mut self) -> Result<Line<'_>, TraceError> {
+        let mut seen = 0;
+        loop {
+            if let Some(i) = self.buffer[self.start + seen..self.end].iter().position(|&b| b == b'\n') {
+                let line = self.start..self.start + seen + i;
+                self.start = line.end + 1;
+                self.step();
+                return self.bounded(line).map(Line::Whole);
+            }
+            seen = self.end - self.start;
+            if self.ended || seen > LINE_MAX {
+                break;
+            }
+            self.fill()?;
+        }
+        if seen == 0 {
+            return Ok(Line::End);
+        }
+        let line = self.start..self.end;
+        self.start = self.end;
+        self.step();
+        self.bounded(line).map(Line::Unended)
+    }
+
+    /// The next record of `size` bytes, at most the buffer's size.
+    pub(super) fn record(&mut self, size: usize) -> Result<Record<'_>, TraceError> {
+        let left = self.peek(size)?.len();
+        if left == 0 {
+            return Ok(Record::End);
+        }
+        self.step();
+        let start = self.start;
+        self.start += left;
+        Ok(if left < size { Record::Cut } else { Record::Whole(&self.buffer[start..start + size]) })
+    }
+
+    /// Skips bytes that belong to the record handed out last; false if the trace ends before.
+    pub(super) fn skip(&mut self, mut n: usize) -> Result<bool, TraceError> {
+        while n > 0 {
+            let here = self.peek(n.min(BUFFER))?.len();
+            if here == 0 {
+                return Ok(false);
+            }
+            self.start += here;
+            n -= here;
+        }
+        Ok(true)
+    }
+
+    fn step(&mut self) {
+        match &mut self.position {
+            Position::Line(n) | Position::Record(n) => *n += 1,
+        }
+    }
+
+    fn bounded(&self, line: std::ops::Range<usize>) -> Result<&[u8], TraceError> {
+        if line.len() > LINE_MAX {
+            return Err(TraceError::Bad { at: self.position, wrong: Wrong::LineTooLong(LINE_MAX) });
+        }
+        Ok(&self.buffer[line])
+    }
+
+    /// Reads more, moving what is left to the buffer's front.
+    fn fill(&mut self) -> Result<(), TraceError> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        debug_assert!(self.end < self.buffer.len());
+        loop {
+            match self.source.read(&mut self.buffer[self.end..]) {
+                Ok(0) => self.ended = true,
+                Ok(n) => self.end += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(self.failure(e)),
+            }
+            return Ok(());
+        }
+    }
+
+    fn failure(&self, source: io::Error) -> TraceError {
+        let at = self.position;
+        match source.kind() {
+            io::ErrorKind::UnexpectedEof if self.gzip => TraceError::GzipCut { at },
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput if self.gzip => {
+                TraceError::GzipDamaged { at, source }
+            }
+            _ => TraceError::Read { at, source },
+        }
+    }
+}
