@@ -149,7 +149,7 @@ impl Run<'_> {
     /// Gives the chunk a frame, or makes its frame the latest.
     fn keep(&mut self, chunk: u32) {
         self.out.promotions += u64::from(self.lru.list_of(chunk).is_none());
-        self.lru.to_front(0, chunk);
+        self.lru.put_front(0, chunk);
         if self.lru.len(0) > self.spec.frames {
             let Some(out) = self.lru.pop_back(0) else { return };
             self.valid[out as usize] = 0;

@@ -43,7 +43,7 @@ impl Lists {
     }
 
     /// Puts an item at the front of a list, out of the one it was in.
-    pub(super) fn to_front(&mut self, list: usize, item: u32) {
+    pub(super) fn put_front(&mut self, list: usize, item: u32) {
         self.remove(item);
         let e = &mut self.ends[list];
         let old = std::mem::replace(&mut e.front, item);
@@ -109,7 +109,7 @@ mod tests {
                 }
                 1 => assert_eq!(lists.pop_back(list), plain[list].pop()),
                 _ => {
-                    lists.to_front(list, item);
+                    lists.put_front(list, item);
                     plain.iter_mut().for_each(|l| l.retain(|i| *i != item));
                     plain[list].insert(0, item);
                 }

@@ -49,7 +49,7 @@ impl Levels {
 
     pub(super) fn insert(&mut self, item: u32, level: usize) {
         self.len += usize::from(self.level(item).is_none());
-        self.lists.to_front(level, item);
+        self.lists.put_front(level, item);
     }
 
     pub(super) fn remove(&mut self, item: u32) {
@@ -60,10 +60,10 @@ impl Levels {
     pub(super) fn raise(&mut self, item: u32) {
         let Some(level) = self.level(item) else { return };
         let up = (level + 1).min(LEVELS - 1);
-        self.lists.to_front(up, item);
+        self.lists.put_front(up, item);
         if up != level && self.lists.len(up) > self.target() {
             if let Some(down) = self.lists.back(up) {
-                self.lists.to_front(level, down);
+                self.lists.put_front(level, down);
             }
         }
     }
@@ -75,7 +75,7 @@ impl Levels {
         for level in (1..LEVELS).rev() {
             while self.lists.len(level) > target {
                 if let Some(item) = self.lists.back(level) {
-                    self.lists.to_front(level - 1, item);
+                    self.lists.put_front(level - 1, item);
                 }
             }
             below = below.min(level);
@@ -84,7 +84,7 @@ impl Levels {
                     below -= 1;
                 }
                 match self.lists.front(below) {
-                    Some(item) if below < level => self.lists.to_front(level, item),
+                    Some(item) if below < level => self.lists.put_front(level, item),
                     _ => break,
                 }
             }

@@ -29,7 +29,7 @@ impl Arc {
         let from_once = once > 0 && (once > self.target || (often && once == self.target));
         let (from, ghost) = if from_once { (ONCE, GHOST_ONCE) } else { (OFTEN, GHOST_OFTEN) };
         if let Some(victim) = self.lists.back(from) {
-            self.lists.to_front(ghost, victim);
+            self.lists.put_front(ghost, victim);
             evicted.push(victim);
         }
     }
@@ -66,22 +66,22 @@ impl Cache for Arc {
         let (once, often) = (self.lists.len(GHOST_ONCE), self.lists.len(GHOST_OFTEN));
         match self.lists.list_of(chunk) {
             Some(ONCE | OFTEN) => {
-                self.lists.to_front(OFTEN, chunk);
+                self.lists.put_front(OFTEN, chunk);
                 return true;
             }
             Some(GHOST_ONCE) => {
                 self.target = (self.target + (often / once).max(1)).min(self.capacity);
                 self.replace(false, evicted);
-                self.lists.to_front(OFTEN, chunk);
+                self.lists.put_front(OFTEN, chunk);
             }
             Some(_) => {
                 self.target = self.target.saturating_sub((once / often).max(1));
                 self.replace(true, evicted);
-                self.lists.to_front(OFTEN, chunk);
+                self.lists.put_front(OFTEN, chunk);
             }
             None => {
                 self.admit(evicted);
-                self.lists.to_front(ONCE, chunk);
+                self.lists.put_front(ONCE, chunk);
             }
         }
         false

@@ -26,7 +26,7 @@ impl Cache for Lru {
         if self.capacity == 0 {
             return false;
         }
-        self.lists.to_front(0, chunk);
+        self.lists.put_front(0, chunk);
         if self.lists.len(0) > self.capacity {
             evicted.extend(self.lists.pop_back(0));
         }

@@ -33,7 +33,7 @@ impl S3Fifo {
         if self.lists.len(SMALL) >= self.small || self.lists.len(MAIN) == 0 {
             while let Some(chunk) = self.lists.back(SMALL) {
                 let used = std::mem::take(&mut self.counts[chunk as usize]) >= COUNT_MAIN;
-                self.lists.to_front(if used { MAIN } else { GHOST }, chunk);
+                self.lists.put_front(if used { MAIN } else { GHOST }, chunk);
                 if !used {
                     if self.lists.len(GHOST) > self.capacity - self.small.min(self.capacity) {
                         self.lists.pop_back(GHOST);
@@ -50,7 +50,7 @@ impl S3Fifo {
                 return;
             }
             self.counts[chunk as usize] -= 1;
-            self.lists.to_front(MAIN, chunk);
+            self.lists.put_front(MAIN, chunk);
         }
     }
 }
@@ -75,7 +75,7 @@ impl Cache for S3Fifo {
             self.evict(evicted);
         }
         self.counts[chunk as usize] = 0;
-        self.lists.to_front(if back { MAIN } else { SMALL }, chunk);
+        self.lists.put_front(if back { MAIN } else { SMALL }, chunk);
         false
     }
 

@@ -28,14 +28,14 @@ impl TinyLfu {
     /// A chunk has fallen out of the window: it, or what the main part would lose for it, leaves.
     fn contest(&mut self, chunk: u32, evicted: &mut Vec<u32>) {
         if self.lists.len(PROBATION) + self.lists.len(PROTECTED) < self.main {
-            self.lists.to_front(PROBATION, chunk);
+            self.lists.put_front(PROBATION, chunk);
             return;
         }
         let victim = self.lists.back(PROBATION).or_else(|| self.lists.back(PROTECTED));
         match victim.filter(|v| self.sketch.count(chunk) > self.sketch.count(*v)) {
             Some(v) => {
                 self.lists.remove(v);
-                self.lists.to_front(PROBATION, chunk);
+                self.lists.put_front(PROBATION, chunk);
                 evicted.push(v);
             }
             None => evicted.push(chunk),
@@ -52,23 +52,23 @@ impl Cache for TinyLfu {
         self.sketch.add(chunk);
         match self.lists.list_of(chunk) {
             Some(PROBATION) => {
-                self.lists.to_front(PROTECTED, chunk);
+                self.lists.put_front(PROTECTED, chunk);
                 if self.lists.len(PROTECTED) > self.protected {
                     if let Some(c) = self.lists.back(PROTECTED) {
-                        self.lists.to_front(PROBATION, c);
+                        self.lists.put_front(PROBATION, c);
                     }
                 }
                 true
             }
             Some(list) => {
-                self.lists.to_front(list, chunk);
+                self.lists.put_front(list, chunk);
                 true
             }
             None => {
                 if self.window == 0 {
                     return false;
                 }
-                self.lists.to_front(WINDOW, chunk);
+                self.lists.put_front(WINDOW, chunk);
                 if self.lists.len(WINDOW) > self.window {
                     if let Some(out) = self.lists.pop_back(WINDOW) {
                         self.contest(out, evicted);
