@@ -20,6 +20,8 @@ const SOON: Duration = Duration::from_millis(10);
 struct Paced {
     scheduler: Scheduler,
     now: Instant,
+    /// When the mover wants to look again.
+    next: Instant,
     /// No chunk was moved since the last plan.
     idle: bool,
     promote: Duration,
@@ -42,7 +44,7 @@ impl Production {
     pub fn scheduled(fast_slots: u32, cost: &HeadCost) -> Production {
         let now = Instant(1);
         let (promote, demote) = (Duration::from_nanos(cost.promote_ns), Duration::from_nanos(cost.demote_ns));
-        let paced = Some(Paced { scheduler: Scheduler::new(now), now, idle: false, promote, demote });
+        let paced = Some(Paced { scheduler: Scheduler::new(now), now, next: now, idle: false, promote, demote });
         Production { policy: HeadTime::new(fast_slots), paced }
     }
 }
@@ -117,11 +119,16 @@ impl Seat for Production {
 
     fn plan(&mut self, tiers: &Tiers, until_ns: u64) -> Option<Plan> {
         let p = self.paced.as_mut()?;
-        if std::mem::take(&mut p.idle) {
+        if std::mem::take(&mut p.idle) && p.now.0 < until_ns {
             // Nothing came of the last plan.
-            p.now = p.now.plus(SOON);
+            p.now = p.next.min(Instant(until_ns));
         }
-        while p.now.0 < until_ns {
+        loop {
+            // Beside a disk that is never done the mover still looks for work when it said it would.
+            let late = p.now.0 >= until_ns;
+            if late && p.now < p.next {
+                return None;
+            }
             let levels = Levels {
                 free: tiers.free(),
                 reserve: tiers.reserve(),
@@ -131,12 +138,16 @@ impl Seat for Production {
                 ..Levels::default()
             };
             let plan = p.scheduler.plan(&levels, p.now);
+            p.next = p.now.plus(plan.next_check.max(SOON));
             if plan.demote + plan.promote > 0 {
                 p.idle = true;
                 return Some(plan);
             }
-            p.now = p.now.plus(plan.next_check.max(SOON));
+            if late {
+                return None;
+            }
+            // The next request wakes the mover anyway.
+            p.now = p.next.min(Instant(until_ns));
         }
-        None
     }
 }
