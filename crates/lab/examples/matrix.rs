@@ -1,4 +1,8 @@
-//! The matrix of placement policies on recorded traces: `matrix [--aged] [--percent 5,10,20] TRACE.csv.gz...`
+//! The matrix of placement policies on recorded traces:
+//! `matrix [--aged] [--unlimited] [--percent 5,10,20] TRACE.csv.gz...`
+//!
+//! `--aged`: all chunks were on the slow tier before; `--unlimited`: moves are free of budget and made at once;
+//! `--percent`: sizes of the fast tier in percent of the chunks touched.
 //!
 //! Every policy sees the same stream, head times and budget of moves. `ns` is what a decision takes on this machine:
 //! the time of the replay less that of a replay which decides nothing.

@@ -61,13 +61,13 @@ pub struct Replay {
     pub policy: String,
     /// Pieces that read or wrote.
     pub accesses: u64,
-    /// Those that the fast tier served, and the births among them.
+    /// Those that the fast tier served.
     pub fast: u64,
-    /// Of these, chunks that got their first home.
+    /// Of these, those that gave a chunk its first home.
     pub fast_births: u64,
-    /// Those that the slow tier served after a seek, and those that went on where the head was.
+    /// Those that the slow tier served after a seek.
     pub slow_seeks: u64,
-    /// Those that went on where the head was.
+    /// Those that the slow tier served where the head was.
     pub slow_follows: u64,
     /// Foreground head time, in ns.
     pub foreground_ns: u64,

@@ -275,11 +275,9 @@ impl<'a> Problem<'a> {
             if first {
                 return;
             }
-            let (here, now_slow) = (usize::from(way.from), state == SLOW);
-            // The state before held its slot to the end of its own visit, or, if it stayed up, to where this one began.
+            // What was up at the visit before stayed so until that was served, and longer only if it stayed up.
             until = before;
-            state = here;
-            debug_assert!(now_slow || way.again || state != SLOW);
+            state = usize::from(way.from);
         }
     }
 }

@@ -5,6 +5,9 @@ use crate::policy::cost::HeadCost;
 use crate::policy::heap::Heap;
 use crate::policy::piece::{Kind, Stream};
 
+/// No use any more.
+const NEVER: u32 = u32::MAX;
+
 /// What MIN reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Min {
@@ -17,7 +20,7 @@ pub struct Min {
 }
 
 /// When each piece's chunk is used next, as an index; `NEVER` if it is not, or gets a new life first.
-pub(super) fn next_use(stream: &Stream) -> Vec<u32> {
+fn next_use(stream: &Stream) -> Vec<u32> {
     let mut next = vec![NEVER; stream.pieces.len()];
     let mut seen = vec![NEVER; stream.chunks as usize];
     for (i, p) in stream.pieces.iter().enumerate().rev() {
@@ -26,8 +29,6 @@ pub(super) fn next_use(stream: &Stream) -> Vec<u32> {
     }
     next
 }
-
-const NEVER: u32 = u32::MAX;
 
 /// Serves a stream with so many slots.
 pub fn min(stream: &Stream, cost: &HeadCost, slots: u32) -> Min {

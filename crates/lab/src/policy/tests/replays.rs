@@ -162,3 +162,23 @@ fn a_larger_cache_hits_no_less() {
         assert!(all.windows(2).all(|w| w[0] <= w[1]), "seed {seed}: {all:?}");
     }
 }
+
+/// New chunks, fifty a second, among reads that come faster than a disk can serve.
+#[test]
+fn the_scheduler_frees_slots_beside_a_disk_that_is_never_done() {
+    let mut rng = Prng::new(2);
+    let mut list = Vec::new();
+    for i in 0..20_000u64 {
+        let (op, c) = if i % 20 == 0 { (Op::Write, i / 20) } else { (Op::Read, rng.below(i / 20 + 1)) };
+        list.push(Access { time_us: i * 1000, op, offset: c * CHUNK, len: 4096 });
+    }
+    let s = Stream::new(list, Start::Fresh).expect("small enough");
+    let setup = Setup { reserve: 32, ..Setup::new(256) };
+    let first_fit = replay(&s, &mut Seated(FirstFit), &setup);
+    let r = replay(&s, &mut Production::scheduled(256, &setup.cost), &setup);
+    assert!(r.demotions > 32 && r.fast_births > first_fit.fast_births, "{r:?}");
+    // The same requests with time between them: what is used again comes up.
+    let pieces = s.pieces.iter().map(|p| Piece { time_ns: p.time_ns * 1000, ..*p }).collect();
+    let quiet = replay(&Stream { pieces, ..s }, &mut Production::scheduled(256, &setup.cost), &setup);
+    assert!(quiet.promotions > 100, "{quiet:?}");
+}
