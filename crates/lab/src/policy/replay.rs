@@ -1,0 +1,267 @@
+//! The replay: pieces in, tiers, a budget for moves, and what it all cost a disk's head. No queues, no time but that of
+//! the trace: it says which chunks a policy keeps fast, not how long anybody waited.
+
+use bimetal_volume::units::{Tier, CHUNK};
+
+use super::cost::HeadCost;
+use super::piece::{Follows, Kind, Piece, Stream};
+use super::seat::Seat;
+use super::tiers::Tiers;
+
+/// Moves that all policies of a comparison may make alike. A promotion or a demotion is one move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Moves earned by a thousand accesses.
+    pub per_thousand: u64,
+    /// Moves that can be saved up.
+    pub burst: u64,
+    /// The mover looks for work once in so many accesses, at least 1.
+    pub every: u64,
+}
+
+impl Budget {
+    /// Moves cost nothing and are made at once.
+    pub const UNLIMITED: Budget = Budget { per_thousand: u64::MAX, burst: u64::MAX, every: 1 };
+
+    /// 10 moves per 100 accesses (POLICY 6), a batch of up to 256 saved up, made without waiting for a quiet moment.
+    pub const USUAL: Budget = Budget { per_thousand: 100, burst: 256, every: 64 };
+}
+
+/// Slots freed for promotions at a time, at least: the engine's scheduler does the same.
+const EXCHANGES: usize = 8;
+
+/// What a replay is run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Chunks that the fast tier holds.
+    pub fast_slots: u32,
+    /// Of these, kept free for new writes.
+    pub reserve: u32,
+    /// Head times.
+    pub cost: HeadCost,
+    /// Moves.
+    pub budget: Budget,
+    /// Of the policy's random numbers.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// A fast tier of so many slots with the usual budget and the share of reserve that 4 GiB of 128 GB are: a
+    /// thirty-second.
+    pub fn new(fast_slots: u32) -> Setup {
+        let (cost, budget) = (HeadCost::default(), Budget::USUAL);
+        Setup { fast_slots, reserve: fast_slots / 32, cost, budget, seed: 1 }
+    }
+}
+
+/// What a replay found. Times are head times of the slow tier's disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    /// The policy.
+    pub policy: String,
+    /// Pieces that read or wrote.
+    pub accesses: u64,
+    /// Those that the fast tier served.
+    pub fast: u64,
+    /// Of these, those that gave a chunk its first home.
+    pub fast_births: u64,
+    /// Those that the slow tier served after a seek.
+    pub slow_seeks: u64,
+    /// Those that the slow tier served where the head was.
+    pub slow_follows: u64,
+    /// Foreground head time, in ns.
+    pub foreground_ns: u64,
+    /// Head time of moves, in ns.
+    pub background_ns: u64,
+    /// Chunks moved up.
+    pub promotions: u64,
+    /// Chunks moved down.
+    pub demotions: u64,
+    /// Bytes read and written by pieces.
+    pub user_bytes: u64,
+}
+
+impl Replay {
+    /// Foreground head time per access, in ms.
+    pub fn foreground_ms(&self) -> f64 {
+        self.foreground_ns as f64 / 1e6 / self.accesses.max(1) as f64
+    }
+
+    /// Head time of foreground and moves per access, in ms.
+    pub fn total_ms(&self) -> f64 {
+        self.total_ns() as f64 / 1e6 / self.accesses.max(1) as f64
+    }
+
+    /// Head time of foreground and moves, in ns.
+    pub fn total_ns(&self) -> u64 {
+        self.foreground_ns + self.background_ns
+    }
+
+    /// Share of accesses that the fast tier served, 0 to 1.
+    pub fn fast_share(&self) -> f64 {
+        self.fast as f64 / self.accesses.max(1) as f64
+    }
+
+    /// Bytes moved per byte read or written by users.
+    pub fn moved_per_user_byte(&self) -> f64 {
+        (self.promotions + self.demotions) as f64 * CHUNK as f64 / self.user_bytes.max(1) as f64
+    }
+}
+
+/// Replays a stream on a policy.
+pub fn replay(stream: &Stream, seat: &mut impl Seat, setup: &Setup) -> Replay {
+    let tiers = Tiers::new(stream.chunks, setup.fast_slots, setup.reserve, setup.seed);
+    let mut run = Run { tiers, seat, setup, out: Replay::default(), credit: 0 };
+    run.out.policy = run.seat.name();
+    let every = setup.budget.every.max(1);
+    for (i, piece) in stream.pieces.iter().enumerate() {
+        if run.seat.clock_ns().is_some() {
+            run.pass_time(piece.time_ns);
+        }
+        // A policy with a clock of its own may be late: its disk has not done the requests before this one.
+        run.tiers.set_now(piece.time_ns.max(run.seat.clock_ns().unwrap_or(0)));
+        match piece.kind {
+            Kind::Trim => run.tiers.unmap(piece.chunk),
+            _ => run.serve(piece),
+        }
+        if (i as u64 + 1) % every == 0 {
+            run.earn(every);
+            if run.seat.clock_ns().is_none() {
+                run.turn();
+            }
+        }
+    }
+    run.out
+}
+
+struct Run<'a, S> {
+    tiers: Tiers,
+    seat: &'a mut S,
+    setup: &'a Setup,
+    out: Replay,
+    /// Moves that may be made, in thousandths.
+    credit: u64,
+}
+
+impl<S: Seat> Run<'_, S> {
+    fn serve(&mut self, p: &Piece) {
+        let tier = match self.tiers.tier(p.chunk) {
+            Some(tier) => tier,
+            None => self.first_home(p),
+        };
+        self.out.accesses += 1;
+        self.out.user_bytes += u64::from(p.len);
+        let mut ns = 0;
+        if tier == Tier::Fast {
+            self.out.fast += 1;
+            self.out.fast_births += u64::from(p.kind == Kind::Birth);
+        } else {
+            let follows = self.head_is_there(p);
+            ns = self.setup.cost.of(p, follows);
+            self.out.foreground_ns += ns;
+            self.out.slow_follows += u64::from(follows);
+            self.out.slow_seeks += u64::from(!follows);
+        }
+        self.seat.touch(&mut self.tiers, p);
+        self.seat.served(&self.tiers, p, ns);
+    }
+
+    /// A home for a chunk that has none: what is not born now was there before the trace, on the slow tier.
+    fn first_home(&mut self, p: &Piece) -> Tier {
+        let wish = match p.kind {
+            Kind::Birth => self.seat.place(&mut self.tiers, p),
+            _ => Tier::Slow,
+        };
+        if !self.tiers.set(p.chunk, wish) {
+            self.tiers.set(p.chunk, Tier::Slow);
+        }
+        let tier = if self.tiers.is_on(p.chunk, Tier::Fast) { Tier::Fast } else { Tier::Slow };
+        self.seat.settled(&self.tiers, p.chunk, tier);
+        tier
+    }
+
+    /// Whether the disk served what the piece goes on from.
+    fn head_is_there(&self, p: &Piece) -> bool {
+        match p.follows {
+            Follows::Nothing => false,
+            Follows::Same => true,
+            Follows::Before => p.chunk.checked_sub(1).is_some_and(|c| self.tiers.is_on(c, Tier::Slow)),
+        }
+    }
+
+    fn earn(&mut self, accesses: u64) {
+        let budget = &self.setup.budget;
+        let earned = budget.per_thousand.saturating_mul(accesses);
+        self.credit = self.credit.saturating_add(earned).min(budget.burst.saturating_mul(1000));
+    }
+
+    fn affordable(&self) -> usize {
+        usize::try_from(self.credit / 1000).unwrap_or(usize::MAX)
+    }
+
+    /// Lets a policy with a clock of its own move what it likes before the next request comes.
+    fn pass_time(&mut self, until_ns: u64) {
+        while self.affordable() > 0 {
+            let Some(plan) = self.seat.plan(&self.tiers, until_ns) else { return };
+            self.tiers.set_now(self.seat.clock_ns().unwrap_or(until_ns));
+            self.demote(plan.demote);
+            self.promote(plan.promote);
+        }
+    }
+
+    /// Moves what the policy wants and the budget allows.
+    fn turn(&mut self) {
+        loop {
+            let short = self.tiers.reserve().saturating_sub(self.tiers.free()) as usize;
+            let room = self.tiers.free().saturating_sub(self.tiers.reserve()) as usize;
+            let waiting = self.seat.waiting();
+            let done = if short > 0 {
+                self.demote(short)
+            } else if waiting == 0 {
+                0
+            } else if room > 0 {
+                self.promote(room.min(waiting))
+            } else {
+                // Both halves of an exchange have to be paid, and not all who wait come: a few at a time.
+                let batch = (self.tiers.reserve() as usize / 8).max(EXCHANGES);
+                self.demote(waiting.min(self.affordable() / 2).min(batch))
+            };
+            if done == 0 {
+                return;
+            }
+        }
+    }
+
+    fn demote(&mut self, max: usize) -> usize {
+        let max = max.min(self.affordable());
+        if max == 0 {
+            return 0;
+        }
+        let chunks = self.seat.victims(&mut self.tiers, max);
+        let done = chunks.into_iter().filter(|c| self.carry(*c, Tier::Slow)).count();
+        self.out.demotions += done as u64;
+        self.out.background_ns += done as u64 * self.setup.cost.demote_ns;
+        done
+    }
+
+    fn promote(&mut self, max: usize) -> usize {
+        let max = max.min(self.affordable());
+        if max == 0 {
+            return 0;
+        }
+        let chunks = self.seat.candidates(&mut self.tiers, max);
+        let done = chunks.into_iter().filter(|c| self.carry(*c, Tier::Fast)).count();
+        self.out.promotions += done as u64;
+        self.out.background_ns += done as u64 * self.setup.cost.promote_ns;
+        done
+    }
+
+    fn carry(&mut self, chunk: u32, to: Tier) -> bool {
+        if !self.tiers.is_on(chunk, to.other()) || !self.tiers.set(chunk, to) {
+            return false;
+        }
+        self.credit = self.credit.saturating_sub(1000);
+        self.seat.moved(&mut self.tiers, chunk, to);
+        true
+    }
+}

@@ -1,0 +1,157 @@
+//! Bounds against exhaustive search on tiny inputs, and against every policy on small ones.
+
+use super::replays::{every_policy, setups};
+use super::*;
+use crate::policy::bound::{epoch_oracle, lower_bound, min, Lagrange, Prefetch};
+
+/// All sets of at most `slots` of the chunks below `chunks`, as masks.
+fn sets(chunks: u32, slots: u32) -> Vec<usize> {
+    (0..1usize << chunks).filter(|s| s.count_ones() <= slots).collect()
+}
+
+/// The most hits of any policy that may take in only what was just used.
+fn most_hits(list: &[u32], chunks: u32, slots: u32) -> u64 {
+    let sets = sets(chunks, slots);
+    let mut best = vec![None; 1 << chunks];
+    best[0] = Some(0u64);
+    for c in list {
+        let mut next = vec![None; 1 << chunks];
+        for s in &sets {
+            let Some(hits) = best[*s] else { continue };
+            let hits = hits + (*s as u64 >> c & 1);
+            // Any subset of what is there and the chunk itself.
+            for t in sets.iter().filter(|t| **t & !(s | 1 << c) == 0) {
+                next[*t] = next[*t].max(Some(hits));
+            }
+        }
+        best = next;
+    }
+    best.into_iter().flatten().max().unwrap_or(0)
+}
+
+#[test]
+fn min_is_optimal() {
+    for seed in 0..80 {
+        let (chunks, slots) = (2 + (seed % 4) as u32, 1 + (seed % 3) as u32);
+        let list = mixed(seed, u64::from(chunks), 40);
+        let got = min(&reads(&list), &HeadCost::default(), slots);
+        assert_eq!(got.fast, most_hits(&list, chunks, slots), "seed {seed}");
+    }
+}
+
+#[test]
+fn min_is_not_beaten_by_algorithms_that_take_in_what_was_used() {
+    for seed in 0..20 {
+        let list = mixed(seed, 40, 2000);
+        let s = reads(&list);
+        for slots in [1, 5, 17] {
+            let best = min(&s, &HeadCost::default(), slots);
+            let setup = Setup { reserve: 0, budget: Budget::UNLIMITED, ..Setup::new(slots) };
+            for policy in every_policy(&s, &setup).iter().filter(|r| !r.policy.starts_with("HeadTime")) {
+                assert!(best.fast >= policy.fast, "seed {seed}: {policy:?}");
+            }
+        }
+    }
+}
+
+/// The least head time of any schedule, moves included: all sets before each piece, any exchange between pieces.
+fn least_total(s: &Stream, cost: &HeadCost, slots: u32) -> u64 {
+    let sets = sets(s.chunks, slots);
+    // What is mapped is on the slow tier at first; nothing of a chunk before its birth or after its discard.
+    let mut best = vec![None; 1 << s.chunks];
+    best[0] = Some(0u64);
+    for p in &s.pieces {
+        let bit = 1usize << p.chunk;
+        let mut next: Vec<Option<u64>> = vec![None; 1 << s.chunks];
+        for from in &sets {
+            let Some(paid) = best[*from] else { continue };
+            for to in &sets {
+                // A chunk without a home cannot be moved: a birth chooses its tier, a discard empties the slot.
+                let (from, kept) = match p.kind {
+                    Kind::Birth => (from & !bit, to & !bit),
+                    _ => (*from, *to),
+                };
+                let moves = u64::from((kept & !from).count_ones()) * cost.promote_ns
+                    + u64::from((from & !kept).count_ones()) * cost.demote_ns;
+                let served = if p.kind == Kind::Trim || to & bit != 0 { 0 } else { cost.least(p) };
+                let to = if p.kind == Kind::Trim { to & !bit } else { *to };
+                let all = paid + moves + served;
+                next[to] = Some(next[to].map_or(all, |n| n.min(all)));
+            }
+        }
+        best = next;
+    }
+    best.into_iter().flatten().min().unwrap_or(0)
+}
+
+#[test]
+fn the_lagrange_bound_is_below_the_optimum_and_near_it() {
+    let (mut sum, mut optimum) = (0, 0);
+    for seed in 0..40 {
+        let chunks = 3 + seed % 3;
+        let slots = 1 + (seed % 2) as u32;
+        let start = if seed % 2 == 0 { Start::Fresh } else { Start::Aged };
+        let s = stream(seed, chunks, 40, start);
+        let cost = HeadCost::default();
+        let exact = least_total(&s, &cost, slots);
+        for windows in [1, 4, 16] {
+            let bound = lower_bound(&s, &cost, slots, &Lagrange { windows, ..Lagrange::new(&cost) });
+            assert!(bound.total_ns <= exact, "seed {seed}, {windows} windows: {bound:?} {exact}");
+        }
+        let near = lower_bound(&s, &cost, slots, &Lagrange { windows: 40, rounds: 200, ..Lagrange::new(&cost) });
+        assert!(near.total_ns <= exact);
+        sum += near.total_ns;
+        optimum += exact;
+    }
+    assert!(sum * 100 > optimum * 90, "{sum} of {optimum}");
+}
+
+#[test]
+fn the_lagrange_bound_is_exact_where_all_fits_or_nothing_does() {
+    for seed in 0..20 {
+        let s = stream(seed, 12, 300, Start::Fresh);
+        let cost = HeadCost { promote_ns: 0, ..HeadCost::default() };
+        let how = Lagrange::new(&cost);
+        // Whatever comes up before it is used first, for nothing, is always fast.
+        assert_eq!(lower_bound(&s, &cost, 12, &how).total_ns, 0);
+        let all: u64 = s.pieces.iter().filter(|p| p.kind != Kind::Trim).map(|p| cost.least(p)).sum();
+        let none = lower_bound(&s, &HeadCost::default(), 0, &Lagrange { rounds: 200, ..how }).total_ns;
+        assert!(none <= all && none as f64 > all as f64 * 0.95, "{none} {all}");
+    }
+}
+
+#[test]
+fn no_policy_is_below_the_lagrange_bound() {
+    for seed in 0..6 {
+        for start in [Start::Fresh, Start::Aged] {
+            let s = stream(seed, 200, 4000, start);
+            for setup in setups() {
+                let how = Lagrange::new(&setup.cost);
+                let bound = lower_bound(&s, &setup.cost, setup.fast_slots, &how).total_ns;
+                let demand = Lagrange { prefetch: Prefetch::None, ..how };
+                let demand = lower_bound(&s, &setup.cost, setup.fast_slots, &demand).total_ns;
+                assert!(bound > 0 && demand >= bound / 100 * 99);
+                for policy in every_policy(&s, &setup) {
+                    assert!(policy.total_ns() >= bound, "seed {seed}: {bound} {policy:?}");
+                    let neighbours = policy.policy.starts_with("HeadTime");
+                    assert!(neighbours || policy.total_ns() >= demand, "seed {seed}: {demand} {policy:?}");
+                }
+                for epoch in [10, 300] {
+                    let oracle = epoch_oracle(&s, &setup.cost, setup.fast_slots, epoch);
+                    let moves = oracle.promotions * setup.cost.promote_ns + oracle.demotions * setup.cost.demote_ns;
+                    assert!(oracle.foreground_ns + moves >= bound, "seed {seed}: {bound} {oracle:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_epoch_oracle_takes_what_saves_most() {
+    // Chunk 0 four times, 1 twice, 2 once; then 2 five times, 0 once. One slot.
+    let s = reads(&[0, 1, 0, 2, 0, 1, 0, 2, 2, 2, 2, 2, 0]);
+    let got = epoch_oracle(&s, &HeadCost::default(), 1, 7);
+    assert_eq!((got.fast, got.promotions, got.demotions), (4 + 5, 2, 1));
+    let none = epoch_oracle(&s, &HeadCost::default(), 0, 7);
+    assert_eq!((none.fast, none.promotions), (0, 0));
+}

@@ -1,0 +1,72 @@
+//! What a trace becomes.
+
+use super::*;
+
+fn cut(start: Start, list: &[(u64, Op, u64, u64)]) -> Stream {
+    let accesses =
+        list.iter().map(|(time_us, op, offset, len)| Access { time_us: *time_us, op: *op, offset: *offset, len: *len });
+    Stream::new(accesses, start).expect("small enough")
+}
+
+#[test]
+fn a_request_is_cut_at_chunk_borders() {
+    let s = cut(Start::Fresh, &[(7, Op::Write, CHUNK - 1000, CHUNK + 3000)]);
+    let seen: Vec<_> = s.pieces.iter().map(|p| (p.time_ns, p.chunk, p.offset, p.len, p.kind, p.follows)).collect();
+    let chunk = CHUNK as u32;
+    assert_eq!(
+        seen,
+        [
+            (7000, 0, chunk - 1000, 1000, Kind::Birth, Follows::Nothing),
+            (7000, 1, 0, chunk, Kind::Birth, Follows::Before),
+            (7000, 2, 0, 2000, Kind::Birth, Follows::Before),
+        ]
+    );
+    assert_eq!((s.chunks, s.footprint, s.user_bytes), (3, 3, CHUNK + 3000));
+}
+
+#[test]
+fn what_was_read_first_was_there_before() {
+    let list = [
+        (0, Op::Read, 0, 4096),
+        (1, Op::Write, 0, 4096),
+        (2, Op::Write, CHUNK, 4096),
+        (3, Op::Write, CHUNK, 4096),
+        (4, Op::Trim, CHUNK, CHUNK),
+        (5, Op::Read, CHUNK, 4096),
+        (6, Op::Trim, CHUNK, CHUNK),
+        (7, Op::Write, CHUNK, 4096),
+        (8, Op::Trim, 0, 4096),
+        (9, Op::Flush, 0, 0),
+    ];
+    let kinds = |start| cut(start, &list).pieces.iter().map(|p| p.kind).collect::<Vec<_>>();
+    use Kind::{Birth, Read, Trim, Write};
+    assert_eq!(kinds(Start::Fresh), [Read, Write, Birth, Write, Trim, Birth]);
+    assert_eq!(kinds(Start::Aged), [Read, Write, Write, Write, Trim, Birth]);
+}
+
+#[test]
+fn requests_go_on_where_others_ended_and_count_once() {
+    let second = 1_000_000;
+    let list = [
+        (0, Op::Read, 0, 4096),
+        (1, Op::Read, 10 * CHUNK, CHUNK),
+        (2, Op::Read, 4096, 4096),
+        (3, Op::Read, 11 * CHUNK + 4096, 4096),
+        (second, Op::Read, 8192 + 64 * 1024, 512),
+        (3 * second, Op::Read, 64 * 1024, 512),
+    ];
+    let s = cut(Start::Aged, &list);
+    use Follows::{Before, Nothing, Same};
+    let seen: Vec<_> = s.pieces.iter().map(|p| (p.follows, p.visit)).collect();
+    let expected = [(Nothing, true), (Nothing, true), (Same, false), (Before, true), (Same, false), (Nothing, true)];
+    assert_eq!(seen, expected);
+    assert_eq!((s.accesses(), s.visits()), (6, 4));
+}
+
+#[test]
+fn a_trace_beyond_the_limit_is_refused() {
+    let end = CHUNKS_MAX * CHUNK;
+    let access = |offset, len| [Access { time_us: 0, op: Op::Read, offset, len }];
+    assert_eq!(Stream::new(access(end - 512, 1024), Start::Aged).err(), Some(TooLarge { end: end + 512 }));
+    assert_eq!(Stream::new(access(u64::MAX, 512), Start::Aged).err(), Some(TooLarge { end: u64::MAX }));
+}

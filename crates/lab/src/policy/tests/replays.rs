@@ -1,0 +1,184 @@
+//! The replay itself: sums by hand, budgets, determinism, inclusive caches.
+
+use super::*;
+use crate::policy::cache::{Arc, Cache, Lfu, Lru, S3Fifo, TinyLfu};
+
+/// Small tiers with all kinds of budgets.
+pub(super) fn setups() -> Vec<Setup> {
+    let mut out = Vec::new();
+    for slots in [8, 40] {
+        for budget in [Budget::USUAL, Budget::UNLIMITED, Budget { per_thousand: 20, burst: 8, every: 16 }] {
+            out.push(Setup { reserve: slots / 8, budget, ..Setup::new(slots) });
+        }
+    }
+    out
+}
+
+/// What each policy makes of a stream.
+pub(super) fn every_policy(s: &Stream, setup: &Setup) -> Vec<Replay> {
+    let (n, slots) = (s.chunks, setup.fast_slots);
+    let hold = (slots - setup.reserve) as usize;
+    let caches: Vec<Box<dyn Cache>> = vec![
+        Box::new(Lru::new(n, hold)),
+        Box::new(Lfu::new(n, hold, 0)),
+        Box::new(Lfu::new(n, hold, 16 * u64::from(slots))),
+        Box::new(Arc::new(n, hold)),
+        Box::new(S3Fifo::new(n, hold)),
+        Box::new(TinyLfu::new(n, hold)),
+    ];
+    let mut out: Vec<Replay> = caches.into_iter().map(|c| replay(s, &mut Seated(Shadow::new(c)), setup)).collect();
+    out.push(replay(s, &mut Seated(FirstFit), setup));
+    out.push(replay(s, &mut Seated(Smq::new(n, slots)), setup));
+    out.push(replay(s, &mut Seated(ClockBloom::new(slots, 2)), setup));
+    out.push(replay(s, &mut Seated(ClockBloom::new(slots, 3)), setup));
+    out.push(replay(s, &mut Production::new(slots), setup));
+    out.push(replay(s, &mut Production::scheduled(slots, &setup.cost), setup));
+    out
+}
+
+#[test]
+fn every_policy_serves_every_access_within_its_budget() {
+    for seed in 0..4 {
+        let s = stream(seed, 200, 5000, Start::Fresh);
+        for setup in setups() {
+            let all = every_policy(&s, &setup);
+            for r in &all {
+                assert_eq!(r.fast + r.slow_seeks + r.slow_follows, s.accesses(), "{r:?}");
+                assert_eq!((r.accesses, r.user_bytes), (s.accesses(), s.user_bytes));
+                let background = r.promotions * setup.cost.promote_ns + r.demotions * setup.cost.demote_ns;
+                assert_eq!(r.background_ns, background);
+                let earned = u128::from(setup.budget.per_thousand) * s.pieces.len() as u128 / 1000;
+                assert!(u128::from(r.promotions + r.demotions) <= earned, "{r:?}");
+                assert!(r.fast > 0 && (r.policy == "first fit" || r.promotions > 0), "{r:?}");
+            }
+            assert_eq!(all, every_policy(&s, &setup), "the same again");
+        }
+    }
+}
+
+#[test]
+fn a_replay_adds_up_as_by_hand() {
+    let cost = HeadCost {
+        seek_read_ns: 1000,
+        seek_write_ns: 500,
+        follow_ns: 10,
+        bytes_per_second: 1_000_000_000,
+        promote_ns: 70,
+        demote_ns: 30,
+    };
+    let at = |i: u64, op, offset, len| Access { time_us: i * 5_000_000, op, offset, len };
+    let list = [
+        at(0, Op::Write, 0, 512),          // Born fast.
+        at(1, Op::Read, CHUNK, 1024),      // There before: a seek. Comes up, chunk 0 leaves.
+        at(2, Op::Read, CHUNK, 1024),      // Fast.
+        at(3, Op::Write, 512, 512),        // Chunk 0: slow by now; goes on after the first request. Comes up.
+        at(4, Op::Write, CHUNK, 512),      // Chunk 1: slow again, a seek. Comes up.
+        at(5, Op::Read, CHUNK + 512, 512), // Fast.
+        at(6, Op::Trim, CHUNK, CHUNK),     // The slot is free.
+        at(7, Op::Write, CHUNK, 512),      // Born fast.
+    ];
+    let s = Stream::new(list, Start::Fresh).expect("small enough");
+    let setup = Setup { fast_slots: 1, reserve: 0, cost, budget: Budget::UNLIMITED, seed: 1 };
+    let r = replay(&s, &mut Seated(Shadow::new(Lru::new(s.chunks, 1))), &setup);
+    assert_eq!((r.fast, r.fast_births, r.slow_seeks, r.slow_follows), (4, 2, 2, 1));
+    assert_eq!(r.foreground_ns, (1000 + 1024) + (10 + 512) + (500 + 512));
+    assert_eq!((r.promotions, r.demotions, r.background_ns), (3, 3, 3 * 70 + 3 * 30));
+    assert_eq!(r.moved_per_user_byte(), 6.0 * CHUNK as f64 / (512.0 * 5.0 + 1024.0 * 2.0));
+}
+
+#[test]
+fn a_stream_with_holes_on_the_disk_costs_seeks() {
+    // Chunk 1 is fast, the others are not: a pass over all seeks at the beginning and after the hole.
+    let at = |i: u64, op, c: u64, n: u64| Access { time_us: i * 5_000_000, op, offset: c * CHUNK, len: n * CHUNK };
+    let s = Stream::new([at(0, Op::Write, 1, 1), at(1, Op::Read, 0, 4)], Start::Fresh).expect("small enough");
+    let r = replay(&s, &mut Seated(FirstFit), &Setup::new(1));
+    assert_eq!((r.fast, r.slow_seeks, r.slow_follows), (1 + 1, 2, 1));
+}
+
+/// An LRU cache of 4 KiB blocks in frames, with sets.
+fn naive_cache(s: &Stream, frames: usize, writes: Writes) -> (u64, u64) {
+    use std::collections::BTreeSet;
+    let mut lru: Vec<(u32, BTreeSet<u32>, bool)> = Vec::new();
+    let (mut hits, mut written_back) = (0, 0);
+    for p in &s.pieces {
+        let at = lru.iter().position(|f| f.0 == p.chunk);
+        let mut frame = at.map_or((p.chunk, BTreeSet::new(), false), |at| lru[at].clone());
+        let blocks: BTreeSet<u32> = (p.offset / 4096..(p.offset + p.len).div_ceil(4096)).collect();
+        let whole = (p.offset.div_ceil(4096)..(p.offset + p.len) / 4096).collect();
+        let held = blocks.is_subset(&frame.1);
+        let hit = match (p.kind, writes) {
+            (Kind::Trim, _) => {
+                lru.retain(|f| f.0 != p.chunk);
+                continue;
+            }
+            (Kind::Read, _) => held,
+            (_, Writes::Back) => p.kind == Kind::Birth || blocks.difference(&whole).all(|b| frame.1.contains(b)),
+            _ => false,
+        };
+        hits += u64::from(hit);
+        match (p.kind, writes) {
+            (Kind::Write | Kind::Birth, Writes::Around) => {
+                frame.1 = frame.1.difference(&blocks).copied().collect();
+                if let Some(at) = at {
+                    lru[at] = frame;
+                }
+                continue;
+            }
+            (Kind::Write | Kind::Birth, Writes::Through) => frame.1.extend(whole),
+            (kind, _) => {
+                frame.1.extend(blocks);
+                frame.2 |= kind != Kind::Read;
+            }
+        }
+        lru.retain(|f| f.0 != p.chunk);
+        lru.insert(0, frame);
+        if lru.len() > frames {
+            written_back += u64::from(lru.pop().is_some_and(|f| f.2));
+        }
+    }
+    (hits, written_back)
+}
+
+#[test]
+fn inclusive_caches_are_as_the_naive_one() {
+    for seed in 0..8 {
+        let s = stream(seed, 60, 3000, Start::Fresh);
+        for writes in [Writes::Around, Writes::Through, Writes::Back] {
+            for frames in [1, 7, 30] {
+                let r = Inclusive { frames, writes }.replay(&s, &HeadCost::default());
+                assert_eq!((r.fast, r.demotions), naive_cache(&s, frames, writes), "seed {seed}: {r:?}");
+                assert_eq!(r.accesses, s.accesses());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_larger_cache_hits_no_less() {
+    for seed in 0..8 {
+        let s = stream(seed, 60, 3000, Start::Aged);
+        let hits = |frames| Inclusive { frames, writes: Writes::Back }.replay(&s, &HeadCost::default()).fast;
+        let all: Vec<u64> = (1..40).map(hits).collect();
+        assert!(all.windows(2).all(|w| w[0] <= w[1]), "seed {seed}: {all:?}");
+    }
+}
+
+/// New chunks, fifty a second, among reads that come faster than a disk can serve.
+#[test]
+fn the_scheduler_frees_slots_beside_a_disk_that_is_never_done() {
+    let mut rng = Prng::new(2);
+    let mut list = Vec::new();
+    for i in 0..20_000u64 {
+        let (op, c) = if i % 20 == 0 { (Op::Write, i / 20) } else { (Op::Read, rng.below(i / 20 + 1)) };
+        list.push(Access { time_us: i * 1000, op, offset: c * CHUNK, len: 4096 });
+    }
+    let s = Stream::new(list, Start::Fresh).expect("small enough");
+    let setup = Setup { reserve: 32, ..Setup::new(256) };
+    let first_fit = replay(&s, &mut Seated(FirstFit), &setup);
+    let r = replay(&s, &mut Production::scheduled(256, &setup.cost), &setup);
+    assert!(r.demotions > 32 && r.fast_births > first_fit.fast_births, "{r:?}");
+    // The same requests with time between them: what is used again comes up.
+    let pieces = s.pieces.iter().map(|p| Piece { time_ns: p.time_ns * 1000, ..*p }).collect();
+    let quiet = replay(&Stream { pieces, ..s }, &mut Production::scheduled(256, &setup.cost), &setup);
+    assert!(quiet.promotions > 100, "{quiet:?}");
+}

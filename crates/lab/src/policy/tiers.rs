@@ -1,0 +1,142 @@
+//! The two tiers of a replay: which chunk is where, without data. It is what the production policy's `View` sees of a
+//! group.
+
+use bimetal_sim::prng::Prng;
+use bimetal_volume::env::Instant;
+use bimetal_volume::tier::View;
+use bimetal_volume::units::{ChunkId, Tier};
+
+/// A chunk without a home, and one on the slow tier; below these, the fast slot.
+const UNMAPPED: u32 = u32::MAX;
+const SLOW: u32 = u32::MAX - 1;
+
+/// Homes of chunks. The slow tier takes any number.
+pub struct Tiers {
+    now: Instant,
+    home: Vec<u32>,
+    heat: Vec<u16>,
+    /// The chunk in each fast slot.
+    slots: Vec<Option<u32>>,
+    free: Vec<u32>,
+    reserve: u32,
+    rng: Prng,
+}
+
+impl Tiers {
+    /// Tiers for chunks below `chunks`, with so many fast slots, of which the mover keeps `reserve` free.
+    pub fn new(chunks: u32, fast_slots: u32, reserve: u32, seed: u64) -> Tiers {
+        Tiers {
+            now: Instant(0),
+            home: vec![UNMAPPED; chunks as usize],
+            heat: vec![0; chunks as usize],
+            slots: vec![None; fast_slots as usize],
+            free: (0..fast_slots).rev().collect(),
+            reserve,
+            rng: Prng::new(seed),
+        }
+    }
+
+    /// The tier of a chunk; `None` for one without a home.
+    pub fn tier(&self, chunk: u32) -> Option<Tier> {
+        match self.home.get(chunk as usize).copied() {
+            None | Some(UNMAPPED) => None,
+            Some(SLOW) => Some(Tier::Slow),
+            Some(_) => Some(Tier::Fast),
+        }
+    }
+
+    /// Whether a chunk is on this tier.
+    pub fn is_on(&self, chunk: u32, tier: Tier) -> bool {
+        self.tier(chunk) == Some(tier)
+    }
+
+    /// The fast slot of a chunk that has one.
+    pub fn slot_of(&self, chunk: u32) -> Option<u32> {
+        self.home.get(chunk as usize).copied().filter(|h| *h < SLOW)
+    }
+
+    /// The chunk in a fast slot.
+    pub fn in_slot(&self, slot: u32) -> Option<u32> {
+        self.slots.get(slot as usize).copied().flatten()
+    }
+
+    /// Fast slots.
+    pub fn fast_slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Fast slots that are free.
+    pub fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Fast slots that the mover keeps free.
+    pub fn reserve(&self) -> u32 {
+        self.reserve
+    }
+
+    pub(super) fn set_now(&mut self, ns: u64) {
+        // Instants of the engine begin after 0.
+        self.now = Instant(ns.saturating_add(1));
+    }
+
+    /// Gives a chunk a home on a tier, taking it from the one it had; false, and nothing done, without a free slot.
+    pub(super) fn set(&mut self, chunk: u32, tier: Tier) -> bool {
+        if self.is_on(chunk, tier) {
+            return true;
+        }
+        match tier {
+            Tier::Slow => {
+                self.unmap(chunk);
+                self.home[chunk as usize] = SLOW;
+            }
+            Tier::Fast => {
+                let Some(slot) = self.free.pop() else { return false };
+                self.home[chunk as usize] = slot;
+                self.slots[slot as usize] = Some(chunk);
+            }
+        }
+        true
+    }
+
+    /// Takes a chunk's home away.
+    pub(super) fn unmap(&mut self, chunk: u32) {
+        if let Some(slot) = self.slot_of(chunk) {
+            self.slots[slot as usize] = None;
+            self.free.push(slot);
+        }
+        self.home[chunk as usize] = UNMAPPED;
+    }
+}
+
+impl View for Tiers {
+    fn now(&self) -> Instant {
+        self.now
+    }
+    fn fast_slots(&self) -> u32 {
+        Tiers::fast_slots(self)
+    }
+    fn fast_at(&self, i: u32) -> Option<ChunkId> {
+        self.in_slot(i).map(|c| ChunkId(u64::from(c)))
+    }
+    fn heat(&self, c: ChunkId) -> u16 {
+        self.heat.get(c.0 as usize).copied().unwrap_or(0)
+    }
+    fn set_heat(&mut self, c: ChunkId, heat: u16) {
+        if let Some(h) = self.heat.get_mut(c.0 as usize) {
+            *h = heat;
+        }
+    }
+    fn tier_of(&self, c: ChunkId) -> Option<Tier> {
+        u32::try_from(c.0).ok().and_then(|c| self.tier(c))
+    }
+    fn free_fast(&self) -> u32 {
+        self.free()
+    }
+    fn reserve(&self) -> u32 {
+        self.reserve
+    }
+    fn random(&mut self) -> u32 {
+        (self.rng.next() >> 32) as u32
+    }
+}
