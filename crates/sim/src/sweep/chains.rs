@@ -4,7 +4,7 @@
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
-use super::{fill, flush, sleep, step, Directed, FUA, WRITE};
+use super::{fill, flush, sleep, step, Chain, Directed, FUA, WRITE};
 use crate::oracle::Crash;
 use crate::scenario::{Act, End, MemberSpec, Scenario, Step, VolumeSpec};
 use crate::world::CrashPoint;
@@ -35,7 +35,7 @@ fn group(fast: usize, seed: u64, tear: bool) -> Scenario {
 }
 
 fn chain(name: &'static str, make: fn(u64) -> Scenario, points: u64) -> Directed {
-    Directed { name, scenario: make(0), damage: None, chain: Some((make, points)) }
+    Directed { name, scenario: make(0), damage: None, chain: Some(Chain { make, points }) }
 }
 
 /// A session that the power ends `events` points after its steps but the last.

@@ -18,8 +18,15 @@ pub struct Directed {
     pub scenario: Scenario,
     /// Tried on the side after the crash.
     pub damage: Option<Damage>,
-    /// Makes the scenario of a point, if one crash after the other is swept; and the number of points.
-    chain: Option<(fn(u64) -> Scenario, u64)>,
+    /// If one crash after the other is swept.
+    chain: Option<Chain>,
+}
+
+/// A scenario for each of so many points.
+#[derive(Clone, Copy)]
+struct Chain {
+    make: fn(u64) -> Scenario,
+    points: u64,
 }
 
 impl Directed {
@@ -261,12 +268,12 @@ impl Directed {
 
     /// Crash points to try, given those that [`Directed::whole`] passed in each session.
     pub fn points(&self, passed: &[u64]) -> u64 {
-        self.chain.map_or(passed[self.swept()] + 1, |(_, points)| points)
+        self.chain.map_or(passed[self.swept()] + 1, |c| c.points)
     }
 
     /// The scenario with a crash of this kind at point `n`, and one in the recovery after it.
     pub fn at(&self, n: u64, kind: Crash) -> Scenario {
-        if let Some((make, _)) = self.chain {
+        if let Some(Chain { make, .. }) = self.chain {
             return make(n * 2 + kind as u64);
         }
         let mut s = self.scenario.clone();
