@@ -37,7 +37,7 @@ fn creation_with_wrong_wishes() {
     p.file("slow.img", 96 * MIB);
     let base = ["tank", "--fast", "fast.img", "--slow", "slow.img"];
     let with = |more: &[&'static str]| [&base[..], more].concat();
-    create_refused(&p, &with(&["--volume", "big:1TiB"]), 1, &["1099511627776", "fit"]);
+    create_refused(&p, &with(&["--volume", "big:1TiB"]), 1, &["1 TiB", "fit"]);
     create_refused(&p, &with(&["--volume", "a:1MiB", "--volume", "a:2MiB"]), 1, &["a"]);
     create_refused(&p, &with(&["--volume", "zero:0"]), 1, &["zero"]);
     create_refused(&p, &with(&["--volume", "Root"]), 2, &["names begin with"]);
