@@ -2,5 +2,7 @@
 //! others do in its place.
 
 pub mod policy;
+pub mod reviews;
+pub mod system;
 pub mod trace;
 pub mod workload;
