@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. A page that never held a mapped chunk takes no memory.
-//! 2. `generation` of a page is that of the newest *durable* commit that changed it, never of a pending change.
+//! 2. The *generation* of a page is that of the newest *durable* commit that changed it, never of a pending change.
 //! 3. Only [`Map::set`] changes an entry, so that counts stay true.
 
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
@@ -15,8 +15,6 @@ pub(crate) struct Page {
     pub(crate) entries: [Entry; ENTRIES_PER_PAGE],
     /// Precise heat of each chunk, in the policy's scale.
     pub(crate) heat: [u16; ENTRIES_PER_PAGE],
-    /// Newest durable commit that changed this page.
-    pub(crate) generation: u64,
     /// Heat changed since the page was last written anywhere.
     pub(crate) heat_dirty: bool,
 }
@@ -34,12 +32,15 @@ pub(crate) enum PageState {
 /// All pages of the group.
 pub(crate) struct Map {
     pages: Vec<PageState>,
+    /// Newest durable commit that changed each page, 0 for an empty one. Apart from the pages: checkpoints and starts ask
+    /// it of all of them, and would wait for memory at each.
+    generations: Vec<u64>,
 }
 
 impl Map {
     /// A map of `pages` empty pages.
     pub(crate) fn new(pages: u64) -> Map {
-        Map { pages: (0..pages).map(|_| PageState::Empty).collect() }
+        Map { pages: (0..pages).map(|_| PageState::Empty).collect(), generations: vec![0; pages as usize] }
     }
 
     /// Number of pages.
@@ -71,7 +72,6 @@ impl Map {
             *state = PageState::Loaded(Box::new(Page {
                 entries: [Entry::default(); ENTRIES_PER_PAGE],
                 heat: [0; ENTRIES_PER_PAGE],
-                generation: 0,
                 heat_dirty: false,
             }));
         }
@@ -92,6 +92,7 @@ impl Map {
     /// Marks a page as beyond repair.
     pub(crate) fn set_damaged(&mut self, page: u32) {
         self.pages[page as usize] = PageState::Damaged;
+        self.generations[page as usize] = 0;
     }
 
     /// Whether no member has a sound copy of the page.
@@ -99,9 +100,14 @@ impl Map {
         matches!(self.pages[page as usize], PageState::Damaged)
     }
 
-    /// Generation of a page, 0 if it is empty.
+    /// Generation of a page, 0 if it is empty or damaged.
     pub(crate) fn generation(&self, page: u32) -> u64 {
-        self.page(page).map_or(0, |p| p.generation)
+        self.generations[page as usize]
+    }
+
+    /// Sets the generation of a page that is in memory.
+    pub(crate) fn set_generation(&mut self, page: u32, generation: u64) {
+        self.generations[page as usize] = generation;
     }
 
     /// Heat of a chunk, 0 if its page is empty.

@@ -11,6 +11,8 @@ mod report;
 mod shared;
 
 use std::cell::RefCell;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -92,6 +94,9 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     for line in group.status().recovery {
         log::info(&line);
     }
+    // Whoever sees the exports' socket may ask for the status at once.
+    let usual = runstate::control_socket(&name);
+    let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
     let exports = Exports::open(&env, &group, &addresses).await?;
     let facts = Facts {
         group: name.clone(),
@@ -101,11 +106,7 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         exports: exports.uris(&group.volume_names()),
     };
     let (shared, questions) = Shared::new(facts);
-    let api = start_control(&control, &shared)?;
-    let usual = runstate::control_socket(&name);
-    if control != usual {
-        lead_to(&control, &usual)?;
-    }
+    let api = control::start(listener, shared.clone())?;
     catch_signals(&env, &shared)?;
     let keeper = shared.clone();
     std::thread::Builder::new().name("keeper".into()).spawn(move || keeper.keep_until_stop())?;
@@ -116,8 +117,8 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     ));
     notify_ready();
     answer(&env, &group, &exports, questions).await;
-    let stopped = stop(&name, &group, exports, &control).await;
-    let _ = std::fs::remove_file(&usual);
+    let stopped = stop(&name, &group, exports).await;
+    drop(sockets);
     // Whoever asked for the stop may still wait for the answer, which came before it.
     api.finish();
     stopped
@@ -140,21 +141,39 @@ fn locators(found: &members::Members) -> Vec<(String, String)> {
     named.collect()
 }
 
+/// The socket of the API, and the way to it from its usual place. Both vanish with this.
+struct ControlSockets<'a> {
+    path: &'a Path,
+    usual: &'a Path,
+}
+
+impl<'a> ControlSockets<'a> {
+    fn bind(path: &'a Path, usual: &'a Path) -> Result<(UnixListener, ControlSockets<'a>)> {
+        // The lock says that no other daemon of this group lives: what lies there is left over.
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+        let sockets = ControlSockets { path, usual };
+        paths::share_socket(path)?;
+        if path != usual {
+            lead_to(path, usual)?;
+        }
+        Ok((listener, sockets))
+    }
+}
+
+impl Drop for ControlSockets<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.path);
+        let _ = std::fs::remove_file(self.usual);
+    }
+}
+
 /// A socket elsewhere is found in its usual place too: by `status`, `stop` and `attach`.
-fn lead_to(control: &std::path::Path, usual: &std::path::Path) -> Result<()> {
+fn lead_to(control: &Path, usual: &Path) -> Result<()> {
     let control = std::path::absolute(control)?;
     let _ = std::fs::remove_file(usual);
     std::os::unix::fs::symlink(&control, usual)
         .with_context(|| format!("cannot make {} lead to {}", usual.display(), control.display()))
-}
-
-fn start_control(path: &std::path::Path, shared: &Arc<Shared>) -> Result<control::Control> {
-    // The lock says that no other daemon of this group lives: what lies there is left over.
-    let _ = std::fs::remove_file(path);
-    let listener =
-        std::os::unix::net::UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
-    paths::share_socket(path)?;
-    control::start(listener, shared.clone())
 }
 
 fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
@@ -199,11 +218,10 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Exports, mut qu
 }
 
 /// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.
-async fn stop(name: &str, group: &Group<HostEnv>, exports: Exports, control: &std::path::Path) -> Result<()> {
+async fn stop(name: &str, group: &Group<HostEnv>, exports: Exports) -> Result<()> {
     notify("STOPPING=1");
     exports.stop().await;
     let stopped = group.stop().await;
-    let _ = std::fs::remove_file(control);
     stopped.with_context(|| {
         format!("group '{name}' could not be stopped in order; nothing flushed is lost, the next start recovers it")
     })?;

@@ -183,8 +183,8 @@ impl<E: Env> Core<E> {
         }
         let mut map = self.map.borrow_mut();
         for r in &snap.records {
-            if let Some(p) = map.page_mut(r.page) {
-                p.generation = snap.generation;
+            if map.page(r.page).is_some() {
+                map.set_generation(r.page, snap.generation);
             }
         }
         drop(map);

@@ -163,7 +163,7 @@ fn take_page<E: Env>(core: &Core<E>, page: u32, bytes: &[u8], salt: &bimetal_for
         p.heat[i] = policy.restore(e.heat);
     }
     p.entries = *entries;
-    p.generation = head.generation;
+    map.set_generation(page, head.generation);
     true
 }
 
@@ -209,9 +209,8 @@ fn apply<E: Env>(core: &Core<E>, best: usize, chain: &Chain) -> Result<(), OpenE
         let newer = *generation > in_page || (core.members[best].tier == Tier::Slow && *generation == in_page);
         if newer {
             map.set(super::replay::chunk_of(r), r.entry);
-            if let Some(p) = map.page_mut(r.page) {
-                p.generation = p.generation.max(*generation);
-            }
+            let newest = map.generation(r.page).max(*generation);
+            map.set_generation(r.page, newest);
         }
     }
     Ok(())
