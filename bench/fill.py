@@ -102,7 +102,9 @@ def tiers(server, offset, length):
     for e in json.loads(done.stdout):
         begin, end = max(e["offset"], offset), min(e["offset"] + e["length"], offset + length)
         if begin < end:
-            found[e["type"]] = found.get(e["type"], 0) + end - begin
+            # 3: on the fast tier, and the place on the slow tier is kept.
+            kind = 1 if e["type"] == 3 else e["type"]
+            found[kind] = found.get(kind, 0) + end - begin
     return found
 
 

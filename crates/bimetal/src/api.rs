@@ -90,6 +90,12 @@ pub(crate) struct Volume {
 pub(crate) struct Mover {
     pub(crate) promoted_chunks: u64,
     pub(crate) demoted_chunks: u64,
+    /// Of these, such as still had their place on the slow tier, so that nothing was copied.
+    #[serde(default)]
+    pub(crate) demoted_uncopied_chunks: u64,
+    /// On the fast tier, with their place on the slow tier kept.
+    #[serde(default)]
+    pub(crate) kept_chunks: u64,
     pub(crate) cancelled_chunks: u64,
     pub(crate) failed_chunks: u64,
     pub(crate) in_flight_chunks: u64,

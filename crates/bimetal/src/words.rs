@@ -17,6 +17,7 @@ pub(crate) fn summary(s: &Status, recent: &[RecentMoves]) -> Vec<String> {
     } else {
         out.extend(plans(s));
     }
+    out.push(kept(s));
     out.push(moved(recent));
     out.retain(|line| !line.is_empty());
     out
@@ -85,7 +86,9 @@ pub(crate) fn used_of(s: &Status, tier: Tier) -> (u64, u64) {
     let of_tier = || s.members.iter().filter(|m| m.tier == tier && m.present);
     let all: u64 = of_tier().map(|m| m.slots).sum();
     let free: u64 = of_tier().map(|m| m.free).sum();
-    (all.saturating_sub(free) * CHUNK, all * CHUNK)
+    // A kept place is given up when its room is wanted.
+    let kept = if tier == Tier::Slow { s.mover.kept } else { 0 };
+    (all.saturating_sub(free + kept) * CHUNK, all * CHUNK)
 }
 
 fn occupation(s: &Status) -> String {
@@ -118,6 +121,16 @@ fn reserve(s: &Status) -> String {
         };
         format!("{free} of fast space are free, less than the reserve of {target}: {next}.")
     }
+}
+
+fn kept(s: &Status) -> String {
+    if s.mover.kept == 0 {
+        return String::new();
+    }
+    let bytes = approx(s.mover.kept * CHUNK);
+    format!(
+        "{bytes} on the fast tier still have their old place on the slow tier, and would go back without being copied."
+    )
 }
 
 fn moved(recent: &[RecentMoves]) -> String {

@@ -2,14 +2,15 @@
 
 /// Entry flag: the chunk has a home.
 pub const MAPPED: u8 = 1;
-/// Entry flag, reserved by format 1: `second_member` and `second_slot` name a kept copy.
+/// Entry flag: `second_member` and `second_slot` name a kept copy, equal to the home in all valid blocks. It counts only if
+/// the page or record is not older than the label's `mirrors_from`.
 pub const KEPT_COPY: u8 = 2;
 /// Entry flag, reserved by format 1: the second home is a mirror.
 pub const MIRROR: u8 = 4;
 /// Entry flag, reserved by format 1: the blocks are ciphertext.
 pub const ENCRYPTED: u8 = 8;
 /// Entry flags that this version understands.
-pub const KNOWN_FLAGS: u8 = MAPPED;
+pub const KNOWN_FLAGS: u8 = MAPPED | KEPT_COPY;
 
 /// Size of an entry in bytes.
 pub const ENTRY_SIZE: usize = 16;
@@ -19,13 +20,13 @@ pub const ENTRY_SIZE: usize = 16;
 pub struct Entry {
     /// Slot on `member`.
     pub slot: u32,
-    /// Reserved: slot of the second home.
+    /// Slot of the kept copy.
     pub second_slot: u32,
     /// Bit n: block n of the chunk holds data; clear: it reads as zeros.
     pub mask: u32,
     /// Index of the member that is the chunk's home.
     pub member: u8,
-    /// Reserved: member of the second home.
+    /// Member of the kept copy.
     pub second_member: u8,
     /// [`MAPPED`] and its reserved neighbours.
     pub flags: u8,
@@ -39,6 +40,28 @@ impl Entry {
     /// Whether the chunk has a home.
     pub fn is_mapped(&self) -> bool {
         self.flags & MAPPED != 0
+    }
+
+    /// Member and slot of the kept copy, if there is one.
+    pub fn kept(&self) -> Option<(u8, u32)> {
+        (self.flags & KEPT_COPY != 0).then_some((self.second_member, self.second_slot))
+    }
+
+    /// The entry with a kept copy at this member and slot.
+    #[must_use]
+    pub fn with_kept(self, member: u8, slot: u32) -> Entry {
+        Entry { flags: self.flags | KEPT_COPY, second_member: member, second_slot: slot, ..self }
+    }
+
+    /// The entry without its kept copy.
+    #[must_use]
+    pub fn without_kept(self) -> Entry {
+        Entry { flags: self.flags & !KEPT_COPY, second_member: 0, second_slot: 0, ..self }
+    }
+
+    /// Whether its flags make sense: all known, and no copy of a chunk that has no home.
+    pub fn is_sound(&self) -> bool {
+        self.flags & !KNOWN_FLAGS == 0 && (self.is_mapped() || self.kept().is_none())
     }
 
     /// The bytes on the member.

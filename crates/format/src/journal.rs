@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U64};
 
 use crate::block::{self, BlockError, Kind, Salt, HEAD};
-use crate::entry::{Entry, ENTRY_SIZE, KNOWN_FLAGS};
+use crate::entry::{Entry, ENTRY_SIZE};
 use crate::page::ENTRIES_PER_PAGE;
 use crate::BLOCK;
 
@@ -88,7 +88,7 @@ fn decode_record(b: &[u8]) -> Result<Record, BlockError> {
     if b[4] as usize >= ENTRIES_PER_PAGE {
         return Err(BlockError::Field("record index"));
     }
-    if entry.flags & !KNOWN_FLAGS != 0 {
+    if !entry.is_sound() {
         return Err(BlockError::Field("record flags"));
     }
     Ok(Record {

@@ -151,7 +151,7 @@ pub struct Label {
     pub root_generation: u64,
     /// Side of the root blocks.
     pub root_side: u8,
-    /// Reserved for kept copies (C9).
+    /// Kept copies recorded by earlier generations do not count (C9).
     pub mirrors_from: u64,
     /// The policy's virtual clock.
     pub policy_clock: u64,

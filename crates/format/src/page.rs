@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U64};
 
 use crate::block::{self, BlockError, Kind, Salt, HEAD};
-use crate::entry::{Entry, ENTRY_SIZE, KNOWN_FLAGS};
+use crate::entry::{Entry, ENTRY_SIZE};
 use crate::BLOCK;
 
 /// Entries in a page.
@@ -53,7 +53,7 @@ pub fn decode(bytes: &[u8], salt: &Salt) -> Result<(PageHead, Box<[Entry; ENTRIE
     let mut entries = Box::new([Entry::default(); ENTRIES_PER_PAGE]);
     for (e, b) in entries.iter_mut().zip(bytes[HEAD..].chunks_exact(ENTRY_SIZE)) {
         *e = Entry::from_bytes(b.try_into().expect("chunks of ENTRY_SIZE"));
-        if e.flags & !KNOWN_FLAGS != 0 {
+        if !e.is_sound() {
             return Err(BlockError::Field("flags"));
         }
     }

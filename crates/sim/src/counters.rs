@@ -39,10 +39,18 @@ pub enum Seen {
     BrokenPromise,
     /// The liveness phase.
     Liveness,
+    /// A promoted chunk whose old place was kept.
+    KeptCopy,
+    /// A demotion to the kept place, without copying.
+    Uncopied,
+    /// A kept copy ended by a write.
+    KeptEnded,
+    /// A kept copy dropped because slow slots were scarce.
+    KeptDropped,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 17] = [
+const NAMES: [(&str, bool); 21] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -60,6 +68,10 @@ const NAMES: [(&str, bool); 17] = [
     ("daemon death", false),
     ("broken promise found", false),
     ("liveness phase", false),
+    ("kept copy", true),
+    ("demotion uncopied", true),
+    ("kept copy written", true),
+    ("kept copy dropped", false),
 ];
 
 /// What one run had.

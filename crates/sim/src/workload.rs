@@ -9,6 +9,8 @@ use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Session, Speed, St
 use crate::world::CrashPoint;
 
 const BLOCK: u64 = 4096;
+/// Waves of a session.
+const WAVES: u64 = 5;
 
 /// What one run likes to do.
 struct Taste {
@@ -29,6 +31,8 @@ struct Taste {
     reach: Vec<u64>,
     /// Fills everything at first, so that moves and waits for slots are under way from then on.
     fills: bool,
+    /// What is hot changes again and again, so that what came up goes down.
+    waves: bool,
 }
 
 /// The scenario of a seed.
@@ -103,6 +107,7 @@ fn taste(s: &Scenario, p: &mut Prng) -> Taste {
     weights[1] = weights[1].max(10);
     weights[4] = weights[4].max(1);
     let fills = p.chance(300_000);
+    let waves = p.chance(if fills { 350_000 } else { 50_000 });
     if fills && p.coin() {
         // Churn: trims of whole chunks that are on the move, and new writes into what they free.
         weights[2] = weights[1];
@@ -127,6 +132,7 @@ fn taste(s: &Scenario, p: &mut Prng) -> Taste {
         longest_sleep: *p.pick(&[1_000, 50_000, 1_000_000, 8_000_000]),
         reach,
         fills,
+        waves,
     }
 }
 
@@ -135,7 +141,10 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
     if number == 0 && t.fills {
         fill(s, t, p, &mut session.steps);
     }
-    for _ in 0..steps {
+    for i in 0..steps {
+        if t.waves && i % (steps / WAVES).max(1) == 0 {
+            wave(t, (i * WAVES / steps.max(1)) as u32, p, &mut session.steps);
+        }
         let step = step(s, t, p);
         session.steps.push(step);
     }
@@ -157,10 +166,10 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
     session
 }
 
-/// Writes everything that the run reaches, so that tiers fill up.
+/// Writes everything that the run reaches, so that tiers fill up; a run of waves leaves some for later.
 fn fill(s: &Scenario, t: &Taste, p: &mut Prng, steps: &mut Vec<Step>) {
     for (volume, chunks) in t.reach.iter().enumerate() {
-        let mut first = 0;
+        let mut first = if t.waves { chunks / 3 } else { 0 };
         while first < *chunks {
             let n = p.range(1, 16).min(chunks - first);
             let client = p.below(t.clients) as u8;
@@ -169,6 +178,20 @@ fn fill(s: &Scenario, t: &Taste, p: &mut Prng, steps: &mut Vec<Step>) {
         }
     }
     debug_assert!(s.volumes.len() == t.reach.len());
+}
+
+/// Some chunks are read again and again, each wave more often than the one before; then there is time for moves, which
+/// leave alone for 10 s what they have just moved.
+fn wave(t: &Taste, number: u32, p: &mut Prng, steps: &mut Vec<Step>) {
+    let volume = p.below(t.reach.len() as u64) as usize;
+    let chunks = p.range(2, 6).min(t.reach[volume]);
+    let offset = p.below(t.reach[volume] - chunks + 1) * CHUNK;
+    let act = Act::Heat { times: 3 + 2 * number };
+    steps.push(Step { client: 0, volume, act, offset, len: chunks * CHUNK });
+    let first = p.below(t.reach[volume]);
+    let new = p.range(1, 8).min(t.reach[volume] - first);
+    steps.push(Step { client: 0, volume, act: Act::Fill, offset: first * CHUNK, len: new * CHUNK });
+    steps.push(Step { client: 0, volume, act: Act::Sleep, offset: 0, len: p.range(500_000, 12_000_000) });
 }
 
 fn step(s: &Scenario, t: &Taste, p: &mut Prng) -> Step {

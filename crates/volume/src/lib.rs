@@ -11,6 +11,7 @@ pub mod group;
 mod health;
 pub mod inspect;
 mod io;
+mod kept;
 mod map;
 mod member;
 pub mod mutant;

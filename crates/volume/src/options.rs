@@ -128,6 +128,14 @@ pub struct MoverStatus {
     pub promoted: u64,
     /// Moved to the slow tier.
     pub demoted: u64,
+    /// Of those moved to the slow tier, such as had their place there still, so that nothing was copied.
+    pub demoted_uncopied: u64,
+    /// Chunks on the fast tier whose place on the slow tier still holds the same data.
+    pub kept: u64,
+    /// Kept places given up because the chunk was written.
+    pub kept_ended: u64,
+    /// Kept places given up because slow slots became scarce.
+    pub kept_dropped: u64,
     /// Given up because a write came.
     pub cancelled: u64,
     /// Failed on a device error.

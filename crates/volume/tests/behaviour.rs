@@ -191,6 +191,62 @@ fn a_chunk_used_again_on_the_slow_tier_is_promoted() {
     assert_eq!(rig.check().problems, []);
 }
 
+/// A group with 200 chunks of `pattern(i)` of which these four were promoted and keep their places.
+fn with_kept_copies(rig: &Rig) -> Vec<u64> {
+    let (group, v) = rig.open();
+    for i in 0..200 {
+        rig.write(&v, i * CHUNK, pattern(i, CHUNK));
+    }
+    rig.rest(Duration::from_secs(60));
+    let tier = |at: u64| v.extents(at * CHUNK, CHUNK, 1).expect("inside")[0].tier;
+    let cold: Vec<u64> = (0..200).filter(|i| tier(*i) == 2).take(4).collect();
+    for _ in 0..4 {
+        cold.iter().for_each(|c| drop(rig.read(&v, c * CHUNK + 8192, 4096)));
+        rig.rest(Duration::from_secs(20));
+    }
+    assert!(cold.iter().all(|c| tier(*c) == 3), "fast, and the place is kept: {:?}", group.status().mover);
+    assert!(group.status().mover.kept >= 4);
+    rig.stop(&group);
+    cold
+}
+
+#[test]
+fn after_an_orderly_stop_the_slow_member_alone_serves_kept_copies() {
+    let rig = Rig::new(24, 64);
+    let cold = with_kept_copies(&rig);
+    let report = rig.check();
+    assert_eq!(report.problems, []);
+    assert!(report.kept >= 4);
+    let (env, slow) = (rig.env.clone(), vec![rig.devices[1].clone()]);
+    let options = OpenOptions { writable: false, allow_missing: true, ..OpenOptions::default() };
+    let group = rig.env.block_on(async move { Group::open(env, slow, options).await }).expect("opens read-only");
+    let v = group.volume("main").expect("made at creation");
+    for c in cold {
+        assert!(rig.read(&v, c * CHUNK, CHUNK) == pattern(c, CHUNK), "chunk {c}");
+    }
+}
+
+#[test]
+fn a_write_ends_a_kept_copy_and_a_crash_all_of_them() {
+    let rig = Rig::new(24, 64);
+    let cold = with_kept_copies(&rig);
+    let (group, v) = rig.open();
+    let kept = group.status().mover.kept;
+    rig.write(&v, cold[0] * CHUNK + 5, pattern(7, 100));
+    assert_eq!(group.status().mover.kept, kept - 1);
+    rig.flush(&v);
+    drop((group, v));
+    rig.env.kill();
+    let (group, v) = rig.open();
+    assert_eq!(group.status().mover.kept, 0, "nobody knows what was overwritten in place");
+    assert!(rig.read(&v, cold[0] * CHUNK + 5, 100) == pattern(7, 100));
+    for c in &cold[1..] {
+        assert!(rig.read(&v, c * CHUNK, CHUNK) == pattern(*c, CHUNK), "chunk {c}");
+    }
+    rig.stop(&group);
+    assert_eq!(rig.check().problems, []);
+}
+
 #[test]
 fn an_idle_group_writes_nothing() {
     let rig = Rig::new(16, 32);

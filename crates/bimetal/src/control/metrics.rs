@@ -40,6 +40,9 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     t.one("fast_free_bytes", "gauge", "Fast space that is free.", s.fast_free);
     t.one("promoted_bytes_total", "counter", "Moved to the fast tier.", s.mover.promoted * CHUNK);
     t.one("demoted_bytes_total", "counter", "Moved to the slow tier.", s.mover.demoted * CHUNK);
+    let uncopied = s.mover.demoted_uncopied * CHUNK;
+    t.one("demoted_uncopied_bytes_total", "counter", "Moved to a kept place, without copying.", uncopied);
+    t.one("kept_bytes", "gauge", "On the fast tier, with the place on the slow tier kept.", s.mover.kept * CHUNK);
     t.one("moves_cancelled_total", "counter", "Moves given up because a write came.", s.mover.cancelled);
     t.one("moves_failed_total", "counter", "Moves that failed on a device error.", s.mover.failed);
     t.one("moves_in_flight", "gauge", "Chunks being moved.", s.mover.in_flight);

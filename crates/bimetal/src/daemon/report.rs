@@ -80,6 +80,8 @@ fn mover(m: &MoverStatus) -> api::Mover {
     api::Mover {
         promoted_chunks: m.promoted,
         demoted_chunks: m.demoted,
+        demoted_uncopied_chunks: m.demoted_uncopied,
+        kept_chunks: m.kept,
         cancelled_chunks: m.cancelled,
         failed_chunks: m.failed,
         in_flight_chunks: m.in_flight,

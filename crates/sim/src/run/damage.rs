@@ -263,13 +263,18 @@ fn safe_chunks(volume: usize, lossy: Option<Lossy<'_>>) -> Vec<bool> {
     let mut chunks = vec![false; size.div_ceil(CHUNK) as usize];
     let mut at = 0;
     for e in extents {
-        if e.len > 0 && e.data && Some(e.tier) == safe_tier {
+        // What is on both tiers (a kept copy) is safe whichever of them is gone.
+        let safe = safe_tier.is_some_and(|t| e.tier == t || e.tier == BOTH);
+        if e.len > 0 && e.data && safe {
             chunks[(at / CHUNK) as usize..=((at + e.len - 1) / CHUNK) as usize].fill(true);
         }
         at += e.len;
     }
     chunks
 }
+
+/// Extents of chunks with a kept copy say so.
+const BOTH: u8 = 3;
 
 fn tier_code(tier: Tier) -> u8 {
     match tier {

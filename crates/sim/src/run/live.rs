@@ -14,7 +14,7 @@ use super::session::{mover_words, Start};
 use super::{volumes, Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::env::{Ended, SimEnv};
-use crate::scenario::{Act, End, Step};
+use crate::scenario::{Act, Damage, End, Step};
 
 /// Virtual time in which the reserve must be back, and a hot chunk on the fast tier.
 const LIVENESS: Duration = Duration::from_secs(300);
@@ -35,9 +35,14 @@ impl Run<'_> {
             self.liveness(&env, &group)?;
         }
         self.points.push(self.world.points());
+        let kept = group.status().mover.kept > 0;
         self.stop(&env, &group, start, End::Stop)?;
         drop(group);
         self.check_offline()?;
+        if kept {
+            // After an orderly stop the slow members alone serve kept copies, and those must be right (C9.2).
+            self.damaged_start(Damage::Alone, self.scenario.sessions.len())?;
+        }
         self.last_look()
     }
 
@@ -154,12 +159,12 @@ fn movable(status: &Status, auto: &[usize]) -> u64 {
     auto.iter().map(|i| status.volumes[*i].fast_chunks).sum()
 }
 
-/// Slow slots that are free and not promised to a slow-only volume.
+/// Slow slots that are free or hold a copy that can be dropped, and are not promised to a slow-only volume.
 fn free_for_all(status: &Status) -> u64 {
     use bimetal_volume::units::{Placement, Tier};
     let free: u64 = status.members.iter().filter(|m| m.tier == Tier::Slow).map(|m| m.free).sum();
     let bound = status.volumes.iter().filter(|v| v.placement == Placement::SlowOnly);
-    free.saturating_sub(bound.map(|v| v.size / CHUNK - v.fast_chunks - v.slow_chunks).sum())
+    (free + status.mover.kept).saturating_sub(bound.map(|v| v.size / CHUNK - v.fast_chunks - v.slow_chunks).sum())
 }
 
 async fn reserve_returns(client: &Client, group: &Group<SimEnv>, auto: &[usize]) -> Result<(), Wrong> {

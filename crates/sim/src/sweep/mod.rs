@@ -2,6 +2,7 @@
 //! second crash during the recovery from the first.
 
 mod chains;
+mod kept;
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
@@ -242,6 +243,11 @@ pub fn all() -> Vec<Directed> {
         chains::torn_twice(),
         chains::half_a_commit(),
         chains::catch_up_cut_off(),
+        kept::written(),
+        kept::forgotten(),
+        kept::uncopied(),
+        kept::dropped(),
+        kept::alone(),
         directed("unaligned writes", small(), vec![], unaligned.collect(), false),
         directed("zeroes and trims", small(), vec![], zeroing, false),
         directed(

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use bimetal_format::journal::Record;
-use bimetal_format::Entry;
 
 use super::pipeline::set_record;
 use crate::env::{Device, Env};
@@ -19,13 +18,7 @@ pub(crate) fn forget<D: Device>(m: &Member<D>, settled: &BTreeMap<ChunkId, u64>)
 }
 
 impl<E: Env> Core<E> {
-    /// Notes that a committed change of `chunk` touches the member that `entry` names.
-    pub(crate) fn note_lag(&self, chunk: ChunkId, entry: &Entry) {
-        if entry.is_mapped() {
-            self.note_lag_on(chunk, entry.member);
-        }
-    }
-
+    /// Notes that a committed change of `chunk` touches `member`.
     pub(crate) fn note_lag_on(&self, chunk: ChunkId, member: MemberIndex) {
         let m = &self.members[member as usize];
         if m.tier == Tier::Slow {

@@ -9,6 +9,7 @@ use super::Left;
 use crate::env::{Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
+use crate::kept::slots_of;
 use crate::member::{add, Member};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, Tier};
@@ -189,8 +190,8 @@ impl<E: Env> Core<E> {
         }
         drop(map);
         for (r, (chunk, old)) in snap.records.iter().zip(&before) {
-            for e in [old, &r.entry] {
-                self.note_lag(*chunk, e);
+            for slot in [old, &r.entry].into_iter().flat_map(slots_of) {
+                self.note_lag_on(*chunk, slot.member);
             }
         }
         let mut left = snap.left;

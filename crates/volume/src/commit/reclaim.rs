@@ -28,6 +28,8 @@ pub(crate) struct Reclaim {
     pub(crate) freed: Signal,
     /// Somebody waits for a slot.
     demanded: Cell<bool>,
+    /// Slow members should hear of promotions that left them no slot to free (kept copies).
+    untold: Cell<bool>,
 }
 
 impl Reclaim {
@@ -54,6 +56,13 @@ impl Reclaim {
         self.wake.notify();
     }
 
+    /// Chunks were promoted and keep their slow slots: the slow members' journals are told as soon as if they had left them,
+    /// so that a slow member alone takes no old home for the newest state.
+    pub(crate) fn tell_slow(&self) {
+        self.untold.set(true);
+        self.wake.notify();
+    }
+
     pub(crate) fn wake(&self) {
         self.wake.notify();
     }
@@ -66,7 +75,8 @@ impl<E: Env> Core<E> {
         while !self.stopped.get() && !self.health.is_latched() {
             let wake = self.reclaim.wake.wait();
             let unpinned = self.claims.unpinned.wait();
-            let has_slow = self.reclaim.queue.borrow().iter().any(|l| self.member(l).tier == Tier::Slow);
+            let has_slow = self.reclaim.untold.get()
+                || self.reclaim.queue.borrow().iter().any(|l| self.member(l).tier == Tier::Slow);
             let waited = self.env.now().since(*slow_since.get_or_insert(self.env.now()));
             let with_slow = has_slow && (waited >= PATIENCE || self.reclaim.demanded.get());
             self.reclaim_batch(with_slow).await;
@@ -74,7 +84,7 @@ impl<E: Env> Core<E> {
                 slow_since = None;
                 self.reclaim.demanded.set(false);
             }
-            let rest = self.reclaim.queue.borrow().len();
+            let rest = self.reclaim.queue.borrow().len() + usize::from(self.reclaim.untold.get());
             let signals = wait::first(wake, unpinned);
             match rest {
                 0 => signals.await,
@@ -90,8 +100,10 @@ impl<E: Env> Core<E> {
     /// Frees what can be freed now: fast slots, and slow ones if their members' journals may be written.
     pub(crate) async fn reclaim_batch(&self, with_slow: bool) {
         if with_slow {
+            let untold = self.reclaim.untold.replace(false);
             for m in self.members_of(Tier::Slow) {
-                if self.reclaim.of_member(m.index) > 0 && self.settle_lag(m).await.is_err() {
+                let due = untold || self.reclaim.of_member(m.index) > 0;
+                if due && self.settle_lag(m).await.is_err() {
                     return;
                 }
             }

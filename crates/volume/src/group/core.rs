@@ -14,8 +14,10 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::group::volume::VolumeInfo;
 use crate::health::Health;
+use crate::kept::{kept_slot, slots_of, Kept};
 use crate::map::Map;
 use crate::member::{Member, NO_CHUNK};
+use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Uuid};
 use crate::tier::mover::MoverState;
 use crate::tier::HeadTime;
@@ -48,6 +50,7 @@ pub(crate) struct Core<E: Env> {
     pub(crate) health: Health,
     pub(crate) policy: RefCell<HeadTime>,
     pub(crate) mover: MoverState,
+    pub(crate) kept: Kept,
     pub(crate) mover_wake: Signal,
     pub(crate) checkpoint_wake: Signal,
     /// Slots kept back until the next start (C2.2).
@@ -169,17 +172,20 @@ impl<E: Env> Core<E> {
     }
 
     /// The one place where an entry changes while the group is open: notes the change for the next commit, lets go of
-    /// the old home if it is another, and keeps counts and reverse map true.
+    /// slots that it holds no more, and keeps counts and reverse map true.
     pub(crate) fn change_entry(&self, chunk: ChunkId, after: Entry) {
         let before = self.map.borrow().get(chunk).expect("no change reaches a damaged page");
         self.commit.changing(chunk, before);
+        self.kept.changed(&before, &after);
         let moved = !after.is_mapped() || (after.member, after.slot) != (before.member, before.slot);
         if before.is_mapped() && moved {
-            let slot = SlotId { member: before.member, slot: before.slot };
-            self.set_chunk_of(slot, NO_CHUNK);
-            self.commit.left.borrow_mut().push(Left { slot, chunk });
+            self.set_chunk_of(SlotId { member: before.member, slot: before.slot }, NO_CHUNK);
             self.count_chunk(chunk, before.member, -1);
-            if crate::mutant::on(crate::mutant::Mutant::C2FreeBeforeRecord) {
+        }
+        for slot in slots_of(&before).filter(|s| slots_of(&after).all(|held| held != *s)) {
+            self.commit.left.borrow_mut().push(Left { slot, chunk });
+            let copy = Some(slot) == kept_slot(&before);
+            if mutant::on(Mutant::C2FreeBeforeRecord) || (copy && mutant::on(Mutant::C9DroppedAtOnce)) {
                 self.free_now(slot);
             }
         }
@@ -193,7 +199,7 @@ impl<E: Env> Core<E> {
     /// Gives back a slot that no record ever named.
     pub(crate) fn free_now(&self, slot: SlotId) {
         let mut free = self.members[slot.member as usize].free.borrow_mut();
-        if !(crate::mutant::any() && free.is_free(slot.slot)) {
+        if !(mutant::any() && free.is_free(slot.slot)) {
             free.give(slot.slot);
         }
         drop(free);

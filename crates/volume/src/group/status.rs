@@ -59,6 +59,10 @@ impl<E: Env> Core<E> {
         MoverStatus {
             promoted: m.promoted.get(),
             demoted: m.demoted.get(),
+            demoted_uncopied: self.kept.used.get(),
+            kept: self.kept.count(),
+            kept_ended: self.kept.ended.get(),
+            kept_dropped: self.kept.dropped.get(),
             cancelled: m.cancelled.get(),
             failed: m.failed.get(),
             in_flight: self.claims.motions() as u64,

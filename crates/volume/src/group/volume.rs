@@ -12,6 +12,7 @@ use crate::buf::Buf;
 use crate::env::Env;
 use crate::error::Error;
 use crate::io::split::{parts, runs, Part};
+use crate::kept::kept_slot;
 use crate::options::Uuid;
 use crate::tier::Policy;
 use crate::units::{Placement, Tier, BLOCK, CHUNK};
@@ -92,6 +93,7 @@ impl<E: Env> Volume<E> {
         let mapped = entry.is_mapped();
         let tier = match mapped.then(|| core.tier_of_member(entry.member)) {
             None => 0,
+            Some(Tier::Fast) if kept_slot(&entry).is_some() => 3,
             Some(Tier::Fast) => 1,
             Some(Tier::Slow) => 2,
         };

@@ -1,11 +1,12 @@
 //! Verifying a group that is not in use.
 
 use bimetal_format::label::Label;
-use bimetal_format::{page, ENTRIES_PER_PAGE};
+use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
 use crate::buf::BufMut;
 use crate::env::{Device, Env};
 use crate::group::core::Core;
+use crate::kept::{kept_slot, slots_of};
 use crate::member::label::read_labels;
 use crate::member::Member;
 use crate::options::OpenOptions;
@@ -38,6 +39,8 @@ pub struct Report {
     pub records: u64,
     /// Chunks with a home.
     pub chunks: u64,
+    /// Of these, such as still have their place on the slow tier.
+    pub kept: u64,
     /// Slots in use, and free, per member.
     pub slots: Vec<(u8, u64, u64)>,
     /// Write requests that the check sent to members: always zero.
@@ -123,10 +126,11 @@ async fn check_member<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mu
             Ok((head, _)) if head.page != number => {
                 report.note(m.index, false, format!("map page {number} says that it is page {}", head.page));
             }
-            Ok((_, entries)) => {
+            Ok((head, entries)) => {
                 report.pages += 1;
                 if report.clean {
-                    compare_page(core, m, number, &entries, report);
+                    let believed = entries.map(|e| core.kept.believed(head.generation, e));
+                    compare_page(core, m, number, &believed, report);
                 }
             }
         }
@@ -139,14 +143,15 @@ fn compare_page<E: Env>(
     core: &Core<E>,
     m: &Member<E::Device>,
     number: u32,
-    entries: &[bimetal_format::Entry; ENTRIES_PER_PAGE],
+    entries: &[Entry; ENTRIES_PER_PAGE],
     report: &mut Report,
 ) {
     let map = core.map.borrow();
     let first = u64::from(number) * ENTRIES_PER_PAGE as u64;
     for (i, e) in entries.iter().enumerate() {
         let used = map.get(ChunkId(first + i as u64)).unwrap_or_default();
-        let same = (e.flags, e.member, e.slot, e.mask) == (used.flags, used.member, used.slot, used.mask);
+        let homes = |e: &Entry| (e.flags, e.member, e.slot, e.mask, e.kept());
+        let same = homes(e) == homes(&used);
         if !same && (e.is_mapped() || used.is_mapped()) {
             report.note(m.index, false, format!("map page {number}, entry {i}: differs from the other members"));
         }
@@ -157,8 +162,9 @@ fn check_slots<E: Env>(core: &Core<E>, report: &mut Report) {
     let map = core.map.borrow();
     let mut used = vec![0u64; core.members.len()];
     for (chunk, e) in map.mapped() {
-        used[e.member as usize] += 1;
+        slots_of(&e).for_each(|s| used[s.member as usize] += 1);
         report.chunks += 1;
+        report.kept += u64::from(kept_slot(&e).is_some());
         if core.volume_of(chunk).is_none() {
             report.note(None, true, format!("chunk {} has a home but belongs to no volume", chunk.0));
         }

@@ -59,15 +59,24 @@ fn entries<E: Env>(core: &Core<E>) -> Vec<Node> {
     let policy = core.policy.borrow();
     let node = |(chunk, e): (crate::units::ChunkId, bimetal_format::Entry)| {
         let volume = core.volume_of(chunk);
-        Node::default()
+        let node = Node::default()
             .text("volume", volume.map_or(String::new(), |v| v.name.clone()))
             .number("chunk", volume.map_or(chunk.0, |v| chunk.0 - v.first_chunk()))
             .number("member", u64::from(e.member))
             .number("slot", u64::from(e.slot))
             .hex("mask", u64::from(e.mask))
-            .number("heat", u64::from(policy.heat_level(map.heat(chunk))))
+            .number("heat", u64::from(policy.heat_level(map.heat(chunk))));
+        with_kept(node, &e)
     };
     map.mapped().map(node).collect()
+}
+
+/// Adds the kept copy, if there is one.
+fn with_kept(node: Node, e: &bimetal_format::Entry) -> Node {
+    match e.kept() {
+        Some((member, slot)) => node.number("kept_member", u64::from(member)).number("kept_slot", u64::from(slot)),
+        None => node,
+    }
 }
 
 async fn dump_member<D: crate::env::Device>(m: &Member<D>, what: DumpOptions) -> Result<Node, OpenError> {
@@ -99,7 +108,7 @@ async fn dump_member<D: crate::env::Device>(m: &Member<D>, what: DumpOptions) ->
 }
 
 fn record(generation: u64, r: &bimetal_format::journal::Record) -> Node {
-    Node::default()
+    let node = Node::default()
         .number("generation", generation)
         .text("kind", if r.kind == RecordKind::Set { "set" } else { "prepared" })
         .number("page", u64::from(r.page))
@@ -107,7 +116,8 @@ fn record(generation: u64, r: &bimetal_format::journal::Record) -> Node {
         .flag("mapped", r.entry.is_mapped())
         .number("member", u64::from(r.entry.member))
         .number("slot", u64::from(r.entry.slot))
-        .hex("mask", u64::from(r.entry.mask))
+        .hex("mask", u64::from(r.entry.mask));
+    with_kept(node, &r.entry)
 }
 
 fn dump_label(l: &Label) -> Node {
@@ -133,6 +143,7 @@ fn dump_label(l: &Label) -> Node {
         .number("journal_tail", l.journal_tail)
         .hex("journal_tail_hash", l.journal_tail_hash)
         .number("checkpoint_generation", l.checkpoint_generation)
+        .number("mirrors_from", l.mirrors_from)
         .number("root_generation", l.root_generation)
         .number("root_side", u64::from(l.root_side))
         .node("epoch", epoch)

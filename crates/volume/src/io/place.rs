@@ -7,6 +7,9 @@ use crate::group::core::Core;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
 
+/// Kept copies dropped when a slot is needed at once.
+const KEPT_AT_ONCE: usize = 64;
+
 impl<E: Env> Core<E> {
     /// Slots of `tier` that a chunk of this placement may take: what volumes bound to the tier were promised is set
     /// aside (C2.3).
@@ -76,8 +79,12 @@ impl<E: Env> Core<E> {
             let freed = self.reclaim.freed.wait();
             let on_the_way = self.reclaim.len() + self.commit.left.borrow().len() + self.claims.motions();
             let committing = self.commit.is_running();
-            if on_the_way == 0 && !committing {
+            let kept = order.contains(&Tier::Slow) && self.kept.count() > 0;
+            if on_the_way == 0 && !committing && !kept {
                 return Err(Error::NoSpace);
+            }
+            if kept {
+                self.drop_kept(KEPT_AT_ONCE);
             }
             crate::member::add(&self.counters.full_waits, 1);
             self.reclaim.demand();

@@ -11,6 +11,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
+use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
 use crate::tier::{Policy, Touch};
 use crate::units::{MemberIndex, SlotId, BLOCK};
@@ -62,7 +63,7 @@ impl<E: Env> Core<E> {
         pins: &mut SmallVec<[Pin<'a>; 4]>,
         steps: &mut SmallVec<[Step; 4]>,
     ) -> Result<(), Error> {
-        let entry = self.entry(part.chunk)?;
+        let entry = self.present_home(self.entry(part.chunk)?);
         self.check_known(part, &entry)?;
         let first = (part.from / BLOCK) as u32;
         let end = (part.from + part.len).div_ceil(BLOCK) as u32;
@@ -88,6 +89,16 @@ impl<E: Env> Core<E> {
             push_load(steps, entry.member, offset, len);
         }
         Ok(())
+    }
+
+    /// With the home's member missing, the kept copy takes its place.
+    fn present_home(&self, e: Entry) -> Entry {
+        match kept_slot(&e) {
+            Some(copy) if !self.members[e.member as usize].is_present() => {
+                Entry { member: copy.member, slot: copy.slot, ..e }
+            }
+            _ => e,
+        }
     }
 
     /// Whether the member that holds the chunk is there, and, with members missing, whether "unmapped" can be believed

@@ -13,6 +13,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
+use crate::kept::kept_slot;
 use crate::member::WriteFor;
 use crate::mutant::{self, Mutant};
 use crate::tier::{Policy, Touch};
@@ -124,6 +125,7 @@ impl<E: Env> Core<E> {
                 continue;
             }
             self.claims.cancel_motion(part.chunk, false);
+            self.end_kept(part.chunk);
             if mutant::on(Mutant::C1DirtyAtSubmit) {
                 self.add_mask(part.chunk, part.blocks());
             }
@@ -150,7 +152,7 @@ impl<E: Env> Core<E> {
         let mut changes = 0;
         for p in round {
             let e = self.entry(p.chunk)?;
-            changes += usize::from(!e.is_mapped() || e.mask & p.blocks() != p.blocks());
+            changes += usize::from(!e.is_mapped() || e.mask & p.blocks() != p.blocks() || kept_slot(&e).is_some());
         }
         if changes == 0 {
             return Ok(None);

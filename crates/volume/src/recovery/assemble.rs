@@ -163,6 +163,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         volumes,
         map: RefCell::new(Map::new(pages)),
         claims: Default::default(),
+        kept: Default::default(),
         commit: Default::default(),
         reclaim: Default::default(),
         health: Default::default(),

@@ -11,10 +11,11 @@ use super::{read_chain, Chain, OpenError};
 use crate::buf::BufMut;
 use crate::env::Env;
 use crate::group::core::Core;
+use crate::kept::{kept_slot, slots_of};
 use crate::member::directory::{Directory, DirectoryError};
 use crate::mutant::{self, Mutant};
 use crate::tier::Policy;
-use crate::units::{Tier, BLOCK};
+use crate::units::{SlotId, Tier, BLOCK};
 use crate::wait;
 
 /// What step 6 needs to know of the journals, by member.
@@ -56,6 +57,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Res
     // After an orderly stop every member has the whole map; else a slow member is an authority for its own slots only.
     core.map_complete = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
     core.authority = best as u8;
+    core.kept.count_from(kept_from(core, &rebuild));
     load_pages(core, best, &rebuild).await?;
     let chain = chains[best].as_ref().expect("the best source is present");
     apply(core, best, chain)?;
@@ -106,6 +108,18 @@ fn choose<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) ->
         core.damaged_chunks.borrow_mut().extend(&furthest.beyond_gap);
     }
     Ok(best)
+}
+
+/// The generation from which recorded kept copies count; none do unless every member was stopped in order (C9).
+fn kept_from<E: Env>(core: &Core<E>, rebuild: &[bool]) -> Option<u64> {
+    let all_there = core.members.iter().all(|m| m.is_present());
+    let present = || core.members.iter().filter(|m| m.is_present());
+    let orderly = present().all(|m| m.label.borrow().clean && !rebuild[m.index as usize]);
+    let trusted = match all_there {
+        true => mutant::on(Mutant::C9CopiesSurviveCrash) || mutant::on(Mutant::C9WriteKeepsCopy),
+        false => mutant::on(Mutant::C9ServedAlone),
+    };
+    (orderly || trusted).then(|| present().map(|m| m.label.borrow().mirrors_from).max().unwrap_or(0))
 }
 
 /// How many commits chain `c` lacks of those that the best source has; several if that has checkpointed one of them.
@@ -162,14 +176,18 @@ fn take_page<E: Env>(core: &Core<E>, page: u32, bytes: &[u8], salt: &bimetal_for
     for (i, e) in entries.iter().enumerate() {
         p.heat[i] = policy.restore(e.heat);
     }
-    p.entries = *entries;
+    p.entries = entries.map(|e| core.kept.believed(head.generation, e));
     map.set_generation(page, head.generation);
     true
 }
 
-/// Whether an entry names a slot that exists.
+/// Whether an entry names slots that exist.
 fn is_possible<E: Env>(core: &Core<E>, e: &Entry) -> bool {
-    !e.is_mapped() || core.members.get(e.member as usize).is_some_and(|m| u64::from(e.slot) < m.free.borrow().count())
+    let exists =
+        |s: SlotId| core.members.get(s.member as usize).is_some_and(|m| u64::from(s.slot) < m.free.borrow().count());
+    // A copy lies on the other tier than the home.
+    let apart = |s: SlotId| core.tier_of_member(e.member) == Tier::Fast && core.tier_of_member(s.member) == Tier::Slow;
+    slots_of(e).all(exists) && kept_slot(e).is_none_or(apart)
 }
 
 /// C5.2: a damaged page is taken from another member if that one's copy is as new as the best source expects.
@@ -208,7 +226,7 @@ fn apply<E: Env>(core: &Core<E>, best: usize, chain: &Chain) -> Result<(), OpenE
         // Records of a slow member are written after the page image that they follow, with the same generation.
         let newer = *generation > in_page || (core.members[best].tier == Tier::Slow && *generation == in_page);
         if newer {
-            map.set(super::replay::chunk_of(r), r.entry);
+            map.set(super::replay::chunk_of(r), core.kept.believed(*generation, r.entry));
             let newest = map.generation(r.page).max(*generation);
             map.set_generation(r.page, newest);
         }

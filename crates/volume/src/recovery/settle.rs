@@ -3,14 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bimetal_format::Entry;
+
 use super::OpenError;
 use crate::env::Env;
 use crate::group::core::Core;
+use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, SlotId};
 
 pub(super) fn settle<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     let doubles = take_slots(core);
+    take_kept(core);
     if doubles.is_empty() || mutant::on(Mutant::C7DoubleHomes) {
         set_limits(core);
         return Ok(());
@@ -49,6 +53,31 @@ fn take_slots<E: Env>(core: &Core<E>) -> BTreeSet<SlotId> {
         core.count_chunk(chunk, e.member, 1);
     }
     doubles
+}
+
+/// Takes the slots of kept copies. If one is another chunk's too, no copy is believed: the labels will say so.
+fn take_kept<E: Env>(core: &Core<E>) {
+    let mut map = core.map.borrow_mut();
+    let copies: Vec<(ChunkId, Entry)> = map.mapped().filter(|(_, e)| kept_slot(e).is_some()).collect();
+    let mut taken = Vec::with_capacity(copies.len());
+    for slot in copies.iter().filter_map(|(_, e)| kept_slot(e)) {
+        if core.members[slot.member as usize].free.borrow_mut().take_exact(slot.slot) {
+            taken.push(slot);
+        }
+    }
+    let void = taken.len() < copies.len() && !mutant::any();
+    if void {
+        core.kept.count_from(None);
+        let what = "kept copies on slow members contradict the map; none of them is used".to_string();
+        core.findings.borrow_mut().push(what);
+        taken.iter().for_each(|s| core.members[s.member as usize].free.borrow_mut().give(s.slot));
+    }
+    for (chunk, e) in copies {
+        match void {
+            true => map.set(chunk, e.without_kept()),
+            false => core.kept.changed(&Entry::default(), &e),
+        }
+    }
 }
 
 /// The chunks on each of `slots`, with the generations of their pages.

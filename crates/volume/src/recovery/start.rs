@@ -157,6 +157,9 @@ async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         let mut label = m.label.borrow().clone();
         label.epoch = epoch.clone();
         label.clean = false;
+        if !mutant::on(Mutant::C9MirrorsFromNotRaised) {
+            label.mirrors_from = core.kept.mirrors_from(first_generation);
+        }
         label.generation = core.commit.generation.get();
         m.flip(label).await.map_err(failed(m.index))?;
     }

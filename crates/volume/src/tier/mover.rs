@@ -8,7 +8,8 @@
 //! 2. The copy is synced before the switch; the switch is one step, before a commit's snapshot (C3.2, I3).
 //! 3. A demotion is prepared durably in the slow member's journal before it switches; that journal is not checkpointed
 //!    until the switch is committed, so the prepared record cannot be lost in between (C1.6).
-//! 4. No foreground request waits for a move (D7); on a nearly full group moves leave half of the headroom to them.
+//! 4. A chunk with a kept copy goes down without copying: to that slot, by the same steps (C9).
+//! 5. No foreground request waits for a move (D7); on a nearly full group moves leave half of the headroom to them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use crate::error::Error;
 use crate::group::core::Core;
 use crate::io::split::runs;
 use crate::io::write::home;
+use crate::kept::kept_slot;
 use crate::member::{add, WriteFor};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
@@ -63,6 +65,11 @@ struct Move {
     from: SlotId,
     to: SlotId,
     mask: u32,
+    /// `to` is the chunk's kept copy: there is nothing to be copied, and the slot is not the move's to give back.
+    kept: bool,
+    /// No write of unknown outcome could reach `from` when the move began, and later ones cancel it: what is copied is what
+    /// stays there.
+    certain: bool,
 }
 
 impl MoverState {
@@ -113,7 +120,8 @@ impl<E: Env> Core<E> {
     }
 
     fn has_work(&self) -> bool {
-        self.policy.borrow().candidate_count() > 0 || self.free_in(Tier::Fast) < self.reserve_slots
+        let short = self.free_in(Tier::Fast) < self.reserve_slots;
+        short || self.policy.borrow().candidate_count() > 0 || self.kept_excess() > 0
     }
 
     /// The mover's task.
@@ -124,6 +132,7 @@ impl<E: Env> Core<E> {
             if mutant::on(Mutant::MoverStuck) && self.mover.cancelled.get() > 0 {
                 break;
             }
+            self.drop_kept(self.kept_excess());
             let plan = self.mover.scheduler.borrow_mut().plan(&self.levels(), self.env.now());
             *self.mover.words.borrow_mut() = (plan.doing, plan.why);
             for (job, wanted) in [(Job::Demote, plan.demote), (Job::Promote, plan.promote)] {
@@ -209,17 +218,27 @@ impl<E: Env> Core<E> {
         if wrong_place || self.placement_of(chunk) != Some(Placement::Auto) {
             return None;
         }
-        if self.available(to_tier, Placement::Auto) == 0 || !self.claims.begin_motion(chunk) {
+        let copy = kept_slot(&entry);
+        let room = copy.is_some() || self.available(to_tier, Placement::Auto) > 0;
+        if !room || !self.claims.begin_motion(chunk) {
             return None;
         }
-        let last = &self.mover.last[job as usize];
-        let Some(to) = last.get().and_then(|l| self.take_after(l, chunk)).or_else(|| self.take_slot(to_tier, chunk))
-        else {
+        let Some(to) = copy.or_else(|| self.take_target(job, chunk)) else {
             self.claims.end_motion(chunk);
             return None;
         };
+        let from = SlotId { member: entry.member, slot: entry.slot };
+        let certain = !self.members[from.member as usize].tainted.borrow().contains(&from.slot);
+        Some(Move { chunk, from, to, mask: entry.mask, kept: copy.is_some(), certain })
+    }
+
+    /// A slot for a chunk on its way, after the one taken last if the chunks are neighbours.
+    fn take_target(&self, job: Job, chunk: ChunkId) -> Option<SlotId> {
+        let last = &self.mover.last[job as usize];
+        let after = last.get().and_then(|l| self.take_after(l, chunk));
+        let to = after.or_else(|| self.take_slot(target(job), chunk))?;
         last.set(Some((chunk, to)));
-        Some(Move { chunk, from: SlotId { member: entry.member, slot: entry.slot }, to, mask: entry.mask })
+        Some(to)
     }
 
     async fn run_batch(self: Rc<Self>, job: Job, moves: Vec<Move>) {
@@ -252,7 +271,9 @@ impl<E: Env> Core<E> {
     fn abandon(&self, mv: &Move) {
         self.claims.end_motion(mv.chunk);
         self.policy.borrow_mut().gave_up(&mut self.view(), mv.chunk);
-        self.untake(mv.to, mv.chunk);
+        if !mv.kept {
+            self.untake(mv.to, mv.chunk);
+        }
     }
 
     /// Copies all moves, neighbours together; says for each whether it worked.
@@ -283,6 +304,9 @@ impl<E: Env> Core<E> {
     }
 
     async fn copy_blocks(&self, run: &[Move]) -> Result<(), ()> {
+        if run[0].kept {
+            return Ok(());
+        }
         let (from, to) = (&self.members[run[0].from.member as usize], &self.members[run[0].to.member as usize]);
         let (src, dst) = (from.layout.slot(run[0].from.slot), to.layout.slot(run[0].to.slot));
         let pieces: Vec<(u64, u64)> = match run {
@@ -341,7 +365,9 @@ impl<E: Env> Core<E> {
         let switched = self.switch_all(&live, |mv| {
             // The prepared record names the slot: it is free only after this member's journal has heard otherwise.
             self.note_lag_on(mv.chunk, mv.to.member);
-            self.reclaim.add(vec![Left { slot: mv.to, chunk: mv.chunk }]);
+            if !mv.kept {
+                self.reclaim.add(vec![Left { slot: mv.to, chunk: mv.chunk }]);
+            }
         });
         unswitched.less(moves.len());
         self.settle_moves(Job::Demote, switched).await
@@ -385,9 +411,17 @@ impl<E: Env> Core<E> {
         for mv in moves {
             let intact = self.claims.end_motion(mv.chunk) && !self.health.is_latched();
             let entry = self.map.borrow().get(mv.chunk).filter(|e| e.is_mapped());
-            match entry.filter(|_| intact) {
+            let there = |e: &Entry| !mv.kept || kept_slot(e) == Some(mv.to);
+            match entry.filter(|e| intact && there(e)) {
                 Some(e) => {
-                    self.change_entry(mv.chunk, Entry { member: mv.to.member, slot: mv.to.slot, ..e });
+                    let after = Entry { member: mv.to.member, slot: mv.to.slot, ..e.without_kept() };
+                    self.change_entry(
+                        mv.chunk,
+                        match mv.certain && self.may_keep(mv.from.member) {
+                            true => after.with_kept(mv.from.member, mv.from.slot),
+                            false => after,
+                        },
+                    );
                     switched.push(*mv);
                 }
                 None => {
@@ -406,11 +440,15 @@ impl<E: Env> Core<E> {
             return Ok(());
         }
         self.commit_changes().await?;
+        if job == Job::Promote {
+            self.reclaim.tell_slow();
+        }
         let now = self.env.now();
         for mv in &switched {
             self.policy.borrow_mut().moved(&mut self.view(), mv.chunk, target(job));
             self.mover.scheduler.borrow_mut().moved(job, now);
             add(if job == Job::Demote { &self.mover.demoted } else { &self.mover.promoted }, 1);
+            add(&self.kept.used, u64::from(mv.kept));
         }
         Ok(())
     }
@@ -436,8 +474,8 @@ fn add_to(c: &Cell<usize>, n: usize) {
     c.set(c.get() + n);
 }
 
-/// Whether `b` lies right after `a` on both members, wholly valid.
+/// Whether `b` lies right after `a` on both members, wholly valid, and both have to be copied.
 fn follows(a: &Move, b: &Move) -> bool {
     let next = |s: SlotId, t: SlotId| s.member == t.member && s.slot + 1 == t.slot;
-    b.mask == u32::MAX && next(a.from, b.from) && next(a.to, b.to)
+    b.mask == u32::MAX && !a.kept && !b.kept && next(a.from, b.from) && next(a.to, b.to)
 }

@@ -1,0 +1,118 @@
+//! Kept copies (C9): a promoted chunk is written in place, dropped for room, goes down uncopied; and crashes in between.
+//! What matters shows only when such a chunk goes down later, so that the sessions after the crash press it out.
+
+use bimetal_volume::units::CHUNK;
+
+use super::{directed, fill, flush, group, hot, sleep, step, Chain, Directed, FUA, TRIM, WRITE};
+use crate::oracle::Crash;
+use crate::scenario::{Act, Damage, End, Scenario, Step};
+use crate::world::CrashPoint;
+
+/// Crash points of the sessions that are cut.
+const POINTS: u64 = 160;
+
+/// The chunks that `hot` promotes.
+const HOT: u64 = 22;
+
+/// Some of the volume is on the slow tier, and two chunks of it come up.
+fn promoted(seed: u64) -> Scenario {
+    let mut s = group(12, 40, 34);
+    (s.seed, s.commit_ms) = (seed, 60_000);
+    let session = s.quiet_session(vec![fill(0, 24), sleep(0, 3000)], End::Stop);
+    s.sessions.push(session);
+    s
+}
+
+/// New data that fill the fast tier, twice, and time to make room.
+fn pressed() -> Vec<Step> {
+    let heat = Act::Heat { times: 4 };
+    let cool = step(0, heat, 0, 8 * CHUNK);
+    vec![step(0, Act::Read, 0, 34 * CHUNK), cool, fill(24, 10), sleep(0, 4000), cool, sleep(0, 4000)]
+}
+
+fn crash(s: &mut Scenario, steps: Vec<Step>, n: u64) {
+    let kind = if n % 3 == 0 { Crash::Daemon } else { Crash::Power };
+    let after = steps.len().saturating_sub(3) as u64;
+    let session = s.quiet_session(steps, End::Crash(kind, CrashPoint { steps: after, events: n % POINTS }));
+    s.sessions.push(session);
+}
+
+fn chain(name: &'static str, make: fn(u64) -> Scenario) -> Directed {
+    Directed { name, scenario: make(0), damage: None, chain: Some(Chain { make, points: 4 * POINTS }) }
+}
+
+/// A chunk with a kept copy is written in place, perhaps flushed; the crash comes around that. Then it goes down.
+pub(super) fn written() -> Directed {
+    let make = |n: u64| {
+        let mut s = promoted(n + 1);
+        let mut steps = hot(4);
+        steps.push(flush());
+        let act = if n % 2 == 0 { WRITE } else { FUA };
+        steps.extend([step(0, act, HOT * CHUNK, 4096), step(0, WRITE, (HOT + 1) * CHUNK, 8192), flush()]);
+        crash(&mut s, steps, n / 2);
+        let session = s.quiet_session(pressed(), End::Stop);
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 34 * CHUNK)], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    chain("kept copy written", make)
+}
+
+/// A crash, a start that goes well, an orderly stop: what was kept before the crash must stay forgotten.
+pub(super) fn forgotten() -> Directed {
+    let make = |n: u64| {
+        let mut s = promoted(n + 1);
+        let mut steps = hot(4);
+        steps.extend([
+            flush(),
+            step(0, WRITE, HOT * CHUNK, 4096),
+            step(0, WRITE, (HOT + 1) * CHUNK, 4096),
+            sleep(0, 1),
+        ]);
+        crash(&mut s, steps, n);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 34 * CHUNK)], End::Stop);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(pressed(), End::Stop);
+        session.damage = Some(Damage::Alone);
+        s.sessions.push(session);
+        s
+    };
+    chain("kept copy forgotten", make)
+}
+
+/// Everything that goes down does so uncopied, with writes and TRIMs in the middle of it.
+pub(super) fn uncopied() -> Directed {
+    let mut steps = hot(4);
+    steps.extend([flush(), fill(24, 10), sleep(0, 600)]);
+    for i in 0..8 {
+        let at = (HOT + i % 2) * CHUNK;
+        steps.extend([
+            step(1, if i % 3 == 2 { TRIM } else { WRITE }, at + i * 4096, 4096),
+            Step { len: 900, ..sleep(1, 0) },
+        ]);
+    }
+    let mut s = group(12, 40, 34);
+    s.commit_ms = 1000;
+    directed("demoted uncopied", s, vec![fill(0, 24), sleep(0, 3000)], steps, false)
+}
+
+/// Slow slots become scarce while copies are kept.
+pub(super) fn dropped() -> Directed {
+    let mut s = group(16, 24, 34);
+    s.commit_ms = 500;
+    let mut steps = hot(4);
+    steps.extend([flush(), fill(24, 10), sleep(0, 3000), fill(0, 4), step(0, TRIM, 30 * CHUNK, 2 * CHUNK)]);
+    steps.extend([fill(26, 8), flush()]);
+    directed("kept copies dropped", s, vec![fill(0, 24), sleep(0, 3000)], steps, false)
+}
+
+/// The slow member alone after a crash: it must not serve what it kept.
+pub(super) fn alone() -> Directed {
+    let prepare = [vec![fill(0, 30), sleep(0, 12_000)], hot(5), vec![sleep(0, 4000)]].concat();
+    let steps =
+        vec![step(0, WRITE, HOT * CHUNK, CHUNK), step(0, FUA, (HOT + 1) * CHUNK, CHUNK), flush(), sleep(0, 500)];
+    let mut s = group(12, 40, 34);
+    s.commit_ms = 60_000;
+    directed("kept and alone", s, prepare, steps, false).then(Damage::Alone)
+}

@@ -1,0 +1,187 @@
+//! Kept copies (C9): the slow slot that a chunk left when it was promoted still holds the same data, and stays the chunk's
+//! own while nobody writes to it and there is room. Such a chunk goes down again by an edit of the map, to its old place;
+//! and after an orderly stop the slow member alone can serve it.
+//!
+//! Invariants:
+//! 1. A kept copy equals the home in all valid blocks. A write ends it before anything is sent to the home.
+//! 2. Its end is a change of the entry like any other: pending, then in a commit; its slot is *left* (C2.1).
+//! 3. After a crash no copy counts: an overwrite in place leaves no trace in the map. `mirrors_from` in the labels, raised
+//!    before anything is served, says so for all times (C9.1).
+//! 4. The home is on a fast member, the copy on a slow one, and the volume's placement is `auto`.
+//! 5. Copies stand in nobody's way (I5): they are dropped before slow slots become scarce, and at once when one is needed.
+
+use std::cell::Cell;
+
+use bimetal_format::Entry;
+
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::member::{add, NO_CHUNK};
+use crate::mutant::{self, Mutant};
+use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
+
+/// Copies are dropped while fewer than one slow slot in so many is free.
+const FREE_SHARE: u64 = 50;
+/// ... or, on small groups, fewer than this, but never more than an eighth.
+const FREE_LEAST: u64 = 64;
+/// Fast slots that one search for copies to drop looks at.
+const SEARCH: u64 = 4096;
+/// Copies found for each that is dropped: those of the hottest chunks go, which are the last to be demoted.
+const CHOICE: usize = 4;
+
+/// Generation that no page or record has: no copy counts.
+const NEVER: u64 = u64::MAX;
+
+/// Kept copies of a group.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// Chunks that have one.
+    count: Cell<u64>,
+    /// What older generations recorded does not count.
+    from: Cell<u64>,
+    /// Next fast slot to look at.
+    hand: Cell<u64>,
+    /// Demotions that copied nothing, since the group was opened.
+    pub(crate) used: Cell<u64>,
+    /// Copies ended by a write.
+    pub(crate) ended: Cell<u64>,
+    /// Copies dropped for their slots.
+    pub(crate) dropped: Cell<u64>,
+}
+
+impl Kept {
+    /// Chunks that have a copy.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.get()
+    }
+
+    /// What copies count from now on: those recorded since `generation`, or none.
+    pub(crate) fn count_from(&self, generation: Option<u64>) {
+        self.from.set(generation.unwrap_or(NEVER));
+    }
+
+    /// The generation that the labels of a new epoch must name, which begins with `first`.
+    pub(crate) fn mirrors_from(&self, first: u64) -> u64 {
+        match self.from.get() {
+            NEVER => first,
+            from => from,
+        }
+    }
+
+    /// An entry that a page or record of this generation holds, without a copy that does not count.
+    pub(crate) fn believed(&self, generation: u64, e: Entry) -> Entry {
+        match generation < self.from.get() {
+            true => e.without_kept(),
+            false => e,
+        }
+    }
+
+    /// Keeps the count true when an entry changes.
+    pub(crate) fn changed(&self, before: &Entry, after: &Entry) {
+        let n = |e: &Entry| u64::from(kept_slot(e).is_some());
+        self.count.set(self.count.get() + n(after) - n(before));
+    }
+}
+
+/// The slot of the kept copy.
+pub(crate) fn kept_slot(e: &Entry) -> Option<SlotId> {
+    e.kept().filter(|_| e.is_mapped()).map(|(member, slot)| SlotId { member, slot })
+}
+
+/// All slots that an entry holds: its home and its kept copy.
+pub(crate) fn slots_of(e: &Entry) -> impl Iterator<Item = SlotId> {
+    let home = e.is_mapped().then_some(SlotId { member: e.member, slot: e.slot });
+    home.into_iter().chain(kept_slot(e))
+}
+
+impl<E: Env> Core<E> {
+    /// Slow slots below whose number copies are dropped.
+    fn kept_floor(&self) -> u64 {
+        let slots = self.slots_in(Tier::Slow);
+        (slots / FREE_SHARE).max(FREE_LEAST).min(slots / 8)
+    }
+
+    /// Whether a slot that a chunk leaves on this member may stay the chunk's own: it is a slow one, with room.
+    pub(crate) fn may_keep(&self, member: MemberIndex) -> bool {
+        self.tier_of_member(member) == Tier::Slow && self.available(Tier::Slow, Placement::Auto) > self.kept_floor()
+    }
+
+    /// A write to the chunk is about to begin: its copy is one no longer.
+    pub(crate) fn end_kept(&self, chunk: ChunkId) {
+        let Some(e) = self.map.borrow().get(chunk).filter(|e| kept_slot(e).is_some()) else { return };
+        if mutant::on(Mutant::C9WriteKeepsCopy) {
+            return;
+        }
+        add(&self.kept.ended, 1);
+        self.change_entry(chunk, e.without_kept());
+    }
+
+    /// How many copies should be dropped for the free slow slots to suffice.
+    pub(crate) fn kept_excess(&self) -> usize {
+        let (kept, free, floor) = (self.kept.count(), self.available(Tier::Slow, Placement::Auto), self.kept_floor());
+        if kept == 0 || free >= floor {
+            return 0;
+        }
+        let slow = |m: u8| self.members[m as usize].tier == Tier::Slow;
+        let left = self.commit.left.borrow().iter().filter(|l| slow(l.slot.member)).count();
+        let coming = left + self.members_of(Tier::Slow).map(|m| self.reclaim.of_member(m.index)).sum::<usize>();
+        (floor - free).min(kept).saturating_sub(coming as u64) as usize
+    }
+
+    /// Drops up to `max` copies, and asks for the commit and the journal writes that free their slots. How many were
+    /// dropped; it may be fewer, because a call looks at a bounded number of slots.
+    pub(crate) fn drop_kept(&self, max: usize) -> usize {
+        // A commit's worth at most, beside what clients change (I10).
+        let max = max.min((self.commit.limit.get() / 4).max(1));
+        let mut found = self.find_kept(max.saturating_mul(CHOICE));
+        let map = self.map.borrow();
+        found.sort_by_key(|c| std::cmp::Reverse(self.policy_heat(map.heat(*c))));
+        drop(map);
+        found.truncate(max);
+        for chunk in &found {
+            let e = self.map.borrow().get(*chunk).expect("it was just found there");
+            self.change_entry(*chunk, e.without_kept());
+        }
+        add(&self.kept.dropped, found.len() as u64);
+        if !found.is_empty() {
+            self.commit.want_next();
+            self.reclaim.demand();
+        }
+        found.len()
+    }
+
+    fn policy_heat(&self, heat: u16) -> u8 {
+        use crate::tier::Policy;
+        self.policy.borrow().heat_level(heat)
+    }
+
+    /// Up to `max` chunks with a copy that are not on the move.
+    fn find_kept(&self, max: usize) -> Vec<ChunkId> {
+        let slots = self.slots_in(Tier::Fast).max(1);
+        let mut found = Vec::new();
+        for _ in 0..SEARCH.min(slots) {
+            let at = self.kept.hand.get() % slots;
+            self.kept.hand.set(at + 1);
+            let has = |c: &ChunkId| self.map.borrow().get(*c).is_some_and(|e| kept_slot(&e).is_some());
+            if let Some(c) = self.chunk_in_fast(at).filter(|c| has(c) && !self.claims.in_motion(*c)) {
+                found.push(c);
+            }
+            if found.len() >= max {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The chunk in the `i`-th slot of the fast tier.
+    fn chunk_in_fast(&self, mut i: u64) -> Option<ChunkId> {
+        for m in self.members_of(Tier::Fast) {
+            let chunks = m.chunk_of.borrow();
+            if let Some(&chunk) = chunks.get(i as usize) {
+                return (chunk != NO_CHUNK).then_some(ChunkId(u64::from(chunk)));
+            }
+            i -= chunks.len() as u64;
+        }
+        None
+    }
+}
