@@ -43,6 +43,8 @@ pub enum Seen {
     KeptCopy,
     /// A demotion to the kept place, without copying.
     Uncopied,
+    /// A promotion of what a client's read had brought.
+    Lifted,
     /// A kept copy ended by a write.
     KeptEnded,
     /// A kept copy dropped because slow slots were scarce.
@@ -50,7 +52,7 @@ pub enum Seen {
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 21] = [
+const NAMES: [(&str, bool); 22] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -70,6 +72,7 @@ const NAMES: [(&str, bool); 21] = [
     ("liveness phase", false),
     ("kept copy", true),
     ("demotion uncopied", true),
+    ("lift", true),
     ("kept copy written", true),
     ("kept copy dropped", false),
 ];

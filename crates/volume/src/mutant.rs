@@ -43,6 +43,7 @@ mutants! {
     C3SwitchDespiteWrite: "C3.1: a move switches although the chunk was written meanwhile",
     C3SwitchDespiteTrim: "C3.1: a move switches although the chunk was trimmed meanwhile",
     C3CopyDespiteWriter: "C3.1: a copy begins while a write is in flight on the chunk",
+    C3LiftBegunLate: "C3.1: the data of a lift is read before the move begins, so that a write in between goes unnoticed",
     C4NoEpoch: "C4.1: a start writes no new epoch",
     C4StaleAccepted: "C4.2: a member of an older epoch is used as if it were current",
     C5PageWithPending: "C5.1: a page image holds changes that are not committed",

@@ -130,6 +130,8 @@ pub struct MoverStatus {
     pub demoted: u64,
     /// Of those moved to the slow tier, such as had their place there still, so that nothing was copied.
     pub demoted_uncopied: u64,
+    /// Of those moved to the fast tier (or on their way there), such as a client's read had brought anyway.
+    pub lifted: u64,
     /// Chunks on the fast tier whose place on the slow tier still holds the same data.
     pub kept: u64,
     /// Kept places given up because the chunk was written.

@@ -191,6 +191,45 @@ fn a_chunk_used_again_on_the_slow_tier_is_promoted() {
     assert_eq!(rig.check().problems, []);
 }
 
+#[test]
+fn a_chunk_that_a_client_reads_whole_is_not_read_again_to_be_promoted() {
+    let rig = Rig::new(24, 64);
+    let (group, v) = rig.open();
+    for i in 0..200 {
+        rig.write(&v, i * CHUNK, pattern(i, CHUNK));
+    }
+    rig.rest(Duration::from_secs(60));
+    let tier = |at: u64| v.extents(at * CHUNK, CHUNK, 1).expect("inside")[0].tier;
+    let (cold, warm): (Vec<u64>, Vec<u64>) = (0..200).partition(|i| tier(*i) == 2);
+    for c in &warm[..warm.len() / 2] {
+        let (v, at) = (v.clone(), c * CHUNK);
+        rig.env.block_on(async move { v.trim(at, CHUNK, PLAIN).await.expect("trim") });
+    }
+    rig.flush(&v);
+    rig.rest(Duration::from_secs(10));
+    let slow_reads = || group.status().members[1].read_bytes;
+    let before = slow_reads();
+    for _ in 0..2 {
+        // Out of order, so that it is no stream.
+        for c in [cold[9], cold[2], cold[30], cold[17]] {
+            assert!(rig.read(&v, c * CHUNK, CHUNK) == pattern(c, CHUNK));
+        }
+        rig.rest(Duration::from_secs(1));
+    }
+    rig.rest(Duration::from_secs(20));
+    let read = (slow_reads() - before) / CHUNK;
+    let status = group.status();
+    assert!(status.mover.lifted >= 4, "{:?}", status.mover);
+    // Neighbours that come along have to be read.
+    let along = status.mover.promoted - status.mover.lifted;
+    assert!(read <= 8 + along, "{read} chunks read from the slow member for 8 of the client and {along} neighbours");
+    for c in [cold[9], cold[2], cold[30], cold[17]] {
+        assert!(tier(c) == 3 && rig.read(&v, c * CHUNK, CHUNK) == pattern(c, CHUNK), "chunk {c}");
+    }
+    rig.stop(&group);
+    assert_eq!(rig.check().problems, []);
+}
+
 /// A group with 200 chunks of `pattern(i)` of which these four were promoted and keep their places.
 fn with_kept_copies(rig: &Rig) -> Vec<u64> {
     let (group, v) = rig.open();

@@ -1,4 +1,4 @@
-//! Kept copies (C9): a promoted chunk is written in place, dropped for room, goes down uncopied; and crashes in between.
+//! Kept copies (C9) and lifts: a promoted chunk is written in place, dropped for room, goes down uncopied; and crashes in between.
 //! What matters shows only when such a chunk goes down later, so that the sessions after the crash press it out.
 
 use bimetal_volume::units::CHUNK;
@@ -105,6 +105,21 @@ pub(super) fn dropped() -> Directed {
     steps.extend([flush(), fill(24, 10), sleep(0, 3000), fill(0, 4), step(0, TRIM, 30 * CHUNK, 2 * CHUNK)]);
     steps.extend([fill(26, 8), flush()]);
     directed("kept copies dropped", s, vec![fill(0, 24), sleep(0, 3000)], steps, false)
+}
+
+/// A client reads whole chunks that are lifted for that, and another writes into them at about that time.
+pub(super) fn lifted() -> Directed {
+    let mut s = group(40, 80, 90);
+    (s.commit_ms, s.journal) = (1000, 64);
+    let mut steps = vec![step(0, TRIM, 0, 30 * CHUNK), flush(), sleep(0, 3500), sleep(1, 3500)];
+    for c in (41..62).map(|c| c * CHUNK) {
+        // The second visit makes it wanted.
+        steps.extend([step(0, Act::Read, c, CHUNK), sleep(0, 250), step(0, Act::Read, c, CHUNK)]);
+        steps.push(sleep(1, 210));
+        steps.extend((0..6).map(|i| step(1, WRITE, c + i * 20_480, 4096)));
+    }
+    steps.extend([flush(), step(0, Act::Read, 40 * CHUNK, 24 * CHUNK)]);
+    directed("lifted and written", s, vec![fill(0, 64), sleep(0, 3000)], steps, false)
 }
 
 /// The slow member alone after a crash: it must not serve what it kept.

@@ -248,6 +248,7 @@ pub fn all() -> Vec<Directed> {
         kept::uncopied(),
         kept::dropped(),
         kept::alone(),
+        kept::lifted(),
         directed("unaligned writes", small(), vec![], unaligned.collect(), false),
         directed("zeroes and trims", small(), vec![], zeroing, false),
         directed(

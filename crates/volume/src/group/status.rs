@@ -60,6 +60,7 @@ impl<E: Env> Core<E> {
             promoted: m.promoted.get(),
             demoted: m.demoted.get(),
             demoted_uncopied: self.kept.used.get(),
+            lifted: m.lifts.get(),
             kept: self.kept.count(),
             kept_ended: self.kept.ended.get(),
             kept_dropped: self.kept.dropped.get(),

@@ -13,8 +13,8 @@ use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
 use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
-use crate::tier::{Policy, Touch};
-use crate::units::{MemberIndex, SlotId, BLOCK};
+use crate::tier::{lift, Policy, Touch};
+use crate::units::{MemberIndex, SlotId, BLOCK, CHUNK};
 use crate::wait;
 
 /// Most bytes that one device request reads.
@@ -46,13 +46,18 @@ impl<E: Env> Core<E> {
         for part in parts.clone() {
             self.plan_part(&part, &mut pins, &mut steps)?;
         }
-        self.touch_all(parts, false, &[]);
+        self.touch_all(parts.clone(), false, &[]);
+        let mut lifts = self.begin_lifts(parts.clone().filter(|_| !lift::begins_late()));
         let failures = self.health.failures();
         let pieces = self.load(steps).await?;
         // A sync that failed meanwhile may have taken away what was read (C11.1).
         if self.health.failures() != failures {
             return Err(Error::Lost);
         }
+        if lift::begins_late() {
+            lifts = self.begin_lifts(parts);
+        }
+        lifts.carry(lift::read_from(v.first_chunk() * CHUNK + offset), &pieces);
         drop(pins);
         Ok(trim_edges(pieces, offset % BLOCK, len))
     }

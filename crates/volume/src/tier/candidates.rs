@@ -63,8 +63,7 @@ impl Candidates {
     }
 
     fn insert(&mut self, w: Wanted) {
-        let first = (hash(w.group) as usize % (ENTRIES / WAYS)) * WAYS;
-        let set = first..first + WAYS;
+        let set = Self::set_of(w.group);
         let same = set.clone().find(|i| self.table[*i].mask != 0 && self.table[*i].group == w.group);
         let place = same.or_else(|| set.clone().find(|i| self.table[*i].mask == 0)).or_else(|| {
             let least = set.min_by_key(|i| self.table[*i].priority)?;
@@ -82,9 +81,38 @@ impl Candidates {
         } else {
             w
         };
-        self.table[i] = merged;
-        self.chunks += merged.mask.count_ones() as usize;
-        self.per_priority[merged.priority as usize] += 1;
+        self.set(i, merged);
+    }
+
+    /// Whether a chunk is in the queue; if so, whether its group is judged by the rule for streams.
+    pub(super) fn asked(&self, c: ChunkId) -> Option<bool> {
+        self.place_of(c).map(|i| self.table[i].stream)
+    }
+
+    /// Takes one chunk out of the queue.
+    pub(super) fn remove(&mut self, c: ChunkId) {
+        let Some(i) = self.place_of(c) else { return };
+        let w = self.clear(i);
+        let rest = Wanted { mask: w.mask & !(1 << (c.0 % GROUP_CHUNKS)), ..w };
+        if rest.mask != 0 {
+            self.set(i, rest);
+        }
+    }
+
+    fn place_of(&self, c: ChunkId) -> Option<usize> {
+        let (group, bit) = (c.0 / GROUP_CHUNKS, 1u8 << (c.0 % GROUP_CHUNKS));
+        Self::set_of(group).find(|i| self.table[*i].mask & bit != 0 && self.table[*i].group == group)
+    }
+
+    fn set_of(group: u64) -> std::ops::Range<usize> {
+        let first = (hash(group) as usize % (ENTRIES / WAYS)) * WAYS;
+        first..first + WAYS
+    }
+
+    fn set(&mut self, i: usize, w: Wanted) {
+        self.table[i] = w;
+        self.chunks += w.mask.count_ones() as usize;
+        self.per_priority[w.priority as usize] += 1;
     }
 
     fn clear(&mut self, i: usize) -> Wanted {
@@ -161,6 +189,20 @@ mod tests {
         let groups = |v: Vec<Wanted>| v.iter().map(|w| w.group).collect::<Vec<_>>();
         assert_eq!(groups(q.take(2)), [5, 7]);
         assert_eq!(groups(q.take(9)), [9, 1, 3]);
+    }
+
+    #[test]
+    fn one_chunk_can_be_taken_out_of_its_group() {
+        let mut q = Candidates::new();
+        (16..19).for_each(|c| q.push(ChunkId(c), 3, c == 18));
+        assert_eq!((q.asked(ChunkId(17)), q.asked(ChunkId(19)), q.asked(ChunkId(9))), (Some(true), None, None));
+        q.remove(ChunkId(17));
+        q.remove(ChunkId(17));
+        assert_eq!((q.len(), q.asked(ChunkId(17))), (2, None));
+        assert_eq!(q.take(10), [Wanted { group: 2, mask: 0b101, priority: 3, stream: true }]);
+        q.push(ChunkId(40), 1, false);
+        q.remove(ChunkId(40));
+        assert_eq!((q.len(), q.take(1)), (0, Vec::new()));
     }
 
     #[test]

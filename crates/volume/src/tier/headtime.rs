@@ -339,6 +339,18 @@ impl Policy for HeadTime {
         out
     }
 
+    fn wants(&mut self, v: &mut impl View, c: ChunkId) -> bool {
+        let Some(stream) = self.queue.asked(c) else { return false };
+        let bar = self.bar(v, if stream { Kind::Stream } else { Kind::Random });
+        let now = v.now();
+        let waits = self.backoff.waits(c, now) || self.residence.is_fresh(c, now);
+        let wanted = !waits && self.clock.relative(v.heat(c)) >= bar;
+        if wanted {
+            self.queue.remove(c);
+        }
+        wanted
+    }
+
     fn candidate_count(&self) -> usize {
         self.queue.len()
     }

@@ -15,6 +15,7 @@ mod headtime;
 mod heat;
 mod latency;
 mod levels;
+pub(crate) mod lift;
 pub(crate) mod mover;
 mod residence;
 mod sample;
@@ -101,6 +102,10 @@ pub trait Policy {
     /// At most `max` chunks that should enter the fast tier, the most deserving first, in runs of neighbours. They are
     /// taken off the queue: the caller moves them now, or calls [`Policy::gave_up`].
     fn candidates(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
+
+    /// A slow chunk is being read whole: whether it should enter the fast tier now. If so it is taken off the queue: the caller
+    /// moves it, or calls [`Policy::gave_up`].
+    fn wants(&mut self, v: &mut impl View, c: ChunkId) -> bool;
 
     /// Chunks in the queue of [`Policy::candidates`], some of which may turn out not to deserve it any more.
     fn candidate_count(&self) -> usize;

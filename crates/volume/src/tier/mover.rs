@@ -18,7 +18,7 @@ use bimetal_format::journal::{Record, RecordKind};
 use bimetal_format::Entry;
 
 use super::{Job, Levels, Policy, Scheduler};
-use crate::buf::BufMut;
+use crate::buf::{Buf, BufMut};
 use crate::commit::Left;
 use crate::env::{Env, Instant};
 use crate::error::Error;
@@ -43,13 +43,17 @@ pub(crate) struct MoverState {
     pub(crate) cancelled: Cell<u64>,
     pub(crate) failed: Cell<u64>,
     /// Chunks of each kind being copied.
-    copying: [Cell<usize>; 2],
+    pub(super) copying: [Cell<usize>; 2],
     /// Chunks of each kind copied and not switched yet.
     finishing: [Cell<usize>; 2],
     /// Chunks of each kind in batches that have not ended.
-    under_way: [Cell<usize>; 2],
+    pub(super) under_way: [Cell<usize>; 2],
+    /// Lifts whose data has come.
+    pub(super) lifted: RefCell<Vec<(Move, Buf)>>,
+    /// Chunks promoted by lifts.
+    pub(crate) lifts: Cell<u64>,
     batches: Cell<usize>,
-    running: Cell<bool>,
+    pub(super) running: Cell<bool>,
     ended: Signal,
     next_move: Cell<u16>,
     /// Of each kind, the move begun last: the map does not know its target yet, and a neighbour should lie next to it.
@@ -60,10 +64,10 @@ pub(crate) struct MoverState {
 
 /// One chunk on its way.
 #[derive(Clone, Copy, Debug)]
-struct Move {
-    chunk: ChunkId,
+pub(crate) struct Move {
+    pub(super) chunk: ChunkId,
     from: SlotId,
-    to: SlotId,
+    pub(super) to: SlotId,
     mask: u32,
     /// `to` is the chunk's kept copy: there is nothing to be copied, and the slot is not the move's to give back.
     kept: bool,
@@ -84,6 +88,8 @@ impl MoverState {
             copying: Default::default(),
             finishing: Default::default(),
             under_way: Default::default(),
+            lifted: RefCell::default(),
+            lifts: Cell::default(),
             batches: Cell::default(),
             running: Cell::default(),
             ended: Signal::default(),
@@ -133,6 +139,7 @@ impl<E: Env> Core<E> {
                 break;
             }
             self.drop_kept(self.kept_excess());
+            self.start_lifted();
             let plan = self.mover.scheduler.borrow_mut().plan(&self.levels(), self.env.now());
             *self.mover.words.borrow_mut() = (plan.doing, plan.why);
             for (job, wanted) in [(Job::Demote, plan.demote), (Job::Promote, plan.promote)] {
@@ -148,6 +155,7 @@ impl<E: Env> Core<E> {
             wait::first(wake, self.env.sleep(plan.next_check)).await;
         }
         self.mover.running.set(false);
+        self.drop_lifted();
         self.mover.ended.notify();
     }
 
@@ -207,11 +215,22 @@ impl<E: Env> Core<E> {
         add_to(&self.mover.copying[job as usize], moves.len());
         add_to(&self.mover.under_way[job as usize], moves.len());
         let core = self.clone();
-        self.env.spawn(async move { core.run_batch(job, moves).await });
+        self.env.spawn(async move { core.run_batch(job, moves, Vec::new()).await });
         true
     }
 
-    fn begin_move(&self, job: Job, chunk: ChunkId) -> Option<Move> {
+    /// Sends off as one batch what reads have brought.
+    fn start_lifted(self: &Rc<Self>) {
+        let (moves, data) = self.take_lifted();
+        if moves.is_empty() {
+            return;
+        }
+        add_to(&self.mover.batches, 1);
+        let core = self.clone();
+        self.env.spawn(async move { core.run_batch(Job::Promote, moves, data).await });
+    }
+
+    pub(super) fn begin_move(&self, job: Job, chunk: ChunkId) -> Option<Move> {
         let to_tier = target(job);
         let entry = self.entry(chunk).ok().filter(|e| e.is_mapped())?;
         let wrong_place = self.tier_of_member(entry.member) == to_tier;
@@ -241,10 +260,15 @@ impl<E: Env> Core<E> {
         Some(to)
     }
 
-    async fn run_batch(self: Rc<Self>, job: Job, moves: Vec<Move>) {
+    /// `lifted`: what is to be written, of a batch of lifts.
+    async fn run_batch(self: Rc<Self>, job: Job, moves: Vec<Move>, lifted: Vec<Buf>) {
         let m = &self.mover;
         let (count, kind) = (moves.len(), job as usize);
-        let copied = self.copy_all(&moves).await;
+        let copied = match lifted.is_empty() {
+            true => self.copy_all(&moves).await,
+            false => self.write_lifted(&moves, &lifted).await,
+        };
+        add(&m.lifts, lifted.len() as u64);
         let (good, bad): (Vec<_>, Vec<_>) = moves.into_iter().zip(copied).partition(|(_, ok)| *ok);
         for (mv, _) in bad {
             add(&m.failed, 1);
@@ -268,7 +292,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Ends a move that will not switch; no record names its target slot.
-    fn abandon(&self, mv: &Move) {
+    pub(super) fn abandon(&self, mv: &Move) {
         self.claims.end_motion(mv.chunk);
         self.policy.borrow_mut().gave_up(&mut self.view(), mv.chunk);
         if !mv.kept {

@@ -1,0 +1,171 @@
+//! Lifts: promotions of chunks that a client's read has just brought into memory, so that the slow disk is asked only once.
+//!
+//! A lift is a move (see [`super::mover`]) whose copy comes from the read: the chunk is in motion from before the read is
+//! sent, so that a write in between cancels it (C3.1); what was read waits in `lifted` until the mover writes it, several
+//! together, in the mover's time. The client never waits for it (D7).
+//!
+//! Lifts take room that is free beyond the reserve, at most [`LIFTS_MAX`] chunks at a time; none makes room for itself.
+
+use smallvec::SmallVec;
+
+use super::mover::Move;
+use super::{Job, Policy};
+use crate::backend::{Piece, Pieces};
+use crate::buf::Buf;
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::io::split::Part;
+use crate::member::WriteFor;
+use crate::mutant::{self, Mutant};
+use crate::units::{ChunkId, Placement, Tier, BLOCK, CHUNK};
+use crate::wait;
+
+/// Chunks that are lifted at a time, at most: 8 MiB of memory.
+const LIFTS_MAX: usize = 64;
+
+/// Lifts that one read began. Those whose data never came are given up when this is dropped.
+pub(crate) struct Lifts<'a, E: Env> {
+    core: &'a Core<E>,
+    moves: SmallVec<[Move; 8]>,
+}
+
+impl<E: Env> Drop for Lifts<'_, E> {
+    fn drop(&mut self) {
+        for mv in self.moves.drain(..) {
+            self.core.end_lift(&mv);
+        }
+    }
+}
+
+impl<E: Env> Lifts<'_, E> {
+    /// Hands over what was read: `pieces` are whole blocks from byte `at` of the group's address space on.
+    pub(crate) fn carry(mut self, at: u64, pieces: &Pieces) {
+        let core = self.core;
+        if core.stopping.get() || !core.mover.running.get() {
+            return;
+        }
+        for mv in self.moves.drain(..) {
+            match whole_chunk(pieces, (mv.chunk.0 * CHUNK).wrapping_sub(at)) {
+                Some(data) => core.mover.lifted.borrow_mut().push((mv, data)),
+                None => core.end_lift(&mv),
+            }
+        }
+        core.mover_wake.notify();
+    }
+}
+
+/// The chunk that lies `at` bytes into the answer, if it came in one piece.
+fn whole_chunk(pieces: &Pieces, mut at: u64) -> Option<Buf> {
+    for p in pieces {
+        match p {
+            Piece::Data(b) if at + CHUNK <= p.len() => return Some(b.slice(at as usize, CHUNK as usize)),
+            _ => at = at.checked_sub(p.len())?,
+        }
+    }
+    None
+}
+
+impl<E: Env> Core<E> {
+    /// Begins to lift those chunks of a read that are wanted on the fast tier. To be called in the step that looks the
+    /// chunks up, before anything is read.
+    pub(crate) fn begin_lifts(&self, parts: impl Iterator<Item = Part>) -> Lifts<'_, E> {
+        let mut lifts = Lifts { core: self, moves: SmallVec::new() };
+        if !self.mover.running.get() || self.policy.borrow().candidate_count() == 0 {
+            return lifts;
+        }
+        for part in parts.filter(|p| p.len == CHUNK) {
+            lifts.moves.extend(self.begin_lift(part.chunk));
+        }
+        lifts
+    }
+
+    fn begin_lift(&self, chunk: ChunkId) -> Option<Move> {
+        let under_way = &self.mover.under_way[Job::Promote as usize];
+        let entry = self.entry(chunk).ok().filter(|e| e.is_mapped() && e.mask == u32::MAX)?;
+        let room = self.available(Tier::Fast, Placement::Auto) > self.reserve_slots && under_way.get() < LIFTS_MAX;
+        if !room || self.tier_of_member(entry.member) != Tier::Slow {
+            return None;
+        }
+        if !self.policy.borrow_mut().wants(&mut self.view(), chunk) {
+            return None;
+        }
+        match self.begin_move(Job::Promote, chunk) {
+            Some(mv) => {
+                self.count_lift(1);
+                Some(mv)
+            }
+            None => {
+                self.policy.borrow_mut().gave_up(&mut self.view(), chunk);
+                None
+            }
+        }
+    }
+
+    fn count_lift(&self, n: isize) {
+        let kind = Job::Promote as usize;
+        for cell in [&self.mover.copying[kind], &self.mover.under_way[kind]] {
+            cell.set(cell.get().wrapping_add_signed(n));
+        }
+    }
+
+    /// A lift that came to nothing before it was part of a batch.
+    fn end_lift(&self, mv: &Move) {
+        self.count_lift(-1);
+        self.abandon(mv);
+    }
+
+    /// What reads have brought since the last call, in the order of their new slots.
+    pub(super) fn take_lifted(&self) -> (Vec<Move>, Vec<Buf>) {
+        let mut lifted = std::mem::take(&mut *self.mover.lifted.borrow_mut());
+        lifted.sort_by_key(|(mv, _)| mv.to);
+        lifted.into_iter().unzip()
+    }
+
+    /// Gives up what the mover will not write any more.
+    pub(super) fn drop_lifted(&self) {
+        let (moves, _) = self.take_lifted();
+        moves.iter().for_each(|mv| self.end_lift(mv));
+    }
+
+    /// Writes what was read to the new slots, neighbours together; says for each whether it worked.
+    pub(super) async fn write_lifted(&self, moves: &[Move], data: &[Buf]) -> Vec<bool> {
+        let mut writes = Vec::new();
+        let mut first = 0;
+        while first < moves.len() {
+            let (mut end, mut run) = (first + 1, data[first].clone());
+            while let Some(joined) = self.joins(moves, data, &run, end) {
+                run = joined;
+                end += 1;
+            }
+            writes.push(self.write_run(&moves[first..end], run));
+            first = end;
+        }
+        wait::all(writes).await.into_iter().flatten().collect()
+    }
+
+    fn joins(&self, moves: &[Move], data: &[Buf], run: &Buf, next: usize) -> Option<Buf> {
+        let (a, b) = (moves.get(next - 1)?.to, moves.get(next)?.to);
+        let follows = a.member == b.member && a.slot + 1 == b.slot;
+        run.join(data.get(next)?).filter(|_| follows)
+    }
+
+    async fn write_run(&self, run: &[Move], data: Buf) -> Vec<bool> {
+        let _pins: Vec<_> = run.iter().map(|mv| self.claims.pin(mv.to)).collect();
+        let m = &self.members[run[0].to.member as usize];
+        let ok = m.write(m.layout.slot(run[0].to.slot), data, WriteFor::Engine).await.is_ok();
+        if !ok {
+            run.iter().for_each(|mv| m.taint(mv.to.slot));
+        }
+        vec![ok; run.len()]
+    }
+}
+
+/// First byte of the blocks that a read of the group's address space at `offset` brings.
+pub(crate) fn read_from(offset: u64) -> u64 {
+    offset / BLOCK * BLOCK
+}
+
+/// Mutants only: whether lifts begin after the read instead of before.
+pub(crate) fn begins_late() -> bool {
+    mutant::on(Mutant::C3LiftBegunLate)
+}
