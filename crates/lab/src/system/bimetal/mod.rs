@@ -144,6 +144,8 @@ impl Bimetal {
         self.ports.iter().for_each(|p| p.set_instant(true));
         let load = Load { range, block: FILL_BLOCK, depth: FILL_DEPTH, op: Op::Write };
         load::sequential(self, &load, Meter::seconds());
+        // What the engine does beside ends in no time as well, so that nothing of it is on its way afterwards.
+        load::pause(self, 0);
         self.ports.iter().for_each(|p| p.set_instant(false));
     }
 
