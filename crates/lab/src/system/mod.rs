@@ -1,10 +1,19 @@
-//! Storage systems under one load, in virtual time: a bare device, the model of a reviewed system, Bimetal's own engine on
-//! modelled devices.
+//! Storage systems under one load, in virtual time: a bare device, the model of a reviewed system, Bimetal's own engine
+//! on modelled devices.
 //!
-//! A driver submits requests, lets time pass, and sees completions. It cannot tell which system it drives, so all get the
-//! same load. No data is kept: what counts here is time and place. (Data are the simulator's business.)
+//! A driver submits requests, lets time pass, and sees completions. It cannot tell which system it drives, so all get
+//! the same load. No data is kept: what counts here is time and place. (Data are the simulator's business.)
+//!
+//! Reading order: this file, `bare`, `meter` and `load` (how systems are driven and measured), `bimetal` (the engine),
+//! `replay` (traces and workloads).
 
-pub use bimetal_sim::model::{Completion, Request};
+pub mod bare;
+pub mod bimetal;
+pub mod load;
+pub mod meter;
+pub mod replay;
+
+pub use bimetal_sim::model::{Completion, Op, Request};
 
 /// A storage system in virtual time.
 pub trait System {
