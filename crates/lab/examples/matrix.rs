@@ -1,5 +1,5 @@
 //! The matrix of placement policies:
-//! `matrix [--traces FOLDER] [--seeds 1,101] [--percent 5,10,20] [--speed] [TRACE...]`
+//! `matrix [--traces FOLDER] [--seeds 1,101] [--percent 5,10,20] [--no-bounds] [--speed] [TRACE...]`
 //!
 //! Without traces only generators are replayed, without `--seeds` none of them. `--speed` measures decisions instead.
 
@@ -69,6 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--traces" => cases.extend(traces_in(Path::new(&args.next().ok_or("which folder?")?))?),
             "--seeds" => cases.extend(generated(numbers(args.next())?)),
             "--percent" => how.percents = numbers(args.next())?,
+            "--no-bounds" => how.bounds = false,
             "--speed" => speed = true,
             _ => cases.push(Case::trace(Path::new(&arg))),
         }

@@ -42,9 +42,7 @@ impl Bounds {
         let epoch = epoch_oracle(stream, cost, slots, EPOCH_PER_SLOT * slots as usize);
         Bounds {
             min_foreground_ns: min(stream, cost, slots).foreground_ns,
-            epoch_total_ns: epoch.foreground_ns
-                + epoch.promotions * cost.promote_ns
-                + epoch.demotions * cost.demote_ns,
+            epoch_total_ns: epoch.foreground_ns + epoch.promotions * cost.promote_ns + epoch.demotions * cost.demote_ns,
             least_total_ns: lower_bound(stream, cost, slots, &Lagrange::new(cost)).total_ns,
         }
     }

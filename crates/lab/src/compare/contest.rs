@@ -8,8 +8,11 @@ use crate::policy::{
 /// What a policy is in the contest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// One to beat.
+    /// A placement policy with the same seat and budget of moves.
     Baseline,
+    /// An inclusive cache in front of a disk, smaller than the fast tier. Its fills cost nothing and are not counted
+    /// against the budget, and writes that go to the cache first never wait for the disk.
+    Cache,
     /// The production policy, moving when it likes, as the baselines do.
     Policy,
     /// The production policy with its scheduler, which waits for quiet moments of the modelled disk.
@@ -74,7 +77,7 @@ pub(super) fn contest(stream: &Stream, setup: &Setup) -> Vec<Entry> {
     let mut replays = Replays { stream, setup, entries: Vec::new() };
     each_seat(stream.chunks, setup, &mut replays);
     for cache in [Inclusive::hybrid_disk(setup.fast_slots), Inclusive::smart_response(setup.fast_slots)] {
-        replays.entries.push(Entry { role: Role::Baseline, replay: cache.replay(stream, &setup.cost) });
+        replays.entries.push(Entry { role: Role::Cache, replay: cache.replay(stream, &setup.cost) });
     }
     replays.entries
 }

@@ -26,10 +26,13 @@ pub struct Matrix {
     pub refused: Vec<(String, CaseError)>,
 }
 
+/// The cells of one case, once they are there.
+type Slot = Mutex<Option<Result<Vec<Cell>, CaseError>>>;
+
 /// Computes all cells of these cases on so many threads, and tells `progress` of each case that is done. The threads
 /// change nothing but the order in which cases are done.
 pub fn compare(cases: &[Case], how: &How, threads: usize, progress: &(dyn Fn(Progress) + Sync)) -> Matrix {
-    let results: Vec<Mutex<Option<Result<Vec<Cell>, CaseError>>>> = cases.iter().map(|_| Mutex::default()).collect();
+    let results: Vec<Slot> = cases.iter().map(|_| Mutex::default()).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || loop {
         let i = next.fetch_add(1, Ordering::Relaxed);
