@@ -26,7 +26,7 @@ mod tests;
 pub use cost::HeadCost;
 pub use fusion::ClockBloom;
 pub use inclusive::{Inclusive, Writes};
-pub use piece::{Follows, Kind, Piece, Start, Stream, TooLarge, CHUNKS_MAX};
+pub use piece::{Follows, Kind, Piece, Start, Stream, TooLarge, CHUNKS_MAX, PIECES_MAX};
 pub use production::Production;
 pub use replay::{replay, Budget, Replay, Setup};
 pub use seat::{Baseline, FirstFit, Seat, Seated};

@@ -130,6 +130,7 @@ impl Seat for Production {
                 return None;
             }
             let levels = Levels {
+                fast_slots: tiers.fast_slots(),
                 free: tiers.free(),
                 reserve: tiers.reserve(),
                 // The slow tier of a replay is never full.

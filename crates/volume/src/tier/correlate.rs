@@ -8,11 +8,11 @@ use crate::units::ChunkId;
 
 /// Chunks remembered.
 const ENTRIES: usize = 4096;
-/// Small touches within this time of a counted one are the same visit.
-const WINDOW: Duration = Duration::from_secs(2);
-/// The same for a touch of half a chunk or more: such a request does not come back for the rest of the chunk, so a
-/// repetition is a visit of its own. (A re-read of 256 MiB comes round in less than [`WINDOW`].)
-const WINDOW_LARGE: Duration = Duration::from_millis(200);
+/// Touches within this time of a counted one are the same visit. On recorded traces anything from 100 to 500 ms does
+/// equally well; with 2 s, chunks in heavy use are taken for less than they are.
+const WINDOW: Duration = Duration::from_millis(200);
+/// The same for touches that go on where others ended: a log grows through a chunk slowly.
+const WINDOW_WALK: Duration = Duration::from_secs(2);
 
 /// Hash-indexed array of the chunks counted last.
 pub(super) struct Correlation {
@@ -25,9 +25,9 @@ impl Correlation {
     }
 
     /// Whether the touch is a new visit; if so it is remembered.
-    pub(super) fn counts(&mut self, c: ChunkId, large: bool, now: Instant) -> bool {
+    pub(super) fn counts(&mut self, c: ChunkId, walks: bool, now: Instant) -> bool {
         let e = &mut self.entries[(hash(c.0) as usize) % ENTRIES];
-        let window = if large { WINDOW_LARGE } else { WINDOW };
+        let window = if walks { WINDOW_WALK } else { WINDOW };
         if e.0 == c && now.since(e.1) < window {
             return false;
         }
@@ -55,20 +55,21 @@ mod tests {
     }
 
     #[test]
-    fn small_touches_within_the_window_are_one_visit() {
+    fn touches_within_the_window_are_one_visit() {
         let mut f = Correlation::new();
         assert!(f.counts(ChunkId(7), false, at(0)));
         assert!(!f.counts(ChunkId(7), false, at(10)));
         assert!(f.counts(ChunkId(8), false, at(11)));
-        assert!(!f.counts(ChunkId(7), false, at(1999)));
-        assert!(f.counts(ChunkId(7), false, at(2000)));
+        assert!(!f.counts(ChunkId(7), false, at(199)));
+        assert!(f.counts(ChunkId(7), false, at(200)));
+        assert!(!f.counts(ChunkId(7), false, at(399)));
     }
 
     #[test]
-    fn a_large_request_that_comes_again_counts_again() {
+    fn a_walk_through_a_chunk_is_one_visit() {
         let mut f = Correlation::new();
-        assert!(f.counts(ChunkId(7), true, at(0)));
-        assert!(!f.counts(ChunkId(7), true, at(10)));
-        assert!(f.counts(ChunkId(7), true, at(200)));
+        let counted = (0..20).filter(|i| f.counts(ChunkId(7), true, at(i * 100))).count();
+        assert_eq!(counted, 1);
+        assert!(f.counts(ChunkId(7), true, at(2000)));
     }
 }

@@ -20,6 +20,8 @@ use crate::units::{ChunkId, Tier, CHUNK};
 const LOG_1_5: i32 = 2396;
 /// An exchange of two chunks costs the disk as much as 1.5 random visits.
 const EXCHANGE: i32 = LOG_1_5;
+/// A chunk that nothing has to leave for is taken at its first random visit: a free slot serves nobody.
+const ROOM: i32 = 0;
 /// A chunk of a stream too large for the fast tier must be two random visits ahead.
 const EXCHANGE_LARGE: i32 = OCTAVE;
 /// A stream that fits is worth moving from more than one and a half passes on ...
@@ -27,10 +29,14 @@ const AGAIN: i32 = LOG_1_5 - LIGHT * OCTAVE;
 /// ... if what leaves for it is colder by three quarters of a pass.
 const AGAIN_EXCHANGE: i32 = LOG_1_5 - (LIGHT + 1) * OCTAVE;
 
+/// What a visit of weight 1 has too much when it turns out to be inside a stream: 15/16 of a visit.
+const OVERCOUNTED: i32 = -381;
+
 /// Counts of visits are noisy: among chunks that are all hot, a candidate must be ahead by this part of an octave.
 const NOISE: i32 = OCTAVE / 2;
 
-/// A run is a stream from this length on; on a small group from an eighth of its reserve on.
+/// A run is a stream from this length on. Shorter runs come back as random accesses, and at this length the seek is a
+/// tenth of what they cost.
 const STREAM: u64 = 8 << 20;
 /// Chunks whose birth is counted again as part of a stream when the run turns out to be one.
 const RETRO_CHUNKS: u64 = STREAM / CHUNK;
@@ -91,9 +97,10 @@ impl HeadTime {
     fn bar(&self, v: &impl View, kind: Kind) -> i32 {
         // Room for everything: nothing has to leave. The mover frees some slots beyond the reserve for promotions, which
         // is not plenty.
-        let plenty = v.free_fast() > v.reserve() + v.reserve() / 2 + 16;
+        let plenty = v.free_fast() > v.reserve() + v.reserve() / 4 + 8;
         let coldest = if plenty { None } else { self.coldest.map(|h| self.clock.relative(h)) };
         let (margin, least) = match kind {
+            Kind::Random if plenty => return ROOM,
             Kind::Random => (EXCHANGE, EXCHANGE),
             Kind::LargeStream => (EXCHANGE_LARGE, EXCHANGE_LARGE),
             Kind::Stream => (AGAIN_EXCHANGE, AGAIN),
@@ -118,14 +125,15 @@ impl HeadTime {
         }
     }
 
-    /// A run turned out to be a stream: its first chunks were taken for small requests. New ones were born as warm as
-    /// small writes, others were judged by the stricter rule. Bounded, and once per stream.
+    /// A run turned out to be a stream: its first chunks were taken for random accesses. New ones were born as warm as
+    /// small writes; others are judged again, by the milder rule and by what this visit should have weighed. Bounded,
+    /// and once per stream.
     fn look_back(&mut self, v: &mut impl View, run: &Run) {
         let (high, cold) = (self.streams.high(run.id).0, -LIGHT * OCTAVE);
         for c in (high.saturating_sub(RETRO_CHUNKS - 1)..=high).map(ChunkId) {
             let heat = self.clock.relative(v.heat(c));
             if !run.born {
-                self.consider(v, c, heat, Kind::Stream);
+                self.consider(v, c, self.clock.lsub(heat, OVERCOUNTED), Kind::Stream);
             } else if v.tier_of(c).is_some() && heat > cold && heat <= OCTAVE / 4 {
                 // Only what has the heat of one birth; a hotter neighbour of the stream is left alone.
                 let random = v.random();
@@ -181,7 +189,8 @@ impl HeadTime {
     /// The chunks of a queued group that may move now; those that have to wait stay in `w`.
     fn ripe(&self, v: &impl View, w: &mut Wanted, max: usize, out: &mut Vec<ChunkId>) {
         let bar = self.bar(v, if w.stream { Kind::Stream } else { Kind::Random });
-        // A neighbour costs no seek of its own, so half the heat is enough, but not less than that of what leaves.
+        // A neighbour in a stream costs no seek of its own, so half the heat is enough, but not less than that of what
+        // leaves.
         let coldest = self.coldest.map_or(i32::MIN, |h| self.clock.relative(h));
         let near_bar = (bar - OCTAVE).max(coldest);
         let (now, asked) = (v.now(), std::mem::take(&mut w.mask));
@@ -196,23 +205,37 @@ impl HeadTime {
                 w.mask |= asked & bit;
             } else if asked & bit != 0 && heat >= bar {
                 ripe |= bit;
-            } else if heat >= near_bar {
+            } else if w.stream && heat >= near_bar {
                 near |= bit;
             }
         }
         if ripe == 0 {
             return;
         }
-        for i in (0..GROUP_CHUNKS).filter(|i| (ripe | near) >> i & 1 != 0) {
-            if out.len() < max {
-                out.push(ChunkId(w.group * GROUP_CHUNKS + i));
-            } else {
-                w.mask |= ripe & 1 << i;
+        // Where there is not room for all, a neighbour must not take the place of the chunk that was asked for.
+        let mut chosen = 0u8;
+        for bit in [ripe, near].iter().flat_map(|m| (0..GROUP_CHUNKS).map(|i| 1u8 << i).filter(move |b| m & b != 0)) {
+            if out.len() + (chosen.count_ones() as usize) < max {
+                chosen |= bit;
+            }
+        }
+        w.mask |= ripe & !chosen;
+        out.extend((0..GROUP_CHUNKS).filter(|i| chosen >> i & 1 != 0).map(|i| ChunkId(w.group * GROUP_CHUNKS + i)));
+    }
+
+    /// Drops candidates that do not deserve a move any more. While no slot can be freed for them nobody else asks.
+    fn prune(&mut self, v: &impl View) {
+        for w in self.queue.take(usize::MAX).into_iter().rev() {
+            let (mut waiting, mut ripe) = (w, Vec::new());
+            self.ripe(v, &mut waiting, GROUP_CHUNKS as usize, &mut ripe);
+            if waiting.mask != 0 || !ripe.is_empty() {
+                self.queue.put_back(w);
             }
         }
     }
 
-    fn stream_from(v: &impl View) -> u64 {
+    /// Length from which a run of new chunks is a stream; on a small group an eighth of its reserve.
+    fn births_from(v: &impl View) -> u64 {
         (u64::from(v.reserve()) * CHUNK / 8).clamp(RUN, STREAM)
     }
 }
@@ -230,7 +253,7 @@ impl Policy for HeadTime {
         let (free, reserve) = (v.free_fast(), v.reserve());
         // All chunks of a large request are placed before it is counted, so births have a detector of their own. A small write
         // stands for the whole chunk that it begins.
-        let stream_from = Self::stream_from(v);
+        let stream_from = Self::births_from(v);
         let run = self.births.add(t.chunk.0 * CHUNK, CHUNK, true, stream_from);
         if free > reserve {
             self.births.set_direct(run.id, false);
@@ -252,17 +275,18 @@ impl Policy for HeadTime {
     fn touch(&mut self, v: &mut impl View, t: &Touch) {
         let now = v.now();
         self.clock.pass_time(now);
-        let stream_from = Self::stream_from(v);
-        let run = self.streams.add(t.offset_in_group, t.len, t.born, stream_from);
-        let stream = run.bytes >= stream_from;
+        let run = self.streams.add(t.offset_in_group, t.len, t.born, STREAM);
+        let stream = run.bytes >= STREAM;
         let kind = match stream {
             false => Kind::Random,
             true if run.bytes / CHUNK <= u64::from(v.fast_slots()) / 2 => Kind::Stream,
             true => Kind::LargeStream,
         };
+        // A large request does not come back for the rest of its chunk.
+        let walks = run.bytes >= CHUNK / 2 && t.len < CHUNK / 2;
         if (run.bytes >= RUN && run.entered) || t.born {
             self.correlation.note(t.chunk, now);
-        } else if !self.correlation.counts(t.chunk, t.len >= CHUNK / 2, now) {
+        } else if !self.correlation.counts(t.chunk, walks, now) {
             return;
         }
         self.clock.visit(stream);
@@ -308,6 +332,9 @@ impl Policy for HeadTime {
                 self.relax += 1;
                 limit = self.victim_limit();
             }
+        }
+        if out.is_empty() && !short {
+            self.prune(v);
         }
         out
     }

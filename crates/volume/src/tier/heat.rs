@@ -113,6 +113,13 @@ impl Clock {
         high + self.ladd.get(i).map_or(0, |t| i32::from(*t))
     }
 
+    /// Logarithm of the difference of two relative heats, at least that of a visit in a stream.
+    pub(super) fn lsub(&self, a: i32, b: i32) -> i32 {
+        let visits = |x: i32| (f64::from(x.min(AHEAD * OCTAVE)) / f64::from(OCTAVE)).exp2();
+        let least = visits(-LIGHT * OCTAVE);
+        ((visits(a) - visits(b)).max(least).log2() * f64::from(OCTAVE)) as i32
+    }
+
     /// One byte for the entry on the members: half octaves on the absolute scale, so that pages saved at different
     /// times agree. 0: older than the byte can say.
     pub(super) fn coarse(&self, heat: u16) -> u8 {
@@ -214,6 +221,16 @@ mod tests {
             assert!(clock.relative(clock.restore(0)) < -100 * OCTAVE);
             assert!(clock.relative(clock.restore(clock.coarse(clock.absolute(40 * OCTAVE, 0)))) > 14 * OCTAVE);
         }
+    }
+
+    #[test]
+    fn what_was_added_can_be_taken_away() {
+        let clock = Clock::new(4096);
+        for rest in [-LIGHT * OCTAVE, -OCTAVE, 0, 3 * OCTAVE] {
+            let back = clock.lsub(clock.ladd(rest, 0), 0);
+            assert!((back - rest).abs() < OCTAVE / 8, "{rest}: {back}");
+        }
+        assert_eq!(clock.lsub(-OCTAVE, 0), -LIGHT * OCTAVE);
     }
 
     #[test]

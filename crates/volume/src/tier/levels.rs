@@ -14,6 +14,8 @@ const SWAP: u32 = 8;
 /// What the scheduler is told of the group, in chunks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Levels {
+    /// Slots of the fast tier.
+    pub fast_slots: u32,
     /// Fast slots that can be taken at once.
     pub free: u32,
     /// Fast slots to be kept free.

@@ -11,6 +11,7 @@
 mod backoff;
 mod candidates;
 mod correlate;
+mod endurance;
 mod headtime;
 mod heat;
 mod latency;
@@ -20,6 +21,7 @@ pub(crate) mod mover;
 mod residence;
 mod sample;
 pub mod schedule;
+mod share;
 mod stream;
 pub(crate) mod view;
 

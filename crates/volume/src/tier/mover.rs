@@ -174,6 +174,7 @@ impl<E: Env> Core<E> {
         let used = self.free_in(Tier::Fast) + at_home + unswitched(Job::Promote) as u64;
         let left = self.slots_in(Tier::Fast).saturating_sub(used) as usize;
         Levels {
+            fast_slots: self.slots_in(Tier::Fast) as u32,
             free: self.available(Tier::Fast, Placement::Auto) as u32,
             reserve: self.reserve_slots as u32,
             leaving: (left + of(&m.finishing, Job::Demote)) as u32,

@@ -6,13 +6,18 @@
 //!    when the load suffers.
 //! 3. Promotions never take the reserve: slots for them are freed first, in turns, so that the disk
 //!    writes for a while and reads for a while.
-//! 4. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
+//! 4. Promotions stop when they have had their share of the SSD's life ([`Endurance`]); demotions never do.
+//! 5. A disk that is never quiet still gets a few moves ([`Share`]).
+//! 6. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
 
 use std::time::Duration;
 
+use super::endurance::Endurance;
 use super::latency::{Load, Verdict};
 pub use super::levels::Levels;
 use super::levels::{mib, shortage, Band, Goal};
+use super::share::Share;
+use super::GROUP_CHUNKS;
 use crate::env::Instant;
 use crate::units::Tier;
 
@@ -99,6 +104,8 @@ pub struct Scheduler {
     last_progress: Instant,
     pauses: [Pause; 2],
     forced: u64,
+    endurance: Endurance,
+    share: Share,
 }
 
 impl Scheduler {
@@ -115,12 +122,17 @@ impl Scheduler {
             last_progress: now,
             pauses: [pause; 2],
             forced: 0,
+            endurance: Endurance::new(now),
+            share: Share::default(),
         }
     }
 
     /// A foreground request was sent to a tier. Each is followed by one [`Scheduler::foreground_done`].
     pub fn foreground_started(&mut self, tier: Tier, now: Instant) {
         self.load(tier).started(now);
+        if tier == Tier::Slow {
+            self.share.request();
+        }
     }
 
     /// A foreground request to a tier came back, well or not.
@@ -131,8 +143,9 @@ impl Scheduler {
     /// A move was committed.
     pub fn moved(&mut self, job: Job, now: Instant) {
         self.pauses[job as usize] = Pause { until: now, length: PAUSE_FIRST };
-        if job == Job::Demote {
-            self.last_progress = now;
+        match job {
+            Job::Demote => self.last_progress = now,
+            Job::Promote => self.endurance.spend(),
         }
     }
 
@@ -174,10 +187,15 @@ impl Scheduler {
                 next_check: PERIOD,
             };
         }
-        let plan = match self.refilling {
+        let mut plan = match self.refilling {
             true => self.plan_demotion(l, &goal, now),
             false => self.plan_promotion(l, &goal, now),
         };
+        if plan.demote + plan.promote > 0 {
+            self.share.clear();
+        } else if l.free >= goal.reserve {
+            self.exchange_a_few(l, &goal, now, &mut plan);
+        }
         self.beside(plan.demote + plan.promote > 0);
         plan
     }
@@ -278,18 +296,56 @@ impl Scheduler {
             return Plan { demote: 0, promote: 0, doing: doing.into(), why, next_check };
         }
         let why = format!("{} there are used again", mib(l.candidates as u64));
+        let promotable = self.promotable(l, now);
+        if promotable < l.candidates.min(GROUP_CHUNKS as usize) && l.promoting == 0 {
+            let doing = "sparing the SSD".into();
+            let why = format!("{why}, but promotions have had their share of the SSD's life for now");
+            let next_check = Endurance::next_group(l.fast_slots).clamp(PERIOD, REST);
+            return Plan { demote: 0, promote: 0, doing, why, next_check };
+        }
         let room = goal.room(l) as usize;
         let (promote, how, next_check) = match self.leave(Job::Promote, Band::Ok, QUIET_PROMOTE, now) {
             Leave::Go(window, how) => (window.saturating_sub(l.demoting + l.promoting), how, PERIOD),
             Leave::Wait(t) => (0, "", t),
         };
-        let promote = promote.min(room).min(l.candidates);
+        let promote = promote.min(room).min(l.candidates).min(promotable);
         let doing = match promote + l.promoting {
             0 if room == 0 => "waiting for free slots on the fast tier".into(),
             0 => "waiting for a quiet moment to move chunks to the fast tier".into(),
             _ => format!("moving chunks to the fast tier, {how}"),
         };
         Plan { demote: 0, promote, doing, why, next_check: next_check.max(SOON) }
+    }
+
+    /// Beside a load that leaves no time for exchanges, a few chunks change places.
+    fn exchange_a_few(&mut self, l: &Levels, goal: &Goal, now: Instant, plan: &mut Plan) {
+        let (room, promotable) = (goal.room(l) as usize, self.promotable(l, now));
+        let (job, most) = match room {
+            0 => (Job::Demote, l.slow_free as usize),
+            _ => (Job::Promote, room),
+        };
+        let most = most.min(promotable);
+        if most == 0 || self.pauses[job as usize].until > now || self.slow.quiet(now) >= QUIET_PROMOTE || goal.turn == 0
+        {
+            return;
+        }
+        let most = most.min(l.candidates).min(self.window);
+        let chunks = self.share.take(most.saturating_sub(l.demoting + l.promoting));
+        match job {
+            Job::Demote => plan.demote = chunks,
+            Job::Promote => plan.promote = chunks,
+        }
+        if chunks > 0 {
+            plan.doing = "exchanging a few chunks beside a steady load".into();
+            plan.why = format!("{} on the slow tier are used again", mib(l.candidates as u64));
+        }
+        plan.next_check = plan.next_check.min(PERIOD);
+    }
+
+    /// Chunks that may still be promoted without wearing the SSD out, those on the way counted in.
+    fn promotable(&mut self, l: &Levels, now: Instant) -> usize {
+        let tokens = self.endurance.tokens(l.fast_slots, now);
+        usize::try_from(tokens).unwrap_or(usize::MAX).saturating_sub(l.promoting)
     }
 
     /// How freely a job may run, by what else the disks have to do.

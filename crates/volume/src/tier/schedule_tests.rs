@@ -139,7 +139,7 @@ fn promotions_start_after_a_short_quiet_and_leave_the_reserve_alone() {
 }
 
 #[test]
-fn promotions_go_on_beside_a_light_load_only() {
+fn promotions_go_on_beside_a_light_load() {
     let mut g = Group::new(RESERVE * 2);
     g.l.candidates = 1000;
     // 10 ms in every 150 ms: light.
@@ -148,9 +148,44 @@ fn promotions_go_on_beside_a_light_load_only() {
         g.run(140 * MS, 10 * MS, None);
     }
     assert!(g.l.candidates < 800, "{}", g.l.candidates);
-    let left = g.l.candidates;
-    g.run(10_000 * MS, 10 * MS, Some((Tier::Slow, 10 * MS)));
-    assert!(left - g.l.candidates <= 8, "{} under a full load", left - g.l.candidates);
+}
+
+#[test]
+fn beside_a_load_that_never_pauses_a_few_chunks_change_places() {
+    // With room from the start, and with room that has to be made.
+    for free in [RESERVE * 2, RESERVE] {
+        let mut g = Group::new(free);
+        g.l.candidates = 1000;
+        let (left, peak) = (g.l.candidates, 8);
+        // 10 ms each, one after another: 1000 requests, and a move for 16 of them.
+        g.run(10_000 * MS, 10 * MS, Some((Tier::Slow, 10 * MS)));
+        let promoted = left - g.l.candidates;
+        assert!((20..=66).contains(&promoted), "{promoted} of {free}");
+        assert!(g.peak <= peak && g.l.free >= RESERVE, "{} {:?}", g.peak, g.l);
+    }
+}
+
+#[test]
+fn promotions_stop_when_the_ssd_has_had_its_share_and_say_so() {
+    let mut s = Scheduler::new(Instant(1));
+    let fast_slots = 1 << 20;
+    let l = Levels { fast_slots, free: 1 << 19, reserve: RESERVE, slow_free: 1 << 20, ..Levels::default() };
+    let (mut now, mut promoted, mut sparing) = (Instant(1), 0u64, 0);
+    for _ in 0..20_000 {
+        let plan = s.plan(&Levels { candidates: 1000, ..l }, now);
+        (0..plan.promote).for_each(|_| s.moved(Job::Promote, now));
+        promoted += plan.promote as u64;
+        assert!(plan.next_check >= 10 * MS && plan.demote == 0, "{plan:?}");
+        sparing += u32::from(plan.why.contains("SSD's life"));
+        now = now.plus(plan.next_check);
+    }
+    // 8 GiB, and then 18 GB a day.
+    let seconds = now.0 / 1_000_000_000;
+    assert!(sparing > 1000 && promoted > 65_536, "{promoted} {sparing}");
+    assert!(promoted <= 65_536 + 8 + seconds * 18_850_000_000 / 86_400 / 131_072, "{promoted} in {seconds} s");
+    // The reserve is restored all the same.
+    let plan = s.plan(&Levels { free: 0, candidates: 1000, ..l }, now);
+    assert!(plan.demote > 0, "{plan:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::units::ChunkId;
 /// right tier are named), the reserve comes back, and the mover comes to rest.
 #[test]
 fn whatever_happens_the_reserve_comes_back_and_the_mover_rests() {
-    for seed in 0..60u64 {
+    for seed in 0..200u64 {
         let mut rng = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut next = |n: u64| {
             rng = rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
