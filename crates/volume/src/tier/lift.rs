@@ -83,7 +83,12 @@ impl<E: Env> Core<E> {
         let under_way = &self.mover.under_way[Job::Promote as usize];
         let entry = self.entry(chunk).ok().filter(|e| e.is_mapped() && e.mask == u32::MAX)?;
         let room = self.available(Tier::Fast, Placement::Auto) > self.reserve_slots && under_way.get() < LIFTS_MAX;
-        if !room || self.tier_of_member(entry.member) != Tier::Slow {
+        let fast_slots = self.slots_in(Tier::Fast) as u32;
+        let afford = |core: &Core<E>| {
+            let mut scheduler = core.mover.scheduler.borrow_mut();
+            scheduler.affords(under_way.get() + 1, fast_slots, core.env.now())
+        };
+        if !room || !afford(self) || self.tier_of_member(entry.member) != Tier::Slow {
             return None;
         }
         if !self.policy.borrow_mut().wants(&mut self.view(), chunk) {

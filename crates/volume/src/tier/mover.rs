@@ -36,7 +36,7 @@ const RUN: usize = 8;
 
 /// The mover's state and counters.
 pub(crate) struct MoverState {
-    scheduler: RefCell<Scheduler>,
+    pub(super) scheduler: RefCell<Scheduler>,
     pub(crate) words: RefCell<(String, String)>,
     pub(crate) promoted: Cell<u64>,
     pub(crate) demoted: Cell<u64>,

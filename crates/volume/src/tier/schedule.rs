@@ -169,6 +169,11 @@ impl Scheduler {
         self.forced
     }
 
+    /// Whether so many promotions, those under way counted in, are within the endurance budget.
+    pub(super) fn affords(&mut self, promotions: usize, fast_slots: u32, now: Instant) -> bool {
+        self.endurance.tokens(fast_slots, now) >= promotions as u64
+    }
+
     /// What may be done now.
     pub fn plan(&mut self, l: &Levels, now: Instant) -> Plan {
         self.adapt(l, now);
