@@ -7,6 +7,7 @@
 //! Reading order: this file, `bare`, `meter` and `load` (how systems are driven and measured).
 
 pub mod bare;
+pub mod fusion;
 pub mod load;
 pub mod meter;
 
