@@ -12,7 +12,7 @@ use super::meter::Meter;
 use super::System;
 
 /// Virtual ns after which a request that does not come back counts as lost: an hour.
-const LOST: u64 = 3_600_000_000_000;
+pub(super) const LOST: u64 = 3_600_000_000_000;
 
 /// A load of equal requests.
 #[derive(Clone, Debug)]
