@@ -1,11 +1,11 @@
-//! The experiments of the reviews as a plain table: `reviews [--threads N] [--notes] [ID...]`.
+//! The experiments of the reviews as a plain table: `reviews [--threads N] [--notes] [model|bimetal|disk|ssd ...] [ID...]`.
 //!
-//! `--notes`: what Bimetal's mover said of itself.
+//! `--notes`: all figures as they come, and what Bimetal's mover said of itself. Naming columns leaves the others out.
 
 use std::time::Instant;
 
 use bimetal_lab::reviews::outcome::{Better, Column, Demand, Metric, Outcome, Value};
-use bimetal_lab::reviews::{run, Progress};
+use bimetal_lab::reviews::{run_columns, Progress};
 
 fn show(value: &Value) -> String {
     match value {
@@ -55,6 +55,16 @@ fn demand(metric: &Metric) -> &'static str {
     }
 }
 
+fn column(name: &str) -> Option<Column> {
+    match name {
+        "model" => Some(Column::Model),
+        "bimetal" => Some(Column::Bimetal),
+        "disk" => Some(Column::DiskAlone),
+        "ssd" => Some(Column::SsdAlone),
+        _ => None,
+    }
+}
+
 fn print(row: &Outcome) {
     println!("\n{}  {}\n    {}", row.id, row.title, row.machine);
     for metric in &row.metrics {
@@ -91,10 +101,16 @@ fn main() {
     let begun = Instant::now();
     let progress = |p: Progress| {
         eprintln!("{:6.1} s  {}/{}  {} {:?}", begun.elapsed().as_secs_f64(), p.done, p.all, p.rows, p.column);
+        for (name, number) in p.figures.iter().filter(|_| notes) {
+            eprintln!("          {name} = {number:.3}");
+        }
         for note in p.notes.iter().filter(|_| notes) {
             eprintln!("          {note}");
         }
     };
-    let rows = run(|id| args.is_empty() || args.iter().any(|a| a == id), &progress, threads);
+    let columns: Vec<Column> = args.iter().filter_map(|a| column(a)).collect();
+    args.retain(|a| column(a).is_none());
+    let of = |c| columns.is_empty() || columns.contains(&c);
+    let rows = run_columns(|id| args.is_empty() || args.iter().any(|a| a == id), of, &progress, threads);
     rows.iter().for_each(print);
 }

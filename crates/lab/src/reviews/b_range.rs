@@ -14,8 +14,8 @@ const COLUMNS: &[Column] = &[Column::Model, Column::Bimetal, Column::DiskAlone, 
 /// The file, or range.
 const RANGE: u64 = whole(2 * GB);
 /// Data on the volume in G3, and where the file is.
-const DATA: u64 = whole(150 * GB);
-const FILE: u64 = whole(160 * GB);
+const DATA: u64 = whole(490 * GB);
+const FILE: u64 = whole(500 * GB);
 /// The file of G4 and G5, and the ranges in its middle: one that is used without a pause, one with a pause.
 const LARGE: u64 = whole(400 * GB);
 const FIRST: u64 = whole(200 * GB);
@@ -83,7 +83,7 @@ fn g3(results: &Results) -> Outcome {
         id: "G3",
         title: "A file of 2 GB that landed on the disk is read twice".into(),
         machine: machines::b().words.into(),
-        method: "150 GB of files are on the volume, 5 GB more have taken the reserve, and the file of 2 GB behind them went to the \
+        method: "490 GB of files are on the volume, 5 GB more have taken the reserve, and the file of 2 GB behind them went to the \
                  disk. After a pause it is read three times, 1 MiB at a time, one request on its way, with pauses of 2 minutes."
             .into(),
         metrics: vec![

@@ -51,7 +51,7 @@ pub(super) fn c() -> Machine {
 pub(super) fn d() -> Machine {
     let words = "machine D (2013): 120 GB SATA II SSD and 1 TB disk of 7200 rpm, a set made by hand";
     let ssd = SsdSpec { write_rate: 261_000_000, read_rate: 270_000_000, host_rate: 275_000_000, ..catalog::pm830() };
-    let disk = HddSpec { outer_rate: 130_000_000, inner_rate: 66_000_000, ..catalog::hdd2012() };
+    let disk = HddSpec { outer_rate: 114_000_000, inner_rate: 58_000_000, ..catalog::hdd2012() };
     Machine { words, fast: Spec::Ssd(ssd), slow: Spec::Hdd(disk), concatenates: true }
 }
 

@@ -28,7 +28,7 @@ mod ssd_full;
 mod ssd_reduction;
 mod ssd_theory;
 
-use outcome::Outcome;
+use outcome::{Column, Outcome};
 pub use run::Progress;
 use run::Session;
 
@@ -67,9 +67,19 @@ fn sessions() -> Vec<Session> {
 /// Carries out the rows whose ids `wanted` says yes to, in the order of the table, on so many threads. The results do not depend on
 /// how many. Rows that share a state are measured together, so a row may take the time of its neighbours.
 pub fn run(wanted: impl Fn(&str) -> bool, progress: &(dyn Fn(Progress) + Sync), threads: usize) -> Vec<Outcome> {
+    run_columns(wanted, |_| true, progress, threads)
+}
+
+/// As [`run`], with some of the columns only.
+pub fn run_columns(
+    wanted: impl Fn(&str) -> bool,
+    columns: impl Fn(Column) -> bool,
+    progress: &(dyn Fn(Progress) + Sync),
+    threads: usize,
+) -> Vec<Outcome> {
     let mut chosen = sessions();
     chosen.retain(|s| s.ids.iter().any(|id| wanted(id)));
-    let mut rows = run::run(&chosen, progress, threads);
+    let mut rows = run::run(&chosen, columns, progress, threads);
     rows.retain(|row| wanted(row.id));
     rows
 }

@@ -29,13 +29,23 @@ pub struct Progress {
     pub done: usize,
     /// See `done`.
     pub all: usize,
+    /// What was seen, by name; the rows are made from it.
+    pub figures: Vec<(String, f64)>,
     /// What the measured system said of itself at the end, for those who look after it.
     pub notes: Vec<String>,
 }
 
-/// Measures all columns of these sessions on so many threads; the rows, in order.
-pub(super) fn run(sessions: &[Session], progress: &(dyn Fn(Progress) + Sync), threads: usize) -> Vec<Outcome> {
-    let columns = |(i, s): (usize, &Session)| s.columns.iter().map(move |c| (i, *c)).collect::<Vec<_>>();
+/// Measures those columns of these sessions that are wanted, on so many threads; the rows, in order.
+pub(super) fn run(
+    sessions: &[Session],
+    wanted: impl Fn(Column) -> bool,
+    progress: &(dyn Fn(Progress) + Sync),
+    threads: usize,
+) -> Vec<Outcome> {
+    let columns = |(i, s): (usize, &Session)| {
+        let columns = s.columns.iter().filter(|c| wanted(**c));
+        columns.map(|c| (i, *c)).collect::<Vec<_>>()
+    };
     let mut jobs: Vec<(usize, Column)> = sessions.iter().enumerate().flat_map(columns).collect();
     // Bimetal's take longest: they come first, so that no thread is left with one at the end.
     jobs.sort_by_key(|(_, column)| *column != Column::Bimetal);
@@ -44,12 +54,12 @@ pub(super) fn run(sessions: &[Session], progress: &(dyn Fn(Progress) + Sync), th
     let work = || loop {
         let Some((i, column)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)).copied() else { break };
         let result = (sessions[i].measure)(column);
-        let (rows, notes) = (sessions[i].ids.join(", "), result.notes.clone());
+        let (rows, notes, figures) = (sessions[i].ids.join(", "), result.notes.clone(), result.figures());
         if let Ok(mut seen) = seen.lock() {
             seen.push((i, column, result));
         }
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-        progress(Progress { rows, column, done, all: jobs.len(), notes });
+        progress(Progress { rows, column, done, all: jobs.len(), figures, notes });
     };
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, jobs.len().max(1)) {

@@ -18,6 +18,11 @@ impl Seen {
         self.numbers.insert(name.into(), number);
     }
 
+    /// All figures.
+    pub(super) fn figures(&self) -> Vec<(String, f64)> {
+        self.numbers.iter().map(|(name, number)| (name.clone(), *number)).collect()
+    }
+
     pub(super) fn line(&mut self, name: &str, points: Vec<(f64, f64)>) {
         self.lines.entry(name.into()).or_default().extend(points);
     }
