@@ -138,18 +138,35 @@ impl Bimetal {
         self.earlier = Facts { promoted: moved.promoted, demoted: moved.demoted, ..Facts::default() };
     }
 
-    /// Writes the range once, in order, without time passing: the devices' models serve the requests, but nobody waits
-    /// for them. For the state before an experiment.
+    /// Writes the range once, in order, without time passing and without moves: the devices' models serve the requests, but
+    /// nobody waits for them. For the state before an experiment. The group is stopped and opened anew on the way, as a
+    /// computer is, so of heat only what survives that is kept. If less than the reserve is free then, moves to bring it
+    /// back begin at once. It panics while requests are on their way.
     pub fn fill(&mut self, range: Range<u64>) {
-        self.ports.iter().for_each(|p| p.set_instant(true));
+        self.set_instant(true);
+        let migrate = std::mem::replace(&mut self.options.migrate, false);
+        if migrate {
+            self.stop();
+            self.must_open();
+        }
         let load = Load { range, block: FILL_BLOCK, depth: FILL_DEPTH, op: Op::Write };
         load::sequential(self, &load, Meter::seconds());
-        self.ports.iter().for_each(|p| p.set_instant(false));
+        // What the engine does beside ends in no time as well.
+        load::pause(self, 0);
+        if migrate {
+            self.stop();
+            self.options.migrate = true;
+            self.must_open();
+        }
+        self.set_instant(false);
     }
 
-    /// Whether the devices serve requests in no time (see [`Bimetal::fill`]). The engine's background work takes time all
-    /// the same where it waits for quiet.
-    pub fn set_instant(&mut self, on: bool) {
+    fn must_open(&mut self) {
+        let opened = self.reopen();
+        assert!(opened.is_ok(), "a group that was stopped in order does not open: {opened:?}");
+    }
+
+    fn set_instant(&self, on: bool) {
         self.ports.iter().for_each(|p| p.set_instant(on));
     }
 
