@@ -138,19 +138,26 @@ impl Bimetal {
         self.earlier = Facts { promoted: moved.promoted, demoted: moved.demoted, ..Facts::default() };
     }
 
-    /// Writes the range once, in order, without time passing and without moves: the devices' models serve the requests, but
+    /// [`Bimetal::fill_all`] of one range.
+    pub fn fill(&mut self, range: Range<u64>) {
+        self.fill_all([range]);
+    }
+
+    /// Writes the ranges once, each in order, without time passing and without moves: the devices' models serve the requests, but
     /// nobody waits for them. For the state before an experiment. The group is stopped and opened anew on the way, as a
     /// computer is, so of heat only what survives that is kept. If less than the reserve is free then, moves to bring it
     /// back begin at once. It panics while requests are on their way.
-    pub fn fill(&mut self, range: Range<u64>) {
+    pub fn fill_all(&mut self, ranges: impl IntoIterator<Item = Range<u64>>) {
         self.set_instant(true);
         let migrate = std::mem::replace(&mut self.options.migrate, false);
         if migrate {
             self.stop();
             self.must_open();
         }
-        let load = Load { range, block: FILL_BLOCK, depth: FILL_DEPTH, op: Op::Write };
-        load::sequential(self, &load, Meter::seconds());
+        for range in ranges {
+            let load = Load { range, block: FILL_BLOCK, depth: FILL_DEPTH, op: Op::Write };
+            load::sequential(self, &load, Meter::seconds());
+        }
         // What the engine does beside ends in no time as well.
         load::pause(self, 0);
         if migrate {
