@@ -48,9 +48,18 @@ pub(super) fn fill_with_files(subject: &mut Subject, range: Range<u64>, seed: u6
     for i in (1..files.len()).rev() {
         files.swap(i, rng.below(i as u64 + 1) as usize);
     }
-    for start in files {
-        subject.fill(start..(start + FILE).min(range.end));
+    subject.fill_all(files.into_iter().map(|start| start..(start + FILE).min(range.end)));
+}
+
+/// Reads 4 KiB of each 128 KiB of a range, in a random order, 16 at a time.
+pub(super) fn visit_all(system: &mut dyn System, range: Range<u64>) {
+    let mut places: Vec<u64> = range.step_by(128 << 10).collect();
+    let mut rng = Prng::new(1);
+    for i in (1..places.len()).rev() {
+        places.swap(i, rng.below(i as u64 + 1) as usize);
     }
+    let requests = places.into_iter().map(|offset| Request::read(offset, 4 * KIB));
+    load::closed_loop(system, 16, None, requests, Meter::seconds());
 }
 
 /// Lets time pass.

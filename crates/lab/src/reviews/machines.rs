@@ -1,5 +1,7 @@
 //! The machines of the reviews, and what is measured on them.
 
+use std::ops::Range;
+
 use bimetal_sim::model::catalog::{self, Spec};
 use bimetal_sim::model::hdd::HddSpec;
 use bimetal_sim::model::ssd::SsdSpec;
@@ -109,12 +111,15 @@ impl Subject {
     }
 
     /// Writes a range in order; for the state before an experiment, so how long it takes does not matter.
-    pub(super) fn fill(&mut self, range: std::ops::Range<u64>) {
+    pub(super) fn fill(&mut self, range: Range<u64>) {
+        self.fill_all([range]);
+    }
+
+    /// Writes ranges one after another, as [`Subject::fill`] does.
+    pub(super) fn fill_all(&mut self, ranges: impl IntoIterator<Item = Range<u64>>) {
         match self {
-            Subject::Bimetal(s) => s.fill(range),
-            _ => {
-                loads::write(self.system(), range, 4 << 20, 4);
-            }
+            Subject::Bimetal(s) => s.fill_all(ranges),
+            _ => ranges.into_iter().for_each(|range| drop(loads::write(self.system(), range, 4 << 20, 4))),
         }
     }
 
