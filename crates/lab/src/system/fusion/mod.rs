@@ -71,7 +71,7 @@ impl Default for FusionSpec {
             pressed: 1_000_000_000,
             idle_delay_ns: 20_000_000_000,
             idle_rate: 80_000_000,
-            loaded_rates: [40, 90, 60],
+            loaded_rates: [40, 80, 60],
             lag_ns: 30_000_000_000,
             stuck_after: 250_000_000_000,
         }
