@@ -1,4 +1,5 @@
-//! The experiments of the reviews as a plain table: `reviews [--threads N] [--notes] [model|bimetal|disk|ssd ...] [ID...]`.
+//! The experiments of the reviews as a plain table: `reviews [--threads N] [--notes] [model|bimetal|disk|ssd ...]
+//! [ID...]`.
 //!
 //! `--notes`: all figures as they come, and what Bimetal's mover said of itself. Naming columns leaves the others out.
 

@@ -92,9 +92,10 @@ fn f5(results: &Results) -> Outcome {
         id: "F5",
         title: "Compiling a project of 682 MB, and one of 2 GB".into(),
         machine: machines::a().words.into(),
-        method: "The volume is 70 % full. The project is unpacked (64 KiB at a time); 5 minutes later all its files are read in \
-                 a random order, 16 KiB each, and for each 36 KiB are written behind each other, 4 requests on their way. The \
-                 review does not say how much a build writes; a little more than twice the sources gives the burst that it saw."
+        method: "The volume is 70 % full. The project is unpacked (64 KiB at a time); 5 minutes later all its files \
+                 are read in a random order, 16 KiB each, and for each 36 KiB are written behind each other, 4 \
+                 requests on their way. The review does not say how much a build writes; a little more than twice the \
+                 sources gives the burst that it saw."
             .into(),
         metrics: vec![
             disk("disk small", "682 MB: share of the disk", "SSD only"),
@@ -105,7 +106,8 @@ fn f5(results: &Results) -> Outcome {
         checks: Vec::new(),
         charts: Vec::new(),
         finding: format!(
-            "A build works on the SSD: of the 2 GB project the Fusion Drive gives {} % of the bytes to the disk, Bimetal {} %.",
+            "A build works on the SSD: of the 2 GB project the Fusion Drive gives {} % of the bytes to the disk, \
+             Bimetal {} %.",
             results.say(Column::Model, "disk large"),
             results.say(Column::Bimetal, "disk large"),
         ),
@@ -143,12 +145,13 @@ fn f7(results: &Results) -> Outcome {
         id: "F7",
         title: "Export of 703 photos as TIFF".into(),
         machine: machines::a().words.into(),
-        method: "The volume is 70 % full and at rest. 703 files of 13.46 MB are written one after another, 1 MiB at a time, one \
-                 request on its way. The size follows from the review: the reserve of 4 GB was full at photo 297. The photos' \
-                 own computation takes no time here."
+        method: "The volume is 70 % full and at rest. 703 files of 13.46 MB are written one after another, 1 MiB at a \
+                 time, one request on its way. The size follows from the review: the reserve of 4 GB was full at photo \
+                 297. The photos' own computation takes no time here."
             .into(),
         metrics: vec![
-            results.metric("photo", "photos before one goes to the disk", "photos", Better::Higher, Demand::Nothing)
+            results
+                .metric("photo", "photos before one goes to the disk", "photos", Better::Higher, Demand::Nothing)
                 .review(Value::Number(297.0)),
             results.metric("time", "time", "s", Better::Lower, Demand::Equal).review(Value::Words("not given".into())),
             share.review(Value::Number(50.0)).remark("\"About half way between disk and SSD.\""),

@@ -20,8 +20,8 @@ pub(super) fn session() -> Session {
     Session { ids: &["F6"], columns, measure, report: |r| vec![f6(r)] }
 }
 
-/// Data, of which a part is used; then files that take the reserve, and the film behind them, so that it comes to lie on the disk; then its beginning
-/// is watched twice.
+/// Data, of which a part is used; then files that take the reserve, and the film behind them, so that it comes to lie
+/// on the disk; then its beginning is watched twice.
 fn prepare(subject: &mut Subject) {
     fill_with_files(subject, 0..USED, 7);
     fill_with_files(subject, USED..DATA, 8);
@@ -68,17 +68,23 @@ fn f6(results: &Results) -> Outcome {
         id: "F6",
         title: "Copy of a film of 10.5 GB that was used a little".into(),
         machine: machines::a().words.into(),
-        method: "The volume is 70 % full; 100 GB of the data are on the SSD and in use: 4 KiB are read of each 128 KiB. Files took the SSD's reserve, and the film behind them went to the disk; its first 2 GB \
-                 were watched twice since. After a pause the film is copied, 1 MiB read and 1 MiB written in turns. 10 minutes \
-                 later it is seen how much of those 100 GB has left the SSD."
+        method: "The volume is 70 % full; 100 GB of the data are on the SSD and in use: 4 KiB are read of each 128 \
+                 KiB. Files took the SSD's reserve, and the film behind them went to the disk; its first 2 GB were \
+                 watched twice since. After a pause the film is copied, 1 MiB read and 1 MiB written in turns. 10 \
+                 minutes later it is seen how much of those 100 GB has left the SSD."
             .into(),
         metrics: vec![
             results
                 .metric("copy on ssd", "of the copy on the SSD", "GB", Lower, Demand::Beat)
                 .review(Value::Number(4.0)),
             results.metric("evicted", "of the data in use driven from the SSD", "%", Lower, Demand::Beat),
-            results.metric("time", "time of the copy", "s", Lower, Demand::Equal).review(Value::Words("not given".into())),
-            results.metric("film on ssd", "of the film on the SSD before", "GB", Lower, Demand::Nothing)
+            results.metric("time", "time of the copy", "s", Lower, Demand::Equal).review(Value::Words(
+                "not \
+                                                                                                       given"
+                    .into(),
+            )),
+            results
+                .metric("film on ssd", "of the film on the SSD before", "GB", Lower, Demand::Nothing)
                 .review(Value::Number(2.0)),
         ],
         checks: vec![

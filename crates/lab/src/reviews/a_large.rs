@@ -45,26 +45,32 @@ fn f9(results: &Results) -> Outcome {
         id: "F9",
         title: "One file of 260 GB is written; then the machine is idle".into(),
         machine: machines::a().words.into(),
-        method: "The empty volume takes a file of 260 GB, 1 MiB at a time, one request on its way. After an hour without any \
-                 load, 1 GB of it that lies on the disk is read three times, with pauses of 5 minutes: does anything move?"
+        method: "The empty volume takes a file of 260 GB, 1 MiB at a time, one request on its way. After an hour \
+                 without any load, 1 GB of it that lies on the disk is read three times, with pauses of 5 minutes: \
+                 does anything move?"
             .into(),
         metrics: vec![
             results
                 .metric("on ssd", "of the part that was read on the SSD", "%", Higher, Demand::Beat)
                 .review(never())
-                .remark("The bug B11 is part of the model: moves stop after such a file until the machine is restarted."),
+                .remark(
+                    "The bug B11 is part of the model: moves stop after such a file until the machine is \
+                         restarted.",
+                ),
             results.metric("read 3", "third reading", "MB/s", Higher, Demand::Beat),
             results.metric("free", "free on the SSD after the hour", "GB", Higher, Demand::Beat),
             results.metric("write", "writing the file, mean", "MB/s", Higher, Demand::Equal),
         ],
         checks: vec![
-            results.check("migration goes on: what is read again moves up", "on ssd", "% of it are on the SSD", |n| n > 95.0),
+            results.check("migration goes on: what is read again moves up", "on ssd", "% of it are on the SSD", |n| {
+                n > 95.0
+            }),
             results.check("the reserve is free again", "free", "GB are free", |n| n > 3.5),
         ],
         charts: Vec::new(),
         finding: format!(
-            "After the file nothing moves on the Fusion Drive until it is restarted; on Bimetal {} % of what is read again is on \
-             the SSD, and the third reading runs at {} MB/s.",
+            "After the file nothing moves on the Fusion Drive until it is restarted; on Bimetal {} % of what is read \
+             again is on the SSD, and the third reading runs at {} MB/s.",
             results.say(Column::Bimetal, "on ssd"),
             results.say(Column::Bimetal, "read 3"),
         ),

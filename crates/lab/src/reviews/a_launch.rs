@@ -82,19 +82,21 @@ fn f8(results: &Results) -> Outcome {
         id: "F8",
         title: "Launch of a large program".into(),
         machine: machines::a().words.into(),
-        method: "The volume is 70 % full; the program of 2 GB came when the reserve was taken, so it lies on the disk, and the \
-                 machine was restarted since. A launch reads 64 KiB in 2000 places, always the same ones, and computes for 7 ms \
-                 after each. It is launched with pauses of 25 seconds; the third launch counts. By then the Fusion Drive has \
-                 moved about half of what is read: the state that the review found."
-            .into(),
+        method:
+            "The volume is 70 % full; the program of 2 GB came when the reserve was taken, so it lies on the disk, \
+                 and the machine was restarted since. A launch reads 64 KiB in 2000 places, always the same ones, and \
+                 computes for 7 ms after each. It is launched with pauses of 25 seconds; the third launch counts. By \
+                 then the Fusion Drive has moved about half of what is read: the state that the review found."
+                .into(),
         metrics: vec![
             faster.review(Value::Number(40.0)).remark(
-                "The review's SSD takes less than half of the disk's time; that fits a launch that computes for 0.75 of the \
-                 time that the disk works, with 40 % more speed at half of the data on the SSD.",
+                "The review's SSD takes less than half of the disk's time; that fits a launch that computes for 0.75 \
+                 of the time that the disk works, with 40 % more speed at half of the data on the SSD.",
             ),
             results.metric("launch 3", "third launch", "s", Lower, Demand::Beat),
             results.metric("launch 1", "first launch", "s", Lower, Demand::Equal),
-            results.metric("on ssd 3", "of what is read on the SSD before the third", "%", Better::Higher, Demand::Nothing)
+            results
+                .metric("on ssd 3", "of what is read on the SSD before the third", "%", Better::Higher, Demand::Nothing)
                 .review(Value::Words("about half".into())),
         ],
         checks: Vec::new(),

@@ -95,18 +95,18 @@ fn f3(results: &Results) -> Outcome {
         id: "F3",
         title: "Random writes of 4 KiB to 8 GB, three times".into(),
         machine: machines::a().words.into(),
-        method: "Three passes of 3 minutes, 16 requests on their way, with pauses of 48 seconds (the review does not say \
-                 how long they were). It does not say either how much of the 8 GB was on the disk at first; its first pass needs \
-                 about a tenth. So 9 % of the range are written last, when the SSD is full. 138 GB are written in all; the \
-                 rest of the disk takes no part."
+        method: "Three passes of 3 minutes, 16 requests on their way, with pauses of 48 seconds (the review does not \
+                 say how long they were). It does not say either how much of the 8 GB was on the disk at first; its \
+                 first pass needs about a tenth. So 9 % of the range are written last, when the SSD is full. 138 GB \
+                 are written in all; the rest of the disk takes no part."
             .into(),
         metrics: vec![
             metric("pass 1", "pass 1", Demand::Beat).review(Value::Range(7.0, 9.0)),
             metric("pass 2", "pass 2", Demand::Beat).review(Value::Number(21.9)),
             metric("highest 3", "pass 3, highest", Demand::Equal).review(Value::Number(98.0)),
             metric("lowest 3", "pass 3, lowest", Demand::Equal).review(Value::Number(35.0)).remark(
-                "The model has all of the range on the SSD by then. In the review a few accesses still went to the disk (1.5 % \
-                 of them are enough for 35 MB/s), or the SSD was cleaning up.",
+                "The model has all of the range on the SSD by then. In the review a few accesses still went to the \
+                 disk (1.5 % of them are enough for 35 MB/s), or the SSD was cleaning up.",
             ),
             results.metric("on ssd 1", "of the range on the SSD at first", "%", Higher, Demand::Nothing),
             results.metric("on ssd 3", "of the range on the SSD before pass 3", "%", Higher, Demand::Nothing),

@@ -102,17 +102,20 @@ fn f1(results: &Results) -> Outcome {
         id: "F1",
         title: "Sequential writes of 128 KiB, until the volume is full".into(),
         machine: machines::a().words.into(),
-        method: "The volume is empty. It is written from the first byte to the last, 128 KiB at a time, one request on its way. \
-                 The first 133 GB are written so as the review did; after that one GB in a hundred is written so and measured, \
-                 and what is between is written in requests of 4 MiB: a disk's rate changes slowly along its tracks."
-            .into(),
+        method:
+            "The volume is empty. It is written from the first byte to the last, 128 KiB at a time, one request on \
+                 its way. The first 133 GB are written so as the review did; after that one GB in a hundred is written \
+                 so and measured, and what is between is written in requests of 4 MiB: a disk's rate changes slowly \
+                 along its tracks."
+                .into(),
         metrics: vec![
+            results.metric("ssd", "until the SSD is full", "MB/s", Higher, Demand::Equal).review(Value::Number(322.0)),
             results
-                .metric("ssd", "until the SSD is full", "MB/s", Higher, Demand::Equal)
-                .review(Value::Number(322.0)),
-            results.metric("until", "written at that rate", "GB", Higher, Demand::Equal).review(Value::Number(117.0)).remark(
-                "The model writes to the SSD as long as anything is free, as F6, F7 and G2 show; the review's 4 GB less are \
-                 the reserve.",
+                .metric("until", "written at that rate", "GB", Higher, Demand::Equal)
+                .review(Value::Number(117.0))
+                .remark(
+                "The model writes to the SSD as long as anything is free, as F6, F7 and G2 show; the review's 4 GB \
+                 less are the reserve.",
             ),
             results
                 .metric("outer", "after that, at first", "MB/s", Higher, Demand::Equal)
@@ -121,7 +124,10 @@ fn f1(results: &Results) -> Outcome {
             results
                 .metric("mean", "after that, mean of the whole disk", "MB/s", Higher, Demand::Equal)
                 .review(Value::Number(133.0))
-                .remark("The lower end of the review's range, taken for the mean; the inner tracks are slower in the model."),
+                .remark(
+                    "The lower end of the review's range, taken for the mean; the inner tracks are slower in the \
+                         model.",
+                ),
         ],
         checks: Vec::new(),
         charts: vec![results.chart("F1", "Writing the whole volume", "written (GB)", "MB/s")],
@@ -142,20 +148,21 @@ fn f2(results: &Results) -> Outcome {
         id: "F2",
         title: "Random writes of 4 KiB over the whole volume".into(),
         machine: machines::a().words.into(),
-        method: "The volume is full (the state that F1 leaves), the machine has rested for 5 minutes and was restarted. 4 KiB \
-                 are written anywhere, 16 requests on their way, for 5 minutes."
+        method: "The volume is full (the state that F1 leaves), the machine has rested for 5 minutes and was \
+                 restarted. 4 KiB are written anywhere, 16 requests on their way, for 5 minutes."
             .into(),
         metrics: vec![results
             .metric("random", "mean", "MB/s", Better::Higher, Demand::Equal)
             .review(Value::Number(0.51))
             .remark(format!(
-                "The limit is {bound:.2} MB/s as long as small writes to what lies on the disk are made in place: 89 % of \
-                 them need the head.",
+                "The limit is {bound:.2} MB/s as long as small writes to what lies on the disk are made in place: 89 % \
+                 of them need the head.",
             ))],
         checks: Vec::new(),
         charts: Vec::new(),
         finding: format!(
-            "Nine writes in ten need the disk's head, whoever places them: Fusion {} MB/s, Bimetal {}, the limit {bound:.2}.",
+            "Nine writes in ten need the disk's head, whoever places them: Fusion {} MB/s, Bimetal {}, the limit \
+             {bound:.2}.",
             results.say(Column::Model, "random"),
             results.say(Column::Bimetal, "random"),
         ),

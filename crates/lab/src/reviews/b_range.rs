@@ -83,21 +83,24 @@ fn g3(results: &Results) -> Outcome {
         id: "G3",
         title: "A file of 2 GB that landed on the disk is read twice".into(),
         machine: machines::b().words.into(),
-        method: "490 GB of files are on the volume, 5 GB more have taken the reserve, and the file of 2 GB behind them went to the \
-                 disk. After a pause it is read three times, 1 MiB at a time, one request on its way, with pauses of 2 minutes."
-            .into(),
+        method:
+            "490 GB of files are on the volume, 5 GB more have taken the reserve, and the file of 2 GB behind them \
+                 went to the disk. After a pause it is read three times, 1 MiB at a time, one request on its way, with \
+                 pauses of 2 minutes."
+                .into(),
         metrics: vec![
             metric("pass 1", "first reading", Demand::Equal).review(Value::Number(87.0)),
             metric("pass 2", "second reading", Demand::Beat).review(Value::Number(427.0)),
             metric("pass 3", "third reading", Demand::Beat),
-            results.metric("on ssd 2", "of the file on the SSD before the second", "%", Better::Higher, Demand::Nothing)
+            results
+                .metric("on ssd 2", "of the file on the SSD before the second", "%", Better::Higher, Demand::Nothing)
                 .review(Value::Number(100.0)),
         ],
         checks: vec![results.check("second reading at 95 % of the SSD's speed", "pass 2", "MiB/s", |n| n >= wanted)],
         charts: vec![chart(results, "Reading the file, with pauses of 2 minutes")],
         finding: format!(
-            "The second reading runs at {} MiB/s on the Fusion Drive, whose pieces are scattered over the SSD, at {} on Bimetal, \
-             at {} on the SSD alone.",
+            "The second reading runs at {} MiB/s on the Fusion Drive, whose pieces are scattered over the SSD, at {} \
+             on Bimetal, at {} on the SSD alone.",
             results.say(Column::Model, "pass 2"),
             results.say(Column::Bimetal, "pass 2"),
             results.say(Column::SsdAlone, "pass 2"),
@@ -174,15 +177,21 @@ fn range_row(results: &Results, id: &'static str, verb: &str, passes: f64) -> Ou
         title: format!("2 GB in the middle of a file of 400 GB are {verb} again and again"),
         machine: machines::b().words.into(),
         method: format!(
-            "The empty volume takes a file of 400 GB; the machine is restarted (without that a Fusion Drive would not move \
-             anything, B11) and rests. 2 GB at 200 GB are {verb} in passes without a pause, 1 MiB at a time, one request on its way, \
-             until all of them are on the SSD, {MOST} times at most. Then 2 GB at 300 GB are {verb} three times, and the \
-             machine rests for a minute."
+            "The empty volume takes a file of 400 GB; the machine is restarted (without that a Fusion Drive would not \
+             move anything, B11) and rests. 2 GB at 200 GB are {verb} in passes without a pause, 1 MiB at a time, one \
+             request on its way, until all of them are on the SSD, {MOST} times at most. Then 2 GB at 300 GB are \
+             {verb} three times, and the machine rests for a minute."
         ),
         metrics: vec![
             count.review(Value::Number(passes)),
             results.metric("pass 2", "second pass", "MiB/s", Better::Higher, Demand::Nothing),
-            results.metric("after a minute", "on the SSD after three passes and a minute", "%", Better::Higher, Demand::Beat),
+            results.metric(
+                "after a minute",
+                "on the SSD after three passes and a minute",
+                "%",
+                Better::Higher,
+                Demand::Beat,
+            ),
             results.metric("then", "the next pass", "MiB/s", Better::Higher, Demand::Beat),
         ],
         checks: vec![results.check(
@@ -196,8 +205,8 @@ fn range_row(results: &Results, id: &'static str, verb: &str, passes: f64) -> Ou
             results.chart("share", "On the SSD after each pass without a pause", "pass", "%"),
         ],
         finding: format!(
-            "The Fusion Drive needs {} passes without a pause; Bimetal has {} % of the range on the SSD after three passes and an \
-             idle minute.",
+            "The Fusion Drive needs {} passes without a pause; Bimetal has {} % of the range on the SSD after three \
+             passes and an idle minute.",
             results.say(Column::Model, "passes"),
             results.say(Column::Bimetal, "after a minute"),
         ),

@@ -52,9 +52,9 @@ fn g1(results: &Results) -> Outcome {
         id: "G1",
         title: "Sequential reads and writes of 256 KiB, each device".into(),
         machine: machines::b().words.into(),
-        method: "16 GB are written and, a minute later, read, 256 KiB at a time, 4 requests on their way; on the SSD, on the disk \
-                 (380 GB behind its beginning, where the model has the measured rate), and on a new Bimetal volume, where \
-                 they land on the SSD."
+        method: "16 GB are written and, a minute later, read, 256 KiB at a time, 4 requests on their way; on the SSD, \
+                 on the disk (380 GB behind its beginning, where the model has the measured rate), and on a new \
+                 Bimetal volume, where they land on the SSD."
             .into(),
         metrics: vec![
             metric("ssd read", "SSD, reading", Demand::Equal).review(Value::Number(754.0)),
@@ -113,12 +113,18 @@ fn g2(results: &Results) -> Outcome {
         id: "G2",
         title: "One file larger than the SSD is written".into(),
         machine: machines::b().words.into(),
-        method: "The empty volume takes a file of 140 GB, 256 KiB at a time, 4 requests on their way. Then it rests for 3 minutes, \
-                 and what is moved is counted."
+        method: "The empty volume takes a file of 140 GB, 256 KiB at a time, 4 requests on their way. Then it rests \
+                 for 3 minutes, and what is moved is counted."
             .into(),
         metrics: vec![
-            results.metric("first", "the first 100 GB", "MiB/s", Higher, Demand::Equal).review(words("at the SSD's rate")),
-            results.metric("last", "the last 15 GB", "MiB/s", Higher, Demand::Equal).review(words("at the disk's rate")),
+            results.metric("first", "the first 100 GB", "MiB/s", Higher, Demand::Equal).review(words(
+                "at the SSD's \
+                                                                                                      rate",
+            )),
+            results.metric("last", "the last 15 GB", "MiB/s", Higher, Demand::Equal).review(words(
+                "at the disk's \
+                                                                                                   rate",
+            )),
             results.metric("time", "the whole file", "s", Lower, Demand::Equal).review(words("not given")),
             results
                 .metric("moved", "moved down in the 3 minutes after", "GB", Lower, Demand::Nothing)

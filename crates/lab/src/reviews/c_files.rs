@@ -127,13 +127,15 @@ fn d3(results: &Results) -> Outcome {
             metric("reading 2", "second reading", Demand::Nothing),
             metric("reading 3", "third reading", Demand::Beat).review(words()),
             metric("reading 10", "tenth reading", Demand::Beat).review(words()),
-            results.metric("on ssd", "of them on the SSD in the end", "%", Better::Higher, Demand::Beat)
+            results
+                .metric("on ssd", "of them on the SSD in the end", "%", Better::Higher, Demand::Beat)
                 .review(Value::Number(0.0)),
         ],
         checks: vec![results.check("what is read again moves up", "on ssd", "% are on the SSD", |n| n > 95.0)],
         charts: vec![results.chart("read", "Readings, with pauses of 15 minutes", "reading", "MB/s")],
         finding: format!(
-            "The concatenated set reads at {} MB/s for ever; on Bimetal the third reading runs at {} MB/s, the tenth at {}.",
+            "The concatenated set reads at {} MB/s for ever; on Bimetal the third reading runs at {} MB/s, the tenth \
+             at {}.",
             results.say(Column::Model, "reading 10"),
             results.say(Column::Bimetal, "reading 3"),
             results.say(Column::Bimetal, "reading 10"),

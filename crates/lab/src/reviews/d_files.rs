@@ -46,15 +46,15 @@ fn z(results: &Results, row: usize) -> Outcome {
     let (id, name, size, set, ssd, others) = ROWS[row];
     let mut time = results.metric(name, "time", "s", Better::Lower, Demand::Equal).review(Value::Number(set));
     time.remark = Some(format!(
-        "The review's SSD alone took {ssd} s; {others}. Its devices are not named; the model's rates are fitted to both rows, \
-         with the file beyond the end of the SSD.",
+        "The review's SSD alone took {ssd} s; {others}. Its devices are not named; the model's rates are fitted to \
+         both rows, with the file beyond the end of the SSD.",
     ));
     Outcome {
         id,
         title: format!("Writing one file of {} MB", size / MB),
         machine: machines::d().words.into(),
-        method: "400 GB of files are on the volume, which rests for 10 minutes. Then the file is written, 1 MiB at a time, one request \
-                 on its way."
+        method: "400 GB of files are on the volume, which rests for 10 minutes. Then the file is written, 1 MiB at a \
+                 time, one request on its way."
             .into(),
         metrics: vec![time],
         checks: Vec::new(),

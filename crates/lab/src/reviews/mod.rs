@@ -1,12 +1,12 @@
-//! The experiments of five published reviews (2012 to 2014), replayed: what was measured, what a model of the reviewed system
-//! does on modelled devices, and what Bimetal does on the same ones.
+//! The experiments of five published reviews (2012 to 2014), replayed: what was measured, what a model of the reviewed
+//! system does on modelled devices, and what Bimetal does on the same ones.
 //!
-//! - *Row*: an experiment, with the id that it has in the project's reference (F1 ... S4); an [`outcome::Outcome`] describes it
-//!   and says what came of it. *Column*: who was measured. *Session*: rows that are measured one after another on the same
-//!   system. Each column of a session is measured on a system of its own.
+//! - *Row*: an experiment, with the id that it has in the project's reference (F1 ... S4); an [`outcome::Outcome`]
+//!   describes it and says what came of it. *Column*: who was measured. *Session*: rows that are measured one after
+//!   another on the same system. Each column of a session is measured on a system of its own.
 //!
-//! What the reviews do not say (the size of a request, the length of a pause) is chosen once for all columns, and the method of
-//! the row names it.
+//! What the reviews do not say (the size of a request, the length of a pause) is chosen once for all columns, and the
+//! method of the row names it.
 
 mod a_files;
 mod a_film;
@@ -64,8 +64,8 @@ fn sessions() -> Vec<Session> {
     ]
 }
 
-/// Carries out the rows whose ids `wanted` says yes to, in the order of the table, on so many threads. The results do not depend on
-/// how many. Rows that share a state are measured together, so a row may take the time of its neighbours.
+/// Carries out the rows whose ids `wanted` says yes to, in the order of the table, on so many threads. The results do
+/// not depend on how many. Rows that share a state are measured together, so a row may take the time of its neighbours.
 pub fn run(wanted: impl Fn(&str) -> bool, progress: &(dyn Fn(Progress) + Sync), threads: usize) -> Vec<Outcome> {
     run_columns(wanted, |_| true, progress, threads)
 }

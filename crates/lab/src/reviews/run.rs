@@ -51,15 +51,16 @@ pub(super) fn run(
     jobs.sort_by_key(|(_, column)| *column != Column::Bimetal);
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let seen: Mutex<Vec<(usize, Column, Seen)>> = Mutex::default();
-    let work = || loop {
-        let Some((i, column)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)).copied() else { break };
-        let result = (sessions[i].measure)(column);
-        let (rows, notes, figures) = (sessions[i].ids.join(", "), result.notes.clone(), result.figures());
-        if let Ok(mut seen) = seen.lock() {
-            seen.push((i, column, result));
+    let work = || {
+        while let Some((i, column)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
+            let result = (sessions[i].measure)(column);
+            let (rows, notes, figures) = (sessions[i].ids.join(", "), result.notes.clone(), result.figures());
+            if let Ok(mut seen) = seen.lock() {
+                seen.push((i, column, result));
+            }
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            progress(Progress { rows, column, done, all: jobs.len(), figures, notes });
         }
-        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-        progress(Progress { rows, column, done, all: jobs.len(), figures, notes });
     };
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, jobs.len().max(1)) {

@@ -106,7 +106,7 @@ pub(super) fn figure(number: f64) -> String {
     match number.abs() {
         n if n >= 100.0 => format!("{number:.0}"),
         n if n >= 10.0 => format!("{number:.1}"),
-        n if n == 0.0 => "0".into(),
+        0.0 => "0".into(),
         n if n < 0.1 => format!("{number:.3}"),
         _ => format!("{number:.2}"),
     }

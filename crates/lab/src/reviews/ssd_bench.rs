@@ -89,10 +89,12 @@ fn g6(results: &Results) -> Outcome {
         id: "G6",
         title: "The SSD alone: depths, sizes, mixes of reads and writes".into(),
         machine: machines::b().words.into(),
-        method: "16 GB are written; then each point is measured for 2 seconds: 4 KiB anywhere with 1 to 32 requests on their way; 512 \
-                 bytes to 256 KiB anywhere, 4 on their way; two sequential streams of 128 KiB, 0 to 100 % of them writes. \
-                 Bimetal does the same on a volume where all of it is on the SSD; its sectors are 4 KiB."
-            .into(),
+        method:
+            "16 GB are written; then each point is measured for 2 seconds: 4 KiB anywhere with 1 to 32 requests on \
+                 their way; 512 bytes to 256 KiB anywhere, 4 on their way; two sequential streams of 128 KiB, 0 to 100 \
+                 % of them writes. Bimetal does the same on a volume where all of it is on the SSD; its sectors are 4 \
+                 KiB."
+                .into(),
         metrics: vec![
             metric("read 1", "4 KiB reads, one at a time", "1/s"),
             metric("read 32", "4 KiB reads, 32 on their way", "1/s"),
@@ -112,8 +114,9 @@ fn g6(results: &Results) -> Outcome {
             chart("write size", "Writes of other sizes", log, "MiB/s"),
             chart("mix", "Two streams of 128 KiB", "writes (%)", "MiB/s"),
         ],
-        finding: "What the review gives here is a method; these are the model's figures. Bimetal on the same SSD stays within what \
-                  the table says of the bare device."
-            .into(),
+        finding:
+            "What the review gives here is a method; these are the model's figures. Bimetal on the same SSD stays \
+                  within what the table says of the bare device."
+                .into(),
     }
 }

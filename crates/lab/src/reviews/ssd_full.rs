@@ -53,9 +53,9 @@ fn g7(results: &Results) -> Outcome {
         id: "G7",
         title: "The SSD alone: random writes while it fills, then TRIM".into(),
         machine: machines::b().words.into(),
-        method: "The SSD is filled in order down to 96, 64, 32, 16, 8 and 0 GB free; at each level 4 KiB are written anywhere in what is \
-                 filled, for 2 minutes, 16 requests on their way; when it is full for 8 minutes more. Then all is trimmed, and \
-                 after 15 minutes 4 KiB are written anywhere in the first 25 GB."
+        method: "The SSD is filled in order down to 96, 64, 32, 16, 8 and 0 GB free; at each level 4 KiB are written \
+                 anywhere in what is filled, for 2 minutes, 16 requests on their way; when it is full for 8 minutes \
+                 more. Then all is trimmed, and after 15 minutes 4 KiB are written anywhere in the first 25 GB."
             .into(),
         metrics: vec![
             metric("96 GB", "96 GB free", "full speed; the picture with the figures is missing"),
@@ -67,8 +67,8 @@ fn g7(results: &Results) -> Outcome {
         checks: Vec::new(),
         charts: vec![results.chart("rate", "Random writes of 4 KiB", "free (GB)", "MB/s")],
         finding: format!(
-            "{} MB/s with 8 GB free, {} when the spare space is used up, {} again after TRIM: so Bimetal keeps a reserve, and \
-             trims what it frees.",
+            "{} MB/s with 8 GB free, {} when the spare space is used up, {} again after TRIM: so Bimetal keeps a \
+             reserve, and trims what it frees.",
             results.say(Column::Model, "8 GB"),
             results.say(Column::Model, "collapsed"),
             results.say(Column::Model, "trimmed"),

@@ -76,10 +76,9 @@ fn s1(results: &Results) -> Outcome {
 
 fn measure_s2(_: Column) -> Seen {
     let mut seen = Seen::default();
-    let devices: [(&str, fn() -> SsdSpec); 2] = [("sandforce", sf2200), ("samsung", pm830)];
-    for (device, spec) in devices {
+    for (device, spec) in [("sandforce", sf2200()), ("samsung", pm830())] {
         for (kind, content) in [("compressible", Content::Pattern), ("incompressible", Content::Compressed)] {
-            let meter = write(&mut ssd(spec(), content), 0..whole(4 * GB), 128 * KIB, 1);
+            let meter = write(&mut ssd(spec.clone(), content), 0..whole(4 * GB), 128 * KIB, 1);
             seen.put(&format!("{device} {kind}"), mb_per_s(&meter));
         }
     }
@@ -95,14 +94,19 @@ fn s2(results: &Results) -> Outcome {
         method: "The empty SSD takes 4 GB, 128 KiB at a time, one request on its way.".into(),
         metrics: vec![
             metric("sandforce compressible", "SandForce, compressible").review(Value::Number(500.0)),
-            metric("sandforce incompressible", "SandForce, incompressible").review(Value::Words("less than half".into())),
+            metric("sandforce incompressible", "SandForce, incompressible").review(Value::Words(
+                "less than \
+                                                                                                 half"
+                    .into(),
+            )),
             metric("samsung compressible", "Samsung, compressible").review(Value::Words("no difference".into())),
             metric("samsung incompressible", "Samsung, incompressible").review(Value::Words("no difference".into())),
         ],
         checks: Vec::new(),
         charts: Vec::new(),
         finding: format!(
-            "SandForce writes {} MB/s of what it can compress and {} of what it cannot; so compress first, then encrypt (B17).",
+            "SandForce writes {} MB/s of what it can compress and {} of what it cannot; so compress first, then \
+             encrypt (B17).",
             results.say(Column::Model, "sandforce compressible"),
             results.say(Column::Model, "sandforce incompressible"),
         ),
@@ -168,17 +172,24 @@ fn s3(results: &Results) -> Outcome {
         id: "S3",
         title: "Random writes on an encrypted volume, run after run".into(),
         machine: MACHINE.into(),
-        method: "A SandForce with 2 GB of flash instead of 128 GiB and the same share of spare space is filled; then six runs of random \
-                 writes of 4 KiB follow, 3 on their way, each of a sixteenth of the device, then six sequential passes. What \
-                 matters for the garbage collection are shares of the device, so its size does not."
+        method: "A SandForce with 2 GB of flash instead of 128 GiB and the same share of spare space is filled; then \
+                 six runs of random writes of 4 KiB follow, 3 on their way, each of a sixteenth of the device, then \
+                 six sequential passes. What matters for the garbage collection are shares of the device, so its size \
+                 does not."
             .into(),
         metrics: vec![
             metric("encrypted all 1", "encrypted, first run").review(words("not given")),
             metric("encrypted all 6", "encrypted, sixth run").review(words("falls run after run")),
-            metric("encrypted part 6", "encrypted, sixth run in 8 GB of 120").review(words("falls run after run")).remark(
-                "The review wrote to 8 GB. A controller that always cleans the emptiest block is hardly slowed by that, as all of \
-                 the spare space serves the 8 GB; so the model needs random writes everywhere to fall as the review says.",
-            ),
+            metric("encrypted part 6", "encrypted, sixth run in 8 GB of 120")
+                .review(words(
+                    "falls run after \
+                                                                                            run",
+                ))
+                .remark(
+                    "The review wrote to 8 GB. A controller that always cleans the emptiest block is hardly slowed by \
+                 that, as all of the spare space serves the 8 GB; so the model needs random writes everywhere to fall \
+                 as the review says.",
+                ),
             metric("programs all 6", "not encrypted, sixth run").review(words("not given")),
             metric("recovered", "sequential passes, the sixth").review(Value::Number(250.0)),
         ],

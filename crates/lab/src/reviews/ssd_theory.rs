@@ -59,12 +59,18 @@ fn s4(results: &Results) -> Outcome {
         id: "S4",
         title: "Write amplification against spare space".into(),
         machine: "any SSD that cleans the emptiest block first".into(),
-        method: "Flash of 512 blocks of 256 pages is filled, written at random three times over, and measured during three times more. \
-                 The review's advice is to keep about 20 % free."
+        method: "Flash of 512 blocks of 256 pages is filled, written at random three times over, and measured during \
+                 three times more. The review's advice is to keep about 20 % free."
             .into(),
         metrics,
         checks: Vec::new(),
-        charts: vec![results.chart("curve", "Write amplification", "spare space over data (%)", "written in all over written")],
+        charts: vec![results.chart(
+            "curve",
+            "Write amplification",
+            "spare space over data (%)",
+            "written in all over \
+                                                                                                 written",
+        )],
         finding: format!(
             "With 7 % to spare each byte is written {} times, with 20 % {} times, with 50 % {} times.",
             results.say(Column::Model, "7"),

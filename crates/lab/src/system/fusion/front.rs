@@ -132,10 +132,8 @@ impl Fusion {
         }
         match self.homes.of(unit) {
             Some(Slot { tier: Tier::Fast, number }) if !born => self.clock.visit(number),
-            Some(Slot { tier: Tier::Slow, .. }) => {
-                if self.queue.remember(unit) {
-                    self.moves.wish(unit, ask.kind, self.now);
-                }
+            Some(Slot { tier: Tier::Slow, .. }) if self.queue.remember(unit) => {
+                self.moves.wish(unit, ask.kind, self.now);
             }
             _ => {}
         }

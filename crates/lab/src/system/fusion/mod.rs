@@ -1,14 +1,14 @@
 //! Apple's Fusion Drive, as the reviews saw it (B1 to B13) and as its patents tell (US 9710397, US 8914381).
 //!
 //! - *Unit*: 128 KiB of the volume; its *home* is a *slot* of either device. A unit without a home is a hole.
-//! - *Reserve*: what is kept free on the SSD. New data go there as long as anything is free, and straight to the disk after
-//!   that (B2); when the machine is idle, the reserve is made good again (B3).
-//! - *Extent*: a part of a request that lies in one piece on one device. The extents of a request are carried out one after
-//!   another. So a file that was scattered over the SSD is read at the speed of single units (B13).
+//! - *Reserve*: what is kept free on the SSD. New data go there as long as anything is free, and straight to the disk
+//!   after that (B2); when the machine is idle, the reserve is made good again (B3).
+//! - *Extent*: a part of a request that lies in one piece on one device. The extents of a request are carried out one
+//!   after another. So a file that was scattered over the SSD is read at the speed of single units (B13).
 //!
-//! Reading order: `watch` (what is noticed of the requests), `homes` (the map), `moves` (what moves when), `front` (requests
-//! of the host), `back` (moves carried out), `pair` (devices). [`Concat`] is what a set becomes that was made by hand without
-//! the right incantation (B12).
+//! Reading order: `watch` (what is noticed of the requests), `homes` (the map), `moves` (what moves when), `front`
+//! (requests of the host), `back` (moves carried out), `pair` (devices). [`Concat`] is what a set becomes that was made
+//! by hand without the right incantation (B12).
 //!
 //! The numbers that nobody published are in [`FusionSpec`], with what they were fitted to.
 
@@ -56,8 +56,8 @@ pub struct FusionSpec {
     /// neither. Fitted to the whole experiments G4 (34 passes), G5 (15) and F3; the research notes derive 20, 45 and 60
     /// from passes of constant length, but passes become shorter as the range moves up.
     pub loaded_rates: [u32; 3],
-    /// Nanoseconds from the visit that promotes a unit to its promotion, beside a load: in G4 the first units moved after the
-    /// second pass, not during it.
+    /// Nanoseconds from the visit that promotes a unit to its promotion, beside a load: in G4 the first units moved
+    /// after the second pass, not during it.
     pub lag_ns: u64,
     /// Bytes written in one stream after which moves stop until the machine is restarted (B11: seen after 260 GB).
     pub stuck_after: u64,
@@ -135,8 +135,8 @@ impl Fusion {
         })
     }
 
-    /// The machine is restarted, in no time: what is only known in memory is forgotten, and moves that had stopped go on
-    /// (B11).
+    /// The machine is restarted, in no time: what is only known in memory is forgotten, and moves that had stopped go
+    /// on (B11).
     pub fn restart(&mut self) {
         let fast = (self.pair.size(Tier::Fast) / UNIT) as u32;
         self.queue = VisitQueue::new(fast, self.spec.visits);
