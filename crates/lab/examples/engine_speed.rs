@@ -15,8 +15,8 @@ use bimetal_sim::model::catalog;
 use bimetal_sim::prng::Prng;
 
 const GIB: u64 = 1 << 30;
-/// Written before anything is measured.
-const FILLED: u64 = 200 * GIB;
+/// Written before anything is measured: four fifths of the volume.
+const FILLED: u64 = 832 * GIB;
 const DEPTH: usize = 16;
 /// Nanoseconds of rest after the filling, in which the engine makes room on the fast device.
 const PAUSE: u64 = 300_000_000_000;
@@ -29,10 +29,10 @@ const PATTERNS: [(&str, Op, u64, std::ops::Range<u64>, bool); 8] = [
     ("write-4-fast", Op::Write, 4 << 10, 0..64 * GIB, false),
     ("read-128-fast", Op::Read, 128 << 10, 0..64 * GIB, true),
     ("write-128-fast", Op::Write, 128 << 10, 0..64 * GIB, true),
-    ("read-4-slow", Op::Read, 4 << 10, 140 * GIB..FILLED, false),
-    ("write-4-slow", Op::Write, 4 << 10, 140 * GIB..FILLED, false),
-    ("read-128-slow", Op::Read, 128 << 10, 140 * GIB..FILLED, true),
-    ("write-128-new", Op::Write, 128 << 10, FILLED..900 * GIB, true),
+    ("read-4-slow", Op::Read, 4 << 10, 140 * GIB..204 * GIB, false),
+    ("write-4-slow", Op::Write, 4 << 10, 140 * GIB..204 * GIB, false),
+    ("read-128-slow", Op::Read, 128 << 10, 140 * GIB..204 * GIB, true),
+    ("write-128-new", Op::Write, 128 << 10, FILLED..1000 * GIB, true),
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -118,7 +118,7 @@ impl Subject {
     /// Writes ranges one after another, as [`Subject::fill`] does.
     pub(super) fn fill_all(&mut self, ranges: impl IntoIterator<Item = Range<u64>>) {
         match self {
-            Subject::Bimetal(s) => s.fill_all(ranges),
+            Subject::Bimetal(s) => ranges.into_iter().for_each(|range| s.fill(range)),
             _ => ranges.into_iter().for_each(|range| drop(loads::write(self.system(), range, 4 << 20, 4))),
         }
     }

@@ -24,8 +24,8 @@ use bimetal_volume::env::{Env, Instant};
 use super::device::{Device, Port};
 use super::waiting::Waiting;
 
-/// Polls at one moment of virtual time after which the engine counts as spinning.
-const MOST_POLLS_AT_ONCE: u64 = 100_000_000;
+/// Polls of which nothing comes after which the engine counts as spinning.
+const MOST_IDLE_POLLS: u64 = 10_000_000;
 /// Tasks run before the clock's owner looks again.
 const TURN: usize = 64;
 /// Seconds since 1970 at time zero.
@@ -33,7 +33,7 @@ const EPOCH: u64 = 1_800_000_000;
 
 struct State {
     now: Cell<u64>,
-    polls_now: Cell<u64>,
+    idle_polls: Cell<u64>,
     tasks: Executor,
     prng: RefCell<Prng>,
     waiting: RefCell<Waiting>,
@@ -52,7 +52,7 @@ impl LabEnv {
     pub(super) fn new(seed: u64) -> LabEnv {
         LabEnv(Rc::new(State {
             now: Cell::new(0),
-            polls_now: Cell::new(0),
+            idle_polls: Cell::new(0),
             tasks: Executor::new(),
             prng: RefCell::new(Prng::new(seed)),
             waiting: RefCell::default(),
@@ -71,7 +71,12 @@ impl LabEnv {
     pub(super) fn set_time(&self, at: u64) {
         debug_assert!(at >= self.time(), "time goes backwards");
         self.0.now.set(at);
-        self.0.polls_now.set(0);
+        self.progress();
+    }
+
+    /// Something came of the tasks that ran: they do not spin.
+    pub(super) fn progress(&self) {
+        self.0.idle_polls.set(0);
     }
 
     /// The device's events are this clock's from now on.
@@ -87,6 +92,7 @@ impl LabEnv {
 
     /// The event has happened.
     pub(super) fn happen(&self, n: u32) {
+        self.progress();
         let waker = self.0.waiting.borrow_mut().happen(n);
         if let Some(waker) = waker {
             waker.wake();
@@ -95,9 +101,9 @@ impl LabEnv {
 
     /// Runs some ready tasks; false if none was ready.
     pub(super) fn run_ready(&self) -> bool {
-        let polls = self.0.polls_now.get() + TURN as u64;
-        assert!(polls < MOST_POLLS_AT_ONCE, "the engine spins at {} ns", self.time());
-        self.0.polls_now.set(polls);
+        let polls = self.0.idle_polls.get() + TURN as u64;
+        assert!(polls < MOST_IDLE_POLLS, "the engine spins at {} ns", self.time());
+        self.0.idle_polls.set(polls);
         self.0.tasks.run_ready(TURN)
     }
 

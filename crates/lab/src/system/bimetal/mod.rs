@@ -3,10 +3,12 @@
 //! The engine is the code that is shipped; `env` and `device` stand in for Linux, in virtual time. Data are not kept, the
 //! engine's own books are. A request that the engine fails is a fault and panics, as is a group that latches.
 //!
-//! Reading order: `waiting` (events), `env` (clock and tasks), `device` (model and kept blocks), this file.
+//! Reading order: `waiting` (events), `env` (clock and tasks), `device` (model and kept blocks), this file,
+//! `fill`.
 
 mod device;
 mod env;
+mod fill;
 mod waiting;
 
 #[cfg(test)]
@@ -15,7 +17,6 @@ mod tests;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
-use std::ops::Range;
 use std::rc::Rc;
 
 use bimetal_sim::model::{Completion, Op, Request, END_OF_TIME};
@@ -30,13 +31,9 @@ use bimetal_volume::{Group, Volume};
 pub use self::device::Part;
 use self::device::{Device, Port};
 use self::env::LabEnv;
-use super::load::{self, Load};
-use super::meter::Meter;
+use self::fill::Filling;
 use super::{Facts, System};
 
-/// Bytes of a request that fills a volume, and how many are on their way.
-const FILL_BLOCK: u64 = 4 << 20;
-const FILL_DEPTH: usize = 4;
 /// Name of group and volume.
 const NAME: &str = "lab";
 
@@ -77,6 +74,7 @@ pub struct Bimetal {
     done: Done,
     /// Moves of the group before it was opened last.
     earlier: Facts,
+    filling: Filling,
 }
 
 struct Open {
@@ -92,7 +90,8 @@ impl Bimetal {
         ports.iter().for_each(|p| env.add(p.clone()));
         let options = OpenOptions { migrate: setup.migrate, ..OpenOptions::default() };
         let (done, earlier) = Default::default();
-        let mut system = Bimetal { env, ports, options, open: None, done, earlier };
+        let filling = Filling::No;
+        let mut system = Bimetal { env, ports, options, open: None, done, earlier, filling };
         system.create()?;
         system.reopen()?;
         Ok(system)
@@ -120,10 +119,14 @@ impl Bimetal {
 
     /// Opens the group, if it is stopped.
     pub fn reopen(&mut self) -> Result<(), OpenError> {
-        if self.open.is_some() {
-            return Ok(());
+        match self.open {
+            Some(_) => Ok(()),
+            None => self.open_with(self.options.clone()),
         }
-        let (env, devices, options) = (self.env.clone(), self.devices().to_vec(), self.options.clone());
+    }
+
+    fn open_with(&mut self, options: OpenOptions) -> Result<(), OpenError> {
+        let (env, devices) = (self.env.clone(), self.devices().to_vec());
         let group = self.complete(async move { Group::open(env, devices, options).await })?;
         self.open = group.volume(NAME).map(|volume| Open { group, volume });
         Ok(())
@@ -131,50 +134,16 @@ impl Bimetal {
 
     /// Stops the group in order; requests still on their way end first, and are handed out later.
     pub fn stop(&mut self) {
+        self.end_filling();
+        self.close();
+    }
+
+    fn close(&mut self) {
         let moved = self.facts();
         let Some(Open { group, .. }) = self.open.take() else { return };
         let stopped = self.complete(async move { group.stop().await });
         assert!(stopped.is_ok(), "the group does not stop: {stopped:?}");
         self.earlier = Facts { promoted: moved.promoted, demoted: moved.demoted, ..Facts::default() };
-    }
-
-    /// [`Bimetal::fill_all`] of one range.
-    pub fn fill(&mut self, range: Range<u64>) {
-        self.fill_all([range]);
-    }
-
-    /// Writes the ranges once, each in order, without time passing and without moves: the devices' models serve the requests, but
-    /// nobody waits for them. For the state before an experiment. The group is stopped and opened anew on the way, as a
-    /// computer is, so of heat only what survives that is kept. If less than the reserve is free then, moves to bring it
-    /// back begin at once. It panics while requests are on their way.
-    pub fn fill_all(&mut self, ranges: impl IntoIterator<Item = Range<u64>>) {
-        self.set_instant(true);
-        let migrate = std::mem::replace(&mut self.options.migrate, false);
-        if migrate {
-            self.stop();
-            self.must_open();
-        }
-        for range in ranges {
-            let load = Load { range, block: FILL_BLOCK, depth: FILL_DEPTH, op: Op::Write };
-            load::sequential(self, &load, Meter::seconds());
-        }
-        // What the engine does beside ends in no time as well.
-        load::pause(self, 0);
-        if migrate {
-            self.stop();
-            self.options.migrate = true;
-            self.must_open();
-        }
-        self.set_instant(false);
-    }
-
-    fn must_open(&mut self) {
-        let opened = self.reopen();
-        assert!(opened.is_ok(), "a group that was stopped in order does not open: {opened:?}");
-    }
-
-    fn set_instant(&self, on: bool) {
-        self.ports.iter().for_each(|p| p.set_instant(on));
     }
 
     /// What the group tells of itself. It panics between a stop and the next open.
@@ -217,6 +186,7 @@ impl Bimetal {
 
     fn next_done(&mut self) -> Option<Completion> {
         let (done, outcome) = self.done.borrow_mut().pop_front()?;
+        self.env.progress();
         assert!(outcome.is_ok(), "the engine failed request {}: {outcome:?}", done.id);
         Some(done)
     }
@@ -254,6 +224,7 @@ impl System for Bimetal {
     }
 
     fn submit(&mut self, id: u64, request: Request) {
+        self.end_filling();
         let (volume, done, env) = (self.opened().volume.clone(), self.done.clone(), self.env.clone());
         use bimetal_volume::env::Env;
         self.env.spawn(async move {
@@ -263,6 +234,7 @@ impl System for Bimetal {
     }
 
     fn run(&mut self, until: u64) -> Option<Completion> {
+        self.end_filling();
         let until = until.clamp(self.now(), END_OF_TIME.max(self.now()));
         loop {
             if let Some(done) = self.next_done() {

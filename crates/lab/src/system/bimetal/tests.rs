@@ -1,9 +1,11 @@
+use std::ops::Range;
 use std::time::Duration;
 
 use bimetal_sim::model::catalog::{self, Spec};
 
 use super::super::bare::Bare;
-use super::super::load::{once, pause, random, sequential, Stop};
+use super::super::load::{once, pause, random, sequential, Load, Stop};
+use super::super::meter::Meter;
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -110,8 +112,10 @@ fn filling_takes_no_time_and_is_seen_by_the_devices() {
     let mut system = group(true);
     let before = system.now();
     system.fill(0..GIB);
+    system.fill(2 * GIB..3 * GIB);
     assert_eq!(system.now(), before);
-    assert!(system.facts().fast.write_bytes >= GIB);
+    assert!(system.facts().fast.write_bytes >= 2 * GIB);
+    assert_eq!((system.fast_bytes(0, 4 * GIB), system.facts().promoted), (2 * GIB, 0));
     // The next request begins on an idle device.
     let ns = once(&mut system, Request::read(0, 4096));
     assert!(ns < Duration::from_millis(1).as_nanos() as u64, "{ns}");
