@@ -27,10 +27,10 @@ fn prepare(subject: &mut Subject) {
     fill_with_files(subject, USED..DATA, 8);
     subject.restart();
     pause(subject, 10 * MINUTE);
-    visit_all(subject.system(), 0..USED);
     subject.fill(DATA..DATA + whole(5 * GB));
     subject.fill(FROM..FROM + FILM);
     pause(subject, 10 * MINUTE);
+    visit_all(subject.system(), 0..USED);
     for _ in 0..2 {
         read(subject.system(), FROM..FROM + WATCHED, MIB, 1);
         pause(subject, 5 * MINUTE);
