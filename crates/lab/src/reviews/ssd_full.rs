@@ -11,8 +11,9 @@ use super::seen::{Results, Seen};
 use crate::system::load;
 
 const LEVELS: [u64; 6] = [96, 64, 32, 16, 8, 0];
-/// Random writes at each level.
-const EACH_NS: u64 = 2 * MINUTE;
+/// Random writes at each level, and those that use up the spare space.
+const EACH_NS: u64 = 20 * SECOND;
+const LONG_NS: u64 = 8 * MINUTE;
 
 pub(super) fn session() -> Session {
     Session { ids: &["G7"], columns: &[Column::Model], measure, report: |r| vec![g7(r)] }
@@ -27,21 +28,21 @@ fn measure(_: Column) -> Seen {
         let level = whole(size - free * GB);
         subject.fill(filled..level);
         filled = level;
-        let rate = random(&mut subject, level, free);
+        pause(&mut subject, MINUTE);
+        let rate = random(&mut subject, level, EACH_NS, free);
         seen.put(&format!("{free} GB"), rate);
         seen.line("rate", vec![(free as f64, rate)]);
     }
-    for more in 0..4 {
-        seen.put("collapsed", random(&mut subject, filled, 1000 + more));
-    }
+    random(&mut subject, filled, LONG_NS, 1000);
+    seen.put("collapsed", random(&mut subject, filled, EACH_NS, 1001));
     load::once(subject.system(), Request::trim(0, filled));
     pause(&mut subject, 15 * MINUTE);
-    seen.put("trimmed", random(&mut subject, whole(size - 96 * GB), 7));
+    seen.put("trimmed", random(&mut subject, whole(size - 96 * GB), EACH_NS, 7));
     seen
 }
 
-fn random(subject: &mut Subject, span: u64, seed: u64) -> f64 {
-    mb_per_s(&random_writes(subject.system(), 0..span, EACH_NS, seed))
+fn random(subject: &mut Subject, span: u64, ns: u64, seed: u64) -> f64 {
+    mb_per_s(&random_writes(subject.system(), 0..span, ns, seed))
 }
 
 fn g7(results: &Results) -> Outcome {
@@ -53,9 +54,9 @@ fn g7(results: &Results) -> Outcome {
         id: "G7",
         title: "The SSD alone: random writes while it fills, then TRIM".into(),
         machine: machines::b().words.into(),
-        method: "The SSD is filled in order down to 96, 64, 32, 16, 8 and 0 GB free; at each level 4 KiB are written \
-                 anywhere in what is filled, for 2 minutes, 16 requests on their way; when it is full for 8 minutes \
-                 more. Then all is trimmed, and after 15 minutes 4 KiB are written anywhere in the first 25 GB."
+        method: "The SSD is filled in order down to 96, 64, 32, 16, 8 and 0 GB free; at each level, after a minute, 4 KiB are \
+                 written anywhere in what is filled, for 20 seconds, 16 requests on their way; when it is full for 8 \
+                 minutes more. Then all is trimmed, and after 15 minutes 4 KiB are written anywhere in the first 25 GB."
             .into(),
         metrics: vec![
             metric("96 GB", "96 GB free", "full speed; the picture with the figures is missing"),
