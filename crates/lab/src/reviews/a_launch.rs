@@ -86,7 +86,8 @@ fn f8(results: &Results) -> Outcome {
             "The volume is 70 % full; the program of 2 GB came when the reserve was taken, so it lies on the disk, \
                  and the machine was restarted since. A launch reads 64 KiB in 2000 places, always the same ones, and \
                  computes for 7 ms after each. It is launched with pauses of 25 seconds; the third launch counts. By \
-                 then the Fusion Drive has moved about half of what is read: the state that the review found."
+                 then the Fusion Drive has moved two fifths of what is read, and goes on while the program starts; the \
+                 review found about half of it on the SSD."
                 .into(),
         metrics: vec![
             faster.review(Value::Number(40.0)).remark(

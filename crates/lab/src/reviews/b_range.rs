@@ -194,12 +194,18 @@ fn range_row(results: &Results, id: &'static str, verb: &str, passes: f64) -> Ou
             ),
             results.metric("then", "the next pass", "MiB/s", Better::Higher, Demand::Beat),
         ],
-        checks: vec![results.check(
-            "all of it on the SSD after three passes and an idle minute",
-            "after a minute",
-            "% are there",
-            |n| n >= 99.95,
-        )],
+        checks: vec![
+            results.check(
+                "all of it on the SSD after three passes and an idle minute",
+                "after a minute",
+                "% are there",
+                |n| n >= 99.95,
+            ),
+            // A column that never gets there has words for a number, and could not be compared.
+            results.check("without a pause in fewer passes than the Fusion Drive", "passes", "passes were made", |n| {
+                results.get(Column::Model, "passes").is_some_and(|model| n < model)
+            }),
+        ],
         charts: vec![
             chart(results, "Passes without a pause"),
             results.chart("share", "On the SSD after each pass without a pause", "pass", "%"),
