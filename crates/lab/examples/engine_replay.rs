@@ -1,7 +1,7 @@
 //! What the foreground feels of moves: a workload through the full engine, with moves and without.
 //!
-//! `engine_replay [WORKLOAD|all [ACCESSES [SECONDS_OF_WARM_UP]]]`, on a disk of 96 GiB and an SSD of 8 GiB, as fast as those
-//! of machine A. The volume was filled to four fifths before.
+//! `engine_replay [WORKLOAD|all [ACCESSES [SECONDS_OF_WARM_UP]]]`, on a disk of 96 GiB and an SSD of 8 GiB, as fast as
+//! those of machine A. The volume was filled to four fifths before, and both runs begin in the same state.
 
 use std::error::Error;
 use std::time::Instant;
@@ -45,10 +45,11 @@ fn run(workload: &dyn Workload, migrate: bool, accesses: u64, warm_up: u64) -> R
     let mut disk = catalog::hdd2012();
     disk.size = 96 * GIB;
     let (fast, slow) = (Part::new(&Spec::Ssd(ssd))?, Part::new(&Spec::Hdd(disk))?);
-    let mut system = Bimetal::new(Setup { fast, slow, migrate, seed: SEED })?;
+    let mut system = Bimetal::new(Setup { fast, slow, migrate: true, seed: SEED })?;
     let size = system.size() / GIB * GIB;
     system.fill(0..size / 5 * 4);
     pause(&mut system, 600_000_000_000);
+    system.set_migrate(migrate);
     let stream = workload.accesses(size, SEED)?.take(accesses as usize);
     Ok(replay(&mut system, stream, Pace::AsRecorded { most: MOST_BEHIND }, warm_up * 1_000_000))
 }

@@ -1,8 +1,8 @@
-//! Storage systems under one load, in virtual time: a bare device, the model of a reviewed system, Bimetal's own engine on
-//! modelled devices.
+//! Storage systems under one load, in virtual time: a bare device, the model of a reviewed system, Bimetal's own engine
+//! on modelled devices.
 //!
-//! A driver submits requests, lets time pass, and sees completions. It cannot tell which system it drives, so all get the
-//! same load. No data is kept: what counts here is time and place. (Data are the simulator's business.)
+//! A driver submits requests, lets time pass, and sees completions. It cannot tell which system it drives, so all get
+//! the same load. No data is kept: what counts here is time and place. (Data are the simulator's business.)
 //!
 //! Reading order: this file, `bare`, `meter` and `load` (how systems are driven and measured), `bimetal` (the engine),
 //! `replay` (traces and workloads).

@@ -10,8 +10,8 @@ use crate::trace::{Access, Op as TraceOp};
 /// When the accesses of a trace are submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// At their own times. While `most` are on their way the trace's clock stands still, as people and programs wait for a
-    /// slow machine; all later accesses come that much later.
+    /// At their own times. While `most` are on their way the trace's clock stands still, as people and programs wait
+    /// for a slow machine; all later accesses come that much later.
     AsRecorded {
         /// Accesses on their way at most.
         most: usize,
@@ -77,8 +77,8 @@ struct Replay<'a> {
     result: Replayed,
 }
 
-/// Replays accesses, in the order of their times. Those of the first `warm_up_us` microseconds of the trace are carried out
-/// but not measured.
+/// Replays accesses, in the order of their times. Those of the first `warm_up_us` microseconds of the trace are carried
+/// out but not measured.
 pub fn replay(
     system: &mut dyn System,
     accesses: impl IntoIterator<Item = Access>,

@@ -14,6 +14,8 @@ use crate::wait::{self, Signal};
 
 /// Slow slots wait so long before their member's journal is written for them, unless somebody needs a slot.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The reclaimer's shortest rest.
+const SOONEST: Duration = Duration::from_millis(1);
 /// Most slots given to one discard.
 const DISCARD_SLOTS: usize = 512;
 
@@ -74,11 +76,17 @@ impl<E: Env> Core<E> {
                 slow_since = None;
                 self.reclaim.demanded.set(false);
             }
-            let rest = self.reclaim.queue.borrow().len();
-            let signals = wait::first(wake, unpinned);
-            match rest {
-                0 => signals.await,
-                _ => wait::first(signals, self.env.sleep(PATIENCE)).await,
+            // A slot that waits for its member's journal does not care for pins; most requests end one.
+            let (rest, pinned) = {
+                let queue = self.reclaim.queue.borrow();
+                (queue.len(), queue.iter().any(|l| !self.lags(l)))
+            };
+            let waited = slow_since.map_or(Duration::ZERO, |t| self.env.now().since(t));
+            let patience = || self.env.sleep(PATIENCE.saturating_sub(waited).max(SOONEST));
+            match (rest, pinned) {
+                (0, _) => wake.await,
+                (_, false) => wait::first(wake, patience()).await,
+                (_, true) => wait::first(wait::first(wake, unpinned), patience()).await,
             }
         }
     }
@@ -116,10 +124,14 @@ impl<E: Env> Core<E> {
     }
 
     fn may_be_freed(&self, l: &Left) -> bool {
-        let m = self.member(l);
-        let lags = m.tier == Tier::Slow && m.lag.borrow().contains_key(&l.chunk);
         let pinned = self.claims.is_pinned(l.slot) && !mutant::on(Mutant::C2FreeDuringRead);
-        !lags && !pinned
+        !pinned && !self.lags(l)
+    }
+
+    /// Whether the slot's own member has not heard yet that its chunk left.
+    fn lags(&self, l: &Left) -> bool {
+        let m = self.member(l);
+        m.tier == Tier::Slow && m.lag.borrow().contains_key(&l.chunk)
     }
 
     async fn discard_and_free(&self, member: MemberIndex, mut slots: Vec<SlotIndex>) {

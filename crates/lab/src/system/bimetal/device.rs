@@ -1,13 +1,13 @@
 //! A modelled device as the engine sees it: times from the model, contents only where the engine keeps its books.
 //!
 //! - *Port*: the device itself; a [`Device`] is a handle to it.
-//! - *Kept blocks*: blocks outside the slots (labels, journal, map, directory, away bits), each 4 KiB. Where the slots are
-//!   is read from the label, when the engine writes it; what was written before, is kept wherever it lies.
-//! - *Lead*: how far the model's clock is ahead of the engine's. It grows while the device is *instant*: then each request
-//!   is served by the model alone and at once, and takes none of the engine's time.
+//! - *Kept blocks*: blocks outside the slots (labels, journal, map, directory, away bits), each 4 KiB. Where the slots
+//!   are is read from the label, when the engine writes it; what was written before is kept wherever it lies.
+//! - *Lead*: how far the model's clock is ahead of the engine's. It grows while the device is *instant*: then each
+//!   request is served by the model alone and at once, and takes none of the engine's time.
 //!
-//! 1. A write to slots is counted, timed and forgotten; a read from them leaves the buffer as it was. Nobody in the lab
-//!    looks at data.
+//! 1. A write to slots is counted, timed and forgotten; a read from them leaves the buffer as it was. Nobody in the
+//!    lab looks at data.
 //! 2. A kept block that holds only zeros takes no memory.
 
 use std::cell::{Cell, RefCell};
@@ -28,8 +28,8 @@ use super::env::LabEnv;
 /// Errno of a request that the device does not take.
 const EINVAL: i32 = 22;
 
-/// A device for a group: its model, and what it is able to do. Whoever keeps a clone of the model can look at it, and change
-/// what its kind lets one change; submitting to it is a fault.
+/// A device for a group: its model, and what it is able to do. Whoever keeps a clone of the model can look at it, and
+/// change what its kind lets one change; submitting to it is a fault.
 #[derive(Clone)]
 pub struct Part {
     /// Gives the times.

@@ -3,7 +3,8 @@
 //! Made for speed and repeatability: ready tasks run in the order in which they became ready, and everything happens on
 //! one thread. (The simulator's environment shuffles them, to find faults.)
 //!
-//! - *Event*: something that a future waits for. Its time is known for a timer; a device's model knows the next of its own.
+//! - *Event*: something that a future waits for. Its time is known for a timer; a device's model knows the next of its
+//!   own.
 //!
 //! 1. Time moves only when no task is ready, and never beyond the next event.
 //! 2. Events of one time happen in a fixed order: devices as they were added, then timers as they were set.

@@ -1,7 +1,8 @@
 //! Bringing a volume to the state in which an experiment begins, quickly.
 //!
-//! The engine places every chunk as ever and the devices' models see every request, so that slots, flash pages and heads are
-//! where they would be. But no time passes, so moves, which the engine makes when it is quiet, have no place in it.
+//! The engine places every chunk as ever and the devices' models see every request, so that slots, flash pages and
+//! heads are where they would be. But no time passes, so moves, which the engine makes when it is quiet, have no place
+//! in it.
 //!
 //! 1. Between two fillings the group stays open without moves; whatever else is asked of it ends the filling first.
 
@@ -28,10 +29,11 @@ pub(super) enum Filling {
 }
 
 impl Bimetal {
-    /// Writes the range once, in order, without time passing and without moves: the devices' models serve the requests, but
-    /// nobody waits for them. For the state before an experiment. The group is stopped and opened anew before the first of
-    /// several fillings and after the last, as a computer is, so of heat only what survives that is kept. If less than
-    /// the reserve is free then, moves to bring it back begin at once. It panics while requests are on their way.
+    /// Writes the range once, in order, without time passing and without moves: the devices' models serve the requests,
+    /// but nobody waits for them. For the state before an experiment. The group is stopped and opened anew before the
+    /// first of several fillings and after the last, as a computer is, so of heat only what survives that is kept. If
+    /// less than the reserve is free then, moves to bring it back begin at once. It panics while requests are on their
+    /// way.
     pub fn fill(&mut self, range: Range<u64>) {
         self.begin_filling();
         self.filling = Filling::Now;
@@ -64,7 +66,7 @@ impl Bimetal {
         self.set_instant(false);
     }
 
-    fn open_anew(&mut self, migrate: bool) {
+    pub(super) fn open_anew(&mut self, migrate: bool) {
         self.close();
         let opened = self.open_with(OpenOptions { migrate, ..self.options.clone() });
         assert!(opened.is_ok(), "a group that was stopped in order does not open: {opened:?}");

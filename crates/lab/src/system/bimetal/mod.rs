@@ -1,7 +1,7 @@
 //! Bimetal itself: the production engine on modelled devices.
 //!
-//! The engine is the code that is shipped; `env` and `device` stand in for Linux, in virtual time. Data are not kept, the
-//! engine's own books are. A request that the engine fails is a fault and panics, as is a group that latches.
+//! The engine is the code that is shipped; `env` and `device` stand in for Linux, in virtual time. Data are not kept,
+//! the engine's own books are. A request that the engine fails is a fault, and panics.
 //!
 //! Reading order: `waiting` (events), `env` (clock and tasks), `device` (model and kept blocks), this file,
 //! `fill`.
@@ -144,6 +144,13 @@ impl Bimetal {
         let stopped = self.complete(async move { group.stop().await });
         assert!(stopped.is_ok(), "the group does not stop: {stopped:?}");
         self.earlier = Facts { promoted: moved.promoted, demoted: moved.demoted, ..Facts::default() };
+    }
+
+    /// From now on chunks are moved, or are not. The group is stopped and opened anew for that.
+    pub fn set_migrate(&mut self, on: bool) {
+        self.end_filling();
+        self.options.migrate = on;
+        self.open_anew(on);
     }
 
     /// What the group tells of itself. It panics between a stop and the next open.
