@@ -25,6 +25,7 @@ mod tests;
 
 pub use cost::HeadCost;
 pub use fusion::ClockBloom;
+pub(crate) use fusion::{Clock, VisitQueue};
 pub use inclusive::{Inclusive, Writes};
 pub use piece::{Follows, Kind, Piece, Start, Stream, TooLarge, CHUNKS_MAX, PIECES_MAX};
 pub use production::Production;

@@ -9,6 +9,7 @@
 
 pub mod bare;
 pub mod bimetal;
+pub mod fusion;
 pub mod load;
 pub mod meter;
 pub mod replay;
