@@ -9,7 +9,8 @@ use bimetal_volume::units::{Tier, BLOCK, CHUNK};
 
 use super::cost::HeadCost;
 use super::lists::Lists;
-use super::piece::{Follows, Kind, Piece, Stream};
+use super::follow::Follows;
+use super::piece::{Kind, Piece, Stream};
 use super::replay::Replay;
 
 /// What a cache does with writes.
