@@ -1,6 +1,7 @@
 //! The lab: workloads and traces, replayed in virtual time on modelled devices, by the production engine and by what
 //! others do in its place.
 
+pub mod compare;
 pub mod policy;
 pub mod reviews;
 pub mod system;

@@ -29,7 +29,7 @@ pub use cost::HeadCost;
 pub use follow::Follows;
 pub use fusion::ClockBloom;
 pub use inclusive::{Inclusive, Writes};
-pub use piece::{Kind, Piece, Start, Stream, TooLarge, CHUNKS_MAX};
+pub use piece::{Kind, Piece, Start, Stream, TooLarge, CHUNKS_MAX, PIECES_MAX};
 pub use production::Production;
 pub use replay::{replay, Budget, Replay, Setup};
 pub use seat::{Baseline, FirstFit, Seat, Seated};

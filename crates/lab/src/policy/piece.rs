@@ -13,6 +13,9 @@ use crate::trace::{Access, Op};
 /// Highest chunk of a replay, exclusive: 8 TiB. All state per chunk is in arrays.
 pub const CHUNKS_MAX: u64 = 1 << 26;
 
+/// Most pieces of a replay; a longer trace is cut there. 400 MiB, and as much again for the bounds.
+pub const PIECES_MAX: usize = 1 << 24;
+
 /// What a trace says of chunks before it touches them first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
@@ -80,17 +83,23 @@ pub struct Stream {
     pub footprint: u32,
     /// Bytes read and written.
     pub user_bytes: u64,
+    /// The trace goes on after [`PIECES_MAX`] pieces.
+    pub cut: bool,
 }
 
 impl Stream {
     /// Cuts a trace. Flushes, discards of parts of a chunk and reads of what was discarded do nothing to a disk and are
-    /// left out.
+    /// left out, and so is what comes after [`PIECES_MAX`] pieces.
     ///
     /// # Errors
     /// [`TooLarge`] for a request beyond the limit.
     pub fn new(accesses: impl IntoIterator<Item = Access>, start: Start) -> Result<Stream, TooLarge> {
         let mut cutter = Cutter::new(start);
         for a in accesses {
+            if cutter.stream.pieces.len() >= PIECES_MAX {
+                cutter.stream.cut = true;
+                break;
+            }
             cutter.add(&a)?;
         }
         Ok(cutter.stream)

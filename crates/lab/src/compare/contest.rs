@@ -1,0 +1,80 @@
+//! Who takes part: the production policy, the baselines, and under which rules.
+
+use crate::policy::cache::{Arc, Cache, Lfu, Lru, S3Fifo, TinyLfu};
+use crate::policy::{
+    replay, ClockBloom, FirstFit, Inclusive, Production, Replay, Seat, Seated, Setup, Shadow, Smq, Stream,
+};
+
+/// What a policy is in the contest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// One to beat.
+    Baseline,
+    /// The production policy, moving when it likes, as the baselines do.
+    Policy,
+    /// The production policy with its scheduler, which waits for quiet moments of the modelled disk.
+    Scheduled,
+}
+
+/// A policy and what it reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is.
+    pub role: Role,
+    /// What it reached.
+    pub replay: Replay,
+}
+
+/// Gets each policy that sits in the [`Seat`].
+pub trait Visitor {
+    /// A policy, fresh.
+    fn seat<S: Seat>(&mut self, role: Role, seat: S);
+}
+
+fn caches(n: u32, setup: &Setup) -> Vec<Box<dyn Cache>> {
+    let hold = setup.fast_slots.saturating_sub(setup.reserve) as usize;
+    vec![
+        Box::new(Lru::new(n, hold)),
+        Box::new(Lfu::new(n, hold, 0)),
+        Box::new(Lfu::new(n, hold, 8 * u64::from(setup.fast_slots))),
+        Box::new(Arc::new(n, hold)),
+        Box::new(S3Fifo::new(n, hold)),
+        Box::new(TinyLfu::new(n, hold)),
+    ]
+}
+
+/// All policies with a seat, for chunks below `chunks`.
+pub fn each_seat(chunks: u32, setup: &Setup, visitor: &mut impl Visitor) {
+    let slots = setup.fast_slots;
+    visitor.seat(Role::Baseline, Seated(FirstFit));
+    for cache in caches(chunks, setup) {
+        visitor.seat(Role::Baseline, Seated(Shadow::new(cache)));
+    }
+    visitor.seat(Role::Baseline, Seated(Smq::new(chunks, slots)));
+    visitor.seat(Role::Baseline, Seated(ClockBloom::new(slots, 2)));
+    visitor.seat(Role::Baseline, Seated(ClockBloom::new(slots, 3)));
+    visitor.seat(Role::Policy, Production::new(slots));
+    visitor.seat(Role::Scheduled, Production::scheduled(slots, &setup.cost));
+}
+
+struct Replays<'a> {
+    stream: &'a Stream,
+    setup: &'a Setup,
+    entries: Vec<Entry>,
+}
+
+impl Visitor for Replays<'_> {
+    fn seat<S: Seat>(&mut self, role: Role, mut seat: S) {
+        self.entries.push(Entry { role, replay: replay(self.stream, &mut seat, self.setup) });
+    }
+}
+
+/// Replays a stream on every policy. The inclusive caches come last; their fills are free.
+pub(super) fn contest(stream: &Stream, setup: &Setup) -> Vec<Entry> {
+    let mut replays = Replays { stream, setup, entries: Vec::new() };
+    each_seat(stream.chunks, setup, &mut replays);
+    for cache in [Inclusive::hybrid_disk(setup.fast_slots), Inclusive::smart_response(setup.fast_slots)] {
+        replays.entries.push(Entry { role: Role::Baseline, replay: cache.replay(stream, &setup.cost) });
+    }
+    replays.entries
+}
