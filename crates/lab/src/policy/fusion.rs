@@ -56,34 +56,22 @@ impl Bloom {
     }
 }
 
-/// Clock over the fast slots, Bloom filters over the slow chunks.
-pub struct ClockBloom {
-    /// Visits that promote a chunk: N.
+/// The queue of Bloom filters: which slow chunks were visited lately, and how often.
+pub(crate) struct VisitQueue {
+    /// Visits that it can count to.
     visits: usize,
     /// Per generation, the newest last: filters of chunks visited once, twice ... N - 1 times in it.
     generations: VecDeque<Vec<Bloom>>,
     /// Visits of slow chunks in the newest generation, and when it is full.
     filled: u64,
     full: u64,
-    /// Count of each fast slot.
-    counts: Vec<u8>,
-    hand: u32,
-    wishes: Wishes,
 }
 
-impl ClockBloom {
-    /// The policy for so many fast slots that promotes at the `visits`-th visit.
-    pub fn new(fast_slots: u32, visits: usize) -> ClockBloom {
+impl VisitQueue {
+    /// A queue beside so many fast slots that tells the `visits`-th visit from those before it.
+    pub(crate) fn new(fast_slots: u32, visits: usize) -> VisitQueue {
         let full = (u64::from(fast_slots) * WINDOW_PER_SLOT / GENERATIONS as u64).max(1);
-        let mut new = ClockBloom {
-            visits: visits.max(1),
-            generations: VecDeque::new(),
-            filled: 0,
-            full,
-            counts: vec![0; fast_slots as usize],
-            hand: 0,
-            wishes: Wishes::default(),
-        };
+        let mut new = VisitQueue { visits: visits.max(1), generations: VecDeque::new(), filled: 0, full };
         new.turn();
         new
     }
@@ -97,8 +85,8 @@ impl ClockBloom {
         self.filled = 0;
     }
 
-    /// Remembers a visit of a slow chunk; how many are remembered with it.
-    fn remember(&mut self, chunk: u32) -> usize {
+    /// Remembers a visit of a slow chunk; whether it is at least the N-th that is remembered.
+    pub(crate) fn remember(&mut self, chunk: u32) -> bool {
         if self.filled >= self.full {
             self.turn();
         }
@@ -108,7 +96,67 @@ impl ClockBloom {
         if let Some(filter) = newest.and_then(|g| g.iter_mut().find(|f| !f.contains(chunk))) {
             filter.insert(chunk);
         }
-        seen + 1
+        seen + 1 >= self.visits
+    }
+}
+
+/// The circle of fast slots with its hand: which chunk may leave.
+pub(crate) struct Clock {
+    /// Count of each fast slot.
+    counts: Vec<u8>,
+    hand: u32,
+}
+
+impl Clock {
+    /// A circle of so many slots, all at the floor.
+    pub(crate) fn new(slots: u32) -> Clock {
+        Clock { counts: vec![0; slots as usize], hand: 0 }
+    }
+
+    /// The chunk in a slot was visited.
+    pub(crate) fn visit(&mut self, slot: u32) {
+        let count = &mut self.counts[slot as usize];
+        *count = (*count + 1).min(COUNT_MAX);
+    }
+
+    /// A chunk entered a slot.
+    pub(crate) fn enter(&mut self, slot: u32) {
+        self.counts[slot as usize] = 1;
+    }
+
+    /// Turns the hand to a chunk that may leave; `held` says which one a slot holds.
+    pub(crate) fn victim(&mut self, held: impl Fn(u32) -> Option<u32>) -> Option<u32> {
+        let slots = self.counts.len() as u32;
+        // Once round for each step down to the floor, and once more.
+        for _ in 0..u64::from(slots) * (u64::from(COUNT_MAX) + 1) {
+            let slot = self.hand;
+            self.hand = (slot + 1) % slots;
+            if let Some(chunk) = held(slot) {
+                let count = &mut self.counts[slot as usize];
+                if *count == 0 {
+                    return Some(chunk);
+                }
+                *count -= 1;
+            }
+        }
+        None
+    }
+}
+
+/// Clock over the fast slots, Bloom filters over the slow chunks.
+pub struct ClockBloom {
+    /// Visits that promote a chunk: N.
+    visits: usize,
+    queue: VisitQueue,
+    clock: Clock,
+    wishes: Wishes,
+}
+
+impl ClockBloom {
+    /// The policy for so many fast slots that promotes at the `visits`-th visit.
+    pub fn new(fast_slots: u32, visits: usize) -> ClockBloom {
+        let queue = VisitQueue::new(fast_slots, visits);
+        ClockBloom { visits: visits.max(1), queue, clock: Clock::new(fast_slots), wishes: Wishes::default() }
     }
 }
 
@@ -119,9 +167,8 @@ impl Baseline for ClockBloom {
 
     fn touch(&mut self, tiers: &Tiers, piece: &Piece) {
         if let Some(slot) = tiers.slot_of(piece.chunk) {
-            let count = &mut self.counts[slot as usize];
-            *count = (*count + 1).min(COUNT_MAX);
-        } else if self.remember(piece.chunk) >= self.visits {
+            self.clock.visit(slot);
+        } else if self.queue.remember(piece.chunk) {
             self.wishes.push(piece.chunk);
         }
     }
@@ -135,25 +182,12 @@ impl Baseline for ClockBloom {
     }
 
     fn victim(&mut self, tiers: &Tiers) -> Option<u32> {
-        let slots = tiers.fast_slots();
-        // Once round for each step down to the floor, and once more.
-        for _ in 0..u64::from(slots) * (u64::from(COUNT_MAX) + 1) {
-            let slot = self.hand;
-            self.hand = (slot + 1) % slots;
-            if let Some(chunk) = tiers.in_slot(slot) {
-                let count = &mut self.counts[slot as usize];
-                if *count == 0 {
-                    return Some(chunk);
-                }
-                *count -= 1;
-            }
-        }
-        None
+        self.clock.victim(|slot| tiers.in_slot(slot))
     }
 
     fn moved(&mut self, tiers: &Tiers, chunk: u32, to: Tier) {
         if let (Tier::Fast, Some(slot)) = (to, tiers.slot_of(chunk)) {
-            self.counts[slot as usize] = 1;
+            self.clock.enter(slot);
         }
     }
 }

@@ -28,6 +28,7 @@ mod tests;
 pub use cost::HeadCost;
 pub use follow::Follows;
 pub use fusion::ClockBloom;
+pub(crate) use fusion::{Clock, VisitQueue};
 pub use inclusive::{Inclusive, Writes};
 pub use piece::{Kind, Piece, Start, Stream, TooLarge, CHUNKS_MAX, PIECES_MAX};
 pub use production::Production;

@@ -3,8 +3,18 @@
 //!
 //! A driver submits requests, lets time pass, and sees completions. It cannot tell which system it drives, so all get the
 //! same load. No data is kept: what counts here is time and place. (Data are the simulator's business.)
+//!
+//! Reading order: this file, `bare`, `meter` and `load` (how systems are driven and measured), `bimetal` (the engine),
+//! `replay` (traces and workloads).
 
-pub use bimetal_sim::model::{Completion, Request};
+pub mod bare;
+pub mod bimetal;
+pub mod fusion;
+pub mod load;
+pub mod meter;
+pub mod replay;
+
+pub use bimetal_sim::model::{Completion, Op, Request};
 
 /// A storage system in virtual time.
 pub trait System {
