@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use anyhow::{bail, Result};
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
 /// How a command answers.
@@ -36,12 +36,28 @@ pub(crate) fn emit(text: &str) -> Result<()> {
 
 /// A plain table: two spaces between columns, columns in `right` aligned to the right.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+    printed(filled(header, rows), right)
+}
+
+/// A table like [`table`] that takes no more than so many columns: long cells go on in the next line.
+pub(crate) fn table_within(width: u16, header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+    let mut t = filled(header, rows);
+    t.set_content_arrangement(ContentArrangement::Dynamic);
+    t.set_width(width);
+    printed(t, right)
+}
+
+fn filled(header: &[&str], rows: &[Vec<String>]) -> Table {
     let mut t = Table::new();
     t.load_style(comfy_table::presets::NOTHING);
     t.set_header(header.to_vec());
     for row in rows {
         t.add_row(row.clone());
     }
+    t
+}
+
+fn printed(mut t: Table, right: &[usize]) -> String {
     for (i, column) in t.column_iter_mut().enumerate() {
         column.set_padding((0, 2));
         if right.contains(&i) {

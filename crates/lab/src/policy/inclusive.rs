@@ -8,8 +8,8 @@
 use bimetal_volume::units::{Tier, BLOCK, CHUNK};
 
 use super::cost::HeadCost;
-use super::lists::Lists;
 use super::follow::Follows;
+use super::lists::Lists;
 use super::piece::{Kind, Piece, Stream};
 use super::replay::Replay;
 

@@ -65,7 +65,7 @@ fn standing(out: &mut String, cells: &[Cell], role: Role, name: &str) {
 }
 
 fn percent(x: f64) -> String {
-    format!("{} %", figure(x * 100.0))
+    format!("{}\u{a0}%", figure(x * 100.0))
 }
 
 fn cell_name(c: &Cell) -> String {

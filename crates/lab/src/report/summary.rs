@@ -59,11 +59,11 @@ fn limits(outcomes: &[Outcome]) -> Option<String> {
     }
     let mean = |i: usize| {
         let sum: f64 = parts.iter().map(|p| p[i].ln()).sum();
-        figure((sum / parts.len() as f64).exp() * 100.0)
+        format!("{}\u{a0}%", figure((sum / parts.len() as f64).exp() * 100.0))
     };
     Some(format!(
-        "Of the speed that the SSD alone has, Bimetal reaches <b>{} %</b>, the model of the reviewed system {} %, the disk alone \
-         {} % (geometric mean over {} figures).",
+        "Of the speed that the SSD alone has, Bimetal reaches <b>{}</b>, the model of the reviewed system {}, the disk alone \
+         {} (geometric mean over {} figures).",
         mean(0),
         mean(1),
         mean(2),
