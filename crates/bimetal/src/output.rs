@@ -67,6 +67,30 @@ fn printed(mut t: Table, right: &[usize]) -> String {
     t.lines().map(|l| l.trim_end().to_string() + "\n").collect()
 }
 
+/// A paragraph in lines of at most 100 columns, unless a word is longer.
+pub(crate) fn wrapped(text: &str) -> String {
+    const WIDTH: usize = 100;
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let len = word.chars().count();
+        match column {
+            0 => column = len,
+            c if c + 1 + len > WIDTH => {
+                out.push('\n');
+                column = len;
+            }
+            c => {
+                out.push(' ');
+                column = c + 1 + len;
+            }
+        }
+        out += word;
+    }
+    out.push('\n');
+    out
+}
+
 /// Names what is about to be destroyed and asks. Without a terminal to ask on, `--yes` is needed.
 pub(crate) fn confirm(what: &str, yes: bool) -> Result<()> {
     if yes {
@@ -82,4 +106,18 @@ pub(crate) fn confirm(what: &str, yes: bool) -> Result<()> {
         bail!("stopped; nothing was changed");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_keep_their_words_within_the_width() {
+        let text = "grün ist die Heide ".repeat(40) + &"x".repeat(120) + " end";
+        let lines = wrapped(&text);
+        assert_eq!(lines.split_whitespace().collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
+        assert!(lines.lines().all(|l| l.chars().count() <= 100 || !l.contains(' ')), "{lines}");
+        assert_eq!(wrapped(""), "\n");
+    }
 }

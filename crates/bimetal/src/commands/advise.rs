@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{Advise, Recording};
-use crate::output::{table, Output};
+use crate::output::{table, wrapped, Output};
 use crate::recording::{Recorded, Summary};
 use crate::size::approx;
 use crate::{api, disks};
@@ -59,9 +59,9 @@ fn words(path: &Path, a: &Advice, summary: &Summary) -> String {
     text += &summary.words();
     let rows: Vec<Vec<String>> = a.rows.iter().map(|r| row(a, r)).collect();
     let header = ["SSD", "OF WHAT IS TOUCHED", "I/O IT TAKES", "DISK TIME IT TAKES", ""];
-    text += &format!("\n{}\n{}\n", table(&header, &rows, &[0, 1, 2, 3]), a.sentence());
+    text += &format!("\n{}\n{}", table(&header, &rows, &[0, 1, 2, 3]), wrapped(&a.sentence()));
     for caveat in a.caveats() {
-        text += &format!("\n{caveat}\n");
+        text += &format!("\n{}", wrapped(&caveat));
     }
     text +=
         "\nDisk time is that of a 7200 rpm disk, 12 ms for a random read; moves between the tiers are not counted.\n\

@@ -109,7 +109,7 @@ fn a_recording_is_replayed_on_all_policies() {
     for part in ["clock+Bloom N=2", "Bimetal: ", "(bound)", "Fast tier ", "5 % of what is touched"] {
         assert!(words.contains(part), "{part}: {words}");
     }
-    assert!(words.lines().all(|l| l.chars().count() <= 110), "{words}");
+    assert!(words.lines().all(|l| l.chars().count() <= 100), "{words}");
     for bad in ["0%", "200%", "lots"] {
         p.refused(&["lab", "replay", "t.csv", "--fast", bad], 2, &[bad]);
     }

@@ -103,7 +103,8 @@ pub fn cells_of(name: &str, origin: Origin, stream: &Stream, how: &How) -> Vec<C
 /// The cell of one stream on a fast tier of so many chunks.
 pub fn cell_of(name: &str, origin: Origin, stream: &Stream, slots: u32, how: &How) -> Cell {
     let setup = Setup { budget: how.budget, ..Setup::new(slots) };
-    let percent = u64::from(slots) * 100 / u64::from(stream.footprint.max(1));
+    let footprint = u64::from(stream.footprint.max(1));
+    let percent = (u64::from(slots) * 100 + footprint / 2) / footprint;
     Cell {
         workload: name.to_owned(),
         origin,

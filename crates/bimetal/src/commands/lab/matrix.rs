@@ -4,7 +4,7 @@ use bimetal_lab::compare::{Bounds, Cell, Entry, Origin, Role, Standing, Summary}
 use bimetal_volume::units::CHUNK;
 use serde_json::json;
 
-use crate::output::table;
+use crate::output::{table, wrapped};
 use crate::size::approx;
 
 /// One cell with all policies, best first.
@@ -66,7 +66,7 @@ fn verdict(c: &Cell) -> String {
     if let Some(gap) = s.gap_closed {
         text += &format!("; it closes {:.0} % of the gap from clock+Bloom N=2 to the bound", gap * 100.0);
     }
-    text + ".\n"
+    wrapped(&(text + "."))
 }
 
 /// One line for each cell.

@@ -97,8 +97,7 @@ fn words(outcomes: &[Outcome], missing: &[String], out: &Path) -> String {
     }
     let header = ["", "", "REVIEW", "MODEL", "BIMETAL", "DISK", "SSD", ""];
     let mut text = table_within(WIDTH, &header, &rows, &[2, 3, 4, 5, 6]);
-    text +=
-        "\nMODEL: a model of the reviewed system on the devices that all columns share. DISK, SSD: one device alone.\n";
+    text += "\nMODEL: a model of the reviewed system, on the same devices. DISK, SSD: that device alone.\n";
     text += &score(outcomes);
     for line in missing {
         text += &format!("{line}\n");
@@ -216,7 +215,7 @@ mod tests {
         let text = words_of(&outcome);
         let widest = text.lines().map(|l| l.chars().count()).max();
         assert!(widest <= Some(WIDTH.into()), "{widest:?}\n{text}");
-        for part in ["F6", "never", "1235 to", "\u{2713} met", "\u{2717} missed", "3 of 3 figures that must be better"]
+        for part in ["F6", "never", "1234 to", "\u{2713} met", "\u{2717} missed", "3 of 3 figures that must be better"]
         {
             assert!(text.contains(part), "{part}\n{text}");
         }
