@@ -111,7 +111,7 @@ impl Ranking {
             Some(i) => (self.above(i), self.bins[i]),
             None => (self.blocks.iter().map(|n| u64::from(*n)).sum(), self.ancient),
         };
-        above + (u64::from(same) * u64::from(tie) >> 32)
+        above + ((u64::from(same) * u64::from(tie)) >> 32)
     }
 
     /// Chunks in hotter bins than that at a place of the ring.

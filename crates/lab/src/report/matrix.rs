@@ -104,7 +104,7 @@ fn against(relative: f64) -> String {
     let by = figure((relative - 1.0).abs() * 100.0);
     match relative {
         r if r < 1.0 => verdict_cell(Verdict::Met, &format!("{by} % less")),
-        r if r == 1.0 => verdict_cell(Verdict::Met, "level"),
+        1.0 => verdict_cell(Verdict::Met, "level"),
         r if r <= FAR => verdict_cell(Verdict::NotAsked, &format!("{by} % more")),
         _ => verdict_cell(Verdict::Missed, &format!("{by} % more")),
     }

@@ -74,7 +74,7 @@ fn limits(outcomes: &[Outcome]) -> Option<String> {
 /// Where a part of the SSD's speed lies on the scale, in percent from the left.
 fn place(part: f64) -> f64 {
     let (low, high) = (LEAST.log10(), MOST.log10());
-    ((part.max(LEAST).min(MOST).log10() - low) / (high - low)) * 100.0
+    ((part.clamp(LEAST, MOST).log10() - low) / (high - low)) * 100.0
 }
 
 /// A line per figure with a mark for each who was measured.

@@ -75,7 +75,7 @@ pub(super) fn overview(cells: &[Cell]) -> String {
         let (s, ours, best) = (Standing::of(c, Role::Policy)?, c.of(Role::Policy)?, c.best_baseline()?);
         let sign = match s.relative {
             r if r < 1.0 => "won",
-            r if r == 1.0 => "level",
+            1.0 => "level",
             r if r <= 1.05 => "behind",
             _ => "LOST",
         };
