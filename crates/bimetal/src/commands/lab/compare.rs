@@ -94,7 +94,8 @@ fn as_json(cells: &[Cell], missing: &[String]) -> serde_json::Value {
 
 fn words(cells: &[Cell], missing: &[String], out: Option<&Path>) -> String {
     let mut text = matrix::overview(cells);
-    text += "\nBIMETAL, BEST OTHER: disk time per access in ms. GAP: part closed of that between clock+Bloom N=2 and the bound.\n";
+    text += "\nBIMETAL, BEST OTHER: disk time per access, in ms.\n\
+             GAP: the part closed of that between clock+Bloom N=2 and what nobody can do better.\n";
     let unseen: Vec<Cell> = cells.iter().filter(|c| !c.origin.was_tuned_on()).cloned().collect();
     text += &format!("\nAll {} cells\n{}", cells.len(), matrix::summary(cells));
     if !unseen.is_empty() && unseen.len() < cells.len() {

@@ -104,8 +104,7 @@ fn words(path: &Path, stream: &Stream, summary: &Summary, cells: &[Cell]) -> Str
     for cell in cells {
         text += &format!("\n{}", matrix::cell_words(cell));
     }
-    text +=
-        "\nDISK TIME: head time of the slow disk per access, in ms; WITH MOVES: promotions and demotions included.\n\
+    text += "\nDISK TIME: head time of the slow disk per access, in ms; WITH MOVES: and for moves.\n\
              MOVES: chunks moved per 100 accesses. Nobody can do with less than the bound.\n";
     text
 }
