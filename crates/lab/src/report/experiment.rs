@@ -66,7 +66,8 @@ fn note(m: &Metric, column: Column) -> String {
         },
         Column::Bimetal => match m.advantage() {
             Some(times) if times >= 1.095 => format!("{} times as good as the model", super::figure(times)),
-            Some(times) if times <= 0.98 => format!("{:.0} % behind the model", (1.0 - times) * 100.0),
+            Some(times) if times >= 1.005 => format!("{:.0} % better than the model", (times - 1.0) * 100.0),
+            Some(times) if times < 0.995 => format!("{:.0} % behind the model", (1.0 - times) * 100.0),
             Some(_) => "level with the model".to_string(),
             None => return String::new(),
         },

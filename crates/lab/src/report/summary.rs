@@ -83,7 +83,7 @@ fn overview(out: &mut String, outcomes: &[Outcome]) {
     let rows: Vec<(&Outcome, &Metric)> = outcomes
         .iter()
         .flat_map(|o| o.metrics.iter().map(move |m| (o, m)))
-        .filter(|(_, m)| m.of_ssd(Column::Bimetal).is_some())
+        .filter(|(_, m)| m.demand != Demand::Nothing && m.of_ssd(Column::Bimetal).is_some())
         .collect();
     if rows.is_empty() {
         return;

@@ -16,7 +16,7 @@ pub(super) fn cell_words(c: &Cell) -> String {
         rows.extend(bounds(c, b));
     }
     let size = approx(u64::from(c.fast_slots) * CHUNK);
-    let header = ["POLICY", "DISK TIME", "WITH MOVES", "I/O ON SSD", "MOVES", "BYTES MOVED PER USER BYTE"];
+    let header = ["POLICY", "DISK TIME", "WITH MOVES", "I/O ON SSD", "MOVES", "MOVED/USED"];
     format!(
         "Fast tier {size}, {} % of what is touched:\n{}{}",
         c.percent,
