@@ -1,5 +1,6 @@
 //! The command line, defined once. Help texts carry an example each.
 
+use bimetal_lab::trace::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::size::Size;
@@ -49,6 +50,10 @@ pub(crate) enum Command {
     Check(Check),
     /// Print everything that is written on the members of a group that is not being served
     Dump(Dump),
+    /// What size of SSD a recorded load asks for, and how to record one
+    Advise(Advise),
+    /// Compare on modelled devices and recorded loads: what others do, what Bimetal does, what is possible
+    Lab(Lab),
     /// See it work: two files, a minute, no privileges
     Demo(Demo),
 }
@@ -326,6 +331,146 @@ pub(crate) enum DemoVia {
     Nbd,
 }
 
+/// A recording, and how to read it.
+#[derive(Debug, Args)]
+pub(crate) struct Recording {
+    /// csv, msr, spc, vscsi, blktrace, blkparse or fio [default: recognised]
+    #[arg(long, value_name = "NAME", value_parser = format)]
+    pub(crate) format: Option<Format>,
+    /// Of a recording of several devices take only this one (as the recording names it, blktrace: 8,0)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Take it that what is written first was on the disk before, as on a volume long in use
+    #[arg(long)]
+    pub(crate) aged: bool,
+}
+
+fn format(name: &str) -> Result<Format, String> {
+    name.parse().map_err(|e: bimetal_lab::trace::TraceError| e.to_string())
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bimetal advise                      # how to record a trace on this machine
+  bimetal advise day.bin
+  bimetal advise hm_0.csv.gz --json
+One pass over the trace, in bounded memory. Chunks of 128 KiB are ranked by use as the daemon ranks them; an SSD takes
+what ranks high enough to lie on it. Moves are taken as free, so it is what tiering comes to, not what it costs on the way.")]
+pub(crate) struct Advise {
+    /// A recording of block I/O, plain or gzip; without it: how to make one
+    pub(crate) trace: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    pub(crate) recording: Recording,
+}
+
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  bimetal lab reviews --out report.html
+  bimetal lab replay day.bin
+  bimetal lab compare --out policies.html")]
+pub(crate) struct Lab {
+    #[command(subcommand)]
+    pub(crate) command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// The experiments of five reviews of Fusion Drives and SSDs: what was printed, what models of them do, what Bimetal does
+    Reviews(Reviews),
+    /// Replay one recording on every placement policy, side by side
+    Replay(Replay),
+    /// Replay all loads, recorded and generated, on every placement policy: the matrix
+    Compare(Compare),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bimetal lab reviews
+  bimetal lab reviews --only F3,G4 --out part.html
+  bimetal lab reviews --matrix --json
+Everything runs in virtual time on modelled devices: no disk is needed, and the same version gives the same figures.
+All of it takes some minutes on two cores.")]
+pub(crate) struct Reviews {
+    /// Only these experiments: F1 to F9, G1 to G7, D1 to D3, Z1, Z2, S1 to S4
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = crate::commands::lab::reviews::known)]
+    pub(crate) only: Vec<String>,
+    /// Write the report with charts here
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    pub(crate) out: std::path::PathBuf,
+    /// Take the matrix of placement policies (`bimetal lab compare`) into the report
+    #[arg(long)]
+    pub(crate) matrix: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bimetal lab compare
+  BIMETAL_TRACES=/data/traces bimetal lab compare --out policies.html
+  bimetal lab compare --only zipf-files,drift --fast 10 --no-bounds
+Generated loads, each with six seeds (101 to 103 are not used in tuning): zipf-files, scan, film-copy, drift, shift, loop,
+churn, boot, sync-writes, vm-image, nearly-full. Recordings are named by their file without extensions.")]
+pub(crate) struct Compare {
+    /// Only these loads
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) only: Vec<String>,
+    /// Fast tiers, in percent of what a load touches
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_values_t = [5, 10, 20],
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) fast: Vec<u32>,
+    /// Recordings: *.csv, *.csv.gz [default: the folder that BIMETAL_TRACES names]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) traces: Option<std::path::PathBuf>,
+    /// Leave out what needs to see the future and much time: the bounds
+    #[arg(long)]
+    pub(crate) no_bounds: bool,
+    /// Write the matrix as an HTML file, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<std::path::PathBuf>,
+}
+
+/// A fast tier: so many bytes, or a part of what the load touches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum FastSize {
+    Bytes(u64),
+    Percent(f64),
+}
+
+fn fast_size(text: &str) -> Result<FastSize, String> {
+    let Some(number) = text.strip_suffix('%') else { return size(text).map(|s| FastSize::Bytes(s.0)) };
+    match number.trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(FastSize::Percent(percent)),
+        _ => Err(format!("'{text}' is not a part of what is touched; write 10%, or a size like 64GiB")),
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bimetal lab replay day.bin
+  bimetal lab replay hm_0.csv.gz --fast 64GiB --aged
+  bimetal lab replay fio.log --format fio --fast 5% --fast 20% --json
+All policies see the same accesses, the same disk and the same budget of moves. Time is that of the slow disk's head.")]
+pub(crate) struct Replay {
+    /// A recording of block I/O, plain or gzip
+    pub(crate) trace: std::path::PathBuf,
+    #[command(flatten)]
+    pub(crate) recording: Recording,
+    /// Size of the fast tier, or part of what is touched; may be repeated [default: 5%, 10%, 20%]
+    #[arg(long, value_name = "SIZE|PERCENT", value_parser = fast_size)]
+    pub(crate) fast: Vec<FastSize>,
+    /// Moves cost no budget and are made at once
+    #[arg(long)]
+    pub(crate) unlimited: bool,
+    /// Leave out what needs to see the future and much time: the bounds
+    #[arg(long)]
+    pub(crate) no_bounds: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,10 +481,24 @@ mod tests {
         let mut cli = Cli::command();
         cli.build();
         cli.clone().debug_assert();
-        for c in cli.get_subcommands().filter(|c| c.get_name() != "help") {
+        let check = |c: &clap::Command, name: &str| {
             let help = c.get_after_help().map(|h| h.to_string()).unwrap_or_default();
-            let example = format!("  bimetal {}", c.get_name());
-            assert!(help.contains("Example") && help.contains(&example), "{}: {help}", c.get_name());
+            assert!(help.contains("Example") && help.contains(&format!("  bimetal {name}")), "{name}: {help}");
+        };
+        for c in cli.get_subcommands().filter(|c| c.get_name() != "help") {
+            check(c, c.get_name());
+            for inner in c.get_subcommands().filter(|c| c.get_name() != "help") {
+                check(inner, &format!("{} {}", c.get_name(), inner.get_name()));
+            }
+        }
+    }
+
+    #[test]
+    fn fast_sizes() {
+        assert_eq!(fast_size("5%"), Ok(FastSize::Percent(5.0)));
+        assert_eq!(fast_size("64GiB"), Ok(FastSize::Bytes(64 << 30)));
+        for bad in ["0%", "101%", "%", "-1%", "nan%", "much"] {
+            assert!(fast_size(bad).is_err(), "{bad}");
         }
     }
 

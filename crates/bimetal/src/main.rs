@@ -10,7 +10,9 @@ mod commands;
 mod config;
 mod control;
 mod daemon;
+mod date;
 mod demo;
+mod disks;
 #[cfg(test)]
 mod documents;
 mod holders;
@@ -18,6 +20,8 @@ mod log;
 mod members;
 mod output;
 mod paths;
+mod progress;
+mod recording;
 mod runstate;
 mod size;
 mod words;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use anyhow::{bail, Result};
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
 /// How a command answers.
@@ -36,12 +36,28 @@ pub(crate) fn emit(text: &str) -> Result<()> {
 
 /// A plain table: two spaces between columns, columns in `right` aligned to the right.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+    printed(filled(header, rows), right)
+}
+
+/// A table like [`table`] that takes no more than so many columns: long cells go on in the next line.
+pub(crate) fn table_within(width: u16, header: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+    let mut t = filled(header, rows);
+    t.set_content_arrangement(ContentArrangement::Dynamic);
+    t.set_width(width);
+    printed(t, right)
+}
+
+fn filled(header: &[&str], rows: &[Vec<String>]) -> Table {
     let mut t = Table::new();
     t.load_style(comfy_table::presets::NOTHING);
     t.set_header(header.to_vec());
     for row in rows {
         t.add_row(row.clone());
     }
+    t
+}
+
+fn printed(mut t: Table, right: &[usize]) -> String {
     for (i, column) in t.column_iter_mut().enumerate() {
         column.set_padding((0, 2));
         if right.contains(&i) {
@@ -49,6 +65,30 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>], right: &[usize]) -> S
         }
     }
     t.lines().map(|l| l.trim_end().to_string() + "\n").collect()
+}
+
+/// A paragraph in lines of at most 100 columns, unless a word is longer.
+pub(crate) fn wrapped(text: &str) -> String {
+    const WIDTH: usize = 100;
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let len = word.chars().count();
+        match column {
+            0 => column = len,
+            c if c + 1 + len > WIDTH => {
+                out.push('\n');
+                column = len;
+            }
+            c => {
+                out.push(' ');
+                column = c + 1 + len;
+            }
+        }
+        out += word;
+    }
+    out.push('\n');
+    out
 }
 
 /// Names what is about to be destroyed and asks. Without a terminal to ask on, `--yes` is needed.
@@ -66,4 +106,18 @@ pub(crate) fn confirm(what: &str, yes: bool) -> Result<()> {
         bail!("stopped; nothing was changed");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_keep_their_words_within_the_width() {
+        let text = "grün ist die Heide ".repeat(40) + &"x".repeat(120) + " end";
+        let lines = wrapped(&text);
+        assert_eq!(lines.split_whitespace().collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
+        assert!(lines.lines().all(|l| l.chars().count() <= 100 || !l.contains(' ')), "{lines}");
+        assert_eq!(wrapped(""), "\n");
+    }
 }

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod advise;
 mod attach;
 mod check;
 pub(crate) mod create;
@@ -7,6 +8,7 @@ mod destroy;
 pub(crate) mod detach;
 mod devices;
 mod dump;
+pub(crate) mod lab;
 mod scan;
 mod status;
 mod stop;
@@ -32,6 +34,8 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Destroy(args) => destroy::run(args, output)?,
         Command::Check(args) => return check::run(args, output),
         Command::Dump(args) => dump::run(args, output)?,
+        Command::Advise(args) => advise::run(args, output)?,
+        Command::Lab(args) => lab::run(args, output)?,
         Command::Demo(args) => crate::demo::run(args, output)?,
     }
     Ok(ExitCode::SUCCESS)

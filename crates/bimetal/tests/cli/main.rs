@@ -4,4 +4,5 @@ mod attach;
 mod common;
 mod control;
 mod flow;
+mod lab;
 mod refusals;

@@ -96,20 +96,24 @@ impl Cell {
 
 /// The cells of one stream.
 pub fn cells_of(name: &str, origin: Origin, stream: &Stream, how: &How) -> Vec<Cell> {
-    let cell = |percent: &u32| {
-        let slots = (u64::from(stream.footprint) * u64::from(*percent) / 100).max(1) as u32;
-        let setup = Setup { budget: how.budget, ..Setup::new(slots) };
-        Cell {
-            workload: name.to_owned(),
-            origin,
-            percent: *percent,
-            fast_slots: slots,
-            accesses: stream.accesses(),
-            footprint: stream.footprint,
-            cut: stream.cut,
-            entries: contest(stream, &setup),
-            bounds: how.bounds.then(|| Bounds::of(stream, &setup)),
-        }
-    };
-    how.percents.iter().map(cell).collect()
+    let slots = |percent: u32| (u64::from(stream.footprint) * u64::from(percent) / 100).max(1) as u32;
+    how.percents.iter().map(|p| Cell { percent: *p, ..cell_of(name, origin, stream, slots(*p), how) }).collect()
+}
+
+/// The cell of one stream on a fast tier of so many chunks.
+pub fn cell_of(name: &str, origin: Origin, stream: &Stream, slots: u32, how: &How) -> Cell {
+    let setup = Setup { budget: how.budget, ..Setup::new(slots) };
+    let footprint = u64::from(stream.footprint.max(1));
+    let percent = (u64::from(slots) * 100 + footprint / 2) / footprint;
+    Cell {
+        workload: name.to_owned(),
+        origin,
+        percent: u32::try_from(percent).unwrap_or(u32::MAX),
+        fast_slots: slots,
+        accesses: stream.accesses(),
+        footprint: stream.footprint,
+        cut: stream.cut,
+        entries: contest(stream, &setup),
+        bounds: how.bounds.then(|| Bounds::of(stream, &setup)),
+    }
 }

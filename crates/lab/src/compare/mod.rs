@@ -16,7 +16,7 @@ mod summary;
 mod tests;
 
 pub use case::{generated, traces_in, Case, CaseError, Origin, TUNING_SEEDS, VALIDATION_SEEDS};
-pub use cell::{cells_of, Bounds, Cell, How};
+pub use cell::{cell_of, cells_of, Bounds, Cell, How};
 pub use contest::{each_seat, Entry, Role, Visitor};
 pub use run::{compare, Matrix, Progress};
 pub use summary::{Standing, Summary};

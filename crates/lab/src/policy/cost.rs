@@ -3,7 +3,8 @@
 //! The figures are those of POLICY: a random access about 12 ms, a continuation what the transfer takes. Writes are
 //! cheaper because a disk's cache lets it sort them. Moves are charged at what they cost in sorted batches.
 
-use super::piece::{Follows, Piece};
+use super::follow::Follows;
+use super::piece::Piece;
 
 /// Head times of one disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

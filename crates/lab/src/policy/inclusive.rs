@@ -8,8 +8,9 @@
 use bimetal_volume::units::{Tier, BLOCK, CHUNK};
 
 use super::cost::HeadCost;
+use super::follow::Follows;
 use super::lists::Lists;
-use super::piece::{Follows, Kind, Piece, Stream};
+use super::piece::{Kind, Piece, Stream};
 use super::replay::Replay;
 
 /// What a cache does with writes.

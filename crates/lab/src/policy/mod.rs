@@ -8,6 +8,7 @@
 pub mod bound;
 pub mod cache;
 mod cost;
+pub(crate) mod follow;
 mod fusion;
 mod heap;
 mod inclusive;
@@ -19,15 +20,17 @@ mod seat;
 mod shadow;
 mod smq;
 mod tiers;
+pub(crate) mod visit;
 
 #[cfg(test)]
 mod tests;
 
 pub use cost::HeadCost;
+pub use follow::Follows;
 pub use fusion::ClockBloom;
 pub(crate) use fusion::{Clock, VisitQueue};
 pub use inclusive::{Inclusive, Writes};
-pub use piece::{Follows, Kind, Piece, Start, Stream, TooLarge, CHUNKS_MAX, PIECES_MAX};
+pub use piece::{Kind, Piece, Start, Stream, TooLarge, CHUNKS_MAX, PIECES_MAX};
 pub use production::Production;
 pub use replay::{replay, Budget, Replay, Setup};
 pub use seat::{Baseline, FirstFit, Seat, Seated};

@@ -4,9 +4,10 @@
 //! correlation filter. A piece *follows* when it goes on where a recent request ended, so that a disk that served the
 //! one before need not seek.
 
-use bimetal_sim::prng::mix;
 use bimetal_volume::units::CHUNK;
 
+use super::follow::{Ends, Follows};
+use super::visit::Filter;
 use crate::trace::{Access, Op};
 
 /// Highest chunk of a replay, exclusive: 8 TiB. All state per chunk is in arrays.
@@ -14,16 +15,6 @@ pub const CHUNKS_MAX: u64 = 1 << 26;
 
 /// Most pieces of a replay; a longer trace is cut there. 400 MiB, and as much again for the bounds.
 pub const PIECES_MAX: usize = 1 << 24;
-
-/// Ends of requests that are remembered: as many as a disk's cache has segments.
-const ENDS: usize = 16;
-/// A request goes on where another ended if it begins at most so many bytes further.
-const GAP: u64 = 64 << 10;
-
-/// Size and windows of the correlation filter: those of the engine.
-const FILTER: usize = 4096;
-const WINDOW_NS: u64 = 2_000_000_000;
-const WINDOW_LARGE_NS: u64 = 200_000_000;
 
 /// What a trace says of chunks before it touches them first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,17 +36,6 @@ pub enum Kind {
     Birth,
     /// Discards the whole chunk: it loses its home.
     Trim,
-}
-
-/// What a piece goes on from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Follows {
-    /// Nothing: the disk seeks.
-    Nothing,
-    /// A request that ended in the same chunk.
-    Same,
-    /// One that ended in the chunk before.
-    Before,
 }
 
 /// One request's part in one chunk.
@@ -148,16 +128,13 @@ struct Cutter {
     start: Start,
     stream: Stream,
     seen: Vec<Seen>,
-    /// Ends of the last requests, and when each was last extended.
-    ends: [(u64, u64); ENDS],
-    requests: u64,
-    filter: Box<[(u32, u64)]>,
+    ends: Ends,
+    filter: Filter,
 }
 
 impl Cutter {
     fn new(start: Start) -> Cutter {
-        let filter = vec![(u32::MAX, 0); FILTER].into_boxed_slice();
-        Cutter { start, stream: Stream::default(), seen: Vec::new(), ends: [(u64::MAX, 0); ENDS], requests: 0, filter }
+        Cutter { start, stream: Stream::default(), seen: Vec::new(), ends: Ends::new(), filter: Filter::new() }
     }
 
     fn add(&mut self, a: &Access) -> Result<(), TooLarge> {
@@ -173,7 +150,7 @@ impl Cutter {
             self.seen.resize(chunks, Seen::Never);
             self.stream.chunks = chunks as u32;
         }
-        let mut follows = if a.op == Op::Trim { Follows::Nothing } else { self.follow(a.offset, end) };
+        let mut follows = if a.op == Op::Trim { Follows::Nothing } else { self.ends.follow(a.offset, end).follows };
         let mut at = a.offset;
         while at < end {
             let next = end.min((at / CHUNK + 1) * CHUNK);
@@ -181,21 +158,6 @@ impl Cutter {
             (at, follows) = (next, Follows::Before);
         }
         Ok(())
-    }
-
-    /// Looks for the request that this one goes on from, and remembers where this one ends.
-    fn follow(&mut self, offset: u64, end: u64) -> Follows {
-        self.requests += 1;
-        let found = self.ends.iter().position(|(e, _)| offset.checked_sub(*e).is_some_and(|gap| gap <= GAP));
-        let oldest = (0..ENDS).min_by_key(|i| self.ends[*i].1).unwrap_or(0);
-        let before = self.ends[found.unwrap_or(oldest)].0;
-        self.ends[found.unwrap_or(oldest)] = (end, self.requests);
-        match found {
-            None => Follows::Nothing,
-            // The end of an earlier request, as its last byte.
-            Some(_) if before > 0 && (before - 1) / CHUNK == offset / CHUNK => Follows::Same,
-            Some(_) => Follows::Before,
-        }
     }
 
     fn piece(&mut self, a: &Access, at: u64, next: u64, follows: Follows) {
@@ -213,21 +175,10 @@ impl Cutter {
         };
         self.seen[chunk as usize] = if kind == Kind::Trim { Seen::Trimmed } else { Seen::Mapped };
         let (time_ns, len) = (a.time_us.saturating_mul(1000), (next - at) as u32);
-        let visit = kind != Kind::Trim && self.counts(chunk, len, time_ns);
+        let visit = kind != Kind::Trim && self.filter.counts(u64::from(chunk), u64::from(len), time_ns);
         self.stream.footprint += u32::from(before == Seen::Never);
         self.stream.user_bytes += if kind == Kind::Trim { 0 } else { u64::from(len) };
         let offset = (at % CHUNK) as u32;
         self.stream.pieces.push(Piece { time_ns, chunk, offset, len, kind, follows, visit });
-    }
-
-    /// The correlation filter: touches of a chunk that come together are one visit.
-    fn counts(&mut self, chunk: u32, len: u32, now: u64) -> bool {
-        let window = if u64::from(len) >= CHUNK / 2 { WINDOW_LARGE_NS } else { WINDOW_NS };
-        let e = &mut self.filter[mix(u64::from(chunk)) as usize % FILTER];
-        if e.0 == chunk && now.saturating_sub(e.1) < window {
-            return false;
-        }
-        *e = (chunk, now);
-        true
     }
 }

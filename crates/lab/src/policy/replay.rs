@@ -4,7 +4,8 @@
 use bimetal_volume::units::{Tier, CHUNK};
 
 use super::cost::HeadCost;
-use super::piece::{Follows, Kind, Piece, Stream};
+use super::follow::Follows;
+use super::piece::{Kind, Piece, Stream};
 use super::seat::Seat;
 use super::tiers::Tiers;
 

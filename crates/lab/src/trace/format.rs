@@ -50,7 +50,7 @@ impl Format {
     }
 
     /// Whether it says which device a request went to.
-    pub(super) fn has_devices(self) -> bool {
+    pub fn has_devices(self) -> bool {
         !matches!(self, Format::Csv | Format::Vscsi)
     }
 

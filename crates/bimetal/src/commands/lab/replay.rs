@@ -1,0 +1,126 @@
+//! `bimetal lab replay`: one recording on every placement policy.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+use anyhow::{bail, Context, Result};
+use bimetal_lab::compare::{cell_of, Cell, How, Origin};
+use bimetal_lab::policy::{Budget, Start, Stream, CHUNKS_MAX, PIECES_MAX};
+use bimetal_volume::units::CHUNK;
+use serde_json::json;
+
+use super::matrix;
+use crate::api;
+use crate::cli::{FastSize, Replay};
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::recording::{Recorded, Summary};
+use crate::size::approx;
+
+/// Fast tiers if nobody says otherwise.
+const USUAL: [FastSize; 3] = [FastSize::Percent(5.0), FastSize::Percent(10.0), FastSize::Percent(20.0)];
+
+pub(crate) fn run(args: Replay, output: Output) -> Result<()> {
+    let start = if args.recording.aged { Start::Aged } else { Start::Fresh };
+    let mut recorded = Recorded::open(&args.trace, &args.recording, Some(CHUNKS_MAX * CHUNK))?;
+    let stream = Stream::new(recorded.by_ref(), start)?;
+    let summary = recorded.finish()?;
+    if stream.accesses() == 0 {
+        bail!("{}: the trace reads and writes nothing", args.trace.display());
+    }
+    let sizes = if args.fast.is_empty() { USUAL.to_vec() } else { args.fast.clone() };
+    let slots = sizes.iter().map(|s| slots(*s, &stream)).collect::<Result<Vec<u32>>>()?;
+    let budget = if args.unlimited { Budget::UNLIMITED } else { Budget::USUAL };
+    let how = How { percents: Vec::new(), budget, bounds: !args.no_bounds };
+    let cells = cells(&name(&args.trace), &stream, &slots, &how);
+    output.show(&as_json(&args.trace, &stream, &summary, &cells), || words(&args.trace, &stream, &summary, &cells))
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
+}
+
+/// Chunks of a fast tier.
+fn slots(size: FastSize, stream: &Stream) -> Result<u32> {
+    let slots = match size {
+        FastSize::Bytes(bytes) => bytes / CHUNK,
+        FastSize::Percent(percent) => (f64::from(stream.footprint) * percent / 100.0) as u64,
+    };
+    if matches!(size, FastSize::Bytes(_)) && slots == 0 {
+        bail!("a fast tier holds at least one chunk of 128 KiB");
+    }
+    // More than any replay can touch is as good as all of it.
+    u32::try_from(slots.clamp(1, CHUNKS_MAX)).context("a fast tier of that size")
+}
+
+/// The cells, on several threads.
+fn cells(name: &str, stream: &Stream, slots: &[u32], how: &How) -> Vec<Cell> {
+    let results: Vec<Mutex<Option<Cell>>> = slots.iter().map(|_| Mutex::default()).collect();
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let progress = Mutex::new(Progress::new());
+    let tell = |done: usize| {
+        let mut p = progress.lock().unwrap_or_else(|e| e.into_inner());
+        let part = p.part(done as u64, slots.len() as u64);
+        p.show(|| format!("{done} of {} sizes of the fast tier replayed on all policies, {part}", slots.len()));
+    };
+    tell(0);
+    let work = || loop {
+        let i = next.fetch_add(1, Ordering::Relaxed);
+        let Some((slots, result)) = slots.get(i).zip(results.get(i)) else { return };
+        let cell = cell_of(name, Origin::Trace, stream, *slots, how);
+        *result.lock().unwrap_or_else(|e| e.into_inner()) = Some(cell);
+        tell(done.fetch_add(1, Ordering::Relaxed) + 1);
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..super::threads().min(slots.len()) {
+            scope.spawn(work);
+        }
+    });
+    results.into_iter().filter_map(|r| r.into_inner().unwrap_or_else(|e| e.into_inner())).collect()
+}
+
+fn as_json(path: &Path, stream: &Stream, summary: &Summary, cells: &[Cell]) -> serde_json::Value {
+    json!({
+        "schema": api::SCHEMA, "trace": path.display().to_string(), "read": summary.json(), "cut": stream.cut,
+        "accesses": stream.accesses(), "footprint_bytes": u64::from(stream.footprint) * CHUNK,
+        "cells": cells.iter().map(matrix::cell_json).collect::<Vec<_>>(),
+    })
+}
+
+fn words(path: &Path, stream: &Stream, summary: &Summary, cells: &[Cell]) -> String {
+    let mut text = format!(
+        "{}: {} requests ({}), {} accesses of chunks, {} touched.\n{}",
+        path.display(),
+        summary.requests,
+        summary.format,
+        stream.accesses(),
+        approx(u64::from(stream.footprint) * CHUNK),
+        summary.words(),
+    );
+    if stream.cut {
+        text += &format!("  only the first {PIECES_MAX} accesses are replayed; the trace goes on\n");
+    }
+    for cell in cells {
+        text += &format!("\n{}", matrix::cell_words(cell));
+    }
+    text += "\nDISK TIME: head time of the slow disk per access, in ms; WITH MOVES: and for moves.\n\
+             MOVES: chunks moved per 100 accesses. MOVED/USED: bytes moved per byte that users read and wrote.\n\
+             Nobody can do with less than the bound.\n";
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fast_tier_is_a_size_or_a_part_of_what_is_touched() {
+        let stream = Stream { footprint: 1000, ..Stream::default() };
+        assert_eq!(slots(FastSize::Percent(5.0), &stream).expect("legal"), 50);
+        assert_eq!(slots(FastSize::Percent(0.01), &stream).expect("legal"), 1);
+        assert_eq!(slots(FastSize::Bytes(1 << 20), &stream).expect("legal"), 8);
+        assert_eq!(slots(FastSize::Bytes(u64::MAX), &stream).expect("legal"), 1 << 26);
+        assert!(slots(FastSize::Bytes(1000), &stream).is_err());
+    }
+}

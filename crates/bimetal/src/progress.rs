@@ -1,0 +1,59 @@
+//! One live line on standard error, for eyes only: what is done, how fast, how long it will take.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+const REFRESH: Duration = Duration::from_millis(200);
+const WIDTH: usize = 100;
+
+/// A line that is replaced by the next one. Nothing is shown where nobody looks.
+pub(crate) struct Progress {
+    live: bool,
+    shown: bool,
+    begun: Instant,
+    last: Option<Instant>,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Progress {
+        let live = std::io::stderr().is_terminal();
+        Progress { live, shown: false, begun: Instant::now(), last: None }
+    }
+
+    /// Shows a line, at most a few times a second.
+    pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
+        if self.live && self.last.is_none_or(|at| at.elapsed() >= REFRESH) {
+            self.last = Some(Instant::now());
+            self.write(&text());
+        }
+    }
+
+    /// "41 %, 12 s left", for a part of the whole.
+    pub(crate) fn part(&self, done: u64, whole: u64) -> String {
+        if whole == 0 {
+            return String::new();
+        }
+        let part = (done as f64 / whole as f64).min(1.0);
+        let left = self.begun.elapsed().as_secs_f64() * (1.0 / part.max(1e-9) - 1.0);
+        match left {
+            // The first guesses are worth nothing.
+            _ if part < 0.02 => format!("{:.0} %", part * 100.0),
+            _ => format!("{:.0} %, {left:.0} s left", part * 100.0),
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        self.shown = true;
+        let text: String = text.chars().take(WIDTH).collect();
+        // Whoever closed standard error does not want to know.
+        let _ = write!(std::io::stderr().lock(), "\r\x1b[K{text}");
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+}

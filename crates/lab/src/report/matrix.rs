@@ -1,0 +1,163 @@
+//! The matrix of policies: every workload and size of the fast tier, wins and losses.
+
+use std::fmt::Write;
+
+use super::experiment::verdict_cell;
+use super::text::{escaped, figure};
+use super::verdict::Verdict;
+use crate::compare::{Cell, Origin, Role, Standing, Summary};
+
+/// Behind the best by more than this is too much.
+const FAR: f64 = 1.05;
+
+/// The section.
+pub(super) fn section(cells: &[Cell]) -> String {
+    let mut out = String::from("<section id=\"matrix\">\n<h2>Placement policies side by side</h2>\n");
+    out.push_str(
+        "<p>Recorded and generated loads are replayed on Bimetal's policy and on others, with the same disk, the same fast tier \
+         and the same budget of moves. What counts is how long the slow disk is busy for each access; moves are told apart. \
+         Loads marked <i>not seen</i> come from generator seeds that were not used while the policy was tuned.</p>\n",
+    );
+    for (role, name) in ROLES {
+        standing(&mut out, cells, role, name);
+    }
+    outcome_table(&mut out, cells);
+    full_table(&mut out, cells);
+    out.push_str("</section>\n");
+    out
+}
+
+const ROLES: [(Role, &str); 2] = [
+    (Role::Policy, "Moving when it likes, as the others do"),
+    (Role::Scheduled, "With its scheduler, which waits for quiet moments"),
+];
+
+fn standing(out: &mut String, cells: &[Cell], role: Role, name: &str) {
+    let s = Summary::of(cells, role);
+    if s.cells == 0 {
+        return;
+    }
+    let _ = write!(
+        out,
+        "<p class=\"lead\">{name}: the least disk time in <b>{} of {}</b> cells, level in {}, more than 5 % behind the best in \
+         <b>{}</b>; {} of the best baseline's time on the geometric mean, {} at worst. ",
+        s.below_all,
+        s.cells,
+        s.level,
+        s.far_behind,
+        percent(s.relative),
+        percent(s.worst),
+    );
+    if cells.iter().any(|c| c.bounds.is_some()) {
+        let _ = write!(
+            out,
+            "Of the gap between clock + Bloom N = 2, the nearest to Apple's patents, and the bound that nobody can beat it closes \
+             <b>{}</b>. ",
+            percent(s.gap_closed)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "It moves {} bytes per byte of users; clock + Bloom N = 3 moves {}.</p>",
+        figure(s.moved),
+        figure(s.moved_n3)
+    );
+}
+
+fn percent(x: f64) -> String {
+    format!("{}\u{a0}%", figure(x * 100.0))
+}
+
+fn cell_name(c: &Cell) -> String {
+    let origin = match c.origin {
+        Origin::Trace => "recorded".to_string(),
+        Origin::Generated { seed } if c.origin.was_tuned_on() => format!("seed {seed}"),
+        Origin::Generated { seed } => format!("seed {seed}, not seen"),
+    };
+    let cut = if c.cut { ", cut" } else { "" };
+    format!("<th scope=\"row\">{}<small>{origin}{cut}</small></th><td>{} %</td>", escaped(&c.workload), c.percent)
+}
+
+/// A row per cell: Bimetal, the best of the others, who wins.
+fn outcome_table(out: &mut String, cells: &[Cell]) {
+    out.push_str("<div class=\"wide\"><table><thead><tr><th scope=\"col\">Load</th><th scope=\"col\">Fast tier</th>");
+    out.push_str("<th scope=\"col\">Bimetal, ms per access</th><th scope=\"col\">Best baseline</th>");
+    out.push_str("<th scope=\"col\">Gap closed</th><th scope=\"col\">Against the best</th></tr></thead><tbody>\n");
+    for c in cells {
+        let (Some(ours), Some(best)) = (c.of(Role::Policy), c.best_baseline()) else { continue };
+        let Some(standing) = Standing::of(c, Role::Policy) else { continue };
+        let gap = standing.gap_closed.map_or_else(|| "\u{2013}".into(), percent);
+        let _ = writeln!(
+            out,
+            "<tr>{}<td class=\"bimetal\">{}</td><td>{}<small>{}</small></td><td>{gap}</td>{}</tr>",
+            cell_name(c),
+            figure(ours.foreground_ms()),
+            figure(best.foreground_ms()),
+            escaped(&best.policy),
+            against(standing.relative),
+        );
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+fn against(relative: f64) -> String {
+    let by = figure((relative - 1.0).abs() * 100.0);
+    match relative {
+        r if r < 1.0 => verdict_cell(Verdict::Met, &format!("{by} % less")),
+        1.0 => verdict_cell(Verdict::Met, "level"),
+        r if r <= FAR => verdict_cell(Verdict::NotAsked, &format!("{by} % more")),
+        _ => verdict_cell(Verdict::Missed, &format!("{by} % more")),
+    }
+}
+
+/// All policies of all cells.
+fn full_table(out: &mut String, cells: &[Cell]) {
+    let mut names: Vec<&str> = Vec::new();
+    for e in cells.iter().flat_map(|c| &c.entries) {
+        // The caches' names carry a size, which is another in each cell.
+        let name = family(&e.replay.policy);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    out.push_str("<h3>All policies</h3>\n<p>Disk time of users per access in ms; the least of each row is marked \u{25c6}.</p>\n");
+    out.push_str("<div class=\"wide\"><table class=\"all\"><thead><tr><th scope=\"col\">Load</th><th scope=\"col\">Fast tier</th>");
+    names.iter().for_each(|n| {
+        let _ = write!(out, "<th scope=\"col\">{}</th>", escaped(n));
+    });
+    out.push_str("<th scope=\"col\">Bound, moves included</th></tr></thead><tbody>\n");
+    for c in cells {
+        let least = c.entries.iter().map(|e| e.replay.foreground_ns).min();
+        let _ = write!(out, "<tr>{}", cell_name(c));
+        for name in &names {
+            let entry = c.entries.iter().find(|e| family(&e.replay.policy) == *name);
+            let text = entry.map_or_else(|| "\u{2013}".into(), |e| figure(e.replay.foreground_ms()));
+            let mark = if entry.is_some_and(|e| Some(e.replay.foreground_ns) == least) { "\u{25c6}\u{a0}" } else { "" };
+            let _ = write!(out, "<td>{mark}{text}</td>");
+        }
+        let bound = c.bounds.map_or_else(|| "\u{2013}".into(), |b| figure(c.per_access_ms(b.least_total_ns)));
+        let _ = writeln!(out, "<td>{bound}</td></tr>");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+/// A policy's name without the size of a cache: "cache of 20 frames, write back" is "cache, write back".
+fn family(policy: &str) -> &str {
+    match policy.strip_prefix("cache of ").and_then(|rest| rest.split_once(", write ")) {
+        Some((_, "around")) => "hybrid disk (8 GB cache)",
+        Some((_, "back")) => "Smart Response (64 GB cache)",
+        _ => policy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_of_all_sizes_are_one_column() {
+        assert_eq!(family("cache of 20 frames, write back"), "Smart Response (64 GB cache)");
+        assert_eq!(family("cache of 3 frames, write around"), "hybrid disk (8 GB cache)");
+        assert_eq!(family("LRU"), "LRU");
+    }
+}
