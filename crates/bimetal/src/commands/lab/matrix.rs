@@ -28,7 +28,7 @@ pub(super) fn cell_words(c: &Cell) -> String {
 fn row(e: &Entry) -> Vec<String> {
     let r = &e.replay;
     let name = match e.role {
-        Role::Baseline => r.policy.clone(),
+        Role::Baseline | Role::Cache => r.policy.clone(),
         Role::Policy | Role::Scheduled => format!("Bimetal: {}", r.policy),
     };
     let moves = (r.promotions + r.demotions) as f64 * 100.0 / r.accesses.max(1) as f64;
@@ -154,6 +154,7 @@ pub(super) fn cell_json(c: &Cell) -> serde_json::Value {
 fn role(role: Role) -> &'static str {
     match role {
         Role::Baseline => "baseline",
+        Role::Cache => "cache",
         Role::Policy => "bimetal",
         Role::Scheduled => "bimetal-scheduled",
     }
