@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn steps_are_narrow_and_cover_all_ranks() {
         for l in 0..LEVELS - 1 {
-            let (low, next) = (lowest(l), lowest(l + 1).min(u64::MAX));
+            let (low, next) = (lowest(l), lowest(l + 1));
             assert!(low < next && (next - low) * 16 <= low + 16 * 16, "{l}: {low} {next}");
             if l < LEVELS - 1 - 4 * 16 {
                 assert_eq!((level(low), level(next - 1)), (l, l));

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bimetal_volume::tier::Plan;
+use bimetal_volume::tier::{HeadTime, Plan, BYTES_PER_CHUNK};
 use bimetal_volume::units::Tier;
 
 use super::contest::{each_seat, Role, Visitor};
@@ -21,6 +21,13 @@ pub struct Speed {
     pub decision_ns: f64,
     /// Accesses replayed per second, clocks included: a little less than without.
     pub accesses_per_second: f64,
+}
+
+/// Bytes of memory that the engine keeps for each mapped chunk of a group with so many of them and so many fast slots: the
+/// map, the chunk of each fast slot (4 bytes), and the tables of the production policy.
+pub fn bytes_per_chunk(chunks: u64, fast_slots: u32) -> f64 {
+    let fixed = HeadTime::new(fast_slots).bytes() as f64 + 4.0 * f64::from(fast_slots);
+    BYTES_PER_CHUNK as f64 + fixed / chunks.max(1) as f64
 }
 
 /// Replays a stream on every policy, with a clock around each call.

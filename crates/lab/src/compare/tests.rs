@@ -60,10 +60,14 @@ fn a_cell_has_every_policy_and_none_is_below_the_bound() {
 
 #[test]
 fn threads_change_nothing() {
-    let cases = || {
-        let all = generated([1]);
-        all.into_iter().filter(|c| ["loop", "boot", "sync-writes"].contains(&c.name.as_str())).collect::<Vec<_>>()
-    };
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["boot", "drift", "churn"] {
+        let accesses = workload::by_name(name).expect("a workload").accesses(256 << 20, 1).expect("fits");
+        let mut text = Vec::new();
+        crate::trace::write_csv(accesses.take(2000), &mut text).expect("in memory");
+        std::fs::write(folder.path().join(format!("{name}.csv")), text).expect("written");
+    }
+    let cases = || traces_in(folder.path()).expect("listed");
     let how = How { bounds: false, percents: vec![10], ..How::default() };
     let told = std::sync::Mutex::new(Vec::new());
     let note = |p: Progress| told.lock().expect("nobody panicked").push((p.done, p.of));
@@ -112,4 +116,13 @@ fn speeds_are_those_of_every_seat() {
     let speeds = speed::speeds(&stream, &crate::policy::Setup::new(100));
     assert_eq!(speeds.len(), 12);
     assert!(speeds.iter().all(|s| s.accesses_per_second > 0.0 && s.touch_ns < 1e6), "{speeds:?}");
+}
+
+#[test]
+fn a_chunk_costs_twenty_bytes_at_most() {
+    // 128 GB before 1 TB, and 8 GB before 64 GB.
+    for (chunks, fast) in [(8_600_000, 980_000), (524_288, 65_536)] {
+        let bytes = speed::bytes_per_chunk(chunks, fast);
+        assert!((18.0..=20.0).contains(&bytes), "{bytes} with {chunks} chunks");
+    }
 }

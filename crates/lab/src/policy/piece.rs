@@ -175,7 +175,7 @@ impl Cutter {
         };
         self.seen[chunk as usize] = if kind == Kind::Trim { Seen::Trimmed } else { Seen::Mapped };
         let (time_ns, len) = (a.time_us.saturating_mul(1000), (next - at) as u32);
-        let visit = kind != Kind::Trim && self.filter.counts(u64::from(chunk), u64::from(len), time_ns);
+        let visit = kind != Kind::Trim && self.filter.counts(u64::from(chunk), time_ns);
         self.stream.footprint += u32::from(before == Seen::Never);
         self.stream.user_bytes += if kind == Kind::Trim { 0 } else { u64::from(len) };
         let offset = (at % CHUNK) as u32;

@@ -35,6 +35,11 @@ impl Backoff {
         Backoff { entries: vec![none; ENTRIES].into_boxed_slice() }
     }
 
+    /// Bytes of memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        std::mem::size_of_val(&*self.entries)
+    }
+
     /// Notes a failure. Whether the chunk should be queued again by itself.
     pub(super) fn failed(&mut self, c: ChunkId, now: Instant) -> bool {
         let e = &mut self.entries[hash(c.0) as usize % ENTRIES];

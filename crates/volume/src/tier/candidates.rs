@@ -46,6 +46,11 @@ impl Candidates {
         }
     }
 
+    /// Bytes of memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        std::mem::size_of_val(&*self.table)
+    }
+
     /// Chunks in the queue.
     pub(super) fn len(&self) -> usize {
         self.chunks

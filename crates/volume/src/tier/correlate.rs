@@ -35,6 +35,11 @@ impl Correlation {
         true
     }
 
+    /// Bytes of memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        std::mem::size_of_val(&*self.entries)
+    }
+
     /// Remembers a visit that was counted for another reason.
     pub(super) fn note(&mut self, c: ChunkId, now: Instant) {
         self.entries[(hash(c.0) as usize) % ENTRIES] = (c, now);

@@ -93,6 +93,13 @@ impl HeadTime {
         }
     }
 
+    /// Bytes of memory that it takes, whatever the size of the group; the heat of each chunk is kept by the [`View`].
+    pub fn bytes(&self) -> usize {
+        let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes()];
+        let waiting = [self.backoff.bytes(), self.residence.bytes()];
+        std::mem::size_of::<HeadTime>() + tables.iter().chain(&waiting).sum::<usize>()
+    }
+
     /// Heat, relative to now, from which a chunk is worth an exchange.
     fn bar(&self, v: &impl View, kind: Kind) -> i32 {
         // Room for everything: nothing has to leave. The mover frees some slots beyond the reserve for promotions, which

@@ -39,6 +39,9 @@ use crate::units::{ChunkId, Tier};
 /// Chunks of an aligned group of 1 MiB, the unit that moves prefer: one seek pays for all of them.
 pub const GROUP_CHUNKS: u64 = 8;
 
+/// Bytes of memory that a group keeps for each chunk: its entry, and its heat.
+pub const BYTES_PER_CHUNK: usize = std::mem::size_of::<bimetal_format::Entry>() + std::mem::size_of::<u16>();
+
 /// What a policy sees of the group. Every call is O(1), without I/O.
 pub trait View {
     /// The time now.

@@ -22,6 +22,11 @@ impl Residence {
         Residence { entries: vec![(ChunkId(u64::MAX), Instant(0)); ENTRIES].into_boxed_slice() }
     }
 
+    /// Bytes of memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        std::mem::size_of_val(&*self.entries)
+    }
+
     /// Notes that a chunk was moved.
     pub(super) fn moved(&mut self, c: ChunkId, now: Instant) {
         self.entries[hash(c.0) as usize % ENTRIES] = (c, now.plus(STAY));

@@ -19,6 +19,11 @@ impl Sample {
         Sample { heats: Box::new([0; SAMPLES]), taken: 0, next: 0 }
     }
 
+    /// Bytes of memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        std::mem::size_of_val(&*self.heats)
+    }
+
     /// Looks at `tries` random fast slots.
     pub(super) fn take(&mut self, v: &mut impl View, tries: usize) {
         let slots = u64::from(v.fast_slots());
