@@ -54,8 +54,8 @@ fn g7(results: &Results) -> Outcome {
         id: "G7",
         title: "The SSD alone: random writes while it fills, then TRIM".into(),
         machine: machines::b().words.into(),
-        method: "The SSD is filled in order down to 96, 64, 32, 16, 8 and 0 GB free; at each level, after a minute, 4 KiB are \
-                 written anywhere in what is filled, for 20 seconds, 16 requests on their way; when it is full for 8 \
+        method: "The SSD is filled in order down to 96, 64, 32, 16, 8 and 0 GB free; at each level, after a minute, \
+                 4 KiB are written anywhere in what is filled, for 20 seconds, 16 requests on their way; when it is full for 8 \
                  minutes more. Then all is trimmed, and after 15 minutes 4 KiB are written anywhere in the first 25 GB."
             .into(),
         metrics: vec![
