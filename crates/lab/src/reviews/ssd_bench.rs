@@ -115,8 +115,8 @@ fn g6(results: &Results) -> Outcome {
             chart("mix", "Two streams of 128 KiB", "writes (%)", "MiB/s"),
         ],
         finding: format!(
-            "The SSD alone answers {} reads of 4 KiB in a second one by one and {} with 32 on their way; below Bimetal it \
-             is {} and {}.",
+            "The SSD alone answers {} reads of 4 KiB in a second one by one and {} with 32 on their way; below \
+             Bimetal it is {} and {}.",
             results.say(Column::Model, "read 1"),
             results.say(Column::Model, "read 32"),
             results.say(Column::Bimetal, "read 1"),

@@ -54,9 +54,10 @@ fn g7(results: &Results) -> Outcome {
         id: "G7",
         title: "The SSD alone: random writes while it fills, then TRIM".into(),
         machine: machines::b().words.into(),
-        method: "The SSD is filled in order down to 96, 64, 32, 16, 8 and 0 GB free; at each level, after a minute, 4 KiB are \
-                 written anywhere in what is filled, for 20 seconds, 16 requests on their way; when it is full for 8 \
-                 minutes more. Then all is trimmed, and after 15 minutes 4 KiB are written anywhere in the first 25 GB."
+        method: "The SSD is filled in order down to 96, 64, 32, 16, 8 and 0 GB free; at each level, after a minute, \
+                 4 KiB are written anywhere in what is filled, for 20 seconds, 16 requests on their way; when it is \
+                 full for 8 minutes more. Then all is trimmed, and after 15 minutes 4 KiB are written anywhere in \
+                 the first 25 GB."
             .into(),
         metrics: vec![
             metric("96 GB", "96 GB free", "full speed; the picture with the figures is missing"),
