@@ -126,7 +126,7 @@ impl Advisor {
 
     fn serve(&mut self, a: &Asked) {
         self.seen.accesses += 1;
-        let visit = self.filter.counts(a.number, u64::from(a.len), a.time_ns);
+        let visit = self.filter.counts(a.number, a.time_ns);
         if visit {
             self.rankings.iter_mut().for_each(|r| r.pass(a.run.bytes));
         }
