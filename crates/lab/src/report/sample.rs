@@ -113,8 +113,8 @@ pub(super) fn cells() -> Vec<Cell> {
         bounds: Some(Bounds { min_foreground_ns: 1, epoch_total_ns: 2, least_total_ns: 2_000_000_000 }),
     };
     vec![
-        cell("mysql-host-1h", Origin::Trace, 5, 2900),
-        cell("mysql-host-1h", Origin::Trace, 20, 3600),
+        cell("db-host", Origin::Trace, 5, 2900),
+        cell("db-host", Origin::Trace, 20, 3600),
         cell("zipf-files", Origin::Generated { seed: 101 }, 5, 3200),
     ]
 }
