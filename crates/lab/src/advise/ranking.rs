@@ -13,10 +13,8 @@ use bimetal_volume::units::CHUNK;
 use super::heat::{Sums, LIGHT, LOG_1_5, OCTAVE};
 use super::ladder;
 
-/// A run is a stream from this length on; on a small SSD from an eighth of its reserve on, as the policy has it.
+/// A run is a stream from this length on, as the policy has it.
 const STREAM: u64 = 8 << 20;
-const STREAM_LEAST: u64 = 1 << 20;
-const STREAM_PART: u64 = 256;
 
 /// Fine steps of a bin, as a shift.
 const BIN_SHIFT: u32 = 11;
@@ -33,8 +31,6 @@ pub(super) struct Ranking {
     /// One more than the highest bin of the ring.
     top: u32,
     clock: u32,
-    /// Bytes from which on a run is a stream.
-    stream: u64,
     /// Bytes of the longest stream that may earn places by coming twice.
     longest: u64,
     /// Parts of a fine step not yet in `clock`, and what a visit adds, both times 2^32.
@@ -49,13 +45,12 @@ impl Ranking {
         let per_visit = (u64::from(OCTAVE) << 32) / ladder::half_life(number);
         let (bins, blocks) = (vec![0; BINS as usize], vec![0; (BINS / BLOCK) as usize]);
         let (top, bytes) = ((clock >> BIN_SHIFT) + AHEAD, ladder::slots(number) * CHUNK);
-        let (stream, longest) = ((bytes / STREAM_PART).clamp(STREAM_LEAST, STREAM), bytes / 2);
-        Ranking { bins, blocks, ancient: 0, top, clock, stream, longest, fraction: 0, per_visit }
+        Ranking { bins, blocks, ancient: 0, top, clock, longest: bytes / 2, fraction: 0, per_visit }
     }
 
     /// Moves the clock by a visit in a run of so many bytes.
     pub(super) fn pass(&mut self, run: u64) {
-        self.fraction += if run >= self.stream { self.per_visit >> 4 } else { self.per_visit };
+        self.fraction += if run >= STREAM { self.per_visit >> 4 } else { self.per_visit };
         self.clock = self.clock.saturating_add((self.fraction >> 32) as u32);
         self.fraction &= u64::from(u32::MAX);
         let top = (self.clock >> BIN_SHIFT) + AHEAD;
@@ -72,8 +67,8 @@ impl Ranking {
     /// Heat after a visit in a run of so many bytes, and whether it earns a place: by one and a half visits of its kind; in a
     /// stream that is too large for the SSD by two others.
     pub(super) fn visited(&self, heat: u32, run: u64, sums: &Sums) -> (u32, bool) {
-        let one = if run >= self.stream { self.clock - LIGHT } else { self.clock };
-        let bar = if run >= self.stream && run > self.longest { self.clock + OCTAVE } else { one + LOG_1_5 };
+        let one = if run >= STREAM { self.clock - LIGHT } else { self.clock };
+        let bar = if run >= STREAM && run > self.longest { self.clock + OCTAVE } else { one + LOG_1_5 };
         let sum = sums.add(heat, one);
         (sum, sum >= bar)
     }

@@ -256,7 +256,7 @@ impl System for Bimetal {
 
     fn fast_bytes(&self, offset: u64, len: u64) -> u64 {
         let extents = self.opened().volume.extents(offset, len, usize::MAX).unwrap_or_default();
-        extents.iter().filter(|e| e.data && e.tier == 1).map(|e| e.len).sum()
+        extents.iter().filter(|e| e.data && matches!(e.tier, 1 | 3)).map(|e| e.len).sum()
     }
 
     fn facts(&self) -> Facts {
