@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::mover::Move;
 use super::{Job, Policy};
 use crate::backend::{Piece, Pieces};
-use crate::buf::Buf;
+use crate::buf::{Buf, BufMut};
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::io::split::Part;
@@ -20,7 +20,7 @@ use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, Tier, BLOCK, CHUNK};
 use crate::wait;
 
-/// Chunks that are lifted at a time, at most: 8 MiB of memory.
+/// Chunks that are lifted at a time, at most: 16 MiB of memory.
 const LIFTS_MAX: usize = 64;
 
 /// Lifts that one read began. Those whose data never came are given up when this is dropped.
@@ -44,8 +44,12 @@ impl<E: Env> Lifts<'_, E> {
         if core.stopping.get() || !core.mover.running.get() {
             return;
         }
+        // A slice keeps the whole of what was read in memory (I10).
+        let read: u64 = pieces.iter().map(Piece::len).sum();
+        let sparse = self.moves.len() as u64 * CHUNK * 2 < read;
         for mv in self.moves.drain(..) {
-            match whole_chunk(pieces, (mv.chunk.0 * CHUNK).wrapping_sub(at)) {
+            let found = whole_chunk(pieces, (mv.chunk.0 * CHUNK).wrapping_sub(at));
+            match found.map(|data| if sparse { copy_of(&data) } else { data }) {
                 Some(data) => core.mover.lifted.borrow_mut().push((mv, data)),
                 None => core.end_lift(&mv),
             }
@@ -65,6 +69,12 @@ fn whole_chunk(pieces: &Pieces, mut at: u64) -> Option<Buf> {
     None
 }
 
+fn copy_of(data: &Buf) -> Buf {
+    let mut copy = BufMut::new(data.len());
+    copy.copy_from_slice(data);
+    copy.freeze()
+}
+
 impl<E: Env> Core<E> {
     /// Begins to lift those chunks of a read that are wanted on the fast tier. To be called in the step that looks the
     /// chunks up, before anything is read.
@@ -82,7 +92,9 @@ impl<E: Env> Core<E> {
     fn begin_lift(&self, chunk: ChunkId) -> Option<Move> {
         let under_way = &self.mover.under_way[Job::Promote as usize];
         let entry = self.entry(chunk).ok().filter(|e| e.is_mapped() && e.mask == u32::MAX)?;
-        let room = self.available(Tier::Fast, Placement::Auto) > self.reserve_slots && under_way.get() < LIFTS_MAX;
+        // A batch is one commit, beside the changes of clients.
+        let most = LIFTS_MAX.min(self.commit.limit.get() / 2);
+        let room = self.available(Tier::Fast, Placement::Auto) > self.reserve_slots && under_way.get() < most;
         let fast_slots = self.slots_in(Tier::Fast) as u32;
         let afford = |core: &Core<E>| {
             let mut scheduler = core.mover.scheduler.borrow_mut();

@@ -64,7 +64,8 @@ fn verdict(c: &Cell) -> String {
         _ => format!("Bimetal needs as much disk time as the best of the others ({})", best.policy),
     };
     if let Some(gap) = s.gap_closed {
-        text += &format!("; it closes {:.0} % of the gap from clock+Bloom N=2 to the bound", gap * 100.0);
+        let part = if gap < 0.005 { "nothing".to_string() } else { format!("{:.0} %", gap * 100.0) };
+        text += &format!("; it closes {part} of the gap from clock+Bloom N=2 to the bound");
     }
     wrapped(&(text + "."))
 }
