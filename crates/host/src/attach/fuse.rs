@@ -20,6 +20,10 @@ pub(super) fn available() -> Result<(), String> {
     if find("nbdfuse").is_none() {
         return Err("nbdfuse is not installed (apt install libnbd-bin)".into());
     }
+    // What a loop device does is only told there: whether it works with direct I/O, and what lies below it.
+    if !Path::new("/sys/block").exists() {
+        return Err("sysfs is not mounted (mount -t sysfs sysfs /sys)".into());
+    }
     for (path, module) in [("/dev/fuse", "fuse"), ("/dev/loop-control", "loop")] {
         if Path::new(path).exists() {
             continue;
