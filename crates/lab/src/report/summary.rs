@@ -36,7 +36,7 @@ fn sentences(out: &mut String, outcomes: &[Outcome]) {
         }
     };
     line(s.beat, "figures that must be better than those of the reviewed system's model are.");
-    line(s.equal, "figures that must not be more than 2 % worse are not.");
+    line(s.equal, "figures that may be 2 % worse at most are no worse than that.");
     line(s.checks, "further bars are kept.");
     line(
         s.models,

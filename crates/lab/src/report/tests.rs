@@ -51,7 +51,7 @@ fn it_says_who_wins_in_signs_and_words() {
     // F3: both figures that must be better are, the equal one is; one bar of two is missed. D3: one is, one is not.
     assert!(page.contains("In <b>0 of 2</b> experiments"));
     assert!(page.contains("<b>3 of 3</b> figures that must be better"));
-    assert!(page.contains("<b>1 of 2</b> figures that must not be more than 2 %"));
+    assert!(page.contains("<b>1 of 2</b> figures that may be 2 % worse"));
     assert!(page.contains("\u{2713} met") && page.contains("\u{2717} missed"));
     for words in ["7 to 9", "never", "8 % behind the model", "3.88 times as good", "must be better than the model"] {
         assert!(page.contains(words), "{words}");

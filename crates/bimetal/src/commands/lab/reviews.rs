@@ -126,7 +126,7 @@ fn score(outcomes: &[Outcome]) -> String {
         _ => format!("{met} of {all} {what}\n"),
     };
     line(s.beat, "figures that must be better than the model's are.")
-        + &line(s.equal, "figures that must not be more than 2 % worse are not.")
+        + &line(s.equal, "figures that may be 2 % worse at most are no worse than that.")
         + &line(s.checks, "further bars are kept.")
         + &line(s.models, "models are within 15 % of the review.")
 }
