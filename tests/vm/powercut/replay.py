@@ -127,7 +127,7 @@ def export(bimetal, work, members):
     begun = time.monotonic()
     socket = work + "/run/cut/nbd.sock"
     try:
-        while not os.path.exists(work + "/run/cut/control.sock"):
+        while not os.path.exists(socket):
             if daemon.poll() is not None or time.monotonic() - begun > 30:
                 log.seek(0)
                 raise Failure("the daemon does not start: " + log.read()[-600:].strip())

@@ -151,9 +151,10 @@ fn start(group: &str) -> Result<Status> {
         .context("the daemon cannot be started")?;
     let begun = Instant::now();
     loop {
-        if let Some(daemon) = runstate::daemon(group)? {
+        // An answer means that everything is served. A daemon that fails to serve is heard of below.
+        if let Some(Ok(status)) = runstate::daemon(group)?.map(|daemon| daemon.get("/v1/status")) {
             eprintln!("Started the daemon of group '{group}' (process {}, log {}).", child.id(), log.display());
-            return daemon.get("/v1/status");
+            return Ok(status);
         }
         if child.try_wait()?.is_some() {
             let text = std::fs::read_to_string(&log).unwrap_or_default();

@@ -58,7 +58,12 @@ impl World {
         let begun = Instant::now();
         let child = self.command(&["serve", GROUP]).stdout(Stdio::null()).stderr(log).spawn();
         let child = self.daemon.insert(child.context("the daemon cannot be started")?);
-        while client::connect(&self.dir.join("run").join(GROUP).join("control.sock"))?.is_none() {
+        // The socket is there a little before the exports are; an answer means that all is.
+        let socket = self.dir.join("run").join(GROUP).join("control.sock");
+        let answers = || -> Result<bool> {
+            Ok(client::connect(&socket)?.is_some_and(|daemon| daemon.get::<Status>("/v1/status").is_ok()))
+        };
+        while !answers()? {
             if let Some(status) = child.try_wait()? {
                 bail!("the daemon ended ({status}): {}", tail(&self.dir.join("daemon.log")));
             }
