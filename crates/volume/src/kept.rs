@@ -95,10 +95,11 @@ pub(crate) fn slots_of(e: &Entry) -> impl Iterator<Item = SlotId> {
 }
 
 impl<E: Env> Core<E> {
-    /// Slow slots below whose number copies are dropped.
+    /// Slow slots below whose number copies are dropped. More than the mover leaves to clients: else it would wait for ever
+    /// on a group that is full of copies.
     fn kept_floor(&self) -> u64 {
         let slots = self.slots_in(Tier::Slow);
-        (slots / FREE_SHARE).max(FREE_LEAST).min(slots / 8)
+        (slots / FREE_SHARE).max(FREE_LEAST).min(slots / 8).max(self.headroom / 2 + 1)
     }
 
     /// Whether a slot that a chunk leaves on this member may stay the chunk's own: it is a slow one, with room.
