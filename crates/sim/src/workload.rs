@@ -107,7 +107,7 @@ fn taste(s: &Scenario, p: &mut Prng) -> Taste {
     weights[1] = weights[1].max(10);
     weights[4] = weights[4].max(1);
     let fills = p.chance(300_000);
-    let waves = p.chance(if fills { 350_000 } else { 50_000 });
+    let waves = p.chance(if fills { 500_000 } else { 80_000 });
     if fills && p.coin() {
         // Churn: trims of whole chunks that are on the move, and new writes into what they free.
         weights[2] = weights[1];
