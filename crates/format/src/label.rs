@@ -32,7 +32,10 @@ pub const COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them may only read.
 pub const READ_ONLY_COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them must refuse.
-pub const INCOMPATIBLE: u64 = 0;
+pub const INCOMPATIBLE: u64 = KEPT_COPIES;
+/// Incompatible feature: entries may name kept copies. A reader that does not know them would take records that do for the end
+/// of the journal.
+pub const KEPT_COPIES: u64 = 1;
 
 /// Tier of a member, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
