@@ -45,6 +45,8 @@ pub enum Seen {
     Uncopied,
     /// A promotion of what a client's read had brought.
     Lifted,
+    /// Promotions held back by the endurance budget.
+    Spared,
     /// A kept copy ended by a write.
     KeptEnded,
     /// A kept copy dropped because slow slots were scarce.
@@ -52,7 +54,7 @@ pub enum Seen {
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 22] = [
+const NAMES: [(&str, bool); 23] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -73,6 +75,7 @@ const NAMES: [(&str, bool); 22] = [
     ("kept copy", true),
     ("demotion uncopied", true),
     ("lift", true),
+    ("promotions spared", false),
     ("kept copy written", true),
     ("kept copy dropped", false),
 ];

@@ -198,6 +198,9 @@ pub struct Scenario {
     pub reserve: u64,
     /// Commit timer in milliseconds.
     pub commit_ms: u64,
+    /// Chunks that may be promoted at once before the endurance budget counts, at least a group of 8; 0: the engine's
+    /// choice, which no run of the simulator uses up.
+    pub burst: u64,
     /// Whether the mover runs.
     pub migrate: bool,
     /// Members; the fast ones first.

@@ -59,8 +59,8 @@ pub fn print(s: &Scenario) -> String {
     let _ = writeln!(out, "{HEAD}\nseed {}", s.seed);
     let _ = writeln!(
         out,
-        "group sector={} journal={} records={} tear={} reserve={} commit_ms={} migrate={} liveness={}",
-        s.sector, s.journal, s.records, s.tear, s.reserve, s.commit_ms, s.migrate, s.liveness
+        "group sector={} journal={} records={} tear={} reserve={} commit_ms={} burst={} migrate={} liveness={}",
+        s.sector, s.journal, s.records, s.tear, s.reserve, s.commit_ms, s.burst, s.migrate, s.liveness
     );
     for m in &s.members {
         let _ = writeln!(out, "member {} slots={} discard={}", m.tier, m.slots, m.discard);
@@ -147,6 +147,7 @@ fn empty() -> Scenario {
         tear: false,
         reserve: 0,
         commit_ms: 5000,
+        burst: 0,
         migrate: true,
         members: Vec::new(),
         volumes: Vec::new(),
@@ -187,6 +188,7 @@ fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
             s.tear = w.value("tear")?;
             s.reserve = w.value("reserve")?;
             s.commit_ms = w.value("commit_ms")?;
+            s.burst = w.value("burst")?;
             s.migrate = w.value("migrate")?;
             s.liveness = w.value("liveness")?;
         }

@@ -91,6 +91,7 @@ fn group(seed: u64, p: &mut Prng) -> Scenario {
         tear: p.chance(100_000),
         reserve: p.range(1, (fast / 4).max(1)),
         commit_ms: *p.pick(&[20, 200, 1000, 5000]),
+        burst: *p.pick(&[0, 0, 8, 8, 12]),
         migrate: p.chance(950_000),
         members,
         volumes,

@@ -119,8 +119,12 @@ impl<E: Env> Core<E> {
 
     /// How many copies should be dropped for the free slow slots to suffice.
     pub(crate) fn kept_excess(&self) -> usize {
-        let (kept, free, floor) = (self.kept.count(), self.available(Tier::Slow, Placement::Auto), self.kept_floor());
-        if kept == 0 || free >= floor {
+        let kept = self.kept.count();
+        if kept == 0 {
+            return 0;
+        }
+        let (free, floor) = (self.available(Tier::Slow, Placement::Auto), self.kept_floor());
+        if free >= floor {
             return 0;
         }
         let slow = |m: u8| self.members[m as usize].tier == Tier::Slow;

@@ -78,6 +78,7 @@ mutants! {
     StaleReadAfterTrim: "a read after TRIM of part of a chunk returns the old data",
     ZeroesKeepEdges: "WRITE_ZEROES leaves the edges that are no whole block",
     MoverStuck: "the mover stops for ever after its first cancelled move",
+    BudgetNeverRefills: "promotions stop for ever when the endurance budget is used up",
     FuaNotCommitted: "a FUA write of new blocks is acknowledged before its commit",
     RmwWithoutClaim: "two writes inside one block do not exclude each other",
     ReadOfFreedSlot: "an unmapped chunk is read from the slot it had before",

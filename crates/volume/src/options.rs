@@ -44,6 +44,9 @@ pub struct OpenOptions {
     pub commit_interval: Duration,
     /// Move chunks between the tiers in the background.
     pub migrate: bool,
+    /// Chunks that may be promoted at once, before the endurance budget counts. Fewer are for tests, `u64::MAX` is for
+    /// experiments without a budget.
+    pub promotion_burst: u64,
     /// Records in a journal block, at most 168. Fewer are for tests, which want commits of several blocks.
     pub journal_records: usize,
     /// Most bytes of requests the engine takes at a time; more wait.
@@ -57,6 +60,7 @@ impl Default for OpenOptions {
             allow_missing: false,
             commit_interval: Duration::from_secs(5),
             migrate: true,
+            promotion_burst: crate::tier::PROMOTION_BURST,
             journal_records: bimetal_format::journal::RECORDS_PER_BLOCK,
             max_inflight_bytes: 256 << 20,
         }

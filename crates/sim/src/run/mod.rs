@@ -183,6 +183,10 @@ impl Run<'_> {
         OpenOptions {
             commit_interval: Duration::from_millis(self.scenario.commit_ms),
             migrate: self.scenario.migrate,
+            promotion_burst: match self.scenario.burst {
+                0 => default.promotion_burst,
+                n => n,
+            },
             journal_records: match self.scenario.records {
                 0 => default.journal_records,
                 n => n as usize,

@@ -203,6 +203,7 @@ impl Run<'_> {
             (status.mover.kept > 0, Seen::KeptCopy),
             (status.mover.demoted_uncopied > 0, Seen::Uncopied),
             (status.mover.lifted > 0, Seen::Lifted),
+            (status.mover.doing.contains("sparing"), Seen::Spared),
             (status.mover.kept_ended > 0, Seen::KeptEnded),
             (status.mover.kept_dropped > 0, Seen::KeptDropped),
             (status.latched.is_some(), Seen::Latched),

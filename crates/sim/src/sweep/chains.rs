@@ -26,6 +26,7 @@ fn group(fast: usize, seed: u64, tear: bool) -> Scenario {
         tear,
         reserve: 3,
         commit_ms: 60_000,
+        burst: 0,
         migrate: false,
         members,
         volumes: vec![VolumeSpec { chunks: 80, placement: Placement::Auto }],

@@ -55,6 +55,7 @@ fn group(fast: u64, slow: u64, chunks: u64) -> Scenario {
         tear: false,
         reserve: 3,
         commit_ms: 200,
+        burst: 0,
         migrate: true,
         members: vec![member(Tier::Fast, fast), member(Tier::Slow, slow)],
         volumes: vec![VolumeSpec { chunks, placement: Placement::Auto }],

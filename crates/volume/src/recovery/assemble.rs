@@ -155,7 +155,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         writable: options.writable,
         map_complete: false,
         authority: 0,
-        mover: MoverState::new(env.now()),
+        mover: MoverState::new(options.promotion_burst, env.now()),
         policy: RefCell::new(policy),
         env,
         options,

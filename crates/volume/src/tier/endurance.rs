@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::GROUP_CHUNKS;
 use crate::env::Instant;
+use crate::mutant::{self, Mutant};
 use crate::units::CHUNK;
 
 /// Program/erase cycles of the flash of an ordinary SSD.
@@ -29,7 +30,7 @@ const SHARE_PERCENT: u64 = 30;
 /// No SSD is smaller. A smaller fast tier is a part of one, or a trial; neither needs to be spared more than this.
 const SMALLEST_SSD: u64 = 32 << 30;
 /// Tokens saved up at most: 8 GiB. A 32 GB SSD can be written so often 11 000 times.
-const BURST: u64 = (8 << 30) / CHUNK;
+pub(crate) const BURST: u64 = (8 << 30) / CHUNK;
 
 const YEAR_SECONDS: u64 = 31_557_600;
 const NANOS: u128 = 1_000_000_000;
@@ -37,13 +38,16 @@ const NANOS: u128 = 1_000_000_000;
 /// A bucket of tokens.
 pub(super) struct Endurance {
     tokens: u64,
+    /// Most tokens.
+    burst: u64,
     /// Up to when tokens were earned.
     earned: Instant,
 }
 
 impl Endurance {
-    pub(super) fn new(now: Instant) -> Endurance {
-        Endurance { tokens: BURST, earned: now }
+    /// A full bucket; `burst` is [`BURST`] but in tests.
+    pub(super) fn new(burst: u64, now: Instant) -> Endurance {
+        Endurance { tokens: burst, burst, earned: now }
     }
 
     /// Time in which a fast tier of so many slots earns a token.
@@ -58,8 +62,11 @@ impl Endurance {
     /// Chunks that may be promoted now.
     pub(super) fn tokens(&mut self, fast_slots: u32, now: Instant) -> u64 {
         let interval = Endurance::interval(fast_slots);
-        let gained = (now.since(self.earned).as_nanos() / interval.as_nanos()) as u64;
-        self.tokens = self.tokens.saturating_add(gained).min(BURST);
+        let gained = match mutant::on(Mutant::BudgetNeverRefills) {
+            true => 0,
+            false => (now.since(self.earned).as_nanos() / interval.as_nanos()) as u64,
+        };
+        self.tokens = self.tokens.saturating_add(gained).min(self.burst);
         // What is left of an interval counts for the next token.
         let rest = now.since(self.earned).as_nanos() % interval.as_nanos();
         self.earned = Instant(now.0.saturating_sub(rest as u64));
@@ -84,7 +91,7 @@ mod tests {
     const DAY: u64 = 86_400;
 
     fn promoted_in(fast_slots: u32, seconds: u64, step: Duration) -> u64 {
-        let (mut e, mut now, mut promoted) = (Endurance::new(Instant(1)), Instant(1), 0);
+        let (mut e, mut now, mut promoted) = (Endurance::new(BURST, Instant(1)), Instant(1), 0);
         while now.0 < seconds * 1_000_000_000 {
             for _ in 0..e.tokens(fast_slots, now) {
                 e.spend();
@@ -113,7 +120,7 @@ mod tests {
 
     #[test]
     fn tokens_are_saved_up_to_the_burst() {
-        let mut e = Endurance::new(Instant(1));
+        let mut e = Endurance::new(BURST, Instant(1));
         (0..BURST + 5).for_each(|_| e.spend());
         assert_eq!(e.tokens(0, Instant(1)), 0);
         assert_eq!(e.tokens(0, Instant(u64::MAX)), BURST);

@@ -30,6 +30,7 @@ mod tests;
 #[cfg(test)]
 mod toy;
 
+pub(crate) use endurance::BURST as PROMOTION_BURST;
 pub use headtime::HeadTime;
 pub use schedule::{Job, Levels, Plan, Scheduler};
 

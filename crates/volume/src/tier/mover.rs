@@ -77,9 +77,9 @@ pub(crate) struct Move {
 }
 
 impl MoverState {
-    pub(crate) fn new(now: Instant) -> MoverState {
+    pub(crate) fn new(burst: u64, now: Instant) -> MoverState {
         MoverState {
-            scheduler: RefCell::new(Scheduler::new(now)),
+            scheduler: RefCell::new(Scheduler::with_burst(burst, now)),
             words: RefCell::new(("resting".into(), "the group has just been opened".into())),
             promoted: Cell::default(),
             demoted: Cell::default(),

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::endurance::Endurance;
+use super::endurance::{Endurance, BURST};
 use super::latency::{Load, Verdict};
 pub use super::levels::Levels;
 use super::levels::{mib, shortage, Band, Goal};
@@ -111,6 +111,11 @@ pub struct Scheduler {
 impl Scheduler {
     /// A scheduler that has seen nothing yet.
     pub fn new(now: Instant) -> Scheduler {
+        Scheduler::with_burst(BURST, now)
+    }
+
+    /// The same with so many chunks that may be promoted at once; then the endurance budget is all there is.
+    pub fn with_burst(burst: u64, now: Instant) -> Scheduler {
         let pause = Pause { until: now, length: PAUSE_FIRST };
         Scheduler {
             fast: Load::new(now),
@@ -122,7 +127,7 @@ impl Scheduler {
             last_progress: now,
             pauses: [pause; 2],
             forced: 0,
-            endurance: Endurance::new(now),
+            endurance: Endurance::new(burst, now),
             share: Share::default(),
         }
     }

@@ -1,8 +1,8 @@
 //! What may be moved beside a load that never pauses.
 //!
 //! A disk that is always busy gains most from promotions, and has no quiet moment for them. So one chunk may change places
-//! for every [`REQUESTS_PER_CHUNK`] requests that the disk serves: those delayed by it are too few to be seen in the
-//! 99th percentile.
+//! for every [`REQUESTS_PER_CHUNK`] requests that the disk serves. That delays some of them; what is saved up goes together, so
+//! that they are few.
 
 /// Requests of the slow tier for each chunk that is moved.
 const REQUESTS_PER_CHUNK: u64 = 16;
