@@ -22,8 +22,8 @@ pub(crate) trait Disk {
     fn read(&mut self, file: usize, offset: u64, len: u64) -> Result<Vec<u8>>;
     /// Reads a whole file in order and shows its pieces.
     fn read_all(&mut self, file: usize, each: &mut dyn FnMut(u64, &[u8])) -> Result<()>;
-    /// Of the first `len` bytes of a file, those on the fast and those on the slow tier.
-    fn tiers(&mut self, file: usize, len: u64) -> Result<(u64, u64)>;
+    /// Of `len` bytes of a file from `at` on, those on the fast and those on the slow tier.
+    fn tiers(&mut self, file: usize, at: u64, len: u64) -> Result<(u64, u64)>;
     /// After a restart of the daemon.
     fn reconnect(&mut self, world: &World) -> Result<()>;
     /// Before the daemon is stopped or killed for good.
@@ -88,10 +88,10 @@ impl Disk for Ranges {
         Ok(())
     }
 
-    fn tiers(&mut self, file: usize, len: u64) -> Result<(u64, u64)> {
+    fn tiers(&mut self, file: usize, at: u64, len: u64) -> Result<(u64, u64)> {
         self.drain(0)?;
         let (start, size) = self.files[file];
-        self.nbd.tiers(start, len.min(size))
+        self.nbd.tiers(start + at, len.min(size.saturating_sub(at)))
     }
 
     fn reconnect(&mut self, world: &World) -> Result<()> {

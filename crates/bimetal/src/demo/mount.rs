@@ -180,17 +180,16 @@ impl Disk for Mounted {
         Ok(())
     }
 
-    fn tiers(&mut self, file: usize, len: u64) -> Result<(u64, u64)> {
-        let (mut fast, mut slow, mut left) = (0, 0, len);
+    fn tiers(&mut self, file: usize, at: u64, len: u64) -> Result<(u64, u64)> {
+        let (mut fast, mut slow, mut skip, mut left) = (0, 0, at, len);
         for (offset, extent) in self.extents(file)? {
-            let part = extent.min(left);
-            left -= part;
-            if part == 0 {
-                break;
+            let before = extent.min(skip);
+            let part = (extent - before).min(left);
+            (skip, left) = (skip - before, left - part);
+            if part > 0 {
+                let (f, s) = self.nbd.tiers(offset + before, part)?;
+                (fast, slow) = (fast + f, slow + s);
             }
-            let (f, s) = self.nbd.tiers(offset, part)?;
-            fast += f;
-            slow += s;
         }
         Ok((fast, slow))
     }

@@ -134,42 +134,35 @@ pub(crate) fn promote(
     show: &mut Show,
     figures: &mut Figures,
 ) -> Result<()> {
-    let mut coldest: Option<(u64, &DemoFile)> = None;
-    for f in files.iter().rev() {
-        let (fast, _) = disk.tiers(f.number, PART)?;
-        if coldest.is_none_or(|(least, _)| fast < least) {
-            coldest = Some((fast, f));
-        }
-    }
-    let Some((0, file)) = coldest else { bail!("no file begins on the hard disk") };
-    let part = PART;
+    let Some(part) = cold_part(disk, files)? else { bail!("no part of a file lies on the hard disk alone") };
     show.line(&format!(
-        "{} begins on the hard disk. Its first {} are read in pieces of 16 KiB, in mixed order:",
-        file.name,
-        approx(part)
+        "{} of {}, from {} on, lie on the hard disk. They are read in pieces of 16 KiB, in mixed order:",
+        approx(PART),
+        part.file.name,
+        approx(part.at)
     ));
     let mut first = None;
     for turn in 1..=READS {
-        let took = read_mixed(disk, file, part, show)?;
-        let speed = rate(part, took);
-        let (fast, _) = disk.tiers(file.number, part)?;
+        let took = read_mixed(disk, &part, show)?;
+        let speed = rate(PART, took);
+        let (fast, _) = disk.tiers(part.file.number, part.at, PART)?;
         show.line(&format!("read {turn}: {:>8}  {speed:>12}", seconds(took)));
         if turn == 1 {
             figures.push(("read, cold (hard disk)".into(), speed.clone(), "16 KiB pieces in mixed order".into()));
         }
         let cold_time = *first.get_or_insert(took);
-        if turn > 1 && fast >= promoted_enough(part) && took < cold_time / 2 {
+        if turn > 1 && fast >= promoted_enough(PART) && took < cold_time / 2 {
             let factor = cold_time.as_secs_f64() / took.as_secs_f64();
             figures.push(("read, promoted (SSD)".into(), speed, format!("the same read, {factor:.0} times faster")));
             return Ok(());
         }
-        let waited = wait_for_promotion(world, disk, file.number, part, show)?;
+        let waited = wait_for_promotion(world, disk, &part, show)?;
         match waited {
-            (fast, t) if fast >= part => {
+            (fast, t) if fast >= PART => {
                 show.line(&format!("        used often enough: {} later it was on the SSD", seconds(t)));
             }
             (fast, t) => {
-                show.line(&format!("        {} of {} were on the SSD {} later", approx(fast), approx(part), seconds(t)))
+                show.line(&format!("        {} of {} were on the SSD {} later", approx(fast), approx(PART), seconds(t)))
             }
         }
     }
@@ -179,48 +172,61 @@ pub(crate) fn promote(
     )
 }
 
+/// [`PART`] bytes of a file.
+struct Part<'a> {
+    file: &'a DemoFile,
+    at: u64,
+}
+
+/// A part of a file that lies on the hard disk alone, of the last file that has one. The first part of a file need not
+/// be one: moves free slots for it while the files before it are being written.
+fn cold_part<'a>(disk: &mut dyn Disk, files: &'a [DemoFile]) -> Result<Option<Part<'a>>> {
+    for file in files.iter().rev() {
+        for at in (0..=file.size.saturating_sub(PART)).step_by(PART as usize) {
+            if disk.tiers(file.number, at, PART)? == (0, PART) {
+                return Ok(Some(Part { file, at }));
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// A straggler does not spoil the picture.
 fn promoted_enough(part: u64) -> u64 {
     part / 100 * 95
 }
 
-/// Waits until the first `part` bytes of a file are on the fast tier, or nothing is promoted any more; tells how many
-/// are, and after what time the last came.
-fn wait_for_promotion(
-    world: &World,
-    disk: &mut dyn Disk,
-    file: usize,
-    part: u64,
-    show: &mut Show,
-) -> Result<(u64, Duration)> {
+/// Waits until the part is on the fast tier, or nothing is promoted any more; tells how many bytes of it are, and after
+/// what time the last came.
+fn wait_for_promotion(world: &World, disk: &mut dyn Disk, part: &Part, show: &mut Show) -> Result<(u64, Duration)> {
     const LIMIT: Duration = Duration::from_secs(15);
     const QUIET: Duration = Duration::from_secs(4);
     let begun = Instant::now();
     let mut last = (0, Duration::ZERO);
     wait_for(world, LIMIT, |s| {
-        let (fast, _) = disk.tiers(file, part)?;
+        let (fast, _) = disk.tiers(part.file.number, part.at, PART)?;
         if fast != last.0 {
             last = (fast, begun.elapsed());
         }
-        show.live(|| format!("{} {} of {} promoted  {}", bar(fast, part), approx(fast), approx(part), s.mover.doing));
-        Ok(fast >= part || begun.elapsed() > last.1 + QUIET)
+        show.live(|| format!("{} {} of {} promoted  {}", bar(fast, PART), approx(fast), approx(PART), s.mover.doing));
+        Ok(fast >= PART || begun.elapsed() > last.1 + QUIET)
     })?;
     Ok(last)
 }
 
-fn read_mixed(disk: &mut dyn Disk, file: &DemoFile, part: u64, show: &mut Show) -> Result<Duration> {
+fn read_mixed(disk: &mut dyn Disk, part: &Part, show: &mut Show) -> Result<Duration> {
     let mut spent = Duration::ZERO;
-    let pieces = content::shuffled(part / PIECE, 1);
+    let pieces = content::shuffled(PART / PIECE, 1);
     for (i, piece) in pieces.iter().enumerate() {
-        let at = Instant::now();
-        let data = disk.read(file.number, piece * PIECE, PIECE)?;
+        let (at, begun) = (part.at + piece * PIECE, Instant::now());
+        let data = disk.read(part.file.number, at, PIECE)?;
         // The comparison is not part of the time.
-        spent += at.elapsed();
-        if !content::matches(file.number as u64, 0, piece * PIECE, &data) {
-            bail!("{} is damaged at {}", file.name, piece * PIECE);
+        spent += begun.elapsed();
+        if !content::matches(part.file.number as u64, 0, at, &data) {
+            bail!("{} is damaged at {at}", part.file.name);
         }
         let done = (i as u64 + 1) * PIECE;
-        show.live(|| format!("{} {}  {}", bar(done, part), approx(done), rate(done, spent)));
+        show.live(|| format!("{} {}  {}", bar(done, PART), approx(done), rate(done, spent)));
     }
     Ok(spent)
 }
@@ -229,7 +235,7 @@ fn read_mixed(disk: &mut dyn Disk, file: &DemoFile, part: u64, show: &mut Show) 
 pub(crate) fn places(disk: &mut dyn Disk, files: &[DemoFile], show: &mut Show) -> Result<()> {
     let mut cells = Vec::new();
     for f in files {
-        let (fast, slow) = disk.tiers(f.number, f.size)?;
+        let (fast, slow) = disk.tiers(f.number, 0, f.size)?;
         let share = fast * 12 / (fast + slow).max(1);
         let picture: String = (0..12).map(|i| if i < share { '#' } else { '.' }).collect();
         cells.push(format!("{} {picture}", f.name));
