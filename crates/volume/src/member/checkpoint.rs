@@ -22,7 +22,7 @@ use crate::tier::Policy;
 use crate::units::{ChunkId, Tier, BLOCK};
 use crate::wait;
 
-/// Blocks written side by side.
+/// Blocks written or read back side by side.
 const BATCH: usize = 64;
 /// A slow member that lags behind by more chunks gets a checkpoint (I10).
 const LAG_MAX: usize = 64 << 10;
@@ -211,26 +211,42 @@ impl<E: Env> Core<E> {
     }
 }
 
+/// Writes blocks, neighbours in one request: a disk that seeks to each of them stands still for whatever else it has to do.
 async fn write_all<D: Device>(
     m: &Member<D>,
-    images: Vec<(u64, Buf)>,
+    mut images: Vec<(u64, Buf)>,
     written: &mut Vec<Written>,
 ) -> Result<(), DeviceError> {
+    images.sort_unstable_by_key(|(place, _)| *place);
     for part in images.chunks(BATCH) {
-        let writes = part.iter().map(|(place, content)| m.write(*place, content.clone(), WriteFor::Engine)).collect();
+        let runs = part.chunk_by(|a, b| a.0 + BLOCK == b.0);
+        let writes = runs.map(|run| m.write(run[0].0, joined(run), WriteFor::Engine)).collect();
         wait::all(writes).await.into_iter().collect::<Result<(), _>>()?;
         written.extend(part.iter().map(|(place, content)| Written { place: *place, hash: hash(content) }));
     }
     Ok(())
 }
 
+fn joined(run: &[(u64, Buf)]) -> Buf {
+    if let [(_, one)] = run {
+        return one.clone();
+    }
+    let mut all = BufMut::new(run.len() * BLOCK as usize);
+    for (block, (_, content)) in all.chunks_exact_mut(BLOCK as usize).zip(run) {
+        block.copy_from_slice(content);
+    }
+    all.freeze()
+}
+
 /// C5.2: a side is trusted only after it was synced and read back equal. A difference counts as a failed write.
 async fn read_back<D: Device>(m: &Member<D>, blocks: &[Written]) -> Result<(), DeviceError> {
     const EIO: i32 = 5;
     for part in blocks.chunks(BATCH) {
-        let reads = part.iter().map(|w| m.read(w.place, BufMut::new(BLOCK as usize))).collect();
-        for (got, w) in wait::all(reads).await.into_iter().zip(part) {
-            if hash(&got?) != w.hash {
+        let runs: Vec<&[Written]> = part.chunk_by(|a, b| a.place + BLOCK == b.place).collect();
+        let reads = runs.iter().map(|run| m.read(run[0].place, BufMut::new(run.len() * BLOCK as usize))).collect();
+        for (got, run) in wait::all(reads).await.into_iter().zip(runs) {
+            let got = got?;
+            if got.chunks_exact(BLOCK as usize).zip(run).any(|(block, w)| hash(block) != w.hash) {
                 return Err(DeviceError::Io(EIO));
             }
         }
