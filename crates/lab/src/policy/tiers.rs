@@ -119,6 +119,9 @@ impl View for Tiers {
     fn fast_at(&self, i: u32) -> Option<ChunkId> {
         self.in_slot(i).map(|c| ChunkId(u64::from(c)))
     }
+    fn fast_slot(&self, c: ChunkId) -> Option<u32> {
+        u32::try_from(c.0).ok().and_then(|c| self.slot_of(c))
+    }
     fn heat(&self, c: ChunkId) -> u16 {
         self.heat.get(c.0 as usize).copied().unwrap_or(0)
     }

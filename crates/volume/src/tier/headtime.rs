@@ -7,9 +7,11 @@
 //!   twice moves up when what it displaces is colder still, and a film does not displace the system.
 
 use super::backoff::Backoff;
+use super::births::Births;
 use super::candidates::{Candidates, Wanted};
 use super::correlate::Correlation;
 use super::heat::{Clock, LIGHT, OCTAVE};
+use super::regions::Regions;
 use super::residence::Residence;
 use super::sample::Sample;
 use super::stream::{Run, Streams, RUN};
@@ -41,13 +43,10 @@ const STREAM: u64 = 8 << 20;
 /// Chunks whose birth is counted again as part of a stream when the run turns out to be one.
 const RETRO_CHUNKS: u64 = STREAM / CHUNK;
 
-/// Victims are looked for among this share of the fast tier ...
+/// For a promotion only chunks among this share of the fast tier leave.
 const COLDEST_PERCENT: u32 = 2;
-/// ... which is doubled, up to this many times, while the reserve is short and too few are found.
-const RELAX_MAX: u32 = 6;
-/// Slots that one call of `victims` looks at, and after how many it doubles the share.
-const HAND_STEPS: u32 = 1024;
-const HAND_STRETCH: u32 = 256;
+/// Regions that one call of `victims` looks at.
+const LOOKS: usize = 8;
 /// Groups of the queue that one call of `candidates` looks at.
 const QUEUE_ROUNDS: usize = 16;
 /// The threshold is computed anew after so many visits; a slot is sampled every few.
@@ -57,9 +56,8 @@ const VISITS_PER_SAMPLE: u32 = 4;
 /// Ranks chunks by disk-head time saved.
 pub struct HeadTime {
     clock: Clock,
-    /// Runs of requests, and runs of chunks that get their first home.
     streams: Streams,
-    births: Streams,
+    births: Births,
     correlation: Correlation,
     sample: Sample,
     queue: Candidates,
@@ -68,10 +66,7 @@ pub struct HeadTime {
     /// Heat of the coldest chunks of the fast tier; `None` before a chunk was seen there.
     coldest: Option<u16>,
     visits: u32,
-    /// Next fast slot to look at for victims.
-    hand: u32,
-    /// How often the share of victims is doubled now.
-    relax: u32,
+    regions: Regions,
 }
 
 impl HeadTime {
@@ -80,7 +75,7 @@ impl HeadTime {
         HeadTime {
             clock: Clock::new(fast_slots),
             streams: Streams::new(),
-            births: Streams::new(),
+            births: Births::new(),
             correlation: Correlation::new(),
             sample: Sample::new(),
             queue: Candidates::new(),
@@ -88,14 +83,13 @@ impl HeadTime {
             residence: Residence::new(),
             coldest: None,
             visits: 0,
-            hand: 0,
-            relax: 0,
+            regions: Regions::new(fast_slots),
         }
     }
 
-    /// Bytes of memory that it takes, whatever the size of the group; the heat of each chunk is kept by the [`View`].
+    /// Bytes of memory that it takes, nearly the same for any size of the group; the heat of each chunk is kept by the [`View`].
     pub fn bytes(&self) -> usize {
-        let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes()];
+        let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes(), self.regions.bytes()];
         let waiting = [self.backoff.bytes(), self.residence.bytes()];
         std::mem::size_of::<HeadTime>() + tables.iter().chain(&waiting).sum::<usize>()
     }
@@ -121,7 +115,17 @@ impl HeadTime {
         let heat = if born { weight } else { self.clock.ladd(before, weight) };
         let random = v.random();
         v.set_heat(c, self.clock.absolute(heat, random));
+        if born {
+            self.note_region(v, c);
+        }
         heat
+    }
+
+    /// A chunk has come to the fast tier, or has cooled there.
+    fn note_region(&mut self, v: &impl View, c: ChunkId) {
+        if let Some(slot) = v.fast_slot(c) {
+            self.regions.note(&self.clock, slot, v.heat(c));
+        }
     }
 
     /// Queues a slow chunk that is hot enough.
@@ -132,21 +136,31 @@ impl HeadTime {
         }
     }
 
-    /// A run turned out to be a stream: its first chunks were taken for random accesses. New ones were born as warm as
-    /// small writes; others are judged again, by the milder rule and by what this visit should have weighed. Bounded,
-    /// and once per stream.
+    /// A run turned out to be a stream: its first chunks were taken for random accesses, and are judged again, by the milder
+    /// rule and by what this visit should have weighed. Bounded, and once per stream.
     fn look_back(&mut self, v: &mut impl View, run: &Run) {
-        let (high, cold) = (self.streams.high(run.id).0, -LIGHT * OCTAVE);
+        let high = self.streams.high(run.id).0;
         for c in (high.saturating_sub(RETRO_CHUNKS - 1)..=high).map(ChunkId) {
             let heat = self.clock.relative(v.heat(c));
-            if !run.born {
-                self.consider(v, c, self.clock.lsub(heat, OVERCOUNTED), Kind::Stream);
-            } else if v.tier_of(c).is_some() && heat > cold && heat <= OCTAVE / 4 {
-                // Only what has the heat of one birth; a hotter neighbour of the stream is left alone.
-                let random = v.random();
-                v.set_heat(c, self.clock.absolute(cold, random));
-            }
+            self.consider(v, c, self.clock.lsub(heat, OVERCOUNTED), Kind::Stream);
         }
+    }
+
+    /// A run of births that became a stream goes on: what was born before it was one was born as warm as small files are. One
+    /// such chunk is cooled for each that follows.
+    fn cool(&mut self, v: &mut impl View, c: ChunkId) {
+        let (heat, cold) = (self.clock.relative(v.heat(c)), -LIGHT * OCTAVE);
+        // Only what has the heat of one birth: what was used since is left alone.
+        if v.tier_of(c).is_some() && heat > cold && heat <= OCTAVE / 4 {
+            let random = v.random();
+            v.set_heat(c, self.clock.absolute(cold, random));
+            self.note_region(v, c);
+        }
+    }
+
+    /// Length from which a run of new chunks is a stream, in chunks. What is shorter is a file like others.
+    fn births_from(v: &impl View) -> u64 {
+        (u64::from(v.reserve()) / 2).max(RETRO_CHUNKS)
     }
 
     /// Keeps the sample and the threshold fresh.
@@ -166,12 +180,17 @@ impl HeadTime {
             self.sample.quantile(&self.clock, COLDEST_PERCENT).map(|relative| self.clock.absolute(relative, 0));
     }
 
-    /// Heat up to which a chunk may leave, at the present degree of relaxation.
-    fn victim_limit(&self) -> i32 {
-        if self.relax >= RELAX_MAX {
-            return i32::MAX;
+    /// Looks at a region: its chunks that may leave, with their heats, are added to `found`.
+    fn look(&mut self, v: &impl View, r: usize, found: &mut Vec<(i32, ChunkId)>) {
+        let mut heats = Vec::new();
+        for slot in self.regions.slots(r, v.fast_slots()) {
+            if let Some(c) = v.fast_at(slot).filter(|c| self.may_leave(v, *c)) {
+                let heat = v.heat(c);
+                found.push((self.clock.relative(heat), c));
+                heats.push(heat);
+            }
         }
-        self.sample.quantile(&self.clock, COLDEST_PERCENT << self.relax).unwrap_or(i32::MAX)
+        self.regions.set(&self.clock, r, &mut heats);
     }
 
     /// Whether nothing speaks against moving a fast chunk now. What has just come up stays, unless the reserve is short.
@@ -183,11 +202,12 @@ impl HeadTime {
     /// Adds a victim and those of its 1 MiB neighbours that are about as cold.
     fn take_group(&self, v: &impl View, c: ChunkId, limit: i32, max: usize, out: &mut Vec<ChunkId>) {
         let first = c.0 - c.0 % GROUP_CHUNKS;
+        let known = out.len();
         out.push(c);
         for n in (first..first + GROUP_CHUNKS).map(ChunkId) {
             let cold = || self.clock.relative(v.heat(n)) <= limit.saturating_add(NOISE);
             let free = || v.tier_of(n) == Some(Tier::Fast) && self.may_leave(v, n);
-            if n != c && out.len() < max && free() && cold() {
+            if n != c && out.len() < max && !out[..known].contains(&n) && free() && cold() {
                 out.push(n);
             }
         }
@@ -240,11 +260,6 @@ impl HeadTime {
             }
         }
     }
-
-    /// Length from which a run of new chunks is a stream; on a small group an eighth of its reserve.
-    fn births_from(v: &impl View) -> u64 {
-        (u64::from(v.reserve()) * CHUNK / 8).clamp(RUN, STREAM)
-    }
 }
 
 /// By which rule a visit is judged.
@@ -257,36 +272,21 @@ enum Kind {
 
 impl Policy for HeadTime {
     fn place(&mut self, v: &mut impl View, t: &Touch) -> Tier {
-        let (free, reserve) = (v.free_fast(), v.reserve());
-        // All chunks of a large request are placed before it is counted, so births have a detector of their own. A small write
-        // stands for the whole chunk that it begins.
-        let stream_from = Self::births_from(v);
-        let run = self.births.add(t.chunk.0 * CHUNK, CHUNK, true, stream_from);
-        if free > reserve {
-            self.births.set_direct(run.id, false);
-            return Tier::Fast;
-        }
-        if run.bytes > stream_from {
-            // Once a stream has been sent to the slow tier it stays there until there is room again: it is laid out in one
-            // run, and does not take every slot that the mover frees.
-            let direct = self.births.direct(run.id) || free <= reserve - reserve / 2;
-            self.births.set_direct(run.id, direct);
-            return if direct { Tier::Slow } else { Tier::Fast };
-        }
-        match free {
-            0 => Tier::Slow,
-            _ => Tier::Fast,
-        }
+        self.births.place(v, t)
     }
 
     fn touch(&mut self, v: &mut impl View, t: &Touch) {
         let now = v.now();
         self.clock.pass_time(now);
         let run = self.streams.add(t.offset_in_group, t.len, t.born, STREAM);
-        let stream = run.bytes >= STREAM;
+        let length = run.bytes / CHUNK;
+        let stream = length >= if t.born { Self::births_from(v) } else { RETRO_CHUNKS };
+        if stream && !t.write {
+            self.births.beside(v, t.len);
+        }
         let kind = match stream {
             false => Kind::Random,
-            true if run.bytes / CHUNK <= u64::from(v.fast_slots()) / 2 => Kind::Stream,
+            true if length <= u64::from(v.fast_slots()) / 2 => Kind::Stream,
             true => Kind::LargeStream,
         };
         // A large request does not come back for the rest of its chunk.
@@ -300,44 +300,51 @@ impl Policy for HeadTime {
         let weight = if stream { -LIGHT * OCTAVE } else { 0 };
         let heat = self.heat_up(v, t.chunk, weight, t.born);
         self.observe(v);
+        if t.born {
+            let first = Self::births_from(v);
+            if stream && run.born && length < 2 * first {
+                self.cool(v, ChunkId(t.chunk.0.saturating_sub(first)));
+            }
+            return;
+        }
         if run.became_stream {
             self.look_back(v, &run);
         }
-        if !t.born {
-            self.consider(v, t.chunk, heat, kind);
-        }
+        self.consider(v, t.chunk, heat, kind);
     }
 
     fn victims(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
         let slots = v.fast_slots();
-        let mut out = Vec::with_capacity(max.min(HAND_STEPS as usize));
+        let mut out = Vec::with_capacity(max.min(1024));
         if max == 0 || slots == 0 {
             return out;
         }
         self.refresh(v, 64);
-        // For a promotion only the coldest leave; to restore the reserve, whatever is there must.
+        // For a promotion only the coldest leave; to restore the reserve, whatever is coldest must.
         let short = v.free_fast() < v.reserve();
-        self.relax = if short { self.relax } else { 0 };
-        let mut limit = self.victim_limit();
-        for step in 1..=HAND_STEPS.min(slots) {
-            let slot = self.hand % slots;
-            self.hand = (slot + 1) % slots;
-            if let Some(c) = v.fast_at(slot) {
-                let cold = self.clock.relative(v.heat(c)) <= limit;
-                if cold && out.binary_search(&c).is_err() && self.may_leave(v, c) {
-                    self.take_group(v, c, limit, max, &mut out);
-                    out.sort_unstable();
-                    out.dedup();
-                }
-            }
-            if out.len() >= max {
-                // Found quickly: be stricter next time.
-                self.relax = self.relax.saturating_sub(u32::from(step <= HAND_STRETCH));
+        let limit = match short {
+            true => i32::MAX,
+            false => self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX),
+        };
+        let (mut found, mut seen) = (Vec::new(), vec![self.regions.next_turn()]);
+        self.look(v, seen[0], &mut found);
+        while let Some((coldest, mark)) = self.regions.coldest(&self.clock, &seen).filter(|_| seen.len() < LOOKS) {
+            let enough = |mark| found.iter().filter(|(heat, _)| *heat <= mark).count() >= max;
+            if mark.is_some_and(|mark| mark > limit || enough(mark)) {
                 break;
             }
-            if short && (step % HAND_STRETCH == 0 || step == slots) && self.relax < RELAX_MAX {
-                self.relax += 1;
-                limit = self.victim_limit();
+            self.look(v, coldest, &mut found);
+            seen.push(coldest);
+        }
+        found.retain(|(heat, _)| *heat <= limit);
+        found.sort_unstable();
+        for (heat, c) in found {
+            if out.len() >= max {
+                break;
+            }
+            if out.binary_search(&c).is_err() {
+                self.take_group(v, c, heat, max, &mut out);
+                out.sort_unstable();
             }
         }
         if out.is_empty() && !short {
@@ -399,7 +406,10 @@ impl Policy for HeadTime {
         }
     }
 
-    fn moved(&mut self, v: &mut impl View, c: ChunkId, _to: Tier) {
+    fn moved(&mut self, v: &mut impl View, c: ChunkId, to: Tier) {
+        if to == Tier::Fast {
+            self.note_region(v, c);
+        }
         self.backoff.succeeded(c);
         self.residence.moved(c, v.now());
     }

@@ -97,6 +97,17 @@ impl Clock {
         d as i32
     }
 
+    /// Place of a heat in the order of all heats at this time: cheap, and good for comparisons only.
+    pub(super) fn rank(&self, heat: u16) -> u16 {
+        let now = (self.fine() / i64::from(FINE)) as u16;
+        heat.wrapping_sub(now.wrapping_add((AHEAD * STEPS) as u16))
+    }
+
+    /// The heat with the highest rank.
+    pub(super) fn hottest(&self) -> u16 {
+        self.absolute((AHEAD - 1) * OCTAVE, 0)
+    }
+
     /// The stored form of a relative heat, rounded up with the probability of the fraction: rounding to the nearest
     /// would stop the growth of a hot chunk, to which a visit adds less than half a step.
     pub(super) fn absolute(&self, relative: i32, random: u32) -> u16 {

@@ -46,7 +46,7 @@ impl Band {
         match free {
             f if f >= reserve => Band::Ok,
             f if f >= reserve / 2 => Band::Below,
-            f if f >= reserve / 8 => Band::Low,
+            f if f >= reserve / 16 => Band::Low,
             _ => Band::Critical,
         }
     }
@@ -61,14 +61,14 @@ impl Band {
         }
     }
 
-    /// Chunks moved whatever the load, and how often: seldom but a whole group at a time, because a stream on the disk pays
-    /// two seeks for each interruption.
+    /// Chunks moved whatever the load, and how often: seldom but a whole group at a time, because a stream on the disk
+    /// pays for each interruption: seeks, syncs, a journal write.
     pub(super) fn drip(self) -> Option<(usize, Duration)> {
         match self {
             Band::Ok => None,
-            Band::Below => Some((8, Duration::from_secs(4))),
-            Band::Low => Some((8, Duration::from_secs(1))),
-            Band::Critical => Some((16, Duration::from_millis(500))),
+            Band::Below => Some((16, Duration::from_secs(8))),
+            Band::Low => Some((32, Duration::from_secs(8))),
+            Band::Critical => Some((32, Duration::from_secs(2))),
         }
     }
 }

@@ -9,7 +9,9 @@
 //! The mover asks the scheduler for a [`Plan`], the policy for chunks, and carries them.
 
 mod backoff;
+mod births;
 mod candidates;
+mod carry;
 mod correlate;
 mod endurance;
 mod headtime;
@@ -18,6 +20,7 @@ mod latency;
 mod levels;
 pub(crate) mod lift;
 pub(crate) mod mover;
+mod regions;
 mod residence;
 mod sample;
 pub mod schedule;
@@ -54,6 +57,9 @@ pub trait View {
     /// The chunk in the `i`-th fast slot (`i < fast_slots()`) if it may be moved: it belongs to a volume with placement
     /// `auto`, and no move of it is under way.
     fn fast_at(&self, i: u32) -> Option<ChunkId>;
+
+    /// The fast slot of a chunk, `i` of [`View::fast_at`]; `None` if its home is elsewhere.
+    fn fast_slot(&self, c: ChunkId) -> Option<u32>;
 
     /// Heat of a chunk, as the policy last set it or as [`Policy::restore`] made it.
     fn heat(&self, c: ChunkId) -> u16;

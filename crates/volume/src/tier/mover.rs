@@ -1,7 +1,9 @@
 //! The mover: carries chunks between the tiers. Copy first, then switch, then free (B7).
 //!
-//! Terms: a *move* takes a chunk from the slot `from` to the slot `to`. A *batch* is a set of moves of one kind that
-//! share syncs and a commit. A batch is *copying*, then *finishing*.
+//! This file chooses moves and sends them off; `carry` carries them.
+//!
+//! Terms: a *move* takes a chunk from the slot `from` to the slot `to`. A *batch* is a set of moves of one kind that are
+//! copied together. What has been copied is *finishing*: all moves of a kind that are, share syncs and a commit.
 //!
 //! Invariants:
 //! 1. A copy begins only while no write is in flight on the chunk, and switches only if none touched it since (C3.1).
@@ -14,25 +16,14 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bimetal_format::journal::{Record, RecordKind};
-use bimetal_format::Entry;
-
 use super::{Job, Levels, Policy, Scheduler};
-use crate::buf::{Buf, BufMut};
-use crate::commit::Left;
+use crate::buf::Buf;
 use crate::env::{Env, Instant};
-use crate::error::Error;
 use crate::group::core::Core;
-use crate::io::split::runs;
-use crate::io::write::home;
 use crate::kept::kept_slot;
-use crate::member::{add, WriteFor};
 use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
+use crate::units::{ChunkId, Placement, SlotId, Tier};
 use crate::wait::{self, Signal};
-
-/// Chunks that one device request of a copy carries at most: 1 MiB.
-const RUN: usize = 8;
 
 /// The mover's state and counters.
 pub(crate) struct MoverState {
@@ -44,18 +35,21 @@ pub(crate) struct MoverState {
     pub(crate) failed: Cell<u64>,
     /// Chunks of each kind being copied.
     pub(super) copying: [Cell<usize>; 2],
+    /// Moves of each kind that have been copied and wait for their finisher, and whether there is one.
+    pub(super) copied: [RefCell<Vec<Move>>; 2],
+    pub(super) finisher: [Cell<bool>; 2],
     /// Chunks of each kind copied and not switched yet.
-    finishing: [Cell<usize>; 2],
-    /// Chunks of each kind in batches that have not ended.
+    pub(super) finishing: [Cell<usize>; 2],
+    /// Chunks of each kind on their way, from the first to the last step.
     pub(super) under_way: [Cell<usize>; 2],
     /// Lifts whose data has come.
     pub(super) lifted: RefCell<Vec<(Move, Buf)>>,
     /// Chunks promoted by lifts.
     pub(crate) lifts: Cell<u64>,
-    batches: Cell<usize>,
+    pub(super) batches: Cell<usize>,
     pub(super) running: Cell<bool>,
-    ended: Signal,
-    next_move: Cell<u16>,
+    pub(super) ended: Signal,
+    pub(super) next_move: Cell<u16>,
     /// Of each kind, the move begun last: the map does not know its target yet, and a neighbour should lie next to it.
     last: [Cell<Option<(ChunkId, SlotId)>>; 2],
     /// The mover sleeps for long; a change of levels wakes it.
@@ -66,14 +60,14 @@ pub(crate) struct MoverState {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub(super) chunk: ChunkId,
-    from: SlotId,
+    pub(super) from: SlotId,
     pub(super) to: SlotId,
-    mask: u32,
+    pub(super) mask: u32,
     /// `to` is the chunk's kept copy: there is nothing to be copied, and the slot is not the move's to give back.
-    kept: bool,
+    pub(super) kept: bool,
     /// No write of unknown outcome could reach `from` when the move began, and later ones cancel it: what is copied is what
     /// stays there.
-    certain: bool,
+    pub(super) certain: bool,
 }
 
 impl MoverState {
@@ -86,6 +80,8 @@ impl MoverState {
             cancelled: Cell::default(),
             failed: Cell::default(),
             copying: Default::default(),
+            copied: Default::default(),
+            finisher: Default::default(),
             finishing: Default::default(),
             under_way: Default::default(),
             lifted: RefCell::default(),
@@ -100,7 +96,7 @@ impl MoverState {
     }
 }
 
-fn target(job: Job) -> Tier {
+pub(super) fn target(job: Job) -> Tier {
     match job {
         Job::Demote => Tier::Slow,
         Job::Promote => Tier::Fast,
@@ -261,37 +257,6 @@ impl<E: Env> Core<E> {
         Some(to)
     }
 
-    /// `lifted`: what is to be written, of a batch of lifts.
-    async fn run_batch(self: Rc<Self>, job: Job, moves: Vec<Move>, lifted: Vec<Buf>) {
-        let m = &self.mover;
-        let (count, kind) = (moves.len(), job as usize);
-        let copied = match lifted.is_empty() {
-            true => self.copy_all(&moves).await,
-            false => self.write_lifted(&moves, &lifted).await,
-        };
-        add(&m.lifts, lifted.len() as u64);
-        let (good, bad): (Vec<_>, Vec<_>) = moves.into_iter().zip(copied).partition(|(_, ok)| *ok);
-        for (mv, _) in bad {
-            add(&m.failed, 1);
-            m.scheduler.borrow_mut().came_to_nothing(job, self.env.now());
-            self.abandon(&mv);
-        }
-        let good: Vec<Move> = good.into_iter().map(|(mv, _)| mv).collect();
-        m.copying[kind].set(m.copying[kind].get() - count);
-        add_to(&m.finishing[kind], good.len());
-        let unswitched = Unswitched(&m.finishing[kind], Cell::new(good.len()));
-        self.mover_wake.notify();
-        let _latched = match job {
-            Job::Demote => self.finish_demotions(good, &unswitched).await,
-            Job::Promote => self.finish_promotions(good, &unswitched).await,
-        };
-        drop(unswitched);
-        m.under_way[kind].set(m.under_way[kind].get() - count);
-        m.batches.set(m.batches.get() - 1);
-        m.ended.notify();
-        self.mover_wake.notify();
-    }
-
     /// Ends a move that will not switch; no record names its target slot.
     pub(super) fn abandon(&self, mv: &Move) {
         self.claims.end_motion(mv.chunk);
@@ -300,207 +265,12 @@ impl<E: Env> Core<E> {
             self.untake(mv.to, mv.chunk);
         }
     }
-
-    /// Copies all moves, neighbours together; says for each whether it worked.
-    async fn copy_all(&self, moves: &[Move]) -> Vec<bool> {
-        let mut copies = Vec::new();
-        let mut rest = moves;
-        while let Some(first) = rest.first() {
-            let mut n = 1;
-            while first.mask == u32::MAX && n < RUN.min(rest.len()) && follows(&rest[n - 1], &rest[n]) {
-                n += 1;
-            }
-            copies.push(self.copy_run(&rest[..n]));
-            rest = &rest[n..];
-        }
-        wait::all(copies).await.into_iter().flatten().collect()
-    }
-
-    async fn copy_run(&self, run: &[Move]) -> Vec<bool> {
-        let _pins: Vec<_> = run.iter().flat_map(|m| [self.claims.pin(m.from), self.claims.pin(m.to)]).collect();
-        let ok = match self.copy_blocks(run).await {
-            Ok(()) => true,
-            Err(()) => {
-                run.iter().for_each(|m| self.members[m.to.member as usize].taint(m.to.slot));
-                false
-            }
-        };
-        vec![ok; run.len()]
-    }
-
-    async fn copy_blocks(&self, run: &[Move]) -> Result<(), ()> {
-        if run[0].kept {
-            return Ok(());
-        }
-        let (from, to) = (&self.members[run[0].from.member as usize], &self.members[run[0].to.member as usize]);
-        let (src, dst) = (from.layout.slot(run[0].from.slot), to.layout.slot(run[0].to.slot));
-        let pieces: Vec<(u64, u64)> = match run {
-            [one] => runs(one.mask, 0, BLOCKS_PER_CHUNK)
-                .filter(|r| r.2)
-                .map(|(a, b, _)| (u64::from(a) * BLOCK, u64::from(b - a) * BLOCK))
-                .collect(),
-            many => vec![(0, many.len() as u64 * CHUNK)],
-        };
-        for (at, len) in pieces {
-            if run.iter().all(|m| self.claims.is_cancelled(m.chunk)) {
-                return Ok(());
-            }
-            let buf = from.read(src + at, BufMut::new(len as usize)).await.map_err(drop)?;
-            to.write(dst + at, buf.freeze(), WriteFor::Engine).await.map_err(drop)?;
-        }
-        Ok(())
-    }
-
-    /// Sync, prepare, switch, commit: per slow member, because each has a journal of its own.
-    async fn finish_demotions(&self, moves: Vec<Move>, unswitched: &Unswitched<'_>) -> Result<(), Error> {
-        if mutant::on(Mutant::SourceFreedEarly) {
-            moves.iter().for_each(|m| self.free_now(m.from));
-        }
-        let mut targets: Vec<MemberIndex> = moves.iter().map(|m| m.to.member).collect();
-        targets.dedup();
-        let mut outcome = Ok(());
-        for t in targets {
-            let part: Vec<Move> = moves.iter().filter(|m| m.to.member == t).copied().collect();
-            let result = self.finish_demotions_to(t, &part, unswitched).await;
-            outcome = outcome.and(result);
-        }
-        outcome
-    }
-
-    async fn finish_demotions_to(
-        &self,
-        member: MemberIndex,
-        moves: &[Move],
-        unswitched: &Unswitched<'_>,
-    ) -> Result<(), Error> {
-        let m = &self.members[member as usize];
-        if !mutant::on(Mutant::C1NoDataSync) {
-            self.sync_member(member, m.sync.written()).await?;
-        }
-        let _meta = m.meta.lock().await;
-        let (dropped, live): (Vec<Move>, Vec<Move>) = moves.iter().partition(|mv| self.claims.is_cancelled(mv.chunk));
-        for mv in &dropped {
-            add(&self.mover.cancelled, 1);
-            self.abandon(mv);
-        }
-        let records: Vec<Record> = live.iter().map(|mv| self.prepared_record(mv)).collect();
-        if !records.is_empty() && !mutant::on(Mutant::C1NoPreparedRecord) {
-            self.append_to_slow(m, &records).await?;
-        }
-        let switched = self.switch_all(&live, |mv| {
-            // The prepared record names the slot: it is free only after this member's journal has heard otherwise.
-            self.note_lag_on(mv.chunk, mv.to.member);
-            if !mv.kept {
-                self.reclaim.add(vec![Left { slot: mv.to, chunk: mv.chunk }]);
-            }
-        });
-        unswitched.less(moves.len());
-        self.settle_moves(Job::Demote, switched).await
-    }
-
-    fn prepared_record(&self, mv: &Move) -> Record {
-        let id = self.mover.next_move.get();
-        self.mover.next_move.set(id.wrapping_add(1).max(1));
-        Record {
-            page: mv.chunk.page(),
-            index: mv.chunk.index() as u8,
-            kind: RecordKind::Prepared,
-            move_id: id,
-            entry: home(mv.to, mv.mask),
-        }
-    }
-
-    async fn finish_promotions(&self, moves: Vec<Move>, unswitched: &Unswitched<'_>) -> Result<(), Error> {
-        let mut targets: Vec<MemberIndex> = moves.iter().map(|m| m.to.member).collect();
-        targets.dedup();
-        if !mutant::on(Mutant::C1NoDataSync) && !mutant::on(Mutant::SourceFreedEarly) {
-            for t in targets {
-                self.sync_member(t, self.members[t as usize].sync.written()).await?;
-            }
-        }
-        let mut regions: Vec<u32> = moves.iter().map(|m| m.chunk.page()).collect();
-        regions.sort_unstable();
-        regions.dedup();
-        self.cover_regions(&regions).await?;
-        if mutant::on(Mutant::SourceFreedEarly) {
-            moves.iter().for_each(|m| self.free_now(m.from));
-        }
-        let switched = self.switch_all(&moves, |mv| self.untake(mv.to, mv.chunk));
-        unswitched.less(moves.len());
-        self.settle_moves(Job::Promote, switched).await
-    }
-
-    /// Switches every move that was not cancelled, in one step; `drop_target` gets rid of the others' slots.
-    fn switch_all(&self, moves: &[Move], drop_target: impl Fn(&Move)) -> Vec<Move> {
-        let mut switched = Vec::with_capacity(moves.len());
-        for mv in moves {
-            let intact = self.claims.end_motion(mv.chunk) && !self.health.is_latched();
-            let entry = self.map.borrow().get(mv.chunk).filter(|e| e.is_mapped());
-            let there = |e: &Entry| !mv.kept || kept_slot(e) == Some(mv.to);
-            match entry.filter(|e| intact && there(e)) {
-                Some(e) => {
-                    let after = Entry { member: mv.to.member, slot: mv.to.slot, ..e.without_kept() };
-                    self.change_entry(
-                        mv.chunk,
-                        match mv.certain && self.may_keep(mv.from.member) {
-                            true => after.with_kept(mv.from.member, mv.from.slot),
-                            false => after,
-                        },
-                    );
-                    switched.push(*mv);
-                }
-                None => {
-                    add(&self.mover.cancelled, 1);
-                    self.policy.borrow_mut().gave_up(&mut self.view(), mv.chunk);
-                    drop_target(mv);
-                }
-            }
-        }
-        switched
-    }
-
-    /// Commits the switches and counts them.
-    async fn settle_moves(&self, job: Job, switched: Vec<Move>) -> Result<(), Error> {
-        if switched.is_empty() {
-            return Ok(());
-        }
-        self.commit_changes().await?;
-        if job == Job::Promote {
-            self.reclaim.tell_slow();
-        }
-        let now = self.env.now();
-        for mv in &switched {
-            self.policy.borrow_mut().moved(&mut self.view(), mv.chunk, target(job));
-            self.mover.scheduler.borrow_mut().moved(job, now);
-            add(if job == Job::Demote { &self.mover.demoted } else { &self.mover.promoted }, 1);
-            add(&self.kept.used, u64::from(mv.kept));
-        }
-        Ok(())
-    }
 }
 
-/// Chunks of a batch that are counted as finishing until they have switched.
-struct Unswitched<'a>(&'a Cell<usize>, Cell<usize>);
-
-impl Unswitched<'_> {
-    fn less(&self, n: usize) {
-        self.0.set(self.0.get() - n);
-        self.1.set(self.1.get() - n);
-    }
-}
-
-impl Drop for Unswitched<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - self.1.get());
-    }
-}
-
-fn add_to(c: &Cell<usize>, n: usize) {
+pub(super) fn add_to(c: &Cell<usize>, n: usize) {
     c.set(c.get() + n);
 }
 
-/// Whether `b` lies right after `a` on both members, wholly valid, and both have to be copied.
-fn follows(a: &Move, b: &Move) -> bool {
-    let next = |s: SlotId, t: SlotId| s.member == t.member && s.slot + 1 == t.slot;
-    b.mask == u32::MAX && !a.kept && !b.kept && next(a.from, b.from) && next(a.to, b.to)
+pub(super) fn take_from(c: &Cell<usize>, n: usize) {
+    c.set(c.get() - n);
 }

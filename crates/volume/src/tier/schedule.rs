@@ -28,7 +28,7 @@ const WINDOW_LOAD: usize = 8;
 /// Chunks of a group, moved by force.
 const FORCED: usize = 8;
 /// Without progress for so long, a group is moved by force.
-const WATCHDOG: Duration = Duration::from_secs(5);
+const WATCHDOG: Duration = Duration::from_secs(10);
 /// The window is adapted this often.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Part of a period in which work goes on beside a light load.
@@ -375,7 +375,7 @@ impl Scheduler {
             return Leave::Go(self.window, "at a moderate speed");
         }
         let in_period = Duration::from_nanos(now.0 % PERIOD.as_nanos() as u64);
-        let light = self.slow.busy_percent(now) < LIGHT_PERCENT;
+        let light = self.slow.busy_percent(now) < LIGHT_PERCENT && !burst;
         if light && in_period < DUTY {
             return Leave::Go(self.window, "beside a light load");
         }

@@ -41,16 +41,31 @@ fn use_system(g: &mut Toy, requests: usize) -> usize {
 }
 
 #[test]
-fn new_data_goes_to_the_fast_tier_until_a_stream_has_half_the_reserve() {
+fn new_data_goes_to_the_fast_tier_until_a_stream_has_most_of_the_reserve() {
     let mut g = group();
     g.pass(0..4096, true);
-    assert_eq!(g.w.free_fast(), RESERVE / 2);
-    assert_eq!(g.fast_of(0..4096), (FAST - RESERVE / 2) as usize);
+    assert_eq!(g.w.free_fast(), RESERVE / 8);
+    assert_eq!(g.fast_of(0..4096), (FAST - RESERVE / 8) as usize);
     // Small writes may take all of it, and then they go to the slow tier.
     for c in 0..RESERVE as u64 {
         g.request((5000 + c * 9) * 128 * 1024, 4096, true);
     }
     assert_eq!(g.w.free_fast(), 0);
+}
+
+#[test]
+fn a_copy_leaves_more_of_the_reserve_than_new_data_do() {
+    let mut g = group();
+    g.pass(0..8000, true);
+    g.quiet(20 * SECOND);
+    for c in 0..1000u64 {
+        g.pass(4000 + c..4001 + c, false);
+        g.pass(9000 + c..9001 + c, true);
+    }
+    assert_eq!(g.w.free_fast(), RESERVE * 5 / 8);
+    // What is written without anything being read is no copy.
+    g.pass(12_000..13_000, true);
+    assert_eq!(g.w.free_fast(), RESERVE / 8);
 }
 
 #[test]
@@ -320,7 +335,7 @@ fn requests_that_overtake_each_other_change_nothing() {
 }
 
 #[test]
-fn four_streams_at_once_leave_half_the_reserve() {
+fn four_streams_at_once_leave_a_part_of_the_reserve() {
     // In requests of a chunk, of 4 KiB, and of 4 MiB, whose chunks are all placed before the first is counted.
     for (parts, together) in [(1, 1), (32, 1), (1, 32)] {
         let mut g = group();
@@ -334,7 +349,7 @@ fn four_streams_at_once_leave_half_the_reserve() {
                 }
             }
         }
-        assert_eq!(g.w.free_fast(), RESERVE / 2, "{parts} {together}");
+        assert_eq!(g.w.free_fast(), RESERVE / 8, "{parts} {together}");
     }
 }
 
@@ -346,7 +361,7 @@ fn a_file_that_spilled_to_the_slow_tier_moves_up_once_it_is_read() {
     g.quiet(20 * SECOND);
     g.pass(7000..7400, false);
     g.quiet(20 * SECOND);
-    assert_eq!(g.fast_of(7000..7400), 400);
+    assert!(g.fast_of(7000..7400) >= 390, "{}", g.fast_of(7000..7400));
 }
 
 #[test]

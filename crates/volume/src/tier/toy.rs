@@ -31,6 +31,9 @@ impl View for World {
     fn fast_at(&self, i: u32) -> Option<ChunkId> {
         self.fast[i as usize]
     }
+    fn fast_slot(&self, c: ChunkId) -> Option<u32> {
+        self.fast.iter().position(|s| *s == Some(c)).map(|i| i as u32)
+    }
     fn heat(&self, c: ChunkId) -> u16 {
         self.chunks.get(c.0 as usize).map_or(0, |x| x.1)
     }

@@ -38,6 +38,18 @@ impl<E: Env> View for EngineView<'_, E> {
         None
     }
 
+    fn fast_slot(&self, c: ChunkId) -> Option<u32> {
+        let entry = self.core.entry(c).ok().filter(|e| e.is_mapped())?;
+        let mut before = 0;
+        for m in self.core.members_of(Tier::Fast) {
+            if m.index == entry.member {
+                return Some(before + entry.slot);
+            }
+            before += m.chunk_of.borrow().len() as u32;
+        }
+        None
+    }
+
     fn heat(&self, c: ChunkId) -> u16 {
         self.core.map.borrow().heat(c)
     }

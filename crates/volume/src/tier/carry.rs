@@ -1,0 +1,283 @@
+//! How moves are carried: copied, synced, switched, committed. Invariants: see [`super::mover`].
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use bimetal_format::journal::{Record, RecordKind};
+use bimetal_format::Entry;
+
+use super::mover::{add_to, take_from, target, Move};
+use super::{Job, Policy};
+use crate::buf::{Buf, BufMut};
+use crate::commit::Left;
+use crate::env::Env;
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::io::split::runs;
+use crate::io::write::home;
+use crate::kept::kept_slot;
+use crate::member::{add, WriteFor};
+use crate::mutant::{self, Mutant};
+use crate::units::{MemberIndex, SlotId, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
+use crate::wait;
+
+/// Chunks that one device request of a copy carries at most: 1 MiB.
+const RUN: usize = 8;
+
+impl<E: Env> Core<E> {
+    /// Copies a batch and sees to it that what was copied is switched. `lifted`: what is to be written, of a batch of lifts.
+    pub(super) async fn run_batch(self: Rc<Self>, job: Job, moves: Vec<Move>, lifted: Vec<Buf>) {
+        let m = &self.mover;
+        let (count, kind) = (moves.len(), job as usize);
+        let copied = match lifted.is_empty() {
+            true => self.copy_all(&moves).await,
+            false => self.write_lifted(&moves, &lifted).await,
+        };
+        add(&m.lifts, lifted.len() as u64);
+        let (good, bad): (Vec<_>, Vec<_>) = moves.into_iter().zip(copied).partition(|(_, ok)| *ok);
+        take_from(&m.copying[kind], count);
+        take_from(&m.under_way[kind], bad.len());
+        for (mv, _) in bad {
+            add(&m.failed, 1);
+            m.scheduler.borrow_mut().came_to_nothing(job, self.env.now());
+            self.abandon(&mv);
+        }
+        add_to(&m.finishing[kind], good.len());
+        m.copied[kind].borrow_mut().extend(good.into_iter().map(|(mv, _)| mv));
+        self.mover_wake.notify();
+        if !m.finisher[kind].replace(true) {
+            self.finish_copied(job).await;
+            m.finisher[kind].set(false);
+        }
+        take_from(&m.batches, 1);
+        m.ended.notify();
+        self.mover_wake.notify();
+    }
+
+    /// Switches what has been copied, all that is there at a time: a sync and a journal write cost the same for one chunk as
+    /// for hundreds, and what is copied meanwhile must not pile up.
+    async fn finish_copied(&self, job: Job) {
+        let m = &self.mover;
+        // One commit takes them, beside the changes of clients.
+        let most = (self.commit.limit.get() / 2).max(1);
+        loop {
+            let mut part: Vec<Move> = {
+                let mut copied = m.copied[job as usize].borrow_mut();
+                let rest = copied.len().min(most);
+                copied.drain(..rest).collect()
+            };
+            if part.is_empty() {
+                return;
+            }
+            part.sort_by_key(|mv| mv.to);
+            let count = part.len();
+            let unswitched = Unswitched(&m.finishing[job as usize], Cell::new(count));
+            let _latched = match job {
+                Job::Demote => self.finish_demotions(part, &unswitched).await,
+                Job::Promote => self.finish_promotions(part, &unswitched).await,
+            };
+            drop(unswitched);
+            take_from(&m.under_way[job as usize], count);
+            self.mover_wake.notify();
+        }
+    }
+
+    /// Copies all moves, neighbours together; says for each whether it worked.
+    async fn copy_all(&self, moves: &[Move]) -> Vec<bool> {
+        let mut copies = Vec::new();
+        let mut rest = moves;
+        while let Some(first) = rest.first() {
+            let mut n = 1;
+            while first.mask == u32::MAX && n < RUN.min(rest.len()) && follows(&rest[n - 1], &rest[n]) {
+                n += 1;
+            }
+            copies.push(self.copy_run(&rest[..n]));
+            rest = &rest[n..];
+        }
+        wait::all(copies).await.into_iter().flatten().collect()
+    }
+
+    async fn copy_run(&self, run: &[Move]) -> Vec<bool> {
+        let _pins: Vec<_> = run.iter().flat_map(|m| [self.claims.pin(m.from), self.claims.pin(m.to)]).collect();
+        let ok = match self.copy_blocks(run).await {
+            Ok(()) => true,
+            Err(()) => {
+                run.iter().for_each(|m| self.members[m.to.member as usize].taint(m.to.slot));
+                false
+            }
+        };
+        vec![ok; run.len()]
+    }
+
+    async fn copy_blocks(&self, run: &[Move]) -> Result<(), ()> {
+        if run[0].kept {
+            return Ok(());
+        }
+        let (from, to) = (&self.members[run[0].from.member as usize], &self.members[run[0].to.member as usize]);
+        let (src, dst) = (from.layout.slot(run[0].from.slot), to.layout.slot(run[0].to.slot));
+        let pieces: Vec<(u64, u64)> = match run {
+            [one] => runs(one.mask, 0, BLOCKS_PER_CHUNK)
+                .filter(|r| r.2)
+                .map(|(a, b, _)| (u64::from(a) * BLOCK, u64::from(b - a) * BLOCK))
+                .collect(),
+            many => vec![(0, many.len() as u64 * CHUNK)],
+        };
+        for (at, len) in pieces {
+            if run.iter().all(|m| self.claims.is_cancelled(m.chunk)) {
+                return Ok(());
+            }
+            let buf = from.read(src + at, BufMut::new(len as usize)).await.map_err(drop)?;
+            to.write(dst + at, buf.freeze(), WriteFor::Engine).await.map_err(drop)?;
+        }
+        Ok(())
+    }
+
+    /// Sync, prepare, switch, commit: per slow member, because each has a journal of its own.
+    async fn finish_demotions(&self, moves: Vec<Move>, unswitched: &Unswitched<'_>) -> Result<(), Error> {
+        if mutant::on(Mutant::SourceFreedEarly) {
+            moves.iter().for_each(|m| self.free_now(m.from));
+        }
+        let mut targets: Vec<MemberIndex> = moves.iter().map(|m| m.to.member).collect();
+        targets.dedup();
+        let mut outcome = Ok(());
+        for t in targets {
+            let part: Vec<Move> = moves.iter().filter(|m| m.to.member == t).copied().collect();
+            let result = self.finish_demotions_to(t, &part, unswitched).await;
+            outcome = outcome.and(result);
+        }
+        outcome
+    }
+
+    async fn finish_demotions_to(
+        &self,
+        member: MemberIndex,
+        moves: &[Move],
+        unswitched: &Unswitched<'_>,
+    ) -> Result<(), Error> {
+        let m = &self.members[member as usize];
+        if !mutant::on(Mutant::C1NoDataSync) {
+            self.sync_member(member, m.sync.written()).await?;
+        }
+        let _meta = m.meta.lock().await;
+        let (dropped, live): (Vec<Move>, Vec<Move>) = moves.iter().partition(|mv| self.claims.is_cancelled(mv.chunk));
+        for mv in &dropped {
+            add(&self.mover.cancelled, 1);
+            self.abandon(mv);
+        }
+        let records: Vec<Record> = live.iter().map(|mv| self.prepared_record(mv)).collect();
+        if !records.is_empty() && !mutant::on(Mutant::C1NoPreparedRecord) {
+            self.append_to_slow(m, &records).await?;
+        }
+        let switched = self.switch_all(&live, |mv| {
+            // The prepared record names the slot: it is free only after this member's journal has heard otherwise.
+            self.note_lag_on(mv.chunk, mv.to.member);
+            if !mv.kept {
+                self.reclaim.add(vec![Left { slot: mv.to, chunk: mv.chunk }]);
+            }
+        });
+        unswitched.less(moves.len());
+        self.settle_moves(Job::Demote, switched).await
+    }
+
+    fn prepared_record(&self, mv: &Move) -> Record {
+        let id = self.mover.next_move.get();
+        self.mover.next_move.set(id.wrapping_add(1).max(1));
+        Record {
+            page: mv.chunk.page(),
+            index: mv.chunk.index() as u8,
+            kind: RecordKind::Prepared,
+            move_id: id,
+            entry: home(mv.to, mv.mask),
+        }
+    }
+
+    async fn finish_promotions(&self, moves: Vec<Move>, unswitched: &Unswitched<'_>) -> Result<(), Error> {
+        let mut targets: Vec<MemberIndex> = moves.iter().map(|m| m.to.member).collect();
+        targets.dedup();
+        if !mutant::on(Mutant::C1NoDataSync) && !mutant::on(Mutant::SourceFreedEarly) {
+            for t in targets {
+                self.sync_member(t, self.members[t as usize].sync.written()).await?;
+            }
+        }
+        let mut regions: Vec<u32> = moves.iter().map(|m| m.chunk.page()).collect();
+        regions.sort_unstable();
+        regions.dedup();
+        self.cover_regions(&regions).await?;
+        if mutant::on(Mutant::SourceFreedEarly) {
+            moves.iter().for_each(|m| self.free_now(m.from));
+        }
+        let switched = self.switch_all(&moves, |mv| self.untake(mv.to, mv.chunk));
+        unswitched.less(moves.len());
+        self.settle_moves(Job::Promote, switched).await
+    }
+
+    /// Switches every move that was not cancelled, in one step; `drop_target` gets rid of the others' slots.
+    fn switch_all(&self, moves: &[Move], drop_target: impl Fn(&Move)) -> Vec<Move> {
+        let mut switched = Vec::with_capacity(moves.len());
+        for mv in moves {
+            let intact = self.claims.end_motion(mv.chunk) && !self.health.is_latched();
+            let entry = self.map.borrow().get(mv.chunk).filter(|e| e.is_mapped());
+            let there = |e: &Entry| !mv.kept || kept_slot(e) == Some(mv.to);
+            match entry.filter(|e| intact && there(e)) {
+                Some(e) => {
+                    let after = Entry { member: mv.to.member, slot: mv.to.slot, ..e.without_kept() };
+                    self.change_entry(
+                        mv.chunk,
+                        match mv.certain && self.may_keep(mv.from.member) {
+                            true => after.with_kept(mv.from.member, mv.from.slot),
+                            false => after,
+                        },
+                    );
+                    switched.push(*mv);
+                }
+                None => {
+                    add(&self.mover.cancelled, 1);
+                    self.policy.borrow_mut().gave_up(&mut self.view(), mv.chunk);
+                    drop_target(mv);
+                }
+            }
+        }
+        switched
+    }
+
+    /// Commits the switches and counts them.
+    async fn settle_moves(&self, job: Job, switched: Vec<Move>) -> Result<(), Error> {
+        if switched.is_empty() {
+            return Ok(());
+        }
+        self.commit_changes().await?;
+        if job == Job::Promote {
+            self.reclaim.tell_slow();
+        }
+        let now = self.env.now();
+        for mv in &switched {
+            self.policy.borrow_mut().moved(&mut self.view(), mv.chunk, target(job));
+            self.mover.scheduler.borrow_mut().moved(job, now);
+            add(if job == Job::Demote { &self.mover.demoted } else { &self.mover.promoted }, 1);
+            add(&self.kept.used, u64::from(mv.kept));
+        }
+        Ok(())
+    }
+}
+
+/// Chunks of a batch that are counted as finishing until they have switched.
+struct Unswitched<'a>(&'a Cell<usize>, Cell<usize>);
+
+impl Unswitched<'_> {
+    fn less(&self, n: usize) {
+        self.0.set(self.0.get() - n);
+        self.1.set(self.1.get() - n);
+    }
+}
+
+impl Drop for Unswitched<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - self.1.get());
+    }
+}
+
+/// Whether `b` lies right after `a` on both members, wholly valid, and both have to be copied.
+fn follows(a: &Move, b: &Move) -> bool {
+    let next = |s: SlotId, t: SlotId| s.member == t.member && s.slot + 1 == t.slot;
+    b.mask == u32::MAX && !a.kept && !b.kept && next(a.from, b.from) && next(a.to, b.to)
+}
