@@ -65,6 +65,7 @@ mutants! {
     C9ServedAlone: "C9.2: a slow member alone serves kept copies although it was not stopped in order",
     C11NoLatch: "I7: a failed sync is reported once and forgotten",
     C11MaskOnError: "C11.2: a failed write sets its mask bits",
+    C11LateMask: "C11.2: a write on its way when a sync fails sets its mask bits when it completes",
     C11SuspectServed: "C11.1: after a failed sync, chunks with uncommitted changes are read as if nothing had happened",
     FlushSkipsOldHome: "PITFALLS 1: a flush does not cover the member that a moved chunk left",
     SourceFreedEarly: "PITFALLS 2: the source of a move is freed before the copy is durable",

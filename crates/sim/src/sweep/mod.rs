@@ -2,6 +2,7 @@
 //! second crash during the recovery from the first.
 
 mod chains;
+mod failures;
 mod kept;
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
@@ -242,6 +243,7 @@ pub fn all() -> Vec<Directed> {
         directed("long commits", long, vec![], long_commits(), false),
         late_writes(),
         chains::torn_twice(),
+        failures::written_while_a_sync_fails(),
         chains::half_a_commit(),
         chains::catch_up_cut_off(),
         kept::written(),

@@ -61,6 +61,7 @@ impl<E: Env> Core<E> {
     }
 
     async fn write_round(&self, v: &VolumeInfo, round: &[Part], data: &Buf) -> Result<(), Error> {
+        let failures = self.health.failures();
         let _room = self.room_for(round).await?;
         let mut placed: SmallVec<[Placed<'_>; 2]> = SmallVec::new();
         let mut born: SmallVec<[ChunkId; 2]> = SmallVec::new();
@@ -81,8 +82,12 @@ impl<E: Env> Core<E> {
             [one] => SmallVec::<[_; 2]>::from_iter([self.transfer(one, &placed).await]),
             many => wait::all(many.iter().map(|r| self.transfer(r, &placed)).collect()).await.into(),
         };
+        // A sync that failed meanwhile may have taken away what was written, and has named the chunks in doubt already: a
+        // block that becomes valid now would be read as whatever its slot held before (C11.2).
+        let doubt = self.health.failures() != failures && !mutant::on(Mutant::C11LateMask);
         let mut outcome = Ok(());
         for (run, result) in runs.iter().zip(results) {
+            let result = if doubt { result.and(self.health.check()) } else { result };
             for p in &placed[run.parts.clone()] {
                 self.settle_part(p, result.is_ok());
             }

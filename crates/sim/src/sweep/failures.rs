@@ -1,0 +1,48 @@
+//! Directed scenarios in which a device fails while requests are on their way. Every point has a seed of its own, and so
+//! other moments.
+
+use bimetal_volume::units::CHUNK;
+
+use super::{fill, flush, group, sleep, step, Chain, Directed, FUA, TRIM, WRITE};
+use crate::disk::Faults;
+use crate::oracle::Crash;
+use crate::scenario::{Act, End, Scenario};
+use crate::world::CrashPoint;
+
+/// Chunks that hold something old behind their first block.
+const CHUNKS: u64 = 6;
+
+/// Blocks that were trimmed are written again while a sync fails: what their slots held before must not come back.
+pub(super) fn written_while_a_sync_fails() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: false, ..group(12, 24, 32) };
+        let trims = (0..CHUNKS).map(|c| step(0, TRIM, c * CHUNK + 4096, CHUNK - 4096));
+        // Neighbours do not lie next to each other: a write of two is two requests, one of which may be done before the sync.
+        let fills = [0, 2, 4, 1, 3, 5].map(|c| fill(c, 1)).to_vec();
+        let prepare = [fills, vec![flush()], trims.collect(), vec![flush()]].concat();
+        let session = s.quiet_session(prepare, End::Stop);
+        s.sessions.push(session);
+        let mut steps = Vec::new();
+        for i in 0..3 * CHUNKS {
+            let (c, client) = (i * 2 % CHUNKS, 1 + i as u8 % 3);
+            steps.push(step(0, FUA, (16 + i % 8) * CHUNK, 4096));
+            // The first part is done long before the second.
+            steps.push(step(client, WRITE, (c + 1) * CHUNK - 8192, CHUNK + 4096));
+            steps.push(step(client, Act::Read, c * CHUNK, 2 * CHUNK));
+            steps.push(step(client, TRIM, c * CHUNK + 4096, 2 * CHUNK - 8192));
+            // Until a commit has taken the change: chunks with one are in doubt anyway.
+            steps.push(sleep(client, 2));
+        }
+        let end = End::Crash(Crash::Power, CrashPoint { steps: steps.len() as u64, events: 0 });
+        let mut session = s.quiet_session(steps, end);
+        session.faults[0] = Faults { sync_ppm: 40_000, limit: 1, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed {
+        name: "written while a sync fails",
+        scenario: make(0),
+        damage: None,
+        chain: Some(Chain { make, points: 800 }),
+    }
+}
