@@ -27,22 +27,17 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Writes what member `m` lags behind into its journal, durably.
+    /// Writes what member `m` lags behind now into its journal, durably. What is noted meanwhile waits for the next time:
+    /// beside a load that changes entries all the time there would be no end.
     pub(crate) async fn settle_lag(&self, m: &Member<E::Device>) -> Result<(), Error> {
         let _meta = m.meta.lock().await;
-        self.settle_lag_locked(m).await
-    }
-
-    pub(crate) async fn settle_lag_locked(&self, m: &Member<E::Device>) -> Result<(), Error> {
-        while !m.lag.borrow().is_empty() {
-            let chunks = m.lag.borrow().clone();
-            let records = self.durable_records(chunks.keys().copied());
-            let at_once = (m.layout.journal_blocks / 4) as usize * m.journal_records;
-            for part in records.chunks(at_once) {
-                self.append_to_slow(m, part).await?;
-            }
-            forget(m, &chunks);
+        let chunks = m.lag.borrow().clone();
+        let records = self.durable_records(chunks.keys().copied());
+        let at_once = (m.layout.journal_blocks / 4) as usize * m.journal_records;
+        for part in records.chunks(at_once) {
+            self.append_to_slow(m, part).await?;
         }
+        forget(m, &chunks);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use super::directory::Directory;
 use super::{add, Member, WriteFor};
 use crate::buf::{Buf, BufMut};
 use crate::commit::lag;
-use crate::env::{Device, DeviceError, Env};
+use crate::env::{Device, DeviceError, Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::mutant::{self, Mutant};
@@ -26,8 +26,12 @@ use crate::wait;
 const BATCH: usize = 256;
 /// Blocks of which so many lie in between are read back together.
 const BRIDGE: u64 = 32;
-/// A slow member that lags behind by more chunks gets a checkpoint (I10).
+/// A slow member that lags behind by more chunks is told of them in its journal (I10).
 const LAG_MAX: usize = 64 << 10;
+/// Slow members follow a checkpoint of a fast one when they have had nothing to do for so long ...
+const QUIET: Duration = Duration::from_secs(1);
+/// ... and after this time at the latest.
+const FOLLOW: Duration = Duration::from_secs(300);
 /// How often heat that changed is saved while the group is in use.
 const SAVE_HEAT: Duration = Duration::from_secs(3600);
 
@@ -41,19 +45,34 @@ impl<E: Env> Core<E> {
     /// The task that keeps journals at most half full, and saves heat now and then.
     pub(crate) async fn run_checkpointer(&self) {
         let mut heat_saved = self.env.now();
+        let mut due: Option<Instant> = None;
         while !self.stopped.get() && !self.health.is_latched() {
             let wake = self.checkpoint_wake.wait();
-            // Fast members first: slow ones follow, so that their maps are never further behind than one journal.
-            let mut followers = false;
-            for m in self.members_of(Tier::Fast).chain(self.members_of(Tier::Slow)) {
-                let half_full = m.journal.borrow().used() * 2 > m.layout.journal_blocks;
-                let behind = m.tier == Tier::Slow && (followers || m.lag.borrow().len() > LAG_MAX);
-                if (half_full || behind) && self.checkpoint(m, false).await.is_err() {
+            for m in self.members_of(Tier::Fast) {
+                if m.journal_used(1, 2) {
+                    due.get_or_insert(self.env.now());
+                    if self.checkpoint(m, false).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            for m in self.members_of(Tier::Slow) {
+                if m.journal_used(1, 2) {
+                    due.get_or_insert(self.env.now());
+                }
+                if m.lag.borrow().len() > LAG_MAX && self.settle_lag(m).await.is_err() {
                     return;
                 }
-                followers |= half_full && m.tier == Tier::Fast;
+                let now = m.journal_used(7, 8) || due.is_some_and(|since| self.may_follow(since));
+                if now && self.checkpoint(m, false).await.is_err() {
+                    return;
+                }
             }
-            wake.await;
+            due = due.filter(|since| !self.may_follow(*since));
+            match due {
+                None => wake.await,
+                Some(_) => wait::first(wake, self.env.sleep(QUIET / 2)).await,
+            }
             if self.env.now().since(heat_saved) > SAVE_HEAT {
                 heat_saved = self.env.now();
                 if let Some(m) = self.members_of(Tier::Fast).next() {
@@ -63,6 +82,12 @@ impl<E: Env> Core<E> {
                 }
             }
         }
+    }
+
+    /// Slow members follow each checkpoint of a fast one, so that their maps are not far behind should they be left alone one
+    /// day, and make room in their own journals. That can wait for a quiet moment: pages that lie all over the map stop a stream for seconds.
+    fn may_follow(&self, since: Instant) -> bool {
+        self.quiet_for(Tier::Slow) >= QUIET || self.env.now().since(since) >= FOLLOW
     }
 
     /// Writes a checkpoint of member `m`; with `heat`, also pages of which only the heat has changed.

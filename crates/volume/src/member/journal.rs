@@ -52,6 +52,11 @@ impl<D: Device> Member<D> {
         records.div_ceil(self.journal_records) as u64
     }
 
+    /// Whether more than `part` in `of` of the ring is in use.
+    pub(crate) fn journal_used(&self, part: u64, of: u64) -> bool {
+        self.journal.borrow().used() * of > self.layout.journal_blocks * part
+    }
+
     /// Whether `blocks` more fit the ring.
     pub(crate) fn journal_has_room(&self, blocks: u64) -> bool {
         self.journal.borrow().used() + blocks <= self.layout.journal_blocks

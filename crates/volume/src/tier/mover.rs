@@ -15,6 +15,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::{Job, Levels, Policy, Scheduler};
 use crate::buf::Buf;
@@ -121,6 +122,11 @@ impl<E: Env> Core<E> {
         }
     }
 
+    /// For how long the foreground has left a tier alone.
+    pub(crate) fn quiet_for(&self, tier: Tier) -> Duration {
+        self.mover.scheduler.borrow().quiet(tier, self.env.now())
+    }
+
     fn has_work(&self) -> bool {
         let short = self.free_in(Tier::Fast) < self.reserve_slots;
         short || self.policy.borrow().candidate_count() > 0 || self.kept_excess() > 0
@@ -147,7 +153,7 @@ impl<E: Env> Core<E> {
                     }
                 }
             }
-            self.mover.resting.set(plan.next_check >= std::time::Duration::from_secs(1) && !self.has_work());
+            self.mover.resting.set(plan.next_check >= Duration::from_secs(1) && !self.has_work());
             wait::first(wake, self.env.sleep(plan.next_check)).await;
         }
         self.mover.running.set(false);
