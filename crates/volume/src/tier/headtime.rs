@@ -46,7 +46,9 @@ const RETRO_CHUNKS: u64 = STREAM / CHUNK;
 /// For a promotion only chunks among this share of the fast tier leave.
 const COLDEST_PERCENT: u32 = 2;
 /// Regions that one call of `victims` looks at.
-const LOOKS: usize = 8;
+const LOOKS: usize = 16;
+/// When so many chunks of a group are wanted or on the fast tier, the others come along.
+const MOST_OF_GROUP: u32 = 4;
 /// Groups of the queue that one call of `candidates` looks at.
 const QUEUE_ROUNDS: usize = 16;
 /// The threshold is computed anew after so many visits; a slot is sampled every few.
@@ -146,21 +148,38 @@ impl HeadTime {
         }
     }
 
-    /// A run of births that became a stream goes on: what was born before it was one was born as warm as small files are. One
-    /// such chunk is cooled for each that follows.
-    fn cool(&mut self, v: &mut impl View, c: ChunkId) {
-        let (heat, cold) = (self.clock.relative(v.heat(c)), -LIGHT * OCTAVE);
+    /// Counts a birth. What was born before its run was a stream was born too warm: one such chunk is cooled for each that
+    /// follows.
+    fn born(&mut self, v: &mut impl View, c: ChunkId, run: &Run) {
+        let length = run.bytes / CHUNK;
+        let stream = length >= RETRO_CHUNKS;
+        let weight = if stream { -LIGHT * OCTAVE } else { 0 };
+        // New data make older data older, whatever they weigh.
+        self.clock.visit(false);
+        self.heat_up(v, c, weight, true);
+        self.observe(v);
+        if run.born && stream && length < 2 * RETRO_CHUNKS {
+            self.cool(v, ChunkId(c.0.saturating_sub(RETRO_CHUNKS)), weight);
+        }
+    }
+
+    fn cool(&mut self, v: &mut impl View, c: ChunkId, weight: i32) {
         // Only what has the heat of one birth: what was used since is left alone.
-        if v.tier_of(c).is_some() && heat > cold && heat <= OCTAVE / 4 {
+        let heat = self.clock.relative(v.heat(c));
+        if v.tier_of(c).is_some() && heat > weight && heat <= OCTAVE / 4 {
             let random = v.random();
-            v.set_heat(c, self.clock.absolute(cold, random));
+            v.set_heat(c, self.clock.absolute(weight, random));
             self.note_region(v, c);
         }
     }
 
-    /// Length from which a run of new chunks is a stream, in chunks. What is shorter is a file like others.
-    fn births_from(v: &impl View) -> u64 {
-        (u64::from(v.reserve()) / 2).max(RETRO_CHUNKS)
+    /// The rule for a visit inside a run of so many bytes.
+    fn kind_of(&self, v: &impl View, bytes: u64) -> Kind {
+        match bytes {
+            0..STREAM => Kind::Random,
+            _ if bytes / CHUNK <= u64::from(v.fast_slots()) / 2 => Kind::Stream,
+            _ => Kind::LargeStream,
+        }
     }
 
     /// Keeps the sample and the threshold fresh.
@@ -178,6 +197,23 @@ impl HeadTime {
         self.sample.take(v, samples);
         self.coldest =
             self.sample.quantile(&self.clock, COLDEST_PERCENT).map(|relative| self.clock.absolute(relative, 0));
+    }
+
+    /// Looks at the regions that promise the coldest chunks, until `max` are found that none of the others undercuts; the
+    /// chunks found with their heats, and the heat that the others promise.
+    fn search(&mut self, v: &impl View, max: usize, limit: i32) -> (Vec<(i32, ChunkId)>, i32) {
+        let (mut found, mut seen) = (Vec::new(), vec![self.regions.next_turn()]);
+        self.look(v, seen[0], &mut found);
+        while let Some((coldest, mark)) = self.regions.coldest(&self.clock, &seen) {
+            let promised = mark.unwrap_or(i32::MIN);
+            let enough = || found.iter().filter(|(heat, _)| *heat <= promised).count() >= max;
+            if seen.len() >= LOOKS || promised > limit || enough() {
+                return (found, promised);
+            }
+            self.look(v, coldest, &mut found);
+            seen.push(coldest);
+        }
+        (found, i32::MAX)
     }
 
     /// Looks at a region: its chunks that may leave, with their heats, are added to `found`.
@@ -221,11 +257,16 @@ impl HeadTime {
         let coldest = self.coldest.map_or(i32::MIN, |h| self.clock.relative(h));
         let near_bar = (bar - OCTAVE).max(coldest);
         let (now, asked) = (v.now(), std::mem::take(&mut w.mask));
-        let (mut ripe, mut near) = (0u8, 0u8);
+        let (mut ripe, mut near, mut rest, mut fast) = (0u8, 0u8, 0u8, 0u8);
         for i in 0..GROUP_CHUNKS {
             let (c, bit) = (ChunkId(w.group * GROUP_CHUNKS + i), 1u8 << i);
-            if v.tier_of(c) != Some(Tier::Slow) {
-                continue;
+            match v.tier_of(c) {
+                Some(Tier::Slow) => {}
+                Some(Tier::Fast) => {
+                    fast |= bit;
+                    continue;
+                }
+                None => continue,
             }
             let heat = self.clock.relative(v.heat(c));
             if self.backoff.waits(c, now) || self.residence.is_fresh(c, now) {
@@ -234,10 +275,15 @@ impl HeadTime {
                 ripe |= bit;
             } else if w.stream && heat >= near_bar {
                 near |= bit;
+            } else {
+                rest |= bit;
             }
         }
         if ripe == 0 {
             return;
+        }
+        if (ripe | near | fast).count_ones() >= MOST_OF_GROUP {
+            near |= rest;
         }
         // Where there is not room for all, a neighbour must not take the place of the chunk that was asked for.
         let mut chosen = 0u8;
@@ -279,16 +325,11 @@ impl Policy for HeadTime {
         let now = v.now();
         self.clock.pass_time(now);
         let run = self.streams.add(t.offset_in_group, t.len, t.born, STREAM);
-        let length = run.bytes / CHUNK;
-        let stream = length >= if t.born { Self::births_from(v) } else { RETRO_CHUNKS };
+        let stream = run.bytes >= STREAM;
         if stream && !t.write {
             self.births.beside(v, t.len);
         }
-        let kind = match stream {
-            false => Kind::Random,
-            true if length <= u64::from(v.fast_slots()) / 2 => Kind::Stream,
-            true => Kind::LargeStream,
-        };
+        let kind = self.kind_of(v, run.bytes);
         // A large request does not come back for the rest of its chunk.
         let walks = run.bytes >= CHUNK / 2 && t.len < CHUNK / 2;
         if (run.bytes >= RUN && run.entered) || t.born {
@@ -296,17 +337,14 @@ impl Policy for HeadTime {
         } else if !self.correlation.counts(t.chunk, walks, now) {
             return;
         }
-        self.clock.visit(stream);
-        let weight = if stream { -LIGHT * OCTAVE } else { 0 };
-        let heat = self.heat_up(v, t.chunk, weight, t.born);
-        self.observe(v);
         if t.born {
-            let first = Self::births_from(v);
-            if stream && run.born && length < 2 * first {
-                self.cool(v, ChunkId(t.chunk.0.saturating_sub(first)));
-            }
+            self.born(v, t.chunk, &run);
             return;
         }
+        self.clock.visit(stream);
+        let weight = if stream { -LIGHT * OCTAVE } else { 0 };
+        let heat = self.heat_up(v, t.chunk, weight, false);
+        self.observe(v);
         if run.became_stream {
             self.look_back(v, &run);
         }
@@ -320,25 +358,17 @@ impl Policy for HeadTime {
             return out;
         }
         self.refresh(v, 64);
-        // For a promotion only the coldest leave; to restore the reserve, whatever is coldest must.
         let short = v.free_fast() < v.reserve();
-        let limit = match short {
-            true => i32::MAX,
-            false => self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX),
-        };
-        let (mut found, mut seen) = (Vec::new(), vec![self.regions.next_turn()]);
-        self.look(v, seen[0], &mut found);
-        while let Some((coldest, mark)) = self.regions.coldest(&self.clock, &seen).filter(|_| seen.len() < LOOKS) {
-            let enough = |mark| found.iter().filter(|(heat, _)| *heat <= mark).count() >= max;
-            if mark.is_some_and(|mark| mark > limit || enough(mark)) {
-                break;
-            }
-            self.look(v, coldest, &mut found);
-            seen.push(coldest);
-        }
-        found.retain(|(heat, _)| *heat <= limit);
+        let coldest = self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX);
+        let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest });
         found.sort_unstable();
-        for (heat, c) in found {
+        // For a promotion only the coldest leave. To restore the reserve the coldest there are must, and where colder ones
+        // are promised elsewhere a few of them: next time it is looked there.
+        let limit = if short { promised.saturating_add(NOISE) } else { coldest };
+        let sure = found.partition_point(|(heat, _)| *heat <= limit);
+        let few = if short { max.min(GROUP_CHUNKS as usize) } else { 0 };
+        let max = if sure >= few { max } else { few };
+        for &(heat, c) in &found[..sure.max(few).min(found.len())] {
             if out.len() >= max {
                 break;
             }
@@ -380,12 +410,22 @@ impl Policy for HeadTime {
         out
     }
 
-    fn wants(&mut self, v: &mut impl View, c: ChunkId) -> bool {
-        let Some(stream) = self.queue.asked(c) else { return false };
-        let bar = self.bar(v, if stream { Kind::Stream } else { Kind::Random });
+    fn wants(&mut self, v: &mut impl View, c: ChunkId, request: u64) -> bool {
         let now = v.now();
-        let waits = self.backoff.waits(c, now) || self.residence.is_fresh(c, now);
-        let wanted = !waits && self.clock.relative(v.heat(c)) >= bar;
+        if self.backoff.waits(c, now) || self.residence.is_fresh(c, now) {
+            return false;
+        }
+        let (heat, queued) = (self.clock.relative(v.heat(c)), self.queue.asked(c));
+        let (heat, kind) = match queued {
+            Some(true) => (heat, Kind::Stream),
+            Some(false) => (heat, Kind::Random),
+            // This visit is counted when the data have come. A stream's is foreseen, since its data are there only now.
+            None => match self.kind_of(v, self.streams.length_at(request)) {
+                Kind::Random => return false,
+                kind => (self.clock.ladd(heat, -LIGHT * OCTAVE), kind),
+            },
+        };
+        let wanted = heat >= self.bar(v, kind);
         if wanted {
             self.queue.remove(c);
         }

@@ -80,18 +80,25 @@ impl<E: Env> Core<E> {
     /// chunks up, before anything is read.
     pub(crate) fn begin_lifts(&self, parts: impl Iterator<Item = Part>) -> Lifts<'_, E> {
         let mut lifts = Lifts { core: self, moves: SmallVec::new() };
-        if !self.mover.running.get() || self.policy.borrow().candidate_count() == 0 {
+        if !self.mover.running.get() {
             return lifts;
         }
-        for part in parts.filter(|p| p.len == CHUNK) {
-            lifts.moves.extend(self.begin_lift(part.chunk));
+        let mut request = None;
+        for part in parts {
+            let request = *request.get_or_insert(part.chunk.0 * CHUNK + part.from);
+            if part.len == CHUNK {
+                lifts.moves.extend(self.begin_lift(part.chunk, request));
+            }
         }
         lifts
     }
 
-    fn begin_lift(&self, chunk: ChunkId) -> Option<Move> {
+    fn begin_lift(&self, chunk: ChunkId, request: u64) -> Option<Move> {
         let under_way = &self.mover.under_way[Job::Promote as usize];
         let entry = self.entry(chunk).ok().filter(|e| e.is_mapped() && e.mask == u32::MAX)?;
+        if self.tier_of_member(entry.member) != Tier::Slow {
+            return None;
+        }
         // A batch is one commit, beside the changes of clients.
         let most = LIFTS_MAX.min(self.commit.limit.get() / 2);
         let room = self.available(Tier::Fast, Placement::Auto) > self.reserve_slots && under_way.get() < most;
@@ -100,10 +107,10 @@ impl<E: Env> Core<E> {
             let mut scheduler = core.mover.scheduler.borrow_mut();
             scheduler.affords(under_way.get() + 1, fast_slots, core.env.now())
         };
-        if !room || !afford(self) || self.tier_of_member(entry.member) != Tier::Slow {
+        if !room || !afford(self) {
             return None;
         }
-        if !self.policy.borrow_mut().wants(&mut self.view(), chunk) {
+        if !self.policy.borrow_mut().wants(&mut self.view(), chunk, request) {
             return None;
         }
         match self.begin_move(Job::Promote, chunk) {

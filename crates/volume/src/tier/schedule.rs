@@ -135,14 +135,22 @@ impl Scheduler {
     /// A foreground request was sent to a tier. Each is followed by one [`Scheduler::foreground_done`].
     pub fn foreground_started(&mut self, tier: Tier, now: Instant) {
         self.load(tier).started(now);
-        if tier == Tier::Slow {
-            self.share.request();
-        }
     }
 
     /// A foreground request to a tier came back, well or not.
     pub fn foreground_done(&mut self, tier: Tier, latency: Duration, now: Instant) {
         self.load(tier).done(latency, now);
+        if tier == Tier::Slow {
+            self.share.served(latency, now);
+        }
+    }
+
+    /// For how long the foreground has left a tier alone.
+    pub(crate) fn quiet(&self, tier: Tier, now: Instant) -> Duration {
+        match tier {
+            Tier::Fast => self.fast.quiet(now),
+            Tier::Slow => self.slow.quiet(now),
+        }
     }
 
     /// A move was committed.
@@ -332,14 +340,14 @@ impl Scheduler {
         let (room, promotable) = (goal.room(l) as usize, self.promotable(l, now));
         let (job, most) = match room {
             0 => (Job::Demote, l.slow_free as usize),
-            _ => (Job::Promote, room),
+            _ => (Job::Promote, room.min(self.window)),
         };
         let most = most.min(promotable);
         if most == 0 || self.pauses[job as usize].until > now || self.slow.quiet(now) >= QUIET_PROMOTE || goal.turn == 0
         {
             return;
         }
-        let most = most.min(l.candidates).min(self.window);
+        let most = most.min(l.candidates);
         let chunks = self.share.take(most.saturating_sub(l.demoting + l.promoting));
         match job {
             Job::Demote => plan.demote = chunks,

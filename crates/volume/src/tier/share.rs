@@ -1,36 +1,50 @@
 //! What may be moved beside a load that never pauses.
 //!
 //! A disk that is always busy gains most from promotions, and has no quiet moment for them. So one chunk may change places
-//! for every [`REQUESTS_PER_CHUNK`] requests that the disk serves. That delays some of them; what is saved up goes together, so
+//! for every [`TIME_PER_CHUNK`] that the disk serves requests. That delays some of them; what is saved up goes together, so
 //! that they are few.
 
-/// Requests of the slow tier for each chunk that is moved.
-const REQUESTS_PER_CHUNK: u64 = 16;
-/// Chunks whose requests are saved up at most: they go together.
-const TOGETHER: u64 = 8;
+use std::time::Duration;
 
-/// Counts requests of the slow tier.
+use crate::env::Instant;
+
+/// Time in which the slow tier is busy for each chunk that is moved.
+const TIME_PER_CHUNK: Duration = Duration::from_millis(96);
+/// Chunks whose time is saved up before any goes.
+const FEWEST: u32 = 8;
+/// Chunks whose time is saved up at most: they go together.
+const TOGETHER: u32 = 32;
+
+/// Counts the time that the slow tier is busy.
 #[derive(Default)]
 pub(super) struct Share {
-    requests: u64,
+    saved: Duration,
+    /// Up to when it was counted: requests overlap.
+    counted: Option<Instant>,
 }
 
 impl Share {
-    /// The slow tier got a request.
-    pub(super) fn request(&mut self) {
-        self.requests = (self.requests + 1).min(REQUESTS_PER_CHUNK * TOGETHER);
+    /// A request of the slow tier ended that took so long.
+    pub(super) fn served(&mut self, latency: Duration, now: Instant) {
+        let new = self.counted.map_or(latency, |t| latency.min(now.since(t)));
+        self.counted = Some(now);
+        self.saved = (self.saved + new).min(TIME_PER_CHUNK * TOGETHER);
     }
 
-    /// Takes up to `max` chunks that may be moved now.
+    /// Takes up to `max` chunks that may be moved now, or none before enough is saved up: each time costs syncs and journal
+    /// writes, however few they are.
     pub(super) fn take(&mut self, max: usize) -> usize {
-        let chunks = (self.requests / REQUESTS_PER_CHUNK).min(max as u64);
-        self.requests -= chunks * REQUESTS_PER_CHUNK;
+        let chunks = TOGETHER.min(u32::try_from(max).unwrap_or(TOGETHER));
+        if max == 0 || self.saved < TIME_PER_CHUNK * chunks.max(FEWEST) {
+            return 0;
+        }
+        self.saved -= TIME_PER_CHUNK * chunks;
         chunks as usize
     }
 
     /// Moves go freely: nothing is saved up.
     pub(super) fn clear(&mut self) {
-        self.requests = 0;
+        self.saved = Duration::ZERO;
     }
 }
 
@@ -39,15 +53,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_for_so_many_requests() {
-        let mut share = Share::default();
-        let mut moved = 0;
-        for _ in 0..100 * REQUESTS_PER_CHUNK {
-            share.request();
-            moved += share.take(5);
+    fn a_chunk_for_so_much_time_however_many_requests_there_are() {
+        for overlap in [1u32, 16] {
+            let (mut share, mut moved, mut now) = (Share::default(), 0, Instant(1));
+            share.served(Duration::ZERO, now);
+            for _ in 0..96_000 {
+                now = now.plus(Duration::from_millis(1));
+                share.served(Duration::from_millis(1) * overlap, now);
+                moved += share.take(50);
+            }
+            // What is saved up in the end is not counted.
+            assert!((1000 - TOGETHER as usize..=1000).contains(&moved), "{moved}");
         }
-        assert_eq!(moved, 100);
-        (0..100 * REQUESTS_PER_CHUNK).for_each(|_| share.request());
-        assert_eq!((share.take(1), share.take(9), share.take(9)), (1, TOGETHER as usize - 1, 0));
+    }
+
+    #[test]
+    fn a_few_are_saved_up_for_a_busy_disk_and_none_for_one_at_rest() {
+        let mut share = Share::default();
+        share.served(Duration::from_secs(100), Instant(100_000_000_000));
+        assert_eq!((share.take(9), share.take(99), share.take(23), share.take(1)), (9, 0, 23, 0));
+        share.served(Duration::from_secs(100), Instant(200_000_000_000));
+        assert_eq!((share.take(0), share.take(99), share.take(99)), (0, TOGETHER as usize, 0));
+        share.served(Duration::from_millis(1), Instant(300_000_000_000));
+        assert_eq!(share.take(1), 0);
     }
 }
