@@ -74,6 +74,15 @@ impl Machine {
         }
     }
 
+    /// Bimetal without its endurance budget.
+    pub(super) fn spending(&self) -> Subject {
+        let mut system = self.bimetal();
+        system.spend_freely();
+        let mut subject = Subject::Bimetal(Box::new(system));
+        subject.restart();
+        subject
+    }
+
     fn bimetal(&self) -> Bimetal {
         let part = |spec| Part::new(spec).expect("parameters of the catalog");
         let setup = Setup { fast: part(&self.fast), slow: part(&self.slow), migrate: true, seed: SEED };

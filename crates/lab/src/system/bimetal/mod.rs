@@ -97,6 +97,11 @@ impl Bimetal {
         Ok(system)
     }
 
+    /// From the next time it is opened on, promotions are not limited by what the SSD lasts.
+    pub fn spend_freely(&mut self) {
+        self.options.promotion_burst = u64::MAX;
+    }
+
     fn devices(&self) -> [Device; 2] {
         [0, 1].map(|i| Device::new(self.env.clone(), self.ports[i].clone()))
     }
