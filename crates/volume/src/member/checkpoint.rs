@@ -268,24 +268,29 @@ fn joined(run: &[(u64, Buf)]) -> Buf {
 /// C5.2: a side is trusted only after it was synced and read back equal. A difference counts as a failed write. What lies
 /// between blocks near each other is read with them: that takes less time than a seek.
 async fn read_back<D: Device>(m: &Member<D>, blocks: &[Written]) -> Result<(), DeviceError> {
-    const EIO: i32 = 5;
     let (near, most) = (BRIDGE * BLOCK, BATCH as u64 * BLOCK);
     for part in blocks.chunks(BATCH) {
         let mut runs: Vec<&[Written]> = Vec::new();
         for run in part.chunk_by(|a, b| a.place < b.place && b.place - a.place <= near) {
             runs.extend(run.chunk_by(|a, b| a.place / most == b.place / most));
         }
-        let length = |run: &[Written]| run[run.len() - 1].place + BLOCK - run[0].place;
-        let reads = runs.iter().map(|run| m.read(run[0].place, BufMut::new(length(run) as usize))).collect();
-        for (got, run) in wait::all(reads).await.into_iter().zip(runs) {
-            let got = got?;
-            for w in run {
-                let at = (w.place - run[0].place) as usize;
-                if hash(&got[at..at + BLOCK as usize]) != w.hash {
-                    return Err(DeviceError::Io(EIO));
-                }
-            }
-        }
+        let checks = runs.into_iter().map(|run| check_run(m, run)).collect();
+        wait::all(checks).await.into_iter().collect::<Result<(), _>>()?;
+    }
+    Ok(())
+}
+
+/// Reads a run with what lies in between; if that fails, because something in between cannot be read, each block by itself.
+async fn check_run<D: Device>(m: &Member<D>, run: &[Written]) -> Result<(), DeviceError> {
+    const EIO: i32 = 5;
+    let equal = |block: &[u8], w: &Written| if hash(block) == w.hash { Ok(()) } else { Err(DeviceError::Io(EIO)) };
+    let (first, last) = (run[0].place, run[run.len() - 1].place);
+    let size = BLOCK as usize;
+    if let Ok(got) = m.read(first, BufMut::new((last - first) as usize + size)).await {
+        return run.iter().try_for_each(|w| equal(&got[(w.place - first) as usize..][..size], w));
+    }
+    for w in run {
+        equal(&m.read(w.place, BufMut::new(size)).await?, w)?;
     }
     Ok(())
 }

@@ -57,9 +57,15 @@ impl Regions {
     /// The region with the lowest mark but for those `seen`, and its mark relative to now; before all others comes one that
     /// nobody has looked at, which has none.
     pub(super) fn coldest(&self, clock: &Clock, seen: &[usize]) -> Option<(usize, Option<i32>)> {
-        let rank = |m: &Option<u16>| m.map_or(-1, |h| i32::from(clock.rank(h)));
-        let others = self.marks.iter().map(rank).enumerate().filter(|(r, _)| !seen.contains(r));
-        let (r, _) = others.min_by_key(|(_, rank)| *rank)?;
+        let mut best = (i32::MAX, None);
+        for (r, mark) in self.marks.iter().enumerate() {
+            let rank = mark.map_or(-1, |heat| i32::from(clock.rank(heat)));
+            // Most are not below the best so far: only then it counts whether they were seen.
+            if rank < best.0 && !seen.contains(&r) {
+                best = (rank, Some(r));
+            }
+        }
+        let r = best.1?;
         Some((r, self.marks[r].map(|mark| clock.relative(mark))))
     }
 

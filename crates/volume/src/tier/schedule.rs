@@ -340,7 +340,7 @@ impl Scheduler {
         let (room, promotable) = (goal.room(l) as usize, self.promotable(l, now));
         let (job, most) = match room {
             0 => (Job::Demote, l.slow_free as usize),
-            _ => (Job::Promote, room.min(self.window)),
+            _ => (Job::Promote, room.min(GROUP_CHUNKS as usize)),
         };
         let most = most.min(promotable);
         if most == 0 || self.pauses[job as usize].until > now || self.slow.quiet(now) >= QUIET_PROMOTE || goal.turn == 0
