@@ -31,13 +31,16 @@ impl<E: Env> Core<E> {
     /// beside a load that changes entries all the time there would be no end.
     pub(crate) async fn settle_lag(&self, m: &Member<E::Device>) -> Result<(), Error> {
         let _meta = m.meta.lock().await;
-        let chunks = m.lag.borrow().clone();
-        let records = self.durable_records(chunks.keys().copied());
+        let noted = m.lag.borrow().clone();
+        let chunks: Vec<ChunkId> = noted.keys().copied().collect();
         let at_once = (m.layout.journal_blocks / 4) as usize * m.journal_records;
-        for part in records.chunks(at_once) {
-            self.append_to_slow(m, part).await?;
+        for part in chunks.chunks(at_once.max(1)) {
+            // Room first, records then: a checkpoint in between would know newer entries than the records behind it.
+            self.make_room_on_slow(m, part.len()).await?;
+            let records = self.durable_records(part.iter().copied());
+            self.append_to_slow(m, &records).await?;
         }
-        forget(m, &chunks);
+        forget(m, &noted);
         Ok(())
     }
 
@@ -47,11 +50,17 @@ impl<E: Env> Core<E> {
         chunks.filter_map(|c| Some(set_record(c, self.commit.durable_entry(c, map.get(c)?)))).collect()
     }
 
+    /// Makes room for so many records in a slow member's journal. The caller holds its `meta`.
+    async fn make_room_on_slow(&self, m: &Member<E::Device>, records: usize) -> Result<(), Error> {
+        match m.journal_has_room(m.blocks_for(records)) {
+            true => Ok(()),
+            false => self.checkpoint_locked(m, false).await,
+        }
+    }
+
     /// Appends records to a slow member's journal, durably. The caller holds its `meta`.
     pub(crate) async fn append_to_slow(&self, m: &Member<E::Device>, records: &[Record]) -> Result<(), Error> {
-        if !m.journal_has_room(m.blocks_for(records.len())) {
-            self.checkpoint_locked(m, false).await?;
-        }
+        self.make_room_on_slow(m, records.len()).await?;
         let generation = self.commit.durable_generation.get();
         let fail = |e| self.latch(m.index, "a journal write", e);
         m.append(records, generation, self.epoch()).await.map_err(fail)?;

@@ -80,11 +80,12 @@ impl<E: Env> Core<E> {
             let has_slow = self.reclaim.untold.get()
                 || self.reclaim.queue.borrow().iter().any(|l| self.member(l).tier == Tier::Slow);
             let waited = self.env.now().since(*slow_since.get_or_insert(self.env.now()));
-            let with_slow = has_slow && (waited >= PATIENCE || self.reclaim.demanded.get());
+            // A demand that is raised from here on counts for the next round.
+            let demanded = self.reclaim.demanded.replace(false);
+            let with_slow = has_slow && (waited >= PATIENCE || demanded);
             self.reclaim_batch(with_slow).await;
             if with_slow || !has_slow {
                 slow_since = None;
-                self.reclaim.demanded.set(false);
             }
             // A slot that waits for its member's journal does not care for pins; most requests end one.
             let (rest, pinned) = {

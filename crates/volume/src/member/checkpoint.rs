@@ -24,8 +24,9 @@ use crate::wait;
 
 /// Blocks written or read back side by side.
 const BATCH: usize = 256;
-/// Blocks of which so many lie in between are read back together.
+/// Blocks of which so many lie in between are read back together, and so many reads, of 1 MiB at most, are on their way at a time.
 const BRIDGE: u64 = 32;
+const READS: usize = 16;
 /// A slow member that lags behind by more chunks is told of them in its journal (I10).
 const LAG_MAX: usize = 64 << 10;
 /// Slow members follow a checkpoint of a fast one when they have had nothing to do for so long ...
@@ -56,6 +57,7 @@ impl<E: Env> Core<E> {
                     }
                 }
             }
+            let follow = due.is_some_and(|since| self.may_follow(since));
             for m in self.members_of(Tier::Slow) {
                 if m.journal_used(1, 2) {
                     due.get_or_insert(self.env.now());
@@ -63,12 +65,11 @@ impl<E: Env> Core<E> {
                 if m.lag.borrow().len() > LAG_MAX && self.settle_lag(m).await.is_err() {
                     return;
                 }
-                let now = m.journal_used(7, 8) || due.is_some_and(|since| self.may_follow(since));
-                if now && self.checkpoint(m, false).await.is_err() {
+                if (follow || m.journal_used(7, 8)) && self.checkpoint(m, false).await.is_err() {
                     return;
                 }
             }
-            due = due.filter(|since| !self.may_follow(*since));
+            due = due.filter(|_| !follow);
             match due {
                 None => wake.await,
                 Some(_) => wait::first(wake, self.env.sleep(QUIET / 2)).await,
@@ -274,8 +275,10 @@ async fn read_back<D: Device>(m: &Member<D>, blocks: &[Written]) -> Result<(), D
         for run in part.chunk_by(|a, b| a.place < b.place && b.place - a.place <= near) {
             runs.extend(run.chunk_by(|a, b| a.place / most == b.place / most));
         }
-        let checks = runs.into_iter().map(|run| check_run(m, run)).collect();
-        wait::all(checks).await.into_iter().collect::<Result<(), _>>()?;
+        for together in runs.chunks(READS) {
+            let checks = together.iter().map(|run| check_run(m, run)).collect();
+            wait::all(checks).await.into_iter().collect::<Result<(), _>>()?;
+        }
     }
     Ok(())
 }

@@ -45,8 +45,9 @@ const RETRO_CHUNKS: u64 = STREAM / CHUNK;
 
 /// For a promotion only chunks among this share of the fast tier leave.
 const COLDEST_PERCENT: u32 = 2;
-/// Regions that one call of `victims` looks at.
+/// Regions that one call of `victims` looks at, and while none holds a chunk that may leave.
 const LOOKS: usize = 16;
+const LOOKS_IN_VAIN: usize = 128;
 /// When so many chunks of a group are wanted or on the fast tier, the others come along.
 const MOST_OF_GROUP: u32 = 4;
 /// Groups of the queue that one call of `candidates` looks at.
@@ -200,15 +201,15 @@ impl HeadTime {
     }
 
     /// Looks at the regions that promise the coldest chunks, until `max` are found that none of the others undercuts; the
-    /// chunks found with their heats, and the heat that the others promise.
-    fn search(&mut self, v: &impl View, max: usize, limit: i32) -> (Vec<(i32, ChunkId)>, i32) {
+    /// chunks found with their heats, and the heat that the others promise: `usual` while some were never looked at.
+    fn search(&mut self, v: &impl View, max: usize, limit: i32, usual: i32) -> (Vec<(i32, ChunkId)>, i32) {
         let (mut found, mut seen) = (Vec::new(), vec![self.regions.next_turn()]);
         self.look(v, seen[0], &mut found);
         while let Some((coldest, mark)) = self.regions.coldest(&self.clock, &seen) {
-            let promised = mark.unwrap_or(i32::MIN);
-            let enough = || found.iter().filter(|(heat, _)| *heat <= promised).count() >= max;
-            if seen.len() >= LOOKS || promised > limit || enough() {
-                return (found, promised);
+            let enough = |mark| found.iter().filter(|(heat, _)| *heat <= mark).count() >= max;
+            let looks = if found.is_empty() { LOOKS_IN_VAIN } else { LOOKS };
+            if seen.len() >= looks || mark.is_some_and(|mark| mark > limit || enough(mark)) {
+                return (found, mark.unwrap_or(usual));
             }
             self.look(v, coldest, &mut found);
             seen.push(coldest);
@@ -360,7 +361,7 @@ impl Policy for HeadTime {
         self.refresh(v, 64);
         let short = v.free_fast() < v.reserve();
         let coldest = self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX);
-        let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest });
+        let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest }, coldest);
         found.sort_unstable();
         // For a promotion only the coldest leave. To restore the reserve the coldest there are must, and where colder ones
         // are promised elsewhere a few of them: next time it is looked there.
@@ -410,22 +411,12 @@ impl Policy for HeadTime {
         out
     }
 
-    fn wants(&mut self, v: &mut impl View, c: ChunkId, request: u64) -> bool {
+    fn wants(&mut self, v: &mut impl View, c: ChunkId) -> bool {
+        let Some(stream) = self.queue.asked(c) else { return false };
+        let bar = self.bar(v, if stream { Kind::Stream } else { Kind::Random });
         let now = v.now();
-        if self.backoff.waits(c, now) || self.residence.is_fresh(c, now) {
-            return false;
-        }
-        let (heat, queued) = (self.clock.relative(v.heat(c)), self.queue.asked(c));
-        let (heat, kind) = match queued {
-            Some(true) => (heat, Kind::Stream),
-            Some(false) => (heat, Kind::Random),
-            // This visit is counted when the data have come. A stream's is foreseen, since its data are there only now.
-            None => match self.kind_of(v, self.streams.length_at(request)) {
-                Kind::Random => return false,
-                kind => (self.clock.ladd(heat, -LIGHT * OCTAVE), kind),
-            },
-        };
-        let wanted = heat >= self.bar(v, kind);
+        let waits = self.backoff.waits(c, now) || self.residence.is_fresh(c, now);
+        let wanted = !waits && self.clock.relative(v.heat(c)) >= bar;
         if wanted {
             self.queue.remove(c);
         }

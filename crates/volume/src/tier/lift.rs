@@ -80,20 +80,16 @@ impl<E: Env> Core<E> {
     /// chunks up, before anything is read.
     pub(crate) fn begin_lifts(&self, parts: impl Iterator<Item = Part>) -> Lifts<'_, E> {
         let mut lifts = Lifts { core: self, moves: SmallVec::new() };
-        if !self.mover.running.get() {
+        if !self.mover.running.get() || self.policy.borrow().candidate_count() == 0 {
             return lifts;
         }
-        let mut request = None;
-        for part in parts {
-            let request = *request.get_or_insert(part.chunk.0 * CHUNK + part.from);
-            if part.len == CHUNK {
-                lifts.moves.extend(self.begin_lift(part.chunk, request));
-            }
+        for part in parts.filter(|p| p.len == CHUNK) {
+            lifts.moves.extend(self.begin_lift(part.chunk));
         }
         lifts
     }
 
-    fn begin_lift(&self, chunk: ChunkId, request: u64) -> Option<Move> {
+    fn begin_lift(&self, chunk: ChunkId) -> Option<Move> {
         let under_way = &self.mover.under_way[Job::Promote as usize];
         let entry = self.entry(chunk).ok().filter(|e| e.is_mapped() && e.mask == u32::MAX)?;
         if self.tier_of_member(entry.member) != Tier::Slow {
@@ -110,7 +106,7 @@ impl<E: Env> Core<E> {
         if !room || !afford(self) {
             return None;
         }
-        if !self.policy.borrow_mut().wants(&mut self.view(), chunk, request) {
+        if !self.policy.borrow_mut().wants(&mut self.view(), chunk) {
             return None;
         }
         match self.begin_move(Job::Promote, chunk) {

@@ -41,6 +41,8 @@ const QUIET_PROMOTE: Duration = Duration::from_millis(200);
 const QUIET_LONG: Duration = Duration::from_secs(2);
 /// Quiet of the fast tier before moves use the disks to the full.
 const QUIET_FAST: Duration = Duration::from_millis(100);
+/// New data come in a burst if there were fewer free slots than before in this time.
+const SINKING: Duration = Duration::from_millis(300);
 /// Latencies below these are never held against the mover.
 const FLOOR_SLOW: Duration = Duration::from_millis(25);
 const FLOOR_FAST: Duration = Duration::from_millis(2);
@@ -100,6 +102,9 @@ pub struct Scheduler {
     period_began: Instant,
     /// Freeing slots until the goal is reached; then promotions have their turn.
     refilling: bool,
+    /// Free slots when the last period ended, and when they were last seen to become fewer.
+    free_before: u32,
+    sank: Option<Instant>,
     last_drip: Instant,
     last_progress: Instant,
     pauses: [Pause; 2],
@@ -123,6 +128,8 @@ impl Scheduler {
             window: 1,
             period_began: now,
             refilling: false,
+            free_before: 0,
+            sank: None,
             last_drip: now,
             last_progress: now,
             pauses: [pause; 2],
@@ -234,6 +241,10 @@ impl Scheduler {
     /// Additive increase, multiplicative decrease of the window under load.
     fn adapt(&mut self, l: &Levels, now: Instant) {
         self.beside(l.demoting + l.promoting > 0);
+        if l.free < self.free_before {
+            self.sank = Some(now);
+        }
+        self.free_before = l.free;
         if now.since(self.period_began) < PERIOD {
             return;
         }
@@ -377,8 +388,9 @@ impl Scheduler {
         if slow >= full && slow > Duration::ZERO && fast >= QUIET_FAST {
             return Leave::Go(WINDOW_IDLE, "at full speed");
         }
-        // While a burst still comes in and there is room for it, making more of it can wait a little.
-        let burst = band == Band::Below && fast < QUIET_FAST;
+        // While a burst of new data comes in and there is room for it, making more of it can wait a little.
+        let sinking = self.sank.is_some_and(|t| now.since(t) < SINKING);
+        let burst = band == Band::Below && fast < QUIET_FAST && sinking;
         if slow >= quiet && !burst {
             return Leave::Go(self.window, "at a moderate speed");
         }

@@ -109,7 +109,9 @@ fn under_a_load_that_never_pauses_free_slots_still_grow() {
             let mut g = Group::new(free);
             g.run(60_000 * MS, 40 * MS, Some((tier, 30 * MS)));
             let grown = g.l.free - free;
-            assert!(grown >= chunks_per_minute, "{tier} from {free}: {grown} in a minute");
+            // Requests to the fast tier that take no slots are no reason to wait: the disk is free.
+            let least = if tier == Tier::Fast { (RESERVE - free).min(1000) } else { chunks_per_minute };
+            assert!(grown >= least, "{tier} from {free}: {grown} in a minute");
             assert!(g.peak <= 33, "{tier} from {free}: {} at a time", g.peak);
         }
     }

@@ -87,11 +87,6 @@ impl Streams {
         run
     }
 
-    /// Bytes of the run that a request at `offset` would go on with; 0 if there is none.
-    pub(super) fn length_at(&self, offset: u64) -> u64 {
-        self.find(offset).map_or(0, |id| self.records[id].bytes)
-    }
-
     /// Whether new chunks of the run go to the slow tier.
     pub(super) fn direct(&self, id: usize) -> bool {
         self.records[id].direct
