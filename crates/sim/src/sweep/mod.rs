@@ -1,6 +1,7 @@
 //! Directed scenarios, each run again with a crash at every point of its main session, one after the other, and with a
 //! second crash during the recovery from the first.
 
+mod budget;
 mod chains;
 mod failures;
 mod kept;
@@ -244,6 +245,7 @@ pub fn all() -> Vec<Directed> {
         late_writes(),
         chains::torn_twice(),
         failures::written_while_a_sync_fails(),
+        budget::used_up(),
         chains::half_a_commit(),
         chains::catch_up_cut_off(),
         kept::written(),
