@@ -25,7 +25,7 @@ skip_all() { echo "skipped: $1"; finish 0 0; }
 [ -x "$bin" ] || { echo "no program at $bin: make build, or set BIMETAL_BIN"; finish 0 1; }
 bin=$(readlink -f "$bin")
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/bimetal-vm.XXXXXX")
+work=$(mktemp -d --suffix=.bimetal-vm)
 running=
 stop() { [ -n "$running" ] && kill "$running" 2>/dev/null; wait; rm -rf "$work"; }
 trap stop EXIT

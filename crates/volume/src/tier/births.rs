@@ -13,8 +13,9 @@ use super::stream::{Streams, RUN};
 use super::{Touch, View};
 use crate::units::{Tier, CHUNK};
 
-/// A run is a stream from this length on; on a small group from an eighth of its reserve on.
+/// A run is a stream from this length on; on a small group from this part of its reserve on.
 const STREAM: u64 = 8 << 20;
+const STREAM_SHARE: u64 = 8;
 /// Eighths of the reserve that a stream leaves alone, and a copy.
 const LEFT_BY_STREAM: u64 = 1;
 const LEFT_BY_COPY: u64 = 5;
@@ -39,7 +40,7 @@ impl Births {
         let (free, reserve) = (v.free_fast(), v.reserve());
         // All chunks of a large request are placed before it is counted, so births have a detector of their own. A small write
         // stands for the whole chunk that it begins.
-        let stream_from = (u64::from(reserve) * CHUNK / WINDOW_SHARE / 2).clamp(RUN, STREAM);
+        let stream_from = (u64::from(reserve) * CHUNK / STREAM_SHARE).clamp(RUN, STREAM);
         let run = self.runs.add(t.chunk.0 * CHUNK, CHUNK, true, stream_from);
         let stream = run.bytes > stream_from;
         if stream {

@@ -12,6 +12,17 @@ const ENTRIES: usize = 8192;
 /// Priorities, the highest is served first.
 pub(super) const PRIORITIES: usize = 8;
 
+/// When so many chunks of a group are wanted or on the fast tier, the others come along.
+pub(super) const MOST_OF_GROUP: u32 = 4;
+
+/// Chunks that come up when these of a group are wanted, as far as the queue knows.
+fn brought_by(mask: u8) -> usize {
+    match mask.count_ones() {
+        0..MOST_OF_GROUP => mask.count_ones() as usize,
+        _ => GROUP_CHUNKS as usize,
+    }
+}
+
 /// Chunks of one group that are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
@@ -51,7 +62,7 @@ impl Candidates {
         std::mem::size_of_val(&*self.table)
     }
 
-    /// Chunks in the queue.
+    /// Chunks that may come up: those in the queue, and the rest of each group most of which is in it.
     pub(super) fn len(&self) -> usize {
         self.chunks
     }
@@ -116,14 +127,14 @@ impl Candidates {
 
     fn set(&mut self, i: usize, w: Wanted) {
         self.table[i] = w;
-        self.chunks += w.mask.count_ones() as usize;
+        self.chunks += brought_by(w.mask);
         self.per_priority[w.priority as usize] += 1;
     }
 
     fn clear(&mut self, i: usize) -> Wanted {
         let old = std::mem::replace(&mut self.table[i], EMPTY);
         if old.mask != 0 {
-            self.chunks -= old.mask.count_ones() as usize;
+            self.chunks -= brought_by(old.mask);
             self.per_priority[old.priority as usize] -= 1;
         }
         old

@@ -59,11 +59,7 @@ impl World {
     fn set(&mut self, c: ChunkId, to: Tier) {
         match self.tier_of(c) {
             Some(t) if t == to => return,
-            Some(Tier::Fast) => {
-                let slot = self.fast.iter().position(|s| *s == Some(c)).expect("a fast chunk has a slot");
-                self.fast[slot] = None;
-                self.fast_used -= 1;
-            }
+            Some(Tier::Fast) => self.forget(c),
             Some(Tier::Slow) => self.slow_used -= 1,
             None => {}
         }
@@ -79,6 +75,14 @@ impl World {
             }
         }
         self.chunks[c.0 as usize].0 = Some(to);
+    }
+
+    /// The fast chunk has no home any more.
+    pub(super) fn forget(&mut self, c: ChunkId) {
+        let slot = self.fast.iter().position(|s| *s == Some(c)).expect("a fast chunk has a slot");
+        self.fast[slot] = None;
+        self.fast_used -= 1;
+        self.chunks[c.0 as usize].0 = None;
     }
 
     fn slow_free(&self) -> u32 {

@@ -6,16 +6,19 @@
 //! - A stream that comes again and is small enough to fit is judged at its own scale ([`AGAIN`]), so that a file read
 //!   twice moves up when what it displaces is colder still, and a film does not displace the system.
 
+mod promotions;
+mod victims;
+
 use super::backoff::Backoff;
 use super::births::Births;
-use super::candidates::{Candidates, Wanted};
+use super::candidates::Candidates;
 use super::correlate::Correlation;
 use super::heat::{Clock, LIGHT, OCTAVE};
 use super::regions::Regions;
 use super::residence::Residence;
 use super::sample::Sample;
 use super::stream::{Run, Streams, RUN};
-use super::{Policy, Touch, View, GROUP_CHUNKS};
+use super::{Policy, Touch, View};
 use crate::units::{ChunkId, Tier, CHUNK};
 
 /// log2(1.5) octaves.
@@ -45,13 +48,6 @@ const RETRO_CHUNKS: u64 = STREAM / CHUNK;
 
 /// For a promotion only chunks among this share of the fast tier leave.
 const COLDEST_PERCENT: u32 = 2;
-/// Regions that one call of `victims` looks at, and while none holds a chunk that may leave.
-const LOOKS: usize = 16;
-const LOOKS_IN_VAIN: usize = 128;
-/// When so many chunks of a group are wanted or on the fast tier, the others come along.
-const MOST_OF_GROUP: u32 = 4;
-/// Groups of the queue that one call of `candidates` looks at.
-const QUEUE_ROUNDS: usize = 16;
 /// The threshold is computed anew after so many visits; a slot is sampled every few.
 const VISITS_PER_THRESHOLD: u32 = 256;
 const VISITS_PER_SAMPLE: u32 = 4;
@@ -200,113 +196,6 @@ impl HeadTime {
             self.sample.quantile(&self.clock, COLDEST_PERCENT).map(|relative| self.clock.absolute(relative, 0));
     }
 
-    /// Looks at the regions that promise the coldest chunks, until `max` are found that none of the others undercuts; the
-    /// chunks found with their heats, and the heat that the others promise: `usual` while some were never looked at.
-    fn search(&mut self, v: &impl View, max: usize, limit: i32, usual: i32) -> (Vec<(i32, ChunkId)>, i32) {
-        let (mut found, mut seen) = (Vec::new(), vec![self.regions.next_turn()]);
-        self.look(v, seen[0], &mut found);
-        while let Some((coldest, mark)) = self.regions.coldest(&self.clock, &seen) {
-            let enough = |mark| found.iter().filter(|(heat, _)| *heat <= mark).count() >= max;
-            let looks = if found.is_empty() { LOOKS_IN_VAIN } else { LOOKS };
-            if seen.len() >= looks || mark.is_some_and(|mark| mark > limit || enough(mark)) {
-                return (found, mark.unwrap_or(usual));
-            }
-            self.look(v, coldest, &mut found);
-            seen.push(coldest);
-        }
-        (found, i32::MAX)
-    }
-
-    /// Looks at a region: its chunks that may leave, with their heats, are added to `found`.
-    fn look(&mut self, v: &impl View, r: usize, found: &mut Vec<(i32, ChunkId)>) {
-        let mut heats = Vec::new();
-        for slot in self.regions.slots(r, v.fast_slots()) {
-            if let Some(c) = v.fast_at(slot).filter(|c| self.may_leave(v, *c)) {
-                let heat = v.heat(c);
-                found.push((self.clock.relative(heat), c));
-                heats.push(heat);
-            }
-        }
-        self.regions.set(&self.clock, r, &mut heats);
-    }
-
-    /// Whether nothing speaks against moving a fast chunk now. What has just come up stays, unless the reserve is short.
-    fn may_leave(&self, v: &impl View, c: ChunkId) -> bool {
-        let fresh = v.free_fast() >= v.reserve() / 2 && self.residence.is_fresh(c, v.now());
-        !fresh && !self.backoff.waits(c, v.now())
-    }
-
-    /// Adds a victim and those of its 1 MiB neighbours that are about as cold.
-    fn take_group(&self, v: &impl View, c: ChunkId, limit: i32, max: usize, out: &mut Vec<ChunkId>) {
-        let first = c.0 - c.0 % GROUP_CHUNKS;
-        let known = out.len();
-        out.push(c);
-        for n in (first..first + GROUP_CHUNKS).map(ChunkId) {
-            let cold = || self.clock.relative(v.heat(n)) <= limit.saturating_add(NOISE);
-            let free = || v.tier_of(n) == Some(Tier::Fast) && self.may_leave(v, n);
-            if n != c && out.len() < max && !out[..known].contains(&n) && free() && cold() {
-                out.push(n);
-            }
-        }
-    }
-
-    /// The chunks of a queued group that may move now; those that have to wait stay in `w`.
-    fn ripe(&self, v: &impl View, w: &mut Wanted, max: usize, out: &mut Vec<ChunkId>) {
-        let bar = self.bar(v, if w.stream { Kind::Stream } else { Kind::Random });
-        // A neighbour in a stream costs no seek of its own, so half the heat is enough, but not less than that of what
-        // leaves.
-        let coldest = self.coldest.map_or(i32::MIN, |h| self.clock.relative(h));
-        let near_bar = (bar - OCTAVE).max(coldest);
-        let (now, asked) = (v.now(), std::mem::take(&mut w.mask));
-        let (mut ripe, mut near, mut rest, mut fast) = (0u8, 0u8, 0u8, 0u8);
-        for i in 0..GROUP_CHUNKS {
-            let (c, bit) = (ChunkId(w.group * GROUP_CHUNKS + i), 1u8 << i);
-            match v.tier_of(c) {
-                Some(Tier::Slow) => {}
-                Some(Tier::Fast) => {
-                    fast |= bit;
-                    continue;
-                }
-                None => continue,
-            }
-            let heat = self.clock.relative(v.heat(c));
-            if self.backoff.waits(c, now) || self.residence.is_fresh(c, now) {
-                w.mask |= asked & bit;
-            } else if asked & bit != 0 && heat >= bar {
-                ripe |= bit;
-            } else if w.stream && heat >= near_bar {
-                near |= bit;
-            } else {
-                rest |= bit;
-            }
-        }
-        if ripe == 0 {
-            return;
-        }
-        if (ripe | near | fast).count_ones() >= MOST_OF_GROUP {
-            near |= rest;
-        }
-        // Where there is not room for all, a neighbour must not take the place of the chunk that was asked for.
-        let mut chosen = 0u8;
-        for bit in [ripe, near].iter().flat_map(|m| (0..GROUP_CHUNKS).map(|i| 1u8 << i).filter(move |b| m & b != 0)) {
-            if out.len() + (chosen.count_ones() as usize) < max {
-                chosen |= bit;
-            }
-        }
-        w.mask |= ripe & !chosen;
-        out.extend((0..GROUP_CHUNKS).filter(|i| chosen >> i & 1 != 0).map(|i| ChunkId(w.group * GROUP_CHUNKS + i)));
-    }
-
-    /// Drops candidates that do not deserve a move any more. While no slot can be freed for them nobody else asks.
-    fn prune(&mut self, v: &impl View) {
-        for w in self.queue.take(usize::MAX).into_iter().rev() {
-            let (mut waiting, mut ripe) = (w, Vec::new());
-            self.ripe(v, &mut waiting, GROUP_CHUNKS as usize, &mut ripe);
-            if waiting.mask != 0 || !ripe.is_empty() {
-                self.queue.put_back(w);
-            }
-        }
-    }
 }
 
 /// By which rule a visit is judged.
@@ -353,62 +242,11 @@ impl Policy for HeadTime {
     }
 
     fn victims(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
-        let slots = v.fast_slots();
-        let mut out = Vec::with_capacity(max.min(1024));
-        if max == 0 || slots == 0 {
-            return out;
-        }
-        self.refresh(v, 64);
-        let short = v.free_fast() < v.reserve();
-        let coldest = self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX);
-        let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest }, coldest);
-        found.sort_unstable();
-        // For a promotion only the coldest leave. To restore the reserve the coldest there are must, and where colder ones
-        // are promised elsewhere a few of them: next time it is looked there.
-        let limit = if short { promised.saturating_add(NOISE) } else { coldest };
-        let sure = found.partition_point(|(heat, _)| *heat <= limit);
-        let few = if short { max.min(GROUP_CHUNKS as usize) } else { 0 };
-        let max = if sure >= few { max } else { few };
-        for &(heat, c) in &found[..sure.max(few).min(found.len())] {
-            if out.len() >= max {
-                break;
-            }
-            if out.binary_search(&c).is_err() {
-                self.take_group(v, c, heat, max, &mut out);
-                out.sort_unstable();
-            }
-        }
-        if out.is_empty() && !short {
-            self.prune(v);
-        }
-        out
+        self.coldest_chunks(v, max)
     }
 
     fn candidates(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
-        let mut out = Vec::with_capacity(max.min(1024));
-        if max == 0 || self.queue.len() == 0 {
-            return out;
-        }
-        self.refresh(v, 64);
-        let mut later = Vec::new();
-        for _ in 0..QUEUE_ROUNDS {
-            let room = max - out.len();
-            if room == 0 {
-                break;
-            }
-            let taken = self.queue.take(room.div_ceil(GROUP_CHUNKS as usize));
-            if taken.is_empty() {
-                break;
-            }
-            for mut w in taken {
-                self.ripe(v, &mut w, max, &mut out);
-                later.push(w);
-            }
-        }
-        for w in later.into_iter().rev() {
-            self.queue.put_back(w);
-        }
-        out
+        self.ripe_chunks(v, max)
     }
 
     fn wants(&mut self, v: &mut impl View, c: ChunkId) -> bool {
@@ -447,7 +285,8 @@ impl Policy for HeadTime {
 
     fn gave_up(&mut self, v: &mut impl View, c: ChunkId) {
         let again = self.backoff.failed(c, v.now());
-        // Whether it still deserves to move is asked when it is taken from the queue; a victim is found by the hand.
+        // Whether it still deserves to move is asked when it is taken from the queue; a victim is found
+        // by the mark of its region.
         if again && v.tier_of(c) != Some(Tier::Fast) {
             self.queue.push(c, 0, true);
         }

@@ -1,0 +1,94 @@
+//! Which chunks leave the fast tier: those of the regions that promise the coldest.
+
+use super::{HeadTime, COLDEST_PERCENT, NOISE};
+use crate::tier::{View, GROUP_CHUNKS};
+use crate::units::{ChunkId, Tier};
+
+/// Regions that one call of `victims` looks at, and while none holds a chunk that may leave.
+const LOOKS: usize = 16;
+const LOOKS_IN_VAIN: usize = 128;
+
+impl HeadTime {
+    /// At most `max` chunks that should leave the fast tier, the coldest first as far as it is known.
+    pub(super) fn coldest_chunks(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
+        let slots = v.fast_slots();
+        let mut out = Vec::with_capacity(max.min(1024));
+        if max == 0 || slots == 0 {
+            return out;
+        }
+        self.refresh(v, 64);
+        let short = v.free_fast() < v.reserve();
+        let coldest = self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX);
+        let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest }, coldest);
+        found.sort_unstable();
+        // For a promotion only the coldest leave. To restore the reserve the coldest there are must, and where colder ones
+        // are promised elsewhere a few of them: next time it is looked there.
+        let limit = if short { promised.saturating_add(NOISE) } else { coldest };
+        let sure = found.partition_point(|(heat, _)| *heat <= limit);
+        let few = if short { max.min(GROUP_CHUNKS as usize) } else { 0 };
+        let max = if sure >= few { max } else { few };
+        for &(heat, c) in &found[..sure.max(few).min(found.len())] {
+            if out.len() >= max {
+                break;
+            }
+            if out.binary_search(&c).is_err() {
+                self.take_group(v, c, heat, max, &mut out);
+                out.sort_unstable();
+            }
+        }
+        if out.is_empty() && !short {
+            self.prune(v);
+        }
+        out
+    }
+
+    /// Looks at the regions that promise the coldest chunks, until `max` are found that none of the others undercuts; the
+    /// chunks found with their heats, and the heat that the others promise: `usual` while some were never looked at.
+    fn search(&mut self, v: &impl View, max: usize, limit: i32, usual: i32) -> (Vec<(i32, ChunkId)>, i32) {
+        let (mut found, mut seen) = (Vec::new(), vec![self.regions.next_turn()]);
+        self.look(v, seen[0], &mut found);
+        while let Some((coldest, mark)) = self.regions.coldest(&self.clock, &seen) {
+            let enough = |mark| found.iter().filter(|(heat, _)| *heat <= mark).count() >= max;
+            let looks = if found.is_empty() { LOOKS_IN_VAIN } else { LOOKS };
+            if seen.len() >= looks || mark.is_some_and(|mark| mark > limit || enough(mark)) {
+                return (found, mark.unwrap_or(usual));
+            }
+            self.look(v, coldest, &mut found);
+            seen.push(coldest);
+        }
+        (found, i32::MAX)
+    }
+
+    /// Looks at a region: its chunks that may leave, with their heats, are added to `found`.
+    fn look(&mut self, v: &impl View, r: usize, found: &mut Vec<(i32, ChunkId)>) {
+        let mut heats = Vec::new();
+        for slot in self.regions.slots(r, v.fast_slots()) {
+            if let Some(c) = v.fast_at(slot).filter(|c| self.may_leave(v, *c)) {
+                let heat = v.heat(c);
+                found.push((self.clock.relative(heat), c));
+                heats.push(heat);
+            }
+        }
+        self.regions.set(&self.clock, r, &mut heats);
+    }
+
+    /// Whether nothing speaks against moving a fast chunk now. What has just come up stays, unless the reserve is short.
+    fn may_leave(&self, v: &impl View, c: ChunkId) -> bool {
+        let fresh = v.free_fast() >= v.reserve() / 2 && self.residence.is_fresh(c, v.now());
+        !fresh && !self.backoff.waits(c, v.now())
+    }
+
+    /// Adds a victim and those of its 1 MiB neighbours that are about as cold.
+    fn take_group(&self, v: &impl View, c: ChunkId, limit: i32, max: usize, out: &mut Vec<ChunkId>) {
+        let first = c.0 - c.0 % GROUP_CHUNKS;
+        let known = out.len();
+        out.push(c);
+        for n in (first..first + GROUP_CHUNKS).map(ChunkId) {
+            let cold = || self.clock.relative(v.heat(n)) <= limit.saturating_add(NOISE);
+            let free = || v.tier_of(n) == Some(Tier::Fast) && self.may_leave(v, n);
+            if n != c && out.len() < max && !out[..known].contains(&n) && free() && cold() {
+                out.push(n);
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Which chunks change places, and together with which.
+
+use super::{group, FAST, SECOND};
+use crate::tier::toy::Toy;
+use crate::tier::{Policy, GROUP_CHUNKS};
+use crate::units::{ChunkId, CHUNK};
+
+/// Uses `used` chunks of a cold group of eight on the slow tier, and lets the mover work. How many of the eight are on
+/// the fast tier then.
+fn brought(used: u64) -> usize {
+    let mut g = group();
+    g.pass(0..8000, true);
+    g.quiet(20 * SECOND);
+    let first = 6000 / GROUP_CHUNKS * GROUP_CHUNKS;
+    assert_eq!(g.fast_of(first..first + GROUP_CHUNKS), 0);
+    for round in 0..40 {
+        for c in first..first + used {
+            g.request(c * CHUNK + round % 32 * 4096, 4096, false);
+        }
+        g.w.now = g.w.now.plus(20 * SECOND);
+    }
+    g.quiet(30 * SECOND);
+    g.fast_of(first..first + GROUP_CHUNKS)
+}
+
+#[test]
+fn half_of_a_group_brings_the_rest() {
+    assert_eq!(brought(3), 3);
+    assert_eq!(brought(4), GROUP_CHUNKS as usize);
+}
+
+#[test]
+fn victims_are_found_behind_many_regions_that_hold_none() {
+    let slots = 60 * 256;
+    let mut g = Toy::new(slots, FAST, 0);
+    g.pass(0..u64::from(slots), true);
+    g.w.reserve = slots;
+    // All but the last regions are left to nobody.
+    for c in 0..u64::from(slots) - 512 {
+        g.w.forget(ChunkId(c));
+    }
+    assert_eq!(g.fast_of(0..u64::from(slots)), 512);
+    assert!(!g.policy.victims(&mut g.w, 8).is_empty(), "found by the first call");
+}
