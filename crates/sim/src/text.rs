@@ -89,8 +89,16 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         if *f != Faults::default() {
             let _ = writeln!(
                 out,
-                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={}",
-                f.read_ppm, f.write_ppm, f.late, f.sync_ppm, f.limit, f.data_only, f.lies
+                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={}",
+                f.read_ppm,
+                f.write_ppm,
+                f.late,
+                f.sync_ppm,
+                f.limit,
+                f.data_only,
+                f.lies,
+                f.garbled_ppm,
+                f.garbled_from
             );
         }
     }
@@ -244,6 +252,8 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
                 limit: w.value("limit")?,
                 data_only: w.value("data_only")?,
                 lies: w.value("lies")?,
+                garbled_ppm: w.value("garbled")?,
+                garbled_from: w.value("from")?,
             };
         }
         "speed" => {

@@ -273,7 +273,10 @@ fn faults(s: &Scenario, session: &mut Session, p: &mut Prng) {
             0 | 1 => Faults { read_ppm: ppm, limit, data_only, ..Faults::default() },
             2 | 3 => Faults { write_ppm: ppm, late: p.coin(), limit, data_only, ..Faults::default() },
             4 | 5 => Faults { sync_ppm: ppm * 2, limit, ..Faults::default() },
-            6 => Faults { read_ppm: ppm, write_ppm: ppm, sync_ppm: ppm, late: p.coin(), limit, data_only, lies: false },
+            6 => {
+                let late = p.coin();
+                Faults { read_ppm: ppm, write_ppm: ppm, sync_ppm: ppm, late, limit, data_only, ..Faults::default() }
+            }
             _ => Faults { lies: m == one && p.chance(300_000), ..Faults::default() },
         };
     }

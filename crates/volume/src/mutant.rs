@@ -49,6 +49,7 @@ mutants! {
     C5PageWithPending: "C5.1: a page image holds changes that are not committed",
     C5OldPageAccepted: "C5.2: a page older than the directory expects is taken",
     C5SameSide: "C5.2: a page is written over the side that is current",
+    C5NotReadBack: "C5.2: a page counts as written although it does not read back as it was sent",
     C5TailBeforePages: "C5.3: the journal tail moves before the pages are synced",
     C5LabelNotSynced: "C5.3: journal space is reused before the label with the new tail is synced",
     C6NoChain: "C6: replay checks the sequence but not the hash chain",

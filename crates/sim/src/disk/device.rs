@@ -228,7 +228,11 @@ impl SimDisk {
             Kind::Read => self.finish_read(inner, op, state, failed),
             Kind::Write | Kind::Discard if failed => self.fail_write(inner, op, state),
             Kind::Write | Kind::Discard | Kind::Late => {
-                let cells = state.cells.take();
+                let mut cells = state.cells.take();
+                let metadata = faults.garbled_ppm > 0 && (faults.garbled_from..METADATA_BLOCKS).contains(&op.first);
+                if metadata && self.draws_fault(inner, faults.garbled_ppm) {
+                    self.garble(op, cells.as_mut());
+                }
                 let record = cells.map(|c| inner.store.apply(op.first, c)).or(state.record);
                 inner.store.complete(record.expect("applied now or before"), world.sequence());
             }
@@ -247,6 +251,18 @@ impl SimDisk {
             world.note(8, op.number, || format!("disk {} {:?} {} done", self.0.index, state.kind, op.number));
         }
         state.result = Some(if failed { Err(DeviceError::Io(EIO)) } else { Ok(()) });
+    }
+
+    /// Spoils one bit of what a write stores.
+    fn garble(&self, op: &Op, cells: Option<&mut Vec<Cell>>) {
+        let world = &self.0.world;
+        world.inject(|i| i.writes += 1);
+        world.note(10, op.number, || format!("disk {} write {} is stored wrongly", self.0.index, op.number));
+        let Some(cells) = cells else { return };
+        let i = world.random(|p| p.below(cells.len() as u64)) as usize;
+        let mut bytes = cells[i].bytes(self.0.index, op.first + i as u64);
+        bytes[world.random(|p| p.below(BLOCK as u64)) as usize] ^= 1;
+        cells[i] = Cell::from_bytes(&bytes);
     }
 
     fn finish_read(&self, inner: &Inner, op: &Op, state: &mut OpState, failed: bool) {

@@ -49,6 +49,10 @@ pub struct Faults {
     pub late: bool,
     /// Syncs that fail, in millionths; some unsynced writes are lost.
     pub sync_ppm: u32,
+    /// Writes of metadata from block `garbled_from` on that are confirmed but stored with a wrong bit, in millionths.
+    pub garbled_ppm: u32,
+    /// See `garbled_ppm`.
+    pub garbled_from: u64,
     /// At most so many faults of all kinds in a session.
     pub limit: u32,
     /// Only requests for slots fail, none for metadata: else most groups latch before anything else can happen.

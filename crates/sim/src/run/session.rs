@@ -165,7 +165,7 @@ impl Run<'_> {
     }
 
     fn tore_a_page(&self) -> bool {
-        let (first, last) = (256 + u64::from(self.scenario.journal), super::SLOTS_START / 4096);
+        let (first, last) = (super::FIRST_PAGE + u64::from(self.scenario.journal), super::SLOTS_START / 4096);
         self.disks.iter().any(|d| d.store().torn.iter().any(|b| (first..last).contains(b)))
     }
 

@@ -3,9 +3,10 @@
 
 use bimetal_volume::units::CHUNK;
 
-use super::{fill, flush, group, sleep, step, Chain, Directed, FUA, TRIM, WRITE};
+use super::{fill, flush, group, records, sleep, step, Chain, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
+use crate::run::FIRST_PAGE;
 use crate::scenario::{Act, End, Scenario};
 use crate::world::CrashPoint;
 
@@ -45,4 +46,24 @@ pub(super) fn written_while_a_sync_fails() -> Directed {
         damage: None,
         chain: Some(Chain { make, points: 800 }),
     }
+}
+
+/// A map page that a checkpoint writes does not arrive as it was sent: the journal that it stands for must stay.
+pub(super) fn garbled_page() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 24, 32) };
+        let session = s.quiet_session(vec![fill(0, 4), flush()], End::Stop);
+        s.sessions.push(session);
+        let steps = records(40, FUA);
+        let end = End::Crash(Crash::Power, CrashPoint { steps: steps.len() as u64, events: 0 });
+        let mut session = s.quiet_session(steps, end);
+        // The pages lie behind labels and journal.
+        let from = FIRST_PAGE + u64::from(s.journal);
+        session.faults[0] = Faults { garbled_ppm: 300_000, garbled_from: from, limit: 1, ..Faults::default() };
+        s.sessions.push(session);
+        let again = s.quiet_session(records(4, FUA), End::Stop);
+        s.sessions.push(again);
+        s
+    };
+    Directed { name: "garbled page", scenario: make(0), damage: None, chain: Some(Chain { make, points: 100 }) }
 }

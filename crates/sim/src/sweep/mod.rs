@@ -245,6 +245,7 @@ pub fn all() -> Vec<Directed> {
         late_writes(),
         chains::torn_twice(),
         failures::written_while_a_sync_fails(),
+        failures::garbled_page(),
         budget::used_up(),
         chains::half_a_commit(),
         chains::catch_up_cut_off(),

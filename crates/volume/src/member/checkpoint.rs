@@ -286,7 +286,10 @@ async fn read_back<D: Device>(m: &Member<D>, blocks: &[Written]) -> Result<(), D
 /// Reads a run with what lies in between; if that fails, because something in between cannot be read, each block by itself.
 async fn check_run<D: Device>(m: &Member<D>, run: &[Written]) -> Result<(), DeviceError> {
     const EIO: i32 = 5;
-    let equal = |block: &[u8], w: &Written| if hash(block) == w.hash { Ok(()) } else { Err(DeviceError::Io(EIO)) };
+    let equal = |block: &[u8], w: &Written| match hash(block) == w.hash || mutant::on(Mutant::C5NotReadBack) {
+        true => Ok(()),
+        false => Err(DeviceError::Io(EIO)),
+    };
     let (first, last) = (run[0].place, run[run.len() - 1].place);
     let size = BLOCK as usize;
     if let Ok(got) = m.read(first, BufMut::new((last - first) as usize + size)).await {

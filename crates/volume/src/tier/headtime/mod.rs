@@ -195,7 +195,6 @@ impl HeadTime {
         self.coldest =
             self.sample.quantile(&self.clock, COLDEST_PERCENT).map(|relative| self.clock.absolute(relative, 0));
     }
-
 }
 
 /// By which rule a visit is judged.
