@@ -138,6 +138,10 @@ pub(crate) struct MemoryDevice {
     pub(crate) syncs: Rc<Cell<u64>>,
     /// Writes that still arrive; those after them fail.
     pub(crate) writes_left: Rc<Cell<u64>>,
+    /// What was never written cannot be read.
+    pub(crate) holes_fail: Rc<Cell<bool>>,
+    /// Reads that failed.
+    pub(crate) failed_reads: Rc<Cell<u64>>,
 }
 
 impl MemoryDevice {
@@ -149,6 +153,8 @@ impl MemoryDevice {
             discarded: Rc::default(),
             syncs: Rc::default(),
             writes_left: Rc::new(Cell::new(u64::MAX)),
+            holes_fail: Rc::default(),
+            failed_reads: Rc::default(),
         }
     }
 }
@@ -168,6 +174,10 @@ impl Device for MemoryDevice {
         for (i, b) in buf.chunks_exact_mut(BLOCK).enumerate() {
             match blocks.get(&(offset / BLOCK as u64 + i as u64)) {
                 Some(data) => b.copy_from_slice(data),
+                None if self.holes_fail.get() => {
+                    self.failed_reads.set(self.failed_reads.get() + 1);
+                    return (buf, Err(DeviceError::Io(5)));
+                }
                 None => b.fill(0xa5),
             }
         }
