@@ -13,7 +13,7 @@ pub trait Conn: Clone + 'static {
     /// Receives at least one byte into `range` of `buf`, and says how many; zero at the end of the stream.
     fn recv(&self, buf: BufMut, range: Range<usize>) -> impl Future<Output = (BufMut, io::Result<usize>)>;
 
-    /// Sends all parts, in order. Gives the vector back, emptied, to be used again.
+    /// Sends all parts, in order, and gives them back.
     fn send(&self, parts: Vec<Part>) -> impl Future<Output = (Vec<Part>, io::Result<()>)>;
 
     /// Tells the peer that nothing more will be sent; receiving goes on.

@@ -31,7 +31,11 @@ impl Signal {
         if self.waiting.borrow().is_empty() {
             return;
         }
-        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-        waiting.into_iter().for_each(Waker::wake);
+        let mut woken = std::mem::take(&mut *self.waiting.borrow_mut());
+        woken.drain(..).for_each(Waker::wake);
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.is_empty() {
+            *waiting = woken;
+        }
     }
 }

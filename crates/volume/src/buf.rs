@@ -1,8 +1,8 @@
 //! Page-aligned buffers that can be handed to a device without a copy.
 //!
 //! [`BufMut`] is owned and writable; [`BufMut::freeze`] turns it into a [`Buf`], which is read-only, cheap to clone and
-//! to slice. Memory comes from per-thread free lists by power-of-two size class and returns there when the last handle
-//! is dropped, so that a steady load allocates nothing. Recycled memory keeps its old content: whoever takes a buffer
+//! to slice. Memory comes from per-thread free lists by power-of-two size class and returns there, together with its
+//! count of handles, when the last handle is dropped, so that a steady load allocates nothing. Recycled memory keeps its old content: whoever takes a buffer
 //! fills all of it (reads do), or calls [`BufMut::zeroed`].
 
 use std::cell::RefCell;
@@ -21,7 +21,8 @@ const KEEP_BYTES_PER_CLASS: usize = 16 << 20;
 #[repr(C, align(4096))]
 struct Page([u8; PAGE]);
 
-type Pages = Box<[Page]>;
+/// The count of handles lies apart: beside pages it would take a page of its own.
+type Pages = Rc<Box<[Page]>>;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<Pages>>> = const { RefCell::new(Vec::new()) };
@@ -35,7 +36,8 @@ fn take_pages(pages: usize) -> Pages {
     let class = class_of(pages.max(1));
     let recycled = FREE.with(|f| f.borrow_mut().get_mut(class).and_then(Vec::pop));
     recycled.unwrap_or_else(|| {
-        <[Page]>::new_box_zeroed_with_elems(1 << class).expect("buffer sizes are bounded and fit the address space")
+        let new = <[Page]>::new_box_zeroed_with_elems(1 << class);
+        Rc::new(new.expect("buffer sizes are bounded and fit the address space"))
     })
 }
 
@@ -54,25 +56,37 @@ fn give_pages(pages: Pages) {
     });
 }
 
-struct Owned(Option<Pages>);
+/// A handle of a buffer's memory; the last one gives it back.
+#[derive(Clone)]
+struct Handle(Option<Pages>);
 
-impl Owned {
+impl Handle {
     fn pages(&self) -> &Pages {
         self.0.as_ref().expect("taken only by drop")
     }
+
+    fn is_last(&self) -> bool {
+        Rc::strong_count(self.pages()) == 1
+    }
+
+    /// The memory, writable: whoever asks holds the only handle.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let pages = self.0.as_mut().and_then(Rc::get_mut);
+        pages.expect("a writable buffer has one owner").as_mut_bytes()
+    }
 }
 
-impl Drop for Owned {
+impl Drop for Handle {
     fn drop(&mut self) {
-        if let Some(p) = self.0.take() {
-            give_pages(p);
+        if let Some(pages) = self.0.take().filter(|p| Rc::strong_count(p) == 1) {
+            give_pages(pages);
         }
     }
 }
 
 /// A writable buffer with one owner. Its memory begins on a page, its data `start` bytes later.
 pub struct BufMut {
-    pages: Owned,
+    pages: Handle,
     start: usize,
     len: usize,
 }
@@ -87,7 +101,7 @@ impl BufMut {
     /// volume uses `phase = offset`, so that every whole block of it is page-aligned in memory.
     pub fn with_phase(len: usize, phase: u64) -> BufMut {
         let start = (phase % PAGE as u64) as usize;
-        BufMut { pages: Owned(Some(take_pages((start + len).div_ceil(PAGE)))), start, len }
+        BufMut { pages: Handle(Some(take_pages((start + len).div_ceil(PAGE)))), start, len }
     }
 
     /// A buffer of `len` zero bytes.
@@ -107,7 +121,7 @@ impl BufMut {
     /// Ends writing; the result can be shared.
     pub fn freeze(self) -> Buf {
         let BufMut { pages, start, len } = self;
-        Buf { pages: Rc::new(pages), start, len }
+        Buf { pages, start, len }
     }
 
     /// Shortens the buffer to its first `len` bytes.
@@ -126,15 +140,14 @@ impl std::ops::Deref for BufMut {
 
 impl std::ops::DerefMut for BufMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let pages = self.pages.0.as_mut().expect("taken only by drop");
-        &mut pages.as_mut_bytes()[self.start..self.start + self.len]
+        &mut self.pages.bytes_mut()[self.start..self.start + self.len]
     }
 }
 
 /// A read-only range of a shared buffer.
 #[derive(Clone)]
 pub struct Buf {
-    pages: Rc<Owned>,
+    pages: Handle,
     start: usize,
     len: usize,
 }
@@ -154,16 +167,15 @@ impl Buf {
 
     /// This range and `next` as one, if `next` follows it in the same memory.
     pub fn join(&self, next: &Buf) -> Option<Buf> {
-        let follows = Rc::ptr_eq(&self.pages, &next.pages) && self.start + self.len == next.start;
+        let follows = Rc::ptr_eq(self.pages.pages(), next.pages.pages()) && self.start + self.len == next.start;
         follows.then(|| Buf { pages: self.pages.clone(), start: self.start, len: self.len + next.len })
     }
 
     /// The buffer as writable again, if this is the only handle.
     pub fn try_unfreeze(self) -> Result<BufMut, Buf> {
-        let Buf { pages, start, len } = self;
-        match Rc::try_unwrap(pages) {
-            Ok(pages) => Ok(BufMut { pages, start, len }),
-            Err(pages) => Err(Buf { pages, start, len }),
+        match self.pages.is_last() {
+            true => Ok(BufMut { pages: self.pages, start: self.start, len: self.len }),
+            false => Err(self),
         }
     }
 }

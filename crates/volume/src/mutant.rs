@@ -35,6 +35,7 @@ mutants! {
     C1RecordIsDelta: "C1.5: a record holds only the mask bits that changed",
     C1NoDataSync: "C1.6: the journal is written without syncing the members that hold the data",
     C1NoPreparedRecord: "C1.6: a demotion switches without a prepared record on the slow member",
+    LagForgotten: "C1.6: what a slow member's journal was to be told is forgotten",
     C1NoAwayBit: "C1.6, C8.1: commits do not wait for the away bit of their region",
     C2FreeBeforeRecord: "C2.1: a slot is free as soon as it is left",
     C2FreeDuringRead: "C2.1: a slot is free although a read of it is in flight",

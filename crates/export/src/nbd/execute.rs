@@ -1,7 +1,5 @@
 //! One request: the backend is asked, the answer goes to the outbox.
 
-use std::rc::Rc;
-
 use bimetal_nbd::consts::{cmd, errno, reply_flag, reply_type};
 use bimetal_nbd::reply::{encode_error, encode_simple, encode_status, status_size, Chunk, StatusExtent, DATA_PREFIX};
 use bimetal_nbd::request::{HeaderStyle, Request, StatusFilter};
@@ -58,7 +56,7 @@ fn wire_errno(error: &Error) -> u32 {
 }
 
 /// Executes one request and queues its answer.
-pub(super) async fn execute<R: Runtime, B: Backend>(session: Rc<Session<R, B>>, mut work: Work) {
+pub(super) async fn execute<R: Runtime, B: Backend>(session: &Session<R, B>, mut work: Work) {
     let result = session.perform(&mut work).await;
     let shared = &session.shared;
     if let Some(kind) = work.op.kind() {

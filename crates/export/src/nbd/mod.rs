@@ -22,6 +22,7 @@ mod peer;
 mod receiver;
 mod transmission;
 mod validate;
+mod workers;
 
 #[cfg(test)]
 mod tests;

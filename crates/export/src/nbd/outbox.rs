@@ -12,6 +12,9 @@ use super::load::Share;
 
 /// Room for the headers between two pieces of data.
 const HEAD_BYTES: usize = 64;
+/// Vectors for headers that are kept, and the largest of them.
+const SPARE_HEADS: usize = 256;
+const MAX_SPARE: usize = 16 << 10;
 
 /// Answers that wait to be sent.
 #[derive(Default)]
@@ -27,6 +30,7 @@ struct Inner {
     sender: Option<Waker>,
     state: State,
     spare_parts: Vec<Part>,
+    spare_heads: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -70,7 +74,7 @@ impl Writer<'_> {
 impl Inner {
     fn close_head(&mut self) {
         if !self.head.is_empty() {
-            let next = Vec::with_capacity(HEAD_BYTES);
+            let next = self.spare_heads.pop().unwrap_or_else(|| Vec::with_capacity(HEAD_BYTES));
             self.parts.push(Part::Bytes(std::mem::replace(&mut self.head, next)));
         }
     }
@@ -118,10 +122,18 @@ impl Outbox {
         .await
     }
 
-    /// Takes the vector of a batch back after it was sent.
-    pub(super) fn recycle(&self, parts: Vec<Part>) {
-        debug_assert!(parts.is_empty());
-        self.0.borrow_mut().spare_parts = parts;
+    /// Takes a batch back after it was sent: its vectors are used again.
+    pub(super) fn recycle(&self, mut parts: Vec<Part>) {
+        let mut inner = self.0.borrow_mut();
+        for part in parts.drain(..) {
+            if let Part::Bytes(mut head) = part {
+                if inner.spare_heads.len() < SPARE_HEADS && head.capacity() <= MAX_SPARE {
+                    head.clear();
+                    inner.spare_heads.push(head);
+                }
+            }
+        }
+        inner.spare_parts = parts;
     }
 
     /// Nothing more will be added.

@@ -15,13 +15,14 @@ use crate::runtime::{timeout, Runtime};
 use crate::signal::Signal;
 use crate::stats::Phase;
 
-use super::execute::{execute, Work};
+use super::execute::Work;
 use super::handshake::Chosen;
 use super::load::Share;
 use super::outbox::Outbox;
 use super::peer::Peer;
 use super::receiver::Receiver;
 use super::validate::{refuse, validate, Op, Refusal, Terms};
+use super::workers::{hand_over, Workers};
 use super::{add_one, Shared};
 
 /// How long a client may take to hang up after its stream was ended, before it is cut off.
@@ -34,6 +35,7 @@ pub(super) struct Session<R, B> {
     pub(super) backend: B,
     pub(super) terms: Terms,
     pub(super) outbox: Outbox,
+    pub(super) workers: Workers,
     sender_ended: Cell<bool>,
     reader_ended: Cell<bool>,
     ended: Signal,
@@ -68,6 +70,7 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
         terms: chosen.terms,
         peer,
         outbox: Outbox::default(),
+        workers: Workers::default(),
         sender_ended: Cell::new(false),
         reader_ended: Cell::new(false),
         ended: Signal::default(),
@@ -79,6 +82,7 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
     let _ = read_requests(&session, chosen.receiver).await;
     session.peer.phase.set(Phase::Ending);
     session.peer.load.wait_until_idle().await;
+    session.workers.end();
     session.outbox.finish();
     session.reader_ended.set(true);
     session.ended.notify();
@@ -140,7 +144,7 @@ async fn take_request<R: Runtime, B: Backend, C: Conn>(
         Ok((op, filter)) => {
             let began = session.shared.runtime.now();
             let work = Work { request, op, share, payload, filter, began };
-            session.shared.runtime.spawn(execute(session.clone(), work));
+            hand_over(session, work);
         }
         Err(refusal) => {
             add_one(&session.shared.counters.refused);

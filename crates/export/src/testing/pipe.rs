@@ -112,10 +112,10 @@ impl Conn for PipeConn {
         (buf, result)
     }
 
-    async fn send(&self, mut parts: Vec<Part>) -> (Vec<Part>, io::Result<()>) {
+    async fn send(&self, parts: Vec<Part>) -> (Vec<Part>, io::Result<()>) {
         let mut result = Ok(());
-        for part in parts.drain(..) {
-            result = match &part {
+        for part in &parts {
+            result = match part {
                 Part::Bytes(bytes) => self.outgoing.put(bytes).await,
                 Part::Buf(buf) => self.outgoing.put(buf).await,
                 Part::Zero(n) => self.outgoing.put(&vec![0; *n]).await,
@@ -124,7 +124,6 @@ impl Conn for PipeConn {
                 break;
             }
         }
-        parts.clear();
         (parts, result)
     }
 

@@ -52,11 +52,15 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub(crate) fn new(parts: Vec<Part>) -> Box<Message> {
+    pub(crate) fn new() -> Box<Message> {
         // SAFETY: a msghdr of zeros is the empty one: null pointers and zero lengths.
         let header = unsafe { std::mem::zeroed() };
-        let pieces = Vec::with_capacity(parts.len());
-        Box::new(Message { parts, part: 0, sent: 0, pieces, header })
+        Box::new(Message { parts: Vec::new(), part: 0, sent: 0, pieces: Vec::new(), header })
+    }
+
+    /// Begins to send other parts.
+    pub(crate) fn begin(&mut self, parts: Vec<Part>) {
+        (self.parts, self.part, self.sent) = (parts, 0, 0);
     }
 
     /// Lists what is to be sent next; false when nothing is left.
@@ -96,11 +100,10 @@ impl Message {
         }
     }
 
-    /// The emptied vector of parts, to be used again.
+    /// The parts, which are no longer referred to.
     pub(crate) fn take_parts(&mut self) -> Vec<Part> {
-        let mut parts = std::mem::take(&mut self.parts);
-        parts.clear();
-        parts
+        self.pieces.clear();
+        std::mem::take(&mut self.parts)
     }
 }
 
@@ -132,7 +135,8 @@ mod tests {
             Part::Buf(BufMut::copy_of(b"payload").freeze()),
             Part::Zero(3),
         ];
-        let mut m = Message::new(parts);
+        let mut m = Message::new();
+        m.begin(parts);
         let mut left = Vec::new();
         while m.prepare() {
             left.push(m.pieces.iter().map(|p| p.iov_len).sum::<usize>());
@@ -143,7 +147,8 @@ mod tests {
 
     #[test]
     fn long_runs_of_zeros_take_several_calls() {
-        let mut m = Message::new(vec![Part::Zero(ZEROS * (MAX_PIECES + 2) + 5)]);
+        let mut m = Message::new();
+        m.begin(vec![Part::Zero(ZEROS * (MAX_PIECES + 2) + 5)]);
         assert!(m.prepare());
         assert_eq!(m.pieces.len(), MAX_PIECES);
         m.advance(ZEROS * MAX_PIECES);

@@ -6,6 +6,7 @@
 mod listener;
 mod message;
 
+use std::cell::Cell;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
@@ -34,6 +35,8 @@ pub struct Stream {
     env: HostEnv,
     file: Rc<OwnedFd>,
     peer: Rc<str>,
+    /// The message of the last send, to be used again.
+    spare: Rc<Cell<Option<Box<Message>>>>,
 }
 
 /// Which way of a connection to close.
@@ -86,7 +89,7 @@ impl Stream {
     }
 
     pub(crate) fn wrap(env: &HostEnv, fd: OwnedFd, peer: String) -> Stream {
-        Stream { env: env.clone(), file: Rc::new(fd), peer: peer.into() }
+        Stream { env: env.clone(), file: Rc::new(fd), peer: peer.into(), spare: Rc::default() }
     }
 
     /// Who is at the other end, for people.
@@ -161,13 +164,14 @@ impl Stream {
         }
     }
 
-    /// Sends all parts in order, as one stream of bytes, and gives the vector back (emptied) to be used again. One send
-    /// at a time per connection: two at once may mix their bytes.
+    /// Sends all parts in order, as one stream of bytes, and gives them back. One send at a time per connection: two at
+    /// once may mix their bytes.
     pub async fn send(&self, parts: Vec<Part>) -> (Vec<Part>, io::Result<()>) {
-        let mut message = Message::new(parts);
+        let mut message = self.spare.take().unwrap_or_else(Message::new);
+        message.begin(parts);
         loop {
             if !message.prepare() {
-                return (message.take_parts(), Ok(()));
+                return self.sent(message, Ok(()));
             }
             let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
             let entry = opcode::SendMsg::new(Fd(self.file.as_raw_fd()), message.header()).flags(flags).build();
@@ -180,9 +184,15 @@ impl Stream {
             match usize::try_from(result) {
                 Ok(n) => message.advance(n),
                 Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => {}
-                Err(_) => return (message.take_parts(), Err(io::Error::from_raw_os_error(-result))),
+                Err(_) => return self.sent(message, Err(io::Error::from_raw_os_error(-result))),
             }
         }
+    }
+
+    fn sent(&self, mut message: Box<Message>, result: io::Result<()>) -> (Vec<Part>, io::Result<()>) {
+        let parts = message.take_parts();
+        self.spare.set(Some(message));
+        (parts, result)
     }
 
     /// Closes one way or both; what waits there ends.

@@ -182,6 +182,7 @@ impl Client {
             }
             let result;
             (spare, result) = self.stream.send(parts).await;
+            spare.clear();
             if result.is_err() {
                 self.lose();
                 break;
