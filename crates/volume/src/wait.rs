@@ -16,8 +16,12 @@ impl Signal {
     /// Wakes all who wait.
     pub(crate) fn notify(&self) {
         self.version.set(self.version.get() + 1);
-        for w in std::mem::take(&mut *self.waiting.borrow_mut()) {
-            w.wake();
+        let mut woken = std::mem::take(&mut *self.waiting.borrow_mut());
+        woken.drain(..).for_each(Waker::wake);
+        // A steady load makes no new list each time.
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.is_empty() {
+            *waiting = woken;
         }
     }
 

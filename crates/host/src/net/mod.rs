@@ -24,6 +24,8 @@ pub use listener::Listener;
 pub(crate) use message::Message;
 pub use message::Part;
 
+/// `IORING_RECVSEND_POLL_FIRST`: wait until there is something before the first attempt (Linux 5.19).
+const POLL_FIRST: u16 = 1;
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a remote peer may be silent while something is to be confirmed.
@@ -35,6 +37,8 @@ pub struct Stream {
     env: HostEnv,
     file: Rc<OwnedFd>,
     peer: Rc<str>,
+    /// The last receive took all there was: the next one waits for more without looking first.
+    drained: Rc<Cell<bool>>,
     /// The message of the last send, to be used again.
     spare: Rc<Cell<Option<Box<Message>>>>,
 }
@@ -89,7 +93,7 @@ impl Stream {
     }
 
     pub(crate) fn wrap(env: &HostEnv, fd: OwnedFd, peer: String) -> Stream {
-        Stream { env: env.clone(), file: Rc::new(fd), peer: peer.into(), spare: Rc::default() }
+        Stream { env: env.clone(), file: Rc::new(fd), peer: peer.into(), drained: Rc::default(), spare: Rc::default() }
     }
 
     /// Who is at the other end, for people.
@@ -150,14 +154,19 @@ impl Stream {
         loop {
             let part = &mut buf[range.clone()];
             let len = part.len().min(1 << 30) as u32;
-            let entry = opcode::Recv::new(Fd(self.file.as_raw_fd()), part.as_mut_ptr(), len).flags(flags).build();
+            let hint = if self.drained.get() { POLL_FIRST } else { 0 };
+            let entry = opcode::Recv::new(Fd(self.file.as_raw_fd()), part.as_mut_ptr(), len);
+            let entry = entry.flags(flags).ioprio(hint).build();
             // SAFETY: `part` lies in the memory of `buf`, whose pages do not move with it; both are handed over.
             let op = unsafe { self.env.core().start(entry, Keep::Read(buf), Some(self.file.clone()), OnDrop::Cancel) };
             let (result, keep) = op.await;
             let Keep::Read(back) = keep else { unreachable!("an operation gives back what it was given") };
             buf = back;
             match usize::try_from(result) {
-                Ok(n) => return (buf, Ok(n)),
+                Ok(n) => {
+                    self.drained.set(n < len as usize);
+                    return (buf, Ok(n));
+                }
                 Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => {}
                 Err(_) => return (buf, Err(io::Error::from_raw_os_error(-result))),
             }

@@ -41,7 +41,7 @@ impl<E: Env> Lifts<'_, E> {
     /// Hands over what was read: `pieces` are whole blocks from byte `at` of the group's address space on.
     pub(crate) fn carry(mut self, at: u64, pieces: &Pieces) {
         let core = self.core;
-        if core.stopping.get() || !core.mover.running.get() {
+        if self.moves.is_empty() || core.stopping.get() || !core.mover.running.get() {
             return;
         }
         // A slice keeps the whole of what was read in memory (I10).
