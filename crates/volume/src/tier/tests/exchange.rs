@@ -2,7 +2,7 @@
 
 use super::{group, FAST, SECOND};
 use crate::tier::toy::Toy;
-use crate::tier::{Policy, GROUP_CHUNKS};
+use crate::tier::{Policy, View, GROUP_CHUNKS};
 use crate::units::{ChunkId, CHUNK};
 
 /// Uses `used` chunks of a cold group of eight on the slow tier, and lets the mover work. How many of the eight are on
@@ -41,4 +41,23 @@ fn victims_are_found_behind_many_regions_that_hold_none() {
     }
     assert_eq!(g.fast_of(0..u64::from(slots)), 512);
     assert!(!g.policy.victims(&mut g.w, 8).is_empty(), "found by the first call");
+}
+
+#[test]
+fn what_a_read_brought_is_taken_only_while_it_is_wanted() {
+    let mut g = group();
+    g.pass(0..8000, true);
+    g.quiet(20 * SECOND);
+    let c = ChunkId(6000);
+    for round in 0..40 {
+        g.request(c.0 * CHUNK + round % 32 * 4096, 4096, false);
+        g.w.now = g.w.now.plus(20 * SECOND);
+    }
+    let (hot, cold) = (g.w.heat(c), g.policy.restore(0));
+    assert!(!g.policy.wants(&mut g.w, ChunkId(6001)), "nobody asked for it");
+    g.w.set_heat(c, cold);
+    assert!(!g.policy.wants(&mut g.w, c), "it has cooled since");
+    g.w.set_heat(c, hot);
+    assert!(g.policy.wants(&mut g.w, c));
+    assert!(!g.policy.wants(&mut g.w, c), "it is taken once");
 }
