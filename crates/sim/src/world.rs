@@ -217,6 +217,12 @@ impl World {
         self.0.points.get()
     }
 
+    /// The end of a run: events hold what they concern, and that the world.
+    pub fn forget_events(&self) {
+        let events = std::mem::take(&mut *self.0.events.borrow_mut());
+        drop(events);
+    }
+
     /// Makes something happen `delay` nanoseconds from now.
     pub fn after(&self, delay: u64, action: Action) {
         let event = Event { time: self.now().saturating_add(delay), order: self.sequence(), action };

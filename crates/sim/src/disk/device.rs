@@ -169,6 +169,15 @@ impl SimDisk {
         inner.store.close();
     }
 
+    /// The end of a run: requests hold their disk, and the disk them.
+    pub fn forget_requests(&self) {
+        let (requests, late) = {
+            let mut inner = self.0.inner.borrow_mut();
+            (std::mem::take(&mut inner.in_flight), std::mem::take(&mut inner.late))
+        };
+        drop((requests, late));
+    }
+
     fn submit(
         &self,
         kind: Kind,

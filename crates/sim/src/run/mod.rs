@@ -131,6 +131,8 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
     let mut run =
         Run { scenario, world, disks, shared, open_points: Vec::new(), points: Vec::new(), crashes: 0, before: None };
     let outcome = run.whole();
+    run.world.forget_events();
+    run.disks.iter().for_each(SimDisk::forget_requests);
     run.report(outcome)
 }
 
