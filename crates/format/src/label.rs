@@ -440,6 +440,11 @@ impl Label {
         field(next_page <= pages)
     }
 
+    /// Volumes that are not deleted.
+    pub fn living_volumes(&self) -> impl Iterator<Item = &VolumeRow> {
+        self.volumes.iter().filter(|v| v.state == VolumeState::Living)
+    }
+
     /// The zones of this member. [`Label::decode`] has checked the table.
     pub fn layout(&self) -> Layout {
         Layout::from_zones(&self.zones, self.device_size).expect("checked when the label was decoded or planned")

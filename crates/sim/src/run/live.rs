@@ -208,7 +208,14 @@ async fn hot_is_promoted(client: &Client, group: &Group<SimEnv>, auto: &[usize])
     let Some((volume, at)) = found else { return Ok(()) };
     let fast: u64 =
         group.status().members.iter().filter(|m| m.tier == bimetal_volume::units::Tier::Fast).map(|m| m.slots).sum();
-    let bound = group.status().volumes.iter().map(|v| v.fast_chunks).sum::<u64>() - movable(&group.status());
+    // What volumes bound to the fast tier may still ask for is theirs already.
+    let bound = group
+        .status()
+        .volumes
+        .iter()
+        .filter(|v| v.placement == Placement::FastOnly)
+        .map(|v| v.size / CHUNK)
+        .sum::<u64>();
     if fast <= bound + group.status().reserve / CHUNK + 1 {
         return Ok(());
     }
