@@ -108,7 +108,8 @@ fn put_together(seen: Vec<Seen>) -> Vec<Found> {
             members: BTreeMap::new(),
         });
         group.members.entry(s.label.member).or_default().push(s.locator);
-        if s.label.generation > group.newest.generation {
+        let age = |l: &Label| (l.tables, l.generation);
+        if age(&s.label) > age(&group.newest) {
             group.newest = s.label;
         }
     }
