@@ -32,6 +32,9 @@ pub(crate) struct Status {
     pub(crate) fast_free_bytes: u64,
     pub(crate) members: Vec<Member>,
     pub(crate) volumes: Vec<Volume>,
+    /// Volumes that are deleted, but whose chunks still hold space.
+    #[serde(default)]
+    pub(crate) deleting: Vec<Volume>,
     pub(crate) mover: Mover,
     /// What moved in the last ten minutes, newest last.
     #[serde(default)]
@@ -161,6 +164,61 @@ pub(crate) struct StopAccepted {
     pub(crate) schema: u32,
     /// Who holds an attached device; the daemon goes on serving until they are gone.
     pub(crate) waits_for: Vec<String>,
+}
+
+/// `POST /v1/volumes`: a change of the volumes. The answer is a [`Job`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum VolumeChange {
+    /// A new volume.
+    Create {
+        name: String,
+        /// Bytes; all that is left without.
+        #[serde(default)]
+        size_bytes: Option<u64>,
+        /// `auto`, `fast-only` or `slow-only`.
+        #[serde(default)]
+        placement: Placement,
+    },
+    /// Another size.
+    Resize {
+        name: String,
+        size_bytes: u64,
+        /// Shrink although clients use it.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Another name.
+    Rename { name: String, new_name: String },
+    /// Away with it.
+    Delete {
+        name: String,
+        /// Although clients use it.
+        #[serde(default)]
+        force: bool,
+    },
+}
+
+/// Where the chunks of a volume may live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Placement {
+    #[default]
+    Auto,
+    FastOnly,
+    SlowOnly,
+}
+
+/// `GET /v1/jobs/N`, and the answer to what begins one: work that may take longer than a request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) schema: u32,
+    pub(crate) job: u64,
+    pub(crate) done: bool,
+    /// Why it failed, if it did.
+    pub(crate) error: Option<String>,
+    /// Size of the volume after a change that gives it one.
+    pub(crate) size_bytes: Option<u64>,
 }
 
 /// Any failure.

@@ -1,8 +1,11 @@
 //! The command line, defined once. Help texts carry an example each.
 
+mod volume;
+
 use bimetal_lab::trace::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::volume::*;
 use crate::size::Size;
 
 /// One block device from a fast and a slow one: the size of both, and what is used lies on the fast one.
@@ -44,6 +47,8 @@ pub(crate) enum Command {
     Stop(Stop),
     /// What a group is doing, and why
     Status(StatusArgs),
+    /// Make, list, resize, rename and delete the volumes of a group, served or not
+    Volume(Volume),
     /// Destroy a group: wipe the labels of its members and forget it
     Destroy(Destroy),
     /// Verify everything on the members of a group that is not being served, without writing

@@ -93,7 +93,7 @@ impl Plan {
         if members.len() != label.members.len() || members.iter().any(|m| m.label.group != label.group) {
             return Err("name all members of one group".into());
         }
-        let volumes: Vec<_> = label.volumes.iter().map(|v| (v.size / CHUNK, v.first_page, v.id)).collect();
+        let volumes: Vec<_> = label.volumes.iter().map(|v| (v.size / CHUNK, v.runs[0].first, v.id)).collect();
         let chunks: u64 = volumes.iter().map(|v| v.0).sum();
         let mut left = chunks;
         let mut homes = Vec::new();

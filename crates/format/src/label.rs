@@ -6,8 +6,11 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 pub(crate) mod raw;
+mod volumes;
 
-use self::raw::{RawHead, RawLabel, RawMember, RawVolume, RawZone};
+use self::raw::{RawHead, RawLabel, RawMember, RawZone};
+use self::volumes::{decode_volumes, encode_volume};
+pub use self::volumes::{rows_of, PageRun, PlacementCode, VolumeRow, VolumeState};
 
 use crate::block::{crc32c, GROWING_LIMIT};
 use crate::layout::{Layout, LayoutError, ZoneExtent, ZoneKind};
@@ -32,10 +35,13 @@ pub const COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them may only read.
 pub const READ_ONLY_COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them must refuse.
-pub const INCOMPATIBLE: u64 = KEPT_COPIES;
+pub const INCOMPATIBLE: u64 = KEPT_COPIES | CHANGED_TABLES;
 /// Incompatible feature: entries may name kept copies. A reader that does not know them would take records that do for the end
 /// of the journal.
 pub const KEPT_COPIES: u64 = 1;
+/// Incompatible feature: the volume table was changed since the group was made. Labels may hold two states of it, rows may
+/// be continued, and rows may belong to a volume that is being deleted.
+pub const CHANGED_TABLES: u64 = 2;
 
 /// Tier of a member, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,17 +50,6 @@ pub enum TierCode {
     Fast,
     /// 2.
     Slow,
-}
-
-/// Placement of a volume, as stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlacementCode {
-    /// 0.
-    Auto,
-    /// 1.
-    FastOnly,
-    /// 2.
-    SlowOnly,
 }
 
 /// A member as every label of the group lists it.
@@ -68,27 +63,6 @@ pub struct MemberRow {
     pub size: u64,
     /// Slots in its data zone.
     pub slots: u32,
-}
-
-/// A volume as every label of the group lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeRow {
-    /// Its name for ever.
-    pub uuid: [u8; 16],
-    /// Its name for people.
-    pub name: String,
-    /// Bytes, a multiple of the chunk size.
-    pub size: u64,
-    /// Never used again in this group.
-    pub id: u32,
-    /// First page of its part of the map.
-    pub first_page: u32,
-    /// Pages of its part of the map.
-    pub page_count: u32,
-    /// Reserved: family (encryption); 0 is none.
-    pub family: u32,
-    /// Where its chunks may live.
-    pub placement: PlacementCode,
 }
 
 /// The epoch that a label was written in (C4).
@@ -160,6 +134,8 @@ pub struct Label {
     pub policy_clock: u64,
     /// Newest generation that was given out when this label was written.
     pub generation: u64,
+    /// Number of changes of the tables since the group was made; of labels that differ the higher one counts.
+    pub tables: u64,
     /// Zone table.
     pub zones: Vec<ZoneExtent>,
     /// Members of the group, by index.
@@ -225,7 +201,7 @@ fn checksum(bytes: &[u8], place: u64) -> u32 {
 impl Label {
     /// The bytes of this label for byte offset `place` of its member. Limits on counts and names are the caller's.
     pub fn encode(&self, place: u64) -> Vec<u8> {
-        assert!(self.members.len() <= MAX_MEMBERS && self.volumes.len() <= MAX_VOLUMES);
+        assert!(self.members.len() <= MAX_MEMBERS && rows_of(&self.volumes) <= MAX_VOLUMES);
         let mut raw = RawLabel::new_box_zeroed().expect("64 KiB of memory");
         raw.head = self.raw_head();
         for (r, z) in raw.zones.iter_mut().zip(&self.zones) {
@@ -240,8 +216,9 @@ impl Label {
             r.slots = U32::new(m.slots);
             r.tier = tier_code(m.tier);
         }
-        for (r, v) in raw.volumes.iter_mut().zip(&self.volumes) {
-            encode_volume(r, v);
+        let rows = self.volumes.iter().flat_map(|v| v.runs.iter().enumerate().map(move |(i, run)| (v, i, run)));
+        for (r, (v, i, run)) in raw.volumes.iter_mut().zip(rows) {
+            encode_volume(r, v, i as u16, run);
         }
         let crc = checksum(raw.as_bytes(), place);
         raw.head.crc = U32::new(crc);
@@ -257,7 +234,7 @@ impl Label {
         h.sequence = U64::new(self.sequence);
         h.compatible = U64::new(self.compatible);
         h.read_only_compatible = U64::new(self.read_only_compatible);
-        h.incompatible = U64::new(INCOMPATIBLE);
+        h.incompatible = U64::new(if self.tables == 0 { KEPT_COPIES } else { INCOMPATIBLE });
         h.group = self.group;
         h.member_uuid = self.members.get(self.member as usize).map_or([0; 16], |m| m.uuid);
         h.group_name = put_name(&self.group_name);
@@ -266,7 +243,7 @@ impl Label {
         h.reserve = U64::new(self.reserve);
         h.sector_size = U32::new(self.sector_size);
         h.member_count = U16::new(self.members.len() as u16);
-        h.volume_count = U16::new(self.volumes.len() as u16);
+        h.volume_count = U16::new(rows_of(&self.volumes) as u16);
         h.zone_count = U16::new(self.zones.len() as u16);
         h.clean = self.clean.into();
         h.epoch_confirmed = self.epoch.confirmed.into();
@@ -286,6 +263,7 @@ impl Label {
         h.mirrors_from = U64::new(self.mirrors_from);
         h.policy_clock = U64::new(self.policy_clock);
         h.generation = U64::new(self.generation);
+        h.tables = U64::new(self.tables);
         h
     }
 
@@ -350,9 +328,10 @@ impl Label {
             mirrors_from: h.mirrors_from.get(),
             policy_clock: h.policy_clock.get(),
             generation: h.generation.get(),
+            tables: h.tables.get(),
             zones: zones.iter().map(decode_zone).collect::<Result<_, _>>()?,
             members: members.iter().map(decode_member).collect::<Result<_, _>>()?,
-            volumes: volumes.iter().map(decode_volume).collect::<Result<_, _>>()?,
+            volumes: decode_volumes(volumes)?,
         })
     }
 
@@ -372,23 +351,19 @@ impl Label {
             self.epoch.first_generation,
             self.journal_tail,
             self.journal_end,
+            self.tables,
         ];
         field(growing.iter().all(|n| *n < GROWING_LIMIT), "sequence, generation or journal position")?;
         let fits = |m: &MemberRow| u64::from(m.slots) * crate::CHUNK <= m.size;
         field(self.members.iter().all(fits), "slots of a member")?;
         let layout = Layout::from_zones(&self.zones, self.device_size)?;
         field(layout.slot_count == u64::from(own.slots), "slot count")?;
-        let mut next_page = 0u64;
-        let mut by_page: Vec<&VolumeRow> = self.volumes.iter().collect();
-        by_page.sort_by_key(|v| v.first_page);
-        for v in by_page {
-            let chunks = v.size / crate::CHUNK;
-            let enough = u64::from(v.page_count) * crate::ENTRIES_PER_PAGE as u64 >= chunks;
-            let apart = u64::from(v.first_page) >= next_page;
-            field(enough && apart && chunks > 0 && v.size % crate::CHUNK == 0, "volume pages")?;
-            next_page = u64::from(v.first_page) + u64::from(v.page_count);
-        }
-        field(next_page <= layout.pages, "volume pages")
+        volumes::check_pages(&self.volumes, layout.pages)
+    }
+
+    /// Volumes that are not deleted.
+    pub fn living_volumes(&self) -> impl Iterator<Item = &VolumeRow> {
+        self.volumes.iter().filter(|v| v.state == VolumeState::Living)
     }
 
     /// The zones of this member. [`Label::decode`] has checked the table.
@@ -404,21 +379,6 @@ fn tier_code(t: TierCode) -> u8 {
     }
 }
 
-fn encode_volume(r: &mut RawVolume, v: &VolumeRow) {
-    r.uuid = v.uuid;
-    r.name = put_name(&v.name);
-    r.size = U64::new(v.size);
-    r.id = U32::new(v.id);
-    r.first_page = U32::new(v.first_page);
-    r.page_count = U32::new(v.page_count);
-    r.family = U32::new(v.family);
-    r.placement = match v.placement {
-        PlacementCode::Auto => 0,
-        PlacementCode::FastOnly => 1,
-        PlacementCode::SlowOnly => 2,
-    };
-}
-
 fn decode_zone(r: &RawZone) -> Result<ZoneExtent, LabelError> {
     let kind = ZoneKind::from_u16(r.kind.get()).ok_or(LabelError::Field("zone kind"))?;
     Ok(ZoneExtent { kind, version: r.version.get(), offset: r.offset.get(), len: r.len.get() })
@@ -431,23 +391,4 @@ fn decode_member(r: &RawMember) -> Result<MemberRow, LabelError> {
         _ => return Err(LabelError::Field("member tier")),
     };
     Ok(MemberRow { uuid: r.uuid, tier, size: r.size.get(), slots: r.slots.get() })
-}
-
-fn decode_volume(r: &RawVolume) -> Result<VolumeRow, LabelError> {
-    let placement = match r.placement {
-        0 => PlacementCode::Auto,
-        1 => PlacementCode::FastOnly,
-        2 => PlacementCode::SlowOnly,
-        _ => return Err(LabelError::Field("volume placement")),
-    };
-    Ok(VolumeRow {
-        uuid: r.uuid,
-        name: get_name(&r.name, "volume name")?,
-        size: r.size.get(),
-        id: r.id.get(),
-        first_page: r.first_page.get(),
-        page_count: r.page_count.get(),
-        family: r.family.get(),
-        placement,
-    })
 }

@@ -5,7 +5,7 @@
 
 use crate::away::REGIONS_PER_BLOCK;
 use crate::directory::{DIRECTORIES_PER_ROOT, PAGES_PER_DIRECTORY};
-use crate::label::LABEL_SIZE;
+use crate::label::{LABEL_SIZE, MAX_VOLUMES};
 use crate::page::ENTRIES_PER_PAGE;
 use crate::size::InWords;
 use crate::CHUNK;
@@ -122,9 +122,12 @@ pub fn away_blocks(pages: u64) -> u64 {
     pages.div_ceil(REGIONS_PER_BLOCK as u64)
 }
 
-/// Map pages that a group needs whose members have `total_bytes` together and at most `volumes` volumes.
+/// Map pages of a new group whose members have `total_bytes` together: for all their chunks, and for each of `volumes`
+/// volumes one more, because volumes do not share pages. Volumes that are made later have room too: an eighth more, at
+/// least 8, at most [`MAX_VOLUMES`].
 pub fn pages_for(total_bytes: u64, volumes: u64) -> u64 {
-    (total_bytes / CHUNK).div_ceil(ENTRIES_PER_PAGE as u64) + volumes
+    let needed = (total_bytes / CHUNK).div_ceil(ENTRIES_PER_PAGE as u64);
+    needed + volumes.max((needed / 8).clamp(8, MAX_VOLUMES as u64))
 }
 
 /// Journal blocks for a member of `size` bytes: 1/512 of it, 256 KiB to 32 MiB.

@@ -34,6 +34,15 @@ fn the_label_has_not_changed() {
 }
 
 #[test]
+fn the_label_of_a_changed_group_has_not_changed() {
+    let l = label(43);
+    assert!(l.tables > 0 && l.volumes.iter().any(|v| v.runs.len() > 1));
+    let bytes = l.encode(LABEL_A);
+    assert_eq!(Label::decode(&bytes, LABEL_A).as_ref(), Ok(&l));
+    assert_eq!(hash(&bytes), 0x2ed1_fdf1_d121_892d, "{:#018x}", hash(&bytes));
+}
+
+#[test]
 fn checksums_are_those_that_format_md_names() {
     assert_eq!(bimetal_format::block::crc32c(b"123456789"), 0xE306_9283);
     assert_eq!(hash(b"123456789"), 0xAE8B_1486_0A79_9888);

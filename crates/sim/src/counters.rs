@@ -51,10 +51,18 @@ pub enum Seen {
     KeptEnded,
     /// A kept copy dropped because slow slots were scarce.
     KeptDropped,
+    /// A volume made while the group was open.
+    Made,
+    /// A volume deleted.
+    Deleted,
+    /// A volume resized or renamed.
+    Changed,
+    /// A volume that shrank.
+    Shrunk,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 23] = [
+const NAMES: [(&str, bool); 27] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -78,6 +86,10 @@ const NAMES: [(&str, bool); 23] = [
     ("promotions spared", false),
     ("kept copy written", true),
     ("kept copy dropped", false),
+    ("volume made", true),
+    ("volume deleted", true),
+    ("volume changed", true),
+    ("volume shrunk", true),
 ];
 
 /// What one run had.

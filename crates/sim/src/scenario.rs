@@ -64,14 +64,41 @@ pub enum Act {
     },
     /// Writes the range in pieces of 128 KiB.
     Fill,
+    /// Makes the volume of this number, which was never there before; `offset` and `len` are not used, nor in the next three.
+    Make {
+        /// Its size.
+        chunks: u64,
+        /// Where its chunks may live.
+        placement: Placement,
+    },
+    /// Deletes the volume.
+    Delete,
+    /// Gives the volume another size.
+    Resize {
+        /// Its new size.
+        chunks: u64,
+    },
+    /// Gives the volume its other name.
+    Rename,
 }
+
+impl Act {
+    /// Whether it changes the volume itself.
+    pub fn is_structural(self) -> bool {
+        matches!(self, Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename)
+    }
+}
+
+/// Most volumes that a run has in all: content tells so many apart.
+pub const MAX_VOLUMES: usize = 16;
 
 /// One step of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Which client; each does its steps in order.
     pub client: u8,
-    /// Which volume, by number.
+    /// Which volume, by number: those made with the group first. A step for a volume that is not there is left out, and one
+    /// beyond its end is cut.
     pub volume: usize,
     /// What.
     pub act: Act,

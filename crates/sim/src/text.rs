@@ -7,7 +7,7 @@ use bimetal_volume::units::{Placement, Tier};
 
 use crate::disk::Faults;
 use crate::oracle::Crash;
-use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Session, Speed, Step, VolumeSpec};
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Session, Speed, Step, VolumeSpec, MAX_VOLUMES};
 use crate::world::CrashPoint;
 
 /// First line of a file.
@@ -42,6 +42,10 @@ fn act_text(act: Act) -> String {
         Act::Sleep => "sleep".into(),
         Act::Heat { times } => format!("heat times={times}"),
         Act::Fill => "fill".into(),
+        Act::Make { chunks, placement } => format!("make {placement} chunks={chunks}"),
+        Act::Delete => "delete".into(),
+        Act::Resize { chunks } => format!("resize chunks={chunks}"),
+        Act::Rename => "rename".into(),
     }
 }
 
@@ -209,10 +213,7 @@ fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
             s.members.push(MemberSpec { tier, slots: w.value("slots")?, discard: w.value("discard")? });
         }
         "volume" => {
-            let word = w.word()?;
-            let all = [Placement::Auto, Placement::FastOnly, Placement::SlowOnly];
-            let found = all.into_iter().find(|p| p.to_string() == word);
-            let placement = found.ok_or_else(|| format!("`{word}` is no placement"))?;
+            let placement = placement(&mut w)?;
             s.volumes.push(VolumeSpec { chunks: w.value("chunks")?, placement });
         }
         "session" => {
@@ -222,15 +223,22 @@ fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
             s.sessions.push(session);
         }
         verb => {
-            let (members, volumes) = (s.members.len(), s.volumes.len());
+            let members = s.members.len();
             let session = s.sessions.last_mut().ok_or("this line must come after `session`")?;
-            parse_session_line(session, verb, &mut w, members, volumes)?;
+            parse_session_line(session, verb, &mut w, members)?;
         }
     }
     Ok(())
 }
 
-fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: usize, volumes: usize) -> Parsed<()> {
+fn placement(w: &mut Words<'_>) -> Parsed<Placement> {
+    let word = w.word()?;
+    let all = [Placement::Auto, Placement::FastOnly, Placement::SlowOnly];
+    let found = all.into_iter().find(|p| p.to_string() == word);
+    found.ok_or_else(|| format!("`{word}` is no placement"))
+}
+
+fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: usize) -> Parsed<()> {
     let member = |w: &mut Words<'_>| -> Parsed<usize> {
         let m = w.number()?;
         (m < members).then_some(m).ok_or_else(|| format!("there is no member {m}"))
@@ -262,7 +270,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
             let found = Speed::ALL.iter().find(|a| a.1 == name);
             s.speed[m] = found.ok_or_else(|| format!("`{name}` is no speed"))?.0;
         }
-        "client" => s.steps.push(parse_step(w, volumes)?),
+        "client" => s.steps.push(parse_step(w)?),
         "stop" => s.end = End::Stop,
         "power-cut" | "daemon-death" => {
             let kind = if verb == "power-cut" { Crash::Power } else { Crash::Daemon };
@@ -274,11 +282,11 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
     Ok(())
 }
 
-fn parse_step(w: &mut Words<'_>, volumes: usize) -> Parsed<Step> {
+fn parse_step(w: &mut Words<'_>) -> Parsed<Step> {
     let client = w.number()?;
     let _ = w.word()?;
     let volume = w.number()?;
-    if volume >= volumes {
+    if volume >= MAX_VOLUMES {
         return Err(format!("there is no volume {volume}"));
     }
     let verb = w.word()?;
@@ -294,6 +302,10 @@ fn parse_step(w: &mut Words<'_>, volumes: usize) -> Parsed<Step> {
         "sleep" => Act::Sleep,
         "heat" => Act::Heat { times: w.value("times")? },
         "fill" => Act::Fill,
+        "make" => Act::Make { placement: placement(w)?, chunks: w.value("chunks")? },
+        "delete" => Act::Delete,
+        "resize" => Act::Resize { chunks: w.value("chunks")? },
+        "rename" => Act::Rename,
         other => return Err(format!("`{other}` is no act")),
     };
     Ok(Step { client, volume, act, offset, len })

@@ -4,7 +4,7 @@
 //! that I/O is in flight on a slot. A chunk in *motion* is being copied by the mover.
 //!
 //! Invariants:
-//! 1. Claims of one request are taken in ascending order of chunks, so that no two requests wait for each other.
+//! 1. Claims of one request are taken in the order of its volume's chunks, so that no two requests wait for each other.
 //! 2. A slot that was left is not free while it is pinned (C2.1).
 //! 3. Whoever claims blocks of a chunk in motion cancels the move (C3.1, D7), and no copy begins while a claim is held.
 

@@ -35,6 +35,9 @@ pub enum Error {
     /// No slot could be found. Cannot happen while I5 holds; kept as an error so that no input can panic the daemon.
     #[error("no free slot")]
     NoSpace,
+    /// The volume was deleted.
+    #[error("the volume was deleted")]
+    Deleted,
     /// The group is shutting down.
     #[error("the group is stopping")]
     Stopping,
@@ -53,7 +56,7 @@ impl Error {
             Error::Device { source: DeviceError::NoSpace, .. } | Error::NoSpace => ENOSPC,
             Error::Device { .. } | Error::Lost | Error::Latched(_) => EIO,
             Error::ReadOnly => EROFS,
-            Error::Stopping => ESHUTDOWN,
+            Error::Deleted | Error::Stopping => ESHUTDOWN,
         }
     }
 }

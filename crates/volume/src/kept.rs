@@ -99,7 +99,7 @@ impl<E: Env> Core<E> {
     /// on a group that is full of copies.
     fn kept_floor(&self) -> u64 {
         let slots = self.slots_in(Tier::Slow);
-        (slots / FREE_SHARE).max(FREE_LEAST).min(slots / 8).max(self.headroom / 2 + 1)
+        (slots / FREE_SHARE).max(FREE_LEAST).min(slots / 8).max(self.headroom() / 2 + 1)
     }
 
     /// Whether a slot that a chunk leaves on this member may stay the chunk's own: it is a slow one, with room.

@@ -1,7 +1,7 @@
 //! The map: chunk -> entry, in pages of 252, the same pages as on the members.
 //!
 //! Invariants:
-//! 1. A page that never held a mapped chunk takes no memory.
+//! 1. A page that never held a mapped chunk takes no memory, nor does one that is free again.
 //! 2. The *generation* of a page is that of the newest *durable* commit that changed it, never of a pending change.
 //! 3. Only [`Map::set`] changes an entry, so that counts stay true.
 
@@ -87,6 +87,11 @@ impl Map {
             PageState::Loaded(p) => Some(p),
             _ => None,
         }
+    }
+
+    /// Gives the memory of a page back in which nothing is mapped. Its generation stays: members hold an older one or this.
+    pub(crate) fn forget_page(&mut self, page: u32) {
+        self.pages[page as usize] = PageState::Empty;
     }
 
     /// Marks a page as beyond repair.

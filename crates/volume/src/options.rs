@@ -181,6 +181,8 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// Volumes.
     pub volumes: Vec<VolumeStatus>,
+    /// Volumes that are deleted, but whose chunks still hold slots.
+    pub deleting: Vec<VolumeStatus>,
     /// The mover.
     pub mover: MoverStatus,
     /// What recovery found when the group was opened, one sentence each.

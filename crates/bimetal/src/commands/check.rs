@@ -33,7 +33,7 @@ fn json(r: &Report, absent: &[String]) -> serde_json::Value {
         "problems": r.problems.iter()
             .map(|p| json!({"member": p.member, "what": p.what, "serious": p.serious})).collect::<Vec<_>>(),
         "absent": absent, "pages_verified": r.pages, "records_to_replay": r.records, "chunks": r.chunks,
-        "kept_chunks": r.kept,
+        "kept_chunks": r.kept, "deleting": r.deleting,
         "slots": r.slots.iter().map(|(m, used, free)| json!({"member": m, "used": used, "free": free})).collect::<Vec<_>>(),
         "writes": r.writes,
     })
@@ -52,6 +52,9 @@ fn words(r: &Report, absent: &[String]) -> String {
     if r.kept > 0 {
         let kept = approx(r.kept * SLOT);
         text += &format!("  {kept} of the slow tier are places kept for chunks that are on the fast tier now\n");
+    }
+    for name in &r.deleting {
+        text += &format!("  volume {name} is deleted; the next start goes on to free its space\n");
     }
     for line in absent {
         text += &format!("  MISSING: {line}\n");

@@ -47,9 +47,9 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<(Vec<Str
     if ours.is_empty() {
         bail!("no member of group '{name}' was found; nothing was changed");
     }
-    let volumes = ours.iter().filter_map(|m| m.label.as_ref()).max_by_key(|l| l.generation).map(|l| {
+    let volumes = ours.iter().filter_map(|m| m.label.as_ref()).max_by_key(|l| (l.tables, l.generation)).map(|l| {
         let of_volume = |v: &bimetal_format::label::VolumeRow| format!("{} ({})", v.name, approx(v.size));
-        l.volumes.iter().map(of_volume).collect::<Vec<_>>().join(", ")
+        l.living_volumes().map(of_volume).collect::<Vec<_>>().join(", ")
     });
     let lines: Vec<String> = ours.iter().map(|m| format!("  {} ({})", m.locator, approx(m.device.size()))).collect();
     let question = format!(

@@ -12,6 +12,7 @@ pub(crate) mod lab;
 mod scan;
 mod status;
 mod stop;
+mod volume;
 
 use std::process::ExitCode;
 
@@ -31,6 +32,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Detach(args) => detach::run(args, output)?,
         Command::Stop(args) => stop::run(args, output)?,
         Command::Status(args) => status::run(args, output)?,
+        Command::Volume(args) => volume::run(args.command, output)?,
         Command::Destroy(args) => destroy::run(args, output)?,
         Command::Check(args) => return check::run(args, output),
         Command::Dump(args) => dump::run(args, output)?,

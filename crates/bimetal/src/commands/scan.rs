@@ -108,7 +108,8 @@ fn put_together(seen: Vec<Seen>) -> Vec<Found> {
             members: BTreeMap::new(),
         });
         group.members.entry(s.label.member).or_default().push(s.locator);
-        if s.label.generation > group.newest.generation {
+        let age = |l: &Label| (l.tables, l.generation);
+        if age(&s.label) > age(&group.newest) {
             group.newest = s.label;
         }
     }
@@ -153,7 +154,7 @@ impl Found {
                 "found_at": at.iter().map(Locator::to_string).collect::<Vec<_>>(),
             })
         };
-        let volumes = self.newest.volumes.iter().map(|v| json!({"name": v.name, "size_bytes": v.size}));
+        let volumes = self.newest.living_volumes().map(|v| json!({"name": v.name, "size_bytes": v.size}));
         json!({
             "group": self.name, "uuid": self.uuid, "state": self.state(),
             "complete": self.rows().all(|(.., at)| at.len() == 1),
@@ -164,7 +165,7 @@ impl Found {
     fn words(&self) -> String {
         let mut text = format!("{}  {}\n", self.name, self.state());
         let volumes: Vec<String> =
-            self.newest.volumes.iter().map(|v| format!("{} ({})", v.name, approx(v.size))).collect();
+            self.newest.living_volumes().map(|v| format!("{} ({})", v.name, approx(v.size))).collect();
         text += &format!("  UUID {}, volumes: {}\n", self.uuid, volumes.join(", "));
         let rows: Vec<Vec<String>> = self
             .rows()

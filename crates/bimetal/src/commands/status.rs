@@ -132,6 +132,10 @@ fn running(s: &Status) -> String {
     let volumes: Vec<_> = s.volumes.iter().map(volume_row(s)).collect();
     text +=
         &indent(&table(&["VOLUME", "SIZE", "ON FAST", "ON SLOW", "PLACEMENT", "ATTACHED AS"], &volumes, &[1, 2, 3]));
+    for v in &s.deleting {
+        let left = approx(v.fast_bytes + v.slow_bytes);
+        text += &format!("  {} is deleted; {left} of it are still to be freed\n", v.name);
+    }
     text.push('\n');
     let members: Vec<_> = s.members.iter().map(member_row).collect();
     text += &indent(&table(&["MEMBER", "TIER", "SIZE", "FREE", "READ", "WRITTEN", "WHERE"], &members, &[2, 3, 4, 5]));

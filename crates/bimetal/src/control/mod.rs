@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{header, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
 
-use crate::api::{Failure, Health, StopAccepted, StopRequest, SCHEMA};
+use crate::api::{Failure, Health, StopAccepted, StopRequest, VolumeChange, SCHEMA};
 use crate::daemon::Shared;
 
 /// Connections at a time; more wait in the socket's queue.
@@ -72,6 +72,8 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/health", get(health))
         .route("/v1/metrics", get(metrics_text))
         .route("/v1/attachments", get(attachments))
+        .route("/v1/volumes", post(change_volumes))
+        .route("/v1/jobs/{job}", get(job))
         .route("/v1/stop", post(stop))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path; see /v1/status, /v1/health, /v1/metrics") })
         .method_not_allowed_fallback(|| async { failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method") })
@@ -170,6 +172,28 @@ async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn attachments(State(shared): State<Arc<Shared>>) -> Response {
     Json(serde_json::json!({ "schema": SCHEMA, "attachments": shared.attachments() })).into_response()
+}
+
+/// Begins a change of the volumes; who asks learns how it ended, or that it goes on.
+async fn change_volumes(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
+    let change: VolumeChange = match serde_json::from_slice(&body) {
+        Ok(change) => change,
+        Err(e) => return failure(StatusCode::BAD_REQUEST, format!("the request is not understood: {e}")),
+    };
+    if let Err(why) = shared.may_change(&change) {
+        return failure(StatusCode::CONFLICT, why);
+    }
+    match shared.change_volumes(change) {
+        Some(job) => Json(job.wait().await).into_response(),
+        None => busy(),
+    }
+}
+
+async fn job(State(shared): State<Arc<Shared>>, Path(number): Path<u64>) -> Response {
+    match shared.jobs.find(number) {
+        Some(job) => Json(job.wait().await).into_response(),
+        None => failure(StatusCode::NOT_FOUND, "there is no such job (any more)"),
+    }
 }
 
 async fn stop(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {

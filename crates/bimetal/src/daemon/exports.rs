@@ -71,12 +71,43 @@ pub(crate) type Exports = Served<Volume<HostEnv>>;
 impl Exports {
     /// Listens on all addresses and serves every volume of `group`.
     pub(crate) async fn open(env: &HostEnv, group: &Group<HostEnv>, addresses: &[Address]) -> Result<Exports> {
-        let volumes = group.volume_names().into_iter().filter_map(|name| {
-            let backend = group.volume(&name)?;
-            let read_only = backend.read_only();
-            Some(Export { name, description: String::new(), backend, read_only })
-        });
+        let volumes = group.volume_names().into_iter().filter_map(|name| export(group, name));
         Served::start(env, volumes.collect(), addresses).await
+    }
+}
+
+/// A volume as an export.
+fn export(group: &Group<HostEnv>, name: String) -> Option<Export<Volume<HostEnv>>> {
+    let backend = group.volume(&name)?;
+    let read_only = backend.read_only();
+    Some(Export { name, description: String::new(), backend, read_only })
+}
+
+impl Exports {
+    /// Serves a volume that was just made.
+    pub(crate) fn add(&self, group: &Group<HostEnv>, name: &str) {
+        if let Some(export) = export(group, name.to_string()) {
+            self.server.add_export(export);
+        }
+    }
+
+    /// Who is connected to a volume, in words.
+    pub(crate) fn users_of(&self, name: &str) -> Option<String> {
+        match self.server.connections_to(name) {
+            0 => None,
+            1 => Some("1 NBD client is connected to it".into()),
+            n => Some(format!("{n} NBD clients are connected to it")),
+        }
+    }
+
+    /// Serves a volume under another name.
+    pub(crate) fn rename(&self, name: &str, new: &str) {
+        self.server.rename_export(name, new);
+    }
+
+    /// Serves a volume no longer, and ends the connections to it.
+    pub(crate) async fn remove(&self, name: &str) {
+        self.server.remove_export(name).await;
     }
 }
 
@@ -126,7 +157,7 @@ impl<B: Backend> Served<B> {
     }
 
     /// Answers what was taken and ends all connections.
-    pub(crate) async fn stop(self) {
+    pub(crate) async fn stop(&self) {
         self.server.stop().await;
         for place in &self.places {
             if let Address::Unix(path) = place {

@@ -6,9 +6,11 @@
 mod alarms;
 mod exports;
 mod history;
+mod jobs;
 mod raw;
 mod report;
 mod shared;
+mod volumes;
 
 use std::cell::RefCell;
 use std::os::unix::net::UnixListener;
@@ -33,6 +35,7 @@ use alarms::Alarms;
 use exports::Exports;
 use history::History;
 pub(crate) use shared::{Ask, Facts, Shared, Snapshot};
+pub(crate) use volumes::engine as change_volumes;
 
 /// Runs until the daemon is told to stop.
 pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
@@ -103,7 +106,6 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         since: Instant::now(),
         locators: locators(&found),
         sector_bytes: exports.sector_bytes(),
-        exports: exports.uris(&group.volume_names()),
     };
     let (shared, questions) = Shared::new(facts);
     let api = control::start(listener, shared.clone())?;
@@ -113,11 +115,12 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     log::info(&format!(
         "serving group '{name}' after {} ms on {}",
         begun.elapsed().as_millis(),
-        shared.facts.exports.join(", ")
+        exports.uris(&group.volume_names()).join(", ")
     ));
     notify_ready();
+    let exports = Rc::new(exports);
     answer(&env, &group, &exports, questions).await;
-    let stopped = stop(&name, &group, exports).await;
+    let stopped = stop(&name, &group, &exports).await;
     drop(sockets);
     // Whoever asked for the stop may still wait for the answer, which came before it.
     api.finish();
@@ -188,7 +191,7 @@ fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
 }
 
 /// Answers the control side until it says that it is time to end.
-async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Exports, mut questions: mpsc::Receiver<Ask>) {
+async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Rc<Exports>, mut questions: mpsc::Receiver<Ask>) {
     let history = Rc::new(RefCell::new(History::default()));
     let seconds = |env: &HostEnv| env.now().0 / 1_000_000_000;
     let sampler = (env.clone(), group.clone(), history.clone());
@@ -211,14 +214,19 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Exports, mut qu
                 let status = group.status();
                 let recent = history.borrow().recent(seconds(env), &status.mover);
                 // Whoever asked may have given up.
-                let _ = reply.send(Snapshot { status, clients: exports.clients(), recent });
+                let exports_at = exports.uris(&group.volume_names());
+                let _ = reply.send(Snapshot { status, clients: exports.clients(), recent, exports: exports_at });
+            }
+            Ask::Volumes(change, job) => {
+                let (group, exports) = (group.clone(), exports.clone());
+                env.spawn(async move { job.finish(volumes::change(&group, &exports, change).await) });
             }
         }
     }
 }
 
 /// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.
-async fn stop(name: &str, group: &Group<HostEnv>, exports: Exports) -> Result<()> {
+async fn stop(name: &str, group: &Group<HostEnv>, exports: &Exports) -> Result<()> {
     notify("STOPPING=1");
     exports.stop().await;
     let stopped = group.stop().await;

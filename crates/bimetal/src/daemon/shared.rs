@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use bimetal_volume::options::Status;
 use tokio::sync::{mpsc, oneshot};
 
+use super::jobs::{Job, Jobs};
 use super::report;
-use crate::api;
+use crate::api::{self, VolumeChange};
 use crate::runstate;
 
 /// Questions that may wait for the group's thread.
@@ -21,6 +22,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 pub(crate) enum Ask {
     /// Tell what you are doing.
     Snapshot(oneshot::Sender<Snapshot>),
+    /// Change the volumes, and set down in the jobs what has come of it.
+    Volumes(VolumeChange, Arc<Job>),
     /// End in order.
     Shutdown,
 }
@@ -31,6 +34,8 @@ pub(crate) struct Snapshot {
     pub(crate) status: Status,
     pub(crate) clients: Vec<api::Client>,
     pub(crate) recent: Vec<api::RecentMoves>,
+    /// Where clients connect.
+    pub(crate) exports: Vec<String>,
 }
 
 /// What does not change while the daemon lives.
@@ -42,8 +47,6 @@ pub(crate) struct Facts {
     pub(crate) locators: Vec<(String, String)>,
     /// Logical sector of the volumes.
     pub(crate) sector_bytes: u32,
-    /// Where clients connect.
-    pub(crate) exports: Vec<String>,
 }
 
 #[derive(Default)]
@@ -59,13 +62,23 @@ pub(crate) struct Shared {
     questions: mpsc::Sender<Ask>,
     stop: Mutex<Stop>,
     stop_changed: Condvar,
+    pub(crate) jobs: Jobs,
 }
 
 impl Shared {
     /// The control side's end, and the queue that the group's thread reads: its executor can be woken from here.
     pub(crate) fn new(facts: Facts) -> (Arc<Shared>, mpsc::Receiver<Ask>) {
         let (questions, queue) = mpsc::channel(QUEUE);
-        (Arc::new(Shared { facts, questions, stop: Mutex::default(), stop_changed: Condvar::new() }), queue)
+        (
+            Arc::new(Shared {
+                facts,
+                questions,
+                stop: Mutex::default(),
+                stop_changed: Condvar::new(),
+                jobs: Jobs::default(),
+            }),
+            queue,
+        )
     }
 
     fn ask(&self, question: Ask) -> bool {
@@ -93,6 +106,34 @@ impl Shared {
             status.summary.splice(0..0, waits);
         }
         Some(status)
+    }
+
+    /// Refuses, in words, what would hurt an attached device.
+    pub(crate) fn may_change(&self, change: &VolumeChange) -> Result<(), String> {
+        let (name, forced) = match change {
+            VolumeChange::Create { .. } => return Ok(()),
+            VolumeChange::Resize { name, force, .. } | VolumeChange::Delete { name, force } => (name, *force),
+            VolumeChange::Rename { name, .. } => (name, false),
+        };
+        let Some(at) = self.attachments().into_iter().find(|a| a.volume == *name).filter(|_| !forced) else {
+            return Ok(());
+        };
+        // The engine's side knows whether it shrinks: the attached device is a client like any other.
+        if matches!(change, VolumeChange::Resize { .. }) {
+            return Ok(());
+        }
+        let held = at.held_by.join(", ");
+        let held = if held.is_empty() { String::new() } else { format!(" ({held})") };
+        Err(format!(
+            "volume \"{name}\" is attached as {}{held}; detach it first: bimetal detach {}/{name}",
+            at.device, self.facts.group
+        ))
+    }
+
+    /// Begins a change of the volumes; `None` if the group's thread does not listen.
+    pub(crate) fn change_volumes(&self, change: VolumeChange) -> Option<Arc<Job>> {
+        let job = self.jobs.begin();
+        self.ask(Ask::Volumes(change, job.clone())).then_some(job)
     }
 
     /// Block devices made from this group, with their holders.

@@ -3,7 +3,7 @@
 use crate::common::{installed, Place};
 use std::process::Command;
 
-fn possible() -> bool {
+pub(crate) fn possible() -> bool {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: attaching needs root");
         return false;
@@ -15,7 +15,7 @@ fn possible() -> bool {
     fuse && installed("nbdfuse") && installed("mkfs.ext4") && installed("losetup")
 }
 
-fn tool(name: &str, args: &[&str]) {
+pub(crate) fn tool(name: &str, args: &[&str]) {
     let out = Command::new(name).args(args).output().expect("tool");
     assert!(out.status.success(), "{name} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
 }

@@ -6,3 +6,4 @@ mod control;
 mod flow;
 mod lab;
 mod refusals;
+mod volume;

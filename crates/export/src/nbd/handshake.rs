@@ -22,9 +22,8 @@ use super::{Export, Shared, PREFERRED_BLOCK};
 const MAX_SKIPPED: u32 = 1 << 20;
 
 /// What the client has chosen.
-pub(super) struct Chosen<C> {
-    /// Index in the list of exports.
-    pub(super) export: usize,
+pub(super) struct Chosen<B, C> {
+    pub(super) export: Rc<Export<B>>,
     pub(super) terms: Terms,
     pub(super) receiver: Receiver<C>,
 }
@@ -36,15 +35,15 @@ struct Negotiation<'a, R, B, C> {
     style: HeaderStyle,
     no_zeroes: bool,
     /// Contexts selected for an export.
-    contexts: Option<(usize, Vec<Context>)>,
+    contexts: Option<(Rc<Export<B>>, Vec<Context>)>,
     out: Vec<u8>,
 }
 
 /// What follows after an option.
-enum Next {
+enum Next<B> {
     Option,
     Close,
-    Begin(usize),
+    Begin(Rc<Export<B>>),
 }
 
 /// Negotiates until the client has chosen an export. `None`: the connection is to be closed.
@@ -52,7 +51,7 @@ pub(super) async fn negotiate<R: Runtime, B: Backend, C: Conn>(
     shared: &Rc<Shared<R, B>>,
     conn: &C,
     peer: &Peer,
-) -> Option<Chosen<C>> {
+) -> Option<Chosen<B, C>> {
     let mut n = Negotiation {
         shared,
         conn,
@@ -63,13 +62,13 @@ pub(super) async fn negotiate<R: Runtime, B: Backend, C: Conn>(
         out: Vec::new(),
     };
     let export = n.run().await.ok().flatten()?;
-    let terms = n.terms(export);
-    *peer.export.borrow_mut() = Some(shared.exports[export].name.clone());
+    let terms = n.terms(&export);
+    *peer.export.borrow_mut() = Some(export.name.clone());
     Some(Chosen { export, terms, receiver: n.receiver })
 }
 
 impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
-    async fn run(&mut self) -> io::Result<Option<usize>> {
+    async fn run(&mut self) -> io::Result<Option<Rc<Export<B>>>> {
         let greeting = Greeting { flags: server_flag::FIXED_NEWSTYLE | server_flag::NO_ZEROES };
         self.out.extend_from_slice(&greeting.encode());
         self.send().await?;
@@ -102,7 +101,7 @@ impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
         self.conn.send(vec![Part::Bytes(std::mem::take(&mut self.out))]).await.1
     }
 
-    async fn one_option(&mut self) -> io::Result<Next> {
+    async fn one_option(&mut self) -> io::Result<Next<B>> {
         self.receiver.fill(OptionHeader::SIZE).await?;
         let header = self.receiver.bytes().first_chunk().map(OptionHeader::decode);
         let Some(Ok(header)) = header else { return Ok(Next::Close) };
@@ -130,17 +129,17 @@ impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
         encode_option_reply(option, kind, data, &mut self.out);
     }
 
-    fn ack(&mut self, option: u32) -> Next {
+    fn ack(&mut self, option: u32) -> Next<B> {
         self.reply(option, rep::ACK, &[]);
         Next::Option
     }
 
-    fn refuse(&mut self, option: u32, kind: u32, why: &str) -> Next {
+    fn refuse(&mut self, option: u32, kind: u32, why: &str) -> Next<B> {
         self.reply(option, kind, why.as_bytes());
         Next::Option
     }
 
-    fn answer(&mut self, option: u32, data: &[u8]) -> Next {
+    fn answer(&mut self, option: u32, data: &[u8]) -> Next<B> {
         let bare = matches!(option, opt::LIST | opt::STRUCTURED_REPLY | opt::EXTENDED_HEADERS | opt::STARTTLS);
         if bare && !data.is_empty() {
             return self.refuse(option, rep::ERR_INVALID, "the option takes no data");
@@ -174,29 +173,29 @@ impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
     }
 
     /// An export by name; the empty name stands for the only one.
-    fn find(&self, name: &str) -> Option<usize> {
-        let exports = &self.shared.exports;
-        match exports.iter().position(|e| e.name == name) {
-            None if name.is_empty() && exports.len() == 1 => Some(0),
-            found => found,
+    fn find(&self, name: &str) -> Option<Rc<Export<B>>> {
+        let exports = self.shared.exports.borrow();
+        match &exports[..] {
+            [only] if name.is_empty() => Some(only.clone()),
+            all => all.iter().find(|e| e.name == name).cloned(),
         }
     }
 
-    fn terms(&self, export: usize) -> Terms {
-        let Export { backend, read_only, .. } = &self.shared.exports[export];
+    fn terms(&self, export: &Rc<Export<B>>) -> Terms {
+        let Export { backend, read_only, .. } = &**export;
         let contexts = match &self.contexts {
-            Some((of, contexts)) if *of == export => contexts.clone(),
+            Some((of, contexts)) if Rc::ptr_eq(of, export) => contexts.clone(),
             _ => Vec::new(),
         };
         Terms { size: backend.size(), read_only: *read_only || backend.read_only(), style: self.style, contexts }
     }
 
-    fn export_name(&mut self, data: &[u8]) -> Next {
+    fn export_name(&mut self, data: &[u8]) -> Next<B> {
         // This option cannot say no but by closing, and has no room for extended headers.
         let found = decode_text(data).ok().and_then(|name| self.find(name));
         match found {
             Some(export) if self.style != HeaderStyle::Extended => {
-                let terms = self.terms(export);
+                let terms = self.terms(&export);
                 let reply = ExportNameReply { size: terms.size, flags: abilities(&terms) };
                 reply.encode(!self.no_zeroes, &mut self.out);
                 Next::Begin(export)
@@ -205,16 +204,16 @@ impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
         }
     }
 
-    fn list(&mut self) -> Next {
-        let shared = self.shared;
-        for export in &shared.exports {
+    fn list(&mut self) -> Next<B> {
+        let exports = self.shared.exports.borrow().clone();
+        for export in exports {
             let listed = ListedExport { name: &export.name, description: &export.description };
             self.reply(opt::LIST, rep::SERVER, &listed.encode());
         }
         self.ack(opt::LIST)
     }
 
-    fn info(&mut self, option: u32, data: &[u8]) -> Next {
+    fn info(&mut self, option: u32, data: &[u8]) -> Next<B> {
         let request = match InfoRequest::decode(data) {
             Ok(request) => request,
             Err(e) => return self.refuse(option, rep::ERR_INVALID, &e.to_string()),
@@ -222,9 +221,8 @@ impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
         let Some(export) = self.find(request.name) else {
             return self.refuse(option, rep::ERR_UNKNOWN, &self.unknown(request.name));
         };
-        let terms = self.terms(export);
-        let shared = self.shared;
-        let Export { name, description, .. } = &shared.exports[export];
+        let terms = self.terms(&export);
+        let Export { name, description, .. } = &*export;
         let mut told = vec![
             Info::Export { size: terms.size, flags: abilities(&terms) },
             Info::BlockSize { min: 1, preferred: PREFERRED_BLOCK, max: MAX_PAYLOAD },
@@ -248,13 +246,14 @@ impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
 
     fn unknown(&self, name: &str) -> String {
         if name.is_empty() {
-            let names: Vec<&str> = self.shared.exports.iter().map(|e| e.name.as_str()).collect();
+            let exports = self.shared.exports.borrow();
+            let names: Vec<&str> = exports.iter().map(|e| e.name.as_str()).collect();
             return format!("name one of the exports: {}", names.join(", "));
         }
         format!("there is no export named {name}")
     }
 
-    fn meta(&mut self, option: u32, data: &[u8]) -> Next {
+    fn meta(&mut self, option: u32, data: &[u8]) -> Next<B> {
         let set = option == opt::SET_META_CONTEXT;
         if set {
             // Whatever comes now replaces what was selected, also when it fails.

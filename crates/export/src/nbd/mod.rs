@@ -103,7 +103,7 @@ impl<R: Runtime, B: Backend> Clone for Server<R, B> {
 /// What all connections of a server share.
 struct Shared<R, B> {
     runtime: R,
-    exports: Vec<Export<B>>,
+    exports: RefCell<Vec<Rc<Export<B>>>>,
     limits: Limits,
     load: Load,
     counters: Counters,
@@ -133,7 +133,7 @@ impl<R: Runtime, B: Backend> Server<R, B> {
         let load = Load::new(limits.requests, limits.bytes);
         Server(Rc::new(Shared {
             runtime,
-            exports,
+            exports: RefCell::new(exports.into_iter().map(Rc::new).collect()),
             limits,
             load,
             counters: Counters::default(),
@@ -187,6 +187,46 @@ impl<R: Runtime, B: Backend> Server<R, B> {
             peer.close();
         }
         shared.ended.wait_until(all_ended).await;
+    }
+
+    /// Serves one more export from now on.
+    pub fn add_export(&self, export: Export<B>) {
+        self.0.exports.borrow_mut().push(Rc::new(export));
+    }
+
+    /// Gives an export another name; connections to it go on.
+    pub fn rename_export(&self, name: &str, new: &str) {
+        for e in self.0.exports.borrow_mut().iter_mut().filter(|e| e.name == name) {
+            let Export { description, backend, read_only, .. } = &**e;
+            let (description, backend, read_only) = (description.clone(), backend.clone(), *read_only);
+            *e = Rc::new(Export { name: new.to_owned(), description, backend, read_only });
+        }
+        for peer in self.peers_of(name) {
+            *peer.export.borrow_mut() = Some(new.to_owned());
+        }
+    }
+
+    /// Serves an export no longer: new clients do not find it, and the connections to it are ended as at a stop.
+    pub async fn remove_export(&self, name: &str) {
+        let shared = &self.0;
+        shared.exports.borrow_mut().retain(|e| e.name != name);
+        let peers = self.peers_of(name);
+        peers.iter().for_each(|p| p.begin_stop());
+        let ended = || peers.iter().all(|p| !shared.peers.borrow().contains_key(&p.id));
+        if timeout(&shared.runtime, shared.limits.grace, shared.ended.wait_until(ended)).await.is_none() {
+            peers.iter().for_each(|p| p.close());
+            shared.ended.wait_until(ended).await;
+        }
+    }
+
+    /// Connections to an export.
+    pub fn connections_to(&self, name: &str) -> usize {
+        self.peers_of(name).len()
+    }
+
+    fn peers_of(&self, name: &str) -> Vec<Rc<Peer>> {
+        let peers = self.0.peers.borrow();
+        peers.values().filter(|p| p.export.borrow().as_deref() == Some(name)).cloned().collect()
     }
 
     /// The state of the server.

@@ -62,11 +62,11 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
     shared: &Rc<Shared<R, B>>,
     conn: C,
     peer: Rc<Peer>,
-    chosen: Chosen<C>,
+    chosen: Chosen<B, C>,
 ) {
     let session = Rc::new(Session {
         shared: shared.clone(),
-        backend: shared.exports[chosen.export].backend.clone(),
+        backend: chosen.export.backend.clone(),
         terms: chosen.terms,
         peer,
         outbox: Outbox::default(),

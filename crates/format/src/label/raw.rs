@@ -45,6 +45,7 @@ pub(super) struct RawHead {
     pub(super) mirrors_from: U64,
     pub(super) policy_clock: U64,
     pub(super) generation: U64,
+    pub(super) tables: U64,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -78,7 +79,9 @@ pub(super) struct RawVolume {
     pub(super) page_count: U32,
     pub(super) family: U32,
     pub(super) placement: u8,
-    pad: [u8; 23],
+    pub(super) state: u8,
+    pub(super) run: U16,
+    pad: [u8; 20],
 }
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -141,10 +144,14 @@ pub(crate) fn structures() -> Vec<(&'static str, Vec<Field>)> {
                 mirrors_from,
                 policy_clock,
                 generation,
+                tables,
             }),
         ),
         ("zone row", fields!(RawZone { kind, version, pad, offset, len })),
         ("member row", fields!(RawMember { uuid, size, slots, tier, pad })),
-        ("volume row", fields!(RawVolume { uuid, name, size, id, first_page, page_count, family, placement, pad })),
+        (
+            "volume row",
+            fields!(RawVolume { uuid, name, size, id, first_page, page_count, family, placement, state, run, pad }),
+        ),
     ]
 }

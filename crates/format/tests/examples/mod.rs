@@ -2,7 +2,9 @@
 #![allow(dead_code)] // each test file uses a part
 
 use bimetal_format::journal::{JournalHead, Record, RecordKind};
-use bimetal_format::label::{Epoch, Label, MemberRow, PlacementCode, TierCode, VolumeRow};
+use bimetal_format::label::{
+    Epoch, Label, MemberRow, PageRun, PlacementCode, TierCode, VolumeRow, VolumeState, MAX_VOLUMES,
+};
 use bimetal_format::layout::{pages_for, Layout};
 use bimetal_format::page::PageHead;
 use bimetal_format::{away, directory, journal, page, Entry, Salt, BLOCK, CHUNK, ENTRIES_PER_PAGE};
@@ -165,10 +167,10 @@ fn volumes(r: &mut Rng, pages: u64) -> Vec<VolumeRow> {
             name: name(r),
             size: chunks * CHUNK,
             id,
-            first_page: page,
-            page_count,
+            runs: vec![PageRun { first: page, count: page_count }],
             family: r.next() as u32,
             placement: [PlacementCode::Auto, PlacementCode::FastOnly, PlacementCode::SlowOnly][r.below(3) as usize],
+            state: VolumeState::Living,
         });
         page += page_count;
     }
@@ -197,7 +199,7 @@ pub(crate) fn label(seed: u64) -> Label {
     history.truncate(64);
     let mut present = [0; 32];
     present.iter_mut().for_each(|b| *b = r.next() as u8);
-    Label {
+    let mut label = Label {
         sequence: r.below(1 << 62),
         compatible: r.next(),
         read_only_compatible: r.next(),
@@ -226,8 +228,27 @@ pub(crate) fn label(seed: u64) -> Label {
         mirrors_from: r.next(),
         policy_clock: r.next(),
         generation: r.below(1 << 62),
+        tables: 0,
         zones: layout.zones(),
         members,
         volumes: volumes(r, pages),
+    };
+    if seed % 2 == 1 {
+        change_tables(r, &mut label);
+    }
+    label
+}
+
+/// Makes the volume table one that was changed: some volumes are deleted, some have two runs of pages.
+fn change_tables(r: &mut Rng, label: &mut Label) {
+    label.tables = 1 + r.below(1 << 61);
+    let mut free = MAX_VOLUMES - label.volumes.len();
+    for v in &mut label.volumes {
+        v.state = if r.below(4) == 0 { VolumeState::Deleted } else { VolumeState::Living };
+        let PageRun { first, count } = v.runs[0];
+        if count > 1 && free > 0 {
+            free -= 1;
+            v.runs = vec![PageRun { first: first + 1, count: count - 1 }, PageRun { first, count: 1 }];
+        }
     }
 }

@@ -119,6 +119,41 @@ impl Oracle {
         }
     }
 
+    /// The volume may have so many bytes from now on: those that are new hold zeros.
+    pub fn grow(&mut self, volume: usize, size: u64) {
+        let blocks = &mut self.volumes[volume].blocks;
+        let wanted = size.div_ceil(BLOCK) as usize;
+        if blocks.len() < wanted {
+            blocks.resize_with(wanted, || None);
+        }
+    }
+
+    /// Whether anything was ever written at byte `from` of a volume or behind.
+    pub fn was_written(&self, volume: usize, from: u64) -> bool {
+        self.volumes[volume].blocks.iter().skip((from / BLOCK) as usize).any(Option::is_some)
+    }
+
+    /// The volume ends at byte `from` now, by a request that was issued at `issued`. No data may be lost by that; what comes
+    /// there later begins as zeros, for good.
+    pub fn cut(&mut self, volume: usize, from: u64, issued: u64) -> Result<(), Wrong> {
+        let v = &mut self.volumes[volume];
+        let k = Knowledge { spans: &self.spans, flushed: v.flushed };
+        for (i, block) in v.blocks.iter_mut().enumerate().skip((from / BLOCK) as usize) {
+            let Some(old) = block.take() else { continue };
+            for s in 0..SECTORS {
+                let sector = (i * SECTORS + s) as u64;
+                let h = old.history(s);
+                let live: Vec<&Entry> = h.entries().iter().filter(|e| h.live(e, issued, &k)).collect();
+                let zero = |e: &&Entry| self.patches.bytes(e.value, volume, sector).iter().all(|b| *b == 0);
+                if !live.iter().any(zero) {
+                    let legal = live.iter().map(|e| self.patches.describe(e.value)).collect();
+                    return Err(Wrong { volume, offset: sector * SECTOR_BYTES, got: "cut off".into(), legal });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// A read is issued at sequence `now`.
     pub fn read_begins(&mut self, now: u64) {
         self.reads.push(now);

@@ -1,5 +1,6 @@
 //! One client: carries out its steps in order, tells the oracle, and judges each answer.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -7,9 +8,10 @@ use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::error::Error;
 use bimetal_volume::units::CHUNK;
-use bimetal_volume::Volume;
+use bimetal_volume::{Group, Volume};
 
 use super::judge::{legal, Kind};
+use super::structure::Limits;
 use super::Shared;
 use crate::content::{MAX_WRITE, SECTOR};
 use crate::env::SimEnv;
@@ -21,14 +23,17 @@ use crate::world::Injected;
 const BLOCK: u64 = 4096;
 const MICROS: u64 = 1_000;
 /// Time between two looks at a range that another client is writing.
-const RETRY: u64 = 50 * MICROS;
+pub(super) const RETRY: u64 = 50 * MICROS;
 const HEAT_GAP: u64 = 50_000 * MICROS;
 
 /// What a client needs.
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) shared: Rc<Shared>,
-    pub(super) volumes: Rc<Vec<Volume<SimEnv>>>,
+    pub(super) group: Group<SimEnv>,
+    /// By number; those that are there.
+    pub(super) volumes: Rc<RefCell<Vec<Option<Volume<SimEnv>>>>>,
+    pub(super) limits: Limits,
     /// Injected when the session began.
     pub(super) start: Injected,
 }
@@ -55,6 +60,7 @@ impl Client {
     }
 
     pub(super) async fn step(&self, s: Step) {
+        let Some(s) = self.inside(s) else { return };
         match s.act {
             Act::Read => self.read(s.volume, s.offset, s.len).await,
             Act::Write { fua } => self.change(Change::Write, &s, WriteFlags { fua, no_hole: false }).await,
@@ -63,11 +69,15 @@ impl Client {
             Act::Flush => self.flush(s.volume).await,
             Act::Cache => {
                 // A hint; its failure says nothing.
-                let _ = self.volumes[s.volume].cache(s.offset, s.len).await;
+                if let Some(v) = self.volume(s.volume) {
+                    let _ = v.cache(s.offset, s.len).await;
+                }
             }
+            Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename => self.change_volume(&s).await,
             Act::Sleep => self.shared.world.sleep(s.len * MICROS).await,
             Act::Heat { times } => {
                 for _ in 0..times {
+                    let Some(s) = self.inside(s) else { return };
                     self.read(s.volume, s.offset, s.len).await;
                     self.shared.world.sleep(HEAT_GAP).await;
                 }
@@ -76,15 +86,39 @@ impl Client {
                 let mut at = s.offset;
                 while at < s.offset + s.len && !self.shared.failed() {
                     let len = CHUNK.min(s.offset + s.len - at);
-                    self.change(Change::Write, &Step { offset: at, len, ..s }, WriteFlags::default()).await;
+                    let piece = Step { act: Act::Write { fua: false }, offset: at, len, ..s };
+                    self.change(Change::Write, &piece, WriteFlags::default()).await;
                     at += len;
                 }
             }
         }
     }
 
+    /// A volume, if it is there.
+    pub(super) fn volume(&self, number: usize) -> Option<Volume<SimEnv>> {
+        self.volumes.borrow()[number].clone()
+    }
+
+    /// Numbers of the volumes that are there.
+    pub(super) fn numbers(&self) -> Vec<usize> {
+        self.shared.table.borrow().living().map(|(n, _)| n).collect()
+    }
+
+    /// The step, cut at the end of its volume; `None` if nothing is left of it.
+    fn inside(&self, s: Step) -> Option<Step> {
+        if s.act == Act::Sleep || s.act.is_structural() {
+            return Some(s);
+        }
+        let size = self.shared.table.borrow().get(s.volume)?.chunks * CHUNK;
+        match s.act {
+            Act::Flush => Some(s),
+            _ if s.offset >= size => None,
+            _ => Some(Step { len: s.len.min(size - s.offset), ..s }),
+        }
+    }
+
     /// An answer reached the client. False if the world ended before.
-    fn answered(&self) -> bool {
+    pub(super) fn answered(&self) -> bool {
         let alive = !self.shared.world.crash_point();
         self.shared.requests.set(self.shared.requests.get() + u64::from(alive));
         alive
@@ -97,7 +131,13 @@ impl Client {
         }
     }
 
-    fn judge(&self, kind: Kind, what: &str, error: &Error, before: Injected) {
+    /// A volume that is changed meanwhile may refuse what it would have taken before.
+    fn overtaken(&self, volume: usize, stamp: (u64, bool), error: &Error) -> bool {
+        let changed = stamp.1 || self.shared.table.borrow().stamp(volume) != stamp;
+        changed && matches!(error, Error::OutOfRange { .. } | Error::Deleted)
+    }
+
+    pub(super) fn judge(&self, kind: Kind, what: &str, error: &Error, before: Injected) {
         let now = self.shared.world.injected();
         if !legal(kind, error, self.start, before, now) {
             self.shared.fail(format!("{what} failed without a fault that justifies it: {error}"));
@@ -105,10 +145,12 @@ impl Client {
     }
 
     pub(super) async fn read(&self, volume: usize, offset: u64, len: u64) {
+        let Some(v) = self.volume(volume) else { return };
+        let stamp = self.shared.table.borrow().stamp(volume);
         let issued = self.shared.world.sequence();
         let before = self.shared.world.injected();
         self.shared.oracle.borrow_mut().read_begins(issued);
-        let result = self.volumes[volume].read(offset, len).await;
+        let result = v.read(offset, len).await;
         if !self.answered() {
             return;
         }
@@ -124,6 +166,7 @@ impl Client {
                     self.shared.fail(format!("read {offset}+{len}: {wrong}"));
                 }
             }
+            Err(e) if self.overtaken(volume, stamp, e) => {}
             Err(e) => self.judge(Kind::Read, &format!("read {offset}+{len} of volume {volume}"), e, before),
         }
         oracle.read_ends(issued);
@@ -155,13 +198,18 @@ impl Client {
 
     async fn change(&self, change: Change, s: &Step, flags: WriteFlags) {
         self.claim(s.volume, s.offset, s.len).await;
-        self.change_claimed(change, s, flags).await;
+        // Waiting, the volume may have become shorter.
+        if let Some(s) = self.inside(*s) {
+            self.change_claimed(change, &s, flags).await;
+        }
         self.release(s.volume, s.offset, s.len);
     }
 
     async fn change_claimed(&self, change: Change, s: &Step, flags: WriteFlags) {
         let world = &self.shared.world;
         let (volume, offset, len) = (s.volume, s.offset, s.len);
+        let Some(v) = self.volume(volume) else { return };
+        let stamp = self.shared.table.borrow().stamp(volume);
         let before = world.injected();
         let now = world.sequence();
         let (issued, data) = {
@@ -180,7 +228,6 @@ impl Client {
             };
             (oracle.issue(volume, from, to.saturating_sub(from), value, flags.fua, now), data)
         };
-        let v = &self.volumes[volume];
         let result = match (change, data) {
             (Change::Write, Some(data)) => v.write(offset, data, flags).await,
             (Change::Trim, _) => v.trim(offset, len, flags).await,
@@ -196,28 +243,33 @@ impl Client {
             Err(e) => {
                 let late = world.injected().late > before.late;
                 oracle.failed(volume, issued, late, world.sequence());
-                self.judge(Kind::Write, &step_text(s), &e, before);
+                if !self.overtaken(volume, stamp, &e) {
+                    self.judge(Kind::Write, &step_text(s), &e, before);
+                }
             }
         }
     }
 
     pub(super) async fn flush(&self, volume: usize) {
+        let Some(v) = self.volume(volume) else { return };
+        let stamp = self.shared.table.borrow().stamp(volume);
         let issued = self.shared.world.sequence();
         let before = self.shared.world.injected();
-        let result = self.volumes[volume].flush().await;
+        let result = v.flush().await;
         if !self.answered() {
             return;
         }
         self.shared.world.note(23, issued, || format!("answered: flush of volume {volume}: {result:?}"));
         match result {
             Ok(()) => self.shared.oracle.borrow_mut().flushed(volume, issued),
+            Err(e) if self.overtaken(volume, stamp, &e) => {}
             Err(e) => self.judge(Kind::Flush, &format!("flush of volume {volume}"), &e, before),
         }
     }
 
     /// Reads a whole volume in large pieces.
     pub(super) async fn read_back(&self, volume: usize) {
-        let size = self.volumes[volume].size();
+        let Some(size) = self.volume(volume).map(|v| v.size()) else { return };
         let mut at = 0;
         while at < size && !self.shared.failed() {
             let len = (8 * CHUNK).min(size - at);

@@ -7,9 +7,10 @@ use bimetal_volume::backend::{Backend, Extent};
 use bimetal_volume::error::Error;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::{Tier, CHUNK};
-use bimetal_volume::Group;
+use bimetal_volume::{Group, Volume};
 
-use super::{volumes, Run, Wrong, SLOTS_START, STEP_LIMIT};
+use super::table::listed;
+use super::{Run, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::disk::{Image, SimDisk};
 use crate::env::{Ended, SimEnv};
@@ -204,10 +205,11 @@ impl Run<'_> {
         let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
             return Err("a read-only start with all members was refused".into());
         };
-        let view = volumes(&group, self.scenario.volumes.len())?
-            .iter()
-            .map(|v| v.extents(0, v.size(), usize::MAX).map_err(|e| format!("extents: {e}")))
-            .collect();
+        let extents = |v: &Option<Volume<SimEnv>>| match v {
+            Some(v) => v.extents(0, v.size(), usize::MAX).map_err(|e| format!("extents: {e}")),
+            None => Ok(Vec::new()),
+        };
+        let view = listed(&self.shared, &group)?.iter().map(extents).collect();
         env.kill();
         view
     }
@@ -215,12 +217,13 @@ impl Run<'_> {
     /// Reads everything, block by block where a chunk reads as an error. With `lossy` an error is legal where the
     /// healthy view says so (everywhere if there is no view); with `stale` older data is accepted.
     fn peek(&self, env: &SimEnv, group: &Group<SimEnv>, lossy: Option<Lossy<'_>>, stale: bool) -> Result<(), Wrong> {
-        let volumes = Rc::new(volumes(group, self.scenario.volumes.len())?);
+        let volumes = Rc::new(listed(&self.shared, group)?);
         let safe: Vec<Vec<bool>> = (0..volumes.len()).map(|v| safe_chunks(v, lossy)).collect();
         let lossy = lossy.is_some();
         let shared = self.shared.clone();
         let ended = env.run(STEP_LIMIT, async move {
             for (index, volume) in volumes.iter().enumerate() {
+                let Some(volume) = volume else { continue };
                 let (mut at, mut blocks_until) = (0, 0);
                 while at < volume.size() {
                     let issued = shared.world.sequence();

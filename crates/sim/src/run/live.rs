@@ -6,12 +6,13 @@ use std::time::Duration;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::inspect;
 use bimetal_volume::options::Status;
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::units::{Placement, CHUNK};
 use bimetal_volume::{Group, Volume};
 
 use super::client::Client;
 use super::session::{mover_words, Start};
-use super::{volumes, Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
+use super::table::settle;
+use super::{Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::env::{Ended, SimEnv};
 use crate::scenario::{Act, Damage, End, Step};
@@ -66,14 +67,15 @@ impl Run<'_> {
     }
 
     fn client(&self, group: &Group<SimEnv>) -> Result<Client, Wrong> {
-        let volumes = Rc::new(volumes(group, self.scenario.volumes.len())?);
-        Ok(Client { shared: self.shared.clone(), volumes, start: self.world.injected() })
+        let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
+        let (shared, group, limits) = (self.shared.clone(), group.clone(), self.limits());
+        Ok(Client { shared, group, volumes, limits, start: self.world.injected() })
     }
 
     fn read_all(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
         let client = self.client(group)?;
         let ended = env.run(SESSION_LIMIT, async move {
-            for volume in 0..client.volumes.len() {
+            for volume in client.numbers() {
                 client.read_back(volume).await;
             }
         });
@@ -114,15 +116,20 @@ impl Run<'_> {
         self.shared.marks.borrow_mut().mark(Seen::Liveness);
         let client = self.client(group)?;
         let watched = group.clone();
-        let auto: Vec<usize> = (0..self.scenario.volumes.len())
-            .filter(|i| self.scenario.volumes[*i].placement == bimetal_volume::units::Placement::Auto)
+        let auto: Vec<usize> = self
+            .shared
+            .table
+            .borrow()
+            .living()
+            .filter(|(_, k)| k.placement == Placement::Auto)
+            .map(|(n, _)| n)
             .collect();
         let ended = env.run(STEP_LIMIT + LIVENESS * 4, async move {
-            for volume in 0..client.volumes.len() {
+            for volume in client.numbers() {
                 client.flush(volume).await;
             }
             disturb(&client, &watched, &auto).await;
-            reserve_returns(&client, &watched, &auto).await?;
+            reserve_returns(&client, &watched).await?;
             hot_is_promoted(&client, &watched, &auto).await
         });
         self.check_wrong()?;
@@ -136,7 +143,7 @@ impl Run<'_> {
 
 /// Writes into a chunk while it is copied to the fast tier, so that a move is cancelled: the mover must survive that.
 async fn disturb(client: &Client, group: &Group<SimEnv>, auto: &[usize]) {
-    let found = auto.iter().find_map(|v| Some((*v, slow_chunk(&client.volumes[*v])?)));
+    let found = auto.iter().find_map(|v| Some((*v, slow_chunk(&client.volume(*v)?)?)));
     let Some((volume, at)) = found else { return };
     let before = group.status().mover.cancelled;
     for round in 0..DISTURBANCES {
@@ -155,24 +162,24 @@ async fn disturb(client: &Client, group: &Group<SimEnv>, auto: &[usize]) {
 }
 
 /// Chunks of `auto` volumes on the fast tier: what could be demoted.
-fn movable(status: &Status, auto: &[usize]) -> u64 {
-    auto.iter().map(|i| status.volumes[*i].fast_chunks).sum()
+fn movable(status: &Status) -> u64 {
+    status.volumes.iter().filter(|v| v.placement == Placement::Auto).map(|v| v.fast_chunks).sum()
 }
 
 /// Slow slots that are free or hold a copy that can be dropped, and are not promised to a slow-only volume.
 fn free_for_all(status: &Status) -> u64 {
-    use bimetal_volume::units::{Placement, Tier};
+    use bimetal_volume::units::Tier;
     let free: u64 = status.members.iter().filter(|m| m.tier == Tier::Slow).map(|m| m.free).sum();
     let bound = status.volumes.iter().filter(|v| v.placement == Placement::SlowOnly);
     (free + status.mover.kept).saturating_sub(bound.map(|v| v.size / CHUNK - v.fast_chunks - v.slow_chunks).sum())
 }
 
-async fn reserve_returns(client: &Client, group: &Group<SimEnv>, auto: &[usize]) -> Result<(), Wrong> {
+async fn reserve_returns(client: &Client, group: &Group<SimEnv>) -> Result<(), Wrong> {
     let deadline = client.shared.world.now() + LIVENESS.as_nanos() as u64;
     loop {
         let status = group.status();
         let slow_free = free_for_all(&status);
-        if status.fast_free >= status.reserve || movable(&status, auto) == 0 || slow_free == 0 {
+        if status.fast_free >= status.reserve || movable(&status) == 0 || slow_free == 0 {
             return Ok(());
         }
         if client.shared.world.now() > deadline {
@@ -197,17 +204,24 @@ fn slow_chunk(volume: &Volume<SimEnv>) -> Option<u64> {
 }
 
 async fn hot_is_promoted(client: &Client, group: &Group<SimEnv>, auto: &[usize]) -> Result<(), Wrong> {
-    let found = auto.iter().find_map(|v| Some((*v, slow_chunk(&client.volumes[*v])?)));
+    let found = auto.iter().find_map(|v| Some((*v, slow_chunk(&client.volume(*v)?)?)));
     let Some((volume, at)) = found else { return Ok(()) };
     let fast: u64 =
         group.status().members.iter().filter(|m| m.tier == bimetal_volume::units::Tier::Fast).map(|m| m.slots).sum();
-    let bound = group.status().volumes.iter().map(|v| v.fast_chunks).sum::<u64>() - movable(&group.status(), auto);
+    // What volumes bound to the fast tier may still ask for is theirs already.
+    let bound = group
+        .status()
+        .volumes
+        .iter()
+        .filter(|v| v.placement == Placement::FastOnly)
+        .map(|v| v.size / CHUNK)
+        .sum::<u64>();
     if fast <= bound + group.status().reserve / CHUNK + 1 {
         return Ok(());
     }
     let deadline = client.shared.world.now() + LIVENESS.as_nanos() as u64;
     while client.shared.world.now() < deadline {
-        let v = &client.volumes[volume];
+        let Some(v) = client.volume(volume) else { return Ok(()) };
         let here = v.extents(at, CHUNK, usize::MAX).map_err(|e| format!("extents: {e}"))?;
         if here.iter().all(|e| e.tier != 2) {
             return Ok(());

@@ -13,6 +13,8 @@ mod forge;
 mod judge;
 mod live;
 mod session;
+mod structure;
+mod table;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,7 +23,7 @@ use std::time::Duration;
 use bimetal_volume::env::DeviceTraits;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Tier, CHUNK};
-use bimetal_volume::{Group, Volume};
+use bimetal_volume::Group;
 
 use crate::counters::{Marks, Seen};
 use crate::disk::SimDisk;
@@ -101,6 +103,12 @@ struct Shared {
     /// Ranges being written: volume, first and last byte + 1, and whether it cuts a sector.
     busy: RefCell<Vec<(usize, u64, u64, bool)>>,
     requests: std::cell::Cell<u64>,
+    /// The volumes that must be there.
+    table: RefCell<table::Table>,
+    /// A change of them is under way.
+    changing: std::cell::Cell<bool>,
+    /// Numbers of volumes that somebody has tried to make.
+    used: RefCell<Vec<bool>>,
 }
 
 impl Shared {
@@ -119,7 +127,8 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
     let world = World::new(prng.fork(1));
     world.set_log(log);
     let disks = disks(scenario, &world);
-    let sizes: Vec<u64> = scenario.volumes.iter().map(|v| v.chunks * CHUNK).collect();
+    let mut sizes: Vec<u64> = scenario.volumes.iter().map(|v| v.chunks * CHUNK).collect();
+    sizes.resize(crate::scenario::MAX_VOLUMES, 0);
     let shared = Rc::new(Shared {
         world: world.clone(),
         oracle: RefCell::new(Oracle::new(&sizes)),
@@ -127,6 +136,9 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         wrong: RefCell::default(),
         busy: RefCell::default(),
         requests: std::cell::Cell::new(0),
+        table: RefCell::new(table::Table::new(scenario)),
+        changing: std::cell::Cell::new(false),
+        used: RefCell::new((0..crate::scenario::MAX_VOLUMES).map(|n| n < scenario.volumes.len()).collect()),
     });
     let mut run =
         Run { scenario, world, disks, shared, open_points: Vec::new(), points: Vec::new(), crashes: 0, before: None };
@@ -160,7 +172,7 @@ impl Run<'_> {
         let s = self.scenario;
         let members: Vec<(SimDisk, Tier)> = self.disks.iter().cloned().zip(s.members.iter().map(|m| m.tier)).collect();
         let volume = |(i, v): (usize, &crate::scenario::VolumeSpec)| NewVolume {
-            name: volume_name(i),
+            name: table::name(i, false),
             size: (v.chunks > 0).then_some(v.chunks * CHUNK),
             placement: v.placement,
         };
@@ -220,15 +232,4 @@ impl Run<'_> {
             crashes: self.crashes,
         }
     }
-}
-
-/// Name of a volume by its number.
-fn volume_name(index: usize) -> String {
-    format!("v{index}")
-}
-
-/// All volumes of an open group, in order.
-fn volumes(group: &Group<SimEnv>, count: usize) -> Result<Vec<Volume<SimEnv>>, Wrong> {
-    let volume = |i| group.volume(&volume_name(i)).ok_or_else(|| format!("volume v{i} is gone"));
-    (0..count).map(volume).collect()
 }

@@ -4,10 +4,12 @@ use std::rc::Rc;
 
 use bimetal_volume::env::Env as _;
 use bimetal_volume::group::OpenError;
+use bimetal_volume::units::Placement;
 use bimetal_volume::Group;
 
 use super::client::Client;
-use super::{volumes, Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
+use super::table::settle;
+use super::{Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::env::{Ended, SimEnv};
 use crate::oracle::Crash;
@@ -68,6 +70,7 @@ impl Run<'_> {
         let read_back = mix(self.scenario.seed ^ index as u64) % 5 < 3;
         let ended = self.clients(env, &group, session, start, read_back);
         self.take_marks(&group);
+        bound_stay(&group)?;
         match ended? {
             Ended::Crashed => self.crash(env, session.end),
             Ended::Hung(why) => Err(format!("session {index} hung: {why}; {}", mover_words(&group))),
@@ -98,8 +101,9 @@ impl Run<'_> {
         start: Injected,
         read_back: bool,
     ) -> Result<Ended<()>, Wrong> {
-        let volumes = Rc::new(volumes(group, self.scenario.volumes.len())?);
-        let client = Client { shared: self.shared.clone(), volumes: volumes.clone(), start };
+        let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
+        let (shared, group, limits) = (self.shared.clone(), group.clone(), self.limits());
+        let client = Client { shared, group, volumes, limits, start };
         let count = session.steps.iter().map(|s| s.client).max().map_or(0, |m| m as usize + 1);
         let mut lists: Vec<Vec<Step>> = vec![Vec::new(); count];
         for step in &session.steps {
@@ -108,7 +112,7 @@ impl Run<'_> {
         let spawner = env.clone();
         let ended = env.run(SESSION_LIMIT, async move {
             if read_back {
-                for volume in 0..volumes.len() {
+                for volume in client.numbers() {
                     client.read_back(volume).await;
                 }
             }
@@ -161,6 +165,7 @@ impl Run<'_> {
         marks.mark_if(kind == Crash::Daemon, Seen::DaemonDeath);
         marks.mark_if(kind == Crash::Power && self.tore_a_page(), Seen::TornPage);
         self.shared.busy.borrow_mut().clear();
+        self.shared.changing.set(false);
         self.shared.oracle.borrow_mut().crash(kind, self.world.sequence());
     }
 
@@ -177,7 +182,7 @@ impl Run<'_> {
         self.take_marks(group);
         match stopped {
             Ended::Done(Ok(())) => {
-                for volume in 0..self.scenario.volumes.len() {
+                for volume in 0..crate::scenario::MAX_VOLUMES {
                     self.shared.oracle.borrow_mut().flushed(volume, issued);
                 }
                 env.kill();
@@ -225,6 +230,21 @@ impl Run<'_> {
             disk.heal(Speed::of(m.tier).latency());
         }
     }
+}
+
+/// R4: a volume bound to one tier has nothing on the other.
+fn bound_stay(group: &Group<SimEnv>) -> Result<(), Wrong> {
+    for v in group.status().volumes {
+        let strayed = match v.placement {
+            Placement::Auto => 0,
+            Placement::FastOnly => v.slow_chunks,
+            Placement::SlowOnly => v.fast_chunks,
+        };
+        if strayed > 0 {
+            return Err(format!("volume {} is {} and has {strayed} chunks on the other tier", v.name, v.placement));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn mover_words(group: &Group<SimEnv>) -> String {

@@ -18,5 +18,11 @@ pub(super) fn used_up() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed { name: "budget used up", scenario: make(0), damage: None, chain: Some(Chain { make, points: 10 }) }
+    Directed {
+        name: "budget used up",
+        scenario: make(0),
+        damage: None,
+        chain: Some(Chain { make, points: 10 }),
+        after: Vec::new(),
+    }
 }

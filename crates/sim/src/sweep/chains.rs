@@ -36,7 +36,7 @@ fn group(fast: usize, seed: u64, tear: bool) -> Scenario {
 }
 
 fn chain(name: &'static str, make: fn(u64) -> Scenario, points: u64) -> Directed {
-    Directed { name, scenario: make(0), damage: None, chain: Some(Chain { make, points }) }
+    Directed { name, scenario: make(0), damage: None, chain: Some(Chain { make, points }), after: Vec::new() }
 }
 
 /// A session that the power ends `events` points after its steps but the last.

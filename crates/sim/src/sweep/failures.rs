@@ -45,6 +45,7 @@ pub(super) fn written_while_a_sync_fails() -> Directed {
         scenario: make(0),
         damage: None,
         chain: Some(Chain { make, points: 800 }),
+        after: Vec::new(),
     }
 }
 

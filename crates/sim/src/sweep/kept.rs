@@ -38,7 +38,13 @@ fn crash(s: &mut Scenario, steps: Vec<Step>, n: u64) {
 }
 
 fn chain(name: &'static str, make: fn(u64) -> Scenario) -> Directed {
-    Directed { name, scenario: make(0), damage: None, chain: Some(Chain { make, points: 4 * POINTS }) }
+    Directed {
+        name,
+        scenario: make(0),
+        damage: None,
+        chain: Some(Chain { make, points: 4 * POINTS }),
+        after: Vec::new(),
+    }
 }
 
 /// A chunk with a kept copy is written in place, perhaps flushed; the crash comes around that. Then it goes down.

@@ -5,6 +5,7 @@ mod budget;
 mod chains;
 mod failures;
 mod kept;
+mod structure;
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
@@ -23,6 +24,8 @@ pub struct Directed {
     pub damage: Option<Damage>,
     /// If one crash after the other is swept.
     chain: Option<Chain>,
+    /// Done after the crashes, before the last one.
+    after: Vec<Step>,
 }
 
 /// A scenario for each of so many points.
@@ -35,6 +38,10 @@ struct Chain {
 impl Directed {
     fn then(self, damage: Damage) -> Directed {
         Directed { damage: Some(damage), ..self }
+    }
+
+    fn after(self, after: Vec<Step>) -> Directed {
+        Directed { after, ..self }
     }
 }
 
@@ -90,7 +97,7 @@ fn directed(name: &'static str, mut s: Scenario, prepare: Vec<Step>, steps: Vec<
     let end = if stop { End::StopOr(Crash::Power, NEVER) } else { End::Crash(Crash::Power, NEVER) };
     let session = s.quiet_session(steps, end);
     s.sessions.push(session);
-    Directed { name, scenario: s, damage: None, chain: None }
+    Directed { name, scenario: s, damage: None, chain: None, after: Vec::new() }
 }
 
 fn hot(times: usize) -> Vec<Step> {
@@ -220,7 +227,7 @@ pub fn all() -> Vec<Directed> {
         (0..12).map(|i| step(0, if i % 2 == 0 { zeroes } else { TRIM }, i * 40_000 + i * 512, 30_000 + i * 1024)),
     );
     zeroing.push(flush());
-    vec![
+    let plain = vec![
         directed("promote", small(), vec![fill(0, 24), sleep(0, 3000)], hot(5), false),
         directed("demote", small(), vec![], vec![fill(0, 14), sleep(0, 4000), flush()], false),
         directed("trim during a move", small(), vec![], during_moves(TRIM, false), false),
@@ -265,7 +272,8 @@ pub fn all() -> Vec<Directed> {
             true,
         ),
         directed("start only", small(), vec![fill(0, 10), flush()], vec![], true),
-    ]
+    ];
+    plain.into_iter().chain(structure::all()).collect()
 }
 
 impl Directed {
@@ -308,8 +316,8 @@ impl Directed {
             let write = Step { client: 0, volume, act: FUA, offset: (n + i) % 8 * CHUNK + 5 * 4096, len: 4096 };
             [Step { act: Act::Trim { fua: true }, ..write }, write]
         });
-        let end = End::Crash(Crash::Power, CrashPoint { steps: 1 + n % 6, events: n % 5 });
-        let aftermath = s.quiet_session(after.collect(), end);
+        let end = End::Crash(Crash::Power, CrashPoint { steps: 1 + n % 6 + self.after.len() as u64, events: n % 5 });
+        let aftermath = s.quiet_session(self.after.iter().copied().chain(after).collect(), end);
         s.sessions.push(aftermath);
         s
     }

@@ -4,6 +4,7 @@
 //! No borrow of a component is held across an await.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use bimetal_format::Entry;
 
@@ -13,6 +14,7 @@ use crate::commit::{Commit, Left};
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::volume::VolumeInfo;
+use crate::group::volumes::Volumes;
 use crate::health::Health;
 use crate::kept::{kept_slot, slots_of, Kept};
 use crate::map::Map;
@@ -33,8 +35,6 @@ pub(crate) struct Core<E: Env> {
     pub(crate) sector_size: u32,
     /// Fast slots kept free for new writes.
     pub(crate) reserve_slots: u64,
-    /// Slots beyond the sum of the volume sizes (I5).
-    pub(crate) headroom: u64,
     pub(crate) writable: bool,
     /// The map came from a fast member, so that "unmapped" means "never written" (C8.1).
     pub(crate) map_complete: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Core<E: Env> {
     pub(crate) authority: u8,
     /// By index; missing ones included.
     pub(crate) members: Vec<Member<E::Device>>,
-    pub(crate) volumes: Vec<VolumeInfo>,
+    pub(crate) volumes: Volumes,
     pub(crate) map: RefCell<Map>,
     pub(crate) claims: Claims,
     pub(crate) commit: Commit,
@@ -137,15 +137,20 @@ impl<E: Env> Core<E> {
         self.members_of(tier).map(|m| m.free.borrow().count()).sum()
     }
 
-    /// The volume that owns a chunk.
-    pub(crate) fn volume_of(&self, chunk: ChunkId) -> Option<&VolumeInfo> {
-        let after = self.volumes.partition_point(|v| v.first_chunk() <= chunk.0);
-        let v = self.volumes.get(after.checked_sub(1)?)?;
-        (chunk.0 < v.first_chunk() + v.chunks()).then_some(v)
+    /// Slots beyond what is promised to volumes (I5).
+    pub(crate) fn headroom(&self) -> u64 {
+        let slots: u64 = self.members.iter().map(|m| m.free.borrow().count()).sum();
+        slots.saturating_sub(self.volumes.promised_in_all())
     }
 
+    /// The volume that owns a chunk.
+    pub(crate) fn volume_of(&self, chunk: ChunkId) -> Option<Rc<VolumeInfo>> {
+        self.volumes.of_chunk(chunk)
+    }
+
+    /// Where a chunk may live; `None` if no volume has it (any more).
     pub(crate) fn placement_of(&self, chunk: ChunkId) -> Option<Placement> {
-        self.volume_of(chunk).map(|v| v.placement)
+        self.volume_of(chunk).filter(|v| !v.deleted.get()).map(|v| v.placement)
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), Error> {

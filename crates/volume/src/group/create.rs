@@ -3,17 +3,19 @@
 
 use bimetal_format::journal::RECORDS_PER_BLOCK;
 use bimetal_format::label::{
-    is_name, Epoch, Label, MemberRow, PlacementCode, TierCode, VolumeRow, MAX_MEMBERS, MAX_VOLUMES,
+    is_name, Epoch, Label, MemberRow, PageRun, PlacementCode, TierCode, VolumeRow, VolumeState, MAX_MEMBERS,
+    MAX_VOLUMES,
 };
 use bimetal_format::layout::{default_journal_blocks, pages_for, Layout, LayoutError, MIN_JOURNAL_BLOCKS};
 use bimetal_format::size::InWords;
 use bimetal_format::ENTRIES_PER_PAGE;
 
+use super::structure::placement_code;
 use super::Group;
 use crate::env::{Device, DeviceError, Env};
 use crate::member::Member;
 use crate::options::{CreateOptions, NewVolume, Uuid};
-use crate::units::{Placement, Tier, CHUNK};
+use crate::units::{Tier, CHUNK};
 
 /// Default reserve, in bytes.
 const RESERVE: u64 = 4 << 30;
@@ -125,7 +127,7 @@ async fn lay_out<D: Device>(device: D, label: Label) -> Result<(Member<D>, Label
     Ok((m, label))
 }
 
-fn new_uuid<E: Env>(env: &E) -> Uuid {
+pub(crate) fn new_uuid<E: Env>(env: &E) -> Uuid {
     let mut u = [0; 16];
     u[..8].copy_from_slice(&env.random().to_le_bytes());
     u[8..].copy_from_slice(&env.random().to_le_bytes());
@@ -164,6 +166,7 @@ fn labels<E: Env>(env: &E, plan: &Plan, uuid: Uuid, options: &CreateOptions) -> 
         mirrors_from: 0,
         policy_clock: 0,
         generation: 0,
+        tables: 0,
         zones: layout.zones(),
         members: plan.members.clone(),
         volumes: plan.volumes.clone(),
@@ -251,11 +254,6 @@ fn plan_volumes<E: Env>(env: &E, wanted: &[NewVolume], fast: u64, slow: u64) -> 
             return Err(CreateError::Size(format!("volume \"{}\" has no room: the smallest is 128 KiB", v.name)));
         }
         let page_count = chunks.div_ceil(ENTRIES_PER_PAGE as u64) as u32;
-        let placement = match v.placement {
-            Placement::Auto => PlacementCode::Auto,
-            Placement::FastOnly => PlacementCode::FastOnly,
-            Placement::SlowOnly => PlacementCode::SlowOnly,
-        };
         let (id, size) = (rows.len() as u32 + 1, chunks * CHUNK);
         let name = v.name.clone();
         rows.push(VolumeRow {
@@ -263,10 +261,10 @@ fn plan_volumes<E: Env>(env: &E, wanted: &[NewVolume], fast: u64, slow: u64) -> 
             name,
             size,
             id,
-            first_page: page,
-            page_count,
+            runs: vec![PageRun { first: page, count: page_count }],
             family: 0,
-            placement,
+            placement: placement_code(v.placement),
+            state: VolumeState::Living,
         });
         page += page_count;
     }

@@ -3,7 +3,9 @@
 pub(crate) mod core;
 pub mod create;
 mod status;
+pub mod structure;
 pub(crate) mod volume;
+pub(crate) mod volumes;
 
 use std::rc::Rc;
 
@@ -58,6 +60,10 @@ impl<E: Env> Group<E> {
         self.core.env.spawn(async move { core.run_reclaimer().await });
         let core = self.core.clone();
         self.core.env.spawn(async move { core.run_checkpointer().await });
+        if self.core.volumes.all().iter().any(|v| v.deleted.get()) {
+            let core = self.core.clone();
+            self.core.env.spawn(async move { core.clear_deleted().await });
+        }
         if self.core.options.migrate {
             let core = self.core.clone();
             self.core.env.spawn(async move { core.run_mover().await });
@@ -66,13 +72,13 @@ impl<E: Env> Group<E> {
 
     /// Names of its volumes.
     pub fn volume_names(&self) -> Vec<String> {
-        self.core.volumes.iter().map(|v| v.name.clone()).collect()
+        self.core.volumes.living().iter().map(|v| v.name.borrow().clone()).collect()
     }
 
     /// A volume by name.
     pub fn volume(&self, name: &str) -> Option<Volume<E>> {
-        let index = self.core.volumes.iter().position(|v| v.name == name)?;
-        Some(Volume { core: self.core.clone(), index })
+        let info = self.core.volumes.find(name)?;
+        Some(Volume { core: self.core.clone(), info })
     }
 
     /// What the group is doing.
@@ -109,6 +115,8 @@ impl<E: Env> Group<E> {
         let core = &self.core;
         core.mover_wake.notify();
         core.mover_ended().await;
+        // A change of the volumes under way ends, or gives up where the next start goes on.
+        let _change = core.volumes.change.lock().await;
         core.flush().await?;
         for m in core.members_of(Tier::Slow) {
             core.settle_lag(m).await?;

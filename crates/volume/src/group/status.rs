@@ -20,7 +20,8 @@ impl<E: Env> Core<E> {
             reserve: self.reserve_slots * CHUNK,
             fast_free: self.free_in(Tier::Fast) * CHUNK,
             members: self.members.iter().map(|m| self.member_status(m)).collect(),
-            volumes: self.volumes.iter().map(volume_status).collect(),
+            volumes: self.volumes.living().iter().map(|v| volume_status(v)).collect(),
+            deleting: self.volumes.all().iter().filter(|v| v.deleted.get()).map(|v| volume_status(v)).collect(),
             mover: self.mover_status(),
             recovery: self.findings.borrow().clone(),
         }
@@ -76,9 +77,9 @@ impl<E: Env> Core<E> {
 
 fn volume_status(v: &super::volume::VolumeInfo) -> VolumeStatus {
     VolumeStatus {
-        name: v.name.clone(),
+        name: v.name.borrow().clone(),
         uuid: v.uuid,
-        size: v.size,
+        size: v.size.get(),
         placement: v.placement,
         fast_chunks: v.fast_chunks.get(),
         slow_chunks: v.slow_chunks.get(),

@@ -1,9 +1,9 @@
 //! A volume: the face that exports see.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use bimetal_format::label::{PlacementCode, VolumeRow};
+use bimetal_format::label::{PageRun, PlacementCode, VolumeRow, VolumeState};
 use bimetal_format::ENTRIES_PER_PAGE;
 
 use super::core::Core;
@@ -15,76 +15,183 @@ use crate::io::split::{parts, runs, Part};
 use crate::kept::kept_slot;
 use crate::options::Uuid;
 use crate::tier::Policy;
-use crate::units::{Placement, Tier, BLOCK, CHUNK};
+use crate::units::{ChunkId, Placement, Tier, BLOCK, CHUNK};
+use crate::wait::Signal;
 
 /// What the group knows of a volume.
 pub(crate) struct VolumeInfo {
-    pub(crate) name: String,
+    pub(crate) name: RefCell<String>,
     pub(crate) uuid: Uuid,
     pub(crate) id: u32,
-    pub(crate) size: u64,
+    pub(crate) size: Cell<u64>,
     pub(crate) placement: Placement,
-    pub(crate) first_page: u32,
+    /// Its pages of the map, in the order of its chunks.
+    pub(crate) runs: RefCell<Rc<[PageRun]>>,
+    /// It is deleted: no request is let in.
+    pub(crate) deleted: Cell<bool>,
     pub(crate) fast_chunks: Cell<u64>,
     pub(crate) slow_chunks: Cell<u64>,
+    requests: InFlight,
+}
+
+/// Requests in flight, by the period in which they were let in. A new period begins when the volume changes.
+#[derive(Default)]
+struct InFlight {
+    period: Cell<usize>,
+    counts: [Cell<u64>; 2],
+    less: Signal,
+}
+
+/// A request that was let in; leaves when dropped.
+pub(crate) struct LetIn<'a>(&'a InFlight, usize);
+
+impl Drop for LetIn<'_> {
+    fn drop(&mut self) {
+        let count = &self.0.counts[self.1];
+        count.set(count.get() - 1);
+        if count.get() == 0 {
+            self.0.less.notify();
+        }
+    }
 }
 
 impl VolumeInfo {
     pub(crate) fn new(row: &VolumeRow) -> VolumeInfo {
-        let placement = match row.placement {
-            PlacementCode::Auto => Placement::Auto,
-            PlacementCode::FastOnly => Placement::FastOnly,
-            PlacementCode::SlowOnly => Placement::SlowOnly,
-        };
         VolumeInfo {
-            name: row.name.clone(),
+            name: RefCell::new(row.name.clone()),
             uuid: row.uuid,
             id: row.id,
-            size: row.size,
-            placement,
-            first_page: row.first_page,
+            size: Cell::new(row.size),
+            placement: placement_of(row),
+            runs: RefCell::new(row.runs.as_slice().into()),
+            deleted: Cell::new(row.state == VolumeState::Deleted),
             fast_chunks: Cell::new(0),
             slow_chunks: Cell::new(0),
+            requests: InFlight::default(),
         }
     }
 
-    pub(crate) fn first_chunk(&self) -> u64 {
-        u64::from(self.first_page) * ENTRIES_PER_PAGE as u64
+    /// Takes over what the table says of it now.
+    pub(crate) fn update(&self, row: &VolumeRow) {
+        self.name.borrow_mut().clone_from(&row.name);
+        self.size.set(row.size);
+        *self.runs.borrow_mut() = row.runs.as_slice().into();
+        self.deleted.set(row.state == VolumeState::Deleted);
     }
 
     pub(crate) fn chunks(&self) -> u64 {
-        self.size / CHUNK
+        self.size.get() / CHUNK
+    }
+
+    /// Chunks that have a home.
+    pub(crate) fn mapped(&self) -> u64 {
+        self.fast_chunks.get() + self.slow_chunks.get()
     }
 
     /// Refuses a range that is not inside the volume.
     pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let size = self.size.get();
         match offset.checked_add(len) {
-            Some(end) if end <= self.size => Ok(()),
-            _ => Err(Error::OutOfRange { offset, len, size: self.size }),
+            _ if self.deleted.get() => Err(Error::Deleted),
+            Some(end) if end <= size => Ok(()),
+            _ => Err(Error::OutOfRange { offset, len, size }),
         }
+    }
+
+    /// Checks a range and lets the request in, in one step: a change of the volume waits for those let in before it.
+    pub(crate) fn let_in(&self, offset: u64, len: u64) -> Result<LetIn<'_>, Error> {
+        self.check(offset, len)?;
+        let period = self.requests.period.get();
+        let count = &self.requests.counts[period];
+        count.set(count.get() + 1);
+        Ok(LetIn(&self.requests, period))
+    }
+
+    /// Waits until all requests that were let in before this call have ended. One caller at a time.
+    pub(crate) async fn drained(&self) {
+        let before = self.requests.period.get();
+        self.requests.period.set(1 - before);
+        while self.requests.counts[before].get() > 0 {
+            self.requests.less.wait().await;
+        }
+    }
+
+    /// The parts of a byte range, chunk by chunk.
+    pub(crate) fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = Part> + Clone {
+        let runs = self.runs.borrow().clone();
+        parts(move |n| chunk_in(&runs, n), offset, len)
+    }
+
+    /// The chunks that it has pages for, in its order, each run as first chunk and number; those beyond its size included.
+    pub(crate) fn chunk_runs(&self) -> Vec<(u64, u64)> {
+        self.runs.borrow().iter().map(chunks_of).collect()
+    }
+
+    /// Which of its chunks this one is.
+    pub(crate) fn number_of(&self, chunk: ChunkId) -> Option<u64> {
+        let mut before = 0;
+        for (first, count) in self.chunk_runs() {
+            if (first..first + count).contains(&chunk.0) {
+                return Some(before + chunk.0 - first);
+            }
+            before += count;
+        }
+        None
+    }
+}
+
+/// First chunk and number of chunks of a run of pages.
+pub(crate) fn chunks_of(run: &PageRun) -> (u64, u64) {
+    (u64::from(run.first) * ENTRIES_PER_PAGE as u64, u64::from(run.count) * ENTRIES_PER_PAGE as u64)
+}
+
+/// The `n`-th chunk of a volume with these runs.
+fn chunk_in(runs: &[PageRun], mut n: u64) -> ChunkId {
+    let mut last = 0;
+    for (first, count) in runs.iter().map(chunks_of) {
+        if n < count {
+            return ChunkId(first + n);
+        }
+        n -= count;
+        last = first + count;
+    }
+    debug_assert!(false, "the range was checked");
+    ChunkId(last)
+}
+
+fn placement_of(row: &VolumeRow) -> Placement {
+    match row.placement {
+        PlacementCode::Auto => Placement::Auto,
+        PlacementCode::FastOnly => Placement::FastOnly,
+        PlacementCode::SlowOnly => Placement::SlowOnly,
     }
 }
 
 /// A handle to a volume of an open group.
 pub struct Volume<E: Env> {
     pub(crate) core: Rc<Core<E>>,
-    pub(crate) index: usize,
+    pub(crate) info: Rc<VolumeInfo>,
 }
 
 impl<E: Env> Clone for Volume<E> {
     fn clone(&self) -> Self {
-        Volume { core: self.core.clone(), index: self.index }
+        Volume { core: self.core.clone(), info: self.info.clone() }
     }
 }
 
 impl<E: Env> Volume<E> {
     fn info(&self) -> &VolumeInfo {
-        &self.core.volumes[self.index]
+        &self.info
     }
 
     /// Its name.
-    pub fn name(&self) -> &str {
-        &self.info().name
+    pub fn name(&self) -> String {
+        self.info.name.borrow().clone()
+    }
+
+    /// Its name for ever.
+    pub fn uuid(&self) -> Uuid {
+        self.info.uuid
     }
 
     fn extents_of(&self, part: &Part) -> Vec<Extent> {
@@ -110,7 +217,7 @@ impl<E: Env> Volume<E> {
 
 impl<E: Env> Backend for Volume<E> {
     fn size(&self) -> u64 {
-        self.info().size
+        self.info().size.get()
     }
 
     fn read_only(&self) -> bool {
@@ -130,6 +237,7 @@ impl<E: Env> Backend for Volume<E> {
     }
 
     async fn flush(&self) -> Result<(), Error> {
+        self.info().check(0, 0)?;
         self.core.flush().await
     }
 
@@ -147,7 +255,7 @@ impl<E: Env> Backend for Volume<E> {
         if self.core.writable {
             let mut view = self.core.view();
             let mut policy = self.core.policy.borrow_mut();
-            for part in parts(v.first_chunk(), offset, len) {
+            for part in v.parts(offset, len) {
                 policy.hint(&mut view, part.chunk);
             }
             drop((policy, view));
@@ -160,7 +268,7 @@ impl<E: Env> Backend for Volume<E> {
         let v = self.info();
         v.check(offset, len)?;
         let mut out: Vec<Extent> = Vec::new();
-        for part in parts(v.first_chunk(), offset, len) {
+        for part in v.parts(offset, len) {
             for e in self.extents_of(&part) {
                 let full = out.len() == max.max(1);
                 match out.last_mut() {

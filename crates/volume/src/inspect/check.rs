@@ -37,6 +37,8 @@ pub struct Report {
     pub pages: u64,
     /// Journal records that the next start replays.
     pub records: u64,
+    /// Volumes that are deleted, whose chunks the next writable start goes on to free.
+    pub deleting: Vec<String>,
     /// Chunks with a home.
     pub chunks: u64,
     /// Of these, such as still have their place on the slow tier.
@@ -68,6 +70,7 @@ pub async fn check<E: Env>(env: E, devices: Vec<E::Device>) -> Result<Report, Op
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
     let core = recovery::open(env, devices, options).await?;
     report.name = core.name.clone();
+    report.deleting = core.volumes.all().iter().filter(|v| v.deleted.get()).map(|v| v.name.borrow().clone()).collect();
     report.clean = core.members.iter().filter(|m| m.is_present()).all(|m| m.label.borrow().clean);
     for finding in core.findings.borrow().iter() {
         if !report.problems.iter().any(|p| p.what.contains(finding.as_str())) {

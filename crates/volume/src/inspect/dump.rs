@@ -28,15 +28,22 @@ pub async fn dump<E: Env>(env: E, devices: Vec<E::Device>, what: DumpOptions) ->
     for m in core.members.iter().filter(|m| m.is_present()) {
         members.push(dump_member(m, what).await?);
     }
-    let volumes = core.volumes.iter().map(|v| {
+    let all = core.volumes.all();
+    let volumes = all.iter().map(|v| {
+        let run = |r: &bimetal_format::label::PageRun| {
+            Node::default().number("first", r.first.into()).number("count", r.count.into())
+        };
+        let runs: Vec<Node> = v.runs.borrow().iter().map(run).collect();
         Node::default()
-            .text("name", v.name.clone())
+            .text("name", v.name.borrow().clone())
             .text("uuid", hex(&v.uuid))
-            .number("size", v.size)
+            .number("size", v.size.get())
+            .number("id", v.id.into())
+            .flag("deleted", v.deleted.get())
             .text("placement", v.placement.to_string())
-            .number("first_page", u64::from(v.first_page))
             .number("fast_chunks", v.fast_chunks.get())
             .number("slow_chunks", v.slow_chunks.get())
+            .list("pages", runs)
     });
     let mut out = Node::default()
         .number("schema", 1)
@@ -60,8 +67,8 @@ fn entries<E: Env>(core: &Core<E>) -> Vec<Node> {
     let node = |(chunk, e): (crate::units::ChunkId, bimetal_format::Entry)| {
         let volume = core.volume_of(chunk);
         let node = Node::default()
-            .text("volume", volume.map_or(String::new(), |v| v.name.clone()))
-            .number("chunk", volume.map_or(chunk.0, |v| chunk.0 - v.first_chunk()))
+            .text("volume", volume.as_ref().map_or(String::new(), |v| v.name.borrow().clone()))
+            .number("chunk", volume.and_then(|v| v.number_of(chunk)).unwrap_or(chunk.0))
             .number("member", u64::from(e.member))
             .number("slot", u64::from(e.slot))
             .hex("mask", u64::from(e.mask))
@@ -139,6 +146,7 @@ fn dump_label(l: &Label) -> Node {
         .number("device_size", l.device_size)
         .number("created", l.created)
         .flag("clean", l.clean)
+        .number("tables", l.tables)
         .number("generation", l.generation)
         .number("journal_tail", l.journal_tail)
         .hex("journal_tail_hash", l.journal_tail_hash)

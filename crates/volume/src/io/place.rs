@@ -25,9 +25,7 @@ impl<E: Env> Core<E> {
         if placement != Placement::Auto {
             return 0;
         }
-        let promised = self.volumes.iter().filter(|v| v.placement == bound);
-        let promised: u64 = promised.map(|v| v.chunks() - v.fast_chunks.get() - v.slow_chunks.get()).sum();
-        free.saturating_sub(promised)
+        free.saturating_sub(self.volumes.promised(bound) + self.volumes.set_aside(tier))
     }
 
     /// Takes a free slot of `tier` for `chunk`, next to its neighbour where that is possible.

@@ -3,7 +3,7 @@
 use bimetal_format::Entry;
 use smallvec::SmallVec;
 
-use super::split::{parts, runs, Part};
+use super::split::{runs, Part};
 use crate::backend::{Piece, Pieces};
 use crate::buf::BufMut;
 use crate::claim::Pin;
@@ -14,7 +14,7 @@ use crate::group::volume::VolumeInfo;
 use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
 use crate::tier::{lift, Policy, Touch};
-use crate::units::{MemberIndex, SlotId, BLOCK, CHUNK};
+use crate::units::{MemberIndex, SlotId, BLOCK};
 use crate::wait;
 
 /// Most bytes that one device request reads.
@@ -34,12 +34,12 @@ enum Step {
 impl<E: Env> Core<E> {
     /// Reads `len` bytes at `offset` of a volume.
     pub(crate) async fn read(&self, v: &VolumeInfo, offset: u64, len: u64) -> Result<Pieces, Error> {
-        v.check(offset, len)?;
+        let _in = v.let_in(offset, len)?;
         if self.stopping.get() {
             return Err(Error::Stopping);
         }
         let _admitted = self.requests.enter(len, self.options.max_inflight_bytes).await;
-        let parts = parts(v.first_chunk(), offset, len);
+        let parts = v.parts(offset, len);
         // Look up and pin in one step, without an await: what is read now cannot be given to another chunk (C2.1).
         let mut pins: SmallVec<[Pin<'_>; 4]> = SmallVec::new();
         let mut steps: SmallVec<[Step; 4]> = SmallVec::new();
@@ -57,7 +57,7 @@ impl<E: Env> Core<E> {
         if lift::begins_late() {
             lifts = self.begin_lifts(parts);
         }
-        lifts.carry(lift::read_from(v.first_chunk() * CHUNK + offset), &pieces);
+        lifts.carry(offset % BLOCK, &pieces);
         drop(pins);
         Ok(trim_edges(pieces, offset % BLOCK, len))
     }

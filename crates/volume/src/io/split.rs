@@ -57,8 +57,12 @@ pub(crate) fn runs(mask: u32, first: u32, end: u32) -> impl Iterator<Item = (u32
     })
 }
 
-/// The parts of `len` bytes at `offset` of a volume whose first chunk is `first`.
-pub(crate) fn parts(first: u64, offset: u64, len: u64) -> impl Iterator<Item = Part> + Clone {
+/// The parts of `len` bytes at `offset` of a volume whose `n`-th chunk is `chunk(n)`.
+pub(crate) fn parts(
+    chunk: impl Fn(u64) -> ChunkId + Clone,
+    offset: u64,
+    len: u64,
+) -> impl Iterator<Item = Part> + Clone {
     let mut at = 0;
     std::iter::from_fn(move || {
         if at >= len {
@@ -66,7 +70,7 @@ pub(crate) fn parts(first: u64, offset: u64, len: u64) -> impl Iterator<Item = P
         }
         let position = offset + at;
         let from = position % CHUNK;
-        let part = Part { chunk: ChunkId(first + position / CHUNK), from, len: (CHUNK - from).min(len - at), at };
+        let part = Part { chunk: chunk(position / CHUNK), from, len: (CHUNK - from).min(len - at), at };
         at += part.len;
         Some(part)
     })
@@ -80,7 +84,7 @@ mod tests {
     fn parts_cover_the_range_without_gaps() {
         for (offset, len) in [(0, 1), (CHUNK - 1, 2), (5 * CHUNK + 700, 3 * CHUNK), (4096, CHUNK), (0, 0)] {
             let mut at = 0;
-            for p in parts(10, offset, len) {
+            for p in parts(|n| ChunkId(10 + n), offset, len) {
                 assert_eq!(p.at, at);
                 assert_eq!((p.chunk.0 - 10) * CHUNK + p.from, offset + at);
                 assert!(p.len > 0 && p.from + p.len <= CHUNK);

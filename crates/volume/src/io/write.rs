@@ -4,7 +4,7 @@
 use bimetal_format::{entry, Entry};
 use smallvec::SmallVec;
 
-use super::split::{mask_of, parts, Part};
+use super::split::{mask_of, Part};
 use crate::backend::{Piece, WriteFlags};
 use crate::buf::{Buf, BufMut};
 use crate::claim::{Claimed, Pin};
@@ -44,10 +44,10 @@ impl<E: Env> Core<E> {
     /// Writes `data` at `offset` of a volume.
     pub(crate) async fn write(&self, v: &VolumeInfo, offset: u64, data: Buf, flags: WriteFlags) -> Result<(), Error> {
         let len = data.len() as u64;
-        v.check(offset, len)?;
+        let _in = v.let_in(offset, len)?;
         self.check_writable()?;
         let _admitted = self.requests.enter(len, self.options.max_inflight_bytes).await;
-        let all: SmallVec<[Part; 2]> = parts(v.first_chunk(), offset, len).collect();
+        let all: SmallVec<[Part; 2]> = v.parts(offset, len).collect();
         for round in all.chunks(ROUND) {
             self.write_round(v, round, &data).await?;
             if mutant::on(Mutant::ChunkBorder) {
@@ -268,7 +268,7 @@ impl<E: Env> Core<E> {
 
     /// Writes zeros over bytes of one block, if the block is valid at all.
     pub(crate) async fn zero_edge(&self, v: &VolumeInfo, offset: u64, len: u64) -> Result<(), Error> {
-        let part = parts(v.first_chunk(), offset, len).next();
+        let part = v.parts(offset, len).next();
         let Some(part) = part else { return Ok(()) };
         let e = self.entry(part.chunk)?;
         let valid = e.is_mapped() && e.mask & part.blocks() != 0;

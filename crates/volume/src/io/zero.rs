@@ -2,7 +2,7 @@
 
 use bimetal_format::Entry;
 
-use super::split::{parts, Part};
+use super::split::Part;
 use crate::backend::WriteFlags;
 use crate::buf::BufMut;
 use crate::env::Env;
@@ -18,10 +18,10 @@ const ZERO_RUN: u64 = 1 << 20;
 impl<E: Env> Core<E> {
     /// Forgets the whole blocks inside the range.
     pub(crate) async fn trim(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
-        v.check(offset, len)?;
+        let _in = v.let_in(offset, len)?;
         self.check_writable()?;
         let _admitted = self.requests.enter(0, self.options.max_inflight_bytes).await;
-        for part in parts(v.first_chunk(), offset, len) {
+        for part in v.parts(offset, len) {
             self.forget(&part).await?;
         }
         if flags.fua {
@@ -38,7 +38,7 @@ impl<E: Env> Core<E> {
         len: u64,
         flags: WriteFlags,
     ) -> Result<(), Error> {
-        v.check(offset, len)?;
+        let _in = v.let_in(offset, len)?;
         self.check_writable()?;
         if flags.no_hole {
             return self.write_real_zeros(v, offset, len, flags).await;
@@ -55,7 +55,7 @@ impl<E: Env> Core<E> {
             }
         }
         if first < last {
-            for part in parts(v.first_chunk(), first, last - first) {
+            for part in v.parts(first, last - first) {
                 self.forget(&part).await?;
             }
         }
@@ -82,7 +82,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Clears the valid bits of the part's whole blocks; a chunk without any leaves its slot.
-    async fn forget(&self, part: &Part) -> Result<(), Error> {
+    pub(crate) async fn forget(&self, part: &Part) -> Result<(), Error> {
         let mask = part.whole_blocks();
         if mask == 0 {
             return Ok(());

@@ -7,7 +7,8 @@ use bimetal_format::label::{Label, READ_ONLY_COMPATIBLE};
 use super::{Found, OpenError};
 use crate::env::{Device, Env};
 use crate::group::core::Core;
-use crate::group::volume::VolumeInfo;
+use crate::group::structure::adopt;
+use crate::group::volumes::Volumes;
 use crate::map::Map;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
@@ -36,13 +37,13 @@ pub(super) fn assemble<D: Device>(found: Vec<Found<D>>, options: &OpenOptions) -
     let mut findings = Vec::new();
     for f in found {
         findings.extend(f.problems);
-        check_same_tables(&f.label, &newest)?;
         if let Some(why) = check_epoch(&f.label, &newest)? {
             findings.push(why);
         }
         let index = f.label.member as usize;
         devices[index] = Some((f.device, f.label, f.weaker));
     }
+    let newest = take_table(&mut devices, newest, &mut findings)?;
     let missing: Vec<String> =
         newest.members.iter().enumerate().filter(|(i, _)| devices[*i].is_none()).map(describe).collect();
     if !missing.is_empty() && (options.writable || !options.allow_missing) {
@@ -77,16 +78,38 @@ fn check_one_group<D>(found: &[Found<D>]) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Members and volumes never change after creation in format 1, so that all labels list the same ones.
-fn check_same_tables(label: &Label, newest: &Label) -> Result<(), OpenError> {
-    let same = label.members == newest.members
-        && label.volumes == newest.volumes
-        && label.layout().pages == newest.layout().pages;
-    if same {
-        return Ok(());
+/// Gives all labels the volume table that counts: of those that belong to the newest epoch, or to a start of it that was cut
+/// off, the one with the highest number. A change is durable on all members before the next begins, so that none is further
+/// behind than one change. Members and pages never change.
+fn take_table<D>(
+    devices: &mut [Option<(D, Label, usize)>],
+    mut newest: Label,
+    findings: &mut Vec<String>,
+) -> Result<Label, OpenError> {
+    let is_current = |l: &Label| l.epoch.id == newest.epoch.id || newest.epoch.has_member(l.member);
+    let current = || devices.iter().flatten().map(|(_, l, _)| l).filter(|l| is_current(l));
+    let table = current().max_by_key(|l| l.tables).unwrap_or(&newest).clone();
+    let name = || newest.group_name.clone();
+    for (_, l, _) in devices.iter().flatten() {
+        let same = l.members == table.members
+            && l.layout().pages == table.layout().pages
+            && (l.tables != table.tables || l.volumes == table.volumes);
+        if !same {
+            let what = format!("the labels of members {} and {} contradict each other", table.member, l.member);
+            return Err(OpenError::Damaged { name: name(), what });
+        }
+        if is_current(l) && l.tables + 1 < table.tables {
+            return Err(OpenError::Stale { name: name(), member: l.member });
+        }
     }
-    let what = format!("the labels of members {} and {} contradict each other", newest.member, label.member);
-    Err(OpenError::Damaged { name: newest.group_name.clone(), what })
+    if current().any(|l| l.tables < table.tables) {
+        findings.push("a change of the volumes was cut off; it counts as made".into());
+    }
+    for (_, l, _) in devices.iter_mut().flatten() {
+        adopt(l, &table);
+    }
+    adopt(&mut newest, &table);
+    Ok(newest)
 }
 
 /// The label whose epoch descends from all others; of equals one that says "confirmed", of those the newest write.
@@ -123,8 +146,7 @@ fn check_epoch(label: &Label, newest: &Label) -> Result<Option<String>, OpenErro
 /// Also says which members were absent when the newest epoch began.
 pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOptions) -> (Core<E>, Vec<bool>) {
     let newest = &a.newest;
-    let mut volumes: Vec<VolumeInfo> = newest.volumes.iter().map(VolumeInfo::new).collect();
-    volumes.sort_by_key(|v| v.first_page);
+    let volumes = Volumes::new(&newest.volumes);
     let pages = newest.layout().pages;
     let mut members = Vec::with_capacity(a.devices.len());
     let mut absent = Vec::with_capacity(a.devices.len());
@@ -138,12 +160,8 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         m.weaker_label.set(weaker);
         members.push(m);
     }
-    let slots_of = |tier| -> u64 {
-        members.iter().filter(|m: &&Member<E::Device>| m.tier == tier).map(|m| m.free.borrow().count()).sum()
-    };
-    let fast_slots = slots_of(Tier::Fast);
-    let slots: u64 = fast_slots + slots_of(Tier::Slow);
-    let promised: u64 = volumes.iter().map(VolumeInfo::chunks).sum();
+    let fast = members.iter().filter(|m: &&Member<E::Device>| m.tier == Tier::Fast);
+    let fast_slots: u64 = fast.map(|m| m.free.borrow().count()).sum();
     let mut policy = HeadTime::new(fast_slots as u32);
     policy.restore_clock(members.iter().map(|m| m.label.borrow().policy_clock).max().unwrap_or(0));
     let core = Core {
@@ -151,7 +169,6 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         uuid: newest.group,
         sector_size: newest.sector_size,
         reserve_slots: newest.reserve / CHUNK,
-        headroom: slots.saturating_sub(promised),
         writable: options.writable,
         map_complete: false,
         authority: 0,

@@ -17,7 +17,7 @@ use crate::group::core::Core;
 use crate::io::split::Part;
 use crate::member::WriteFor;
 use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, Placement, Tier, BLOCK, CHUNK};
+use crate::units::{ChunkId, Placement, Tier, CHUNK};
 use crate::wait;
 
 /// Chunks that are lifted at a time, at most: 16 MiB of memory.
@@ -26,20 +26,21 @@ const LIFTS_MAX: usize = 64;
 /// Lifts that one read began. Those whose data never came are given up when this is dropped.
 pub(crate) struct Lifts<'a, E: Env> {
     core: &'a Core<E>,
-    moves: SmallVec<[Move; 8]>,
+    /// Each with the first byte of its chunk within the request.
+    moves: SmallVec<[(Move, u64); 8]>,
 }
 
 impl<E: Env> Drop for Lifts<'_, E> {
     fn drop(&mut self) {
-        for mv in self.moves.drain(..) {
+        for (mv, _) in self.moves.drain(..) {
             self.core.end_lift(&mv);
         }
     }
 }
 
 impl<E: Env> Lifts<'_, E> {
-    /// Hands over what was read: `pieces` are whole blocks from byte `at` of the group's address space on.
-    pub(crate) fn carry(mut self, at: u64, pieces: &Pieces) {
+    /// Hands over what was read: `pieces` are whole blocks, which begin `before` bytes before the request.
+    pub(crate) fn carry(mut self, before: u64, pieces: &Pieces) {
         let core = self.core;
         if self.moves.is_empty() || core.stopping.get() || !core.mover.running.get() {
             return;
@@ -47,8 +48,8 @@ impl<E: Env> Lifts<'_, E> {
         // A slice keeps the whole of what was read in memory (I10).
         let read: u64 = pieces.iter().map(Piece::len).sum();
         let sparse = self.moves.len() as u64 * CHUNK * 2 < read;
-        for mv in self.moves.drain(..) {
-            let found = whole_chunk(pieces, (mv.chunk.0 * CHUNK).wrapping_sub(at));
+        for (mv, at) in self.moves.drain(..) {
+            let found = whole_chunk(pieces, before + at);
             match found.map(|data| if sparse { copy_of(&data) } else { data }) {
                 Some(data) => core.mover.lifted.borrow_mut().push((mv, data)),
                 None => core.end_lift(&mv),
@@ -84,7 +85,7 @@ impl<E: Env> Core<E> {
             return lifts;
         }
         for part in parts.filter(|p| p.len == CHUNK) {
-            lifts.moves.extend(self.begin_lift(part.chunk));
+            lifts.moves.extend(self.begin_lift(part.chunk).map(|mv| (mv, part.at)));
         }
         lifts
     }
@@ -178,11 +179,6 @@ impl<E: Env> Core<E> {
         }
         vec![ok; run.len()]
     }
-}
-
-/// First byte of the blocks that a read of the group's address space at `offset` brings.
-pub(crate) fn read_from(offset: u64) -> u64 {
-    offset / BLOCK * BLOCK
 }
 
 /// Mutants only: whether lifts begin after the read instead of before.

@@ -172,7 +172,7 @@ impl<E: Env> Core<E> {
         let m = &self.mover;
         let of = |cells: &[Cell<usize>; 2], job: Job| cells[job as usize].get();
         let unswitched = |job| of(&m.copying, job) + of(&m.finishing, job);
-        let at_home: u64 = self.volumes.iter().map(|v| v.fast_chunks.get()).sum();
+        let at_home = self.volumes.mapped_in(Tier::Fast);
         let used = self.free_in(Tier::Fast) + at_home + unswitched(Job::Promote) as u64;
         let left = self.slots_in(Tier::Fast).saturating_sub(used) as usize;
         Levels {
@@ -190,7 +190,7 @@ impl<E: Env> Core<E> {
     /// Chooses chunks, takes slots for them, and sends them off as a batch of their own. False if none could be moved.
     fn start_batch(self: &Rc<Self>, job: Job, wanted: usize) -> bool {
         let free = self.available(Tier::Fast, Placement::Auto) + self.available(Tier::Slow, Placement::Auto);
-        let wanted = wanted.min(free.saturating_sub(self.headroom / 2) as usize);
+        let wanted = wanted.min(free.saturating_sub(self.headroom() / 2) as usize);
         // A batch is one commit, beside the changes of clients.
         let wanted = wanted.min((self.commit.limit.get() / 2).max(1));
         if wanted == 0 {

@@ -82,3 +82,44 @@ fn bytes_out_of_step_end_their_own_connection_alone() {
         b.conn().close();
     });
 }
+
+#[test]
+fn exports_come_go_and_change_their_names_while_others_are_used() {
+    World::with(&["a", "b"], Limits::default()).run(|w| async move {
+        let options = |name: &str| ClientOptions { export: name.into(), ..ClientOptions::default() };
+        let mut on_a = Client::connect(w.dial(), &options("a")).await.expect("a is there");
+        let mut on_b = Client::connect(w.dial(), &options("b")).await.expect("b is there");
+        let new = Export { name: "c".into(), description: String::new(), backend: w.probe.clone(), read_only: false };
+        w.server.add_export(new);
+        w.server.rename_export("b", "d");
+        assert_eq!(
+            (w.server.connections_to("a"), w.server.connections_to("b"), w.server.connections_to("d")),
+            (1, 0, 1)
+        );
+        w.probe.gate.closed.set(true);
+        let taken = on_a.submit(cmd::READ, 0, 0, 512, None).await.expect("sent");
+        w.runtime.sleep(Duration::from_micros(1)).await;
+        let server = w.server.clone();
+        w.runtime.spawn(async move { server.remove_export("a").await });
+        w.runtime.sleep(Duration::from_micros(1)).await;
+        assert!(Client::connect(w.dial(), &options("a")).await.is_err(), "nobody finds it any more");
+        w.probe.gate.open();
+        on_a.collect(taken).await.expect("what was taken is answered");
+        assert!(matches!(on_a.read(0, 1, 0).await, Err(ClientError::Stream(_))), "its connections are ended");
+        on_b.read(0, 512, 0).await.expect("unharmed");
+        Client::connect(w.dial(), &options("c")).await.expect("the new one").disconnect().await.expect("sent");
+        let mut names: Vec<String> = Client::greet(w.dial())
+            .await
+            .expect("greeting")
+            .list()
+            .await
+            .expect("list")
+            .into_iter()
+            .map(|e| e.0)
+            .collect();
+        names.sort();
+        assert_eq!(names, ["c", "d"]);
+        w.runtime.sleep(Duration::from_secs(2)).await;
+        assert_eq!(w.server.connections_to("a"), 0);
+    });
+}

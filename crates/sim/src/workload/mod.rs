@@ -1,5 +1,7 @@
 //! Random scenarios. Swarm testing: each seed draws which features it uses and how much, so that runs differ in kind.
 
+mod structure;
+
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use crate::disk::Faults;
@@ -11,6 +13,9 @@ use crate::world::CrashPoint;
 const BLOCK: u64 = 4096;
 /// Waves of a session.
 const WAVES: u64 = 5;
+/// Runs in a million that change their volumes.
+const CHANGING_PPM: u32 = 400_000;
+const CHANGES: u64 = 0x766f_6c75_6d65;
 
 /// What one run likes to do.
 struct Taste {
@@ -39,6 +44,12 @@ struct Taste {
 pub fn generate(seed: u64) -> Scenario {
     let mut p = Prng::new(seed);
     let mut s = group(seed, &mut p);
+    // Draws of its own: runs without changes of the volumes are what they were before there were any.
+    let mut changes = Prng::new(seed ^ CHANGES);
+    let changing = changes.chance(CHANGING_PPM);
+    if changing {
+        structure::shrink_volumes(&mut s, &mut changes);
+    }
     let taste = taste(&s, &mut p);
     let sessions = p.range(2, 4);
     let steps = p.range(120, 360);
@@ -49,6 +60,9 @@ pub fn generate(seed: u64) -> Scenario {
     // A member goes back in time only if there was a time.
     let early = s.sessions.first_mut().expect("at least two sessions");
     early.damage = None;
+    if changing {
+        structure::mix_in(&mut s, &mut changes);
+    }
     s
 }
 
@@ -286,6 +300,16 @@ fn faults(s: &Scenario, session: &mut Session, p: &mut Prng) {
 mod tests {
     use super::*;
 
+    fn changes_volumes(s: &Session) -> bool {
+        s.steps.iter().any(|x| x.act.is_structural())
+    }
+
+    #[test]
+    fn some_runs_change_their_volumes() {
+        let changing = (0..200).filter(|seed| generate(*seed).sessions.iter().any(changes_volumes)).count();
+        assert!((50..120).contains(&changing), "{changing} of 200");
+    }
+
     #[test]
     fn steps_stay_inside_their_volume() {
         for seed in 0..200 {
@@ -293,7 +317,8 @@ mod tests {
             let slots: u64 = s.members.iter().map(|m| m.slots).sum();
             assert!(s.volumes.iter().map(|v| v.chunks).sum::<u64>() <= slots);
             for step in s.sessions.iter().flat_map(|x| &x.steps) {
-                if !matches!(step.act, Act::Sleep | Act::Flush) {
+                let first_ones = step.volume < s.volumes.len() && !s.sessions.iter().any(changes_volumes);
+                if first_ones && !matches!(step.act, Act::Sleep | Act::Flush) {
                     let size = s.volumes[step.volume].chunks * CHUNK;
                     assert!(step.len > 0 && step.offset + step.len <= size, "seed {seed}: {step:?}");
                 }

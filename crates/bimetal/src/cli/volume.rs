@@ -1,0 +1,104 @@
+//! `bimetal volume`.
+
+use clap::{Args, Subcommand};
+
+use super::{group_name, size, target, Placement, Target};
+use crate::size::Size;
+
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  bimetal volume list tank
+  bimetal volume create tank/home --size 200GiB
+  bimetal volume resize tank/home 300GiB
+  bimetal volume delete tank/home
+Volumes promise space: their sizes together are never more than a group has. Shrink or delete one to make room for another.")]
+pub(crate) struct Volume {
+    #[command(subcommand)]
+    pub(crate) command: VolumeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Make a volume; a running daemon serves it at once
+    Create(VolumeCreate),
+    /// List the volumes of a group
+    List(VolumeList),
+    /// Give a volume another size; never cuts data off
+    Resize(VolumeResize),
+    /// Give a volume another name
+    Rename(VolumeRename),
+    /// Delete a volume with all its data
+    Delete(VolumeDelete),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bimetal volume create tank/home --size 200GiB
+  bimetal volume create tank/films --size 1TiB --placement slow-only
+A fast-only volume waits until enough of the fast tier is free; its space there is kept for it from then on.")]
+pub(crate) struct VolumeCreate {
+    /// GROUP/NAME of the new volume
+    #[arg(value_parser = target)]
+    pub(crate) target: Target,
+    /// Its size, rounded down to 128 KiB [default: all the space that is left]
+    #[arg(long, value_parser = size)]
+    pub(crate) size: Option<Size>,
+    /// Where its data may live
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) placement: Placement,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  bimetal volume list tank\n  bimetal volume list tank --json")]
+pub(crate) struct VolumeList {
+    /// The group
+    #[arg(value_parser = group_name)]
+    pub(crate) group: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bimetal volume resize tank/home 300GiB     # then, in it: resize2fs, xfs_growfs, btrfs filesystem resize
+  bimetal volume resize tank/home 100GiB     # after the file system in it was shrunk
+A smaller size is refused while any block beyond it holds data; discard what is not used any more (fstrim, blkdiscard).
+Clients see a new size when they connect anew; an attached device has to be detached and attached again.")]
+pub(crate) struct VolumeResize {
+    /// GROUP/VOLUME
+    #[arg(value_parser = target)]
+    pub(crate) target: Target,
+    /// The new size, rounded down to 128 KiB
+    #[arg(value_parser = size)]
+    pub(crate) size: Size,
+    /// Shrink although clients are connected: they keep the old size and get errors beyond the new one
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  bimetal volume rename tank/main root")]
+pub(crate) struct VolumeRename {
+    /// GROUP/VOLUME
+    #[arg(value_parser = target)]
+    pub(crate) target: Target,
+    /// The new name
+    #[arg(value_parser = group_name)]
+    pub(crate) new_name: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  bimetal volume delete tank/home --yes")]
+pub(crate) struct VolumeDelete {
+    /// GROUP/VOLUME
+    #[arg(value_parser = target)]
+    pub(crate) target: Target,
+    /// Although it is attached, or clients are connected: they get errors from then on
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}

@@ -1,0 +1,211 @@
+//! `bimetal volume`: volumes are made, listed, resized, renamed and deleted, through the daemon where one serves the group,
+//! else on the members themselves.
+
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+use bimetal_host::device::Access;
+use bimetal_host::{HostEnv, Reactor};
+use bimetal_volume::group::Group;
+use bimetal_volume::options::OpenOptions;
+use bimetal_volume::units::CHUNK;
+use serde_json::json;
+
+use crate::api::{self, Job, Placement, VolumeChange};
+use crate::cli::{self, Target, VolumeCommand};
+use crate::daemon::change_volumes;
+use crate::output::{confirm, table, Output};
+use crate::size::approx;
+use crate::{members, paths, runstate};
+
+/// Between two questions whether a long change has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(command: VolumeCommand, output: Output) -> Result<()> {
+    match command {
+        VolumeCommand::Create(args) => {
+            let name = named(&args.target)?;
+            let placement = match args.placement {
+                cli::Placement::Auto => Placement::Auto,
+                cli::Placement::FastOnly => Placement::FastOnly,
+                cli::Placement::SlowOnly => Placement::SlowOnly,
+            };
+            let change = VolumeChange::Create { name, size_bytes: args.size.map(|s| s.0), placement };
+            make(&args.target.group, change, output)
+        }
+        VolumeCommand::Resize(args) => {
+            let name = named(&args.target)?;
+            make(&args.target.group, VolumeChange::Resize { name, size_bytes: args.size.0, force: args.force }, output)
+        }
+        VolumeCommand::Rename(args) => {
+            let name = named(&args.target)?;
+            make(&args.target.group, VolumeChange::Rename { name, new_name: args.new_name }, output)
+        }
+        VolumeCommand::Delete(args) => delete(args, output),
+        VolumeCommand::List(args) => list(&args.group, output),
+    }
+}
+
+fn named(target: &Target) -> Result<String> {
+    let group = &target.group;
+    target.volume.clone().with_context(|| format!("name the volume: {group}/NAME"))
+}
+
+fn delete(args: cli::VolumeDelete, output: Output) -> Result<()> {
+    let (name, group) = (named(&args.target)?, &args.target.group);
+    let found = volumes(group)?.into_iter().find(|v| v.name == name);
+    let v = found.with_context(|| format!("group '{group}' has no volume '{name}'"))?;
+    let question = format!(
+        "This deletes volume '{name}' of group '{group}' ({}, {} of data) for good.",
+        approx(v.size_bytes),
+        approx(v.fast_bytes + v.slow_bytes)
+    );
+    confirm(&question, args.yes)?;
+    make(group, VolumeChange::Delete { name, force: args.force }, output)
+}
+
+/// Makes a change, and says what it has come to.
+fn make(group: &str, change: VolumeChange, output: Output) -> Result<()> {
+    let size = match runstate::daemon(group)? {
+        Some(daemon) => by_daemon(group, daemon, &change)?,
+        None => offline(group, change.clone())?,
+    };
+    let (what, name) = match &change {
+        VolumeChange::Create { name, .. } => ("created", name),
+        VolumeChange::Resize { name, .. } => ("resized", name),
+        VolumeChange::Rename { new_name, .. } => ("renamed", new_name),
+        VolumeChange::Delete { name, .. } => ("deleted", name),
+    };
+    let answer = json!({
+        "schema": api::SCHEMA, "group": group, "volume": name, "change": what, "size_bytes": size,
+    });
+    output.show(&answer, || words(group, &change, size))
+}
+
+fn words(group: &str, change: &VolumeChange, size: Option<u64>) -> String {
+    let size = size.map(|s| format!("{} ({s} bytes)", approx(s))).unwrap_or_default();
+    match change {
+        VolumeChange::Create { name, .. } => {
+            format!("Created volume {group}/{name}, {size}.\nNext: bimetal attach {group}/{name}")
+        }
+        VolumeChange::Resize { name, .. } => {
+            let attached = runstate::attachments(group).into_iter().find(|a| a.volume == *name);
+            let note = match attached {
+                Some(a) => {
+                    let device = a.device;
+                    format!("\n{device} keeps the size that it had: neither the kernel's NBD client nor FUSE can change it. Detach and attach the volume again to see the new one.")
+                }
+                None => "\nNBD clients see it when they connect anew.".to_string(),
+            };
+            format!("Volume {group}/{name} has {size} now.{note}")
+        }
+        VolumeChange::Rename { name, new_name } => format!("Volume {group}/{name} is {group}/{new_name} now."),
+        VolumeChange::Delete { name, .. } => format!("Deleted volume {group}/{name}."),
+    }
+}
+
+/// Lets the daemon make the change, and waits for its end.
+fn by_daemon(group: &str, daemon: crate::client::Client, change: &VolumeChange) -> Result<Option<u64>> {
+    let mut job: Job = daemon.post("/v1/volumes", change)?;
+    let mut told = false;
+    while !job.done {
+        if !told {
+            told = true;
+            eprintln!(
+                "This takes a while; it goes on if you interrupt this command, and `bimetal status {group}` shows it."
+            );
+        }
+        std::thread::sleep(LOOK_AGAIN);
+        let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile; see `bimetal volume list`")?;
+        job = daemon.get(&format!("/v1/jobs/{}", job.job))?;
+    }
+    match job.error {
+        Some(why) => bail!("{why}"),
+        None => Ok(job.size_bytes),
+    }
+}
+
+/// Opens the group, makes the change, and stops it again.
+fn offline(group: &str, change: VolumeChange) -> Result<Option<u64>> {
+    with_group(group, Access::SERVE, OpenOptions::default(), |open| async move {
+        let changed = change_volumes(&open, &change).await;
+        let stopped = open.stop().await;
+        let size = changed.map_err(anyhow::Error::msg)?;
+        stopped
+            .context("the change is made, but the group could not be stopped in order; its next start recovers it")?;
+        Ok(size)
+    })
+}
+
+/// Opens a group that nobody serves.
+fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
+    name: &str,
+    access: Access,
+    options: OpenOptions,
+    work: impl FnOnce(Group<HostEnv>) -> F + 'static,
+) -> Result<T> {
+    if let Some(pid) = runstate::locked_by(name) {
+        bail!("group '{name}' is served by process {pid}, which does not answer; see `bimetal status {name}`");
+    }
+    let had_run_dir = paths::run_dir(name).exists();
+    let lock = runstate::lock(name)?;
+    let reactor = Reactor::new()?;
+    let env = reactor.env();
+    let group = name.to_string();
+    let done = reactor.block_on(async move {
+        let found = members::open(&env, Some(&group), &[], access).await?;
+        let opened = Group::open(env.clone(), found.devices(), options).await;
+        let open = opened.with_context(|| format!("group '{group}' cannot be opened ({})", found.legend()))?;
+        work(open).await
+    });
+    drop(lock);
+    if !had_run_dir {
+        // What a look leaves behind is not a daemon's.
+        let _ = std::fs::remove_dir_all(paths::run_dir(name));
+    }
+    done
+}
+
+/// The volumes of a group, served or not.
+fn volumes(group: &str) -> Result<Vec<api::Volume>> {
+    if let Some(daemon) = runstate::daemon(group)? {
+        let status: api::Status = daemon.get("/v1/status")?;
+        return Ok(status.volumes);
+    }
+    let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
+    with_group(group, Access::INSPECT, options, |open| async move {
+        use bimetal_volume::backend::Backend;
+        let sector = |name: &str| open.volume(name).map_or(4096, |v| v.sector_size());
+        let of = |v: &bimetal_volume::options::VolumeStatus| api::Volume {
+            sector_bytes: sector(&v.name),
+            name: v.name.clone(),
+            uuid: crate::config::uuid_text(&v.uuid),
+            size_bytes: v.size,
+            placement: v.placement.to_string(),
+            fast_bytes: v.fast_chunks * CHUNK,
+            slow_bytes: v.slow_chunks * CHUNK,
+        };
+        Ok(open.status().volumes.iter().map(of).collect())
+    })
+}
+
+fn list(group: &str, output: Output) -> Result<()> {
+    let all = volumes(group)?;
+    output.show(&json!({ "schema": api::SCHEMA, "group": group, "volumes": all }), || {
+        if all.is_empty() {
+            return format!("Group '{group}' has no volume; make one: bimetal volume create {group}/NAME");
+        }
+        let row = |v: &api::Volume| {
+            vec![
+                v.name.clone(),
+                approx(v.size_bytes),
+                approx(v.fast_bytes),
+                approx(v.slow_bytes),
+                v.placement.clone(),
+                v.uuid.clone(),
+            ]
+        };
+        let rows: Vec<_> = all.iter().map(row).collect();
+        table(&["VOLUME", "SIZE", "ON FAST", "ON SLOW", "PLACEMENT", "UUID"], &rows, &[1, 2, 3])
+    })
+}

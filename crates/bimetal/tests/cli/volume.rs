@@ -1,0 +1,213 @@
+//! Volumes made, resized, renamed and deleted, served and not.
+
+use crate::attach::{possible, tool};
+use crate::common::{installed, Place, MIB};
+use std::process::Command;
+
+/// What no volume made later may ever show.
+const MARKER: &[u8; 16] = b"do-not-read-this";
+
+fn uri(p: &Place, volume: &str) -> String {
+    format!("nbd+unix:///{volume}?socket={}", p.socket("nbd.sock").display())
+}
+
+fn copy(from: &str, to: &str) {
+    let status = Command::new("nbdcopy").args(["--flush", from, to]).status().expect("nbdcopy");
+    assert!(status.success(), "{from} to {to}");
+}
+
+fn export_size(p: &Place, volume: &str) -> Option<u64> {
+    let out = Command::new("nbdinfo").args(["--size", &uri(p, volume)]).output().expect("nbdinfo");
+    String::from_utf8_lossy(&out.stdout).trim().parse().ok().filter(|_| out.status.success())
+}
+
+fn names(list: &serde_json::Value) -> Vec<&str> {
+    list["volumes"].as_array().expect("a list").iter().filter_map(|v| v["name"].as_str()).collect()
+}
+
+fn two_volumes(p: &Place) {
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    p.ok(&[
+        "create",
+        "tank",
+        "--fast",
+        "fast.img",
+        "--slow",
+        "slow.img",
+        "--volume",
+        "root:16MiB",
+        "--volume",
+        "home:32MiB",
+    ]);
+}
+
+#[test]
+fn volumes_come_and_go_without_a_daemon() {
+    let p = Place::new();
+    two_volumes(&p);
+    let made = p.json(&["volume", "create", "tank/films", "--size", "24MiB", "--placement", "slow-only"]);
+    assert_eq!((&made["change"], &made["size_bytes"]), (&"created".into(), &(24 * MIB).into()));
+    let list = p.json(&["volume", "list", "tank"]);
+    assert_eq!(names(&list), ["root", "home", "films"]);
+    assert_eq!(list["volumes"][2]["placement"], "slow-only");
+    assert_ne!(list["volumes"][2]["uuid"], list["volumes"][1]["uuid"]);
+    p.ok(&["volume", "resize", "tank/root", "20MiB"]);
+    p.ok(&["volume", "rename", "tank/home", "house"]);
+    p.ok(&["volume", "resize", "tank/house", "1MiB"]);
+    p.ok(&["volume", "delete", "tank/films", "--yes"]);
+    let words = p.ok(&["volume", "list", "tank"]);
+    assert!(words.contains("house") && words.contains("20 MiB") && !words.contains("films"), "{words}");
+    let report = p.json(&["check", "tank"]);
+    assert_eq!((&report["sound"], &report["clean"]), (&true.into(), &true.into()), "{report}");
+    let dump = p.json(&["dump", "tank"]);
+    assert_eq!(dump["volumes"].as_array().map(Vec::len), Some(2), "{dump}");
+    // All that is left.
+    let rest = p.json(&["volume", "create", "tank/rest"])["size_bytes"].as_u64().expect("a size");
+    assert!(rest > 80 * MIB, "{rest}");
+    p.refused(&["volume", "create", "tank/more"], 1, &["more are needed", "left", "delete"]);
+    assert!(!p.path("run/tank/control.sock").exists());
+}
+
+#[test]
+fn bad_wishes_are_refused_in_words_and_change_nothing() {
+    let p = Place::new();
+    two_volumes(&p);
+    let before = p.json(&["volume", "list", "tank"]);
+    for (args, code, words) in [
+        (&["create", "tank/root", "--size", "1MiB"][..], 1, &["there is a volume \"root\" already"][..]),
+        (&["create", "tank/big", "--size", "1TiB"], 1, &["1 TiB", "are left"]),
+        (&["create", "tank/none", "--size", "1KiB"], 1, &["128 KiB"]),
+        (&["create", "tank/fast", "--size", "45MiB", "--placement", "fast-only"], 1, &["fast tier"]),
+        (&["create", "tank/../etc", "--size", "1MiB"], 2, &["names begin"]),
+        (&["create", "tank", "--size", "1MiB"], 1, &["name the volume"]),
+        (&["create", "tank/x", "--size", "99999999999999999999GiB"], 2, &["larger than any device"]),
+        (&["create", "tank/x", "--placement", "left"], 2, &["left"]),
+        (&["resize", "tank/root", "16EiB"], 2, &["not a size"]),
+        (&["resize", "tank/root", "15000PiB"], 1, &["are left"]),
+        (&["resize", "tank/root", "0"], 1, &["128 KiB"]),
+        (&["resize", "tank/nobody", "1MiB"], 1, &["no volume \"nobody\""]),
+        (&["rename", "tank/root", "home"], 1, &["already"]),
+        (&["rename", "tank/root", "Root"], 2, &["names begin"]),
+        (&["delete", "tank/nobody", "--yes"], 1, &["no volume 'nobody'"]),
+        (&["delete", "tank/root"], 1, &["deletes volume 'root'", "--yes"]),
+        (&["list", "nobody"], 1, &["no group named 'nobody'"]),
+    ] {
+        let all: Vec<&str> = ["volume"].iter().chain(args).copied().collect();
+        p.refused(&all, code, words);
+    }
+    assert_eq!(p.json(&["volume", "list", "tank"]), before);
+    let _daemon = p.serve(&["tank", "--read-only"]);
+    p.refused(&["volume", "create", "tank/x", "--size", "1MiB"], 1, &["read-only"]);
+    p.refused(&["volume", "delete", "tank/root", "--yes"], 1, &["read-only"]);
+}
+
+#[test]
+fn a_daemon_serves_what_is_made_and_what_was_deleted_is_never_read_again() {
+    if !installed("nbdcopy") || !installed("nbdinfo") {
+        return;
+    }
+    let p = Place::new();
+    two_volumes(&p);
+    let mut daemon = p.serve(&["tank"]);
+    p.ok(&["volume", "create", "tank/secret", "--size", "60MiB"]);
+    assert_eq!(export_size(&p, "secret"), Some(60 * MIB), "served at once");
+    let secrets: Vec<u8> = MARKER.iter().copied().cycle().take(60 * MIB as usize).collect();
+    std::fs::write(p.path("secrets.raw"), &secrets).expect("file");
+    copy(&p.path("secrets.raw").display().to_string(), &uri(&p, "secret"));
+    p.refused(&["volume", "resize", "tank/secret", "30MiB"], 1, &["there is data up to 60 MiB", "fstrim"]);
+    let status = p.json(&["status", "tank"]);
+    assert!(status["exports"]
+        .as_array()
+        .is_some_and(|e| e.iter().any(|u| u.as_str().is_some_and(|u| u.contains("/secret?")))));
+    p.ok(&["volume", "rename", "tank/secret", "hidden"]);
+    assert_eq!((export_size(&p, "secret"), export_size(&p, "hidden")), (None, Some(60 * MIB)));
+
+    p.ok(&["volume", "delete", "tank/hidden", "--yes"]);
+    assert_eq!(export_size(&p, "hidden"), None, "not served any more");
+    let status = p.json(&["status", "tank"]);
+    assert_eq!(status["deleting"], serde_json::json!([]));
+    p.ok(&["volume", "create", "tank/next", "--size", "70MiB"]);
+    let pages = |name: &str| {
+        copy(&uri(&p, name), &p.path("out.raw").display().to_string());
+        std::fs::read(p.path("out.raw")).expect("file")
+    };
+    let seen = pages("next");
+    assert_eq!(seen.len() as u64, 70 * MIB);
+    assert!(seen.iter().all(|b| *b == 0), "a new volume is zeros");
+    // Killed, and started again: the same.
+    daemon.child.kill().expect("killed");
+    daemon.wait();
+    let mut daemon = p.serve(&["tank"]);
+    assert!(pages("next").iter().all(|b| *b == 0), "after a crash too");
+    p.ok(&["volume", "resize", "tank/next", "72MiB"]);
+    assert_eq!(export_size(&p, "next"), Some(72 * MIB));
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
+#[test]
+fn a_volume_in_use_is_deleted_only_by_force_and_its_client_is_told() {
+    if !installed("nbdsh") {
+        return;
+    }
+    let p = Place::new();
+    two_volumes(&p);
+    let _daemon = p.serve(&["tank"]);
+    let script = format!(
+        "h.connect_uri('{}')\nprint('ready', flush=True)\nimport sys\nsys.stdin.readline()\ntry:\n  h.pread(4096, 0)\n  print('read')\nexcept nbd.Error as e:\n  print('error')\n",
+        uri(&p, "home")
+    );
+    let mut client = Command::new("nbdsh")
+        .args(["-c", &script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("nbdsh");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(client.stdout.take().expect("output")));
+    assert_eq!(lines.next().expect("a line").expect("text"), "ready");
+    p.refused(&["volume", "delete", "tank/home", "--yes"], 1, &["in use", "1 NBD client", "--force"]);
+    p.refused(&["volume", "resize", "tank/home", "1MiB"], 1, &["in use", "--force"]);
+    p.ok(&["volume", "resize", "tank/home", "40MiB"]);
+    p.ok(&["volume", "delete", "tank/home", "--yes", "--force"]);
+    drop(client.stdin.take());
+    assert_eq!(lines.next().expect("a line").expect("text"), "error");
+    client.wait().expect("it ends");
+    assert_eq!(names(&p.json(&["volume", "list", "tank"])), ["root"]);
+}
+
+#[test]
+fn a_file_system_grows_with_its_volume_and_an_attached_one_is_not_taken_away() {
+    if !possible() || !installed("resize2fs") {
+        return;
+    }
+    let p = Place::new();
+    two_volumes(&p);
+    let at = p.path("mnt");
+    std::fs::create_dir(&at).expect("folder");
+    let at = at.display().to_string();
+    let device = p.ok(&["attach", "tank/home", "--via", "fuse"]).trim().to_string();
+    tool("mkfs.ext4", &["-q", "-F", &device]);
+    tool("mount", &[&device, &at]);
+    std::fs::write(format!("{at}/hello"), "world").expect("a file");
+    p.refused(&["volume", "delete", "tank/home", "--yes"], 1, &["is attached as", "is mounted at", "detach"]);
+    p.refused(&["volume", "rename", "tank/home", "house"], 1, &["is attached as", "detach"]);
+    let words = p.ok(&["volume", "resize", "tank/home", "64MiB"]);
+    assert!(words.contains("keeps the size that it had"), "{words}");
+    tool("umount", &[&at]);
+    p.ok(&["detach", "tank/home"]);
+    p.ok(&["volume", "rename", "tank/home", "house"]);
+    let device = p.ok(&["attach", "tank/house", "--via", "fuse"]).trim().to_string();
+    tool("mount", &[&device, &at]);
+    tool("resize2fs", &[&device]);
+    let big = vec![7u8; 40 << 20];
+    std::fs::write(format!("{at}/big"), &big).expect("more than fitted before");
+    assert_eq!(std::fs::read_to_string(format!("{at}/hello")).expect("still there"), "world");
+    tool("umount", &[&at]);
+    tool("fsck.ext4", &["-fn", &device]);
+    p.ok(&["detach", "tank/house"]);
+    p.ok(&["volume", "delete", "tank/house", "--yes"]);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}

@@ -1,0 +1,165 @@
+//! Steps that change the volumes: carried out one at a time, beside the requests of the other clients, and judged.
+
+use bimetal_format::layout::pages_for;
+use bimetal_format::ENTRIES_PER_PAGE;
+use bimetal_volume::env::Device as _;
+use bimetal_volume::group::create::headroom;
+use bimetal_volume::group::structure::StructureError;
+use bimetal_volume::options::NewVolume;
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+
+use super::client::{Client, RETRY};
+use super::judge::Kind;
+use super::table::{name, Known, Pending};
+use super::Run;
+use crate::counters::Seen;
+use crate::scenario::{Act, Step};
+
+/// What a group has, for judging refusals.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    fast: u64,
+    slow: u64,
+    pages: u64,
+}
+
+impl Run<'_> {
+    pub(super) fn limits(&self) -> Limits {
+        let of = |t| self.scenario.members.iter().filter(|m| m.tier == t).map(|m| m.slots).sum();
+        let bytes = self.disks.iter().map(|d| d.size()).sum();
+        let pages = pages_for(bytes, self.scenario.volumes.len() as u64);
+        Limits { fast: of(Tier::Fast), slow: of(Tier::Slow), pages }
+    }
+}
+
+fn pages_of(chunks: u64) -> u64 {
+    chunks.div_ceil(ENTRIES_PER_PAGE as u64)
+}
+
+impl Client {
+    /// Carries out a step that changes a volume.
+    pub(super) async fn change_volume(&self, s: &Step) {
+        while self.shared.changing.get() {
+            self.shared.world.sleep(RETRY).await;
+        }
+        let Some(after) = self.wanted(s) else { return };
+        self.shared.changing.set(true);
+        self.shared.table.borrow_mut().begin(Pending { number: s.volume, after });
+        self.carry_out(s, after).await;
+        self.shared.changing.set(false);
+    }
+
+    /// What the volume shall be; `None` if the step makes no sense (any more).
+    fn wanted(&self, s: &Step) -> Option<Option<Known>> {
+        let table = self.shared.table.borrow();
+        if table.pending.is_some() {
+            return None;
+        }
+        match (s.act, table.get(s.volume)) {
+            (Act::Make { chunks, placement }, None) if !self.shared.used.borrow()[s.volume] => {
+                Some(Some(Known { chunks, placement, renamed: false }))
+            }
+            (Act::Resize { chunks }, Some(k)) => Some(Some(Known { chunks, ..k })),
+            (Act::Rename, Some(k)) => Some(Some(Known { renamed: !k.renamed, ..k })),
+            (Act::Delete, Some(_)) => Some(None),
+            _ => None,
+        }
+    }
+
+    async fn carry_out(&self, s: &Step, after: Option<Known>) {
+        let shared = &self.shared;
+        let before = shared.table.borrow().get(s.volume);
+        let (issued, injected) = (shared.world.sequence(), shared.world.injected());
+        let old = before.map_or(String::new(), |k| name(s.volume, k.renamed));
+        let new = after.map_or(String::new(), |k| name(s.volume, k.renamed));
+        if let Some(k) = after {
+            shared.oracle.borrow_mut().grow(s.volume, k.chunks * CHUNK);
+        }
+        let result = match (s.act, after) {
+            (Act::Make { chunks, placement }, _) => {
+                shared.used.borrow_mut()[s.volume] = true;
+                let wish = NewVolume { name: new.clone(), size: Some(chunks * CHUNK), placement };
+                self.group.create_volume(&wish).await.map(|_| ())
+            }
+            (Act::Resize { chunks }, _) => self.group.resize_volume(&old, chunks * CHUNK).await.map(|_| ()),
+            (Act::Rename, _) => self.group.rename_volume(&old, &new).await,
+            _ => self.group.delete_volume(&old).await,
+        };
+        if !self.answered() {
+            return;
+        }
+        shared.world.note(25, issued, || format!("answered: {:?} of volume {}: {result:?}", s.act, s.volume));
+        match result {
+            Ok(()) => self.made(s, before, after, issued),
+            Err(StructureError::Engine(e)) => {
+                // It may have happened: the next start tells.
+                self.judge(Kind::Write, &format!("{:?} of volume {}", s.act, s.volume), &e, injected);
+                if !matches!(e, bimetal_volume::error::Error::Latched(_) | bimetal_volume::error::Error::Device { .. })
+                {
+                    shared.table.borrow_mut().end(false);
+                }
+            }
+            Err(e) => {
+                shared.table.borrow_mut().end(false);
+                if let Err(why) = self.refusal(s, before, after, &e) {
+                    shared.fail(format!("{:?} of volume {} was refused: {e}; {why}", s.act, s.volume));
+                }
+            }
+        }
+    }
+
+    fn made(&self, s: &Step, before: Option<Known>, after: Option<Known>, issued: u64) {
+        let shared = &self.shared;
+        if let (Some(b), Some(a)) = (before, after) {
+            if a.chunks < b.chunks {
+                let cut = shared.oracle.borrow_mut().cut(s.volume, a.chunks * CHUNK, issued);
+                if let Err(w) = cut {
+                    shared.fail(format!("a volume shrank over data: {w}"));
+                }
+            }
+        }
+        shared.table.borrow_mut().end(true);
+        let mut marks = shared.marks.borrow_mut();
+        let (made, gone) = (before.is_none(), after.is_none());
+        let shrunk = after.is_some_and(|a| before.is_some_and(|b| a.chunks < b.chunks));
+        marks.mark_if(made, Seen::Made);
+        marks.mark_if(gone, Seen::Deleted);
+        marks.mark_if(!made && !gone, Seen::Changed);
+        marks.mark_if(shrunk, Seen::Shrunk);
+        drop(marks);
+        self.volumes.borrow_mut()[s.volume] = after.and_then(|k| self.group.volume(&name(s.volume, k.renamed)));
+        if let Err(wrong) = shared.table.borrow().check(&self.group.status()) {
+            shared.fail(wrong);
+        }
+    }
+
+    /// Whether a refusal is right.
+    fn refusal(&self, s: &Step, before: Option<Known>, after: Option<Known>, e: &StructureError) -> Result<(), String> {
+        let table = self.shared.table.borrow();
+        let Limits { fast, slow, pages } = self.limits;
+        let placement = after.map_or(Placement::Auto, |k| k.placement);
+        let had = before.map_or(0, |k| k.chunks);
+        let need = after.map_or(0, |k| k.chunks).saturating_sub(had);
+        let sum =
+            |of: &dyn Fn(&Known) -> bool| -> u64 { table.living().filter(|(_, k)| of(k)).map(|(_, k)| k.chunks).sum() };
+        let room = |slots: u64, taken: u64| (slots - headroom(slots)).saturating_sub(taken);
+        let right = match e {
+            StructureError::NoRoom { .. } => need > room(fast + slow, sum(&|_| true)),
+            StructureError::TierSmall { tier, .. } => {
+                let slots = if *tier == Tier::Fast { fast } else { slow };
+                need > room(slots, sum(&|k| k.placement == placement))
+            }
+            StructureError::TierFull { .. } => placement != Placement::Auto,
+            StructureError::NoPages(_) => {
+                let taken: u64 = table.living().map(|(_, k)| pages_of(k.chunks)).sum();
+                pages_of(had + need) - pages_of(had) > pages.saturating_sub(taken)
+            }
+            StructureError::DataBeyond { .. } => {
+                let end = after.map_or(0, |k| k.chunks) * CHUNK;
+                self.shared.oracle.borrow().was_written(s.volume, end)
+            }
+            _ => false,
+        };
+        right.then_some(()).ok_or_else(|| format!("the table is {:?}", table.living().collect::<Vec<_>>()))
+    }
+}

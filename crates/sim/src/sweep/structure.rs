@@ -1,0 +1,125 @@
+//! Directed scenarios of volumes that come, go and change: a crash at every step of each, and what comes after it.
+
+use bimetal_volume::units::{Placement, CHUNK};
+
+use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
+use crate::scenario::{Act, Damage, Scenario, Step, VolumeSpec};
+
+fn of(volume: usize, step: Step) -> Step {
+    Step { volume, ..step }
+}
+
+fn make(volume: usize, chunks: u64, placement: Placement) -> Step {
+    of(volume, step(0, Act::Make { chunks, placement }, 0, 0))
+}
+
+fn resize(volume: usize, chunks: u64) -> Step {
+    of(volume, step(0, Act::Resize { chunks }, 0, 0))
+}
+
+fn delete(volume: usize) -> Step {
+    of(volume, step(0, Act::Delete, 0, 0))
+}
+
+fn rename(volume: usize) -> Step {
+    of(volume, step(0, Act::Rename, 0, 0))
+}
+
+fn read_all(volume: usize, chunks: u64) -> Step {
+    of(volume, step(0, Act::Read, 0, chunks * CHUNK))
+}
+
+/// A group of these volumes.
+fn with(fast: u64, slow: u64, volumes: &[u64]) -> Scenario {
+    let mut s = group(fast, slow, 0);
+    s.volumes = volumes.iter().map(|c| VolumeSpec { chunks: *c, placement: Placement::Auto }).collect();
+    s
+}
+
+/// After the crash: the same pages are a new volume's, and more commits follow.
+fn later(volume: usize, chunks: u64) -> Vec<Step> {
+    let write = |i: u64| of(volume, step(0, FUA, i * 3 % chunks * CHUNK + 8192, 4096));
+    let made = [make(volume, chunks, Placement::Auto), read_all(volume, chunks), write(0), write(1)];
+    made.into_iter().chain([read_all(volume, chunks)]).collect()
+}
+
+fn made() -> Directed {
+    let mut steps = vec![step(1, WRITE, 4096, 9000), make(1, 6, Placement::Auto)];
+    steps.extend((0..4).map(|i| of(1, step(0, if i == 2 { FUA } else { WRITE }, i * CHUNK + 4096, 20_000))));
+    steps.extend([step(1, FUA, 2 * CHUNK, 4096), make(2, 4, Placement::Auto), of(2, step(0, FUA, 0, CHUNK)), flush()]);
+    directed("volume made", with(12, 24, &[10]), vec![fill(0, 8), flush()], steps, false).after(later(3, 5))
+}
+
+/// Moves and requests are under way on what is deleted; its pages are at once another volume's.
+fn deleted() -> Directed {
+    let mut steps = vec![of(1, step(2, WRITE, 0, CHUNK)), fill(4, 10)];
+    steps.extend((0..6).map(|i| step(1, if i % 2 == 0 { WRITE } else { TRIM }, (i * 5 % 16) * CHUNK, 9000)));
+    steps.extend((0..3).map(|i| of(1, step(2, WRITE, i * CHUNK, 8192))));
+    steps.extend([sleep(0, 2), delete(0), make(2, 15, Placement::Auto), read_all(2, 15)]);
+    steps.extend((0..3).map(|i| of(2, step(0, FUA, i * 4 * CHUNK + 4096, 8192))));
+    steps.extend([read_all(2, 15), of(1, flush()), delete(2), make(3, 16, Placement::Auto), read_all(3, 16)]);
+    let prepare = vec![fill(0, 16), of(1, fill(0, 4)), sleep(0, 3000), flush(), of(1, flush())];
+    directed("volume deleted", with(12, 24, &[16, 5]), prepare, steps, false).after(later(4, 14))
+}
+
+/// The slow member knows a deleted volume's chunks by heart, and is left alone.
+fn deleted_and_alone() -> Directed {
+    let prepare = vec![fill(0, 16), flush(), sleep(0, 30_000)];
+    let steps =
+        vec![sleep(0, 10), delete(0), make(1, 16, Placement::Auto), of(1, step(0, FUA, 3 * CHUNK, 4096)), sleep(0, 20)];
+    directed("deleted and alone", with(12, 24, &[16]), prepare, steps, false).then(Damage::Missing(0))
+}
+
+/// Another client writes and trims behind the new end.
+fn shrunk() -> Directed {
+    let mut steps = Vec::new();
+    for round in 0..4 {
+        let at = (10 + round) * CHUNK;
+        steps.extend([step(1, WRITE, at, CHUNK), step(1, TRIM, at, CHUNK), step(1, WRITE, at + CHUNK, 8192)]);
+        steps.push(step(1, TRIM, 8 * CHUNK, 14 * CHUNK));
+        steps.extend([sleep(0, round), resize(0, 8), step(0, FUA, 7 * CHUNK, 8192), resize(0, 20), read_all(0, 20)]);
+        steps.push(step(0, if round % 2 == 0 { FUA } else { WRITE }, 9 * CHUNK, 4096));
+    }
+    directed("volume shrunk", with(12, 24, &[20]), vec![fill(0, 6), fill(12, 3), flush()], steps, false)
+        .after([vec![resize(0, 30), read_all(0, 30), resize(0, 7)], later(1, 9)].concat())
+}
+
+/// A volume whose next pages are another's grows into pages elsewhere, and back; requests cross the border.
+fn grown() -> Directed {
+    let mut s = with(20, 640, &[300, 10]);
+    s.journal = 16;
+    let border = 504 * CHUNK;
+    let mut steps = vec![step(1, WRITE, 299 * CHUNK, CHUNK), resize(0, 530), step(0, WRITE, border - 70_000, 150_000)];
+    steps.extend([step(0, Act::Read, border - CHUNK, 2 * CHUNK), step(1, FUA, 520 * CHUNK, 8192), resize(0, 520)]);
+    steps.extend([step(0, TRIM, 500 * CHUNK, 30 * CHUNK), flush(), resize(0, 260), make(2, 20, Placement::Auto)]);
+    steps.extend([read_all(2, 20), of(2, step(0, FUA, 0, CHUNK)), resize(0, 520), read_all(0, 520)]);
+    steps.push(step(0, FUA, 518 * CHUNK, CHUNK));
+    let prepare = vec![fill(0, 6), of(1, fill(0, 3)), flush(), of(1, flush())];
+    directed("volume grown", s, prepare, steps, false)
+}
+
+fn renamed() -> Directed {
+    let steps = vec![
+        rename(0),
+        step(1, FUA, 4096, 8192),
+        rename(0),
+        rename(1),
+        delete(1),
+        make(2, 3, Placement::Auto),
+        rename(2),
+    ];
+    directed("volume renamed", with(12, 24, &[10, 6]), vec![fill(0, 4), of(1, fill(0, 3)), flush()], steps, false)
+}
+
+/// The fast tier is full of what may leave it, and a volume is bound to it.
+fn bound() -> Directed {
+    let mut steps = vec![fill(0, 12), make(1, 4, Placement::FastOnly), of(1, fill(0, 4)), of(1, flush())];
+    steps.extend([make(2, 3, Placement::SlowOnly), of(2, fill(0, 3)), of(2, flush()), resize(1, 6), of(1, fill(3, 3))]);
+    steps.extend([delete(1), make(3, 5, Placement::FastOnly), read_all(3, 5), of(3, fill(0, 2)), of(3, flush())]);
+    directed("bound volumes", with(12, 30, &[14]), vec![], steps, false)
+}
+
+/// All of them.
+pub(super) fn all() -> Vec<Directed> {
+    vec![made(), deleted(), deleted_and_alone(), shrunk(), grown(), renamed(), bound()]
+}

@@ -1,0 +1,70 @@
+//! Why a volume could not be made or changed, in words.
+
+use bimetal_format::label::MAX_VOLUMES;
+use bimetal_format::size::InWords;
+
+use crate::error::Error;
+use crate::units::Tier;
+
+/// Why a volume could not be made, resized, renamed or deleted. But for [`StructureError::Engine`] nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StructureError {
+    /// A name breaks the rule.
+    #[error("volume name \"{0}\": use 1 to 63 of a-z, 0-9, '.', '_', '-', beginning with a letter or digit")]
+    Name(String),
+    /// There is such a volume.
+    #[error("there is a volume \"{0}\" already")]
+    Taken(String),
+    /// There is no such volume.
+    #[error("there is no volume \"{0}\"")]
+    Unknown(String),
+    /// A size of nothing.
+    #[error("the smallest volume has 128 KiB")]
+    TooSmall,
+    /// The sizes together would be more than there is (I5).
+    #[error("{} more are needed, but only {} are left; shrink or delete another volume first", InWords(*need), InWords(*have))]
+    NoRoom {
+        /// Bytes asked for, beyond what the volume has.
+        need: u64,
+        /// Bytes that no volume is promised.
+        have: u64,
+    },
+    /// The volumes bound to a tier would be more than it has.
+    #[error("{} more are needed on the {tier} tier, but only {} of it are left for volumes bound to it", InWords(*need), InWords(*have))]
+    TierSmall {
+        /// The tier.
+        tier: Tier,
+        /// Bytes asked for, beyond what the volume has.
+        need: u64,
+        /// Bytes that no volume bound to the tier is promised.
+        have: u64,
+    },
+    /// Other volumes' data fills the tier, and does not go away.
+    #[error("{} are needed on the {tier} tier, but data of other volumes leaves only {}; try again when less is stored there", InWords(*need), InWords(*have))]
+    TierFull {
+        /// The tier.
+        tier: Tier,
+        /// Bytes that must be free.
+        need: u64,
+        /// Bytes that are.
+        have: u64,
+    },
+    /// The map has no pages left.
+    #[error("the map of this group has room for only {} more in volumes; it was laid out for fewer volumes when the group was made", InWords(*.0))]
+    NoPages(u64),
+    /// The volume table is full.
+    #[error("the volume table is full ({MAX_VOLUMES} rows; a volume that has grown may take several); delete a volume first")]
+    TableFull,
+    /// A smaller size would cut data off.
+    #[error("there is data up to {} of volume \"{name}\": shrink its file system first, discard what lies beyond (fstrim, blkdiscard), or choose a size of at least {} bytes", InWords(*end), end)]
+    DataBeyond {
+        /// The volume.
+        name: String,
+        /// First byte after the last block that holds data, rounded up to 128 KiB.
+        end: u64,
+    },
+    /// The group refuses changes, or has stopped accepting them in the middle. Then the next start decides whether it
+    /// happened.
+    #[error(transparent)]
+    Engine(#[from] Error),
+}

@@ -1,0 +1,160 @@
+//! Changes of the volume table while the group is open: volumes made, resized, renamed, deleted.
+//!
+//! Terms: the *table* is in the label of every member and carries a number, `tables`. A change of it is one more than the
+//! last. A page of the map is *free* when no volume of the table has it.
+//!
+//! Invariants:
+//! 1. A change is answered when the labels of all members hold it durably. Cut off before, it has happened as soon as one
+//!    member has it: a start takes the table with the highest number and writes it to all members before it serves
+//!    anything. So it happens whole or not at all, and never half.
+//! 2. (C7.4) Nothing lives in a free page on *any* member: no page copy and no record that a start of any set of members would
+//!    replay gives a chunk of it a home. A deleted volume's pages become free in this order: the volume is marked deleted
+//!    in all labels; no request of it is in flight; its chunks leave their slots, which a commit makes durable; every member
+//!    writes a checkpoint; only then a second change of the table takes the volume away. A volume that shrinks takes the
+//!    same steps before the change, and nothing of what it gives up holds data.
+//! 3. A volume's number and UUID are never used again; `next_volume` is part of the table.
+//! 4. (I5) What volumes hold or may still ask for is never more than all slots but the headroom, and per tier the same for
+//!    volumes bound to it. A volume bound to a tier is made when the slots it is promised are free.
+//!
+//! Counter-examples to shortcuts, which the simulator plants as mutants:
+//! - *Pages free before the commit* (`C7RangeReusedEarly`). V is deleted, its chunks have left their slots in memory, the
+//!   table without V is durable. W is made on V's pages. The power goes before the commit: the map on the members still has V's
+//!   chunks, in pages that are W's now, and W shows V's data.
+//! - *Pages free before every member knows* (`C7RangeNotTold`). As before, but the commit is durable on the fast members. A slow
+//!   member is told of slots that chunks leave in its own time. The fast members die: the slow one knows that W has the page,
+//!   and that chunk 0 of the page lives in its slot 7. W shows V's data.
+//! - *Shrinking beside a write* (`C7ShrinkDespiteWriter`). Nothing lives beyond the new end, but a write there is on its way. It
+//!   completes after the change. The volume grows again, or another takes the page: what should be zeros is that write.
+
+mod create;
+mod delete;
+mod error;
+pub(crate) mod pages;
+mod resize;
+mod room;
+
+use bimetal_format::label::{Label, VolumeRow};
+
+pub(crate) use self::create::placement_code;
+pub use self::error::StructureError;
+use super::core::Core;
+use super::Group;
+use crate::env::Env;
+use crate::error::Error;
+use crate::options::NewVolume;
+use crate::units::ChunkId;
+use crate::wait;
+
+impl<E: Env> Group<E> {
+    /// Makes a volume; without a size it takes all the space that is left. Its size in bytes comes back.
+    pub async fn create_volume(&self, new: &NewVolume) -> Result<u64, StructureError> {
+        self.core.create_volume(new).await
+    }
+
+    /// Gives a volume another size in bytes, rounded down to 128 KiB; the size that it has then comes back. A smaller one is
+    /// refused while a block that holds data lies beyond it.
+    pub async fn resize_volume(&self, name: &str, size: u64) -> Result<u64, StructureError> {
+        self.core.resize_volume(name, size).await
+    }
+
+    /// Gives a volume another name.
+    pub async fn rename_volume(&self, name: &str, new: &str) -> Result<(), StructureError> {
+        self.core.rename_volume(name, new).await
+    }
+
+    /// Deletes a volume: its requests are refused from now on, its slots are free when this returns. If the group stops or
+    /// fails meanwhile, the volume is gone all the same, and the next start goes on.
+    pub async fn delete_volume(&self, name: &str) -> Result<(), StructureError> {
+        self.core.delete_volume(name).await
+    }
+}
+
+impl<E: Env> Core<E> {
+    async fn rename_volume(&self, name: &str, new: &str) -> Result<(), StructureError> {
+        let _change = self.volumes.change.lock().await;
+        self.check_writable()?;
+        let v = self.volumes.find(name).ok_or_else(|| StructureError::Unknown(name.into()))?;
+        if name != new {
+            self.check_new_name(new)?;
+            self.change_row(v.id, |row| row.name = new.to_string()).await?;
+        }
+        Ok(())
+    }
+
+    /// A name that a volume may take.
+    fn check_new_name(&self, name: &str) -> Result<(), StructureError> {
+        if !bimetal_format::label::is_name(name) {
+            return Err(StructureError::Name(name.into()));
+        }
+        match self.volumes.find(name) {
+            Some(_) => Err(StructureError::Taken(name.into())),
+            None => Ok(()),
+        }
+    }
+
+    /// The table as it is, from any label: all hold the same.
+    fn table(&self) -> (Vec<VolumeRow>, u32) {
+        let label = self.members[0].label.borrow();
+        (label.volumes.clone(), label.next_volume)
+    }
+
+    async fn change_row(&self, id: u32, change: impl FnOnce(&mut VolumeRow)) -> Result<(), Error> {
+        let (mut rows, next) = self.table();
+        change(rows.iter_mut().find(|r| r.id == id).expect("the caller has found the volume under the lock"));
+        self.write_table(rows, next).await
+    }
+
+    /// Makes a table durable on all members, side by side, and takes it over. The caller holds `change`. An error has latched
+    /// the group: the next start decides whether it happened.
+    async fn write_table(&self, rows: Vec<VolumeRow>, next_volume: u32) -> Result<(), Error> {
+        let number = self.members[0].label.borrow().tables + 1;
+        let flips = self.members.iter().map(|m| async {
+            let _meta = m.meta.lock().await;
+            self.health.check()?;
+            let mut label = m.label.borrow().clone();
+            label.tables = number;
+            label.volumes.clone_from(&rows);
+            label.next_volume = next_volume;
+            m.flip(label).await.map_err(|e| self.latch(m.index, "the label", e))
+        });
+        wait::all(flips.collect()).await.into_iter().collect::<Result<(), Error>>()?;
+        self.volumes.apply(&rows);
+        Ok(())
+    }
+
+    /// Makes what has become of `chunks` durable, and known to every member on its own (invariant 2).
+    async fn tell_all_members(&self) -> Result<(), Error> {
+        self.flush().await?;
+        if crate::mutant::on(crate::mutant::Mutant::C7RangeNotTold) {
+            return Ok(());
+        }
+        for m in &self.members {
+            // What a checkpoint writes is in the pages; what it leaves behind is before the journal's new tail.
+            self.checkpoint(m, false).await?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the heat of pages in which nothing lives any more, and the memory that they take.
+    fn empty_pages(&self, pages: impl Iterator<Item = u32>) {
+        let mut map = self.map.borrow_mut();
+        for page in pages {
+            let unused = map.page(page).is_some_and(|p| p.entries.iter().all(|e| !e.is_mapped()));
+            if unused {
+                map.forget_page(page);
+            }
+        }
+    }
+
+    /// The chunk has a home with data in it.
+    fn holds_data(&self, chunk: ChunkId) -> bool {
+        self.map.borrow().get(chunk).is_none_or(|e| e.is_mapped() && e.mask != 0)
+    }
+}
+
+/// Gives every label the table that counts: the one with the highest number.
+pub(crate) fn adopt(label: &mut Label, table: &Label) {
+    label.tables = table.tables;
+    label.volumes.clone_from(&table.volumes);
+    label.next_volume = table.next_volume;
+}

@@ -1,0 +1,96 @@
+//! Whether a volume of a size may be promised (I5, C2.3).
+
+use std::time::Duration;
+
+use super::StructureError;
+use crate::env::Env;
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::group::create::headroom;
+use crate::group::volumes::SetAside;
+use crate::units::{Placement, Tier, CHUNK};
+
+/// A tier that does not get emptier for so long will not.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Kept copies dropped at each look.
+const KEPT_AT_ONCE: usize = 64;
+
+/// The tier that a placement binds a volume to.
+fn tier_of(placement: Placement) -> Option<Tier> {
+    match placement {
+        Placement::Auto => None,
+        Placement::FastOnly => Some(Tier::Fast),
+        Placement::SlowOnly => Some(Tier::Slow),
+    }
+}
+
+impl<E: Env> Core<E> {
+    /// Chunks that may still be promised to a volume of this placement.
+    pub(super) fn room(&self, placement: Placement) -> u64 {
+        let slots = self.slots_in(Tier::Fast) + self.slots_in(Tier::Slow);
+        let in_all = (slots - headroom(slots)).saturating_sub(self.volumes.promised_in_all());
+        match tier_of(placement) {
+            None => in_all,
+            Some(tier) => in_all.min(self.room_in(tier, placement)),
+        }
+    }
+
+    fn room_in(&self, tier: Tier, placement: Placement) -> u64 {
+        let slots = self.slots_in(tier);
+        (slots - headroom(slots)).saturating_sub(self.volumes.bound(placement))
+    }
+
+    /// Refuses `need` more chunks for a volume of this placement if they are not there.
+    pub(super) fn check_room(&self, placement: Placement, need: u64) -> Result<(), StructureError> {
+        let bytes = |chunks: u64| chunks.saturating_mul(CHUNK);
+        let have = self.room(Placement::Auto);
+        if need > have {
+            return Err(StructureError::NoRoom { need: bytes(need), have: bytes(have) });
+        }
+        if let Some(tier) = tier_of(placement) {
+            let have = self.room_in(tier, placement);
+            if need > have {
+                return Err(StructureError::TierSmall { tier, need: bytes(need), have: bytes(have) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps `need` slots of the tier that a placement binds to, and waits until they are free: the mover makes room on the
+    /// fast tier, kept copies go from the slow one. To be held until the volume is in the table.
+    pub(super) async fn free_bound(
+        &self,
+        placement: Placement,
+        need: u64,
+    ) -> Result<Option<SetAside<'_>>, StructureError> {
+        let Some(tier) = tier_of(placement) else { return Ok(None) };
+        let aside = self.volumes.keep_aside(tier, need);
+        let mut most_free = 0;
+        let mut patient_until = self.env.now().plus(PATIENCE);
+        loop {
+            let free = self.free_in(tier);
+            if free >= self.volumes.promised(placement) + need {
+                return Ok(Some(aside));
+            }
+            self.health.check()?;
+            if self.stopping.get() {
+                return Err(Error::Stopping.into());
+            }
+            let now = self.env.now();
+            if free > most_free {
+                (most_free, patient_until) = (free, now.plus(PATIENCE));
+            }
+            if now >= patient_until {
+                let have = free.saturating_sub(self.volumes.promised(placement));
+                return Err(StructureError::TierFull { tier, need: need * CHUNK, have: have * CHUNK });
+            }
+            if tier == Tier::Slow {
+                self.drop_kept(KEPT_AT_ONCE);
+            }
+            self.reclaim.demand();
+            self.mover_wake.notify();
+            self.env.sleep(LOOK_AGAIN).await;
+        }
+    }
+}

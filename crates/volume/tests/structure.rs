@@ -1,0 +1,207 @@
+//! Volumes made, resized, renamed and deleted while the group is open.
+
+mod memory;
+
+use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::buf::BufMut;
+use bimetal_volume::env::Env;
+use bimetal_volume::error::Error;
+use bimetal_volume::group::structure::StructureError;
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+use bimetal_volume::{gather, inspect, Group, Volume};
+use memory::{MemoryDevice, MemoryEnv};
+
+const MIB: u64 = 1 << 20;
+/// Chunks of a map page.
+const PAGE: u64 = 252;
+
+struct Rig {
+    env: MemoryEnv,
+    devices: Vec<MemoryDevice>,
+}
+
+fn new(name: &str, size: u64, placement: Placement) -> NewVolume {
+    NewVolume { name: name.into(), size: Some(size), placement }
+}
+
+impl Rig {
+    fn new(volumes: Vec<NewVolume>) -> Rig {
+        let env = MemoryEnv::new();
+        let devices = vec![MemoryDevice::new(20 * MIB), MemoryDevice::new(110 * MIB)];
+        let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
+        let options = CreateOptions {
+            name: "tank".into(),
+            volumes,
+            sector_size: 4096,
+            reserve: Some(MIB),
+            journal_blocks: Some(16),
+        };
+        let e = env.clone();
+        env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+        Rig { env, devices }
+    }
+
+    fn open(&self) -> Group<MemoryEnv> {
+        let (env, devices) = (self.env.clone(), self.devices.clone());
+        let group = self.env.block_on(async move { Group::open(env, devices, OpenOptions::default()).await });
+        group.expect("the group opens")
+    }
+
+    fn create(&self, g: &Group<MemoryEnv>, v: NewVolume) -> Result<u64, StructureError> {
+        let g = g.clone();
+        self.env.block_on(async move { g.create_volume(&v).await })
+    }
+
+    fn resize(&self, g: &Group<MemoryEnv>, name: &'static str, size: u64) -> Result<u64, StructureError> {
+        let g = g.clone();
+        self.env.block_on(async move { g.resize_volume(name, size).await })
+    }
+
+    fn rename(&self, g: &Group<MemoryEnv>, name: &'static str, new: &'static str) -> Result<(), StructureError> {
+        let g = g.clone();
+        self.env.block_on(async move { g.rename_volume(name, new).await })
+    }
+
+    fn delete(&self, g: &Group<MemoryEnv>, name: &'static str) -> Result<(), StructureError> {
+        let g = g.clone();
+        self.env.block_on(async move { g.delete_volume(name).await })
+    }
+
+    fn write(&self, v: &Volume<MemoryEnv>, offset: u64, len: u64, byte: u8) -> Result<(), Error> {
+        let v = v.clone();
+        self.env.block_on(async move {
+            let mut b = BufMut::with_phase(len as usize, offset);
+            b.fill(byte);
+            v.write(offset, b.freeze(), WriteFlags { fua: true, no_hole: false }).await
+        })
+    }
+
+    fn trim(&self, v: &Volume<MemoryEnv>, offset: u64, len: u64) {
+        let v = v.clone();
+        self.env.block_on(async move { v.trim(offset, len, WriteFlags::default()).await }).expect("trim");
+    }
+
+    fn read(&self, v: &Volume<MemoryEnv>, offset: u64, len: u64) -> Vec<u8> {
+        let v = v.clone();
+        self.env.block_on(async move { gather(&v.read(offset, len).await.expect("read")) })
+    }
+
+    /// An orderly stop, a check, and the next start.
+    fn again(&self, g: Group<MemoryEnv>) -> Group<MemoryEnv> {
+        self.env.block_on(async move { g.stop().await }).expect("an orderly stop");
+        let (env, devices) = (self.env.clone(), self.devices.clone());
+        let report = self.env.block_on(async move { inspect::check(env, devices).await }).expect("a report");
+        assert!(report.is_sound() && report.clean && report.deleting.is_empty(), "{report:?}");
+        self.open()
+    }
+}
+
+fn free_slots(g: &Group<MemoryEnv>) -> u64 {
+    g.status().members.iter().map(|m| m.free).sum()
+}
+
+#[test]
+fn a_deleted_volume_leaves_all_its_slots_and_a_new_one_is_zeros() {
+    let rig = Rig::new(vec![new("a", 30 * MIB, Placement::Auto), new("b", 10 * MIB, Placement::Auto)]);
+    let g = rig.open();
+    let (a, b) = (g.volume("a").expect("a"), g.volume("b").expect("b"));
+    let before = free_slots(&g);
+    rig.write(&b, 0, MIB, 9).expect("write");
+    for i in 0..20 {
+        rig.write(&a, i * MIB, MIB, 7).expect("write");
+    }
+    let uuid = g.status().volumes[0].uuid;
+    rig.delete(&g, "a").expect("deleted");
+    rig.env.block_on(rig.env.sleep(std::time::Duration::from_secs(5)));
+    assert_eq!(free_slots(&g), before - 8, "only b's are in use");
+    assert_eq!(rig.write(&a, 0, 4096, 1), Err(Error::Deleted));
+    let old = a.clone();
+    assert_eq!(rig.env.block_on(async move { old.flush().await }), Err(Error::Deleted));
+    assert!(g.volume("a").is_none());
+    rig.create(&g, new("a", 40 * MIB, Placement::Auto)).expect("made again");
+    let a = g.volume("a").expect("a");
+    assert!(rig.read(&a, 0, 40 * MIB).iter().all(|x| *x == 0));
+    assert!(g.status().volumes.iter().all(|v| v.uuid != uuid), "another UUID");
+    let g = rig.again(g);
+    assert!(rig.read(&g.volume("a").expect("a"), 0, 40 * MIB).iter().all(|x| *x == 0));
+    assert!(rig.read(&g.volume("b").expect("b"), 0, MIB).iter().all(|x| *x == 9));
+}
+
+#[test]
+fn a_volume_grows_over_others_and_shrinks_again_without_losing_a_block() {
+    let rig = Rig::new(vec![new("a", PAGE * CHUNK, Placement::Auto), new("b", MIB, Placement::Auto)]);
+    let g = rig.open();
+    let a = g.volume("a").expect("a");
+    rig.write(&a, PAGE * CHUNK - 8192, 8192, 1).expect("write");
+    // b has the next page: the new ones lie behind it.
+    assert_eq!(rig.resize(&g, "a", (PAGE + 100) * CHUNK + 1), Ok((PAGE + 100) * CHUNK));
+    assert_eq!(a.size(), (PAGE + 100) * CHUNK, "handles see it");
+    rig.write(&a, PAGE * CHUNK - 4096, 12_288, 2).expect("write over the border of the runs");
+    let g = rig.again(g);
+    let a = g.volume("a").expect("a");
+    let seen = rig.read(&a, PAGE * CHUNK - 8192, 20_480);
+    let want = [vec![1; 4096], vec![2; 12_288], vec![0; 4096]].concat();
+    assert!(seen == want, "both sides of the border");
+    let refused = rig.resize(&g, "a", PAGE * CHUNK);
+    assert_eq!(refused, Err(StructureError::DataBeyond { name: "a".into(), end: (PAGE + 1) * CHUNK }));
+    assert_eq!(a.size(), (PAGE + 100) * CHUNK, "nothing changed");
+    rig.trim(&a, PAGE * CHUNK, 100 * CHUNK);
+    assert_eq!(rig.resize(&g, "a", PAGE * CHUNK), Ok(PAGE * CHUNK));
+    assert!(matches!(rig.write(&a, PAGE * CHUNK, 4096, 3), Err(Error::OutOfRange { .. })));
+    let g = rig.again(g);
+    assert_eq!(rig.resize(&g, "a", (PAGE + 50) * CHUNK), Ok((PAGE + 50) * CHUNK));
+    let a = g.volume("a").expect("a");
+    assert!(rig.read(&a, PAGE * CHUNK, 50 * CHUNK).iter().all(|x| *x == 0));
+    assert_eq!(rig.read(&a, PAGE * CHUNK - 4096, 4096), [2; 4096]);
+}
+
+#[test]
+fn what_cannot_be_promised_is_refused_in_words() {
+    let rig = Rig::new(vec![new("a", 20 * MIB, Placement::Auto)]);
+    let g = rig.open();
+    assert_eq!(rig.create(&g, new("a", MIB, Placement::Auto)), Err(StructureError::Taken("a".into())));
+    assert_eq!(rig.create(&g, new("A", MIB, Placement::Auto)), Err(StructureError::Name("A".into())));
+    assert_eq!(rig.create(&g, new("b", 100, Placement::Auto)), Err(StructureError::TooSmall));
+    assert_eq!(rig.resize(&g, "a", 0), Err(StructureError::TooSmall));
+    assert_eq!(rig.resize(&g, "b", MIB), Err(StructureError::Unknown("b".into())));
+    assert_eq!(rig.rename(&g, "b", "c"), Err(StructureError::Unknown("b".into())));
+    assert_eq!(rig.delete(&g, "b"), Err(StructureError::Unknown("b".into())));
+    for size in [200 * MIB, u64::MAX] {
+        assert!(matches!(rig.create(&g, new("b", size, Placement::Auto)), Err(StructureError::NoRoom { .. })));
+        assert!(matches!(rig.resize(&g, "a", size), Err(StructureError::NoRoom { .. })));
+    }
+    let fast = rig.create(&g, new("b", 30 * MIB, Placement::FastOnly));
+    assert!(matches!(fast, Err(StructureError::TierSmall { tier: Tier::Fast, .. })), "{fast:?}");
+    let rest = rig.create(&g, NewVolume { name: "rest".into(), size: None, placement: Placement::Auto }).expect("made");
+    assert!(rest > 70 * MIB);
+    assert!(matches!(rig.create(&g, new("b", MIB, Placement::Auto)), Err(StructureError::NoRoom { have: 0, .. })));
+    // Pages: volumes of one chunk each take one.
+    rig.resize(&g, "rest", MIB).expect("shrunk");
+    let names: Vec<String> = (0..300).map(|i| format!("v{i}")).collect();
+    let full = names.iter().find_map(|n| rig.create(&g, new(n, CHUNK, Placement::Auto)).err());
+    assert!(matches!(full, Some(StructureError::NoPages(0))), "{full:?}");
+    let g = rig.again(g);
+    assert!(g.volume_names().len() > 8);
+    rig.rename(&g, "rest", "first").expect("renamed");
+    assert!(rig.again(g).volume("first").is_some());
+}
+
+#[test]
+fn a_volume_bound_to_the_fast_tier_gets_its_room_from_the_mover() {
+    let rig = Rig::new(vec![new("a", 60 * MIB, Placement::Auto)]);
+    let g = rig.open();
+    let a = g.volume("a").expect("a");
+    for i in 0..40 {
+        rig.write(&a, i * MIB, MIB, 5).expect("write");
+    }
+    rig.create(&g, new("fast", 10 * MIB, Placement::FastOnly)).expect("made");
+    let fast = g.volume("fast").expect("fast");
+    for i in 0..10 {
+        rig.write(&fast, i * MIB, MIB, 6).expect("there is room");
+    }
+    let status = g.status();
+    assert_eq!((status.volumes[1].fast_chunks, status.volumes[1].slow_chunks), (80, 0));
+    let g = rig.again(g);
+    assert!(rig.read(&g.volume("a").expect("a"), 0, 40 * MIB).iter().all(|x| *x == 5));
+}
