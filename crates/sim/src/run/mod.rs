@@ -99,6 +99,8 @@ struct Shared {
     /// Ranges being written: volume, first and last byte + 1, and whether it cuts a sector.
     busy: RefCell<Vec<(usize, u64, u64, bool)>>,
     requests: std::cell::Cell<u64>,
+    /// See the scenario.
+    outlives: bool,
 }
 
 impl Shared {
@@ -125,6 +127,7 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         wrong: RefCell::default(),
         busy: RefCell::default(),
         requests: std::cell::Cell::new(0),
+        outlives: scenario.outlives,
     });
     let mut run =
         Run { scenario, world, disks, shared, open_points: Vec::new(), points: Vec::new(), crashes: 0, before: None };
