@@ -9,6 +9,7 @@ mod history;
 mod raw;
 mod report;
 mod shared;
+mod ublk;
 
 use std::cell::RefCell;
 use std::os::unix::net::UnixListener;
@@ -32,7 +33,8 @@ use crate::{control, log, members, paths, runstate};
 use alarms::Alarms;
 use exports::Exports;
 use history::History;
-pub(crate) use shared::{Ask, Facts, Shared, Snapshot};
+pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
+use ublk::Devices;
 
 /// Runs until the daemon is told to stop.
 pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
@@ -116,8 +118,10 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         shared.facts.exports.join(", ")
     ));
     notify_ready();
-    answer(&env, &group, &exports, questions).await;
-    let stopped = stop(&name, &group, exports).await;
+    let devices = Devices::new(&env, &group, &name);
+    devices.take_over_all().await;
+    answer(&env, &group, &exports, &devices, questions).await;
+    let stopped = stop(&name, &group, exports, &devices).await;
     drop(sockets);
     // Whoever asked for the stop may still wait for the answer, which came before it.
     api.finish();
@@ -188,7 +192,13 @@ fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
 }
 
 /// Answers the control side until it says that it is time to end.
-async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Exports, mut questions: mpsc::Receiver<Ask>) {
+async fn answer(
+    env: &HostEnv,
+    group: &Group<HostEnv>,
+    exports: &Exports,
+    devices: &Devices,
+    mut questions: mpsc::Receiver<Ask>,
+) {
     let history = Rc::new(RefCell::new(History::default()));
     let seconds = |env: &HostEnv| env.now().0 / 1_000_000_000;
     let sampler = (env.clone(), group.clone(), history.clone());
@@ -211,15 +221,33 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Exports, mut qu
                 let status = group.status();
                 let recent = history.borrow().recent(seconds(env), &status.mover);
                 // Whoever asked may have given up.
-                let _ = reply.send(Snapshot { status, clients: exports.clients(), recent });
+                let clients = [devices.clients(), exports.clients()].concat();
+                let _ = reply.send(Snapshot { status, clients, recent });
+            }
+            Ask::Attach(volume, reply) => {
+                let devices = devices.clone();
+                env.spawn(async move {
+                    let made = devices.attach(&volume).await;
+                    if let Err(Ok(Made::Device(_))) = reply.send(made) {
+                        // Nobody knows of it: it would stay for ever.
+                        let _ = devices.detach(&volume).await;
+                    }
+                });
+            }
+            Ask::Detach(volume, reply) => {
+                let devices = devices.clone();
+                env.spawn(async move {
+                    let _ = reply.send(devices.detach(&volume).await);
+                });
             }
         }
     }
 }
 
 /// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.
-async fn stop(name: &str, group: &Group<HostEnv>, exports: Exports) -> Result<()> {
+async fn stop(name: &str, group: &Group<HostEnv>, exports: Exports, devices: &Devices) -> Result<()> {
     notify("STOPPING=1");
+    devices.leave().await;
     exports.stop().await;
     let stopped = group.stop().await;
     stopped.with_context(|| {

@@ -132,6 +132,11 @@ impl Device {
         self.id
     }
 
+    /// Whether it was taken away by somebody else.
+    pub fn is_gone(&self) -> bool {
+        self.serving.is_over()
+    }
+
     /// The state of its queue.
     pub fn status(&self) -> Status {
         self.serving.status()

@@ -92,9 +92,14 @@ impl Serving {
         self.0.refused.get()
     }
 
+    /// Whether the device is gone.
+    pub fn is_over(&self) -> bool {
+        self.0.tags.get() == 0
+    }
+
     /// Waits until the device is gone, that is until the kernel has ended all tags.
     pub async fn ended(&self) {
-        self.0.changed.wait_until(|| self.0.tags.get() == 0).await;
+        self.0.changed.wait_until(|| self.is_over()).await;
     }
 
     /// Takes no more requests: what comes waits for the next daemon. Returns when what was taken is answered or left.
