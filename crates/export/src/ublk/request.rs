@@ -20,7 +20,9 @@ struct Range {
 /// Carries out a request whose data are, or are to be, at the front of `buf`, which is `max` bytes long. Gives a buffer of
 /// that length back, and the answer; `None` if it is to be left to the next daemon.
 pub(super) async fn perform<B: Backend>(backend: &B, desc: &IoDesc, buf: BufMut, max: usize) -> (BufMut, Option<i32>) {
-    let Some(offset) = desc.start_sector.checked_mul(512) else { return (buf, Some(-EINVAL)) };
+    // A flush has no range: the kernel's says sector -1.
+    let start = if desc.kind() == Kind::Flush { 0 } else { desc.start_sector };
+    let Some(offset) = start.checked_mul(512) else { return (buf, Some(-EINVAL)) };
     let range = Range { offset, len: u64::from(desc.nr_sectors) * 512 };
     let flags = WriteFlags { fua: desc.fua(), no_hole: desc.keep(), outlives: true };
     let transfers = matches!(desc.kind(), Kind::Read | Kind::Write);

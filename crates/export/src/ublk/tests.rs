@@ -242,7 +242,7 @@ fn every_change_is_to_outlive_the_daemon_and_flags_are_passed_on() {
     let (runtime, queue, probe) = (TestRuntime::new(), Fake::new(1), Probe::new());
     queue.write(0, IoDesc::new(Kind::Write, 8, 8, true, false), 1);
     queue.write(0, plain(Kind::Write, 1, 2), 1);
-    queue.ask(0, plain(Kind::Flush, 0, 0));
+    queue.ask(0, plain(Kind::Flush, u64::MAX, 0));
     queue.ask(0, plain(Kind::Discard, 16, 8));
     queue.ask(0, IoDesc::new(Kind::WriteZeroes, 8, 8, true, true));
     queue.ask(0, plain(Kind::WriteZeroes, 1, 1));
