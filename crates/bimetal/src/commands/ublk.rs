@@ -17,12 +17,20 @@ pub(crate) fn attach(group: &str, volume: &str) -> Result<Result<PathBuf, String
     }
     let daemon = runstate::daemon(group)?.context("the daemon is gone")?;
     let answer: AttachAnswer = daemon.post("/v1/attach", &VolumeRequest { volume: volume.into() })?;
-    Ok(answer.device.map(PathBuf::from).ok_or(answer.why))
+    let device = answer.device.map(PathBuf::from).ok_or(answer.why);
+    if let Some(id) = device.as_ref().ok().and_then(|d| DeviceId::of(d)) {
+        bimetal_host::ublk::tune(id, device::DEPTH);
+    }
+    Ok(device)
 }
 
 /// Takes an attached device away, by its daemon or, if that is gone, without.
 pub(crate) fn detach(group: &str, attachment: &Attachment) -> Result<()> {
     if let Some(daemon) = runstate::daemon(group)? {
+        if let Some(id) = DeviceId::of(attachment.device.as_ref()) {
+            // An error here was told to whoever wrote.
+            let _ = bimetal_host::ublk::flush_cache(id);
+        }
         let _done: AttachAnswer = daemon.post("/v1/detach", &VolumeRequest { volume: attachment.volume.clone() })?;
         return Ok(());
     }

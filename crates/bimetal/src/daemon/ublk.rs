@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use bimetal_export::ublk::device::{self, Device};
-use bimetal_host::ublk::{Control, Found, State, UblkError};
+use bimetal_host::ublk::{Control, Found, State};
 use bimetal_host::HostEnv;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
@@ -125,42 +125,45 @@ impl Devices {
         volumes.iter().find(|v| v.name == volume).map_or(0, |v| device::tag_of(&v.uuid))
     }
 
-    /// Takes over what a daemon that died has left, in tasks of their own, and removes what it had half made.
+    /// Removes what a daemon that died had half made, and takes over what it has left, in tasks of their own.
     pub(crate) async fn take_over_all(&self) {
         let found = self.env.blocking(|| Control::open()?.devices()).await;
         // Without the driver there is nothing to take over.
         let Ok(Ok(found)) = found else { return };
         let volumes = self.group.status().volumes;
-        for found in found {
-            let Some(volume) = volumes.iter().find(|v| device::tag_of(&v.uuid) == found.tag) else { continue };
-            let (this, name) = (self.clone(), volume.name.clone());
-            self.put(&name, Place::Busy("being taken over from a daemon that died"));
-            self.env.spawn(async move { this.take_over(found, &name).await });
+        let ours = found.into_iter().filter_map(|found| {
+            let volume = volumes.iter().find(|v| device::tag_of(&v.uuid) == found.tag)?;
+            Some((found, volume.name.clone()))
+        });
+        let (dead, alive): (Vec<_>, Vec<_>) = ours.partition(|(found, _)| found.state == State::Dead);
+        for (found, volume) in dead {
+            self.remove_half_made(&found, &volume).await;
+        }
+        for (found, volume) in alive {
+            if self.places.borrow().contains_key(&volume) {
+                let path = found.id.path();
+                log::warn(&format!("'{volume}' has another device; `bimetal detach --all` removes {}", path.display()));
+                continue;
+            }
+            self.put(&volume, Place::Busy("being taken over from a daemon that died"));
+            let this = self.clone();
+            self.env.spawn(async move { this.take_over(found, &volume).await });
         }
     }
 
     async fn take_over(&self, found: Found, volume: &str) {
         let path = found.id.path();
-        let result = match (found.state, self.group.volume(volume)) {
-            (State::Dead, _) => self.remove_half_made(&found).await.map(|()| None),
-            (_, Some(backend)) if backend.read_only() => {
-                self.places.borrow_mut().remove(volume);
-                let words = "waits for a daemon that may write: this one serves the group read-only";
-                return log::warn(&format!("{} of '{volume}' {words}", path.display()));
-            }
-            (_, Some(backend)) => Device::take_over(&self.env, &found, &backend).await.map(Some),
-            (_, None) => return,
-        };
-        match result {
-            Ok(Some(device)) => {
+        let Some(backend) = self.group.volume(volume) else { return };
+        if backend.read_only() && !found.id.is_read_only() {
+            self.places.borrow_mut().remove(volume);
+            let words = "waits for a daemon that may write: this one serves the group read-only";
+            return log::warn(&format!("{} of '{volume}' {words}", path.display()));
+        }
+        match Device::take_over(&self.env, &found, &backend).await {
+            Ok(device) => {
                 self.put(volume, Place::Here(Rc::new(device)));
                 self.record(volume, Some(&path)).await;
                 log::info(&format!("{} of '{volume}' is served again", path.display()));
-            }
-            Ok(None) => {
-                self.places.borrow_mut().remove(volume);
-                self.record(volume, None).await;
-                log::info(&format!("{} of '{volume}' was half made or half removed, and is gone", path.display()));
             }
             Err(error) => {
                 self.places.borrow_mut().remove(volume);
@@ -172,8 +175,15 @@ impl Devices {
         }
     }
 
-    async fn remove_half_made(&self, found: &Found) -> Result<(), UblkError> {
-        device::remove_orphan(&self.env, found).await
+    async fn remove_half_made(&self, found: &Found, volume: &str) {
+        let path = found.id.path();
+        match device::remove_orphan(&self.env, found).await {
+            Ok(()) => {
+                self.record(volume, None).await;
+                log::info(&format!("{} of '{volume}' was half made or half removed, and is gone", path.display()));
+            }
+            Err(error) => log::warn(&format!("{} of '{volume}' cannot be removed: {error}", path.display())),
+        }
     }
 
     /// Writes down that `volume` is attached here, or no more.

@@ -3,10 +3,13 @@
 //! Whatever ends this process in the middle leaves one of three things, which the next daemon of the group tells apart by
 //! the state of the device and its tag: a device that was never started (it is removed), one that still waits for a
 //! daemon (it is taken over), or none.
+//!
+//! No thread of this process may wait for a request of a device that it serves: if the process died meanwhile it would
+//! never be gone, and its members never be free for the next daemon.
 
 use std::time::Duration;
 
-use bimetal_host::ublk::{self, Control, DeviceId, Found, Limits, State, UblkError};
+use bimetal_host::ublk::{self, Control, DeviceId, Found, Limits, State, UblkError, Untrusted};
 use bimetal_host::HostEnv;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
@@ -78,7 +81,6 @@ impl Device {
             let _ = device.remove().await;
             return Err(error);
         }
-        device.tune().await;
         Ok(device)
     }
 
@@ -100,7 +102,6 @@ impl Device {
             env.sleep(LOOK_AGAIN).await;
         };
         aside(env, move || Control::open()?.end_recovery(id)).await?;
-        device.tune().await;
         Ok(device)
     }
 
@@ -109,9 +110,12 @@ impl Device {
         let gone = || UblkError::Queue { path: id.path(), source: std::io::ErrorKind::NotFound.into() };
         let found = Control::open()?.info(id)?.ok_or_else(gone)?;
         let queue = ublk::Queue::open(env, &found)?;
+        // No request of this thread needs the capability meanwhile.
+        let untrusted = Untrusted::begin();
         let serving = Serving::begin(env, &queue, backend);
         drop(queue);
         env.sleep(SETTLE).await;
+        drop(untrusted);
         match serving.refused() {
             None => Ok(Device { env: env.clone(), id, serving }),
             Some(errno) => {
@@ -119,12 +123,6 @@ impl Device {
                 Err(UblkError::Queue { path: id.path(), source })
             }
         }
-    }
-
-    async fn tune(&self) {
-        let id = self.id;
-        // It waits for requests that are under way.
-        let _ = self.env.blocking(move || ublk::tune(id, DEPTH)).await;
     }
 
     /// Its number.
@@ -142,15 +140,11 @@ impl Device {
         self.serving.status()
     }
 
-    /// Takes the device away: what the page cache holds for it is written, then it is gone. Whoever uses it gets errors.
+    /// Takes the device away. Whoever uses it gets errors, the page cache included: that is to be written out before
+    /// ([`ublk::flush_cache`]), by another process.
     pub async fn remove(&self) -> Result<(), UblkError> {
         let id = self.id;
-        aside(&self.env, move || {
-            // An error here was told to whoever wrote, or will be by the next read.
-            let _ = ublk::flush_cache(id);
-            Control::open()?.stop(id)
-        })
-        .await?;
+        aside(&self.env, move || Control::open()?.stop(id)).await?;
         self.serving.ended().await;
         aside(&self.env, move || Control::open()?.delete(id)).await
     }

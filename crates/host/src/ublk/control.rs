@@ -82,7 +82,8 @@ impl Control {
         result.map_err(|e| UblkError::command("setting its limits", Some(id), e))
     }
 
-    /// Shows the block device. Returns when the kernel has looked for partitions, so the queue must be served meanwhile.
+    /// Shows the block device. Without [`super::Untrusted`] at the first FETCH this waits until the kernel has looked for
+    /// partitions.
     pub fn start(&mut self, id: DeviceId) -> Result<(), UblkError> {
         self.simple(abi::START_DEV, id, "starting it", u64::from(std::process::id()))
     }

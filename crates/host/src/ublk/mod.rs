@@ -12,6 +12,7 @@
 mod abi;
 mod control;
 mod queue;
+mod trust;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use std::process::Command;
 pub use abi::{IoDesc, Kind, MAX_QUEUE_DEPTH};
 pub use control::Control;
 pub use queue::Queue;
+pub use trust::Untrusted;
 
 const CONTROL: &str = "/dev/ublk-control";
 
@@ -36,6 +38,11 @@ impl DeviceId {
     /// The device behind a path of that form.
     pub fn of(path: &Path) -> Option<DeviceId> {
         path.to_str()?.strip_prefix("/dev/ublkb")?.parse().ok().map(DeviceId)
+    }
+
+    /// Whether the block device takes no writes.
+    pub fn is_read_only(self) -> bool {
+        crate::probe::sysfs::number(&self.sysfs().join("ro")) == Some(1)
     }
 
     fn sysfs(self) -> PathBuf {
@@ -170,6 +177,9 @@ pub fn available() -> Result<(), UblkError> {
 /// What the block layer is told about a live device beyond its limits: no scheduler, since the engine has its own order;
 /// and one request less at a time than there are tags. When a process dies with all tags in its hands the kernel notices
 /// only when a request times out, after 30 s; a tag that is never used lets it notice at once.
+///
+/// This waits for requests that are under way. So it is nothing for the daemon that answers them: if that died meanwhile,
+/// its process would wait for the next daemon, and the next daemon for the members that the process has open.
 pub fn tune(id: DeviceId, depth: u16) {
     let queue = id.sysfs().join("queue");
     // Without, it works as well.
@@ -177,7 +187,7 @@ pub fn tune(id: DeviceId, depth: u16) {
     let _ = std::fs::write(queue.join("nr_requests"), depth.saturating_sub(1).to_string());
 }
 
-/// Writes out what the page cache holds for a device.
+/// Writes out what the page cache holds for a device. Nothing for the daemon that serves it, as [`tune`].
 pub fn flush_cache(id: DeviceId) -> io::Result<()> {
     std::fs::File::open(id.path())?.sync_all()
 }
