@@ -197,7 +197,9 @@ class Group:
 
     def attach(self):
         self.attached = True
-        return self.world.bimetal("attach", f"{self.name}/main").stdout.strip()
+        # A device that dies with its daemon is wanted, which a ublk device does not (tests/vm has those).
+        via = ["--via", "nbd" if os.path.exists("/sys/module/nbd") else "fuse"] if os.path.exists("/dev/ublk-control") else []
+        return self.world.bimetal("attach", f"{self.name}/main", *via).stdout.strip()
 
     def detach(self):
         # Programs that look at every block device of the machine may hold it open for a moment.

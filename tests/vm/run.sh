@@ -1,12 +1,13 @@
 #!/bin/bash
 # Tests on a real kernel, in a throw-away virtual machine.
 #
-#   tests/vm/run.sh [powercut] [faulty] [cycles] [claimed] [memory]      all of them by default
+#   tests/vm/run.sh [powercut] [faulty] [cycles] [claimed] [memory] [ublk]      all of them by default
 #
 # BIMETAL_VM          a program with vm-run's interface                [../shared/rig/vm-run beside the checkout]
 # BIMETAL_BIN         the program under test                           [target/release/bimetal]
 # BIMETAL_FAULTY_BIN  a build with planted faults, for `faulty`: cargo build -p bimetal --features mutants
 # BIMETAL_CUTS        power cuts                                       [200]
+# BIMETAL_KILLS       deaths of the daemon under a file system, for `ublk`  [100]
 # BIMETAL_JOBS        processes that replay them                       [one per processor]
 # BIMETAL_KEEP        a folder that gets the recorded logs             [they are deleted]
 set -u
@@ -15,7 +16,8 @@ root=$(cd "$here/../.." && pwd)
 bin=${BIMETAL_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/bimetal}
 vm=${BIMETAL_VM:-$root/../shared/rig/vm-run}
 cuts=${BIMETAL_CUTS:-200}
-parts=${*:-claimed cycles memory powercut faulty}
+kills=${BIMETAL_KILLS:-100}
+parts=${*:-claimed cycles memory ublk powercut faulty}
 
 finish() { echo "$1 passed, $2 failed"; [ "$2" = 0 ]; exit; }
 skip_all() { echo "skipped: $1"; finish 0 0; }
@@ -122,7 +124,7 @@ faulty() {
 script() {
     local name=$1
     shift
-    guest "$@" -- bash "$here/guest/$name.sh" "$work/bimetal" >"$work/$name.out" 2>"$work/$name.err"
+    guest "$@" -- bash "$here/guest/$name.sh" "$work/bimetal" "$kills" >"$work/$name.out" 2>"$work/$name.err"
     local status=$?
     grep -v '^done$' "$work/$name.out"
     passed=$((passed + $(grep -c '^ok ' "$work/$name.out")))
@@ -158,10 +160,18 @@ memory() {
     rm -f "$work"/m[12]
 }
 
+ublk() {
+    needs fio python3 nbd-client mkfs.ext4 fstrim blkdiscard || return
+    script ublk --mem 1G --timeout $((900 + kills * 8)) --modules nbd,ext4,xfs --disk "$work/u1,size=160M,cache=unsafe" \
+        --disk "$work/u2,size=640M,cache=unsafe"
+    grep -h '^deaths of the daemon' "$work/ublk.err"
+    rm -f "$work"/u[12]
+}
+
 for part in $parts; do
     case $part in
-        powercut | faulty | cycles | claimed | memory) echo "== $part"; $part ;;
-        *) echo "what is '$part'? powercut, faulty, cycles, claimed, memory"; exit 2 ;;
+        powercut | faulty | cycles | claimed | memory | ublk) echo "== $part"; $part ;;
+        *) echo "what is '$part'? powercut, faulty, cycles, claimed, memory, ublk"; exit 2 ;;
     esac
 done
 finish $passed $failed

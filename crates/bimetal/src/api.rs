@@ -116,7 +116,7 @@ pub(crate) struct RecentMoves {
     pub(crate) demoted_bytes: u64,
 }
 
-/// A connected NBD client.
+/// A connected NBD client, or a ublk device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Client {
     pub(crate) peer: String,
@@ -132,7 +132,7 @@ pub(crate) struct Attachment {
     pub(crate) volume: String,
     /// `/dev/...`.
     pub(crate) device: String,
-    /// `nbd` or `fuse`.
+    /// `ublk`, `nbd` or `fuse`.
     pub(crate) via: String,
     /// Who holds it: mount points, swap, devices stacked on it. Filled when asked for, not stored.
     #[serde(default)]
@@ -219,6 +219,23 @@ pub(crate) struct Job {
     pub(crate) error: Option<String>,
     /// Size of the volume after a change that gives it one.
     pub(crate) size_bytes: Option<u64>,
+}
+
+/// `POST /v1/attach` and `POST /v1/detach`: a volume as a ublk device of the daemon.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct VolumeRequest {
+    pub(crate) volume: String,
+}
+
+/// Answer to both.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct AttachAnswer {
+    pub(crate) schema: u32,
+    /// The device that is there now, if there is one.
+    pub(crate) device: Option<String>,
+    /// Why none can be had on this machine.
+    #[serde(default)]
+    pub(crate) why: String,
 }
 
 /// Any failure.

@@ -14,7 +14,7 @@ use crate::size::Size;
 #[command(after_help = "\
 Three commands to a mounted file system:
   bimetal create tank --fast /dev/nvme0n1 --slow /dev/sda
-  bimetal attach tank/main            # prints the device, e.g. /dev/nbd0
+  bimetal attach tank/main            # prints the device, e.g. /dev/ublkb0
   mkfs.ext4 /dev/nbd0 && mount /dev/nbd0 /mnt
 `bimetal demo` shows it on two files, without privileges.
 
@@ -224,6 +224,8 @@ pub(crate) struct Serve {
 /// How a volume becomes a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Via {
+    /// A device that the daemon serves itself (module ublk_drv): it outlives the daemon
+    Ublk,
     /// The kernel's NBD client (module nbd)
     Nbd,
     /// A FUSE file under a loop device
@@ -233,7 +235,7 @@ pub(crate) enum Via {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  bimetal attach tank/main && mkfs.ext4 /dev/nbd0
+  bimetal attach tank/main && mkfs.ext4 /dev/ublkb0
 The device's path goes to standard output, the reason for the way taken to standard error.")]
 pub(crate) struct Attach {
     /// GROUP/VOLUME, or GROUP if it has one volume
@@ -248,10 +250,21 @@ pub(crate) struct Attach {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  bimetal detach tank/main\n  bimetal detach /dev/nbd0")]
+#[command(after_help = "\
+Examples:
+  bimetal detach tank/main
+  bimetal detach /dev/nbd0
+  bimetal detach --all          # everything, also what daemons that died have left")]
 pub(crate) struct Detach {
     /// GROUP/VOLUME, GROUP, or the device
-    pub(crate) target: String,
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) target: Option<String>,
+    /// All devices of all groups, and ublk devices that no daemon serves any more
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// With --all: ublk devices that no daemon serves although they are in use. What was not yet written is lost
+    #[arg(long, requires = "all")]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
-//! Exports: how the rest of the world reaches a volume. Today that is an NBD server.
+//! Exports: how the rest of the world reaches a volume: an NBD server, and block devices by ublk.
 //!
 //! Reading order: [`conn`] and [`runtime`] (what is wanted from the outside), `nbd/` (the server: `handshake`, then
-//! `transmission`, `validate`, `execute`, `outbox`), [`stats`] (what it tells about itself). [`backends`] holds two
+//! `transmission`, `validate`, `execute`, `outbox`), [`ublk`] (block devices served by this process), [`stats`] (what it tells about itself). [`backends`] holds two
 //! volumes without an engine, for benchmarks and tests; [`client`] is an NBD client over the same transport;
 //! [`testing`] and [`fuzz`] run both in memory.
 
@@ -14,6 +14,7 @@ pub mod runtime;
 mod signal;
 pub mod stats;
 pub mod testing;
+pub mod ublk;
 
 pub use conn::{Conn, Part};
 pub use nbd::{Export, Limits, Server};

@@ -2,7 +2,7 @@
 //!
 //! In reading order: [`reactor`] (the loop, and [`HostEnv`], the engine's world), [`device`] (files, block devices, NBD
 //! members, emulated disks), [`locator`] (how they are named), [`net`] (sockets of the exports), [`probe`] (may a device
-//! be taken?), [`attach`] (a volume as `/dev/...`), [`hygiene`] (memory locking and the like), [`signals`].
+//! be taken?), [`attach`] (a volume as `/dev/...`), [`ublk`] (block devices that are served here), [`hygiene`] (memory locking and the like), [`signals`].
 //!
 //! What is absent: this crate knows nothing of labels, maps, slots or volumes.
 
@@ -14,6 +14,7 @@ pub mod net;
 pub mod probe;
 pub mod reactor;
 pub mod signals;
+pub mod ublk;
 
 pub use device::HostDevice;
 pub use locator::Locator;

@@ -236,6 +236,8 @@ pub struct Scenario {
     pub volumes: Vec<VolumeSpec>,
     /// Lives of the daemon.
     pub sessions: Vec<Session>,
+    /// Every change is answered only when the death of the daemon cannot undo it (`WriteFlags::outlives`).
+    pub outlives: bool,
     /// After the last session, prove that the engine recovers its reserve and promotes a hot chunk.
     pub liveness: bool,
 }

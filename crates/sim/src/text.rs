@@ -63,8 +63,8 @@ pub fn print(s: &Scenario) -> String {
     let _ = writeln!(out, "{HEAD}\nseed {}", s.seed);
     let _ = writeln!(
         out,
-        "group sector={} journal={} records={} tear={} reserve={} commit_ms={} burst={} migrate={} liveness={}",
-        s.sector, s.journal, s.records, s.tear, s.reserve, s.commit_ms, s.burst, s.migrate, s.liveness
+        "group sector={} journal={} records={} tear={} reserve={} commit_ms={} burst={} migrate={} liveness={} outlives={}",
+        s.sector, s.journal, s.records, s.tear, s.reserve, s.commit_ms, s.burst, s.migrate, s.liveness, s.outlives
     );
     for m in &s.members {
         let _ = writeln!(out, "member {} slots={} discard={}", m.tier, m.slots, m.discard);
@@ -165,6 +165,7 @@ fn empty() -> Scenario {
         volumes: Vec::new(),
         sessions: Vec::new(),
         liveness: false,
+        outlives: false,
     }
 }
 
@@ -203,6 +204,7 @@ fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
             s.burst = w.value("burst")?;
             s.migrate = w.value("migrate")?;
             s.liveness = w.value("liveness")?;
+            s.outlives = w.value("outlives")?;
         }
         "member" => {
             let tier = match w.word()? {

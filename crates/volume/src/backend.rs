@@ -54,6 +54,9 @@ pub struct WriteFlags {
     pub fua: bool,
     /// For zeroing: keep the range allocated (NBD `NO_HOLE`).
     pub no_hole: bool,
+    /// Answered only when the death of this process cannot undo it (that of the machine may): for clients that go on
+    /// with the next process as if nothing had happened.
+    pub outlives: bool,
 }
 
 /// A block device that can be exported. Ranges are in bytes, of any alignment; the callee checks that they lie inside

@@ -28,6 +28,7 @@ macro_rules! mutants {
 }
 
 mutants! {
+    DiesWithDaemon: "what is to outlive the daemon is answered before its commit",
     C1RecordsFromLiveMap: "C1.1: records are built from the live map when they are written, not from the snapshot",
     C1DirtyAtSubmit: "C1.2: a mask bit is set when the write is submitted, not when it has completed",
     C1FlushJoinsRunning: "C1.3: a flush joins a commit that has already taken its snapshot",

@@ -13,7 +13,7 @@ use bimetal_volume::{gather, inspect, Group, Volume};
 use memory::{MemoryDevice, MemoryEnv};
 
 const MIB: u64 = 1 << 20;
-const PLAIN: WriteFlags = WriteFlags { fua: false, no_hole: false };
+const PLAIN: WriteFlags = WriteFlags { fua: false, no_hole: false, outlives: false };
 
 struct Rig {
     env: MemoryEnv,

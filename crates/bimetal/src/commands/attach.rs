@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
-use bimetal_host::attach::{self, Attached, Request};
+use bimetal_host::attach::{self, AttachError, Attached, Request};
 use bimetal_host::locator::{NbdLocator, NbdServer};
 use bimetal_host::Locator;
 use serde_json::json;
@@ -40,12 +40,17 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         mount_dir: paths::run_dir(group).join(format!("{}.fuse", volume.name)),
         read_only: status.read_only,
         sector_size: volume.sector_bytes,
+        not_by_ublk: None,
         via: args.via.map(|v| match v {
+            Via::Ublk => attach::Via::Ublk,
             Via::Nbd => attach::Via::Nbd,
             Via::Fuse => attach::Via::Fuse,
         }),
     };
-    let made = runstate::update_attachments(group, |list| attach_or_find(list, &volume.name, status.pid, &request))??;
+    let made = runstate::update_attachments(group, |list| {
+        let maker = Maker { group, volume: &volume.name, daemon: status.pid, request: &request };
+        maker.attach_or_find(list)
+    })??;
     let (attachment, why) = made;
     eprintln!("Attached {group}/{} by {}: {why}.", volume.name, attachment.via);
     let answer = json!({
@@ -68,22 +73,45 @@ fn stopped_again(group: &str, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Runs under the lock of the list, so that a volume is attached once.
-fn attach_or_find(
-    list: &mut Vec<Attachment>,
-    volume: &str,
+/// Makes one attachment.
+struct Maker<'a> {
+    group: &'a str,
+    volume: &'a str,
+    /// Process id of the group's daemon.
     daemon: u32,
-    request: &Request,
-) -> Result<(Attachment, String)> {
-    if let Some(at) = list.iter().position(|a| a.volume == volume) {
-        let old = list[at].clone();
-        let handle = Handle::of(&old)?;
-        if handle.daemon_pid == daemon && std::path::Path::new(&old.device).exists() {
-            let wanted = request.via.is_none_or(|v| v == handle.via());
-            if !wanted {
-                bail!("{volume} is already attached as {} by {}; detach it first", old.device, old.via);
+    request: &'a Request,
+}
+
+impl Maker<'_> {
+    /// Runs under the lock of the list, so that a volume is attached once.
+    fn attach_or_find(&self, list: &mut Vec<Attachment>) -> Result<(Attachment, String)> {
+        if let Some(at) = list.iter().position(|a| a.volume == self.volume) {
+            let old = list[at].clone();
+            if self.still_works(&old)? {
+                return Ok((old, "it was attached already".into()));
             }
-            return Ok((old, "it was attached already".into()));
+            list.remove(at);
+        }
+        let attached = self.make()?;
+        let attachment = super::detach::record(self.volume, &attached, self.daemon);
+        list.push(attachment.clone());
+        let Attached { why, .. } = attached;
+        Ok((attachment, why))
+    }
+
+    /// Whether what was attached before works still. If not, it is taken down.
+    fn still_works(&self, old: &Attachment) -> Result<bool> {
+        let handle = Handle::of(old)?;
+        let by_ublk = handle.via() == attach::Via::Ublk;
+        // A ublk device is as good as its daemon, whichever that is now.
+        if by_ublk || handle.daemon_pid == self.daemon && std::path::Path::new(&old.device).exists() {
+            if self.request.via.is_some_and(|v| v != handle.via()) {
+                bail!("{} is already attached as {} by {}; detach it first", self.volume, old.device, old.via);
+            }
+            return match by_ublk {
+                true => Ok(super::ublk::attach(self.group, self.volume)?.is_ok_and(|d| d.as_os_str() == &*old.device)),
+                false => Ok(true),
+            };
         }
         // Its daemon died: the device gives errors only. Whoever still holds it must let go first.
         let held = holders::of(&old.device);
@@ -94,20 +122,26 @@ fn attach_or_find(
                 held.join(", ")
             );
         }
-        attach::detach(&handle.attached(&old))?;
-        list.remove(at);
+        attach::detach(&handle.attached(old))?;
+        Ok(false)
     }
-    let attached = attach::attach(request)?;
-    let attachment = Attachment {
-        volume: volume.to_string(),
-        device: attached.device.display().to_string(),
-        via: attached.via.to_string(),
-        held_by: Vec::new(),
-        handle: serde_json::to_value(Handle::new(&attached, daemon))?,
-    };
-    list.push(attachment.clone());
-    let Attached { why, .. } = attached;
-    Ok((attachment, why))
+
+    /// By ublk, which only the daemon can, or else by a way of this program.
+    fn make(&self) -> Result<Attached> {
+        let wish = self.request.via;
+        if wish.is_some_and(|v| v != attach::Via::Ublk) {
+            return Ok(attach::attach(self.request)?);
+        }
+        match super::ublk::attach(self.group, self.volume)? {
+            Ok(device) => {
+                let why =
+                    if wish.is_some() { "you asked for it" } else { "the kernel's ublk driver is the shortest way" };
+                Ok(Attached { via: attach::Via::Ublk, device, mount_dir: None, helper_pid: None, why: why.into() })
+            }
+            Err(why) if wish.is_some() => Err(AttachError::Unavailable { via: attach::Via::Ublk, why }.into()),
+            Err(why) => Ok(attach::attach(&Request { not_by_ublk: Some(why), ..self.request.clone() })?),
+        }
+    }
 }
 
 fn choose<'a>(status: &'a Status, wanted: Option<&str>) -> Result<&'a api::Volume> {

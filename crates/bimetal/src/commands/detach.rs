@@ -1,12 +1,13 @@
 //! `bimetal detach`: takes block devices away again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
 use bimetal_host::attach::{self, Attached};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::ublk::Orphan;
 use crate::api::{self, Attachment};
 use crate::cli::Detach;
 use crate::output::Output;
@@ -16,6 +17,8 @@ use crate::{holders, paths, runstate};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Handle {
     fuse: bool,
+    #[serde(default)]
+    ublk: bool,
     mount_dir: Option<PathBuf>,
     helper_pid: Option<u32>,
     /// The daemon that served it: the device of a daemon that died is dead too.
@@ -24,8 +27,8 @@ pub(crate) struct Handle {
 
 impl Handle {
     pub(crate) fn new(a: &Attached, daemon_pid: u32) -> Handle {
-        let fuse = a.via == attach::Via::Fuse;
-        Handle { fuse, mount_dir: a.mount_dir.clone(), helper_pid: a.helper_pid, daemon_pid }
+        let (fuse, ublk) = (a.via == attach::Via::Fuse, a.via == attach::Via::Ublk);
+        Handle { fuse, ublk, mount_dir: a.mount_dir.clone(), helper_pid: a.helper_pid, daemon_pid }
     }
 
     pub(crate) fn of(attachment: &Attachment) -> Result<Handle> {
@@ -34,10 +37,10 @@ impl Handle {
     }
 
     pub(crate) fn via(&self) -> attach::Via {
-        if self.fuse {
-            attach::Via::Fuse
-        } else {
-            attach::Via::Nbd
+        match (self.ublk, self.fuse) {
+            (true, _) => attach::Via::Ublk,
+            (false, true) => attach::Via::Fuse,
+            (false, false) => attach::Via::Nbd,
         }
     }
 
@@ -52,8 +55,27 @@ impl Handle {
     }
 }
 
+/// The record of a ublk device that this daemon serves.
+pub(crate) fn record_of(volume: &str, device: &Path) -> Attachment {
+    let device = device.to_owned();
+    let attached = Attached { via: attach::Via::Ublk, device, mount_dir: None, helper_pid: None, why: String::new() };
+    record(volume, &attached, std::process::id())
+}
+
+/// The record of an attached device.
+pub(crate) fn record(volume: &str, attached: &Attached, daemon: u32) -> Attachment {
+    Attachment {
+        volume: volume.to_string(),
+        device: attached.device.display().to_string(),
+        via: attached.via.to_string(),
+        held_by: Vec::new(),
+        handle: serde_json::to_value(Handle::new(attached, daemon)).unwrap_or_default(),
+    }
+}
+
 pub(crate) fn run(args: Detach, output: Output) -> Result<()> {
-    let (group, list) = find(&args.target)?;
+    let Some(target) = &args.target else { return run_all(args.force, output) };
+    let (group, list) = find(target)?;
     let mut devices = Vec::new();
     for a in &list {
         take_down(&group, a)?;
@@ -61,6 +83,51 @@ pub(crate) fn run(args: Detach, output: Output) -> Result<()> {
     }
     let answer = json!({ "schema": api::SCHEMA, "group": group, "detached": devices });
     output.show(&answer, || format!("Detached {}.", devices.join(", ")))
+}
+
+/// `--all`: every device of every group, and what daemons that died have left. What is in use stays, and is named.
+fn run_all(force: bool, output: Output) -> Result<()> {
+    let (mut gone, mut stay) = (Vec::new(), Vec::new());
+    for group in paths::groups_with_run_state() {
+        for a in runstate::attachments(&group) {
+            if a.via == "ublk" && runstate::daemon(&group)?.is_none() {
+                // Below, with the others that no daemon serves.
+                continue;
+            }
+            match take_down(&group, &a) {
+                Ok(()) => gone.push(a.device),
+                Err(error) => stay.push(format!("{error:#}")),
+            }
+        }
+    }
+    for orphan in super::ublk::remove_orphans(force)? {
+        match orphan {
+            Orphan::Removed(device) => gone.push(device),
+            Orphan::Kept(why) => stay.push(why),
+        }
+    }
+    forget_missing()?;
+    if !stay.is_empty() {
+        let done = if gone.is_empty() { String::new() } else { format!(" (detached: {})", gone.join(", ")) };
+        bail!("{}{done}", stay.join("; "));
+    }
+    let answer = json!({ "schema": api::SCHEMA, "detached": gone });
+    output.show(&answer, || match gone.as_slice() {
+        [] => "Nothing is attached.".into(),
+        all => format!("Detached {}.", all.join(", ")),
+    })
+}
+
+/// Forgets ublk devices that are not there any more.
+fn forget_missing() -> Result<()> {
+    for group in paths::groups_with_run_state() {
+        for a in runstate::attachments(&group) {
+            if a.via == "ublk" && !Path::new(&a.device).exists() {
+                forget(&group, &a)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The attachments that a text names: a device, a volume, or all of a group.
@@ -93,6 +160,15 @@ pub(crate) fn take_down(group: &str, attachment: &Attachment) -> Result<()> {
     if !held.is_empty() {
         bail!("{}; release it first (umount, swapoff)", held.join(", "));
     }
-    attach::detach(&Handle::of(attachment)?.attached(attachment))?;
+    let handle = Handle::of(attachment)?;
+    match handle.via() {
+        attach::Via::Ublk => super::ublk::detach(group, attachment)?,
+        _ => attach::detach(&handle.attached(attachment))?,
+    }
+    forget(group, attachment)
+}
+
+/// Strikes a device off the list.
+pub(crate) fn forget(group: &str, attachment: &Attachment) -> Result<()> {
     runstate::update_attachments(group, |list| list.retain(|a| a.device != attachment.device))
 }

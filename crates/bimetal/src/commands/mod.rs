@@ -12,6 +12,7 @@ pub(crate) mod lab;
 mod scan;
 mod status;
 mod stop;
+pub(crate) mod ublk;
 mod volume;
 
 use std::process::ExitCode;

@@ -104,7 +104,10 @@ impl State {
                 for m in members {
                     text += &format!("  member {m}\n");
                 }
-                for a in attachments {
+                for a in attachments.iter().filter(|a| a.via == "ublk") {
+                    text += &format!("  {} waits for the daemon, which takes it over when it starts\n", a.device);
+                }
+                for a in attachments.iter().filter(|a| a.via != "ublk") {
                     text += &format!(
                         "  {} is left over from a daemon that died: `bimetal detach {}`\n",
                         a.device, a.device
@@ -153,8 +156,8 @@ fn running(s: &Status) -> String {
 fn volume_row(s: &Status) -> impl Fn(&api::Volume) -> Vec<String> + '_ {
     |v| {
         let attached = s.attachments.iter().filter(|a| a.volume == v.name).map(|a| {
-            // A device does not outlive the daemon that it was made for.
-            let dead = Handle::of(a).is_ok_and(|h| h.daemon_pid != s.pid);
+            // Only a ublk device outlives the daemon that it was made for.
+            let dead = Handle::of(a).is_ok_and(|h| h.daemon_pid != s.pid) && a.via != "ublk";
             let state = if dead { ", dead since an earlier daemon ended" } else { "" };
             match a.held_by.as_slice() {
                 [] if dead => format!("{} ({}){state}", a.device, a.via),

@@ -21,8 +21,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
 
-use crate::api::{Failure, Health, StopAccepted, StopRequest, VolumeChange, SCHEMA};
-use crate::daemon::Shared;
+use crate::api::{AttachAnswer, Failure, Health, StopAccepted, StopRequest, VolumeChange, VolumeRequest, SCHEMA};
+use crate::daemon::{Made, Shared};
 
 /// Connections at a time; more wait in the socket's queue.
 const CONNECTIONS: usize = 32;
@@ -74,6 +74,8 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/attachments", get(attachments))
         .route("/v1/volumes", post(change_volumes))
         .route("/v1/jobs/{job}", get(job))
+        .route("/v1/attach", post(attach))
+        .route("/v1/detach", post(detach))
         .route("/v1/stop", post(stop))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path; see /v1/status, /v1/health, /v1/metrics") })
         .method_not_allowed_fallback(|| async { failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method") })
@@ -199,11 +201,41 @@ async fn job(State(shared): State<Arc<Shared>>, Path(number): Path<u64>) -> Resp
 async fn stop(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
     let request: StopRequest = match body.len() {
         0 => StopRequest::default(),
-        _ => match serde_json::from_slice(&body) {
+        _ => match parse(&body) {
             Ok(r) => r,
-            Err(e) => return failure(StatusCode::BAD_REQUEST, format!("the request is not understood: {e}")),
+            Err(refusal) => return refusal,
         },
     };
     let waits_for = shared.ask_to_stop(request.force);
     Json(StopAccepted { schema: SCHEMA, waits_for }).into_response()
+}
+
+async fn attach(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
+    let request: VolumeRequest = match parse(&body) {
+        Ok(r) => r,
+        Err(refusal) => return refusal,
+    };
+    let answer = |device, why| Json(AttachAnswer { schema: SCHEMA, device, why }).into_response();
+    match shared.attach(request.volume).await {
+        Ok(Made::Device(path)) => answer(Some(path.display().to_string()), String::new()),
+        Ok(Made::Impossible(why)) => answer(None, why),
+        Err(why) => failure(StatusCode::CONFLICT, why),
+    }
+}
+
+async fn detach(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
+    let request: VolumeRequest = match parse(&body) {
+        Ok(r) => r,
+        Err(refusal) => return refusal,
+    };
+    match shared.detach(request.volume).await {
+        Ok(()) => Json(AttachAnswer { schema: SCHEMA, device: None, why: String::new() }).into_response(),
+        Err(why) => failure(StatusCode::CONFLICT, why),
+    }
+}
+
+#[allow(clippy::result_large_err, reason = "a refusal is a whole response, and rare")]
+fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Response> {
+    let refused = |e| failure(StatusCode::BAD_REQUEST, format!("the request is not understood: {e}"));
+    serde_json::from_slice(body).map_err(refused)
 }

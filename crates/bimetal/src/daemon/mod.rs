@@ -10,7 +10,9 @@ mod jobs;
 mod raw;
 mod report;
 mod shared;
+mod ublk;
 mod volumes;
+mod ways;
 
 use std::cell::RefCell;
 use std::os::unix::net::UnixListener;
@@ -34,8 +36,10 @@ use crate::{control, log, members, paths, runstate};
 use alarms::Alarms;
 use exports::Exports;
 use history::History;
-pub(crate) use shared::{Ask, Facts, Shared, Snapshot};
+pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
+use ublk::Devices;
 pub(crate) use volumes::engine as change_volumes;
+use ways::Ways;
 
 /// Runs until the daemon is told to stop.
 pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
@@ -118,9 +122,10 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         exports.uris(&group.volume_names()).join(", ")
     ));
     notify_ready();
-    let exports = Rc::new(exports);
-    answer(&env, &group, &exports, questions).await;
-    let stopped = stop(&name, &group, &exports).await;
+    let ways = Rc::new(Ways { nbd: exports, devices: Devices::new(&env, &group, &name) });
+    ways.devices.take_over_all().await;
+    answer(&env, &group, &ways, questions).await;
+    let stopped = stop(&name, &group, &ways).await;
     drop(sockets);
     // Whoever asked for the stop may still wait for the answer, which came before it.
     api.finish();
@@ -191,7 +196,7 @@ fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
 }
 
 /// Answers the control side until it says that it is time to end.
-async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Rc<Exports>, mut questions: mpsc::Receiver<Ask>) {
+async fn answer(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, mut questions: mpsc::Receiver<Ask>) {
     let history = Rc::new(RefCell::new(History::default()));
     let seconds = |env: &HostEnv| env.now().0 / 1_000_000_000;
     let sampler = (env.clone(), group.clone(), history.clone());
@@ -214,21 +219,37 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Rc<Exports>, mu
                 let status = group.status();
                 let recent = history.borrow().recent(seconds(env), &status.mover);
                 // Whoever asked may have given up.
-                let exports_at = exports.uris(&group.volume_names());
-                let _ = reply.send(Snapshot { status, clients: exports.clients(), recent, exports: exports_at });
+                let exports = ways.nbd.uris(&group.volume_names());
+                let _ = reply.send(Snapshot { status, clients: ways.clients(), recent, exports });
             }
             Ask::Volumes(change, job) => {
-                let (group, exports) = (group.clone(), exports.clone());
-                env.spawn(async move { job.finish(volumes::change(&group, &exports, change).await) });
+                let (group, ways) = (group.clone(), ways.clone());
+                env.spawn(async move { job.finish(volumes::change(&group, &ways, change).await) });
+            }
+            Ask::Attach(volume, reply) => {
+                let devices = ways.devices.clone();
+                env.spawn(async move {
+                    let made = devices.attach(&volume).await;
+                    if let Err(Ok(Made::Device(_))) = reply.send(made) {
+                        // Nobody knows of it: it would stay for ever.
+                        let _ = devices.detach(&volume).await;
+                    }
+                });
+            }
+            Ask::Detach(volume, reply) => {
+                let devices = ways.devices.clone();
+                env.spawn(async move {
+                    let _ = reply.send(devices.detach(&volume).await);
+                });
             }
         }
     }
 }
 
 /// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.
-async fn stop(name: &str, group: &Group<HostEnv>, exports: &Exports) -> Result<()> {
+async fn stop(name: &str, group: &Group<HostEnv>, ways: &Ways) -> Result<()> {
     notify("STOPPING=1");
-    exports.stop().await;
+    ways.stop().await;
     let stopped = group.stop().await;
     stopped.with_context(|| {
         format!("group '{name}' could not be stopped in order; nothing flushed is lost, the next start recovers it")

@@ -15,6 +15,8 @@ use crate::runstate;
 const QUEUE: usize = 64;
 /// An answer that takes longer is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same for devices: the kernel looks for partitions before it shows one.
+const DEVICE_PATIENCE: Duration = Duration::from_secs(15);
 /// How often a waiting stop looks whether the holders are gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
@@ -24,8 +26,20 @@ pub(crate) enum Ask {
     Snapshot(oneshot::Sender<Snapshot>),
     /// Change the volumes, and set down in the jobs what has come of it.
     Volumes(VolumeChange, Arc<Job>),
+    /// Make a ublk device of a volume.
+    Attach(String, oneshot::Sender<Result<Made, String>>),
+    /// Take the ublk device of a volume away.
+    Detach(String, oneshot::Sender<Result<(), String>>),
     /// End in order.
     Shutdown,
+}
+
+/// What came of the wish for a ublk device.
+#[derive(Debug)]
+pub(crate) enum Made {
+    Device(std::path::PathBuf),
+    /// This machine cannot do it, for this reason.
+    Impossible(String),
 }
 
 /// The group's state at one moment.
@@ -92,6 +106,46 @@ impl Shared {
             return None;
         }
         tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()
+    }
+
+    /// `POST /v1/attach`. Whoever gives up waiting gets no device.
+    pub(crate) async fn attach(&self, volume: String) -> Result<Made, String> {
+        let (sender, receiver) = oneshot::channel();
+        self.wait_for(Ask::Attach(volume, sender), receiver).await
+    }
+
+    /// `POST /v1/detach`.
+    pub(crate) async fn detach(&self, volume: String) -> Result<(), String> {
+        let (sender, receiver) = oneshot::channel();
+        self.wait_for(Ask::Detach(volume, sender), receiver).await
+    }
+
+    async fn wait_for<T>(&self, question: Ask, answer: oneshot::Receiver<Result<T, String>>) -> Result<T, String> {
+        let silent = || Err("the group does not answer: a device may hang; see the log and dmesg".to_string());
+        if !self.ask(question) {
+            return silent();
+        }
+        match tokio::time::timeout(DEVICE_PATIENCE, answer).await {
+            Ok(Ok(result)) => result,
+            _ => silent(),
+        }
+    }
+
+    /// The same from a thread that may block.
+    fn take_down(&self, attachment: &api::Attachment) -> anyhow::Result<()> {
+        if attachment.via != "ublk" {
+            return crate::commands::detach::take_down(&self.facts.group, attachment);
+        }
+        let held = crate::holders::of(&attachment.device);
+        if !held.is_empty() {
+            anyhow::bail!("{}", held.join(", "));
+        }
+        let (sender, receiver) = oneshot::channel();
+        if !self.ask(Ask::Detach(attachment.volume.clone(), sender)) {
+            anyhow::bail!("the group does not answer");
+        }
+        receiver.blocking_recv()?.map_err(anyhow::Error::msg)?;
+        crate::commands::detach::forget(&self.facts.group, attachment)
     }
 
     /// `GET /v1/status`.
@@ -203,7 +257,7 @@ impl Shared {
         stop.waits_for.clear();
         drop(stop);
         for attachment in self.attachments() {
-            if let Err(e) = crate::commands::detach::take_down(&self.facts.group, &attachment) {
+            if let Err(e) = self.take_down(&attachment) {
                 crate::log::warn(&format!("{} could not be detached: {e:#}", attachment.device));
             }
         }

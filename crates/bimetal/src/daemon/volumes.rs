@@ -1,4 +1,4 @@
-//! Changes of the volumes of a served group: the engine's, and what follows for the exports.
+//! Changes of the volumes of a served group: the engine's, and what follows for the ways.
 
 use bimetal_host::HostEnv;
 use bimetal_volume::backend::Backend;
@@ -6,21 +6,21 @@ use bimetal_volume::group::Group;
 use bimetal_volume::options::NewVolume;
 use bimetal_volume::units::{self, CHUNK};
 
-use super::exports::Exports;
 use super::jobs::Outcome;
+use super::ways::Ways;
 use crate::api::{Placement, VolumeChange};
 use crate::log;
 
 /// Carries a change out.
-pub(super) async fn change(group: &Group<HostEnv>, exports: &Exports, change: VolumeChange) -> Outcome {
-    if let Some(why) = refusal(group, exports, &change) {
+pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, change: VolumeChange) -> Outcome {
+    if let Some(why) = refusal(group, ways, &change) {
         return Err(why);
     }
     let size = engine(group, &change).await?;
     match &change {
-        VolumeChange::Create { name, .. } => exports.add(group, name),
-        VolumeChange::Rename { name, new_name } => exports.rename(name, new_name),
-        VolumeChange::Delete { name, .. } => exports.remove(name).await,
+        VolumeChange::Create { name, .. } => ways.add(group, name),
+        VolumeChange::Rename { name, new_name } => ways.rename(name, new_name),
+        VolumeChange::Delete { name, .. } => ways.remove(name).await,
         VolumeChange::Resize { .. } => {}
     }
     log::info(&told(&change, size));
@@ -51,7 +51,7 @@ fn placement_of(placement: Placement) -> units::Placement {
 }
 
 /// What is taken from under clients needs their consent, or force.
-fn refusal(group: &Group<HostEnv>, exports: &Exports, change: &VolumeChange) -> Option<String> {
+fn refusal(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange) -> Option<String> {
     let (name, what) = match change {
         VolumeChange::Delete { name, force: false } => (name, "deleting it takes away what they use"),
         VolumeChange::Resize { name, size_bytes, force: false } => {
@@ -60,7 +60,7 @@ fn refusal(group: &Group<HostEnv>, exports: &Exports, change: &VolumeChange) -> 
         }
         _ => return None,
     };
-    let users = exports.users_of(name)?;
+    let users = ways.users_of(name)?;
     Some(format!("volume \"{name}\" is in use: {users}, and {what}; end them first, or add --force"))
 }
 

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
+use bimetal_host::attach::Via;
 use bimetal_volume::buf::BufMut;
 
 use super::disk::Disk;
@@ -28,7 +29,7 @@ pub(crate) fn possible() -> Result<(), String> {
     if !paths::is_root() {
         return Err("that needs root".into());
     }
-    let ways = bimetal_host::attach::ways();
+    let ways = ways();
     if ways.iter().all(|(_, way)| way.is_err()) {
         let why = ways.into_iter().filter_map(|(via, way)| Some(format!("{via}: {}", way.err()?)));
         return Err(why.collect::<Vec<_>>().join("; "));
@@ -43,6 +44,11 @@ pub(crate) fn possible() -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Ways to a device that dies with its daemon, as the crash of the demo has it. A ublk device would only wait.
+fn ways() -> Vec<(Via, Result<(), String>)> {
+    bimetal_host::attach::ways().into_iter().filter(|(via, _)| *via != Via::Ublk).collect()
 }
 
 /// An ext4 on the attached volume.
@@ -98,7 +104,8 @@ impl Mounted {
 }
 
 fn attach(world: &World) -> Result<String> {
-    Ok(world.run(&["attach", "--no-start", GROUP])?.trim().to_string())
+    let via = ways().into_iter().find(|(_, way)| way.is_ok()).map_or(Via::Fuse, |(via, _)| via).to_string();
+    Ok(world.run(&["attach", "--no-start", "--via", &via, GROUP])?.trim().to_string())
 }
 
 /// Tries again for a while: whoever looks at all devices of the machine opens ours for a moment, too.

@@ -120,7 +120,7 @@ pub(super) fn validate(request: &Request, terms: &Terms) -> Result<Op, Refusal> 
     check_flags(request, terms)?;
     let fua = request.flags & cmd_flag::FUA != 0;
     let no_hole = request.flags & cmd_flag::NO_HOLE != 0;
-    let flags = WriteFlags { fua, no_hole };
+    let flags = WriteFlags { fua, no_hole, outlives: false };
     match command {
         cmd::READ => {
             check_range(request, terms, errno::EINVAL)?;

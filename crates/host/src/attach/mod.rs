@@ -1,6 +1,7 @@
 //! A volume as a block device `/dev/...`, by the best means this machine has.
 //!
-//! The kernel's NBD client comes first: nothing stands between the kernel and the daemon. Where its module is missing,
+//! ublk comes first where the kernel has it, but only the daemon can make its devices ([`crate::ublk`]). Then the kernel's
+//! NBD client: nothing but a socket stands between the kernel and the daemon. Where its module is missing,
 //! `nbdfuse` shows the volume as a file in a FUSE mount, and a loop device with direct I/O makes a block device of it.
 //! Everything here blocks and belongs into a command, never into the daemon: a daemon that waits for its own volume
 //! never wakes up.
@@ -17,6 +18,8 @@ use crate::locator::NbdLocator;
 /// How a volume becomes a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
+    /// A ublk device, which only the daemon itself can make ([`crate::ublk`]).
+    Ublk,
     /// The kernel's NBD client.
     Nbd,
     /// A FUSE file under a loop device.
@@ -26,6 +29,7 @@ pub enum Via {
 impl std::fmt::Display for Via {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
+            Via::Ublk => "ublk",
             Via::Nbd => "nbd",
             Via::Fuse => "fuse",
         })
@@ -43,8 +47,10 @@ pub struct Request {
     pub read_only: bool,
     /// Logical sector of the block device, in bytes.
     pub sector_size: u32,
-    /// The wanted way; `None` takes the best.
+    /// The wanted way; `None` takes the best but ublk.
     pub via: Option<Via>,
+    /// Why it is not done by ublk, if that was thought of.
+    pub not_by_ublk: Option<String>,
 }
 
 /// An attached volume, with all that [`detach`] needs.
@@ -83,8 +89,10 @@ pub enum AttachError {
         why: String,
     },
     /// No way can be gone here.
-    #[error("no way to make a block device on this machine.\n  by nbd: {nbd}\n  by fuse: {fuse}")]
+    #[error("no way to make a block device on this machine.\n  by ublk: {ublk}\n  by nbd: {nbd}\n  by fuse: {fuse}")]
     NoWay {
+        /// Why not by ublk.
+        ublk: String,
         /// Why not by the kernel's NBD client.
         nbd: String,
         /// Why not by FUSE.
@@ -128,19 +136,33 @@ pub fn attach(request: &Request) -> Result<Attached, AttachError> {
             fuse::available().map_err(|why| AttachError::Unavailable { via: Via::Fuse, why })?;
             fuse::attach(request, "you asked for it".into())
         }
-        None => match kernel_nbd::available() {
-            Ok(()) => kernel_nbd::attach(request, "the kernel's NBD client is the shortest way".into()),
-            Err(nbd) => {
-                fuse::available().map_err(|fuse| AttachError::NoWay { nbd: nbd.clone(), fuse })?;
-                fuse::attach(request, format!("the kernel's NBD client cannot be used here: {nbd}"))
-            }
-        },
+        Some(Via::Ublk) => {
+            Err(AttachError::Unavailable { via: Via::Ublk, why: "only the daemon of the group can make it".into() })
+        }
+        None => best(request),
     }
 }
 
+/// By the kernel's NBD client, or else by FUSE; says what is wrong with the better ways.
+fn best(request: &Request) -> Result<Attached, AttachError> {
+    let ublk = request.not_by_ublk.as_ref();
+    let not_by_ublk = ublk.map_or_else(String::new, |why| format!("ublk cannot be used here: {why}; "));
+    let nbd = match kernel_nbd::available() {
+        Ok(()) => {
+            let why = format!("{not_by_ublk}the kernel's NBD client is the shortest way that is left");
+            return kernel_nbd::attach(request, why);
+        }
+        Err(nbd) => nbd,
+    };
+    let no_ublk = ublk.cloned().unwrap_or_else(|| "not asked for".into());
+    fuse::available().map_err(|fuse| AttachError::NoWay { ublk: no_ublk, nbd: nbd.clone(), fuse })?;
+    fuse::attach(request, format!("{not_by_ublk}the kernel's NBD client cannot be used here: {nbd}"))
+}
+
 /// Which ways can be gone on this machine, each with the reason if not.
-pub fn ways() -> [(Via, Result<(), String>); 2] {
-    [(Via::Nbd, kernel_nbd::available()), (Via::Fuse, fuse::available())]
+pub fn ways() -> [(Via, Result<(), String>); 3] {
+    let ublk = crate::ublk::available().map_err(|e| e.to_string());
+    [(Via::Ublk, ublk), (Via::Nbd, kernel_nbd::available()), (Via::Fuse, fuse::available())]
 }
 
 /// Takes the block device away again. Refused while it is mounted or otherwise in use. Steps that were done before, or
@@ -153,9 +175,15 @@ pub fn detach(attached: &Attached) -> Result<(), AttachError> {
         return Err(AttachError::InUse { device: attached.device.clone(), by: used.to_string() });
     }
     match attached.via {
+        Via::Ublk => Err(AttachError::step(attached.device.display().to_string(), "only its daemon can take it away")),
         Via::Nbd => kernel_nbd::detach(attached),
         Via::Fuse => fuse::detach(attached),
     }
+}
+
+/// Whether a process is alive.
+pub fn is_alive(pid: u32) -> bool {
+    tools::alive(pid)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ impl Drop for Server {
 
 fn request(dir: &std::path::Path, via: Option<Via>) -> Request {
     let export = NbdLocator { server: NbdServer::Unix(dir.join("s.sock")), export: String::new() };
-    Request { export, mount_dir: dir.join("fuse"), read_only: false, sector_size: 4096, via }
+    Request { export, mount_dir: dir.join("fuse"), read_only: false, sector_size: 4096, via, not_by_ublk: None }
 }
 
 #[test]

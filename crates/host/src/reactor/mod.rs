@@ -233,11 +233,10 @@ impl Core {
         let end = self.now().plus(DRAIN);
         loop {
             let left = end.since(self.now());
-            let in_flight = self.ops.borrow().in_flight();
-            if in_flight == 0 {
+            if self.ops.borrow().in_flight() == 0 {
                 return;
             }
-            if left.is_zero() {
+            if left.is_zero() || self.ops.borrow().ending() == 0 {
                 // The kernel may still write there: memory that is never used again is the lesser evil.
                 std::mem::forget(self.ops.borrow_mut().take_all());
                 return;

@@ -23,6 +23,8 @@ pub(crate) enum Keep {
     Message(Box<Message>),
     /// A small area the kernel writes to, whose content nobody reads.
     Bytes(#[allow(dead_code, reason = "only held")] Box<[u8; 8]>),
+    /// Memory of a command that ends when somebody else wants something, or with the ring: nobody waits for its end.
+    Parked(BufMut),
     /// Its result is a new file descriptor, to be closed if nobody takes it.
     NewFile,
 }
@@ -51,11 +53,13 @@ pub(super) struct Ops {
     slots: Vec<Slot>,
     free: u32,
     in_flight: usize,
+    /// Of these, parked ones.
+    parked: usize,
 }
 
 impl Ops {
     pub(super) fn new() -> Ops {
-        Ops { slots: Vec::with_capacity(256), free: NO_SLOT, in_flight: 0 }
+        Ops { slots: Vec::with_capacity(256), free: NO_SLOT, in_flight: 0, parked: 0 }
     }
 
     /// Operations whose completion has not arrived.
@@ -63,9 +67,15 @@ impl Ops {
         self.in_flight
     }
 
+    /// The same without those that end with the ring only.
+    pub(super) fn ending(&self) -> usize {
+        self.in_flight - self.parked
+    }
+
     /// Takes a slot for an operation that is about to be submitted.
     pub(super) fn insert(&mut self, keep: Keep, file: Option<Rc<OwnedFd>>) -> u32 {
         self.in_flight += 1;
+        self.parked += usize::from(matches!(keep, Keep::Parked(_)));
         let slot = Slot { state: State::Pending(None), keep, file };
         if self.free == NO_SLOT {
             self.slots.push(slot);
@@ -84,6 +94,7 @@ impl Ops {
     pub(super) fn complete(&mut self, index: u32, result: i32) -> Finished {
         self.in_flight -= 1;
         let slot = &mut self.slots[index as usize];
+        self.parked -= usize::from(matches!(slot.keep, Keep::Parked(_)));
         match std::mem::replace(&mut slot.state, State::Done(result)) {
             State::Pending(waker) => Finished::Wake(waker),
             State::Abandoned => {
@@ -170,6 +181,19 @@ mod tests {
         drop(ops.complete(index, 0));
         assert!(buf.try_unfreeze().is_ok(), "released by the completion");
         assert_eq!(ops.insert(Keep::None, None), index, "slots are used again");
+    }
+
+    #[test]
+    fn nobody_waits_for_parked_operations() {
+        let mut ops = Ops::new();
+        let parked = ops.insert(Keep::Parked(BufMut::new(4096)), None);
+        assert_eq!((ops.in_flight(), ops.ending()), (1, 0));
+        let other = ops.insert(Keep::None, None);
+        assert_eq!(ops.ending(), 1);
+        assert!(matches!(ops.complete(other, 0), Finished::Wake(None)));
+        assert!(matches!(ops.complete(parked, 0), Finished::Wake(None)));
+        assert_eq!((ops.in_flight(), ops.ending()), (0, 0));
+        assert!(matches!(ops.poll(parked, Waker::noop()), Some((0, Keep::Parked(_)))));
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(super) struct Span {
     pub(super) answered: u64,
     /// Durable by itself: FUA, or read back after a power cut.
     pub(super) durable: bool,
+    /// The death of the daemon does not undo it.
+    pub(super) outlives: bool,
     /// It failed, and may still take effect (rule 7).
     pub(super) open: bool,
     /// It did not fail. What failed may have happened, but replaces nothing for sure.
@@ -37,6 +39,8 @@ pub(super) struct Knowledge<'a> {
     pub(super) spans: &'a [Span],
     /// Requests answered before this are durable: the issue of the last flush that was answered.
     pub(super) flushed: u64,
+    /// Only the daemon dies: what outlives it counts as durable.
+    pub(super) daemon: bool,
 }
 
 impl Knowledge<'_> {
@@ -46,7 +50,7 @@ impl Knowledge<'_> {
 
     fn durable(&self, e: &Entry) -> bool {
         let s = self.span(e);
-        s.sure && s.answered != u64::MAX && (s.durable || s.answered < self.flushed)
+        s.sure && s.answered != u64::MAX && (s.durable || s.answered < self.flushed || self.daemon && s.outlives)
     }
 
     /// Whether `new` was issued after `old` was over.
@@ -107,6 +111,15 @@ impl History {
     /// End of the last request.
     pub(super) fn last_answer(&self, k: &Knowledge<'_>) -> u64 {
         self.0.iter().map(|e| k.span(e).answered).max().unwrap_or(0)
+    }
+
+    /// Values that the death of the daemon alone leaves, each once.
+    pub(super) fn left_by_daemon(&self, k: &Knowledge<'_>) -> SmallVec<[Value; 2]> {
+        let mut left: SmallVec<[Value; 2]> =
+            self.0.iter().filter(|e| self.survives(e, k, u64::MAX)).map(|e| e.value).collect();
+        left.sort_unstable();
+        left.dedup();
+        left
     }
 
     /// A crash: whatever is left is one state that nobody knows yet (rule 5).

@@ -10,6 +10,7 @@
 //! 3. A request is durable if it was answered with FUA, or answered before a FLUSH was issued that was answered.
 //! 4. At a crash a sector keeps any value but those that a durable request follows. (What was not flushed may be old or
 //!    new, sector by sector.)
+//!    After the death of the daemon alone a request that was to outlive it counts as durable until the next power cut.
 //! 5. After a crash those values are alternatives. The first read settles which it is: the others can never be read
 //!    again; after a power cut at all, after the death of the daemon until the next power cut or flush (what sits in a
 //!    device's cache may still be lost; a flush ends that).
@@ -63,6 +64,17 @@ pub enum Crash {
     Daemon,
 }
 
+/// What the answer to a request promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// Nothing before the next flush.
+    None,
+    /// The death of the daemon does not undo it.
+    OutlivesDaemon,
+    /// Nothing undoes it (FUA).
+    Durable,
+}
+
 /// A write-like request that was issued; to be handed back when it ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Issued(SpanId);
@@ -110,7 +122,7 @@ impl Oracle {
         };
         Oracle {
             volumes: sizes.iter().map(volume).collect(),
-            spans: vec![Span { issued: 0, answered: 0, durable: true, open: false, sure: true }],
+            spans: vec![Span { issued: 0, answered: 0, durable: true, outlives: true, open: false, sure: true }],
             patches: Patches::default(),
             next_write: 1,
             sync_failed: false,
@@ -137,7 +149,7 @@ impl Oracle {
     /// there later begins as zeros, for good.
     pub fn cut(&mut self, volume: usize, from: u64, issued: u64) -> Result<(), Wrong> {
         let v = &mut self.volumes[volume];
-        let k = Knowledge { spans: &self.spans, flushed: v.flushed };
+        let k = Knowledge { spans: &self.spans, flushed: v.flushed, daemon: false };
         for (i, block) in v.blocks.iter_mut().enumerate().skip((from / BLOCK) as usize) {
             let Some(old) = block.take() else { continue };
             for s in 0..SECTORS {
@@ -189,9 +201,10 @@ impl Oracle {
     }
 
     /// A write, TRIM or WRITE_ZEROES of `value` is issued at sequence `now`. For TRIM hand in the whole blocks only.
-    pub fn issue(&mut self, volume: usize, offset: u64, len: u64, value: Value, fua: bool, now: u64) -> Issued {
+    pub fn issue(&mut self, volume: usize, offset: u64, len: u64, value: Value, promise: Promise, now: u64) -> Issued {
         let span = self.spans.len() as SpanId;
-        self.spans.push(Span { issued: now, answered: u64::MAX, durable: fua, open: false, sure: true });
+        let (durable, outlives) = (promise == Promise::Durable, promise != Promise::None);
+        self.spans.push(Span { issued: now, answered: u64::MAX, durable, outlives, open: false, sure: true });
         let mut at = offset;
         while at < offset + len {
             let end = (at - at % BLOCK + BLOCK).min(offset + len);
@@ -204,7 +217,7 @@ impl Oracle {
     fn issue_in_block(&mut self, volume: usize, from: u64, to: u64, value: Value, span: SpanId) {
         let horizon = self.reads.iter().copied().min().unwrap_or(u64::MAX);
         let v = &mut self.volumes[volume];
-        let k = Knowledge { spans: &self.spans, flushed: v.flushed };
+        let k = Knowledge { spans: &self.spans, flushed: v.flushed, daemon: false };
         let block = v.blocks[(from / BLOCK) as usize].get_or_insert_with(|| Block::Whole(fresh()));
         if to - from == BLOCK {
             for h in block.histories_mut() {
@@ -265,17 +278,28 @@ impl Oracle {
     /// Everything ended at sequence `now` (rules 4 and 5).
     pub fn crash(&mut self, crash: Crash, now: u64) {
         let unknown = self.spans.len() as SpanId;
+        // After a failed sync nothing is promised that is not durable (rule 8).
+        let outlived = (crash == Crash::Daemon && !self.sync_failed).then_some(unknown + 1);
         for v in &mut self.volumes {
-            let k = Knowledge { spans: &self.spans, flushed: v.flushed };
+            let k = Knowledge { spans: &self.spans, flushed: v.flushed, daemon: false };
+            let only_daemon = Knowledge { spans: &self.spans, flushed: v.flushed, daemon: true };
             for block in v.blocks.iter_mut().flatten() {
                 for h in block.histories_mut() {
                     h.prune(&k, u64::MAX);
+                    let left = h.left_by_daemon(&only_daemon);
                     h.crash(unknown);
+                    if let Some(span) = outlived.filter(|_| left.len() < h.entries().len()) {
+                        h.push(span, left);
+                    }
                 }
             }
             v.open.clear();
         }
-        self.spans.push(Span { issued: now, answered: now, durable: crash == Crash::Power, open: false, sure: true });
+        // What outlived the daemon follows what did not: only a power cut can bring that back.
+        let durable = crash == Crash::Power;
+        for at in [now.saturating_sub(1), now] {
+            self.spans.push(Span { issued: at, answered: at, durable, outlives: true, open: false, sure: true });
+        }
         self.sync_failed = false;
         self.reads.clear();
     }
@@ -356,7 +380,7 @@ impl Oracle {
     fn check_sector(&mut self, volume: usize, byte: u64, bytes: &[u8], issued: u64, learn: bool) -> Result<(), Wrong> {
         let sector = byte / SECTOR_BYTES;
         let v = &mut self.volumes[volume];
-        let k = Knowledge { spans: &self.spans, flushed: v.flushed };
+        let k = Knowledge { spans: &self.spans, flushed: v.flushed, daemon: false };
         let slot = &mut v.blocks[(byte / BLOCK) as usize];
         let virgin = fresh();
         let h = slot.as_ref().map_or(&virgin, |b| b.history((sector % SECTORS as u64) as usize));
@@ -397,7 +421,14 @@ impl Oracle {
             let settled = pruned.settle(&found, k.spans.len() as SpanId, &k);
             *slot.get_or_insert_with(|| Block::Whole(fresh())).split_at(sector) = pruned;
             if settled {
-                self.spans.push(Span { issued: end, answered: end, durable: false, open: false, sure: true });
+                self.spans.push(Span {
+                    issued: end,
+                    answered: end,
+                    durable: false,
+                    outlives: false,
+                    open: false,
+                    sure: true,
+                });
             }
         }
         Ok(())

@@ -17,7 +17,8 @@ fn zeros(len: u64) -> Pieces {
 /// Writes block 0 at the given times; returns the write's id.
 fn write(o: &mut Oracle, fua: bool, issued: u64, answered: u64) -> u64 {
     let id = o.write_id();
-    let w = o.issue(0, 0, B, Value::write(id), fua, issued);
+    let promise = if fua { Promise::Durable } else { Promise::None };
+    let w = o.issue(0, 0, B, Value::write(id), promise, issued);
     if answered != 0 {
         o.answered(w, answered);
     }
@@ -97,6 +98,31 @@ fn flushed_and_fua_writes_survive() {
 }
 
 #[test]
+fn what_outlives_the_daemon_may_be_lost_by_a_power_cut_only() {
+    let outliving = |o: &mut Oracle| {
+        let id = o.write_id();
+        let w = o.issue(0, 0, B, Value::write(id), Promise::OutlivesDaemon, 10);
+        o.answered(w, 12);
+        id
+    };
+    let mut o = oracle();
+    let a = outliving(&mut o);
+    o.crash(Crash::Daemon, 20);
+    assert!(!reads(&mut o, 0, 22), "lost by the death of the daemon");
+    assert!(reads(&mut o, a, 22));
+    o.crash(Crash::Daemon, 26);
+    assert!(!reads(&mut o, 0, 28) && reads(&mut o, a, 28), "nor by the next");
+    o.crash(Crash::Power, 30);
+    assert!(reads(&mut o, 0, 32), "never flushed");
+
+    let mut o = oracle();
+    outliving(&mut o);
+    o.sync_failed();
+    o.crash(Crash::Daemon, 20);
+    assert!(reads(&mut o, 0, 22), "the device has lost it");
+}
+
+#[test]
 fn a_flush_issued_before_the_answer_promises_nothing() {
     let mut o = oracle();
     write(&mut o, false, 10, 16);
@@ -129,8 +155,8 @@ fn after_a_daemon_death_the_cache_may_still_be_lost_until_a_flush() {
 fn overlapping_writes_end_in_either_order_but_in_one() {
     let mut o = oracle();
     let (a, b) = (o.write_id(), o.write_id());
-    let wa = o.issue(0, 0, B, Value::write(a), false, 10);
-    let wb = o.issue(0, 0, B, Value::write(b), false, 12);
+    let wa = o.issue(0, 0, B, Value::write(a), Promise::None, 10);
+    let wb = o.issue(0, 0, B, Value::write(b), Promise::None, 12);
     o.answered(wa, 14);
     o.answered(wb, 16);
     assert!(reads(&mut o, a, 20));
@@ -144,14 +170,14 @@ fn overlapping_writes_end_in_either_order_but_in_one() {
 fn failed_writes_may_be_either_and_late_ones_until_a_flush() {
     let mut o = oracle();
     let a = o.write_id();
-    let w = o.issue(0, 0, B, Value::write(a), false, 10);
+    let w = o.issue(0, 0, B, Value::write(a), Promise::None, 10);
     o.failed(0, w, false, 12);
     o.flushed(0, 13);
     assert!(reads(&mut o, 0, 14) && !reads(&mut o, a, 16), "it had not happened, so it never will");
 
     let mut o = oracle();
     let a = o.write_id();
-    let w = o.issue(0, 0, B, Value::write(a), false, 10);
+    let w = o.issue(0, 0, B, Value::write(a), Promise::None, 10);
     o.failed(0, w, true, 12);
     assert!(reads(&mut o, 0, 13) && reads(&mut o, a, 14), "landed late");
     o.flushed(0, 16);
@@ -159,7 +185,7 @@ fn failed_writes_may_be_either_and_late_ones_until_a_flush() {
 
     let mut o = oracle();
     let a = o.write_id();
-    let w = o.issue(0, 0, B, Value::write(a), false, 10);
+    let w = o.issue(0, 0, B, Value::write(a), Promise::None, 10);
     o.failed(0, w, true, 12);
     let b = write(&mut o, false, 14, 16);
     assert!(reads(&mut o, b, 18) && !reads(&mut o, a, 20), "it must not land on a later write");
@@ -170,7 +196,7 @@ fn bytes_inside_a_sector_are_patched() {
     let mut o = oracle();
     let a = write(&mut o, false, 10, 12);
     let b = o.write_id();
-    let w = o.issue(0, 100, 1000, Value::write(b), false, 14);
+    let w = o.issue(0, 100, 1000, Value::write(b), Promise::None, 14);
     o.answered(w, 16);
     let mut want = BufMut::new(B as usize);
     o.fill(0, 0, a, &mut want);
@@ -190,7 +216,7 @@ fn bytes_inside_a_sector_are_patched() {
 fn trimmed_blocks_read_zeros() {
     let mut o = oracle();
     let a = write(&mut o, true, 10, 12);
-    let t = o.issue(0, 0, B, Value::ZERO, false, 14);
+    let t = o.issue(0, 0, B, Value::ZERO, Promise::None, 14);
     o.answered(t, 16);
     assert!(!reads(&mut o, a, 18) && reads(&mut o, 0, 20));
     o.crash(Crash::Power, 30);

@@ -15,7 +15,7 @@ use super::structure::Limits;
 use super::Shared;
 use crate::content::{MAX_WRITE, SECTOR};
 use crate::env::SimEnv;
-use crate::oracle::Value;
+use crate::oracle::{Promise, Value};
 use crate::scenario::{Act, Step};
 use crate::text::step_text;
 use crate::world::Injected;
@@ -59,13 +59,17 @@ impl Client {
         }
     }
 
+    fn flags(&self, fua: bool, no_hole: bool) -> WriteFlags {
+        WriteFlags { fua, no_hole, outlives: self.shared.outlives }
+    }
+
     pub(super) async fn step(&self, s: Step) {
         let Some(s) = self.inside(s) else { return };
         match s.act {
             Act::Read => self.read(s.volume, s.offset, s.len).await,
-            Act::Write { fua } => self.change(Change::Write, &s, WriteFlags { fua, no_hole: false }).await,
-            Act::Trim { fua } => self.change(Change::Trim, &s, WriteFlags { fua, no_hole: false }).await,
-            Act::Zeroes { fua, no_hole } => self.change(Change::Zeroes, &s, WriteFlags { fua, no_hole }).await,
+            Act::Write { fua } => self.change(Change::Write, &s, self.flags(fua, false)).await,
+            Act::Trim { fua } => self.change(Change::Trim, &s, self.flags(fua, false)).await,
+            Act::Zeroes { fua, no_hole } => self.change(Change::Zeroes, &s, self.flags(fua, no_hole)).await,
             Act::Flush => self.flush(s.volume).await,
             Act::Cache => {
                 // A hint; its failure says nothing.
@@ -87,7 +91,7 @@ impl Client {
                 while at < s.offset + s.len && !self.shared.failed() {
                     let len = CHUNK.min(s.offset + s.len - at);
                     let piece = Step { act: Act::Write { fua: false }, offset: at, len, ..s };
-                    self.change(Change::Write, &piece, WriteFlags::default()).await;
+                    self.change(Change::Write, &piece, self.flags(false, false)).await;
                     at += len;
                 }
             }
@@ -226,7 +230,7 @@ impl Client {
                 Change::Zeroes => (offset, offset + len, Value::ZERO, None),
                 Change::Trim => (offset.next_multiple_of(BLOCK), (offset + len) / BLOCK * BLOCK, Value::ZERO, None),
             };
-            (oracle.issue(volume, from, to.saturating_sub(from), value, flags.fua, now), data)
+            (oracle.issue(volume, from, to.saturating_sub(from), value, promise_of(flags), now), data)
         };
         let result = match (change, data) {
             (Change::Write, Some(data)) => v.write(offset, data, flags).await,
@@ -281,5 +285,13 @@ impl Client {
     /// Waits.
     pub(super) async fn sleep(&self, d: Duration) {
         self.shared.world.sleep(d.as_nanos() as u64).await;
+    }
+}
+
+fn promise_of(flags: WriteFlags) -> Promise {
+    match flags {
+        WriteFlags { fua: true, .. } => Promise::Durable,
+        WriteFlags { outlives: true, .. } => Promise::OutlivesDaemon,
+        _ => Promise::None,
     }
 }

@@ -109,6 +109,8 @@ struct Shared {
     changing: std::cell::Cell<bool>,
     /// Numbers of volumes that somebody has tried to make.
     used: RefCell<Vec<bool>>,
+    /// See the scenario.
+    outlives: bool,
 }
 
 impl Shared {
@@ -139,6 +141,7 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         table: RefCell::new(table::Table::new(scenario)),
         changing: std::cell::Cell::new(false),
         used: RefCell::new((0..crate::scenario::MAX_VOLUMES).map(|n| n < scenario.volumes.len()).collect()),
+        outlives: scenario.outlives,
     });
     let mut run =
         Run { scenario, world, disks, shared, open_points: Vec::new(), points: Vec::new(), crashes: 0, before: None };

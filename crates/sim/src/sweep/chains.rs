@@ -32,6 +32,7 @@ fn group(fast: usize, seed: u64, tear: bool) -> Scenario {
         volumes: vec![VolumeSpec { chunks: 80, placement: Placement::Auto }],
         sessions: Vec::new(),
         liveness: false,
+        outlives: false,
     }
 }
 

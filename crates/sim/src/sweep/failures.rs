@@ -66,5 +66,11 @@ pub(super) fn garbled_page() -> Directed {
         s.sessions.push(again);
         s
     };
-    Directed { name: "garbled page", scenario: make(0), damage: None, chain: Some(Chain { make, points: 100 }) }
+    Directed {
+        name: "garbled page",
+        scenario: make(0),
+        damage: None,
+        chain: Some(Chain { make, points: 100 }),
+        after: Vec::new(),
+    }
 }

@@ -70,6 +70,7 @@ fn group(fast: u64, slow: u64, chunks: u64) -> Scenario {
         volumes: vec![VolumeSpec { chunks, placement: Placement::Auto }],
         sessions: Vec::new(),
         liveness: false,
+        outlives: false,
     }
 }
 
@@ -198,6 +199,25 @@ fn late_writes() -> Directed {
     d
 }
 
+/// Nothing is flushed, but every change is to outlive the daemon: new chunks, moves, trims, zeroes, overwrites.
+fn outliving() -> Directed {
+    let mut s = group(12, 24, 30);
+    (s.outlives, s.commit_ms) = (true, 5000);
+    let mut steps = vec![fill(0, 12)];
+    for i in 0..24 {
+        let (client, at) = ((i % 3) as u8, i * 7 % 12 * CHUNK);
+        let act = match i % 4 {
+            0 => TRIM,
+            1 => Act::Zeroes { fua: false, no_hole: i % 8 == 1 },
+            _ => WRITE,
+        };
+        steps.push(step(client, act, at + i % 3 * 4096, 12_288));
+        steps.push(step(client, WRITE, (12 + i % 8) * CHUNK + i * 4096, 4096));
+        steps.push(sleep(client, 40));
+    }
+    directed("what outlives the daemon", s, vec![], steps, false)
+}
+
 /// All directed scenarios.
 pub fn all() -> Vec<Directed> {
     let small = || group(12, 24, 30);
@@ -250,6 +270,7 @@ pub fn all() -> Vec<Directed> {
         ),
         directed("long commits", long, vec![], long_commits(), false),
         late_writes(),
+        outliving(),
         chains::torn_twice(),
         failures::written_while_a_sync_fails(),
         failures::garbled_page(),

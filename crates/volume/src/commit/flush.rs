@@ -40,10 +40,7 @@ impl<E: Env> Core<E> {
 
     /// Makes a completed write of `chunk` durable (FUA). An overwrite in place needs only its member's sync.
     pub(crate) async fn make_durable(&self, chunks: impl Iterator<Item = ChunkId> + Clone) -> Result<(), Error> {
-        let changed = |c: ChunkId| {
-            self.commit.pending.borrow().contains_key(&c) || self.commit.committing.borrow().contains_key(&c)
-        };
-        if chunks.clone().any(changed) && !mutant::on(Mutant::FuaNotCommitted) {
+        if chunks.clone().any(|c| self.is_uncommitted(c)) && !mutant::on(Mutant::FuaNotCommitted) {
             return self.flush().await;
         }
         let mut members: Vec<MemberIndex> = Vec::new();
@@ -56,6 +53,19 @@ impl<E: Env> Core<E> {
             self.sync_member(m, target).await?;
         }
         self.health.check()
+    }
+
+    /// Waits until the death of this process cannot undo a completed change of `chunks` (`WriteFlags::outlives`). The data
+    /// are with the members by then; what only this process knows is what no commit has made durable.
+    pub(crate) async fn make_outlive(&self, mut chunks: impl Iterator<Item = ChunkId>) -> Result<(), Error> {
+        if mutant::on(Mutant::DiesWithDaemon) || !chunks.any(|c| self.is_uncommitted(c)) {
+            return Ok(());
+        }
+        self.flush().await
+    }
+
+    fn is_uncommitted(&self, chunk: ChunkId) -> bool {
+        self.commit.pending.borrow().contains_key(&chunk) || self.commit.committing.borrow().contains_key(&chunk)
     }
 
     /// Syncs a member up to write `target`, or latches.

@@ -56,6 +56,8 @@ impl<E: Env> Core<E> {
         }
         if flags.fua {
             self.make_durable(all.iter().map(|p| p.chunk)).await?;
+        } else if flags.outlives {
+            self.make_outlive(all.iter().map(|p| p.chunk)).await?;
         }
         Ok(())
     }

@@ -24,8 +24,15 @@ impl<E: Env> Core<E> {
         for part in v.parts(offset, len) {
             self.forget(&part).await?;
         }
+        self.confirm(v, offset, len, flags).await
+    }
+
+    /// Waits for what the flags ask of a completed change.
+    async fn confirm(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
         if flags.fua {
             self.flush().await?;
+        } else if flags.outlives {
+            self.make_outlive(v.parts(offset, len).map(|p| p.chunk)).await?;
         }
         Ok(())
     }
@@ -59,10 +66,7 @@ impl<E: Env> Core<E> {
                 self.forget(&part).await?;
             }
         }
-        if flags.fua {
-            self.flush().await?;
-        }
-        Ok(())
+        self.confirm(v, offset, len, flags).await
     }
 
     async fn write_real_zeros(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
@@ -72,13 +76,10 @@ impl<E: Env> Core<E> {
             let n = (ZERO_RUN - position % ZERO_RUN).min(len - at);
             let mut zeros = BufMut::with_phase(n as usize, position);
             zeros.fill(0);
-            self.write(v, position, zeros.freeze(), WriteFlags { fua: false, no_hole: false }).await?;
+            self.write(v, position, zeros.freeze(), WriteFlags::default()).await?;
             at += n;
         }
-        if flags.fua {
-            self.flush().await?;
-        }
-        Ok(())
+        self.confirm(v, offset, len, flags).await
     }
 
     /// Clears the valid bits of the part's whole blocks; a chunk without any leaves its slot.

@@ -1,0 +1,184 @@
+//! Devices: making them, taking over those of a daemon that died, removing them.
+//!
+//! Whatever ends this process in the middle leaves one of three things, which the next daemon of the group tells apart by
+//! the state of the device and its tag: a device that was never started (it is removed), one that still waits for a
+//! daemon (it is taken over), or none.
+//!
+//! No thread of this process may wait for a request of a device that it serves: if the process died meanwhile it would
+//! never be gone, and its members never be free for the next daemon.
+
+use std::time::Duration;
+
+use bimetal_host::ublk::{self, Control, DeviceId, Found, Limits, State, UblkError, Untrusted};
+use bimetal_host::HostEnv;
+use bimetal_volume::backend::Backend;
+use bimetal_volume::env::Env;
+use bimetal_volume::units::{BLOCK, CHUNK};
+
+use super::{Serving, Status};
+
+/// Requests that a device takes at a time.
+pub const DEPTH: u16 = 128;
+/// Bytes of the largest read or write. Each of the [`DEPTH`] tags has a buffer of this size.
+pub const MAX_BYTES: u32 = 256 << 10;
+/// By then the kernel has said whether it takes our wish for requests; it says so at once.
+const SETTLE: Duration = Duration::from_millis(2);
+/// A pause before a dying process is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// The first two bytes of a tag.
+const MARK: u64 = 0xb17a;
+
+/// What marks a device as made for this volume.
+pub fn tag_of(volume: &[u8; 16]) -> u64 {
+    let start: [u8; 8] = volume[..8].try_into().expect("8 of 16 bytes");
+    MARK << 48 | u64::from_be_bytes(start) >> 16
+}
+
+/// Whether a device was made by any daemon of ours.
+pub fn is_ours(found: &Found) -> bool {
+    found.tag >> 48 == MARK
+}
+
+/// A device that is served here.
+pub struct Device {
+    env: HostEnv,
+    id: DeviceId,
+    serving: Serving,
+}
+
+impl Device {
+    /// Makes a device of `backend` and serves it. What was begun is taken back when a step fails.
+    pub async fn create<B: Backend>(env: &HostEnv, backend: &B, tag: u64) -> Result<Device, UblkError> {
+        let limits = Limits {
+            size: backend.size(),
+            sector_size: backend.sector_size(),
+            block_size: BLOCK as u32,
+            optimal: CHUNK as u32,
+            read_only: backend.read_only(),
+            max_bytes: MAX_BYTES,
+            depth: DEPTH,
+        };
+        let id = aside(env, move || {
+            let mut control = Control::open()?;
+            control.features()?;
+            control.add(&limits, tag).and_then(|id| match control.set_limits(id, &limits) {
+                Ok(()) => Ok(id),
+                // The first error is the one to tell.
+                Err(error) => control.delete(id).and(Err(error)),
+            })
+        })
+        .await?;
+        let device = match Device::serve(env, id, backend).await {
+            Ok(device) => device,
+            Err(error) => {
+                let _ = aside(env, move || Control::open()?.delete(id)).await;
+                return Err(error);
+            }
+        };
+        let started = aside(env, move || Control::open()?.start(id)).await;
+        if let Err(error) = started {
+            let _ = device.remove().await;
+            return Err(error);
+        }
+        Ok(device)
+    }
+
+    /// Takes over a device from a process that died, however long that takes: the kernel gives it away only when nothing
+    /// of that process is left. What that process had not answered is asked again. Fails if there is no such device any
+    /// more, or the kernel refuses.
+    pub async fn take_over<B: Backend>(env: &HostEnv, found: &Found, backend: &B) -> Result<Device, UblkError> {
+        let id = found.id;
+        let mut control = Control::open()?;
+        let device = loop {
+            // On this thread, as an exception: it waits for nothing, and if this process died between this step and the
+            // wish for requests, no other could take the device over.
+            if control.begin_recovery(id)? {
+                match Device::serve(env, id, backend).await {
+                    Err(UblkError::Queue { source, .. }) if is_busy(&source) => {}
+                    other => break other?,
+                }
+            }
+            env.sleep(LOOK_AGAIN).await;
+        };
+        aside(env, move || Control::open()?.end_recovery(id)).await?;
+        Ok(device)
+    }
+
+    /// Opens the queue and wishes for requests.
+    async fn serve<B: Backend>(env: &HostEnv, id: DeviceId, backend: &B) -> Result<Device, UblkError> {
+        let gone = || UblkError::Queue { path: id.path(), source: std::io::ErrorKind::NotFound.into() };
+        let found = Control::open()?.info(id)?.ok_or_else(gone)?;
+        let queue = ublk::Queue::open(env, &found)?;
+        // No request of this thread needs the capability meanwhile.
+        let untrusted = Untrusted::begin();
+        let serving = Serving::begin(env, &queue, backend);
+        drop(queue);
+        env.sleep(SETTLE).await;
+        drop(untrusted);
+        match serving.refused() {
+            None => Ok(Device { env: env.clone(), id, serving }),
+            Some(errno) => {
+                let source = std::io::Error::from_raw_os_error(errno.abs());
+                Err(UblkError::Queue { path: id.path(), source })
+            }
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    /// Whether it was taken away by somebody else.
+    pub fn is_gone(&self) -> bool {
+        self.serving.is_over()
+    }
+
+    /// The state of its queue.
+    pub fn status(&self) -> Status {
+        self.serving.status()
+    }
+
+    /// Takes the device away. Whoever uses it gets errors, the page cache included: that is to be written out before
+    /// ([`ublk::flush_cache`]), by another process.
+    pub async fn remove(&self) -> Result<(), UblkError> {
+        let id = self.id;
+        aside(&self.env, move || Control::open()?.stop(id)).await?;
+        self.serving.ended().await;
+        aside(&self.env, move || Control::open()?.delete(id)).await
+    }
+
+    /// Leaves the device to the next daemon: no more requests are taken, and those that were are answered. The kernel
+    /// notices when this process ends.
+    pub async fn leave(&self) {
+        self.serving.leave().await;
+    }
+}
+
+/// Takes a device away that nobody serves.
+pub async fn remove_orphan(env: &HostEnv, found: &Found) -> Result<(), UblkError> {
+    let found = found.clone();
+    aside(env, move || remove_orphan_now(&found)).await
+}
+
+/// The same, for a program without a ring: it blocks.
+pub fn remove_orphan_now(found: &Found) -> Result<(), UblkError> {
+    let mut control = Control::open()?;
+    if found.state != State::Dead {
+        control.stop(found.id)?;
+    }
+    control.delete(found.id)
+}
+
+fn is_busy(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ResourceBusy
+}
+
+/// Runs control commands on a thread of their own.
+async fn aside<T: Send + 'static>(
+    env: &HostEnv,
+    call: impl FnOnce() -> Result<T, UblkError> + Send + 'static,
+) -> Result<T, UblkError> {
+    env.blocking(call).await.map_err(UblkError::Control)?
+}

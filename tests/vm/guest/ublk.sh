@@ -1,0 +1,199 @@
+#!/bin/bash
+# ublk devices with real file systems: they hold what is written over both tiers, discards reach the group, devices come
+# and go, and whoever serves them may die at any moment without anybody noticing.
+#
+#   ublk.sh PROGRAM KILLS      KILLS: deaths of the daemon under a mounted file system
+. "$(dirname "$0")/lib.sh"
+kills=$2
+here=$(cd "$(dirname "$0")" && pwd)
+mnt=/run/mnt log=$BIMETAL_RUN_DIR/serve.log
+mkdir -p $mnt
+
+sums() { (cd $mnt && find . -type f -exec md5sum {} + | sort -k 2 | md5sum); }
+devices() { ls /sys/class/ublk-char 2>/dev/null | wc -l; }
+no_devices() { [ "$(devices)" = 0 ]; }
+# I/O errors that the kernel has noted. It notes none of those that `--force` is meant to cause before this is asked.
+errors() { dmesg | grep -c -E 'I/O error|invalid error|critical .* error|EXT4-fs error|XFS .*(error|shutdown)'; }
+serve() { "$bimetal" serve tank </dev/null >>"$log" 2>&1 & }
+serves() { "$bimetal" status tank --json | grep -q '"state": "serving"'; }
+# The volume's device is served by the daemon that runs now.
+device_is_served() { "$bimetal" status tank --json | grep -q '"peer": "/dev/ublkb'; }
+free_slots() { "$bimetal" status tank --json | sed -n 's/^ *"free_slots": \([0-9]*\).*/\1/p' | awk '{s += $1} END {print s}'; }
+
+# The daemon dies, and the next one takes over.
+succeed() {
+    local pid
+    pid=$(daemon_pid tank)
+    kill -9 "$pid"
+    serve
+    until_true 60 device_is_served
+}
+
+before_module() {
+    local dev
+    dev=$("$bimetal" attach tank/main 2>/run/why) && case $dev in /dev/nbd*) ok "without the driver it is the kernel's NBD client" ;;
+        *) failed "without the driver it is $dev" ;; esac
+    check "and it is said why" grep -q "no ublk driver" /run/why
+    "$bimetal" detach tank/main >&2
+    refused "attach --via ublk without the driver" "no ublk driver" "$bimetal" attach tank/main --via ublk
+}
+
+# Make, fill past the fast tier, unmount, detach, attach again, compare, check; then discards.
+cycle() {
+    local fs=$1 options=$2 check=$3 dev sum free before
+    dev=$("$bimetal" attach tank/main --via ublk) || { failed "$fs: attach"; return; }
+    case $dev in /dev/ublkb*) ;; *) failed "$fs: attached as '$dev'"; return ;; esac
+    free=$(free_slots)
+    mkfs.$fs $options "$dev" >&2 && mount "$dev" $mnt || { failed "$fs: mkfs and mount"; return; }
+    refused "$fs: detach while mounted" "mounted at $mnt" "$bimetal" detach tank/main
+    for i in 1 2 3 4 5; do
+        head -c 40M /dev/urandom >$mnt/f$i
+    done
+    cp $mnt/f1 $mnt/copy && rm $mnt/f2 && head -c 10M /dev/urandom >$mnt/f6
+    sync
+    sum=$(sums)
+    umount $mnt || failed "$fs: umount"
+    check "$fs: detach" "$bimetal" detach tank/main
+    check "$fs: no device is left" no_devices
+    dev=$("$bimetal" attach tank/main) || { failed "$fs: attach again"; return; }
+    check "$fs: ublk is the first choice" [ "${dev#/dev/ublkb}" != "$dev" ]
+    check "$fs: its own check is clean" $check "$dev"
+    mount "$dev" $mnt || { failed "$fs: mount again"; return; }
+    check "$fs: every file is as it was, over both tiers" [ "$sum" = "$(sums)" ]
+    before=$(free_slots)
+    rm $mnt/f[1345] && sync && fstrim $mnt || failed "$fs: fstrim"
+    check "$fs: fstrim frees slots of the group" until_true 30 freed_since "$before" 1000
+    umount $mnt
+    blkdiscard -f "$dev"
+    check "$fs: after a discard of all, all slots are free" until_true 30 freed_since "$free" 0
+    check "$fs: what was discarded reads as zeros" cmp -s -n 16M "$dev" /dev/zero
+    "$bimetal" detach tank/main >&2
+}
+freed_since() { [ "$(free_slots)" -ge $(($1 + $2)) ]; }
+
+# Flush, FUA, zeroing, odd ranges, limits.
+requests() {
+    local dev
+    dev=$("$bimetal" attach tank/main --via ublk)
+    check "direct writes and reads agree" fio --name=direct --filename="$dev" --direct=1 --rw=randwrite --bsrange=4k-1m \
+        --size=64M --io_size=24M --iodepth=16 --ioengine=libaio --verify=crc32c --minimal
+    head -c 1M /dev/urandom >/run/pattern
+    dd if=/run/pattern of="$dev" bs=64k oflag=direct,sync status=none
+    check "zeroing zeroes its range" fallocate_zero "$dev"
+    check "flushes reach the members" blockdev --flushbufs "$dev"
+    check "sectors are the volume's" [ "$(blockdev --getss "$dev")" = 4096 ]
+    check "the size is the volume's" [ "$(blockdev --getsize64 "$dev")" = "$(number tank size_bytes)" ] ||
+        blockdev --getsize64 "$dev" >&2
+    "$bimetal" detach tank/main >&2
+}
+fallocate_zero() {
+    fallocate -z -o 8192 -l 40960 "$1" && cmp -s -n 8192 "$1" /run/pattern && cmp -s -i 8192:0 -n 40960 "$1" /dev/zero &&
+        cmp -s -i 49152 -n 999424 "$1" /run/pattern
+}
+
+# Create and delete, again and again; then the daemon dies while it does so.
+come_and_go() {
+    local i died=0
+    for i in 1 2 3 4 5 6; do
+        "$bimetal" attach tank/main >&2 && "$bimetal" detach tank/main >&2 || failed "attach and detach, round $i"
+    done
+    check "devices come and go" no_devices
+    for i in $(seq 12); do
+        { "$bimetal" attach tank/main --no-start; "$bimetal" detach tank/main; } >&2 2>&1 &
+        sleep "0.$((RANDOM % 8))$((RANDOM % 10))"
+        kill -9 "$(daemon_pid tank)" && died=$((died + 1))
+        wait $!
+        serve
+        until_true 60 serves || failed "the daemon starts after its death, round $i"
+        timeout 60 "$bimetal" attach tank/main >&2 || failed "attach after a death, round $i"
+        timeout 60 "$bimetal" detach tank/main >&2 || failed "detach after a death, round $i"
+        no_devices || failed "a device is left after a death, round $i"
+    done
+    check "the daemon died $died times while it made or removed a device, and none is left" [ $died = 12 ]
+}
+
+# Deaths under a mounted file system with fio's verification on it.
+deaths() {
+    local dev fio i served=0 before
+    dev=$("$bimetal" attach tank/main --via ublk)
+    mkfs.ext4 -q "$dev" && mount "$dev" $mnt || { failed "mkfs and mount before the deaths"; return; }
+    head -c 30M /dev/urandom >$mnt/kept
+    sum=$(sha1sum <$mnt/kept)
+    before=$(errors)
+    python3 "$here/ublk_load.py" $mnt/load /run/stop >&2 &
+    fio=$!
+    for i in $(seq "$kills"); do
+        sleep "0.$((RANDOM % 10))$((RANDOM % 10))"
+        succeed && served=$((served + 1)) || { failed "the device is served again after death $i"; break; }
+        kill -0 $fio 2>/dev/null || { failed "the load gave up at death $i"; break; }
+        # Reads come from the device, not from memory.
+        [ $((i % 5)) = 0 ] && echo 3 >/proc/sys/vm/drop_caches
+    done
+    touch /run/stop
+    check "fio verified every write through $served deaths of the daemon" wait $fio
+    echo "deaths of the daemon under a mounted file system: $served" >&2
+    echo 3 >/proc/sys/vm/drop_caches
+    check "what was written before is as it was" [ "$sum" = "$(sha1sum <$mnt/kept)" ]
+    check "no I/O error reached the file system" [ "$before" = "$(errors)" ]
+    check "unmount" timeout 120 umount $mnt
+    check "the file system is clean" fsck.ext4 -fn "$dev"
+    check "detach" "$bimetal" detach tank/main
+}
+
+# Orderly ends of the daemon while a file system is mounted, and orphans.
+ends() {
+    local dev pid
+    dev=$("$bimetal" attach tank/main --via ublk)
+    mkfs.ext4 -q "$dev" && mount "$dev" $mnt
+    refused "stop while mounted gives up and names the holder" "mounted at $mnt" "$bimetal" stop tank --timeout 2
+    head -c 8M /dev/urandom >$mnt/kept && sync
+    sum=$(sums)
+    # The holder is gone for a moment only: the stop that is still wished is taken back by a forced one, as for an upgrade.
+    check "stop --force leaves the device to the next daemon" "$bimetal" stop tank --force --timeout 30
+    refused "detach --all keeps a device that is in use" "mounted at $mnt" "$bimetal" detach --all
+    (head -c 4M /dev/urandom >$mnt/late && sync -f $mnt) &
+    sleep 1
+    serve
+    check "the next daemon takes the device over" until_true 60 device_is_served
+    check "what was written between the daemons is there" wait $!
+    echo 3 >/proc/sys/vm/drop_caches
+    check "what was written before is there" cmp -s <(head -c 4M $mnt/kept) <(head -c 4M $mnt/kept)
+    rm $mnt/late
+    check "every file is as it was" [ "$sum" = "$(sums)" ]
+    umount $mnt
+    kill -9 "$(daemon_pid tank)"
+    until_true 20 sh -c "! $bimetal status tank --json | grep -q '\"serving\"'"
+    check "detach --all removes a device that nobody serves" "$bimetal" detach --all
+    check "and nothing is left of it" no_devices
+    serve
+    until_true 60 serves
+    check "an orphan that is gone is not attached" sh -c "! $bimetal detach tank/main"
+    dev=$("$bimetal" attach tank/main)
+    mount "$dev" $mnt
+    kill -9 "$(daemon_pid tank)"
+    sleep 1
+    check "detach --all --force removes a device in use" timeout 60 "$bimetal" detach --all --force
+    umount -l $mnt
+    check "and nothing is left of that" until_true 20 no_devices
+    serve
+    until_true 60 serves
+}
+
+check "create" "$bimetal" create tank --fast /dev/vda --slow /dev/vdb --yes
+serve
+until_true 60 serves || failed "the daemon starts"
+echo 'install ublk_drv /bin/false' >/etc/modprobe.d/without-ublk.conf
+before_module
+rm /etc/modprobe.d/without-ublk.conf
+modprobe ublk_drv || { echo "skipped: the guest's kernel has no ublk_drv"; echo "done"; exit 0; }
+requests
+cycle ext4 "-q -E nodiscard" "fsck.ext4 -fn"
+command -v mkfs.xfs >/dev/null && cycle xfs "-q -f -K" "xfs_repair -n" || echo "skipped: mkfs.xfs is not installed"
+come_and_go
+deaths
+ends
+check "stop" "$bimetal" stop tank
+check "bimetal check" "$bimetal" check tank
+check "no device is left at the end" no_devices
+cat "$log" >&2
+echo "done"
