@@ -15,7 +15,7 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// The path of a program, if it is installed.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let listed: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let all = listed.into_iter().chain(FOLDERS.iter().map(PathBuf::from));
@@ -23,7 +23,7 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// Runs a program to its end; its words on failure.
-pub(super) fn run(command: &mut Command) -> Result<(), AttachError> {
+pub(crate) fn run(command: &mut Command) -> Result<(), AttachError> {
     let step = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|e| AttachError::step(step.as_str(), e))?;
     if output.status.success() {
