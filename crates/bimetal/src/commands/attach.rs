@@ -1,5 +1,6 @@
 //! `bimetal attach`: a volume as a block device of this machine.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
     };
     let request = Request {
         export: export_of(&status, &volume.name)?,
-        mount_dir: paths::run_dir(group).join(format!("{}.fuse", volume.name)),
+        show_file: &|| show_file(group, &volume.name).map_err(|e| format!("{e:#}")),
         read_only: status.read_only,
         sector_size: volume.sector_bytes,
         via: args.via.map(|v| match v {
@@ -53,6 +54,13 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         "via": attachment.via, "why": why,
     });
     output.show(&answer, || attachment.device.clone())
+}
+
+/// Has the daemon mount its volumes as files, and gives that of the volume.
+fn show_file(group: &str, volume: &str) -> Result<PathBuf> {
+    let daemon = runstate::daemon(group)?.context("it is gone")?;
+    let shown: api::FilesShown = daemon.post("/v1/files", &())?;
+    Ok(Path::new(&shown.folder).join(volume))
 }
 
 /// A daemon that was started for nothing does not stay.
@@ -73,12 +81,12 @@ fn attach_or_find(
     list: &mut Vec<Attachment>,
     volume: &str,
     daemon: u32,
-    request: &Request,
+    request: &Request<'_>,
 ) -> Result<(Attachment, String)> {
     if let Some(at) = list.iter().position(|a| a.volume == volume) {
         let old = list[at].clone();
         let handle = Handle::of(&old)?;
-        if handle.daemon_pid == daemon && std::path::Path::new(&old.device).exists() {
+        if handle.daemon_pid == daemon && Path::new(&old.device).exists() {
             let wanted = request.via.is_none_or(|v| v == handle.via());
             if !wanted {
                 bail!("{volume} is already attached as {} by {}; detach it first", old.device, old.via);

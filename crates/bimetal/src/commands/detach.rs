@@ -53,7 +53,11 @@ impl Handle {
 }
 
 pub(crate) fn run(args: Detach, output: Output) -> Result<()> {
-    let (group, list) = find(&args.target)?;
+    let found = find(&args.target);
+    if let Some(group) = group_of(&args.target) {
+        runstate::remove_dead_mount(group)?;
+    }
+    let (group, list) = found?;
     let mut devices = Vec::new();
     for a in &list {
         take_down(&group, a)?;
@@ -87,6 +91,12 @@ fn find(target: &str) -> Result<(String, Vec<Attachment>)> {
     Ok((group.to_string(), list))
 }
 
+/// The group in `GROUP` or `GROUP/VOLUME`.
+fn group_of(target: &str) -> Option<&str> {
+    let group = target.split('/').next()?;
+    bimetal_format::label::is_name(group).then_some(group)
+}
+
 /// Takes one device down and forgets it. Refused while somebody holds it.
 pub(crate) fn take_down(group: &str, attachment: &Attachment) -> Result<()> {
     let held = holders::of(&attachment.device);
@@ -94,5 +104,6 @@ pub(crate) fn take_down(group: &str, attachment: &Attachment) -> Result<()> {
         bail!("{}; release it first (umount, swapoff)", held.join(", "));
     }
     attach::detach(&Handle::of(attachment)?.attached(attachment))?;
-    runstate::update_attachments(group, |list| list.retain(|a| a.device != attachment.device))
+    runstate::update_attachments(group, |list| list.retain(|a| a.device != attachment.device))?;
+    runstate::remove_dead_mount(group)
 }

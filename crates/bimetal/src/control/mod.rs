@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
 
-use crate::api::{Failure, Health, StopAccepted, StopRequest, SCHEMA};
+use crate::api::{Failure, FilesShown, Health, StopAccepted, StopRequest, SCHEMA};
 use crate::daemon::Shared;
 
 /// Connections at a time; more wait in the socket's queue.
@@ -72,6 +72,7 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/health", get(health))
         .route("/v1/metrics", get(metrics_text))
         .route("/v1/attachments", get(attachments))
+        .route("/v1/files", post(files))
         .route("/v1/stop", post(stop))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path; see /v1/status, /v1/health, /v1/metrics") })
         .method_not_allowed_fallback(|| async { failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method") })
@@ -170,6 +171,14 @@ async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn attachments(State(shared): State<Arc<Shared>>) -> Response {
     Json(serde_json::json!({ "schema": SCHEMA, "attachments": shared.attachments() })).into_response()
+}
+
+async fn files(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.show_files().await {
+        Some(Ok(folder)) => Json(FilesShown { schema: SCHEMA, folder: folder.display().to_string() }).into_response(),
+        Some(Err(why)) => failure(StatusCode::INTERNAL_SERVER_ERROR, why),
+        None => busy(),
+    }
 }
 
 async fn stop(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {

@@ -71,13 +71,18 @@ pub(crate) type Exports = Served<Volume<HostEnv>>;
 impl Exports {
     /// Listens on all addresses and serves every volume of `group`.
     pub(crate) async fn open(env: &HostEnv, group: &Group<HostEnv>, addresses: &[Address]) -> Result<Exports> {
-        let volumes = group.volume_names().into_iter().filter_map(|name| {
-            let backend = group.volume(&name)?;
-            let read_only = backend.read_only();
-            Some(Export { name, description: String::new(), backend, read_only })
-        });
-        Served::start(env, volumes.collect(), addresses).await
+        Served::start(env, of_group(group), addresses).await
     }
+}
+
+/// Every volume of `group`.
+pub(crate) fn of_group(group: &Group<HostEnv>) -> Vec<Export<Volume<HostEnv>>> {
+    let volumes = group.volume_names().into_iter().filter_map(|name| {
+        let backend = group.volume(&name)?;
+        let read_only = backend.read_only();
+        Some(Export { name, description: String::new(), backend, read_only })
+    });
+    volumes.collect()
 }
 
 impl<B: Backend> Served<B> {

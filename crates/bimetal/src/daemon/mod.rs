@@ -5,6 +5,7 @@
 
 mod alarms;
 mod exports;
+mod files;
 mod history;
 mod raw;
 mod report;
@@ -21,7 +22,7 @@ use anyhow::{bail, Context, Result};
 use bimetal_host::device::Access;
 use bimetal_host::{HostEnv, Reactor};
 use bimetal_volume::env::Env;
-use bimetal_volume::group::Group;
+use bimetal_volume::group::{Group, Volume};
 use bimetal_volume::options::OpenOptions;
 use tokio::sync::mpsc;
 
@@ -31,6 +32,7 @@ use crate::output::Output;
 use crate::{control, log, members, paths, runstate};
 use alarms::Alarms;
 use exports::Exports;
+use files::Files;
 use history::History;
 pub(crate) use shared::{Ask, Facts, Shared, Snapshot};
 
@@ -98,6 +100,10 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     let usual = runstate::control_socket(&name);
     let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
     let exports = Exports::open(&env, &group, &addresses).await?;
+    let files = Files::new(&env, &name, runstate::files_dir(&name), exports::of_group(&group)).await;
+    if let Some(folder) = &args.fuse {
+        files.show(Some(folder)).await.context("--fuse")?;
+    }
     let facts = Facts {
         group: name.clone(),
         since: Instant::now(),
@@ -116,8 +122,8 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         shared.facts.exports.join(", ")
     ));
     notify_ready();
-    answer(&env, &group, &exports, questions).await;
-    let stopped = stop(&name, &group, exports).await;
+    answer(&env, &group, &exports, &files, questions).await;
+    let stopped = stop(&name, &group, exports, files).await;
     drop(sockets);
     // Whoever asked for the stop may still wait for the answer, which came before it.
     api.finish();
@@ -188,7 +194,13 @@ fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
 }
 
 /// Answers the control side until it says that it is time to end.
-async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Exports, mut questions: mpsc::Receiver<Ask>) {
+async fn answer(
+    env: &HostEnv,
+    group: &Group<HostEnv>,
+    exports: &Exports,
+    files: &Files<Volume<HostEnv>>,
+    mut questions: mpsc::Receiver<Ask>,
+) {
     let history = Rc::new(RefCell::new(History::default()));
     let seconds = |env: &HostEnv| env.now().0 / 1_000_000_000;
     let sampler = (env.clone(), group.clone(), history.clone());
@@ -211,15 +223,26 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, exports: &Exports, mut qu
                 let status = group.status();
                 let recent = history.borrow().recent(seconds(env), &status.mover);
                 // Whoever asked may have given up.
-                let _ = reply.send(Snapshot { status, clients: exports.clients(), recent });
+                let _ = reply.send(Snapshot { status, clients: exports.clients(), files: files.status(), recent });
+            }
+            Ask::ShowFiles(reply) => {
+                let shown = files.show(None).await.map_err(|e| format!("{e:#}"));
+                // As above.
+                let _ = reply.send(shown);
             }
         }
     }
 }
 
 /// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.
-async fn stop(name: &str, group: &Group<HostEnv>, exports: Exports) -> Result<()> {
+async fn stop(
+    name: &str,
+    group: &Group<HostEnv>,
+    exports: Exports,
+    files: Files<Volume<HostEnv>>,
+) -> Result<()> {
     notify("STOPPING=1");
+    files.hide().await;
     exports.stop().await;
     let stopped = group.stop().await;
     stopped.with_context(|| {

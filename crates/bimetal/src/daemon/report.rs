@@ -34,6 +34,7 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
         recovery: s.recovery.clone(),
         exports: facts.exports.clone(),
         clients: snapshot.clients.clone(),
+        files: snapshot.files.clone(),
         attachments,
         stop_waits_for: Vec::new(),
     }

@@ -21,6 +21,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 pub(crate) enum Ask {
     /// Tell what you are doing.
     Snapshot(oneshot::Sender<Snapshot>),
+    /// Show the volumes as files; the folder, or why not.
+    ShowFiles(oneshot::Sender<Result<std::path::PathBuf, String>>),
     /// End in order.
     Shutdown,
 }
@@ -30,6 +32,7 @@ pub(crate) enum Ask {
 pub(crate) struct Snapshot {
     pub(crate) status: Status,
     pub(crate) clients: Vec<api::Client>,
+    pub(crate) files: Option<api::Files>,
     pub(crate) recent: Vec<api::RecentMoves>,
 }
 
@@ -76,6 +79,15 @@ impl Shared {
     pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
         let (sender, receiver) = oneshot::channel();
         if !self.ask(Ask::Snapshot(sender)) {
+            return None;
+        }
+        tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()
+    }
+
+    /// `POST /v1/files`: the folder with the volumes as files; `None` if the group's thread does not answer in time.
+    pub(crate) async fn show_files(&self) -> Option<Result<std::path::PathBuf, String>> {
+        let (sender, receiver) = oneshot::channel();
+        if !self.ask(Ask::ShowFiles(sender)) {
             return None;
         }
         tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()

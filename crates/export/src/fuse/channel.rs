@@ -3,30 +3,30 @@
 use std::future::Future;
 use std::io;
 
-pub use bimetal_host::fuse::{request_area, Answer};
+pub(super) use bimetal_host::fuse::{request_area, Answer};
 use bimetal_host::fuse::Device;
 use bimetal_volume::buf::BufMut;
 
 /// An open `/dev/fuse`, or what stands for it in tests. Cloning gives another handle.
 pub trait Channel: Clone + 'static {
-    /// Completes when there is a request, or none will ever come.
-    fn ready(&self) -> impl Future<Output = io::Result<()>>;
-
-    /// Receives a request into a [`request_area`], and says how many bytes it has. `WouldBlock` when there is none; any
-    /// other error but `Interrupted` and `NotFound` (a request was given up) means that none will ever come.
+    /// Waits for a request, receives it into a [`request_area`], and says how many bytes it has. Any error but
+    /// `Interrupted` and `NotFound` (a request was given up) means that none will ever come.
     fn receive(&self, area: BufMut) -> impl Future<Output = (BufMut, io::Result<usize>)>;
+
+    /// The same if a request is there already; `WouldBlock` if not.
+    fn try_receive(&self, area: &mut [u8]) -> io::Result<usize>;
 
     /// Sends an answer and gives it back, to be used again.
     fn send(&self, answer: Box<Answer>) -> impl Future<Output = (Box<Answer>, io::Result<()>)>;
 }
 
 impl Channel for Device {
-    async fn ready(&self) -> io::Result<()> {
-        Device::ready(self).await
-    }
-
     async fn receive(&self, area: BufMut) -> (BufMut, io::Result<usize>) {
         Device::receive(self, area).await
+    }
+
+    fn try_receive(&self, area: &mut [u8]) -> io::Result<usize> {
+        Device::try_receive(self, area)
     }
 
     async fn send(&self, answer: Box<Answer>) -> (Box<Answer>, io::Result<()>) {

@@ -1,7 +1,7 @@
 //! The FUSE export: a directory with one file per volume, over any [`Channel`], any [`Backend`] behind it.
 //!
-//! A mount has a few *receivers* and one task per request in flight:
-//! - a receiver (`receive`) takes requests, reads each once (`request`), and answers at once what needs no I/O (`answer`);
+//! A mount has one *receiver* and one task per request in flight:
+//! - the receiver (`receive`) takes requests, reads each once (`request`), and answers at once what needs no I/O (`answer`);
 //! - a request that does I/O (`execute`) asks the backend and sends its answer itself: each leaves alone, whole.
 //!
 //! Rules:
@@ -43,8 +43,6 @@ pub use fuzz::{broken_kernel_stream, fuzz_fuse};
 use reply::begin;
 use tree::Tree;
 
-/// Receivers beside the first, which come in while requests arrive faster than one takes them.
-const HELPERS: usize = 7;
 /// Request areas and answers kept for later; more are given back to the allocator.
 const SPARE_AREAS: usize = 16;
 const SPARE_ANSWERS: usize = 64;
@@ -67,7 +65,7 @@ pub struct Terms {
 pub struct Limits {
     /// Requests in flight.
     pub requests: usize,
-    /// Bytes of payload in flight, exceeded by at most what the receivers had begun to take: 8 MiB.
+    /// Bytes of payload in flight, exceeded by at most one request.
     pub bytes: u64,
 }
 
@@ -114,14 +112,10 @@ struct Shared<R, B, C> {
     stopping: Cell<bool>,
     /// Nothing more is received.
     ended: Cell<bool>,
-    /// Helpers that are to receive.
-    helpers: Cell<usize>,
     requests: Cell<usize>,
     bytes: Cell<u64>,
     /// A request was answered.
     done: Signal,
-    /// One per helper: it is to receive.
-    called: [Signal; HELPERS],
     /// Nothing more is received.
     closed: Signal,
     areas: RefCell<Vec<BufMut>>,
@@ -143,11 +137,9 @@ impl<R: Runtime, B: Backend, C: Channel> Server<R, B, C> {
             agreed: Cell::new(false),
             stopping: Cell::new(false),
             ended: Cell::new(false),
-            helpers: Cell::new(0),
             requests: Cell::new(0),
             bytes: Cell::new(0),
             done: Signal::default(),
-            called: Default::default(),
             closed: Signal::default(),
             areas: RefCell::default(),
             answers: RefCell::default(),
@@ -155,10 +147,7 @@ impl<R: Runtime, B: Backend, C: Channel> Server<R, B, C> {
             refused: Cell::new(0),
             counters: RefCell::default(),
         });
-        shared.runtime.spawn(receive::lead(shared.clone()));
-        for number in 0..HELPERS {
-            shared.runtime.spawn(receive::help(shared.clone(), number));
-        }
+        shared.runtime.spawn(receive::receive(shared.clone()));
         Server(shared)
     }
 
@@ -192,7 +181,6 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
     fn end(&self) {
         self.ended.set(true);
         self.closed.notify();
-        self.called.iter().for_each(Signal::notify);
         self.done.notify();
     }
 

@@ -1,80 +1,59 @@
-//! Taking requests off the channel.
-//!
-//! One receiver leads: it takes requests until there is none, and then waits. When it finds the next one at once, requests
-//! come faster than one by one; with each that is found a *helper* is called in, so that a burst is taken by few entries
-//! into the kernel. The first helper that finds nothing sends all of them away.
+//! Taking requests off the channel: one is waited for, and what has gathered behind it is taken at once.
 
 use std::future::{poll_fn, Future};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use bimetal_volume::backend::Backend;
+use bimetal_volume::buf::BufMut;
 
-use crate::runtime::Runtime;
+use crate::runtime::{yield_now, Runtime};
 
 use super::{Channel, Shared};
 
-/// What a receive has found.
-#[derive(PartialEq, Eq)]
-enum Found {
-    Request,
-    Nothing,
-    /// The end.
-    End,
-}
+/// Requests taken before those that were taken have their turn.
+const BURST: usize = 16;
 
-/// The first receiver: to the end of the mount.
-pub(super) async fn lead<R: Runtime, B: Backend, C: Channel>(shared: Rc<Shared<R, B, C>>) {
-    let mut in_a_row = 0;
-    loop {
-        match shared.receive().await {
-            Found::Request => {
-                in_a_row += 1;
-                if in_a_row > 1 {
-                    shared.call_helper();
-                }
-            }
-            Found::Nothing => {
-                in_a_row = 0;
-                if !shared.wait_for_request().await {
-                    return shared.end();
-                }
-            }
-            Found::End => return shared.end(),
-        }
-    }
-}
-
-/// The other receivers.
-pub(super) async fn help<R: Runtime, B: Backend, C: Channel>(shared: Rc<Shared<R, B, C>>, number: usize) {
-    loop {
-        shared.called[number].wait_until(|| shared.helpers.get() > number || shared.ended.get()).await;
-        match shared.receive().await {
-            Found::Request => shared.call_helper(),
-            Found::Nothing => shared.helpers.set(0),
-            Found::End => return shared.end(),
-        }
-    }
+/// The receiver: to the end of the mount.
+pub(super) async fn receive<R: Runtime, B: Backend, C: Channel>(shared: Rc<Shared<R, B, C>>) {
+    while shared.receive_some().await {}
+    shared.end();
 }
 
 impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
-    fn call_helper(&self) {
-        let next = self.helpers.get();
-        if let Some(helper) = self.called.get(next) {
-            self.helpers.set(next + 1);
-            helper.notify();
+    /// Waits for room and a request, and takes it and what is behind it. False at the end.
+    async fn receive_some(self: &Rc<Self>) -> bool {
+        let Some((area, result)) = self.receive_one().await else { return false };
+        let mut found = self.found(area, result);
+        for _ in 1..BURST {
+            if found != Found::Request || !self.has_room() {
+                break;
+            }
+            let mut area = self.take_area();
+            let result = self.channel.try_receive(&mut area);
+            found = self.found(area, result);
         }
+        if found == Found::Request {
+            yield_now().await;
+        }
+        found != Found::End
     }
 
-    /// Takes one request, as soon as there is room for it, and sees to its answer.
-    async fn receive(self: &Rc<Self>) -> Found {
+    /// Waits for a request; `None` when the mount is closed meanwhile.
+    async fn receive_one(&self) -> Option<(BufMut, io::Result<usize>)> {
         self.done.wait_until(|| self.has_room() || self.ended.get()).await;
-        if self.ended.get() {
-            return Found::End;
-        }
-        let (area, result) = self.channel.receive(self.take_area()).await;
+        let mut receiving = pin!(self.channel.receive(self.take_area()));
+        let mut closed = pin!(self.closed.wait_until(|| self.ended.get()));
+        poll_fn(|cx| match closed.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => receiving.as_mut().poll(cx).map(Some),
+        })
+        .await
+    }
+
+    fn found(self: &Rc<Self>, area: BufMut, result: io::Result<usize>) -> Found {
         match result {
             Ok(len) if len <= area.len() => {
                 self.accept(area, len);
@@ -92,17 +71,13 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
             }
         }
     }
+}
 
-    /// Waits for a request; false when none will come.
-    async fn wait_for_request(&self) -> bool {
-        let mut ready = pin!(self.channel.ready());
-        let mut ended = pin!(self.closed.wait_until(|| self.ended.get()));
-        poll_fn(|cx| {
-            if ended.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(false);
-            }
-            ready.as_mut().poll(cx).map(|result| result.is_ok())
-        })
-        .await
-    }
+/// What a receive has found.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Request,
+    Nothing,
+    /// The end.
+    End,
 }

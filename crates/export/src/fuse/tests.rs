@@ -295,7 +295,7 @@ fn what_is_unknown_or_wrong_is_refused_and_farewells_are_not() {
 
 #[test]
 fn many_at_a_time_are_all_answered() {
-    with_server(|kernel, server| async move {
+    with_server(|kernel, _| async move {
         for i in 0..200 {
             kernel.ask(request(opcode::READ, 1000 + i, MAIN, &[transfer(i * 4096, 4096, 0).as_bytes()]));
         }
@@ -307,7 +307,6 @@ fn many_at_a_time_are_all_answered() {
         }
         numbers.sort_unstable();
         assert!(numbers.into_iter().eq(1000..1200));
-        assert_eq!(server.0.areas.borrow().len(), super::SPARE_AREAS.min(super::HELPERS + 1), "all receivers took part");
     });
 }
 

@@ -10,7 +10,6 @@ use bimetal_volume::buf::BufMut;
 use bimetal_host::fuse::Answer;
 
 use crate::fuse::Channel;
-use crate::runtime::yield_now;
 
 /// The kernel's end of a FUSE mount: requests as bytes, and what was answered. Cloning gives another handle.
 #[derive(Clone, Default)]
@@ -62,28 +61,27 @@ impl Kernel {
 }
 
 impl Channel for Kernel {
-    async fn ready(&self) -> io::Result<()> {
-        poll_fn(|cx| {
-            if self.0.gone.get() || !self.0.requests.borrow().is_empty() {
-                return Poll::Ready(Ok(()));
+    async fn receive(&self, mut area: BufMut) -> (BufMut, io::Result<usize>) {
+        let result = poll_fn(|cx| match self.try_receive(&mut area) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.0.waiting.borrow_mut().push(cx.waker().clone());
+                Poll::Pending
             }
-            self.0.waiting.borrow_mut().push(cx.waker().clone());
-            Poll::Pending
+            result => Poll::Ready(result),
         })
-        .await
+        .await;
+        (area, result)
     }
 
-    async fn receive(&self, mut area: BufMut) -> (BufMut, io::Result<usize>) {
-        // As on a ring, it ends later than it begins.
-        yield_now().await;
+    fn try_receive(&self, area: &mut [u8]) -> io::Result<usize> {
         match self.0.requests.borrow_mut().pop_front() {
             Some(request) => {
                 let len = request.len().min(area.len());
                 area[..len].copy_from_slice(&request[..len]);
-                (area, Ok(len))
+                Ok(len)
             }
-            None if self.0.gone.get() => (area, Err(io::ErrorKind::Other.into())),
-            None => (area, Err(io::ErrorKind::WouldBlock.into())),
+            None if self.0.gone.get() => Err(io::ErrorKind::Other.into()),
+            None => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 

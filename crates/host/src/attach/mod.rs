@@ -1,7 +1,7 @@
 //! A volume as a block device `/dev/...`, by the best means this machine has.
 //!
 //! The kernel's NBD client comes first: nothing stands between the kernel and the daemon. Where its module is missing,
-//! `nbdfuse` shows the volume as a file in a FUSE mount, and a loop device with direct I/O makes a block device of it.
+//! the daemon shows the volume as a file in a FUSE mount, and a loop device with direct I/O makes a block device of it.
 //! Everything here blocks and belongs into a command, never into the daemon: a daemon that waits for its own volume
 //! never wakes up.
 
@@ -33,12 +33,11 @@ impl std::fmt::Display for Via {
 }
 
 /// What is to be attached.
-#[derive(Clone, Debug)]
-pub struct Request {
+pub struct Request<'a> {
     /// Where the daemon exports the volume.
     pub export: NbdLocator,
-    /// A folder of our own for the FUSE mount; made if missing, removed by [`detach`].
-    pub mount_dir: PathBuf,
+    /// Has the daemon show the volume as a file in a FUSE mount, and gives its path; or says why it cannot.
+    pub show_file: &'a dyn Fn() -> Result<PathBuf, String>,
     /// No writes.
     pub read_only: bool,
     /// Logical sector of the block device, in bytes.
@@ -54,9 +53,9 @@ pub struct Attached {
     pub via: Via,
     /// The block device.
     pub device: PathBuf,
-    /// The FUSE mount, if there is one.
+    /// The daemon's FUSE mount, if that is the way.
     pub mount_dir: Option<PathBuf>,
-    /// The process that serves it.
+    /// The process that serves it besides the daemon, if there is one.
     pub helper_pid: Option<u32>,
     /// Why this way was taken, in words.
     pub why: String,
@@ -115,7 +114,7 @@ impl AttachError {
 }
 
 /// Makes a block device of a volume. What was begun is taken back when a step fails.
-pub fn attach(request: &Request) -> Result<Attached, AttachError> {
+pub fn attach(request: &Request<'_>) -> Result<Attached, AttachError> {
     if !tools::is_root() {
         return Err(AttachError::NotRoot { uri: request.export.to_string() });
     }

@@ -4,8 +4,8 @@
 //! write each time, so a [request area](request_area) has it, laid out so that the payload of a WRITE begins on a page.
 //!
 //! Rules:
-//! 1. The device never blocks: a receive without a request fails with `WouldBlock`, and [`Device::ready`] waits. Receives
-//!    that wait would all be woken by each request, and the ring would in the end move them to threads of its own.
+//! 1. One receive waits at a time. Each request would wake all that wait, and the ring would in the end move those that go
+//!    away empty to threads of its own. What else is there already is taken without waiting.
 //! 2. Mounting and unmounting may touch the mounted files. They block, so they run beside the group's thread, never on it:
 //!    a daemon that waits for its own volume never wakes up.
 
@@ -60,19 +60,8 @@ impl Device {
         Device { env: env.clone(), file: Rc::new(file) }
     }
 
-    /// Completes when there is a request, or the mount is gone.
-    pub async fn ready(&self) -> io::Result<()> {
-        let entry = opcode::PollAdd::new(Fd(self.file.as_raw_fd()), libc::POLLIN as u32).build();
-        // SAFETY: the entry points to no memory; the file is handed over.
-        let op = unsafe { self.env.core().start(entry, Keep::None, Some(self.file.clone()), OnDrop::Cancel) };
-        match op.await.0 {
-            error @ i32::MIN..0 => Err(io::Error::from_raw_os_error(-error)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Receives a request into `area` and gives it back with the number of bytes. `WouldBlock` when there is none,
-    /// `ENODEV` when it was unmounted.
+    /// Waits for a request, receives it into `area` and gives it back with the number of bytes; `ENODEV` when it was
+    /// unmounted.
     pub async fn receive(&self, mut area: BufMut) -> (BufMut, io::Result<usize>) {
         let entry = opcode::Read::new(Fd(self.file.as_raw_fd()), area.as_mut_ptr(), area.len() as u32).build();
         // SAFETY: the memory of `area` does not move with it; it is handed over together with the file.
@@ -80,6 +69,13 @@ impl Device {
         let (result, keep) = op.await;
         let Keep::Read(area) = keep else { unreachable!("an operation gives back what it was given") };
         (area, usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result)))
+    }
+
+    /// Receives a request if one is there; otherwise `WouldBlock`.
+    pub fn try_receive(&self, area: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the pointer and the length are those of `area`. The file was opened with O_NONBLOCK.
+        let got = unsafe { libc::read(self.file.as_raw_fd(), area.as_mut_ptr().cast(), area.len()) };
+        usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
     /// Sends an answer and gives it back, to be used again. The kernel refuses one to a request that it has given up
