@@ -12,6 +12,7 @@ use crate::memory::MemoryEnv;
 pub(crate) struct Snapshot {
     pub(crate) status: Status,
     pub(crate) clients: Vec<api::Client>,
+    pub(crate) files: Option<api::Files>,
 }
 
 /// Answers the API's questions.
@@ -28,12 +29,16 @@ impl Shared {
     }
 
     pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
-        Some(Snapshot { status: self.0.clone(), clients: Vec::new() })
+        Some(Snapshot { status: self.0.clone(), clients: Vec::new(), files: None })
     }
 
     /// The group's thread does not answer: the API must say so.
     pub(crate) async fn status(&self) -> Option<api::Status> {
         None
+    }
+
+    pub(crate) async fn show_files(&self) -> Option<Result<std::path::PathBuf, String>> {
+        Some(Err("a stored group has no thread".into()))
     }
 
     pub(crate) fn attachments(&self) -> Vec<api::Attachment> {

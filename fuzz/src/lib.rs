@@ -48,7 +48,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     Target { name: "label", run: decode::label, max_len: 64 << 10 },
     Target { name: "page", run: decode::page, max_len: 4096 },
     Target { name: "journal", run: decode::journal, max_len: 4096 },
@@ -58,6 +58,7 @@ pub const TARGETS: [Target; 11] = [
     Target { name: "nbd-server", run: bimetal_export::fuzz::fuzz_server_bytes, max_len: 4096 },
     Target { name: "nbd-client", run: bimetal_export::fuzz::fuzz_client_bytes, max_len: 4096 },
     Target { name: "nbd-wire", run: bimetal_export::fuzz::fuzz_wire, max_len: 4096 },
+    Target { name: "fuse", run: bimetal_export::fuzz::fuzz_fuse, max_len: 4096 },
     Target { name: "control", run: control_api::requests, max_len: 4096 },
     Target { name: "control-bodies", run: control_api::bodies, max_len: 4096 },
 ];

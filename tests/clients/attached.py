@@ -58,6 +58,29 @@ def fsx(world, full):
     return f"3 x {operations} operations; chunks promoted/demoted so far: {', '.join(moved)}"
 
 
+def fuse_file(world, full):
+    """fio verifies what it wrote through the volume's file, past the page cache and in many places at once."""
+    kit.need("fio")
+    if not os.path.exists("/dev/fuse"):
+        raise kit.Skip("there is no /dev/fuse")
+    if os.geteuid() != 0:
+        kit.need("fusermount3")
+    folder = world.path("files")
+    os.mkdir(folder)
+    world.mounts.append(folder)
+    group = world.group(64 * MIB, 256 * MIB, "--reserve", "8MiB", "--sector", "512").serve("--fuse", folder)
+    size = 200 * MIB if full else 80 * MIB
+    job = ("--name=v", f"--filename={folder}/main", f"--size={size}", "--direct=1", "--ioengine=io_uring", "--iodepth=16",
+           "--verify=crc32c", "--verify_fatal=1", "--randrepeat=0", "--fsync=64")
+    kit.run("fio", *job, "--rw=randrw", "--bsrange=4k-1m", "--blockalign=4k", timeout=600)
+    kit.run("fio", *job, "--rw=randwrite", "--bsrange=512-64k", "--blockalign=512", f"--io_size={size // 4}", timeout=600)
+    status = group.status()
+    group.stop()
+    assert not os.path.ismount(folder), "the mount stays behind"
+    group.check()
+    return f"{size // MIB} MiB, {status['files']['requests']} requests"
+
+
 FILE_SYSTEMS = {
     "ext4": (("mkfs.ext4", "-q"), (("fsck.ext4", "-fn"),)),
     "xfs": (("mkfs.xfs", "-q", "-f"), (("xfs_repair", "-n"),)),
@@ -137,4 +160,4 @@ def file_system(kind):
     return test
 
 
-TESTS = [("fsx", fsx)] + [(kind, file_system(kind)) for kind in FILE_SYSTEMS]
+TESTS = [("fuse-file", fuse_file), ("fsx", fsx)] + [(kind, file_system(kind)) for kind in FILE_SYSTEMS]

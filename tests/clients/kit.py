@@ -36,7 +36,7 @@ def need_attach():
     """Skips unless a FUSE file under a loop device can be had."""
     if os.geteuid() != 0:
         raise Skip("attaching and mounting need root")
-    need("nbdfuse", "fusermount3", "losetup", "mount")
+    need("losetup", "mount")
     for node in ("/dev/fuse", "/dev/loop-control"):
         if not os.path.exists(node):
             raise Skip(f"there is no {node}")
@@ -94,8 +94,7 @@ class World:
         for group in self.groups:
             if group.attached:
                 self.bimetal("detach", group.name, ok=False)
-                subprocess.run(["fusermount3", "-uz", f"{self.dir}/run/{group.name}/main.fuse"],
-                               stderr=subprocess.DEVNULL)
+                subprocess.run(["umount", "-l", f"{self.dir}/run/{group.name}/fuse"], stderr=subprocess.DEVNULL)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def path(self, name):
@@ -195,11 +194,12 @@ class Group:
         handle.connect_uri(self.uri)
         return handle
 
-    def attach(self):
+    def attach(self, *options):
         self.attached = True
         # A device that dies with its daemon is wanted, which a ublk device does not (tests/vm has those).
-        via = ["--via", "nbd" if os.path.exists("/sys/module/nbd") else "fuse"] if os.path.exists("/dev/ublk-control") else []
-        return self.world.bimetal("attach", f"{self.name}/main", *via).stdout.strip()
+        via = ["--via", "nbd" if os.path.exists("/sys/module/nbd") else "fuse"]
+        options = options or (via if os.path.exists("/dev/ublk-control") else [])
+        return self.world.bimetal("attach", f"{self.name}/main", *options).stdout.strip()
 
     def detach(self):
         # Programs that look at every block device of the machine may hold it open for a moment.

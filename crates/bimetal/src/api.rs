@@ -44,6 +44,9 @@ pub(crate) struct Status {
     /// Where clients connect: `nbd+unix://...`.
     pub(crate) exports: Vec<String>,
     pub(crate) clients: Vec<Client>,
+    /// The volumes as files, while they are shown.
+    #[serde(default)]
+    pub(crate) files: Option<Files>,
     pub(crate) attachments: Vec<Attachment>,
     /// What keeps a requested stop waiting.
     #[serde(default)]
@@ -124,6 +127,22 @@ pub(crate) struct Client {
     pub(crate) connected_seconds: u64,
     pub(crate) requests: u64,
     pub(crate) bytes_in_flight: u64,
+}
+
+/// The FUSE mount in which each volume is a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Files {
+    pub(crate) folder: String,
+    /// Answered since it was mounted.
+    pub(crate) requests: u64,
+    pub(crate) in_flight: u64,
+}
+
+/// Answer to `POST /v1/files`: the volumes are files in this folder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FilesShown {
+    pub(crate) schema: u32,
+    pub(crate) folder: String,
 }
 
 /// A block device made by `bimetal attach`.

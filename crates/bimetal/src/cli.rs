@@ -180,6 +180,7 @@ pub(crate) struct Scan {
 Examples:
   bimetal serve tank
   bimetal serve tank --nbd tcp:127.0.0.1:10809
+  bimetal serve tank --fuse ~/tank
   bimetal serve tank --read-only --allow-missing
   bimetal serve --raw /dev/sda --nbd unix:/tmp/bare.sock")]
 pub(crate) struct Serve {
@@ -192,6 +193,9 @@ pub(crate) struct Serve {
     /// Put the control socket here
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<std::path::PathBuf>,
+    /// Show the volumes as files in this folder (FUSE) [default: when `attach --via fuse` wants them, in the run state]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "raw")]
+    pub(crate) fuse: Option<std::path::PathBuf>,
     /// Let tcp: addresses be other than loopback; there is no encryption and no password
     #[arg(long)]
     pub(crate) allow_remote: bool,
@@ -228,7 +232,7 @@ pub(crate) enum Via {
     Ublk,
     /// The kernel's NBD client (module nbd)
     Nbd,
-    /// A FUSE file under a loop device
+    /// A FUSE file of the daemon under a loop device
     Fuse,
 }
 

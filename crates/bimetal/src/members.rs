@@ -175,12 +175,12 @@ async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> V
     found
 }
 
-/// Whether a loop device shows a volume of ours: `attach` by FUSE leaves its file in a folder `VOLUME.fuse`. Reading such
-/// a device while its daemon is in trouble would mean to wait for it.
+/// Whether a loop device shows a volume of ours: its file lies in a FUSE mount of a daemon. Reading such a device while its
+/// daemon is in trouble would mean to wait for it.
 fn is_own_volume(sys: &std::path::Path) -> bool {
     let backing = std::fs::read_to_string(sys.join("loop/backing_file")).unwrap_or_default();
     let folder = std::path::Path::new(backing.trim()).parent();
-    folder.is_some_and(|f| f.extension().is_some_and(|e| e == "fuse"))
+    folder.is_some_and(bimetal_host::fuse::is_mounted)
 }
 
 /// Block devices that could be members, partitions included.

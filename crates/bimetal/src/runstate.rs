@@ -1,4 +1,5 @@
-//! The run-state folder of a group: `lock`, `control.sock`, `nbd.sock`, `log`, `attachments.json`.
+//! The run-state folder of a group: `lock`, `control.sock`, `nbd.sock`, `log`, `attachments.json`,
+//! `fuse` (a mount).
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -19,6 +20,23 @@ pub(crate) fn control_socket(name: &str) -> PathBuf {
 /// The default NBD socket of group `name`.
 pub(crate) fn nbd_socket(name: &str) -> PathBuf {
     paths::run_dir(name).join("nbd.sock")
+}
+
+/// Where the daemon of group `name` mounts its volumes as files.
+pub(crate) fn files_dir(name: &str) -> PathBuf {
+    paths::run_dir(name).join("fuse")
+}
+
+/// Removes what a dead daemon of group `name` has left mounted. A living one looks after its mount itself.
+pub(crate) fn remove_dead_mount(name: &str) -> Result<()> {
+    let folder = files_dir(name);
+    if bimetal_host::fuse::is_mounted(&folder) && locked_by(name).is_none() {
+        bimetal_host::fuse::remove_dead(&folder)
+            .with_context(|| format!("cannot unmount {}, which a dead daemon has left", folder.display()))?;
+        // An empty folder harms nobody.
+        let _ = std::fs::remove_dir(&folder);
+    }
+    Ok(())
 }
 
 /// The log of a daemon that was started in the background.

@@ -4,6 +4,7 @@
 mod session;
 mod wire;
 
+pub use crate::fuse::{broken_kernel_stream, fuzz_fuse};
 pub use session::{broken_client_stream, broken_server_stream};
 pub use wire::fuzz_wire;
 
@@ -137,6 +138,17 @@ mod tests {
         for seed in seeds() {
             let data = broken_server_stream(seed);
             if let Err(panic) = std::panic::catch_unwind(|| fuzz_client_bytes(&data)) {
+                eprintln!("seed {seed}");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+
+    #[test]
+    fn the_files_survive_broken_kernels() {
+        for seed in seeds() {
+            let data = broken_kernel_stream(seed);
+            if let Err(panic) = std::panic::catch_unwind(|| fuzz_fuse(&data)) {
                 eprintln!("seed {seed}");
                 std::panic::resume_unwind(panic);
             }

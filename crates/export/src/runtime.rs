@@ -43,3 +43,16 @@ pub(crate) async fn timeout<T>(runtime: &impl Runtime, limit: Duration, future: 
     })
     .await
 }
+
+/// Lets other tasks run before the caller goes on.
+pub(crate) async fn yield_now() {
+    let mut waited = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

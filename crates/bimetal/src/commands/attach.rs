@@ -1,5 +1,6 @@
 //! `bimetal attach`: a volume as a block device of this machine.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
     };
     let request = Request {
         export: export_of(&status, &volume.name)?,
-        mount_dir: paths::run_dir(group).join(format!("{}.fuse", volume.name)),
+        show_file: &|| show_file(group, &volume.name).map_err(|e| format!("{e:#}")),
         read_only: status.read_only,
         sector_size: volume.sector_bytes,
         not_by_ublk: None,
@@ -60,6 +61,13 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
     output.show(&answer, || attachment.device.clone())
 }
 
+/// Has the daemon mount its volumes as files, and gives that of the volume.
+fn show_file(group: &str, volume: &str) -> Result<PathBuf> {
+    let daemon = runstate::daemon(group)?.context("it is gone")?;
+    let shown: api::FilesShown = daemon.post("/v1/files", &())?;
+    Ok(Path::new(&shown.folder).join(volume))
+}
+
 /// A daemon that was started for nothing does not stay.
 fn stopped_again(group: &str, error: anyhow::Error) -> anyhow::Error {
     let stop = || -> Result<()> {
@@ -79,7 +87,7 @@ struct Maker<'a> {
     volume: &'a str,
     /// Process id of the group's daemon.
     daemon: u32,
-    request: &'a Request,
+    request: &'a Request<'a>,
 }
 
 impl Maker<'_> {

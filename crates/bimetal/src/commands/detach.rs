@@ -75,7 +75,11 @@ pub(crate) fn record(volume: &str, attached: &Attached, daemon: u32) -> Attachme
 
 pub(crate) fn run(args: Detach, output: Output) -> Result<()> {
     let Some(target) = &args.target else { return run_all(args.force, output) };
-    let (group, list) = find(target)?;
+    let found = find(target);
+    if let Some(group) = group_of(target) {
+        runstate::remove_dead_mount(group)?;
+    }
+    let (group, list) = found?;
     let mut devices = Vec::new();
     for a in &list {
         take_down(&group, a)?;
@@ -154,6 +158,12 @@ fn find(target: &str) -> Result<(String, Vec<Attachment>)> {
     Ok((group.to_string(), list))
 }
 
+/// The group in `GROUP` or `GROUP/VOLUME`.
+fn group_of(target: &str) -> Option<&str> {
+    let group = target.split('/').next()?;
+    bimetal_format::label::is_name(group).then_some(group)
+}
+
 /// Takes one device down and forgets it. Refused while somebody holds it.
 pub(crate) fn take_down(group: &str, attachment: &Attachment) -> Result<()> {
     let held = holders::of(&attachment.device);
@@ -165,7 +175,8 @@ pub(crate) fn take_down(group: &str, attachment: &Attachment) -> Result<()> {
         attach::Via::Ublk => super::ublk::detach(group, attachment)?,
         _ => attach::detach(&handle.attached(attachment))?,
     }
-    forget(group, attachment)
+    forget(group, attachment)?;
+    runstate::remove_dead_mount(group)
 }
 
 /// Strikes a device off the list.

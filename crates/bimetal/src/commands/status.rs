@@ -146,6 +146,9 @@ fn running(s: &Status) -> String {
     for e in &s.exports {
         text += &format!("  NBD: {e}\n");
     }
+    if let Some(f) = &s.files {
+        text += &format!("  files: {} ({} requests)\n", f.folder, f.requests);
+    }
     for c in &s.clients {
         let since = duration(c.connected_seconds);
         text += &format!("  client {} on '{}' for {since}, {} requests\n", c.peer, c.export, c.requests);

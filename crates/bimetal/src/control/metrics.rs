@@ -48,6 +48,9 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     t.one("moves_in_flight", "gauge", "Chunks being moved.", s.mover.in_flight);
     t.one("promotion_candidates", "gauge", "Chunks worth promoting.", s.mover.candidates);
     t.one("nbd_clients", "gauge", "Connected NBD clients.", snapshot.clients.len() as u64);
+    let files = snapshot.files.as_ref();
+    t.one("files_mounted", "gauge", "1 while the volumes are files in a FUSE mount.", files.is_some().into());
+    t.one("file_requests_total", "counter", "FUSE requests answered in this mount.", files.map_or(0, |f| f.requests));
     members(&mut t, snapshot);
     let volume = |name: &str, extra: &str| format!("volume=\"{name}\"{extra}");
     let v = &s.volumes;

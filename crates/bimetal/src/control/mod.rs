@@ -21,7 +21,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
 
-use crate::api::{AttachAnswer, Failure, Health, StopAccepted, StopRequest, VolumeChange, VolumeRequest, SCHEMA};
+use crate::api::{
+    AttachAnswer, Failure, FilesShown, Health, StopAccepted, StopRequest, VolumeChange, VolumeRequest, SCHEMA,
+};
 use crate::daemon::{Made, Shared};
 
 /// Connections at a time; more wait in the socket's queue.
@@ -76,6 +78,7 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/jobs/{job}", get(job))
         .route("/v1/attach", post(attach))
         .route("/v1/detach", post(detach))
+        .route("/v1/files", post(files))
         .route("/v1/stop", post(stop))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path; see /v1/status, /v1/health, /v1/metrics") })
         .method_not_allowed_fallback(|| async { failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method") })
@@ -174,6 +177,14 @@ async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn attachments(State(shared): State<Arc<Shared>>) -> Response {
     Json(serde_json::json!({ "schema": SCHEMA, "attachments": shared.attachments() })).into_response()
+}
+
+async fn files(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.show_files().await {
+        Some(Ok(folder)) => Json(FilesShown { schema: SCHEMA, folder: folder.display().to_string() }).into_response(),
+        Some(Err(why)) => failure(StatusCode::INTERNAL_SERVER_ERROR, why),
+        None => busy(),
+    }
 }
 
 /// Begins a change of the volumes; who asks learns how it ended, or that it goes on.

@@ -71,13 +71,17 @@ pub(crate) type Exports = Served<Volume<HostEnv>>;
 impl Exports {
     /// Listens on all addresses and serves every volume of `group`.
     pub(crate) async fn open(env: &HostEnv, group: &Group<HostEnv>, addresses: &[Address]) -> Result<Exports> {
-        let volumes = group.volume_names().into_iter().filter_map(|name| export(group, name));
-        Served::start(env, volumes.collect(), addresses).await
+        Served::start(env, of_group(group), addresses).await
     }
 }
 
+/// Every volume of `group`.
+pub(crate) fn of_group(group: &Group<HostEnv>) -> Vec<Export<Volume<HostEnv>>> {
+    group.volume_names().into_iter().filter_map(|name| export(group, name)).collect()
+}
+
 /// A volume as an export.
-fn export(group: &Group<HostEnv>, name: String) -> Option<Export<Volume<HostEnv>>> {
+pub(crate) fn export(group: &Group<HostEnv>, name: String) -> Option<Export<Volume<HostEnv>>> {
     let backend = group.volume(&name)?;
     let read_only = backend.read_only();
     Some(Export { name, description: String::new(), backend, read_only })
@@ -85,10 +89,8 @@ fn export(group: &Group<HostEnv>, name: String) -> Option<Export<Volume<HostEnv>
 
 impl Exports {
     /// Serves a volume that was just made.
-    pub(crate) fn add(&self, group: &Group<HostEnv>, name: &str) {
-        if let Some(export) = export(group, name.to_string()) {
-            self.server.add_export(export);
-        }
+    pub(crate) fn add(&self, export: Export<Volume<HostEnv>>) {
+        self.server.add_export(export);
     }
 
     /// Who is connected to a volume, in words.

@@ -5,6 +5,7 @@
 
 mod alarms;
 mod exports;
+mod files;
 mod history;
 mod jobs;
 mod raw;
@@ -35,6 +36,7 @@ use crate::output::Output;
 use crate::{control, log, members, paths, runstate};
 use alarms::Alarms;
 use exports::Exports;
+use files::Files;
 use history::History;
 pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
 use ublk::Devices;
@@ -105,6 +107,10 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     let usual = runstate::control_socket(&name);
     let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
     let exports = Exports::open(&env, &group, &addresses).await?;
+    let files = Files::new(&env, &name, runstate::files_dir(&name)).await;
+    if let Some(folder) = &args.fuse {
+        files.show(Some(folder), &group).await.context("--fuse")?;
+    }
     let facts = Facts {
         group: name.clone(),
         since: Instant::now(),
@@ -122,7 +128,7 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         exports.uris(&group.volume_names()).join(", ")
     ));
     notify_ready();
-    let ways = Rc::new(Ways { nbd: exports, devices: Devices::new(&env, &group, &name) });
+    let ways = Rc::new(Ways { nbd: exports, files, devices: Devices::new(&env, &group, &name) });
     ways.devices.take_over_all().await;
     answer(&env, &group, &ways, questions).await;
     let stopped = stop(&name, &group, &ways).await;
@@ -220,7 +226,13 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, mut ques
                 let recent = history.borrow().recent(seconds(env), &status.mover);
                 // Whoever asked may have given up.
                 let exports = ways.nbd.uris(&group.volume_names());
-                let _ = reply.send(Snapshot { status, clients: ways.clients(), recent, exports });
+                let _ = reply.send(Snapshot {
+                    status,
+                    clients: ways.clients(),
+                    files: ways.files.status(),
+                    recent,
+                    exports,
+                });
             }
             Ask::Volumes(change, job) => {
                 let (group, ways) = (group.clone(), ways.clone());
@@ -241,6 +253,11 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, mut ques
                 env.spawn(async move {
                     let _ = reply.send(devices.detach(&volume).await);
                 });
+            }
+            Ask::ShowFiles(reply) => {
+                let shown = ways.files.show(None, group).await.map_err(|e| format!("{e:#}"));
+                // As above.
+                let _ = reply.send(shown);
             }
         }
     }

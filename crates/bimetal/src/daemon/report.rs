@@ -35,6 +35,7 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
         recovery: s.recovery.clone(),
         exports: snapshot.exports.clone(),
         clients: snapshot.clients.clone(),
+        files: snapshot.files.clone(),
         attachments,
         stop_waits_for: Vec::new(),
     }

@@ -30,6 +30,8 @@ pub(crate) enum Ask {
     Attach(String, oneshot::Sender<Result<Made, String>>),
     /// Take the ublk device of a volume away.
     Detach(String, oneshot::Sender<Result<(), String>>),
+    /// Show the volumes as files; the folder, or why not.
+    ShowFiles(oneshot::Sender<Result<std::path::PathBuf, String>>),
     /// End in order.
     Shutdown,
 }
@@ -47,6 +49,7 @@ pub(crate) enum Made {
 pub(crate) struct Snapshot {
     pub(crate) status: Status,
     pub(crate) clients: Vec<api::Client>,
+    pub(crate) files: Option<api::Files>,
     pub(crate) recent: Vec<api::RecentMoves>,
     /// Where clients connect.
     pub(crate) exports: Vec<String>,
@@ -103,6 +106,15 @@ impl Shared {
     pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
         let (sender, receiver) = oneshot::channel();
         if !self.ask(Ask::Snapshot(sender)) {
+            return None;
+        }
+        tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()
+    }
+
+    /// `POST /v1/files`: the folder with the volumes as files; `None` if the group's thread does not answer in time.
+    pub(crate) async fn show_files(&self) -> Option<Result<std::path::PathBuf, String>> {
+        let (sender, receiver) = oneshot::channel();
+        if !self.ask(Ask::ShowFiles(sender)) {
             return None;
         }
         tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()

@@ -1,6 +1,6 @@
 //! A volume as a block device, where this machine can do it.
 
-use crate::common::{installed, Place};
+use crate::common::{installed, Place, MIB};
 use std::process::Command;
 
 pub(crate) fn possible() -> bool {
@@ -12,7 +12,7 @@ pub(crate) fn possible() -> bool {
     if !fuse {
         eprintln!("skipped: no FUSE and loop devices here");
     }
-    fuse && installed("nbdfuse") && installed("mkfs.ext4") && installed("losetup")
+    fuse && installed("mkfs.ext4") && installed("losetup")
 }
 
 pub(crate) fn tool(name: &str, args: &[&str]) {
@@ -56,4 +56,89 @@ fn a_mounted_volume_keeps_the_daemon_serving_until_it_is_released() {
     tool("umount", &[&at]);
     p.ok(&["detach", "tank/main"]);
     p.ok(&["stop", "tank"]);
+    assert!(!p.path("run/tank/fuse").exists(), "no mount stays behind");
+}
+
+fn sector_size(device: &str) -> String {
+    let name = device.trim_start_matches("/dev/");
+    let size = std::fs::read_to_string(format!("/sys/block/{name}/queue/logical_block_size")).expect("a size");
+    size.trim().to_string()
+}
+
+#[test]
+fn a_killed_daemon_leaves_a_dead_device_that_goes_or_is_replaced() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--sector", "512"]);
+    let kill = || {
+        let pid = p.json(&["status", "tank"])["pid"].as_u64().expect("a process").to_string();
+        tool("kill", &["-9", &pid]);
+        while std::path::Path::new("/proc").join(&pid).exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+    let attach = || p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    let dead = p.path("run/tank/fuse");
+    let device = attach();
+    assert_eq!(sector_size(&device), "512", "that of the volume");
+    kill();
+    p.ok(&["detach", "tank"]);
+    assert!(!dead.exists(), "the dead mount is gone");
+    assert!(!Command::new("losetup").arg(&device).output().expect("losetup").status.success());
+
+    let device = attach();
+    tool("mkfs.ext4", &["-q", "-F", &device]);
+    let at = p.path("mnt");
+    std::fs::create_dir(&at).expect("folder");
+    let at = at.display().to_string();
+    tool("mount", &["-o", "discard", &device, &at]);
+    std::fs::write(format!("{at}/kept"), vec![9; MIB as usize]).expect("a file");
+    tool("sync", &["-f", &format!("{at}/kept")]);
+    kill();
+    p.refused(&["attach", "tank", "--via", "fuse"], 1, &["left over from a daemon that died", "mounted at"]);
+    tool("umount", &[&at]);
+    let device = attach();
+    assert_eq!(p.json(&["status", "tank"])["attachments"].as_array().map(Vec::len), Some(1));
+    tool("mount", &[&device, &at]);
+    assert_eq!(std::fs::read(format!("{at}/kept")).expect("kept"), vec![9; MIB as usize]);
+    tool("umount", &[&at]);
+    tool("fsck.ext4", &["-fn", &device]);
+    p.ok(&["stop", "tank"]);
+    assert!(!dead.exists());
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
+#[test]
+fn fstrim_gives_the_space_of_removed_files_back() {
+    if !possible() || !installed("fstrim") {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    let at = p.path("mnt");
+    std::fs::create_dir(&at).expect("folder");
+    let at = at.display().to_string();
+    let stored = || {
+        let volume = &p.json(&["status", "tank"])["volumes"][0];
+        volume["fast_bytes"].as_u64().expect("bytes") + volume["slow_bytes"].as_u64().expect("bytes")
+    };
+    tool("mkfs.ext4", &["-q", "-F", &device]);
+    tool("mount", &[&device, &at]);
+    std::fs::write(format!("{at}/large"), vec![1; 24 << 20]).expect("a file");
+    tool("sync", &["-f", &at]);
+    let full = stored();
+    assert!(full >= 24 * MIB, "{full}");
+    std::fs::remove_file(format!("{at}/large")).expect("removed");
+    tool("sync", &["-f", &at]);
+    tool("fstrim", &[&at]);
+    let trimmed = stored();
+    assert!(trimmed + (20 << 20) <= full, "{full} bytes before, {trimmed} after");
+    tool("umount", &[&at]);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }

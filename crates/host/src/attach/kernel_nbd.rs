@@ -26,7 +26,7 @@ pub(super) fn available() -> Result<(), String> {
 }
 
 /// Attaches to a free device.
-pub(super) fn attach(request: &Request, why: String) -> Result<Attached, AttachError> {
+pub(super) fn attach(request: &Request<'_>, why: String) -> Result<Attached, AttachError> {
     let program = find("nbd-client").ok_or_else(|| AttachError::step("nbd-client", "not installed"))?;
     for name in free_devices() {
         let device = PathBuf::from("/dev").join(&name);

@@ -2,7 +2,7 @@
 //!
 //! ublk comes first where the kernel has it, but only the daemon can make its devices ([`crate::ublk`]). Then the kernel's
 //! NBD client: nothing but a socket stands between the kernel and the daemon. Where its module is missing,
-//! `nbdfuse` shows the volume as a file in a FUSE mount, and a loop device with direct I/O makes a block device of it.
+//! the daemon shows the volume as a file in a FUSE mount, and a loop device with direct I/O makes a block device of it.
 //! Everything here blocks and belongs into a command, never into the daemon: a daemon that waits for its own volume
 //! never wakes up.
 
@@ -37,12 +37,12 @@ impl std::fmt::Display for Via {
 }
 
 /// What is to be attached.
-#[derive(Clone, Debug)]
-pub struct Request {
+#[derive(Clone)]
+pub struct Request<'a> {
     /// Where the daemon exports the volume.
     pub export: NbdLocator,
-    /// A folder of our own for the FUSE mount; made if missing, removed by [`detach`].
-    pub mount_dir: PathBuf,
+    /// Has the daemon show the volume as a file in a FUSE mount, and gives its path; or says why it cannot.
+    pub show_file: &'a dyn Fn() -> Result<PathBuf, String>,
     /// No writes.
     pub read_only: bool,
     /// Logical sector of the block device, in bytes.
@@ -60,9 +60,9 @@ pub struct Attached {
     pub via: Via,
     /// The block device.
     pub device: PathBuf,
-    /// The FUSE mount, if there is one.
+    /// The daemon's FUSE mount, if that is the way.
     pub mount_dir: Option<PathBuf>,
-    /// The process that serves it.
+    /// The process that serves it besides the daemon, if there is one.
     pub helper_pid: Option<u32>,
     /// Why this way was taken, in words.
     pub why: String,
@@ -123,7 +123,7 @@ impl AttachError {
 }
 
 /// Makes a block device of a volume. What was begun is taken back when a step fails.
-pub fn attach(request: &Request) -> Result<Attached, AttachError> {
+pub fn attach(request: &Request<'_>) -> Result<Attached, AttachError> {
     if !tools::is_root() {
         return Err(AttachError::NotRoot { uri: request.export.to_string() });
     }
@@ -183,7 +183,10 @@ pub fn detach(attached: &Attached) -> Result<(), AttachError> {
 
 /// Whether a process is alive.
 pub fn is_alive(pid: u32) -> bool {
-    tools::alive(pid)
+    // A process that has ended and was not waited for yet is a zombie: gone for our purpose.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
 }
 
 #[cfg(test)]

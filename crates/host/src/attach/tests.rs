@@ -1,22 +1,11 @@
-use std::os::unix::fs::FileExt;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::path::Path;
 
 use super::*;
 use crate::locator::NbdServer;
 
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn request(dir: &std::path::Path, via: Option<Via>) -> Request {
-    let export = NbdLocator { server: NbdServer::Unix(dir.join("s.sock")), export: String::new() };
-    Request { export, mount_dir: dir.join("fuse"), read_only: false, sector_size: 4096, via, not_by_ublk: None }
+fn request<'a>(via: Option<Via>, show_file: &'a dyn Fn() -> Result<PathBuf, String>) -> Request<'a> {
+    let export = NbdLocator { server: NbdServer::Unix("/nowhere/s.sock".into()), export: String::new() };
+    Request { export, show_file, read_only: false, sector_size: 4096, via, not_by_ublk: None }
 }
 
 #[test]
@@ -29,57 +18,48 @@ fn every_missing_way_has_its_reason() {
 }
 
 #[test]
-fn a_fuse_file_under_a_loop_device_and_back() {
-    if !tools::is_root() {
-        eprintln!("skipped: attaching needs root");
+fn what_the_daemon_says_is_told_and_a_file_that_is_not_its_own_is_not_taken() {
+    if !tools::is_root() || fuse::available().is_err() {
+        eprintln!("skipped: attaching by FUSE does not work here");
         return;
     }
-    if let Err(why) = fuse::available() {
-        eprintln!("skipped: {why}");
-        return;
-    }
+    let refused = || Err("the stars are wrong".to_owned());
+    let error = attach(&request(Some(Via::Fuse), &refused)).expect_err("refused").to_string();
+    assert!(error.contains("the stars are wrong"), "{error}");
     let dir = tempfile::tempdir().expect("temp dir");
-    let socket = dir.path().join("s.sock");
-    let kit =
-        Command::new("nbdkit").args(["-f", "-U"]).arg(&socket).args(["memory", "32M"]).stderr(Stdio::null()).spawn();
-    let Ok(kit) = kit else {
-        eprintln!("skipped: nbdkit is not installed");
-        return;
-    };
-    let _server = Server(kit);
-    assert!(tools::wait_until(Duration::from_secs(5), || socket.exists()));
-    let attached = match attach(&request(dir.path(), Some(Via::Fuse))) {
-        Ok(attached) => attached,
-        Err(AttachError::Step { step, why }) if why.contains("ermission denied") || why.contains("not permitted") => {
-            eprintln!("skipped: no right to do this here: {step}: {why}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    };
-    let device = std::fs::OpenOptions::new().read(true).write(true).open(&attached.device).expect("the device opens");
-    device.write_all_at(&[7u8; 8192], 4096).expect("written");
-    device.sync_all().expect("synced");
-    let again = attach(&request(dir.path(), Some(Via::Fuse))).expect_err("refused");
-    assert!(matches!(again, AttachError::InUse { .. }), "{again}");
-    drop(device);
-    detach(&attached).expect("detached");
-    detach(&attached).expect("doing it twice is no error");
-    assert!(!dir.path().join("fuse").exists());
-    let readback = attach(&request(dir.path(), Some(Via::Fuse))).expect("attached again");
-    let mut buf = [0u8; 4096];
-    std::fs::File::open(&readback.device).expect("opens").read_exact_at(&mut buf, 8192).expect("read");
-    assert!(buf.iter().all(|b| *b == 7));
-    detach(&readback).expect("detached");
+    let file = dir.path().join("main");
+    std::fs::write(&file, [0; 8192]).expect("written");
+    let shown = || Ok(file.clone());
+    let error = attach(&request(Some(Via::Fuse), &shown)).expect_err("no mount of ours").to_string();
+    assert!(error.contains("mount namespace"), "{error}");
 }
 
 #[test]
-fn a_dead_daemon_is_told_in_words_and_nothing_stays_behind() {
+fn a_loop_device_that_has_another_file_now_is_left_alone() {
     if !tools::is_root() || fuse::available().is_err() {
         eprintln!("skipped: attaching by FUSE does not work here");
         return;
     }
     let dir = tempfile::tempdir().expect("temp dir");
-    let error = attach(&request(dir.path(), Some(Via::Fuse))).expect_err("no server").to_string();
-    assert!(error.contains("nbdfuse") && error.contains("s.sock"), "{error}");
-    assert!(!dir.path().join("fuse").exists());
+    let file = dir.path().join("somebody-elses");
+    std::fs::write(&file, vec![0; 1 << 20]).expect("written");
+    let device = match loop_device::attach(&file, 512, false) {
+        Ok(device) => device,
+        Err(error) => {
+            eprintln!("skipped: no loop device to be had: {error}");
+            return;
+        }
+    };
+    let record = |folder: &Path| Attached {
+        via: Via::Fuse,
+        device: device.clone(),
+        mount_dir: Some(folder.to_owned()),
+        helper_pid: None,
+        why: String::new(),
+    };
+    detach(&record(&dir.path().join("fuse"))).expect("nothing to do");
+    assert_eq!(loop_device::backing_file(&device).as_deref(), Some(file.as_path()));
+    detach(&record(dir.path())).expect("detached");
+    assert_eq!(loop_device::backing_file(&device), None);
+    detach(&record(dir.path())).expect("doing it twice is no error");
 }

@@ -1,6 +1,6 @@
 //! Small things that attaching needs: programs, waiting, privileges.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -47,19 +47,4 @@ pub(super) fn wait_until(limit: Duration, mut done: impl FnMut() -> bool) -> boo
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-/// Whether a process is alive.
-pub(super) fn alive(pid: u32) -> bool {
-    // A process that has ended and was not waited for yet is a zombie: gone for our purpose.
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
-}
-
-/// Whether something is mounted on `folder`.
-pub(super) fn is_mount_point(folder: &Path) -> bool {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let wanted = folder.to_string_lossy().replace(' ', "\\040");
-    mounts.lines().any(|line| line.split(' ').nth(1) == Some(&wanted))
 }

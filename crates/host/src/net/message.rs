@@ -107,14 +107,16 @@ impl Message {
     }
 }
 
-fn push(pieces: &mut Vec<libc::iovec>, bytes: &[u8]) {
+/// Adds a piece of memory that the kernel will only read.
+pub(crate) fn push(pieces: &mut Vec<libc::iovec>, bytes: &[u8]) {
     if !bytes.is_empty() {
         // The kernel only reads through this pointer.
         pieces.push(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
     }
 }
 
-fn push_zeros(pieces: &mut Vec<libc::iovec>, mut n: usize) {
+/// Adds zero bytes, as many as fit into one call.
+pub(crate) fn push_zeros(pieces: &mut Vec<libc::iovec>, mut n: usize) {
     while n > 0 && pieces.len() < MAX_PIECES {
         let len = n.min(ZEROS);
         push(pieces, &ZERO.0[..len]);

@@ -4,7 +4,7 @@
 //! connections that end. A send whose future is dropped goes on as far as the socket takes it.
 
 mod listener;
-mod message;
+pub(crate) mod message;
 
 use std::cell::Cell;
 use std::io;

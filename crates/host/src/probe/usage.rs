@@ -133,7 +133,7 @@ fn swap_files(swaps: &str) -> impl Iterator<Item = PathBuf> + '_ {
 }
 
 /// Undoes the octal escapes of the files in `/proc`.
-fn unescape(text: &str) -> String {
+pub(crate) fn unescape(text: &str) -> String {
     let mut out = Vec::new();
     let bytes = text.as_bytes();
     let mut at = 0;

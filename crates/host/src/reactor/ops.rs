@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use bimetal_volume::buf::{Buf, BufMut};
 
+use crate::fuse::Answer;
 use crate::net::Message;
 
 /// What an operation owns besides its file.
@@ -21,6 +22,8 @@ pub(crate) enum Keep {
     Write(Buf),
     /// A vectored message.
     Message(Box<Message>),
+    /// An answer to the kernel's FUSE.
+    Answer(Box<Answer>),
     /// A small area the kernel writes to, whose content nobody reads.
     Bytes(#[allow(dead_code, reason = "only held")] Box<[u8; 8]>),
     /// Memory of a command that ends when somebody else wants something, or with the ring: nobody waits for its end.

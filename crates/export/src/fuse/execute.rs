@@ -1,0 +1,193 @@
+//! One request on a volume, and its answer.
+
+use std::rc::Rc;
+
+use bimetal_host::fuse::Answer;
+use bimetal_volume::backend::{Backend, Piece, WriteFlags};
+use bimetal_volume::buf::{Buf, BufMut};
+use bimetal_volume::error::Error;
+use bimetal_volume::units::BLOCK;
+
+use crate::runtime::{yield_now, Runtime};
+use crate::stats::Kind;
+
+use super::reply::{fail, put};
+use super::wire::{errno, WriteOut};
+use super::{Channel, Shared};
+
+/// How much of a volume is looked through for data or a hole before others have their turn.
+const SEEK_STEP: u64 = 1 << 30;
+
+/// What a volume is asked. `file` is its number in the list; ranges lie inside of the volume.
+pub(super) enum Work {
+    Read {
+        file: usize,
+        offset: u64,
+        len: u64,
+    },
+    Write {
+        file: usize,
+        offset: u64,
+        len: u64,
+        durable: bool,
+        payload: Payload,
+    },
+    Flush {
+        file: usize,
+    },
+    /// The range reads as zeros; `keep`: with room kept for it.
+    Zero {
+        file: usize,
+        offset: u64,
+        len: u64,
+        keep: bool,
+    },
+    Seek {
+        file: usize,
+        offset: u64,
+        size: u64,
+        data: bool,
+    },
+}
+
+/// The data of a WRITE.
+pub(super) struct Payload {
+    pub(super) data: Buf,
+    /// The area it came in, if it is still there.
+    pub(super) area: Option<Buf>,
+}
+
+impl Payload {
+    pub(super) fn none() -> Payload {
+        Payload { data: BufMut::new(0).freeze(), area: None }
+    }
+}
+
+impl Work {
+    /// Bytes it occupies.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Work::Read { len, .. } | Work::Write { len, .. } => *len,
+            Work::Flush { .. } | Work::Zero { .. } | Work::Seek { .. } => 0,
+        }
+    }
+
+    fn file(&self) -> usize {
+        match self {
+            Work::Read { file, .. }
+            | Work::Write { file, .. }
+            | Work::Flush { file }
+            | Work::Zero { file, .. }
+            | Work::Seek { file, .. } => *file,
+        }
+    }
+
+    /// Its kind in the statistics, and the bytes of its range.
+    fn kind(&self) -> (Kind, u64) {
+        match self {
+            Work::Read { len, .. } => (Kind::Read, *len),
+            Work::Write { len, .. } => (Kind::Write, *len),
+            Work::Flush { .. } => (Kind::Flush, 0),
+            Work::Zero { len, keep: true, .. } => (Kind::WriteZeroes, *len),
+            Work::Zero { len, .. } => (Kind::Trim, *len),
+            Work::Seek { .. } => (Kind::BlockStatus, 0),
+        }
+    }
+}
+
+/// Does the work and sends the answer.
+pub(super) async fn execute<R: Runtime, B: Backend, C: Channel>(
+    shared: Rc<Shared<R, B, C>>,
+    mut answer: Box<Answer>,
+    work: Work,
+) {
+    let began = shared.runtime.now();
+    let (bytes, (kind, range)) = (work.bytes(), work.kind());
+    let result = match shared.tree.at(work.file()) {
+        Some(file) => shared.perform(&file.backend, work, &mut answer).await,
+        None => Err(errno::EIO),
+    };
+    {
+        let latency = shared.runtime.now().since(began);
+        let counters = &mut shared.counters.borrow_mut()[kind as usize];
+        counters.answered += 1;
+        counters.failed += u64::from(result.is_err());
+        counters.bytes += range;
+        counters.latency.record(latency);
+    }
+    if let Err(errno) = result {
+        fail(&mut answer, errno);
+    }
+    shared.send(answer).await;
+    shared.give_back(bytes);
+}
+
+/// The errno for an error of the engine.
+fn errno_of(error: &Error) -> i32 {
+    error.errno().abs()
+}
+
+impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
+    async fn perform(&self, backend: &B, work: Work, answer: &mut Answer) -> Result<(), i32> {
+        match work {
+            Work::Read { offset, len, .. } => {
+                answer.data = backend.read(offset, len).await.map_err(|e| errno_of(&e))?;
+                // The kernel would take a short answer for the end of the file.
+                let whole = answer.data.iter().map(Piece::len).sum::<u64>() == len;
+                return if whole { Ok(()) } else { Err(errno::EIO) };
+            }
+            Work::Write { offset, len, durable, payload, .. } => {
+                let flags = WriteFlags { fua: durable, ..WriteFlags::default() };
+                let result = match len {
+                    0 => Ok(()),
+                    len => backend.write(offset, payload.data.slice(0, len as usize), flags).await,
+                };
+                drop(payload.data);
+                self.reclaim(payload.area);
+                result.map_err(|e| errno_of(&e))?;
+                put(answer, &WriteOut { size: len as u32, padding: 0 });
+            }
+            Work::Flush { .. } => backend.flush().await.map_err(|e| errno_of(&e))?,
+            Work::Zero { offset, len, keep, .. } => {
+                zero(backend, offset, len, keep).await.map_err(|e| errno_of(&e))?;
+            }
+            Work::Seek { offset, size, data, .. } => {
+                let found = seek(backend, offset, size, data).await.map_err(|e| errno_of(&e))?;
+                put(answer, &found.ok_or(errno::ENXIO)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Forgets whole blocks; what is not a matter of whole blocks is zeroed exactly, because whoever punches a hole, a loop
+/// device among them, wants to read zeros afterwards.
+async fn zero(backend: &impl Backend, offset: u64, len: u64, keep: bool) -> Result<(), Error> {
+    let flags = WriteFlags { no_hole: keep, ..WriteFlags::default() };
+    if !keep && (offset | len) % BLOCK == 0 {
+        return backend.trim(offset, len, flags).await;
+    }
+    backend.write_zeroes(offset, len, flags).await
+}
+
+/// The first byte from `offset` on that is data, or in a hole; the end of the volume counts as a hole.
+async fn seek(backend: &impl Backend, offset: u64, size: u64, data: bool) -> Result<Option<u64>, Error> {
+    const EXTENTS: usize = 64;
+    let mut at = offset;
+    while at < size {
+        let mut covered = 0;
+        for extent in backend.extents(at, SEEK_STEP.min(size - at), EXTENTS)? {
+            if extent.data == data {
+                return Ok(Some(at + covered));
+            }
+            covered += extent.len;
+        }
+        if covered == 0 {
+            // A backend that says nothing of the rest.
+            break;
+        }
+        at += covered;
+        yield_now().await;
+    }
+    Ok((!data).then_some(size))
+}

@@ -1,0 +1,83 @@
+//! Taking requests off the channel: one is waited for, and what has gathered behind it is taken at once.
+
+use std::future::{poll_fn, Future};
+use std::io::{self, ErrorKind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bimetal_volume::backend::Backend;
+use bimetal_volume::buf::BufMut;
+
+use crate::runtime::{yield_now, Runtime};
+
+use super::{Channel, Shared};
+
+/// Requests taken before those that were taken have their turn.
+const BURST: usize = 16;
+
+/// The receiver: to the end of the mount.
+pub(super) async fn receive<R: Runtime, B: Backend, C: Channel>(shared: Rc<Shared<R, B, C>>) {
+    while shared.receive_some().await {}
+    shared.end();
+}
+
+impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
+    /// Waits for room and a request, and takes it and what is behind it. False at the end.
+    async fn receive_some(self: &Rc<Self>) -> bool {
+        let Some((area, result)) = self.receive_one().await else { return false };
+        let mut found = self.found(area, result);
+        for _ in 1..BURST {
+            if found != Found::Request || !self.has_room() {
+                break;
+            }
+            let mut area = self.take_area();
+            let result = self.channel.try_receive(&mut area);
+            found = self.found(area, result);
+        }
+        if found == Found::Request {
+            yield_now().await;
+        }
+        found != Found::End
+    }
+
+    /// Waits for a request; `None` when the mount is closed meanwhile.
+    async fn receive_one(&self) -> Option<(BufMut, io::Result<usize>)> {
+        self.done.wait_until(|| self.has_room() || self.ended.get()).await;
+        let mut receiving = pin!(self.channel.receive(self.take_area()));
+        let mut closed = pin!(self.closed.wait_until(|| self.ended.get()));
+        poll_fn(|cx| match closed.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => receiving.as_mut().poll(cx).map(Some),
+        })
+        .await
+    }
+
+    fn found(self: &Rc<Self>, area: BufMut, result: io::Result<usize>) -> Found {
+        match result {
+            Ok(len) if len <= area.len() => {
+                self.accept(area, len);
+                Found::Request
+            }
+            Ok(_) => Found::End,
+            Err(error) => {
+                self.keep_area(area);
+                match error.kind() {
+                    ErrorKind::WouldBlock => Found::Nothing,
+                    // Given up by whoever asked, before it was here.
+                    ErrorKind::Interrupted | ErrorKind::NotFound => Found::Request,
+                    _ => Found::End,
+                }
+            }
+        }
+    }
+}
+
+/// What a receive has found.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Request,
+    Nothing,
+    /// The end.
+    End,
+}

@@ -1,0 +1,206 @@
+//! Mounting, unmounting, and what a daemon that died has left.
+
+use std::ffi::{CString, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::helper;
+use crate::attach::tools::{find, is_root, run};
+use crate::probe::usage::unescape;
+
+/// What `/proc/mounts` says of our mounts.
+const TYPE: &str = "fuse.bimetal";
+const SUBTYPE: &str = "bimetal";
+const DEVICE: &str = "/dev/fuse";
+
+/// Why nothing could be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// There is no FUSE.
+    #[error("there is no /dev/fuse (kernel module fuse, or a container without it)")]
+    NoFuse,
+    /// Something is mounted there.
+    #[error("{folder}: something is mounted there already ({what}); unmount it, or take another folder", folder = folder.display())]
+    Taken {
+        /// The folder.
+        folder: PathBuf,
+        /// Type of the file system.
+        what: String,
+    },
+    /// The folder cannot be used.
+    #[error("{folder}: {source}", folder = folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What was said.
+        source: io::Error,
+    },
+    /// The kernel or `fusermount3` refused.
+    #[error("mounting on {folder}: {why}", folder = folder.display())]
+    Refused {
+        /// The folder.
+        folder: PathBuf,
+        /// What was said.
+        why: String,
+    },
+}
+
+/// How to unmount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fashion {
+    /// Only if no file is open.
+    IfUnused,
+    /// Nobody finds it any more; who has files open keeps them for as long as the device lives.
+    Lazily,
+}
+
+/// Mounts on `folder`, which is made if it is missing, and gives the open device. Whoever looks into the folder waits until
+/// it is served. `name` stands for the device in `/proc/mounts`. A dead mount that is in the way is removed first. Blocks.
+pub fn mount(folder: &Path, name: &str) -> Result<OwnedFd, MountError> {
+    let at = |source| MountError::Folder { folder: folder.to_owned(), source };
+    remove_dead(folder).map_err(at)?;
+    fs::create_dir_all(folder).map_err(at)?;
+    if let Some(what) = mounted(&true_path(folder).map_err(at)?) {
+        return Err(MountError::Taken { folder: folder.to_owned(), what });
+    }
+    if !fs::metadata(folder).map_err(at)?.is_dir() {
+        return Err(at(io::ErrorKind::NotADirectory.into()));
+    }
+    let refused = |why| MountError::Refused { folder: folder.to_owned(), why };
+    if !is_root() {
+        let options = format!("fsname={name},subtype={SUBTYPE},nosuid,nodev,noatime");
+        return helper::mount(folder, &options).map_err(refused);
+    }
+    let device = open_device()?;
+    mount_as_root(&device, folder, name).map_err(|e| refused(e.to_string()))?;
+    Ok(device.into())
+}
+
+fn open_device() -> Result<File, MountError> {
+    let open = || OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE);
+    let opened = open().or_else(|first| {
+        // Opening it loads the module on most systems, but not without its node.
+        let loaded = find("modprobe").is_some_and(|m| run(std::process::Command::new(m).args(["-q", "fuse"])).is_ok());
+        if loaded {
+            open()
+        } else {
+            Err(first)
+        }
+    });
+    opened.map_err(|source| match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => MountError::NoFuse,
+        _ => MountError::Folder { folder: DEVICE.into(), source },
+    })
+}
+
+fn mount_as_root(device: &File, folder: &Path, name: &str) -> io::Result<()> {
+    let (uid, gid) = super::owner();
+    let options = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
+    let (name, kind, options) = (CString::new(name)?, CString::new(TYPE)?, CString::new(options)?);
+    let path = c_path(folder)?;
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOATIME;
+    // SAFETY: all strings are valid for the call.
+    let rc = unsafe { libc::mount(name.as_ptr(), path.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Unmounts. `ResourceBusy` when files are open and it was only to be done if unused. Blocks.
+pub fn unmount(folder: &Path, fashion: Fashion) -> io::Result<()> {
+    let lazily = fashion == Fashion::Lazily;
+    if !is_root() {
+        return helper::unmount(folder, lazily);
+    }
+    let path = c_path(folder)?;
+    let flags = libc::UMOUNT_NOFOLLOW | if lazily { libc::MNT_DETACH } else { 0 };
+    // SAFETY: the path is a valid string for the call.
+    if unsafe { libc::umount2(path.as_ptr(), flags) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Removes mounts on `folder` whose daemon has died, and says whether there was one. One that lives, or is somebody
+/// else's, stays. Blocks, for as long as a living daemon there takes to answer.
+pub fn remove_dead(folder: &Path) -> io::Result<bool> {
+    let Ok(real) = true_path(folder) else { return Ok(false) };
+    let mut found = false;
+    while mounted(&real).as_deref() == Some(TYPE) && is_dead(&real)? {
+        unmount(&real, Fashion::Lazily)?;
+        found = true;
+    }
+    Ok(found)
+}
+
+/// Whether volumes of ours are shown in `folder`, by a daemon that lives or died. Never blocks.
+pub fn is_mounted(folder: &Path) -> bool {
+    true_path(folder).is_ok_and(|real| mounted(&real).as_deref() == Some(TYPE))
+}
+
+/// Whether nobody serves the mount any more: the kernel then fails every question.
+fn is_dead(folder: &Path) -> io::Result<bool> {
+    let path = c_path(folder)?;
+    // SAFETY: a statfs of zeros is valid, and both pointers are for the call.
+    let rc = unsafe {
+        let mut said: libc::statfs = std::mem::zeroed();
+        libc::statfs(path.as_ptr(), &raw mut said)
+    };
+    Ok(rc < 0 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)))
+}
+
+/// The path as the kernel shows it. Only the folder above is looked up: of a dead mount nothing can be asked.
+fn true_path(folder: &Path) -> io::Result<PathBuf> {
+    let folder = std::path::absolute(folder)?;
+    match (folder.parent(), folder.file_name()) {
+        (Some(above), Some(name)) => Ok(fs::canonicalize(above)?.join(name)),
+        _ => Ok(folder),
+    }
+}
+
+/// Type of the uppermost file system on exactly `folder`.
+fn mounted(folder: &Path) -> Option<String> {
+    topmost(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), folder)
+}
+
+fn topmost(mountinfo: &str, folder: &Path) -> Option<String> {
+    let on_it = mountinfo.lines().filter_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let at: OsString = unescape(left.split(' ').nth(4)?).into();
+        (Path::new(&at) == folder).then(|| right.split(' ').next().unwrap_or_default().to_owned())
+    });
+    on_it.last()
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_encoded_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uppermost_mount_counts() {
+        let text = "\
+30 1 0:26 / /run rw - tmpfs tmpfs rw
+40 30 0:50 / /run/a\\040b rw,nosuid shared:9 master:1 - ext4 /dev/x rw
+41 40 0:51 / /run/a\\040b rw - fuse.bimetal tank rw,user_id=0
+";
+        assert_eq!(topmost(text, Path::new("/run/a b")).as_deref(), Some(TYPE));
+        assert_eq!(topmost(text, Path::new("/run")).as_deref(), Some("tmpfs"));
+        assert_eq!(topmost(text, Path::new("/run/a")), None);
+    }
+
+    #[test]
+    fn what_is_not_mounted_is_not_dead() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert!(!is_mounted(dir.path()));
+        assert!(!remove_dead(dir.path()).expect("looked"));
+        assert!(!remove_dead(&dir.path().join("no/such")).expect("looked"));
+    }
+}
