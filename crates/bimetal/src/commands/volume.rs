@@ -16,7 +16,7 @@ use crate::cli::{self, Target, VolumeCommand};
 use crate::daemon::change_volumes;
 use crate::output::{confirm, table, Output};
 use crate::size::approx;
-use crate::{members, paths, runstate};
+use crate::{members, runstate};
 
 /// Between two questions whether a long change has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -147,23 +147,16 @@ fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
     if let Some(pid) = runstate::locked_by(name) {
         bail!("group '{name}' is served by process {pid}, which does not answer; see `bimetal status {name}`");
     }
-    let had_run_dir = paths::run_dir(name).exists();
-    let lock = runstate::lock(name)?;
+    let _lock = runstate::lock(name)?;
     let reactor = Reactor::new()?;
     let env = reactor.env();
     let group = name.to_string();
-    let done = reactor.block_on(async move {
+    reactor.block_on(async move {
         let found = members::open(&env, Some(&group), &[], access).await?;
         let opened = Group::open(env.clone(), found.devices(), options).await;
         let open = opened.with_context(|| format!("group '{group}' cannot be opened ({})", found.legend()))?;
         work(open).await
-    });
-    drop(lock);
-    if !had_run_dir {
-        // What a look leaves behind is not a daemon's.
-        let _ = std::fs::remove_dir_all(paths::run_dir(name));
-    }
-    done
+    })
 }
 
 /// The volumes of a group, served or not.
