@@ -70,7 +70,7 @@ async fn read<B: Backend>(backend: &B, range: Range, mut buf: BufMut) -> (BufMut
 /// Hands the buffer itself to the backend where its blocks lie as the backend wants them.
 async fn write<B: Backend>(backend: &B, range: Range, buf: BufMut, flags: WriteFlags) -> (BufMut, Result<(), Error>) {
     let len = range.len as usize;
-    if range.offset % BLOCK != 0 {
+    if !range.offset.is_multiple_of(BLOCK) {
         let mut copy = BufMut::with_phase(len, range.offset);
         copy.copy_from_slice(&buf[..len]);
         return (buf, backend.write(range.offset, copy.freeze(), flags).await);

@@ -195,7 +195,7 @@ impl Limits {
         if ![512, 4096].contains(&self.sector_size) {
             return Err(UblkError::Sector(self.sector_size));
         }
-        if self.max_bytes < 4096 || self.max_bytes % 4096 != 0 || self.max_bytes > MAX_BYTES {
+        if self.max_bytes < 4096 || !self.max_bytes.is_multiple_of(4096) || self.max_bytes > MAX_BYTES {
             return Err(UblkError::Size(self.max_bytes));
         }
         Ok(())
