@@ -1,9 +1,9 @@
 //! Exports: how the rest of the world reaches a volume: an NBD server, and files in a FUSE mount.
 //!
 //! Reading order: [`conn`] and [`runtime`] (what is wanted from the outside), `nbd/` (the server: `handshake`, then
-//! `transmission`, `validate`, `execute`, `outbox`), [`fuse`] (`receive`, `answer`, `execute`), [`stats`] (what they tell
-//! about themselves). [`backends`] holds two volumes without an engine, for benchmarks and tests; [`client`] is an NBD
-//! client over the same transport; [`testing`] and [`fuzz`] run all of them in memory.
+//! `transmission`, `validate`, `execute`, `outbox`), [`fuse`] (`receive`, `answer`, `execute`), [`stats`] (what they
+//! tell about themselves). [`backends`] holds two volumes without an engine, for benchmarks and tests; [`client`] is
+//! an NBD client over the same transport; [`testing`] and [`fuzz`] run all of them in memory.
 
 pub mod backends;
 pub mod client;

@@ -1,8 +1,9 @@
 //! Bimetal on Linux: the io_uring reactor that runs a group, its devices, sockets, and what is asked of the system.
 //!
-//! In reading order: [`reactor`] (the loop, and [`HostEnv`], the engine's world), [`device`] (files, block devices, NBD
-//! members, emulated disks), [`locator`] (how they are named), [`net`] and [`fuse`] (sockets and `/dev/fuse`, for the
-//! exports), [`probe`] (may a device be taken?), [`attach`] (a volume as `/dev/...`), [`hygiene`] (memory locking and the like), [`signals`].
+//! In reading order: [`reactor`] (the loop, and [`HostEnv`], the engine's world), [`device`] (files, block devices,
+//! NBD members, emulated disks), [`locator`] (how they are named), [`net`] and [`fuse`] (sockets and `/dev/fuse`, for
+//! the exports), [`probe`] (may a device be taken?), [`attach`] (a volume as `/dev/...`), [`hygiene`] (memory locking
+//! and the like), [`signals`].
 //!
 //! What is absent: this crate knows nothing of labels, maps, slots or volumes.
 

@@ -235,12 +235,7 @@ async fn answer(
 }
 
 /// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.
-async fn stop(
-    name: &str,
-    group: &Group<HostEnv>,
-    exports: Exports,
-    files: Files<Volume<HostEnv>>,
-) -> Result<()> {
+async fn stop(name: &str, group: &Group<HostEnv>, exports: Exports, files: Files<Volume<HostEnv>>) -> Result<()> {
     notify("STOPPING=1");
     files.hide().await;
     exports.stop().await;

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
+use bimetal_host::fuse::{Answer, MAX_TRANSFER, WRITE_HEAD};
 use bimetal_volume::backend::Backend;
 use bimetal_volume::buf::{Buf, BufMut};
-use bimetal_host::fuse::{Answer, MAX_TRANSFER, WRITE_HEAD};
 
 use crate::nbd::Export;
 use crate::runtime::Runtime;
@@ -217,7 +217,9 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
                 check_writable()?;
                 match inside(offset, wanted.into()) {
                     0 if wanted > 0 => return Err(errno::ENOSPC),
-                    len => Some(Work::Write { file, offset, len, durable: flags & O_DSYNC != 0, payload: Payload::none() }),
+                    len => {
+                        Some(Work::Write { file, offset, len, durable: flags & O_DSYNC != 0, payload: Payload::none() })
+                    }
                 }
             }
             Op::Fsync => Some(Work::Flush { file }),

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::io;
 
-pub(super) use bimetal_host::fuse::{request_area, Answer};
 use bimetal_host::fuse::Device;
+pub(super) use bimetal_host::fuse::{request_area, Answer};
 use bimetal_volume::buf::BufMut;
 
 /// An open `/dev/fuse`, or what stands for it in tests. Cloning gives another handle.

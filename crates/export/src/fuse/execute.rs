@@ -20,12 +20,34 @@ const SEEK_STEP: u64 = 1 << 30;
 
 /// What a volume is asked. `file` is its number in the list; ranges lie inside of the volume.
 pub(super) enum Work {
-    Read { file: usize, offset: u64, len: u64 },
-    Write { file: usize, offset: u64, len: u64, durable: bool, payload: Payload },
-    Flush { file: usize },
+    Read {
+        file: usize,
+        offset: u64,
+        len: u64,
+    },
+    Write {
+        file: usize,
+        offset: u64,
+        len: u64,
+        durable: bool,
+        payload: Payload,
+    },
+    Flush {
+        file: usize,
+    },
     /// The range reads as zeros; `keep`: with room kept for it.
-    Zero { file: usize, offset: u64, len: u64, keep: bool },
-    Seek { file: usize, offset: u64, size: u64, data: bool },
+    Zero {
+        file: usize,
+        offset: u64,
+        len: u64,
+        keep: bool,
+    },
+    Seek {
+        file: usize,
+        offset: u64,
+        size: u64,
+        data: bool,
+    },
 }
 
 /// The data of a WRITE.

@@ -17,25 +17,53 @@ pub(super) struct Request<'a> {
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op<'a> {
-    Init { major: u32, minor: u32, flags: u32 },
-    Lookup { name: &'a [u8] },
+    Init {
+        major: u32,
+        minor: u32,
+        flags: u32,
+    },
+    Lookup {
+        name: &'a [u8],
+    },
     Getattr,
     /// The size to be set, if it is to be; and whether mode or owner are.
-    Setattr { size: Option<u64>, rights: bool },
-    Open { flags: u32 },
-    Read { offset: u64, size: u32 },
+    Setattr {
+        size: Option<u64>,
+        rights: bool,
+    },
+    Open {
+        flags: u32,
+    },
+    Read {
+        offset: u64,
+        size: u32,
+    },
     /// So many bytes follow the fixed part.
-    Write { offset: u64, size: u32, flags: u32 },
+    Write {
+        offset: u64,
+        size: u32,
+        flags: u32,
+    },
     Statfs,
     Fsync,
     Opendir,
-    Readdir { offset: u64, size: u32 },
-    Fallocate { offset: u64, len: u64, mode: u32 },
-    Lseek { offset: u64, whence: u32 },
+    Readdir {
+        offset: u64,
+        size: u32,
+    },
+    Fallocate {
+        offset: u64,
+        len: u64,
+        mode: u32,
+    },
+    Lseek {
+        offset: u64,
+        whence: u32,
+    },
     /// RELEASE, RELEASEDIR, DESTROY: nothing is kept per open file, so nothing is to be done.
     Farewell,
-    /// FORGET, BATCH_FORGET, INTERRUPT: nobody waits for an answer. Nodes are never forgotten, and a request runs to its
-    /// end.
+    /// FORGET, BATCH_FORGET, INTERRUPT: nobody waits for an answer. Nodes are never forgotten, and a request runs to
+    /// its end.
     Unanswered,
     /// Everything else.
     Unknown,

@@ -199,7 +199,10 @@ fn data_comes_back_and_ends_with_the_volume() {
         assert_eq!(write(&kernel, MAIN, 1000, b"small").await, Ok(5));
         assert_eq!(write(&kernel, MAIN, 512, &[7; 20_000]).await, Ok(20_000));
         let back = read(&kernel, FIXED, 0, 32 << 10).await.expect("read");
-        assert_eq!((&back[..512], &back[512..20_512], &back[20_512..]), (&large[..512], &[7; 20_000][..], &large[20_512..32 << 10]));
+        assert_eq!(
+            (&back[..512], &back[512..20_512], &back[20_512..]),
+            (&large[..512], &[7; 20_000][..], &large[20_512..32 << 10])
+        );
         assert_eq!(read(&kernel, MAIN, SIZE - 10, 100).await, Ok(large[large.len() - 10..].to_vec()));
         for offset in [SIZE, SIZE + 1, u64::MAX] {
             assert_eq!(read(&kernel, MAIN, offset, 100).await, Ok(vec![]));
@@ -228,7 +231,11 @@ fn holes_and_zeros_are_exact() {
         assert_eq!(seek(&kernel, 4096, SEEK_DATA).await, Ok(12_288));
         assert_eq!(allocate(&kernel, MAIN, 20_000, 1000, PUNCH).await, Ok(()));
         let back = read(&kernel, MAIN, 19_999, 1002).await.expect("read");
-        assert_eq!((back[0], &back[1..1001], back[1001]), (9, &[0; 1000][..], 9), "a part of a block is zeroed exactly");
+        assert_eq!(
+            (back[0], &back[1..1001], back[1001]),
+            (9, &[0; 1000][..], 9),
+            "a part of a block is zeroed exactly"
+        );
         assert_eq!(allocate(&kernel, MAIN, 32_768, 4096, alloc_mode::ZERO_RANGE).await, Ok(()));
         assert_eq!(read(&kernel, MAIN, 32_768, 4096).await, Ok(vec![0; 4096]));
         assert_eq!(seek(&kernel, 16_384, SEEK_HOLE).await, Ok(65_536), "zeros keep their room");
@@ -262,7 +269,9 @@ fn seeking_ends_with_the_volume() {
 #[test]
 fn what_is_unknown_or_wrong_is_refused_and_farewells_are_not() {
     with_server(|kernel, _| async move {
-        for unknown in [5, 6, 8, 9, 10, 11, 12, 13, 21, 22, 23, 24, 25, 30, 31, 34, 35, 37, 39, 40, 44, 45, 47, 50, 51, 4096] {
+        for unknown in
+            [5, 6, 8, 9, 10, 11, 12, 13, 21, 22, 23, 24, 25, 30, 31, 34, 35, 37, 39, 40, 44, 45, 47, 50, 51, 4096]
+        {
             assert_eq!(ask(&kernel, request(unknown, 60, MAIN, &[&[0; 128]])).await, Err(errno::ENOSYS), "{unknown}");
         }
         for short in [opcode::READ, opcode::OPEN, opcode::FALLOCATE, opcode::LSEEK, opcode::SETATTR, opcode::READDIR] {
@@ -281,7 +290,9 @@ fn what_is_unknown_or_wrong_is_refused_and_farewells_are_not() {
         assert!(ask(&kernel, extended.clone()).await.is_ok(), "extensions are passed over");
         extended[36] = 200;
         assert_eq!(ask(&kernel, extended).await, Err(errno::EINVAL));
-        for (opcode, body) in [(opcode::FORGET, 8), (opcode::BATCH_FORGET, 8), (opcode::INTERRUPT, 8), (opcode::FORGET, 0)] {
+        for (opcode, body) in
+            [(opcode::FORGET, 8), (opcode::BATCH_FORGET, 8), (opcode::INTERRUPT, 8), (opcode::FORGET, 0)]
+        {
             kernel.ask(request(opcode, 65, MAIN, &[&vec![0; body]]));
         }
         kernel.ask(vec![1; 39]);

@@ -28,10 +28,12 @@ pub(super) fn available() -> Result<(), String> {
 
 /// Has the daemon show its files, and puts a loop device over that of the volume.
 pub(super) fn attach(request: &Request<'_>, why: String) -> Result<Attached, AttachError> {
-    let file = (request.show_file)().map_err(|why| AttachError::step("asking the daemon for the volume as a file", why))?;
+    let file =
+        (request.show_file)().map_err(|why| AttachError::step("asking the daemon for the volume as a file", why))?;
     let folder = file.parent().unwrap_or(&file).to_owned();
     if !is_mounted(&folder) {
-        let why = "the daemon has mounted it, but it cannot be seen from here: the daemon runs in a mount namespace of \
+        let why =
+            "the daemon has mounted it, but it cannot be seen from here: the daemon runs in a mount namespace of \
                    its own (a container, or a hardened unit; see packaging/README.md)";
         return Err(AttachError::step(folder.display().to_string(), why));
     }

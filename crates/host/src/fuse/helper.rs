@@ -13,7 +13,8 @@ const PROGRAM: &str = "fusermount3";
 
 /// Mounts on `folder` and gives the open device.
 pub(super) fn mount(folder: &Path, options: &str) -> Result<OwnedFd, String> {
-    let program = find(PROGRAM).ok_or("only root may mount without fusermount3 (package fuse3), which is not installed")?;
+    let program =
+        find(PROGRAM).ok_or("only root may mount without fusermount3 (package fuse3), which is not installed")?;
     let (ours, theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
     let fd = theirs.as_raw_fd();
     let mut command = Command::new(program);
