@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A volume as a block device by FUSE and a loop device: Bimetal's own file against nbdfuse in front of `nbdkit file`, and
-against a file in a FUSE mount that is only memory.
+"""A volume as a block device by FUSE and a loop device: Bimetal's own file against nbdfuse in front of `nbdkit file`,
+and against a file in a FUSE mount that is only memory.
 
 Four loop devices with direct I/O, each over a FUSE file of the same size: `bimetal attach --via fuse` of a group whose
 members lie in the folder; nbdfuse over `nbdkit file` on a file in the same folder; and the example `fuse_memory` of
-crates/export, once over memory and once over nothing. These two are Bimetal's own FUSE front end with the engine and its
-devices taken away: the limit of what it can do (`cargo build --release -p bimetal-export --example fuse_memory`, or
-$FUSE_MEMORY). The group's members and nbdkit's file lie in memory ($BENCH_DIR, here /dev/shm), so that the path counts
-and not the disk. All are filled first, then loaded one at a time in short rounds that take turns; compared are medians of
-the ratios within a round.
+crates/export, once over memory and once over nothing. These two are Bimetal's own FUSE front end with the engine and
+its devices taken away: the limit of what it can do (`cargo build --release -p bimetal-export --example fuse_memory`,
+or $FUSE_MEMORY). The group's members and nbdkit's file lie in memory ($BENCH_DIR, here /dev/shm), so that the path
+counts and not the disk. All are filled first, then loaded one at a time in short rounds that take turns; compared are
+medians of the ratios within a round.
 """
 
 import argparse
@@ -18,7 +18,8 @@ import subprocess
 import sys
 import time
 
-from common import HERE, MIB, Scratch, Verdicts, binary, machine, median, need, save, skip, words
+from common import (CPU_CGROUP, HERE, MIB, Scratch, Verdicts, binary, machine, make_cgroup, median, need, save, skip,
+                    words)
 
 CASES = (("randread", "4k", 32), ("randwrite", "4k", 32), ("read", "1m", 8), ("write", "1m", 8))
 
@@ -52,6 +53,17 @@ class Device:
 
     def __init__(self, name, path, pids, undo):
         self.name, self.path, self.pids, self.undo = name, path, pids, undo
+        # Where it is allowed: a busy machine gives each contestant the same share, however many processes it has.
+        self.share = make_cgroup((CPU_CGROUP,), name)
+        for pid in pids if self.share else ():
+            with open(f"{self.share}/cgroup.procs", "w", encoding="ascii") as f:
+                f.write(str(pid))
+
+    def remove(self):
+        self.undo()
+        if self.share:
+            time.sleep(0.1)
+            os.rmdir(self.share)
 
     def cpu(self):
         """Seconds of user and system time of these processes, threads included."""
@@ -70,19 +82,23 @@ def loop_over(file):
 def bimetal(s, size):
     fast, slow = s.sparse("fast.img", size + size // 2), s.sparse("slow.img", size)
     s.bimetal("create", "bench", "--fast", fast, "--slow", slow, "--volume", f"main:{size}", "--yes")
-    device = s.bimetal("attach", "bench/main", "--via", "fuse").strip()
-    pid = s.status("bench")["pid"]
 
     def undo():
         s.bimetal("stop", "bench", check=False)
         s.bimetal("detach", "bench", check=False)
-    return Device("bimetal", device, [pid], undo)
+    try:
+        device = s.bimetal("attach", "bench/main", "--via", "fuse").strip()
+        return Device("bimetal", device, [s.status("bench")["pid"]], undo)
+    except BaseException:
+        undo()
+        raise
 
 
 def nbdfuse(s, size):
     file, sock, folder = s.sparse("peer.img", size), s.file("peer.sock"), s.file("peer")
     os.mkdir(folder)
-    kit = s.server("nbdkit", ["nbdkit", "-f", "-U", sock, "file", file], sock)
+    kit = subprocess.Popen(["nbdkit", "-f", "-U", sock, "file", file])
+    wait_for(sock)
     fuse = subprocess.Popen(["nbdfuse", f"{folder}/main", f"nbd+unix:///?socket={sock}"])
     wait_for(f"{folder}/main")
     device = loop_over(f"{folder}/main")
@@ -91,8 +107,9 @@ def nbdfuse(s, size):
         run("losetup", "-d", device)
         unmount(folder)
         fuse.wait(30)
-        kit.stop()
-    return Device("nbdfuse", device, [kit.process.pid, fuse.pid], undo)
+        kit.terminate()
+        kit.wait(30)
+    return Device("nbdfuse", device, [kit.pid, fuse.pid], undo)
 
 
 def memory(s, size, kind):
@@ -143,12 +160,14 @@ def summarise(case, rounds, verdicts):
     row = {"case": kind, "devices": {}, "ratios": {}}
     for n in rounds[0]:
         row["devices"][n] = {k: round(median(r[n][k] for r in rounds), 2) for k in ("iops", "cpu_us", "p99_us")}
-    print(f"{kind:20}" + "  ".join(f"{n} {v['iops']:7.0f} IOPS {v['cpu_us']:6.1f} us" for n, v in row["devices"].items()))
+    figures = [f"{n} {v['iops']:7.0f} IOPS {v['cpu_us']:6.1f} us" for n, v in row["devices"].items()]
+    print(f"{kind:20}" + "  ".join(figures), flush=True)
     for n in list(rounds[0])[1:]:
         row["ratios"][n] = {k: round(median(r["bimetal"][k] / max(r[n][k], 1e-9) for r in rounds), 3)
                             for k in ("iops", "cpu_us", "p99_us")}
-    verdicts.bar(f"{kind}: {row['ratios']['nbdfuse']['iops']:.2f} times nbdfuse", row["ratios"]["nbdfuse"]["iops"] >= 1.5)
-    verdicts.bar(f"{kind}: {row['ratios']['memory']['iops']:.2f} times memory", row["ratios"]["memory"]["iops"] >= 0.9)
+    for n, least in (("nbdfuse", 1.5), ("memory", 0.9)):
+        ratio = row["ratios"][n]["iops"]
+        verdicts.bar(f"{kind}: {ratio:.2f} times {n} (at least {least})", ratio >= least)
     return row
 
 
@@ -176,7 +195,7 @@ def main():
             rows = [summarise(case, rounds, verdicts) for case, rounds in samples.items()]
         finally:
             for device in reversed(devices):
-                device.undo()
+                device.remove()
         verdict = s.bimetal("check", "bench")
         verdicts.bar("the group is sound afterwards", "Everything is in order" in verdict)
     save(o.name, {"machine": notes, "rounds": o.rounds, "seconds": o.seconds, "area_mib": o.area_mib, "rows": rows,

@@ -175,8 +175,8 @@ async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> V
     found
 }
 
-/// Whether a loop device shows a volume of ours: its file lies in a FUSE mount of a daemon. Reading such a device while its
-/// daemon is in trouble would mean to wait for it.
+/// Whether a loop device shows a volume of ours: its file lies in a FUSE mount of a daemon. Reading such a device
+/// while its daemon is in trouble would mean to wait for it.
 fn is_own_volume(sys: &std::path::Path) -> bool {
     let backing = std::fs::read_to_string(sys.join("loop/backing_file")).unwrap_or_default();
     let folder = std::path::Path::new(backing.trim()).parent();

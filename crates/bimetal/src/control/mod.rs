@@ -179,7 +179,8 @@ async fn attachments(State(shared): State<Arc<Shared>>) -> Response {
     Json(serde_json::json!({ "schema": SCHEMA, "attachments": shared.attachments() })).into_response()
 }
 
-async fn files(State(shared): State<Arc<Shared>>) -> Response {
+/// The body means nothing, but is taken: a client that is still sending it would not read the answer.
+async fn files(State(shared): State<Arc<Shared>>, _body: axum::body::Bytes) -> Response {
     match shared.show_files().await {
         Some(Ok(folder)) => Json(FilesShown { schema: SCHEMA, folder: folder.display().to_string() }).into_response(),
         Some(Err(why)) => failure(StatusCode::INTERNAL_SERVER_ERROR, why),

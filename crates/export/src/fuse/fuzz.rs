@@ -44,8 +44,9 @@ pub(super) fn transfer(offset: u64, size: u32, flags: u32) -> TransferIn {
     TransferIn { fh: 0, offset, size, transfer_flags: 0, lock_owner: 0, flags, padding: 0 }
 }
 
-/// Gives requests to a server and expects an answer to each that wants one, well formed, and an end. The first byte says
-/// whether INIT comes first and whether lengths are made right; then, again and again, two bytes of length and a request.
+/// Gives requests to a server and expects an answer to each that wants one, well formed, and an end. The first byte
+/// says whether INIT comes first and whether lengths are made right; then, again and again, two bytes of length and a
+/// request.
 pub fn fuzz_fuse(data: &[u8]) {
     let Some((&choice, mut rest)) = data.split_first() else { return };
     let (runtime, kernel) = (TestRuntime::new(), Kernel::default());

@@ -1,16 +1,17 @@
 //! The FUSE export: a directory with one file per volume, over any [`Channel`], any [`Backend`] behind it.
 //!
 //! A mount has one *receiver* and one task per request in flight:
-//! - the receiver (`receive`) takes requests, reads each once (`request`), and answers at once what needs no I/O (`answer`);
+//! - the receiver (`receive`) takes requests, reads each once (`request`), and answers at once what needs no I/O
+//!   (`answer`);
 //! - a request that does I/O (`execute`) asks the backend and sends its answer itself: each leaves alone, whole.
 //!
 //! Rules:
-//! 1. Files are opened for direct I/O: nothing of a volume is cached on this side of the kernel, and writes of many go on
-//!    side by side.
+//! 1. Files are opened for direct I/O: nothing of a volume is cached on this side of the kernel, and writes of many
+//!    go on side by side.
 //! 2. A WRITE through a file that was opened with O_DSYNC or O_SYNC is durable before its answer; FSYNC is a flush.
 //! 3. A request counts as in flight from its arrival until its answer was sent; beyond the limits none is received.
-//! 4. What a request says of lengths and numbers is believed only as far as it was checked. What is not known is answered
-//!    with ENOSYS, which the kernel takes as a wish not to be asked again.
+//! 4. What a request says of lengths and numbers is believed only as far as it was checked. What is not known is
+//!    answered with ENOSYS, which the kernel takes as a wish not to be asked again.
 //! 5. No request is cancelled: INTERRUPT is left unanswered, and the request ends by itself.
 
 mod answer;

@@ -62,8 +62,8 @@ pub(super) enum Op<'a> {
     },
     /// RELEASE, RELEASEDIR, DESTROY: nothing is kept per open file, so nothing is to be done.
     Farewell,
-    /// FORGET, BATCH_FORGET, INTERRUPT: nobody waits for an answer. Nodes are never forgotten, and a request runs to its
-    /// end.
+    /// FORGET, BATCH_FORGET, INTERRUPT: nobody waits for an answer. Nodes are never forgotten, and a request runs to
+    /// its end.
     Unanswered,
     /// Everything else.
     Unknown,

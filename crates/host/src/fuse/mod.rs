@@ -4,10 +4,10 @@
 //! write each time, so a [request area](request_area) has it, laid out so that the payload of a WRITE begins on a page.
 //!
 //! Rules:
-//! 1. One receive waits at a time. Each request would wake all that wait, and the ring would in the end move those that go
-//!    away empty to threads of its own. What else is there already is taken without waiting.
-//! 2. Mounting and unmounting may touch the mounted files. They block, so they run beside the group's thread, never on it:
-//!    a daemon that waits for its own volume never wakes up.
+//! 1. One receive waits at a time. Each request would wake all that wait, and the ring would in the end move those
+//!    that go away empty to threads of its own. What else is there already is taken without waiting.
+//! 2. Mounting and unmounting may touch the mounted files. They block, so they run beside the group's thread, never
+//!    on it: a daemon that waits for its own volume never wakes up.
 
 mod answer;
 mod helper;

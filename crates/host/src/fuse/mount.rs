@@ -23,7 +23,10 @@ pub enum MountError {
     #[error("there is no /dev/fuse (kernel module fuse, or a container without it)")]
     NoFuse,
     /// Something is mounted there.
-    #[error("{folder}: something is mounted there already ({what}); unmount it, or take another folder", folder = folder.display())]
+    #[error(
+        "{folder}: something is mounted there already ({what}); unmount it, or take another folder",
+        folder = folder.display()
+    )]
     Taken {
         /// The folder.
         folder: PathBuf,
@@ -57,8 +60,9 @@ pub enum Fashion {
     Lazily,
 }
 
-/// Mounts on `folder`, which is made if it is missing, and gives the open device. Whoever looks into the folder waits until
-/// it is served. `name` stands for the device in `/proc/mounts`. A dead mount that is in the way is removed first. Blocks.
+/// Mounts on `folder`, which is made if it is missing, and gives the open device. Whoever looks into the folder waits
+/// until it is served. `name` stands for the device in `/proc/mounts`. A dead mount that is in the way is removed
+/// first. Blocks.
 pub fn mount(folder: &Path, name: &str) -> Result<OwnedFd, MountError> {
     let at = |source| MountError::Folder { folder: folder.to_owned(), source };
     remove_dead(folder).map_err(at)?;
