@@ -36,11 +36,11 @@ pub const COMPATIBLE: u64 = 0;
 pub const READ_ONLY_COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them must refuse.
 pub const INCOMPATIBLE: u64 = KEPT_COPIES | CHANGED_TABLES;
-/// Incompatible feature: entries may name kept copies. A reader that does not know them would take records that do for the end
-/// of the journal.
+/// Incompatible feature: entries may name kept copies. A reader that does not know them would take records that do for
+/// the end of the journal.
 pub const KEPT_COPIES: u64 = 1;
-/// Incompatible feature: the volume table was changed since the group was made. Labels may hold two states of it, rows may
-/// be continued, and rows may belong to a volume that is being deleted.
+/// Incompatible feature: the volume table was changed since the group was made. Labels may hold two states of it, rows
+/// may be continued, and rows may belong to a volume that is being deleted.
 pub const CHANGED_TABLES: u64 = 2;
 
 /// Tier of a member, as stored.

@@ -64,7 +64,8 @@ pub enum Act {
     },
     /// Writes the range in pieces of 128 KiB.
     Fill,
-    /// Makes the volume of this number, which was never there before; `offset` and `len` are not used, nor in the next three.
+    /// Makes the volume of this number, which was never there before; `offset` and `len` are not used, nor in the next
+    /// three.
     Make {
         /// Its size.
         chunks: u64,
@@ -97,8 +98,8 @@ pub const MAX_VOLUMES: usize = 16;
 pub struct Step {
     /// Which client; each does its steps in order.
     pub client: u8,
-    /// Which volume, by number: those made with the group first. A step for a volume that is not there is left out, and one
-    /// beyond its end is cut.
+    /// Which volume, by number: those made with the group first. A step for a volume that is not there is left out, and
+    /// one beyond its end is cut.
     pub volume: usize,
     /// What.
     pub act: Act,

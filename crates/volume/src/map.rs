@@ -32,8 +32,8 @@ pub(crate) enum PageState {
 /// All pages of the group.
 pub(crate) struct Map {
     pages: Vec<PageState>,
-    /// Newest durable commit that changed each page, 0 for an empty one. Apart from the pages: checkpoints and starts ask
-    /// it of all of them, and would wait for memory at each.
+    /// Newest durable commit that changed each page, 0 for an empty one. Apart from the pages: checkpoints and starts
+    /// ask it of all of them, and would wait for memory at each.
     generations: Vec<u64>,
 }
 
@@ -89,7 +89,8 @@ impl Map {
         }
     }
 
-    /// Gives the memory of a page back in which nothing is mapped. Its generation stays: members hold an older one or this.
+    /// Gives the memory of a page back in which nothing is mapped. Its generation stays: members hold an older one or
+    /// this.
     pub(crate) fn forget_page(&mut self, page: u32) {
         self.pages[page as usize] = PageState::Empty;
     }

@@ -1,5 +1,5 @@
-//! `bimetal volume`: volumes are made, listed, resized, renamed and deleted, through the daemon where one serves the group,
-//! else on the members themselves.
+//! `bimetal volume`: volumes are made, listed, resized, renamed and deleted, through the daemon where one serves the
+//! group, else on the members themselves.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! What a read may return: for each 512-byte sector of each volume the set of legal values.
 //!
-//! Terms: a request is *issued*, then *answered* or *failed*. Request B *follows* A if B was issued after A was answered.
-//! An entry of a sector's history is a value and the request that wrote it.
+//! Terms: a request is *issued*, then *answered* or *failed*. Request B *follows* A if B was issued after A was
+//! answered. An entry of a sector's history is a value and the request that wrote it.
 //!
 //! 1. Before any write a sector holds zeros. WRITE_ZEROES writes zeros to exactly its range, TRIM to the whole 4 KiB
 //!    blocks inside its range; a write of part of a sector changes those bytes of whatever value the sector has.
@@ -145,8 +145,8 @@ impl Oracle {
         self.volumes[volume].blocks.iter().skip((from / BLOCK) as usize).any(Option::is_some)
     }
 
-    /// The volume ends at byte `from` now, by a request that was issued at `issued`. No data may be lost by that; what comes
-    /// there later begins as zeros, for good.
+    /// The volume ends at byte `from` now, by a request that was issued at `issued`. No data may be lost by that; what
+    /// comes there later begins as zeros, for good.
     pub fn cut(&mut self, volume: usize, from: u64, issued: u64) -> Result<(), Wrong> {
         let v = &mut self.volumes[volume];
         let k = Knowledge { spans: &self.spans, flushed: v.flushed, daemon: false };
@@ -310,8 +310,8 @@ impl Oracle {
     }
 
     /// Checks the answer of a read in a start that will be undone: learns nothing (rules 5 and 6 do not apply). With
-    /// `stale` older data of the same place is accepted, and zeros in a block that was loaded (it may have been written in
-    /// part): slow members alone may report it instead of hiding it (C8.1). Zeros for what is not stored stay wrong.
+    /// `stale` older data of the same place is accepted, and zeros in a block that was loaded (it may have been written
+    /// in part): slow members alone may report it instead of hiding it (C8.1). Zeros for what is not stored stay wrong.
     pub fn peek(&mut self, volume: usize, offset: u64, pieces: &Pieces, issued: u64, stale: bool) -> Result<(), Wrong> {
         self.stale = stale;
         let result = self.check_pieces(volume, offset, pieces, issued, false);

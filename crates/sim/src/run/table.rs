@@ -1,5 +1,5 @@
-//! What the volume table of the group must say: a change that was answered is there, one that was not has happened whole or
-//! not at all.
+//! What the volume table of the group must say: a change that was answered is there, one that was not has happened
+//! whole or not at all.
 
 use bimetal_volume::options::Status;
 use bimetal_volume::units::{Placement, CHUNK};

@@ -1,4 +1,5 @@
-//! Random changes of the volumes, mixed into a random scenario: volumes come, go and change their size beside everything else.
+//! Random changes of the volumes, mixed into a random scenario: volumes come, go and change their size beside
+//! everything else.
 
 use bimetal_volume::units::{Placement, CHUNK};
 

@@ -122,7 +122,8 @@ impl VolumeInfo {
         parts(move |n| chunk_in(&runs, n), offset, len)
     }
 
-    /// The chunks that it has pages for, in its order, each run as first chunk and number; those beyond its size included.
+    /// The chunks that it has pages for, in its order, each run as first chunk and number; those beyond its size
+    /// included.
     pub(crate) fn chunk_runs(&self) -> Vec<(u64, u64)> {
         self.runs.borrow().iter().map(chunks_of).collect()
     }

@@ -78,9 +78,9 @@ fn check_one_group<D>(found: &[Found<D>]) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Gives all labels the volume table that counts: of those that belong to the newest epoch, or to a start of it that was cut
-/// off, the one with the highest number. A change is durable on all members before the next begins, so that none is further
-/// behind than one change. Members and pages never change.
+/// Gives all labels the volume table that counts: of those that belong to the newest epoch, or to a start of it that
+/// was cut off, the one with the highest number. A change is durable on all members before the next begins, so that
+/// none is further behind than one change. Members and pages never change.
 fn take_table<D>(
     devices: &mut [Option<(D, Label, usize)>],
     mut newest: Label,

@@ -1,30 +1,31 @@
 //! Changes of the volume table while the group is open: volumes made, resized, renamed, deleted.
 //!
-//! Terms: the *table* is in the label of every member and carries a number, `tables`. A change of it is one more than the
-//! last. A page of the map is *free* when no volume of the table has it.
+//! Terms: the *table* is in the label of every member and carries a number, `tables`. A change of it is one more than
+//! the last. A page of the map is *free* when no volume of the table has it.
 //!
 //! Invariants:
-//! 1. A change is answered when the labels of all members hold it durably. Cut off before, it has happened as soon as one
-//!    member has it: a start takes the table with the highest number and writes it to all members before it serves
+//! 1. A change is answered when the labels of all members hold it durably. Cut off before, it has happened as soon as
+//!    one member has it: a start takes the table with the highest number and writes it to all members before it serves
 //!    anything. So it happens whole or not at all, and never half.
-//! 2. (C7.4) Nothing lives in a free page on *any* member: no page copy and no record that a start of any set of members would
-//!    replay gives a chunk of it a home. A deleted volume's pages become free in this order: the volume is marked deleted
-//!    in all labels; no request of it is in flight; its chunks leave their slots, which a commit makes durable; every member
-//!    writes a checkpoint; only then a second change of the table takes the volume away. A volume that shrinks takes the
-//!    same steps before the change, and nothing of what it gives up holds data.
+//! 2. (C7.4) Nothing lives in a free page on *any* member: no page copy and no record that a start of any set of
+//!    members would replay gives a chunk of it a home. A deleted volume's pages become free in this order: the volume
+//!    is marked deleted in all labels; no request of it is in flight; its chunks leave their slots, which a commit
+//!    makes durable; every member writes a checkpoint; only then a second change of the table takes the volume away. A
+//!    volume that shrinks takes the same steps before the change, and nothing of what it gives up holds data.
 //! 3. A volume's number and UUID are never used again; `next_volume` is part of the table.
-//! 4. (I5) What volumes hold or may still ask for is never more than all slots but the headroom, and per tier the same for
-//!    volumes bound to it. A volume bound to a tier is made when the slots it is promised are free.
+//! 4. (I5) What volumes hold or may still ask for is never more than all slots but the headroom, and per tier the same
+//!    for volumes bound to it. A volume bound to a tier is made when the slots it is promised are free.
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
-//! - *Pages free before the commit* (`C7RangeReusedEarly`). V is deleted, its chunks have left their slots in memory, the
-//!   table without V is durable. W is made on V's pages. The power goes before the commit: the map on the members still has V's
-//!   chunks, in pages that are W's now, and W shows V's data.
-//! - *Pages free before every member knows* (`C7RangeNotTold`). As before, but the commit is durable on the fast members. A slow
-//!   member is told of slots that chunks leave in its own time. The fast members die: the slow one knows that W has the page,
-//!   and that chunk 0 of the page lives in its slot 7. W shows V's data.
-//! - *Shrinking beside a write* (`C7ShrinkDespiteWriter`). Nothing lives beyond the new end, but a write there is on its way. It
-//!   completes after the change. The volume grows again, or another takes the page: what should be zeros is that write.
+//! - *Pages free before the commit* (`C7RangeReusedEarly`). V is deleted, its chunks have left their slots in memory,
+//!   the table without V is durable. W is made on V's pages. The power goes before the commit: the map on the members
+//!   still has V's chunks, in pages that are W's now, and W shows V's data.
+//! - *Pages free before every member knows* (`C7RangeNotTold`). As before, but the commit is durable on the fast
+//!   members. A slow member is told of slots that chunks leave in its own time. The fast members die: the slow one
+//!   knows that W has the page, and that chunk 0 of the page lives in its slot 7. W shows V's data.
+//! - *Shrinking beside a write* (`C7ShrinkDespiteWriter`). Nothing lives beyond the new end, but a write there is on
+//!   its way. It completes after the change. The volume grows again, or another takes the page: what should be zeros is
+//!   that write.
 
 mod create;
 mod delete;
@@ -51,8 +52,8 @@ impl<E: Env> Group<E> {
         self.core.create_volume(new).await
     }
 
-    /// Gives a volume another size in bytes, rounded down to 128 KiB; the size that it has then comes back. A smaller one is
-    /// refused while a block that holds data lies beyond it.
+    /// Gives a volume another size in bytes, rounded down to 128 KiB; the size that it has then comes back. A smaller
+    /// one is refused while a block that holds data lies beyond it.
     pub async fn resize_volume(&self, name: &str, size: u64) -> Result<u64, StructureError> {
         self.core.resize_volume(name, size).await
     }
@@ -62,8 +63,8 @@ impl<E: Env> Group<E> {
         self.core.rename_volume(name, new).await
     }
 
-    /// Deletes a volume: its requests are refused from now on, its slots are free when this returns. If the group stops or
-    /// fails meanwhile, the volume is gone all the same, and the next start goes on.
+    /// Deletes a volume: its requests are refused from now on, its slots are free when this returns. If the group stops
+    /// or fails meanwhile, the volume is gone all the same, and the next start goes on.
     pub async fn delete_volume(&self, name: &str) -> Result<(), StructureError> {
         self.core.delete_volume(name).await
     }
@@ -104,8 +105,8 @@ impl<E: Env> Core<E> {
         self.write_table(rows, next).await
     }
 
-    /// Makes a table durable on all members, side by side, and takes it over. The caller holds `change`. An error has latched
-    /// the group: the next start decides whether it happened.
+    /// Makes a table durable on all members, side by side, and takes it over. The caller holds `change`. An error has
+    /// latched the group: the next start decides whether it happened.
     async fn write_table(&self, rows: Vec<VolumeRow>, next_volume: u32) -> Result<(), Error> {
         let number = self.members[0].label.borrow().tables + 1;
         let flips = self.members.iter().map(|m| async {

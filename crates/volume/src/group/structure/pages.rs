@@ -26,8 +26,8 @@ fn free_runs(rows: &[VolumeRow], pages: u64) -> Vec<PageRun> {
     free
 }
 
-/// Adds `need` pages to `runs`, which no volume of `rows` has but this one: behind its last run, then the smallest free run that
-/// suffices, else the largest ones.
+/// Adds `need` pages to `runs`, which no volume of `rows` has but this one: behind its last run, then the smallest free
+/// run that suffices, else the largest ones.
 pub(crate) fn extend(
     runs: &mut Vec<PageRun>,
     mut need: u64,

@@ -1,5 +1,5 @@
-//! A volume gets another size. Growing is one change of the table. Shrinking first makes sure that nothing lives, or is on its
-//! way, beyond the new end (invariant 2).
+//! A volume gets another size. Growing is one change of the table. Shrinking first makes sure that nothing lives, or is
+//! on its way, beyond the new end (invariant 2).
 
 use super::pages::{cut, extend, pages_of};
 use super::StructureError;

@@ -57,8 +57,8 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    /// Keeps `need` slots of the tier that a placement binds to, and waits until they are free: the mover makes room on the
-    /// fast tier, kept copies go from the slow one. To be held until the volume is in the table.
+    /// Keeps `need` slots of the tier that a placement binds to, and waits until they are free: the mover makes room on
+    /// the fast tier, kept copies go from the slow one. To be held until the volume is in the table.
     pub(super) async fn free_bound(
         &self,
         placement: Placement,
