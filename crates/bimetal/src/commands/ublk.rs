@@ -73,7 +73,13 @@ fn remove_orphan(found: &Found, force: bool) -> Result<Orphan> {
             held.join(", ")
         )));
     }
-    device::remove_orphan_now(found)?;
+    if held.is_empty() {
+        device::remove_orphan_now(found)?;
+    } else {
+        let mut control = Control::open()?;
+        control.stop(found.id)?;
+        control.delete_later(found.id)?;
+    }
     Ok(Orphan::Removed(path))
 }
 

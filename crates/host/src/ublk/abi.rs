@@ -31,6 +31,8 @@ pub(super) const START_USER_RECOVERY: u32 = ctrl(IOC_READ | IOC_WRITE, 0x10);
 pub(super) const END_USER_RECOVERY: u32 = ctrl(IOC_READ | IOC_WRITE, 0x11);
 pub(super) const GET_FEATURES: u32 = ctrl(IOC_READ, 0x13);
 
+pub(super) const DEL_DEV_ASYNC: u32 = ctrl(IOC_READ, 0x14);
+
 pub(super) const FETCH_REQ: u32 = io(0x20);
 pub(super) const COMMIT_AND_FETCH_REQ: u32 = io(0x21);
 
@@ -261,7 +263,7 @@ mod tests {
         assert_eq!((ADD_DEV, DEL_DEV), (0xc020_7504, 0xc020_7505));
         assert_eq!((START_DEV, STOP_DEV, SET_PARAMS), (0xc020_7506, 0xc020_7507, 0xc020_7508));
         assert_eq!((START_USER_RECOVERY, END_USER_RECOVERY), (0xc020_7510, 0xc020_7511));
-        assert_eq!(GET_FEATURES, 0x8020_7513);
+        assert_eq!((GET_FEATURES, DEL_DEV_ASYNC), (0x8020_7513, 0x8020_7514));
         assert_eq!((FETCH_REQ, COMMIT_AND_FETCH_REQ), (0xc010_7520, 0xc010_7521));
     }
 

@@ -101,6 +101,11 @@ impl Control {
         }
     }
 
+    /// Forgets a stopped device that somebody still has open: it is gone when that one lets go (Linux 6.9 or later).
+    pub fn delete_later(&mut self, id: DeviceId) -> Result<(), UblkError> {
+        self.simple(abi::DEL_DEV_ASYNC, id, "removing it while it is open", 0)
+    }
+
     /// The device is to be taken over from a dead process. False: that process is not gone yet; try again.
     pub fn begin_recovery(&mut self, id: DeviceId) -> Result<bool, UblkError> {
         match self.simple(abi::START_USER_RECOVERY, id, "taking it over", 0) {
