@@ -3,6 +3,7 @@
 //! Mounting and unmounting happen beside the group's thread, because they may ask what that thread must answer.
 
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ use crate::{api, log};
 
 /// How long an end waits for answers that a device keeps back.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long the kernel may take to let a file go.
+const RELEASE: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The files, mounted or not.
 pub(crate) struct Files {
@@ -101,8 +105,8 @@ impl Files {
     /// Answers what was taken and unmounts. Whoever still has a file open gets errors from it.
     pub(crate) async fn hide(&self) {
         let Some(Shown { folder, server }) = self.shown.take() else { return };
-        if let Err(e) = self.unmount(&folder, Fashion::IfUnused).await {
-            if e.kind() == std::io::ErrorKind::ResourceBusy {
+        if let Err(e) = self.unmount_soon(&folder).await {
+            if e.kind() == ErrorKind::ResourceBusy {
                 log::warn(&format!("files in {} are in use; they give errors from now on", folder.display()));
             }
             server.finish(GRACE).await;
@@ -114,6 +118,19 @@ impl Files {
         if folder == self.usual {
             // An empty folder in the run state harms nobody.
             let _ = self.env.blocking(move || std::fs::remove_dir(folder)).await;
+        }
+    }
+
+    /// Unmounts as soon as it is not used: a loop device lets go of its file a little after it says so.
+    async fn unmount_soon(&self, folder: &Path) -> std::io::Result<()> {
+        let end = self.env.now().plus(RELEASE);
+        loop {
+            match self.unmount(folder, Fashion::IfUnused).await {
+                Err(e) if e.kind() == ErrorKind::ResourceBusy && self.env.now() < end => {
+                    self.env.sleep(LOOK_AGAIN).await
+                }
+                result => return result,
+            }
         }
     }
 

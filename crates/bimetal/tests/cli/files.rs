@@ -20,6 +20,28 @@ fn possible() -> bool {
     fuse && (rustix::process::geteuid().is_root() || installed("fusermount3"))
 }
 
+/// A folder to mount in; what a test that failed left there goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(p: &Place) -> Folder {
+        let folder = p.path("shown");
+        fs::create_dir(&folder).expect("folder");
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        while mounted(&self.0).is_some() {
+            let done = Command::new("umount").arg("-l").arg(&self.0).status();
+            if !done.is_ok_and(|status| status.success()) {
+                return;
+            }
+        }
+    }
+}
+
 /// Type of what is mounted on `folder`.
 fn mounted(folder: &Path) -> Option<String> {
     let folder = fs::canonicalize(folder.parent()?).ok()?.join(folder.file_name()?);
@@ -68,8 +90,8 @@ fn a_file_per_volume_keeps_what_is_written_and_goes_with_the_daemon() {
     p.file("fast.img", 48 * MIB);
     p.file("slow.img", 96 * MIB);
     p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--volume", "a:32MiB", "--volume", "b"]);
-    let folder = p.path("shown");
-    fs::create_dir(&folder).expect("folder");
+    let shown = Folder::new(&p);
+    let folder = shown.0.clone();
     let mut daemon = p.serve(&["tank", "--fuse", "shown"]);
     assert_eq!(mounted(&folder).as_deref(), Some("fuse.bimetal"));
     let mut names: Vec<_> = fs::read_dir(&folder).expect("listed").map(|e| e.expect("entry").file_name()).collect();
@@ -122,8 +144,8 @@ fn holes_free_their_slots_and_read_as_zeros() {
     p.file("fast.img", 48 * MIB);
     p.file("slow.img", 96 * MIB);
     p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--sector", "512"]);
-    let folder = p.path("shown");
-    fs::create_dir(&folder).expect("folder");
+    let shown = Folder::new(&p);
+    let folder = shown.0.clone();
     let _daemon = p.serve(&["tank", "--fuse", "shown"]);
     let file = folder.join("main");
     let stored = || p.json(&["status", "tank"])["volumes"][0]["fast_bytes"].as_u64().expect("a number");
@@ -178,8 +200,8 @@ fn the_mount_of_a_killed_daemon_gives_way() {
     }
     let p = Place::new();
     p.tank();
-    let folder: PathBuf = p.path("shown");
-    fs::create_dir(&folder).expect("folder");
+    let shown = Folder::new(&p);
+    let folder = shown.0.clone();
     let mut daemon = p.serve(&["tank", "--fuse", "shown"]);
     let opened = open(&folder.join("main"), 0).expect("opened");
     opened.write_all_at(&[5; 8192], 4096).expect("written");

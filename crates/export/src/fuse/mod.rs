@@ -120,6 +120,7 @@ struct Shared<R, B, C> {
     /// Nothing more is received.
     closed: Signal,
     areas: RefCell<Vec<BufMut>>,
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept: the ring holds one while an answer is under way")]
     answers: RefCell<Vec<Box<channel::Answer>>>,
     answered: Cell<u64>,
     refused: Cell<u64>,

@@ -172,12 +172,11 @@ fn mounted(folder: &Path) -> Option<String> {
 }
 
 fn topmost(mountinfo: &str, folder: &Path) -> Option<String> {
-    let on_it = mountinfo.lines().filter_map(|line| {
+    mountinfo.lines().rev().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
         let at: OsString = unescape(left.split(' ').nth(4)?).into();
         (Path::new(&at) == folder).then(|| right.split(' ').next().unwrap_or_default().to_owned())
-    });
-    on_it.last()
+    })
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {
