@@ -174,7 +174,8 @@ impl HeadTime {
     fn kind_of(&self, v: &impl View, bytes: u64) -> Kind {
         match bytes {
             0..STREAM => Kind::Random,
-            _ if bytes / CHUNK <= u64::from(v.fast_slots()) / 2 => Kind::Stream,
+            // Of a stream that is larger than the fast tier, as much as fits: the rest does not drive it out again.
+            _ if bytes / CHUNK <= u64::from(v.fast_slots() - v.fast_slots() / 16) => Kind::Stream,
             _ => Kind::LargeStream,
         }
     }

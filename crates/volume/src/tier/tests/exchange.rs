@@ -1,6 +1,6 @@
 //! Which chunks change places, and together with which.
 
-use super::{group, FAST, SECOND};
+use super::{group, FAST, RESERVE, SECOND};
 use crate::tier::toy::Toy;
 use crate::tier::{Policy, GROUP_CHUNKS};
 use crate::units::{ChunkId, CHUNK};
@@ -41,4 +41,27 @@ fn victims_are_found_behind_many_regions_that_hold_none() {
     }
     assert_eq!(g.fast_of(0..u64::from(slots)), 512);
     assert!(!g.policy.victims(&mut g.w, 8).is_empty(), "found by the first call");
+}
+
+#[test]
+fn of_a_loop_that_is_larger_than_the_fast_tier_as_much_as_fits_stays_there() {
+    let mut g = group();
+    // The loop was on the slow tier before the rest of the group was emptied.
+    g.w.reserve = 0;
+    g.pass(0..u64::from(FAST), true);
+    g.pass(4000..8000, true);
+    for c in 0..u64::from(FAST) {
+        g.w.forget(ChunkId(c));
+    }
+    g.w.reserve = RESERVE / 8;
+    for _ in 0..6 {
+        g.pass(4000..8000, false);
+        g.quiet(60 * SECOND);
+    }
+    let fast = g.fast_of(4000..8000);
+    assert!(fast >= FAST as usize * 7 / 8, "{fast} of {FAST}");
+    let (served, promoted) = (g.pass(4000..8000, false), g.promoted);
+    g.quiet(60 * SECOND);
+    g.pass(4000..8000, false);
+    assert!(served >= fast && g.promoted - promoted < 16, "{served} served, {} moved", g.promoted - promoted);
 }
