@@ -3,8 +3,8 @@
 //! - A random visit weighs 1, a visit inside a stream a sixteenth: that is what they cost a disk's head.
 //! - A chunk on the slow tier becomes a candidate when its heat exceeds that of the coldest chunks of the fast tier by
 //!   the cost of the exchange ([`EXCHANGE`]). This one rule is second touch, hysteresis and scan resistance together.
-//! - A stream that comes again and is small enough to fit is judged at its own scale ([`AGAIN`]), so that a file read
-//!   twice moves up when what it displaces is colder still, and a film does not displace the system.
+//! - A stream that comes again is judged at its own scale ([`AGAIN`]), as much of it as fits, so that a file read twice
+//!   moves up when what it displaces is colder still, and a film does not displace the system.
 
 mod promotions;
 mod victims;
@@ -47,7 +47,7 @@ const STREAM: u64 = 8 << 20;
 const RETRO_CHUNKS: u64 = STREAM / CHUNK;
 
 /// For a promotion only chunks among this share of the fast tier leave.
-const COLDEST_PERCENT: u32 = 2;
+const COLDEST_PERCENT: u32 = 4;
 /// The threshold is computed anew after so many visits; a slot is sampled every few.
 const VISITS_PER_THRESHOLD: u32 = 256;
 const VISITS_PER_SAMPLE: u32 = 4;
