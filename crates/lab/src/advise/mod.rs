@@ -9,7 +9,7 @@
 //! before the access counts, so nothing is known beforehand.
 //!
 //! A chunk does not rank before it has earned its place as the policy has it: written for the first time in the trace
-//! (new data begins on the SSD) or visited more than once and a half. The policy's half-life is eight visits per fast
+//! (new data begins on the SSD) or visited more than once and a half. The policy's usual half-life is eight visits per fast
 //! slot, so there is a ranking for every factor of 4 in size, and each size is read from the nearest one.
 //!
 //! What the disk needs for an access depends on whether it served the one before it in the run. That, too, depends only

@@ -1,5 +1,7 @@
 //! The queue of chunks that want to enter the fast tier: a fixed table of 1 MiB groups, each with the chunks wanted and a
 //! priority. A table rather than rings, because a hot chunk is seen again and again while it waits.
+//!
+//! Where not all can go, those asked for last go first: what waits long is the least likely to be used again.
 
 use super::correlate::hash;
 use super::GROUP_CHUNKS;
@@ -11,6 +13,9 @@ const WAYS: usize = 4;
 const ENTRIES: usize = 8192;
 /// Priorities, the highest is served first.
 pub(super) const PRIORITIES: usize = 8;
+
+/// Requests that count as made at the same time: what they ask for goes in the order of addresses.
+const SAME_TIME: u32 = 32;
 
 /// When so many chunks of a group are wanted or on the fast tier, the others come along.
 pub(super) const MOST_OF_GROUP: u32 = 4;
@@ -34,9 +39,11 @@ pub(super) struct Wanted {
     pub(super) priority: u8,
     /// A chunk of it is wanted because a stream came again: the group is judged by the milder rule for streams.
     pub(super) stream: bool,
+    /// When a chunk of it was asked for last, in [`SAME_TIME`].
+    pub(super) asked: u32,
 }
 
-const EMPTY: Wanted = Wanted { group: 0, mask: 0, priority: 0, stream: false };
+const EMPTY: Wanted = Wanted { group: 0, mask: 0, priority: 0, stream: false, asked: 0 };
 
 /// The queue.
 pub(super) struct Candidates {
@@ -45,6 +52,8 @@ pub(super) struct Candidates {
     per_priority: [u32; PRIORITIES],
     /// Groups are served from here on upwards, then around: the head of a disk sweeps one way.
     sweep: u64,
+    /// Requests so far.
+    requests: u32,
 }
 
 impl Candidates {
@@ -54,6 +63,7 @@ impl Candidates {
             chunks: 0,
             per_priority: [0; PRIORITIES],
             sweep: 0,
+            requests: 0,
         }
     }
 
@@ -69,12 +79,14 @@ impl Candidates {
 
     /// Adds a chunk; what has the lowest priority is dropped when there is no room.
     pub(super) fn push(&mut self, c: ChunkId, priority: u8, stream: bool) {
-        let bit = 1u8 << (c.0 % GROUP_CHUNKS);
+        // After 2^32 requests the oldest count as the newest once: they go first, which is no harm.
+        self.requests = self.requests.wrapping_add(1);
         self.insert(Wanted {
             group: c.0 / GROUP_CHUNKS,
-            mask: bit,
+            mask: 1u8 << (c.0 % GROUP_CHUNKS),
             priority: priority.min(PRIORITIES as u8 - 1),
             stream,
+            asked: self.requests / SAME_TIME,
         });
     }
 
@@ -92,6 +104,7 @@ impl Candidates {
                 mask: old.mask | w.mask,
                 priority: old.priority.max(w.priority),
                 stream: old.stream || w.stream,
+                asked: old.asked.max(w.asked),
                 ..w
             }
         } else {
@@ -140,7 +153,7 @@ impl Candidates {
         old
     }
 
-    /// Takes up to `max` groups out: the highest priorities, and among these in sweep order.
+    /// Takes up to `max` groups out: the highest priorities, among these what was asked for last, in sweep order.
     pub(super) fn take(&mut self, max: usize) -> Vec<Wanted> {
         if self.chunks == 0 || max == 0 {
             return Vec::new();
@@ -154,16 +167,18 @@ impl Candidates {
                 break;
             }
         }
-        let mut found: Vec<(u64, usize)> = (0..ENTRIES)
+        let sweep = self.sweep;
+        let place = |w: &Wanted| w.group.wrapping_sub(sweep);
+        let mut found: Vec<(u32, u64, usize)> = (0..ENTRIES)
             .filter(|i| self.table[*i].mask != 0 && self.table[*i].priority as usize >= lowest)
-            .map(|i| (self.table[i].group.wrapping_sub(self.sweep), i))
+            .map(|i| (u32::MAX - self.table[i].asked, place(&self.table[i]), i))
             .collect();
         if found.len() > max {
             found.select_nth_unstable(max - 1);
             found.truncate(max);
         }
-        found.sort_unstable();
-        let taken: Vec<Wanted> = found.into_iter().map(|(_, i)| self.clear(i)).collect();
+        found.sort_unstable_by_key(|(_, place, _)| *place);
+        let taken: Vec<Wanted> = found.into_iter().map(|(_, _, i)| self.clear(i)).collect();
         if let Some(last) = taken.last() {
             self.sweep = last.group.wrapping_add(1);
         }
@@ -192,7 +207,7 @@ mod tests {
             }
         }
         assert_eq!(q.len(), 8);
-        assert_eq!(q.take(10), [Wanted { group: 2, mask: 0xff, priority: 3, stream: false }]);
+        assert_eq!(q.take(10), [Wanted { group: 2, mask: 0xff, priority: 3, stream: false, asked: 80 / SAME_TIME }]);
         assert_eq!(q.len(), 0);
     }
 
@@ -208,6 +223,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_asked_for_last_goes_first_in_the_order_of_addresses() {
+        let mut q = Candidates::new();
+        for g in (0..4 * u64::from(SAME_TIME)).rev() {
+            q.push(ChunkId(g * 8), 3, false);
+        }
+        let groups = |v: Vec<Wanted>| v.iter().map(|w| w.group).collect::<Vec<_>>();
+        let first = groups(q.take(40));
+        assert!(first.is_sorted() && first[39] < 48, "{first:?}");
+        // Asked for again, though it has waited the longest.
+        q.push(ChunkId(4 * u64::from(SAME_TIME) * 8 - 8), 3, false);
+        assert_eq!(groups(q.take(1)), [4 * u64::from(SAME_TIME) - 1]);
+    }
+
+    #[test]
     fn one_chunk_can_be_taken_out_of_its_group() {
         let mut q = Candidates::new();
         (16..19).for_each(|c| q.push(ChunkId(c), 3, c == 18));
@@ -215,7 +244,7 @@ mod tests {
         q.remove(ChunkId(17));
         q.remove(ChunkId(17));
         assert_eq!((q.len(), q.asked(ChunkId(17))), (2, None));
-        assert_eq!(q.take(10), [Wanted { group: 2, mask: 0b101, priority: 3, stream: true }]);
+        assert_eq!(q.take(10), [Wanted { group: 2, mask: 0b101, priority: 3, stream: true, asked: 0 }]);
         q.push(ChunkId(40), 1, false);
         q.remove(ChunkId(40));
         assert_eq!((q.len(), q.take(1)), (0, Vec::new()));

@@ -34,6 +34,16 @@ const COARSE_AHEAD: i32 = 16;
 /// The weight of a visit is `2^-LIGHT` for one inside a stream: it costs the disk a sixteenth of a random access.
 pub(super) const LIGHT: i32 = 4;
 
+/// Visits of weight 1 after which a visit counts half, unless something else has proved better.
+pub(super) fn usual_half_life(fast_slots: u32) -> u64 {
+    (u64::from(fast_slots) * HALF_LIFE_PER_SLOT).max(4096)
+}
+
+/// What a visit of weight 1 adds to a clock; a sixteenth of it is not 0.
+fn per_visit(half_life: u64) -> u64 {
+    ((1u64 << 32) / half_life.max(1)).max(16)
+}
+
 /// The virtual clock, and arithmetic on heats that are given relative to it, in fine steps.
 pub(super) struct Clock {
     /// Octaves, as fixed point with 32 fractional bits.
@@ -47,15 +57,25 @@ pub(super) struct Clock {
 }
 
 impl Clock {
+    /// A clock with the usual half-life for so many fast slots.
     pub(super) fn new(fast_slots: u32) -> Clock {
-        let visits = (u64::from(fast_slots) * HALF_LIFE_PER_SLOT).max(4096);
+        Clock::with_half_life(usual_half_life(fast_slots))
+    }
+
+    /// A clock with a half-life of so many visits of weight 1.
+    pub(super) fn with_half_life(visits: u64) -> Clock {
         let mut ladd = [0u16; 256];
         for (i, t) in ladd.iter_mut().enumerate() {
             let x = i as f64 / f64::from(STEPS);
             *t = ((1.0 + (-x).exp2()).log2() * f64::from(OCTAVE)).round() as u16;
         }
         // It starts away from 0 so that heats behind it do not look like future ones in dumps.
-        Clock { n: 256 << 32, per_visit: ((1u64 << 32) / visits).max(16), seen: None, ladd }
+        Clock { n: 256 << 32, per_visit: per_visit(visits), seen: None, ladd }
+    }
+
+    /// From now on heat halves in so many visits of weight 1. What was counted keeps its order.
+    pub(super) fn set_half_life(&mut self, visits: u64) {
+        self.per_visit = per_visit(visits);
     }
 
     pub(super) fn value(&self) -> u64 {

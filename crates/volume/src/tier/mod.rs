@@ -14,6 +14,7 @@ mod candidates;
 mod carry;
 mod correlate;
 mod endurance;
+mod half_life;
 mod headtime;
 mod heat;
 mod latency;

@@ -3,8 +3,9 @@
 //! - A random visit weighs 1, a visit inside a stream a sixteenth: that is what they cost a disk's head.
 //! - A chunk on the slow tier becomes a candidate when its heat exceeds that of the coldest chunks of the fast tier by
 //!   the cost of the exchange ([`EXCHANGE`]). This one rule is second touch, hysteresis and scan resistance together.
-//! - A stream that comes again and is small enough to fit is judged at its own scale ([`AGAIN`]), so that a file read
-//!   twice moves up when what it displaces is colder still, and a film does not displace the system.
+//! - A stream that comes again is judged at its own scale ([`AGAIN`]), as much of it as fits, so that a file read twice
+//!   moves up when what it displaces is colder still, and a film does not displace the system.
+//! - How long heat lasts follows what serves best ([`HalfLife`]).
 
 mod promotions;
 mod victims;
@@ -13,6 +14,7 @@ use super::backoff::Backoff;
 use super::births::Births;
 use super::candidates::Candidates;
 use super::correlate::Correlation;
+use super::half_life::HalfLife;
 use super::heat::{Clock, LIGHT, OCTAVE};
 use super::regions::Regions;
 use super::residence::Residence;
@@ -47,7 +49,7 @@ const STREAM: u64 = 8 << 20;
 const RETRO_CHUNKS: u64 = STREAM / CHUNK;
 
 /// For a promotion only chunks among this share of the fast tier leave.
-const COLDEST_PERCENT: u32 = 2;
+const COLDEST_PERCENT: u32 = 4;
 /// The threshold is computed anew after so many visits; a slot is sampled every few.
 const VISITS_PER_THRESHOLD: u32 = 256;
 const VISITS_PER_SAMPLE: u32 = 4;
@@ -55,6 +57,7 @@ const VISITS_PER_SAMPLE: u32 = 4;
 /// Ranks chunks by disk-head time saved.
 pub struct HeadTime {
     clock: Clock,
+    half_life: HalfLife,
     streams: Streams,
     births: Births,
     correlation: Correlation,
@@ -73,6 +76,7 @@ impl HeadTime {
     pub fn new(fast_slots: u32) -> HeadTime {
         HeadTime {
             clock: Clock::new(fast_slots),
+            half_life: HalfLife::new(fast_slots),
             streams: Streams::new(),
             births: Births::new(),
             correlation: Correlation::new(),
@@ -89,7 +93,7 @@ impl HeadTime {
     /// Bytes of memory that it takes, nearly the same for any size of the group; the heat of each chunk is kept by the [`View`].
     pub fn bytes(&self) -> usize {
         let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes(), self.regions.bytes()];
-        let waiting = [self.backoff.bytes(), self.residence.bytes()];
+        let waiting = [self.backoff.bytes(), self.residence.bytes(), self.half_life.bytes()];
         std::mem::size_of::<HeadTime>() + tables.iter().chain(&waiting).sum::<usize>()
     }
 
@@ -153,6 +157,9 @@ impl HeadTime {
         let weight = if stream { -LIGHT * OCTAVE } else { 0 };
         // New data make older data older, whatever they weigh.
         self.clock.visit(false);
+        if !stream {
+            self.half_life.visit(&mut self.clock, c, true);
+        }
         self.heat_up(v, c, weight, true);
         self.observe(v);
         if run.born && stream && length < 2 * RETRO_CHUNKS {
@@ -174,7 +181,8 @@ impl HeadTime {
     fn kind_of(&self, v: &impl View, bytes: u64) -> Kind {
         match bytes {
             0..STREAM => Kind::Random,
-            _ if bytes / CHUNK <= u64::from(v.fast_slots()) / 2 => Kind::Stream,
+            // Of a stream that is larger than the fast tier, as much as fits: the rest does not drive it out again.
+            _ if bytes / CHUNK <= u64::from(v.fast_slots() - v.fast_slots() / 16) => Kind::Stream,
             _ => Kind::LargeStream,
         }
     }
@@ -231,6 +239,9 @@ impl Policy for HeadTime {
             return;
         }
         self.clock.visit(stream);
+        if !stream {
+            self.half_life.visit(&mut self.clock, t.chunk, false);
+        }
         let weight = if stream { -LIGHT * OCTAVE } else { 0 };
         let heat = self.heat_up(v, t.chunk, weight, false);
         self.observe(v);

@@ -1,6 +1,6 @@
 //! Which chunks change places, and together with which.
 
-use super::{group, FAST, SECOND};
+use super::{group, FAST, RESERVE, SECOND};
 use crate::tier::toy::Toy;
 use crate::tier::{Policy, View, GROUP_CHUNKS};
 use crate::units::{ChunkId, CHUNK};
@@ -60,4 +60,51 @@ fn what_a_read_brought_is_taken_only_while_it_is_wanted() {
     g.w.set_heat(c, hot);
     assert!(g.policy.wants(&mut g.w, c));
     assert!(!g.policy.wants(&mut g.w, c), "it is taken once");
+}
+
+#[test]
+fn of_a_loop_that_is_larger_than_the_fast_tier_as_much_as_fits_stays_there() {
+    let mut g = group();
+    // The loop was on the slow tier before the rest of the group was emptied.
+    g.w.reserve = 0;
+    g.pass(0..u64::from(FAST), true);
+    g.pass(4000..8000, true);
+    for c in 0..u64::from(FAST) {
+        g.w.forget(ChunkId(c));
+    }
+    g.w.reserve = RESERVE / 8;
+    for _ in 0..6 {
+        g.pass(4000..8000, false);
+        g.quiet(60 * SECOND);
+    }
+    let fast = g.fast_of(4000..8000);
+    assert!(fast >= FAST as usize * 7 / 8, "{fast} of {FAST}");
+    let (served, promoted) = (g.pass(4000..8000, false), g.promoted);
+    g.quiet(60 * SECOND);
+    g.pass(4000..8000, false);
+    assert!(served >= fast && g.promoted - promoted < 16, "{served} served, {} moved", g.promoted - promoted);
+}
+
+/// How far the policy's clock goes with a visit, in parts of what it does usually.
+fn pace(g: &mut Toy) -> u64 {
+    let visits = 8 * u64::from(g.w.fast_slots());
+    let before = g.policy.clock();
+    g.w.now = g.w.now.plus(SECOND);
+    g.request(0, 4096, false);
+    (visits * (g.policy.clock() - before) + (1 << 31)) >> 32
+}
+
+#[test]
+fn where_one_project_follows_another_heat_fades_sooner() {
+    let mut g = Toy::new(512, 8192, 64);
+    g.pass(0..8000, true);
+    assert_eq!(pace(&mut g), 1);
+    for project in 0..30u64 {
+        let first = project * 1000 % 8000;
+        for _ in 0..6000 {
+            g.random(first..first + 1000, false);
+            g.w.now = g.w.now.plus(SECOND / 4);
+        }
+    }
+    assert_eq!(pace(&mut g), 2);
 }

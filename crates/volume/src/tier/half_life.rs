@@ -1,0 +1,283 @@
+//! For how long heat lasts: the half-life that would have served best of late.
+//!
+//! Where the same data are used for ever a long memory is best, where one project follows another a short one; no
+//! single half-life is good at both.
+//!
+//! Terms: a part of the chunks, chosen by hash, is *followed*. A *trial* is a fast tier in miniature with a half-life
+//! of its own: it holds as large a part of the fast slots, and ranks the chunks that are followed by its own heat. Its
+//! *gain* is the visits that it would have served less those that its promotions cost.
+//!
+//! Invariants:
+//! 1. A chunk is followed or not for ever, so a trial sees every visit of the chunks that it knows.
+//! 2. `inside[i]` is `k` exactly if the trial `i` holds the entry at place `k` of its row.
+
+use super::heat::{usual_half_life, Clock, ANCIENT, OCTAVE};
+use crate::units::ChunkId;
+
+/// Half-lives tried, in halves of the usual one.
+const HALVES: [u64; TRIALS] = [1, 2, 4, 8];
+const TRIALS: usize = 4;
+/// The trial of the usual half-life.
+const USUAL: usize = 1;
+
+/// Chunks that are followed at most, and the places where one of them can be.
+const ENTRIES: usize = 8192;
+const WAYS: usize = 8;
+/// Fast slots of a trial at most.
+const SLOTS: u32 = 512;
+/// One chunk in so many is followed at most: most visits cost nothing here.
+const LEAST_SHARE: u32 = 4;
+/// Chunks that a trial looks at for a victim.
+const LOOKS: usize = 12;
+
+/// A promotion must be ahead of its victim by 1.5 visits and by half an octave, as in earnest.
+const EXCHANGE: i32 = 2396;
+const NOISE: i32 = OCTAVE / 2;
+/// A visit served, and a promotion, in units of gain. Moves take half the time of a visit, but there cannot be many.
+const VISIT: i64 = 1024;
+const PROMOTION: i64 = VISIT;
+
+/// Visits between two choices. At each, gains lose a part, so that the last 32 rounds count.
+const ROUND: u32 = 256;
+const FADE: i64 = 32;
+/// Another half-life is chosen when it is ahead by a part of all visits that count.
+const AHEAD: i64 = ROUND as i64 * FADE * VISIT / 160;
+
+const NOBODY: u64 = u64::MAX;
+const OUTSIDE: u16 = u16::MAX;
+
+/// A chunk that is followed.
+#[derive(Clone, Copy)]
+struct Entry {
+    chunk: u64,
+    heats: [u16; TRIALS],
+    inside: [u16; TRIALS],
+}
+
+/// A fast tier in miniature.
+struct Trial {
+    clock: Clock,
+    /// Entries that it holds.
+    row: Vec<u16>,
+    gain: i64,
+}
+
+/// Spreads chunks evenly over 32 bits, unlike other hashes of the policy: what is followed is no special part of their
+/// tables.
+fn spread(c: ChunkId) -> u32 {
+    (c.0.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
+}
+
+/// Trials of several half-lives.
+pub(super) struct HalfLife {
+    table: Box<[Entry]>,
+    trials: [Trial; TRIALS],
+    /// One chunk in so many is followed.
+    share: u32,
+    /// Chunks that a trial holds.
+    slots: usize,
+    usual: u64,
+    chosen: usize,
+    visits: u32,
+    random: u32,
+}
+
+impl HalfLife {
+    pub(super) fn new(fast_slots: u32) -> HalfLife {
+        let share = fast_slots.div_ceil(SLOTS).max(LEAST_SHARE);
+        let usual = usual_half_life(fast_slots);
+        let empty = Entry { chunk: NOBODY, heats: [0; TRIALS], inside: [OUTSIDE; TRIALS] };
+        let trial = |halves: u64| Trial {
+            clock: Clock::with_half_life(usual * halves / 2 / u64::from(share)),
+            row: Vec::new(),
+            gain: 0,
+        };
+        HalfLife {
+            table: vec![empty; ENTRIES].into_boxed_slice(),
+            trials: HALVES.map(trial),
+            share,
+            slots: (fast_slots / share).max(1) as usize,
+            usual,
+            chosen: USUAL,
+            visits: 0,
+            random: 1,
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        std::mem::size_of_val(&*self.table) + TRIALS * self.slots * std::mem::size_of::<u16>()
+    }
+
+    /// Counts a visit of weight 1, or a birth; now and then `clock` is given the half-life that has proved best.
+    pub(super) fn visit(&mut self, clock: &mut Clock, c: ChunkId, born: bool) {
+        let h = spread(c);
+        if u64::from(h) * u64::from(self.share) >= 1 << 32 {
+            return;
+        }
+        let at = self.entry_of(c, h as usize);
+        for i in 0..TRIALS {
+            self.try_visit(i, at, born);
+        }
+        self.visits = self.visits.wrapping_add(1);
+        if self.visits.is_multiple_of(ROUND) && self.choose() {
+            clock.set_half_life(self.usual * HALVES[self.chosen] / 2);
+        }
+    }
+
+    /// The entry of a chunk; one that is not known takes the place of the coldest.
+    fn entry_of(&mut self, c: ChunkId, h: usize) -> usize {
+        let first = h % (ENTRIES / WAYS) * WAYS;
+        let set = first..first + WAYS;
+        if let Some(at) = set.clone().find(|i| self.table[*i].chunk == c.0) {
+            return at;
+        }
+        let clock = &self.trials[TRIALS - 1].clock;
+        let known = |i: &usize| self.table[*i].chunk != NOBODY;
+        let at = set.min_by_key(|i| (known(i), clock.rank(self.table[*i].heats[TRIALS - 1]))).unwrap_or(first);
+        (0..TRIALS).for_each(|i| self.leave(i, at));
+        let heats = std::array::from_fn(|i| self.trials[i].clock.absolute(ANCIENT, 0));
+        self.table[at] = Entry { chunk: c.0, heats, inside: [OUTSIDE; TRIALS] };
+        at
+    }
+
+    /// What a visit does in one trial.
+    fn try_visit(&mut self, i: usize, at: usize, born: bool) {
+        let random = self.random();
+        let (trial, entry) = (&mut self.trials[i], &mut self.table[at]);
+        trial.clock.visit(false);
+        let before = trial.clock.relative(entry.heats[i]);
+        let heat = if born { 0 } else { trial.clock.ladd(before, 0) };
+        entry.heats[i] = trial.clock.absolute(heat, random);
+        if entry.inside[i] != OUTSIDE {
+            trial.gain += if born { 0 } else { VISIT };
+            return;
+        }
+        if trial.row.len() >= self.slots {
+            let (coldest, victim) = self.coldest(i);
+            let trial = &mut self.trials[i];
+            if !born {
+                if heat < trial.clock.ladd(coldest, EXCHANGE).max(coldest + NOISE) {
+                    return;
+                }
+                trial.gain -= PROMOTION;
+            }
+            self.leave(i, victim);
+        }
+        let trial = &mut self.trials[i];
+        self.table[at].inside[i] = trial.row.len() as u16;
+        trial.row.push(at as u16);
+    }
+
+    /// The coldest of some chunks of a full trial, and its heat.
+    fn coldest(&mut self, i: usize) -> (i32, usize) {
+        let mut least = (i32::MAX, 0);
+        for _ in 0..LOOKS {
+            let place = (u64::from(self.random()) * self.slots as u64) >> 32;
+            let at = usize::from(self.trials[i].row[place as usize]);
+            least = least.min((self.trials[i].clock.relative(self.table[at].heats[i]), at));
+        }
+        least
+    }
+
+    fn leave(&mut self, i: usize, at: usize) {
+        let place = std::mem::replace(&mut self.table[at].inside[i], OUTSIDE);
+        let row = &mut self.trials[i].row;
+        if place == OUTSIDE {
+            return;
+        }
+        row.swap_remove(usize::from(place));
+        if let Some(moved) = row.get(usize::from(place)) {
+            self.table[usize::from(*moved)].inside[i] = place;
+        }
+    }
+
+    /// Chooses the half-life with the highest gain, if it is clearly ahead; whether it is another one.
+    fn choose(&mut self) -> bool {
+        if self.trials[USUAL].row.len() < self.slots {
+            // There is room for everything: no half-life is better than another.
+            self.trials.iter_mut().for_each(|t| t.gain = 0);
+            return false;
+        }
+        let gain = |i: usize| self.trials[i].gain;
+        let best = (0..TRIALS).fold(self.chosen, |best, i| if gain(i) > gain(best) { i } else { best });
+        let other = gain(best) > gain(self.chosen) + AHEAD;
+        if other {
+            self.chosen = best;
+        }
+        self.trials.iter_mut().for_each(|t| t.gain -= t.gain / FADE);
+        other
+    }
+
+    fn random(&mut self) -> u32 {
+        self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.random
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: u32 = 1024;
+
+    /// The half-life chosen, in halves of the usual one, after visits of these chunks, which are spread out.
+    fn chosen(visits: impl Iterator<Item = u64>) -> u64 {
+        let (mut half_life, mut clock) = (HalfLife::new(FAST), Clock::new(FAST));
+        visits.for_each(|c| half_life.visit(&mut clock, ChunkId(c * 7), false));
+        let halves = HALVES[half_life.chosen];
+        // The clock was told.
+        let before = clock.value();
+        clock.visit(false);
+        assert_eq!((1 << 32) / (clock.value() - before), half_life.usual * halves / 2);
+        halves
+    }
+
+    fn random(state: &mut u64) -> u64 {
+        *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        *state >> 33
+    }
+
+    #[test]
+    fn what_is_used_for_ever_is_remembered_longer() {
+        let mut s = 1;
+        // Popularity falls off slowly, so that only long counts tell chunks apart.
+        let visits = (0..600_000).map(|_| {
+            let x = random(&mut s) % 16384;
+            x * x / 32768
+        });
+        assert!(chosen(visits) > 2);
+    }
+
+    #[test]
+    fn what_is_followed_by_something_else_is_forgotten_sooner() {
+        let mut s = 1;
+        let visits = (0..600_000u64).map(|i| {
+            let project = i / 12_000 * 100_000;
+            project + random(&mut s) % 2000
+        });
+        assert_eq!(chosen(visits), 1);
+    }
+
+    #[test]
+    fn what_fits_into_the_fast_tier_changes_nothing() {
+        let mut s = 1;
+        assert_eq!(chosen((0..300_000).map(|_| random(&mut s) % 500)), 2);
+    }
+
+    #[test]
+    fn rows_and_entries_agree_whatever_happens() {
+        let (mut h, mut clock, mut s) = (HalfLife::new(64), Clock::new(64), 5);
+        for i in 0..50_000 {
+            h.visit(&mut clock, ChunkId(random(&mut s) % 300_000), i % 7 == 0);
+        }
+        for (i, trial) in h.trials.iter().enumerate() {
+            assert_eq!(trial.row.len(), h.slots);
+            let inside = h.table.iter().filter(|e| e.inside[i] != OUTSIDE).count();
+            assert_eq!(inside, h.slots);
+            for (place, at) in trial.row.iter().enumerate() {
+                assert_eq!(usize::from(h.table[usize::from(*at)].inside[i]), place);
+            }
+        }
+    }
+}
