@@ -1,5 +1,9 @@
 //! Stands for the daemon's group under the control API: a stored group of the engine's tests, opened once.
 
+#[path = "../../crates/bimetal/src/daemon/jobs.rs"]
+mod jobs;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bimetal_volume::options::{OpenOptions, Status};
@@ -15,8 +19,17 @@ pub(crate) struct Snapshot {
     pub(crate) files: Option<api::Files>,
 }
 
+/// What came of the wish for a ublk device.
+pub(crate) enum Made {
+    Device(PathBuf),
+    Impossible(String),
+}
+
 /// Answers the API's questions.
-pub(crate) struct Shared(Status);
+pub(crate) struct Shared {
+    status: Status,
+    pub(crate) jobs: jobs::Jobs,
+}
 
 impl Shared {
     pub(crate) fn of_stored_group() -> Arc<Shared> {
@@ -25,11 +38,11 @@ impl Shared {
         let e = env.clone();
         let options = OpenOptions { writable: false, migrate: false, ..OpenOptions::default() };
         let group = env.block_on(async move { Group::open(e, devices, options).await }).expect("it opens");
-        Arc::new(Shared(group.status()))
+        Arc::new(Shared { status: group.status(), jobs: jobs::Jobs::default() })
     }
 
     pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
-        Some(Snapshot { status: self.0.clone(), clients: Vec::new(), files: None })
+        Some(Snapshot { status: self.status.clone(), clients: Vec::new(), files: None })
     }
 
     /// The group's thread does not answer: the API must say so.
@@ -37,8 +50,39 @@ impl Shared {
         None
     }
 
-    pub(crate) async fn show_files(&self) -> Option<Result<std::path::PathBuf, String>> {
+    pub(crate) async fn show_files(&self) -> Option<Result<PathBuf, String>> {
         Some(Err("a stored group has no thread".into()))
+    }
+
+    /// The length of the name decides.
+    pub(crate) async fn attach(&self, volume: String) -> Result<Made, String> {
+        match volume.len() % 3 {
+            0 => Ok(Made::Device("/dev/ublkb0".into())),
+            1 => Ok(Made::Impossible("a stored group has no kernel".into())),
+            _ => Err(format!("there is no volume '{volume}'")),
+        }
+    }
+
+    pub(crate) async fn detach(&self, volume: String) -> Result<(), String> {
+        self.attach(volume).await.map(|_| ())
+    }
+
+    pub(crate) fn may_change(&self, change: &api::VolumeChange) -> Result<(), String> {
+        match change {
+            api::VolumeChange::Rename { name, .. } => Err(format!("volume \"{name}\" is attached")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every change has ended when it is asked for.
+    pub(crate) fn change_volumes(&self, change: api::VolumeChange) -> Option<Arc<jobs::Job>> {
+        let job = self.jobs.begin();
+        job.finish(match change {
+            api::VolumeChange::Create { size_bytes, .. } => Ok(size_bytes),
+            api::VolumeChange::Resize { size_bytes, .. } => Ok(Some(size_bytes)),
+            _ => Err("a stored group does not change".into()),
+        });
+        Some(job)
     }
 
     pub(crate) fn attachments(&self) -> Vec<api::Attachment> {

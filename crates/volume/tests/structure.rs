@@ -73,7 +73,7 @@ impl Rig {
         self.env.block_on(async move {
             let mut b = BufMut::with_phase(len as usize, offset);
             b.fill(byte);
-            v.write(offset, b.freeze(), WriteFlags { fua: true, no_hole: false }).await
+            v.write(offset, b.freeze(), WriteFlags { fua: true, ..WriteFlags::default() }).await
         })
     }
 

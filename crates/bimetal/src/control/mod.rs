@@ -190,9 +190,9 @@ async fn files(State(shared): State<Arc<Shared>>, _body: axum::body::Bytes) -> R
 
 /// Begins a change of the volumes; who asks learns how it ended, or that it goes on.
 async fn change_volumes(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
-    let change: VolumeChange = match serde_json::from_slice(&body) {
+    let change: VolumeChange = match parse(&body) {
         Ok(change) => change,
-        Err(e) => return failure(StatusCode::BAD_REQUEST, format!("the request is not understood: {e}")),
+        Err(refusal) => return refusal,
     };
     if let Err(why) = shared.may_change(&change) {
         return failure(StatusCode::CONFLICT, why);

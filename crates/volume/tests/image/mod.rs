@@ -3,7 +3,7 @@
 
 pub(crate) mod sample;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -89,14 +89,7 @@ impl MemoryDevice {
     /// A device of its own with the same content, of `size` bytes.
     pub(crate) fn resized(&self, size: u64) -> MemoryDevice {
         let blocks = self.blocks.borrow().range(..size / BLOCK as u64).map(|(k, v)| (*k, v.clone())).collect();
-        MemoryDevice {
-            size,
-            blocks: Rc::new(RefCell::new(blocks)),
-            writes: Rc::new(Cell::new(0)),
-            discarded: Rc::new(Cell::new(0)),
-            syncs: Rc::new(Cell::new(0)),
-            writes_left: std::rc::Rc::new(std::cell::Cell::new(u64::MAX)),
-        }
+        MemoryDevice { blocks: Rc::new(RefCell::new(blocks)), ..MemoryDevice::new(size) }
     }
 
     /// A device of its own with the same content.
