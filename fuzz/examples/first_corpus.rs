@@ -1,5 +1,5 @@
-//! Writes the first corpus of the NBD and FUSE targets: `cargo run -p bimetal-fuzz --example first_corpus`. Later inputs come from
-//! the fuzzer.
+//! Writes the first corpus of the NBD and FUSE targets: `cargo run -p bimetal-fuzz --example first_corpus`. Later
+//! inputs come from the fuzzer.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! The control API: bytes of a client on its socket, through HTTP, routes and JSON, to an answer.
 //!
-//! The daemon's own modules are compiled into this crate (the daemon is a program, not a library); only the group behind
-//! them is replaced by one that always gives the same answers.
+//! The daemon's own modules are compiled into this crate (the daemon is a program, not a library); only the group
+//! behind them is replaced by one that always gives the same answers.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

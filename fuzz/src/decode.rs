@@ -1,5 +1,5 @@
-//! Decoders of `bimetal-format`: raw bytes, and bytes under a right checksum. What is accepted encodes to something that
-//! decodes to the same value.
+//! Decoders of `bimetal-format`: raw bytes, and bytes under a right checksum. What is accepted encodes to something
+//! that decodes to the same value.
 
 use bimetal_format::block::Kind;
 use bimetal_format::label::{Label, LABEL_SIZE};

@@ -400,7 +400,8 @@ pub(crate) struct Lab {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// The experiments of five reviews of Fusion Drives and SSDs: what was printed, what models of them do, what Bimetal does
+    /// The experiments of five reviews of Fusion Drives and SSDs: what was printed, what models of them do, what
+    /// Bimetal does
     Reviews(Reviews),
     /// Replay one recording on every placement policy, side by side
     Replay(Replay),

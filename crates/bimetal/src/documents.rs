@@ -21,8 +21,8 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Where the file lies that a document calls `name`: a path from the root, from the crate of the heading, or the end of a
-/// path in some crate.
+/// Where the file lies that a document calls `name`: a path from the root, from the crate of the heading, or the end of
+/// a path in some crate.
 fn exists(name: &str, heading: Option<&str>) -> bool {
     let in_crates = || {
         let crates = std::fs::read_dir(root().join("crates")).expect("the tree has crates");

@@ -1,5 +1,5 @@
-//! Where configuration and run state lie: system folders for root, XDG folders for a user, and two environment variables
-//! for whoever wants them elsewhere.
+//! Where configuration and run state lie: system folders for root, XDG folders for a user, and two environment
+//! variables for whoever wants them elsewhere.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};

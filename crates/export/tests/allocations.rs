@@ -1,5 +1,5 @@
-//! At a steady load a request allocates nothing, from its first byte to the last of its answer: engine, reactor and server
-//! together, on a real group of two files.
+//! At a steady load a request allocates nothing, from its first byte to the last of its answer: engine, reactor and
+//! server together, on a real group of two files.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,8 +25,8 @@ const WARM: usize = 20_000;
 const COUNTED: usize = 10_000;
 /// Part of the volume that is used: on the fast tier, with every block written.
 const AREA: u64 = 8 * MIB;
-/// What the group does once in a while (commits, its clocks, a plan of the mover) may allocate: far less than once for a
-/// hundred requests.
+/// What the group does once in a while (commits, its clocks, a plan of the mover) may allocate: far less than once for
+/// a hundred requests.
 const MOST: u64 = COUNTED as u64 / 100;
 
 #[test]

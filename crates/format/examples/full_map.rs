@@ -179,8 +179,8 @@ fn write_directory(m: &Member, plan: &Plan, pages: &[Expected]) -> io::Result<()
     Ok(())
 }
 
-/// Fills the whole ring with commits after the pages. A fast member's journal is about all chunks, a slow member's about
-/// its own. Gives the sequence after the last block, and the newest generation.
+/// Fills the whole ring with commits after the pages. A fast member's journal is about all chunks, a slow member's
+/// about its own. Gives the sequence after the last block, and the newest generation.
 fn write_journal(m: &Member, plan: &Plan) -> io::Result<(u64, u64)> {
     let own = |e: &Entry| m.label.members[m.label.member as usize].tier == TierCode::Fast || e.member == m.label.member;
     let (tail, blocks) = (m.label.journal_tail, m.layout.journal_blocks);

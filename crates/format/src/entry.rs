@@ -2,8 +2,8 @@
 
 /// Entry flag: the chunk has a home.
 pub const MAPPED: u8 = 1;
-/// Entry flag: `second_member` and `second_slot` name a kept copy, equal to the home in all valid blocks. It counts only if
-/// the page or record is not older than the label's `mirrors_from`.
+/// Entry flag: `second_member` and `second_slot` name a kept copy, equal to the home in all valid blocks. It counts
+/// only if the page or record is not older than the label's `mirrors_from`.
 pub const KEPT_COPY: u8 = 2;
 /// Entry flag, reserved by format 1: the second home is a mirror.
 pub const MIRROR: u8 = 4;

@@ -16,8 +16,8 @@ static PIPE: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn handler(signal: libc::c_int) {
     let byte = signal as u8;
-    // SAFETY: `write` may be called from a signal handler, the byte is valid for the call, and errno is put back. If the
-    // socket is full, signals enough are waiting there.
+    // SAFETY: `write` may be called from a signal handler, the byte is valid for the call, and errno is put back. If
+    // the socket is full, signals enough are waiting there.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;

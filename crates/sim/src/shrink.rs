@@ -1,8 +1,9 @@
 //! Makes a failing scenario smaller while it keeps failing in the same way.
 //!
-//! Passes, until none helps or the budget is spent: leave out sessions, leave out runs of steps (halves, quarters, ...),
-//! leave out damage, faults and odd speeds, let one client do everything, make requests plain and short, and move the
-//! crash. Leaving out a step shifts all that follows, so each attempt is also made with nearby crash points and seeds.
+//! Passes, until none helps or the budget is spent: leave out sessions, leave out runs of steps (halves, quarters,
+//! ...), leave out damage, faults and odd speeds, let one client do everything, make requests plain and short, and move
+//! the crash. Leaving out a step shifts all that follows, so each attempt is also made with nearby crash points and
+//! seeds.
 
 use crate::disk::Faults;
 use crate::oracle::Crash;

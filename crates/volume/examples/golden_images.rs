@@ -1,5 +1,5 @@
-//! Writes the stored groups of `tests/golden_images.rs` anew, into the folder that is given. Only for a new version of the
-//! format, beside the old ones.
+//! Writes the stored groups of `tests/golden_images.rs` anew, into the folder that is given. Only for a new version of
+//! the format, beside the old ones.
 
 #[path = "../tests/image/mod.rs"]
 mod image;

@@ -2,8 +2,8 @@
 //!
 //! [`BufMut`] is owned and writable; [`BufMut::freeze`] turns it into a [`Buf`], which is read-only, cheap to clone and
 //! to slice. Memory comes from per-thread free lists by power-of-two size class and returns there, together with its
-//! count of handles, when the last handle is dropped, so that a steady load allocates nothing. Recycled memory keeps its old content: whoever takes a buffer
-//! fills all of it (reads do), or calls [`BufMut::zeroed`].
+//! count of handles, when the last handle is dropped, so that a steady load allocates nothing. Recycled memory keeps
+//! its old content: whoever takes a buffer fills all of it (reads do), or calls [`BufMut::zeroed`].
 
 use std::cell::RefCell;
 use std::rc::Rc;

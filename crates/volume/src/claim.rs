@@ -1,7 +1,7 @@
 //! Who works on what right now.
 //!
-//! Terms: a *claim* excludes other writes, TRIMs and zeroings from blocks of a chunk while one is under way. A *pin* says
-//! that I/O is in flight on a slot. A chunk in *motion* is being copied by the mover.
+//! Terms: a *claim* excludes other writes, TRIMs and zeroings from blocks of a chunk while one is under way. A *pin*
+//! says that I/O is in flight on a slot. A chunk in *motion* is being copied by the mover.
 //!
 //! Invariants:
 //! 1. Claims of one request are taken in the order of its volume's chunks, so that no two requests wait for each other.

@@ -1,14 +1,15 @@
-//! Kept copies (C9): the slow slot that a chunk left when it was promoted still holds the same data, and stays the chunk's
-//! own while nobody writes to it and there is room. Such a chunk goes down again by an edit of the map, to its old place;
-//! and after an orderly stop the slow member alone can serve it.
+//! Kept copies (C9): the slow slot that a chunk left when it was promoted still holds the same data, and stays the
+//! chunk's own while nobody writes to it and there is room. Such a chunk goes down again by an edit of the map, to its
+//! old place; and after an orderly stop the slow member alone can serve it.
 //!
 //! Invariants:
 //! 1. A kept copy equals the home in all valid blocks. A write ends it before anything is sent to the home.
 //! 2. Its end is a change of the entry like any other: pending, then in a commit; its slot is *left* (C2.1).
-//! 3. After a crash no copy counts: an overwrite in place leaves no trace in the map. `mirrors_from` in the labels, raised
-//!    before anything is served, says so for all times (C9.1).
+//! 3. After a crash no copy counts: an overwrite in place leaves no trace in the map. `mirrors_from` in the labels,
+//!    raised before anything is served, says so for all times (C9.1).
 //! 4. The home is on a fast member, the copy on a slow one, and the volume's placement is `auto`.
-//! 5. Copies stand in nobody's way (I5): they are dropped before slow slots become scarce, and at once when one is needed.
+//! 5. Copies stand in nobody's way (I5): they are dropped before slow slots become scarce, and at once when one is
+//!    needed.
 
 use std::cell::Cell;
 
@@ -95,8 +96,8 @@ pub(crate) fn slots_of(e: &Entry) -> impl Iterator<Item = SlotId> {
 }
 
 impl<E: Env> Core<E> {
-    /// Slow slots below whose number copies are dropped. More than the mover leaves to clients: else it would wait for ever
-    /// on a group that is full of copies.
+    /// Slow slots below whose number copies are dropped. More than the mover leaves to clients: else it would wait for
+    /// ever on a group that is full of copies.
     fn kept_floor(&self) -> u64 {
         let slots = self.slots_in(Tier::Slow);
         (slots / FREE_SHARE).max(FREE_LEAST).min(slots / 8).max(self.headroom() / 2 + 1)

@@ -1,6 +1,6 @@
-//! Switchable faults of the engine. Each is one rule of the crash-safety design left out, or one bug that earlier systems
-//! had. The simulator must catch every one of them, which proves that it sees. Without the cargo feature `mutants` all
-//! switches are constant `false` and cost nothing.
+//! Switchable faults of the engine. Each is one rule of the crash-safety design left out, or one bug that earlier
+//! systems had. The simulator must catch every one of them, which proves that it sees. Without the cargo feature
+//! `mutants` all switches are constant `false` and cost nothing.
 
 macro_rules! mutants {
     ($($name:ident: $text:literal,)*) => {

@@ -1,8 +1,8 @@
 //! Free slots of one member: a bitmap with a summary level.
 //!
-//! Runs: a chunk goes right after its predecessor if that slot is free; else it starts in a wholly free, aligned group of
-//! eight slots (1 MiB), at its own place in the group, so that its neighbours can join it; only when no such group is
-//! left are single holes filled.
+//! Runs: a chunk goes right after its predecessor if that slot is free; else it starts in a wholly free, aligned group
+//! of eight slots (1 MiB), at its own place in the group, so that its neighbours can join it; only when no such group
+//! is left are single holes filled.
 
 use crate::units::SlotIndex;
 

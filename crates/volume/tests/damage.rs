@@ -1,5 +1,5 @@
-//! Damaged members: whatever is damaged, the engine says so in words, or mends it; it never panics and never gives wrong
-//! data. Each kind of structure has its own expected words.
+//! Damaged members: whatever is damaged, the engine says so in words, or mends it; it never panics and never gives
+//! wrong data. Each kind of structure has its own expected words.
 
 mod image;
 mod memory;
@@ -163,7 +163,8 @@ fn flip_in_every_structure(s: &Sample, fast_members: usize) {
             assert!(reading.opened, "{case:?}: one flipped bit leaves the group readable: {reading:?}");
             let fast = place.member < fast_members;
             if place.what == "last commit" {
-                // It looks like a commit that was cut off; another fast member has it whole, a slow one does not matter.
+                // It looks like a commit that was cut off; another fast member has it whole, a slow one does not
+                // matter.
                 assert!(reading.old == 0 || (fast && fast_members == 1), "{case:?}");
                 assert!(writing.opened || told(&writing.words), "{case:?}: {writing:?}");
                 continue;
@@ -284,7 +285,8 @@ fn truncated_and_random_members_are_refused_in_words() {
     }
 }
 
-/// Members of a group with two fast ones, the journal of one of them damaged before its last commit; one for each block.
+/// Members of a group with two fast ones, the journal of one of them damaged before its last commit; one for each
+/// block.
 fn damaged_journals(s: &Sample) -> Vec<Members> {
     let blocks = places(&s.members).into_iter().filter(|p| p.what == "journal" && p.member == 1);
     let damaged = blocks.map(|p| {

@@ -1,7 +1,7 @@
 //! Stored groups of format version 1. Every later program must open them and read the right data.
 //!
-//! The images are written by `cargo run -p bimetal-volume --example golden_images`, and only for a new version, beside the
-//! old ones.
+//! The images are written by `cargo run -p bimetal-volume --example golden_images`, and only for a new version, beside
+//! the old ones.
 
 mod image;
 mod memory;

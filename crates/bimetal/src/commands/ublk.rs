@@ -54,8 +54,8 @@ pub(crate) enum Orphan {
     Kept(String),
 }
 
-/// Removes all devices that were made by daemons of any group and are served by none now; with `force` also such as are in
-/// use, which then see errors.
+/// Removes all devices that were made by daemons of any group and are served by none now; with `force` also such as are
+/// in use, which then see errors.
 pub(crate) fn remove_orphans(force: bool) -> Result<Vec<Orphan>> {
     // Without the driver there are none.
     let Ok(mut control) = Control::open() else { return Ok(Vec::new()) };

@@ -19,8 +19,8 @@ struct Part {
 }
 
 /// A volume in memory, sparse: blocks that were never written, or were trimmed, are zeros and take (almost) no room.
-/// Parts with an even number show as fast, odd ones as slow, and the heat counts up with the parts, so that a client has
-/// something to see.
+/// Parts with an even number show as fast, odd ones as slow, and the heat counts up with the parts, so that a client
+/// has something to see.
 #[derive(Clone)]
 pub struct Memory {
     size: u64,

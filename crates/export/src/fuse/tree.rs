@@ -1,5 +1,5 @@
-//! What the mount shows: one directory with a file per volume. Files come, go and change their names with the volumes; a
-//! file keeps its number.
+//! What the mount shows: one directory with a file per volume. Files come, go and change their names with the volumes;
+//! a file keeps its number.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -102,8 +102,8 @@ impl<R: Runtime, B: Backend> Session<R, B> {
         Ok(Answer::Done)
     }
 
-    /// Whether a TRIM ends inside of blocks on a volume whose sectors are smaller than these. It then zeroes exactly its
-    /// range: clients make TRIM of hole punching (nbdfuse does), with which a loop device means to *zero* sectors.
+    /// Whether a TRIM ends inside of blocks on a volume whose sectors are smaller than these. It then zeroes exactly
+    /// its range: clients make TRIM of hole punching (nbdfuse does), with which a loop device means to *zero* sectors.
     fn cuts_blocks(&self, offset: u64, len: u64) -> bool {
         u64::from(self.backend.sector_size()) < BLOCK && (offset | len) % BLOCK != 0
     }

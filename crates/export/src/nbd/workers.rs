@@ -1,5 +1,5 @@
-//! The tasks that execute the requests of a connection. A task is made when none is idle, and stays: a steady load makes
-//! no new ones.
+//! The tasks that execute the requests of a connection. A task is made when none is idle, and stays: a steady load
+//! makes no new ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

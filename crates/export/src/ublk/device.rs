@@ -1,7 +1,7 @@
 //! Devices: making them, taking over those of a daemon that died, removing them.
 //!
-//! Whatever ends this process in the middle leaves one of three things, which the next daemon of the group tells apart by
-//! the state of the device and its tag: a device that was never started (it is removed), one that still waits for a
+//! Whatever ends this process in the middle leaves one of three things, which the next daemon of the group tells apart
+//! by the state of the device and its tag: a device that was never started (it is removed), one that still waits for a
 //! daemon (it is taken over), or none.
 //!
 //! No thread of this process may wait for a request of a device that it serves: if the process died meanwhile it would
@@ -84,9 +84,9 @@ impl Device {
         Ok(device)
     }
 
-    /// Takes over a device from a process that died, however long that takes: the kernel gives it away only when nothing
-    /// of that process is left. What that process had not answered is asked again. Fails if there is no such device any
-    /// more, or the kernel refuses.
+    /// Takes over a device from a process that died, however long that takes: the kernel gives it away only when
+    /// nothing of that process is left. What that process had not answered is asked again. Fails if there is no such
+    /// device any more, or the kernel refuses.
     pub async fn take_over<B: Backend>(env: &HostEnv, found: &Found, backend: &B) -> Result<Device, UblkError> {
         let id = found.id;
         let mut control = Control::open()?;

@@ -1,11 +1,11 @@
 //! The ublk export: a volume as `/dev/ublkbN`, served on the group's thread without a socket between.
 //!
-//! One task per tag takes requests ([`queue`]), asks the backend ([`request`]), and hands the answer over together with the
-//! wish for the next request. [`device`] makes devices, takes over those of a daemon that died, and removes them.
+//! One task per tag takes requests ([`queue`]), asks the backend ([`request`]), and hands the answer over together with
+//! the wish for the next request. [`device`] makes devices, takes over those of a daemon that died, and removes them.
 //!
 //! Rules:
-//! 1. Every change is answered only when the death of the daemon cannot undo it (`WriteFlags::outlives`): the kernel gives
-//!    the next daemon what this one has not answered, and nothing else.
+//! 1. Every change is answered only when the death of the daemon cannot undo it (`WriteFlags::outlives`): the kernel
+//!    gives the next daemon what this one has not answered, and nothing else.
 //! 2. A request that cannot be answered because the group stops is left to the next daemon, not failed.
 //! 3. Nothing that the kernel says is trusted to be in range.
 

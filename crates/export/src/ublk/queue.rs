@@ -12,8 +12,8 @@ pub trait Queue: Clone + 'static {
     fn depth(&self) -> u16;
     /// Bytes of the largest read or write.
     fn max_bytes(&self) -> usize;
-    /// Gives back the buffer of `tag` with the answer to its last request (bytes done, or a negative errno), and waits for
-    /// the next. An error is the errno with which there will be none.
+    /// Gives back the buffer of `tag` with the answer to its last request (bytes done, or a negative errno), and waits
+    /// for the next. An error is the errno with which there will be none.
     fn exchange(
         &self,
         tag: u16,

@@ -17,8 +17,8 @@ struct Range {
     len: u64,
 }
 
-/// Carries out a request whose data are, or are to be, at the front of `buf`, which is `max` bytes long. Gives a buffer of
-/// that length back, and the answer; `None` if it is to be left to the next daemon.
+/// Carries out a request whose data are, or are to be, at the front of `buf`, which is `max` bytes long. Gives a buffer
+/// of that length back, and the answer; `None` if it is to be left to the next daemon.
 pub(super) async fn perform<B: Backend>(backend: &B, desc: &IoDesc, buf: BufMut, max: usize) -> (BufMut, Option<i32>) {
     // A flush has no range: the kernel's says sector -1.
     let start = if desc.kind() == Kind::Flush { 0 } else { desc.start_sector };

@@ -1,7 +1,7 @@
 //! A volume as a block device `/dev/...`, by the best means this machine has.
 //!
-//! ublk comes first where the kernel has it, but only the daemon can make its devices ([`crate::ublk`]). Then the kernel's
-//! NBD client: nothing but a socket stands between the kernel and the daemon. Where its module is missing,
+//! ublk comes first where the kernel has it, but only the daemon can make its devices ([`crate::ublk`]). Then the
+//! kernel's NBD client: nothing but a socket stands between the kernel and the daemon. Where its module is missing,
 //! the daemon shows the volume as a file in a FUSE mount, and a loop device with direct I/O makes a block device of it.
 //! Everything here blocks and belongs into a command, never into the daemon: a daemon that waits for its own volume
 //! never wakes up.

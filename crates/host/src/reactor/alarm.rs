@@ -3,8 +3,8 @@
 //! An alarm is set once for a time, not once for each wait: a wait with a limit arms and disarms a timer of the kernel
 //! every time, which in a virtual machine is dear.
 //!
-//! Invariant: of the alarms that have not rung, the earliest rings no later than the earliest timer when the loop sleeps.
-//! One that rings early (its timer is gone) costs a turn of the loop.
+//! Invariant: of the alarms that have not rung, the earliest rings no later than the earliest timer when the loop
+//! sleeps. One that rings early (its timer is gone) costs a turn of the loop.
 
 use std::cell::{Cell, RefCell};
 
@@ -23,8 +23,8 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// The request that makes an alarm at `at`, which is after `now`; `None` if one rings by then anyway. The request is to be handed to the
-    /// kernel before the next is made.
+    /// The request that makes an alarm at `at`, which is after `now`; `None` if one rings by then anyway. The request
+    /// is to be handed to the kernel before the next is made.
     pub(super) fn set(&self, at: Instant, now: Instant) -> Option<squeue::Entry> {
         let mut set = self.set.borrow_mut();
         if set.last().is_some_and(|earliest| *earliest <= at) {

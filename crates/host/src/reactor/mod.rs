@@ -117,7 +117,7 @@ impl Core {
                 // `start`); cancel requests point to nothing.
                 if unsafe { ring.submission().push(entry) }.is_ok() {
                     let waiting = ring.submission().len();
-                    if waiting < HAND_OVER || waiting * HAND_OVER_PART < self.ops.borrow().in_flight() {
+                    if waiting < HAND_OVER || waiting * HAND_OVER_PART < self.ops.borrow().ending() {
                         return;
                     }
                     // What the kernel does not take now waits for the end of the turn.

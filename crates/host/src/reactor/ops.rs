@@ -70,7 +70,7 @@ impl Ops {
         self.in_flight
     }
 
-    /// The same without those that end with the ring only.
+    /// The same without the parked ones, which end with the ring only.
     pub(super) fn ending(&self) -> usize {
         self.in_flight - self.parked
     }

@@ -1,5 +1,5 @@
-//! Control commands: a ring of their own with 128-byte entries, one command at a time. All of them block, so none is for
-//! the thread of a group, with two exceptions that never wait: [`Control::info`] and [`Control::begin_recovery`].
+//! Control commands: a ring of their own with 128-byte entries, one command at a time. All of them block, so none is
+//! for the thread of a group, with two exceptions that never wait: [`Control::info`] and [`Control::begin_recovery`].
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -82,8 +82,8 @@ impl Control {
         result.map_err(|e| UblkError::command("setting its limits", Some(id), e))
     }
 
-    /// Shows the block device. Without [`super::Untrusted`] at the first FETCH this waits until the kernel has looked for
-    /// partitions.
+    /// Shows the block device. Without [`super::Untrusted`] at the first FETCH this waits until the kernel has looked
+    /// for partitions.
     pub fn start(&mut self, id: DeviceId) -> Result<(), UblkError> {
         self.simple(abi::START_DEV, id, "starting it", u64::from(std::process::id()))
     }
@@ -159,8 +159,8 @@ impl Control {
     /// `cmd.addr` is null or points to `cmd.len` bytes that the kernel may read and write until this returns.
     unsafe fn run(&mut self, op: u32, cmd: CtrlCmd) -> io::Result<()> {
         let entry = opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), op).cmd(cmd.bytes()).build();
-        // SAFETY: the entry holds the command by value; what it points to lives until this function returns, and it does
-        // not return before the completion is there.
+        // SAFETY: the entry holds the command by value; what it points to lives until this function returns, and it
+        // does not return before the completion is there.
         unsafe { self.ring.submission().push(&entry) }.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
         loop {
             match self.ring.submit_and_wait(1) {

@@ -6,8 +6,8 @@
 //!
 //! One hardware queue per device, since one thread serves it. Data are copied once, by the kernel, between the pages of
 //! the request and the buffer of its tag. The other way (`UBLK_F_USER_COPY`: the daemon reads and writes the queue's
-//! file) would save the copy from a member's buffer into the tag's, and with it the tag's buffers; but it costs a system
-//! call per request, since the ring can only hand such reads and writes to a worker thread.
+//! file) would save the copy from a member's buffer into the tag's, and with it the tag's buffers; but it costs a
+//! system call per request, since the ring can only hand such reads and writes to a worker thread.
 
 mod abi;
 mod control;
@@ -174,12 +174,13 @@ pub fn available() -> Result<(), UblkError> {
     Control::open()?.features().map(|_| ())
 }
 
-/// What the block layer is told about a live device beyond its limits: no scheduler, since the engine has its own order;
-/// and one request less at a time than there are tags. When a process dies with all tags in its hands the kernel notices
-/// only when a request times out, after 30 s; a tag that is never used lets it notice at once.
+/// What the block layer is told about a live device beyond its limits: no scheduler, since the engine has its own
+/// order; and one request less at a time than there are tags. When a process dies with all tags in its hands the kernel
+/// notices only when a request times out, after 30 s; a tag that is never used lets it notice at once.
 ///
-/// This waits for requests that are under way. So it is nothing for the daemon that answers them: if that died meanwhile,
-/// its process would wait for the next daemon, and the next daemon for the members that the process has open.
+/// This waits for requests that are under way. So it is nothing for the daemon that answers them: if that died
+/// meanwhile, its process would wait for the next daemon, and the next daemon for the members that the process has
+/// open.
 pub fn tune(id: DeviceId, depth: u16) {
     let queue = id.sysfs().join("queue");
     // Without, it works as well.

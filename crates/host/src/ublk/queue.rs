@@ -96,8 +96,8 @@ impl Descriptors {
     fn get(&self, tag: u16) -> IoDesc {
         let at = self.at.cast::<IoDesc>();
         assert!((usize::from(tag) + 1) * size_of::<IoDesc>() <= self.len, "the map holds every tag");
-        // SAFETY: inside the mapping. The kernel wrote it before it completed the command, and writes it again only after
-        // the next one; it is plain integers, for which every content is valid.
+        // SAFETY: inside the mapping. The kernel wrote it before it completed the command, and writes it again only
+        // after the next one; it is plain integers, for which every content is valid.
         unsafe { at.add(usize::from(tag)).read_volatile() }
     }
 }

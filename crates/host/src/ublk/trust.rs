@@ -1,9 +1,9 @@
 //! Keeping the kernel from looking for partitions when a device is started.
 //!
-//! The driver looks for them while it starts a device, with the device locked. If the daemon dies in the middle, the reads
-//! wait for the next daemon, the dead one's process for the reads, and the next daemon for the members that the process
-//! still has open: for ever. The driver does not look on devices whose server it does not trust, that is one without
-//! `CAP_SYS_ADMIN` when it asks for its first requests. (`partx -a` makes partitions known all the same.)
+//! The driver looks for them while it starts a device, with the device locked. If the daemon dies in the middle, the
+//! reads wait for the next daemon, the dead one's process for the reads, and the next daemon for the members that the
+//! process still has open: for ever. The driver does not look on devices whose server it does not trust, that is one
+//! without `CAP_SYS_ADMIN` when it asks for its first requests. (`partx -a` makes partitions known all the same.)
 
 const CAP_SYS_ADMIN: u32 = 21;
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
@@ -58,7 +58,8 @@ fn get() -> Option<[Set; 2]> {
 
 fn set(sets: &[Set; 2]) -> bool {
     let header = Header { version: CAPABILITY_VERSION_3, pid: 0 };
-    // SAFETY: this version of the call reads a header and two sets, both valid for the call. It changes this thread only.
+    // SAFETY: this version of the call reads a header and two sets, both valid for the call. It changes this thread
+    // only.
     unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) == 0 }
 }
 

@@ -98,7 +98,8 @@ fn share(part: f64, whole: f64) -> f64 {
     }
 }
 
-/// 1, 2, 4 ... 512 MB, GB, TB: from a hundredth of the footprint (or 32 GB, if that is less) to the first that holds it.
+/// 1, 2, 4 ... 512 MB, GB, TB: from a hundredth of the footprint (or 32 GB, if that is less) to the first that holds
+/// it.
 fn sizes(footprint: u64) -> Vec<u64> {
     let units = [1_000_000u64, 1_000_000_000, 1_000_000_000_000];
     let all = units.into_iter().flat_map(|unit| (0..10).map(move |i| unit << i));

@@ -1,6 +1,6 @@
 //! State of the chunks that are followed: all of them, or from so many on a sample by the hash of their number, halved
-//! each time it grows too large. A sample by number sees all accesses of the chunks in it, so ranks and shares only have to
-//! be scaled (Waldspurger et al., SHARDS, FAST'15).
+//! each time it grows too large. A sample by number sees all accesses of the chunks in it, so ranks and shares only
+//! have to be scaled (Waldspurger et al., SHARDS, FAST'15).
 
 use std::collections::HashMap;
 

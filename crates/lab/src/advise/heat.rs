@@ -1,5 +1,5 @@
-//! Heat as a logarithm on an absolute scale that grows with time, so that nothing is ever aged: see `tier/heat.rs` of the
-//! engine, of which this is the exact form.
+//! Heat as a logarithm on an absolute scale that grows with time, so that nothing is ever aged: see `tier/heat.rs` of
+//! the engine, of which this is the exact form.
 
 /// Fine steps in an octave.
 pub(super) const OCTAVE: u32 = 4096;

@@ -1,8 +1,8 @@
 //! The ranking at one half-life: how many chunks are hotter than a given one.
 //!
-//! Terms: the *clock* is where a visit just now lies on the scale of heats. A *bin* is half an octave: the policy does not
-//! exchange chunks whose heats are nearer than that, so within a bin chunks have a fixed order of their own. Bins from the
-//! clock's downwards lie in a ring of [`BINS`]; chunks colder than that are *ancient* and not told apart.
+//! Terms: the *clock* is where a visit just now lies on the scale of heats. A *bin* is half an octave: the policy does
+//! not exchange chunks whose heats are nearer than that, so within a bin chunks have a fixed order of their own. Bins
+//! from the clock's downwards lie in a ring of [`BINS`]; chunks colder than that are *ancient* and not told apart.
 //!
 //! Invariants:
 //! 1. `bins` and `blocks` agree: a block is the sum of its bins.
@@ -64,8 +64,8 @@ impl Ranking {
         }
     }
 
-    /// Heat after a visit in a run of so many bytes, and whether it earns a place: by one and a half visits of its kind; in a
-    /// stream that is too large for the SSD by two others.
+    /// Heat after a visit in a run of so many bytes, and whether it earns a place: by one and a half visits of its
+    /// kind; in a stream that is too large for the SSD by two others.
     pub(super) fn visited(&self, heat: u32, run: u64, sums: &Sums) -> (u32, bool) {
         let one = if run >= STREAM { self.clock - LIGHT } else { self.clock };
         let bar = if run >= STREAM && run > self.longest { self.clock + OCTAVE } else { one + LOG_1_5 };
@@ -99,8 +99,8 @@ impl Ranking {
         }
     }
 
-    /// Chunks hotter than a ranked one of this heat. Of those as hot a part counts, `tie` / 2^32, which should be always
-    /// the same for a chunk.
+    /// Chunks hotter than a ranked one of this heat. Of those as hot a part counts, `tie` / 2^32, which should be
+    /// always the same for a chunk.
     pub(super) fn rank(&self, heat: u32, tie: u32) -> u64 {
         let (above, same) = match self.place(heat) {
             Some(i) => (self.above(i), self.bins[i]),

@@ -1,9 +1,9 @@
 //! The matrix: all workloads, several sizes of the fast tier, all policies and bounds.
 //!
-//! A [`Case`] is a workload: a recorded trace, or a generator with a seed. A [`Cell`] is a case with one size of the fast
-//! tier; in it every policy is replayed under the same budget of moves. [`compare`] computes all cells of all cases on
-//! several threads, [`cells_of`] those of one stream, and [`Summary`] says how the production policy fares among them.
-//! The same cases give the same matrix; times of this machine are kept apart, in [`speed`].
+//! A [`Case`] is a workload: a recorded trace, or a generator with a seed. A [`Cell`] is a case with one size of the
+//! fast tier; in it every policy is replayed under the same budget of moves. [`compare`] computes all cells of all
+//! cases on several threads, [`cells_of`] those of one stream, and [`Summary`] says how the production policy fares
+//! among them. The same cases give the same matrix; times of this machine are kept apart, in [`speed`].
 
 mod case;
 mod cell;

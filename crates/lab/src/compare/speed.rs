@@ -1,4 +1,5 @@
-//! How long decisions take on this machine. These figures differ from run to run, so they are kept apart from the matrix.
+//! How long decisions take on this machine. These figures differ from run to run, so they are kept apart from the
+//! matrix.
 
 use std::time::Instant;
 
@@ -23,8 +24,8 @@ pub struct Speed {
     pub accesses_per_second: f64,
 }
 
-/// Bytes of memory that the engine keeps for each mapped chunk of a group with so many of them and so many fast slots: the
-/// map, the chunk of each fast slot (4 bytes), and the tables of the production policy.
+/// Bytes of memory that the engine keeps for each mapped chunk of a group with so many of them and so many fast slots:
+/// the map, the chunk of each fast slot (4 bytes), and the tables of the production policy.
 pub fn bytes_per_chunk(chunks: u64, fast_slots: u32) -> f64 {
     let fixed = HeadTime::new(fast_slots).bytes() as f64 + 4.0 * f64::from(fast_slots);
     BYTES_PER_CHUNK as f64 + fixed / chunks.max(1) as f64

@@ -11,8 +11,8 @@ const FAR: f64 = 1.05;
 pub struct Standing {
     /// Foreground time in parts of the best baseline's: below 1 is a win.
     pub relative: f64,
-    /// Of the total time between clock + Bloom N = 2 and the lower bound, the part that is saved; negative if the policy
-    /// is worse than that. `None` without a bound or a gap.
+    /// Of the total time between clock + Bloom N = 2 and the lower bound, the part that is saved; negative if the
+    /// policy is worse than that. `None` without a bound or a gap.
     pub gap_closed: Option<f64>,
     /// Bytes moved per byte read and written by users.
     pub moved: f64,

@@ -1,9 +1,9 @@
 //! Inclusive caches in front of the disk: what hybrid disks (8 GB) and Smart Response (64 GB) do (REFERENCE R5). The
 //! disk has all chunks, the cache keeps copies of blocks that were used, in LRU order.
 //!
-//! A *frame* is a chunk's worth of cache with a mask of the blocks it holds and one of those the disk does not have yet.
-//! A fill costs the disk nothing, since the data have just passed by; a frame that leaves with newer blocks is written
-//! back.
+//! A *frame* is a chunk's worth of cache with a mask of the blocks it holds and one of those the disk does not have
+//! yet. A fill costs the disk nothing, since the data have just passed by; a frame that leaves with newer blocks is
+//! written back.
 
 use bimetal_volume::units::{Tier, BLOCK, CHUNK};
 

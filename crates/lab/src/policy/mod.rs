@@ -1,9 +1,9 @@
 //! Placement policies compared without devices: who keeps the right chunks fast, at what cost in moves.
 //!
-//! A trace becomes a [`Stream`] of chunk accesses. [`replay()`] sends it to a policy in a [`Seat`], which decides what is
-//! on the fast tier, under a [`Budget`] of moves that is the same for all, and adds up the time that the slow tier's head
-//! would have needed ([`HeadCost`]). The production policy ([`Production`]) and the baselines sit in the same seat;
-//! inclusive caches ([`Inclusive`]) and bounds ([`bound`]) are computed from the same stream and the same costs.
+//! A trace becomes a [`Stream`] of chunk accesses. [`replay()`] sends it to a policy in a [`Seat`], which decides what
+//! is on the fast tier, under a [`Budget`] of moves that is the same for all, and adds up the time that the slow tier's
+//! head would have needed ([`HeadCost`]). The production policy ([`Production`]) and the baselines sit in the same
+//! seat; inclusive caches ([`Inclusive`]) and bounds ([`bound`]) are computed from the same stream and the same costs.
 
 pub mod bound;
 pub mod cache;

@@ -44,8 +44,8 @@ pub trait Seat {
         None
     }
 
-    /// What may be moved before `until_ns`, for a policy with a clock of its own, which it sets to when that is. `None`:
-    /// nothing more, and its clock has come to that time.
+    /// What may be moved before `until_ns`, for a policy with a clock of its own, which it sets to when that is.
+    /// `None`: nothing more, and its clock has come to that time.
     fn plan(&mut self, tiers: &Tiers, until_ns: u64) -> Option<Plan> {
         let _ = (tiers, until_ns);
         None

@@ -1,7 +1,7 @@
-//! A multi-queue policy in the manner of dm-cache's smq (POLICY 1c): chunks of the fast tier stand in 64 levels of equal
-//! size, and a visit moves one up a level, in exchange for the one of that level not used for the longest time. Larger
-//! regions of the slow tier stand in levels of their own; a chunk is promoted when its region stands high enough, and how
-//! high depends on how well the fast tier does.
+//! A multi-queue policy in the manner of dm-cache's smq (POLICY 1c): chunks of the fast tier stand in 64 levels of
+//! equal size, and a visit moves one up a level, in exchange for the one of that level not used for the longest time.
+//! Larger regions of the slow tier stand in levels of their own; a chunk is promoted when its region stands high
+//! enough, and how high depends on how well the fast tier does.
 //!
 //! Periods are counted in visits instead of seconds; there is no cleaner, since a tier has nothing to write back.
 

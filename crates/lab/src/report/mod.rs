@@ -4,8 +4,8 @@
 //! No script, no external file: style and drawings are inline. Nothing is said by colour alone. All text from outside
 //! goes through [`text::escaped`]. The same outcomes and date give the same bytes.
 //!
-//! Reading order: `text` (escaping, numbers), `verdict` (what is met), `page` (the whole), `summary` (what a reader sees first),
-//! `experiment` (a section each), `chart` and `axis` (drawings), `matrix`.
+//! Reading order: `text` (escaping, numbers), `verdict` (what is met), `page` (the whole), `summary` (what a reader
+//! sees first), `experiment` (a section each), `chart` and `axis` (drawings), `matrix`.
 
 mod axis;
 mod chart;

@@ -1,4 +1,5 @@
-//! What an experiment says of itself, and what came of it. The terminal's table and the report are made from this alone.
+//! What an experiment says of itself, and what came of it. The terminal's table and the report are made from this
+//! alone.
 
 /// Who was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

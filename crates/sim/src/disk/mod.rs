@@ -1,4 +1,5 @@
-//! Simulated disks: content and crash model (`store`), requests in virtual time (`device`), faults and speed (`faults`).
+//! Simulated disks: content and crash model (`store`), requests in virtual time (`device`), faults and speed
+//! (`faults`).
 
 mod cell;
 mod device;

@@ -7,8 +7,8 @@
 //! 2. At a power cut each sector of each record, complete or not, is kept or lost on its own. As every record can be
 //!    lost alone, this includes every order in which a disk may write them. A record cannot undo a younger durable one.
 //! 3. A failed sync loses some complete records for ever: reads then show the old content at once, or still the new
-//!    content (a *ghost*, like a page marked clean) that no later sync makes durable. A ghost is gone when the device is
-//!    opened again; one that stayed could not be told from data by anybody.
+//!    content (a *ghost*, like a page marked clean) that no later sync makes durable. A ghost is gone when the device
+//!    is opened again; one that stayed could not be told from data by anybody.
 //! 4. A lying disk answers syncs and makes nothing durable; the first promised record that a power cut damages is
 //!    remembered as its broken promise.
 //! 5. Fresh and discarded blocks hold poison, never zeros.

@@ -1,8 +1,8 @@
 //! Parameters of real devices.
 //!
-//! *Fitted*: chosen so that the model gives the figures measured in the reviews of 2012 to 2014. *Data sheet*: taken from the
-//! maker's published figures, and fitted to them where the model has a parameter that no data sheet names. Figures marked [M]
-//! are quoted from memory and were not read again.
+//! *Fitted*: chosen so that the model gives the figures measured in the reviews of 2012 to 2014. *Data sheet*: taken
+//! from the maker's published figures, and fitted to them where the model has a parameter that no data sheet names.
+//! Figures marked [M] are quoted from memory and were not read again.
 
 use super::hdd::{Hdd, HddSpec, Order};
 use super::ssd::{Ssd, SsdSpec};
@@ -62,8 +62,8 @@ pub fn find(name: &str) -> Option<Spec> {
     ENTRIES.iter().find(|e| e.name == name).map(|e| (e.spec)())
 }
 
-/// The disk of machine A (2012): 3.5", 7200 rpm, 1 TB (ST1000DM003). Fitted: mean seek of a write 9.5 ms, whole stroke 18 ms,
-/// 0.51 MB/s of random 4 KiB writes. Cache: 64 MB [M].
+/// The disk of machine A (2012): 3.5", 7200 rpm, 1 TB (ST1000DM003). Fitted: mean seek of a write 9.5 ms, whole stroke
+/// 18 ms, 0.51 MB/s of random 4 KiB writes. Cache: 64 MB [M].
 pub fn hdd2012() -> HddSpec {
     HddSpec {
         size: 1000 * GB,
@@ -84,8 +84,8 @@ pub fn hdd2012() -> HddSpec {
     }
 }
 
-/// The disk of machine B (2014): 2.5", 5400 rpm, 1 TB. Fitted to the seeks of that class (12 to 13 ms mean, 20 to 21 ms over the
-/// whole stroke: HGST, "5K320 SATA OEM specification", 4.4.2) and to 82-88 MB/s in the part that was measured.
+/// The disk of machine B (2014): 2.5", 5400 rpm, 1 TB. Fitted to the seeks of that class (12 to 13 ms mean, 20 to 21 ms
+/// over the whole stroke: HGST, "5K320 SATA OEM specification", 4.4.2) and to 82-88 MB/s in the part that was measured.
 pub fn hdd2014() -> HddSpec {
     HddSpec {
         rpm: 5400,
@@ -99,10 +99,11 @@ pub fn hdd2014() -> HddSpec {
     }
 }
 
-/// A current 3.5" 7200 rpm disk of 16 TB. Data sheet of the Seagate Exos X16 (ST16000NM001G) [M]: 261 MB/s at the outer edge,
-/// 256 MB cache, 170 random reads of 4 KiB per second with 16 in the queue. It names no seek times; those here are of
-/// the class (WD, "Ultrastar DC HC310 OEM specification", 4.5.1: 7.4 ms reading, 8.2 ms writing on average). The overhead and the
-/// order of service are fitted to the random reads; the inner rate is half of the outer, as platters of that size have it.
+/// A current 3.5" 7200 rpm disk of 16 TB. Data sheet of the Seagate Exos X16 (ST16000NM001G) [M]: 261 MB/s at the outer
+/// edge, 256 MB cache, 170 random reads of 4 KiB per second with 16 in the queue. It names no seek times; those here
+/// are of the class (WD, "Ultrastar DC HC310 OEM specification", 4.5.1: 7.4 ms reading, 8.2 ms writing on average). The
+/// overhead and the order of service are fitted to the random reads; the inner rate is half of the outer, as platters
+/// of that size have it.
 pub fn hdd16tb() -> HddSpec {
     HddSpec {
         size: 16_000 * GB,
@@ -118,8 +119,9 @@ pub fn hdd16tb() -> HddSpec {
     }
 }
 
-/// The SSD of machine A (2012): Samsung PM830, 128 GiB of flash of which 121.3 GB are visible. Fitted: 322 MB/s of sequential
-/// 128 KiB writes, 98 MB/s at most of random 4 KiB writes. Reads: 500 MB/s (data sheet [M]). Pages of 8 KiB, blocks of 4 MiB.
+/// The SSD of machine A (2012): Samsung PM830, 128 GiB of flash of which 121.3 GB are visible. Fitted: 322 MB/s of
+/// sequential 128 KiB writes, 98 MB/s at most of random 4 KiB writes. Reads: 500 MB/s (data sheet [M]). Pages of 8 KiB,
+/// blocks of 4 MiB.
 pub fn pm830() -> SsdSpec {
     SsdSpec {
         // 15 GiB less than the flash.
@@ -145,14 +147,15 @@ pub fn pm830() -> SsdSpec {
     }
 }
 
-/// The SSD of machine B (2014): SanDisk SD0128F, PCIe, 2 lanes. Fitted: reads 754 MiB/s with 4 in the queue, writes of 256 KiB
-/// 391 MiB/s. (The review measured in MiB; so taken, the model reads 128 KiB one by one at 428 MiB/s, and 427 were measured.)
+/// The SSD of machine B (2014): SanDisk SD0128F, PCIe, 2 lanes. Fitted: reads 754 MiB/s with 4 in the queue, writes of
+/// 256 KiB 391 MiB/s. (The review measured in MiB; so taken, the model reads 128 KiB one by one at 428 MiB/s, and 427
+/// were measured.)
 pub fn sd0128f() -> SsdSpec {
     SsdSpec { read_rate: 754 * MIB, write_rate: 409 * MIB, host_rate: 1600 * MB, ..pm830() }
 }
 
-/// The PCIe SSD of machine C (2012): 480 GB of 512 GiB. Fitted: files of 256 MB, in writes of 1 MiB, at 672 MB/s; reads as fast.
-/// Modelled by one region in four.
+/// The PCIe SSD of machine C (2012): 480 GB of 512 GiB. Fitted: files of 256 MB, in writes of 1 MiB, at 672 MB/s; reads
+/// as fast. Modelled by one region in four.
 pub fn pcie480() -> SsdSpec {
     SsdSpec {
         size: 480 * GB,
@@ -166,14 +169,15 @@ pub fn pcie480() -> SsdSpec {
     }
 }
 
-/// An SSD with the SandForce SF-2200 (2012): 120 GB of 128 GiB. Fitted: about 500 MB/s of sequential 128 KiB writes that compress
-/// well, 231 MB/s of video. Reads: 500 MB/s (the controller's data sheet: 500 both ways).
+/// An SSD with the SandForce SF-2200 (2012): 120 GB of 128 GiB. Fitted: about 500 MB/s of sequential 128 KiB writes
+/// that compress well, 231 MB/s of video. Reads: 500 MB/s (the controller's data sheet: 500 both ways).
 pub fn sf2200() -> SsdSpec {
     SsdSpec { size: 120_034_123_776, write_rate: 244 * MB, host_rate: 562 * MB, reduction: true, ..pm830() }
 }
 
-/// A current SATA SSD of 1 TB. Data sheet of the Samsung 870 EVO: 560 and 530 MB/s; 13 000 reads and 36 000 writes per second one
-/// by one, 98 000 and 88 000 with 32 in the queue; 600 TB of writes. No cache of single-bit cells. Modelled by one region in 16.
+/// A current SATA SSD of 1 TB. Data sheet of the Samsung 870 EVO: 560 and 530 MB/s; 13 000 reads and 36 000 writes per
+/// second one by one, 98 000 and 88 000 with 32 in the queue; 600 TB of writes. No cache of single-bit cells. Modelled
+/// by one region in 16.
 pub fn sata1tb() -> SsdSpec {
     SsdSpec {
         size: 1_000_204_886_016,
@@ -196,9 +200,9 @@ pub fn sata1tb() -> SsdSpec {
     }
 }
 
-/// A current NVMe SSD of 1 TB. Data sheet of the Samsung 980 PRO: 7000 and 5000 MB/s; 22 000 reads and 60 000 writes per second
-/// one by one [M], a million of either with many in the queue; 600 TB of writes. Its faster cache of single-bit cells is not
-/// modelled: the write rate holds for any amount. Modelled by one region in 16.
+/// A current NVMe SSD of 1 TB. Data sheet of the Samsung 980 PRO: 7000 and 5000 MB/s; 22 000 reads and 60 000 writes
+/// per second one by one [M], a million of either with many in the queue; 600 TB of writes. Its faster cache of
+/// single-bit cells is not modelled: the write rate holds for any amount. Modelled by one region in 16.
 pub fn nvme1tb() -> SsdSpec {
     SsdSpec {
         channels: 48,

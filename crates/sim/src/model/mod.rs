@@ -1,14 +1,15 @@
 //! Service-time models of disks and SSDs: how long requests take, without any data, I/O or waiting.
 //!
-//! - *Model*: given requests with the time they arrive, it says when each is complete. Times are nanoseconds of one virtual
-//!   clock, rates are bytes per second, amounts are bytes.
+//! - *Model*: given requests with the time they arrive, it says when each is complete. Times are nanoseconds of one
+//!   virtual clock, rates are bytes per second, amounts are bytes.
 //! - *Request*: one command of the host; *id*: the caller's name for it, handed back in its [`Completion`].
 //! - A model may choose the order of service (a disk's command queue), so a completion is not known when its request is
-//!   submitted. A caller submits, asks [`Model::next_event`], moves its clock there (or to its own next request, whichever
-//!   is earlier), and takes what is complete. A replay loop does this directly; a simulated device sleeps in between.
+//!   submitted. A caller submits, asks [`Model::next_event`], moves its clock there (or to its own next request,
+//!   whichever is earlier), and takes what is complete. A replay loop does this directly; a simulated device sleeps in
+//!   between.
 //!
-//! Reading order: `hdd` (head, command queue, write cache); `ftl` (pages and blocks of flash, garbage collection), `ssd`
-//! (channels, link, write server, time of the garbage collection), `sandforce` (data reduction), `theory` (write
+//! Reading order: `hdd` (head, command queue, write cache); `ftl` (pages and blocks of flash, garbage collection),
+//! `ssd` (channels, link, write server, time of the garbage collection), `sandforce` (data reduction), `theory` (write
 //! amplification in closed form), `catalog` (parameters of real devices).
 //!
 //! The models are deterministic: integers, and floating point only in operations that IEEE 754 defines exactly.

@@ -1,8 +1,8 @@
-//! Data reduction inside the SSD (SandForce SF-2200): what is stored is smaller than what was written, unless the data are
-//! compressed or encrypted already.
+//! Data reduction inside the SSD (SandForce SF-2200): what is stored is smaller than what was written, unless the data
+//! are compressed or encrypted already.
 //!
-//! *Stored-size factor* `r`: stored bytes over written bytes. It acts twice: less is programmed, and what is saved is spare
-//! space, so the garbage collection moves less too. Only so does write amplification come below 1.
+//! *Stored-size factor* `r`: stored bytes over written bytes. It acts twice: less is programmed, and what is saved is
+//! spare space, so the garbage collection moves less too. Only so does write amplification come below 1.
 
 use super::ftl::{MAX_PACK, UNITS};
 

@@ -2,13 +2,14 @@
 //!
 //! - *Channel*: reads a flash page in a fixed time, one read after another. *Link*: carries the bytes of all reads.
 //! - *Write server*: takes an overhead and the transfer of each write, one after another.
-//! - *Base time*: what a write takes without garbage collection. A page moved by cleaning costs as much as the host's writes
-//!   cost per page at present. So the steady speed is the peak divided by the write amplification.
-//! - *Debt*: time that cleaning has cost and no write has paid yet. A write pays a slice of it, not all; idle time pays too.
+//! - *Base time*: what a write takes without garbage collection. A page moved by cleaning costs as much as the host's
+//!   writes cost per page at present. So the steady speed is the peak divided by the write amplification.
+//! - *Debt*: time that cleaning has cost and no write has paid yet. A write pays a slice of it, not all; idle time pays
+//!   too.
 //! - *Scale*: of a large device only one region in `scale` has its pages modelled; all writes share what cleaning these
-//!   regions cost. Regions are picked by a hash within each run of `scale` of them, so that any workload whose pattern is not
-//!   made for it is sampled fairly. The modelled flash then cleans in units `scale` times as large, as devices do that join the
-//!   blocks of many dies.
+//!   regions cost. Regions are picked by a hash within each run of `scale` of them, so that any workload whose pattern
+//!   is not made for it is sampled fairly. The modelled flash then cleans in units `scale` times as large, as devices
+//!   do that join the blocks of many dies.
 //!
 //! Reads do not wait for writes or cleaning: the fitted figures have each alone.
 

@@ -1,11 +1,11 @@
 //! Write amplification in closed form.
 //!
-//! `alpha` is the flash over the live data (both as stored), `rho = alpha - 1` the spare share. These use `exp`, whose last bit
-//! may differ between machines: for reports and tests, not inside a simulation.
+//! `alpha` is the flash over the live data (both as stored), `rho = alpha - 1` the spare share. These use `exp`, whose
+//! last bit may differ between machines: for reports and tests, not inside a simulation.
 
-/// Write amplification of uniform random page writes with the oldest block cleaned first; greedy cleaning comes to the same
-/// as blocks grow. The share `v` of a victim that is live solves `v = exp(-alpha (1 - v))`, and `A = 1 / (1 - v)` (P.
-/// Desnoyers, "Analytic modeling of SSD write performance", SYSTOR 2012). Infinite without spare.
+/// Write amplification of uniform random page writes with the oldest block cleaned first; greedy cleaning comes to the
+/// same as blocks grow. The share `v` of a victim that is live solves `v = exp(-alpha (1 - v))`, and `A = 1 / (1 - v)`
+/// (P. Desnoyers, "Analytic modeling of SSD write performance", SYSTOR 2012). Infinite without spare.
 pub fn amplification(alpha: f64) -> f64 {
     1.0 / (1.0 - victim_share(alpha))
 }
@@ -28,15 +28,15 @@ pub fn victim_share(alpha: f64) -> f64 {
     (low + high) / 2.0
 }
 
-/// The simpler estimate `(1 + rho) / (2 rho)` (R. Agarwal, M. Marrow, "A closed-form expression for write amplification in NAND
-/// flash", GLOBECOM 2010 workshops).
+/// The simpler estimate `(1 + rho) / (2 rho)` (R. Agarwal, M. Marrow, "A closed-form expression for write amplification
+/// in NAND flash", GLOBECOM 2010 workshops).
 pub fn amplification_agarwal(rho: f64) -> f64 {
     (1.0 + rho) / (2.0 * rho)
 }
 
 /// Share of the address space that is in use if a share `q` of all requests trims a page that is, and the others write
-/// anywhere; write amplification follows with `alpha` divided by it (T. Frankie and others, "A mathematical model of the
-/// trim command in NAND-flash SSDs", 2012).
+/// anywhere; write amplification follows with `alpha` divided by it (T. Frankie and others, "A mathematical model of
+/// the trim command in NAND-flash SSDs", 2012).
 pub fn used_share(q: f64) -> f64 {
     ((1.0 - 2.0 * q) / (1.0 - q)).max(0.0)
 }

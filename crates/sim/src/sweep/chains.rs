@@ -1,6 +1,6 @@
-//! Directed scenarios of several crashes, each of which must come at a certain moment for the next to matter: a commit of
-//! one or two journal blocks is cut off, then perhaps the recovery from that, then a later commit. Every point has a seed
-//! of its own, and so other blocks that survive.
+//! Directed scenarios of several crashes, each of which must come at a certain moment for the next to matter: a commit
+//! of one or two journal blocks is cut off, then perhaps the recovery from that, then a later commit. Every point has a
+//! seed of its own, and so other blocks that survive.
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 

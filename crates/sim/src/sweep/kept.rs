@@ -1,5 +1,6 @@
-//! Kept copies (C9) and lifts: a promoted chunk is written in place, dropped for room, goes down uncopied; and crashes in between.
-//! What matters shows only when such a chunk goes down later, so that the sessions after the crash press it out.
+//! Kept copies (C9) and lifts: a promoted chunk is written in place, dropped for room, goes down uncopied; and crashes
+//! in between. What matters shows only when such a chunk goes down later, so that the sessions after the crash press it
+//! out.
 
 use bimetal_volume::units::CHUNK;
 

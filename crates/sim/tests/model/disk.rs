@@ -38,8 +38,8 @@ fn random_iops(spec: HddSpec, range: u64) -> f64 {
     closed_loop(&mut disk(spec), 0, 16, 1000, 6000, || Request::write(rng.below(range / 4096) * 4096, 4096)).iops()
 }
 
-/// Mean milliseconds per chunk of `n` random chunks of a batch, read in the order of their addresses; the head comes from
-/// anywhere.
+/// Mean milliseconds per chunk of `n` random chunks of a batch, read in the order of their addresses; the head comes
+/// from anywhere.
 fn batch_ms(spec: &HddSpec, n: usize) -> f64 {
     let mut rng = Prng::new(7);
     let (mut sum, mut count) = (0, 0);
@@ -126,8 +126,8 @@ fn disk_of_2012_chunks() {
 #[test]
 fn disk_of_2014() {
     near("128 KiB, mean over the capacity", capacity_mean(&hdd2014()), 78.0, 10.0);
-    // The notes place G1's 82 to 88 at 37 to 48 % of the capacity, taking them for MB/s. The review measured MiB/s: then they
-    // are 86 to 92 MB/s, which the model has at 30 to 41 %. Both hold within 10 % at both places.
+    // The notes place G1's 82 to 88 at 37 to 48 % of the capacity, taking them for MB/s. The review measured MiB/s:
+    // then they are 86 to 92 MB/s, which the model has at 30 to 41 %. Both hold within 10 % at both places.
     near("128 KiB at 37 %, MB/s", sequential(hdd2014(), 0.37, CHUNK), 88.0, 10.0);
     near("128 KiB at 48 %, MB/s", sequential(hdd2014(), 0.48, CHUNK), 82.0, 10.0);
     near("G1: 256 KiB at 35 %, MiB/s", sequential(hdd2014(), 0.35, 2 * CHUNK) / 1.048_576, 85.0, 10.0);

@@ -36,9 +36,9 @@ fn greedy(blocks: u32, block_pages: u32, rho: f64) -> f64 {
     random_steady(&mut ftl, &mut Prng::new(17), 2.0, 1.0)
 }
 
-/// The notes give 8.1 for rho 0.07, which is above their own formula (7.82), though greedy cleaning cannot be worse than it. That
-/// is what few blocks do, of which the open ones take a part of the spare: 8.05 with 512 blocks. With more the figure falls
-/// to 7.61 (16 384 blocks), so here the formula is what must be met.
+/// The notes give 8.1 for rho 0.07, which is above their own formula (7.82), though greedy cleaning cannot be worse
+/// than it. That is what few blocks do, of which the open ones take a part of the spare: 8.05 with 512 blocks. With
+/// more the figure falls to 7.61 (16 384 blocks), so here the formula is what must be met.
 #[test]
 fn greedy_cleaning_of_large_blocks() {
     let wanted = [7.82, 5.8, 4.5, 3.65, 3.2, 2.5, 1.96, 1.72, 1.40, 1.26];
@@ -72,7 +72,8 @@ fn sequential_fill_costs_nothing() {
     assert!(c.erases > 0);
 }
 
-/// Slots are given out log-like in segments of several blocks, and a segment is trimmed as a whole before it is used again.
+/// Slots are given out log-like in segments of several blocks, and a segment is trimmed as a whole before it is used
+/// again.
 #[test]
 fn whole_segment_trims_cost_nothing() {
     let g = Geometry::with_spare(512, 64, 0.07);

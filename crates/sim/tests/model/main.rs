@@ -1,7 +1,8 @@
 //! The models of disks and SSDs give the figures they were made for.
 //!
-//! "Notes" are the research notes on placement, sections 4 (devices) and 5 (flash); ids like F3 or G1 are the measured points
-//! of the reviews. Where a figure of the notes contradicts another, or is not met, the test says so and gives ours.
+//! "Notes" are the research notes on placement, sections 4 (devices) and 5 (flash); ids like F3 or G1 are the measured
+//! points of the reviews. Where a figure of the notes contradicts another, or is not met, the test says so and gives
+//! ours.
 
 mod catalog;
 mod disk;

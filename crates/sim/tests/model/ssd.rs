@@ -17,7 +17,8 @@ fn ssd(spec: SsdSpec) -> Ssd {
     Ssd::new(spec).expect("a sound spec")
 }
 
-/// A device with fewer blocks and otherwise the same: what a test needs to reach the steady state soon. `rho` is its spare.
+/// A device with fewer blocks and otherwise the same: what a test needs to reach the steady state soon. `rho` is its
+/// spare.
 fn small(spec: SsdSpec, rho: f64) -> SsdSpec {
     let raw = 512 * spec.block_pages as u64 * spec.page;
     SsdSpec { raw, size: (raw as f64 / (1.0 + rho)) as u64 / CHUNK * CHUNK, ..spec }
@@ -90,8 +91,8 @@ fn ssd_of_machine_c() {
     near("D1: MB/s", seen.mb_per_s(), 672.0, 10.0);
 }
 
-/// The notes: 98 falls to 27 MB/s at A 3.6, and to 35 (F3's lowest) at A 2.8. That holds for random writes over all of the live
-/// data; see the next test for F3 itself.
+/// The notes: 98 falls to 27 MB/s at A 3.6, and to 35 (F3's lowest) at A 2.8. That holds for random writes over all of
+/// the live data; see the next test for F3 itself.
 #[test]
 fn steady_random_speed_is_the_peak_over_the_amplification() {
     for (rho, wanted_a, wanted_speed) in [(0.171, 3.6, 27.0), (0.24, 2.8, 35.0)] {
@@ -115,9 +116,10 @@ fn steady_random_speed_is_the_peak_over_the_amplification() {
     }
 }
 
-/// F3 does not follow from greedy cleaning with A 2.8, as the notes have it: 8 GB of 121.3 are written at random, the rest stays,
-/// so the 16 GB of spare serve the 8 GB alone and A is near 1. The model gives 94 MB/s where 35 were the lowest measured. The
-/// gap must have another cause: accesses to the disk (1.5 % are enough), or a mapping that the real device keeps coarser.
+/// F3 does not follow from greedy cleaning with A 2.8, as the notes have it: 8 GB of 121.3 are written at random, the
+/// rest stays, so the 16 GB of spare serve the 8 GB alone and A is near 1. The model gives 94 MB/s where 35 were the
+/// lowest measured. The gap must have another cause: accesses to the disk (1.5 % are enough), or a mapping that the
+/// real device keeps coarser.
 #[test]
 fn random_writes_in_a_small_range_of_a_full_device_are_hardly_amplified() {
     let mut device = ssd(small(pm830(), 0.1327));
@@ -152,8 +154,8 @@ fn one_write_at_a_time_sees_spikes_of_a_slice() {
     let ms = |i: usize| times[i] as f64 / 1e6;
     let (median, p99, most) = (ms(25_000), ms(49_500), ms(49_999));
     println!("median {median:.3} ms, p99 {p99:.2} ms, longest {most:.2} ms");
-    // The notes: 1 to 10 ms for the cleaning of a block. At A 3.6 the 370 pages that are moved take 15 ms of the host's time if
-    // the speed is to be peak / A; so a block is cleaned in slices.
+    // The notes: 1 to 10 ms for the cleaning of a block. At A 3.6 the 370 pages that are moved take 15 ms of the host's
+    // time if the speed is to be peak / A; so a block is cleaned in slices.
     assert!(median < 0.05 && (1.0..10.0).contains(&p99) && most < 10.0);
 }
 
@@ -184,8 +186,8 @@ fn idle_time_restores_the_peak_for_a_while() {
     assert!(first > erases && device.counts().erases == first);
 }
 
-/// G7: random writes are as fast as ever while the device fills, down to 8 GB free; then they collapse; after TRIM and a pause
-/// they are as fast as when it was new.
+/// G7: random writes are as fast as ever while the device fills, down to 8 GB free; then they collapse; after TRIM and
+/// a pause they are as fast as when it was new.
 #[test]
 fn trim_and_a_pause_restore_the_peak() {
     let mut device = ssd(small(sd0128f(), 0.1327));
@@ -237,9 +239,9 @@ fn sandforce_depends_on_the_data_and_others_do_not() {
     assert_eq!(rate(pm830(), Content::Pattern), rate(pm830(), Content::Encrypted));
 }
 
-/// S3: random writes to an encrypted volume get slower run after run, compressible ones do not; what is programmed is less than
-/// what is written only if it was reduced. The review wrote to 8 GB again and again; as with F3, greedy cleaning is not slowed
-/// by that, so here the runs go over the whole volume.
+/// S3: random writes to an encrypted volume get slower run after run, compressible ones do not; what is programmed is
+/// less than what is written only if it was reduced. The review wrote to 8 GB again and again; as with F3, greedy
+/// cleaning is not slowed by that, so here the runs go over the whole volume.
 #[test]
 fn sandforce_on_encrypted_data_falls_run_after_run() {
     let runs = |content: Content| {
@@ -330,7 +332,8 @@ fn requests_beyond_the_device_are_refused() {
     }
 }
 
-/// The notes' section 2.11: 137 GB of flash with 3000 erases at A 3.6 take 114 TB from the host, 62 GB a day for 5 years.
+/// The notes' section 2.11: 137 GB of flash with 3000 erases at A 3.6 take 114 TB from the host, 62 GB a day for 5
+/// years.
 #[test]
 fn wear_sets_the_life() {
     let spec = small(pm830(), 0.172);

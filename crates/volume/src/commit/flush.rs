@@ -55,8 +55,8 @@ impl<E: Env> Core<E> {
         self.health.check()
     }
 
-    /// Waits until the death of this process cannot undo a completed change of `chunks` (`WriteFlags::outlives`). The data
-    /// are with the members by then; what only this process knows is what no commit has made durable.
+    /// Waits until the death of this process cannot undo a completed change of `chunks` (`WriteFlags::outlives`). The
+    /// data are with the members by then; what only this process knows is what no commit has made durable.
     pub(crate) async fn make_outlive(&self, mut chunks: impl Iterator<Item = ChunkId>) -> Result<(), Error> {
         if mutant::on(Mutant::DiesWithDaemon) || !chunks.any(|c| self.is_uncommitted(c)) {
             return Ok(());

@@ -28,8 +28,8 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Writes what member `m` lags behind now into its journal, durably. What is noted meanwhile waits for the next time:
-    /// beside a load that changes entries all the time there would be no end.
+    /// Writes what member `m` lags behind now into its journal, durably. What is noted meanwhile waits for the next
+    /// time: beside a load that changes entries all the time there would be no end.
     pub(crate) async fn settle_lag(&self, m: &Member<E::Device>) -> Result<(), Error> {
         let _meta = m.meta.lock().await;
         let noted = m.lag.borrow().clone();

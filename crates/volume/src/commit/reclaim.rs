@@ -58,8 +58,8 @@ impl Reclaim {
         self.wake.notify();
     }
 
-    /// Chunks were promoted and keep their slow slots: the slow members' journals are told as soon as if they had left them,
-    /// so that a slow member alone takes no old home for the newest state.
+    /// Chunks were promoted and keep their slow slots: the slow members' journals are told as soon as if they had left
+    /// them, so that a slow member alone takes no old home for the newest state.
     pub(crate) fn tell_slow(&self) {
         self.untold.set(true);
         self.wake.notify();

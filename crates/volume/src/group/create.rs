@@ -119,8 +119,8 @@ async fn lay_out<D: Device>(device: D, label: Label) -> Result<(Member<D>, Label
     for place in [LABEL_A, label_b(label.device_size)] {
         m.write(place, BufMut::zeroed(LABEL_SIZE).freeze(), WriteFor::Engine).await?;
     }
-    // Old journal blocks could not be mistaken for new ones (another group, another chain), but a clean first block makes
-    // a dump readable.
+    // Old journal blocks could not be mistaken for new ones (another group, another chain), but a clean first block
+    // makes a dump readable.
     m.write(m.layout.journal, BufMut::zeroed(bimetal_format::BLOCK).freeze(), WriteFor::Engine).await?;
     m.format_away().await?;
     m.sync_all().await?;

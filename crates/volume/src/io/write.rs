@@ -84,8 +84,8 @@ impl<E: Env> Core<E> {
             [one] => SmallVec::<[_; 2]>::from_iter([self.transfer(one, &placed).await]),
             many => wait::all(many.iter().map(|r| self.transfer(r, &placed)).collect()).await.into(),
         };
-        // A sync that failed meanwhile may have taken away what was written, and has named the chunks in doubt already: a
-        // block that becomes valid now would be read as whatever its slot held before (C11.2).
+        // A sync that failed meanwhile may have taken away what was written, and has named the chunks in doubt already:
+        // a block that becomes valid now would be read as whatever its slot held before (C11.2).
         let doubt = self.health.failures() != failures && !mutant::on(Mutant::C11LateMask);
         let mut outcome = Ok(());
         for (run, result) in runs.iter().zip(results) {
@@ -193,8 +193,8 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// The whole blocks to write for a part, and their offset in the slot. Edges inside a block are merged with what the
-    /// block holds.
+    /// The whole blocks to write for a part, and their offset in the slot. Edges inside a block are merged with what
+    /// the block holds.
     async fn content_of(&self, p: &Placed<'_>, data: &Buf) -> Result<(u64, Buf), Error> {
         let part = &p.part;
         let own = data.slice(part.at as usize, part.len as usize);

@@ -24,7 +24,8 @@ use crate::wait;
 
 /// Blocks written or read back side by side.
 const BATCH: usize = 256;
-/// Blocks of which so many lie in between are read back together, and so many reads, of 1 MiB at most, are on their way at a time.
+/// Blocks of which so many lie in between are read back together, and so many reads, of 1 MiB at most, are on their way
+/// at a time.
 const BRIDGE: u64 = 32;
 const READS: usize = 16;
 /// A slow member that lags behind by more chunks is told of them in its journal (I10).
@@ -85,8 +86,9 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Slow members follow each checkpoint of a fast one, so that their maps are not far behind should they be left alone one
-    /// day, and make room in their own journals. That can wait for a quiet moment: pages that lie all over the map stop a stream for seconds.
+    /// Slow members follow each checkpoint of a fast one, so that their maps are not far behind should they be left
+    /// alone one day, and make room in their own journals. That can wait for a quiet moment: pages that lie all over
+    /// the map stop a stream for seconds.
     fn may_follow(&self, since: Instant) -> bool {
         self.quiet_for(Tier::Slow) >= QUIET || self.env.now().since(since) >= FOLLOW
     }
@@ -239,7 +241,8 @@ impl<E: Env> Core<E> {
     }
 }
 
-/// Writes blocks, neighbours in one request: a disk that seeks to each of them stands still for whatever else it has to do.
+/// Writes blocks, neighbours in one request: a disk that seeks to each of them stands still for whatever else it has to
+/// do.
 async fn write_all<D: Device>(
     m: &Member<D>,
     mut images: Vec<(u64, Buf)>,
@@ -266,8 +269,8 @@ fn joined(run: &[(u64, Buf)]) -> Buf {
     all.freeze()
 }
 
-/// C5.2: a side is trusted only after it was synced and read back equal. A difference counts as a failed write. What lies
-/// between blocks near each other is read with them: that takes less time than a seek.
+/// C5.2: a side is trusted only after it was synced and read back equal. A difference counts as a failed write. What
+/// lies between blocks near each other is read with them: that takes less time than a seek.
 async fn read_back<D: Device>(m: &Member<D>, blocks: &[Written]) -> Result<(), DeviceError> {
     let (near, most) = (BRIDGE * BLOCK, BATCH as u64 * BLOCK);
     for part in blocks.chunks(BATCH) {
@@ -283,7 +286,8 @@ async fn read_back<D: Device>(m: &Member<D>, blocks: &[Written]) -> Result<(), D
     Ok(())
 }
 
-/// Reads a run with what lies in between; if that fails, because something in between cannot be read, each block by itself.
+/// Reads a run with what lies in between; if that fails, because something in between cannot be read, each block by
+/// itself.
 async fn check_run<D: Device>(m: &Member<D>, run: &[Written]) -> Result<(), DeviceError> {
     const EIO: i32 = 5;
     let equal = |block: &[u8], w: &Written| match hash(block) == w.hash || mutant::on(Mutant::C5NotReadBack) {

@@ -1,7 +1,7 @@
 //! The journal ring of a member.
 //!
-//! Terms: block `sequence` lies at `sequence % blocks`. `tail` is the first block that recovery replays, `head` the next
-//! to be written. A commit writes whole blocks; its blocks carry the same generation.
+//! Terms: block `sequence` lies at `sequence % blocks`. `tail` is the first block that recovery replays, `head` the
+//! next to be written. A commit writes whole blocks; its blocks carry the same generation.
 //!
 //! Invariants:
 //! 1. Blocks from `tail` to `head` are never overwritten (C5.3): `head - tail <= blocks`.

@@ -69,8 +69,8 @@ pub(crate) struct Member<D: Device> {
     /// Fast members: which chunk lives in each slot; `NO_CHUNK` if none.
     pub(crate) chunk_of: RefCell<Vec<u32>>,
     pub(crate) meta: Mutex,
-    /// Held by whoever writes away bits. Apart from `meta`, so that a commit never waits for the mover, which holds `meta`
-    /// of a slow member until its switches are committed.
+    /// Held by whoever writes away bits. Apart from `meta`, so that a commit never waits for the mover, which holds
+    /// `meta` of a slow member until its switches are committed.
     pub(crate) away_meta: Mutex,
     pub(crate) journal: RefCell<journal::Journal>,
     pub(crate) directory: RefCell<directory::Directory>,

@@ -73,8 +73,8 @@ fn choose<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) ->
     let damaged = |what: String| OpenError::Damaged { name: core.name.clone(), what };
     let sound = |i: &usize| chains[*i].is_some() && !rebuild[*i];
     let of = |tier| (0..chains.len()).filter(move |i| core.members[*i].tier == tier).filter(sound);
-    // Of two that hold the same last commit, one may hold only a part of it; the whole one must win, because its records
-    // stay in its journal.
+    // Of two that hold the same last commit, one may hold only a part of it; the whole one must win, because its
+    // records stay in its journal.
     let reach = |i: &usize| {
         let c = chains[*i].as_ref().expect("filtered");
         (!c.damaged, c.reach())

@@ -108,8 +108,9 @@ impl Chain {
         true
     }
 
-    /// How far it reaches: its newest generation, and the number of chunks that it knows of that commit. A record counts
-    /// once, however often it was appended: what a start appended again and could not finish makes no commit whole.
+    /// How far it reaches: its newest generation, and the number of chunks that it knows of that commit. A record
+    /// counts once, however often it was appended: what a start appended again and could not finish makes no commit
+    /// whole.
     pub(crate) fn reach(&self) -> (u64, usize) {
         let last = self.records.iter().rev().take_while(|(g, _)| *g == self.generation);
         (self.generation, last.map(|(_, r)| chunk_of(r)).collect::<BTreeSet<_>>().len())

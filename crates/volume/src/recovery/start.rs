@@ -3,7 +3,8 @@
 //! 2. away bits for all regions in use, durable (C8.1);
 //! 3. labels with the new epoch on every member, durable, not yet *confirmed*;
 //! 4. other fast journals get what they lack of the last commit; members left behind get a new map;
-//! 5. a block without records ends each journal, so that nothing of a commit that was cut off lies where the next one goes;
+//! 5. a block without records ends each journal, so that nothing of a commit that was cut off lies where the next one
+//!    goes;
 //! 6. all labels say *confirmed*. Only now is anything served.
 //!
 //! A crash in between is harmless: an epoch that is not confirmed was never used.
@@ -79,8 +80,8 @@ fn set_heads<E: Env>(core: &Core<E>, source: &Source) {
     }
 }
 
-/// A slow member's own pages and journal may still give a slot to a chunk that has left it. Such a slot must not be used
-/// again before that journal has been told (C1.6): it is on its way to being free, not free.
+/// A slow member's own pages and journal may still give a slot to a chunk that has left it. Such a slot must not be
+/// used again before that journal has been told (C1.6): it is on its way to being free, not free.
 async fn hold_believed_slots<E: Env>(core: &Core<E>, m: &Member<E::Device>, chain: Option<&Chain>) {
     let pages = core.map.borrow().len() as u32;
     let stale = |p: u32, e: Expected| core.map.borrow().generation(p) > e.generation();
@@ -195,10 +196,10 @@ async fn catch_up<E: Env>(core: &Core<E>, m: &Member<E::Device>, source: &Source
     Ok(())
 }
 
-/// Writes a block without records where the journal ends. A block of a commit that was cut off may lie there, torn: parts
-/// of the next block, torn too, could make it whole again, and with it a commit that nobody has seen for a session. A
-/// damaged journal begins anew elsewhere and needs none; nor does a full one: no commit was begun without room, so that
-/// behind its last block lies its first.
+/// Writes a block without records where the journal ends. A block of a commit that was cut off may lie there, torn:
+/// parts of the next block, torn too, could make it whole again, and with it a commit that nobody has seen for a
+/// session. A damaged journal begins anew elsewhere and needs none; nor does a full one: no commit was begun without
+/// room, so that behind its last block lies its first.
 async fn seal_end<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), OpenError> {
     let _meta = m.meta.lock().await;
     if mutant::on(Mutant::TornEndLeft) || !m.journal_has_room(1) {

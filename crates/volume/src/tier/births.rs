@@ -1,13 +1,14 @@
 //! Where chunks get their first home.
 //!
-//! Terms: a *run* is a row of chunks that get their first home one after the other; from a certain length on it is a *stream*.
-//! A *copy* is a stream beside which about as much is read in streams: its data exist already, and rarely are both used.
+//! Terms: a *run* is a row of chunks that get their first home one after the other; from a certain length on it is a
+//! *stream*. A *copy* is a stream beside which about as much is read in streams: its data exist already, and rarely are
+//! both used.
 //!
-//! - New chunks go to the fast tier while there is room beyond the reserve, and then take the reserve: that is what it is
-//!   for.
+//! - New chunks go to the fast tier while there is room beyond the reserve, and then take the reserve: that is what it
+//!   is for.
 //! - A stream leaves a part of the reserve to small writes; a copy leaves most of it.
-//! - Once a stream has been sent to the slow tier it stays there until there is room again: it is laid out in one run, and
-//!   does not take every slot that the mover frees.
+//! - Once a stream has been sent to the slow tier it stays there until there is room again: it is laid out in one run,
+//!   and does not take every slot that the mover frees.
 
 use super::stream::{Streams, RUN};
 use super::{Touch, View};
@@ -38,8 +39,8 @@ impl Births {
     /// The tier for a chunk without a home.
     pub(super) fn place(&mut self, v: &impl View, t: &Touch) -> Tier {
         let (free, reserve) = (v.free_fast(), v.reserve());
-        // All chunks of a large request are placed before it is counted, so births have a detector of their own. A small write
-        // stands for the whole chunk that it begins.
+        // All chunks of a large request are placed before it is counted, so births have a detector of their own. A
+        // small write stands for the whole chunk that it begins.
         let stream_from = (u64::from(reserve) * CHUNK / STREAM_SHARE).clamp(RUN, STREAM);
         let run = self.runs.add(t.chunk.0 * CHUNK, CHUNK, true, stream_from);
         let stream = run.bytes > stream_from;

@@ -1,5 +1,5 @@
-//! The queue of chunks that want to enter the fast tier: a fixed table of 1 MiB groups, each with the chunks wanted and a
-//! priority. A table rather than rings, because a hot chunk is seen again and again while it waits.
+//! The queue of chunks that want to enter the fast tier: a fixed table of 1 MiB groups, each with the chunks wanted and
+//! a priority. A table rather than rings, because a hot chunk is seen again and again while it waits.
 //!
 //! Where not all can go, those asked for last go first: what waits long is the least likely to be used again.
 

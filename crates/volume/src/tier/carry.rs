@@ -25,7 +25,8 @@ use crate::wait;
 const RUN: usize = 8;
 
 impl<E: Env> Core<E> {
-    /// Copies a batch and sees to it that what was copied is switched. `lifted`: what is to be written, of a batch of lifts.
+    /// Copies a batch and sees to it that what was copied is switched. `lifted`: what is to be written, of a batch of
+    /// lifts.
     pub(super) async fn run_batch(self: Rc<Self>, job: Job, moves: Vec<Move>, lifted: Vec<Buf>) {
         let m = &self.mover;
         let (count, kind) = (moves.len(), job as usize);
@@ -54,8 +55,8 @@ impl<E: Env> Core<E> {
         self.mover_wake.notify();
     }
 
-    /// Switches what has been copied, all that is there at a time: a sync and a journal write cost the same for one chunk as
-    /// for hundreds, and what is copied meanwhile must not pile up.
+    /// Switches what has been copied, all that is there at a time: a sync and a journal write cost the same for one
+    /// chunk as for hundreds, and what is copied meanwhile must not pile up.
     async fn finish_copied(&self, job: Job) {
         let m = &self.mover;
         // One commit takes them, beside the changes of clients.

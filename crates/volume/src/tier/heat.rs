@@ -1,12 +1,12 @@
 //! Heat as a forward-decayed logarithm.
 //!
-//! A chunk's heat `L` is a `u16` in sixteenths of an octave. A virtual clock `n` runs forward with the visits counted in
-//! the whole group; `2^(L - n)` is the number of visits of the chunk, each halved for every octave the clock has
+//! A chunk's heat `L` is a `u16` in sixteenths of an octave. A virtual clock `n` runs forward with the visits counted
+//! in the whole group; `2^(L - n)` is the number of visits of the chunk, each halved for every octave the clock has
 //! moved since. So decay costs nothing: no chunk is ever aged, and two chunks that are not touched keep their order.
 //!
 //! `L` wraps every 4096 octaves. A value is read as being at most [`AHEAD`] octaves in front of the clock, and behind
-//! it otherwise, so that only a chunk that slept for 4032 octaves or more (millions of visits on the smallest group) could
-//! be mistaken, once, for a hot one.
+//! it otherwise, so that only a chunk that slept for 4032 octaves or more (millions of visits on the smallest group)
+//! could be mistaken, once, for a hot one.
 
 use crate::env::Instant;
 

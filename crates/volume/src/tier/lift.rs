@@ -1,8 +1,9 @@
-//! Lifts: promotions of chunks that a client's read has just brought into memory, so that the slow disk is asked only once.
+//! Lifts: promotions of chunks that a client's read has just brought into memory, so that the slow disk is asked only
+//! once.
 //!
-//! A lift is a move (see [`super::mover`]) whose copy comes from the read: the chunk is in motion from before the read is
-//! sent, so that a write in between cancels it (C3.1); what was read waits in `lifted` until the mover writes it, several
-//! together, in the mover's time. The client never waits for it (D7).
+//! A lift is a move (see [`super::mover`]) whose copy comes from the read: the chunk is in motion from before the read
+//! is sent, so that a write in between cancels it (C3.1); what was read waits in `lifted` until the mover writes it,
+//! several together, in the mover's time. The client never waits for it (D7).
 //!
 //! Lifts take room that is free beyond the reserve, at most [`LIFTS_MAX`] chunks at a time; none makes room for itself.
 

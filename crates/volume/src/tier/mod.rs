@@ -116,8 +116,8 @@ pub trait Policy {
     /// taken off the queue: the caller moves them now, or calls [`Policy::gave_up`].
     fn candidates(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
 
-    /// A slow chunk is about to be read whole, and [`Policy::touch`] has counted that: whether it should enter the fast tier
-    /// now. If so it is taken off the queue: the caller moves it, or calls [`Policy::gave_up`].
+    /// A slow chunk is about to be read whole, and [`Policy::touch`] has counted that: whether it should enter the fast
+    /// tier now. If so it is taken off the queue: the caller moves it, or calls [`Policy::gave_up`].
     fn wants(&mut self, v: &mut impl View, c: ChunkId) -> bool;
 
     /// Chunks in the queue of [`Policy::candidates`], some of which may turn out not to deserve it any more.

@@ -2,8 +2,8 @@
 //!
 //! This file chooses moves and sends them off; `carry` carries them.
 //!
-//! Terms: a *move* takes a chunk from the slot `from` to the slot `to`. A *batch* is a set of moves of one kind that are
-//! copied together. What has been copied is *finishing*: all moves of a kind that are, share syncs and a commit.
+//! Terms: a *move* takes a chunk from the slot `from` to the slot `to`. A *batch* is a set of moves of one kind that
+//! are copied together. What has been copied is *finishing*: all moves of a kind that are, share syncs and a commit.
 //!
 //! Invariants:
 //! 1. A copy begins only while no write is in flight on the chunk, and switches only if none touched it since (C3.1).
@@ -66,8 +66,8 @@ pub(crate) struct Move {
     pub(super) mask: u32,
     /// `to` is the chunk's kept copy: there is nothing to be copied, and the slot is not the move's to give back.
     pub(super) kept: bool,
-    /// No write of unknown outcome could reach `from` when the move began, and later ones cancel it: what is copied is what
-    /// stays there.
+    /// No write of unknown outcome could reach `from` when the move began, and later ones cancel it: what is copied is
+    /// what stays there.
     pub(super) certain: bool,
 }
 

@@ -4,8 +4,8 @@
 //! somebody looked, or that of a colder chunk that has come to it since.
 //!
 //! Invariants:
-//! 1. A mark is never too high for long: heat only grows, new and cooled chunks are noted, and what was missed (a chunk that
-//!    had to stay and no longer has to) is found when the region's turn comes.
+//! 1. A mark is never too high for long: heat only grows, new and cooled chunks are noted, and what was missed (a chunk
+//!    that had to stay and no longer has to) is found when the region's turn comes.
 //! 2. A mark that is too low costs a look, which corrects it.
 
 use super::heat::Clock;
@@ -14,7 +14,8 @@ use super::heat::Clock;
 const SLOTS: u32 = 256;
 /// Most regions.
 const REGIONS: u32 = 1 << 16;
-/// The mark of a region is that of the chunk at one part in so many: a few cold chunks do not draw looks to a hot region.
+/// The mark of a region is that of the chunk at one part in so many: a few cold chunks do not draw looks to a hot
+/// region.
 const SHARE: usize = 16;
 
 /// Marks of all regions of the fast tier.
@@ -54,8 +55,8 @@ impl Regions {
         }
     }
 
-    /// The region with the lowest mark but for those `seen`, and its mark relative to now; before all others comes one that
-    /// nobody has looked at, which has none.
+    /// The region with the lowest mark but for those `seen`, and its mark relative to now; before all others comes one
+    /// that nobody has looked at, which has none.
     pub(super) fn coldest(&self, clock: &Clock, seen: &[usize]) -> Option<(usize, Option<i32>)> {
         let mut best = (i32::MAX, None);
         for (r, mark) in self.marks.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Chunks that have just been moved: none goes back at once, so that two chunks of about the same heat do not change places
-//! for ever (POLICY: hysteresis).
+//! Chunks that have just been moved: none goes back at once, so that two chunks of about the same heat do not change
+//! places for ever (POLICY: hysteresis).
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! When to move, and how much at a time: a state machine over levels, latencies and the time, without I/O.
 //!
 //! What it holds to:
-//! 1. Below the reserve something is always moved down, whatever the load (I6): at least the drip of `Band::drip`, and a forced group if for [`WATCHDOG`] nothing came through.
+//! 1. Below the reserve something is always moved down, whatever the load (I6): at least the drip of `Band::drip`, and
+//!    a forced group if for [`WATCHDOG`] nothing came through.
 //! 2. Quiet disks are used to the full at once; under load at most [`WINDOW_LOAD`] chunks are on the move, fewer
 //!    when the load suffers.
 //! 3. Promotions never take the reserve: slots for them are freed first, in turns, so that the disk
@@ -73,8 +74,8 @@ pub struct Plan {
     pub doing: String,
     /// Why, in plain words.
     pub why: String,
-    /// Ask again after this time at the latest (10 ms or more), or when a move ended, free slots fell below the reserve,
-    /// or a candidate was found while there was none.
+    /// Ask again after this time at the latest (10 ms or more), or when a move ended, free slots fell below the
+    /// reserve, or a candidate was found while there was none.
     pub next_check: Duration,
 }
 
@@ -169,8 +170,8 @@ impl Scheduler {
         }
     }
 
-    /// The policy named no chunk, or a device refused the move: this kind of work pauses, longer every time until a move
-    /// succeeds. (A move cancelled by a write is no reason to pause.)
+    /// The policy named no chunk, or a device refused the move: this kind of work pauses, longer every time until a
+    /// move succeeds. (A move cancelled by a write is no reason to pause.)
     pub fn came_to_nothing(&mut self, job: Job, now: Instant) {
         let p = &mut self.pauses[job as usize];
         if p.until <= now {

@@ -1,8 +1,8 @@
 //! What may be moved beside a load that never pauses.
 //!
-//! A disk that is always busy gains most from promotions, and has no quiet moment for them. So one chunk may change places
-//! for every [`TIME_PER_CHUNK`] that the disk serves requests. That delays some of them; what is saved up goes together, so
-//! that they are few.
+//! A disk that is always busy gains most from promotions, and has no quiet moment for them. So one chunk may change
+//! places for every [`TIME_PER_CHUNK`] that the disk serves requests. That delays some of them; what is saved up goes
+//! together, so that they are few.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ impl Share {
         self.saved = (self.saved + new).min(TIME_PER_CHUNK * TOGETHER);
     }
 
-    /// Takes up to `max` chunks that may be moved now, or none before enough is saved up: each time costs syncs and journal
-    /// writes, however few they are.
+    /// Takes up to `max` chunks that may be moved now, or none before enough is saved up: each time costs syncs and
+    /// journal writes, however few they are.
     pub(super) fn take(&mut self, max: usize) -> usize {
         let chunks = TOGETHER.min(u32::try_from(max).unwrap_or(TOGETHER));
         if max == 0 || self.saved < TIME_PER_CHUNK * chunks.max(FEWEST) {

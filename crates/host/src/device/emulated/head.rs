@@ -1,9 +1,9 @@
 //! A disk with one head (the service-time model of hard disks).
 //!
-//! A request takes `overhead + seek + rotation + bytes / rate(place)`. The seek grows with the square root of the distance
-//! and, a little, with the distance; the rotation follows from the real angle at that moment; the rate falls linearly from the
-//! outer to the inner edge. A request that begins where the last one ended, or a little behind, is read or written in
-//! passing. Times are nanoseconds on one clock.
+//! A request takes `overhead + seek + rotation + bytes / rate(place)`. The seek grows with the square root of the
+//! distance and, a little, with the distance; the rotation follows from the real angle at that moment; the rate falls
+//! linearly from the outer to the inner edge. A request that begins where the last one ended, or a little behind, is
+//! read or written in passing. Times are nanoseconds on one clock.
 
 use super::pipe::time;
 

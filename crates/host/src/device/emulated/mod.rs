@@ -1,8 +1,8 @@
 //! Emulated disks: a real file that is as slow as a modelled disk, in real time.
 //!
-//! The data goes to the file at once; the answer is held back until the model has finished the request too. So a request
-//! takes the longer of the two, and one whose future is dropped still reaches the file. A write cache is not modelled: a
-//! write is answered when the modelled head has written it.
+//! The data goes to the file at once; the answer is held back until the model has finished the request too. So a
+//! request takes the longer of the two, and one whose future is dropped still reaches the file. A write cache is not
+//! modelled: a write is answered when the modelled head has written it.
 
 mod head;
 mod pipe;

@@ -1,8 +1,9 @@
 //! SSDs and plain bandwidth caps: requests pass through servers one after another.
 //!
-//! A read takes a fixed time in one of several channels, then its bytes pass a link; a write occupies one serial server.
-//! Writes, and all requests under a rate cap, are not punished for the time our own process needs between two of them:
-//! a server may have begun up to [`SLACK_NS`] before a request came, so that the average rate is the one of the model.
+//! A read takes a fixed time in one of several channels, then its bytes pass a link; a write occupies one serial
+//! server. Writes, and all requests under a rate cap, are not punished for the time our own process needs between two
+//! of them: a server may have begun up to [`SLACK_NS`] before a request came, so that the average rate is the one of
+//! the model.
 
 /// What a host's latency may cost without lowering the rate, in nanoseconds.
 const SLACK_NS: u64 = 2_000_000;

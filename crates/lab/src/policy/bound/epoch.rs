@@ -1,5 +1,5 @@
-//! The oracle of epochs: before each epoch it puts those chunks on the fast tier that save most head time in it. What is
-//! there already is preferred by the cost of an exchange. It fetches ahead, and so is optimistic for short epochs.
+//! The oracle of epochs: before each epoch it puts those chunks on the fast tier that save most head time in it. What
+//! is there already is preferred by the cost of an exchange. It fetches ahead, and so is optimistic for short epochs.
 
 use crate::policy::cost::HeadCost;
 use crate::policy::piece::{Kind, Stream};

@@ -1,5 +1,5 @@
-//! ARC (Megiddo and Modha, FAST 2003): a list of chunks seen once and one of chunks seen more often, each with a memory of
-//! what left it (a ghost list). A hit in a ghost list moves the border between the two.
+//! ARC (Megiddo and Modha, FAST 2003): a list of chunks seen once and one of chunks seen more often, each with a memory
+//! of what left it (a ghost list). A hit in a ghost list moves the border between the two.
 
 use super::Cache;
 use crate::policy::lists::Lists;

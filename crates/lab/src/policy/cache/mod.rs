@@ -20,8 +20,8 @@ pub trait Cache {
     /// Its usual name.
     fn name(&self) -> &'static str;
 
-    /// A visit of a chunk; whether the cache held it. What leaves is added to `evicted`; the chunk itself may be refused
-    /// and is then not held, which is not told.
+    /// A visit of a chunk; whether the cache held it. What leaves is added to `evicted`; the chunk itself may be
+    /// refused and is then not held, which is not told.
     fn access(&mut self, chunk: u32, evicted: &mut Vec<u32>) -> bool;
 
     /// Whether the cache holds the chunk.

@@ -1,5 +1,5 @@
-//! S3-FIFO (Yang et al., SOSP 2023): a small queue for what is new, a main queue for what was used again while in it, and
-//! a ghost queue of what left the small one. Nothing moves on a hit; only a counter of two bits grows.
+//! S3-FIFO (Yang et al., SOSP 2023): a small queue for what is new, a main queue for what was used again while in it,
+//! and a ghost queue of what left the small one. Nothing moves on a hit; only a counter of two bits grows.
 
 use super::Cache;
 use crate::policy::lists::Lists;

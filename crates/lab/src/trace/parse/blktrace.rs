@@ -1,7 +1,7 @@
 //! blktrace's binary records (linux/blktrace_api.h, version 7), in the byte order of the recording machine. A record of
 //! 48 bytes: mark and version (4), sequence (4), time in ns (8), sector (8), bytes (4), action (4), pid (4), device
-//! (4), cpu (4), error (2), length of what follows the record (2). The action's low half is the event, its high half the
-//! kind of request.
+//! (4), cpu (4), error (2), length of what follows the record (2). The action's low half is the event, its high half
+//! the kind of request.
 
 use super::{Event, Parsed, Parser, Raw, SECTOR};
 use crate::trace::devices::Names;

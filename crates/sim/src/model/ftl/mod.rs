@@ -1,21 +1,21 @@
 //! The flash translation layer of an SSD: where pages lie, what is garbage, what cleaning costs.
 //!
-//! - *Page*: the unit of mapping and programming. *Block*: the unit of erasing, many pages. A page is programmed once between
-//!   two erases of its block, so an overwrite goes elsewhere and leaves garbage.
-//! - *Frontier*: the open block that is being filled. Each *stream* has one; cleaned pages go to the frontier of the stream
-//!   they were written to, or to one of their own beside it.
-//! - *Cleaning* (garbage collection): the closed block with the fewest live pages, the *victim*, is chosen (greedy), its live
-//!   pages are moved, it is erased. It begins when the free blocks have run out.
+//! - *Page*: the unit of mapping and programming. *Block*: the unit of erasing, many pages. A page is programmed once
+//!   between two erases of its block, so an overwrite goes elsewhere and leaves garbage.
+//! - *Frontier*: the open block that is being filled. Each *stream* has one; cleaned pages go to the frontier of the
+//!   stream they were written to, or to one of their own beside it.
+//! - *Cleaning* (garbage collection): the closed block with the fewest live pages, the *victim*, is chosen (greedy),
+//!   its live pages are moved, it is erased. It begins when the free blocks have run out.
 //! - *Write amplification*: what is programmed, over what the host wrote.
-//! - *Stored size*: of a page after data reduction, in [`UNITS`] of a full one. Pages are packed, so that a block holds more
-//!   pages if they are stored smaller.
+//! - *Stored size*: of a page after data reduction, in [`UNITS`] of a full one. Pages are packed, so that a block holds
+//!   more pages if they are stored smaller.
 //!
 //! 1. `place` and `held` say the same: an entry of a block is live if and only if the page's place is that entry.
 //! 2. `live` of a block is the sum of the stored sizes of its live entries.
 //! 3. Cleaning always finds room: the constructor demands enough spare blocks.
 //!
-//! Memory: 8 bytes per page, 22 per block, and 1 per page with data reduction; 128 GB with pages of 8 KiB take 130 MB. Not
-//! modelled: wear levelling of static data, bad blocks, the mapping tables' own writes.
+//! Memory: 8 bytes per page, 22 per block, and 1 per page with data reduction; 128 GB with pages of 8 KiB take 130 MB.
+//! Not modelled: wear levelling of static data, bad blocks, the mapping tables' own writes.
 
 mod victims;
 
@@ -47,8 +47,8 @@ pub struct Geometry {
     pub streams: u8,
     /// Whether pages may be stored smaller.
     pub reduction: bool,
-    /// Whether cleaned pages have a frontier of their own. If not they lie between new ones, and sequential writes never quite
-    /// undo what random ones did.
+    /// Whether cleaned pages have a frontier of their own. If not they lie between new ones, and sequential writes
+    /// never quite undo what random ones did.
     pub separate: bool,
 }
 
@@ -226,8 +226,8 @@ impl Ftl {
         &self.erases
     }
 
-    /// Writes a page in a stream, stored as `units` of [`UNITS`] (only with data reduction; a full page otherwise). A page or
-    /// stream that does not exist is ignored. Says what cleaning that took.
+    /// Writes a page in a stream, stored as `units` of [`UNITS`] (only with data reduction; a full page otherwise). A
+    /// page or stream that does not exist is ignored. Says what cleaning that took.
     pub fn write(&mut self, page: u32, units: u8, stream: u8) -> Work {
         let mut work = Work::default();
         if page >= self.geometry.logical_pages || stream >= self.geometry.streams {

@@ -1,9 +1,10 @@
 //! A hard disk: one head, a command queue, and a write cache.
 //!
-//! - *Window*: the oldest commands (at most [`HddSpec::queue`]) among which the disk chooses the next; the others wait outside.
+//! - *Window*: the oldest commands (at most [`HddSpec::queue`]) among which the disk chooses the next; the others wait
+//!   outside.
 //! - *Cached write*: a write that is answered but not on the platter yet. *Drain*: writing those.
-//! - *Pressed*: somebody waits for the drain (a flush, or a write for which the cache has no room). A disk that is not pressed
-//!   serves reads first.
+//! - *Pressed*: somebody waits for the drain (a flush, or a write for which the cache has no room). A disk that is not
+//!   pressed serves reads first.
 //!
 //! 1. A write is answered when the cache has taken it; without a cache, when it is on the platter.
 //! 2. A flush is answered when every write that was cached before it is on the platter.
@@ -38,8 +39,8 @@ pub struct HddSpec {
     pub size: u64,
     /// Turns per minute.
     pub rpm: u32,
-    /// `a`, `b`, `c` of a seek `a + b * sqrt(d) + c * d`, in milliseconds; `d` is the distance as a part of the stroke. A seek
-    /// to the same place takes none.
+    /// `a`, `b`, `c` of a seek `a + b * sqrt(d) + c * d`, in milliseconds; `d` is the distance as a part of the stroke.
+    /// A seek to the same place takes none.
     pub seek_ms: [f64; 3],
     /// Bytes per second at the outer edge; the rate falls linearly with the offset, zone by zone.
     pub outer_rate: u64,

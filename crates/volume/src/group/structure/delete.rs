@@ -1,5 +1,5 @@
-//! A volume is deleted: marked in the table, emptied like by TRIM, taken out of the table (invariant 2). A start goes on
-//! where one was cut off.
+//! A volume is deleted: marked in the table, emptied like by TRIM, taken out of the table (invariant 2). A start goes
+//! on where one was cut off.
 
 use std::rc::Rc;
 

@@ -90,7 +90,8 @@ impl HeadTime {
         }
     }
 
-    /// Bytes of memory that it takes, nearly the same for any size of the group; the heat of each chunk is kept by the [`View`].
+    /// Bytes of memory that it takes, nearly the same for any size of the group; the heat of each chunk is kept by the
+    /// [`View`].
     pub fn bytes(&self) -> usize {
         let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes(), self.regions.bytes()];
         let waiting = [self.backoff.bytes(), self.residence.bytes(), self.half_life.bytes()];
@@ -99,8 +100,8 @@ impl HeadTime {
 
     /// Heat, relative to now, from which a chunk is worth an exchange.
     fn bar(&self, v: &impl View, kind: Kind) -> i32 {
-        // Room for everything: nothing has to leave. The mover frees some slots beyond the reserve for promotions, which
-        // is not plenty.
+        // Room for everything: nothing has to leave. The mover frees some slots beyond the reserve for promotions,
+        // which is not plenty.
         let plenty = v.free_fast() > v.reserve() + v.reserve() / 4 + 8;
         let coldest = if plenty { None } else { self.coldest.map(|h| self.clock.relative(h)) };
         let (margin, least) = match kind {
@@ -139,8 +140,8 @@ impl HeadTime {
         }
     }
 
-    /// A run turned out to be a stream: its first chunks were taken for random accesses, and are judged again, by the milder
-    /// rule and by what this visit should have weighed. Bounded, and once per stream.
+    /// A run turned out to be a stream: its first chunks were taken for random accesses, and are judged again, by the
+    /// milder rule and by what this visit should have weighed. Bounded, and once per stream.
     fn look_back(&mut self, v: &mut impl View, run: &Run) {
         let high = self.streams.high(run.id).0;
         for c in (high.saturating_sub(RETRO_CHUNKS - 1)..=high).map(ChunkId) {
@@ -149,8 +150,8 @@ impl HeadTime {
         }
     }
 
-    /// Counts a birth. What was born before its run was a stream was born too warm: one such chunk is cooled for each that
-    /// follows.
+    /// Counts a birth. What was born before its run was a stream was born too warm: one such chunk is cooled for each
+    /// that follows.
     fn born(&mut self, v: &mut impl View, c: ChunkId, run: &Run) {
         let length = run.bytes / CHUNK;
         let stream = length >= RETRO_CHUNKS;

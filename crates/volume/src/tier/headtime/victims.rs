@@ -21,8 +21,8 @@ impl HeadTime {
         let coldest = self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX);
         let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest }, coldest);
         found.sort_unstable();
-        // For a promotion only the coldest leave. To restore the reserve the coldest there are must, and where colder ones
-        // are promised elsewhere a few of them: next time it is looked there.
+        // For a promotion only the coldest leave. To restore the reserve the coldest there are must, and where colder
+        // ones are promised elsewhere a few of them: next time it is looked there.
         let limit = if short { promised.saturating_add(NOISE) } else { coldest };
         let sure = found.partition_point(|(heat, _)| *heat <= limit);
         let few = if short { max.min(GROUP_CHUNKS as usize) } else { 0 };
@@ -42,8 +42,9 @@ impl HeadTime {
         out
     }
 
-    /// Looks at the regions that promise the coldest chunks, until `max` are found that none of the others undercuts; the
-    /// chunks found with their heats, and the heat that the others promise: `usual` while some were never looked at.
+    /// Looks at the regions that promise the coldest chunks, until `max` are found that none of the others undercuts;
+    /// the chunks found with their heats, and the heat that the others promise: `usual` while some were never looked
+    /// at.
     fn search(&mut self, v: &impl View, max: usize, limit: i32, usual: i32) -> (Vec<(i32, ChunkId)>, i32) {
         let (mut found, mut seen) = (Vec::new(), vec![self.regions.next_turn()]);
         self.look(v, seen[0], &mut found);
@@ -72,7 +73,8 @@ impl HeadTime {
         self.regions.set(&self.clock, r, &mut heats);
     }
 
-    /// Whether nothing speaks against moving a fast chunk now. What has just come up stays, unless the reserve is short.
+    /// Whether nothing speaks against moving a fast chunk now. What has just come up stays, unless the reserve is
+    /// short.
     fn may_leave(&self, v: &impl View, c: ChunkId) -> bool {
         let fresh = v.free_fast() >= v.reserve() / 2 && self.residence.is_fresh(c, v.now());
         !fresh && !self.backoff.waits(c, v.now())

@@ -7,8 +7,8 @@ use crate::tier::toy::Toy;
 use crate::tier::{Policy, View};
 use crate::units::ChunkId;
 
-/// Random requests, hints, failures and moves on small groups: the map stays consistent (the toy asserts that only chunks of the
-/// right tier are named), the reserve comes back, and the mover comes to rest.
+/// Random requests, hints, failures and moves on small groups: the map stays consistent (the toy asserts that only
+/// chunks of the right tier are named), the reserve comes back, and the mover comes to rest.
 #[test]
 fn whatever_happens_the_reserve_comes_back_and_the_mover_rests() {
     for seed in 0..200u64 {
