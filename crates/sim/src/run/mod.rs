@@ -89,6 +89,8 @@ struct Run<'a> {
     open_points: Vec<u64>,
     points: Vec<u64>,
     crashes: u64,
+    /// Syncs that have failed by the last crash.
+    failed_syncs: u64,
     /// Media before the last session, for members that go back in time.
     before: Option<Vec<crate::disk::Image>>,
 }
@@ -143,8 +145,17 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         used: RefCell::new((0..crate::scenario::MAX_VOLUMES).map(|n| n < scenario.volumes.len()).collect()),
         outlives: scenario.outlives,
     });
-    let mut run =
-        Run { scenario, world, disks, shared, open_points: Vec::new(), points: Vec::new(), crashes: 0, before: None };
+    let mut run = Run {
+        scenario,
+        world,
+        disks,
+        shared,
+        open_points: Vec::new(),
+        points: Vec::new(),
+        crashes: 0,
+        failed_syncs: 0,
+        before: None,
+    };
     let outcome = run.whole();
     run.world.forget_events();
     run.disks.iter().for_each(SimDisk::forget_requests);

@@ -161,12 +161,22 @@ impl Run<'_> {
             }
         }
         self.crashes += 1;
+        self.note_failed_syncs();
         let mut marks = self.shared.marks.borrow_mut();
         marks.mark_if(kind == Crash::Daemon, Seen::DaemonDeath);
         marks.mark_if(kind == Crash::Power && self.tore_a_page(), Seen::TornPage);
         self.shared.busy.borrow_mut().clear();
         self.shared.changing.set(false);
         self.shared.oracle.borrow_mut().crash(kind, self.world.sequence());
+    }
+
+    /// A sync that failed may have lost what had outlived an earlier daemon, though no client of this one has noticed.
+    fn note_failed_syncs(&mut self) {
+        let failed = self.world.injected().syncs;
+        if failed > self.failed_syncs {
+            self.failed_syncs = failed;
+            self.shared.oracle.borrow_mut().sync_failed();
+        }
     }
 
     fn tore_a_page(&self) -> bool {
