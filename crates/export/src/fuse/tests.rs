@@ -6,6 +6,7 @@ use bimetal_host::fuse::MAX_TRANSFER;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::backends::Memory;
+use crate::nbd::Export;
 use crate::testing::{Kernel, TestRuntime};
 
 use super::fuzz::{files, init, request, terms, transfer};
@@ -132,6 +133,36 @@ fn names_and_attributes() {
         let said = ask(&kernel, request(opcode::STATFS, 23, ROOT, &[])).await.expect("a file system");
         let said = StatfsOut::read_from_bytes(&said).expect("whole");
         assert_eq!((said.bsize, said.blocks), (4096, 2 * SIZE / 4096));
+    });
+}
+
+#[test]
+fn files_come_go_and_change_their_names_and_a_number_means_one_file_for_ever() {
+    with_server(|kernel, server| async move {
+        let number = async |name: &'static [u8]| {
+            let found = ask(&kernel, request(opcode::LOOKUP, 20, ROOT, &[name])).await?;
+            Ok(EntryOut::read_from_bytes(&found).expect("an entry").nodeid)
+        };
+        let new = |name: &str| Export {
+            name: name.into(),
+            description: String::new(),
+            backend: Memory::new(SIZE),
+            read_only: false,
+        };
+        server.add(new("third"));
+        assert_eq!(number(b"third\0").await, Ok(4));
+        assert_eq!(write(&kernel, 4, 0, b"data").await, Ok(4));
+        server.rename("third", "last");
+        assert_eq!(number(b"third\0").await, Err(errno::ENOENT));
+        assert_eq!(number(b"last\0").await, Ok(4));
+        assert_eq!(read(&kernel, 4, 0, 4).await.as_deref(), Ok(&b"data"[..]));
+        server.remove("last");
+        assert_eq!(number(b"last\0").await, Err(errno::ENOENT));
+        assert_eq!(read(&kernel, 4, 0, 4).await, Err(errno::ENOENT), "whoever has it open");
+        server.add(new("last"));
+        assert_eq!(number(b"last\0").await, Ok(5), "another file, another number");
+        assert_eq!(read(&kernel, 4, 0, 4).await, Err(errno::ENOENT));
+        assert_eq!(number(b"main\0").await, Ok(MAIN));
     });
 }
 
