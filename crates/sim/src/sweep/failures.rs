@@ -61,7 +61,7 @@ pub(super) fn garbled_page() -> Directed {
         let mut session = s.quiet_session(steps, end);
         // The pages lie behind labels and journal.
         let from = FIRST_PAGE + u64::from(s.journal);
-        session.faults[0] = Faults { garbled_ppm: 300_000, garbled_from: from, limit: 1, ..Faults::default() };
+        session.faults[0] = Faults { garbled_ppm: 500_000, garbled_from: from, limit: 1000, ..Faults::default() };
         s.sessions.push(session);
         let again = s.quiet_session(records(4, FUA), End::Stop);
         s.sessions.push(again);
