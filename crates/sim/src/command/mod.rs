@@ -23,6 +23,7 @@ sim: crashes the engine in virtual time and checks what is left
   sim run [--seeds N] [--start S] [--jobs J] [--minutes M]   random runs; seeds S, S+1, ...
       [--keep-going]                                         do not stop after ten failures
   sim replay SEED|FILE [--log] [--print] [--shrink]          one run again; --log tells everything
+      [--mutant NAME]                                        with this planted fault
   sim sweep [--only NAME] [--jobs J]                         directed scenarios, a crash at every point
   sim mutants [--only NAME]                                  every planted fault of the engine is caught
   sim determinism [--seeds N] [--start S]                    the same seed twice is the same run
@@ -35,7 +36,7 @@ pub(crate) struct Args<'a> {
     flags: Vec<&'a str>,
 }
 
-const VALUED: [&str; 5] = ["--seeds", "--start", "--jobs", "--minutes", "--only"];
+const VALUED: [&str; 6] = ["--seeds", "--start", "--jobs", "--minutes", "--only", "--mutant"];
 const FLAGS: [&str; 5] = ["--keep-going", "--log", "--print", "--shrink", "--help"];
 
 impl<'a> Args<'a> {
@@ -109,6 +110,9 @@ fn replay(args: &Args<'_>) -> Result<bool, String> {
     let what = args.words.get(1).ok_or("replay needs a seed or a file")?;
     let mut scenario = load(what)?;
     many::catch_panics();
+    if let Some(name) = args.text("--mutant") {
+        mutants::switch_on(name)?;
+    }
     if args.flag("--shrink") {
         scenario = shrunk(&scenario);
     }

@@ -4,12 +4,20 @@ use super::Args;
 
 /// Without the feature there is nothing to switch.
 #[cfg(not(feature = "mutants"))]
+const NONE: &str = "this build has no mutants: cargo run --release -p bimetal-sim --features mutants -- mutants";
+
+#[cfg(not(feature = "mutants"))]
 pub(super) fn mutants(_: &Args<'_>) -> Result<bool, String> {
-    Err("this build has no mutants: cargo run --release -p bimetal-sim --features mutants -- mutants".into())
+    Err(NONE.into())
+}
+
+#[cfg(not(feature = "mutants"))]
+pub(super) fn switch_on(_: &str) -> Result<(), String> {
+    Err(NONE.into())
 }
 
 #[cfg(feature = "mutants")]
-pub(super) use on::mutants;
+pub(super) use on::{mutants, switch_on};
 
 #[cfg(feature = "mutants")]
 mod on {
@@ -84,6 +92,13 @@ mod on {
                 }
             }
         }
+    }
+
+    /// Switches the fault of this name on, for a replay.
+    pub(crate) fn switch_on(name: &str) -> Result<(), String> {
+        let found = Mutant::ALL.iter().find(|m| m.name() == name);
+        mutant::set(Some(*found.ok_or_else(|| format!("there is no mutant '{name}'"))?));
+        Ok(())
     }
 
     pub(crate) fn mutants(args: &Args<'_>) -> Result<bool, String> {

@@ -2,7 +2,7 @@
 
 use bimetal_volume::units::CHUNK;
 
-use super::{fill, group, sleep, step, Chain, Directed};
+use super::{fill, group, sleep, step, Directed};
 use crate::scenario::{Act, End, Scenario};
 
 /// Chunks that may be promoted at once: fewer than are used.
@@ -18,11 +18,5 @@ pub(super) fn used_up() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed {
-        name: "budget used up",
-        scenario: make(0),
-        damage: None,
-        chain: Some(Chain { make, points: 10 }),
-        after: Vec::new(),
-    }
+    Directed::chain("budget used up", make, 10)
 }

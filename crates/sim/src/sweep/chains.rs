@@ -4,7 +4,7 @@
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
-use super::{fill, flush, sleep, step, Chain, Directed, FUA, WRITE};
+use super::{fill, flush, sleep, step, Directed, FUA, WRITE};
 use crate::oracle::Crash;
 use crate::scenario::{Act, End, MemberSpec, Scenario, Step, VolumeSpec};
 use crate::world::CrashPoint;
@@ -34,10 +34,6 @@ fn group(fast: usize, seed: u64, tear: bool) -> Scenario {
         liveness: false,
         outlives: false,
     }
-}
-
-fn chain(name: &'static str, make: fn(u64) -> Scenario, points: u64) -> Directed {
-    Directed { name, scenario: make(0), damage: None, chain: Some(Chain { make, points }), after: Vec::new() }
 }
 
 /// A session that the power ends `events` points after its steps but the last.
@@ -76,7 +72,7 @@ pub(super) fn torn_twice() -> Directed {
         }
         s
     };
-    chain("torn twice", make, COMMIT * COMMIT * 6)
+    Directed::chain("torn twice", make, COMMIT * COMMIT * 6)
 }
 
 /// A commit is whole on one fast member and half there on another, whose journal began earlier. What is overwritten in
@@ -92,7 +88,7 @@ pub(super) fn half_a_commit() -> Directed {
         used(&mut s, [each(FUA, 10..10 + TWO_BLOCKS), each(FUA, 30..31)].concat());
         s
     };
-    chain("half a commit", make, 2400)
+    Directed::chain("half a commit", make, 2400)
 }
 
 /// A commit that is half there on the first member is appended to it again, and that is cut off in the middle.
@@ -104,5 +100,5 @@ pub(super) fn catch_up_cut_off() -> Directed {
         used(&mut s, each(FUA, 30..38));
         s
     };
-    chain("catch-up cut off", make, 5000)
+    Directed::chain("catch-up cut off", make, 5000)
 }

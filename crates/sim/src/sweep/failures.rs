@@ -3,7 +3,7 @@
 
 use bimetal_volume::units::CHUNK;
 
-use super::{fill, flush, group, records, sleep, step, Chain, Directed, FUA, TRIM, WRITE};
+use super::{fill, flush, group, records, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::run::FIRST_PAGE;
@@ -41,13 +41,7 @@ pub(super) fn written_while_a_sync_fails() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed {
-        name: "written while a sync fails",
-        scenario: make(0),
-        damage: None,
-        chain: Some(Chain { make, points: 800 }),
-        after: Vec::new(),
-    }
+    Directed::chain("written while a sync fails", make, 800)
 }
 
 /// A map page that a checkpoint writes does not arrive as it was sent: the journal that it stands for must stay.
@@ -67,11 +61,27 @@ pub(super) fn garbled_page() -> Directed {
         s.sessions.push(again);
         s
     };
-    Directed {
-        name: "garbled page",
-        scenario: make(0),
-        damage: None,
-        chain: Some(Chain { make, points: 100 }),
-        after: Vec::new(),
-    }
+    Directed::chain("garbled page", make, 100)
+}
+
+/// A write fails, the same blocks are written again at once, and then the first one lands after all.
+pub(super) fn late_over_newer() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: false, ..group(12, 24, 16) };
+        let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
+        s.sessions.push(session);
+        let mut steps = Vec::new();
+        for i in 0..24 {
+            let at = i % 8 * CHUNK + i * 4096;
+            steps.push(step(0, WRITE, at, 16_384));
+            steps.push(step(0, if i % 2 == 0 { FUA } else { WRITE }, at, 8192));
+            steps.push(step(0, Act::Read, at, 16_384));
+        }
+        let end = End::Crash(Crash::Power, CrashPoint { steps: steps.len() as u64, events: 0 });
+        let mut session = s.quiet_session(steps, end);
+        session.faults[0] = Faults { write_ppm: 300_000, late: true, limit: 40, data_only: true, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("late over newer", make, 100)
 }

@@ -4,7 +4,7 @@
 
 use bimetal_volume::units::CHUNK;
 
-use super::{directed, fill, flush, group, hot, sleep, step, Chain, Directed, FUA, TRIM, WRITE};
+use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::oracle::Crash;
 use crate::scenario::{Act, Damage, End, Scenario, Step};
 use crate::world::CrashPoint;
@@ -39,13 +39,7 @@ fn crash(s: &mut Scenario, steps: Vec<Step>, n: u64) {
 }
 
 fn chain(name: &'static str, make: fn(u64) -> Scenario) -> Directed {
-    Directed {
-        name,
-        scenario: make(0),
-        damage: None,
-        chain: Some(Chain { make, points: 4 * POINTS }),
-        after: Vec::new(),
-    }
+    Directed::chain(name, make, 4 * POINTS)
 }
 
 /// A chunk with a kept copy is written in place, perhaps flushed; the crash comes around that. Then it goes down.

@@ -36,6 +36,11 @@ struct Chain {
 }
 
 impl Directed {
+    /// A scenario for each of so many points.
+    fn chain(name: &'static str, make: fn(u64) -> Scenario, points: u64) -> Directed {
+        Directed { name, scenario: make(0), damage: None, chain: Some(Chain { make, points }), after: Vec::new() }
+    }
+
     fn then(self, damage: Damage) -> Directed {
         Directed { damage: Some(damage), ..self }
     }
@@ -274,6 +279,7 @@ pub fn all() -> Vec<Directed> {
         chains::torn_twice(),
         failures::written_while_a_sync_fails(),
         failures::garbled_page(),
+        failures::late_over_newer(),
         budget::used_up(),
         chains::half_a_commit(),
         chains::catch_up_cut_off(),
