@@ -170,14 +170,7 @@ fn volume_row(s: &Status) -> impl Fn(&api::Volume) -> Vec<String> + '_ {
         });
         let attached: Vec<String> = attached.collect();
         let attached = if attached.is_empty() { "-".into() } else { attached.join("; ") };
-        vec![
-            v.name.clone(),
-            approx(v.size_bytes),
-            approx(v.fast_bytes),
-            approx(v.slow_bytes),
-            v.placement.clone(),
-            attached,
-        ]
+        super::volume::cells(v, attached)
     }
 }
 

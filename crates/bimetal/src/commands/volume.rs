@@ -188,17 +188,16 @@ fn list(group: &str, output: Output) -> Result<()> {
         if all.is_empty() {
             return format!("Group '{group}' has no volume; make one: bimetal volume create {group}/NAME");
         }
-        let row = |v: &api::Volume| {
-            vec![
-                v.name.clone(),
-                approx(v.size_bytes),
-                approx(v.fast_bytes),
-                approx(v.slow_bytes),
-                v.placement.clone(),
-                v.uuid.clone(),
-            ]
-        };
-        let rows: Vec<_> = all.iter().map(row).collect();
+        let rows: Vec<_> = all.iter().map(|v| cells(v, v.uuid.clone())).collect();
         table(&["VOLUME", "SIZE", "ON FAST", "ON SLOW", "PLACEMENT", "UUID"], &rows, &[1, 2, 3])
     })
+}
+
+/// The row of a volume in a table: what every table of volumes shows, then `last`.
+pub(super) fn cells(v: &api::Volume, last: String) -> Vec<String> {
+    let sizes = [v.size_bytes, v.fast_bytes, v.slow_bytes].map(approx);
+    let mut row = vec![v.name.clone()];
+    row.extend(sizes);
+    row.extend([v.placement.clone(), last]);
+    row
 }

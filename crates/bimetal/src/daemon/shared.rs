@@ -191,7 +191,7 @@ impl Shared {
         let held = at.held_by.join(", ");
         let held = if held.is_empty() { String::new() } else { format!(" ({held})") };
         Err(format!(
-            "volume \"{name}\" is attached as {}{held}; detach it first: bimetal detach {}/{name}",
+            "volume '{name}' is attached as {}{held}; detach it first: bimetal detach {}/{name}",
             at.device, self.facts.group
         ))
     }

@@ -61,15 +61,15 @@ fn refusal(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange) -> Option
         _ => return None,
     };
     let users = ways.users_of(name)?;
-    Some(format!("volume \"{name}\" is in use: {users}, and {what}; end them first, or add --force"))
+    Some(format!("volume '{name}' is in use: {users}, and {what}; end them first, or add --force"))
 }
 
 fn told(change: &VolumeChange, size: Option<u64>) -> String {
     let size = size.map(crate::size::approx).unwrap_or_default();
     match change {
-        VolumeChange::Create { name, .. } => format!("volume \"{name}\" is made ({size})"),
-        VolumeChange::Resize { name, .. } => format!("volume \"{name}\" has {size} now"),
-        VolumeChange::Rename { name, new_name } => format!("volume \"{name}\" is named \"{new_name}\" now"),
-        VolumeChange::Delete { name, .. } => format!("volume \"{name}\" is deleted"),
+        VolumeChange::Create { name, .. } => format!("volume '{name}' is made ({size})"),
+        VolumeChange::Resize { name, .. } => format!("volume '{name}' has {size} now"),
+        VolumeChange::Rename { name, new_name } => format!("volume '{name}' is named '{new_name}' now"),
+        VolumeChange::Delete { name, .. } => format!("volume '{name}' is deleted"),
     }
 }

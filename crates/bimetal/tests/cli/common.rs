@@ -73,9 +73,16 @@ impl Place {
 
     /// A group `tank` on two small files.
     pub(crate) fn tank(&self) {
+        self.tank_of(&[]);
+    }
+
+    /// A group `tank` of these volumes (as `create --volume` takes them) on two small files; what `create` says.
+    pub(crate) fn tank_of(&self, volumes: &[&str]) -> serde_json::Value {
         self.file("fast.img", 48 * MIB);
         self.file("slow.img", 96 * MIB);
-        self.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img"]);
+        let mut args = vec!["create", "tank", "--fast", "fast.img", "--slow", "slow.img"];
+        args.extend(volumes.iter().flat_map(|v| ["--volume", v]));
+        self.json(&args)
     }
 
     /// Starts `bimetal serve ARGS` and waits until `socket` answers.

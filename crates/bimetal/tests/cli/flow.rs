@@ -6,20 +6,7 @@ use std::process::Command;
 #[test]
 fn a_group_is_made_served_stopped_checked_and_destroyed() {
     let p = Place::new();
-    p.file("fast.img", 48 * MIB);
-    p.file("slow.img", 96 * MIB);
-    let made = p.json(&[
-        "create",
-        "tank",
-        "--fast",
-        "fast.img",
-        "--slow",
-        "slow.img",
-        "--volume",
-        "root:16MiB",
-        "--volume",
-        "home",
-    ]);
+    let made = p.tank_of(&["root:16MiB", "home"]);
     assert_eq!(made["volumes"][0]["size_bytes"], 16 * MIB);
     assert_eq!(made["members"][0]["tier"], "fast");
     let down = p.json(&["status", "tank"]);

@@ -27,20 +27,7 @@ fn names(list: &serde_json::Value) -> Vec<&str> {
 }
 
 fn two_volumes(p: &Place) {
-    p.file("fast.img", 48 * MIB);
-    p.file("slow.img", 96 * MIB);
-    p.ok(&[
-        "create",
-        "tank",
-        "--fast",
-        "fast.img",
-        "--slow",
-        "slow.img",
-        "--volume",
-        "root:16MiB",
-        "--volume",
-        "home:32MiB",
-    ]);
+    p.tank_of(&["root:16MiB", "home:32MiB"]);
 }
 
 #[test]
@@ -76,7 +63,7 @@ fn bad_wishes_are_refused_in_words_and_change_nothing() {
     two_volumes(&p);
     let before = p.json(&["volume", "list", "tank"]);
     for (args, code, words) in [
-        (&["create", "tank/root", "--size", "1MiB"][..], 1, &["there is a volume \"root\" already"][..]),
+        (&["create", "tank/root", "--size", "1MiB"][..], 1, &["there is a volume 'root' already"][..]),
         (&["create", "tank/big", "--size", "1TiB"], 1, &["1 TiB", "are left"]),
         (&["create", "tank/none", "--size", "1KiB"], 1, &["128 KiB"]),
         (&["create", "tank/fast", "--size", "45MiB", "--placement", "fast-only"], 1, &["fast tier"]),
@@ -87,7 +74,7 @@ fn bad_wishes_are_refused_in_words_and_change_nothing() {
         (&["resize", "tank/root", "16EiB"], 2, &["not a size"]),
         (&["resize", "tank/root", "15000PiB"], 1, &["are left"]),
         (&["resize", "tank/root", "0"], 1, &["128 KiB"]),
-        (&["resize", "tank/nobody", "1MiB"], 1, &["no volume \"nobody\""]),
+        (&["resize", "tank/nobody", "1MiB"], 1, &["no volume 'nobody'"]),
         (&["rename", "tank/root", "home"], 1, &["already"]),
         (&["rename", "tank/root", "Root"], 2, &["names begin"]),
         (&["delete", "tank/nobody", "--yes"], 1, &["no volume 'nobody'"]),

@@ -24,7 +24,7 @@ const RESERVE: u64 = 4 << 30;
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
     /// A name breaks the rule.
-    #[error("{what} name \"{name}\": use 1 to 63 of a-z, 0-9, '.', '_', '-', beginning with a letter or digit")]
+    #[error("{what} name '{name}': use 1 to 63 of a-z, 0-9, '.', '_', '-', beginning with a letter or digit")]
     Name {
         /// "group" or "volume".
         what: &'static str,
@@ -32,7 +32,7 @@ pub enum CreateError {
         name: String,
     },
     /// Two volumes of one name.
-    #[error("two volumes are named \"{0}\"")]
+    #[error("two volumes are named '{0}'")]
     TwoVolumes(String),
     /// A tier without a member, too many members or volumes.
     #[error("{0}")]
@@ -251,7 +251,7 @@ fn plan_volumes<E: Env>(env: &E, wanted: &[NewVolume], fast: u64, slow: u64) -> 
     for v in wanted {
         let chunks = v.size.map_or(rest / takers.max(1), |s| s / CHUNK);
         if chunks == 0 {
-            return Err(CreateError::Size(format!("volume \"{}\" has no room: the smallest is 128 KiB", v.name)));
+            return Err(CreateError::Size(format!("volume '{}' has no room: the smallest is 128 KiB", v.name)));
         }
         let page_count = chunks.div_ceil(ENTRIES_PER_PAGE as u64) as u32;
         let (id, size) = (rows.len() as u32 + 1, chunks * CHUNK);

@@ -104,7 +104,7 @@ fn refusal(kind: u32, name: &str, data: &[u8]) -> HandshakeError {
         _ => String::new(),
     };
     HandshakeError::Refused(match kind {
-        rep::ERR_UNKNOWN => format!("there is no export named \"{name}\" on this server{said}"),
+        rep::ERR_UNKNOWN => format!("there is no export named '{name}' on this server{said}"),
         rep::ERR_TLS_REQD => format!("the server wants TLS, which is not supported here; use a tunnel{said}"),
         rep::ERR_UNSUP => format!("the server is too old: it does not know NBD_OPT_GO{said}"),
         rep::ERR_POLICY => format!("the server does not allow it{said}"),

@@ -10,13 +10,13 @@ use crate::units::Tier;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StructureError {
     /// A name breaks the rule.
-    #[error("volume name \"{0}\": use 1 to 63 of a-z, 0-9, '.', '_', '-', beginning with a letter or digit")]
+    #[error("volume name '{0}': use 1 to 63 of a-z, 0-9, '.', '_', '-', beginning with a letter or digit")]
     Name(String),
     /// There is such a volume.
-    #[error("there is a volume \"{0}\" already")]
+    #[error("there is a volume '{0}' already")]
     Taken(String),
     /// There is no such volume.
-    #[error("there is no volume \"{0}\"")]
+    #[error("there is no volume '{0}'")]
     Unknown(String),
     /// A size of nothing.
     #[error("the smallest volume has 128 KiB")]
@@ -56,7 +56,7 @@ pub enum StructureError {
     #[error("the volume table is full ({MAX_VOLUMES} rows; a volume that has grown may take several); delete a volume first")]
     TableFull,
     /// A smaller size would cut data off.
-    #[error("there is data up to {} of volume \"{name}\": shrink its file system first, discard what lies beyond (fstrim, blkdiscard), or choose a size of at least {} bytes", InWords(*end), end)]
+    #[error("there is data up to {} of volume '{name}': shrink its file system first, discard what lies beyond (fstrim, blkdiscard), or choose a size of at least {} bytes", InWords(*end), end)]
     DataBeyond {
         /// The volume.
         name: String,
