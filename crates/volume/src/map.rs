@@ -15,8 +15,6 @@ pub(crate) struct Page {
     pub(crate) entries: [Entry; ENTRIES_PER_PAGE],
     /// Precise heat of each chunk, in the policy's scale.
     pub(crate) heat: [u16; ENTRIES_PER_PAGE],
-    /// Heat changed since the page was last written anywhere.
-    pub(crate) heat_dirty: bool,
 }
 
 /// State of a page slot of the map.
@@ -35,12 +33,20 @@ pub(crate) struct Map {
     /// Newest durable commit that changed each page, 0 for an empty one. Apart from the pages: checkpoints and starts
     /// ask it of all of them, and would wait for memory at each.
     generations: Vec<u64>,
+    /// Pages in which heat changed since they were last written anywhere. Apart from the pages: each visit notes it, and
+    /// would wait for memory once more.
+    heat_dirty: Vec<bool>,
 }
 
 impl Map {
     /// A map of `pages` empty pages.
     pub(crate) fn new(pages: u64) -> Map {
-        Map { pages: (0..pages).map(|_| PageState::Empty).collect(), generations: vec![0; pages as usize] }
+        let len = pages as usize;
+        Map {
+            pages: (0..pages).map(|_| PageState::Empty).collect(),
+            generations: vec![0; len],
+            heat_dirty: vec![false; len],
+        }
     }
 
     /// Number of pages.
@@ -72,7 +78,6 @@ impl Map {
             *state = PageState::Loaded(Box::new(Page {
                 entries: [Entry::default(); ENTRIES_PER_PAGE],
                 heat: [0; ENTRIES_PER_PAGE],
-                heat_dirty: false,
             }));
         }
         match state {
@@ -93,6 +98,7 @@ impl Map {
     /// this.
     pub(crate) fn forget_page(&mut self, page: u32) {
         self.pages[page as usize] = PageState::Empty;
+        self.heat_dirty[page as usize] = false;
     }
 
     /// Marks a page as beyond repair.
@@ -127,8 +133,18 @@ impl Map {
     pub(crate) fn set_heat(&mut self, c: ChunkId, heat: u16) {
         if let PageState::Loaded(p) = &mut self.pages[c.page() as usize] {
             p.heat[c.index()] = heat;
-            p.heat_dirty = true;
+            self.heat_dirty[c.page() as usize] = true;
         }
+    }
+
+    /// Whether heat changed in the page since it was last written anywhere.
+    pub(crate) fn is_heat_dirty(&self, page: u32) -> bool {
+        self.heat_dirty[page as usize]
+    }
+
+    /// The page is about to be written, with its heat.
+    pub(crate) fn heat_is_written(&mut self, page: u32) {
+        self.heat_dirty[page as usize] = false;
     }
 
     /// All mapped chunks with their entries.

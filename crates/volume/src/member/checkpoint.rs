@@ -159,7 +159,7 @@ impl<E: Env> Core<E> {
         let behind = |page: &u32| {
             let expected = directory.pages[*page as usize];
             let newer = map.generation(*page) > expected.generation();
-            newer || (heat && expected.is_some() && map.page(*page).is_some_and(|p| p.heat_dirty))
+            newer || (heat && expected.is_some() && map.is_heat_dirty(*page))
         };
         (0..map.len() as u32).filter(behind).collect()
     }
@@ -190,8 +190,8 @@ impl<E: Env> Core<E> {
     fn page_image(&self, m: &Member<E::Device>, page: u32, place: u64) -> (u64, Buf) {
         let mut map = self.map.borrow_mut();
         let volume = self.volume_of(ChunkId(u64::from(page) * ENTRIES_PER_PAGE as u64)).map_or(0, |v| v.id);
+        map.heat_is_written(page);
         let p = map.page_mut(page).expect("a dirty page is in memory");
-        p.heat_dirty = false;
         let policy = self.policy.borrow();
         let mut entries = [Entry::default(); ENTRIES_PER_PAGE];
         for (i, e) in entries.iter_mut().enumerate() {
