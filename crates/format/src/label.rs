@@ -358,6 +358,7 @@ impl Label {
         field(self.members.iter().all(fits), "slots of a member")?;
         let layout = Layout::from_zones(&self.zones, self.device_size)?;
         field(layout.slot_count == u64::from(own.slots), "slot count")?;
+        volumes::check_names(&self.volumes, self.next_volume)?;
         volumes::check_pages(&self.volumes, layout.pages)
     }
 

@@ -94,6 +94,11 @@ impl Map {
         }
     }
 
+    /// Whether nothing was ever mapped in the page, or nothing is any more and it was forgotten.
+    pub(crate) fn is_empty_page(&self, page: u32) -> bool {
+        matches!(self.pages[page as usize], PageState::Empty)
+    }
+
     /// Gives the memory of a page back in which nothing is mapped. Its generation stays: members hold an older one or
     /// this.
     pub(crate) fn forget_page(&mut self, page: u32) {

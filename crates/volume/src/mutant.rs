@@ -63,6 +63,7 @@ mutants! {
     C7RangeReusedEarly: "C7.4: a deleted volume's map range is used again before its unmap is durable",
     C7RangeNotTold: "C7.4: a deleted volume's map range is used again before all members know of its unmap",
     C7ShrinkDespiteWriter: "C7.4: a volume shrinks although a write beyond its new end is in flight",
+    I5AsideIsHeadroom: "I5: slots set aside for a volume count as room that moves must leave",
     C8AwayIgnored: "C8.1: a member alone calls unknown chunks never written",
     C9WriteKeepsCopy: "C9.1: a write to a promoted chunk does not end its kept copy",
     C9CopiesSurviveCrash: "C9.1: after a crash kept copies count as before",

@@ -3,7 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+
+use crate::env::Env;
 
 /// A condition variable: tasks wait in a loop around their condition.
 #[derive(Default)]
@@ -45,6 +48,36 @@ impl Future for Wait<'_> {
         }
         self.signal.waiting.borrow_mut().push(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+/// Lets all tasks that are ready have their turn first.
+pub(crate) async fn turn() {
+    let mut had = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut had, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
+/// What `future` gives, which runs as a task of its own, to its end, also if nobody waits for it any more.
+pub(crate) async fn to_its_end<E: Env, T: 'static>(env: &E, future: impl Future<Output = T> + 'static) -> T {
+    let done = Rc::new((Signal::default(), RefCell::new(None)));
+    let task = done.clone();
+    env.spawn(async move {
+        let value = future.await;
+        *task.1.borrow_mut() = Some(value);
+        task.0.notify();
+    });
+    loop {
+        if let Some(value) = done.1.borrow_mut().take() {
+            return value;
+        }
+        done.0.wait().await;
     }
 }
 

@@ -2,6 +2,9 @@
 
 mod memory;
 
+use std::future::Future;
+use std::time::Duration;
+
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
@@ -10,7 +13,7 @@ use bimetal_volume::group::structure::StructureError;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{gather, inspect, Group, Volume};
-use memory::{MemoryDevice, MemoryEnv};
+use memory::{MemoryDevice, MemoryEnv, HELD};
 
 const MIB: u64 = 1 << 20;
 /// Chunks of a map page.
@@ -27,14 +30,20 @@ fn new(name: &str, size: u64, placement: Placement) -> NewVolume {
 
 impl Rig {
     fn new(volumes: Vec<NewVolume>) -> Rig {
+        Rig::of([20 * MIB, 110 * MIB], MIB, volumes)
+    }
+
+    /// A fast and a slow member of these sizes.
+    fn of(sizes: [u64; 2], reserve: u64, volumes: Vec<NewVolume>) -> Rig {
         let env = MemoryEnv::new();
-        let devices = vec![MemoryDevice::new(20 * MIB), MemoryDevice::new(110 * MIB)];
+        let device = |size| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(size) };
+        let devices: Vec<_> = sizes.into_iter().map(device).collect();
         let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
         let options = CreateOptions {
             name: "tank".into(),
             volumes,
             sector_size: 4096,
-            reserve: Some(MIB),
+            reserve: Some(reserve),
             journal_blocks: Some(16),
         };
         let e = env.clone();
@@ -66,6 +75,22 @@ impl Rig {
     fn delete(&self, g: &Group<MemoryEnv>, name: &'static str) -> Result<(), StructureError> {
         let g = g.clone();
         self.env.block_on(async move { g.delete_volume(name).await })
+    }
+
+    /// A write that the device holds back for 100 ms is under way.
+    fn begin_held_write(&self, v: &Volume<MemoryEnv>, offset: u64) {
+        let (v, until) = (v.clone(), self.env.now().plus(Duration::from_millis(100)));
+        self.devices.iter().for_each(|d| d.hold_until.set(until));
+        self.env.spawn(async move {
+            let mut b = BufMut::with_phase(4096, 0);
+            b.fill(HELD);
+            v.write(offset, b.freeze(), WriteFlags::default()).await.expect("a write inside the volume");
+        });
+        self.env.block_on(self.env.sleep(Duration::from_millis(1)));
+    }
+
+    fn seconds(&self, n: u64) {
+        self.env.block_on(self.env.sleep(Duration::from_secs(n)));
     }
 
     fn write(&self, v: &Volume<MemoryEnv>, offset: u64, len: u64, byte: u8) -> Result<(), Error> {
@@ -204,4 +229,77 @@ fn a_volume_bound_to_the_fast_tier_gets_its_room_from_the_mover() {
     assert_eq!((status.volumes[1].fast_chunks, status.volumes[1].slow_chunks), (80, 0));
     let g = rig.again(g);
     assert!(rig.read(&g.volume("a").expect("a"), 0, 40 * MIB).iter().all(|x| *x == 5));
+}
+
+/// Chunks of other volumes are demoted for a bound volume, also where they must fill the slow tier for it.
+#[test]
+fn a_bound_volume_gets_its_room_from_a_full_group() {
+    let rig = Rig::of([60 * MIB; 2], MIB, vec![new("a", 75 * MIB, Placement::Auto)]);
+    let g = rig.open();
+    let a = g.volume("a").expect("made at creation");
+    (0..75).for_each(|i| rig.write(&a, i * MIB, MIB, 5).expect("write"));
+    rig.seconds(60);
+    assert_eq!(rig.create(&g, new("fast", 25 * MIB, Placement::FastOnly)), Ok(25 * MIB), "{:?}", g.status().mover);
+}
+
+/// What a volume bound to a tier is promised stays its own while it shrinks, which may be refused in the end.
+#[test]
+fn a_shrink_that_is_refused_keeps_its_promise() {
+    let volumes = vec![new("a", 63 * MIB, Placement::Auto), new("bound", 40 * MIB, Placement::SlowOnly)];
+    let rig = Rig::of([60 * MIB; 2], 25 * MIB, volumes);
+    let g = rig.open();
+    let (a, bound) = (g.volume("a").expect("a"), g.volume("bound").expect("bound"));
+    (0..63).for_each(|i| rig.write(&a, i * MIB, MIB, 5).expect("write"));
+    rig.seconds(60);
+    rig.begin_held_write(&bound, 39 * MIB);
+    assert!(matches!(rig.resize(&g, "bound", MIB), Err(StructureError::DataBeyond { .. })));
+    rig.seconds(60);
+    for i in 0..40 {
+        assert_eq!(rig.write(&bound, i * MIB, MIB, 6), Ok(()), "MiB {i} of the bound volume");
+    }
+}
+
+/// Whoever asked for a change may go away: it is carried out to its end all the same.
+#[test]
+fn a_change_that_nobody_waits_for_ends() {
+    let rig = Rig::new(vec![new("a", 30 * MIB, Placement::Auto)]);
+    let g = rig.open();
+    let a = g.volume("a").expect("a");
+    rig.begin_held_write(&a, 20 * MIB);
+    let asked = g.clone();
+    rig.env.block_on(async move {
+        let mut asked = std::pin::pin!(asked.resize_volume("a", 10 * MIB));
+        std::future::poll_fn(|cx| {
+            assert!(asked.as_mut().poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+    });
+    rig.seconds(1);
+    assert_eq!((a.size(), g.status().volumes[0].size), (30 * MIB, 30 * MIB), "refused: there was a write on its way");
+    assert!(rig.read(&a, 20 * MIB, 4096).iter().all(|x| *x == HELD));
+    assert_eq!(rig.resize(&g, "a", 21 * MIB), Ok(21 * MIB));
+}
+
+/// A start goes on with a delete that was cut off, but not after the group was stopped.
+#[test]
+fn nothing_is_written_after_a_stop() {
+    let rig = Rig::new(vec![new("a", MIB, Placement::Auto), new("b", MIB, Placement::Auto)]);
+    let g = rig.open();
+    // The label is flipped once, "deleted"; then the power goes.
+    rig.devices.iter().for_each(|d| d.writes_left.set(2));
+    rig.delete(&g, "a").expect("gone, if not cleared");
+    rig.env.kill();
+    drop(g);
+    rig.devices.iter().for_each(|d| d.writes_left.set(u64::MAX));
+    let (env, devices) = (rig.env.clone(), rig.devices.clone());
+    let (g, at_stop) = rig.env.block_on(async move {
+        let g = Group::open(env, devices.clone(), OpenOptions::default()).await.expect("the group opens");
+        assert_eq!(g.status().deleting.len(), 1);
+        g.stop().await.expect("an orderly stop");
+        (g, devices.iter().map(|d| d.writes.get()).collect::<Vec<u64>>())
+    });
+    rig.seconds(5);
+    assert_eq!(rig.devices.iter().map(|d| d.writes.get()).collect::<Vec<u64>>(), at_stop);
+    drop(g);
 }

@@ -101,11 +101,17 @@ pub(super) fn decode_volumes(rows: &[RawVolume]) -> Result<Vec<VolumeRow>, Label
         let row = decode_volume(r)?;
         match (usize::from(r.run.get()), volumes.last_mut()) {
             (0, _) => volumes.push(row),
-            (n, Some(v)) if n == v.runs.len() && (v.uuid, v.id) == (row.uuid, row.id) => v.runs.extend(row.runs),
+            (n, Some(v)) if n == v.runs.len() && continues(v, &row) => v.runs.extend(row.runs),
             _ => return Err(LabelError::Field("volume run")),
         }
     }
     Ok(volumes)
+}
+
+/// Whether a row says the same of a volume as its first one, but for the pages.
+fn continues(first: &VolumeRow, row: &VolumeRow) -> bool {
+    let rest = VolumeRow { runs: first.runs.clone(), ..row.clone() };
+    *first == rest
 }
 
 fn decode_volume(r: &RawVolume) -> Result<VolumeRow, LabelError> {
@@ -130,6 +136,17 @@ fn decode_volume(r: &RawVolume) -> Result<VolumeRow, LabelError> {
         placement,
         state,
     })
+}
+
+/// Numbers are below the next one, and neither they nor the names of living volumes are given twice.
+pub(super) fn check_names(volumes: &[VolumeRow], next: u32) -> Result<(), LabelError> {
+    let field = |ok: bool| if ok { Ok(()) } else { Err(LabelError::Field("volume numbers and names")) };
+    for (i, v) in volumes.iter().enumerate() {
+        let living = |v: &VolumeRow| v.state == VolumeState::Living;
+        let twice = |w: &VolumeRow| w.id == v.id || (living(v) && living(w) && w.name == v.name);
+        field(v.id < next && !volumes[..i].iter().any(twice))?;
+    }
+    Ok(())
 }
 
 /// Every volume has pages for all its chunks, and no page is two volumes'.

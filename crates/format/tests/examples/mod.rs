@@ -162,9 +162,13 @@ fn volumes(r: &mut Rng, pages: u64) -> Vec<VolumeRow> {
             break;
         }
         let chunks = 1 + r.below(u64::from(page_count) * ENTRIES_PER_PAGE as u64);
+        let (uuid, mut name) = (uuid(r), name(r));
+        if out.iter().any(|v: &VolumeRow| v.name == name) {
+            name = format!("another{id}");
+        }
         out.push(VolumeRow {
-            uuid: uuid(r),
-            name: name(r),
+            uuid,
+            name,
             size: chunks * CHUNK,
             id,
             runs: vec![PageRun { first: page, count: page_count }],
@@ -210,7 +214,7 @@ pub(crate) fn label(seed: u64) -> Label {
         device_size: size,
         reserve: r.next(),
         sector_size: if r.below(2) == 0 { 512 } else { 4096 },
-        next_volume: r.next() as u32,
+        next_volume: (r.next() as u32).max(1000),
         clean: r.below(2) == 0,
         epoch: Epoch {
             id: r.next() | 1,

@@ -10,7 +10,7 @@ use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::client::{Client, RETRY};
 use super::judge::Kind;
-use super::table::{name, Known, Pending};
+use super::table::{name, Known, Pending, Table};
 use super::Run;
 use crate::counters::Seen;
 use crate::scenario::{Act, Step};
@@ -21,6 +21,7 @@ pub(super) struct Limits {
     fast: u64,
     slow: u64,
     pages: u64,
+    migrate: bool,
 }
 
 impl Run<'_> {
@@ -28,7 +29,7 @@ impl Run<'_> {
         let of = |t| self.scenario.members.iter().filter(|m| m.tier == t).map(|m| m.slots).sum();
         let bytes = self.disks.iter().map(|d| d.size()).sum();
         let pages = pages_for(bytes, self.scenario.volumes.len() as u64);
-        Limits { fast: of(Tier::Fast), slow: of(Tier::Slow), pages }
+        Limits { fast: of(Tier::Fast), slow: of(Tier::Slow), pages, migrate: self.scenario.migrate }
     }
 }
 
@@ -133,10 +134,21 @@ impl Client {
         }
     }
 
+    /// Whether `need` more slots of the fast tier could have been had by demotions alone: nothing failed that keeps slots
+    /// back, the mover works, and what may live anywhere fits into the rest.
+    fn could_demote(&self, table: &Table, need: u64) -> bool {
+        let Limits { fast, slow, migrate, .. } = self.limits;
+        let sum = |p: Placement| table.living().filter(|(_, k)| k.placement == p).map(|(_, k)| k.chunks).sum::<u64>();
+        let bound = sum(Placement::FastOnly) + need + sum(Placement::SlowOnly);
+        let spare = headroom(fast) + headroom(slow);
+        let sound = self.shared.world.injected() == self.start && migrate;
+        sound && sum(Placement::Auto) + bound + spare <= fast + slow
+    }
+
     /// Whether a refusal is right.
     fn refusal(&self, s: &Step, before: Option<Known>, after: Option<Known>, e: &StructureError) -> Result<(), String> {
         let table = self.shared.table.borrow();
-        let Limits { fast, slow, pages } = self.limits;
+        let Limits { fast, slow, pages, .. } = self.limits;
         let placement = after.map_or(Placement::Auto, |k| k.placement);
         let had = before.map_or(0, |k| k.chunks);
         let need = after.map_or(0, |k| k.chunks).saturating_sub(had);
@@ -149,7 +161,9 @@ impl Client {
                 let slots = if *tier == Tier::Fast { fast } else { slow };
                 need > room(slots, sum(&|k| k.placement == placement))
             }
-            StructureError::TierFull { .. } => placement != Placement::Auto,
+            StructureError::TierFull { tier, .. } => {
+                placement != Placement::Auto && (*tier == Tier::Slow || !self.could_demote(&table, need))
+            }
             StructureError::NoPages(_) => {
                 let taken: u64 = table.living().map(|(_, k)| pages_of(k.chunks)).sum();
                 pages_of(had + need) - pages_of(had) > pages.saturating_sub(taken)

@@ -119,7 +119,25 @@ fn bound() -> Directed {
     directed("bound volumes", with(12, 30, &[14]), vec![], steps, false)
 }
 
+/// All slots but the headroom are promised, and nearly all have data: chunks go down until a volume bound to the fast tier
+/// has its room (I5).
+fn bound_in_a_full_group() -> Directed {
+    let steps = vec![make(1, 17, Placement::FastOnly), of(1, fill(0, 17)), of(1, flush()), read_all(0, 50)];
+    let prepare = vec![fill(0, 50), flush(), sleep(0, 3000)];
+    directed("bound in a full group", with(40, 40, &[50]), prepare, steps, false).after(vec![of(1, fill(0, 17))])
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![made(), deleted(), deleted_and_alone(), shrunk(), grown(), renamed(), bound()]
+    vec![
+        made(),
+        deleted(),
+        deleted_and_alone(),
+        shrunk(),
+        grown(),
+        renamed(),
+        bound(),
+        bound_in_a_full_group(),
+        promised(),
+    ]
 }

@@ -137,10 +137,14 @@ impl<E: Env> Core<E> {
         self.members_of(tier).map(|m| m.free.borrow().count()).sum()
     }
 
-    /// Slots beyond what is promised to volumes (I5).
+    /// Slots beyond what is promised to volumes (I5), or set aside for one that is about to be.
     pub(crate) fn headroom(&self) -> u64 {
         let slots: u64 = self.members.iter().map(|m| m.free.borrow().count()).sum();
-        slots.saturating_sub(self.volumes.promised_in_all())
+        let aside = match mutant::on(Mutant::I5AsideIsHeadroom) {
+            true => 0,
+            false => self.volumes.set_aside(Tier::Fast) + self.volumes.set_aside(Tier::Slow),
+        };
+        slots.saturating_sub(self.volumes.promised_in_all() + aside)
     }
 
     /// The volume that owns a chunk.

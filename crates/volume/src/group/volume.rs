@@ -23,7 +23,10 @@ pub(crate) struct VolumeInfo {
     pub(crate) name: RefCell<String>,
     pub(crate) uuid: Uuid,
     pub(crate) id: u32,
+    /// Bytes that requests may reach. Less than what the table says while the volume shrinks.
     pub(crate) size: Cell<u64>,
+    /// Bytes by the table.
+    listed: Cell<u64>,
     pub(crate) placement: Placement,
     /// Its pages of the map, in the order of its chunks.
     pub(crate) runs: RefCell<Rc<[PageRun]>>,
@@ -62,6 +65,7 @@ impl VolumeInfo {
             uuid: row.uuid,
             id: row.id,
             size: Cell::new(row.size),
+            listed: Cell::new(row.size),
             placement: placement_of(row),
             runs: RefCell::new(row.runs.as_slice().into()),
             deleted: Cell::new(row.state == VolumeState::Deleted),
@@ -75,12 +79,18 @@ impl VolumeInfo {
     pub(crate) fn update(&self, row: &VolumeRow) {
         self.name.borrow_mut().clone_from(&row.name);
         self.size.set(row.size);
+        self.listed.set(row.size);
         *self.runs.borrow_mut() = row.runs.as_slice().into();
         self.deleted.set(row.state == VolumeState::Deleted);
     }
 
     pub(crate) fn chunks(&self) -> u64 {
         self.size.get() / CHUNK
+    }
+
+    /// Chunks that it is promised a home for (I5): those of the table, also while it shrinks, which may yet be refused.
+    pub(crate) fn promised(&self) -> u64 {
+        self.listed.get() / CHUNK
     }
 
     /// Chunks that have a home.
@@ -107,7 +117,7 @@ impl VolumeInfo {
         Ok(LetIn(&self.requests, period))
     }
 
-    /// Waits until all requests that were let in before this call have ended. One caller at a time.
+    /// Waits until all requests that were let in before this call have ended. One caller at a time, and to its end.
     pub(crate) async fn drained(&self) {
         let before = self.requests.period.get();
         self.requests.period.set(1 - before);

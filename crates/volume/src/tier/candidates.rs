@@ -169,16 +169,17 @@ impl Candidates {
         }
         let sweep = self.sweep;
         let place = |w: &Wanted| w.group.wrapping_sub(sweep);
-        let mut found: Vec<(u32, u64, usize)> = (0..ENTRIES)
+        let order = |w: &Wanted| (u8::MAX - w.priority, u32::MAX - w.asked, place(w));
+        let mut found: Vec<(_, usize)> = (0..ENTRIES)
             .filter(|i| self.table[*i].mask != 0 && self.table[*i].priority as usize >= lowest)
-            .map(|i| (u32::MAX - self.table[i].asked, place(&self.table[i]), i))
+            .map(|i| (order(&self.table[i]), i))
             .collect();
         if found.len() > max {
             found.select_nth_unstable(max - 1);
             found.truncate(max);
         }
-        found.sort_unstable_by_key(|(_, place, _)| *place);
-        let taken: Vec<Wanted> = found.into_iter().map(|(_, _, i)| self.clear(i)).collect();
+        found.sort_unstable_by_key(|((_, _, place), _)| *place);
+        let taken: Vec<Wanted> = found.into_iter().map(|(_, i)| self.clear(i)).collect();
         if let Some(last) = taken.last() {
             self.sweep = last.group.wrapping_add(1);
         }
@@ -234,6 +235,16 @@ mod tests {
         // Asked for again, though it has waited the longest.
         q.push(ChunkId(4 * u64::from(SAME_TIME) * 8 - 8), 3, false);
         assert_eq!(groups(q.take(1)), [4 * u64::from(SAME_TIME) - 1]);
+    }
+
+    #[test]
+    fn a_high_priority_does_not_stand_behind_what_was_asked_for_later() {
+        let mut q = Candidates::new();
+        q.push(ChunkId(8), 7, false);
+        for n in 0..u64::from(SAME_TIME) {
+            q.push(ChunkId((10 + n % 5) * 8), 0, false);
+        }
+        assert!(q.take(2).iter().any(|w| w.group == 1));
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub struct Scheduler {
     period_began: Instant,
     /// Freeing slots until the goal is reached; then promotions have their turn.
     refilling: bool,
-    /// Free slots when the last period ended, and when they were last seen to become fewer.
+    /// Free slots at the last plan, and when they were last seen to become fewer.
     free_before: u32,
     sank: Option<Instant>,
     last_drip: Instant,

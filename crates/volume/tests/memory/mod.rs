@@ -128,6 +128,9 @@ impl Env for MemoryEnv {
     }
 }
 
+/// A block of this byte, written alone, waits if the device is told to hold it.
+pub(crate) const HELD: u8 = 0xed;
+
 /// A sparse device in memory. Fresh blocks hold 0xA5, never zeros.
 #[derive(Clone)]
 pub(crate) struct MemoryDevice {
@@ -142,6 +145,10 @@ pub(crate) struct MemoryDevice {
     pub(crate) holes_fail: Rc<Cell<bool>>,
     /// Reads that failed.
     pub(crate) failed_reads: Rc<Cell<u64>>,
+    /// Writes to slots wait until this time.
+    pub(crate) hold_until: Rc<Cell<Instant>>,
+    /// The clock for that.
+    pub(crate) env: Option<MemoryEnv>,
 }
 
 impl MemoryDevice {
@@ -155,6 +162,8 @@ impl MemoryDevice {
             writes_left: Rc::new(Cell::new(u64::MAX)),
             holes_fail: Rc::default(),
             failed_reads: Rc::default(),
+            hold_until: Rc::default(),
+            env: None,
         }
     }
 }
@@ -187,6 +196,9 @@ impl Device for MemoryDevice {
     async fn write(&self, offset: u64, buf: Buf) -> Result<(), DeviceError> {
         assert!(offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 && buf.is_aligned());
         assert!(offset >= 64 << 10 && offset + buf.len() as u64 <= self.size - (1 << 20), "forbidden zone");
+        if let Some(env) = self.env.as_ref().filter(|_| buf.len() == BLOCK && buf.iter().all(|b| *b == HELD)) {
+            env.sleep(self.hold_until.get().since(env.now())).await;
+        }
         match self.writes_left.get() {
             0 => return Err(DeviceError::Io(5)),
             n => self.writes_left.set(n - 1),

@@ -2,7 +2,7 @@
 
 use bimetal_format::label::{PlacementCode, VolumeRow, VolumeState};
 
-use super::pages::{extend, pages_of};
+use super::pages::pages_of;
 use super::StructureError;
 use crate::env::Env;
 use crate::group::core::Core;
@@ -25,8 +25,9 @@ impl<E: Env> Core<E> {
         }
         self.check_room(new.placement, chunks)?;
         let (mut rows, id) = self.table();
+        let next = id.checked_add(1).ok_or(StructureError::TableFull)?;
         let mut runs = Vec::new();
-        extend(&mut runs, pages_of(chunks), &rows, self.map.borrow().len() as u64)?;
+        self.add_pages(&mut runs, pages_of(chunks), &rows)?;
         let _aside = self.free_bound(new.placement, chunks).await?;
         let size = chunks * CHUNK;
         rows.push(VolumeRow {
@@ -39,7 +40,7 @@ impl<E: Env> Core<E> {
             placement: placement_code(new.placement),
             state: VolumeState::Living,
         });
-        self.write_table(rows, id + 1).await?;
+        self.write_table(rows, next).await?;
         Ok(size)
     }
 }

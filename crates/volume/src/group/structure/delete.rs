@@ -10,7 +10,7 @@ use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
 use crate::io::split::Part;
 use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, CHUNK};
+use crate::units::CHUNK;
 
 impl<E: Env> Core<E> {
     pub(super) async fn delete_volume(&self, name: &str) -> Result<(), StructureError> {
@@ -45,6 +45,10 @@ impl<E: Env> Core<E> {
 
     /// Gives back all slots of a deleted volume, and then its pages.
     async fn clear(&self, v: &Rc<VolumeInfo>) -> Result<(), Error> {
+        // The lock of changes may have been waited for until the group was stopped: nothing is written after that.
+        if self.stopping.get() {
+            return Err(Error::Stopping);
+        }
         v.drained().await;
         self.unmap(v).await?;
         self.tell_all_members().await?;
@@ -57,8 +61,9 @@ impl<E: Env> Core<E> {
 
     /// Every chunk leaves its slot.
     async fn unmap(&self, v: &VolumeInfo) -> Result<(), Error> {
-        for (first, count) in v.chunk_runs() {
-            for chunk in (first..first + count).map(ChunkId) {
+        let mut pages = self.pages_in_use(v, 0);
+        while let Some(chunks) = pages.next(self).await {
+            for chunk in chunks {
                 if self.map.borrow().get(chunk).is_some_and(|e| !e.is_mapped()) {
                     continue;
                 }

@@ -46,27 +46,33 @@ use crate::options::NewVolume;
 use crate::units::ChunkId;
 use crate::wait;
 
+/// Each change is carried out by a task of its own: it ends even if nobody waits for it any more.
 impl<E: Env> Group<E> {
     /// Makes a volume; without a size it takes all the space that is left. Its size in bytes comes back.
     pub async fn create_volume(&self, new: &NewVolume) -> Result<u64, StructureError> {
-        self.core.create_volume(new).await
+        let (core, new) = (self.core.clone(), new.clone());
+        wait::to_its_end(&self.core.env, async move { core.create_volume(&new).await }).await
     }
 
     /// Gives a volume another size in bytes, rounded down to 128 KiB; the size that it has then comes back. A smaller
     /// one is refused while a block that holds data lies beyond it.
     pub async fn resize_volume(&self, name: &str, size: u64) -> Result<u64, StructureError> {
-        self.core.resize_volume(name, size).await
+        let (core, name) = (self.core.clone(), name.to_owned());
+        wait::to_its_end(&self.core.env, async move { core.resize_volume(&name, size).await }).await
     }
 
     /// Gives a volume another name.
     pub async fn rename_volume(&self, name: &str, new: &str) -> Result<(), StructureError> {
-        self.core.rename_volume(name, new).await
+        let (core, name, new) = (self.core.clone(), name.to_owned(), new.to_owned());
+        wait::to_its_end(&self.core.env, async move { core.rename_volume(&name, &new).await }).await
     }
 
-    /// Deletes a volume: its requests are refused from now on, its slots are free when this returns. If the group stops
-    /// or fails meanwhile, the volume is gone all the same, and the next start goes on.
+    /// Deletes a volume: its requests are refused from now on. Its slots have left it when this returns, and are free as
+    /// soon as they were discarded. If the group stops or fails meanwhile, the volume is gone all the same, and the next
+    /// start goes on.
     pub async fn delete_volume(&self, name: &str) -> Result<(), StructureError> {
-        self.core.delete_volume(name).await
+        let (core, name) = (self.core.clone(), name.to_owned());
+        wait::to_its_end(&self.core.env, async move { core.delete_volume(&name).await }).await
     }
 }
 
@@ -123,7 +129,7 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    /// Makes what has become of `chunks` durable, and known to every member on its own (invariant 2).
+    /// Makes what has become of all chunks durable, and known to every member on its own (invariant 2).
     async fn tell_all_members(&self) -> Result<(), Error> {
         self.flush().await?;
         if crate::mutant::on(crate::mutant::Mutant::C7RangeNotTold) {

@@ -4,37 +4,45 @@ use bimetal_format::label::{rows_of, PageRun, VolumeRow, MAX_VOLUMES};
 use bimetal_format::ENTRIES_PER_PAGE;
 
 use super::StructureError;
-use crate::units::CHUNK;
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::group::volume::VolumeInfo;
+use crate::units::{ChunkId, CHUNK};
+use crate::wait;
+
+/// Pages looked at in one turn: a large volume has millions, and other tasks wait meanwhile.
+const PAGES_PER_TURN: usize = 64;
 
 /// Pages that so many chunks take.
 pub(crate) fn pages_of(chunks: u64) -> u64 {
     chunks.div_ceil(ENTRIES_PER_PAGE as u64)
 }
 
-/// Runs of pages that no volume has.
-fn free_runs(rows: &[VolumeRow], pages: u64) -> Vec<PageRun> {
+/// Runs of pages that no volume has, and that are `empty`.
+fn free_runs(rows: &[VolumeRow], pages: u64, empty: impl Fn(u32) -> bool) -> Vec<PageRun> {
     let mut taken: Vec<PageRun> = rows.iter().flat_map(|v| v.runs.iter().copied()).collect();
     taken.sort_by_key(|r| r.first);
     let mut free = Vec::new();
     let mut at = 0;
     for (first, end) in taken.iter().map(|r| (u64::from(r.first), r.end())).chain([(pages, pages)]) {
-        if first > at {
-            free.push(PageRun { first: at as u32, count: (first - at) as u32 });
-        }
+        let between: Vec<u32> = (at as u32..first as u32).filter(|page| empty(*page)).collect();
+        let runs = between.chunk_by(|a, b| a + 1 == *b);
+        free.extend(runs.map(|run| PageRun { first: run[0], count: run.len() as u32 }));
         at = end;
     }
     free
 }
 
 /// Adds `need` pages to `runs`, which no volume of `rows` has but this one: behind its last run, then the smallest free
-/// run that suffices, else the largest ones.
-pub(crate) fn extend(
+/// run that suffices, else the largest ones. A page that is not `empty` is never taken, whatever the table says.
+fn extend(
     runs: &mut Vec<PageRun>,
     mut need: u64,
     rows: &[VolumeRow],
     pages: u64,
+    empty: impl Fn(u32) -> bool,
 ) -> Result<(), StructureError> {
-    let mut free = free_runs(rows, pages);
+    let mut free = free_runs(rows, pages, empty);
     let left: u64 = free.iter().map(|r| u64::from(r.count)).sum();
     if left < need {
         return Err(StructureError::NoPages(left * ENTRIES_PER_PAGE as u64 * CHUNK));
@@ -62,6 +70,60 @@ pub(crate) fn extend(
     match rows_of(rows) + runs.len() - before > MAX_VOLUMES {
         true => Err(StructureError::TableFull),
         false => Ok(()),
+    }
+}
+
+impl<E: Env> Core<E> {
+    /// Adds pages to a volume's, see [`extend`].
+    pub(super) fn add_pages(
+        &self,
+        runs: &mut Vec<PageRun>,
+        need: u64,
+        rows: &[VolumeRow],
+    ) -> Result<(), StructureError> {
+        let map = self.map.borrow();
+        let unused = |page: u32| map.page(page).is_none_or(|p| p.entries.iter().all(|e| !e.is_mapped()));
+        extend(runs, need, rows, map.len() as u64, |page| !map.is_damaged(page) && unused(page))
+    }
+
+    /// The pages of a volume that are not empty, from its `n`-th chunk on.
+    pub(super) fn pages_in_use(&self, v: &VolumeInfo, mut n: u64) -> PagesInUse {
+        let mut runs = Vec::new();
+        for (first, count) in v.chunk_runs() {
+            let skip = n.min(count);
+            n -= skip;
+            runs.push((first + skip, first + count));
+        }
+        runs.reverse();
+        PagesInUse { runs, seen: 0 }
+    }
+}
+
+/// See [`Core::pages_in_use`].
+pub(super) struct PagesInUse {
+    /// First chunk and end of what is left, the next last.
+    runs: Vec<(u64, u64)>,
+    seen: usize,
+}
+
+impl PagesInUse {
+    /// The chunks of the next page in which something may live. Other tasks have their turn in between.
+    pub(super) async fn next<E: Env>(&mut self, core: &Core<E>) -> Option<impl DoubleEndedIterator<Item = ChunkId>> {
+        loop {
+            let (first, end) = self.runs.pop()?;
+            let page = ChunkId(first).page();
+            let next = ((u64::from(page) + 1) * ENTRIES_PER_PAGE as u64).min(end);
+            if next < end {
+                self.runs.push((next, end));
+            }
+            self.seen += 1;
+            if self.seen % PAGES_PER_TURN == 0 {
+                wait::turn().await;
+            }
+            if first < next && !core.map.borrow().is_empty_page(page) {
+                return Some((first..next).map(ChunkId));
+            }
+        }
     }
 }
 
@@ -110,7 +172,7 @@ mod tests {
         let rows = [row(&[run(0, 3)]), row(&[run(5, 2)]), row(&[run(17, 3), run(23, 1)])];
         let grown = |runs: &[PageRun], need| {
             let mut runs = runs.to_vec();
-            extend(&mut runs, need, &rows, 25).map(|()| runs)
+            extend(&mut runs, need, &rows, 25, |_| true).map(|()| runs)
         };
         assert_eq!(grown(&[run(0, 3)], 2), Ok(vec![run(0, 5)]));
         assert_eq!(grown(&[run(0, 3)], 5), Ok(vec![run(0, 5), run(20, 3)]));
@@ -133,8 +195,8 @@ mod tests {
     #[test]
     fn a_full_table_takes_no_more_runs() {
         let rows: Vec<_> = (0..MAX_VOLUMES as u32).map(|i| row(&[run(2 * i, 1)])).collect();
-        assert_eq!(extend(&mut Vec::new(), 1, &rows, 1000), Err(StructureError::TableFull));
+        assert_eq!(extend(&mut Vec::new(), 1, &rows, 1000, |_| true), Err(StructureError::TableFull));
         let mut last = vec![run(2 * MAX_VOLUMES as u32 - 2, 1)];
-        assert_eq!(extend(&mut last, 5, &rows, 1000), Ok(()), "behind its own there is room");
+        assert_eq!(extend(&mut last, 5, &rows, 1000, |_| true), Ok(()), "behind its own there is room");
     }
 }
