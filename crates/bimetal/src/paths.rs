@@ -119,7 +119,9 @@ pub(crate) fn share_socket(path: &Path) -> Result<()> {
     if let Some(gid) = group {
         std::os::unix::fs::chown(path, None, Some(gid)).with_context(|| format!("cannot chown {}", path.display()))?;
     }
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
+    // Without that group the file's is the user's own, of which others may be members.
+    let mode = if group.is_some() { 0o660 } else { 0o600 };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
         .with_context(|| format!("cannot set the rights of {}", path.display()))
 }
 

@@ -3,6 +3,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub(crate) fn daemon(name: &str) -> Result<Option<Client>> {
     client::connect(&control_socket(name))
 }
 
+/// Mode of files that only their owner may read, and so lock.
+const PRIVATE: u32 = 0o600;
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -95,10 +98,15 @@ pub(crate) fn locked_by(name: &str) -> Option<String> {
     }
 }
 
+/// Opens a file for its owner alone: who may read a file may lock it, and so keep a daemon from starting.
 fn open_rw(path: &Path) -> Result<File> {
     let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false);
-    options.open(path).with_context(|| format!("cannot open {}", path.display()))
+    options.read(true).write(true).create(true).truncate(false).mode(PRIVATE);
+    let file = options.open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    // An earlier version may have made it for all.
+    file.set_permissions(std::fs::Permissions::from_mode(PRIVATE))
+        .with_context(|| format!("cannot set the rights of {}", path.display()))?;
+    Ok(file)
 }
 
 /// Changes the list of attachments under a lock of its own: `attach` and `detach` may run at the same time.

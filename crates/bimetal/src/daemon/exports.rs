@@ -18,8 +18,8 @@ use crate::{api, log, paths};
 /// A wait after a failed accept: out of descriptors, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a socket in use is tried again.
-const BUSY_PATIENCE: Duration = Duration::from_secs(3);
-const BUSY_PAUSE: Duration = Duration::from_millis(20);
+pub(super) const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]

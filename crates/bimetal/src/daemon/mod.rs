@@ -11,13 +11,12 @@ mod jobs;
 mod raw;
 mod report;
 mod shared;
+mod sockets;
 mod ublk;
 mod volumes;
 mod ways;
 
 use std::cell::RefCell;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,6 +38,7 @@ use exports::Exports;
 use files::Files;
 use history::History;
 pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
+use sockets::ControlSockets;
 use ublk::Devices;
 pub(crate) use volumes::engine as change_volumes;
 use ways::Ways;
@@ -87,6 +87,8 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     let addresses = exports::addresses(&args.nbd, args.allow_remote, &runstate::nbd_socket(&name))?;
     let control = args.control.clone().unwrap_or_else(|| runstate::control_socket(&name));
     paths::check_socket_path(&control)?;
+    let usual = runstate::control_socket(&name);
+    sockets::clear(&control, &usual)?;
     let access = if args.read_only { Access::INSPECT } else { Access::SERVE };
     let found = members::open(&env, Some(&name), &members::parse_all(&args.members)?, access).await?;
     check_name(&name, &found)?;
@@ -104,7 +106,6 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         log::info(&line);
     }
     // Whoever sees the exports' socket may ask for the status at once.
-    let usual = runstate::control_socket(&name);
     let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
     let exports = Exports::open(&env, &group, &addresses).await?;
     let files = Files::new(&env, &name, runstate::files_dir(&name)).await;
@@ -153,41 +154,6 @@ fn locators(found: &members::Members) -> Vec<(String, String)> {
         Some((uuid_text(&members::own_uuid(label)), m.locator.to_string()))
     });
     named.collect()
-}
-
-/// The socket of the API, and the way to it from its usual place. Both vanish with this.
-struct ControlSockets<'a> {
-    path: &'a Path,
-    usual: &'a Path,
-}
-
-impl<'a> ControlSockets<'a> {
-    fn bind(path: &'a Path, usual: &'a Path) -> Result<(UnixListener, ControlSockets<'a>)> {
-        // The lock says that no other daemon of this group lives: what lies there is left over.
-        let _ = std::fs::remove_file(path);
-        let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
-        let sockets = ControlSockets { path, usual };
-        paths::share_socket(path)?;
-        if path != usual {
-            lead_to(path, usual)?;
-        }
-        Ok((listener, sockets))
-    }
-}
-
-impl Drop for ControlSockets<'_> {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.path);
-        let _ = std::fs::remove_file(self.usual);
-    }
-}
-
-/// A socket elsewhere is found in its usual place too: by `status`, `stop` and `attach`.
-fn lead_to(control: &Path, usual: &Path) -> Result<()> {
-    let control = std::path::absolute(control)?;
-    let _ = std::fs::remove_file(usual);
-    std::os::unix::fs::symlink(&control, usual)
-        .with_context(|| format!("cannot make {} lead to {}", usual.display(), control.display()))
 }
 
 fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {

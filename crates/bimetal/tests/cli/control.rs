@@ -1,10 +1,11 @@
 //! The control API, asked by good and bad clients.
 
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use crate::common::Place;
+use crate::common::{checksum, Place};
 
 /// Sends bytes and reads until the daemon closes.
 fn raw(p: &Place, bytes: &[u8]) -> String {
@@ -78,4 +79,34 @@ fn even_the_last_place_is_given_back() {
     // More than are served at a time; they are dropped when their heads do not come.
     let _silent: Vec<_> = (0..40).map(|_| connect()).collect();
     assert_eq!(p.json(&["status", "tank"])["state"], "serving");
+}
+
+#[test]
+fn a_control_socket_takes_nobodys_place() {
+    let p = Place::new();
+    p.tank();
+    let before = checksum(&p.path("fast.img"));
+    p.refused(&["serve", "tank", "--control", "fast.img"], 1, &["fast.img", "no socket", "--control"]);
+    assert_eq!(checksum(&p.path("fast.img")), before);
+    let taken = p.path("taken.sock");
+    let listener = UnixListener::bind(&taken).expect("a socket");
+    p.refused(&["serve", "tank", "--control", "taken.sock"], 1, &["taken.sock", "in use"]);
+    assert!(UnixStream::connect(&taken).is_ok(), "its owner still listens there");
+    drop(listener);
+    let mut daemon = p.serve(&["tank", "--control", "taken.sock"]);
+    assert_eq!(p.json(&["status", "tank"])["state"], "serving", "a socket that nobody listens on is replaced");
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+}
+
+#[test]
+fn files_that_could_be_locked_are_for_their_owner_alone() {
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    for name in ["lock", "nbd.sock", "control.sock"] {
+        let mode = std::fs::metadata(p.socket(name)).expect(name).permissions().mode();
+        let others = if name == "lock" { 0o077 } else { 0o007 };
+        assert_eq!(mode & others, 0, "{name} has mode {mode:o}");
+    }
 }

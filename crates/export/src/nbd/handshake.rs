@@ -61,14 +61,13 @@ pub(super) async fn negotiate<R: Runtime, B: Backend, C: Conn>(
         contexts: None,
         out: Vec::new(),
     };
-    let export = n.run().await.ok().flatten()?;
+    let export = n.run(peer).await.ok().flatten()?;
     let terms = n.terms(&export);
-    *peer.export.borrow_mut() = Some(export.name.clone());
     Some(Chosen { export, terms, receiver: n.receiver })
 }
 
 impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
-    async fn run(&mut self) -> io::Result<Option<Rc<Export<B>>>> {
+    async fn run(&mut self, peer: &Peer) -> io::Result<Option<Rc<Export<B>>>> {
         let greeting = Greeting { flags: server_flag::FIXED_NEWSTYLE | server_flag::NO_ZEROES };
         self.out.extend_from_slice(&greeting.encode());
         self.send().await?;
@@ -87,6 +86,8 @@ impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
                     return Ok(None);
                 }
                 Next::Begin(export) => {
+                    // From here on it is a client of the export: whoever renames or removes that must find it.
+                    *peer.export.borrow_mut() = Some(export.name.clone());
                     self.send().await?;
                     return Ok(Some(export));
                 }

@@ -109,6 +109,8 @@ struct Shared<R, B> {
     counters: Counters,
     peers: RefCell<BTreeMap<u64, Rc<Peer>>>,
     stopping: Cell<bool>,
+    /// Workers of all connections that wait for a request.
+    idle_workers: Rc<Cell<usize>>,
     /// A connection ended.
     ended: Signal,
 }
@@ -139,6 +141,7 @@ impl<R: Runtime, B: Backend> Server<R, B> {
             counters: Counters::default(),
             peers: RefCell::default(),
             stopping: Cell::new(false),
+            idle_workers: Rc::default(),
             ended: Signal::default(),
         }))
     }

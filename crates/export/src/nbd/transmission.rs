@@ -70,7 +70,7 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
         terms: chosen.terms,
         peer,
         outbox: Outbox::default(),
-        workers: Workers::default(),
+        workers: Workers::new(&shared.idle_workers),
         sender_ended: Cell::new(false),
         reader_ended: Cell::new(false),
         ended: Signal::default(),

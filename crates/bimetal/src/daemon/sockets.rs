@@ -1,0 +1,70 @@
+//! Where the API listens.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{bail, Context, Result};
+
+use super::exports;
+use crate::paths;
+
+/// The socket of the API, and the way to it from its usual place. Both vanish with this.
+pub(super) struct ControlSockets<'a> {
+    path: &'a Path,
+    usual: &'a Path,
+}
+
+impl<'a> ControlSockets<'a> {
+    /// Listens at `path`, which [`clear`] has cleared.
+    pub(super) fn bind(path: &'a Path, usual: &'a Path) -> Result<(UnixListener, ControlSockets<'a>)> {
+        let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+        let sockets = ControlSockets { path, usual };
+        paths::share_socket(path)?;
+        if path != usual {
+            lead_to(path, usual)?;
+        }
+        Ok((listener, sockets))
+    }
+}
+
+impl Drop for ControlSockets<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.path);
+        let _ = std::fs::remove_file(self.usual);
+    }
+}
+
+/// Removes what an earlier daemon has left at the place of a control socket, and nothing else: the path is what somebody
+/// typed.
+pub(super) fn clear(path: &Path, usual: &Path) -> Result<()> {
+    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    // In the folder of the group, whose lock is held, nobody listens any more; a link there led to a socket elsewhere.
+    let ours = path == usual && (found.file_type().is_socket() || found.is_symlink());
+    if !ours && !(found.file_type().is_socket() && is_dead(path)) {
+        bail!("{} exists and is in use, or is no socket; choose another path for --control", path.display());
+    }
+    std::fs::remove_file(path).with_context(|| format!("cannot remove the old socket {}", path.display()))
+}
+
+/// Whether nobody listens there. The kernel lets go of a killed daemon's socket a moment after its process is gone.
+fn is_dead(socket: &Path) -> bool {
+    let end = Instant::now() + exports::BUSY_PATIENCE;
+    loop {
+        match UnixStream::connect(socket) {
+            Err(e) => return e.kind() == ErrorKind::ConnectionRefused,
+            Ok(_) if Instant::now() > end => return false,
+            Ok(_) => std::thread::sleep(exports::BUSY_PAUSE),
+        }
+    }
+}
+
+/// A socket elsewhere is found in its usual place too: by `status`, `stop` and `attach`.
+fn lead_to(control: &Path, usual: &Path) -> Result<()> {
+    let control = std::path::absolute(control)?;
+    let _ = std::fs::remove_file(usual);
+    std::os::unix::fs::symlink(&control, usual)
+        .with_context(|| format!("cannot make {} lead to {}", usual.display(), control.display()))
+}
