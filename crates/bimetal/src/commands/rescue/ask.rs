@@ -87,8 +87,10 @@ fn of_daemon(name: &str, status: api::Status) -> Result<State> {
 fn offline(name: &str, explicit: &[Locator]) -> Result<State> {
     let reactor = Reactor::new()?;
     let env = reactor.env();
+    let (name, explicit) = (name.to_owned(), explicit.to_vec());
     reactor.block_on(async move {
-        let found = members::open(&env, Some(name), explicit, Access::INSPECT).await?;
+        let name = name.as_str();
+        let found = members::open(&env, Some(name), &explicit, Access::INSPECT).await?;
         let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
         let opened = Group::open(env.clone(), found.devices(), options).await;
         let group = opened.map_err(|e| found.refusal(name, e))?;
