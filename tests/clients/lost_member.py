@@ -3,11 +3,13 @@
 import errno
 import hashlib
 import json
+import mmap
 import os
 import random
+import time
 
 import kit
-from kit import MIB
+from kit import KIB, MIB
 
 FAST, SLOW = 96 * MIB, 384 * MIB
 # Shares of the whole group that the files fill.
@@ -48,6 +50,23 @@ def use(folder, names):
     return renewed
 
 
+def press_out(device, rounds):
+    """Reads all over a part of the volume that would fill the fast tier, again and again, with pauses for the mover: then
+    the file system's own structures, which nobody uses meanwhile, make room. Else nothing could be mounted without the
+    fast member."""
+    size, piece = int(kit.run("blockdev", "--getsize64", device).stdout), 128 * KIB
+    first = size // 2 // piece
+    places = list(range(first, first + (FAST + 16 * MIB) // piece))
+    rng, page = random.Random(2), mmap.mmap(-1, 16384)
+    fd = os.open(device, os.O_RDONLY | os.O_DIRECT)
+    for _ in range(rounds):
+        rng.shuffle(places)
+        for place in places:
+            os.preadv(fd, [page], place * piece)
+        time.sleep(2.2)
+    os.close(fd)
+
+
 def filled(world, full, level, name):
     """A group with an ext4 full of files, not served any more; and what the files hold."""
     group = world.group(FAST, SLOW, "--reserve", "8MiB", name=name).serve()
@@ -60,6 +79,7 @@ def filled(world, full, level, name):
     kit.run("sync", "-f", mount)
     digests.update(use(mount, digests))
     kit.run("umount", mount)
+    press_out(device, 15)
     return group, device, mount, digests
 
 
@@ -122,9 +142,9 @@ def rescued(world, group, mount, digests, offline):
     found = json.loads(world.bimetal(*command, *(("--files", mount) if could else ())).stdout)
     assert found["served"] and found["volumes"] == offline["volumes"], "the daemon and the members say different things"
     sums, state = check_map(map_file, volume["size_bytes"]), found["volumes"][0]
-    assert sums.get("-", 0) == state["lost_bytes"] + state["kept_copy_bytes"]
+    assert sums.get("-", 0) == state["lost_bytes"] + state["perhaps_lost_bytes"] + state["kept_copy_bytes"]
     assert sums.get("?", 0) == state["possibly_stale_bytes"]
-    words = f"{state['lost_bytes'] // MIB} MiB lost, {state['possibly_stale_bytes'] // MIB} MiB may be old"
+    words = f"{state['lost_bytes'] // MIB} MiB lost, {state['perhaps_lost_bytes'] // MIB} perhaps, {state['possibly_stale_bytes'] // MIB} MiB may be old"
     if could:
         whole, hit = judge(mount, digests, found["files"]["hit"])
         words += f", {whole} files whole, {hit} of {len(found['files']['hit'])} listed differ"

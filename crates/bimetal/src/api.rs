@@ -250,13 +250,15 @@ pub(crate) enum Fate {
     PossiblyStale,
     /// An old copy on the slow tier is all there is: an error, unless served with `--kept-copies`.
     KeptCopy,
-    /// An error.
+    /// An error; what is left does not know whether there was anything.
+    PerhapsLost,
+    /// An error; there was data.
     Lost,
 }
 
 impl Fate {
     /// How many there are.
-    pub(crate) const COUNT: usize = 5;
+    pub(crate) const COUNT: usize = 6;
 }
 
 impl From<bimetal_volume::fate::Fate> for Fate {
@@ -267,6 +269,7 @@ impl From<bimetal_volume::fate::Fate> for Fate {
             Of::Whole => Fate::Whole,
             Of::PossiblyStale => Fate::PossiblyStale,
             Of::KeptCopy => Fate::KeptCopy,
+            Of::PerhapsLost => Fate::PerhapsLost,
             Of::Lost => Fate::Lost,
         }
     }

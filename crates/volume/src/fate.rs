@@ -33,13 +33,16 @@ pub enum Fate {
     /// It lived on the fast tier; a copy that was kept on the slow tier is as it was when it was moved up, or newer. It
     /// reads as an error, unless the group was opened with `OpenOptions::kept_copies`.
     KeptCopy,
-    /// It is on a member that is missing, or may be: reads as an error.
+    /// It may have held data on a member that is missing, or none: what is left does not know. Reads as an error.
+    PerhapsLost,
+    /// It held data that is on a member that is missing, or whose place is not known any more: reads as an error.
     Lost,
 }
 
 impl Fate {
     /// All of them, best first.
-    pub const ALL: [Fate; 5] = [Fate::NeverWritten, Fate::Whole, Fate::PossiblyStale, Fate::KeptCopy, Fate::Lost];
+    pub const ALL: [Fate; 6] =
+        [Fate::NeverWritten, Fate::Whole, Fate::PossiblyStale, Fate::KeptCopy, Fate::PerhapsLost, Fate::Lost];
 }
 
 /// Neighbouring blocks of one fate.
@@ -94,7 +97,7 @@ impl<E: Env> Core<E> {
         let Ok(entry) = self.entry(chunk) else { return Known::nothing() };
         let certain = self.writable || (self.map_complete && !self.journal_gap.get());
         let unsure = !certain && self.may_be_newer_elsewhere(chunk);
-        let empty = if unsure { Fate::Lost } else { Fate::NeverWritten };
+        let empty = if unsure { Fate::PerhapsLost } else { Fate::NeverWritten };
         if !entry.is_mapped() {
             return Known { entry, valid: empty, empty };
         }
@@ -129,7 +132,7 @@ impl<E: Env> Core<E> {
         match fate {
             Fate::NeverWritten | Fate::Whole | Fate::PossiblyStale => true,
             Fate::KeptCopy => self.options.kept_copies,
-            Fate::Lost => false,
+            Fate::PerhapsLost | Fate::Lost => false,
         }
     }
 }
@@ -162,7 +165,7 @@ impl<E: Env> Volume<E> {
 
     fn fate_of(&self, known: &Known, valid: bool) -> Fate {
         match known.fate(valid) {
-            Fate::Lost if mutant::on(Mutant::C8LostCalledEmpty) => Fate::NeverWritten,
+            Fate::PerhapsLost if mutant::on(Mutant::C8LostCalledEmpty) => Fate::NeverWritten,
             fate => fate,
         }
     }

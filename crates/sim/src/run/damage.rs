@@ -282,7 +282,8 @@ async fn read_fate(
     let issued = shared.world.sequence();
     let answer = volume.read(at, len).await;
     let place = || format!("read {at}+{len} of volume {index}, {fate:?}");
-    let served = fate != Fate::Lost && (fate != Fate::KeptCopy || kept_copies);
+    let lost = matches!(fate, Fate::Lost | Fate::PerhapsLost);
+    let served = !lost && (fate != Fate::KeptCopy || kept_copies);
     match answer {
         Ok(_) if !served => Err(format!("{}: no error", place())),
         Ok(pieces) => {
@@ -334,7 +335,7 @@ fn check_fates(found: &[FateRun], size: u64, view: Option<View<'_>>, volume: usi
     let mut at = 0;
     for e in view.healthy.get(volume).into_iter().flatten() {
         for run in found.iter().filter(|r| r.offset < at + e.len && at < r.offset + r.len) {
-            let lost = matches!(run.fate, Fate::Lost | Fate::KeptCopy);
+            let lost = matches!(run.fate, Fate::Lost | Fate::PerhapsLost | Fate::KeptCopy);
             // What is on both tiers (a kept copy) is safe whichever of them is gone.
             let safe = e.data && view.safe.is_some_and(|t| e.tier == t || e.tier == BOTH);
             if lost && safe {
@@ -343,7 +344,7 @@ fn check_fates(found: &[FateRun], size: u64, view: Option<View<'_>>, volume: usi
             if view.exact && (run.fate == Fate::NeverWritten) == e.data {
                 return Err(format!("{run:?}, but {at}+{} holds data: {}", e.len, e.data));
             }
-            if view.exact && run.fate == Fate::PossiblyStale {
+            if view.exact && matches!(run.fate, Fate::PossiblyStale | Fate::PerhapsLost) {
                 return Err(format!("{run:?}, but what is left knows everything"));
             }
         }

@@ -1,5 +1,5 @@
-//! Which files of a mounted file system are hit: every file and folder is asked where its content lies, and that is held
-//! against what has become of the volume.
+//! Which files of a mounted file system are hit: every file and folder is asked where its content lies, and that is
+//! held against what has become of the volume.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -43,6 +43,7 @@ impl Report {
         let hit = |h: &Hit| {
             json!({
                 "path": h.path.to_string_lossy(), "folder": h.folder, "lost_bytes": h.bytes[Fate::Lost as usize],
+                "perhaps_lost_bytes": h.bytes[Fate::PerhapsLost as usize],
                 "kept_copy_bytes": h.bytes[Fate::KeptCopy as usize],
                 "possibly_stale_bytes": h.bytes[Fate::PossiblyStale as usize], "unreadable": h.unreadable,
             })
@@ -50,6 +51,7 @@ impl Report {
         json!({
             "seen": self.seen, "hit": self.hits.iter().map(hit).collect::<Vec<_>>(),
             "owned_lost_bytes": self.owned[Fate::Lost as usize],
+            "owned_perhaps_lost_bytes": self.owned[Fate::PerhapsLost as usize],
             "owned_kept_copy_bytes": self.owned[Fate::KeptCopy as usize],
             "owned_possibly_stale_bytes": self.owned[Fate::PossiblyStale as usize],
         })

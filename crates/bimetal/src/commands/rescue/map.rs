@@ -47,7 +47,7 @@ fn status(run: &FateRun, stale: bool) -> char {
         Fate::NeverWritten | Fate::Whole => '+',
         Fate::PossiblyStale | Fate::KeptCopy if stale => '+',
         Fate::PossiblyStale => '?',
-        Fate::KeptCopy | Fate::Lost => '-',
+        Fate::KeptCopy | Fate::PerhapsLost | Fate::Lost => '-',
     }
 }
 
@@ -58,8 +58,10 @@ mod tests {
     fn volume() -> VolumeState {
         let mut runs = Vec::new();
         let mut offset_bytes = 0;
-        use Fate::{KeptCopy, Lost, NeverWritten, PossiblyStale, Whole};
-        for (fate, blocks) in [(Whole, 2), (NeverWritten, 1), (Lost, 3), (KeptCopy, 1), (PossiblyStale, 1)] {
+        use Fate::{KeptCopy, Lost, NeverWritten, PerhapsLost, PossiblyStale, Whole};
+        for (fate, blocks) in
+            [(Whole, 2), (NeverWritten, 1), (Lost, 2), (PerhapsLost, 1), (KeptCopy, 1), (PossiblyStale, 1)]
+        {
             let length_bytes = blocks * 4096;
             runs.push(FateRun { offset_bytes, length_bytes, fate });
             offset_bytes += length_bytes;

@@ -65,7 +65,8 @@ fn json(v: &VolumeState) -> serde_json::Value {
         "name": v.name, "size_bytes": v.size,
         "never_written_bytes": sums[Fate::NeverWritten as usize], "whole_bytes": sums[Fate::Whole as usize],
         "possibly_stale_bytes": sums[Fate::PossiblyStale as usize],
-        "kept_copy_bytes": sums[Fate::KeptCopy as usize], "lost_bytes": sums[Fate::Lost as usize],
+        "kept_copy_bytes": sums[Fate::KeptCopy as usize],
+        "perhaps_lost_bytes": sums[Fate::PerhapsLost as usize], "lost_bytes": sums[Fate::Lost as usize],
         "runs": v.runs,
     })
 }

@@ -48,13 +48,13 @@ fn is_hurt(sums: &[u64; Fate::COUNT]) -> bool {
 }
 
 fn volume_table(volumes: &[&VolumeState]) -> String {
-    let header = ["VOLUME", "SIZE", "NEVER WRITTEN", "WHOLE", "MAY BE OLD", "OLD COPY", "LOST"];
+    let header = ["VOLUME", "SIZE", "NEVER WRITTEN", "WHOLE", "MAY BE OLD", "OLD COPY", "PERHAPS LOST", "LOST"];
     let row = |v: &&VolumeState| {
         let sizes = std::iter::once(v.size).chain(v.sums());
         std::iter::once(v.name.clone()).chain(sizes.map(approx)).collect()
     };
     let rows: Vec<Vec<String>> = volumes.iter().map(row).collect();
-    format!("\n{}\n", table(&header, &rows, &[1, 2, 3, 4, 5, 6]))
+    format!("\n{}\n", table(&header, &rows, &[1, 2, 3, 4, 5, 6, 7]))
 }
 
 /// What the columns mean that are not zero.
@@ -71,9 +71,13 @@ fn meaning(sums: &[u64; Fate::COUNT]) -> String {
              than the newest. It reads as an error unless you serve with --kept-copies.",
         ),
         (
+            Fate::PerhapsLost,
+            "PERHAPS LOST: the slow tier alone does not know whether there was anything. It reads as an I/O error, never as \
+             zeros; in free space of the file system nothing is missing.",
+        ),
+        (
             Fate::Lost,
-            "LOST: it is on a member that is missing, or may be. It reads as an I/O error, never as zeros. If the member \
-             comes back, so does the data.",
+            "LOST: it is on a member that is missing. It reads as an I/O error. If the member comes back, so does the data.",
         ),
     ];
     let said: String = all.iter().filter(|(f, _)| sums[*f as usize] > 0).map(|(_, words)| wrapped(words)).collect();
@@ -107,7 +111,7 @@ fn files_words(report: &Report, sums: &[u64; Fate::COUNT]) -> String {
         report.hits.len()
     );
     let ownerless = |f: Fate| sums[f as usize].saturating_sub(report.owned[f as usize]);
-    let lost = ownerless(Fate::Lost) + ownerless(Fate::KeptCopy);
+    let lost = ownerless(Fate::Lost) + ownerless(Fate::PerhapsLost) + ownerless(Fate::KeptCopy);
     if lost > 0 {
         text += &wrapped(&format!(
             "{} of what is lost belong to no file that was found: structures of the file system, files below folders that \
@@ -130,7 +134,12 @@ fn what(hit: &Hit) -> String {
         let below = if hit.folder { ", nor what is in it" } else { "" };
         return format!("{kind}cannot be read{below} ({why})");
     }
-    let parts = [(Fate::Lost, "lost"), (Fate::KeptCopy, "old copy"), (Fate::PossiblyStale, "may be old")];
+    let parts = [
+        (Fate::Lost, "lost"),
+        (Fate::PerhapsLost, "perhaps lost"),
+        (Fate::KeptCopy, "old copy"),
+        (Fate::PossiblyStale, "may be old"),
+    ];
     let said: Vec<String> = parts
         .iter()
         .filter(|(f, _)| hit.bytes[*f as usize] > 0)
