@@ -144,7 +144,9 @@ def rescued(world, group, mount, digests, offline):
     sums, state = check_map(map_file, volume["size_bytes"]), found["volumes"][0]
     assert sums.get("-", 0) == state["lost_bytes"] + state["perhaps_lost_bytes"] + state["kept_copy_bytes"]
     assert sums.get("?", 0) == state["possibly_stale_bytes"]
-    words = f"{state['lost_bytes'] // MIB} MiB lost, {state['perhaps_lost_bytes'] // MIB} perhaps, {state['possibly_stale_bytes'] // MIB} MiB may be old"
+    words = ", ".join(f"{state[key] // MIB} MiB {told}" for key, told in (
+        ("lost_bytes", "lost"), ("perhaps_lost_bytes", "perhaps"), ("kept_copy_bytes", "old copies"),
+        ("possibly_stale_bytes", "may be old")))
     if could:
         whole, hit = judge(mount, digests, found["files"]["hit"])
         words += f", {whole} files whole, {hit} of {len(found['files']['hit'])} listed differ"

@@ -61,7 +61,8 @@ struct Question {
 
 const _: () = assert!(size_of::<RawExtent>() == 56 && std::mem::offset_of!(Question, extents) == 32);
 
-/// Opens a file or folder to look at it; never what a symbolic link leads to, and without waiting for a pipe's other end.
+/// Opens a file or folder to look at it; never what a symbolic link leads to, and without waiting for a pipe's other
+/// end.
 pub fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY).open(path)

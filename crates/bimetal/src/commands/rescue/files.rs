@@ -171,6 +171,9 @@ impl Walk<'_> {
 
 /// The parts of `runs` (in order, without gaps) that lie in a range; what is beyond the volume's end is lost.
 fn overlap(runs: &[FateRun], start: u64, len: u64) -> Vec<FateRun> {
+    if len == 0 {
+        return Vec::new();
+    }
     let end = start.saturating_add(len);
     let first = runs.partition_point(|r| r.offset_bytes + r.length_bytes <= start);
     let inside = runs[first..].iter().take_while(|r| r.offset_bytes < end);
