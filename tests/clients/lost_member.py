@@ -67,7 +67,7 @@ def press_out(device, rounds):
     os.close(fd)
 
 
-def filled(world, full, level, name):
+def filled(world, full, level, name, press):
     """A group with an ext4 full of files, not served any more; and what the files hold."""
     group = world.group(FAST, SLOW, "--reserve", "8MiB", name=name).serve()
     device, mount = group.attach(), world.path(f"{name}-mnt")
@@ -79,7 +79,8 @@ def filled(world, full, level, name):
     kit.run("sync", "-f", mount)
     digests.update(use(mount, digests))
     kit.run("umount", mount)
-    press_out(device, 15)
+    if press:
+        press_out(device, 15)
     return group, device, mount, digests
 
 
@@ -165,7 +166,7 @@ def lost(tier, orderly):
         told = []
         for level in LEVELS if full else ["half"]:
             name = f"{tier}-{level}"
-            group, _, mount, digests = filled(world, full, level, name)
+            group, _, mount, digests = filled(world, full, level, name, tier == "fast")
             group.detach()
             if orderly:
                 group.stop()
