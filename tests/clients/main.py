@@ -13,11 +13,13 @@ import hurt_members
 import idle
 import kill_attached
 import kill_raw
+import lost_member
 import migrate
 
 # Left out of a quick run unless named: each has a sibling there.
-FULL_ONLY = {"xfs", "btrfs", "idle", "eio-read-slow", "eio-read-fast", "eio-some", "gone-slow", "stale-member"}
-MODULES = [copies, bad_input, hurt_members, migrate, kill_raw, attached, kill_attached, idle]
+FULL_ONLY = {"xfs", "btrfs", "idle", "eio-read-slow", "eio-read-fast", "eio-some", "gone-slow", "stale-member",
+             "lost-slow-killed"}
+MODULES = [copies, bad_input, hurt_members, migrate, kill_raw, attached, kill_attached, lost_member, idle]
 
 
 def main():

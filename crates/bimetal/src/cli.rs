@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Check(Check),
     /// Print everything that is written on the members of a group that is not being served
     Dump(Dump),
+    /// With a member missing: say what is lost, what may be old, and which files that hits
+    Rescue(Rescue),
     /// What size of SSD a recorded load asks for, and how to record one
     Advise(Advise),
     /// Compare on modelled devices and recorded loads: what others do, what Bimetal does, what is possible
@@ -205,6 +207,9 @@ pub(crate) struct Serve {
     /// With --read-only: serve what is left although members are missing
     #[arg(long, requires = "read_only")]
     pub(crate) allow_missing: bool,
+    /// With --allow-missing: serve what has nothing but an old copy on the slow tier, instead of errors; see `rescue`
+    #[arg(long, requires = "allow_missing")]
+    pub(crate) kept_copies: bool,
     /// Members, instead of those in the configuration
     #[arg(long = "member", value_name = "LOCATOR", num_args = 1..)]
     pub(crate) members: Vec<String>,
@@ -325,6 +330,35 @@ pub(crate) struct Dump {
     /// The group
     #[arg(value_parser = group_name, required_unless_present = "members")]
     pub(crate) group: Option<String>,
+    /// Members, instead of those in the configuration
+    #[arg(long = "member", value_name = "LOCATOR", num_args = 1..)]
+    pub(crate) members: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example, with the fast disk dead:
+  bimetal rescue tank                                   # what is lost
+  bimetal serve tank --read-only --allow-missing &
+  dev=$(bimetal attach tank/main) && mount -o ro,noload $dev /mnt
+  bimetal rescue tank/main --files /mnt                 # the files that are hit
+  bimetal rescue tank/main --map main.map               # the same by bytes
+  ddrescue --domain-mapfile=main.map $dev main.img copied.map
+Nothing is written to the members. In the map + can be read, ? may be old, - cannot be read; with --stale what may be
+old is + too.")]
+pub(crate) struct Rescue {
+    /// GROUP/VOLUME, or GROUP for all its volumes
+    #[arg(value_parser = target)]
+    pub(crate) target: Target,
+    /// Write a map of the volume, as GNU ddrescue has it, to this file, which must not be there yet
+    #[arg(long, value_name = "FILE")]
+    pub(crate) map: Option<std::path::PathBuf>,
+    /// Name the files that are hit of the file system that is mounted here from the attached volume
+    #[arg(long, value_name = "MOUNTPOINT")]
+    pub(crate) files: Option<std::path::PathBuf>,
+    /// In the map, take what may be old for good
+    #[arg(long, requires = "map")]
+    pub(crate) stale: bool,
     /// Members, instead of those in the configuration
     #[arg(long = "member", value_name = "LOCATOR", num_args = 1..)]
     pub(crate) members: Vec<String>,

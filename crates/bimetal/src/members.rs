@@ -8,6 +8,7 @@ use bimetal_format::label::{Label, LabelError};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::env::Env;
+use bimetal_volume::group;
 
 use crate::config::{self, uuid_text, GroupConfig};
 
@@ -38,8 +39,33 @@ impl Members {
         all.join("; ")
     }
 
+    /// Why the engine refuses group `name`, in words that lead on.
+    pub(crate) fn refusal(&self, name: &str, error: group::OpenError) -> anyhow::Error {
+        let way = way_on(name, &error);
+        let shown = format!("group '{name}' cannot be opened ({})", self.legend());
+        match way {
+            None => anyhow::Error::new(error).context(shown),
+            Some(way) => anyhow::anyhow!("{error}. {way}").context(shown),
+        }
+    }
+
     pub(crate) fn devices(&self) -> Vec<HostDevice> {
         self.opened.iter().map(|m| m.device.clone()).collect()
+    }
+}
+
+/// What a person can do about members that are missing, or do not fit together.
+fn way_on(name: &str, error: &group::OpenError) -> Option<String> {
+    match error {
+        group::OpenError::Incomplete { .. } => Some(format!(
+            "`bimetal rescue {name}` says what is lost, `bimetal serve {name} --read-only --allow-missing` serves the rest"
+        )),
+        group::OpenError::Stale { .. } | group::OpenError::Fork { .. } => Some(format!(
+            "To see what one side has, as it was when that side was last in use, name its members only: \
+             `bimetal rescue {name} --member DEVICE`; to read it: \
+             `bimetal serve {name} --read-only --allow-missing --member DEVICE`"
+        )),
+        _ => None,
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Kept {
     count: Cell<u64>,
     /// What older generations recorded does not count.
     from: Cell<u64>,
+    /// Those that count may be older than their homes, which are gone: they are for `rescue` only (C9.2).
+    old: Cell<bool>,
     /// Next fast slot to look at.
     hand: Cell<u64>,
     /// Demotions that copied nothing, since the group was opened.
@@ -51,9 +53,22 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Chunks that have a copy.
+    /// Chunks that have a copy which is as good as the home.
     pub(crate) fn count(&self) -> u64 {
-        self.count.get()
+        match self.old.get() {
+            true => 0,
+            false => self.count.get(),
+        }
+    }
+
+    /// Whether copies may be older than their homes.
+    pub(crate) fn may_be_old(&self) -> bool {
+        self.old.get()
+    }
+
+    /// Says so.
+    pub(crate) fn set_old(&self, old: bool) {
+        self.old.set(old);
     }
 
     /// What copies count from now on: those recorded since `generation`, or none.

@@ -7,6 +7,7 @@ mod claim;
 mod commit;
 pub mod env;
 pub mod error;
+pub mod fate;
 pub mod group;
 mod health;
 pub mod inspect;

@@ -65,6 +65,8 @@ mutants! {
     C7ShrinkDespiteWriter: "C7.4: a volume shrinks although a write beyond its new end is in flight",
     I5AsideIsHeadroom: "I5: slots set aside for a volume count as room that moves must leave",
     C8AwayIgnored: "C8.1: a member alone calls unknown chunks never written",
+    C8LostCalledEmpty: "C8.1: what is perhaps lost is listed as never written",
+    C8StaleCalledWhole: "C8.1: what may be stale is listed as whole",
     C9WriteKeepsCopy: "C9.1: a write to a promoted chunk does not end its kept copy",
     C9CopiesSurviveCrash: "C9.1: after a crash kept copies count as before",
     C9MirrorsFromNotRaised: "C9.1: an unclean start forgets kept copies, but the labels do not say so",

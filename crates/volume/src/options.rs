@@ -40,6 +40,9 @@ pub struct OpenOptions {
     pub writable: bool,
     /// With `writable` off: open although members are missing.
     pub allow_missing: bool,
+    /// With `allow_missing`: serve what has nothing but a kept copy on a slow member that was not stopped in order, which
+    /// may be old ([`crate::fate::Fate::KeptCopy`]). A last resort.
+    pub kept_copies: bool,
     /// A pending change is committed at the latest after this time.
     pub commit_interval: Duration,
     /// Move chunks between the tiers in the background.
@@ -58,6 +61,7 @@ impl Default for OpenOptions {
         OpenOptions {
             writable: true,
             allow_missing: false,
+            kept_copies: false,
             commit_interval: Duration::from_secs(5),
             migrate: true,
             promotion_burst: crate::tier::PROMOTION_BURST,

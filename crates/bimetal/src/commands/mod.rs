@@ -9,6 +9,7 @@ pub(crate) mod detach;
 mod devices;
 mod dump;
 pub(crate) mod lab;
+mod rescue;
 mod scan;
 mod status;
 mod stop;
@@ -37,6 +38,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Destroy(args) => destroy::run(args, output)?,
         Command::Check(args) => return check::run(args, output),
         Command::Dump(args) => dump::run(args, output)?,
+        Command::Rescue(args) => rescue::run(args, output)?,
         Command::Advise(args) => advise::run(args, output)?,
         Command::Lab(args) => lab::run(args, output)?,
         Command::Demo(args) => crate::demo::run(args, output)?,

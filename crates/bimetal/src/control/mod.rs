@@ -75,6 +75,7 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/metrics", get(metrics_text))
         .route("/v1/attachments", get(attachments))
         .route("/v1/volumes", post(change_volumes))
+        .route("/v1/volumes/{volume}/fates/{from}", get(fates))
         .route("/v1/jobs/{job}", get(job))
         .route("/v1/attach", post(attach))
         .route("/v1/detach", post(detach))
@@ -199,6 +200,14 @@ async fn change_volumes(State(shared): State<Arc<Shared>>, body: axum::body::Byt
     }
     match shared.change_volumes(change) {
         Some(job) => Json(job.wait().await).into_response(),
+        None => busy(),
+    }
+}
+
+async fn fates(State(shared): State<Arc<Shared>>, Path((volume, from)): Path<(String, u64)>) -> Response {
+    match shared.fates(volume, from).await {
+        Some(Some(fates)) => Json(fates).into_response(),
+        Some(None) => failure(StatusCode::NOT_FOUND, "there is no such volume, or it ends before that byte"),
         None => busy(),
     }
 }

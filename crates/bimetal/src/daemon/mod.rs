@@ -95,13 +95,14 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     let options = OpenOptions {
         writable: !args.read_only,
         allow_missing: args.allow_missing,
+        kept_copies: args.kept_copies,
         commit_interval: Duration::from_secs(args.commit_interval),
         migrate: !args.no_migrate && !args.read_only,
         ..OpenOptions::default()
     };
     let begun = Instant::now();
     let opened = Group::open(env.clone(), found.devices(), options).await;
-    let group = opened.with_context(|| format!("group '{name}' cannot be opened ({})", found.legend()))?;
+    let group = opened.map_err(|e| found.refusal(&name, e))?;
     for line in group.status().recovery {
         log::info(&line);
     }
@@ -220,9 +221,13 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, mut ques
                     let _ = reply.send(devices.detach(&volume).await);
                 });
             }
+            Ask::Fates(volume, from, reply) => {
+                // Whoever asked may have given up.
+                let _ = reply.send(report::fates(group, &volume, from));
+            }
             Ask::ShowFiles(reply) => {
                 let shown = ways.files.show(None, group).await.map_err(|e| format!("{e:#}"));
-                // As above.
+                // Whoever asked may have given up.
                 let _ = reply.send(shown);
             }
         }

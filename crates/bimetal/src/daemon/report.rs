@@ -1,5 +1,8 @@
 //! From the engine's status to the API's JSON.
 
+use bimetal_host::HostEnv;
+use bimetal_volume::backend::Backend;
+use bimetal_volume::group::Group;
 use bimetal_volume::options::{MemberStatus, MoverStatus, VolumeStatus};
 use bimetal_volume::units::CHUNK;
 
@@ -7,6 +10,21 @@ use super::shared::{Facts, Snapshot};
 use crate::api;
 use crate::config::uuid_text;
 use crate::words;
+
+/// Bytes of a volume that one question about fates looks at: a few milliseconds of the group's thread.
+const FATES_RANGE: u64 = 16 << 30;
+/// Runs that one answer holds.
+const FATES_RUNS: usize = 32_768;
+
+/// The answer to `GET /v1/volumes/NAME/fates/FROM`.
+pub(crate) fn fates(group: &Group<HostEnv>, name: &str, from: u64) -> Option<api::Fates> {
+    let volume = group.volume(name)?;
+    let size = volume.size();
+    let runs = volume.fates(from, size.checked_sub(from)?.min(FATES_RANGE), FATES_RUNS).ok()?;
+    let until = runs.last().map_or(from, |r| r.offset + r.len);
+    let runs = runs.into_iter().map(api::FateRun::from).collect();
+    Some(api::Fates { schema: api::SCHEMA, volume: name.into(), size_bytes: size, until_bytes: until, runs })
+}
 
 /// The answer to `GET /v1/status`.
 pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::Attachment>) -> api::Status {

@@ -32,6 +32,8 @@ pub(crate) enum Ask {
     Detach(String, oneshot::Sender<Result<(), String>>),
     /// Show the volumes as files; the folder, or why not.
     ShowFiles(oneshot::Sender<Result<std::path::PathBuf, String>>),
+    /// Tell what has become of a volume's content from this byte on; `None` if there is no such volume or byte.
+    Fates(String, u64, oneshot::Sender<Option<api::Fates>>),
     /// End in order.
     Shutdown,
 }
@@ -115,6 +117,15 @@ impl Shared {
     pub(crate) async fn show_files(&self) -> Option<Result<std::path::PathBuf, String>> {
         let (sender, receiver) = oneshot::channel();
         if !self.ask(Ask::ShowFiles(sender)) {
+            return None;
+        }
+        tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()
+    }
+
+    /// `GET /v1/volumes/NAME/fates/FROM`; `None` if the group's thread does not answer in time.
+    pub(crate) async fn fates(&self, volume: String, from: u64) -> Option<Option<api::Fates>> {
+        let (sender, receiver) = oneshot::channel();
+        if !self.ask(Ask::Fates(volume, from, sender)) {
             return None;
         }
         tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()

@@ -25,6 +25,7 @@ sim: crashes the engine in virtual time and checks what is left
   sim replay SEED|FILE [--log] [--print] [--shrink]          one run again; --log tells everything
       [--mutant NAME]                                        with this planted fault
   sim sweep [--only NAME] [--jobs J]                         directed scenarios, a crash at every point
+      [--mutant NAME]                                        with this planted fault
   sim mutants [--only NAME]                                  every planted fault of the engine is caught
   sim determinism [--seeds N] [--start S]                    the same seed twice is the same run
 ";

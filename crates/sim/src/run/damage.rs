@@ -3,14 +3,15 @@
 
 use std::rc::Rc;
 
-use bimetal_volume::backend::{Backend, Extent};
+use bimetal_volume::backend::{Backend, Extent, Piece};
 use bimetal_volume::error::Error;
+use bimetal_volume::fate::{Fate, FateRun};
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::{Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
 use super::table::listed;
-use super::{Run, Wrong, SLOTS_START, STEP_LIMIT};
+use super::{Run, Shared, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::disk::{Image, SimDisk};
 use crate::env::{Ended, SimEnv};
@@ -77,18 +78,33 @@ impl Run<'_> {
         // Every fast member knows everything; slow members alone only know what was theirs.
         let slow_only = !(0..members.len()).any(|i| !gone(i) && members[i].tier == Tier::Fast);
         let known = alone || (!slow_only && (settled || !cut_off));
-        let safe = known.then(|| tier_code(tier.other()));
-        let degraded = OpenOptions { writable: false, allow_missing: true, ..self.open_options() };
-        match self.try_start(rest, degraded)? {
-            None => Err("a degraded start was refused".into()),
-            Some((env, group)) => {
-                let result = self.peek(&env, &group, Some((&healthy, safe)), slow_only && !alone);
-                env.kill();
-                if self.disks.iter().any(|d| d.store().dirty()) {
-                    return Err("a read-only start wrote to a member".into());
-                }
-                result
+        let exact = self.exact(index, slow_only, known);
+        let safe = (known || exact).then(|| tier_code(tier.other()));
+        let view = View { healthy: &healthy, safe, exact };
+        for kept_copies in [false, true] {
+            let degraded = OpenOptions { writable: false, allow_missing: true, kept_copies, ..self.open_options() };
+            let Some((env, group)) = self.try_start(rest.clone(), degraded)? else {
+                return Err("a degraded start was refused".into());
+            };
+            let result = self.peek(&env, &group, Some(view), kept_copies);
+            env.kill();
+            if self.disks.iter().any(|d| d.store().dirty()) {
+                return Err("a read-only start wrote to a member".into());
             }
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Whether what is left must know of every block whether it holds data: a fast member that has all commits, or a
+    /// slow one that was stopped in order.
+    fn exact(&self, index: usize, slow_only: bool, known: bool) -> bool {
+        let orderly = |s: &crate::scenario::Session| {
+            s.end == End::Stop && s.faults.iter().all(|f| *f == crate::disk::Faults::default())
+        };
+        match slow_only {
+            true => index > 0 && orderly(&self.scenario.sessions[index - 1]),
+            false => known,
         }
     }
 
@@ -129,7 +145,7 @@ impl Run<'_> {
         match self.try_start(self.disks.clone(), any)? {
             None => Ok(()),
             Some((env, group)) => {
-                let result = self.peek(&env, &group, Some((&[], None)), false);
+                let result = self.peek(&env, &group, Some(View::NOTHING), false);
                 env.kill();
                 result
             }
@@ -148,7 +164,7 @@ impl Run<'_> {
         match self.try_start(self.disks.clone(), any)? {
             None => Ok(()),
             Some((env, group)) => {
-                let result = self.peek(&env, &group, Some((&[], None)), false);
+                let result = self.peek(&env, &group, Some(View::NOTHING), false);
                 env.kill();
                 result
             }
@@ -174,10 +190,7 @@ impl Run<'_> {
         match self.try_start(self.disks.clone(), any)? {
             None => Err("a read-only start with some rotten blocks on one member was refused".into()),
             Some((env, group)) => {
-                // Without the directory of the only fast member the slow ones are left, as if it were gone (C8.1).
-                let fast = self.scenario.members.iter().filter(|m| m.tier == Tier::Fast).count();
-                let alone = fast == 1 && self.scenario.members[member].tier == Tier::Fast;
-                let result = self.peek(&env, &group, Some((&[], None)), alone);
+                let result = self.peek(&env, &group, Some(View::NOTHING), false);
                 env.kill();
                 result
             }
@@ -214,34 +227,37 @@ impl Run<'_> {
         view
     }
 
-    /// Reads everything, block by block where a chunk reads as an error. With `lossy` an error is legal where the
-    /// healthy view says so (everywhere if there is no view); with `stale` older data is accepted.
-    fn peek(&self, env: &SimEnv, group: &Group<SimEnv>, lossy: Option<Lossy<'_>>, stale: bool) -> Result<(), Wrong> {
+    /// Reads everything, run by run of one fate: reads and fates must agree, and each fate must be true. With a view
+    /// errors are legal where it says so, else nowhere.
+    fn peek(
+        &self,
+        env: &SimEnv,
+        group: &Group<SimEnv>,
+        view: Option<View<'_>>,
+        kept_copies: bool,
+    ) -> Result<(), Wrong> {
         let volumes = Rc::new(listed(&self.shared, group)?);
-        let safe: Vec<Vec<bool>> = (0..volumes.len()).map(|v| safe_chunks(v, lossy)).collect();
-        let lossy = lossy.is_some();
+        let mut fates = Vec::new();
+        for (index, volume) in volumes.iter().enumerate() {
+            let Some(v) = volume else {
+                fates.push(Vec::new());
+                continue;
+            };
+            let found = v.fates(0, v.size(), usize::MAX).map_err(|e| format!("fates of volume {index}: {e}"))?;
+            check_fates(&found, v.size(), view, index).map_err(|e| format!("fates of volume {index}: {e}"))?;
+            fates.push(found);
+        }
         let shared = self.shared.clone();
         let ended = env.run(STEP_LIMIT, async move {
             for (index, volume) in volumes.iter().enumerate() {
                 let Some(volume) = volume else { continue };
-                let (mut at, mut blocks_until) = (0, 0);
-                while at < volume.size() {
-                    let issued = shared.world.sequence();
-                    let len = if at < blocks_until { BLOCK } else { CHUNK };
-                    match volume.read(at, len).await {
-                        Ok(pieces) => shared
-                            .oracle
-                            .borrow_mut()
-                            .peek(index, at, &pieces, issued, stale)
-                            .map_err(|w| format!("read {at}+{len}: {w}"))?,
-                        Err(Error::Lost) if lossy && len == CHUNK => {
-                            blocks_until = at + CHUNK;
-                            continue;
-                        }
-                        Err(Error::Lost) if lossy && !safe[index].get((at / CHUNK) as usize).is_some_and(|s| *s) => {}
-                        Err(e) => return Err(format!("read {at}+{len} of volume {index} failed: {e}")),
+                for run in &fates[index] {
+                    let mut at = run.offset;
+                    while at < run.offset + run.len {
+                        let len = (CHUNK - at % CHUNK).min(run.offset + run.len - at);
+                        read_fate(&shared, index, volume, (at, len), run.fate, kept_copies).await?;
+                        at += len;
                     }
-                    at += len;
                 }
             }
             Ok(())
@@ -254,26 +270,87 @@ impl Run<'_> {
     }
 }
 
-/// What a healthy start shows, and the tier (as extents number it) whose data must be served; all else may be lost.
-type Lossy<'a> = (&'a [Vec<Extent>], Option<u8>);
+/// Reads a range of one fate, which is inside a chunk, and holds what comes against it.
+async fn read_fate(
+    shared: &Shared,
+    index: usize,
+    volume: &Volume<SimEnv>,
+    (at, len): (u64, u64),
+    fate: Fate,
+    kept_copies: bool,
+) -> Result<(), Wrong> {
+    let issued = shared.world.sequence();
+    let answer = volume.read(at, len).await;
+    let place = || format!("read {at}+{len} of volume {index}, {fate:?}");
+    let lost = matches!(fate, Fate::Lost | Fate::PerhapsLost);
+    let served = !lost && (fate != Fate::KeptCopy || kept_copies);
+    match answer {
+        Ok(_) if !served => Err(format!("{}: no error", place())),
+        Ok(pieces) => {
+            let zeros = pieces.iter().all(|p| matches!(p, Piece::Zero(_)));
+            if zeros != (fate == Fate::NeverWritten) {
+                return Err(format!("{}: zeros without data: {zeros}", place()));
+            }
+            let stale = matches!(fate, Fate::PossiblyStale | Fate::KeptCopy);
+            let judged = shared.oracle.borrow_mut().peek(index, at, &pieces, issued, stale);
+            judged.map_err(|w| format!("{}: {w}", place()))
+        }
+        Err(Error::Lost) if !served => Ok(()),
+        Err(e) => Err(format!("{} failed: {e}", place())),
+    }
+}
 
-/// For each chunk of a volume, whether it must be served although members are missing: some of its data lives where it
-/// is safe.
-fn safe_chunks(volume: usize, lossy: Option<Lossy<'_>>) -> Vec<bool> {
-    let Some((view, safe_tier)) = lossy else { return Vec::new() };
-    let Some(extents) = view.get(volume) else { return Vec::new() };
-    let size: u64 = extents.iter().map(|e| e.len).sum();
-    let mut chunks = vec![false; size.div_ceil(CHUNK) as usize];
+/// What a start with all members shows, and what a start without some of them owes to it.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    /// Where every block of each volume lives; empty: not known.
+    healthy: &'a [Vec<Extent>],
+    /// The tier (as extents number it) whose data must be served; all else may be lost.
+    safe: Option<u8>,
+    /// What holds no data must be told from what is lost.
+    exact: bool,
+}
+
+impl View<'_> {
+    /// Anything may be lost.
+    const NOTHING: View<'static> = View { healthy: &[], safe: None, exact: false };
+}
+
+/// Whether fates cover the volume, and are no worse than the view allows.
+fn check_fates(found: &[FateRun], size: u64, view: Option<View<'_>>, volume: usize) -> Result<(), Wrong> {
     let mut at = 0;
-    for e in extents {
-        // What is on both tiers (a kept copy) is safe whichever of them is gone.
-        let safe = safe_tier.is_some_and(|t| e.tier == t || e.tier == BOTH);
-        if e.len > 0 && e.data && safe {
-            chunks[(at / CHUNK) as usize..=((at + e.len - 1) / CHUNK) as usize].fill(true);
+    for run in found {
+        if run.offset != at || run.len == 0 || run.len % BLOCK != 0 {
+            return Err(format!("{run:?} does not follow {at}"));
+        }
+        at += run.len;
+    }
+    if at != size {
+        return Err(format!("they end at {at} of {size}"));
+    }
+    let Some(view) = view else {
+        let bad = found.iter().find(|r| !matches!(r.fate, Fate::NeverWritten | Fate::Whole));
+        return bad.map_or(Ok(()), |r| Err(format!("nothing is missing, but {r:?}")));
+    };
+    let mut at = 0;
+    for e in view.healthy.get(volume).into_iter().flatten() {
+        for run in found.iter().filter(|r| r.offset < at + e.len && at < r.offset + r.len) {
+            let lost = matches!(run.fate, Fate::Lost | Fate::PerhapsLost | Fate::KeptCopy);
+            // What is on both tiers (a kept copy) is safe whichever of them is gone.
+            let safe = e.data && view.safe.is_some_and(|t| e.tier == t || e.tier == BOTH);
+            if lost && safe {
+                return Err(format!("{run:?}, but {at}+{} is on what is left", e.len));
+            }
+            if view.exact && (run.fate == Fate::NeverWritten) == e.data {
+                return Err(format!("{run:?}, but {at}+{} holds data: {}", e.len, e.data));
+            }
+            if view.exact && matches!(run.fate, Fate::PossiblyStale | Fate::PerhapsLost) {
+                return Err(format!("{run:?}, but what is left knows everything"));
+            }
         }
         at += e.len;
     }
-    chunks
+    Ok(())
 }
 
 /// Extents of chunks with a kept copy say so.

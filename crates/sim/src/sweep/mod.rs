@@ -3,6 +3,7 @@
 
 mod budget;
 mod chains;
+mod degraded;
 mod failures;
 mod kept;
 mod structure;
@@ -300,7 +301,7 @@ pub fn all() -> Vec<Directed> {
         ),
         directed("start only", small(), vec![fill(0, 10), flush()], vec![], true),
     ];
-    plain.into_iter().chain(structure::all()).collect()
+    plain.into_iter().chain(degraded::all()).chain(structure::all()).collect()
 }
 
 impl Directed {

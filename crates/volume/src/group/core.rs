@@ -38,6 +38,8 @@ pub(crate) struct Core<E: Env> {
     pub(crate) writable: bool,
     /// The map came from a fast member, so that "unmapped" means "never written" (C8.1).
     pub(crate) map_complete: bool,
+    /// The journal of the member whose map was loaded has a hole: changes of unknown chunks are missing.
+    pub(crate) journal_gap: Cell<bool>,
     /// The member whose map was loaded.
     pub(crate) authority: u8,
     /// By index; missing ones included.

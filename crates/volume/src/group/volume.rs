@@ -211,7 +211,7 @@ impl<E: Env> Volume<E> {
         let mapped = entry.is_mapped();
         let tier = match mapped.then(|| core.tier_of_member(entry.member)) {
             None => 0,
-            Some(Tier::Fast) if kept_slot(&entry).is_some() => 3,
+            Some(Tier::Fast) if kept_slot(&entry).is_some() && !core.kept.may_be_old() => 3,
             Some(Tier::Fast) => 1,
             Some(Tier::Slow) => 2,
         };

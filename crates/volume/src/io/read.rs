@@ -1,6 +1,5 @@
 //! Reads: valid blocks from their home, zeros for all others. Adjacent slots are read with one device request.
 
-use bimetal_format::Entry;
 use smallvec::SmallVec;
 
 use super::split::{runs, Part};
@@ -11,7 +10,6 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
-use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
 use crate::tier::{lift, Policy, Touch};
 use crate::units::{MemberIndex, SlotId, BLOCK};
@@ -68,11 +66,11 @@ impl<E: Env> Core<E> {
         pins: &mut SmallVec<[Pin<'a>; 4]>,
         steps: &mut SmallVec<[Step; 4]>,
     ) -> Result<(), Error> {
-        let entry = self.present_home(self.entry(part.chunk)?);
-        self.check_known(part, &entry)?;
+        let known = self.known(part.chunk);
+        let entry = known.entry;
         let first = (part.from / BLOCK) as u32;
         let end = (part.from + part.len).div_ceil(BLOCK) as u32;
-        let mut mask = if entry.is_mapped() { entry.mask } else { 0 };
+        let mut mask = known.mask();
         if mutant::on(Mutant::StaleReadAfterTrim) && entry.is_mapped() {
             mask = u32::MAX;
         }
@@ -81,10 +79,10 @@ impl<E: Env> Core<E> {
         }
         for (from, to, valid) in runs(mask, first, end) {
             let len = u64::from(to - from) * BLOCK;
+            if !self.is_served(known.fate(valid)) {
+                return Err(Error::Lost);
+            }
             if !valid {
-                if entry.is_mapped() && self.may_be_newer_elsewhere(part.chunk) {
-                    return Err(Error::Lost);
-                }
                 steps.push(Step::Zero(len));
                 continue;
             }
@@ -94,40 +92,6 @@ impl<E: Env> Core<E> {
             push_load(steps, entry.member, offset, len);
         }
         Ok(())
-    }
-
-    /// With the home's member missing, the kept copy takes its place.
-    fn present_home(&self, e: Entry) -> Entry {
-        match kept_slot(&e) {
-            Some(copy) if !self.members[e.member as usize].is_present() => {
-                Entry { member: copy.member, slot: copy.slot, ..e }
-            }
-            _ => e,
-        }
-    }
-
-    /// Whether the member that holds the chunk is there, and, with members missing, whether "unmapped" can be believed
-    /// (C8.1).
-    fn check_known(&self, part: &Part, entry: &Entry) -> Result<(), Error> {
-        if entry.is_mapped() {
-            let there = self.members[entry.member as usize].is_present();
-            let known = self.map_complete || entry.member == self.authority;
-            return if there && known { Ok(()) } else { Err(Error::Lost) };
-        }
-        if self.may_be_newer_elsewhere(part.chunk) {
-            Err(Error::Lost)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Without a fast member, where the away bit is set, what is not there may be on a missing member: it must not be
-    /// called zeros (C8.1).
-    fn may_be_newer_elsewhere(&self, chunk: crate::units::ChunkId) -> bool {
-        if self.writable || self.map_complete || mutant::on(Mutant::C8AwayIgnored) {
-            return false;
-        }
-        self.members.iter().filter(|m| m.is_present()).any(|m| m.away.borrow().is_set(chunk.page()))
     }
 
     async fn load(&self, steps: SmallVec<[Step; 4]>) -> Result<Pieces, Error> {

@@ -171,6 +171,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         reserve_slots: newest.reserve / CHUNK,
         writable: options.writable,
         map_complete: false,
+        journal_gap: Cell::new(false),
         authority: 0,
         mover: MoverState::new(options.promotion_burst, env.now()),
         policy: RefCell::new(policy),

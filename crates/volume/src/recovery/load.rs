@@ -57,7 +57,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Res
     // After an orderly stop every member has the whole map; else a slow member is an authority for its own slots only.
     core.map_complete = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
     core.authority = best as u8;
-    core.kept.count_from(kept_from(core, &rebuild));
+    believe_kept(core, &rebuild);
     load_pages(core, best, &rebuild).await?;
     let chain = chains[best].as_ref().expect("the best source is present");
     apply(core, best, chain)?;
@@ -106,8 +106,19 @@ fn choose<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) ->
             return Err(damaged(what));
         }
         core.damaged_chunks.borrow_mut().extend(&furthest.beyond_gap);
+        core.journal_gap.set(true);
     }
     Ok(best)
+}
+
+/// Decides which recorded kept copies count. A slow member alone that was not stopped in order remembers those of its
+/// last session, whose slots it has not given away, as perhaps old (C9.2).
+fn believe_kept<E: Env>(core: &Core<E>, rebuild: &[bool]) {
+    let from = kept_from(core, rebuild);
+    let old = from.is_none() && !core.writable && !core.map_complete;
+    let remembered = || core.members[core.authority as usize].label.borrow().mirrors_from;
+    core.kept.count_from(if old { Some(remembered()) } else { from });
+    core.kept.set_old(old);
 }
 
 /// The generation from which recorded kept copies count; none do unless every member was stopped in order (C9).

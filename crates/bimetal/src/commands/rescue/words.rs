@@ -1,0 +1,149 @@
+//! What `bimetal rescue` says.
+
+use super::ask::{State, VolumeState};
+use super::files::{Hit, Report};
+use crate::api::Fate;
+use crate::cli::Rescue;
+use crate::output::{table, wrapped};
+use crate::size::approx;
+
+/// Everything.
+pub(super) fn all(
+    group: &str,
+    state: &State,
+    volumes: &[&VolumeState],
+    args: &Rescue,
+    files: Option<&Report>,
+) -> String {
+    let mut text = String::new();
+    for m in &state.missing {
+        text += &format!("Missing: {m}\n");
+    }
+    for f in state.findings.iter().filter(|f| !f.starts_with("missing")) {
+        text += &format!("Note: {f}\n");
+    }
+    let sums = total(volumes);
+    text += &volume_table(volumes);
+    text += &meaning(&sums);
+    if let Some(path) = &args.map {
+        text += &format!("The map is in '{}'.\n", path.display());
+    }
+    match files {
+        Some(report) => text += &files_words(report, &sums),
+        None if is_hurt(&sums) => text += &next(group, state),
+        None => {}
+    }
+    text
+}
+
+fn total(volumes: &[&VolumeState]) -> [u64; Fate::COUNT] {
+    volumes.iter().fold([0; Fate::COUNT], |mut sums, v| {
+        sums.iter_mut().zip(v.sums()).for_each(|(a, b)| *a += b);
+        sums
+    })
+}
+
+fn is_hurt(sums: &[u64; Fate::COUNT]) -> bool {
+    sums[Fate::PossiblyStale as usize..].iter().any(|s| *s > 0)
+}
+
+fn volume_table(volumes: &[&VolumeState]) -> String {
+    let header = ["VOLUME", "SIZE", "NEVER WRITTEN", "WHOLE", "MAY BE OLD", "OLD COPY", "PERHAPS LOST", "LOST"];
+    let row = |v: &&VolumeState| {
+        let sizes = std::iter::once(v.size).chain(v.sums());
+        std::iter::once(v.name.clone()).chain(sizes.map(approx)).collect()
+    };
+    let rows: Vec<Vec<String>> = volumes.iter().map(row).collect();
+    format!("\n{}\n", table(&header, &rows, &[1, 2, 3, 4, 5, 6, 7]))
+}
+
+/// What the columns mean that are not zero.
+fn meaning(sums: &[u64; Fate::COUNT]) -> String {
+    let all = [
+        (
+            Fate::PossiblyStale,
+            "MAY BE OLD: it can be read, but the slow tier alone does not know whether it was moved to the fast tier and \
+             written there in the last seconds before the group ended. Compare it, where you can, with something else.",
+        ),
+        (
+            Fate::KeptCopy,
+            "OLD COPY: it was on the fast tier; the slow tier still has it as it was when it was moved up, perhaps older \
+             than the newest. It reads as an error unless you serve with --kept-copies.",
+        ),
+        (
+            Fate::PerhapsLost,
+            "PERHAPS LOST: the slow tier alone does not know whether there was anything. It reads as an I/O error, never as \
+             zeros; in free space of the file system nothing is missing.",
+        ),
+        (
+            Fate::Lost,
+            "LOST: it is on a member that is missing. It reads as an I/O error. If the member comes back, so does the data.",
+        ),
+    ];
+    let said: String = all.iter().filter(|(f, _)| sums[*f as usize] > 0).map(|(_, words)| wrapped(words)).collect();
+    match said.is_empty() {
+        true => "Nothing is lost.\n".into(),
+        false => said,
+    }
+}
+
+fn next(group: &str, state: &State) -> String {
+    let serve = match state.served {
+        true => String::new(),
+        false => format!("  bimetal serve {group} --read-only --allow-missing\n"),
+    };
+    format!(
+        "\nNext, to get at what is left, and to learn which files are hit:\n{serve}  bimetal attach {group}/VOLUME\n  \
+         mount -o ro,noload DEVICE /mnt        (xfs: ro,norecovery)\n  bimetal rescue {group}/VOLUME --files /mnt\n\
+         Nothing was written to any member.\n"
+    )
+}
+
+fn files_words(report: &Report, sums: &[u64; Fate::COUNT]) -> String {
+    let mut text = String::new();
+    for hit in &report.hits {
+        text += &format!("{}  {}\n", what(hit), hit.path.display());
+    }
+    let whole = report.seen.saturating_sub(report.hits.len() as u64);
+    text += &format!(
+        "\n{} files and folders were seen; {} are listed, {whole} are whole.\n",
+        report.seen,
+        report.hits.len()
+    );
+    let ownerless = |f: Fate| sums[f as usize].saturating_sub(report.owned[f as usize]);
+    let lost = ownerless(Fate::Lost) + ownerless(Fate::PerhapsLost) + ownerless(Fate::KeptCopy);
+    if lost > 0 {
+        text += &wrapped(&format!(
+            "{} of what is lost belong to no file that was found: structures of the file system, files below folders that \
+             cannot be read, deleted files or free space.",
+            approx(lost)
+        ));
+    }
+    if sums[Fate::PossiblyStale as usize] > 0 {
+        text += &wrapped(
+            "Structures of the file system may be old too: then files that were changed in the last seconds before the end \
+             may be missing here, or be shown as they were.",
+        );
+    }
+    text
+}
+
+fn what(hit: &Hit) -> String {
+    let kind = if hit.folder { "folder, " } else { "" };
+    if let Some(why) = &hit.unreadable {
+        let below = if hit.folder { ", nor what is in it" } else { "" };
+        return format!("{kind}cannot be read{below} ({why})");
+    }
+    let parts = [
+        (Fate::Lost, "lost"),
+        (Fate::PerhapsLost, "perhaps lost"),
+        (Fate::KeptCopy, "old copy"),
+        (Fate::PossiblyStale, "may be old"),
+    ];
+    let said: Vec<String> = parts
+        .iter()
+        .filter(|(f, _)| hit.bytes[*f as usize] > 0)
+        .map(|(f, words)| format!("{} {words}", approx(hit.bytes[*f as usize])))
+        .collect();
+    format!("{kind}{}", said.join(", "))
+}

@@ -1,0 +1,34 @@
+//! A member dies at any moment (C8): moves in both directions, chunks that were promoted and then written, new ones, and
+//! such as were trimmed; after the crash one side is gone, and what is left has to tell lost, stale and never written
+//! apart.
+
+use bimetal_volume::units::CHUNK;
+
+use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
+use crate::scenario::{Damage, Step};
+
+/// The chunks that `hot` promotes.
+const HOT: u64 = 22;
+
+fn mixed() -> Vec<Step> {
+    let in_hot = |act, at: u64, len| step(0, act, HOT * CHUNK + at, len);
+    let mut steps = hot(4);
+    // In place on the fast tier, durable: the slow member learns of it later.
+    steps.extend([in_hot(FUA, 4096, 4096), in_hot(FUA, CHUNK + 8192, 12_288), sleep(0, 40)]);
+    steps.extend([step(0, WRITE, 27 * CHUNK + 4096, 20_000), step(0, TRIM, 2 * CHUNK, CHUNK), flush()]);
+    // New chunks press others out, and what was promoted is written again.
+    steps.extend([fill(24, 6), flush(), in_hot(WRITE, 0, CHUNK), step(0, TRIM, 5 * CHUNK + 4096, 40_960)]);
+    steps.extend([sleep(0, 900), flush(), in_hot(FUA, CHUNK, 4096), sleep(0, 3500)]);
+    steps
+}
+
+/// With `member` gone after the crash.
+fn without(name: &'static str, member: usize) -> Directed {
+    let prepare = vec![fill(0, 24), step(0, TRIM, 21 * CHUNK + 8192, 16_384), flush(), sleep(0, 3000)];
+    directed(name, group(12, 40, 40), prepare, mixed(), false).then(Damage::Missing(member))
+}
+
+/// All of them.
+pub(super) fn all() -> Vec<Directed> {
+    vec![without("fast member gone", 0), without("slow member gone", 1)]
+}

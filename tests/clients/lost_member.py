@@ -1,0 +1,200 @@
+"""One member of a filled group dies: what is left is mounted read-only, and `rescue` must name every file that is hit."""
+
+import errno
+import hashlib
+import json
+import mmap
+import os
+import random
+import time
+
+import kit
+from kit import KIB, MIB
+
+FAST, SLOW = 96 * MIB, 384 * MIB
+# Shares of the whole group that the files fill.
+LEVELS = {"low": 0.12, "half": 0.45, "high": 0.85}
+
+
+def write_files(folder, count, total):
+    """`count` files of `total` bytes together, most of them small; name -> digest."""
+    rng = random.Random(count)
+    weights = [rng.paretovariate(1.2) for _ in range(count)]
+    scale = total / sum(weights)
+    digests = {}
+    for i, weight in enumerate(weights):
+        name = f"{i % 40}/{i % 7}/file-{i}"
+        os.makedirs(os.path.dirname(f"{folder}/{name}"), exist_ok=True)
+        data = os.urandom(max(1, min(int(weight * scale), 8 * MIB)))
+        with open(f"{folder}/{name}", "wb") as f:
+            f.write(data)
+        digests[name] = hashlib.sha256(data).hexdigest()
+    return digests
+
+
+def use(folder, names):
+    """Reads some files again and again, so that they go up, and writes some anew."""
+    chosen = random.Random(1).sample(sorted(names), min(60, len(names)))
+    for _ in range(3):
+        for name in chosen[:40]:
+            with open(f"{folder}/{name}", "rb") as f:
+                os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                f.read()
+    renewed = {}
+    for name in chosen[30:]:
+        data = os.urandom(os.path.getsize(f"{folder}/{name}"))
+        with open(f"{folder}/{name}", "r+b") as f:
+            f.write(data)
+            os.fsync(f.fileno())
+        renewed[name] = hashlib.sha256(data).hexdigest()
+    return renewed
+
+
+def press_out(device, rounds):
+    """Reads all over a part of the volume that would fill the fast tier, again and again, with pauses for the mover: then
+    the file system's own structures, which nobody uses meanwhile, make room. Else nothing could be mounted without the
+    fast member."""
+    size, piece = int(kit.run("blockdev", "--getsize64", device).stdout), 128 * KIB
+    first = size // 2 // piece
+    places = list(range(first, first + (FAST + 16 * MIB) // piece))
+    rng, page = random.Random(2), mmap.mmap(-1, 16384)
+    fd = os.open(device, os.O_RDONLY | os.O_DIRECT)
+    for _ in range(rounds):
+        rng.shuffle(places)
+        for place in places:
+            os.preadv(fd, [page], place * piece)
+        time.sleep(2.2)
+    os.close(fd)
+
+
+def filled(world, full, level, name, press):
+    """A group with an ext4 full of files, not served any more; and what the files hold."""
+    group = world.group(FAST, SLOW, "--reserve", "8MiB", name=name).serve()
+    device, mount = group.attach(), world.path(f"{name}-mnt")
+    os.mkdir(mount)
+    world.mounts.append(mount)
+    kit.run("mkfs.ext4", "-q", "-N", "24000", device)
+    kit.run("mount", device, mount)
+    digests = write_files(mount, 10000 if full else 600, int((FAST + SLOW) * LEVELS[level]))
+    kit.run("sync", "-f", mount)
+    digests.update(use(mount, digests))
+    kit.run("umount", mount)
+    if press:
+        press_out(device, 15)
+    return group, device, mount, digests
+
+
+def digest_of(path):
+    """None if it cannot be read."""
+    try:
+        with open(path, "rb") as f:
+            return hashlib.file_digest(f, "sha256").hexdigest()
+    except OSError as e:
+        assert e.errno in (errno.EIO, errno.ENOENT, errno.EUCLEAN, errno.EBADMSG), f"{path}: {e}"
+        return None
+
+
+def judge(mount, digests, listed):
+    """Compares every file; what differs must be listed, or lie below a folder that is. Returns what was found."""
+    paths = {h["path"] for h in listed}
+    unreadable = {h["path"] for h in listed if h["unreadable"] or h["folder"]}
+
+    def is_listed(name):
+        parents = ["."] + ["/".join(name.split("/")[:i]) for i in range(1, name.count("/") + 1)]
+        return name in paths or any(p in unreadable for p in parents)
+    whole = hit = 0
+    for name, digest in digests.items():
+        same = digest_of(f"{mount}/{name}") == digest
+        if not is_listed(name):
+            assert same, f"{name} differs and is not listed"
+            whole += 1
+        elif not same:
+            hit += 1
+    return whole, hit
+
+
+def check_map(path, size):
+    """The map covers the volume without gaps; bytes by status."""
+    sums, at = {}, 0
+    with open(path, encoding="ascii") as f:
+        lines = [line.split() for line in f if not line.startswith("#")]
+    for offset, length, status in lines[1:]:
+        assert int(offset, 0) == at, f"the map has a gap at {at}"
+        at += int(length, 0)
+        sums[status] = sums.get(status, 0) + int(length, 0)
+    assert at == size, f"the map ends at {at} of {size}"
+    return sums
+
+
+def mounted(world, group, mount):
+    """Serves what is left and mounts it; False if the file system cannot be mounted any more."""
+    group.serve("--read-only", "--allow-missing")
+    device = group.attach()
+    return kit.run("mount", "-o", "ro,noload", device, mount, ok=False).returncode == 0
+
+
+def rescued(world, group, mount, digests, offline):
+    """Everything that is asked of a group with a member missing."""
+    assert offline["missing"], "nobody misses the member"
+    could = mounted(world, group, mount)
+    volume = group.status()["volumes"][0]
+    map_file = world.path(f"{group.name}.map")
+    command = ["rescue", f"{group.name}/main", "--map", map_file, "--json"]
+    found = json.loads(world.bimetal(*command, *(("--files", mount) if could else ())).stdout)
+    assert found["served"] and found["volumes"] == offline["volumes"], "the daemon and the members say different things"
+    sums, state = check_map(map_file, volume["size_bytes"]), found["volumes"][0]
+    assert sums.get("-", 0) == state["lost_bytes"] + state["perhaps_lost_bytes"] + state["kept_copy_bytes"]
+    assert sums.get("?", 0) == state["possibly_stale_bytes"]
+    words = ", ".join(f"{state[key] // MIB} MiB {told}" for key, told in (
+        ("lost_bytes", "lost"), ("perhaps_lost_bytes", "perhaps"), ("kept_copy_bytes", "old copies"),
+        ("possibly_stale_bytes", "may be old")))
+    if could:
+        whole, hit = judge(mount, digests, found["files"]["hit"])
+        words += f", {whole} files whole, {hit} of {len(found['files']['hit'])} listed differ"
+        kit.run("umount", mount)
+    else:
+        words += ", not to be mounted"
+    group.detach()
+    group.stop()
+    return words
+
+
+def lost(tier, orderly):
+    def test(world, full):
+        kit.need_attach()
+        kit.need("mkfs.ext4")
+        told = []
+        for level in LEVELS if full else ["half"]:
+            name = f"{tier}-{level}"
+            group, _, mount, digests = filled(world, full, level, name, tier == "fast")
+            group.detach()
+            if orderly:
+                group.stop()
+            else:
+                group.kill()
+            member = group.members[0 if tier == "fast" else 1]
+            whole = json.loads(world.bimetal("rescue", name, "--json").stdout)["volumes"][0]
+            assert whole["lost_bytes"] == whole["possibly_stale_bytes"] == 0, "nothing is missing yet"
+            os.rename(member, member + ".dead")
+            refused = world.bimetal("serve", name, ok=False)
+            assert refused.returncode == 1 and "rescue" in refused.stderr, refused.stderr
+            offline = json.loads(world.bimetal("rescue", name, "--json").stdout)
+            told.append(f"{level}: {rescued(world, group, mount, digests, offline)}")
+            # Both together again: nothing was changed.
+            os.rename(member + ".dead", member)
+            group.serve()
+            kit.run("mount", "-o", "ro", group.attach(), mount)
+            assert judge(mount, digests, []) == (len(digests), 0)
+            kit.run("umount", mount)
+            group.detach()
+            group.stop()
+        return "; ".join(told)
+    return test
+
+
+TESTS = [
+    ("lost-fast", lost("fast", True)),
+    ("lost-slow", lost("slow", True)),
+    ("lost-fast-killed", lost("fast", False)),
+    ("lost-slow-killed", lost("slow", False)),
+]
