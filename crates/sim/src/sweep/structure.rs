@@ -129,15 +129,5 @@ fn bound_in_a_full_group() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![
-        made(),
-        deleted(),
-        deleted_and_alone(),
-        shrunk(),
-        grown(),
-        renamed(),
-        bound(),
-        bound_in_a_full_group(),
-        promised(),
-    ]
+    vec![made(), deleted(), deleted_and_alone(), shrunk(), grown(), renamed(), bound(), bound_in_a_full_group()]
 }
