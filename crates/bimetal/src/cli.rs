@@ -61,6 +61,9 @@ pub(crate) enum Command {
     Lab(Lab),
     /// See it work: two files, a minute, no privileges
     Demo(Demo),
+    /// Write out what the page cache holds for a block device
+    #[command(hide = true)]
+    Flush(Flush),
 }
 
 fn group_name(text: &str) -> Result<String, String> {
@@ -266,9 +269,16 @@ pub(crate) struct Detach {
     /// All devices of all groups, and ublk devices that no daemon serves any more
     #[arg(long)]
     pub(crate) all: bool,
-    /// With --all: ublk devices that no daemon serves although they are in use. What was not yet written is lost
-    #[arg(long, requires = "all")]
+    /// A ublk device although it is in use; with --all, such as no daemon serves. What was not yet written is lost
+    #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// What the daemon has another process do.
+#[derive(Debug, Args)]
+pub(crate) struct Flush {
+    /// The block device
+    pub(crate) device: std::path::PathBuf,
 }
 
 #[derive(Debug, Args)]

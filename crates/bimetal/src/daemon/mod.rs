@@ -1,16 +1,18 @@
 //! `bimetal serve`: the daemon of one group.
 //!
 //! Threads: the main thread runs the group, its devices and its exports on one ring; `control` answers the API;
-//! `keeper` waits for the moment to stop. They meet in [`shared`].
+//! [`keeper`] waits for the moment to stop. They meet in [`shared`].
 
 mod alarms;
 mod exports;
 mod files;
 mod history;
 mod jobs;
+mod keeper;
 mod raw;
 mod report;
 mod shared;
+mod takeover;
 mod ublk;
 mod volumes;
 mod ways;
@@ -128,7 +130,13 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         exports.uris(&group.volume_names()).join(", ")
     ));
     notify_ready();
-    let ways = Rc::new(Ways { nbd: exports, files, devices: Devices::new(&env, &group, &name) });
+    let ways = Rc::new(Ways {
+        env: env.clone(),
+        group: name.clone(),
+        nbd: exports,
+        files,
+        devices: Devices::new(&env, &group, &name),
+    });
     ways.devices.take_over_all().await;
     answer(&env, &group, &ways, questions).await;
     let stopped = stop(&name, &group, &ways).await;
@@ -242,22 +250,25 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, mut ques
                 let devices = ways.devices.clone();
                 env.spawn(async move {
                     let made = devices.attach(&volume).await;
-                    if let Err(Ok(Made::Device(_))) = reply.send(made) {
-                        // Nobody knows of it: it would stay for ever.
-                        let _ = devices.detach(&volume).await;
+                    if let Err(Ok(Made::Device { new: true, .. })) = reply.send(made) {
+                        // Nobody knows of it: it would stay for ever. It does if somebody has found it all the same.
+                        let _ = devices.detach_named(&volume, false).await;
                     }
                 });
             }
-            Ask::Detach(volume, reply) => {
+            Ask::Detach { volume, force, reply } => {
                 let devices = ways.devices.clone();
                 env.spawn(async move {
-                    let _ = reply.send(devices.detach(&volume).await);
+                    let _ = reply.send(devices.detach_named(&volume, force).await);
                 });
             }
             Ask::ShowFiles(reply) => {
-                let shown = ways.files.show(None, group).await.map_err(|e| format!("{e:#}"));
-                // As above.
-                let _ = reply.send(shown);
+                // A folder may hang, and the mount with it.
+                let (group, ways) = (group.clone(), ways.clone());
+                env.spawn(async move {
+                    let shown = ways.files.show(None, &group).await.map_err(|e| format!("{e:#}"));
+                    let _ = reply.send(shown);
+                });
             }
         }
     }

@@ -1,6 +1,8 @@
 //! A loop device over a file that the daemon shows in its own FUSE mount.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,8 +39,28 @@ pub(super) fn attach(request: &Request<'_>, why: String) -> Result<Attached, Att
                    its own (a container, or a hardened unit; see packaging/README.md)";
         return Err(AttachError::step(folder.display().to_string(), why));
     }
-    let device = loop_device::attach(&file, request.sector_size, request.read_only)?;
+    let backing = open_volume(&file, request)?;
+    let device = loop_device::over(&backing, &file, request.sector_size, request.read_only)?;
     Ok(Attached { via: Via::Fuse, device, mount_dir: Some(folder), helper_pid: None, why })
+}
+
+/// Opens the file, and makes sure of the volume: its name may have become another's meanwhile.
+fn open_volume(file: &Path, request: &Request<'_>) -> Result<File, AttachError> {
+    let fail = |error: io::Error| AttachError::step(format!("opening {}", file.display()), error);
+    let opened = OpenOptions::new().read(true).write(!request.read_only).open(file).map_err(fail)?;
+    let found = opened.metadata().map_err(fail)?;
+    if (found.ino(), found.len()) == (request.inode, request.size) {
+        return Ok(opened);
+    }
+    let why = format!(
+        "this is not the volume that was meant: it has number {} and {} bytes instead of {} and {}. Volumes were changed \
+         at the same time; try again",
+        found.ino(),
+        found.len(),
+        request.inode,
+        request.size
+    );
+    Err(AttachError::step(file.display().to_string(), why))
 }
 
 /// Takes the loop device away. The mount is the daemon's affair.
