@@ -518,7 +518,7 @@ mod tests {
             let help = c.get_after_help().map(|h| h.to_string()).unwrap_or_default();
             assert!(help.contains("Example") && help.contains(&format!("  bimetal {name}")), "{name}: {help}");
         };
-        for c in cli.get_subcommands().filter(|c| c.get_name() != "help") {
+        for c in cli.get_subcommands().filter(|c| c.get_name() != "help" && !c.is_hide_set()) {
             check(c, c.get_name());
             for inner in c.get_subcommands().filter(|c| c.get_name() != "help") {
                 check(inner, &format!("{} {}", c.get_name(), inner.get_name()));

@@ -169,7 +169,8 @@ fn group_of(target: &str) -> Option<&str> {
 /// Takes one device down and forgets it. Refused while somebody holds it; only a ublk device can be `force`d away.
 pub(crate) fn take_down(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
     let held = holders::of(&attachment.device);
-    if !held.is_empty() && !(force && attachment.via == "ublk") {
+    let forced = force && attachment.via == "ublk";
+    if !held.is_empty() && !forced {
         bail!("{}; release it first (umount, swapoff)", held.join(", "));
     }
     let handle = Handle::of(attachment)?;

@@ -243,7 +243,7 @@ fn what_a_dead_daemon_has_left_is_to_be_detached_before_a_volume_goes() {
     let p = Place::new();
     two_volumes(&p);
     let mut daemon = p.serve(&["tank"]);
-    p.ok(&["attach", "tank/home", "--via", "fuse"]);
+    let device = p.ok(&["attach", "tank/home", "--via", "fuse"]).trim().to_string();
     daemon.child.kill().expect("killed");
     daemon.wait();
     let words = ["is attached as /dev/loop", "left over", "bimetal detach tank/home"];
@@ -251,6 +251,11 @@ fn what_a_dead_daemon_has_left_is_to_be_detached_before_a_volume_goes() {
     p.refused(&["volume", "rename", "tank/home", "house"], 1, &words);
     p.ok(&["volume", "resize", "tank/home", "40MiB"]);
     p.ok(&["detach", "tank/home"]);
+    // Most machines have a folder /home, which is what the device's file is named after its mount is gone.
+    assert!(
+        !Command::new("losetup").arg(&device).output().expect("losetup").status.success(),
+        "{device} is taken down"
+    );
     p.ok(&["volume", "rename", "tank/home", "house"]);
     p.ok(&["volume", "delete", "tank/house", "--yes"]);
 }

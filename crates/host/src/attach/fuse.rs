@@ -77,8 +77,27 @@ pub(super) fn detach(attached: &Attached) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Whether the mount of a file was removed: its path then begins there.
+/// Whether the mount of a file was removed: its path then begins there. What has that path is something else, as `/home`
+/// is for a volume `home`.
 fn is_orphan(file: &Path) -> bool {
-    let missing = fs::symlink_metadata(file).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
-    file.parent() == Some(Path::new("/")) && missing
+    let is_other = match fs::symlink_metadata(file) {
+        Ok(found) => !found.is_file(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    file.parent() == Some(Path::new("/")) && is_other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_orphan;
+    use std::path::Path;
+
+    #[test]
+    fn the_file_of_a_mount_that_is_gone_is_known_whatever_has_its_path() {
+        assert!(is_orphan(Path::new("/no-such-file")));
+        assert!(is_orphan(Path::new("/proc")), "a folder is below no loop device");
+        for other in ["/proc/self/stat", "/no/such-file"] {
+            assert!(!is_orphan(Path::new(other)), "{other}");
+        }
+    }
 }
