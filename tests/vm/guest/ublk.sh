@@ -263,6 +263,11 @@ P
     check "no I/O error was caused by them" [ "$before" = "$(errors)" ]
     umount $mnt
     "$bimetal" detach tank/main >&2
+    # A command that is killed, or any other client, leaves a device that is known all the same.
+    together main
+    check "a device that no command has written down is known" until_true 10 sh -c "\"$bimetal\" status tank --json | grep -q '\"device\": \"/dev/ublkb'"
+    check "and is detached" "$bimetal" detach tank/main
+    check "and gone" no_devices
 }
 
 # Devices that are open, but not mounted.

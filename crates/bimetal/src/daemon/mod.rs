@@ -250,9 +250,11 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, mut ques
                 let devices = ways.devices.clone();
                 env.spawn(async move {
                     let made = devices.attach(&volume).await;
-                    if let Err(Ok(Made::Device { new: true, .. })) = reply.send(made) {
-                        // Nobody knows of it: it would stay for ever. It does if somebody has found it all the same.
-                        let _ = devices.detach_named(&volume, false).await;
+                    if !matches!(made, Ok(Made::Device { new: true, .. })) {
+                        let _ = reply.send(made);
+                    } else if reply.send(made).is_ok() || devices.detach_named(&volume, false).await.is_err() {
+                        // Of one that nobody heard of nothing is to stay, unless somebody has found it all the same.
+                        devices.record_new(&volume).await;
                     }
                 });
             }

@@ -70,6 +70,18 @@ impl Devices {
         }
     }
 
+    /// Writes down a device that was just made: whoever wished for it does so, too, but may have been killed, and then a
+    /// stop would not know of it. Waits for that one.
+    pub(crate) async fn record_new(&self, name: &str) {
+        let Some(uuid) = self.group.volume(name).map(|v| v.uuid()) else { return };
+        let Some(path) = self.path_of(&uuid) else { return };
+        self.record(&uuid, name, &path).await;
+        if self.path_of(&uuid).as_ref() != Some(&path) {
+            // Taken away meanwhile.
+            self.strike(&uuid, name, &path).await;
+        }
+    }
+
     /// Writes down that a volume is attached here.
     async fn record(&self, uuid: &Uuid, name: &str, path: &Path) {
         let attachment = crate::commands::detach::record_of(name, uuid, path);

@@ -8,7 +8,8 @@
 //! 1. A volume has one device at most that is not dead. What is being made, removed or taken over has its place in
 //!    `places` meanwhile, and none is made while the kernel knows one of the volume's.
 //! 2. A volume is known by its UUID: its name may be another's after the next `await`.
-//! 3. The list of attachments is written by commands and, for what is taken over or was half made, at the start here.
+//! 3. The list of attachments is written by commands and, for what was made, taken over or half made, here: after the
+//!    answer, since a command holds the list's lock until it has it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
