@@ -164,10 +164,7 @@ impl Maker<'_> {
     fn make(&self) -> Result<Attached> {
         let wish = self.request.via;
         if wish.is_some_and(|v| v != attach::Via::Ublk) {
-            if let Some(found) = super::ublk::alive(&self.uuid).first() {
-                let device = found.id.path();
-                bail!("'{}' is already attached as {}; detach it first", self.volume.name, device.display());
-            }
+            self.refuse_beside_ublk()?;
             return Ok(attach::attach(self.request)?);
         }
         match super::ublk::attach(self.group, &self.volume.name)? {
@@ -177,7 +174,21 @@ impl Maker<'_> {
                 Ok(Attached { via: attach::Via::Ublk, device, mount_dir: None, helper_pid: None, why: why.into() })
             }
             Err(why) if wish.is_some() => Err(AttachError::Unavailable { via: attach::Via::Ublk, why }.into()),
-            Err(why) => Ok(attach::attach(&Request { not_by_ublk: Some(why), ..self.request.clone() })?),
+            Err(why) => {
+                self.refuse_beside_ublk()?;
+                Ok(attach::attach(&Request { not_by_ublk: Some(why), ..self.request.clone() })?)
+            }
+        }
+    }
+
+    /// Two devices of one volume would each have a page cache, and a file system on each.
+    fn refuse_beside_ublk(&self) -> Result<()> {
+        match super::ublk::alive(&self.uuid).first() {
+            None => Ok(()),
+            Some(found) => {
+                let device = found.id.path();
+                bail!("'{}' is already attached as {}; detach it first", self.volume.name, device.display())
+            }
         }
     }
 }

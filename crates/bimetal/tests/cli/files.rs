@@ -324,3 +324,40 @@ fn a_mount_that_somebody_has_taken_away_is_made_again() {
     assert_eq!(mounted(&shown.0), None);
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }
+
+#[test]
+fn a_mount_that_hangs_keeps_nothing_else_waiting() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    p.file("fast2.img", 48 * MIB);
+    p.file("slow2.img", 96 * MIB);
+    p.ok(&["create", "other", "--fast", "fast2.img", "--slow", "slow2.img"]);
+    // Where tank would mount its files there is a mount that does not answer.
+    let place = p.path("run/tank/fuse");
+    fs::create_dir_all(&place).expect("folder");
+    let other = p.serve(&["other", "--fuse", "run/tank/fuse"]);
+    let _daemon = p.serve(&["tank"]);
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_raw(other.child.id() as i32).expect("a process id");
+        rustix::process::kill_process(pid, signal).expect("signal");
+    };
+    signal(rustix::process::Signal::STOP);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| p.ask("POST", "/v1/files", "{}"));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert_eq!(p.json(&["status", "tank"])["state"], "serving");
+        assert!(asking.join().expect("asked").contains("does not answer"));
+    });
+    signal(rustix::process::Signal::CONT);
+    let answer = p.ask("POST", "/v1/files", "{}");
+    assert!(answer.contains("mounted there already"), "{answer}");
+    p.ok(&["stop", "other"]);
+    assert_eq!(mounted(&place), None);
+    let answer = p.ask("POST", "/v1/files", "{}");
+    assert!(answer.contains("\"folder\":"), "{answer}");
+    p.ok(&["stop", "tank"]);
+    assert_eq!(mounted(&place), None);
+}
