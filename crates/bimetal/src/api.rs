@@ -156,9 +156,27 @@ pub(crate) struct Attachment {
     /// Who holds it: mount points, swap, devices stacked on it. Filled when asked for, not stored.
     #[serde(default)]
     pub(crate) held_by: Vec<String>,
+    /// UUID of the volume: another may have the name now. Empty in records of earlier versions.
+    #[serde(default)]
+    pub(crate) volume_uuid: String,
     /// What is needed to take it down, by the means that made it.
     #[serde(default)]
     pub(crate) handle: serde_json::Value,
+}
+
+impl Attachment {
+    /// Whether both are of the same volume.
+    pub(crate) fn is_of(&self, other: &Attachment) -> bool {
+        self.is_of_volume(&other.volume, &other.volume_uuid)
+    }
+
+    /// Whether this is of the volume with this UUID, or with this name where no UUID was written down.
+    pub(crate) fn is_of_volume(&self, name: &str, uuid: &str) -> bool {
+        match self.volume_uuid.is_empty() || uuid.is_empty() {
+            true => self.volume == name,
+            false => self.volume_uuid == uuid,
+        }
+    }
 }
 
 /// `GET /v1/health`.
@@ -216,6 +234,18 @@ pub(crate) enum VolumeChange {
         #[serde(default)]
         force: bool,
     },
+}
+
+impl VolumeChange {
+    /// The name that the volume has before the change, or gets.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            VolumeChange::Create { name, .. }
+            | VolumeChange::Resize { name, .. }
+            | VolumeChange::Rename { name, .. }
+            | VolumeChange::Delete { name, .. } => name,
+        }
+    }
 }
 
 /// `GET /v1/volumes/NAME/fates/FROM`: what has become of the content of a volume from byte FROM on; ask again from
@@ -307,6 +337,9 @@ pub(crate) struct Job {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct VolumeRequest {
     pub(crate) volume: String,
+    /// Detach although somebody uses it: they get errors, and what was not yet written is lost.
+    #[serde(default)]
+    pub(crate) force: bool,
 }
 
 /// Answer to both.

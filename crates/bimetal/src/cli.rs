@@ -63,6 +63,9 @@ pub(crate) enum Command {
     Lab(Lab),
     /// See it work: two files, a minute, no privileges
     Demo(Demo),
+    /// Write out what the page cache holds for a block device
+    #[command(hide = true)]
+    Flush(Flush),
 }
 
 fn group_name(text: &str) -> Result<String, String> {
@@ -271,9 +274,16 @@ pub(crate) struct Detach {
     /// All devices of all groups, and ublk devices that no daemon serves any more
     #[arg(long)]
     pub(crate) all: bool,
-    /// With --all: ublk devices that no daemon serves although they are in use. What was not yet written is lost
-    #[arg(long, requires = "all")]
+    /// A ublk device although it is in use; with --all, such as no daemon serves. What was not yet written is lost
+    #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// What the daemon has another process do.
+#[derive(Debug, Args)]
+pub(crate) struct Flush {
+    /// The block device
+    pub(crate) device: std::path::PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -542,7 +552,7 @@ mod tests {
             let help = c.get_after_help().map(|h| h.to_string()).unwrap_or_default();
             assert!(help.contains("Example") && help.contains(&format!("  bimetal {name}")), "{name}: {help}");
         };
-        for c in cli.get_subcommands().filter(|c| c.get_name() != "help") {
+        for c in cli.get_subcommands().filter(|c| c.get_name() != "help" && !c.is_hide_set()) {
             check(c, c.get_name());
             for inner in c.get_subcommands().filter(|c| c.get_name() != "help") {
                 check(inner, &format!("{} {}", c.get_name(), inner.get_name()));

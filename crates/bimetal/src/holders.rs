@@ -1,7 +1,11 @@
-//! Who uses a block device: mount points, swap, devices stacked on it.
+//! Who uses a block device: mount points, swap, devices stacked on it, programs that have it open.
+//!
+//! Nothing here asks the device itself, so that the daemon that serves it may ask, too.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+
+use crate::api::Attachment;
 
 /// Everything that holds `device` or one of its partitions, in words. Empty when nobody does, or it is gone.
 pub(crate) fn of(device: &str) -> Vec<String> {
@@ -24,6 +28,67 @@ pub(crate) fn of(device: &str) -> Vec<String> {
     }
     found.dedup();
     found
+}
+
+/// Everybody who uses a device.
+#[derive(Debug, Default)]
+pub(crate) struct Users {
+    /// In words.
+    pub(crate) all: Vec<String>,
+    /// Somebody holds it, as opposed to a program that has it open and may close it in the next moment.
+    pub(crate) held: bool,
+}
+
+impl Users {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+/// Those who hold `device`, and the programs that have it open.
+pub(crate) fn users(device: &str) -> Users {
+    let mut all = of(device);
+    let held = !all.is_empty();
+    all.extend(openers(device));
+    Users { all, held }
+}
+
+/// Who keeps a stop waiting that would take all these devices away. A ublk device is used by whoever has it open: what
+/// such a one has written may be in the page cache only.
+pub(crate) fn of_all(attachments: Vec<Attachment>) -> Vec<String> {
+    let users = |a: Attachment| {
+        let open = if a.via == "ublk" { openers(&a.device) } else { Vec::new() };
+        a.held_by.into_iter().chain(open)
+    };
+    attachments.into_iter().flat_map(users).collect()
+}
+
+/// Processes that have `device` or one of its partitions open, in words, as far as this process may see them.
+pub(crate) fn openers(device: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|p| p.file_name().to_str()?.parse::<u32>().ok());
+    let mut found: Vec<u32> = numbers.filter(|pid| has_open(*pid, device)).collect();
+    found.sort_unstable();
+    let words = |pid| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{device} is open in process {pid} ('{}')", name.trim())
+    };
+    found.into_iter().map(words).collect()
+}
+
+/// By the names of its files only: to ask the files would ask those who serve them.
+fn has_open(pid: u32, device: &str) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut names = files.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    names.any(|name| name.to_str().is_some_and(|name| is_device(name, device)))
+}
+
+/// Whether a name is that of the device or of a partition of it.
+fn is_device(name: &str, device: &str) -> bool {
+    let Some(rest) = name.strip_prefix(device) else { return false };
+    let number = rest.strip_prefix('p').unwrap_or(rest);
+    let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    rest.is_empty() || rest.starts_with('p') && digits
 }
 
 fn collect(number: &str, device: &str, sys: &Path, found: &mut Vec<String>) {
@@ -95,6 +160,27 @@ mod tests {
         assert_eq!(mounted_at(INFO, "7:3", "/dev/loop3"), ["/mnt/my disk"]);
         assert_eq!(mounted_at(INFO, "7:4", "/dev/loop4"), ["/btr"]);
         assert!(mounted_at(INFO, "7:5", "/dev/loop5").is_empty());
+    }
+
+    #[test]
+    fn a_device_and_its_partitions_are_told_from_others() {
+        assert!(is_device("/dev/ublkb1", "/dev/ublkb1") && is_device("/dev/ublkb1p2", "/dev/ublkb1"));
+        for other in
+            ["/dev/ublkb12", "/dev/ublkb1p", "/dev/ublkb1px", "/dev/ublkc1", "/dev/ublkb", "/dev/ublkb1 (deleted)"]
+        {
+            assert!(!is_device(other, "/dev/ublkb1"), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_has_something_open_is_named() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let path = file.path().display().to_string();
+        let found = openers(&path);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(&format!("process {} (", std::process::id())), "{found:?}");
+        drop(file);
+        assert!(openers(&path).is_empty());
     }
 
     #[test]

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn serve(env: HostEnv, device: Device, backend: impl Backend) {
-    let file = Export { name: "main".into(), description: String::new(), backend, read_only: false };
+    let file = Export { uuid: [1; 16], name: "main".into(), description: String::new(), backend, read_only: false };
     let (uid, gid) = bimetal_host::fuse::owner();
     let terms = fuse::Terms { page_size: page_size(), uid, gid, since: 0 };
     let server = fuse::Server::start(env.clone(), device, vec![file], terms, fuse::Limits::default());

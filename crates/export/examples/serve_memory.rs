@@ -13,7 +13,13 @@ use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
 
 async fn serve<B: Backend>(env: HostEnv, backend: B, path: String) -> Result<(), String> {
-    let export = Export { name: "volume".into(), description: "a volume in memory".into(), backend, read_only: false };
+    let export = Export {
+        uuid: [1; 16],
+        name: "volume".into(),
+        description: "a volume in memory".into(),
+        backend,
+        read_only: false,
+    };
     let server = Server::new(env.clone(), vec![export], Limits::default());
     let listener = Listener::bind_unix(&env, Path::new(&path), 0o600).map_err(|e| format!("{path}: {e}"))?;
     let accepting = server.clone();

@@ -23,6 +23,7 @@ const SIZE: u64 = 4 << 20;
 fn server(runtime: &TestRuntime, exports: usize) -> Server<TestRuntime, Memory> {
     let memory = Memory::new(SIZE);
     let export = |i: usize| Export {
+        uuid: [i as u8; 16],
         name: format!("volume{i}"),
         description: String::new(),
         backend: memory.clone(),

@@ -52,7 +52,13 @@ fn serve_and_count(write_every: usize) -> u64 {
         let (env, dir) = (env.clone(), dir.path().to_owned());
         reactor.block_on(async move {
             let (group, volume) = group(&env, &dir).await;
-            let export = Export { name: "main".into(), description: String::new(), backend: volume, read_only: false };
+            let export = Export {
+                uuid: [1; 16],
+                name: "main".into(),
+                description: String::new(),
+                backend: volume,
+                read_only: false,
+            };
             let server = Server::new(env.clone(), vec![export], Limits::default());
             server.serve(Stream::from_fd(&env, ours.into(), "test"), "test".into());
             (group, server)

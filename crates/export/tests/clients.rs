@@ -56,6 +56,7 @@ impl Served {
 async fn serve(env: HostEnv, path: PathBuf, ready: mpsc::Sender<()>, stop: Arc<AtomicBool>) -> u64 {
     let backend = Memory::new(SIZE);
     let export = |name: &str| Export {
+        uuid: [name.len() as u8; 16],
         name: name.to_owned(),
         description: "for tests".to_owned(),
         backend: backend.clone(),

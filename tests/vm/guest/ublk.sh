@@ -181,7 +181,189 @@ ends() {
     until_true 60 serves
 }
 
-check "create" "$bimetal" create tank --fast /dev/vda --slow /dev/vdb --yes
+# Two devices, both in use, survive their daemon; none is made a second time.
+two() {
+    local a b pid mnt2=/run/mnt2 before
+    mkdir -p $mnt2
+    "$bimetal" volume create tank/second --size 64MiB >&2 || { failed "two: a second volume"; return; }
+    a=$("$bimetal" attach tank/main --via ublk) && b=$("$bimetal" attach tank/second --via ublk) ||
+        { failed "two: attach"; return; }
+    mkfs.ext4 -q "$a" && mkfs.ext4 -q "$b" && mount "$a" $mnt && mount "$b" $mnt2 || { failed "two: mkfs and mount"; return; }
+    echo main >$mnt/name && echo second >$mnt2/name && sync
+    before=$(errors)
+    kill -9 "$(daemon_pid tank)"
+    (echo late >$mnt/late && sync -f $mnt) & local first=$!
+    (echo late >$mnt2/late && sync -f $mnt2) & local second=$!
+    serve
+    check "both devices are served again" until_true 60 served 2
+    check "what waited in the first is written" timeout 60 tail --pid=$first -f /dev/null
+    check "what waited in the second is written" timeout 60 tail --pid=$second -f /dev/null
+    echo 3 >/proc/sys/vm/drop_caches
+    check "and read" timeout 20 sh -c "[ \$(cat $mnt/name $mnt/late $mnt2/name $mnt2/late | tr '\n' ' ' | tr -d ' ') = mainlatesecondlate ]"
+    check "attach finds the first device" [ "$("$bimetal" attach tank/main)" = "$a" ]
+    check "attach finds the second device" [ "$("$bimetal" attach tank/second)" = "$b" ]
+    check "there are two devices" [ "$(devices)" = 2 ]
+    refused "another way beside ublk" "already attached" "$bimetal" attach tank/main --via nbd
+    check "every thread may do what the daemon may" all_threads_alike
+    check "no I/O error reached the file systems" [ "$before" = "$(errors)" ]
+    umount $mnt $mnt2
+    "$bimetal" detach tank >&2 || failed "two: detach"
+    # At the same time.
+    "$bimetal" attach tank/main >/run/a 2>&2 & first=$!
+    "$bimetal" attach tank/second >/run/b 2>&2 & second=$!
+    check "two are attached at the same time" wait $first
+    check "and the other one" wait $second
+    "$bimetal" detach tank >&2
+    together main second main second
+    check "the same through the API, some of the same volume" [ "$(cat /run/together)" = "200 200 200 200" ]
+    check "and each volume has one device" [ "$(devices)" = 2 ]
+    "$bimetal" attach tank/main >&2 && "$bimetal" attach tank/second >&2 && "$bimetal" detach tank >&2
+    check "none is left of two" no_devices
+    "$bimetal" volume delete tank/second --yes >&2
+}
+served() { [ "$("$bimetal" status tank --json | grep -c '"peer": "/dev/ublkb')" = "$1" ]; }
+all_threads_alike() { [ "$(grep -h CapEff /proc/"$(daemon_pid tank)"/task/*/status | sort -u | wc -l)" = 1 ]; }
+# POST /v1/attach for all volumes named, at the same time; the status codes go to /run/together.
+together() {
+    python3 - "$@" >/run/together <<'P'
+import socket, sys, threading
+codes = [None] * len(sys.argv[1:])
+def ask(i, volume):
+    body = b'{"volume":"%s"}' % volume.encode()
+    s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect('/run/bimetal/tank/control.sock')
+    s.sendall(b'POST /v1/attach HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n'
+              b'content-length: %d\r\n\r\n' % len(body) + body)
+    codes[i] = s.makefile('rb').readline().split()[1].decode()
+threads = [threading.Thread(target=ask, args=x) for x in enumerate(sys.argv[1:])]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(' '.join(map(str, codes)))
+P
+}
+
+# Clients of the API that hang up while a device is mounted take nothing away.
+hang_up() {
+    local dev before
+    dev=$("$bimetal" attach tank/main --via ublk)
+    mkfs.ext4 -q "$dev" && mount "$dev" $mnt || { failed "hang_up: mkfs and mount"; return; }
+    before=$(errors)
+    timeout 120 python3 - >&2 <<'P'
+import socket, time
+body = b'{"volume":"main"}'
+request = (b'POST /v1/attach HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n'
+           % len(body) + body)
+for i in range(200):
+    s = socket.socket(socket.AF_UNIX); s.connect('/run/bimetal/tank/control.sock'); s.sendall(request)
+    if i % 3: time.sleep(0.0005 * (i % 7))
+    s.close()
+    time.sleep(0.01)
+P
+    sleep 1
+    check "a mounted device stays when clients of the API hang up" [ -b "$dev" ]
+    check "and works" timeout 20 sh -c "echo x >$mnt/x && sync -f $mnt"
+    check "no I/O error was caused by them" [ "$before" = "$(errors)" ]
+    umount $mnt
+    "$bimetal" detach tank/main >&2
+    # A command that is killed, or any other client, leaves a device that is known all the same.
+    together main
+    check "a device that no command has written down is known" until_true 10 sh -c "\"$bimetal\" status tank --json | grep -q '\"device\": \"/dev/ublkb'"
+    check "and is detached" "$bimetal" detach tank/main
+    check "and gone" no_devices
+}
+
+# Devices that are open, but not mounted.
+opened() {
+    local dev opener sum
+    dev=$("$bimetal" attach tank/main --via ublk)
+    head -c 4M /dev/urandom >/run/data
+    open_and_write "$dev"; opener=$!
+    refused "detach of an open device" "is open in process $opener" "$bimetal" detach tank/main
+    check "it is there" [ -b "$dev" ]
+    refused "stop names who has it open" "is open in process $opener" timeout 40 "$bimetal" stop tank --timeout 4
+    check "the status says why" sh -c "\"$bimetal\" status tank | grep -q 'is open in process $opener'"
+    check "stop --force does not wait" timeout 60 "$bimetal" stop tank --force --timeout 40
+    serve
+    check "the device was left to the next daemon" until_true 60 device_is_served
+    kill $opener
+    check "stop when it was closed" timeout 60 "$bimetal" stop tank --timeout 40
+    check "nothing is left of the open device" no_devices
+    serve
+    until_true 60 serves
+    dev=$("$bimetal" attach tank/main --via ublk)
+    check "what was in the page cache is there" cmp -n 4194304 "$dev" /run/data
+    # Written and closed at once, detached in the next moment.
+    head -c 4M /dev/urandom >/run/data
+    (exec 7<>"$dev"; cat /run/data >&7; kill -9 $BASHPID)
+    check "detach after a writer was killed" "$bimetal" detach tank/main
+    dev=$("$bimetal" attach tank/main --via ublk)
+    check "what it wrote is there" cmp -n 4194304 "$dev" /run/data
+    # Removed under an opener, by force.
+    open_and_write "$dev"; opener=$!
+    check "detach --force does not wait for who has it open" timeout 60 "$bimetal" detach tank/main --force
+    kill -0 $opener || failed "the opener is gone"
+    check "and it can be attached again meanwhile" timeout 60 "$bimetal" attach tank/main
+    dev=$("$bimetal" attach tank/main)
+    check "with what was written" cmp -n 4194304 "$dev" /run/data
+    kill -9 "$(daemon_pid tank)"
+    kill $opener
+    serve
+    check "a start does not mind it" until_true 60 device_is_served
+    "$bimetal" detach tank/main >&2
+    check "no device is left of the open ones" until_true 10 no_devices
+}
+open_and_write() {
+    rm -f /run/opened
+    sh -c "exec 7<>$1; cat /run/data >&7; touch /run/opened; exec sleep 1000" &
+    until_true 20 [ -e /run/opened ]
+}
+
+# Volumes whose device waits for the next daemon are not changed without one.
+offline() {
+    local dev size
+    "$bimetal" volume create tank/second --size 64MiB >&2
+    dev=$("$bimetal" attach tank/second --via ublk)
+    mkfs.ext4 -q "$dev" && mount "$dev" $mnt && echo kept >$mnt/kept && sync || { failed "offline: mkfs and mount"; return; }
+    "$bimetal" stop tank --force --timeout 40 >&2
+    refused "delete without a daemon" "attached as $dev.*mounted at $mnt.*not deleted" "$bimetal" volume delete tank/second --yes
+    refused "resize without a daemon" "not resized" "$bimetal" volume resize tank/second 32MiB
+    refused "rename without a daemon" "not renamed" "$bimetal" volume rename tank/second third
+    serve
+    check "and the next daemon goes on" until_true 60 device_is_served
+    check "with all that is mounted" sh -c "echo more >$mnt/more && sync -f $mnt"
+    umount $mnt
+    "$bimetal" stop tank --timeout 40 >&2
+    serve
+    until_true 60 serves
+    dev=$("$bimetal" attach tank/second --via ublk)
+    # Made smaller by force, it is not taken over.
+    "$bimetal" volume resize tank/second 32MiB --force >&2 || blkdiscard -f "$dev"
+    "$bimetal" volume resize tank/second 32MiB --force >&2 || failed "offline: shrink by force"
+    kill -9 "$(daemon_pid tank)"
+    serve
+    until_true 60 serves
+    check "a device larger than its volume is not taken over" until_true 20 grep -q "what lies beyond would be lost" "$log"
+    refused "and no second one is made" "a second one would destroy" "$bimetal" attach tank/second
+    "$bimetal" volume resize tank/second 64MiB >&2
+    kill -9 "$(daemon_pid tank)"
+    serve
+    check "with its size back it is" until_true 60 device_is_served
+    "$bimetal" detach tank/second >&2
+    "$bimetal" volume delete tank/second --yes >&2
+}
+
+# A folder for the files on a device of the group itself.
+own_ground() {
+    local dev
+    dev=$("$bimetal" attach tank/main --via ublk)
+    mkfs.ext4 -q "$dev" && mount "$dev" $mnt && mkdir $mnt/folder || { failed "own_ground: mkfs and mount"; return; }
+    "$bimetal" stop tank --force --timeout 40 >&2
+    refused "files on the group's own device" "which this daemon serves itself" timeout 60 "$bimetal" serve tank --fuse $mnt/folder
+    serve
+    check "and the next daemon starts" until_true 60 device_is_served
+    umount $mnt
+    "$bimetal" detach tank/main >&2
+}
+
+check "create" "$bimetal" create tank --fast /dev/vda --slow /dev/vdb --volume main:400MiB --yes
 serve
 until_true 60 serves || failed "the daemon starts"
 files() {

@@ -14,7 +14,7 @@ use super::detach::Handle;
 use crate::api::{self, Attachment, Status};
 use crate::cli::{Attach, Via};
 use crate::output::Output;
-use crate::{holders, paths, runstate};
+use crate::{config, holders, paths, runstate};
 
 /// A daemon that takes longer to recover its group is told of, but not waited for.
 const START: Duration = Duration::from_secs(120);
@@ -36,7 +36,10 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         Err(e) if started => return Err(stopped_again(group, e)),
         found => found?,
     };
+    let uuid = config::uuid_bytes(&volume.uuid).context("the daemon's answer is not understood")?;
     let request = Request {
+        inode: bimetal_export::fuse::inode_of(&uuid),
+        size: volume.size_bytes,
         export: export_of(&status, &volume.name)?,
         show_file: &|| show_file(group, &volume.name).map_err(|e| format!("{e:#}")),
         read_only: status.read_only,
@@ -49,7 +52,7 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         }),
     };
     let made = runstate::update_attachments(group, |list| {
-        let maker = Maker { group, volume: &volume.name, daemon: status.pid, request: &request };
+        let maker = Maker { group, volume, uuid, daemon: status.pid, request: &request };
         maker.attach_or_find(list)
     })??;
     let (attachment, why) = made;
@@ -84,7 +87,8 @@ fn stopped_again(group: &str, error: anyhow::Error) -> anyhow::Error {
 /// Makes one attachment.
 struct Maker<'a> {
     group: &'a str,
-    volume: &'a str,
+    volume: &'a api::Volume,
+    uuid: [u8; 16],
     /// Process id of the group's daemon.
     daemon: u32,
     request: &'a Request<'a>,
@@ -93,7 +97,8 @@ struct Maker<'a> {
 impl Maker<'_> {
     /// Runs under the lock of the list, so that a volume is attached once.
     fn attach_or_find(&self, list: &mut Vec<Attachment>) -> Result<(Attachment, String)> {
-        if let Some(at) = list.iter().position(|a| a.volume == self.volume) {
+        self.tidy(list);
+        if let Some(at) = list.iter().position(|a| a.is_of_volume(&self.volume.name, &self.volume.uuid)) {
             let old = list[at].clone();
             if self.still_works(&old)? {
                 return Ok((old, "it was attached already".into()));
@@ -101,10 +106,22 @@ impl Maker<'_> {
             list.remove(at);
         }
         let attached = self.make()?;
-        let attachment = super::detach::record(self.volume, &attached, self.daemon);
+        let attachment = super::detach::record(&self.volume.name, &self.volume.uuid, &attached, self.daemon);
+        // The kernel gave the device away: what was attached as that is gone.
+        list.retain(|a| a.device != attachment.device);
         list.push(attachment.clone());
         let Attached { why, .. } = attached;
         Ok((attachment, why))
+    }
+
+    /// Takes down what was attached under this name of a volume that is deleted. What somebody still holds stays.
+    fn tidy(&self, list: &mut Vec<Attachment>) {
+        let (name, uuid) = (&self.volume.name, &self.volume.uuid);
+        list.retain(|a| {
+            let other = a.volume == *name && !a.is_of_volume(name, uuid);
+            let gone = || Handle::of(a).is_ok_and(|handle| attach::detach(&handle.attached(a)).is_ok());
+            !other || !holders::of(&a.device).is_empty() || !(a.via == "ublk" || gone())
+        });
     }
 
     /// Whether what was attached before works still. If not, it is taken down.
@@ -114,12 +131,9 @@ impl Maker<'_> {
         // A ublk device is as good as its daemon, whichever that is now.
         if by_ublk || handle.daemon_pid == self.daemon && std::path::Path::new(&old.device).exists() {
             if self.request.via.is_some_and(|v| v != handle.via()) {
-                bail!("{} is already attached as {} by {}; detach it first", self.volume, old.device, old.via);
+                bail!("'{}' is already attached as {} by {}; detach it first", self.volume.name, old.device, old.via);
             }
-            return match by_ublk {
-                true => Ok(super::ublk::attach(self.group, self.volume)?.is_ok_and(|d| d.as_os_str() == &*old.device)),
-                false => Ok(true),
-            };
+            return if by_ublk { self.is_served(old) } else { Ok(true) };
         }
         // Its daemon died: the device gives errors only. Whoever still holds it must let go first.
         let held = holders::of(&old.device);
@@ -134,20 +148,47 @@ impl Maker<'_> {
         Ok(false)
     }
 
+    /// Whether a ublk device is the one that the daemon serves. It makes none while there is one that it does not serve:
+    /// what was written down is then the only trace of that, and stays.
+    fn is_served(&self, old: &Attachment) -> Result<bool> {
+        match super::ublk::attach(self.group, &self.volume.name)? {
+            Ok(device) => Ok(device.as_os_str() == &*old.device),
+            Err(why) if Path::new(&old.device).exists() => {
+                bail!("{} is there, but ublk cannot be used here: {why}", old.device)
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
     /// By ublk, which only the daemon can, or else by a way of this program.
     fn make(&self) -> Result<Attached> {
         let wish = self.request.via;
         if wish.is_some_and(|v| v != attach::Via::Ublk) {
+            self.refuse_beside_ublk()?;
             return Ok(attach::attach(self.request)?);
         }
-        match super::ublk::attach(self.group, self.volume)? {
+        match super::ublk::attach(self.group, &self.volume.name)? {
             Ok(device) => {
                 let why =
                     if wish.is_some() { "you asked for it" } else { "the kernel's ublk driver is the shortest way" };
                 Ok(Attached { via: attach::Via::Ublk, device, mount_dir: None, helper_pid: None, why: why.into() })
             }
             Err(why) if wish.is_some() => Err(AttachError::Unavailable { via: attach::Via::Ublk, why }.into()),
-            Err(why) => Ok(attach::attach(&Request { not_by_ublk: Some(why), ..self.request.clone() })?),
+            Err(why) => {
+                self.refuse_beside_ublk()?;
+                Ok(attach::attach(&Request { not_by_ublk: Some(why), ..self.request.clone() })?)
+            }
+        }
+    }
+
+    /// Two devices of one volume would each have a page cache, and a file system on each.
+    fn refuse_beside_ublk(&self) -> Result<()> {
+        match super::ublk::alive(&self.uuid).first() {
+            None => Ok(()),
+            Some(found) => {
+                let device = found.id.path();
+                bail!("'{}' is already attached as {}; detach it first", self.volume.name, device.display())
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::ublk::Orphan;
 use crate::api::{self, Attachment};
 use crate::cli::Detach;
+use crate::config::uuid_text;
 use crate::output::Output;
 use crate::{holders, paths, runstate};
 
@@ -56,19 +57,20 @@ impl Handle {
 }
 
 /// The record of a ublk device that this daemon serves.
-pub(crate) fn record_of(volume: &str, device: &Path) -> Attachment {
+pub(crate) fn record_of(volume: &str, uuid: &[u8; 16], device: &Path) -> Attachment {
     let device = device.to_owned();
     let attached = Attached { via: attach::Via::Ublk, device, mount_dir: None, helper_pid: None, why: String::new() };
-    record(volume, &attached, std::process::id())
+    record(volume, &uuid_text(uuid), &attached, std::process::id())
 }
 
 /// The record of an attached device.
-pub(crate) fn record(volume: &str, attached: &Attached, daemon: u32) -> Attachment {
+pub(crate) fn record(volume: &str, uuid: &str, attached: &Attached, daemon: u32) -> Attachment {
     Attachment {
         volume: volume.to_string(),
         device: attached.device.display().to_string(),
         via: attached.via.to_string(),
         held_by: Vec::new(),
+        volume_uuid: uuid.to_string(),
         handle: serde_json::to_value(Handle::new(attached, daemon)).unwrap_or_default(),
     }
 }
@@ -82,7 +84,7 @@ pub(crate) fn run(args: Detach, output: Output) -> Result<()> {
     let (group, list) = found?;
     let mut devices = Vec::new();
     for a in &list {
-        take_down(&group, a)?;
+        take_down(&group, a, args.force)?;
         devices.push(a.device.clone());
     }
     let answer = json!({ "schema": api::SCHEMA, "group": group, "detached": devices });
@@ -98,7 +100,7 @@ fn run_all(force: bool, output: Output) -> Result<()> {
                 // Below, with the others that no daemon serves.
                 continue;
             }
-            match take_down(&group, &a) {
+            match take_down(&group, &a, false) {
                 Ok(()) => gone.push(a.device),
                 Err(error) => stay.push(format!("{error:#}")),
             }
@@ -164,15 +166,16 @@ fn group_of(target: &str) -> Option<&str> {
     bimetal_format::label::is_name(group).then_some(group)
 }
 
-/// Takes one device down and forgets it. Refused while somebody holds it.
-pub(crate) fn take_down(group: &str, attachment: &Attachment) -> Result<()> {
+/// Takes one device down and forgets it. Refused while somebody holds it; only a ublk device can be `force`d away.
+pub(crate) fn take_down(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
     let held = holders::of(&attachment.device);
-    if !held.is_empty() {
+    let forced = force && attachment.via == "ublk";
+    if !held.is_empty() && !forced {
         bail!("{}; release it first (umount, swapoff)", held.join(", "));
     }
     let handle = Handle::of(attachment)?;
     match handle.via() {
-        attach::Via::Ublk => super::ublk::detach(group, attachment)?,
+        attach::Via::Ublk => super::ublk::detach(group, attachment, force)?,
         _ => attach::detach(&handle.attached(attachment))?,
     }
     forget(group, attachment)?;

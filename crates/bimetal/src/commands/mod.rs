@@ -2,6 +2,7 @@
 
 mod advise;
 mod attach;
+mod attached;
 mod check;
 pub(crate) mod create;
 mod destroy;
@@ -42,6 +43,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Advise(args) => advise::run(args, output)?,
         Command::Lab(args) => lab::run(args, output)?,
         Command::Demo(args) => crate::demo::run(args, output)?,
+        Command::Flush(args) => ublk::flush(&args.device)?,
     }
     Ok(ExitCode::SUCCESS)
 }

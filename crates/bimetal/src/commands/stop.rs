@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::api::{self, StopAccepted, StopRequest};
 use crate::cli::Stop;
 use crate::output::Output;
-use crate::runstate;
+use crate::{holders, runstate};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -37,12 +37,12 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<()> {
 }
 
 fn too_slow(group: &str, seconds: u64) -> String {
-    let held: Vec<String> = runstate::attachments(group).into_iter().flat_map(|a| a.held_by).collect();
+    let held = holders::of_all(runstate::attachments(group));
     if held.is_empty() {
         return format!("group '{group}' did not stop within {seconds} s; see `bimetal status {group}`");
     }
     format!(
-        "group '{group}' still serves, because {}. It stops as soon as that is released (umount, swapoff), or now with --force",
+        "group '{group}' still serves, because {}. It stops as soon as that is released (umount, swapoff, the end of a program), or now with --force",
         held.join(", ")
     )
 }

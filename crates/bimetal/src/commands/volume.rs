@@ -11,6 +11,7 @@ use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::CHUNK;
 use serde_json::json;
 
+use super::attached;
 use crate::api::{self, Job, Placement, VolumeChange};
 use crate::cli::{self, Target, VolumeCommand};
 use crate::daemon::change_volumes;
@@ -66,10 +67,14 @@ fn delete(args: cli::VolumeDelete, output: Output) -> Result<()> {
 
 /// Makes a change, and says what it has come to.
 fn make(group: &str, change: VolumeChange, output: Output) -> Result<()> {
+    let before = attached::to_volume(group, change.name());
     let size = match runstate::daemon(group)? {
         Some(daemon) => by_daemon(group, daemon, &change)?,
         None => offline(group, change.clone())?,
     };
+    if matches!(change, VolumeChange::Delete { .. }) {
+        attached::take_down(group, &before)?;
+    }
     let (what, name) = match &change {
         VolumeChange::Create { name, .. } => ("created", name),
         VolumeChange::Resize { name, .. } => ("resized", name),
@@ -127,12 +132,20 @@ fn by_daemon(group: &str, daemon: crate::client::Client, change: &VolumeChange) 
 
 /// Opens the group, makes the change, and stops it again.
 fn offline(group: &str, change: VolumeChange) -> Result<Option<u64>> {
+    let name = group.to_string();
     with_group(group, Access::SERVE, OpenOptions::default(), |open| async move {
-        let changed = change_volumes(&open, &change).await;
+        let uuid = open.volume(change.name()).map(|v| v.uuid());
+        let changed = match uuid.map_or(Ok(()), |uuid| attached::may_change(&name, &uuid, &change)) {
+            Ok(()) => change_volumes(&open, &change).await.map_err(anyhow::Error::msg),
+            refused => refused.map(|()| None),
+        };
         let stopped = open.stop().await;
-        let size = changed.map_err(anyhow::Error::msg)?;
+        let size = changed?;
         stopped
             .context("the change is made, but the group could not be stopped in order; its next start recovers it")?;
+        if let (VolumeChange::Delete { .. }, Some(uuid)) = (&change, uuid) {
+            attached::remove_orphans(&uuid)?;
+        }
         Ok(size)
     })
 }

@@ -238,7 +238,7 @@ async fn attach(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> R
     };
     let answer = |device, why| Json(AttachAnswer { schema: SCHEMA, device, why }).into_response();
     match shared.attach(request.volume).await {
-        Ok(Made::Device(path)) => answer(Some(path.display().to_string()), String::new()),
+        Ok(Made::Device { path, .. }) => answer(Some(path.display().to_string()), String::new()),
         Ok(Made::Impossible(why)) => answer(None, why),
         Err(why) => failure(StatusCode::CONFLICT, why),
     }
@@ -249,7 +249,7 @@ async fn detach(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> R
         Ok(r) => r,
         Err(refusal) => return refusal,
     };
-    match shared.detach(request.volume).await {
+    match shared.detach(request).await {
         Ok(()) => Json(AttachAnswer { schema: SCHEMA, device: None, why: String::new() }).into_response(),
         Err(why) => failure(StatusCode::CONFLICT, why),
     }

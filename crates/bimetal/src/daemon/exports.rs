@@ -12,6 +12,7 @@ use bimetal_host::HostEnv;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
 use bimetal_volume::group::{Group, Volume};
+use bimetal_volume::options::Uuid;
 
 use crate::{api, log, paths};
 
@@ -84,7 +85,7 @@ pub(crate) fn of_group(group: &Group<HostEnv>) -> Vec<Export<Volume<HostEnv>>> {
 pub(crate) fn export(group: &Group<HostEnv>, name: String) -> Option<Export<Volume<HostEnv>>> {
     let backend = group.volume(&name)?;
     let read_only = backend.read_only();
-    Some(Export { name, description: String::new(), backend, read_only })
+    Some(Export { uuid: backend.uuid(), name, description: String::new(), backend, read_only })
 }
 
 impl Exports {
@@ -94,8 +95,8 @@ impl Exports {
     }
 
     /// Who is connected to a volume, in words.
-    pub(crate) fn users_of(&self, name: &str) -> Option<String> {
-        match self.server.connections_to(name) {
+    pub(crate) fn users_of(&self, uuid: &Uuid) -> Option<String> {
+        match self.server.connections_to(uuid) {
             0 => None,
             1 => Some("1 NBD client is connected to it".into()),
             n => Some(format!("{n} NBD clients are connected to it")),
@@ -103,13 +104,13 @@ impl Exports {
     }
 
     /// Serves a volume under another name.
-    pub(crate) fn rename(&self, name: &str, new: &str) {
-        self.server.rename_export(name, new);
+    pub(crate) fn rename(&self, uuid: &Uuid, new: &str) {
+        self.server.rename_export(uuid, new);
     }
 
     /// Serves a volume no longer, and ends the connections to it.
-    pub(crate) async fn remove(&self, name: &str) {
-        self.server.remove_export(name).await;
+    pub(crate) async fn remove(&self, uuid: &Uuid) {
+        self.server.remove_export(uuid).await;
     }
 }
 

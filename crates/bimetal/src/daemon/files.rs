@@ -2,17 +2,22 @@
 //!
 //! Mounting and unmounting happen beside the group's thread, because they may ask what that thread must answer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
+use bimetal_export::ublk::device;
 use bimetal_export::{fuse, Export};
-use bimetal_host::fuse::{mount, owner, page_size, remove_dead, unmount, Device, Fashion};
+use bimetal_host::fuse::{
+    device_below, mount, number_of, owner, page_size, remove_dead, unmount_only, Device, Fashion,
+};
+use bimetal_host::ublk::{Control, DeviceId};
 use bimetal_host::HostEnv;
 use bimetal_volume::env::Env;
 use bimetal_volume::group::{Group, Volume};
+use bimetal_volume::options::Uuid;
 
 use super::exports;
 use crate::{api, log};
@@ -29,12 +34,19 @@ pub(crate) struct Files {
     group: String,
     /// Where they are mounted unless somebody wants it otherwise.
     usual: PathBuf,
-    shown: RefCell<Option<Shown>>,
+    /// The last one is the mount that is shown. Others were unmounted by somebody else while files were open.
+    shown: RefCell<Vec<Shown>>,
+    /// Somebody mounts.
+    mounting: Cell<bool>,
+    /// Nothing more is mounted.
+    closed: Cell<bool>,
 }
 
 /// A mount.
 struct Shown {
     folder: PathBuf,
+    /// The kernel's number of it: something else may be mounted there one day.
+    number: String,
     server: fuse::Server<HostEnv, Volume<HostEnv>, Device>,
 }
 
@@ -47,53 +59,84 @@ impl Files {
             Ok(true) => log::info(&format!("removed a mount in {} that a dead daemon had left", usual.display())),
             Err(e) => log::warn(&format!("a mount in {} cannot be removed: {e}", usual.display())),
         }
-        Files { env: env.clone(), group: group.to_owned(), usual, shown: RefCell::default() }
+        let (env, group) = (env.clone(), group.to_owned());
+        Files { env, group, usual, shown: RefCell::default(), mounting: Cell::default(), closed: Cell::default() }
     }
 
-    /// Mounts the files in `folder`, or the usual one, unless they are mounted already. Gives the folder.
+    /// Mounts the files in `folder`, or the usual one, unless they are mounted already. Gives the folder. May take as long
+    /// as the file system that the folder lies on.
     pub(crate) async fn show(&self, folder: Option<&Path>, group: &Group<HostEnv>) -> Result<PathBuf> {
-        let ended = self.shown.borrow().as_ref().map(|s| (s.server.status().ended, s.folder.clone()));
-        if let Some((false, folder)) = ended {
-            return Ok(folder);
+        while self.mounting.replace(true) {
+            self.env.sleep(LOOK_AGAIN).await;
         }
-        let folder = std::path::absolute(folder.unwrap_or(&self.usual)).context("not a path")?;
+        let shown = self.show_alone(folder, group).await;
+        self.mounting.set(false);
+        shown
+    }
+
+    async fn show_alone(&self, folder: Option<&Path>, group: &Group<HostEnv>) -> Result<PathBuf> {
+        self.shown.borrow_mut().retain(|s| !s.server.status().ended);
+        let last = self.shown.borrow().last().map(|s| (s.folder.clone(), s.number.clone()));
+        if let Some((folder, number)) = &last {
+            let at = folder.clone();
+            if self.env.blocking(move || number_of(&at)).await?.as_ref() == Some(number) {
+                return Ok(folder.clone());
+            }
+            log::warn(&format!("the files in {} were unmounted by somebody else", folder.display()));
+        }
+        let before = last.as_ref().map(|(folder, _)| folder.as_path());
+        let folder = std::path::absolute(folder.or(before).unwrap_or(&self.usual)).context("not a path")?;
+        let (at, tags) = (folder.clone(), group.status().volumes.iter().map(|v| device::tag_of(&v.uuid)).collect());
+        self.env.blocking(move || refuse_own_ground(&at, tags)).await??;
         let (at, name) = (folder.clone(), self.group.clone());
-        let file = self.env.blocking(move || mount(&at, &name)).await??;
+        let (file, number) = self.env.blocking(move || mount(&at, &name).map(|file| (file, number_of(&at)))).await??;
+        let number = number.with_context(|| format!("{}: it was unmounted at once", folder.display()))?;
         let device = Device::new(&self.env, file);
         let (uid, gid) = owner();
         let terms = fuse::Terms { page_size: page_size(), uid, gid, since: self.env.unix_seconds() };
         let exports = exports::of_group(group);
         let server = fuse::Server::start(self.env.clone(), device, exports, terms, fuse::Limits::default());
+        let shown = Shown { folder: folder.clone(), number, server };
+        if self.closed.get() {
+            self.hide_one(shown).await;
+            bail!("the daemon is stopping");
+        }
         log::info(&format!("the volumes of group '{}' are files in {}", self.group, folder.display()));
-        *self.shown.borrow_mut() = Some(Shown { folder: folder.clone(), server });
+        self.shown.borrow_mut().push(shown);
         Ok(folder)
     }
 
     /// Shows a volume that was just made.
-    pub(crate) fn add(&self, export: Export<Volume<HostEnv>>) {
-        if let Some(shown) = self.shown.borrow().as_ref() {
-            shown.server.add(export);
-        }
+    pub(crate) fn add(&self, export: &Export<Volume<HostEnv>>) {
+        self.each(|server| server.add(export.clone()));
     }
 
     /// Shows a volume under another name.
-    pub(crate) fn rename(&self, name: &str, new: &str) {
-        if let Some(shown) = self.shown.borrow().as_ref() {
-            shown.server.rename(name, new);
-        }
+    pub(crate) fn rename(&self, uuid: &Uuid, new: &str) {
+        self.each(|server| server.rename(uuid, new));
     }
 
     /// Shows a volume no longer; whoever has its file open gets errors.
-    pub(crate) fn remove(&self, name: &str) {
-        if let Some(shown) = self.shown.borrow().as_ref() {
-            shown.server.remove(name);
-        }
+    pub(crate) fn remove(&self, uuid: &Uuid) {
+        self.each(|server| server.remove(uuid));
+    }
+
+    fn each(&self, change: impl Fn(&fuse::Server<HostEnv, Volume<HostEnv>, Device>)) {
+        self.shown.borrow().iter().for_each(|shown| change(&shown.server));
+    }
+
+    /// Who uses the file of a volume, in words.
+    pub(crate) fn users_of(&self, uuid: &Uuid) -> Option<String> {
+        let shown = self.shown.borrow();
+        let alive = shown.iter().filter(|s| !s.server.status().ended);
+        let open: Vec<_> = alive.filter(|s| s.server.opened(uuid) > 0).map(|s| s.folder.display()).collect();
+        open.first().map(|folder| format!("its file in {folder} is open (fuser -v shows where, losetup a loop device)"))
     }
 
     /// What the API tells of the mount.
     pub(crate) fn status(&self) -> Option<api::Files> {
         let shown = self.shown.borrow();
-        let shown = shown.as_ref()?;
+        let shown = shown.last()?;
         let status = shown.server.status();
         (!status.ended).then(|| api::Files {
             folder: shown.folder.display().to_string(),
@@ -104,14 +147,22 @@ impl Files {
 
     /// Answers what was taken and unmounts. Whoever still has a file open gets errors from it.
     pub(crate) async fn hide(&self) {
-        let Some(Shown { folder, server }) = self.shown.take() else { return };
-        if let Err(e) = self.unmount_soon(&folder).await {
+        self.closed.set(true);
+        let all = std::mem::take(&mut *self.shown.borrow_mut());
+        for shown in all {
+            self.hide_one(shown).await;
+        }
+    }
+
+    async fn hide_one(&self, shown: Shown) {
+        let Shown { folder, number, server } = shown;
+        if let Err(e) = self.unmount_soon(&folder, &number).await {
             if e.kind() == ErrorKind::ResourceBusy {
                 log::warn(&format!("files in {} are in use; they give errors from now on", folder.display()));
             }
             server.finish(GRACE).await;
             // Fails when it was unmounted from outside.
-            let _ = self.unmount(&folder, Fashion::Lazily).await;
+            let _ = self.unmount(&folder, &number, Fashion::Lazily).await;
         }
         server.finish(GRACE).await;
         server.close();
@@ -122,10 +173,10 @@ impl Files {
     }
 
     /// Unmounts as soon as it is not used: a loop device lets go of its file a little after it says so.
-    async fn unmount_soon(&self, folder: &Path) -> std::io::Result<()> {
+    async fn unmount_soon(&self, folder: &Path, number: &str) -> std::io::Result<()> {
         let end = self.env.now().plus(RELEASE);
         loop {
-            match self.unmount(folder, Fashion::IfUnused).await {
+            match self.unmount(folder, number, Fashion::IfUnused).await {
                 Err(e) if e.kind() == ErrorKind::ResourceBusy && self.env.now() < end => {
                     self.env.sleep(LOOK_AGAIN).await
                 }
@@ -134,8 +185,32 @@ impl Files {
         }
     }
 
-    async fn unmount(&self, folder: &Path, fashion: Fashion) -> std::io::Result<()> {
-        let folder = folder.to_owned();
-        self.env.blocking(move || unmount(&folder, fashion)).await?
+    async fn unmount(&self, folder: &Path, number: &str, fashion: Fashion) -> std::io::Result<()> {
+        let (folder, number) = (folder.to_owned(), number.to_owned());
+        self.env.blocking(move || unmount_only(&folder, &number, fashion)).await?
     }
+}
+
+/// A folder on a device of the group itself: to look it up would wait for the device, which would wait for this daemon.
+fn refuse_own_ground(folder: &Path, tags: Vec<u64>) -> Result<()> {
+    let is_ours = |source: &Path| {
+        let Some(id) = disk_of(source) else { return false };
+        let found = Control::open().and_then(|mut control| control.info(id));
+        // What cannot be asked may be ours.
+        found.map_or(true, |found| found.is_some_and(|f| tags.contains(&f.tag)))
+    };
+    if let Some(source) = device_below(folder, is_ours) {
+        bail!(
+            "{} lies on {}, which this daemon serves itself: take a folder elsewhere",
+            folder.display(),
+            source.display()
+        );
+    }
+    Ok(())
+}
+
+/// The ublk device that a path names, or a partition of which.
+fn disk_of(source: &Path) -> Option<DeviceId> {
+    let number = source.to_str()?.strip_prefix("/dev/ublkb")?.split('p').next()?;
+    DeviceId::of(Path::new(&format!("/dev/ublkb{number}")))
 }

@@ -1,17 +1,19 @@
 //! `bimetal serve`: the daemon of one group.
 //!
 //! Threads: the main thread runs the group, its devices and its exports on one ring; `control` answers the API;
-//! `keeper` waits for the moment to stop. They meet in [`shared`].
+//! [`keeper`] waits for the moment to stop. They meet in [`shared`].
 
 mod alarms;
 mod exports;
 mod files;
 mod history;
 mod jobs;
+mod keeper;
 mod raw;
 mod report;
 mod shared;
 mod sockets;
+mod takeover;
 mod ublk;
 mod volumes;
 mod ways;
@@ -130,7 +132,13 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         exports.uris(&group.volume_names()).join(", ")
     ));
     notify_ready();
-    let ways = Rc::new(Ways { nbd: exports, files, devices: Devices::new(&env, &group, &name) });
+    let ways = Rc::new(Ways {
+        env: env.clone(),
+        group: name.clone(),
+        nbd: exports,
+        files,
+        devices: Devices::new(&env, &group, &name),
+    });
     ways.devices.take_over_all().await;
     answer(&env, &group, &ways, questions).await;
     let stopped = stop(&name, &group, &ways).await;
@@ -209,16 +217,18 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, mut ques
                 let devices = ways.devices.clone();
                 env.spawn(async move {
                     let made = devices.attach(&volume).await;
-                    if let Err(Ok(Made::Device(_))) = reply.send(made) {
-                        // Nobody knows of it: it would stay for ever.
-                        let _ = devices.detach(&volume).await;
+                    if !matches!(made, Ok(Made::Device { new: true, .. })) {
+                        let _ = reply.send(made);
+                    } else if reply.send(made).is_ok() || devices.detach_named(&volume, false).await.is_err() {
+                        // Of one that nobody heard of nothing is to stay, unless somebody has found it all the same.
+                        devices.record_new(&volume).await;
                     }
                 });
             }
-            Ask::Detach(volume, reply) => {
+            Ask::Detach { volume, force, reply } => {
                 let devices = ways.devices.clone();
                 env.spawn(async move {
-                    let _ = reply.send(devices.detach(&volume).await);
+                    let _ = reply.send(devices.detach_named(&volume, force).await);
                 });
             }
             Ask::Fates(volume, from, reply) => {
@@ -226,9 +236,12 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, mut ques
                 let _ = reply.send(report::fates(group, &volume, from));
             }
             Ask::ShowFiles(reply) => {
-                let shown = ways.files.show(None, group).await.map_err(|e| format!("{e:#}"));
-                // Whoever asked may have given up.
-                let _ = reply.send(shown);
+                // A folder may hang, and the mount with it.
+                let (group, ways) = (group.clone(), ways.clone());
+                env.spawn(async move {
+                    let shown = ways.files.show(None, &group).await.map_err(|e| format!("{e:#}"));
+                    let _ = reply.send(shown);
+                });
             }
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn run(locator: &str, args: &Serve) -> Result<()> {
 
 async fn serve(env: &HostEnv, device: HostDevice, read_only: bool, at: &[Address], name: &str) -> Result<()> {
     let backend = Raw { device: device.clone(), read_only };
-    let export = Export { name: "raw".into(), description: name.into(), backend, read_only };
+    let export = Export { uuid: [0; 16], name: "raw".into(), description: name.into(), backend, read_only };
     let served = Served::start(env, vec![export], at).await?;
     let signals = bimetal_host::signals::Signals::catch(env).context("cannot catch signals")?;
     log::info(&format!("serving {name} bare on {}", served.uris(&["raw".to_string()]).join(", ")));

@@ -1,6 +1,6 @@
 //! What the group's thread and the control thread share: a queue of questions, and the state of a wished stop.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bimetal_volume::options::Status;
@@ -17,8 +17,6 @@ const QUEUE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The same for devices: the kernel looks for partitions before it shows one.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(15);
-/// How often a waiting stop looks whether the holders are gone.
-const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
 /// What the control side may want of the group's thread.
 pub(crate) enum Ask {
@@ -29,7 +27,12 @@ pub(crate) enum Ask {
     /// Make a ublk device of a volume.
     Attach(String, oneshot::Sender<Result<Made, String>>),
     /// Take the ublk device of a volume away.
-    Detach(String, oneshot::Sender<Result<(), String>>),
+    Detach {
+        volume: String,
+        /// Although somebody uses it.
+        force: bool,
+        reply: oneshot::Sender<Result<(), String>>,
+    },
     /// Show the volumes as files; the folder, or why not.
     ShowFiles(oneshot::Sender<Result<std::path::PathBuf, String>>),
     /// Tell what has become of a volume's content from this byte on; `None` if there is no such volume or byte.
@@ -41,7 +44,11 @@ pub(crate) enum Ask {
 /// What came of the wish for a ublk device.
 #[derive(Debug)]
 pub(crate) enum Made {
-    Device(std::path::PathBuf),
+    Device {
+        path: std::path::PathBuf,
+        /// It was made for this wish.
+        new: bool,
+    },
     /// This machine cannot do it, for this reason.
     Impossible(String),
 }
@@ -69,10 +76,11 @@ pub(crate) struct Facts {
 }
 
 #[derive(Default)]
-struct Stop {
-    wished: bool,
-    forced: bool,
-    waits_for: Vec<String>,
+pub(super) struct Stop {
+    pub(super) wished: bool,
+    pub(super) forced: bool,
+    /// Who uses a device, in words.
+    pub(super) waits_for: Vec<String>,
 }
 
 /// See the head of this file.
@@ -100,7 +108,7 @@ impl Shared {
         )
     }
 
-    fn ask(&self, question: Ask) -> bool {
+    pub(super) fn ask(&self, question: Ask) -> bool {
         self.questions.try_send(question).is_ok()
     }
 
@@ -138,9 +146,10 @@ impl Shared {
     }
 
     /// `POST /v1/detach`.
-    pub(crate) async fn detach(&self, volume: String) -> Result<(), String> {
-        let (sender, receiver) = oneshot::channel();
-        self.wait_for(Ask::Detach(volume, sender), receiver).await
+    pub(crate) async fn detach(&self, request: api::VolumeRequest) -> Result<(), String> {
+        let (reply, receiver) = oneshot::channel();
+        let api::VolumeRequest { volume, force } = request;
+        self.wait_for(Ask::Detach { volume, force, reply }, receiver).await
     }
 
     async fn wait_for<T>(&self, question: Ask, answer: oneshot::Receiver<Result<T, String>>) -> Result<T, String> {
@@ -152,23 +161,6 @@ impl Shared {
             Ok(Ok(result)) => result,
             _ => silent(),
         }
-    }
-
-    /// The same from a thread that may block.
-    fn take_down(&self, attachment: &api::Attachment) -> anyhow::Result<()> {
-        if attachment.via != "ublk" {
-            return crate::commands::detach::take_down(&self.facts.group, attachment);
-        }
-        let held = crate::holders::of(&attachment.device);
-        if !held.is_empty() {
-            anyhow::bail!("{}", held.join(", "));
-        }
-        let (sender, receiver) = oneshot::channel();
-        if !self.ask(Ask::Detach(attachment.volume.clone(), sender)) {
-            anyhow::bail!("the group does not answer");
-        }
-        receiver.blocking_recv()?.map_err(anyhow::Error::msg)?;
-        crate::commands::detach::forget(&self.facts.group, attachment)
     }
 
     /// `GET /v1/status`.
@@ -218,18 +210,30 @@ impl Shared {
         runstate::attachments(&self.facts.group)
     }
 
-    fn lock_stop(&self) -> std::sync::MutexGuard<'_, Stop> {
+    pub(super) fn lock_stop(&self) -> MutexGuard<'_, Stop> {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until somebody changes the wish, or so long.
+    pub(super) fn wait_for_change<'a>(
+        &self,
+        stop: MutexGuard<'a, Stop>,
+        limit: Option<Duration>,
+    ) -> MutexGuard<'a, Stop> {
+        match limit {
+            None => self.stop_changed.wait(stop).unwrap_or_else(PoisonError::into_inner),
+            Some(d) => self.stop_changed.wait_timeout(stop, d).unwrap_or_else(PoisonError::into_inner).0,
+        }
     }
 
     /// Wishes a stop: it happens as soon as nobody holds an attached device, or at once with `force`. Returns who
     /// holds one now.
     pub(crate) fn ask_to_stop(&self, force: bool) -> Vec<String> {
-        let holders = self.holders();
+        let users = self.users();
         let mut stop = self.lock_stop();
         stop.wished = true;
         stop.forced |= force;
-        stop.waits_for = if stop.forced { Vec::new() } else { holders };
+        stop.waits_for = if stop.forced { Vec::new() } else { users };
         self.stop_changed.notify_all();
         stop.waits_for.clone()
     }
@@ -246,46 +250,5 @@ impl Shared {
         }
         stop.wished = true;
         self.stop_changed.notify_all();
-    }
-
-    fn holders(&self) -> Vec<String> {
-        self.attachments().into_iter().flat_map(|a| a.held_by).collect()
-    }
-
-    /// Runs on a thread of its own until a wished stop can happen: waits for the holders, detaches the devices and
-    /// tells the group's thread. Detaching flushes the device, so the group must still be serving then.
-    pub(crate) fn keep_until_stop(&self) {
-        let mut stop = self.lock_stop();
-        while !stop.wished {
-            stop = self.stop_changed.wait(stop).unwrap_or_else(PoisonError::into_inner);
-        }
-        let mut told = false;
-        while !stop.forced {
-            drop(stop);
-            let holders = self.holders();
-            stop = self.lock_stop();
-            if holders.is_empty() {
-                break;
-            }
-            if stop.waits_for != holders || !told {
-                told = true;
-                crate::log::warn(&format!(
-                    "still serving, because {}; release it, or send SIGTERM again (`bimetal stop --force`) to stop now",
-                    holders.join(", ")
-                ));
-            }
-            stop.waits_for = holders;
-            (stop, _) = self.stop_changed.wait_timeout(stop, LOOK_AGAIN).unwrap_or_else(PoisonError::into_inner);
-        }
-        stop.waits_for.clear();
-        drop(stop);
-        for attachment in self.attachments() {
-            if let Err(e) = self.take_down(&attachment) {
-                crate::log::warn(&format!("{} could not be detached: {e:#}", attachment.device));
-            }
-        }
-        while !self.ask(Ask::Shutdown) {
-            std::thread::sleep(LOOK_AGAIN);
-        }
     }
 }

@@ -1,28 +1,44 @@
-//! Block devices that this daemon serves by ublk: made and removed when asked, taken over from a daemon that died.
+//! Block devices that this daemon serves by ublk: made and removed when asked. Those of a daemon that died are taken over
+//! (`takeover`).
 //!
 //! Terms: a device is *ours* if its tag names a volume of the group. Since one daemon of a group lives at a time, every
 //! device of ours that is there at the start was left by one that died.
 //!
 //! Invariants:
-//! 1. A volume has one device at most. What is being made, removed or taken over has its place in `places` meanwhile.
-//! 2. The list of attachments is written by commands and, for what is taken over or was half made, at the start here.
+//! 1. A volume has one device at most that is not dead. What is being made, removed or taken over has its place in
+//!    `places` meanwhile, and none is made while the kernel knows one of the volume's.
+//! 2. A volume is known by its UUID: its name may be another's after the next `await`.
+//! 3. The list of attachments is written by commands and, for what was made, taken over or half made, here: after the
+//!    answer, since a command holds the list's lock until it has it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bimetal_export::ublk::device::{self, Device};
-use bimetal_host::ublk::{Control, Found, State};
 use bimetal_host::HostEnv;
-use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
-use bimetal_volume::group::Group;
+use bimetal_volume::group::{Group, Volume};
+use bimetal_volume::options::Uuid;
 
 use super::shared::Made;
-use crate::{api, log, runstate};
+use crate::{api, holders, log};
 
-enum Place {
+/// How long somebody waits for what is under way with a device.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// How long programs that have a device open may take to close it: some look at every device that was written to.
+const CLOSING: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+struct Place {
+    /// The volume's name, for people.
+    volume: String,
+    state: State,
+}
+
+enum State {
     /// Something is under way; a person is told what.
     Busy(&'static str),
     Here(Rc<Device>),
@@ -31,10 +47,10 @@ enum Place {
 /// The devices of a group. Cloning gives another handle.
 #[derive(Clone)]
 pub(crate) struct Devices {
-    env: HostEnv,
-    group: Group<HostEnv>,
-    name: Rc<str>,
-    places: Rc<RefCell<BTreeMap<String, Place>>>,
+    pub(super) env: HostEnv,
+    pub(super) group: Group<HostEnv>,
+    pub(super) name: Rc<str>,
+    places: Rc<RefCell<BTreeMap<Uuid, Place>>>,
 }
 
 impl Devices {
@@ -44,60 +60,135 @@ impl Devices {
 
     /// The block device of `volume`, made now if it is not there.
     pub(crate) async fn attach(&self, volume: &str) -> Result<Made, String> {
-        if let Some(device) = self.at(volume)? {
-            return Ok(Made::Device(device.id().path()));
+        let missing = || format!("group '{}' has no volume '{volume}'", self.name);
+        let backend = self.group.volume(volume).ok_or_else(missing)?;
+        let uuid = backend.uuid();
+        if let Some(device) = self.settled(&uuid).await? {
+            return Ok(Made::Device { path: device.id().path(), new: false });
         }
-        let Some(backend) = self.group.volume(volume) else {
-            return Err(format!("group '{}' has no volume '{volume}'", self.name));
-        };
-        self.put(volume, Place::Busy("being made"));
-        match Device::create(&self.env, &backend, self.tag(volume)).await {
-            Ok(device) => {
+        self.begin(uuid, volume, "being made");
+        match self.make(&backend).await {
+            Ok(Ok(device)) => {
                 let path = device.id().path();
                 log::info(&format!("'{volume}' is {}", path.display()));
-                self.put(volume, Place::Here(Rc::new(device)));
-                Ok(Made::Device(path))
+                self.set(&uuid, State::Here(Rc::new(device)));
+                Ok(Made::Device { path, new: true })
             }
-            Err(error) => {
-                self.places.borrow_mut().remove(volume);
-                if error.means_absent() {
-                    return Ok(Made::Impossible(error.to_string()));
-                }
-                Err(error.to_string())
+            Ok(Err(why)) => {
+                self.forget(&uuid);
+                Ok(Made::Impossible(why))
+            }
+            Err(why) => {
+                self.forget(&uuid);
+                Err(why)
             }
         }
     }
 
-    /// Takes the device of `volume` away; what is not there is no error.
-    pub(crate) async fn detach(&self, volume: &str) -> Result<(), String> {
-        let Some(device) = self.at(volume)? else { return Ok(()) };
-        self.put(volume, Place::Busy("being removed"));
-        let removed = device.remove().await;
-        self.places.borrow_mut().remove(volume);
-        removed.map_err(|e| e.to_string())
+    /// Makes a device; the inner error says why this machine has none at all.
+    async fn make(&self, backend: &Volume<HostEnv>) -> Result<Result<Device, String>, String> {
+        if let Err(error) = device::available(&self.env).await {
+            return Ok(Err(error.to_string()));
+        }
+        if let Some(path) = self.not_served(backend).await? {
+            return Err(format!(
+                "{} is a device of volume '{}' that this daemon does not serve, and a second one would destroy what is \
+                 on it; the log says why it was not taken over. Stop the daemon and start it again to have it taken \
+                 over (`bimetal stop {} --force`, `bimetal serve {}`)",
+                path.display(),
+                backend.name(),
+                self.name,
+                self.name
+            ));
+        }
+        let tag = device::tag_of(&backend.uuid());
+        Device::create(&self.env, backend, tag).await.map(Ok).map_err(|e| e.to_string())
     }
 
-    /// The device of `volume`, if there is one.
-    pub(crate) fn path_of(&self, volume: &str) -> Option<PathBuf> {
-        match self.places.borrow().get(volume) {
-            Some(Place::Here(device)) if !device.is_gone() => Some(device.id().path()),
+    /// Takes the device of a volume away; what is not there is no error. Refused while somebody uses it, but by `force`.
+    pub(crate) async fn detach(&self, uuid: &Uuid, force: bool) -> Result<(), String> {
+        let Some(device) = self.settled(uuid).await? else { return Ok(()) };
+        self.set(uuid, State::Busy("being removed"));
+        let removed = self.remove(&device, force).await;
+        if device.is_gone() {
+            self.forget(uuid);
+        } else {
+            self.set(uuid, State::Here(device));
+        }
+        removed
+    }
+
+    /// The same for a volume by its name.
+    pub(crate) async fn detach_named(&self, volume: &str, force: bool) -> Result<(), String> {
+        let named = self.places.borrow().iter().find(|(_, place)| place.volume == volume).map(|(uuid, _)| *uuid);
+        if let Some(uuid) = named {
+            return self.detach(&uuid, force).await;
+        }
+        let Some(backend) = self.group.volume(volume) else { return Ok(()) };
+        match self.not_served(&backend).await {
+            Ok(Some(path)) => Err(format!(
+                "{} is not served by this daemon; the log says why it was not taken over. `bimetal detach --all` removes \
+                 it if nobody uses it, and with --force in any case; what waits in it is lost then",
+                path.display()
+            )),
+            // Without the driver there is no device.
+            _ => Ok(()),
+        }
+    }
+
+    /// A device of a volume that has no place here, but is alive.
+    async fn not_served(&self, backend: &Volume<HostEnv>) -> Result<Option<PathBuf>, String> {
+        let tag = device::tag_of(&backend.uuid());
+        let alive = device::all_alive(&self.env).await.map_err(|e| e.to_string())?;
+        Ok(alive.iter().find(|found| found.tag == tag).map(|found| found.id.path()))
+    }
+
+    async fn remove(&self, device: &Device, force: bool) -> Result<(), String> {
+        if !force {
+            self.refuse_if_used(&device.id().path()).await?;
+        }
+        device.remove().await.map_err(|e| e.to_string())
+    }
+
+    /// What is in somebody's page cache would be lost, and what is mounted would be broken.
+    async fn refuse_if_used(&self, path: &std::path::Path) -> Result<(), String> {
+        let end = self.env.now().plus(CLOSING);
+        loop {
+            let device = path.display().to_string();
+            let users = self.env.blocking(move || holders::users(&device)).await.map_err(|e| e.to_string())?;
+            if users.is_empty() {
+                return Ok(());
+            }
+            if users.held || self.env.now() >= end {
+                return Err(format!(
+                    "{}; release it first (umount, swapoff, or end the program)",
+                    users.all.join(", ")
+                ));
+            }
+            self.env.sleep(LOOK_AGAIN * 5).await;
+        }
+    }
+
+    /// The device of a volume, if there is one.
+    pub(crate) fn path_of(&self, uuid: &Uuid) -> Option<PathBuf> {
+        match self.places.borrow().get(uuid).map(|place| &place.state) {
+            Some(State::Here(device)) if !device.is_gone() => Some(device.id().path()),
             _ => None,
         }
     }
 
     /// A volume has another name.
-    pub(crate) fn rename(&self, volume: &str, new: &str) {
-        let mut places = self.places.borrow_mut();
-        if let Some(place) = places.remove(volume) {
-            places.insert(new.to_string(), place);
+    pub(crate) fn rename(&self, uuid: &Uuid, new: &str) {
+        if let Some(place) = self.places.borrow_mut().get_mut(uuid) {
+            place.volume = new.to_string();
         }
     }
 
     /// Leaves all devices to the next daemon.
     pub(crate) async fn leave(&self) {
         let places = std::mem::take(&mut *self.places.borrow_mut());
-        for (volume, place) in places {
-            let Place::Here(device) = place else { continue };
+        for Place { volume, state } in places.into_values() {
+            let State::Here(device) = state else { continue };
             device.leave().await;
             let path = device.id().path();
             log::warn(&format!("{} of '{volume}' waits for the next daemon of the group", path.display()));
@@ -107,113 +198,61 @@ impl Devices {
     /// The devices as clients of their volumes.
     pub(crate) fn clients(&self) -> Vec<api::Client> {
         let places = self.places.borrow();
-        let here = places.iter().filter_map(|(volume, place)| match place {
-            Place::Here(device) => Some((volume, device)),
-            Place::Busy(_) => None,
-        });
-        let client = |(volume, device): (&String, &Rc<Device>)| {
+        let client = |place: &Place| {
+            let State::Here(device) = &place.state else { return None };
             let status = device.status();
-            api::Client {
+            Some(api::Client {
                 peer: device.id().path().display().to_string(),
-                export: volume.clone(),
+                export: place.volume.clone(),
                 connected_seconds: self.env.now().since(status.since).as_secs(),
                 requests: status.requests,
                 bytes_in_flight: status.bytes_in_flight,
-            }
-        };
-        here.map(client).collect()
-    }
-
-    fn at(&self, volume: &str) -> Result<Option<Rc<Device>>, String> {
-        match self.places.borrow().get(volume) {
-            Some(Place::Busy(doing)) => Err(format!("the ublk device of '{volume}' is {doing}; try again in a moment")),
-            Some(Place::Here(device)) if !device.is_gone() => Ok(Some(device.clone())),
-            _ => Ok(None),
-        }
-    }
-
-    fn put(&self, volume: &str, place: Place) {
-        self.places.borrow_mut().insert(volume.to_string(), place);
-    }
-
-    fn tag(&self, volume: &str) -> u64 {
-        let volumes = self.group.status().volumes;
-        volumes.iter().find(|v| v.name == volume).map_or(0, |v| device::tag_of(&v.uuid))
-    }
-
-    /// Removes what a daemon that died had half made, and takes over what it has left, in tasks of their own.
-    pub(crate) async fn take_over_all(&self) {
-        let found = self.env.blocking(|| Control::open()?.devices()).await;
-        // Without the driver there is nothing to take over.
-        let Ok(Ok(found)) = found else { return };
-        let volumes = self.group.status().volumes;
-        let ours = found.into_iter().filter_map(|found| {
-            let volume = volumes.iter().find(|v| device::tag_of(&v.uuid) == found.tag)?;
-            Some((found, volume.name.clone()))
-        });
-        let (dead, alive): (Vec<_>, Vec<_>) = ours.partition(|(found, _)| found.state == State::Dead);
-        for (found, volume) in dead {
-            self.remove_half_made(&found, &volume).await;
-        }
-        for (found, volume) in alive {
-            if self.places.borrow().contains_key(&volume) {
-                let path = found.id.path();
-                log::warn(&format!("'{volume}' has another device; `bimetal detach --all` removes {}", path.display()));
-                continue;
-            }
-            self.put(&volume, Place::Busy("being taken over from a daemon that died"));
-            let this = self.clone();
-            self.env.spawn(async move { this.take_over(found, &volume).await });
-        }
-    }
-
-    async fn take_over(&self, found: Found, volume: &str) {
-        let path = found.id.path();
-        let Some(backend) = self.group.volume(volume) else { return };
-        if backend.read_only() && !found.id.is_read_only() {
-            self.places.borrow_mut().remove(volume);
-            let words = "waits for a daemon that may write: this one serves the group read-only";
-            return log::warn(&format!("{} of '{volume}' {words}", path.display()));
-        }
-        match Device::take_over(&self.env, &found, &backend).await {
-            Ok(device) => {
-                self.put(volume, Place::Here(Rc::new(device)));
-                self.record(volume, Some(&path)).await;
-                log::info(&format!("{} of '{volume}' is served again", path.display()));
-            }
-            Err(error) => {
-                self.places.borrow_mut().remove(volume);
-                log::warn(&format!(
-                    "{} of '{volume}' cannot be taken over: {error}; `bimetal detach --all --force` removes it",
-                    path.display()
-                ));
-            }
-        }
-    }
-
-    async fn remove_half_made(&self, found: &Found, volume: &str) {
-        let path = found.id.path();
-        match device::remove_orphan(&self.env, found).await {
-            Ok(()) => {
-                self.record(volume, None).await;
-                log::info(&format!("{} of '{volume}' was half made or half removed, and is gone", path.display()));
-            }
-            Err(error) => log::warn(&format!("{} of '{volume}' cannot be removed: {error}", path.display())),
-        }
-    }
-
-    /// Writes down that `volume` is attached here, or no more.
-    async fn record(&self, volume: &str, path: Option<&PathBuf>) {
-        let attachment = path.map(|p| crate::commands::detach::record_of(volume, p));
-        let (group, volume) = (self.name.to_string(), volume.to_string());
-        let write = move || {
-            runstate::update_attachments(&group, |list| {
-                list.retain(|a| a.volume != volume || a.via != "ublk");
-                list.extend(attachment);
             })
         };
-        if let Ok(Err(error)) = self.env.blocking(write).await {
-            log::warn(&format!("the list of attached devices cannot be written: {error:#}"));
+        places.values().filter_map(client).collect()
+    }
+
+    /// The device of a volume when nothing is under way with it any more. Whoever goes on without waiting may rely on it.
+    async fn settled(&self, uuid: &Uuid) -> Result<Option<Rc<Device>>, String> {
+        let end = self.env.now().plus(PATIENCE);
+        loop {
+            match self.places.borrow().get(uuid) {
+                Some(Place { volume, state: State::Busy(doing) }) if self.env.now() >= end => {
+                    return Err(format!("the ublk device of '{volume}' is {doing}; try again in a moment"));
+                }
+                Some(Place { state: State::Busy(_), .. }) => {}
+                Some(Place { state: State::Here(device), .. }) if !device.is_gone() => return Ok(Some(device.clone())),
+                _ => return Ok(None),
+            }
+            self.env.sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Whether a volume has a place, and somebody sees to it.
+    pub(super) fn has_place(&self, uuid: &Uuid) -> bool {
+        self.places.borrow().contains_key(uuid)
+    }
+
+    /// Something begins with the device of a volume.
+    pub(super) fn begin(&self, uuid: Uuid, volume: &str, doing: &'static str) {
+        let place = Place { volume: volume.to_string(), state: State::Busy(doing) };
+        self.places.borrow_mut().insert(uuid, place);
+    }
+
+    /// The device of a volume is served here.
+    pub(super) fn is_here(&self, uuid: &Uuid, device: Device) {
+        self.set(uuid, State::Here(Rc::new(device)));
+    }
+
+    /// A volume has no device here.
+    pub(super) fn forget(&self, uuid: &Uuid) {
+        self.places.borrow_mut().remove(uuid);
+    }
+
+    /// What was left to the next daemon meanwhile stays left.
+    fn set(&self, uuid: &Uuid, state: State) {
+        if let Some(place) = self.places.borrow_mut().get_mut(uuid) {
+            place.state = state;
         }
     }
 }

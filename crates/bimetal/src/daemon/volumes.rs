@@ -1,9 +1,12 @@
 //! Changes of the volumes of a served group: the engine's, and what follows for the ways.
 
+use std::time::Duration;
+
 use bimetal_host::HostEnv;
 use bimetal_volume::backend::Backend;
+use bimetal_volume::env::Env;
 use bimetal_volume::group::Group;
-use bimetal_volume::options::NewVolume;
+use bimetal_volume::options::{NewVolume, Uuid};
 use bimetal_volume::units::{self, CHUNK};
 
 use super::jobs::Outcome;
@@ -11,20 +14,38 @@ use super::ways::Ways;
 use crate::api::{Placement, VolumeChange};
 use crate::log;
 
+/// The kernel tells of a file or a connection that was closed a little later.
+const CLOSING: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Carries a change out.
 pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, change: VolumeChange) -> Outcome {
-    if let Some(why) = refusal(group, ways, &change) {
+    if let Some(why) = refusal(group, ways, &change).await {
         return Err(why);
     }
-    let size = engine(group, &change).await?;
-    match &change {
-        VolumeChange::Create { name, .. } => ways.add(group, name),
-        VolumeChange::Rename { name, new_name } => ways.rename(name, new_name),
-        VolumeChange::Delete { name, .. } => ways.remove(name).await,
-        VolumeChange::Resize { .. } => {}
-    }
+    // Of the volume that has the name now: when the engine is done it may be another's.
+    let uuid = group.volume(change.name()).map(|v| v.uuid());
+    let changed = engine(group, &change).await;
+    follow(group, ways, &change, uuid, changed.is_ok()).await;
+    let size = changed?;
     log::info(&told(&change, size));
     Ok(size)
+}
+
+/// What follows for the ways. A deletion that failed half-way has made the volume unusable all the same.
+async fn follow(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange, uuid: Option<Uuid>, done: bool) {
+    match (change, uuid) {
+        (VolumeChange::Create { name, .. }, _) if done => ways.add(group, name),
+        (VolumeChange::Rename { new_name, .. }, Some(uuid)) if done => ways.rename(&uuid, new_name),
+        (VolumeChange::Delete { name, .. }, Some(uuid)) if done || !is_there(group, &uuid) => {
+            ways.remove(&uuid, name).await;
+        }
+        _ => {}
+    }
+}
+
+fn is_there(group: &Group<HostEnv>, uuid: &Uuid) -> bool {
+    group.volume_names().iter().filter_map(|name| group.volume(name)).any(|v| v.uuid() == *uuid)
 }
 
 /// The engine's part of a change; the size that the volume has after it, if it has a new one.
@@ -51,7 +72,7 @@ fn placement_of(placement: Placement) -> units::Placement {
 }
 
 /// What is taken from under clients needs their consent, or force.
-fn refusal(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange) -> Option<String> {
+async fn refusal(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange) -> Option<String> {
     let (name, what) = match change {
         VolumeChange::Delete { name, force: false } => (name, "deleting it takes away what they use"),
         VolumeChange::Resize { name, size_bytes, force: false } => {
@@ -60,7 +81,15 @@ fn refusal(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange) -> Option
         }
         _ => return None,
     };
-    let users = ways.users_of(name)?;
+    let uuid = group.volume(name)?.uuid();
+    let end = ways.env.now().plus(CLOSING);
+    let users = loop {
+        let users = ways.users_of(&uuid)?;
+        if ways.env.now() >= end {
+            break users;
+        }
+        ways.env.sleep(LOOK_AGAIN).await;
+    };
     Some(format!("volume '{name}' is in use: {users}, and {what}; end them first, or add --force"))
 }
 

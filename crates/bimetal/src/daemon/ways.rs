@@ -1,15 +1,22 @@
 //! All ways in which the volumes of a group are served, and what becomes of them when the volumes change.
+//!
+//! A volume is known by its UUID here: while something is awaited its name may become another's.
 
 use bimetal_host::HostEnv;
 use bimetal_volume::group::Group;
+use bimetal_volume::options::Uuid;
 
 use super::exports::{self, Exports};
 use super::files::Files;
 use super::ublk::Devices;
-use crate::api;
+use crate::config::uuid_text;
+use crate::{api, runstate};
 
 /// The NBD exports, files and block devices of a group.
 pub(crate) struct Ways {
+    pub(crate) env: HostEnv,
+    /// The group's name.
+    pub(crate) group: String,
     pub(crate) nbd: Exports,
     pub(crate) files: Files,
     pub(crate) devices: Devices,
@@ -22,32 +29,40 @@ impl Ways {
     }
 
     /// Who uses a volume, in words.
-    pub(crate) fn users_of(&self, name: &str) -> Option<String> {
-        let device = self.devices.path_of(name).map(|path| format!("it is attached as {}", path.display()));
-        device.or_else(|| self.nbd.users_of(name))
+    pub(crate) fn users_of(&self, uuid: &Uuid) -> Option<String> {
+        let device = self.devices.path_of(uuid).map(|path| format!("it is attached as {}", path.display()));
+        let words: Vec<String> =
+            [device, self.nbd.users_of(uuid), self.files.users_of(uuid)].into_iter().flatten().collect();
+        (!words.is_empty()).then(|| words.join(", "))
     }
 
     /// Serves a volume that was just made.
     pub(crate) fn add(&self, group: &Group<HostEnv>, name: &str) {
         if let Some(export) = exports::export(group, name.to_string()) {
-            self.files.add(export.clone());
+            self.files.add(&export);
             self.nbd.add(export);
         }
     }
 
     /// Serves a volume under another name.
-    pub(crate) fn rename(&self, name: &str, new: &str) {
-        self.nbd.rename(name, new);
-        self.files.rename(name, new);
-        self.devices.rename(name, new);
+    pub(crate) fn rename(&self, uuid: &Uuid, new: &str) {
+        self.nbd.rename(uuid, new);
+        self.files.rename(uuid, new);
+        self.devices.rename(uuid, new);
     }
 
-    /// Serves a volume no longer, and ends what was using it.
-    pub(crate) async fn remove(&self, name: &str) {
-        self.files.remove(name);
-        self.nbd.remove(name).await;
-        if let Err(why) = self.devices.detach(name).await {
+    /// Serves a volume no longer, ends what was using it, and forgets what it was attached as.
+    pub(crate) async fn remove(&self, uuid: &Uuid, name: &str) {
+        self.files.remove(uuid);
+        self.nbd.remove(uuid).await;
+        if let Err(why) = self.devices.detach(uuid, true).await {
             crate::log::warn(&format!("the block device of '{name}' cannot be removed: {why}"));
+        }
+        let (group, volume, uuid) = (self.group.clone(), name.to_string(), uuid_text(uuid));
+        let strike =
+            move || runstate::update_attachments(&group, |list| list.retain(|a| !a.is_of_volume(&volume, &uuid)));
+        if let Ok(Err(error)) = self.env.blocking(strike).await {
+            crate::log::warn(&format!("the list of attached devices cannot be written: {error:#}"));
         }
     }
 

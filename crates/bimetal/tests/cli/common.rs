@@ -1,5 +1,7 @@
 //! The real program in a folder of its own.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -99,6 +101,18 @@ impl Place {
             std::thread::sleep(Duration::from_millis(10));
         }
         Daemon { child }
+    }
+
+    /// Asks the control API: what the daemon says until it closes.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = UnixStream::connect(self.socket("control.sock")).expect("control socket");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}", body.len());
+        stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).expect("it listens");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
     }
 
     pub(crate) fn log(&self) -> String {

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::attach::tool;
 use crate::common::{installed, Place, MIB};
 
 /// `O_DIRECT`, which aarch64 has elsewhere.
@@ -218,4 +219,145 @@ fn the_mount_of_a_killed_daemon_gives_way() {
     drop(opened);
     p.ok(&["stop", "tank"]);
     assert_eq!(mounted(&folder), None);
+}
+
+/// Unmounts what is on a folder, whoever uses it.
+fn umount_lazily(folder: &Path) {
+    tool("umount", &["-l", &folder.display().to_string()]);
+}
+
+#[test]
+fn a_name_that_is_another_volumes_now_means_that_volume() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank_of(&["main:32MiB"]);
+    let shown = Folder::new(&p);
+    let main = shown.0.join("main");
+    let _daemon = p.serve(&["tank", "--fuse", "shown"]);
+    let opened = open(&main, 0).expect("opened");
+    opened.write_all_at(b"precious", 0).expect("written");
+    drop(opened);
+    // The kernel knows the name, and the file is renamed and replaced at once: by the API, since commands take a while.
+    let change = |body: &str| {
+        let answer = p.ask("POST", "/v1/volumes", body);
+        assert!(answer.contains("\"done\":true") && answer.contains("\"error\":null"), "{answer}");
+    };
+    change(r#"{"change":"create","name":"other","size_bytes":8388608}"#);
+    assert_eq!(fs::metadata(&main).expect("there").len(), 32 * MIB);
+    change(r#"{"change":"rename","name":"main","new_name":"keep"}"#);
+    change(r#"{"change":"rename","name":"other","new_name":"main"}"#);
+    let opened = open(&main, 0).expect("opened");
+    assert_eq!(opened.metadata().expect("known").len(), 8 * MIB, "the volume that has the name now");
+    opened.write_all_at(b"new data", 0).expect("written");
+    let mut kept = [0; 8];
+    File::open(shown.0.join("keep")).expect("opened").read_exact_at(&mut kept, 0).expect("read");
+    assert_eq!(&kept, b"precious", "untouched");
+}
+
+#[test]
+fn a_file_that_is_open_is_a_user_of_its_volume() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank_of(&["main:32MiB"]);
+    let shown = Folder::new(&p);
+    let _daemon = p.serve(&["tank", "--fuse", "shown"]);
+    let opened = File::open(shown.0.join("main")).expect("opened");
+    let words = ["in use", "its file in", "is open", "--force"];
+    p.refused(&["volume", "delete", "tank/main", "--yes"], 1, &words);
+    p.refused(&["volume", "resize", "tank/main", "16MiB"], 1, &words);
+    p.ok(&["volume", "resize", "tank/main", "40MiB"]);
+    drop(opened);
+    p.ok(&["volume", "resize", "tank/main", "16MiB"]);
+    let opened = File::open(shown.0.join("main")).expect("opened");
+    p.ok(&["volume", "delete", "tank/main", "--yes", "--force"]);
+    assert!(opened.read_at(&mut [0; 512], 0).is_err());
+}
+
+#[test]
+fn what_somebody_else_has_mounted_there_is_left_alone() {
+    if !possible() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let shown = Folder::new(&p);
+    let folder = shown.0.display().to_string();
+    let mut daemon = p.serve(&["tank", "--fuse", "shown"]);
+    umount_lazily(&shown.0);
+    tool("mount", &["-t", "tmpfs", "tmpfs", &folder]);
+    fs::write(shown.0.join("theirs"), "x").expect("written");
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    assert_eq!(mounted(&shown.0).as_deref(), Some("tmpfs"));
+    assert_eq!(fs::read_to_string(shown.0.join("theirs")).expect("there"), "x");
+}
+
+#[test]
+fn a_mount_that_somebody_has_taken_away_is_made_again() {
+    if !possible() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let p = Place::new();
+    p.tank_of(&["main:32MiB"]);
+    let shown = Folder::new(&p);
+    let mut daemon = p.serve(&["tank", "--fuse", "shown"]);
+    let opened = open(&shown.0.join("main"), 0).expect("opened");
+    umount_lazily(&shown.0);
+    let answer = p.ask("POST", "/v1/files", "{}");
+    assert!(answer.contains("\"folder\":"), "{answer}");
+    assert_eq!(mounted(&shown.0).as_deref(), Some("fuse.bimetal"));
+    // Both are served: the file that was open, and the new mount.
+    opened.write_all_at(b"through the old file", 4096).expect("written");
+    let mut seen = [0; 20];
+    let again = File::open(shown.0.join("main")).expect("opened");
+    again.read_exact_at(&mut seen, 4096).expect("read");
+    assert_eq!(&seen, b"through the old file");
+    drop(again);
+    p.refused(&["volume", "delete", "tank/main", "--yes"], 1, &["its file in", "is open"]);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    assert!(opened.read_at(&mut [0; 512], 0).is_err());
+    assert_eq!(mounted(&shown.0), None);
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
+#[test]
+fn a_mount_that_hangs_keeps_nothing_else_waiting() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    p.file("fast2.img", 48 * MIB);
+    p.file("slow2.img", 96 * MIB);
+    p.ok(&["create", "other", "--fast", "fast2.img", "--slow", "slow2.img"]);
+    // Where tank would mount its files there is a mount that does not answer.
+    let place = p.path("run/tank/fuse");
+    fs::create_dir_all(&place).expect("folder");
+    let other = p.serve(&["other", "--fuse", "run/tank/fuse"]);
+    let _daemon = p.serve(&["tank"]);
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_raw(other.child.id() as i32).expect("a process id");
+        rustix::process::kill_process(pid, signal).expect("signal");
+    };
+    signal(rustix::process::Signal::STOP);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| p.ask("POST", "/v1/files", "{}"));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert_eq!(p.json(&["status", "tank"])["state"], "serving");
+        assert!(asking.join().expect("asked").contains("does not answer"));
+    });
+    signal(rustix::process::Signal::CONT);
+    let answer = p.ask("POST", "/v1/files", "{}");
+    assert!(answer.contains("mounted there already"), "{answer}");
+    p.ok(&["stop", "other"]);
+    assert_eq!(mounted(&place), None);
+    let answer = p.ask("POST", "/v1/files", "{}");
+    assert!(answer.contains("\"folder\":"), "{answer}");
+    p.ok(&["stop", "tank"]);
+    assert_eq!(mounted(&place), None);
 }

@@ -205,3 +205,57 @@ fn a_file_system_grows_with_its_volume_and_an_attached_one_is_not_taken_away() {
     p.ok(&["stop", "tank"]);
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }
+
+#[test]
+fn what_was_attached_is_forgotten_with_its_volume() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    two_volumes(&p);
+    let old = p.ok(&["attach", "tank/home", "--via", "fuse"]).trim().to_string();
+    let words = ["in use", "its file in", "is open", "--force"];
+    p.refused(&["volume", "resize", "tank/home", "1MiB"], 1, &words);
+    p.refused(&["volume", "delete", "tank/home", "--yes"], 1, &["is attached as"]);
+    p.ok(&["volume", "delete", "tank/home", "--yes", "--force"]);
+    assert_eq!(p.json(&["status", "tank"])["attachments"], serde_json::json!([]));
+    assert!(!Command::new("losetup").arg(&old).output().expect("losetup").status.success(), "{old} is taken down");
+    p.ok(&["volume", "create", "tank/home", "--size", "24MiB"]);
+    let device = p.ok(&["attach", "tank/home", "--via", "fuse"]).trim().to_string();
+    let size = Command::new("blockdev").args(["--getsize64", &device]).output().expect("blockdev");
+    assert_eq!(String::from_utf8_lossy(&size.stdout).trim(), (24 * MIB).to_string(), "the new volume");
+    tool("dd", &["if=/dev/zero", &format!("of={device}"), "bs=4096", "count=1", "oflag=direct", "status=none"]);
+    p.ok(&["detach", "tank/home"]);
+    // Renamed and replaced, at once.
+    p.ok(&["volume", "rename", "tank/home", "old"]);
+    p.ok(&["volume", "create", "tank/home", "--size", "8MiB"]);
+    let device = p.ok(&["attach", "tank/home", "--via", "fuse"]).trim().to_string();
+    let size = Command::new("blockdev").args(["--getsize64", &device]).output().expect("blockdev");
+    assert_eq!(String::from_utf8_lossy(&size.stdout).trim(), (8 * MIB).to_string());
+    p.ok(&["stop", "tank"]);
+}
+
+#[test]
+fn what_a_dead_daemon_has_left_is_to_be_detached_before_a_volume_goes() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    two_volumes(&p);
+    let mut daemon = p.serve(&["tank"]);
+    let device = p.ok(&["attach", "tank/home", "--via", "fuse"]).trim().to_string();
+    daemon.child.kill().expect("killed");
+    daemon.wait();
+    let words = ["is attached as /dev/loop", "left over", "bimetal detach tank/home"];
+    p.refused(&["volume", "delete", "tank/home", "--yes"], 1, &words);
+    p.refused(&["volume", "rename", "tank/home", "house"], 1, &words);
+    p.ok(&["volume", "resize", "tank/home", "40MiB"]);
+    p.ok(&["detach", "tank/home"]);
+    // Most machines have a folder /home, which is what the device's file is named after its mount is gone.
+    assert!(
+        !Command::new("losetup").arg(&device).output().expect("losetup").status.success(),
+        "{device} is taken down"
+    );
+    p.ok(&["volume", "rename", "tank/home", "house"]);
+    p.ok(&["volume", "delete", "tank/house", "--yes"]);
+}

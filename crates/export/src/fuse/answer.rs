@@ -107,6 +107,10 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
             Op::Unanswered => return Ok(Next::Nothing),
             Op::Init { major, minor, flags } => return self.init(major, minor, flags, answer).map(|()| Next::Answered),
             _ if !self.agreed.get() => return Err(errno::EIO),
+            Op::Release => {
+                self.tree.release(request.node);
+                return Ok(Next::Answered);
+            }
             Op::Farewell => return Ok(Next::Answered),
             Op::Unknown => return Err(errno::ENOSYS),
             _ => {}
@@ -169,7 +173,7 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
             None => return Err(errno::ENOENT),
         }
         let node = self.tree.find(name).ok_or(errno::ENOENT)?;
-        put(answer, &reply::entry(self.tree.attributes(node)));
+        put(answer, &reply::entry(node, self.tree.attributes(node)));
         Ok(())
     }
 
@@ -190,10 +194,11 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
     }
 
     fn open(&self, request: &Request<'_>, flags: u32, answer: &mut Answer) -> Result<(), i32> {
-        let (_, file) = self.file(request)?;
+        let (index, file) = self.file(request)?;
         if file.read_only && flags & O_ACCMODE != 0 {
             return Err(errno::EROFS);
         }
+        self.tree.open(index);
         let open_flags = open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES | open_flag::NOFLUSH;
         put(answer, &OpenOut { fh: 0, open_flags, padding: 0 });
         Ok(())

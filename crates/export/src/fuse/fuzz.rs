@@ -21,9 +21,16 @@ pub(super) fn terms() -> Terms {
 /// A writable file `main`, and `fixed` of the same volume, which is not.
 pub(super) fn files(size: u64) -> Vec<Export<Memory>> {
     let memory = Memory::new(size);
-    let file =
-        |name: &str, backend, read_only| Export { name: name.into(), description: String::new(), backend, read_only };
-    vec![file("main", memory.clone(), false), file("fixed", memory.as_read_only(), true)]
+    // They begin with zeros: files of such volumes have small numbers.
+    let uuid = |n| [0, 0, 0, 0, 0, 0, 0, 0, n, 0, 0, 0, 0, 0, 0, 0];
+    let file = |n, name: &str, backend, read_only| Export {
+        uuid: uuid(n),
+        name: name.into(),
+        description: String::new(),
+        backend,
+        read_only,
+    };
+    vec![file(1, "main", memory.clone(), false), file(2, "fixed", memory.as_read_only(), true)]
 }
 
 /// A request as the kernel would send it.

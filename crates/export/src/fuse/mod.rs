@@ -12,7 +12,9 @@
 //! 3. A request counts as in flight from its arrival until its answer was sent; beyond the limits none is received.
 //! 4. What a request says of lengths and numbers is believed only as far as it was checked. What is not known is
 //!    answered with ENOSYS, which the kernel takes as a wish not to be asked again.
-//! 5. No request is cancelled: INTERRUPT is left unanswered, and the request ends by itself.
+//! 5. The kernel is never allowed to remember a name or a size, and the number of a file (`st_ino`) is made from the UUID
+//!    of its volume ([`inode_of`]): names move from volume to volume.
+//! 6. No request is cancelled: INTERRUPT is left unanswered, and the request ends by itself.
 
 mod answer;
 mod channel;
@@ -33,6 +35,7 @@ use std::time::Duration;
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::buf::BufMut;
+use bimetal_volume::options::Uuid;
 
 use crate::nbd::Export;
 use crate::runtime::{timeout, Runtime};
@@ -42,6 +45,7 @@ use crate::stats::{Kind, RequestStats};
 pub use channel::Channel;
 pub use fuzz::{broken_kernel_stream, fuzz_fuse};
 use reply::begin;
+pub use tree::inode_of;
 use tree::Tree;
 
 /// Request areas and answers kept for later; more are given back to the allocator.
@@ -161,19 +165,24 @@ impl<R: Runtime, B: Backend, C: Channel> Server<R, B, C> {
         timeout(&self.0.runtime, limit, idle).await.is_some()
     }
 
-    /// Shows one more file.
+    /// Shows one more file, unless that of its volume is shown already.
     pub fn add(&self, file: Export<B>) {
         self.0.tree.add(file);
     }
 
-    /// Gives a file another name.
-    pub fn rename(&self, name: &str, new: &str) {
-        self.0.tree.rename(name, new);
+    /// Gives the file of a volume another name.
+    pub fn rename(&self, uuid: &Uuid, new: &str) {
+        self.0.tree.rename(uuid, new);
     }
 
-    /// Takes a file away; requests to it get errors from now on.
-    pub fn remove(&self, name: &str) {
-        self.0.tree.remove(name);
+    /// Takes the file of a volume away; requests to it get errors from now on.
+    pub fn remove(&self, uuid: &Uuid) {
+        self.0.tree.remove(uuid);
+    }
+
+    /// How often the file of a volume is open.
+    pub fn opened(&self, uuid: &Uuid) -> u64 {
+        self.0.tree.opened(uuid)
     }
 
     /// Receives nothing more.

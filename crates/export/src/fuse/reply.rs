@@ -4,11 +4,12 @@ use bimetal_host::fuse::{Answer, MAX_TRANSFER};
 use bimetal_volume::units::BLOCK;
 use zerocopy::IntoBytes;
 
-use super::tree::{Node, Tree};
+use super::tree::{inode, Node, Tree};
 use super::wire::*;
 
-/// How long the kernel may believe names and sizes, in seconds.
-const VALID: u64 = 1;
+/// How long the kernel may believe names and sizes, in seconds: not at all, since a name can be another volume's in the
+/// next moment, and whoever opened it would write to the wrong one.
+const VALID: u64 = 0;
 /// Requests beside those somebody waits for (asynchronous direct I/O) that the kernel hands over at a time.
 const MAX_BACKGROUND: u16 = 256;
 /// Pages of a transfer where the kernel does not let us say how many.
@@ -61,9 +62,9 @@ pub(super) fn init(flags: u32, minor: u32, page_size: usize) -> InitOut {
 }
 
 /// The answer to a name that was found.
-pub(super) fn entry(attr: Attr) -> EntryOut {
+pub(super) fn entry(node: Node, attr: Attr) -> EntryOut {
     EntryOut {
-        nodeid: attr.ino,
+        nodeid: node.number(),
         generation: 0,
         entry_valid: VALID,
         attr_valid: VALID,
@@ -103,19 +104,19 @@ pub(super) fn directory<B: bimetal_volume::backend::Backend>(
     from: u64,
     size: usize,
 ) {
-    let dots = [(".", Node::Root), ("..", Node::Root)];
+    let dots = [(".", Node::Root, Node::Root.number()), ("..", Node::Root, Node::Root.number())];
     let shown = tree.files();
-    let files = shown.iter().map(|(node, f)| (f.name.as_str(), *node));
+    let files = shown.iter().map(|(node, f)| (f.name.as_str(), *node, inode(*node, f)));
     let from = usize::try_from(from).unwrap_or(usize::MAX);
     let mut left = size.min(MAX_TRANSFER);
-    for (number, (name, node)) in dots.into_iter().chain(files).enumerate().skip(from) {
+    for (number, (name, node, ino)) in dots.into_iter().chain(files).enumerate().skip(from) {
         let len = (size_of::<Dirent>() + name.len()).next_multiple_of(8);
         if len > left {
             return;
         }
         left -= len;
         let kind = if matches!(node, Node::Root) { DIRECTORY } else { REGULAR } >> 12;
-        put(answer, &Dirent { ino: node.number(), off: number as u64 + 1, namelen: name.len() as u32, kind });
+        put(answer, &Dirent { ino, off: number as u64 + 1, namelen: name.len() as u32, kind });
         answer.head.extend_from_slice(name.as_bytes());
         let padded = answer.head.len().next_multiple_of(8);
         answer.head.resize(padded, 0);

@@ -60,7 +60,9 @@ pub(super) enum Op<'a> {
         offset: u64,
         whence: u32,
     },
-    /// RELEASE, RELEASEDIR, DESTROY: nothing is kept per open file, so nothing is to be done.
+    /// What was opened with OPEN is open no more.
+    Release,
+    /// RELEASEDIR, DESTROY: nothing is to be done.
     Farewell,
     /// FORGET, BATCH_FORGET, INTERRUPT: nobody waits for an answer. Nodes are never forgotten, and a request runs to
     /// its end.
@@ -125,7 +127,8 @@ fn op(opcode: u32, body: &[u8]) -> Option<Op<'_>> {
             part::<FallocateIn>(body).map(|f| Op::Fallocate { offset: f.offset, len: f.length, mode: f.mode })?
         }
         opcode::LSEEK => part::<LseekIn>(body).map(|l| Op::Lseek { offset: l.offset, whence: l.whence })?,
-        opcode::RELEASE | opcode::RELEASEDIR | opcode::DESTROY => Op::Farewell,
+        opcode::RELEASE => Op::Release,
+        opcode::RELEASEDIR | opcode::DESTROY => Op::Farewell,
         opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT => Op::Unanswered,
         _ => Op::Unknown,
     })

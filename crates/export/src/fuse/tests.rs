@@ -143,26 +143,53 @@ fn files_come_go_and_change_their_names_and_a_number_means_one_file_for_ever() {
             let found = ask(&kernel, request(opcode::LOOKUP, 20, ROOT, &[name])).await?;
             Ok(EntryOut::read_from_bytes(&found).expect("an entry").nodeid)
         };
-        let new = |name: &str| Export {
+        let new = |volume: u8, name: &str| Export {
+            uuid: [volume; 16],
             name: name.into(),
             description: String::new(),
             backend: Memory::new(SIZE),
             read_only: false,
         };
-        server.add(new("third"));
+        let (third, fourth) = ([3; 16], [4; 16]);
+        server.add(new(3, "third"));
+        server.add(new(3, "again"));
+        assert_eq!(number(b"again\0").await, Err(errno::ENOENT), "a volume has one file");
         assert_eq!(number(b"third\0").await, Ok(4));
         assert_eq!(write(&kernel, 4, 0, b"data").await, Ok(4));
-        server.rename("third", "last");
+        server.rename(&third, "last");
         assert_eq!(number(b"third\0").await, Err(errno::ENOENT));
         assert_eq!(number(b"last\0").await, Ok(4));
         assert_eq!(read(&kernel, 4, 0, 4).await.as_deref(), Ok(&b"data"[..]));
-        server.remove("last");
+        server.remove(&third);
         assert_eq!(number(b"last\0").await, Err(errno::ENOENT));
         assert_eq!(read(&kernel, 4, 0, 4).await, Err(errno::ENOENT), "whoever has it open");
-        server.add(new("last"));
+        server.add(new(4, "last"));
         assert_eq!(number(b"last\0").await, Ok(5), "another file, another number");
         assert_eq!(read(&kernel, 4, 0, 4).await, Err(errno::ENOENT));
+        let found = ask(&kernel, request(opcode::LOOKUP, 20, ROOT, &[b"last\0"])).await.expect("there");
+        let found = EntryOut::read_from_bytes(&found).expect("an entry");
+        assert_eq!(found.attr.ino, super::inode_of(&fourth), "by which the volume is known");
+        assert_eq!((found.entry_valid, found.attr_valid), (0, 0), "and nothing is to be remembered");
         assert_eq!(number(b"main\0").await, Ok(MAIN));
+    });
+}
+
+#[test]
+fn who_has_a_file_open_is_counted() {
+    with_server(|kernel, server| async move {
+        let main = super::fuzz::files(SIZE)[0].uuid;
+        let open = |node| request(opcode::OPEN, 24, node, &[&[0; 8]]);
+        let release = |node| request(opcode::RELEASE, 25, node, &[&[0; 24]]);
+        assert_eq!(server.opened(&main), 0);
+        ask(&kernel, open(MAIN)).await.expect("opened");
+        ask(&kernel, open(MAIN)).await.expect("opened");
+        ask(&kernel, open(FIXED)).await.expect("opened");
+        assert_eq!(server.opened(&main), 2);
+        ask(&kernel, release(MAIN)).await.expect("released");
+        assert_eq!(server.opened(&main), 1);
+        ask(&kernel, release(MAIN)).await.expect("released");
+        ask(&kernel, release(MAIN)).await.expect("once too often");
+        assert_eq!((server.opened(&main), server.opened(&[9; 16])), (0, 0));
     });
 }
 

@@ -1,10 +1,11 @@
 //! What the mount shows: one directory with a file per volume. Files come, go and change their names with the volumes;
 //! a file keeps its number.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use bimetal_volume::backend::Backend;
+use bimetal_volume::options::Uuid;
 use bimetal_volume::units::BLOCK;
 
 use crate::nbd::Export;
@@ -29,47 +30,95 @@ impl Node {
     }
 }
 
+/// The inode number (`st_ino`) of the file of a volume: whoever has opened a name can tell by it which volume that is.
+/// Zero if the UUID has none to give.
+pub fn inode_of(volume: &Uuid) -> u64 {
+    let start: [u8; 8] = volume[..8].try_into().expect("8 of 16 bytes");
+    // Programs that count with signs see no other number.
+    u64::from_be_bytes(start) >> 1
+}
+
+/// A file of a mount.
+struct File<B> {
+    export: Rc<Export<B>>,
+    /// How often it is open.
+    opened: Cell<u64>,
+}
+
+impl<B> File<B> {
+    fn new(export: Export<B>) -> File<B> {
+        File { export: Rc::new(export), opened: Cell::new(0) }
+    }
+}
+
 /// The files of a mount.
 pub(super) struct Tree<B> {
     /// By number; of one that is gone the place stays empty, so that its number means no other.
-    files: RefCell<Vec<Option<Rc<Export<B>>>>>,
+    files: RefCell<Vec<Option<File<B>>>>,
     terms: Terms,
 }
 
 impl<B: Backend> Tree<B> {
     pub(super) fn new(files: Vec<Export<B>>, terms: Terms) -> Tree<B> {
-        Tree { files: RefCell::new(files.into_iter().map(|f| Some(Rc::new(f))).collect()), terms }
+        Tree { files: RefCell::new(files.into_iter().map(|f| Some(File::new(f))).collect()), terms }
     }
 
-    /// Adds a file.
+    /// Adds the file of a volume that has none yet.
     pub(super) fn add(&self, file: Export<B>) {
-        self.files.borrow_mut().push(Some(Rc::new(file)));
-    }
-
-    /// Gives a file another name.
-    pub(super) fn rename(&self, name: &str, new: &str) {
-        for file in self.files.borrow_mut().iter_mut().flatten().filter(|f| f.name == name) {
-            *file = Rc::new(Export { name: new.to_owned(), ..Export::clone(file) });
+        let mut files = self.files.borrow_mut();
+        if files.iter().flatten().all(|f| f.export.uuid != file.uuid) {
+            files.push(Some(File::new(file)));
         }
     }
 
-    /// Takes a file away; whoever has it open gets ENOENT.
-    pub(super) fn remove(&self, name: &str) {
+    /// Gives the file of a volume another name.
+    pub(super) fn rename(&self, uuid: &Uuid, new: &str) {
+        for file in self.files.borrow_mut().iter_mut().flatten().filter(|f| f.export.uuid == *uuid) {
+            file.export = Rc::new(Export { name: new.to_owned(), ..Export::clone(&file.export) });
+        }
+    }
+
+    /// Takes the file of a volume away; whoever has it open gets ENOENT.
+    pub(super) fn remove(&self, uuid: &Uuid) {
         for place in self.files.borrow_mut().iter_mut() {
-            place.take_if(|f| f.name == name);
+            place.take_if(|f| f.export.uuid == *uuid);
         }
+    }
+
+    /// A file was opened.
+    pub(super) fn open(&self, index: usize) {
+        self.count(index, |n| n + 1);
+    }
+
+    /// Something that was open is open no more. Of a directory nothing is counted.
+    pub(super) fn release(&self, number: u64) {
+        if let Some(Node::File(index)) = self.node(number) {
+            self.count(index, |n| n.saturating_sub(1));
+        }
+    }
+
+    fn count(&self, index: usize, change: impl Fn(u64) -> u64) {
+        if let Some(Some(file)) = self.files.borrow().get(index) {
+            file.opened.set(change(file.opened.get()));
+        }
+    }
+
+    /// How often the file of a volume is open.
+    pub(super) fn opened(&self, uuid: &Uuid) -> u64 {
+        let files = self.files.borrow();
+        files.iter().flatten().find(|f| f.export.uuid == *uuid).map_or(0, |f| f.opened.get())
     }
 
     /// All files, in the order in which they came.
     pub(super) fn files(&self) -> Vec<(Node, Rc<Export<B>>)> {
         let files = self.files.borrow();
-        let shown = files.iter().enumerate().filter_map(|(i, f)| Some((Node::File(i), f.clone()?)));
+        let shown = files.iter().enumerate().filter_map(|(i, f)| Some((Node::File(i), f.as_ref()?.export.clone())));
         shown.collect()
     }
 
     /// The file at a place of the list.
     pub(super) fn at(&self, index: usize) -> Option<Rc<Export<B>>> {
-        self.files.borrow().get(index).cloned().flatten()
+        self.files.borrow().get(index)?.as_ref().map(|f| f.export.clone())
     }
 
     /// What has this number.
@@ -82,27 +131,28 @@ impl<B: Backend> Tree<B> {
 
     /// What has this name in the directory.
     pub(super) fn find(&self, name: &[u8]) -> Option<Node> {
-        let named = |f: &Option<Rc<Export<B>>>| f.as_ref().is_some_and(|f| f.name.as_bytes() == name);
+        let named = |f: &Option<File<B>>| f.as_ref().is_some_and(|f| f.export.name.as_bytes() == name);
         match name {
             b"." | b".." => Some(Node::Root),
             _ => self.files.borrow().iter().position(named).map(Node::File),
         }
     }
 
+    /// Size, mode and the rest of what `stat` tells.
     pub(super) fn attributes(&self, node: Node) -> Attr {
         let file = match node {
             Node::Root => None,
             Node::File(index) => self.at(index),
         };
-        let (size, mode, nlink) = match file {
-            None => (0, DIRECTORY | 0o700, 2),
+        let (ino, size, mode, nlink) = match file {
+            None => (node.number(), 0, DIRECTORY | 0o700, 2),
             Some(file) => {
                 let rights = if file.read_only { 0o400 } else { 0o600 };
-                (file.backend.size(), REGULAR | rights, 1)
+                (inode(node, &file), file.backend.size(), REGULAR | rights, 1)
             }
         };
         Attr {
-            ino: node.number(),
+            ino,
             size,
             blocks: size / 512,
             times: [self.terms.since; 3],
@@ -115,5 +165,13 @@ impl<B: Backend> Tree<B> {
             blksize: BLOCK as u32,
             flags: 0,
         }
+    }
+}
+
+/// What is shown as the number of a file.
+pub(super) fn inode<B>(node: Node, file: &Export<B>) -> u64 {
+    match inode_of(&file.uuid) {
+        0 => node.number(),
+        number => number,
     }
 }

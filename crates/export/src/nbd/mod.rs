@@ -33,6 +33,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bimetal_volume::backend::Backend;
+use bimetal_volume::options::Uuid;
 
 use crate::conn::Conn;
 use crate::runtime::{timeout, Runtime};
@@ -48,6 +49,8 @@ pub const PREFERRED_BLOCK: u32 = 4096;
 /// A volume under a name.
 #[derive(Clone, Debug)]
 pub struct Export<B> {
+    /// Which volume it is: names can be given to others.
+    pub uuid: Uuid,
     /// What clients ask for.
     pub name: String,
     /// For people who list the exports; may be empty.
@@ -198,22 +201,21 @@ impl<R: Runtime, B: Backend> Server<R, B> {
     }
 
     /// Gives an export another name; connections to it go on.
-    pub fn rename_export(&self, name: &str, new: &str) {
-        for e in self.0.exports.borrow_mut().iter_mut().filter(|e| e.name == name) {
-            let Export { description, backend, read_only, .. } = &**e;
-            let (description, backend, read_only) = (description.clone(), backend.clone(), *read_only);
-            *e = Rc::new(Export { name: new.to_owned(), description, backend, read_only });
+    pub fn rename_export(&self, uuid: &Uuid, new: &str) {
+        let peers = self.peers_of(uuid);
+        for e in self.0.exports.borrow_mut().iter_mut().filter(|e| e.uuid == *uuid) {
+            *e = Rc::new(Export { name: new.to_owned(), ..Export::clone(e) });
         }
-        for peer in self.peers_of(name) {
+        for peer in peers {
             *peer.export.borrow_mut() = Some(new.to_owned());
         }
     }
 
     /// Serves an export no longer: new clients do not find it, and the connections to it are ended as at a stop.
-    pub async fn remove_export(&self, name: &str) {
+    pub async fn remove_export(&self, uuid: &Uuid) {
         let shared = &self.0;
-        shared.exports.borrow_mut().retain(|e| e.name != name);
-        let peers = self.peers_of(name);
+        let peers = self.peers_of(uuid);
+        shared.exports.borrow_mut().retain(|e| e.uuid != *uuid);
         peers.iter().for_each(|p| p.begin_stop());
         let ended = || peers.iter().all(|p| !shared.peers.borrow().contains_key(&p.id));
         if timeout(&shared.runtime, shared.limits.grace, shared.ended.wait_until(ended)).await.is_none() {
@@ -223,13 +225,15 @@ impl<R: Runtime, B: Backend> Server<R, B> {
     }
 
     /// Connections to an export.
-    pub fn connections_to(&self, name: &str) -> usize {
-        self.peers_of(name).len()
+    pub fn connections_to(&self, uuid: &Uuid) -> usize {
+        self.peers_of(uuid).len()
     }
 
-    fn peers_of(&self, name: &str) -> Vec<Rc<Peer>> {
+    fn peers_of(&self, uuid: &Uuid) -> Vec<Rc<Peer>> {
+        let exports = self.0.exports.borrow();
+        let name = exports.iter().find(|e| e.uuid == *uuid).map(|e| e.name.as_str());
         let peers = self.0.peers.borrow();
-        peers.values().filter(|p| p.export.borrow().as_deref() == Some(name)).cloned().collect()
+        peers.values().filter(|p| name.is_some() && p.export.borrow().as_deref() == name).cloned().collect()
     }
 
     /// The state of the server.

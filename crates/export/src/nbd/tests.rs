@@ -115,11 +115,19 @@ struct World {
     receive_max: usize,
 }
 
+/// A UUID for a volume of this name.
+fn uuid_of(name: &str) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid.iter_mut().zip(name.bytes()).for_each(|(place, byte)| *place = byte);
+    uuid
+}
+
 impl World {
     fn with(names: &[&str], limits: Limits) -> World {
         let runtime = TestRuntime::new();
         let probe = Probe::new(SIZE);
         let export = |name: &&str| Export {
+            uuid: uuid_of(name),
             name: (*name).to_owned(),
             description: format!("the volume {name}"),
             backend: probe.clone(),

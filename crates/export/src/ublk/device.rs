@@ -21,8 +21,10 @@ use super::{Serving, Status};
 pub const DEPTH: u16 = 128;
 /// Bytes of the largest read or write. Each of the [`DEPTH`] tags has a buffer of this size.
 pub const MAX_BYTES: u32 = 256 << 10;
-/// By then the kernel has said whether it takes our wish for requests; it says so at once.
+/// By then the kernel has said whether it takes our wish for requests; it says so at once, but the word has to be read.
 const SETTLE: Duration = Duration::from_millis(2);
+/// Kernels that wait for those who have a device open before they forget it are waited for so long.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// A pause before a dying process is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -47,6 +49,19 @@ pub struct Device {
     serving: Serving,
 }
 
+/// Whether devices can be made on this machine, or why not: then another way must be found. Errors of later steps say
+/// nothing of that kind.
+pub async fn available(env: &HostEnv) -> Result<(), UblkError> {
+    aside(env, || Control::open()?.features().map(|_| ())).await
+}
+
+/// Devices of the machine that are live, or wait for a daemon.
+pub async fn all_alive(env: &HostEnv) -> Result<Vec<Found>, UblkError> {
+    let mut all = aside(env, || Control::open()?.devices()).await?;
+    all.retain(|found| found.state != State::Dead);
+    Ok(all)
+}
+
 impl Device {
     /// Makes a device of `backend` and serves it. What was begun is taken back when a step fails.
     pub async fn create<B: Backend>(env: &HostEnv, backend: &B, tag: u64) -> Result<Device, UblkError> {
@@ -61,7 +76,6 @@ impl Device {
         };
         let id = aside(env, move || {
             let mut control = Control::open()?;
-            control.features()?;
             control.add(&limits, tag).and_then(|id| match control.set_limits(id, &limits) {
                 Ok(()) => Ok(id),
                 // The first error is the one to tell.
@@ -110,12 +124,9 @@ impl Device {
         let gone = || UblkError::Queue { path: id.path(), source: std::io::ErrorKind::NotFound.into() };
         let found = Control::open()?.info(id)?.ok_or_else(gone)?;
         let queue = ublk::Queue::open(env, &found)?;
-        // No request of this thread needs the capability meanwhile.
-        let untrusted = Untrusted::begin();
-        let serving = Serving::begin(env, &queue, backend);
+        let serving = wish_untrusted(env, &queue, backend);
         drop(queue);
         env.sleep(SETTLE).await;
-        drop(untrusted);
         match serving.refused() {
             None => Ok(Device { env: env.clone(), id, serving }),
             Some(errno) => {
@@ -141,12 +152,13 @@ impl Device {
     }
 
     /// Takes the device away. Whoever uses it gets errors, the page cache included: that is to be written out before
-    /// ([`ublk::flush_cache`]), by another process.
+    /// ([`ublk::flush_cache`]), by another process. It is gone in any case ([`is_gone`](Device::is_gone)) once the kernel
+    /// has stopped it; an error after that tells of what is left.
     pub async fn remove(&self) -> Result<(), UblkError> {
         let id = self.id;
         aside(&self.env, move || Control::open()?.stop(id)).await?;
         self.serving.ended().await;
-        aside(&self.env, move || Control::open()?.delete(id)).await
+        delete_stopped(&self.env, id).await
     }
 
     /// Leaves the device to the next daemon: no more requests are taken, and those that were are answered. The kernel
@@ -156,10 +168,31 @@ impl Device {
     }
 }
 
-/// Takes a device away that nobody serves.
+/// Wishes for the first requests without the capability. Nothing is awaited meanwhile: no other task of this thread, and
+/// no thread that it starts, ever lacks it.
+fn wish_untrusted<B: Backend>(env: &HostEnv, queue: &ublk::Queue, backend: &B) -> Serving {
+    // What others have queued goes before.
+    env.hand_over();
+    let untrusted = Untrusted::begin();
+    let serving = Serving::begin(env, queue, backend);
+    env.hand_over();
+    drop(untrusted);
+    serving
+}
+
+/// Forgets a stopped device. If somebody has it open it goes when that one lets go, and nobody waits for that here.
+async fn delete_stopped(env: &HostEnv, id: DeviceId) -> Result<(), UblkError> {
+    let deleted = aside(env, move || Control::open()?.delete_later(id));
+    env.timeout(PATIENCE, deleted).await.unwrap_or(Ok(()))
+}
+
+/// Takes a device away that nobody serves. Whoever has it open gets errors.
 pub async fn remove_orphan(env: &HostEnv, found: &Found) -> Result<(), UblkError> {
-    let found = found.clone();
-    aside(env, move || remove_orphan_now(&found)).await
+    if found.state != State::Dead {
+        let id = found.id;
+        aside(env, move || Control::open()?.stop(id)).await?;
+    }
+    delete_stopped(env, found.id).await
 }
 
 /// The same, for a program without a ring: it blocks.
@@ -168,7 +201,7 @@ pub fn remove_orphan_now(found: &Found) -> Result<(), UblkError> {
     if found.state != State::Dead {
         control.stop(found.id)?;
     }
-    control.delete(found.id)
+    control.delete_later(found.id)
 }
 
 fn is_busy(error: &std::io::Error) -> bool {

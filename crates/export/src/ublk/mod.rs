@@ -17,7 +17,9 @@ mod request;
 mod tests;
 
 use std::cell::Cell;
+use std::future::Future;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::buf::BufMut;
@@ -58,7 +60,8 @@ struct Shared {
 pub struct Serving(Rc<Shared>);
 
 impl Serving {
-    /// Serves all tags of `queue` from `backend`, in tasks of their own, until the device goes.
+    /// Serves all tags of `queue` from `backend`, in tasks of their own, until the device goes. The wish for the first
+    /// request of each tag is queued when this returns.
     pub fn begin<R: Runtime, Q: Queue, B: Backend>(runtime: &R, queue: &Q, backend: &B) -> Serving {
         let since = runtime.now();
         let status = Status { since, requests: 0, failed: 0, in_flight: 0, bytes_in_flight: 0 };
@@ -71,13 +74,17 @@ impl Serving {
         }));
         for tag in 0..queue.depth() {
             let (shared, queue, backend) = (serving.0.clone(), queue.clone(), backend.clone());
-            runtime.spawn(async move {
+            let mut life = Box::pin(async move {
                 serve(&shared, &queue, &backend, tag).await;
                 // Whoever waits for the end wants the queue closed.
                 drop(queue);
                 shared.tags.set(shared.tags.get() - 1);
                 shared.changed.notify();
             });
+            // The executor polls it again, with a waker of its own.
+            if life.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+                runtime.spawn(life);
+            }
         }
         serving
     }

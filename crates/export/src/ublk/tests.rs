@@ -212,6 +212,20 @@ fn settle(runtime: &TestRuntime) {
 }
 
 #[test]
+fn every_tag_wishes_for_a_request_before_anything_else_runs() {
+    let (runtime, queue) = (TestRuntime::new(), Fake::new(3));
+    // The tasks have not had their turn: whoever begins may be without a capability until the wishes are handed over.
+    let serving = Serving::begin(&runtime, &queue, &Memory::new(SIZE));
+    assert_eq!(queue.tags.borrow().len(), 3);
+    queue.ask(1, plain(Kind::Read, 0, 8));
+    settle(&runtime);
+    assert_eq!((queue.answers(0), queue.answers(1)), (vec![], vec![4096]));
+    queue.end();
+    settle(&runtime);
+    assert!(serving.is_over());
+}
+
+#[test]
 fn what_was_written_is_read() {
     let (runtime, queue, probe) = (TestRuntime::new(), Fake::new(2), Probe::new());
     queue.write(0, plain(Kind::Write, 8, 16), 7);

@@ -1,6 +1,8 @@
 //! A loop device over a file that the daemon shows in its own FUSE mount.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,8 +39,28 @@ pub(super) fn attach(request: &Request<'_>, why: String) -> Result<Attached, Att
                    its own (a container, or a hardened unit; see packaging/README.md)";
         return Err(AttachError::step(folder.display().to_string(), why));
     }
-    let device = loop_device::attach(&file, request.sector_size, request.read_only)?;
+    let backing = open_volume(&file, request)?;
+    let device = loop_device::over(&backing, &file, request.sector_size, request.read_only)?;
     Ok(Attached { via: Via::Fuse, device, mount_dir: Some(folder), helper_pid: None, why })
+}
+
+/// Opens the file, and makes sure of the volume: its name may have become another's meanwhile.
+fn open_volume(file: &Path, request: &Request<'_>) -> Result<File, AttachError> {
+    let fail = |error: io::Error| AttachError::step(format!("opening {}", file.display()), error);
+    let opened = OpenOptions::new().read(true).write(!request.read_only).open(file).map_err(fail)?;
+    let found = opened.metadata().map_err(fail)?;
+    if (found.ino(), found.len()) == (request.inode, request.size) {
+        return Ok(opened);
+    }
+    let why = format!(
+        "this is not the volume that was meant: it has number {} and {} bytes instead of {} and {}. Volumes were changed \
+         at the same time; try again",
+        found.ino(),
+        found.len(),
+        request.inode,
+        request.size
+    );
+    Err(AttachError::step(file.display().to_string(), why))
 }
 
 /// Takes the loop device away. The mount is the daemon's affair.
@@ -55,8 +77,27 @@ pub(super) fn detach(attached: &Attached) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// Whether the mount of a file was removed: its path then begins there.
+/// Whether the mount of a file was removed: its path then begins there. What has that path is something else, as `/home`
+/// is for a volume `home`.
 fn is_orphan(file: &Path) -> bool {
-    let missing = fs::symlink_metadata(file).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
-    file.parent() == Some(Path::new("/")) && missing
+    let is_other = match fs::symlink_metadata(file) {
+        Ok(found) => !found.is_file(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    };
+    file.parent() == Some(Path::new("/")) && is_other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_orphan;
+    use std::path::Path;
+
+    #[test]
+    fn the_file_of_a_mount_that_is_gone_is_known_whatever_has_its_path() {
+        assert!(is_orphan(Path::new("/no-such-file")));
+        assert!(is_orphan(Path::new("/proc")), "a folder is below no loop device");
+        for other in ["/proc/self/stat", "/no/such-file"] {
+            assert!(!is_orphan(Path::new(other)), "{other}");
+        }
+    }
 }

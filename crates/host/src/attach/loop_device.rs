@@ -51,10 +51,16 @@ struct LoopConfig {
 const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
 
 /// Puts a free loop device over `file`.
+#[cfg(test)]
 pub(crate) fn attach(file: &Path, sector_size: u32, read_only: bool) -> Result<PathBuf, AttachError> {
+    let backing = OpenOptions::new().read(true).write(!read_only).open(file);
+    let backing = backing.map_err(|e| AttachError::step(format!("opening {}", file.display()), e))?;
+    over(&backing, file, sector_size, read_only)
+}
+
+/// Puts a free loop device over `backing`, which was opened as `file`.
+pub(super) fn over(backing: &File, file: &Path, sector_size: u32, read_only: bool) -> Result<PathBuf, AttachError> {
     let fail = |step: &str, error: io::Error| AttachError::step(format!("{step} for {}", file.display()), error);
-    let backing =
-        OpenOptions::new().read(true).write(!read_only).open(file).map_err(|e| fail("opening the file", e))?;
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control");
     let control = control.map_err(|e| fail("opening /dev/loop-control", e))?;
     for _ in 0..TRIES {
@@ -66,7 +72,7 @@ pub(crate) fn attach(file: &Path, sector_size: u32, read_only: bool) -> Result<P
         let device = PathBuf::from(format!("/dev/loop{free}"));
         let opened = OpenOptions::new().read(true).write(!read_only).open(&device);
         let opened = opened.map_err(|e| fail("opening a free loop device", e))?;
-        match configure(&opened, &backing, sector_size, read_only) {
+        match configure(&opened, backing, sector_size, read_only) {
             Ok(()) => return check(device, free),
             // Another program was faster.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}

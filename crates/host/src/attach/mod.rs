@@ -43,6 +43,10 @@ pub struct Request<'a> {
     pub export: NbdLocator,
     /// Has the daemon show the volume as a file in a FUSE mount, and gives its path; or says why it cannot.
     pub show_file: &'a dyn Fn() -> Result<PathBuf, String>,
+    /// Number (`st_ino`) and bytes of that file: one with others is not that of the volume.
+    pub inode: u64,
+    /// See `inode`.
+    pub size: u64,
     /// No writes.
     pub read_only: bool,
     /// Logical sector of the block device, in bytes.

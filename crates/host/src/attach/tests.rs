@@ -5,7 +5,7 @@ use crate::locator::NbdServer;
 
 fn request<'a>(via: Option<Via>, show_file: &'a dyn Fn() -> Result<PathBuf, String>) -> Request<'a> {
     let export = NbdLocator { server: NbdServer::Unix("/nowhere/s.sock".into()), export: String::new() };
-    Request { export, show_file, read_only: false, sector_size: 4096, via, not_by_ublk: None }
+    Request { export, show_file, inode: 0, size: 0, read_only: false, sector_size: 4096, via, not_by_ublk: None }
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //!    on it: a daemon that waits for its own volume never wakes up.
 
 mod answer;
+mod ground;
 mod helper;
 mod mount;
 
@@ -22,7 +23,8 @@ use io_uring::{opcode, types::Fd};
 
 use crate::reactor::{HostEnv, Keep, OnDrop};
 pub use answer::Answer;
-pub use mount::{is_mounted, mount, remove_dead, unmount, Fashion, MountError};
+pub use ground::device_below;
+pub use mount::{is_mounted, mount, number_of, remove_dead, unmount, unmount_only, Fashion, MountError};
 
 /// Bytes before the payload of a WRITE: the head of a request and the fixed part of a WRITE.
 pub const WRITE_HEAD: usize = 80;

@@ -129,6 +129,20 @@ pub fn unmount(folder: &Path, fashion: Fashion) -> io::Result<()> {
     Ok(())
 }
 
+/// The number of the file system of ours that is mounted on `folder`, as the kernel shows it. Never blocks.
+pub fn number_of(folder: &Path) -> Option<String> {
+    mounted_on(&true_path(folder).ok()?).filter(|found| found.kind == TYPE).map(|found| found.number)
+}
+
+/// [Unmounts](unmount) the file system with this number, and nothing else that may be mounted on `folder` now: `NotFound`
+/// then.
+pub fn unmount_only(folder: &Path, number: &str, fashion: Fashion) -> io::Result<()> {
+    if number_of(folder).as_deref() != Some(number) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    unmount(folder, fashion)
+}
+
 /// Removes mounts on `folder` whose daemon has died, and says whether there was one. One that lives, or is somebody
 /// else's, stays. Blocks, for as long as a living daemon there takes to answer.
 pub fn remove_dead(folder: &Path) -> io::Result<bool> {
@@ -168,14 +182,29 @@ fn true_path(folder: &Path) -> io::Result<PathBuf> {
 
 /// Type of the uppermost file system on exactly `folder`.
 fn mounted(folder: &Path) -> Option<String> {
+    mounted_on(folder).map(|found| found.kind)
+}
+
+/// What is mounted on a folder.
+#[derive(Debug, PartialEq, Eq)]
+struct Mounted {
+    /// Of the file system: no other that is mounted now has it.
+    number: String,
+    kind: String,
+}
+
+fn mounted_on(folder: &Path) -> Option<Mounted> {
     topmost(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), folder)
 }
 
-fn topmost(mountinfo: &str, folder: &Path) -> Option<String> {
+fn topmost(mountinfo: &str, folder: &Path) -> Option<Mounted> {
     mountinfo.lines().rev().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
-        let at: OsString = unescape(left.split(' ').nth(4)?).into();
-        (Path::new(&at) == folder).then(|| right.split(' ').next().unwrap_or_default().to_owned())
+        let mut fields = left.split(' ').skip(2);
+        let (number, at) = (fields.next()?, fields.nth(1)?);
+        let at: OsString = unescape(at).into();
+        let kind = right.split(' ').next().unwrap_or_default();
+        (Path::new(&at) == folder).then(|| Mounted { number: number.to_owned(), kind: kind.to_owned() })
     })
 }
 
@@ -194,8 +223,9 @@ mod tests {
 40 30 0:50 / /run/a\\040b rw,nosuid shared:9 master:1 - ext4 /dev/x rw
 41 40 0:51 / /run/a\\040b rw - fuse.bimetal tank rw,user_id=0
 ";
-        assert_eq!(topmost(text, Path::new("/run/a b")).as_deref(), Some(TYPE));
-        assert_eq!(topmost(text, Path::new("/run")).as_deref(), Some("tmpfs"));
+        let found = |number: &str, kind: &str| Some(Mounted { number: number.into(), kind: kind.into() });
+        assert_eq!(topmost(text, Path::new("/run/a b")), found("0:51", TYPE));
+        assert_eq!(topmost(text, Path::new("/run")), found("0:26", "tmpfs"));
         assert_eq!(topmost(text, Path::new("/run/a")), None);
     }
 

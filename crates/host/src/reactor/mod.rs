@@ -42,6 +42,8 @@ const HAND_OVER: usize = 2;
 /// ... and they are this part of those in flight: while little is under way, the device works on the first ones as the
 /// others are prepared (at QD 16 a tenth more of them, `bench/iops.py`); with much under way, fewer system calls count.
 const HAND_OVER_PART: usize = 8;
+/// How often a kernel that does not take all requests at once is asked again.
+const HAND_OVER_TRIES: usize = 64;
 /// How long the end of the reactor waits for requests that the kernel still has.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -373,6 +375,19 @@ impl HostEnv {
             Poll::Pending => limit.as_mut().poll(cx).map(|()| None),
         })
         .await
+    }
+
+    /// Gives the kernel all queued requests now, on this thread, instead of at the end of the turn. False if it does not
+    /// take them all.
+    pub fn hand_over(&self) -> bool {
+        for _ in 0..HAND_OVER_TRIES {
+            if self.core.ring.borrow_mut().submission().is_empty() {
+                return true;
+            }
+            self.core.enter(Wait::No);
+            self.core.reap();
+        }
+        self.core.ring.borrow_mut().submission().is_empty()
     }
 
     /// Tasks that have not ended, one of the reactor's own included.

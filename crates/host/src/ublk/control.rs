@@ -101,9 +101,14 @@ impl Control {
         }
     }
 
-    /// Forgets a stopped device that somebody still has open: it is gone when that one lets go (Linux 6.9 or later).
+    /// Forgets a stopped device, and does not wait for those who have it open still: it is gone when they let go. Before
+    /// Linux 6.9 there is no such command, and this waits for them.
     pub fn delete_later(&mut self, id: DeviceId) -> Result<(), UblkError> {
-        self.simple(abi::DEL_DEV_ASYNC, id, "removing it while it is open", 0)
+        match self.simple(abi::DEL_DEV_ASYNC, id, "removing it", 0) {
+            Err(UblkError::Command { source, .. }) if source.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+            Err(UblkError::Command { source, .. }) if is_unknown(&source) => self.delete(id),
+            other => other,
+        }
     }
 
     /// The device is to be taken over from a dead process. False: that process is not gone yet; try again.
@@ -177,6 +182,12 @@ impl Control {
             }
         }
     }
+}
+
+/// Whether the driver does not know the command. Its first versions had an errno of their own for that.
+fn is_unknown(error: &io::Error) -> bool {
+    const ENOTSUPP: i32 = 524;
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | ENOTSUPP))
 }
 
 fn with_buffer<T>(buffer: &mut T) -> CtrlCmd {

@@ -173,6 +173,7 @@ fn extended_headers_carry_64_bit_lengths() {
     let runtime = TestRuntime::new();
     let size = 20 << 40;
     let export = Export {
+        uuid: [1; 16],
         name: "huge".into(),
         description: String::new(),
         backend: crate::backends::Null::new(size),

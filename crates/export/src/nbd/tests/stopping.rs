@@ -89,18 +89,23 @@ fn exports_come_go_and_change_their_names_while_others_are_used() {
         let options = |name: &str| ClientOptions { export: name.into(), ..ClientOptions::default() };
         let mut on_a = Client::connect(w.dial(), &options("a")).await.expect("a is there");
         let mut on_b = Client::connect(w.dial(), &options("b")).await.expect("b is there");
-        let new = Export { name: "c".into(), description: String::new(), backend: w.probe.clone(), read_only: false };
+        let (a, b, c) = (uuid_of("a"), uuid_of("b"), uuid_of("c"));
+        let new = Export {
+            uuid: c,
+            name: "c".into(),
+            description: String::new(),
+            backend: w.probe.clone(),
+            read_only: false,
+        };
         w.server.add_export(new);
-        w.server.rename_export("b", "d");
-        assert_eq!(
-            (w.server.connections_to("a"), w.server.connections_to("b"), w.server.connections_to("d")),
-            (1, 0, 1)
-        );
+        w.server.rename_export(&b, "d");
+        assert_eq!((w.server.connections_to(&a), w.server.connections_to(&b)), (1, 1));
+        assert_eq!(w.server.connections_to(&c), 0);
         w.probe.gate.closed.set(true);
         let taken = on_a.submit(cmd::READ, 0, 0, 512, None).await.expect("sent");
         w.runtime.sleep(Duration::from_micros(1)).await;
         let server = w.server.clone();
-        w.runtime.spawn(async move { server.remove_export("a").await });
+        w.runtime.spawn(async move { server.remove_export(&a).await });
         w.runtime.sleep(Duration::from_micros(1)).await;
         assert!(Client::connect(w.dial(), &options("a")).await.is_err(), "nobody finds it any more");
         w.probe.gate.open();
@@ -120,6 +125,6 @@ fn exports_come_go_and_change_their_names_while_others_are_used() {
         names.sort();
         assert_eq!(names, ["c", "d"]);
         w.runtime.sleep(Duration::from_secs(2)).await;
-        assert_eq!(w.server.connections_to("a"), 0);
+        assert_eq!(w.server.connections_to(&a), 0);
     });
 }

@@ -1,0 +1,75 @@
+//! What a volume is attached as when its group changes without a daemon, or when it is deleted.
+
+use anyhow::{bail, Result};
+use bimetal_export::ublk::device;
+use bimetal_host::attach;
+use bimetal_volume::options::Uuid;
+
+use super::detach::Handle;
+use crate::api::{Attachment, VolumeChange};
+use crate::config::uuid_text;
+use crate::{holders, runstate};
+
+/// Refuses what would hurt an attached device, as a daemon would. A ublk device outlives its daemon: what waits in it is
+/// as good as written, and the next daemon goes on with it.
+pub(super) fn may_change(group: &str, uuid: &Uuid, change: &VolumeChange) -> Result<()> {
+    let name = change.name();
+    let what = match change {
+        VolumeChange::Create { .. }
+        | VolumeChange::Resize { force: true, .. }
+        | VolumeChange::Delete { force: true, .. } => return Ok(()),
+        VolumeChange::Resize { .. } => "resized",
+        VolumeChange::Delete { .. } => "deleted",
+        VolumeChange::Rename { .. } => "renamed",
+    };
+    if let Some(found) = super::ublk::alive(uuid).first() {
+        let device = found.id.path().display().to_string();
+        let held = holders::users(&device).all.join(", ");
+        let held = if held.is_empty() { String::new() } else { format!(" ({held})") };
+        bail!(
+            "volume '{name}' is attached as {device}{held}, which waits for the next daemon of the group: not {what}. \
+             Start the daemon (`bimetal serve {group}`), and detach it then: bimetal detach {group}/{name}"
+        );
+    }
+    // Other devices died with their daemon. They must not come to mean another volume.
+    let mut records = runstate::attachments(group);
+    records.retain(|a| a.via != "ublk" && a.is_of_volume(name, &uuid_text(uuid)));
+    match records.first() {
+        Some(a) if !matches!(change, VolumeChange::Resize { .. }) => bail!(
+            "volume '{name}' is attached as {}, which is left over from a daemon that ended; detach it first: bimetal \
+             detach {group}/{name}",
+            a.device
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Removes ublk devices of a volume that is deleted: nobody will ever serve them.
+pub(super) fn remove_orphans(uuid: &Uuid) -> Result<()> {
+    for found in super::ublk::alive(uuid) {
+        device::remove_orphan_now(&found)?;
+    }
+    Ok(())
+}
+
+/// What a volume is attached as now.
+pub(super) fn to_volume(group: &str, name: &str) -> Vec<Attachment> {
+    let mut all = runstate::attachments(group);
+    all.retain(|a| a.volume == name);
+    all
+}
+
+/// The volume is deleted: takes down what it was attached as, and forgets it. What somebody holds can only be told.
+pub(super) fn take_down(group: &str, attached: &[Attachment]) -> Result<()> {
+    if attached.is_empty() {
+        return Ok(());
+    }
+    for a in attached.iter().filter(|a| a.via != "ublk") {
+        let down = Handle::of(a).and_then(|handle| Ok(attach::detach(&handle.attached(a))?));
+        if let Err(error) = down {
+            eprintln!("{} is dead, but cannot be taken away: {error:#}", a.device);
+        }
+    }
+    let ours = |a: &Attachment| attached.iter().any(|gone| gone.device == a.device && gone.is_of(a));
+    runstate::update_attachments(group, |list| list.retain(|a| !ours(a)))
+}

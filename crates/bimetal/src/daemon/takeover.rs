@@ -1,0 +1,130 @@
+//! What a daemon that died has left of its ublk devices: those that wait are taken over, those that were half made or
+//! half removed go. All of it happens in tasks of its own: a start waits for no device.
+
+use std::path::Path;
+
+use bimetal_export::ublk::device::{self, Device};
+use bimetal_host::ublk::{Control, Found, State};
+use bimetal_volume::backend::Backend;
+use bimetal_volume::env::Env;
+use bimetal_volume::group::Volume;
+use bimetal_volume::options::Uuid;
+
+use super::ublk::Devices;
+use crate::{log, runstate};
+
+impl Devices {
+    /// Begins to take over, and to remove, what is there.
+    pub(crate) async fn take_over_all(&self) {
+        let found = self.env.blocking(|| Control::open()?.devices()).await;
+        // Without the driver there is nothing to take over.
+        let Ok(Ok(found)) = found else { return };
+        let volumes = self.group.status().volumes;
+        for found in found {
+            let Some(volume) = volumes.iter().find(|v| device::tag_of(&v.uuid) == found.tag) else { continue };
+            let (this, uuid, name) = (self.clone(), volume.uuid, volume.name.clone());
+            if found.state == State::Dead {
+                self.env.spawn(async move { this.remove_half_made(&found, &uuid, &name).await });
+            } else if self.has_place(&uuid) {
+                let path = found.id.path();
+                log::warn(&format!("'{name}' has another device; `bimetal detach --all` removes {}", path.display()));
+            } else {
+                self.begin(uuid, &name, "being taken over from a daemon that died");
+                self.env.spawn(async move { this.take_over(&found, &uuid, &name).await });
+            }
+        }
+    }
+
+    async fn take_over(&self, found: &Found, uuid: &Uuid, name: &str) {
+        let path = found.id.path();
+        let Some(backend) = self.group.volume(name).filter(|v| v.uuid() == *uuid) else { return self.forget(uuid) };
+        if let Some(words) = refusal(found, &backend, &self.name) {
+            self.forget(uuid);
+            return log::warn(&format!("{} of '{name}' {words}", path.display()));
+        }
+        match Device::take_over(&self.env, found, &backend).await {
+            Ok(device) => {
+                self.is_here(uuid, device);
+                self.record(uuid, name, &path).await;
+                log::info(&format!("{} of '{name}' is served again", path.display()));
+            }
+            Err(error) => {
+                self.forget(uuid);
+                log::warn(&format!(
+                    "{} of '{name}' cannot be taken over: {error}. What is on its way to it waits; stop this daemon \
+                     and start it again to try once more. `bimetal detach --all --force` would remove the device, and \
+                     what waits would be lost",
+                    path.display()
+                ));
+            }
+        }
+    }
+
+    async fn remove_half_made(&self, found: &Found, uuid: &Uuid, name: &str) {
+        let path = found.id.path();
+        // First the record: when the device is gone its number may be another's.
+        self.strike(uuid, name, &path).await;
+        match device::remove_orphan(&self.env, found).await {
+            Ok(()) => log::info(&format!("{} of '{name}' was half made or half removed, and is gone", path.display())),
+            Err(error) => log::warn(&format!("{} of '{name}' cannot be removed: {error}", path.display())),
+        }
+    }
+
+    /// Writes down a device that was just made: whoever wished for it does so, too, but may have been killed, and then a
+    /// stop would not know of it. Waits for that one.
+    pub(crate) async fn record_new(&self, name: &str) {
+        let Some(uuid) = self.group.volume(name).map(|v| v.uuid()) else { return };
+        let Some(path) = self.path_of(&uuid) else { return };
+        self.record(&uuid, name, &path).await;
+        if self.path_of(&uuid).as_ref() != Some(&path) {
+            // Taken away meanwhile.
+            self.strike(&uuid, name, &path).await;
+        }
+    }
+
+    /// Writes down that a volume is attached here.
+    async fn record(&self, uuid: &Uuid, name: &str, path: &Path) {
+        let attachment = crate::commands::detach::record_of(name, uuid, path);
+        let (group, device) = (self.name.to_string(), attachment.device.clone());
+        let write = move || {
+            runstate::update_attachments(&group, |list| {
+                list.retain(|a| a.device != device && !(a.via == "ublk" && a.is_of(&attachment)));
+                list.push(attachment);
+            })
+        };
+        self.write_list(write).await;
+    }
+
+    /// Strikes a device off the list, if it is there as one of this volume.
+    async fn strike(&self, uuid: &Uuid, name: &str, path: &Path) {
+        let attachment = crate::commands::detach::record_of(name, uuid, path);
+        let group = self.name.to_string();
+        let write = move || {
+            runstate::update_attachments(&group, |list| {
+                list.retain(|a| a.device != attachment.device || !a.is_of(&attachment));
+            })
+        };
+        self.write_list(write).await;
+    }
+
+    async fn write_list(&self, write: impl FnOnce() -> anyhow::Result<()> + Send + 'static) {
+        if let Ok(Err(error)) = self.env.blocking(write).await {
+            log::warn(&format!("the list of attached devices cannot be written: {error:#}"));
+        }
+    }
+}
+
+/// Why a device is left as it is, in words.
+fn refusal(found: &Found, backend: &Volume<bimetal_host::HostEnv>, group: &str) -> Option<String> {
+    if backend.read_only() && !found.id.is_read_only() {
+        return Some("waits for a daemon that may write: this one serves the group read-only".into());
+    }
+    let (device, volume) = (found.id.size(), backend.size());
+    (device > volume).then(|| {
+        format!(
+            "has {device} bytes, but the volume has {volume} now: what lies beyond would be lost. It waits; give the \
+             volume its size back (`bimetal volume resize {group}/{} {device}`), stop this daemon and start it again",
+            backend.name()
+        )
+    })
+}

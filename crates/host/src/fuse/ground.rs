@@ -1,0 +1,86 @@
+//! On what a folder lies, found out without asking any file system that lies on what is looked for.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use crate::probe::usage::unescape;
+
+/// Symbolic links on one path; the kernel follows no more, either.
+const LINKS: u32 = 40;
+
+/// The block device for which `wanted` holds on the way to `folder`, if a file system on such a one is mounted there.
+/// Only folders above are looked at: a file system on a device that nobody serves would never answer.
+pub fn device_below(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let folder = std::path::absolute(folder).ok()?;
+    find(&fs::read_to_string("/proc/self/mountinfo").ok()?, &folder, wanted)
+}
+
+fn find(mountinfo: &str, folder: &Path, wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let mounts: Vec<(PathBuf, PathBuf)> = mountinfo.lines().filter_map(mount).collect();
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    let mut left: VecDeque<OsString> = parts(folder).collect();
+    while let Some(part) = left.pop_front() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        at.push(part);
+        if let Some((_, source)) = mounts.iter().rev().find(|(place, _)| *place == at) {
+            if wanted(source) {
+                return Some(source.clone());
+            }
+            continue;
+        }
+        let Ok(target) = fs::read_link(&at) else { continue };
+        links += 1;
+        if links > LINKS {
+            return None;
+        }
+        at = if target.is_absolute() { PathBuf::from("/") } else { at.parent().unwrap_or(Path::new("/")).into() };
+        left = parts(&target).chain(left).collect();
+    }
+    None
+}
+
+fn parts(path: &Path) -> impl Iterator<Item = OsString> + '_ {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    })
+}
+
+/// Place and source of a mount.
+fn mount(line: &str) -> Option<(PathBuf, PathBuf)> {
+    let (left, right) = line.split_once(" - ")?;
+    let place: OsString = unescape(left.split(' ').nth(4)?).into();
+    let source: OsString = unescape(right.split(' ').nth(1)?).into();
+    Some((place.into(), source.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_below_a_folder_is_found_through_links() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let here = fs::canonicalize(dir.path()).expect("a path");
+        fs::create_dir(here.join("disk")).expect("a folder");
+        std::os::unix::fs::symlink("disk/deep", here.join("link")).expect("a link");
+        std::os::unix::fs::symlink(here.join("link"), here.join("again")).expect("a link");
+        let text = format!(
+            "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 259:0 / {}/disk rw shared:1 - ext4 /dev/ublkb0 rw\n",
+            here.display()
+        );
+        let found = |path: &str| find(&text, &here.join(path), |source| source.starts_with("/dev/ublkb0"));
+        for inside in ["disk", "disk/a/b", "link", "link/x", "again/x", "disk/../disk/y"] {
+            assert_eq!(found(inside).as_deref(), Some(Path::new("/dev/ublkb0")), "{inside}");
+        }
+        for outside in ["", "other", "diskette", "no/such"] {
+            assert_eq!(found(outside), None, "{outside}");
+        }
+    }
+}
