@@ -6,7 +6,7 @@ use bimetal_volume::group::Group;
 use bimetal_volume::options::NewVolume;
 use bimetal_volume::units::{self, CHUNK};
 
-use super::jobs::Outcome;
+use super::jobs::{Done, Outcome};
 use super::ways::Ways;
 use crate::api::{Placement, VolumeChange};
 use crate::log;
@@ -16,15 +16,15 @@ pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, change: VolumeCh
     if let Some(why) = refusal(group, ways, &change) {
         return Err(why);
     }
-    let size = engine(group, &change).await?;
+    let done = engine(group, &change).await?;
     match &change {
         VolumeChange::Create { name, .. } => ways.add(group, name),
         VolumeChange::Rename { name, new_name } => ways.rename(name, new_name),
         VolumeChange::Delete { name, .. } => ways.remove(name).await,
         VolumeChange::Resize { .. } => {}
     }
-    log::info(&told(&change, size));
-    Ok(size)
+    log::info(&told(&change, done.size));
+    Ok(done)
 }
 
 /// The engine's part of a change; the size that the volume has after it, if it has a new one.
@@ -39,7 +39,7 @@ pub(crate) async fn engine(group: &Group<HostEnv>, change: &VolumeChange) -> Out
         VolumeChange::Rename { name, new_name } => group.rename_volume(name, new_name).await.map(|()| None),
         VolumeChange::Delete { name, .. } => group.delete_volume(name).await.map(|()| None),
     };
-    result.map_err(|e| e.to_string())
+    result.map(|size| Done { size, ..Done::default() }).map_err(|e| e.to_string())
 }
 
 fn placement_of(placement: Placement) -> units::Placement {

@@ -5,6 +5,7 @@ mod budget;
 mod chains;
 mod failures;
 mod kept;
+mod members;
 mod structure;
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
@@ -72,6 +73,7 @@ fn group(fast: u64, slow: u64, chunks: u64) -> Scenario {
         burst: 0,
         migrate: true,
         members: vec![member(Tier::Fast, fast), member(Tier::Slow, slow)],
+        spares: Vec::new(),
         volumes: vec![VolumeSpec { chunks, placement: Placement::Auto }],
         sessions: Vec::new(),
         liveness: false,
@@ -300,7 +302,7 @@ pub fn all() -> Vec<Directed> {
         ),
         directed("start only", small(), vec![fill(0, 10), flush()], vec![], true),
     ];
-    plain.into_iter().chain(structure::all()).collect()
+    plain.into_iter().chain(structure::all()).chain(members::all()).collect()
 }
 
 impl Directed {
