@@ -1,7 +1,8 @@
 //! `bimetal member`: members are listed and added, through the daemon where one serves the group, else on the members
 //! themselves.
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
+use bimetal_format::label::Label;
 use bimetal_host::device::Access;
 use bimetal_host::Reactor;
 use bimetal_volume::options::OpenOptions;
@@ -12,6 +13,7 @@ use super::create::{is_empty_file, refuse_member, refuse_used};
 use super::volume::{wait_for, with_group};
 use crate::api::{self, Job, MemberChange};
 use crate::cli::{MemberAdd, MemberCommand};
+use crate::config::{self, uuid_text};
 use crate::daemon::change_members;
 use crate::output::{confirm, table, Output};
 use crate::size::approx;
@@ -71,16 +73,22 @@ fn add(args: MemberAdd, output: Output) -> Result<()> {
 
 /// Refuses a device that is in use or carries something, in this process: a look at it may hang. Its size.
 fn look_at(group: &str, locator: &bimetal_host::Locator, force: bool) -> Result<u64> {
+    let config = config::load(group)?;
     let reactor = Reactor::new()?;
     let (env, locator, group) = (reactor.env(), locator.clone(), group.to_string());
     reactor.block_on(async move {
         use bimetal_volume::env::Device;
         let device = bimetal_host::HostDevice::open(&env, &locator, Access::PEEK).await?;
         let label = members::read_label(&device).await?;
-        // What was being added once may be added again; the engine tells such a device from a member.
-        if !label.as_ref().is_ok_and(|l| l.group_name == group) {
-            refuse_used(&env, &locator, force).await?;
-            refuse_member(&locator, &device, force).await?;
+        let own = |l: &Label| config.as_ref().is_some_and(|c| c.uuid == uuid_text(&l.group));
+        match label.as_ref().ok().filter(|l| own(l)) {
+            // What was being added once may be added again.
+            Some(l) if l.joining => {}
+            Some(l) => bail!("{locator} is member {} of group '{group}' already", l.member),
+            None => {
+                refuse_used(&env, &locator, force).await?;
+                refuse_member(&locator, &device, force).await?;
+            }
         }
         Ok(device.size())
     })

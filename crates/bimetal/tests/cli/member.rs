@@ -39,7 +39,7 @@ fn a_member_is_added_while_the_group_is_served() {
     let status = p.json(&["status", "tank"]);
     assert!(status["fast_free_bytes"].as_u64().expect("a number") > before + 40 * MIB, "{status}");
     assert_eq!(status["members"][2]["locator"], disk);
-    p.refused(&["member", "add", "tank", "--slow", disk, "--yes"], 1, &["in use"]);
+    p.refused(&["member", "add", "tank", "--slow", disk, "--yes"], 1, &["member 2 of group 'tank' already"]);
     p.ok(&["stop", "tank"]);
     daemon.wait();
     let report = p.json(&["check", "tank"]);
