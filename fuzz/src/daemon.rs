@@ -21,7 +21,7 @@ pub(crate) struct Snapshot {
 
 /// What came of the wish for a ublk device.
 pub(crate) enum Made {
-    Device(PathBuf),
+    Device { path: PathBuf, new: bool },
     Impossible(String),
 }
 
@@ -57,19 +57,34 @@ impl Shared {
     /// The length of the name decides.
     pub(crate) async fn attach(&self, volume: String) -> Result<Made, String> {
         match volume.len() % 3 {
-            0 => Ok(Made::Device("/dev/ublkb0".into())),
+            0 => Ok(Made::Device { path: "/dev/ublkb0".into(), new: true }),
             1 => Ok(Made::Impossible("a stored group has no kernel".into())),
             _ => Err(format!("there is no volume '{volume}'")),
         }
     }
 
-    pub(crate) async fn detach(&self, volume: String) -> Result<(), String> {
-        self.attach(volume).await.map(|_| ())
+    pub(crate) async fn detach(&self, request: api::VolumeRequest) -> Result<(), String> {
+        match self.attach(request.volume).await {
+            Ok(Made::Device { new, .. }) if new || request.force => Ok(()),
+            Ok(_) => Err("nothing is attached".into()),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// Every volume is lost.
+    pub(crate) async fn fates(&self, volume: String, from: u64) -> Option<Option<api::Fates>> {
+        let size_bytes = self.status.volumes.iter().find(|v| v.name == volume)?.size;
+        let run = api::FateRun {
+            offset_bytes: from,
+            length_bytes: size_bytes.checked_sub(from)?,
+            fate: bimetal_volume::fate::Fate::Lost.into(),
+        };
+        Some(Some(api::Fates { schema: api::SCHEMA, volume, size_bytes, until_bytes: size_bytes, runs: vec![run] }))
     }
 
     pub(crate) fn may_change(&self, change: &api::VolumeChange) -> Result<(), String> {
         match change {
-            api::VolumeChange::Rename { name, .. } => Err(format!("volume \"{name}\" is attached")),
+            api::VolumeChange::Rename { name, .. } => Err(format!("volume '{name}' is attached")),
             _ => Ok(()),
         }
     }
@@ -78,10 +93,16 @@ impl Shared {
     pub(crate) fn change_volumes(&self, change: api::VolumeChange) -> Option<Arc<jobs::Job>> {
         let job = self.jobs.begin();
         job.finish(match change {
-            api::VolumeChange::Create { size_bytes, .. } => Ok(size_bytes),
-            api::VolumeChange::Resize { size_bytes, .. } => Ok(Some(size_bytes)),
+            api::VolumeChange::Create { size_bytes, .. } => Ok(done(size_bytes)),
+            api::VolumeChange::Resize { size_bytes, .. } => Ok(done(Some(size_bytes))),
             _ => Err("a stored group does not change".into()),
         });
+        Some(job)
+    }
+
+    pub(crate) fn change_members(&self, change: api::MemberChange) -> Option<Arc<jobs::Job>> {
+        let job = self.jobs.begin();
+        job.finish(Err(format!("a stored group does not change: {change:?}")));
         Some(job)
     }
 
@@ -96,4 +117,8 @@ impl Shared {
             vec!["somebody".into()]
         }
     }
+}
+
+fn done(size: Option<u64>) -> jobs::Done {
+    jobs::Done { size, ..jobs::Done::default() }
 }

@@ -1,6 +1,7 @@
 //! The control API's JSON, version 1. Fields are only ever added. The types of the engine are not serialisable on
 //! purpose: what goes over the wire is decided here.
 
+use bimetal_volume::units;
 use serde::{Deserialize, Serialize};
 
 /// Version of every JSON document of the API and of `--json`.
@@ -62,6 +63,9 @@ pub(crate) struct Member {
     /// Where it was found.
     pub(crate) locator: Option<String>,
     pub(crate) present: bool,
+    /// What it is in its group, in words.
+    #[serde(default)]
+    pub(crate) state: String,
     pub(crate) size_bytes: u64,
     pub(crate) slots: u64,
     pub(crate) free_slots: u64,
@@ -329,8 +333,63 @@ pub(crate) struct Job {
     pub(crate) done: bool,
     /// Why it failed, if it did.
     pub(crate) error: Option<String>,
-    /// Size of the volume after a change that gives it one.
+    /// Size of the volume after a change that gives it one; of a new member the bytes for data.
     pub(crate) size_bytes: Option<u64>,
+    /// After a member was added: bytes that volumes can grow by.
+    #[serde(default)]
+    pub(crate) room_bytes: Option<u64>,
+    /// The member that was added.
+    #[serde(default)]
+    pub(crate) member: Option<AddedMember>,
+}
+
+/// A member that has just been added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AddedMember {
+    pub(crate) index: u8,
+    pub(crate) uuid: String,
+    pub(crate) locator: String,
+}
+
+/// `POST /v1/members`: a change of the members. The answer is a [`Job`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum MemberChange {
+    /// A new member; everything on its device is lost.
+    Add {
+        /// Where it is; a path is absolute.
+        locator: String,
+        tier: Tier,
+        /// Although it belongs to another group.
+        #[serde(default)]
+        force: bool,
+    },
+}
+
+/// Tier of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tier {
+    Fast,
+    Slow,
+}
+
+impl From<Tier> for units::Tier {
+    fn from(tier: Tier) -> units::Tier {
+        match tier {
+            Tier::Fast => units::Tier::Fast,
+            Tier::Slow => units::Tier::Slow,
+        }
+    }
+}
+
+impl From<units::Tier> for Tier {
+    fn from(tier: units::Tier) -> Tier {
+        match tier {
+            units::Tier::Fast => Tier::Fast,
+            units::Tier::Slow => Tier::Slow,
+        }
+    }
 }
 
 /// `POST /v1/attach` and `POST /v1/detach`: a volume as a ublk device of the daemon.

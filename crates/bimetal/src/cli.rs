@@ -1,10 +1,12 @@
 //! The command line, defined once. Help texts carry an example each.
 
+mod member;
 mod volume;
 
 use bimetal_lab::trace::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::member::*;
 pub(crate) use self::volume::*;
 use crate::size::Size;
 
@@ -49,6 +51,8 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Make, list, resize, rename and delete the volumes of a group, served or not
     Volume(Volume),
+    /// Members: list, add
+    Member(Member),
     /// Destroy a group: wipe the labels of its members and forget it
     Destroy(Destroy),
     /// Verify everything on the members of a group that is not being served, without writing

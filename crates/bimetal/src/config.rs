@@ -74,6 +74,45 @@ pub(crate) fn store(config: &GroupConfig) -> Result<std::path::PathBuf> {
     result.map(|()| path)
 }
 
+/// Adds a member to the file of group `name`, if there is one; false if it says so already, or there is no file.
+pub(crate) fn note_member(name: &str, member: &MemberConfig) -> Result<bool> {
+    change(name, |members| {
+        let known = members.iter().any(|m| m.locator == member.locator);
+        if !known {
+            members.push(member.clone());
+        }
+        !known
+    })
+}
+
+/// Takes a member out of the file of group `name`, if there is one.
+pub(crate) fn forget_member(name: &str, locator: &str) -> Result<bool> {
+    change(name, |members| {
+        let before = members.len();
+        members.retain(|m| m.locator != locator);
+        members.len() < before
+    })
+}
+
+/// Changes the file of a group, whole or not at all; whether there was anything to change.
+fn change(name: &str, how: impl FnOnce(&mut Vec<MemberConfig>) -> bool) -> Result<bool> {
+    let Some(mut config) = load(name)? else { return Ok(false) };
+    if !how(&mut config.members) {
+        return Ok(false);
+    }
+    let path = paths::config_file(name)?;
+    let dir = path.parent().context("the configuration path has no folder")?;
+    let temporary = dir.join(format!(".{name}.new"));
+    let write = || -> Result<()> {
+        write_synced(&temporary, &format!("{HEAD}{}", toml::to_string(&config)?))?;
+        std::fs::rename(&temporary, &path)?;
+        std::fs::File::open(dir)?.sync_all()?;
+        Ok(())
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(true)
+}
+
 fn write_synced(path: &Path, text: &str) -> Result<()> {
     let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path)?;
     file.write_all(text.as_bytes())?;

@@ -1,6 +1,6 @@
 //! `status` in plain words: what tiering is doing and why, what waits, what needs a person.
 
-use bimetal_volume::options::Status;
+use bimetal_volume::options::{MemberState, MemberStatus, Status};
 use bimetal_volume::units::{Tier, CHUNK};
 
 use crate::api::RecentMoves;
@@ -41,6 +41,15 @@ fn plans(s: &Status) -> Vec<String> {
         out.push(format!("{changes} of the map wait for the next commit, at most a few seconds."));
     }
     out
+}
+
+/// What a member is in its group.
+pub(crate) fn member_state(m: &MemberStatus) -> &'static str {
+    match (m.present, m.state) {
+        (false, _) => "missing",
+        (true, MemberState::InUse) => "in use",
+        (true, MemberState::Joining) => "being added",
+    }
 }
 
 fn counted(n: u64, one: &str, many: &str) -> String {
@@ -164,6 +173,7 @@ pub(crate) mod tests {
             uuid: [index; 16],
             tier,
             present: true,
+            state: MemberState::InUse,
             size: slots * CHUNK,
             slots,
             free,

@@ -35,13 +35,16 @@ pub const COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them may only read.
 pub const READ_ONLY_COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them must refuse.
-pub const INCOMPATIBLE: u64 = KEPT_COPIES | CHANGED_TABLES;
+pub const INCOMPATIBLE: u64 = KEPT_COPIES | CHANGED_TABLES | CHANGED_MEMBERS;
 /// Incompatible feature: entries may name kept copies. A reader that does not know them would take records that do for
 /// the end of the journal.
 pub const KEPT_COPIES: u64 = 1;
 /// Incompatible feature: the volume table was changed since the group was made. Labels may hold two states of it, rows
 /// may be continued, and rows may belong to a volume that is being deleted.
 pub const CHANGED_TABLES: u64 = 2;
+/// Incompatible feature: the member table was changed since the group was made. Labels may hold two states of it, and a
+/// device may carry the label of a member that it has not become.
+pub const CHANGED_MEMBERS: u64 = 4;
 
 /// Tier of a member, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +139,10 @@ pub struct Label {
     pub generation: u64,
     /// Number of changes of the tables since the group was made; of labels that differ the higher one counts.
     pub tables: u64,
+    /// The member table was changed since the group was made.
+    pub members_changed: bool,
+    /// This device is being added to the group: it is a member only if the table of the others says so.
+    pub joining: bool,
     /// Zone table.
     pub zones: Vec<ZoneExtent>,
     /// Members of the group, by index.
@@ -234,7 +241,7 @@ impl Label {
         h.sequence = U64::new(self.sequence);
         h.compatible = U64::new(self.compatible);
         h.read_only_compatible = U64::new(self.read_only_compatible);
-        h.incompatible = U64::new(if self.tables == 0 { KEPT_COPIES } else { INCOMPATIBLE });
+        h.incompatible = U64::new(self.features());
         h.group = self.group;
         h.member_uuid = self.members.get(self.member as usize).map_or([0; 16], |m| m.uuid);
         h.group_name = put_name(&self.group_name);
@@ -264,7 +271,14 @@ impl Label {
         h.policy_clock = U64::new(self.policy_clock);
         h.generation = U64::new(self.generation);
         h.tables = U64::new(self.tables);
+        h.joining = self.joining.into();
         h
+    }
+
+    /// The incompatible features that it makes use of.
+    fn features(&self) -> u64 {
+        let bit = |on: bool, feature: u64| if on { feature } else { 0 };
+        KEPT_COPIES | bit(self.tables > 0, CHANGED_TABLES) | bit(self.members_changed, CHANGED_MEMBERS)
     }
 
     /// Reads a label from `bytes`, found at byte offset `place` of its member. Anything but a sound label of a known
@@ -329,6 +343,8 @@ impl Label {
             policy_clock: h.policy_clock.get(),
             generation: h.generation.get(),
             tables: h.tables.get(),
+            members_changed: h.incompatible.get() & CHANGED_MEMBERS != 0,
+            joining: h.joining == 1,
             zones: zones.iter().map(decode_zone).collect::<Result<_, _>>()?,
             members: members.iter().map(decode_member).collect::<Result<_, _>>()?,
             volumes: decode_volumes(volumes)?,
@@ -343,6 +359,7 @@ impl Label {
         field(self.root_side < 2, "root side")?;
         field(self.sector_size == 512 || self.sector_size == 4096, "sector size")?;
         field(h.clean < 2 && h.epoch_confirmed < 2, "clean or confirmed mark")?;
+        field(h.joining == 0 || self.members_changed && h.joining == 1, "joining mark")?;
         let growing = [
             self.sequence,
             self.generation,

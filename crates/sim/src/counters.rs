@@ -59,10 +59,14 @@ pub enum Seen {
     Changed,
     /// A volume that shrank.
     Shrunk,
+    /// A member added while the group was open.
+    MemberAdded,
+    /// A device that failed while it was being added.
+    NewDeviceFailed,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 27] = [
+const NAMES: [(&str, bool); 29] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -90,6 +94,8 @@ const NAMES: [(&str, bool); 27] = [
     ("volume deleted", true),
     ("volume changed", true),
     ("volume shrunk", true),
+    ("member added", true),
+    ("new device failed", false),
 ];
 
 /// What one run had.

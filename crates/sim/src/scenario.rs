@@ -81,12 +81,22 @@ pub enum Act {
     },
     /// Gives the volume its other name.
     Rename,
+    /// Adds the disk of this number to the group; volume, `offset` and `len` are not used.
+    AddMember {
+        /// A disk beyond those that the group was made of.
+        disk: usize,
+    },
 }
 
 impl Act {
     /// Whether it changes the volume itself.
     pub fn is_structural(self) -> bool {
-        matches!(self, Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename)
+        matches!(self, Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename) || self.is_of_members()
+    }
+
+    /// Whether it changes who is a member.
+    pub fn is_of_members(self) -> bool {
+        matches!(self, Act::AddMember { .. })
     }
 }
 
@@ -162,9 +172,9 @@ pub enum Damage {
 pub struct Session {
     /// Done to members before it starts.
     pub damage: Option<Damage>,
-    /// Faults of each member.
+    /// Faults of each disk.
     pub faults: Vec<Faults>,
-    /// Speed of each member, by name.
+    /// Speed of each disk, by name.
     pub speed: Vec<Speed>,
     /// What clients do.
     pub steps: Vec<Step>,
@@ -231,8 +241,10 @@ pub struct Scenario {
     pub burst: u64,
     /// Whether the mover runs.
     pub migrate: bool,
-    /// Members; the fast ones first.
+    /// Members that the group is made of; the fast ones first.
     pub members: Vec<MemberSpec>,
+    /// Disks that may become members later; they are numbered after those.
+    pub spares: Vec<MemberSpec>,
     /// Volumes.
     pub volumes: Vec<VolumeSpec>,
     /// Lives of the daemon.
@@ -244,6 +256,11 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// All disks, by number.
+    pub fn disks(&self) -> impl Iterator<Item = &MemberSpec> {
+        self.members.iter().chain(&self.spares)
+    }
+
     /// Steps in all sessions.
     pub fn steps(&self) -> usize {
         self.sessions.iter().map(|s| s.steps.len()).sum()
@@ -253,8 +270,8 @@ impl Scenario {
     pub fn quiet_session(&self, steps: Vec<Step>, end: End) -> Session {
         Session {
             damage: None,
-            faults: vec![Faults::default(); self.members.len()],
-            speed: self.members.iter().map(|m| Speed::of(m.tier)).collect(),
+            faults: vec![Faults::default(); self.disks().count()],
+            speed: self.disks().map(|m| Speed::of(m.tier)).collect(),
             steps,
             end,
         }

@@ -134,7 +134,7 @@ impl<'a> Shrinker<'a> {
                 }
             }
             let mut c = best.clone();
-            let healthy: Vec<Speed> = c.members.iter().map(|m| Speed::of(m.tier)).collect();
+            let healthy: Vec<Speed> = c.disks().map(|m| Speed::of(m.tier)).collect();
             c.sessions[session].speed = healthy;
             if c != *best {
                 self.accept(best, c);

@@ -46,6 +46,7 @@ fn act_text(act: Act) -> String {
         Act::Delete => "delete".into(),
         Act::Resize { chunks } => format!("resize chunks={chunks}"),
         Act::Rename => "rename".into(),
+        Act::AddMember { disk } => format!("add-member disk={disk}"),
     }
 }
 
@@ -66,8 +67,9 @@ pub fn print(s: &Scenario) -> String {
         "group sector={} journal={} records={} tear={} reserve={} commit_ms={} burst={} migrate={} liveness={} outlives={}",
         s.sector, s.journal, s.records, s.tear, s.reserve, s.commit_ms, s.burst, s.migrate, s.liveness, s.outlives
     );
-    for m in &s.members {
-        let _ = writeln!(out, "member {} slots={} discard={}", m.tier, m.slots, m.discard);
+    let all = s.members.iter().map(|m| ("member", m)).chain(s.spares.iter().map(|m| ("spare", m)));
+    for (what, m) in all {
+        let _ = writeln!(out, "{what} {} slots={} discard={}", m.tier, m.slots, m.discard);
     }
     for v in &s.volumes {
         let _ = writeln!(out, "volume {} chunks={}", v.placement, v.chunks);
@@ -107,7 +109,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         }
     }
     for (i, speed) in session.speed.iter().enumerate() {
-        if *speed != Speed::of(s.members[i].tier) {
+        if s.disks().nth(i).is_some_and(|m| *speed != Speed::of(m.tier)) {
             let name = Speed::ALL.iter().find(|a| a.0 == *speed).map_or("", |a| a.1);
             let _ = writeln!(out, "speed {i} {name}");
         }
@@ -162,6 +164,7 @@ fn empty() -> Scenario {
         burst: 0,
         migrate: true,
         members: Vec::new(),
+        spares: Vec::new(),
         volumes: Vec::new(),
         sessions: Vec::new(),
         liveness: false,
@@ -206,13 +209,14 @@ fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
             s.liveness = w.value("liveness")?;
             s.outlives = w.value("outlives")?;
         }
-        "member" => {
+        what @ ("member" | "spare") => {
             let tier = match w.word()? {
                 "fast" => Tier::Fast,
                 "slow" => Tier::Slow,
                 other => return Err(format!("`{other}` is no tier")),
             };
-            s.members.push(MemberSpec { tier, slots: w.value("slots")?, discard: w.value("discard")? });
+            let list = if what == "member" { &mut s.members } else { &mut s.spares };
+            list.push(MemberSpec { tier, slots: w.value("slots")?, discard: w.value("discard")? });
         }
         "volume" => {
             let placement = placement(&mut w)?;
@@ -225,7 +229,7 @@ fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
             s.sessions.push(session);
         }
         verb => {
-            let members = s.members.len();
+            let members = s.disks().count();
             let session = s.sessions.last_mut().ok_or("this line must come after `session`")?;
             parse_session_line(session, verb, &mut w, members)?;
         }
@@ -308,6 +312,7 @@ fn parse_step(w: &mut Words<'_>) -> Parsed<Step> {
         "delete" => Act::Delete,
         "resize" => Act::Resize { chunks: w.value("chunks")? },
         "rename" => Act::Rename,
+        "add-member" => Act::AddMember { disk: w.value("disk")? },
         other => return Err(format!("`{other}` is no act")),
     };
     Ok(Step { client, volume, act, offset, len })

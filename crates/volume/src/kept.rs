@@ -178,7 +178,7 @@ impl<E: Env> Core<E> {
 
     /// Up to `max` chunks with a copy that are not on the move.
     fn find_kept(&self, max: usize) -> Vec<ChunkId> {
-        let slots = self.slots_in(Tier::Fast).max(1);
+        let slots = self.slots_present(Tier::Fast).max(1);
         let mut found = Vec::new();
         for _ in 0..SEARCH.min(slots) {
             let at = self.kept.hand.get() % slots;

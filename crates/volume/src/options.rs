@@ -71,6 +71,15 @@ impl Default for OpenOptions {
     }
 }
 
+/// What a member is in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// A member like any other.
+    InUse,
+    /// It is being added; nothing lives on it yet.
+    Joining,
+}
+
 /// A member as `status` shows it. Counters count since the group was opened.
 #[derive(Clone, Debug)]
 pub struct MemberStatus {
@@ -82,6 +91,8 @@ pub struct MemberStatus {
     pub tier: Tier,
     /// Whether it is there.
     pub present: bool,
+    /// What it is in its group.
+    pub state: MemberState,
     /// Size of the device in bytes.
     pub size: u64,
     /// Slots in its data zone.

@@ -201,8 +201,8 @@ fn newer_formats_and_unknown_features() {
     };
     let error = refused_in_both_ways(&env, &changed(12, &[2, 0]));
     assert!(matches!(error, OpenError::Label { source: LabelError::Version(2), .. }), "{error}");
-    let error = refused_in_both_ways(&env, &changed(40, &[4]));
-    assert!(matches!(error, OpenError::Label { source: LabelError::Features(4), .. }), "{error}");
+    let error = refused_in_both_ways(&env, &changed(40, &[64]));
+    assert!(matches!(error, OpenError::Label { source: LabelError::Features(64), .. }), "{error}");
     let read_only_features = changed(32, &[1]);
     assert!(matches!(refused(&env, &read_only_features), OpenError::ReadOnlyFeatures { .. }));
     let g = open(&env, &read_only_features, read_only()).expect("reading is allowed");

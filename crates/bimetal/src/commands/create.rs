@@ -164,7 +164,7 @@ async fn create(
 }
 
 /// A member of a living group is worth a second thought.
-async fn refuse_member(locator: &Locator, device: &HostDevice, force: bool) -> Result<()> {
+pub(super) async fn refuse_member(locator: &Locator, device: &HostDevice, force: bool) -> Result<()> {
     let label = members::read_label(device).await.with_context(|| format!("{locator} cannot be read"))?;
     if let (Ok(label), false) = (label, force) {
         bail!(
@@ -177,7 +177,7 @@ async fn refuse_member(locator: &Locator, device: &HostDevice, force: bool) -> R
 }
 
 /// A file in which nothing was ever written: there is nothing to lose.
-fn is_empty_file(locator: &Locator) -> bool {
+pub(super) fn is_empty_file(locator: &Locator) -> bool {
     let meta = locator.path().and_then(|p| std::fs::metadata(p).ok());
     meta.is_some_and(|m| m.is_file() && m.blocks() == 0)
 }

@@ -10,6 +10,7 @@ pub(crate) mod detach;
 mod devices;
 mod dump;
 pub(crate) mod lab;
+mod member;
 mod rescue;
 mod scan;
 mod status;
@@ -36,6 +37,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Stop(args) => stop::run(args, output)?,
         Command::Status(args) => status::run(args, output)?,
         Command::Volume(args) => volume::run(args.command, output)?,
+        Command::Member(args) => member::run(args.command, output)?,
         Command::Destroy(args) => destroy::run(args, output)?,
         Command::Check(args) => return check::run(args, output),
         Command::Dump(args) => dump::run(args, output)?,

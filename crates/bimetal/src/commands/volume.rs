@@ -111,7 +111,12 @@ fn words(group: &str, change: &VolumeChange, size: Option<u64>) -> String {
 
 /// Lets the daemon make the change, and waits for its end.
 fn by_daemon(group: &str, daemon: crate::client::Client, change: &VolumeChange) -> Result<Option<u64>> {
-    let mut job: Job = daemon.post("/v1/volumes", change)?;
+    let job = wait_for(group, daemon.post("/v1/volumes", change)?)?;
+    Ok(job.size_bytes)
+}
+
+/// Waits for the end of a job of the daemon.
+pub(super) fn wait_for(group: &str, mut job: Job) -> Result<Job> {
     let mut told = false;
     while !job.done {
         if !told {
@@ -121,22 +126,22 @@ fn by_daemon(group: &str, daemon: crate::client::Client, change: &VolumeChange) 
             );
         }
         std::thread::sleep(LOOK_AGAIN);
-        let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile; see `bimetal volume list`")?;
+        let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile; see `bimetal status`")?;
         job = daemon.get(&format!("/v1/jobs/{}", job.job))?;
     }
-    match job.error {
+    match &job.error {
         Some(why) => bail!("{why}"),
-        None => Ok(job.size_bytes),
+        None => Ok(job),
     }
 }
 
 /// Opens the group, makes the change, and stops it again.
 fn offline(group: &str, change: VolumeChange) -> Result<Option<u64>> {
     let name = group.to_string();
-    with_group(group, Access::SERVE, OpenOptions::default(), |open| async move {
+    with_group(group, Access::SERVE, OpenOptions::default(), |_, open| async move {
         let uuid = open.volume(change.name()).map(|v| v.uuid());
         let changed = match uuid.map_or(Ok(()), |uuid| attached::may_change(&name, &uuid, &change)) {
-            Ok(()) => change_volumes(&open, &change).await.map_err(anyhow::Error::msg),
+            Ok(()) => change_volumes(&open, &change).await.map(|done| done.size).map_err(anyhow::Error::msg),
             refused => refused.map(|()| None),
         };
         let stopped = open.stop().await;
@@ -151,11 +156,11 @@ fn offline(group: &str, change: VolumeChange) -> Result<Option<u64>> {
 }
 
 /// Opens a group that nobody serves.
-fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
+pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
     name: &str,
     access: Access,
     options: OpenOptions,
-    work: impl FnOnce(Group<HostEnv>) -> F + 'static,
+    work: impl FnOnce(HostEnv, Group<HostEnv>) -> F + 'static,
 ) -> Result<T> {
     if let Some(pid) = runstate::locked_by(name) {
         bail!("group '{name}' is served by process {pid}, which does not answer; see `bimetal status {name}`");
@@ -168,7 +173,8 @@ fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
         let found = members::open(&env, Some(&group), &[], access).await?;
         let opened = Group::open(env.clone(), found.devices(), options).await;
         let open = opened.with_context(|| format!("group '{group}' cannot be opened ({})", found.legend()))?;
-        work(open).await
+        drop(found);
+        work(env, open).await
     })
 }
 
@@ -179,7 +185,7 @@ fn volumes(group: &str) -> Result<Vec<api::Volume>> {
         return Ok(status.volumes);
     }
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
-    with_group(group, Access::INSPECT, options, |open| async move {
+    with_group(group, Access::INSPECT, options, |_, open| async move {
         use bimetal_volume::backend::Backend;
         let sector = |name: &str| open.volume(name).map_or(4096, |v| v.sector_size());
         let of = |v: &bimetal_volume::options::VolumeStatus| api::Volume {

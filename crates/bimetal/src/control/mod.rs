@@ -22,7 +22,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
 
 use crate::api::{
-    AttachAnswer, Failure, FilesShown, Health, StopAccepted, StopRequest, VolumeChange, VolumeRequest, SCHEMA,
+    AttachAnswer, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest, VolumeChange, VolumeRequest,
+    SCHEMA,
 };
 use crate::daemon::{Made, Shared};
 
@@ -76,6 +77,7 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/attachments", get(attachments))
         .route("/v1/volumes", post(change_volumes))
         .route("/v1/volumes/{volume}/fates/{from}", get(fates))
+        .route("/v1/members", post(change_members))
         .route("/v1/jobs/{job}", get(job))
         .route("/v1/attach", post(attach))
         .route("/v1/detach", post(detach))
@@ -208,6 +210,18 @@ async fn fates(State(shared): State<Arc<Shared>>, Path((volume, from)): Path<(St
     match shared.fates(volume, from).await {
         Some(Some(fates)) => Json(fates).into_response(),
         Some(None) => failure(StatusCode::NOT_FOUND, "there is no such volume, or it ends before that byte"),
+        None => busy(),
+    }
+}
+
+/// The same for the members.
+async fn change_members(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
+    let change: MemberChange = match parse(&body) {
+        Ok(change) => change,
+        Err(refusal) => return refusal,
+    };
+    match shared.change_members(change) {
+        Some(job) => Json(job.wait().await).into_response(),
         None => busy(),
     }
 }

@@ -13,8 +13,19 @@ const REMEMBERED: usize = 32;
 /// How long one answer waits for the end; whoever wants to know asks again.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What has come of a job: the size that a volume has now, if it has a new one, or why it failed.
-pub(crate) type Outcome = Result<Option<u64>, String>;
+/// What a job has made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Done {
+    /// Bytes that a volume has now, if it has a new size; of a new member those for data.
+    pub(crate) size: Option<u64>,
+    /// Bytes that volumes can still grow by.
+    pub(crate) room: Option<u64>,
+    /// The new member.
+    pub(crate) member: Option<api::AddedMember>,
+}
+
+/// What has come of a job, or why it failed.
+pub(crate) type Outcome = Result<Done, String>;
 
 /// One job.
 #[derive(Debug)]
@@ -34,12 +45,20 @@ impl Job {
         let mut ended = self.outcome.subscribe();
         let _still_running = tokio::time::timeout(PATIENCE, ended.wait_for(Option::is_some)).await;
         let outcome = self.outcome.borrow().clone();
-        let (error, size_bytes) = match &outcome {
-            None => (None, None),
-            Some(Ok(size)) => (None, *size),
-            Some(Err(why)) => (Some(why.clone()), None),
+        let (error, done) = match outcome.clone() {
+            None => (None, Done::default()),
+            Some(Ok(done)) => (None, done),
+            Some(Err(why)) => (Some(why), Done::default()),
         };
-        api::Job { schema: api::SCHEMA, job: self.number, done: outcome.is_some(), error, size_bytes }
+        api::Job {
+            schema: api::SCHEMA,
+            job: self.number,
+            done: outcome.is_some(),
+            error,
+            size_bytes: done.size,
+            room_bytes: done.room,
+            member: done.member,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod files;
 mod history;
 mod jobs;
 mod keeper;
+mod members;
 mod raw;
 mod report;
 mod shared;
@@ -33,12 +34,15 @@ use tokio::sync::mpsc;
 
 use crate::cli::Serve;
 use crate::config::uuid_text;
+use crate::members as found_members;
 use crate::output::Output;
-use crate::{control, log, members, paths, runstate};
+use crate::{control, log, paths, runstate};
 use alarms::Alarms;
 use exports::Exports;
 use files::Files;
 use history::History;
+pub(crate) use members::engine as change_members;
+pub(crate) use report::member_row;
 pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
 use sockets::ControlSockets;
 use ublk::Devices;
@@ -92,7 +96,7 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     let usual = runstate::control_socket(&name);
     sockets::clear(&control, &usual)?;
     let access = if args.read_only { Access::INSPECT } else { Access::SERVE };
-    let found = members::open(&env, Some(&name), &members::parse_all(&args.members)?, access).await?;
+    let found = found_members::open(&env, Some(&name), &found_members::parse_all(&args.members)?, access).await?;
     check_name(&name, &found)?;
     let options = OpenOptions {
         writable: !args.read_only,
@@ -118,9 +122,11 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     let facts = Facts {
         group: name.clone(),
         since: Instant::now(),
-        locators: locators(&found),
+        locators: std::sync::Mutex::new(locators(&found)),
         sector_bytes: exports.sector_bytes(),
     };
+    // A device that turned out to be no member is let go: it may be added again.
+    drop(found);
     let (shared, questions) = Shared::new(facts);
     let api = control::start(listener, shared.clone())?;
     catch_signals(&env, &shared)?;
@@ -140,7 +146,7 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
         devices: Devices::new(&env, &group, &name),
     });
     ways.devices.take_over_all().await;
-    answer(&env, &group, &ways, questions).await;
+    answer(&env, &group, &ways, &shared, questions).await;
     let stopped = stop(&name, &group, &ways).await;
     drop(sockets);
     // Whoever asked for the stop may still wait for the answer, which came before it.
@@ -149,7 +155,7 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
 }
 
 /// A group that was named must be the one that was found.
-fn check_name(name: &str, found: &members::Members) -> Result<()> {
+fn check_name(name: &str, found: &found_members::Members) -> Result<()> {
     let other = found.opened.iter().filter_map(|m| m.label.as_ref()).find(|l| l.group_name != name);
     if let Some(label) = other {
         bail!("these members belong to group '{}', not to '{name}': serve it under its own name", label.group_name);
@@ -157,10 +163,11 @@ fn check_name(name: &str, found: &members::Members) -> Result<()> {
     Ok(())
 }
 
-fn locators(found: &members::Members) -> Vec<(String, String)> {
+/// Where each member was found, by its UUID.
+pub(crate) fn locators(found: &found_members::Members) -> Vec<(String, String)> {
     let named = found.opened.iter().filter_map(|m| {
         let label = m.label.as_ref()?;
-        Some((uuid_text(&members::own_uuid(label)), m.locator.to_string()))
+        Some((uuid_text(&found_members::own_uuid(label)), m.locator.to_string()))
     });
     named.collect()
 }
@@ -177,7 +184,13 @@ fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
 }
 
 /// Answers the control side until it says that it is time to end.
-async fn answer(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, mut questions: mpsc::Receiver<Ask>) {
+async fn answer(
+    env: &HostEnv,
+    group: &Group<HostEnv>,
+    ways: &Rc<Ways>,
+    shared: &Arc<Shared>,
+    mut questions: mpsc::Receiver<Ask>,
+) {
     let history = Rc::new(RefCell::new(History::default()));
     let seconds = |env: &HostEnv| env.now().0 / 1_000_000_000;
     let sampler = (env.clone(), group.clone(), history.clone());
@@ -212,6 +225,11 @@ async fn answer(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, mut ques
             Ask::Volumes(change, job) => {
                 let (group, ways) = (group.clone(), ways.clone());
                 env.spawn(async move { job.finish(volumes::change(&group, &ways, change).await) });
+            }
+            Ask::Members(change, job) => {
+                let (env, group, shared) = (env.clone(), group.clone(), shared.clone());
+                let spawner = env.clone();
+                spawner.spawn(async move { job.finish(members::change(&env, &group, &shared, change).await) });
             }
             Ask::Attach(volume, reply) => {
                 let devices = ways.devices.clone();

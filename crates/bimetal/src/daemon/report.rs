@@ -45,7 +45,7 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
         pending_changes: s.pending,
         reserve_bytes: s.reserve,
         fast_free_bytes: s.fast_free,
-        members: s.members.iter().map(|m| member(facts, m)).collect(),
+        members: s.members.iter().map(|m| member_row(&facts.locators(), m)).collect(),
         volumes: s.volumes.iter().map(|v| volume(facts, v)).collect(),
         deleting: s.deleting.iter().map(|v| volume(facts, v)).collect(),
         mover: mover(&s.mover),
@@ -59,14 +59,16 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
     }
 }
 
-fn member(facts: &Facts, m: &MemberStatus) -> api::Member {
+/// A member as the API shows it; `locators` by UUID.
+pub(crate) fn member_row(locators: &[(String, String)], m: &MemberStatus) -> api::Member {
     let uuid = uuid_text(&m.uuid);
     api::Member {
         index: m.index,
         tier: m.tier.to_string(),
-        locator: facts.locators.iter().find(|(u, _)| *u == uuid).map(|(_, l)| l.clone()),
+        locator: locators.iter().find(|(u, _)| *u == uuid).map(|(_, l)| l.clone()),
         uuid,
         present: m.present,
+        state: words::member_state(m).into(),
         size_bytes: m.size,
         slots: m.slots,
         free_slots: m.free,

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::jobs::{Job, Jobs};
 use super::report;
-use crate::api::{self, VolumeChange};
+use crate::api::{self, MemberChange, VolumeChange};
 use crate::runstate;
 
 /// Questions that may wait for the group's thread.
@@ -24,6 +24,8 @@ pub(crate) enum Ask {
     Snapshot(oneshot::Sender<Snapshot>),
     /// Change the volumes, and set down in the jobs what has come of it.
     Volumes(VolumeChange, Arc<Job>),
+    /// The same of the members.
+    Members(MemberChange, Arc<Job>),
     /// Make a ublk device of a volume.
     Attach(String, oneshot::Sender<Result<Made, String>>),
     /// Take the ublk device of a volume away.
@@ -64,15 +66,27 @@ pub(crate) struct Snapshot {
     pub(crate) exports: Vec<String>,
 }
 
-/// What does not change while the daemon lives.
+/// What is known of the group from outside it.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) group: String,
     pub(crate) since: Instant,
     /// Member UUID (as text) and where it was found.
-    pub(crate) locators: Vec<(String, String)>,
+    pub(crate) locators: Mutex<Vec<(String, String)>>,
     /// Logical sector of the volumes.
     pub(crate) sector_bytes: u32,
+}
+
+impl Facts {
+    /// A member has come.
+    pub(crate) fn note_locator(&self, uuid: String, locator: String) {
+        self.locators.lock().unwrap_or_else(PoisonError::into_inner).push((uuid, locator));
+    }
+
+    /// Where the members are.
+    pub(crate) fn locators(&self) -> Vec<(String, String)> {
+        self.locators.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 #[derive(Default)]
@@ -203,6 +217,12 @@ impl Shared {
     pub(crate) fn change_volumes(&self, change: VolumeChange) -> Option<Arc<Job>> {
         let job = self.jobs.begin();
         self.ask(Ask::Volumes(change, job.clone())).then_some(job)
+    }
+
+    /// The same for the members.
+    pub(crate) fn change_members(&self, change: MemberChange) -> Option<Arc<Job>> {
+        let job = self.jobs.begin();
+        self.ask(Ask::Members(change, job.clone())).then_some(job)
     }
 
     /// Block devices made from this group, with their holders.

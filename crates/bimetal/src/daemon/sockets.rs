@@ -42,8 +42,9 @@ impl Drop for ControlSockets<'_> {
 pub(super) fn clear(path: &Path, usual: &Path) -> Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     // In the folder of the group, whose lock is held, nobody listens any more; a link there led to a socket elsewhere.
-    let ours = path == usual && (found.file_type().is_socket() || found.is_symlink());
-    if !ours && !(found.file_type().is_socket() && is_dead(path)) {
+    let is_socket = found.file_type().is_socket();
+    let left_over = if path == usual { is_socket || found.is_symlink() } else { is_socket && is_dead(path) };
+    if !left_over {
         bail!("{} exists and is in use, or is no socket; choose another path for --control", path.display());
     }
     std::fs::remove_file(path).with_context(|| format!("cannot remove the old socket {}", path.display()))

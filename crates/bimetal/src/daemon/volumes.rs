@@ -9,7 +9,7 @@ use bimetal_volume::group::Group;
 use bimetal_volume::options::{NewVolume, Uuid};
 use bimetal_volume::units::{self, CHUNK};
 
-use super::jobs::Outcome;
+use super::jobs::{Done, Outcome};
 use super::ways::Ways;
 use crate::api::{Placement, VolumeChange};
 use crate::log;
@@ -27,9 +27,9 @@ pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, change: VolumeCh
     let uuid = group.volume(change.name()).map(|v| v.uuid());
     let changed = engine(group, &change).await;
     follow(group, ways, &change, uuid, changed.is_ok()).await;
-    let size = changed?;
-    log::info(&told(&change, size));
-    Ok(size)
+    let done = changed?;
+    log::info(&told(&change, done.size));
+    Ok(done)
 }
 
 /// What follows for the ways. A deletion that failed half-way has made the volume unusable all the same.
@@ -60,7 +60,7 @@ pub(crate) async fn engine(group: &Group<HostEnv>, change: &VolumeChange) -> Out
         VolumeChange::Rename { name, new_name } => group.rename_volume(name, new_name).await.map(|()| None),
         VolumeChange::Delete { name, .. } => group.delete_volume(name).await.map(|()| None),
     };
-    result.map_err(|e| e.to_string())
+    result.map(|size| Done { size, ..Done::default() }).map_err(|e| e.to_string())
 }
 
 fn placement_of(placement: Placement) -> units::Placement {

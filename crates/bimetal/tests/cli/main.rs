@@ -6,5 +6,6 @@ mod control;
 mod files;
 mod flow;
 mod lab;
+mod member;
 mod refusals;
 mod volume;

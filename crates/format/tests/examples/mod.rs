@@ -233,6 +233,8 @@ pub(crate) fn label(seed: u64) -> Label {
         policy_clock: r.next(),
         generation: r.below(1 << 62),
         tables: 0,
+        members_changed: false,
+        joining: false,
         zones: layout.zones(),
         members,
         volumes: volumes(r, pages),

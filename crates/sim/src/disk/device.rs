@@ -116,6 +116,11 @@ impl SimDisk {
         SimDisk(Rc::new(Disk { index, size, traits, world: world.clone(), inner: RefCell::new(inner) }))
     }
 
+    /// Its number.
+    pub fn index(&self) -> usize {
+        self.0.index
+    }
+
     /// Its content.
     pub fn store(&self) -> Ref<'_, Store> {
         Ref::map(self.0.inner.borrow(), |i| &i.store)

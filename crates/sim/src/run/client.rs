@@ -11,7 +11,6 @@ use bimetal_volume::units::CHUNK;
 use bimetal_volume::{Group, Volume};
 
 use super::judge::{legal, Kind};
-use super::structure::Limits;
 use super::Shared;
 use crate::content::{MAX_WRITE, SECTOR};
 use crate::env::SimEnv;
@@ -33,7 +32,6 @@ pub(super) struct Client {
     pub(super) group: Group<SimEnv>,
     /// By number; those that are there.
     pub(super) volumes: Rc<RefCell<Vec<Option<Volume<SimEnv>>>>>,
-    pub(super) limits: Limits,
     /// Injected when the session began.
     pub(super) start: Injected,
 }
@@ -78,6 +76,7 @@ impl Client {
                 }
             }
             Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename => self.change_volume(&s).await,
+            Act::AddMember { .. } => self.change_members(&s).await,
             Act::Sleep => self.shared.world.sleep(s.len * MICROS).await,
             Act::Heat { times } => {
                 for _ in 0..times {

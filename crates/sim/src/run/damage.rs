@@ -57,16 +57,19 @@ impl Run<'_> {
     /// C8: a writable start is refused; a degraded one tells lost from never written. With `alone` all fast members are
     /// gone, and what lives on the slow tier came there by moves: all of it must be served.
     fn without(&self, missing: usize, alone: bool, index: usize) -> Result<(), Wrong> {
-        let members = &self.scenario.members;
+        let members: Vec<_> = self.scenario.disks().collect();
+        let inside = self.insiders()?;
+        if !alone && !inside[missing] {
+            return Ok(());
+        }
         let gone = |i: usize| if alone { members[i].tier == Tier::Fast } else { i == missing };
         let rest: Vec<SimDisk> =
-            self.disks.iter().enumerate().filter(|(i, _)| !gone(*i)).map(|(_, d)| d.clone()).collect();
+            self.disks.iter().enumerate().filter(|(i, _)| inside[*i] && !gone(*i)).map(|(_, d)| d.clone()).collect();
         // A commit that was cut off may be known to the missing fast member alone, so that the others cannot know where
         // its chunks live. Half of the time a start makes all of them equal first.
         let tier = members[missing].tier;
         let crashed = index > 0 && self.scenario.sessions[index - 1].end != End::Stop;
-        let cut_off =
-            crashed && !alone && tier == Tier::Fast && members.iter().filter(|m| m.tier == Tier::Fast).count() > 1;
+        let cut_off = crashed && !alone && tier == Tier::Fast && self.fast_ones(&inside) > 1;
         let settled = cut_off && self.world.random(|p| p.coin());
         if settled {
             self.settled_start()?;
@@ -76,7 +79,7 @@ impl Run<'_> {
             return Err("a writable start without all members was not refused".into());
         }
         // Every fast member knows everything; slow members alone only know what was theirs.
-        let slow_only = !(0..members.len()).any(|i| !gone(i) && members[i].tier == Tier::Fast);
+        let slow_only = !(0..members.len()).any(|i| inside[i] && !gone(i) && members[i].tier == Tier::Fast);
         let known = alone || (!slow_only && (settled || !cut_off));
         let exact = self.exact(index, slow_only, known);
         let safe = (known || exact).then(|| tier_code(tier.other()));
@@ -106,6 +109,25 @@ impl Run<'_> {
             true => index > 0 && orderly(&self.scenario.sessions[index - 1]),
             false => known,
         }
+    }
+
+    /// Which disks a start takes for members.
+    fn insiders(&self) -> Result<Vec<bool>, Wrong> {
+        if self.scenario.spares.is_empty() {
+            return Ok(vec![true; self.disks.len()]);
+        }
+        let options = OpenOptions { writable: false, ..self.open_options() };
+        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
+            return Err("a read-only start with all members was refused".into());
+        };
+        let members = group.status().members;
+        env.kill();
+        let label = |d: &SimDisk| super::forge::own_uuid(d);
+        Ok(self.disks.iter().map(|d| members.iter().any(|m| Some(m.uuid) == label(d))).collect())
+    }
+
+    fn fast_ones(&self, inside: &[bool]) -> usize {
+        self.scenario.disks().zip(inside).filter(|(m, inside)| m.tier == Tier::Fast && **inside).count()
     }
 
     /// A writable start of all members, and the power goes as soon as it is done.

@@ -1,10 +1,12 @@
 //! Metadata that no engine wrote, with correct checksums.
 
 use bimetal_format::label::{Label, LABEL_SIZE};
-use bimetal_format::layout::LABEL_A;
+use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_format::{page, Salt};
 
-use crate::disk::{Cell, Store, BLOCK};
+use bimetal_volume::env::Device as _;
+
+use crate::disk::{Cell, SimDisk, Store, BLOCK};
 
 /// The label of a member, if its first copy is sound.
 fn label(store: &Store, disk: usize) -> Option<Label> {
@@ -12,6 +14,19 @@ fn label(store: &Store, disk: usize) -> Option<Label> {
     let blocks = first..first + (LABEL_SIZE / BLOCK) as u64;
     let bytes: Vec<u8> = blocks.flat_map(|b| store.durable(b).bytes(disk, b)).collect();
     Label::decode(&bytes, LABEL_A).ok()
+}
+
+/// The UUID of the member that a disk says it is.
+pub(super) fn own_uuid(disk: &SimDisk) -> Option<[u8; 16]> {
+    let store = disk.store();
+    let read = |place: u64| {
+        let first = place / BLOCK as u64;
+        let blocks = first..first + (LABEL_SIZE / BLOCK) as u64;
+        let bytes: Vec<u8> = blocks.flat_map(|b| store.durable(b).bytes(disk.index(), b)).collect();
+        Label::decode(&bytes, place).ok()
+    };
+    let label = read(LABEL_A).or_else(|| read(label_b(disk.size())))?;
+    Some(label.members[label.member as usize].uuid)
 }
 
 /// Blocks before `end` that hold sound map pages.

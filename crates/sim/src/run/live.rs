@@ -14,6 +14,7 @@ use super::session::{mover_words, Start};
 use super::table::settle;
 use super::{Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
 use crate::counters::Seen;
+use crate::disk::SimDisk;
 use crate::env::{Ended, SimEnv};
 use crate::scenario::{Act, Damage, End, Step};
 
@@ -68,8 +69,8 @@ impl Run<'_> {
 
     fn client(&self, group: &Group<SimEnv>) -> Result<Client, Wrong> {
         let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
-        let (shared, group, limits) = (self.shared.clone(), group.clone(), self.limits());
-        Ok(Client { shared, group, volumes, limits, start: self.world.injected() })
+        let (shared, group) = (self.shared.clone(), group.clone());
+        Ok(Client { shared, group, volumes, start: self.world.injected() })
     }
 
     fn read_all(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
@@ -87,11 +88,17 @@ impl Run<'_> {
         }
     }
 
+    /// The disks that are members.
+    fn members(&self) -> Vec<SimDisk> {
+        let roster = self.shared.roster.borrow();
+        self.disks.iter().enumerate().filter(|(i, _)| roster.has(*i)).map(|(_, d)| d.clone()).collect()
+    }
+
     /// After an orderly stop the offline check finds nothing at all, and writes nothing.
     fn check_offline(&self) -> Result<(), Wrong> {
         self.world.restart(None);
         let env = SimEnv::new(&self.world);
-        let (checker, devices) = (env.clone(), self.disks.clone());
+        let (checker, devices) = (env.clone(), self.members());
         let ended = env.run(STEP_LIMIT, async move { inspect::check(checker, devices).await });
         env.kill();
         let report = match ended {

@@ -12,6 +12,7 @@ mod damage;
 mod forge;
 mod judge;
 mod live;
+mod members;
 mod session;
 mod structure;
 mod table;
@@ -20,7 +21,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bimetal_volume::env::DeviceTraits;
+use bimetal_volume::env::{Device as _, DeviceTraits};
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Tier, CHUNK};
 use bimetal_volume::Group;
@@ -107,7 +108,16 @@ struct Shared {
     requests: std::cell::Cell<u64>,
     /// The volumes that must be there.
     table: RefCell<table::Table>,
-    /// A change of them is under way.
+    /// Who is a member.
+    roster: RefCell<members::Roster>,
+    /// All disks, what they are made for, the journals of new members, and pages of the map.
+    disks: Vec<SimDisk>,
+    specs: Vec<crate::scenario::MemberSpec>,
+    journal: u32,
+    pages: u64,
+    /// The mover works.
+    migrate: bool,
+    /// A change of volumes or members is under way.
     changing: std::cell::Cell<bool>,
     /// Numbers of volumes that somebody has tried to make.
     used: RefCell<Vec<bool>>,
@@ -141,6 +151,12 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         busy: RefCell::default(),
         requests: std::cell::Cell::new(0),
         table: RefCell::new(table::Table::new(scenario)),
+        roster: RefCell::new(members::Roster::new(scenario)),
+        pages: pages(scenario, &disks),
+        migrate: scenario.migrate,
+        disks: disks.clone(),
+        specs: scenario.disks().cloned().collect(),
+        journal: scenario.journal,
         changing: std::cell::Cell::new(false),
         used: RefCell::new((0..crate::scenario::MAX_VOLUMES).map(|n| n < scenario.volumes.len()).collect()),
         outlives: scenario.outlives,
@@ -162,13 +178,19 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
     run.report(outcome)
 }
 
+/// Pages of the map: as many as the group is made with.
+fn pages(scenario: &Scenario, disks: &[SimDisk]) -> u64 {
+    let bytes = disks.iter().take(scenario.members.len()).map(|d| d.size()).sum();
+    bimetal_format::layout::pages_for(bytes, scenario.volumes.len() as u64)
+}
+
 fn disks(scenario: &Scenario, world: &World) -> Vec<SimDisk> {
     let disk = |(i, m): (usize, &crate::scenario::MemberSpec)| {
         let size = SLOTS_START + m.slots * CHUNK + (2 << 20);
         let traits = DeviceTraits { discard: m.discard, rotational: m.tier == Tier::Slow };
         SimDisk::new(world, i, size, traits, Speed::of(m.tier).latency())
     };
-    scenario.members.iter().enumerate().map(disk).collect()
+    scenario.disks().enumerate().map(disk).collect()
 }
 
 impl Run<'_> {

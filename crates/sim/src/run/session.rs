@@ -102,8 +102,8 @@ impl Run<'_> {
         read_back: bool,
     ) -> Result<Ended<()>, Wrong> {
         let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
-        let (shared, group, limits) = (self.shared.clone(), group.clone(), self.limits());
-        let client = Client { shared, group, volumes, limits, start };
+        let (shared, group) = (self.shared.clone(), group.clone());
+        let client = Client { shared, group, volumes, start };
         let count = session.steps.iter().map(|s| s.client).max().map_or(0, |m| m as usize + 1);
         let mut lists: Vec<Vec<Step>> = vec![Vec::new(); count];
         for step in &session.steps {
@@ -236,7 +236,7 @@ impl Run<'_> {
 
     /// All faults end, and disks are healthy.
     pub(super) fn heal(&self) {
-        for (disk, m) in self.disks.iter().zip(&self.scenario.members) {
+        for (disk, m) in self.disks.iter().zip(self.scenario.disks()) {
             disk.heal(Speed::of(m.tier).latency());
         }
     }

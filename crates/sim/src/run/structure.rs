@@ -1,8 +1,6 @@
 //! Steps that change the volumes: carried out one at a time, beside the requests of the other clients, and judged.
 
-use bimetal_format::layout::pages_for;
 use bimetal_format::ENTRIES_PER_PAGE;
-use bimetal_volume::env::Device as _;
 use bimetal_volume::group::create::headroom;
 use bimetal_volume::group::structure::StructureError;
 use bimetal_volume::options::NewVolume;
@@ -11,27 +9,8 @@ use bimetal_volume::units::{Placement, Tier, CHUNK};
 use super::client::{Client, RETRY};
 use super::judge::Kind;
 use super::table::{name, Known, Pending, Table};
-use super::Run;
 use crate::counters::Seen;
 use crate::scenario::{Act, Step};
-
-/// What a group has, for judging refusals.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    fast: u64,
-    slow: u64,
-    pages: u64,
-    migrate: bool,
-}
-
-impl Run<'_> {
-    pub(super) fn limits(&self) -> Limits {
-        let of = |t| self.scenario.members.iter().filter(|m| m.tier == t).map(|m| m.slots).sum();
-        let bytes = self.disks.iter().map(|d| d.size()).sum();
-        let pages = pages_for(bytes, self.scenario.volumes.len() as u64);
-        Limits { fast: of(Tier::Fast), slow: of(Tier::Slow), pages, migrate: self.scenario.migrate }
-    }
-}
 
 fn pages_of(chunks: u64) -> u64 {
     chunks.div_ceil(ENTRIES_PER_PAGE as u64)
@@ -137,18 +116,18 @@ impl Client {
     /// Whether `need` more slots of the fast tier could have been had by demotions alone: nothing failed that keeps slots
     /// back, the mover works, and what may live anywhere fits into the rest.
     fn could_demote(&self, table: &Table, need: u64) -> bool {
-        let Limits { fast, slow, migrate, .. } = self.limits;
+        let (fast, slow) = (self.slots_in(Tier::Fast), self.slots_in(Tier::Slow));
         let sum = |p: Placement| table.living().filter(|(_, k)| k.placement == p).map(|(_, k)| k.chunks).sum::<u64>();
         let bound = sum(Placement::FastOnly) + need + sum(Placement::SlowOnly);
         let spare = headroom(fast) + headroom(slow);
-        let sound = self.shared.world.injected() == self.start && migrate;
+        let sound = self.shared.world.injected() == self.start && self.shared.migrate;
         sound && sum(Placement::Auto) + bound + spare <= fast + slow
     }
 
     /// Whether a refusal is right.
     fn refusal(&self, s: &Step, before: Option<Known>, after: Option<Known>, e: &StructureError) -> Result<(), String> {
         let table = self.shared.table.borrow();
-        let Limits { fast, slow, pages, .. } = self.limits;
+        let (fast, slow, pages) = (self.slots_in(Tier::Fast), self.slots_in(Tier::Slow), self.shared.pages);
         let placement = after.map_or(Placement::Auto, |k| k.placement);
         let had = before.map_or(0, |k| k.chunks);
         let need = after.map_or(0, |k| k.chunks).saturating_sub(had);

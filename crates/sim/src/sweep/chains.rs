@@ -29,6 +29,7 @@ fn group(fast: usize, seed: u64, tear: bool) -> Scenario {
         burst: 0,
         migrate: false,
         members,
+        spares: Vec::new(),
         volumes: vec![VolumeSpec { chunks: 80, placement: Placement::Auto }],
         sessions: Vec::new(),
         liveness: false,

@@ -6,6 +6,7 @@ mod chains;
 mod degraded;
 mod failures;
 mod kept;
+mod members;
 mod structure;
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
@@ -73,6 +74,7 @@ fn group(fast: u64, slow: u64, chunks: u64) -> Scenario {
         burst: 0,
         migrate: true,
         members: vec![member(Tier::Fast, fast), member(Tier::Slow, slow)],
+        spares: Vec::new(),
         volumes: vec![VolumeSpec { chunks, placement: Placement::Auto }],
         sessions: Vec::new(),
         liveness: false,
@@ -301,7 +303,7 @@ pub fn all() -> Vec<Directed> {
         ),
         directed("start only", small(), vec![fill(0, 10), flush()], vec![], true),
     ];
-    plain.into_iter().chain(degraded::all()).chain(structure::all()).collect()
+    plain.into_iter().chain(degraded::all()).chain(structure::all()).chain(members::all()).collect()
 }
 
 impl Directed {

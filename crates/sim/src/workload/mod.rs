@@ -1,5 +1,6 @@
 //! Random scenarios. Swarm testing: each seed draws which features it uses and how much, so that runs differ in kind.
 
+mod members;
 mod structure;
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
@@ -16,6 +17,9 @@ const WAVES: u64 = 5;
 /// Runs in a million that change their volumes.
 const CHANGING_PPM: u32 = 400_000;
 const CHANGES: u64 = 0x766f_6c75_6d65;
+/// Runs in a million that change their members.
+const MEMBERS_PPM: u32 = 250_000;
+const MEMBERS: u64 = 0x6d65_6d62_6572;
 
 /// What one run likes to do.
 struct Taste {
@@ -63,6 +67,11 @@ pub fn generate(seed: u64) -> Scenario {
     if changing {
         structure::mix_in(&mut s, &mut changes);
     }
+    // Likewise.
+    let mut changes = Prng::new(seed ^ MEMBERS);
+    if changes.chance(MEMBERS_PPM) {
+        members::mix_in(&mut s, &mut changes);
+    }
     s
 }
 
@@ -108,6 +117,7 @@ fn group(seed: u64, p: &mut Prng) -> Scenario {
         burst: *p.pick(&[0, 0, 8, 8, 12]),
         migrate: p.chance(950_000),
         members,
+        spares: Vec::new(),
         volumes,
         sessions: Vec::new(),
         liveness: p.chance(150_000),
@@ -303,7 +313,7 @@ mod tests {
     use super::*;
 
     fn changes_volumes(s: &Session) -> bool {
-        s.steps.iter().any(|x| x.act.is_structural())
+        s.steps.iter().any(|x| x.act.is_structural() && !x.act.is_of_members())
     }
 
     #[test]

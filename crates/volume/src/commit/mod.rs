@@ -22,7 +22,7 @@ use bimetal_format::Entry;
 
 use crate::map::Map;
 use crate::units::{ChunkId, MemberIndex, SlotId};
-use crate::wait::Signal;
+use crate::wait::{Mutex, Signal};
 
 /// A slot that a chunk has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub(crate) struct Commit {
     pub(crate) started: Cell<u64>,
     pub(crate) finished: Cell<u64>,
     pub(crate) wanted: Cell<u64>,
+    /// Held while a commit runs; whoever holds it sees a state in which every change is durable or not begun.
+    pub(crate) gate: Mutex,
     /// Wakes the committer.
     pub(crate) wake: Signal,
     /// A commit has finished, or the group has latched.

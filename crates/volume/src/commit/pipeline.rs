@@ -90,6 +90,7 @@ impl<E: Env> Core<E> {
 
     /// One commit. An error has latched the group.
     async fn commit_once(&self) -> Result<(), Error> {
+        let _gate = self.commit.gate.lock().await;
         let mut snap = self.take_snapshot();
         self.cover_away(&snap).await?;
         self.sync_data(&snap).await?;

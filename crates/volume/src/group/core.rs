@@ -18,6 +18,7 @@ use crate::group::volumes::Volumes;
 use crate::health::Health;
 use crate::kept::{kept_slot, slots_of, Kept};
 use crate::map::Map;
+use crate::member::set::Members;
 use crate::member::{Member, NO_CHUNK};
 use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Uuid};
@@ -43,7 +44,7 @@ pub(crate) struct Core<E: Env> {
     /// The member whose map was loaded.
     pub(crate) authority: u8,
     /// By index; missing ones included.
-    pub(crate) members: Vec<Member<E::Device>>,
+    pub(crate) members: Members<E::Device>,
     pub(crate) volumes: Volumes,
     pub(crate) map: RefCell<Map>,
     pub(crate) claims: Claims,
@@ -121,27 +122,42 @@ impl<E: Env> Core<E> {
         self.members.iter().filter(move |m| m.tier == tier && m.is_present())
     }
 
+    /// Members of a tier whose free slots may be taken.
+    pub(crate) fn open_to_chunks(&self, tier: Tier) -> impl Iterator<Item = &Member<E::Device>> + Clone {
+        self.members_of(tier).filter(|m| m.takes_slots())
+    }
+
+    /// The first member that is there: its label holds the tables, like all others.
+    pub(crate) fn first_member(&self) -> &Member<E::Device> {
+        self.members.iter().find(|m| m.is_present()).expect("a group is opened with a member at least")
+    }
+
     pub(crate) fn tier_of_member(&self, index: u8) -> Tier {
         self.members[index as usize].tier
     }
 
     pub(crate) fn epoch(&self) -> u64 {
-        let present = self.members.iter().find(|m| m.is_present());
-        present.map_or(0, |m| m.label.borrow().epoch.id)
+        self.first_member().label.borrow().epoch.id
     }
 
     /// Free slots of a tier.
     pub(crate) fn free_in(&self, tier: Tier) -> u64 {
-        self.members_of(tier).map(|m| m.free.borrow().free()).sum()
+        self.open_to_chunks(tier).map(|m| m.free.borrow().free()).sum()
     }
 
+    /// Slots of a tier, taken or not.
     pub(crate) fn slots_in(&self, tier: Tier) -> u64 {
+        self.open_to_chunks(tier).map(|m| m.free.borrow().count()).sum()
+    }
+
+    /// The same, of members that take no new chunks too.
+    pub(crate) fn slots_present(&self, tier: Tier) -> u64 {
         self.members_of(tier).map(|m| m.free.borrow().count()).sum()
     }
 
     /// Slots beyond what is promised to volumes (I5), or set aside for one that is about to be.
     pub(crate) fn headroom(&self) -> u64 {
-        let slots: u64 = self.members.iter().map(|m| m.free.borrow().count()).sum();
+        let slots = self.slots_in(Tier::Fast) + self.slots_in(Tier::Slow);
         let aside = match mutant::on(Mutant::I5AsideIsHeadroom) {
             true => 0,
             false => self.volumes.set_aside(Tier::Fast) + self.volumes.set_aside(Tier::Slow),

@@ -93,7 +93,11 @@ impl<E: Env> Group<E> {
         let labels = labels(env, &plan, uuid, options);
         let mut made = Vec::new();
         for (i, ((device, _), label)) in members.into_iter().zip(labels).enumerate() {
-            made.push(lay_out(device, label).await.map_err(|source| CreateError::Device { device: i, source })?);
+            made.push(
+                lay_out(device, label, RECORDS_PER_BLOCK)
+                    .await
+                    .map_err(|source| CreateError::Device { device: i, source })?,
+            );
         }
         for (i, (m, label)) in made.iter().enumerate() {
             let fail = |source| CreateError::Device { device: i, source };
@@ -110,12 +114,16 @@ impl<E: Env> Group<E> {
 }
 
 /// Erases old labels and writes empty zones. The new label follows when all members are ready.
-async fn lay_out<D: Device>(device: D, label: Label) -> Result<(Member<D>, Label), DeviceError> {
+pub(super) async fn lay_out<D: Device>(
+    device: D,
+    label: Label,
+    records: usize,
+) -> Result<(Member<D>, Label), DeviceError> {
     use crate::buf::BufMut;
     use crate::member::WriteFor;
     use bimetal_format::label::LABEL_SIZE;
     use bimetal_format::layout::{label_b, LABEL_A};
-    let m = Member::new(Some(device), label.clone(), label.member, RECORDS_PER_BLOCK);
+    let m = Member::new(Some(device), label.clone(), label.member, records);
     for place in [LABEL_A, label_b(label.device_size)] {
         m.write(place, BufMut::zeroed(LABEL_SIZE).freeze(), WriteFor::Engine).await?;
     }
@@ -167,6 +175,8 @@ fn labels<E: Env>(env: &E, plan: &Plan, uuid: Uuid, options: &CreateOptions) -> 
         policy_clock: 0,
         generation: 0,
         tables: 0,
+        members_changed: false,
+        joining: false,
         zones: layout.zones(),
         members: plan.members.clone(),
         volumes: plan.volumes.clone(),

@@ -2,8 +2,8 @@
 
 use super::core::Core;
 use crate::env::Env;
-use crate::member::Member;
-use crate::options::{MemberStatus, MoverStatus, Status, VolumeStatus};
+use crate::member::{Member, Standing};
+use crate::options::{MemberState, MemberStatus, MoverStatus, Status, VolumeStatus};
 use crate::tier::Policy;
 use crate::units::{Tier, CHUNK};
 
@@ -37,6 +37,10 @@ impl<E: Env> Core<E> {
             uuid: row.uuid,
             tier: m.tier,
             present: m.is_present(),
+            state: match m.standing.get() {
+                Standing::Joining => MemberState::Joining,
+                Standing::Full => MemberState::InUse,
+            },
             size: row.size,
             slots: u64::from(row.slots),
             free: if m.is_present() { m.free.borrow().free() } else { 0 },

@@ -172,7 +172,7 @@ fn check_slots<E: Env>(core: &Core<E>, report: &mut Report) {
             report.note(None, true, format!("chunk {} has a home but belongs to no volume", chunk.0));
         }
     }
-    for m in &core.members {
+    for m in core.members.iter() {
         let free = m.free.borrow();
         let (count, free) = (free.count(), free.free());
         report.slots.push((m.index, used[m.index as usize], free));

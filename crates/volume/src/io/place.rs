@@ -1,5 +1,7 @@
 //! A slot for a chunk that has none.
 
+use bimetal_format::Entry;
+
 use crate::commit::Left;
 use crate::env::Env;
 use crate::error::Error;
@@ -7,6 +9,8 @@ use crate::group::core::Core;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
 
+/// Chunks of a MiB, which should lie together.
+const RUN: u64 = 8;
 /// Kept copies dropped when a slot is needed at once.
 const KEPT_AT_ONCE: usize = 64;
 
@@ -30,17 +34,36 @@ impl<E: Env> Core<E> {
 
     /// Takes a free slot of `tier` for `chunk`, next to its neighbour where that is possible.
     pub(crate) fn take_slot(&self, tier: Tier, chunk: ChunkId) -> Option<SlotId> {
-        let lane = (chunk.0 % 8) as u32;
-        if let Some(before) = chunk.0.checked_sub(1).and_then(|c| self.map.borrow().get(ChunkId(c))) {
-            let m = &self.members[before.member as usize];
-            if before.is_mapped() && m.tier == tier && m.is_present() && m.free.borrow_mut().take_exact(before.slot + 1)
-            {
-                return Some(SlotId { member: m.index, slot: before.slot + 1 });
-            }
+        if let Some(slot) = self.take_beside(tier, chunk) {
+            return Some(slot);
         }
-        let m = self.members_of(tier).max_by_key(|m| m.free.borrow().free())?;
+        let lane = (chunk.0 % RUN) as u32;
+        let m = self.open_to_chunks(tier).max_by_key(|m| m.free.borrow().free())?;
         let slot = m.free.borrow_mut().take(None, lane)?;
         Some(SlotId { member: m.index, slot })
+    }
+
+    /// The slot that lies to a neighbour's as `chunk` does to the neighbour: the chunk before it, or else one of the
+    /// same MiB. With several members in a tier a run would else be torn apart whenever it comes out of order.
+    fn take_beside(&self, tier: Tier, chunk: ChunkId) -> Option<SlotId> {
+        let first = chunk.0 / RUN * RUN;
+        let same_mib = (first..first + RUN).filter(|c| *c != chunk.0);
+        for near in chunk.0.checked_sub(1).into_iter().chain(same_mib) {
+            let Some(e) = self.neighbour(near).filter(Entry::is_mapped) else { continue };
+            let slot = (i64::from(e.slot) + chunk.0 as i64 - near as i64).try_into().ok();
+            let m = &self.members[e.member as usize];
+            let Some(slot) = slot.filter(|_| m.tier == tier && m.takes_slots()) else { continue };
+            if m.free.borrow_mut().take_exact(slot) {
+                return Some(SlotId { member: m.index, slot });
+            }
+        }
+        None
+    }
+
+    fn neighbour(&self, chunk: u64) -> Option<Entry> {
+        let map = self.map.borrow();
+        let chunk = ChunkId(chunk);
+        ((chunk.page() as usize) < map.len()).then(|| map.get(chunk)).flatten()
     }
 
     /// The slot after that of `last`, if `chunk` follows it.
@@ -48,7 +71,8 @@ impl<E: Env> Core<E> {
         let SlotId { member, slot } = last.1;
         let follows = last.0 .0 + 1 == chunk.0;
         let next = SlotId { member, slot: slot + 1 };
-        (follows && self.members[member as usize].free.borrow_mut().take_exact(next.slot)).then_some(next)
+        let m = &self.members[member as usize];
+        (follows && m.takes_slots() && m.free.borrow_mut().take_exact(next.slot)).then_some(next)
     }
 
     /// A slot for the first home of `chunk`: in the tier that the policy wishes, else in the other, else after a

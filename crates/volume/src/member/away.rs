@@ -77,6 +77,12 @@ impl<D: Device> Member<D> {
         Ok(())
     }
 
+    /// For a member that joins a group in use: says of no region that it knows it.
+    pub(crate) async fn set_all_away(&self) -> Result<(), DeviceError> {
+        self.load_away().await?;
+        self.write_away(|bits, _| bits.fill(u64::MAX)).await
+    }
+
     /// Whether the bits of all `regions` are durable.
     pub(crate) fn away_covers(&self, regions: &[u32]) -> bool {
         let away = self.away.borrow();

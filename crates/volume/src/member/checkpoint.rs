@@ -106,7 +106,8 @@ impl<E: Env> Core<E> {
         result.map_err(fail)
     }
 
-    async fn checkpoint_steps(&self, m: &Member<E::Device>, heat: bool) -> Result<(), DeviceError> {
+    /// The same without consequences for the group if it fails. For a device that is not a member yet.
+    pub(crate) async fn checkpoint_steps(&self, m: &Member<E::Device>, heat: bool) -> Result<(), DeviceError> {
         add(&self.counters.checkpoints, 1);
         // Everything up to here is in the pages as they are from now on.
         let tail = m.journal.borrow().durable;
@@ -152,8 +153,8 @@ impl<E: Env> Core<E> {
         m.flip(label).await
     }
 
-    /// Pages whose newest durable state this member does not have.
-    fn dirty_pages(&self, m: &Member<E::Device>, heat: bool) -> Vec<u32> {
+    /// Pages whose newest durable state this member does not have; with `heat`, also those of which only the heat changed.
+    pub(crate) fn dirty_pages(&self, m: &Member<E::Device>, heat: bool) -> Vec<u32> {
         let map = self.map.borrow();
         let directory = m.directory.borrow();
         let behind = |page: &u32| {

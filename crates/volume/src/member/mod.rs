@@ -11,6 +11,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod directory;
 pub(crate) mod journal;
 pub(crate) mod label;
+pub(crate) mod set;
 pub(crate) mod sync;
 
 use std::cell::{Cell, RefCell};
@@ -52,9 +53,19 @@ pub(crate) enum WriteFor {
     Engine,
 }
 
+/// What a member is in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is being added: it gets commits and checkpoints like any other, but no slot of it is taken.
+    Joining,
+    /// Like any other.
+    Full,
+}
+
 pub(crate) struct Member<D: Device> {
     pub(crate) index: MemberIndex,
     pub(crate) tier: Tier,
+    pub(crate) standing: Cell<Standing>,
     /// `None`: the member is missing.
     device: Option<D>,
     pub(crate) layout: Layout,
@@ -100,6 +111,7 @@ impl<D: Device> Member<D> {
         Member {
             index,
             tier,
+            standing: Cell::new(Standing::Full),
             counters: Counters::default(),
             sync: sync::SyncState::default(),
             free: RefCell::new(FreeSlots::new(slots)),
@@ -122,6 +134,11 @@ impl<D: Device> Member<D> {
 
     pub(crate) fn is_present(&self) -> bool {
         self.device.is_some()
+    }
+
+    /// Whether its free slots may be taken.
+    pub(crate) fn takes_slots(&self) -> bool {
+        self.is_present() && self.standing.get() == Standing::Full
     }
 
     pub(crate) fn device(&self) -> Result<&D, DeviceError> {

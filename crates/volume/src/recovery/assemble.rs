@@ -4,12 +4,13 @@ use std::cell::{Cell, RefCell};
 
 use bimetal_format::label::{Label, READ_ONLY_COMPATIBLE};
 
-use super::{Found, OpenError};
+use super::{Found, Identified, OpenError};
 use crate::env::{Device, Env};
 use crate::group::core::Core;
 use crate::group::structure::adopt;
 use crate::group::volumes::Volumes;
 use crate::map::Map;
+use crate::member::set::Members;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
 use crate::options::OpenOptions;
@@ -26,31 +27,69 @@ pub(super) struct Assembled<D> {
     findings: Vec<String>,
 }
 
-pub(super) fn assemble<D: Device>(found: Vec<Found<D>>, options: &OpenOptions) -> Result<Assembled<D>, OpenError> {
+pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -> Result<Assembled<D>, OpenError> {
+    let Identified { found, unusable } = found;
+    if let ([], [(device, source), ..]) = (&found[..], &unusable[..]) {
+        return Err(OpenError::Label { device: *device, source: source.clone() });
+    }
     check_one_group(&found)?;
-    let newest = newest_label(&found)?;
+    let mut findings = Vec::new();
+    let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().partition(counts_by_itself);
+    let newest = newest_label(&counting)?;
     let name = newest.group_name.clone();
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
         return Err(OpenError::ReadOnlyFeatures { name });
     }
-    let mut devices: Vec<Option<(D, Label, usize)>> = (0..newest.members.len()).map(|_| None).collect();
-    let mut findings = Vec::new();
-    for f in found {
+    let table = newest_table(&counting, &newest).clone();
+    let mut members = counting;
+    for f in joining {
+        match is_listed(&f.label, &table) {
+            true => members.push(f),
+            false => findings.push(half_added(&f)),
+        }
+    }
+    check_doubled(&members)?;
+    let mut devices: Vec<Option<(D, Label, usize)>> = (0..table.members.len()).map(|_| None).collect();
+    for f in members {
         findings.extend(f.problems);
         if let Some(why) = check_epoch(&f.label, &newest)? {
             findings.push(why);
         }
         let index = f.label.member as usize;
-        devices[index] = Some((f.device, f.label, f.weaker));
+        match devices.get_mut(index) {
+            Some(place) => *place = Some((f.device, f.label, f.weaker)),
+            // Whoever has another table has another number, and then one member of these cannot be right.
+            None => return Err(contradiction(&name, &table, &f.label)),
+        }
     }
-    let newest = take_table(&mut devices, newest, &mut findings)?;
+    let newest = take_table(&mut devices, newest, &table, &mut findings)?;
     let missing: Vec<String> =
         newest.members.iter().enumerate().filter(|(i, _)| devices[*i].is_none()).map(describe).collect();
+    if let (false, Some((device, source))) = (missing.is_empty(), unusable.first()) {
+        // The label that cannot be read may be that of the one who is missing.
+        return Err(OpenError::Label { device: *device, source: source.clone() });
+    }
     if !missing.is_empty() && (options.writable || !options.allow_missing) {
         return Err(OpenError::Incomplete { name, missing: missing.join(", ") });
     }
     findings.extend(missing.into_iter().map(|m| format!("missing: member {m}")));
+    findings.extend(unusable.iter().map(|(device, why)| format!("device {device} is not used: {why}")));
     Ok(Assembled { devices, newest, findings })
+}
+
+/// A device that is being added becomes a member by the tables of the others.
+fn counts_by_itself<D>(f: &Found<D>) -> bool {
+    !f.label.joining || mutant::on(Mutant::JoiningCounts)
+}
+
+fn half_added<D>(f: &Found<D>) -> String {
+    format!("device {} is not used: it was being added to the group when that was cut off; add it again", f.position)
+}
+
+/// Whether the table has the member that carries this label.
+fn is_listed(label: &Label, table: &Label) -> bool {
+    let own = |l: &Label| l.members.get(label.member as usize).map(|m| m.uuid);
+    own(label) == own(table)
 }
 
 fn describe((index, row): (usize, &bimetal_format::label::MemberRow)) -> String {
@@ -63,52 +102,72 @@ fn describe((index, row): (usize, &bimetal_format::label::MemberRow)) -> String 
 }
 
 fn check_one_group<D>(found: &[Found<D>]) -> Result<(), OpenError> {
-    let first = &found[0].label;
-    for (i, f) in found.iter().enumerate() {
-        if f.label.group != first.group {
+    let Some(first) = found.first().map(|f| &f.label) else { return Err(OpenError::NoDevices) };
+    match found.iter().find(|f| f.label.group != first.group) {
+        Some(f) => {
             let (other, name) = (f.label.group_name.clone(), first.group_name.clone());
-            return Err(OpenError::OtherGroup { device: f.position, other, name });
+            Err(OpenError::OtherGroup { device: f.position, other, name })
         }
-        if let Some(twin) = found[..i].iter().find(|t| t.label.member == f.label.member) {
-            let name = first.group_name.clone();
-            let (first, second) = (twin.position, f.position);
+        None => Ok(()),
+    }
+}
+
+fn check_doubled<D>(members: &[Found<D>]) -> Result<(), OpenError> {
+    for (i, f) in members.iter().enumerate() {
+        if let Some(twin) = members[..i].iter().find(|t| t.label.member == f.label.member) {
+            let (first, second) = (twin.position.min(f.position), twin.position.max(f.position));
+            let name = f.label.group_name.clone();
             return Err(OpenError::Doubled { first, second, member: f.label.member, name });
         }
     }
     Ok(())
 }
 
-/// Gives all labels the volume table that counts: of those that belong to the newest epoch, or to a start of it that
-/// was cut off, the one with the highest number. A change is durable on all members before the next begins, so that
-/// none is further behind than one change. Members and pages never change.
+/// Whether a label belongs to the newest epoch, or to a start of it that was cut off.
+fn is_current(l: &Label, newest: &Label) -> bool {
+    l.epoch.id == newest.epoch.id || newest.epoch.has_member(l.member)
+}
+
+/// The tables that count: of the labels that are current those with the highest number.
+fn newest_table<'a, D>(counting: &'a [Found<D>], newest: &'a Label) -> &'a Label {
+    let current = counting.iter().map(|f| &f.label).filter(|l| is_current(l, newest));
+    current.max_by_key(|l| l.tables).unwrap_or(newest)
+}
+
+fn contradiction(name: &str, a: &Label, b: &Label) -> OpenError {
+    let what = format!("the labels of members {} and {} contradict each other", a.member, b.member);
+    OpenError::Damaged { name: name.into(), what }
+}
+
+/// Gives all labels the tables that count. A change is durable on all members before the next begins, so that none is
+/// further behind than one change. Who a member is, and the pages, never change.
 fn take_table<D>(
     devices: &mut [Option<(D, Label, usize)>],
     mut newest: Label,
+    table: &Label,
     findings: &mut Vec<String>,
 ) -> Result<Label, OpenError> {
-    let is_current = |l: &Label| l.epoch.id == newest.epoch.id || newest.epoch.has_member(l.member);
-    let current = || devices.iter().flatten().map(|(_, l, _)| l).filter(|l| is_current(l));
-    let table = current().max_by_key(|l| l.tables).unwrap_or(&newest).clone();
-    let name = || newest.group_name.clone();
+    let mut cut_off = false;
     for (_, l, _) in devices.iter().flatten() {
-        let same = l.members == table.members
-            && l.layout().pages == table.layout().pages
-            && (l.tables != table.tables || l.volumes == table.volumes);
+        let equal = l.members == table.members && l.volumes == table.volumes;
+        let same =
+            is_listed(l, table) && l.layout().pages == table.layout().pages && (l.tables != table.tables || equal);
         if !same {
-            let what = format!("the labels of members {} and {} contradict each other", table.member, l.member);
-            return Err(OpenError::Damaged { name: name(), what });
+            return Err(contradiction(&newest.group_name, table, l));
         }
-        if is_current(l) && l.tables + 1 < table.tables {
-            return Err(OpenError::Stale { name: name(), member: l.member });
+        let behind = table.tables.saturating_sub(l.tables);
+        if behind > 1 && is_current(l, &newest) || behind > 0 && l.joining {
+            return Err(OpenError::Stale { name: newest.group_name.clone(), member: l.member });
         }
+        cut_off |= is_current(l, &newest) && (behind > 0 || l.joining);
     }
-    if current().any(|l| l.tables < table.tables) {
-        findings.push("a change of the volumes was cut off; it counts as made".into());
+    if cut_off {
+        findings.push("a change of the volumes or members was cut off; it counts as made".into());
     }
     for (_, l, _) in devices.iter_mut().flatten() {
-        adopt(l, &table);
+        adopt(l, table);
     }
-    adopt(&mut newest, &table);
+    adopt(&mut newest, table);
     Ok(newest)
 }
 
@@ -117,8 +176,8 @@ fn newest_label<D>(found: &[Found<D>]) -> Result<Label, OpenError> {
     let descends = |a: &Label, b: &Label| a.epoch.id == b.epoch.id || a.epoch.history.contains(&b.epoch.id);
     let heads = found.iter().filter(|f| found.iter().all(|o| descends(&f.label, &o.label)));
     let best = heads.max_by_key(|f| (f.label.epoch.confirmed, f.label.sequence));
+    let Some(first) = found.first().map(|f| &f.label) else { return Err(OpenError::OnlyJoining) };
     best.map(|f| f.label.clone()).ok_or_else(|| {
-        let first = &found[0].label;
         let apart = found.iter().filter(|f| !descends(first, &f.label)).map(|f| f.label.member);
         OpenError::Fork { name: first.group_name.clone(), members: apart.collect() }
     })
@@ -177,7 +236,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         policy: RefCell::new(policy),
         env,
         options,
-        members,
+        members: Members::new(members),
         volumes,
         map: RefCell::new(Map::new(pages)),
         claims: Default::default(),

@@ -19,13 +19,20 @@ pub(crate) struct Found<D> {
     pub(crate) problems: Vec<String>,
 }
 
+/// Devices with labels, and those without, each with its position and why.
+pub(crate) struct Identified<D> {
+    pub(crate) found: Vec<Found<D>>,
+    pub(crate) unusable: Vec<(usize, LabelError)>,
+}
+
 /// Syncs each device and reads its labels. The sync comes first: a daemon that died may have left data in the device's
 /// cache, which a power cut would take away after we had based decisions on it (C7.1).
-pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Vec<Found<D>>, OpenError> {
+pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Identified<D>, OpenError> {
     if devices.is_empty() {
         return Err(OpenError::NoDevices);
     }
     let mut found = Vec::with_capacity(devices.len());
+    let mut unusable = Vec::new();
     for (position, device) in devices.into_iter().enumerate() {
         let fail = |source| OpenError::Device { device: position, source };
         if !mutant::on(Mutant::C7NoFirstSync) {
@@ -34,7 +41,8 @@ pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Vec<Found<D>>
         let labels = read_labels(&device).await.map_err(fail)?;
         let (reason, weaker) = (labels.reason(), labels.weaker);
         let Some(label) = labels.newest else {
-            return Err(OpenError::Label { device: position, source: reason });
+            unusable.push((position, reason));
+            continue;
         };
         if device.size() < label.device_size {
             return Err(OpenError::Shrunk { device: position, size: device.size(), expected: label.device_size });
@@ -44,5 +52,5 @@ pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Vec<Found<D>>
             damaged.map(|(place, e)| format!("member {}: label at byte {place}: {e}", label.member)).collect();
         found.push(Found { device, label, position, weaker, problems });
     }
-    Ok(found)
+    Ok(Identified { found, unusable })
 }

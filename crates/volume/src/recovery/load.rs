@@ -31,7 +31,7 @@ pub(super) struct Source {
 pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Result<Source, OpenError> {
     let mut chains = Vec::new();
     let mut rebuild = absent.to_vec();
-    for m in &core.members {
+    for m in core.members.iter() {
         if !m.is_present() {
             chains.push(None);
             continue;

@@ -25,7 +25,7 @@ use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
 use crate::options::OpenOptions;
 
-pub(crate) use identify::{identify, Found};
+pub(crate) use identify::{identify, Found, Identified};
 pub(crate) use replay::{read_chain, Chain};
 
 /// Why a group could not be opened. Devices are named by their position in the caller's list.
@@ -87,6 +87,9 @@ pub enum OpenError {
         /// Name of the group.
         name: String,
     },
+    /// No device given is a member.
+    #[error("the devices given were being added to a group when that was cut off, and are no members; give the members of the group, and add these again")]
+    OnlyJoining,
     /// Members were used apart from each other.
     #[error(
         "members of group {name} were used apart from each other: {members:?} have epochs that do not descend from one another. Nothing was changed; decide which side to keep, and open the group without the other"

@@ -37,7 +37,7 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
     }
     set_away(core).await?;
     write_epoch(core).await?;
-    for m in &core.members {
+    for m in core.members.iter() {
         if source.rebuild[m.index as usize] {
             rebuild(core, m).await?;
         } else if m.tier == Tier::Fast && m.index as usize != source.best {

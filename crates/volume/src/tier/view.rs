@@ -23,7 +23,7 @@ impl<E: Env> View for EngineView<'_, E> {
     }
 
     fn fast_slots(&self) -> u32 {
-        self.core.slots_in(Tier::Fast) as u32
+        self.core.slots_present(Tier::Fast) as u32
     }
 
     fn fast_at(&self, mut i: u32) -> Option<ChunkId> {

@@ -1,8 +1,10 @@
 //! Why a volume could not be made or changed, in words.
 
-use bimetal_format::label::MAX_VOLUMES;
+use bimetal_format::label::{MAX_MEMBERS, MAX_VOLUMES};
+use bimetal_format::layout::LayoutError;
 use bimetal_format::size::InWords;
 
+use crate::env::DeviceError;
 use crate::error::Error;
 use crate::units::Tier;
 
@@ -63,6 +65,21 @@ pub enum StructureError {
         /// First byte after the last block that holds data, rounded up to 128 KiB.
         end: u64,
     },
+    /// The device is a member of this group.
+    #[error("the device is member {0} of this group already")]
+    OwnMember(u8),
+    /// The device belongs to another group.
+    #[error("the device is a member of the Bimetal group '{0}'; destroy that group first, or add --force to take the device from it (its data is lost)")]
+    OthersMember(String),
+    /// There is no row for one more.
+    #[error("a group has at most {MAX_MEMBERS} members in its life, those that have left it included")]
+    ManyMembers,
+    /// The device is too small, or cannot be laid out.
+    #[error("the device cannot become a member: {0}")]
+    Layout(#[from] LayoutError),
+    /// The device failed while it was made ready; it is no member.
+    #[error("the new device failed: {0}; the group is as it was")]
+    NewDevice(DeviceError),
     /// The group refuses changes, or has stopped accepting them in the middle. Then the next start decides whether it
     /// happened.
     #[error(transparent)]

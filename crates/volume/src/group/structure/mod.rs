@@ -30,6 +30,7 @@
 mod create;
 mod delete;
 mod error;
+mod member;
 pub(crate) mod pages;
 mod resize;
 mod room;
@@ -38,10 +39,12 @@ use bimetal_format::label::{Label, VolumeRow};
 
 pub(crate) use self::create::placement_code;
 pub use self::error::StructureError;
+pub use self::member::{NewMember, NewMemberReport};
 use super::core::Core;
 use super::Group;
 use crate::env::Env;
 use crate::error::Error;
+use crate::member::Member;
 use crate::options::NewVolume;
 use crate::units::ChunkId;
 use crate::wait;
@@ -52,6 +55,13 @@ impl<E: Env> Group<E> {
     pub async fn create_volume(&self, new: &NewVolume) -> Result<u64, StructureError> {
         let (core, new) = (self.core.clone(), new.clone());
         wait::to_its_end(&self.core.env, async move { core.create_volume(&new).await }).await
+    }
+
+    /// Adds a member, whose device is overwritten: its free slots can be taken when this returns. After an error that is
+    /// not [`StructureError::Engine`] the group is as it was.
+    pub async fn add_member(&self, device: E::Device, new: &NewMember) -> Result<NewMemberReport, StructureError> {
+        let (core, new) = (self.core.clone(), new.clone());
+        wait::to_its_end(&self.core.env, async move { core.add_member(device, &new).await }).await
     }
 
     /// Gives a volume another size in bytes, rounded down to 128 KiB; the size that it has then comes back. A smaller
@@ -101,7 +111,7 @@ impl<E: Env> Core<E> {
 
     /// The table as it is, from any label: all hold the same.
     fn table(&self) -> (Vec<VolumeRow>, u32) {
-        let label = self.members[0].label.borrow();
+        let label = self.first_member().label.borrow();
         (label.volumes.clone(), label.next_volume)
     }
 
@@ -114,19 +124,28 @@ impl<E: Env> Core<E> {
     /// Makes a table durable on all members, side by side, and takes it over. The caller holds `change`. An error has
     /// latched the group: the next start decides whether it happened.
     async fn write_table(&self, rows: Vec<VolumeRow>, next_volume: u32) -> Result<(), Error> {
-        let number = self.members[0].label.borrow().tables + 1;
-        let flips = self.members.iter().map(|m| async {
-            let _meta = m.meta.lock().await;
-            self.health.check()?;
-            let mut label = m.label.borrow().clone();
+        let number = self.first_member().label.borrow().tables + 1;
+        let all = self.members.iter().collect();
+        self.flip_all(all, |label| {
             label.tables = number;
             label.volumes.clone_from(&rows);
             label.next_volume = next_volume;
-            m.flip(label).await.map_err(|e| self.latch(m.index, "the label", e))
-        });
-        wait::all(flips.collect()).await.into_iter().collect::<Result<(), Error>>()?;
+        })
+        .await?;
         self.volumes.apply(&rows);
         Ok(())
+    }
+
+    /// Changes the labels of `members`, side by side. An error has latched the group.
+    async fn flip_all(&self, members: Vec<&Member<E::Device>>, change: impl Fn(&mut Label)) -> Result<(), Error> {
+        let flips = members.into_iter().map(|m| async {
+            let _meta = m.meta.lock().await;
+            self.health.check()?;
+            let mut label = m.label.borrow().clone();
+            change(&mut label);
+            m.flip(label).await.map_err(|e| self.latch(m.index, "the label", e))
+        });
+        wait::all(flips.collect()).await.into_iter().collect()
     }
 
     /// Makes what has become of all chunks durable, and known to every member on its own (invariant 2).
@@ -135,7 +154,7 @@ impl<E: Env> Core<E> {
         if crate::mutant::on(crate::mutant::Mutant::C7RangeNotTold) {
             return Ok(());
         }
-        for m in &self.members {
+        for m in self.members.iter() {
             // What a checkpoint writes is in the pages; what it leaves behind is before the journal's new tail.
             self.checkpoint(m, false).await?;
         }
@@ -161,7 +180,10 @@ impl<E: Env> Core<E> {
 
 /// Gives every label the table that counts: the one with the highest number.
 pub(crate) fn adopt(label: &mut Label, table: &Label) {
+    label.joining = false;
     label.tables = table.tables;
+    label.members.clone_from(&table.members);
+    label.members_changed = table.members_changed;
     label.volumes.clone_from(&table.volumes);
     label.next_volume = table.next_volume;
 }

@@ -90,6 +90,11 @@ impl HeadTime {
         }
     }
 
+    /// The fast tier has another size or other members: where its coldest chunks lie is to be found anew.
+    pub(crate) fn resized(&mut self, fast_slots: u32) {
+        self.regions = Regions::new(fast_slots);
+    }
+
     /// Bytes of memory that it takes, nearly the same for any size of the group; the heat of each chunk is kept by the
     /// [`View`].
     pub fn bytes(&self) -> usize {

@@ -1,0 +1,121 @@
+//! Steps that change who is a member: carried out one at a time, and judged. Like those of the volumes, a change that
+//! was answered has happened, and one that was cut off has happened whole or not at all.
+
+use bimetal_volume::error::Error;
+use bimetal_volume::group::structure::{NewMember, StructureError};
+use bimetal_volume::options::Status;
+use bimetal_volume::units::Tier;
+
+use super::client::{Client, RETRY};
+use super::judge::Kind;
+use super::Wrong;
+use crate::counters::Seen;
+use crate::scenario::{Act, Scenario, Step};
+
+/// Which disks are members, by number.
+pub(super) struct Roster {
+    inside: Vec<bool>,
+    /// A change under way, or one of which nobody knows whether it happened: the disk, and what it is after it.
+    pending: Option<(usize, bool)>,
+}
+
+impl Roster {
+    pub(super) fn new(scenario: &Scenario) -> Roster {
+        let founders = scenario.members.len();
+        Roster { inside: (0..scenario.disks().count()).map(|i| i < founders).collect(), pending: None }
+    }
+
+    /// Whether the disk is a member for certain.
+    pub(super) fn has(&self, disk: usize) -> bool {
+        self.inside[disk] && self.pending.is_none_or(|p| p.0 != disk)
+    }
+
+    fn end(&mut self, made: bool) {
+        if let (Some((disk, after)), true) = (self.pending.take(), made) {
+            self.inside[disk] = after;
+        }
+    }
+
+    /// Whether the change under way has happened in this group, if it is one that may be.
+    fn seen(&self, status: &Status) -> Result<bool, Wrong> {
+        let known = self.inside.iter().filter(|i| **i).count();
+        let after = match self.pending {
+            Some((_, true)) => known + 1,
+            Some((_, false)) => known - 1,
+            None => known,
+        };
+        match status.members.len() {
+            n if n == after => Ok(true),
+            n if n == known => Ok(false),
+            n => Err(format!("the group has {n} members, must have {known} (under way: {:?})", self.pending)),
+        }
+    }
+
+    /// What a change that was cut off has come to.
+    pub(super) fn settle(&mut self, status: &Status) -> Result<(), Wrong> {
+        let made = self.seen(status)?;
+        self.end(made);
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Slots of a tier.
+    pub(super) fn slots_in(&self, tier: Tier) -> u64 {
+        let (roster, shared) = (self.shared.roster.borrow(), &self.shared);
+        let of = |(i, m): (usize, &crate::scenario::MemberSpec)| (roster.has(i) && m.tier == tier).then_some(m.slots);
+        shared.specs.iter().enumerate().filter_map(of).sum()
+    }
+
+    /// Carries out a step that changes who is a member.
+    pub(super) async fn change_members(&self, s: &Step) {
+        let Act::AddMember { disk } = s.act else { return };
+        while self.shared.changing.get() {
+            self.shared.world.sleep(RETRY).await;
+        }
+        let shared = &self.shared;
+        {
+            let mut roster = shared.roster.borrow_mut();
+            if disk >= shared.specs.len() || roster.inside[disk] || roster.pending.is_some() {
+                return;
+            }
+            roster.pending = Some((disk, true));
+        }
+        shared.changing.set(true);
+        self.add_member(disk).await;
+        shared.changing.set(false);
+    }
+
+    async fn add_member(&self, disk: usize) {
+        let shared = &self.shared;
+        let (issued, injected) = (shared.world.sequence(), shared.world.injected());
+        let journal_blocks = (shared.journal > 0).then_some(shared.journal);
+        let new = NewMember { tier: shared.specs[disk].tier, force: false, journal_blocks };
+        let result = self.group.add_member(shared.disks[disk].clone(), &new).await;
+        if !self.answered() {
+            return;
+        }
+        shared.world.note(26, issued, || format!("answered: disk {disk} is added: {result:?}"));
+        match result {
+            Ok(_) => {
+                shared.roster.borrow_mut().end(true);
+                shared.marks.borrow_mut().mark(Seen::MemberAdded);
+                if let Err(wrong) = shared.roster.borrow().seen(&self.group.status()) {
+                    shared.fail(wrong);
+                }
+            }
+            Err(StructureError::Engine(e)) => {
+                // It may have happened: the next start tells.
+                self.judge(Kind::Write, &format!("adding disk {disk}"), &e, injected);
+                if !matches!(e, Error::Latched(_) | Error::Device { .. }) {
+                    shared.roster.borrow_mut().end(false);
+                }
+            }
+            Err(StructureError::NewDevice(_)) if shared.world.injected() != injected => {
+                shared.roster.borrow_mut().end(false);
+                shared.marks.borrow_mut().mark(Seen::NewDeviceFailed);
+            }
+            Err(e) => shared.fail(format!("adding disk {disk} was refused: {e}")),
+        }
+    }
+}

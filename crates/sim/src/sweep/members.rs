@@ -1,0 +1,84 @@
+//! Directed scenarios of members that come: a crash at every step of each, and what comes after it.
+
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+
+use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
+use crate::scenario::{Act, Damage, MemberSpec, Scenario, Step};
+
+fn with_spares(mut s: Scenario, spares: &[(Tier, u64)]) -> Scenario {
+    s.spares = spares.iter().map(|(tier, slots)| MemberSpec { tier: *tier, slots: *slots, discard: true }).collect();
+    s
+}
+
+fn add(disk: usize) -> Step {
+    step(0, Act::AddMember { disk }, 0, 0)
+}
+
+/// Commits of another client, all the while.
+fn beside(rounds: u64) -> Vec<Step> {
+    let one = |i: u64| {
+        let act = match i % 5 {
+            0 => TRIM,
+            4 => WRITE,
+            _ => FUA,
+        };
+        step(1, act, (i * 7 % 26) * CHUNK + i % 3 * 8192, 4096 + i % 4 * 8192)
+    };
+    (0..rounds).map(one).collect()
+}
+
+/// The new member is added, at the second try if the first was cut off, and used.
+fn again(disk: usize) -> Vec<Step> {
+    vec![
+        add(disk),
+        fill(0, 28),
+        flush(),
+        step(0, Act::Read, 0, 30 * CHUNK),
+        sleep(0, 3000),
+        step(0, FUA, 3 * CHUNK, 4096),
+    ]
+}
+
+fn added(name: &'static str, tier: Tier) -> Directed {
+    let s = with_spares(group(12, 24, 30), &[(tier, 14)]);
+    let mut steps = beside(60);
+    // New chunks all the while, too.
+    for i in 0..24 {
+        let at = (20 + i % 10) * CHUNK;
+        steps.extend([step(2, TRIM, at, CHUNK), step(2, FUA, at, 8192)]);
+    }
+    steps.extend([sleep(0, 3), add(2), fill(16, 8), flush(), step(0, Act::Read, 0, 30 * CHUNK), sleep(0, 400)]);
+    directed(name, s, vec![fill(0, 20), sleep(0, 3000), flush()], steps, false).after(again(2))
+}
+
+/// The old fast members are gone afterwards: the new one must know everything.
+fn added_and_alone() -> Directed {
+    let s = with_spares(group(12, 24, 30), &[(Tier::Fast, 14)]);
+    let mut steps = beside(60);
+    steps.extend([sleep(0, 3), add(2)]);
+    steps.extend((0..6).map(|i| step(0, FUA, (20 + i) * CHUNK, 8192)));
+    directed("fast member added, old gone", s, vec![fill(0, 20), flush()], steps, false).then(Damage::Missing(0))
+}
+
+/// Two disks after each other, and a volume that only fits with them.
+fn room_for_more() -> Directed {
+    let mut s = with_spares(group(10, 16, 18), &[(Tier::Fast, 12), (Tier::Slow, 16)]);
+    s.volumes[0].placement = Placement::Auto;
+    let make = |volume, chunks, placement| Step { volume, ..step(0, Act::Make { chunks, placement }, 0, 0) };
+    let of = |volume, s: Step| Step { volume, ..s };
+    let mut steps = vec![add(2), make(1, 12, Placement::FastOnly), of(1, fill(0, 12)), of(1, flush()), add(3)];
+    steps.extend([make(2, 12, Placement::SlowOnly), of(2, fill(0, 12)), of(2, flush()), of(1, fill(0, 3))]);
+    steps.extend([fill(0, 18), flush(), step(0, Act::Delete, 0, 0)]);
+    let after = vec![add(2), add(3), make(3, 14, Placement::Auto), of(3, fill(0, 14)), of(3, flush())];
+    directed("room for more", s, vec![fill(0, 10), flush()], steps, false).after(after)
+}
+
+/// All of them.
+pub(super) fn all() -> Vec<Directed> {
+    vec![
+        added("fast member added", Tier::Fast),
+        added("slow member added", Tier::Slow),
+        added_and_alone(),
+        room_for_more(),
+    ]
+}

@@ -1,0 +1,201 @@
+//! A member is added to the open group.
+//!
+//! Terms: a device is *joining* while its own label says so: such a label counts for nothing. It becomes a member by
+//! the tables of the others.
+//!
+//! Invariants:
+//! 1. Before the label of any other member names the new one, that holds everything durably that a member of its tier
+//!    must: label, directory, all pages, the epoch; a fast one also every commit made since, in its journal; a slow one
+//!    away bits for all regions. So whatever start finds it named finds it whole.
+//! 2. A slot of it is taken only when all labels name it durably: no entry ever names a member that a start may not
+//!    know.
+//! 3. An index is never given out twice: rows of the member table stay.
+//! 4. Until it is named by another member's label, its failures are not the group's.
+//!
+//! The order: everything is written under a label that says *joining*, beside the running group; with commits held
+//! back for the rest of it (few pages), it joins the members in memory, so that it gets every commit from then on; a
+//! change of the tables is flipped on the other members, then on its own label. A crash before the first of these flips
+//! leaves the old group and a device that can be added again, one after it leaves the new group.
+//!
+//! Counter-examples to shortcuts, which the simulator plants as mutants:
+//! - *Its own word counts* (`JoiningCounts`). The power goes while the map is written to it. The start takes its table,
+//!   which has the higher number, and its map, which lacks what was committed meanwhile.
+//! - *Commits are not held back* (`JoinedTooEarly`). A commit runs while the last pages are written: its records are in
+//!   neither the pages nor the journal of the new member. The old fast members die: what was flushed is gone.
+//! - *Slots first* (`SlotsBeforeTable`). A chunk lives on the new member, committed; the power goes before a label of
+//!   the others names it. The next start knows no such member.
+
+use bimetal_format::label::{Label, MemberRow, TierCode, MAX_MEMBERS};
+use bimetal_format::layout::{default_journal_blocks, Layout};
+
+use super::StructureError;
+use crate::env::{Device, Env};
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::group::create::{lay_out, new_uuid};
+use crate::member::{Member, Standing};
+use crate::mutant::{self, Mutant};
+use crate::options::Uuid;
+use crate::units::{MemberIndex, Tier, CHUNK};
+
+/// Pages that may be left for the moment in which no commit runs, and how often it is tried to have so few.
+const REST: usize = 64;
+const PASSES: usize = 8;
+
+/// A member to be added.
+#[derive(Clone, Debug)]
+pub struct NewMember {
+    /// Its tier.
+    pub tier: Tier,
+    /// Take the device although it is a member of another group, whose data on it is lost.
+    pub force: bool,
+    /// Blocks of its journal ring; `None`: by its size. Never fewer than other members have.
+    pub journal_blocks: Option<u32>,
+}
+
+/// What was added.
+#[derive(Clone, Debug)]
+pub struct NewMemberReport {
+    /// Its index.
+    pub index: MemberIndex,
+    /// Its name for ever.
+    pub uuid: Uuid,
+    /// Bytes of its slots.
+    pub capacity: u64,
+    /// Bytes that volumes can still grow by in this group: of space, and of pages of the map.
+    pub room: u64,
+}
+
+impl<E: Env> Core<E> {
+    pub(super) async fn add_member(
+        &self,
+        device: E::Device,
+        new: &NewMember,
+    ) -> Result<NewMemberReport, StructureError> {
+        let _change = self.volumes.change.lock().await;
+        self.check_writable()?;
+        self.check_device(&device, new).await?;
+        let label = self.plan_member(&device, new)?;
+        let (rows, index, number) = (label.members.clone(), label.member, label.tables);
+        let m = self.prepare(device, label).await?;
+        self.join(m).await?;
+        let others = self.members.iter().filter(|m| m.index != index).collect();
+        let (uuid, slots) = (rows[index as usize].uuid, rows[index as usize].slots);
+        self.flip_all(others, |label| {
+            label.tables = number;
+            label.members.clone_from(&rows);
+            label.members_changed = true;
+        })
+        .await?;
+        let m = &self.members[index as usize];
+        self.flip_all(vec![m], |label| label.joining = false).await?;
+        m.standing.set(Standing::Full);
+        self.resized();
+        Ok(NewMemberReport { index, uuid, capacity: u64::from(slots) * CHUNK, room: self.room_to_grow() })
+    }
+
+    /// Refuses a device that is a member already.
+    async fn check_device(&self, device: &E::Device, new: &NewMember) -> Result<(), StructureError> {
+        let found = crate::probe::probe(device).await.map_err(StructureError::NewDevice)?;
+        let Ok(label) = found else { return Ok(()) };
+        if label.group != self.uuid {
+            return match new.force {
+                true => Ok(()),
+                false => Err(StructureError::OthersMember(label.group_name)),
+            };
+        }
+        // What was being added once, and never became a member, may be added again.
+        let row = |l: &Label| l.members.get(label.member as usize).map(|m| m.uuid);
+        match row(&label) == row(&self.first_member().label.borrow()) {
+            true => Err(StructureError::OwnMember(label.member)),
+            false => Ok(()),
+        }
+    }
+
+    /// The label of the new member as it will be, but for what its map and journal will say.
+    fn plan_member(&self, device: &E::Device, new: &NewMember) -> Result<Label, StructureError> {
+        let mut label = self.first_member().label.borrow().clone();
+        if label.members.len() >= MAX_MEMBERS {
+            return Err(StructureError::ManyMembers);
+        }
+        let size = device.size();
+        // A commit that the other journals have room for must have room in this one.
+        let least = self.members.iter().map(|m| m.layout.journal_blocks as u32).min().unwrap_or(0);
+        let journal = new.journal_blocks.unwrap_or(default_journal_blocks(size)).max(least);
+        let layout = Layout::plan(size, label.layout().pages, journal)?;
+        let tier = match new.tier {
+            Tier::Fast => TierCode::Fast,
+            Tier::Slow => TierCode::Slow,
+        };
+        label.member = label.members.len() as u8;
+        label.members.push(MemberRow { uuid: new_uuid(&self.env), tier, size, slots: layout.slot_count as u32 });
+        label.zones = layout.zones();
+        label.device_size = size;
+        label.sequence = 0;
+        label.clean = false;
+        (label.journal_tail, label.journal_end, label.journal_tail_hash) = (0, 0, self.env.random());
+        (label.root_generation, label.root_side, label.checkpoint_generation) = (0, 0, 0);
+        label.tables += 1;
+        label.members_changed = true;
+        label.joining = true;
+        Ok(label)
+    }
+
+    /// Lays the device out and writes the map to it, again until little of it has changed meanwhile.
+    async fn prepare(&self, device: E::Device, label: Label) -> Result<Member<E::Device>, StructureError> {
+        let made = lay_out(device, label, self.options.journal_records).await;
+        let (m, _) = made.map_err(StructureError::NewDevice)?;
+        m.standing.set(Standing::Joining);
+        if m.tier == Tier::Slow {
+            m.set_all_away().await.map_err(StructureError::NewDevice)?;
+        }
+        for _ in 0..PASSES {
+            self.write_map(&m).await?;
+            if self.dirty_pages(&m, false).len() <= REST {
+                break;
+            }
+        }
+        Ok(m)
+    }
+
+    async fn write_map(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
+        self.health.check()?;
+        if self.stopping.get() {
+            return Err(Error::Stopping.into());
+        }
+        self.checkpoint_steps(m, false).await.map_err(StructureError::NewDevice)
+    }
+
+    /// Writes the rest of the map while no commit runs, and makes it a member: it gets every commit from then on.
+    async fn join(&self, m: Member<E::Device>) -> Result<(), StructureError> {
+        if mutant::on(Mutant::JoinedTooEarly) {
+            self.members.push(m);
+            return Ok(());
+        }
+        if mutant::on(Mutant::SlotsBeforeTable) {
+            m.standing.set(Standing::Full);
+            self.members.push(m);
+            return self.write_map(&self.members[self.members.len() - 1]).await;
+        }
+        let _no_commit = self.commit.gate.lock().await;
+        self.write_map(&m).await?;
+        self.members.push(m);
+        Ok(())
+    }
+
+    /// The slots that chunks may take are others now.
+    fn resized(&self) {
+        self.policy.borrow_mut().resized(self.slots_present(Tier::Fast) as u32);
+        self.reclaim.freed.notify();
+        self.mover_wake.notify();
+    }
+
+    /// Bytes that volumes can still grow by, of which each that is made takes whole pages.
+    fn room_to_grow(&self) -> u64 {
+        let (rows, _) = self.table();
+        let taken: u64 = rows.iter().map(|v| v.pages()).sum();
+        let pages = (self.map.borrow().len() as u64).saturating_sub(taken);
+        let of_pages = pages * bimetal_format::ENTRIES_PER_PAGE as u64;
+        self.room(crate::units::Placement::Auto).min(of_pages) * CHUNK
+    }
+}
