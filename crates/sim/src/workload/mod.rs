@@ -18,7 +18,7 @@ const WAVES: u64 = 5;
 const CHANGING_PPM: u32 = 400_000;
 const CHANGES: u64 = 0x766f_6c75_6d65;
 /// Runs in a million that change their members.
-const MEMBERS_PPM: u32 = 250_000;
+const MEMBERS_PPM: u32 = 180_000;
 const MEMBERS: u64 = 0x6d65_6d62_6572;
 
 /// What one run likes to do.
@@ -133,7 +133,7 @@ fn taste(s: &Scenario, p: &mut Prng) -> Taste {
     }
     weights[1] = weights[1].max(10);
     weights[4] = weights[4].max(1);
-    let fills = p.chance(300_000);
+    let fills = p.chance(420_000);
     let waves = p.chance(if fills { 500_000 } else { 80_000 });
     if fills && p.coin() {
         // Churn: trims of whole chunks that are on the move, and new writes into what they free.
