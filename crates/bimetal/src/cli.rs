@@ -358,8 +358,7 @@ Example, with the fast disk dead:
   bimetal rescue tank/main --files /mnt                 # the files that are hit
   bimetal rescue tank/main --map main.map               # the same by bytes
   ddrescue --domain-mapfile=main.map $dev main.img copied.map
-Nothing is written to the members. In the map + can be read, ? may be old, - cannot be read; with --stale what may be
-old is + too.")]
+Nothing is written to the members. In the map + can be read, ? may be old, - cannot be read.")]
 pub(crate) struct Rescue {
     /// GROUP/VOLUME, or GROUP for all its volumes
     #[arg(value_parser = target)]
