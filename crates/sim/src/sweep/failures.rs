@@ -18,9 +18,9 @@ pub(super) fn written_while_a_sync_fails() -> Directed {
     let make = |n: u64| {
         let mut s = Scenario { seed: n + 1, migrate: false, ..group(12, 24, 32) };
         let trims = (0..CHUNKS).map(|c| step(0, TRIM, c * CHUNK + 4096, CHUNK - 4096));
-        // Neighbours do not lie next to each other: a write of two is two requests, one of which may be done before the
-        // sync.
-        let fills = [0, 2, 4, 1, 3, 5].map(|c| fill(c, 1)).to_vec();
+        // Neighbours do not lie next to each other, because others are there already: a write of two is two requests, one
+        // of which may be done before the sync.
+        let fills = [9, 11, 13, 0, 2, 4, 1, 3, 5].map(|c| fill(c, 1)).to_vec();
         let prepare = [fills, vec![flush()], trims.collect(), vec![flush()]].concat();
         let session = s.quiet_session(prepare, End::Stop);
         s.sessions.push(session);
