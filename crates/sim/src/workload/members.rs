@@ -14,6 +14,7 @@ pub(super) fn mix_in(s: &mut Scenario, p: &mut Prng) {
     }
     let founders = s.members.len();
     let spares = s.spares.clone();
+    let size = s.volumes[0].chunks * CHUNK;
     for session in &mut s.sessions {
         for m in &spares {
             session.speed.push(Speed::of(m.tier));
@@ -24,7 +25,7 @@ pub(super) fn mix_in(s: &mut Scenario, p: &mut Prng) {
             if p.chance(700_000) {
                 let client = p.below(clients) as u8;
                 let at = p.below(session.steps.len() as u64 + 1) as usize;
-                let steps = change(founders + i, client, p);
+                let steps = change(founders + i, client, size, p);
                 session.steps.splice(at..at, steps);
             }
         }
@@ -41,14 +42,14 @@ fn faults(p: &mut Prng) -> Faults {
     }
 }
 
-/// A disk is added; what is written then goes to it too.
-fn change(disk: usize, client: u8, p: &mut Prng) -> Vec<Step> {
+/// A disk is added; what is written then, to a volume of `size` bytes, goes to it too.
+fn change(disk: usize, client: u8, size: u64, p: &mut Prng) -> Vec<Step> {
     let volume = 0;
     let mut steps = vec![Step { client, volume, act: Act::AddMember { disk }, offset: 0, len: 0 }];
     for _ in 0..p.below(4) {
         let act = *p.pick(&[Act::Fill, Act::Read, Act::Write { fua: true }]);
-        let (offset, len) = (p.below(30) * CHUNK, p.range(1, 3) * CHUNK);
-        let len = if act == (Act::Write { fua: true }) { 8192 } else { len };
+        let (offset, len) = (p.below(30) * CHUNK % size, p.range(1, 3) * CHUNK);
+        let len = if act == (Act::Write { fua: true }) { 8192 } else { len.min(size - offset) };
         steps.push(Step { client, volume, act, offset, len });
     }
     steps
