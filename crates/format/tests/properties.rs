@@ -2,7 +2,7 @@
 
 mod examples;
 
-use bimetal_format::label::{is_name, Label, LabelError, LABEL_SIZE};
+use bimetal_format::label::{is_name, Label, LabelError, VolumeState, LABEL_SIZE};
 use bimetal_format::layout::{label_b, Layout, LayoutError, ZoneExtent, ZoneKind, LABEL_A, MIN_JOURNAL_BLOCKS};
 use bimetal_format::{away, directory, journal, page, Entry, Salt, BLOCK};
 use examples::{accepts, block, label, salt, Rng, GENERATION, INDEX, KINDS};
@@ -216,4 +216,25 @@ fn a_torn_block_is_refused() {
             assert!(torn == new || torn == old || !accepts(kind, &torn, &salt()), "{kind}: cut at {cut}");
         }
     }
+}
+
+/// A label with a right checksum may have been made by a program that errs, or by somebody malicious.
+#[test]
+fn a_volume_table_that_contradicts_itself_is_refused() {
+    let sound = (0..).map(label).find(|l| l.volumes.len() > 2).expect("some have volumes");
+    let refused = |change: &dyn Fn(&mut Label)| {
+        let mut l = sound.clone();
+        change(&mut l);
+        Label::decode(&l.encode(LABEL_A), LABEL_A).is_err()
+    };
+    assert!(!refused(&|_| ()));
+    assert!(refused(&|l| l.volumes[1].id = l.volumes[0].id), "a number given twice");
+    assert!(refused(&|l| l.next_volume = l.volumes[0].id), "a number that is to be given still");
+    assert!(refused(&|l| l.volumes[1].name = l.volumes[0].name.clone()), "a name given twice");
+    assert!(refused(&|l| l.volumes[1].runs = l.volumes[0].runs.clone()), "pages of two volumes");
+    let deleted = |l: &mut Label| {
+        l.volumes[1].name = l.volumes[0].name.clone();
+        l.volumes[1].state = VolumeState::Deleted;
+    };
+    assert!(!refused(&deleted), "a deleted volume's name is free");
 }

@@ -164,8 +164,12 @@ fn a_device_that_is_no_member_or_has_shrunk() {
     let m = group(&env, "tank");
     let with = |d: MemoryDevice| [m.0[0].clone(), m.0[1].clone(), d];
     for size in [0, 4096, 65536, 128 << 10, 3 * MIB, 32 * MIB] {
-        let error = refused_in_both_ways(&env, &with(MemoryDevice::new(size)));
+        let devices = with(MemoryDevice::new(size));
+        let error = refused(&env, &devices);
         assert!(matches!(error, OpenError::Label { device: 2, source: LabelError::NotALabel }), "{size}: {error}");
+        // Read-only it counts as missing.
+        let found = open(&env, &devices, read_only()).expect("opens without it").status().recovery;
+        assert!(found.iter().any(|f| f.contains("device 2 is not used")), "{size}: {found:?}");
     }
     for size in [32 * MIB - 4096, 20 * MIB, 4 * MIB] {
         let error = refused_in_both_ways(&env, &with(m.0[2].resized(size)));

@@ -93,6 +93,10 @@ fn a_device_that_is_no_member_does_not_stop_a_whole_group() {
     // Only where one is missing it may be the one.
     let options = OpenOptions::default();
     assert!(matches!(open(&env, &m.0[1..], options), Err(OpenError::Label { device: 1, .. })));
+    // A member whose labels are gone is as good as missing to who wants to read what is left.
+    let g = open(&env, &m.0[1..], read_only()).expect("opens");
+    let found = g.status().recovery;
+    assert!(found.iter().any(|f| f.contains("device 1 is not used")), "{found:?}");
 }
 
 /// Both tiers are laid out in runs however many members they have: a stream is read with few requests.

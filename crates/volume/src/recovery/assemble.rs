@@ -65,11 +65,12 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     let newest = take_table(&mut devices, newest, &table, &mut findings)?;
     let missing: Vec<String> =
         newest.members.iter().enumerate().filter(|(i, _)| devices[*i].is_none()).map(describe).collect();
-    if let (false, Some((device, source))) = (missing.is_empty(), unusable.first()) {
+    let enough = missing.is_empty() || (options.allow_missing && !options.writable);
+    if let (false, Some((device, source))) = (enough, unusable.first()) {
         // The label that cannot be read may be that of the one who is missing.
         return Err(OpenError::Label { device: *device, source: source.clone() });
     }
-    if !missing.is_empty() && (options.writable || !options.allow_missing) {
+    if !enough {
         return Err(OpenError::Incomplete { name, missing: missing.join(", ") });
     }
     findings.extend(missing.into_iter().map(|m| format!("missing: member {m}")));

@@ -241,7 +241,7 @@ mod tests {
     fn a_high_priority_does_not_stand_behind_what_was_asked_for_later() {
         let mut q = Candidates::new();
         q.push(ChunkId(8), 7, false);
-        for n in 0..u64::from(SAME_TIME) {
+        for n in 0..2 * u64::from(SAME_TIME) {
             q.push(ChunkId((10 + n % 5) * 8), 0, false);
         }
         assert!(q.take(2).iter().any(|w| w.group == 1));

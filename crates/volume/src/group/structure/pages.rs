@@ -192,6 +192,19 @@ mod tests {
         assert!(cut(&mut runs, 2).is_empty());
     }
 
+    /// (C7.4) Whatever the table says: a page in which something lives would show it to its new owner.
+    #[test]
+    fn a_page_that_is_not_empty_is_never_taken() {
+        let rows = [row(&[run(0, 3)])];
+        let mut runs = Vec::new();
+        assert_eq!(extend(&mut runs, 4, &rows, 10, |page| page != 5), Ok(()));
+        assert_eq!(runs, [run(6, 4)]);
+        assert_eq!(extend(&mut runs, 2, &rows, 10, |page| page != 5 && page < 6), Ok(()));
+        assert_eq!(runs, [run(6, 4), run(3, 2)]);
+        let none = extend(&mut vec![run(0, 3)], 1, &rows, 4, |page| page != 3);
+        assert_eq!(none, Err(StructureError::NoPages(0)));
+    }
+
     #[test]
     fn a_full_table_takes_no_more_runs() {
         let rows: Vec<_> = (0..MAX_VOLUMES as u32).map(|i| row(&[run(2 * i, 1)])).collect();
