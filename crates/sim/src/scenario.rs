@@ -165,6 +165,8 @@ pub enum Damage {
     Alone,
     /// Map pages give two chunks one slot.
     Forged,
+    /// A journal block of the member rots, which is not one of the last commit.
+    Gap(usize),
 }
 
 /// One life of the daemon.

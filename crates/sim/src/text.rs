@@ -89,6 +89,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::Alone) => drop(writeln!(out, "alone")),
         Some(Damage::Lost(m)) => drop(writeln!(out, "lost-pages {m}")),
         Some(Damage::Forged) => drop(writeln!(out, "forged")),
+        Some(Damage::Gap(m)) => drop(writeln!(out, "journal-gap {m}")),
         Some(Damage::Rot(m, n)) => drop(writeln!(out, "rot {m} blocks={n}")),
     }
     for (i, f) in session.faults.iter().enumerate() {
@@ -256,6 +257,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "lost-pages" => s.damage = Some(Damage::Lost(member(w)?)),
         "alone" => s.damage = Some(Damage::Alone),
         "forged" => s.damage = Some(Damage::Forged),
+        "journal-gap" => s.damage = Some(Damage::Gap(member(w)?)),
         "faults" => {
             let m = member(w)?;
             s.faults[m] = Faults {

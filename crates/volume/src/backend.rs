@@ -39,7 +39,7 @@ pub type Pieces = SmallVec<[Piece; 2]>;
 pub struct Extent {
     /// Bytes.
     pub len: u64,
-    /// A slot is assigned and the blocks hold data; otherwise the range reads as zeros.
+    /// The blocks hold data, or may have held some that is lost; otherwise the range reads as zeros.
     pub data: bool,
     /// 0 unmapped, 1 fast, 2 slow, 3 both.
     pub tier: u8,

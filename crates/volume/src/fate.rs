@@ -7,7 +7,9 @@
 //! 2. A slow member's map after a crash is certain only where its away bit is clear. Where it is set, "holds no data"
 //!    means "perhaps lost", and what lives on that member may have moved to the fast tier and changed there since. Such a
 //!    change is told to the slow member's journal seconds after its commit, so that only the newest are unknown.
-//! 3. A journal with a gap in its middle hides changes of chunks that nobody can name: as in 2, for all chunks.
+//! 3. A journal with a gap in its middle hides changes of chunks that nobody can name: as in 2, for all chunks. It may
+//!    hide too that a slot went from one chunk to another: fast homes are lost, and slow ones that their own members do
+//!    not confirm.
 
 use bimetal_format::Entry;
 
@@ -17,7 +19,7 @@ use crate::group::core::Core;
 use crate::io::split::runs;
 use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, BLOCK};
+use crate::units::{ChunkId, Tier, BLOCK};
 use crate::Volume;
 
 /// What has become of a block of a volume.
@@ -102,6 +104,12 @@ impl<E: Env> Core<E> {
             return Known { entry, valid: empty, empty };
         }
         let present = |m: u8| self.members[m as usize].is_present();
+        // Hidden commits may have given a fast slot to another chunk, and nobody else knows. Of slow slots their own
+        // members do: recovery has asked them.
+        let hidden = self.journal_gap.get() && self.tier_of_member(entry.member) == Tier::Fast;
+        if hidden && !mutant::on(Mutant::C5GapServesSlots) {
+            return Known { entry, valid: Fate::Lost, empty };
+        }
         // A slow member vouches for its own slots only.
         if present(entry.member) && (self.map_complete || entry.member == self.authority) {
             let stale = unsure && !mutant::on(Mutant::C8StaleCalledWhole);

@@ -154,6 +154,10 @@ impl<E: Env> Core<E> {
     pub(crate) fn drop_kept(&self, max: usize) -> usize {
         // A commit's worth at most, beside what clients change (I10).
         let max = max.min((self.commit.limit.get() / 4).max(1));
+        if !self.commit.has_room(max) {
+            self.commit.want_next();
+            return 0;
+        }
         let mut found = self.find_kept(max.saturating_mul(CHOICE));
         let map = self.map.borrow();
         found.sort_by_key(|c| std::cmp::Reverse(self.policy_heat(map.heat(*c))));

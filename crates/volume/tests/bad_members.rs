@@ -172,11 +172,14 @@ fn a_device_that_is_no_member_or_has_shrunk() {
         assert!(found.iter().any(|f| f.contains("device 2 is not used")), "{size}: {found:?}");
     }
     for size in [32 * MIB - 4096, 20 * MIB, 4 * MIB] {
-        let error = refused_in_both_ways(&env, &with(m.0[2].resized(size)));
+        let devices = with(m.0[2].resized(size));
+        let error = refused(&env, &devices);
         assert!(
             matches!(error, OpenError::Shrunk { device: 2, size: s, expected } if (s, expected) == (size, 32 * MIB)),
             "{size}: {error}"
         );
+        let found = open(&env, &devices, read_only()).expect("opens without it").status().recovery;
+        assert!(found.iter().any(|f| f.contains("device 2 is not used: it has")), "{size}: {found:?}");
     }
     let grown = open(&env, &with(m.0[2].resized(40 * MIB)), writable()).expect("a larger device is no harm");
     assert!(read(&env, &grown.volume("main").unwrap(), 0, 65536).unwrap() == [7; 65536]);
@@ -213,6 +216,37 @@ fn newer_formats_and_unknown_features() {
     assert!(read(&env, &g.volume("main").unwrap(), 0, 65536).unwrap() == [7; 65536]);
     let g = open(&env, &changed(24, &[1]), writable()).expect("a compatible feature is ignored");
     assert!(read(&env, &g.volume("main").unwrap(), 0, 65536).unwrap() == [7; 65536]);
+}
+
+/// Read-only, members may be missing; but one that a newer version could use is not: nothing is done without it.
+#[test]
+fn a_member_of_a_newer_format_is_not_called_missing() {
+    let env = MemoryEnv::new();
+    let mut m = group(&env, "tank");
+    forge(&m.0[2], 12, &[2, 0]);
+    let error = refused_in_both_ways(&env, &m.0);
+    assert!(matches!(error, OpenError::Label { device: 2, source: LabelError::Version(2) }), "{error}");
+    m.0.remove(2);
+    open(&env, &m.0, read_only()).expect("who leaves it out means it");
+}
+
+/// The disk that dies: it cannot even say who it is.
+#[test]
+fn a_device_that_fails_at_its_label_is_as_good_as_missing() {
+    let env = MemoryEnv::new();
+    let mut m = group(&env, "tank");
+    let dying = MemoryDevice::new(32 * MIB);
+    dying.holes_fail.set(true);
+    m.0.push(dying.clone());
+    let g = open(&env, &m.0, writable()).expect("the group is whole without it");
+    let found = g.status().recovery;
+    assert!(found.iter().any(|f| f.contains("device 3 is not used: I/O error")), "{found:?}");
+    stop(&env, g).expect("orderly stop");
+    m.0[2] = m.0.pop().expect("the dying one");
+    assert!(matches!(refused(&env, &m.0), OpenError::Device { device: 2, .. }));
+    let g = open(&env, &m.0, read_only()).expect("what is left can be read");
+    let found = g.status().recovery;
+    assert!(found.iter().any(|f| f.contains("device 2 is not used: I/O error")), "{found:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod image;
 mod memory;
 
+use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_volume::group::structure::{NewMember, NewMemberReport, StructureError};
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::OpenOptions;
@@ -72,6 +73,12 @@ fn what_cannot_be_added_is_refused_in_words_and_changes_nothing() {
         assert!(e.contains(words), "{e}");
         assert_eq!(tables(&g), 2);
     }
+    // A label that cannot be read is somebody's all the same.
+    let damaged = other.copy().0.swap_remove(1);
+    damaged.flip(LABEL_A + 100, 1);
+    damaged.flip(label_b(damaged.size) + 100, 1);
+    let e = add(&env, &g, &damaged, Tier::Slow).expect_err("refused").to_string();
+    assert!(e.contains("carries a Bimetal label") && e.contains("--force"), "{e}");
     let v = g.volume("main").expect("there");
     write(&env, &v, 0, &[1; 4096]).expect("the group goes on");
     stop(&env, g).expect("orderly stop");

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 
 use anyhow::{bail, Context, Result};
+use bimetal_format::label::LabelError;
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::Device;
@@ -166,14 +167,19 @@ async fn create(
 /// A member of a living group is worth a second thought.
 pub(super) async fn refuse_member(locator: &Locator, device: &HostDevice, force: bool) -> Result<()> {
     let label = members::read_label(device).await.with_context(|| format!("{locator} cannot be read"))?;
-    if let (Ok(label), false) = (label, force) {
-        bail!(
+    match label {
+        _ if force => Ok(()),
+        Err(LabelError::NotALabel) => Ok(()),
+        Ok(label) => bail!(
             "{locator} is a member of the Bimetal group '{}'; destroy that group first, or add --force to take the device \
              from it (its data is lost)",
             label.group_name
-        );
+        ),
+        // Of a newer version, or damaged: somebody's data all the same.
+        Err(why) => bail!(
+            "{locator} carries a Bimetal label, but {why}; add --force to take the device all the same (its data is lost)"
+        ),
     }
-    Ok(())
 }
 
 /// A file in which nothing was ever written: there is nothing to lose.

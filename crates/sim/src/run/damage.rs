@@ -37,6 +37,7 @@ impl Run<'_> {
             Damage::Missing(m) => self.without(m, false, index),
             Damage::Alone => self.without(0, true, index),
             Damage::Forged => self.forged(index),
+            Damage::Gap(m) => self.gap(m),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
@@ -219,6 +220,29 @@ impl Run<'_> {
         }
     }
 
+    /// C5: what a rotten journal block knew is lost, and said to be; a slot that it gave to another chunk shows that
+    /// one's data to nobody.
+    fn gap(&self, member: usize) -> Result<(), Wrong> {
+        let disk = &self.disks[member];
+        let candidates = super::forge::journal_blocks(&disk.store(), member, JOURNAL..SLOTS_START / BLOCK);
+        let Some(last) = candidates.iter().map(|(_, generation)| *generation).max() else { return Ok(()) };
+        let older: Vec<u64> = candidates.iter().filter(|(_, g)| *g < last).map(|(block, _)| *block).collect();
+        if older.is_empty() {
+            return Ok(());
+        }
+        let block = self.world.random(|p| *p.pick(&older));
+        self.world.random(|p| disk.store_mut().rot(block, p));
+        let any = OpenOptions { writable: false, ..self.open_options() };
+        match self.try_start(self.disks.clone(), any)? {
+            None => Err("a read-only start with one rotten journal block was refused".into()),
+            Some((env, group)) => {
+                let result = self.peek(&env, &group, Some(View::NOTHING), false);
+                env.kill();
+                result
+            }
+        }
+    }
+
     fn try_start(&self, devices: Vec<SimDisk>, options: OpenOptions) -> Result<Option<(SimEnv, Group<SimEnv>)>, Wrong> {
         let env = SimEnv::new(&self.world);
         let opener = env.clone();
@@ -267,6 +291,8 @@ impl Run<'_> {
             };
             let found = v.fates(0, v.size(), usize::MAX).map_err(|e| format!("fates of volume {index}: {e}"))?;
             check_fates(&found, v.size(), view, index).map_err(|e| format!("fates of volume {index}: {e}"))?;
+            let extents = v.extents(0, v.size(), usize::MAX).map_err(|e| format!("extents of volume {index}: {e}"))?;
+            check_holes(&found, &extents).map_err(|e| format!("extents of volume {index}: {e}"))?;
             fates.push(found);
         }
         let shared = self.shared.clone();
@@ -368,6 +394,20 @@ fn check_fates(found: &[FateRun], size: u64, view: Option<View<'_>>, volume: usi
             }
             if view.exact && matches!(run.fate, Fate::PossiblyStale | Fate::PerhapsLost) {
                 return Err(format!("{run:?}, but what is left knows everything"));
+            }
+        }
+        at += e.len;
+    }
+    Ok(())
+}
+
+/// Whether holes are where nothing was ever written, and nowhere else: a client takes them for zeros unread.
+fn check_holes(found: &[FateRun], extents: &[Extent]) -> Result<(), Wrong> {
+    let mut at = 0;
+    for e in extents {
+        for run in found.iter().filter(|r| r.offset < at + e.len && at < r.offset + r.len) {
+            if e.data == (run.fate == Fate::NeverWritten) {
+                return Err(format!("{run:?}, but {at}+{} holds data: {}", e.len, e.data));
             }
         }
         at += e.len;

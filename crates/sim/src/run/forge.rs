@@ -1,8 +1,10 @@
 //! Metadata that no engine wrote, with correct checksums.
 
+use std::ops::Range;
+
 use bimetal_format::label::{Label, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
-use bimetal_format::{page, Salt};
+use bimetal_format::{journal, page, Salt};
 
 use bimetal_volume::env::Device as _;
 
@@ -37,6 +39,17 @@ pub(super) fn pages(store: &Store, disk: usize, end: u64) -> Vec<u64> {
         page::decode(&store.durable(*block).bytes(disk, *block), &salt).is_ok()
     };
     (LABEL_A / BLOCK as u64..end).filter(is_page).collect()
+}
+
+/// Sound journal blocks among `blocks`, each with its generation.
+pub(super) fn journal_blocks(store: &Store, disk: usize, blocks: Range<u64>) -> Vec<(u64, u64)> {
+    let Some(label) = label(store, disk) else { return Vec::new() };
+    let generation = |block: u64| {
+        let salt = Salt { group: label.group, member: label.member, place: block * BLOCK as u64 };
+        let (head, ..) = journal::decode(&store.durable(block).bytes(disk, block), &salt).ok()?;
+        Some((block, head.generation))
+    };
+    blocks.filter_map(generation).collect()
 }
 
 /// Gives the last mapped chunk of every map page the home of the first one. `end` is the first block after the zones.

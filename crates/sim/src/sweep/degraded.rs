@@ -5,7 +5,7 @@
 use bimetal_volume::units::CHUNK;
 
 use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
-use crate::scenario::{Damage, Step};
+use crate::scenario::{Damage, Scenario, Step};
 
 /// The chunks that `hot` promotes.
 const HOT: u64 = 22;
@@ -28,7 +28,17 @@ fn without(name: &'static str, member: usize) -> Directed {
     directed(name, group(12, 40, 40), prepare, mixed(), false).then(Damage::Missing(member))
 }
 
+/// Slots go from chunk to chunk, and the journal block that says so is lost.
+fn gap() -> Directed {
+    let round = |i: u64| {
+        let (old, new) = (i * 5 % 20, (i * 5 + 9) % 20);
+        [step(0, TRIM, old * CHUNK, CHUNK), flush(), step(0, WRITE, new * CHUNK, CHUNK), flush(), sleep(0, 5)]
+    };
+    let s = Scenario { journal: 48, ..group(12, 24, 24) };
+    directed("journal gap", s, vec![fill(0, 16)], (0..24).flat_map(round).collect(), false).then(Damage::Gap(0))
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![without("fast member gone", 0), without("slow member gone", 1)]
+    vec![gap(), without("fast member gone", 0), without("slow member gone", 1)]
 }

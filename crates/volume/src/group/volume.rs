@@ -11,8 +11,10 @@ use crate::backend::{Backend, Extent, Pieces, WriteFlags};
 use crate::buf::Buf;
 use crate::env::Env;
 use crate::error::Error;
+use crate::fate::Fate;
 use crate::io::split::{parts, runs, Part};
 use crate::kept::kept_slot;
+use crate::mutant::{self, Mutant};
 use crate::options::Uuid;
 use crate::tier::Policy;
 use crate::units::{ChunkId, Placement, Tier, BLOCK, CHUNK};
@@ -216,13 +218,19 @@ impl<E: Env> Volume<E> {
             Some(Tier::Slow) => 2,
         };
         let heat = core.policy.borrow().heat_level(core.map.borrow().heat(part.chunk));
-        let mask = if mapped { entry.mask } else { 0 };
+        // What is lost is no hole: a client takes holes for zeros without reading them (C8.1).
+        let known = core.known(part.chunk);
+        let data = |valid: bool| match mutant::on(Mutant::C8LostIsHole) {
+            true => valid,
+            false => known.fate(valid) != Fate::NeverWritten,
+        };
         let (first, end) = ((part.from / BLOCK) as u32, (part.from + part.len).div_ceil(BLOCK) as u32);
         let cut = |from: u32, to: u32| {
             let start = (u64::from(from) * BLOCK).max(part.from);
             (u64::from(to) * BLOCK).min(part.from + part.len) - start
         };
-        runs(mask, first, end).map(|(from, to, data)| Extent { len: cut(from, to), data, tier, heat }).collect()
+        let extent = |(from, to, valid)| Extent { len: cut(from, to), data: data(valid), tier, heat };
+        runs(known.mask(), first, end).map(extent).collect()
     }
 }
 

@@ -101,6 +101,9 @@ impl<E: Env> Core<E> {
 
     /// The same for a caller who holds `meta`.
     pub(crate) async fn checkpoint_locked(&self, m: &Member<E::Device>, heat: bool) -> Result<(), Error> {
+        // Whoever waited for `meta` while another's checkpoint failed must not go on from what that left behind: which side
+        // of the pages, which label is current is not known any more.
+        self.health.check()?;
         let fail = |e| self.latch(m.index, "a metadata write", e);
         let result = self.checkpoint_steps(m, heat).await;
         result.map_err(fail)

@@ -15,14 +15,17 @@ impl<D: Device> Member<D> {
     /// whole.
     pub(crate) async fn flip(&self, mut label: Label) -> Result<(), DeviceError> {
         label.sequence = self.label.borrow().sequence + 1;
-        let mut places = [LABEL_A, label_b(label.device_size)];
-        places.rotate_left(self.weaker_label.get());
-        for place in places {
+        let places = [LABEL_A, label_b(label.device_size)];
+        let first = self.weaker_label.get();
+        for at in [first, 1 - first] {
+            let place = places[at];
             let bytes = BufMut::copy_of(&label.encode(place)).freeze();
             self.write(place, bytes, WriteFor::Engine).await?;
             if !mutant::on(Mutant::C5LabelNotSynced) && !mutant::on(Mutant::C7NoFirstSync) {
                 self.sync_all().await?;
             }
+            // Should the next write fail, this is the good one.
+            self.weaker_label.set(1 - at);
         }
         self.weaker_label.set(0);
         *self.label.borrow_mut() = label;

@@ -28,9 +28,10 @@ pub(super) struct Assembled<D> {
 }
 
 pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -> Result<Assembled<D>, OpenError> {
-    let Identified { found, unusable } = found;
-    if let ([], [(device, source), ..]) = (&found[..], &unusable[..]) {
-        return Err(OpenError::Label { device: *device, source: source.clone() });
+    let Identified { found, mut unusable } = found;
+    if found.is_empty() && !unusable.is_empty() {
+        let (device, why) = unusable.remove(0);
+        return Err(why.refusal(device));
     }
     check_one_group(&found)?;
     let mut findings = Vec::new();
@@ -65,10 +66,12 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     let newest = take_table(&mut devices, newest, &table, &mut findings)?;
     let missing: Vec<String> =
         newest.members.iter().enumerate().filter(|(i, _)| devices[*i].is_none()).map(describe).collect();
-    let enough = missing.is_empty() || (options.allow_missing && !options.writable);
-    if let (false, Some((device, source))) = (enough, unusable.first()) {
-        // The label that cannot be read may be that of the one who is missing.
-        return Err(OpenError::Label { device: *device, source: source.clone() });
+    let newer = unusable.iter().position(|(_, why)| why.is_newer());
+    let enough = missing.is_empty() || (options.allow_missing && !options.writable && newer.is_none());
+    if !enough && !unusable.is_empty() {
+        // It may be the one who is missing.
+        let (device, why) = unusable.remove(newer.unwrap_or(0));
+        return Err(why.refusal(device));
     }
     if !enough {
         return Err(OpenError::Incomplete { name, missing: missing.join(", ") });
@@ -87,9 +90,10 @@ fn half_added<D>(f: &Found<D>) -> String {
     format!("device {} is not used: it was being added to the group when that was cut off; add it again", f.position)
 }
 
-/// Whether the table has the member that carries this label.
+/// Whether the table has the member that carries this label, as it describes itself: tables may differ by a change, but
+/// never in that.
 fn is_listed(label: &Label, table: &Label) -> bool {
-    let own = |l: &Label| l.members.get(label.member as usize).map(|m| m.uuid);
+    let own = |l: &Label| l.members.get(label.member as usize).cloned();
     own(label) == own(table)
 }
 

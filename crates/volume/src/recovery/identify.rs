@@ -1,9 +1,10 @@
 //! Step 1: who are these devices?
 
 use bimetal_format::label::{Label, LabelError};
+use bimetal_format::size::InWords;
 
 use super::OpenError;
-use crate::env::Device;
+use crate::env::{Device, DeviceError};
 use crate::member::label::read_labels;
 use crate::mutant::{self, Mutant};
 
@@ -19,14 +20,42 @@ pub(crate) struct Found<D> {
     pub(crate) problems: Vec<String>,
 }
 
+/// Why nobody can say which member a device is, or why it cannot be that member.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unusable {
+    #[error("{0}")]
+    Label(LabelError),
+    #[error("{0}")]
+    Device(DeviceError),
+    #[error("it has {}, but had {} when it joined the group", InWords(*size), InWords(*expected))]
+    Shrunk { size: u64, expected: u64 },
+}
+
+impl Unusable {
+    /// The refusal of a start that may have needed this device.
+    pub(super) fn refusal(self, device: usize) -> OpenError {
+        match self {
+            Unusable::Label(source) => OpenError::Label { device, source },
+            Unusable::Device(source) => OpenError::Device { device, source },
+            Unusable::Shrunk { size, expected } => OpenError::Shrunk { device, size, expected },
+        }
+    }
+
+    /// Whether a newer version of this program could use it: then it is not lost, and nothing is done without it.
+    pub(super) fn is_newer(&self) -> bool {
+        matches!(self, Unusable::Label(LabelError::Version(_) | LabelError::Features(_)))
+    }
+}
+
 /// Devices with labels, and those without, each with its position and why.
 pub(crate) struct Identified<D> {
     pub(crate) found: Vec<Found<D>>,
-    pub(crate) unusable: Vec<(usize, LabelError)>,
+    pub(crate) unusable: Vec<(usize, Unusable)>,
 }
 
 /// Syncs each device and reads its labels. The sync comes first: a daemon that died may have left data in the device's
-/// cache, which a power cut would take away after we had based decisions on it (C7.1).
+/// cache, which a power cut would take away after we had based decisions on it (C7.1). A device that fails at this may be
+/// one that the group does not need.
 pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Identified<D>, OpenError> {
     if devices.is_empty() {
         return Err(OpenError::NoDevices);
@@ -34,23 +63,25 @@ pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Identified<D>
     let mut found = Vec::with_capacity(devices.len());
     let mut unusable = Vec::new();
     for (position, device) in devices.into_iter().enumerate() {
-        let fail = |source| OpenError::Device { device: position, source };
-        if !mutant::on(Mutant::C7NoFirstSync) {
-            device.sync().await.map_err(fail)?;
+        match identify_one(device, position).await {
+            Ok(f) => found.push(f),
+            Err(why) => unusable.push((position, why)),
         }
-        let labels = read_labels(&device).await.map_err(fail)?;
-        let (reason, weaker) = (labels.reason(), labels.weaker);
-        let Some(label) = labels.newest else {
-            unusable.push((position, reason));
-            continue;
-        };
-        if device.size() < label.device_size {
-            return Err(OpenError::Shrunk { device: position, size: device.size(), expected: label.device_size });
-        }
-        let damaged = labels.problems.iter().filter(|(_, e)| !matches!(e, LabelError::NotALabel));
-        let problems =
-            damaged.map(|(place, e)| format!("member {}: label at byte {place}: {e}", label.member)).collect();
-        found.push(Found { device, label, position, weaker, problems });
     }
     Ok(Identified { found, unusable })
+}
+
+async fn identify_one<D: Device>(device: D, position: usize) -> Result<Found<D>, Unusable> {
+    if !mutant::on(Mutant::C7NoFirstSync) {
+        device.sync().await.map_err(Unusable::Device)?;
+    }
+    let labels = read_labels(&device).await.map_err(Unusable::Device)?;
+    let (reason, weaker) = (labels.reason(), labels.weaker);
+    let label = labels.newest.ok_or(Unusable::Label(reason))?;
+    if device.size() < label.device_size {
+        return Err(Unusable::Shrunk { size: device.size(), expected: label.device_size });
+    }
+    let damaged = labels.problems.iter().filter(|(_, e)| !matches!(e, LabelError::NotALabel));
+    let problems = damaged.map(|(place, e)| format!("member {}: label at byte {place}: {e}", label.member)).collect();
+    Ok(Found { device, label, position, weaker, problems })
 }

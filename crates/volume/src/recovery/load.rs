@@ -6,6 +6,7 @@ use bimetal_format::directory::Expected;
 use bimetal_format::journal::RecordKind;
 use bimetal_format::{page, Entry};
 
+use super::belief::{confirm_slow_homes, own_chunks};
 use super::window::{batches, Window};
 use super::{read_chain, Chain, OpenError};
 use crate::buf::BufMut;
@@ -50,7 +51,8 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Res
             m.load_away().await.map_err(fail)?;
         }
     }
-    let best = choose(core, &chains, &rebuild)?;
+    let owned = owned(core, &chains, &rebuild).await;
+    let best = choose(core, &chains, &rebuild, &owned)?;
     for (i, chain) in chains.iter().enumerate() {
         rebuild[i] |= i != best && chain.as_ref().is_some_and(|c| c.damaged);
     }
@@ -61,6 +63,9 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Res
     load_pages(core, best, &rebuild).await?;
     let chain = chains[best].as_ref().expect("the best source is present");
     apply(core, best, chain)?;
+    if core.journal_gap.get() && !mutant::on(Mutant::C5GapServesSlots) {
+        confirm_slow_homes(core, &chains).await;
+    }
     if mutant::on(Mutant::PreparedIsHome) {
         take_prepared(core, &chains);
     }
@@ -68,18 +73,49 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Res
     Ok(Source { chains, best, rebuild })
 }
 
-/// The fast member whose journal reaches furthest; without a fast member the slow one with the newest checkpoint.
-fn choose<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) -> Result<usize, OpenError> {
+/// Without a fast member, and with several slow ones of which only one will be believed: how many chunks each knows to
+/// live on itself. Nothing else that it says of them counts for more.
+async fn owned<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) -> Vec<u64> {
+    let mut owned = vec![0; chains.len()];
+    let clean = |m: &&crate::member::Member<E::Device>| m.label.borrow().clean;
+    let alone = core.members_of(Tier::Fast).next().is_none() && core.members_of(Tier::Slow).nth(1).is_some();
+    if !alone || core.members_of(Tier::Slow).any(|m| clean(&m)) {
+        return owned;
+    }
+    for m in core.members_of(Tier::Slow).filter(|m| !rebuild[m.index as usize]) {
+        if let Some(chain) = &chains[m.index as usize] {
+            owned[m.index as usize] = own_chunks(core, m, chain).await;
+        }
+    }
+    if owned.iter().filter(|n| **n > 0).count() > 1 {
+        let list: Vec<String> = core.members_of(Tier::Slow).map(|m| m.index.to_string()).collect();
+        core.findings.borrow_mut().push(format!(
+            "without a fast member each slow one knows only what is its own, and one of members {} is believed: open the group with each of them alone to read what is on it",
+            list.join(", ")
+        ));
+    }
+    owned
+}
+
+/// The fast member whose journal reaches furthest; without a fast member the slow one that has most chunks.
+fn choose<E: Env>(
+    core: &Core<E>,
+    chains: &[Option<Chain>],
+    rebuild: &[bool],
+    owned: &[u64],
+) -> Result<usize, OpenError> {
     let damaged = |what: String| OpenError::Damaged { name: core.name.clone(), what };
     let sound = |i: &usize| chains[*i].is_some() && !rebuild[*i];
     let of = |tier| (0..chains.len()).filter(move |i| core.members[*i].tier == tier).filter(sound);
     // Of two that hold the same last commit, one may hold only a part of it; the whole one must win, because its
     // records stay in its journal.
+    // Of equals the first: heat is saved to it alone.
     let reach = |i: &usize| {
         let c = chains[*i].as_ref().expect("filtered");
-        (!c.damaged, c.reach())
+        (!c.damaged, c.reach(), std::cmp::Reverse(*i))
     };
-    let Some(best) = of(Tier::Fast).max_by_key(reach).or_else(|| of(Tier::Slow).max_by_key(reach)) else {
+    let most = |i: &usize| (owned[*i], reach(i));
+    let Some(best) = of(Tier::Fast).max_by_key(reach).or_else(|| of(Tier::Slow).max_by_key(most)) else {
         return Err(damaged("no member has a sound page directory".into()));
     };
     let furthest = chains[best].as_ref().expect("chosen among the present");
@@ -93,8 +129,9 @@ fn choose<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) ->
         let c = chains[i].as_ref().expect("filtered");
         if c.damaged {
             core.findings.borrow_mut().push(format!("member {i}: the journal is damaged in the middle"));
-        } else if commits_behind(core, best, furthest, c) > 1 && core.writable {
-            // Commits are durable on all fast members before the next begins: two behind means broken promises.
+        } else if commits_behind(core, best, furthest, c) > 1 {
+            // Commits are durable on all fast members before the next begins: two behind means broken promises, and
+            // slots whose content is another chunk's.
             return Err(OpenError::Stale { name: core.name.clone(), member: i as u8 });
         }
     }
@@ -115,7 +152,7 @@ fn choose<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) ->
 /// last session, whose slots it has not given away, as perhaps old (C9.2).
 fn believe_kept<E: Env>(core: &Core<E>, rebuild: &[bool]) {
     let from = kept_from(core, rebuild);
-    let old = from.is_none() && !core.writable && !core.map_complete;
+    let old = from.is_none() && !core.writable && !core.map_complete && !core.journal_gap.get();
     let remembered = || core.members[core.authority as usize].label.borrow().mirrors_from;
     core.kept.count_from(if old { Some(remembered()) } else { from });
     core.kept.set_old(old);
@@ -125,6 +162,9 @@ fn believe_kept<E: Env>(core: &Core<E>, rebuild: &[bool]) {
 fn kept_from<E: Env>(core: &Core<E>, rebuild: &[bool]) -> Option<u64> {
     let all_there = core.members.iter().all(|m| m.is_present());
     let present = || core.members.iter().filter(|m| m.is_present());
+    if core.journal_gap.get() {
+        return None;
+    }
     let orderly = present().all(|m| m.label.borrow().clean && !rebuild[m.index as usize]);
     let trusted = match all_there {
         true => mutant::on(Mutant::C9CopiesSurviveCrash) || mutant::on(Mutant::C9WriteKeepsCopy),

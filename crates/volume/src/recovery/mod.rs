@@ -11,6 +11,7 @@
 //! Nothing before step 6 writes, and step 6 can be cut off anywhere and done again (I4).
 
 mod assemble;
+mod belief;
 mod identify;
 mod load;
 mod replay;

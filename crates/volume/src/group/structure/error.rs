@@ -1,6 +1,6 @@
 //! Why a volume could not be made or changed, in words.
 
-use bimetal_format::label::{MAX_MEMBERS, MAX_VOLUMES};
+use bimetal_format::label::{LabelError, MAX_MEMBERS, MAX_VOLUMES};
 use bimetal_format::layout::LayoutError;
 use bimetal_format::size::InWords;
 
@@ -71,6 +71,11 @@ pub enum StructureError {
     /// The device belongs to another group.
     #[error("the device is a member of the Bimetal group '{0}'; destroy that group first, or add --force to take the device from it (its data is lost)")]
     OthersMember(String),
+    /// The device carries a label that cannot be read.
+    #[error(
+        "the device carries a Bimetal label, but {0}; add --force to take the device all the same (its data is lost)"
+    )]
+    UnknownLabel(LabelError),
     /// There is no row for one more.
     #[error("a group has at most {MAX_MEMBERS} members in its life, those that have left it included")]
     ManyMembers,

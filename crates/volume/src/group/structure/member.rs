@@ -10,7 +10,8 @@
 //! 2. A slot of it is taken only when all labels name it durably: no entry ever names a member that a start may not
 //!    know.
 //! 3. An index is never given out twice: rows of the member table stay.
-//! 4. Until it is named by another member's label, its failures are not the group's.
+//! 4. Until it joins in memory its failures are not the group's. From then on a commit that it does not get is none, and
+//!    its failure latches the group.
 //!
 //! The order: everything is written under a label that says *joining*, beside the running group; with commits held
 //! back for the rest of it (few pages), it joins the members in memory, so that it gets every commit from then on; a
@@ -25,7 +26,7 @@
 //! - *Slots first* (`SlotsBeforeTable`). A chunk lives on the new member, committed; the power goes before a label of
 //!   the others names it. The next start knows no such member.
 
-use bimetal_format::label::{Label, MemberRow, TierCode, MAX_MEMBERS};
+use bimetal_format::label::{Label, LabelError, MemberRow, TierCode, MAX_MEMBERS};
 use bimetal_format::layout::{default_journal_blocks, Layout};
 
 use super::StructureError;
@@ -97,7 +98,12 @@ impl<E: Env> Core<E> {
     /// Refuses a device that is a member already.
     async fn check_device(&self, device: &E::Device, new: &NewMember) -> Result<(), StructureError> {
         let found = crate::probe::probe(device).await.map_err(StructureError::NewDevice)?;
-        let Ok(label) = found else { return Ok(()) };
+        let label = match found {
+            Ok(label) => label,
+            Err(LabelError::NotALabel) => return Ok(()),
+            Err(_) if new.force => return Ok(()),
+            Err(why) => return Err(StructureError::UnknownLabel(why)),
+        };
         if label.group != self.uuid {
             return match new.force {
                 true => Ok(()),
@@ -133,7 +139,9 @@ impl<E: Env> Core<E> {
         label.device_size = size;
         label.sequence = 0;
         label.clean = false;
-        (label.journal_tail, label.journal_end, label.journal_tail_hash) = (0, 0, self.env.random());
+        // What was written here when the device was being added before, if it was, is no part of this journal.
+        let tail = self.env.random() >> 24;
+        (label.journal_tail, label.journal_end, label.journal_tail_hash) = (tail, tail, self.env.random());
         (label.root_generation, label.root_side, label.checkpoint_generation) = (0, 0, 0);
         label.tables += 1;
         label.members_changed = true;

@@ -1,0 +1,95 @@
+//! What a member itself holds for true: its own page copies, and the records of its own journal over them. A slow slot is
+//! given to another chunk only after its own member's journal has heard that the last one left (C2.1): what such a
+//! member still believes of its own slots is so.
+
+use std::collections::BTreeMap;
+
+use bimetal_format::journal::Record;
+use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
+
+use super::replay::chunk_of;
+use super::window::{batches, Window};
+use super::Chain;
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::member::Member;
+use crate::units::{MemberIndex, Tier};
+use crate::wait;
+
+type Entries = [Entry; ENTRIES_PER_PAGE];
+
+/// Shows `visit` each page that `m` knows anything of, as `m` believes it to be. A damaged copy is left out.
+pub(super) async fn beliefs<E: Env>(
+    core: &Core<E>,
+    m: &Member<E::Device>,
+    chain: &Chain,
+    mut visit: impl FnMut(u32, &Entries),
+) {
+    let pages = core.map.borrow().len() as u32;
+    let mut records: BTreeMap<u32, Vec<(u64, Record)>> = BTreeMap::new();
+    for (generation, r) in chain.records.iter().filter(|(_, r)| r.page < pages) {
+        records.entry(r.page).or_default().push((*generation, *r));
+    }
+    for batch in batches(pages) {
+        let reads = batch.into_iter().map(|window| Window::read(m, window, |_, _| true)).collect();
+        for read in wait::all(reads).await.into_iter().flatten() {
+            for (page, _, copy) in read.copies(m) {
+                let newer = records.remove(&page).unwrap_or_default();
+                let Some(Ok((head, mut entries))) = copy.map(|(bytes, salt)| page::decode(bytes, &salt)) else {
+                    continue;
+                };
+                overlay(&mut entries, &newer, head.generation);
+                visit(page, &entries);
+            }
+        }
+    }
+    for (page, newer) in records {
+        let mut entries = [Entry::default(); ENTRIES_PER_PAGE];
+        overlay(&mut entries, &newer, 0);
+        visit(page, &entries);
+    }
+}
+
+/// Records of a slow member are written after the page image that they follow, with the same generation.
+fn overlay(entries: &mut Entries, records: &[(u64, Record)], in_page: u64) {
+    for (_, r) in records.iter().filter(|(generation, _)| *generation >= in_page) {
+        entries[chunk_of(r).index()] = r.entry;
+    }
+}
+
+fn is_at_home(e: &Entry, member: MemberIndex) -> bool {
+    e.is_mapped() && e.member == member
+}
+
+/// Behind a hole in the journal whose map was loaded: a chunk whose home on a slow member that one does not confirm is
+/// lost, because the slot may be another's by now (I1). For fast slots there is nobody to ask; see [`crate::fate`].
+pub(super) async fn confirm_slow_homes<E: Env>(core: &Core<E>, chains: &[Option<Chain>]) {
+    for m in core.members_of(Tier::Slow) {
+        let mut confirmed = std::collections::BTreeSet::new();
+        if let Some(chain) = chains[m.index as usize].as_ref().filter(|c| !c.damaged) {
+            beliefs(core, m, chain, |page, entries| {
+                let map = core.map.borrow();
+                let Some(loaded) = map.page(page) else { return };
+                let same =
+                    |(a, b): (&Entry, &Entry)| is_at_home(a, m.index) && is_at_home(b, m.index) && a.slot == b.slot;
+                let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
+                let agreed = loaded.entries.iter().zip(entries).enumerate().filter(|(_, pair)| same(*pair));
+                confirmed.extend(agreed.map(|(i, _)| first + i as u64));
+            })
+            .await;
+        }
+        let map = core.map.borrow();
+        let doubtful = map.mapped().filter(|(c, e)| is_at_home(e, m.index) && !confirmed.contains(&c.0));
+        core.damaged_chunks.borrow_mut().extend(doubtful.map(|(c, _)| c));
+    }
+}
+
+/// Chunks that `m` believes to live on itself.
+pub(super) async fn own_chunks<E: Env>(core: &Core<E>, m: &Member<E::Device>, chain: &Chain) -> u64 {
+    let mut count = 0;
+    beliefs(core, m, chain, |_, entries| {
+        count += entries.iter().filter(|e| is_at_home(e, m.index)).count() as u64;
+    })
+    .await;
+    count
+}
