@@ -49,6 +49,8 @@ pub(crate) struct MoverState {
     pub(crate) lifts: Cell<u64>,
     pub(super) batches: Cell<usize>,
     pub(super) running: Cell<bool>,
+    /// Nothing new is begun.
+    held: Cell<bool>,
     pub(super) ended: Signal,
     pub(super) next_move: Cell<u16>,
     /// Of each kind, the move begun last: the map does not know its target yet, and a neighbour should lie next to it.
@@ -89,11 +91,29 @@ impl MoverState {
             lifts: Cell::default(),
             batches: Cell::default(),
             running: Cell::default(),
+            held: Cell::default(),
             ended: Signal::default(),
             next_move: Cell::new(1),
             last: Default::default(),
             resting: Cell::default(),
         }
+    }
+}
+
+/// See [`MoverState::hold`].
+pub(crate) struct Held<'a>(&'a Cell<bool>);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl MoverState {
+    /// No move is begun until this is dropped. The caller holds the lock of changes.
+    pub(crate) fn hold(&self) -> Held<'_> {
+        self.held.set(true);
+        Held(&self.held)
     }
 }
 
@@ -189,6 +209,9 @@ impl<E: Env> Core<E> {
 
     /// Chooses chunks, takes slots for them, and sends them off as a batch of their own. False if none could be moved.
     fn start_batch(self: &Rc<Self>, job: Job, wanted: usize) -> bool {
+        if self.mover.held.get() {
+            return false;
+        }
         let free = self.available(Tier::Fast, Placement::Auto) + self.available(Tier::Slow, Placement::Auto);
         let wanted = wanted.min(free.saturating_sub(self.headroom() / 2) as usize);
         // A batch is one commit, beside the changes of clients.
