@@ -1,6 +1,7 @@
 //! Steps that change who is a member: carried out one at a time, and judged. Like those of the volumes, a change that
 //! was answered has happened, and one that was cut off has happened whole or not at all.
 
+use bimetal_format::label::LabelError;
 use bimetal_volume::error::Error;
 use bimetal_volume::group::structure::{NewMember, StructureError};
 use bimetal_volume::options::Status;
@@ -17,12 +18,14 @@ pub(super) struct Roster {
     inside: Vec<bool>,
     /// A change under way, or one of which nobody knows whether it happened: the disk, and what it is after it.
     pending: Option<(usize, bool)>,
+    /// Disks that were to be added before.
+    tried: Vec<bool>,
 }
 
 impl Roster {
     pub(super) fn new(scenario: &Scenario) -> Roster {
-        let founders = scenario.members.len();
-        Roster { inside: (0..scenario.disks().count()).map(|i| i < founders).collect(), pending: None }
+        let (founders, disks) = (scenario.members.len(), scenario.disks().count());
+        Roster { inside: (0..disks).map(|i| i < founders).collect(), pending: None, tried: vec![false; disks] }
     }
 
     /// Whether the disk is a member for certain.
@@ -90,8 +93,14 @@ impl Client {
         let shared = &self.shared;
         let (issued, injected) = (shared.world.sequence(), shared.world.injected());
         let journal_blocks = (shared.journal > 0).then_some(shared.journal);
-        let new = NewMember { tier: shared.specs[disk].tier, force: false, journal_blocks };
-        let result = self.group.add_member(shared.disks[disk].clone(), &new).await;
+        let mut new = NewMember { tier: shared.specs[disk].tier, force: false, journal_blocks };
+        let mut result = self.group.add_member(shared.disks[disk].clone(), &new).await;
+        let before = std::mem::replace(&mut shared.roster.borrow_mut().tried[disk], true);
+        if before && matches!(result, Err(StructureError::UnknownLabel(LabelError::Checksum))) {
+            // Its label was torn when it was to be added: whoever says so knows what is on it.
+            new.force = true;
+            result = self.group.add_member(shared.disks[disk].clone(), &new).await;
+        }
         if !self.answered() {
             return;
         }
