@@ -81,16 +81,13 @@ pub(crate) async fn to_its_end<E: Env, T: 'static>(env: &E, future: impl Future<
     }
 }
 
-/// Completes when either future does; the other is dropped.
-pub(crate) async fn first(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+/// What the first of two futures gives that completes; the other is dropped.
+pub(crate) async fn first<T>(a: impl Future<Output = T>, b: impl Future<Output = T>) -> T {
     let mut a = std::pin::pin!(a);
     let mut b = std::pin::pin!(b);
-    std::future::poll_fn(move |cx| {
-        if a.as_mut().poll(cx).is_ready() || b.as_mut().poll(cx).is_ready() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
+    std::future::poll_fn(move |cx| match a.as_mut().poll(cx) {
+        Poll::Pending => b.as_mut().poll(cx),
+        ready => ready,
     })
     .await
 }

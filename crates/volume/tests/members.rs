@@ -3,6 +3,13 @@
 mod image;
 mod memory;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_volume::backend::Backend;
+use bimetal_volume::env::Env;
+use bimetal_volume::error::Error;
 use bimetal_volume::group::structure::{NewMember, NewMemberReport, StructureError};
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::OpenOptions;
@@ -78,7 +85,82 @@ fn what_cannot_be_added_is_refused_in_words_and_changes_nothing() {
     assert!(check(&env, &m.0).expect("checked").is_sound());
     assert!(check(&env, &other.0).expect("checked").is_sound());
     let g = open(&env, &m.0, read_only()).expect("opens");
-    assert!(add(&env, &g, &MemoryDevice::new(24 * MIB), Tier::Slow).is_err_and(|e| e.to_string().contains("read-only")));
+    let refused = add(&env, &g, &MemoryDevice::new(24 * MIB), Tier::Slow).expect_err("refused");
+    assert_eq!(refused, StructureError::NotAdded(Error::ReadOnly), "it is no member, and that is said");
+}
+
+/// An addition that runs beside the test; what came of it.
+type Adding = Rc<RefCell<Option<Result<NewMemberReport, StructureError>>>>;
+
+fn begin_to_add(env: &MemoryEnv, g: &Group<MemoryEnv>, device: &MemoryDevice, tier: Tier) -> Adding {
+    let (g, device, adding) = (g.clone(), device.clone(), Adding::default());
+    let new = NewMember { tier, force: false, journal_blocks: Some(16) };
+    let outcome = adding.clone();
+    env.spawn(async move {
+        let result = g.add_member(device, &new).await;
+        *outcome.borrow_mut() = Some(result);
+    });
+    adding
+}
+
+fn seconds(env: &MemoryEnv, n: u64) {
+    env.block_on(env.sleep(Duration::from_secs(n)));
+}
+
+/// A device that answers so many requests and then none, at every point at which that can be.
+#[test]
+fn a_new_device_that_stands_still_is_given_up_and_keeps_no_flush_and_no_stop_waiting() {
+    for tier in [Tier::Fast, Tier::Slow] {
+        let mut given_up = 0;
+        for answers in 0.. {
+            let env = MemoryEnv::new();
+            let m = create(&env, "tank", &[16], &[32]);
+            let g = open(&env, &m.0, writable()).expect("opens");
+            let v = g.volume("main").expect("there");
+            write(&env, &v, 0, &[1; CHUNK as usize]).expect("write");
+            flush(&env, &v).expect("flush");
+            let disk = MemoryDevice::new(24 * MIB);
+            disk.answers_left.set(answers);
+            let adding = begin_to_add(&env, &g, &disk, tier);
+            seconds(&env, 1);
+            write(&env, &v, CHUNK, &[2; CHUNK as usize]).expect("the group goes on");
+            let flushed = Rc::new(RefCell::new(false));
+            let (v2, done) = (v.clone(), flushed.clone());
+            env.spawn(async move { *done.borrow_mut() = v2.flush().await.is_ok() });
+            seconds(&env, 31);
+            let is_member = g.status().members.len() == 3;
+            assert!(*flushed.borrow() || is_member, "{answers}: a flush waits for a device that is no member");
+            seconds(&env, 120);
+            match adding.take() {
+                Some(Err(StructureError::Silent(_))) if !is_member => given_up += 1,
+                // From the moment at which it is a member it is one like the others.
+                None if is_member => break,
+                Some(Ok(_)) => break,
+                other => panic!("{answers}: {other:?}"),
+            }
+            stop(&env, g).expect("orderly stop");
+            assert!(check(&env, &m.0).expect("checked").is_sound(), "{answers}");
+        }
+        assert!(given_up > 8, "{tier}: only {given_up} steps before it is a member");
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_new_device_that_stands_still() {
+    for answers in [0, 3, 9] {
+        let env = MemoryEnv::new();
+        let m = create(&env, "tank", &[16], &[32]);
+        let g = open(&env, &m.0, writable()).expect("opens");
+        let disk = MemoryDevice::new(24 * MIB);
+        disk.answers_left.set(answers);
+        let adding = begin_to_add(&env, &g, &disk, Tier::Fast);
+        seconds(&env, 1);
+        let before = env.now();
+        stop(&env, g).expect("orderly stop");
+        assert!(env.now().since(before) < Duration::from_secs(5), "{answers}");
+        assert_eq!(adding.take().expect("ended").expect_err("given up"), StructureError::NotAdded(Error::Stopping));
+        assert!(check(&env, &m.0).expect("checked").is_sound());
+    }
 }
 
 #[test]

@@ -111,6 +111,11 @@ impl Client {
                     shared.roster.borrow_mut().end(false);
                 }
             }
+            Err(StructureError::NotAdded(e)) => {
+                // It has not.
+                self.judge(Kind::Write, &format!("adding disk {disk}"), &e, injected);
+                shared.roster.borrow_mut().end(false);
+            }
             Err(StructureError::NewDevice(_)) if shared.world.injected() != injected => {
                 shared.roster.borrow_mut().end(false);
                 shared.marks.borrow_mut().mark(Seen::NewDeviceFailed);

@@ -93,11 +93,9 @@ impl<E: Env> Group<E> {
         let labels = labels(env, &plan, uuid, options);
         let mut made = Vec::new();
         for (i, ((device, _), label)) in members.into_iter().zip(labels).enumerate() {
-            made.push(
-                lay_out(device, label, RECORDS_PER_BLOCK)
-                    .await
-                    .map_err(|source| CreateError::Device { device: i, source })?,
-            );
+            let m = Member::new(Some(device), label.clone(), label.member, RECORDS_PER_BLOCK);
+            lay_out(&m).await.map_err(|source| CreateError::Device { device: i, source })?;
+            made.push((m, label));
         }
         for (i, (m, label)) in made.iter().enumerate() {
             let fail = |source| CreateError::Device { device: i, source };
@@ -114,25 +112,20 @@ impl<E: Env> Group<E> {
 }
 
 /// Erases old labels and writes empty zones. The new label follows when all members are ready.
-pub(super) async fn lay_out<D: Device>(
-    device: D,
-    label: Label,
-    records: usize,
-) -> Result<(Member<D>, Label), DeviceError> {
+pub(super) async fn lay_out<D: Device>(m: &Member<D>) -> Result<(), DeviceError> {
     use crate::buf::BufMut;
     use crate::member::WriteFor;
     use bimetal_format::label::LABEL_SIZE;
     use bimetal_format::layout::{label_b, LABEL_A};
-    let m = Member::new(Some(device), label.clone(), label.member, records);
-    for place in [LABEL_A, label_b(label.device_size)] {
+    let size = m.label.borrow().device_size;
+    for place in [LABEL_A, label_b(size)] {
         m.write(place, BufMut::zeroed(LABEL_SIZE).freeze(), WriteFor::Engine).await?;
     }
     // Old journal blocks could not be mistaken for new ones (another group, another chain), but a clean first block
     // makes a dump readable.
     m.write(m.layout.journal, BufMut::zeroed(bimetal_format::BLOCK).freeze(), WriteFor::Engine).await?;
     m.format_away().await?;
-    m.sync_all().await?;
-    Ok((m, label))
+    m.sync_all().await
 }
 
 pub(crate) fn new_uuid<E: Env>(env: &E) -> Uuid {

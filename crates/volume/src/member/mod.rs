@@ -38,6 +38,8 @@ pub(crate) struct Counters {
     pub(crate) syncs: Cell<u64>,
     pub(crate) discard_bytes: Cell<u64>,
     pub(crate) errors: Cell<u64>,
+    /// Requests that have come to an end, well or not.
+    pub(crate) ended: Cell<u64>,
 }
 
 pub(crate) fn add(c: &Cell<u64>, n: u64) {
@@ -151,6 +153,7 @@ impl<D: Device> Member<D> {
     }
 
     fn note(&self, result: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        add(&self.counters.ended, 1);
         if result.is_err() {
             add(&self.counters.errors, 1);
         }

@@ -141,6 +141,8 @@ pub(crate) struct MemoryDevice {
     pub(crate) syncs: Rc<Cell<u64>>,
     /// Writes that still arrive; those after them fail.
     pub(crate) writes_left: Rc<Cell<u64>>,
+    /// Requests that are still answered; those after them never are.
+    pub(crate) answers_left: Rc<Cell<u64>>,
     /// What was never written cannot be read.
     pub(crate) holes_fail: Rc<Cell<bool>>,
     /// Reads that failed.
@@ -160,10 +162,19 @@ impl MemoryDevice {
             discarded: Rc::default(),
             syncs: Rc::default(),
             writes_left: Rc::new(Cell::new(u64::MAX)),
+            answers_left: Rc::new(Cell::new(u64::MAX)),
             holes_fail: Rc::default(),
             failed_reads: Rc::default(),
             hold_until: Rc::default(),
             env: None,
+        }
+    }
+
+    /// Never completes once the device stands still.
+    async fn answers(&self) {
+        match self.answers_left.get() {
+            0 => std::future::pending().await,
+            n => self.answers_left.set(n - 1),
         }
     }
 }
@@ -179,6 +190,7 @@ impl Device for MemoryDevice {
 
     async fn read(&self, offset: u64, mut buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
         assert!(offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 && offset + buf.len() as u64 <= self.size);
+        self.answers().await;
         let blocks = self.blocks.borrow();
         for (i, b) in buf.chunks_exact_mut(BLOCK).enumerate() {
             match blocks.get(&(offset / BLOCK as u64 + i as u64)) {
@@ -199,6 +211,7 @@ impl Device for MemoryDevice {
         if let Some(env) = self.env.as_ref().filter(|_| buf.len() == BLOCK && buf.iter().all(|b| *b == HELD)) {
             env.sleep(self.hold_until.get().since(env.now())).await;
         }
+        self.answers().await;
         match self.writes_left.get() {
             0 => return Err(DeviceError::Io(5)),
             n => self.writes_left.set(n - 1),
@@ -212,6 +225,7 @@ impl Device for MemoryDevice {
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
+        self.answers().await;
         self.syncs.set(self.syncs.get() + 1);
         Ok(())
     }

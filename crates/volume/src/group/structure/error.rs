@@ -80,6 +80,12 @@ pub enum StructureError {
     /// The device failed while it was made ready; it is no member.
     #[error("the new device failed: {0}; the group is as it was")]
     NewDevice(DeviceError),
+    /// The device stands still; it is no member.
+    #[error("the new device failed: it has not answered for {0} s; the group is as it was. Look at the device, or at the server that it is behind, and add it again")]
+    Silent(u64),
+    /// The group takes no changes, or stopped taking them before anything of it was changed.
+    #[error("{0}; no member was added")]
+    NotAdded(Error),
     /// The group refuses changes, or has stopped accepting them in the middle. Then the next start decides whether it
     /// happened.
     #[error(transparent)]

@@ -10,7 +10,8 @@
 //! 2. A slot of it is taken only when all labels name it durably: no entry ever names a member that a start may not
 //!    know.
 //! 3. An index is never given out twice: rows of the member table stay.
-//! 4. Until it is named by another member's label, its failures are not the group's.
+//! 4. Until it is a member in memory (the end of `join`), its failures are not the group's, and it keeps nobody waiting
+//!    for long: a device that stands still is given up after a while, and at once when the group stops.
 //!
 //! The order: everything is written under a label that says *joining*, beside the running group; with commits held
 //! back for the rest of it (few pages), it joins the members in memory, so that it gets every commit from then on; a
@@ -25,6 +26,9 @@
 //! - *Slots first* (`SlotsBeforeTable`). A chunk lives on the new member, committed; the power goes before a label of
 //!   the others names it. The next start knows no such member.
 
+use std::future::Future;
+use std::time::Duration;
+
 use bimetal_format::label::{Label, MemberRow, TierCode, MAX_MEMBERS};
 use bimetal_format::layout::{default_journal_blocks, Layout};
 
@@ -37,7 +41,15 @@ use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
 use crate::options::Uuid;
 use crate::units::{MemberIndex, Tier, CHUNK};
+use crate::wait;
 
+/// How long the new device may stand still while other changes of the group wait for it. A sync behind which there are
+/// gigabytes of map may take a disk so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The same while every commit waits for it, and with it every flush: there is little left to be written.
+const PATIENCE_OF_COMMITS: Duration = Duration::from_secs(30);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(500);
 /// Pages that may be left for the moment in which no commit runs, and how often it is tried to have so few.
 const REST: usize = 64;
 const PASSES: usize = 8;
@@ -73,12 +85,15 @@ impl<E: Env> Core<E> {
         new: &NewMember,
     ) -> Result<NewMemberReport, StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
-        self.check_device(&device, new).await?;
+        self.check_writable().map_err(StructureError::NotAdded)?;
+        self.moving(None, PATIENCE, self.check_device(&device, new)).await?;
         let label = self.plan_member(&device, new)?;
         let (rows, index, number) = (label.members.clone(), label.member, label.tables);
         let m = self.prepare(device, label).await?;
         self.join(m).await?;
+        // From here on it is a member like any other, and there is no way back: it may be in the labels of some others.
+        // A device that fails now latches the group; one that freezes now keeps flushes waiting until it goes on, as any
+        // member does. To go on without it could lose what was flushed to it.
         let others = self.members.iter().filter(|m| m.index != index).collect();
         let (uuid, slots) = (rows[index as usize].uuid, rows[index as usize].slots);
         self.flip_all(others, |label| {
@@ -141,28 +156,61 @@ impl<E: Env> Core<E> {
         Ok(label)
     }
 
-    /// Lays the device out and writes the map to it, again until little of it has changed meanwhile.
+    /// What `work` with the new device gives, unless that stands still for `patience` or the group stops: then `work` is
+    /// dropped. What the device was sent may still arrive; it is laid out anew when it is added again.
+    async fn moving<T>(
+        &self,
+        m: Option<&Member<E::Device>>,
+        patience: Duration,
+        work: impl Future<Output = Result<T, StructureError>>,
+    ) -> Result<T, StructureError> {
+        wait::first(work, async { Err(self.standstill(m, patience).await) }).await
+    }
+
+    /// Completes when the device has answered nothing for so long, or the group stops.
+    async fn standstill(&self, m: Option<&Member<E::Device>>, patience: Duration) -> StructureError {
+        let ended = || m.map_or(0, |m| m.counters.ended.get());
+        let (mut seen, mut since) = (ended(), self.env.now());
+        loop {
+            self.env.sleep(LOOK).await;
+            if self.stopping.get() {
+                return StructureError::NotAdded(Error::Stopping);
+            }
+            if ended() != seen {
+                (seen, since) = (ended(), self.env.now());
+            }
+            if self.env.now().since(since) >= patience {
+                return StructureError::Silent(patience.as_secs());
+            }
+        }
+    }
+
+    /// Makes the device ready beside the running group.
     async fn prepare(&self, device: E::Device, label: Label) -> Result<Member<E::Device>, StructureError> {
-        let made = lay_out(device, label, self.options.journal_records).await;
-        let (m, _) = made.map_err(StructureError::NewDevice)?;
+        let index = label.member;
+        let m = Member::new(Some(device), label, index, self.options.journal_records);
         m.standing.set(Standing::Joining);
+        self.moving(Some(&m), PATIENCE, self.fill(&m)).await?;
+        Ok(m)
+    }
+
+    /// Lays the device out and writes the map to it, again until little of it has changed meanwhile.
+    async fn fill(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
+        lay_out(m).await.map_err(StructureError::NewDevice)?;
         if m.tier == Tier::Slow {
             m.set_all_away().await.map_err(StructureError::NewDevice)?;
         }
         for _ in 0..PASSES {
-            self.write_map(&m).await?;
-            if self.dirty_pages(&m, false).len() <= REST {
+            self.write_map(m).await?;
+            if self.dirty_pages(m, false).len() <= REST {
                 break;
             }
         }
-        Ok(m)
+        Ok(())
     }
 
     async fn write_map(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
-        self.health.check()?;
-        if self.stopping.get() {
-            return Err(Error::Stopping.into());
-        }
+        self.check_writable().map_err(StructureError::NotAdded)?;
         self.checkpoint_steps(m, false).await.map_err(StructureError::NewDevice)
     }
 
@@ -178,7 +226,7 @@ impl<E: Env> Core<E> {
             return self.write_map(&self.members[self.members.len() - 1]).await;
         }
         let _no_commit = self.commit.gate.lock().await;
-        self.write_map(&m).await?;
+        self.moving(Some(&m), PATIENCE_OF_COMMITS, self.write_map(&m)).await?;
         self.members.push(m);
         Ok(())
     }

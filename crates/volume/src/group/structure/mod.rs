@@ -58,7 +58,7 @@ impl<E: Env> Group<E> {
     }
 
     /// Adds a member, whose device is overwritten: its free slots can be taken when this returns. After an error that is
-    /// not [`StructureError::Engine`] the group is as it was.
+    /// not [`StructureError::Engine`] the group is as it was, and the device no member.
     pub async fn add_member(&self, device: E::Device, new: &NewMember) -> Result<NewMemberReport, StructureError> {
         let (core, new) = (self.core.clone(), new.clone());
         wait::to_its_end(&self.core.env, async move { core.add_member(device, &new).await }).await
