@@ -92,8 +92,7 @@ fn processes(is_it: impl Fn(&str) -> bool) -> Vec<u32> {
         names.any(|name| name.to_str().is_some_and(&is_it))
     };
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut found: Vec<u32> =
-        all.filter_map(|p| p.file_name().to_str()?.parse().ok()).filter(|pid| has(pid)).collect();
+    let mut found: Vec<u32> = all.filter_map(|p| p.file_name().to_str()?.parse().ok()).filter(|pid| has(pid)).collect();
     found.sort_unstable();
     found
 }

@@ -120,13 +120,17 @@ pub(crate) async fn refuse_used(env: &HostEnv, locator: &Locator, force: bool) -
 async fn refuse_open(env: &HostEnv, path: std::path::PathBuf) -> Result<()> {
     let end = env.now().plus(CLOSING);
     loop {
-        let path = path.clone();
-        let open = env.blocking(move || holders::others_with_open(&path)).await?;
+        let asked = path.clone();
+        let open = env.blocking(move || holders::others_with_open(&asked)).await?;
         if open.is_empty() {
             return Ok(());
         }
         if env.now() >= end {
-            bail!("{}; end that first, it would write to what is a member then", open.join(", "));
+            bail!(
+                "{} is in use: {}; end that first, or it writes over what is a member then",
+                path.display(),
+                open.join(", ")
+            );
         }
         env.sleep(LOOK_AGAIN).await;
     }

@@ -131,9 +131,8 @@ impl<B: Backend> Served<B> {
 
     /// The addresses of exports as URIs.
     pub(crate) fn uris(&self, names: &[String]) -> Vec<String> {
-        let uri = |place: &Address, export: &String| {
-            NbdLocator { server: server(place), export: export.clone() }.to_string()
-        };
+        let uri =
+            |place: &Address, export: &String| NbdLocator { server: server(place), export: export.clone() }.to_string();
         self.places.iter().flat_map(|p| names.iter().map(move |n| uri(p, n))).collect()
     }
 

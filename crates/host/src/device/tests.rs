@@ -113,7 +113,8 @@ fn a_second_server_is_refused_by_name() {
 fn refusals_are_in_words() {
     let reactor = Reactor::new().expect("io_uring");
     let env = reactor.env();
-    let missing = FileDevice::open_here(&env, "/nonexistent/x".as_ref(), Access::SERVE).err().expect("refused").to_string();
+    let missing =
+        FileDevice::open_here(&env, "/nonexistent/x".as_ref(), Access::SERVE).err().expect("refused").to_string();
     assert!(missing.contains("truncate"), "{missing}");
     let kind = FileDevice::open_here(&env, "/".as_ref(), Access::SERVE).err().expect("refused").to_string();
     assert!(kind.contains("a directory"), "{kind}");
