@@ -1,5 +1,6 @@
 """kill -9 of the daemon under fsync-heavy work on a mounted ext4: every fsynced file is there afterwards."""
 
+import errno
 import hashlib
 import os
 import random
@@ -12,6 +13,8 @@ import kill_raw
 from kit import MIB
 
 WORKERS = 3
+# What a file system says whose device is gone.
+GONE = {errno.EIO, errno.EROFS, errno.EUCLEAN, errno.ENODEV, errno.ENXIO, errno.ESHUTDOWN}
 # Each worker has a file of numbered blocks that it overwrites in place, some of them hot for a while.
 NUMBERED_BLOCKS = 8192
 HOT_BLOCKS = 512
@@ -30,15 +33,23 @@ class Worker(threading.Thread):
         self.ledger = content.Ledger(NUMBERED_BLOCKS)
         self.hot = 0
         self.steps = 0
+        # What has ended it.
+        self.failure = None
 
     def run(self):
         try:
             while not self.stop.is_set():
                 self.step()
                 self.steps += 1
-        except OSError:
-            # The device is gone: the step under way is in doubt, and may_be says so.
-            pass
+        except Exception as e:
+            self.failure = e
+
+    def check_end(self):
+        """A device that dies with its daemon (kit.attach makes no other) fails what is under way, and ext4 with it: that step
+        is in doubt, and may_be says so. Anything else is a fault."""
+        gone = isinstance(self.failure, OSError) and self.failure.errno in GONE
+        if self.failure and not gone:
+            raise AssertionError(f"a worker ended by itself: {self.failure!r}") from self.failure
 
     def step(self):
         dice = self.rng.random()
@@ -159,11 +170,16 @@ def kill_mounted(world, full):
         time.sleep(rng.uniform(0.3, 2.5))
         mover = group.status()["mover"]
         promoted, demoted = promoted + mover["promoted_chunks"], demoted + mover["demoted_chunks"]
+        kit.wait_until("every worker has taken a step", 30, lambda: all(w.steps or w.failure for w in workers))
+        failures = [w.failure for w in workers if w.failure]
+        assert not failures, f"round {turn}: a worker failed while the daemon lived: {failures}"
         group.kill()
         for worker in workers:
             worker.stop.set()
             worker.join(60)
             assert not worker.is_alive(), "a process on the file system hangs after the death of the daemon"
+            worker.check_end()
+            assert worker.steps > 0, f"round {turn}: a worker did nothing"
             steps += worker.steps
         kit.run("umount", mount)
         kit.run("losetup", "-d", device, ok=False)

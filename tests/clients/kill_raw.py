@@ -57,6 +57,7 @@ def kill_raw(world, full):
     group.stop()
     group.check()
     assert worst < RECOVERY_SECONDS, f"a recovery took {worst:.2f} s"
+    assert ledger.writes > 0 and ledger.flushes > 0, f"no load: {ledger.writes} writes, {ledger.flushes} flushes"
     if full:
         assert promoted and demoted, f"nothing moved: {promoted} promotions, {demoted} demotions"
     return (f"{rounds} kills, {ledger.writes} writes, {ledger.zeroings} trims and zeroings, {ledger.flushes} flushes, "

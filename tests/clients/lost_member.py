@@ -67,13 +67,17 @@ def press_out(device, rounds):
     os.close(fd)
 
 
-def filled(world, full, level, name, press):
-    """A group with an ext4 full of files, not served any more; and what the files hold."""
+# How a file system is made, and mounted so that nothing is written to it.
+KINDS = {"ext4": (("mkfs.ext4", "-q", "-N", "24000"), "ro,noload"), "xfs": (("mkfs.xfs", "-q", "-f"), "ro,norecovery")}
+
+
+def filled(world, full, level, name, press, kind):
+    """A group with a file system full of files, not served any more; and what the files hold."""
     group = world.group(FAST, SLOW, "--reserve", "8MiB", name=name).serve()
     device, mount = group.attach(), world.path(f"{name}-mnt")
     os.mkdir(mount)
     world.mounts.append(mount)
-    kit.run("mkfs.ext4", "-q", "-N", "24000", device)
+    kit.run(*KINDS[kind][0], device)
     kit.run("mount", device, mount)
     digests = write_files(mount, 10000 if full else 600, int((FAST + SLOW) * LEVELS[level]))
     kit.run("sync", "-f", mount)
@@ -126,17 +130,55 @@ def check_map(path, size):
     return sums
 
 
-def mounted(world, group, mount):
-    """Serves what is left and mounts it; False if the file system cannot be mounted any more."""
+def reads_kept_copies(group, runs):
+    """What has only an old copy is an error as long as nobody asked for it, and readable with `--kept-copies`. Returns how
+    many runs were tried."""
+    tried = [r["offset_bytes"] for r in runs if r["fate"] == "kept-copy"][:8]
+    for options in ([], ["--kept-copies"]) if tried else ():
+        group.serve("--read-only", "--allow-missing", *options)
+        fd = os.open(group.attach(), os.O_RDONLY | os.O_DIRECT)
+        page = mmap.mmap(-1, 4096)
+        for at in tried:
+            try:
+                read = os.preadv(fd, [page], at) == 4096
+            except OSError as e:
+                assert e.errno == errno.EIO, f"{at}: {e}"
+                read = False
+            assert read == bool(options), f"an old copy at {at} {'is' if read else 'cannot be'} read with {options}"
+        os.close(fd)
+        group.detach()
+        group.stop()
+    return len(tried)
+
+
+def mounted(group, mount, kind, must, runs):
+    """Serves what is left and mounts it; False if what a mount reads first is lost, which a filled fast tier gives away."""
     group.serve("--read-only", "--allow-missing")
-    device = group.attach()
-    return kit.run("mount", "-o", "ro,noload", device, mount, ok=False).returncode == 0
+    done = kit.run("mount", "-o", KINDS[kind][1], group.attach(), mount, ok=False)
+    if done.returncode == 0:
+        return True
+    assert not must, f"cannot be mounted: {done.stderr}"
+    hurt = [r for r in runs if r["fate"] in ("lost", "perhaps-lost", "kept-copy") and r["offset_bytes"] < 16 * MIB]
+    assert hurt, f"cannot be mounted, though all that a mount needs is there: {done.stderr}"
+    return False
 
 
-def rescued(world, group, mount, digests, offline):
-    """Everything that is asked of a group with a member missing."""
+def judged(mount, digests, files):
+    """Holds what `rescue` says of the files against the files; then unmounts them."""
+    listed = files["hit"]
+    assert len({h["path"] for h in listed}) == len(listed) <= files["seen"], "something is counted twice"
+    untold = [h for h in listed if "not supported" in (h["unreadable"] or "")]
+    assert not untold, f"listed though nothing is wrong with it: {untold[:3]}"
+    whole, hit = judge(mount, digests, listed)
+    words = f", {whole} files whole, {hit} of {len(listed)} listed differ"
+    kit.run("umount", mount)
+    return words
+
+
+def rescued(world, group, mount, digests, offline, kind, must):
+    """Everything that is asked of a group with a member missing; if it `must`, the file system can still be mounted."""
     assert offline["missing"], "nobody misses the member"
-    could = mounted(world, group, mount)
+    could = mounted(group, mount, kind, must, offline["volumes"][0]["runs"])
     volume = group.status()["volumes"][0]
     map_file = world.path(f"{group.name}.map")
     command = ["rescue", f"{group.name}/main", "--map", map_file, "--json"]
@@ -149,24 +191,27 @@ def rescued(world, group, mount, digests, offline):
         ("lost_bytes", "lost"), ("perhaps_lost_bytes", "perhaps"), ("kept_copy_bytes", "old copies"),
         ("possibly_stale_bytes", "may be old")))
     if could:
-        whole, hit = judge(mount, digests, found["files"]["hit"])
-        words += f", {whole} files whole, {hit} of {len(found['files']['hit'])} listed differ"
-        kit.run("umount", mount)
+        words += judged(mount, digests, found["files"])
     else:
         words += ", not to be mounted"
+    again = world.bimetal(*command[:2], "--map", world.path("other.map"), "--files", world.dir, ok=False)
+    assert again.returncode == 1 and not os.path.exists(world.path("other.map")), "a map of what was refused"
     group.detach()
     group.stop()
-    return words
+    return f"{words}, {reads_kept_copies(group, state['runs'])} old copies read", state["kept_copy_bytes"]
 
 
-def lost(tier, orderly):
+def lost(tier, orderly, kind="ext4"):
     def test(world, full):
         kit.need_attach()
-        kit.need("mkfs.ext4")
-        told = []
-        for level in LEVELS if full else ["half"]:
+        kit.need(KINDS[kind][0][0])
+        with open("/proc/filesystems") as f:
+            if kind not in f.read().split() and kit.run("modprobe", kind, ok=False).returncode != 0:
+                raise kit.Skip(f"this kernel has no {kind}")
+        told, kept = [], 0
+        for level in LEVELS if full and kind == "ext4" else ["half"]:
             name = f"{tier}-{level}"
-            group, _, mount, digests = filled(world, full, level, name, tier == "fast")
+            group, _, mount, digests = filled(world, full, level, name, tier == "fast", kind)
             group.detach()
             if orderly:
                 group.stop()
@@ -179,7 +224,11 @@ def lost(tier, orderly):
             refused = world.bimetal("serve", name, ok=False)
             assert refused.returncode == 1 and "rescue" in refused.stderr, refused.stderr
             offline = json.loads(world.bimetal("rescue", name, "--json").stdout)
-            told.append(f"{level}: {rescued(world, group, mount, digests, offline)}")
+            # What makes room on a fast tier that is filled long and hard may be the file system's own.
+            must = tier == "fast" or not full or level == "low" or kind == "xfs"
+            words, copies = rescued(world, group, mount, digests, offline, kind, must)
+            told.append(f"{level}: {words}")
+            kept += copies
             # Both together again: nothing was changed.
             os.rename(member + ".dead", member)
             group.serve()
@@ -188,6 +237,8 @@ def lost(tier, orderly):
             kit.run("umount", mount)
             group.detach()
             group.stop()
+        # What was read again and again went up, and its place below was kept.
+        assert kept or tier == "slow" or orderly, "no old copy was there to be read"
         return "; ".join(told)
     return test
 
@@ -197,4 +248,5 @@ TESTS = [
     ("lost-slow", lost("slow", True)),
     ("lost-fast-killed", lost("fast", False)),
     ("lost-slow-killed", lost("slow", False)),
+    ("lost-slow-xfs", lost("slow", True, "xfs")),
 ]

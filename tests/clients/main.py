@@ -18,7 +18,7 @@ import migrate
 
 # Left out of a quick run unless named: each has a sibling there.
 FULL_ONLY = {"xfs", "btrfs", "idle", "eio-read-slow", "eio-read-fast", "eio-some", "gone-slow", "stale-member",
-             "lost-slow-killed"}
+             "lost-slow-killed", "lost-slow-xfs"}
 MODULES = [copies, bad_input, hurt_members, migrate, kill_raw, attached, kill_attached, lost_member, idle]
 
 

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{bail, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -94,8 +95,12 @@ pub(crate) fn forget_member(name: &str, locator: &str) -> Result<bool> {
     })
 }
 
-/// Changes the file of a group, whole or not at all; whether there was anything to change.
+/// One change of a file at a time: each reads it whole and writes it whole.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// Changes the file of a group, whole or not at all; whether there was anything to change. Blocks until it is durable.
 fn change(name: &str, how: impl FnOnce(&mut Vec<MemberConfig>) -> bool) -> Result<bool> {
+    let _alone = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mut config) = load(name)? else { return Ok(false) };
     if !how(&mut config.members) {
         return Ok(false);
@@ -168,6 +173,17 @@ mod tests {
         };
         let text = format!("{HEAD}{}", toml::to_string(&config).expect("plain strings"));
         assert_eq!(toml::from_str::<GroupConfig>(&text).expect("own output"), config);
+    }
+
+    /// Only `BIMETAL_CONFIG_DIR` says where files lie, and tests of one process share it: so the lock itself is looked at.
+    #[test]
+    fn changes_wait_for_each_other() {
+        let held = CHANGING.lock().expect("nobody panics with it");
+        let other = std::thread::spawn(|| change("no-such-group", |_| true).is_ok_and(|changed| !changed));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!other.is_finished());
+        drop(held);
+        assert!(other.join().expect("ended"));
     }
 
     #[test]

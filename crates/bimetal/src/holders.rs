@@ -65,30 +65,46 @@ pub(crate) fn of_all(attachments: Vec<Attachment>) -> Vec<String> {
 
 /// Processes that have `device` or one of its partitions open, in words, as far as this process may see them.
 pub(crate) fn openers(device: &str) -> Vec<String> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = processes.filter_map(|p| p.file_name().to_str()?.parse::<u32>().ok());
-    let mut found: Vec<u32> = numbers.filter(|pid| has_open(*pid, device)).collect();
-    found.sort_unstable();
-    let words = |pid| {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        format!("{device} is open in process {pid} ('{}')", name.trim())
+    let found = processes(|name| is_device(name, device)).into_iter();
+    found.map(|pid| has_open(device, pid)).collect()
+}
+
+/// Other processes that have a file or block device open, or a partition of it, in words, as far as this process may see
+/// them: root sees all. May ask the file system that `path` lies on.
+pub(crate) fn others_with_open(path: &Path) -> Vec<String> {
+    let Ok(path) = path.canonicalize() else { return Vec::new() };
+    let block = std::fs::metadata(&path).is_ok_and(|m| m.file_type().is_block_device());
+    let Some(path) = path.to_str() else { return Vec::new() };
+    let found = processes(|name| if block { is_device(name, path) } else { name == path });
+    found.into_iter().filter(|pid| *pid != std::process::id()).map(|pid| has_open(path, pid)).collect()
+}
+
+fn has_open(device: &str, pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{device} is open in process {pid} ('{}')", name.trim())
+}
+
+/// Processes that have a file of such a name open. By the names only: to ask the files would ask those who serve them.
+fn processes(is_it: impl Fn(&str) -> bool) -> Vec<u32> {
+    let has = |pid: &u32| {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let mut names = files.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        names.any(|name| name.to_str().is_some_and(&is_it))
     };
-    found.into_iter().map(words).collect()
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut found: Vec<u32> = all.filter_map(|p| p.file_name().to_str()?.parse().ok()).filter(|pid| has(pid)).collect();
+    found.sort_unstable();
+    found
 }
 
-/// By the names of its files only: to ask the files would ask those who serve them.
-fn has_open(pid: u32, device: &str) -> bool {
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let mut names = files.filter_map(|fd| std::fs::read_link(fd.path()).ok());
-    names.any(|name| name.to_str().is_some_and(|name| is_device(name, device)))
-}
-
-/// Whether a name is that of the device or of a partition of it.
+/// Whether a name is that of the device or of a partition of it: `sda1` of `sda`, `loop1p1` of `loop1`.
 fn is_device(name: &str, device: &str) -> bool {
     let Some(rest) = name.strip_prefix(device) else { return false };
-    let number = rest.strip_prefix('p').unwrap_or(rest);
-    let digits = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-    rest.is_empty() || rest.starts_with('p') && digits
+    let number = match device.ends_with(|c: char| c.is_ascii_digit()) {
+        true => rest.strip_prefix('p'),
+        false => Some(rest),
+    };
+    rest.is_empty() || number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn collect(number: &str, device: &str, sys: &Path, found: &mut Vec<String>) {
@@ -170,6 +186,8 @@ mod tests {
         {
             assert!(!is_device(other, "/dev/ublkb1"), "{other}");
         }
+        assert!(is_device("/dev/sda", "/dev/sda") && is_device("/dev/sda12", "/dev/sda"));
+        assert!(!is_device("/dev/sdab", "/dev/sda") && !is_device("/dev/sdab1", "/dev/sda"));
     }
 
     #[test]
@@ -179,6 +197,17 @@ mod tests {
         let found = openers(&path);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains(&format!("process {} (", std::process::id())), "{found:?}");
+        assert!(others_with_open(file.path()).is_empty(), "this process is no other");
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .stdin(file.reopen().expect("opened again"))
+            .spawn()
+            .expect("sleep starts");
+        // It has the name of this program until it runs its own.
+        let others = others_with_open(file.path());
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        assert!(others.len() == 1 && others[0].contains(&format!("process {} (", child.id())), "{others:?}");
         drop(file);
         assert!(openers(&path).is_empty());
     }

@@ -19,6 +19,7 @@ mod holders;
 mod log;
 mod members;
 mod output;
+mod own;
 mod paths;
 mod progress;
 mod recording;

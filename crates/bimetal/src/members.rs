@@ -121,41 +121,83 @@ pub(crate) async fn read_label(device: &HostDevice) -> Result<Result<Label, Labe
 
 async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) -> Result<Members> {
     let mut members = Members::default();
+    let mut barred = Vec::new();
     for m in &config.members {
         let locator = Locator::parse(&m.locator).with_context(|| format!("configuration of {}", config.name))?;
-        match open_here(env, &locator, access).await? {
+        match open_here(env, &locator, access).await {
             Ok(opened) if belongs(&opened, &config.uuid) => members.opened.push(opened),
             Ok(opened) => members.absent.push(match opened.label {
                 Some(l) => format!("{locator} is now a member of another group named '{}'", l.group_name),
                 None => format!("{locator} carries no Bimetal label"),
             }),
-            Err(why) => members.absent.push(why),
+            Err(Closed::Absent(why)) => members.absent.push(why),
+            Err(Closed::Barred(why)) => barred.push(why),
         }
     }
-    if !members.absent.is_empty() {
+    if !members.absent.is_empty() || !barred.is_empty() {
         let known = member_uuids(&members.opened);
         let wanted = |l: &Label| uuid_text(&l.group) == config.uuid && !known.contains(&own_uuid(l));
         let moved = scan_block_devices(env, &wanted).await;
         for locator in moved {
-            members.opened.push(open_one(env, &locator, access).await?);
+            match open_here(env, &locator, access).await {
+                Ok(opened) => members.opened.push(opened),
+                Err(Closed::Absent(why) | Closed::Barred(why)) => barred.push(why),
+            }
         }
     }
+    barred.sort();
+    barred.dedup();
+    refuse_barred(config, &members, &barred)?;
+    members.absent.extend(barred);
     if members.opened.is_empty() {
         bail!("no member of group '{}' was found: {}", config.name, members.absent.join("; "));
     }
     Ok(members)
 }
 
-/// Opens a configured member. What may simply be absent is told, not an error.
-async fn open_here(env: &HostEnv, locator: &Locator, access: Access) -> Result<Result<Opened, String>> {
+/// A device that is there and cannot be opened may be a member that somebody uses, and a group is never opened without such a
+/// one. Where all members are found without it, it is none, whatever the configuration says: it was to be added once,
+/// and does something else now.
+fn refuse_barred(config: &GroupConfig, members: &Members, barred: &[String]) -> Result<()> {
+    if barred.is_empty() || is_whole(&members.opened) {
+        return Ok(());
+    }
+    bail!(
+        "group '{}' lacks a member, which may be one that cannot be opened: {}. If it is none any more, take it out of \
+         {}, or name the members with --member",
+        config.name,
+        barred.join("; "),
+        crate::paths::config_file(&config.name)?.display()
+    )
+}
+
+/// Whether every member is open that the newest label knows.
+fn is_whole(opened: &[Opened]) -> bool {
+    let labels = opened.iter().filter_map(|m| m.label.as_ref());
+    // What a device says that is being added counts for nothing.
+    let newest = labels.filter(|l| !l.joining).max_by_key(|l| l.tables);
+    let found = member_uuids(opened);
+    newest.is_some_and(|l| l.members.iter().all(|row| found.contains(&row.uuid)))
+}
+
+/// Why a device is not open.
+enum Closed {
+    /// It is not there, or does not answer.
+    Absent(String),
+    /// It is there, and not to be had.
+    Barred(String),
+}
+
+/// Opens a device that may be a member.
+async fn open_here(env: &HostEnv, locator: &Locator, access: Access) -> Result<Opened, Closed> {
     match open_device(env, locator, access).await {
-        Ok(device) => Ok(match read_label(&device).await {
+        Ok(device) => match read_label(&device).await {
             Ok(label) => Ok(Opened { locator: locator.clone(), device, label: label.ok() }),
-            Err(e) => Err(format!("{locator}: {e:#}")),
-        }),
-        Err(OpenError::Missing { path }) => Ok(Err(format!("{} does not exist", path.display()))),
-        Err(e @ (OpenError::Nbd { .. } | OpenError::Io { .. })) => Ok(Err(e.to_string())),
-        Err(e) => Err(e.into()),
+            Err(e) => Err(Closed::Absent(format!("{locator}: {e:#}"))),
+        },
+        Err(OpenError::Missing { path }) => Err(Closed::Absent(format!("{} does not exist", path.display()))),
+        Err(e @ (OpenError::Nbd { .. } | OpenError::Io { .. })) => Err(Closed::Absent(e.to_string())),
+        Err(e) => Err(Closed::Barred(e.to_string())),
     }
 }
 

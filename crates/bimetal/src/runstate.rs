@@ -3,11 +3,12 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
+use bimetal_host::probe::sysfs::DeviceNumber;
 
 use crate::api::Attachment;
 use crate::client::{self, Client};
@@ -133,11 +134,23 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Attachment>> {
 
 /// The attachments of group `name`, each with those who hold it now.
 pub(crate) fn attachments(name: &str) -> Vec<Attachment> {
-    let path = paths::run_dir(name).join("attachments.json");
-    let Ok(text) = std::fs::read_to_string(&path) else { return Vec::new() };
-    let mut list = parse(&text, &path).unwrap_or_default();
+    let mut list = recorded(name);
     for a in &mut list {
         a.held_by = holders::of(&a.device);
     }
     list
+}
+
+/// Numbers of the devices that volumes of group `name` are attached as. Those of loop devices are left out: they are known
+/// by their files, and given to others when they are free.
+pub(crate) fn attached_numbers(name: &str) -> Vec<DeviceNumber> {
+    let devices = recorded(name).into_iter().filter(|a| a.via != "fuse");
+    let metas = devices.filter_map(|a| std::fs::metadata(a.device).ok()).filter(|m| m.file_type().is_block_device());
+    metas.map(|m| DeviceNumber::new(m.rdev())).collect()
+}
+
+fn recorded(name: &str) -> Vec<Attachment> {
+    let path = paths::run_dir(name).join("attachments.json");
+    let Ok(text) = std::fs::read_to_string(&path) else { return Vec::new() };
+    parse(&text, &path).unwrap_or_default()
 }

@@ -218,7 +218,11 @@ def main(bimetal, out, fast_log, slow_log, fast_size, slow_size, wanted, work):
               len(points), marks, total("failed"), total("lost"), total("kept"),
               sum(1 for log in entries for e in log if e.flags & FLUSH), total("compared"),
               max(t.slowest for t in tallies)))
-    sys.exit(1 if total("failed") or len(points) < int(wanted) else 0)
+    # Without beacons that match, every kind of cut would be the same: everything flushed, nothing else.
+    idle = not total("lost") or not total("kept")
+    if idle:
+        print("FAILED: no unflushed write was lost, or none was kept: the cuts do not cut (do the beacons match?)")
+    sys.exit(1 if total("failed") or idle or len(points) < int(wanted) else 0)
 
 
 if __name__ == "__main__":

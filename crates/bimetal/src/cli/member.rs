@@ -49,7 +49,7 @@ pub(crate) struct MemberAdd {
     /// A slow member: hard disk, remote disk
     #[arg(long, value_name = "DEV")]
     pub(crate) slow: Option<String>,
-    /// Take the device although it carries a known signature (never one that is mounted or in use)
+    /// Take the device although it carries a known signature (never one that is mounted or, as far as can be seen, in use)
     #[arg(long)]
     pub(crate) force: bool,
     /// Do not ask

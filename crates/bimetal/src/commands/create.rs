@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use bimetal_format::label::LabelError;
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
-use bimetal_volume::env::Device;
+use bimetal_volume::env::{Device, Env};
 use bimetal_volume::group::{CreateError, CreateReport, Group};
 use bimetal_volume::options::{CreateOptions, NewVolume};
 use bimetal_volume::units::{Placement, Tier};
@@ -17,7 +18,11 @@ use crate::cli::{self, Create};
 use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
 use crate::output::{confirm, Output};
 use crate::size::{approx, Size};
-use crate::{api, members, paths, runstate};
+use crate::{api, holders, members, paths, runstate};
+
+/// How long programs that have a device open may take to close it, and how often that is looked at.
+const CLOSING: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 struct NewMember {
     locator: Locator,
@@ -103,9 +108,33 @@ fn refuse_twins(new: &[NewMember]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a device that is mounted or in use, always, and one that carries something known, unless forced.
+/// Refuses a device that is mounted or in use, as far as this process may see, always, and one that carries something
+/// known, unless forced.
 pub(crate) async fn refuse_used(env: &HostEnv, locator: &Locator, force: bool) -> Result<()> {
-    Ok(bimetal_host::probe::examine(env, locator).await?.check(force)?)
+    bimetal_host::probe::examine(env, locator).await?.check(force)?;
+    let Some(path) = locator.path().map(std::path::Path::to_owned) else { return Ok(()) };
+    refuse_open(env, path).await
+}
+
+/// Refuses what a program has open: the kernel keeps out only those who want a device for themselves alone. Programs
+/// that look at every device for a moment get that moment.
+async fn refuse_open(env: &HostEnv, path: std::path::PathBuf) -> Result<()> {
+    let end = env.now().plus(CLOSING);
+    loop {
+        let asked = path.clone();
+        let open = env.blocking(move || holders::others_with_open(&asked)).await?;
+        if open.is_empty() {
+            return Ok(());
+        }
+        if env.now() >= end {
+            bail!(
+                "{} is in use: {}; end that first, or it writes over what is a member then",
+                path.display(),
+                open.join(", ")
+            );
+        }
+        env.sleep(LOOK_AGAIN).await;
+    }
 }
 
 fn options(args: &Create) -> CreateOptions {

@@ -4,6 +4,7 @@
 use anyhow::{bail, Context, Result};
 use bimetal_format::label::Label;
 use bimetal_host::device::Access;
+use bimetal_host::locator::NbdServer;
 use bimetal_host::Reactor;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::{Tier, CHUNK};
@@ -16,6 +17,7 @@ use crate::cli::{MemberAdd, MemberCommand};
 use crate::config::{self, uuid_text};
 use crate::daemon::change_members;
 use crate::output::{confirm, table, Output};
+use crate::own::Own;
 use crate::size::approx;
 use crate::{members, runstate};
 
@@ -71,9 +73,12 @@ fn add(args: MemberAdd, output: Output) -> Result<()> {
     })
 }
 
-/// Refuses a device that is in use or carries something, in this process: a look at it may hang. Its size.
+/// Refuses a device that is in use, carries something or shows a volume of the group, in this process: a look at it may
+/// hang. (The daemon knows more of its own volumes, and looks again.) Its size.
 fn look_at(group: &str, locator: &bimetal_host::Locator, force: bool) -> Result<u64> {
     let config = config::load(group)?;
+    let servers = vec![NbdServer::Unix(runstate::nbd_socket(group))];
+    Own { group: group.to_string(), tags: Vec::new(), servers }.refuse(locator)?;
     let reactor = Reactor::new()?;
     let (env, locator, group) = (reactor.env(), locator.clone(), group.to_string());
     reactor.block_on(async move {
@@ -82,8 +87,8 @@ fn look_at(group: &str, locator: &bimetal_host::Locator, force: bool) -> Result<
         let label = members::read_label(&device).await?;
         let own = |l: &Label| config.as_ref().is_some_and(|c| c.uuid == uuid_text(&l.group));
         match label.as_ref().ok().filter(|l| own(l)) {
-            // What was being added once may be added again.
-            Some(l) if l.joining => {}
+            // What was being added once may be added again, unless it is used for something else now.
+            Some(l) if l.joining => refuse_used(&env, &locator, force).await?,
             Some(l) => bail!("{locator} is member {} of group '{group}' already", l.member),
             None => {
                 refuse_used(&env, &locator, force).await?;

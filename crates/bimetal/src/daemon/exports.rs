@@ -131,14 +131,14 @@ impl<B: Backend> Served<B> {
 
     /// The addresses of exports as URIs.
     pub(crate) fn uris(&self, names: &[String]) -> Vec<String> {
-        let uri = |place: &Address, export: &String| {
-            let server = match place {
-                Address::Unix(path) => NbdServer::Unix(path.clone()),
-                Address::Tcp(a) => NbdServer::Tcp(a.ip().to_string(), a.port()),
-            };
-            NbdLocator { server, export: export.clone() }.to_string()
-        };
+        let uri =
+            |place: &Address, export: &String| NbdLocator { server: server(place), export: export.clone() }.to_string();
         self.places.iter().flat_map(|p| names.iter().map(move |n| uri(p, n))).collect()
+    }
+
+    /// Where it can be reached.
+    pub(crate) fn servers(&self) -> Vec<NbdServer> {
+        self.places.iter().map(server).collect()
     }
 
     /// Logical sector of the exports; all volumes of a group have the same.
@@ -167,6 +167,13 @@ impl<B: Backend> Served<B> {
                 let _ = std::fs::remove_file(path);
             }
         }
+    }
+}
+
+fn server(place: &Address) -> NbdServer {
+    match place {
+        Address::Unix(path) => NbdServer::Unix(path.clone()),
+        Address::Tcp(a) => NbdServer::Tcp(a.ip().to_string(), a.port()),
     }
 }
 

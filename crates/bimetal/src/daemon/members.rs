@@ -1,22 +1,28 @@
 //! Changes of the members of a group: the engine's, and what follows for the configuration.
+//!
+//! Whatever asks a file system happens beside the group's thread: it may hang, and if it is on a volume of the group it waits
+//! for that thread.
 
 use anyhow::Context;
+use bimetal_export::ublk::device;
 use bimetal_host::device::Access;
-use bimetal_host::{HostDevice, HostEnv};
+use bimetal_host::locator::NbdServer;
+use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::group::structure::{NewMember, StructureError};
 use bimetal_volume::group::Group;
 use bimetal_volume::units::Tier;
 
 use super::jobs::{Done, Outcome};
-use super::Shared;
+use super::{Shared, Ways};
 use crate::api::MemberChange;
 use crate::config::{self, uuid_text, MemberConfig};
-use crate::{log, members};
+use crate::own::Own;
+use crate::{log, members, runstate};
 
 /// Carries a change out for the daemon of a group.
-pub(super) async fn change(env: &HostEnv, group: &Group<HostEnv>, shared: &Shared, change: MemberChange) -> Outcome {
+pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, shared: &Shared, change: MemberChange) -> Outcome {
     let name = &shared.facts.group;
-    let done = engine(env, group, name, &change).await?;
+    let done = carry_out(&ways.env, group, own(group, name, ways.nbd.servers()), &change).await?;
     match &change {
         MemberChange::Add { locator, .. } => {
             if let Some(added) = &done.member {
@@ -28,11 +34,22 @@ pub(super) async fn change(env: &HostEnv, group: &Group<HostEnv>, shared: &Share
     Ok(done)
 }
 
-/// A change, and the configuration with it.
+/// A change of a group that no daemon serves.
 pub(crate) async fn engine(env: &HostEnv, group: &Group<HostEnv>, name: &str, change: &MemberChange) -> Outcome {
+    let usual = NbdServer::Unix(runstate::nbd_socket(name));
+    carry_out(env, group, own(group, name, vec![usual]), change).await
+}
+
+fn own(group: &Group<HostEnv>, name: &str, servers: Vec<NbdServer>) -> Own {
+    let tags = group.status().volumes.iter().map(|v| device::tag_of(&v.uuid)).collect();
+    Own { group: name.to_owned(), tags, servers }
+}
+
+/// A change, and the configuration with it.
+async fn carry_out(env: &HostEnv, group: &Group<HostEnv>, own: Own, change: &MemberChange) -> Outcome {
     match change {
         MemberChange::Add { locator, tier, force } => {
-            let result = add(env, group, name, locator, (*tier).into(), *force).await;
+            let result = add(env, group, own, locator, (*tier).into(), *force).await;
             result.map_err(|e| format!("{e:#}"))
         }
     }
@@ -41,23 +58,50 @@ pub(crate) async fn engine(env: &HostEnv, group: &Group<HostEnv>, name: &str, ch
 async fn add(
     env: &HostEnv,
     group: &Group<HostEnv>,
-    name: &str,
+    own: Own,
     locator: &str,
     tier: Tier,
     force: bool,
 ) -> anyhow::Result<Done> {
     let parsed = members::parse(locator)?;
-    let text = parsed.to_string();
+    let (name, text) = (own.group.clone(), parsed.to_string());
+    refuse_own(env, own, parsed.clone()).await?;
     let device = HostDevice::open(env, &parsed, Access::SERVE).await?;
     // Before it is a member: the next start must find it, whatever happens meanwhile.
-    let member = MemberConfig { locator: text.clone(), tier: tier.to_string() };
-    let noted = config::note_member(name, &member)?;
+    let noted = note(env, &name, &text, tier).await?;
     let new = NewMember { tier, force, journal_blocks: None };
     let result = group.add_member(device, &new).await;
-    if noted && result.as_ref().is_err_and(|e| !matches!(e, StructureError::Engine(_))) {
-        config::forget_member(name, &text)?;
+    match &result {
+        // Somebody else who added it at the same time, and was refused, may have struck it out.
+        Ok(_) => {
+            if let Err(e) = note(env, &name, &text, tier).await {
+                log::warn(&format!("{text} is a member now, but may be missing in the configuration: {e:#}"));
+            }
+        }
+        Err(e) if noted && !matches!(e, StructureError::Engine(_)) => forget(env, &name, &text).await,
+        Err(_) => {}
     }
     let made = result.with_context(|| text.clone())?;
     let member = crate::api::AddedMember { index: made.index, uuid: uuid_text(&made.uuid), locator: text };
     Ok(Done { size: Some(made.capacity), room: Some(made.room), member: Some(member) })
+}
+
+async fn refuse_own(env: &HostEnv, own: Own, locator: Locator) -> anyhow::Result<()> {
+    env.blocking(move || own.refuse(&locator)).await?
+}
+
+/// Writes down where a member is; whether that was news.
+async fn note(env: &HostEnv, name: &str, locator: &str, tier: Tier) -> anyhow::Result<bool> {
+    let member = MemberConfig { locator: locator.to_owned(), tier: tier.to_string() };
+    let name = name.to_owned();
+    env.blocking(move || config::note_member(&name, &member)).await?
+}
+
+/// Strikes out what did not become a member. If that fails, the next start finds no member there and says so.
+async fn forget(env: &HostEnv, name: &str, locator: &str) {
+    let (name, locator) = (name.to_owned(), locator.to_owned());
+    let struck = env.blocking(move || config::forget_member(&name, &locator)).await;
+    if let Err(e) = struck.map_err(anyhow::Error::from).and_then(|struck| struck) {
+        log::warn(&format!("what was not added is still in the configuration: {e:#}"));
+    }
 }

@@ -227,9 +227,8 @@ async fn answer(
                 env.spawn(async move { job.finish(volumes::change(&group, &ways, change).await) });
             }
             Ask::Members(change, job) => {
-                let (env, group, shared) = (env.clone(), group.clone(), shared.clone());
-                let spawner = env.clone();
-                spawner.spawn(async move { job.finish(members::change(&env, &group, &shared, change).await) });
+                let (group, ways, shared) = (group.clone(), ways.clone(), shared.clone());
+                env.spawn(async move { job.finish(members::change(&group, &ways, &shared, change).await) });
             }
             Ask::Attach(volume, reply) => {
                 let devices = ways.devices.clone();

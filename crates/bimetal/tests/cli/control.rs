@@ -110,3 +110,38 @@ fn files_that_could_be_locked_are_for_their_owner_alone() {
         assert_eq!(mode & others, 0, "{name} has mode {mode:o}");
     }
 }
+
+/// A volume of which one answer does not tell everything: whoever asks goes on where it ended.
+#[test]
+fn fates_come_in_pages_that_join() {
+    const GIB: u64 = 1 << 30;
+    let p = Place::new();
+    p.file("fast.img", 64 << 20);
+    p.file("slow.img", 40 * GIB);
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--volume", "main:35GiB"]);
+    let daemon = p.serve(&["tank"]);
+    let page = |from: u64| -> serde_json::Value {
+        let answer = get(&p, &format!("/v1/volumes/main/fates/{from}"));
+        serde_json::from_str(answer.split("\r\n\r\n").nth(1).expect("a body")).expect("JSON")
+    };
+    let (mut from, mut pages) = (0, 0);
+    while from < 35 * GIB {
+        let page = page(from);
+        let runs = page["runs"].as_array().expect("a list");
+        let first = runs.first().expect("a run")["offset_bytes"].as_u64();
+        let bytes: u64 = runs.iter().filter_map(|r| r["length_bytes"].as_u64()).sum();
+        assert_eq!((first, page["size_bytes"].as_u64()), (Some(from), Some(35 * GIB)), "{page}");
+        from += bytes;
+        assert_eq!(page["until_bytes"].as_u64(), Some(from), "{page}");
+        pages += 1;
+    }
+    assert_eq!((from, pages), (35 * GIB, 3));
+    assert!(get(&p, &format!("/v1/volumes/main/fates/{}", 36 * GIB)).contains("404"));
+    // The command puts them together.
+    let volume = |p: &Place| p.json(&["rescue", "tank"])["volumes"][0].clone();
+    let served = volume(&p);
+    assert_eq!(served["never_written_bytes"].as_u64(), Some(35 * GIB), "{served}");
+    assert_eq!(served["runs"].as_array().map(Vec::len), Some(1), "{served}");
+    drop(daemon);
+    assert_eq!(volume(&p), served, "as the members say themselves");
+}

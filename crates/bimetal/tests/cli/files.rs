@@ -13,7 +13,7 @@ use crate::common::{installed, Place, MIB};
 const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") { 0o200_000 } else { 0o40_000 };
 
 /// Whether files can be mounted: root and /dev/fuse, or the helper.
-fn possible() -> bool {
+pub(crate) fn possible() -> bool {
     let fuse = Path::new("/dev/fuse").exists();
     if !fuse {
         eprintln!("skipped: there is no /dev/fuse");
@@ -22,10 +22,10 @@ fn possible() -> bool {
 }
 
 /// A folder to mount in; what a test that failed left there goes with it.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(p: &Place) -> Folder {
+    pub(crate) fn new(p: &Place) -> Folder {
         let folder = p.path("shown");
         fs::create_dir(&folder).expect("folder");
         Folder(folder)

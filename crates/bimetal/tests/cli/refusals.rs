@@ -66,6 +66,7 @@ fn creation_over_something_known_asks_for_force() {
     // Creation leaves the first 64 KiB alone, and with them the old magic.
     let file = std::fs::File::options().write(true).open(p.path("fast.img")).expect("file");
     std::os::unix::fs::FileExt::write_at(&file, &[0; 4096], 0).expect("wiped");
+    drop(file);
     create_refused(
         &p,
         &["other", "--fast", "fast.img", "--slow", "slow.img"],

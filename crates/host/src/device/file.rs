@@ -44,9 +44,17 @@ struct Inner {
     discard: Cell<bool>,
 }
 
-impl FileDevice {
-    /// Opens a file or block device.
-    pub fn open(env: &HostEnv, path: &Path, access: Access) -> Result<FileDevice, OpenError> {
+/// What opening a file or block device has found.
+struct Found {
+    file: File,
+    size: u64,
+    block_device: bool,
+    queue: Option<BlockQueue>,
+}
+
+impl Found {
+    /// Opens a file or block device. Blocks, for as long as the file system it lies on takes.
+    fn open(path: &Path, access: Access) -> Result<Found, OpenError> {
         let meta = std::fs::metadata(path).map_err(|e| explain(path, access, e))?;
         let block_device = check_kind(path, &meta)?;
         let file = open_direct(path, access, block_device)?;
@@ -54,7 +62,28 @@ impl FileDevice {
             lock(&file, path, access.write)?;
         }
         let size = size_of_file(&file, block_device).map_err(|e| explain(path, access, e))?;
-        let queue = BlockQueue::of(&meta);
+        Ok(Found { file, size, block_device, queue: BlockQueue::of(&meta) })
+    }
+}
+
+impl FileDevice {
+    /// Opens a file or block device. Beside the group's thread: the file system may hang, and one that this process
+    /// serves itself would wait for that thread.
+    pub async fn open(env: &HostEnv, path: &Path, access: Access) -> Result<FileDevice, OpenError> {
+        let here = path.to_owned();
+        let found = env.blocking(move || Found::open(&here, access)).await;
+        let found = found.map_err(|source| OpenError::Io { path: path.to_owned(), source })??;
+        Ok(FileDevice::of(env, path, access, found))
+    }
+
+    /// The same on this thread.
+    #[cfg(test)]
+    pub(crate) fn open_here(env: &HostEnv, path: &Path, access: Access) -> Result<FileDevice, OpenError> {
+        Ok(FileDevice::of(env, path, access, Found::open(path, access)?))
+    }
+
+    fn of(env: &HostEnv, path: &Path, access: Access, found: Found) -> FileDevice {
+        let Found { file, size, block_device, queue } = found;
         let discard = access.write && (!block_device || queue.as_ref().is_some_and(|q| q.discard));
         let inner = Inner {
             env: env.clone(),
@@ -66,7 +95,7 @@ impl FileDevice {
             rotational: queue.as_ref().is_some_and(|q| q.rotational),
             discard: Cell::new(discard),
         };
-        Ok(FileDevice { inner: Rc::new(inner) })
+        FileDevice { inner: Rc::new(inner) }
     }
 
     /// A device over any open file.

@@ -48,9 +48,9 @@ impl HostDevice {
     /// Opens what `locator` names.
     pub async fn open(env: &HostEnv, locator: &Locator, access: Access) -> Result<HostDevice, OpenError> {
         match locator {
-            Locator::Path(path) => FileDevice::open(env, path, access).map(HostDevice::File),
+            Locator::Path(path) => FileDevice::open(env, path, access).await.map(HostDevice::File),
             Locator::Emulated { model, path } => {
-                let file = FileDevice::open(env, path, access)?;
+                let file = FileDevice::open(env, path, access).await?;
                 Ok(HostDevice::Emulated(EmulatedDevice::new(env, file, model)))
             }
             Locator::Nbd(nbd) => NbdDevice::open(env, nbd, access).await.map(HostDevice::Nbd),

@@ -17,7 +17,7 @@ fn file_of(size: u64) -> tempfile::NamedTempFile {
 }
 
 fn open(env: &HostEnv, file: &tempfile::NamedTempFile) -> HostDevice {
-    HostDevice::File(FileDevice::open(env, file.path(), Access::SERVE).expect("opens"))
+    HostDevice::File(FileDevice::open_here(env, file.path(), Access::SERVE).expect("opens"))
 }
 
 fn filled(len: usize, byte: u8) -> Buf {
@@ -99,13 +99,13 @@ fn a_second_server_is_refused_by_name() {
     let env = reactor.env();
     let file = file_of(1 << 20);
     let first = open(&env, &file);
-    let error = FileDevice::open(&env, file.path(), Access::SERVE).err().expect("refused");
+    let error = FileDevice::open_here(&env, file.path(), Access::SERVE).err().expect("refused");
     assert!(matches!(error, OpenError::Busy { .. }), "{error}");
     assert!(error.to_string().contains("in use"), "{error}");
-    FileDevice::open(&env, file.path(), Access::PEEK).expect("looking is allowed");
+    FileDevice::open_here(&env, file.path(), Access::PEEK).expect("looking is allowed");
     drop(first);
-    let one = FileDevice::open(&env, file.path(), Access::INSPECT).expect("free again");
-    FileDevice::open(&env, file.path(), Access::INSPECT).expect("two may look");
+    let one = FileDevice::open_here(&env, file.path(), Access::INSPECT).expect("free again");
+    FileDevice::open_here(&env, file.path(), Access::INSPECT).expect("two may look");
     drop(one);
 }
 
@@ -113,11 +113,12 @@ fn a_second_server_is_refused_by_name() {
 fn refusals_are_in_words() {
     let reactor = Reactor::new().expect("io_uring");
     let env = reactor.env();
-    let missing = FileDevice::open(&env, "/nonexistent/x".as_ref(), Access::SERVE).err().expect("refused").to_string();
+    let missing =
+        FileDevice::open_here(&env, "/nonexistent/x".as_ref(), Access::SERVE).err().expect("refused").to_string();
     assert!(missing.contains("truncate"), "{missing}");
-    let kind = FileDevice::open(&env, "/".as_ref(), Access::SERVE).err().expect("refused").to_string();
+    let kind = FileDevice::open_here(&env, "/".as_ref(), Access::SERVE).err().expect("refused").to_string();
     assert!(kind.contains("a directory"), "{kind}");
-    let kind = FileDevice::open(&env, "/dev/null".as_ref(), Access::SERVE).err().expect("refused").to_string();
+    let kind = FileDevice::open_here(&env, "/dev/null".as_ref(), Access::SERVE).err().expect("refused").to_string();
     assert!(kind.contains("character device"), "{kind}");
 }
 
@@ -163,7 +164,7 @@ fn a_block_device_is_taken_alone_and_takes_discards() {
     let env = reactor.env();
     let path = device.0.clone();
     reactor.block_on(async move {
-        let open = |access| FileDevice::open(&env, &path, access);
+        let open = |access| FileDevice::open_here(&env, &path, access);
         let block = HostDevice::File(open(Access::SERVE).expect("opens"));
         assert_eq!((block.size(), block.sector_sizes().0), (8 << 20, 4096));
         for access in [Access::SERVE, Access::INSPECT] {
@@ -189,7 +190,7 @@ fn sequential(model: &str, len: usize, depth: usize, total: usize, write: bool) 
     let env = reactor.env();
     let file = file_in_memory(1 << 30);
     let spec = emulated::ModelSpec::parse(model).expect("model");
-    let below = FileDevice::open(&env, file.path(), Access::SERVE).expect("opens");
+    let below = FileDevice::open_here(&env, file.path(), Access::SERVE).expect("opens");
     let device = HostDevice::Emulated(EmulatedDevice::new(&env, below, &spec));
     reactor.block_on(async move {
         let next = Rc::new(Cell::new(0usize));
@@ -255,7 +256,7 @@ fn an_emulated_disk_seeks_slowly() {
     let env = reactor.env();
     let file = file_of(1 << 30);
     let spec = emulated::ModelSpec::parse("hdd2012").expect("model");
-    let below = FileDevice::open(&env, file.path(), Access::SERVE).expect("opens");
+    let below = FileDevice::open_here(&env, file.path(), Access::SERVE).expect("opens");
     let device = HostDevice::Emulated(EmulatedDevice::new(&env, below, &spec));
     assert!(device.traits().rotational && !device.traits().discard);
     let took = reactor.block_on(async move {

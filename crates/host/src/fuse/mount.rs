@@ -12,7 +12,7 @@ use crate::attach::tools::{find, is_root, run};
 use crate::probe::usage::unescape;
 
 /// What `/proc/mounts` says of our mounts.
-const TYPE: &str = "fuse.bimetal";
+pub(crate) const TYPE: &str = "fuse.bimetal";
 const SUBTYPE: &str = "bimetal";
 const DEVICE: &str = "/dev/fuse";
 

@@ -1,5 +1,6 @@
 //! What a device is, before it is taken as a member: its kind, size, sectors, who uses it and what it carries.
 
+pub mod below;
 pub mod disks;
 pub mod signatures;
 pub mod sysfs;

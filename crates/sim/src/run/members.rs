@@ -94,8 +94,8 @@ impl Client {
         let (issued, injected) = (shared.world.sequence(), shared.world.injected());
         let journal_blocks = (shared.journal > 0).then_some(shared.journal);
         let mut new = NewMember { tier: shared.specs[disk].tier, force: false, journal_blocks };
-        let mut result = self.group.add_member(shared.disks[disk].clone(), &new).await;
         let before = std::mem::replace(&mut shared.roster.borrow_mut().tried[disk], true);
+        let mut result = self.group.add_member(shared.disks[disk].clone(), &new).await;
         if before && matches!(result, Err(StructureError::UnknownLabel(LabelError::Checksum))) {
             // Its label was torn when it was to be added: whoever says so knows what is on it.
             new.force = true;

@@ -1,6 +1,7 @@
 //! Which files of a mounted file system are hit: every file and folder is asked where its content lies, and that is
 //! held against what has become of the volume.
 
+use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -18,6 +19,7 @@ use crate::api::{Fate, FateRun};
 pub(super) struct Hit {
     /// Within the file system.
     pub(super) path: PathBuf,
+    /// Or it may be one: neither it nor the folder it is in says what it is.
     pub(super) folder: bool,
     /// Bytes of it by fate; what was never written is whole.
     pub(super) bytes: [u64; Fate::COUNT],
@@ -29,9 +31,9 @@ pub(super) struct Hit {
 /// What was found.
 #[derive(Default)]
 pub(super) struct Report {
-    /// Files and folders that were looked at.
+    /// Files and folders that were found, readable or not.
     pub(super) seen: u64,
-    /// In the order of the walk.
+    /// In the order of the walk, each once.
     pub(super) hits: Vec<Hit>,
     /// Bytes of the volume by fate that belong to a file or folder that was found.
     pub(super) owned: [u64; Fate::COUNT],
@@ -61,9 +63,9 @@ impl Report {
 /// Looks at everything in the file system at `place`, which lies on `volume`; not at what is mounted inside it.
 pub(super) fn walk(place: &Place, volume: &VolumeState) -> Result<Report> {
     let root = std::fs::metadata(&place.folder).with_context(|| format!("'{}'", place.folder.display()))?;
-    let mut walk = Walk { place, runs: &volume.runs, device: root.dev(), report: Report::default(), owned: Vec::new() };
+    let mut walk = Walk::new(place, &volume.runs, root.dev());
     let mut folders = vec![place.folder.clone()];
-    walk.look(&place.folder);
+    walk.look(&place.folder, true);
     while let Some(folder) = folders.pop() {
         match std::fs::read_dir(&folder) {
             Err(e) => walk.unreadable(&folder, true, &e),
@@ -75,7 +77,11 @@ pub(super) fn walk(place: &Place, volume: &VolumeState) -> Result<Report> {
                             walk.unreadable(&folder, true, &e);
                             break;
                         }
-                        Ok(entry) => folders.extend(walk.look(&entry.path())),
+                        Ok(entry) => {
+                            // The folder knows of most file systems what the file itself cannot tell any more.
+                            let folder = entry.file_type().map_or(true, |kind| kind.is_dir());
+                            folders.extend(walk.look(&entry.path(), folder));
+                        }
                     }
                 }
             }
@@ -92,16 +98,24 @@ struct Walk<'a> {
     report: Report,
     /// Ranges of the volume that belong to somebody and are not whole.
     owned: Vec<FateRun>,
+    /// Folders among the hits, by path: each is met twice.
+    folders: HashMap<PathBuf, usize>,
 }
 
-impl Walk<'_> {
-    /// Looks at a file or folder; gives it back if it is a folder to go into.
-    fn look(&mut self, path: &Path) -> Option<PathBuf> {
+impl<'a> Walk<'a> {
+    fn new(place: &'a Place, runs: &'a [FateRun], device: u64) -> Walk<'a> {
+        Walk { place, runs, device, report: Report::default(), owned: Vec::new(), folders: HashMap::new() }
+    }
+
+    /// Looks at a file or folder; gives it back if it is a folder to go into. `folder`: what it is by the folder that it
+    /// is in.
+    fn look(&mut self, path: &Path, folder: bool) -> Option<PathBuf> {
         let meta = match std::fs::symlink_metadata(path) {
             Ok(meta) if meta.dev() == self.device => meta,
             Ok(_) => return None,
             Err(e) => {
-                self.unreadable(path, false, &e);
+                self.report.seen += 1;
+                self.unreadable(path, folder, &e);
                 return None;
             }
         };
@@ -121,6 +135,8 @@ impl Walk<'_> {
                 self.hit(path, kind.is_dir(), bytes, None);
             }
             Ok(_) => {}
+            // XFS and ext2 do not say where folders lie. What is lost of one fails when it is read, which comes next.
+            Err(e) if kind.is_dir() && extents::is_untold(&e) => {}
             Err(e) => self.unreadable(path, kind.is_dir(), &e),
         }
         kind.is_dir().then(|| path.to_owned())
@@ -133,6 +149,13 @@ impl Walk<'_> {
     fn hit(&mut self, path: &Path, folder: bool, bytes: [u64; Fate::COUNT], unreadable: Option<String>) {
         let inside = path.strip_prefix(&self.place.folder).unwrap_or(path);
         let path = if inside.as_os_str().is_empty() { PathBuf::from(".") } else { inside.to_owned() };
+        if let Some(known) = self.folders.get(&path).and_then(|at| self.report.hits.get_mut(*at)) {
+            known.unreadable = known.unreadable.take().or(unreadable);
+            return;
+        }
+        if folder {
+            self.folders.insert(path.clone(), self.report.hits.len());
+        }
         self.report.hits.push(Hit { path, folder, bytes, unreadable });
     }
 
@@ -215,7 +238,26 @@ mod tests {
     fn what_files_share_is_counted_once() {
         let place = Place { folder: "/".into(), volume: "main".into(), offset: 0 };
         let owned = vec![run(200, 50, Fate::Lost), run(100, 60, Fate::Lost), run(120, 100, Fate::Lost)];
-        let walk = Walk { place: &place, runs: &[], device: 0, report: Report::default(), owned };
+        let walk = Walk { owned, ..Walk::new(&place, &[], 0) };
         assert_eq!(walk.end().owned[Fate::Lost as usize], 150);
+    }
+
+    #[test]
+    fn what_is_hit_twice_is_listed_once_and_what_cannot_be_asked_was_seen() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let place = Place { folder: dir.path().to_owned(), volume: "main".into(), offset: 0 };
+        let mut walk = Walk::new(&place, &[], 0);
+        let (inner, gone) = (dir.path().join("inner"), dir.path().join("gone"));
+        let broken = io::Error::from_raw_os_error(5);
+        let mut bytes = [0; Fate::COUNT];
+        bytes[Fate::Lost as usize] = 4096;
+        walk.report.seen = 1;
+        walk.hit(&inner, true, bytes, None);
+        walk.unreadable(&inner, true, &broken);
+        assert_eq!(walk.look(&gone, true), None);
+        let report = walk.end();
+        assert_eq!((report.seen, report.hits.len()), (2, 2), "no hit more than what was seen");
+        assert!(report.hits[0].unreadable.is_some() && report.hits[0].bytes == bytes);
+        assert!(report.hits[1].folder, "as the folder above says");
     }
 }

@@ -5,10 +5,20 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 
 use super::ask::VolumeState;
 use crate::api::{Fate, FateRun};
+
+/// Refuses a place where something is already, before anything else takes its time.
+pub(super) fn refuse_taken(path: &Path) -> Result<()> {
+    match path.symlink_metadata() {
+        Ok(_) => {
+            bail!("'{}' is there already; a map that is there is not overwritten: take another name", path.display())
+        }
+        Err(_) => Ok(()),
+    }
+}
 
 /// Writes the map of a volume to a new file.
 pub(super) fn write(path: &Path, group: &str, volume: &VolumeState, stale: bool) -> Result<()> {
@@ -91,6 +101,8 @@ mod tests {
     fn a_map_is_not_overwritten() {
         let file = tempfile::NamedTempFile::new().expect("temp file");
         let refused = write(file.path(), "tank", &volume(), false).expect_err("it is there");
+        assert!(refused.to_string().contains("not overwritten"), "{refused}");
+        let refused = refuse_taken(file.path()).expect_err("it is there");
         assert!(refused.to_string().contains("not overwritten"), "{refused}");
     }
 }

@@ -19,8 +19,9 @@ pub(crate) fn run(args: Rescue, output: Output) -> Result<()> {
     let group = &args.target.group;
     let state = ask::state(group, &members::parse_all(&args.members)?)?;
     let chosen = chosen(&state, args.target.volume.as_deref())?;
-    if let Some(path) = &args.map {
-        map::write(path, group, only(group, &chosen, "--map")?, args.stale)?;
+    let mapped = args.map.as_deref().map(|path| anyhow::Ok((path, only(group, &chosen, "--map")?))).transpose()?;
+    if let Some((path, _)) = mapped {
+        map::refuse_taken(path)?;
     }
     let hit = match &args.files {
         None => None,
@@ -33,6 +34,10 @@ pub(crate) fn run(args: Rescue, output: Output) -> Result<()> {
             Some(files::walk(&place, volume)?)
         }
     };
+    // When nothing can be refused any more: a second try would find the map of the first in its way.
+    if let Some((path, volume)) = mapped {
+        map::write(path, group, volume, args.stale)?;
+    }
     let document = json!({
         "schema": api::SCHEMA, "group": group, "served": state.served, "missing": state.missing,
         "findings": state.findings,

@@ -12,7 +12,7 @@ use crate::runstate;
 
 /// File systems that give their files' places as those of the device below. (In btrfs, bcachefs and ZFS they are of an
 /// address space of its own.)
-const KNOWN: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "f2fs", "jfs"];
+const KNOWN: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "f2fs"];
 
 /// A mounted file system on a volume.
 pub(super) struct Place {

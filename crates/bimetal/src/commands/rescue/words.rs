@@ -130,20 +130,17 @@ fn files_words(report: &Report, sums: &[u64; Fate::COUNT]) -> String {
 
 fn what(hit: &Hit) -> String {
     let kind = if hit.folder { "folder, " } else { "" };
-    if let Some(why) = &hit.unreadable {
+    let unreadable = hit.unreadable.iter().map(|why| {
         let below = if hit.folder { ", nor what is in it" } else { "" };
-        return format!("{kind}cannot be read{below} ({why})");
-    }
+        format!("cannot be read{below} ({why})")
+    });
     let parts = [
         (Fate::Lost, "lost"),
         (Fate::PerhapsLost, "perhaps lost"),
         (Fate::KeptCopy, "old copy"),
         (Fate::PossiblyStale, "may be old"),
     ];
-    let said: Vec<String> = parts
-        .iter()
-        .filter(|(f, _)| hit.bytes[*f as usize] > 0)
-        .map(|(f, words)| format!("{} {words}", approx(hit.bytes[*f as usize])))
-        .collect();
-    format!("{kind}{}", said.join(", "))
+    let hurt = parts.iter().filter(|(f, _)| hit.bytes[*f as usize] > 0);
+    let said = hurt.map(|(f, words)| format!("{} {words}", approx(hit.bytes[*f as usize])));
+    format!("{kind}{}", said.chain(unreadable).collect::<Vec<_>>().join(", "))
 }

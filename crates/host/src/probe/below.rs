@@ -1,0 +1,156 @@
+//! What a file or block device is made of: file systems, partitions, stacked devices and loop devices on the way down.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::sysfs::{line, DeviceNumber};
+use super::usage::{device_number, unescape};
+use crate::fuse::MOUNT_TYPE;
+
+/// What something is made of.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Below {
+    /// Block devices, the uppermost first; what was asked about is one of them if it is one itself. By number and name
+    /// in `/dev`.
+    pub devices: Vec<(DeviceNumber, PathBuf)>,
+    /// Files in FUSE mounts of ours: what they hold is a volume.
+    pub volumes: Vec<PathBuf>,
+}
+
+/// What `path` is made of, as far as the kernel tells: not behind a network, nor below a file system over several devices.
+/// Blocks, for as long as the file system that `path` lies on takes to answer.
+pub fn of(path: &Path) -> io::Result<Below> {
+    let meta = fs::metadata(path)?;
+    let mounts = Mounts::read(&fs::read_to_string("/proc/self/mountinfo")?);
+    let mut walk = Walk { sys: Path::new("/sys/dev/block"), mounts, found: Below::default() };
+    match meta.file_type().is_block_device() {
+        true => walk.device(DeviceNumber::new(meta.rdev())),
+        false => walk.file(path, DeviceNumber::new(meta.dev())),
+    }
+    Ok(walk.found)
+}
+
+struct Mount {
+    number: DeviceNumber,
+    place: PathBuf,
+    ours: bool,
+}
+
+struct Mounts(Vec<Mount>);
+
+impl Mounts {
+    fn read(mountinfo: &str) -> Mounts {
+        Mounts(mountinfo.lines().filter_map(mount).collect())
+    }
+
+    /// The file system that a path lies on, by its name only: to ask it might be to wait for ever.
+    fn of_path(&self, path: &Path) -> Option<DeviceNumber> {
+        let above = self.0.iter().filter(|m| path.starts_with(&m.place));
+        // Of mounts on one place the last hides the others.
+        above.max_by_key(|m| m.place.components().count()).map(|m| m.number)
+    }
+
+    fn is_ours(&self, number: DeviceNumber) -> bool {
+        self.0.iter().any(|m| m.ours && m.number == number)
+    }
+}
+
+fn mount(line: &str) -> Option<Mount> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut fields = left.split(' ').skip(2);
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let number = DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? };
+    let place = PathBuf::from(unescape(fields.nth(1)?));
+    Some(Mount { number, place, ours: right.split(' ').next() == Some(MOUNT_TYPE) })
+}
+
+struct Walk<'a> {
+    /// Where the kernel describes block devices by number.
+    sys: &'a Path,
+    mounts: Mounts,
+    found: Below,
+}
+
+impl Walk<'_> {
+    /// A file on the file system with this number.
+    fn file(&mut self, path: &Path, number: DeviceNumber) {
+        match self.mounts.is_ours(number) {
+            true => self.found.volumes.push(path.to_owned()),
+            false => self.device(number),
+        }
+    }
+
+    /// A block device, if there is one with this number, and what is below it.
+    fn device(&mut self, number: DeviceNumber) {
+        let folder = self.sys.join(number.to_string());
+        let Ok(real) = folder.canonicalize() else { return };
+        if self.found.devices.iter().any(|(known, _)| *known == number) {
+            return;
+        }
+        let name = real.file_name().unwrap_or_default().to_string_lossy().replace('!', "/");
+        self.found.devices.push((number, Path::new("/dev").join(name)));
+        if real.join("partition").exists() {
+            real.parent().and_then(device_number).into_iter().for_each(|disk| self.device(disk));
+        }
+        for below in fs::read_dir(real.join("slaves")).into_iter().flatten().flatten() {
+            device_number(&below.path()).into_iter().for_each(|number| self.device(number));
+        }
+        if let Some(file) = line(&real.join("loop/backing_file")) {
+            let file = Path::new(&file);
+            self.mounts.of_path(file).into_iter().for_each(|number| self.file(file, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: &str = "\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 1 0:26 / /run rw - tmpfs tmpfs rw
+40 30 0:50 / /run/bimetal/tank/fuse rw,nosuid - fuse.bimetal tank rw,user_id=0
+41 30 0:51 / /run/other rw - fuse.sshfs x rw
+";
+
+    fn walk(sys: &Path) -> Walk<'_> {
+        Walk { sys, mounts: Mounts::read(INFO), found: Below::default() }
+    }
+
+    fn describe(sys: &Path, number: &str, file: &str, text: &str) {
+        let path = sys.join(number).join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+
+    #[test]
+    fn a_stack_on_a_loop_device_over_a_file_of_ours_is_seen_through() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let sys = dir.path();
+        describe(sys, "7:3", "loop/backing_file", "/run/bimetal/tank/fuse/main\n");
+        describe(sys, "7:4", "loop/backing_file", "/run/other/main\n");
+        describe(sys, "253:0", "slaves/loop3/dev", "7:3\n");
+        let number = |major, minor| DeviceNumber { major, minor };
+        let below = |top| {
+            let mut walk = walk(sys);
+            walk.device(top);
+            walk.found
+        };
+        let stack = below(number(253, 0));
+        assert_eq!(stack.volumes, [Path::new("/run/bimetal/tank/fuse/main")]);
+        assert_eq!(stack.devices.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [number(253, 0), number(7, 3)]);
+        assert_eq!(below(number(7, 4)).volumes, Vec::<PathBuf>::new());
+        assert_eq!(below(number(9, 9)), Below::default());
+    }
+
+    #[test]
+    fn a_file_lies_on_the_innermost_mount() {
+        let mounts = Mounts::read(INFO);
+        let on = |path: &str| mounts.of_path(Path::new(path)).map(|n| n.to_string());
+        assert_eq!(on("/home/x").as_deref(), Some("8:1"));
+        assert_eq!(on("/run/bimetal/tank/fuse/main").as_deref(), Some("0:50"));
+        assert_eq!(on("/run/bimetal/tank/fuse2").as_deref(), Some("0:26"));
+    }
+}
