@@ -91,9 +91,9 @@ fn hygiene() {
 
 async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     let addresses = exports::addresses(&args.nbd, args.allow_remote, &runstate::nbd_socket(&name))?;
-    let control = args.control.clone().unwrap_or_else(|| runstate::control_socket(&name));
-    paths::check_socket_path(&control)?;
     let usual = runstate::control_socket(&name);
+    let control = args.control.clone().map_or_else(|| usual.clone(), |wanted| sockets::place(wanted, &usual));
+    paths::check_socket_path(&control)?;
     sockets::clear(&control, &usual)?;
     let access = if args.read_only { Access::INSPECT } else { Access::SERVE };
     let found = found_members::open(&env, Some(&name), &found_members::parse_all(&args.members)?, access).await?;
