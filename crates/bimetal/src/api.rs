@@ -18,6 +18,9 @@ pub(crate) struct Status {
     pub(crate) state: String,
     pub(crate) version: String,
     pub(crate) pid: u32,
+    /// When that process began, in the kernel's ticks since the boot: ids are given away again. Earlier versions lack it.
+    #[serde(default)]
+    pub(crate) process_began: Option<u64>,
     /// Seconds since the daemon began to serve.
     pub(crate) uptime_seconds: u64,
     pub(crate) read_only: bool,
@@ -393,9 +396,12 @@ impl From<units::Tier> for Tier {
 }
 
 /// `POST /v1/attach` and `POST /v1/detach`: a volume as a ublk device of the daemon.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct VolumeRequest {
     pub(crate) volume: String,
+    /// Of `detach`: the volume's UUID, which counts instead of the name. The name may be another's by then.
+    #[serde(default)]
+    pub(crate) volume_uuid: String,
     /// Detach although somebody uses it: they get errors, and what was not yet written is lost.
     #[serde(default)]
     pub(crate) force: bool,

@@ -288,6 +288,12 @@ pub(crate) struct Detach {
 pub(crate) struct Flush {
     /// The block device
     pub(crate) device: std::path::PathBuf,
+    /// Only say, by the exit code, whether somebody holds it
+    #[arg(long)]
+    pub(crate) look: bool,
+    /// Although somebody holds it
+    #[arg(long, conflicts_with = "look")]
+    pub(crate) shared: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,11 +1,13 @@
 //! Who uses a block device: mount points, swap, devices stacked on it, programs that have it open.
 //!
-//! Nothing here asks the device itself, so that the daemon that serves it may ask, too.
+//! What only the device itself can tell is asked by another process ([`beside`]), so that the daemon that serves it may ask,
+//! too.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use crate::api::Attachment;
+use crate::beside;
 
 /// Everything that holds `device` or one of its partitions, in words. Empty when nobody does, or it is gone.
 pub(crate) fn of(device: &str) -> Vec<String> {
@@ -45,15 +47,20 @@ impl Users {
     }
 }
 
-/// Those who hold `device`, and the programs that have it open.
+/// Those who hold `device`, and the programs that have it open. If there are none to be seen the device itself is asked, which
+/// may take seconds.
 pub(crate) fn users(device: &str) -> Users {
     let mut all = of(device);
-    let held = !all.is_empty();
+    let mut held = !all.is_empty();
     all.extend(openers(device));
+    if all.is_empty() {
+        all.extend(beside::hidden_holder(device));
+        held = !all.is_empty();
+    }
     Users { all, held }
 }
 
-/// Who keeps a stop waiting that would take all these devices away. A ublk device is used by whoever has it open: what
+/// Who keeps a stop waiting that would take all these devices away, as far as that can be seen from here. A ublk device is used by whoever has it open: what
 /// such a one has written may be in the page cache only.
 pub(crate) fn of_all(attachments: Vec<Attachment>) -> Vec<String> {
     let users = |a: Attachment| {
@@ -61,6 +68,12 @@ pub(crate) fn of_all(attachments: Vec<Attachment>) -> Vec<String> {
         a.held_by.into_iter().chain(open)
     };
     attachments.into_iter().flat_map(users).collect()
+}
+
+/// The same of those who cannot be seen from here. May take seconds for each device.
+pub(crate) fn hidden_of_all(attachments: &[Attachment]) -> Vec<String> {
+    let ours = attachments.iter().filter(|a| !crate::commands::detach::is_anothers(a));
+    ours.filter_map(|a| beside::hidden_holder(&a.device)).collect()
 }
 
 /// Processes that have `device` or one of its partitions open, in words, as far as this process may see them.

@@ -4,6 +4,7 @@
 //! group), `control/` (its HTTP API), `client` (the other end of it), `runstate`, `config`, `paths` (what lies where).
 
 mod api;
+mod beside;
 mod cli;
 mod client;
 mod commands;

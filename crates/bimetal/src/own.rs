@@ -46,7 +46,10 @@ impl Own {
         if let Some(file) = below.volumes.first() {
             return Some(format!("it is made of the volume that is shown as {}", file.display()));
         }
-        let attached = runstate::attached_numbers(&self.group);
+        let attached = match runstate::attached_numbers(&self.group) {
+            Ok(attached) => attached,
+            Err(e) => return Some(format!("it may be a volume of this group ({e:#})")),
+        };
         let own = below.devices.iter().find(|(number, name)| attached.contains(number) || self.has_tag(name));
         own.map(|(_, name)| format!("{} is a volume of this group", name.display()))
     }

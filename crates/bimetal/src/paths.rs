@@ -76,7 +76,9 @@ pub(crate) fn run_dir(name: &str) -> PathBuf {
 /// Names of groups that have a run-state folder.
 pub(crate) fn groups_with_run_state() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(run_base()) else { return Vec::new() };
-    let mut names: Vec<String> = entries.filter_map(|e| e.ok()?.file_name().to_str().map(String::from)).collect();
+    // What else somebody puts there, a log for example, is no group.
+    let folders = entries.flatten().filter(|e| e.path().is_dir());
+    let mut names: Vec<String> = folders.filter_map(|e| e.file_name().to_str().map(String::from)).collect();
     names.retain(|n| bimetal_format::label::is_name(n));
     names.sort();
     names

@@ -1,8 +1,8 @@
-//! The run-state folder of a group: `lock`, `control.sock`, `nbd.sock`, `log`, `attachments.json`,
-//! `fuse` (a mount).
+//! The run-state folder of a group: `lock`, `control.sock`, `nbd.sock`, `log`, `attachments.json` (and `attachments.lock`,
+//! which whoever changes it holds), `fuse` (a mount).
 
 use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use bimetal_host::probe::sysfs::DeviceNumber;
 
 use crate::api::Attachment;
 use crate::client::{self, Client};
+use crate::commands::detach::is_anothers;
 use crate::{holders, paths};
 
 /// The control socket of group `name`.
@@ -110,47 +111,98 @@ fn open_rw(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Changes the list of attachments under a lock of its own: `attach` and `detach` may run at the same time.
+fn list_file(name: &str) -> PathBuf {
+    paths::run_dir(name).join("attachments.json")
+}
+
+/// Changes the list of attachments under a lock of its own: `attach` and `detach` may run at the same time. Who reads it needs
+/// no lock, because a new list takes the place of the old one at once: whatever ends this process leaves a whole one.
 pub(crate) fn update_attachments<T>(name: &str, change: impl FnOnce(&mut Vec<Attachment>) -> T) -> Result<T> {
-    let path = paths::make_run_dir(name)?.join("attachments.json");
-    let mut file = open_rw(&path)?;
-    file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    let mut list = parse(&text, &path)?;
+    let lock = paths::make_run_dir(name)?.join("attachments.lock");
+    let held = open_rw(&lock)?;
+    held.lock().with_context(|| format!("cannot lock {}", lock.display()))?;
+    let path = list_file(name);
+    let mut list = read_list(&path)?;
     let result = change(&mut list);
-    file.rewind()?;
-    file.set_len(0)?;
-    file.write_all(serde_json::to_string_pretty(&list)?.as_bytes())?;
+    replace(&path, serde_json::to_string_pretty(&list)?.as_bytes())
+        .with_context(|| format!("cannot write {}, the list of what is attached", path.display()))?;
+    drop(held);
     Ok(result)
 }
 
-fn parse(text: &str, path: &Path) -> Result<Vec<Attachment>> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
+/// Puts a new file in the place of the old one.
+fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let new = path.with_extension("new");
+    let mut file = open_rw(&new)?;
+    // What an earlier process left half written.
+    file.set_len(0)?;
+    file.write_all(content)?;
+    // The folder may lie on a disk: the name must not come before the content.
+    file.sync_data()?;
+    Ok(std::fs::rename(&new, path)?)
+}
+
+/// What cannot be read is no empty list: who took it for one would take devices away from under file systems.
+fn read_list(path: &Path) -> Result<Vec<Attachment>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(&text, path),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => {
+            Err(e).with_context(|| format!("{} cannot be read, so what is attached is not known", path.display()))
+        }
     }
-    serde_json::from_str(text).with_context(|| format!("{} is damaged; remove it after a reboot", path.display()))
+}
+
+fn parse(text: &str, path: &Path) -> Result<Vec<Attachment>> {
+    serde_json::from_str(text).with_context(|| {
+        format!(
+            "{} is damaged, so what is attached is not known; unmount what is mounted from this group (lsblk shows it), \
+             then remove that file and try again",
+            path.display()
+        )
+    })
 }
 
 /// The attachments of group `name`, each with those who hold it now.
-pub(crate) fn attachments(name: &str) -> Vec<Attachment> {
-    let mut list = recorded(name);
+pub(crate) fn attachments(name: &str) -> Result<Vec<Attachment>> {
+    let mut list = read_list(&list_file(name))?;
     for a in &mut list {
-        a.held_by = holders::of(&a.device);
+        // What is another's by now is held by those who use that.
+        if !is_anothers(a) {
+            a.held_by = holders::of(&a.device);
+        }
     }
-    list
+    Ok(list)
 }
 
 /// Numbers of the devices that volumes of group `name` are attached as. Those of loop devices are left out: they are known
 /// by their files, and given to others when they are free.
-pub(crate) fn attached_numbers(name: &str) -> Vec<DeviceNumber> {
-    let devices = recorded(name).into_iter().filter(|a| a.via != "fuse");
+pub(crate) fn attached_numbers(name: &str) -> Result<Vec<DeviceNumber>> {
+    let devices = read_list(&list_file(name))?.into_iter().filter(|a| a.via != "fuse");
     let metas = devices.filter_map(|a| std::fs::metadata(a.device).ok()).filter(|m| m.file_type().is_block_device());
-    metas.map(|m| DeviceNumber::new(m.rdev())).collect()
+    Ok(metas.map(|m| DeviceNumber::new(m.rdev())).collect())
 }
 
-fn recorded(name: &str) -> Vec<Attachment> {
-    let path = paths::run_dir(name).join("attachments.json");
-    let Ok(text) = std::fs::read_to_string(&path) else { return Vec::new() };
-    parse(&text, &path).unwrap_or_default()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_damaged_is_not_taken_for_an_empty_one() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("attachments.json");
+        assert!(read_list(&path).expect("nothing was ever attached").is_empty());
+        for text in ["", " ", "[", "[{\"volume\": \"main\""] {
+            std::fs::write(&path, text).expect("written");
+            let said = format!("{:#}", read_list(&path).expect_err("damaged"));
+            assert!(said.contains("attachments.json is damaged"), "{said}");
+        }
+        // A list that was cut off while it was written harms nobody.
+        std::fs::write(path.with_extension("new"), "[{\"vol").expect("written");
+        replace(&path, b"[]").expect("replaced");
+        assert!(read_list(&path).expect("whole").is_empty());
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::create_dir(&path).expect("a folder");
+        assert!(format!("{:#}", read_list(&path).expect_err("unreadable")).contains("cannot be read"));
+    }
 }

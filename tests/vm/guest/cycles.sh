@@ -73,5 +73,20 @@ mount "$dev" $mnt
 check "what was synced before the second SIGTERM is there" [ "$sum" = "$(sums)" ]
 umount $mnt
 check "the file system is clean after it" fsck.ext4 -fn "$dev"
+
+# A file system that is mounted where nobody sees it, and a number that was given to somebody else.
+unshare -m sh -c "mount $dev $mnt && touch /run/there && exec sleep 1000" &
+holder=$!
+until_true 20 [ -e /run/there ]
+refused "detach of what is mounted in another namespace" "cannot be seen from here" "$bimetal" detach tank/main
+refused "stop names it" "cannot be seen from here" "$bimetal" stop tank --timeout 8
+kill $holder
+check "it stops when that is gone" until_true 30 sh -c "! $bimetal status tank --json | grep -q '\"state\": \"stopping\"'"
+dev=$("$bimetal" attach tank/main --via nbd) || failed "attach after the other namespace"
+nbd-client -d "$dev" >&2
+nbd-client -unix "$BIMETAL_RUN_DIR/tank/nbd.sock" "$dev" -name main >&2
+check "detach of a device that is another's now" "$bimetal" detach tank/main
+check "that one stays connected" [ "$(blockdev --getsize64 "$dev")" -gt 0 ]
+nbd-client -d "$dev" >&2
 check "stop" "$bimetal" stop tank
 echo "done"

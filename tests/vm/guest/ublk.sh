@@ -316,6 +316,53 @@ open_and_write() {
     until_true 20 [ -e /run/opened ]
 }
 
+# File systems that are mounted where nobody sees them: in a container, or unmounted lazily and still in use.
+elsewhere() {
+    local dev holder pid seen="in use where it cannot be seen from here"
+    dev=$("$bimetal" attach tank/main --via ublk)
+    mkfs.ext4 -q "$dev" || { failed "elsewhere: mkfs"; return; }
+    unshare -m sh -c "mount $dev $mnt && echo kept >$mnt/kept && touch /run/there && exec sleep 1000" &
+    holder=$!
+    until_true 20 [ -e /run/there ] || { failed "elsewhere: mount"; return; }
+    refused "detach of what is mounted in another namespace" "$seen" "$bimetal" detach tank/main
+    refused "stop names it" "$seen" timeout 60 "$bimetal" stop tank --timeout 8
+    kill -9 "$(daemon_pid tank)"
+    until_true 20 sh -c "! $bimetal status tank --json | grep -q '\"serving\"'"
+    refused "detach --all without a daemon" "$seen" "$bimetal" detach --all
+    serve
+    until_true 60 device_is_served
+    kill $holder
+    check "detach when it is gone" until_true 20 "$bimetal" detach tank/main
+    dev=$("$bimetal" attach tank/main --via ublk)
+    check "its file system is clean" fsck.ext4 -fn "$dev"
+    mount "$dev" $mnt && exec 7>$mnt/late || failed "elsewhere: mount again"
+    check "what was written there is there" grep -q kept $mnt/kept
+    umount -l $mnt
+    head -c 4M /run/data >&7 2>/dev/null || head -c 4M /dev/zero >&7
+    refused "detach of what was unmounted lazily" "$seen" "$bimetal" detach tank/main
+    exec 7>&-
+    check "detach when the program has ended" until_true 20 "$bimetal" detach tank/main
+    others
+}
+
+# A record whose device has the number of another group's by now.
+others() {
+    local dev other pid
+    truncate -s 96M /run/other.fast /run/other.slow
+    "$bimetal" create other --fast /run/other.fast --slow /run/other.slow --yes >&2 || { failed "others: create"; return; }
+    dev=$("$bimetal" attach tank/main --via ublk)
+    other=$("$bimetal" attach other/main --via ublk) || { failed "others: attach"; return; }
+    kill -9 "$(daemon_pid tank)"
+    until_true 20 sh -c "! $bimetal status tank --json | grep -q '\"serving\"'"
+    sed -i "s#\"$dev\"#\"$other\"#" $BIMETAL_RUN_DIR/tank/attachments.json
+    check "detach of a device that is gone" "$bimetal" detach tank/main --force
+    check "what has its number now is left alone" timeout 20 dd if="$other" of=/dev/null bs=64k count=1 iflag=direct status=none
+    "$bimetal" stop other --timeout 40 >&2 || failed "others: stop"
+    serve
+    until_true 60 device_is_served || failed "others: the next daemon"
+    "$bimetal" detach tank/main >&2 || failed "others: detach"
+}
+
 # Volumes whose device waits for the next daemon are not changed without one.
 offline() {
     local dev size

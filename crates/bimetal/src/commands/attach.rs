@@ -1,7 +1,7 @@
 //! `bimetal attach`: a volume as a block device of this machine.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
@@ -10,28 +10,28 @@ use bimetal_host::locator::{NbdLocator, NbdServer};
 use bimetal_host::Locator;
 use serde_json::json;
 
-use super::detach::Handle;
+use super::detach::{held, is_anothers, DaemonProcess, Handle};
 use crate::api::{self, Attachment, Status};
 use crate::cli::{Attach, Via};
 use crate::output::Output;
-use crate::{config, holders, paths, runstate};
+use crate::{config, paths, runstate};
 
 /// A daemon that takes longer to recover its group is told of, but not waited for.
 const START: Duration = Duration::from_secs(120);
+/// A log that is longer is begun anew with the next daemon.
+const LOG_MAX: u64 = 1 << 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
     let group = &args.target.group;
     let running = runstate::daemon(group)?;
-    let started = running.is_none();
-    let status = match running {
-        Some(daemon) => daemon.get("/v1/status")?,
+    let Served { status, started } = match running {
+        Some(daemon) => Served { status: daemon.get("/v1/status")?, started: false },
         None if args.no_start => {
             bail!("group '{group}' is not being served; start it with `bimetal serve {group}` or without --no-start")
         }
         None => start(group)?,
     };
-    let status: Status = status;
     let volume = match choose(&status, args.target.volume.as_deref()) {
         Err(e) if started => return Err(stopped_again(group, e)),
         found => found?,
@@ -52,7 +52,7 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         }),
     };
     let made = runstate::update_attachments(group, |list| {
-        let maker = Maker { group, volume, uuid, daemon: status.pid, request: &request };
+        let maker = Maker { group, volume, uuid, daemon: DaemonProcess::of(&status), request: &request };
         maker.attach_or_find(list)
     })??;
     let (attachment, why) = made;
@@ -89,8 +89,8 @@ struct Maker<'a> {
     group: &'a str,
     volume: &'a api::Volume,
     uuid: [u8; 16],
-    /// Process id of the group's daemon.
-    daemon: u32,
+    /// The group's daemon.
+    daemon: DaemonProcess,
     request: &'a Request<'a>,
 }
 
@@ -120,23 +120,26 @@ impl Maker<'_> {
         list.retain(|a| {
             let other = a.volume == *name && !a.is_of_volume(name, uuid);
             let gone = || Handle::of(a).is_ok_and(|handle| attach::detach(&handle.attached(a)).is_ok());
-            !other || !holders::of(&a.device).is_empty() || !(a.via == "ublk" || gone())
+            !other || !is_anothers(a) && !held(a).is_empty() || !(a.via == "ublk" || gone())
         });
     }
 
     /// Whether what was attached before works still. If not, it is taken down.
     fn still_works(&self, old: &Attachment) -> Result<bool> {
         let handle = Handle::of(old)?;
+        if attach::is_anothers(&handle.attached(old)) {
+            return Ok(false);
+        }
         let by_ublk = handle.via() == attach::Via::Ublk;
         // A ublk device is as good as its daemon, whichever that is now.
-        if by_ublk || handle.daemon_pid == self.daemon && std::path::Path::new(&old.device).exists() {
+        if by_ublk || handle.is_served_by(self.daemon) && std::path::Path::new(&old.device).exists() {
             if self.request.via.is_some_and(|v| v != handle.via()) {
                 bail!("'{}' is already attached as {} by {}; detach it first", self.volume.name, old.device, old.via);
             }
             return if by_ublk { self.is_served(old) } else { Ok(true) };
         }
         // Its daemon died: the device gives errors only. Whoever still holds it must let go first.
-        let held = holders::of(&old.device);
+        let held = held(old);
         if !held.is_empty() {
             bail!(
                 "{} is left over from a daemon that died, and cannot be replaced while {}; release it first (umount)",
@@ -217,13 +220,55 @@ fn export_of(status: &Status, volume: &str) -> Result<NbdLocator> {
     best.with_context(|| format!("the daemon does not export '{volume}' by NBD"))
 }
 
-/// Starts the daemon in the background and waits until it serves.
-fn start(group: &str) -> Result<Status> {
+/// A group that is served now.
+struct Served {
+    status: Status,
+    /// By a daemon that was started for this.
+    started: bool,
+}
+
+/// Starts the daemon in the background and waits until it serves. If somebody else starts one at the same time, that one
+/// is waited for.
+fn start(group: &str) -> Result<Served> {
     paths::make_run_dir(group)?;
     let log = runstate::log_file(group);
-    let file = std::fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let (mut child, logged) = spawn(group, &log)?;
+    let begun = Instant::now();
+    loop {
+        // An answer means that everything is served. A daemon that fails to serve is heard of below.
+        if let Some(Ok(status)) = runstate::daemon(group)?.map(|daemon| daemon.get::<Status>("/v1/status")) {
+            let started = status.pid == child.id();
+            if started {
+                eprintln!("Started the daemon of group ‘{group}’ (process {}, log {}).", child.id(), log.display());
+            }
+            return Ok(Served { status, started });
+        }
+        if child.try_wait()?.is_some() && runstate::locked_by(group).is_none() {
+            let text = std::fs::read(&log).unwrap_or_default();
+            let text = String::from_utf8_lossy(text.get(logged..).unwrap_or_default()).into_owned();
+            let why = text.lines().last().unwrap_or("it says nothing").trim_start_matches("bimetal: ");
+            bail!("the daemon of group ‘{group}’ ended at once: {why}");
+        }
+        if begun.elapsed() > START {
+            bail!("the daemon of group ‘{group}’ does not serve yet; it goes on trying, see {}", log.display());
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Starts the process; and says how long the log was before. What is there may be of a daemon that is starting, too.
+fn spawn(group: &str, log: &Path) -> Result<(Child, usize)> {
+    let fail = || format!("cannot write {}", log.display());
+    let mut file = std::fs::File::options().append(true).create(true).open(log).with_context(fail)?;
+    let length = |file: &std::fs::File| file.metadata().map(|m| m.len()).with_context(fail);
+    if length(&file)? > LOG_MAX && runstate::locked_by(group).is_none() {
+        file = std::fs::File::create(log)
+            .and_then(|_| std::fs::File::options().append(true).open(log))
+            .with_context(fail)?;
+    }
+    let logged = length(&file)? as usize;
     let program = std::env::current_exe().context("the program cannot find itself")?;
-    let mut child = Command::new(program)
+    let child = Command::new(program)
         .args(["serve", group, "--background"])
         .env_remove("NOTIFY_SOCKET")
         .current_dir("/")
@@ -232,21 +277,5 @@ fn start(group: &str) -> Result<Status> {
         .stderr(file)
         .spawn()
         .context("the daemon cannot be started")?;
-    let begun = Instant::now();
-    loop {
-        // An answer means that everything is served. A daemon that fails to serve is heard of below.
-        if let Some(Ok(status)) = runstate::daemon(group)?.map(|daemon| daemon.get("/v1/status")) {
-            eprintln!("Started the daemon of group '{group}' (process {}, log {}).", child.id(), log.display());
-            return Ok(status);
-        }
-        if child.try_wait()?.is_some() {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            let why = text.lines().last().unwrap_or("it says nothing").trim_start_matches("bimetal: ");
-            bail!("the daemon of group '{group}' ended at once: {why}");
-        }
-        if begun.elapsed() > START {
-            bail!("the daemon of group '{group}' does not serve yet; it goes on trying, see {}", log.display());
-        }
-        std::thread::sleep(LOOK_AGAIN);
-    }
+    Ok((child, logged))
 }

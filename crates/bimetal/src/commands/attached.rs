@@ -5,7 +5,7 @@ use bimetal_export::ublk::device;
 use bimetal_host::attach;
 use bimetal_volume::options::Uuid;
 
-use super::detach::Handle;
+use super::detach::{held, is_anothers, Handle};
 use crate::api::{Attachment, VolumeChange};
 use crate::config::uuid_text;
 use crate::{holders, runstate};
@@ -32,7 +32,7 @@ pub(super) fn may_change(group: &str, uuid: &Uuid, change: &VolumeChange) -> Res
         );
     }
     // Other devices died with their daemon. They must not come to mean another volume.
-    let mut records = runstate::attachments(group);
+    let mut records = runstate::attachments(group)?;
     records.retain(|a| a.via != "ublk" && a.is_of_volume(name, &uuid_text(uuid)));
     match records.first() {
         Some(a) if !matches!(change, VolumeChange::Resize { .. }) => bail!(
@@ -53,10 +53,10 @@ pub(super) fn remove_orphans(uuid: &Uuid) -> Result<()> {
 }
 
 /// What a volume is attached as now.
-pub(super) fn to_volume(group: &str, name: &str) -> Vec<Attachment> {
-    let mut all = runstate::attachments(group);
+pub(super) fn to_volume(group: &str, name: &str) -> Result<Vec<Attachment>> {
+    let mut all = runstate::attachments(group)?;
     all.retain(|a| a.volume == name);
-    all
+    Ok(all)
 }
 
 /// The volume is deleted: takes down what it was attached as, and forgets it. What somebody holds can only be told.
@@ -65,7 +65,11 @@ pub(super) fn take_down(group: &str, attached: &[Attachment]) -> Result<()> {
         return Ok(());
     }
     for a in attached.iter().filter(|a| a.via != "ublk") {
-        let down = Handle::of(a).and_then(|handle| Ok(attach::detach(&handle.attached(a))?));
+        let held = if is_anothers(a) { Vec::new() } else { held(a) };
+        let down = match held.is_empty() {
+            true => Handle::of(a).and_then(|handle| Ok(attach::detach(&handle.attached(a))?)),
+            false => Err(anyhow::anyhow!("{}", held.join(", "))),
+        };
         if let Err(error) = down {
             eprintln!("{} is dead, but cannot be taken away: {error:#}", a.device);
         }

@@ -12,7 +12,7 @@ use crate::api::{self, Attachment};
 use crate::cli::Detach;
 use crate::config::uuid_text;
 use crate::output::Output;
-use crate::{holders, paths, runstate};
+use crate::{beside, holders, paths, runstate};
 
 /// What is stored of an attachment besides what people see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,13 +23,42 @@ pub(crate) struct Handle {
     mount_dir: Option<PathBuf>,
     helper_pid: Option<u32>,
     /// The daemon that served it: the device of a daemon that died is dead too.
-    pub(crate) daemon_pid: u32,
+    daemon_pid: u32,
+    /// When that daemon began ([`attach::began`]). Records of earlier versions lack it.
+    #[serde(default)]
+    daemon_began: Option<u64>,
+}
+
+/// A daemon, as a process that no later one is taken for: a container that is started again gives the same process ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DaemonProcess {
+    pub(crate) pid: u32,
+    pub(crate) began: Option<u64>,
+}
+
+impl DaemonProcess {
+    /// This one.
+    fn own() -> DaemonProcess {
+        let pid = std::process::id();
+        DaemonProcess { pid, began: attach::began(pid) }
+    }
+
+    pub(crate) fn of(status: &api::Status) -> DaemonProcess {
+        DaemonProcess { pid: status.pid, began: status.process_began }
+    }
 }
 
 impl Handle {
-    pub(crate) fn new(a: &Attached, daemon_pid: u32) -> Handle {
+    pub(crate) fn new(a: &Attached, daemon: DaemonProcess) -> Handle {
         let (fuse, ublk) = (a.via == attach::Via::Fuse, a.via == attach::Via::Ublk);
-        Handle { fuse, ublk, mount_dir: a.mount_dir.clone(), helper_pid: a.helper_pid, daemon_pid }
+        let (mount_dir, helper_pid) = (a.mount_dir.clone(), a.helper_pid);
+        Handle { fuse, ublk, mount_dir, helper_pid, daemon_pid: daemon.pid, daemon_began: daemon.began }
+    }
+
+    /// Whether it was served by this daemon, as far as both say who they are.
+    pub(crate) fn is_served_by(&self, daemon: DaemonProcess) -> bool {
+        let other = self.daemon_began.zip(daemon.began).is_some_and(|(before, now)| before != now);
+        self.daemon_pid == daemon.pid && !other
     }
 
     pub(crate) fn of(attachment: &Attachment) -> Result<Handle> {
@@ -60,11 +89,11 @@ impl Handle {
 pub(crate) fn record_of(volume: &str, uuid: &[u8; 16], device: &Path) -> Attachment {
     let device = device.to_owned();
     let attached = Attached { via: attach::Via::Ublk, device, mount_dir: None, helper_pid: None, why: String::new() };
-    record(volume, &uuid_text(uuid), &attached, std::process::id())
+    record(volume, &uuid_text(uuid), &attached, DaemonProcess::own())
 }
 
 /// The record of an attached device.
-pub(crate) fn record(volume: &str, uuid: &str, attached: &Attached, daemon: u32) -> Attachment {
+pub(crate) fn record(volume: &str, uuid: &str, attached: &Attached, daemon: DaemonProcess) -> Attachment {
     Attachment {
         volume: volume.to_string(),
         device: attached.device.display().to_string(),
@@ -95,7 +124,7 @@ pub(crate) fn run(args: Detach, output: Output) -> Result<()> {
 fn run_all(force: bool, output: Output) -> Result<()> {
     let (mut gone, mut stay) = (Vec::new(), Vec::new());
     for group in paths::groups_with_run_state() {
-        for a in runstate::attachments(&group) {
+        for a in runstate::attachments(&group)? {
             if a.via == "ublk" && runstate::daemon(&group)?.is_none() {
                 // Below, with the others that no daemon serves.
                 continue;
@@ -127,7 +156,7 @@ fn run_all(force: bool, output: Output) -> Result<()> {
 /// Forgets ublk devices that are not there any more.
 fn forget_missing() -> Result<()> {
     for group in paths::groups_with_run_state() {
-        for a in runstate::attachments(&group) {
+        for a in runstate::attachments(&group)? {
             if a.via == "ublk" && !Path::new(&a.device).exists() {
                 forget(&group, &a)?;
             }
@@ -141,7 +170,7 @@ fn find(target: &str) -> Result<(String, Vec<Attachment>)> {
     if target.starts_with('/') {
         let real = |p: &str| std::fs::canonicalize(p).unwrap_or_else(|_| PathBuf::from(p));
         for group in paths::groups_with_run_state() {
-            let found = runstate::attachments(&group).into_iter().find(|a| real(&a.device) == real(target));
+            let found = runstate::attachments(&group)?.into_iter().find(|a| real(&a.device) == real(target));
             if let Some(a) = found {
                 return Ok((group, vec![a]));
             }
@@ -152,12 +181,21 @@ fn find(target: &str) -> Result<(String, Vec<Attachment>)> {
     if !bimetal_format::label::is_name(group) {
         bail!("'{target}' is neither a device nor GROUP/VOLUME");
     }
-    let mut list = runstate::attachments(group);
-    list.retain(|a| volume.is_none_or(|v| a.volume == v));
+    let mut list = runstate::attachments(group)?;
+    if let Some(name) = volume {
+        let uuid = uuid_of(group, name);
+        list.retain(|a| a.is_of_volume(name, uuid.as_deref().unwrap_or_default()));
+    }
     if list.is_empty() {
         bail!("{target} is not attached");
     }
     Ok((group.to_string(), list))
+}
+
+/// The UUID of the volume that has this name now, if somebody can tell: a record may have been written with the name before.
+fn uuid_of(group: &str, volume: &str) -> Option<String> {
+    let status: api::Status = runstate::daemon(group).ok()??.get("/v1/status").ok()?;
+    status.volumes.into_iter().find(|v| v.name == volume).map(|v| v.uuid)
 }
 
 /// The group in `GROUP` or `GROUP/VOLUME`.
@@ -168,12 +206,14 @@ fn group_of(target: &str) -> Option<&str> {
 
 /// Takes one device down and forgets it. Refused while somebody holds it; only a ublk device can be `force`d away.
 pub(crate) fn take_down(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
-    let held = holders::of(&attachment.device);
-    let forced = force && attachment.via == "ublk";
-    if !held.is_empty() && !forced {
-        bail!("{}; release it first (umount, swapoff)", held.join(", "));
-    }
     let handle = Handle::of(attachment)?;
+    let forced = force && attachment.via == "ublk";
+    if !forced && !is_anothers(attachment) {
+        let held = held(attachment);
+        if !held.is_empty() {
+            bail!("{}; release it first (umount, swapoff)", held.join(", "));
+        }
+    }
     match handle.via() {
         attach::Via::Ublk => super::ublk::detach(group, attachment, force)?,
         _ => attach::detach(&handle.attached(attachment))?,
@@ -182,7 +222,46 @@ pub(crate) fn take_down(group: &str, attachment: &Attachment, force: bool) -> Re
     runstate::remove_dead_mount(group)
 }
 
+/// Whether a device is not the one that was attached any more: its number was given to somebody else.
+pub(crate) fn is_anothers(attachment: &Attachment) -> bool {
+    Handle::of(attachment).is_ok_and(|handle| attach::is_anothers(&handle.attached(attachment)))
+}
+
+/// Who holds an attached device, in words. Devices that say so only when they are asked are asked; a ublk device is when its
+/// page cache is written out.
+pub(crate) fn held(attachment: &Attachment) -> Vec<String> {
+    let mut held = holders::of(&attachment.device);
+    if held.is_empty() && attachment.via != "ublk" {
+        held.extend(beside::hidden_holder(&attachment.device));
+    }
+    held
+}
+
 /// Strikes a device off the list.
 pub(crate) fn forget(group: &str, attachment: &Attachment) -> Result<()> {
     runstate::update_attachments(group, |list| list.retain(|a| a.device != attachment.device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_with_the_process_id_of_another_is_not_taken_for_it() {
+        let device = PathBuf::from("/dev/loop7");
+        let attached =
+            Attached { via: attach::Via::Fuse, device, mount_dir: None, helper_pid: None, why: String::new() };
+        let daemon = |pid, began| DaemonProcess { pid, began };
+        let handle = Handle::new(&attached, daemon(7, Some(100)));
+        assert!(handle.is_served_by(daemon(7, Some(100))));
+        assert!(!handle.is_served_by(daemon(7, Some(101))) && !handle.is_served_by(daemon(8, Some(100))));
+        // What an earlier version has written, or says, is as good as it was.
+        assert!(handle.is_served_by(daemon(7, None)));
+        let mut old = serde_json::to_value(&handle).expect("JSON");
+        old.as_object_mut().expect("an object").remove("daemon_began");
+        let old: Handle = serde_json::from_value(old).expect("understood");
+        assert!(old.is_served_by(daemon(7, Some(101))) && !old.is_served_by(daemon(8, None)));
+        let own = DaemonProcess::own();
+        assert!(own.began.is_some() && Handle::new(&attached, own).is_served_by(DaemonProcess::own()));
+    }
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Advise(args) => advise::run(args, output)?,
         Command::Lab(args) => lab::run(args, output)?,
         Command::Demo(args) => crate::demo::run(args, output)?,
-        Command::Flush(args) => ublk::flush(&args.device)?,
+        Command::Flush(args) => return crate::beside::run(&args),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
 use anyhow::{bail, Result};
 use serde_json::json;
 
-use super::detach::Handle;
+use super::detach::{DaemonProcess, Handle};
 use crate::api::{self, Status};
 use crate::cli::StatusArgs;
 use crate::output::{table, Output};
@@ -79,7 +79,10 @@ fn state_of(name: &str) -> Result<State> {
         uuid: config.uuid,
         members: config.members.into_iter().map(|m| format!("{} ({})", m.locator, m.tier)).collect(),
         pid,
-        attachments: runstate::attachments(name),
+        attachments: runstate::attachments(name).unwrap_or_else(|error| {
+            eprintln!("bimetal: {error:#}");
+            Vec::new()
+        }),
     })
 }
 
@@ -160,7 +163,7 @@ fn volume_row(s: &Status) -> impl Fn(&api::Volume) -> Vec<String> + '_ {
     |v| {
         let attached = s.attachments.iter().filter(|a| a.volume == v.name).map(|a| {
             // Only a ublk device outlives the daemon that it was made for.
-            let dead = Handle::of(a).is_ok_and(|h| h.daemon_pid != s.pid) && a.via != "ublk";
+            let dead = Handle::of(a).is_ok_and(|h| !h.is_served_by(DaemonProcess::of(s))) && a.via != "ublk";
             let state = if dead { ", dead since an earlier daemon ended" } else { "" };
             match a.held_by.as_slice() {
                 [] if dead => format!("{} ({}){state}", a.device, a.via),

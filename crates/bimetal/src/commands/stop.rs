@@ -37,7 +37,17 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<()> {
 }
 
 fn too_slow(group: &str, seconds: u64) -> String {
-    let held = holders::of_all(runstate::attachments(group));
+    let held = match runstate::attachments(group) {
+        Ok(attachments) => {
+            let seen = holders::of_all(attachments.clone());
+            if seen.is_empty() {
+                holders::hidden_of_all(&attachments)
+            } else {
+                seen
+            }
+        }
+        Err(error) => vec![format!("{error:#}")],
+    };
     if held.is_empty() {
         return format!("group '{group}' did not stop within {seconds} s; see `bimetal status {group}`");
     }

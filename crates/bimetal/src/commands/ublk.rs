@@ -1,19 +1,18 @@
 //! ublk devices as commands see them: the daemon makes and removes them; what no daemon serves is removed here.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use bimetal_export::ublk::device;
 use bimetal_host::ublk::{Control, DeviceId, Found, State};
 
 use crate::api::{AttachAnswer, Attachment, VolumeRequest};
-use crate::{holders, runstate};
+use crate::beside::{self, Outcome, Work};
+use crate::{config, holders, runstate};
 
 /// How long a device that is to go may take to write out its page cache.
 const FLUSHING: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Asks the daemon of `group` for the device of a volume: its path, or why it cannot be had on this machine.
 pub(crate) fn attach(group: &str, volume: &str) -> Result<Result<PathBuf, String>> {
@@ -22,41 +21,13 @@ pub(crate) fn attach(group: &str, volume: &str) -> Result<Result<PathBuf, String
         return Ok(Err(error.to_string()));
     }
     let daemon = runstate::daemon(group)?.context("the daemon is gone")?;
-    let answer: AttachAnswer = daemon.post("/v1/attach", &VolumeRequest { volume: volume.into(), force: false })?;
+    let answer: AttachAnswer =
+        daemon.post("/v1/attach", &VolumeRequest { volume: volume.into(), ..VolumeRequest::default() })?;
     let device = answer.device.map(PathBuf::from).ok_or(answer.why);
     if let Some(id) = device.as_ref().ok().and_then(|d| DeviceId::of(d)) {
         bimetal_host::ublk::tune(id, device::DEPTH);
     }
     Ok(device)
-}
-
-/// Writes out what the page cache holds for a device.
-pub(crate) fn flush(device: &Path) -> Result<()> {
-    let id = DeviceId::of(device).with_context(|| format!("{} is no ublk device", device.display()))?;
-    bimetal_host::ublk::flush_cache(id).with_context(|| format!("{} cannot be written out", device.display()))
-}
-
-/// The same in a process of its own, which is waited for so long: for the daemon, which must not wait for its own device,
-/// and for commands that are to end.
-pub(crate) fn flush_beside(device: &str, limit: Duration) -> Result<()> {
-    // The program that runs, also when its file was replaced by a newer one.
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .args(["flush", device])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .env_remove("NOTIFY_SOCKET");
-    let mut child = command.spawn().context("no process can be started that writes out its page cache")?;
-    let end = Instant::now() + limit;
-    loop {
-        match child.try_wait()? {
-            // An error was told to whoever wrote.
-            Some(_) => return Ok(()),
-            None if Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
-            None => bail!("what the page cache holds for it is not written after {} s", limit.as_secs()),
-        }
-    }
 }
 
 /// Devices of a volume that are live, or wait for a daemon.
@@ -69,36 +40,74 @@ pub(crate) fn alive(volume: &[u8; 16]) -> Vec<Found> {
 /// Takes an attached device away, by its daemon or, if that is gone, without. Refused while somebody uses it, but by
 /// `force`.
 pub(crate) fn detach(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
-    if runstate::daemon(group)?.is_some() {
-        match flush_beside(&attachment.device, FLUSHING) {
-            Err(error) if !force => return Err(error.context(attachment.device.clone())),
-            _ => {}
-        }
-        // Asked anew: a daemon does not listen for long to somebody who says nothing.
-        let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile; try again")?;
-        let request = VolumeRequest { volume: attachment.volume.clone(), force };
-        let _done: AttachAnswer = daemon.post("/v1/detach", &request)?;
-        return Ok(());
+    if runstate::daemon(group)?.is_none() {
+        return detach_orphan(group, attachment, force);
     }
-    let used = holders::users(&attachment.device);
-    if !used.is_empty() && !force {
+    write_out(&attachment.device, force)?;
+    // Asked anew: a daemon does not listen for long to somebody who says nothing.
+    let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile; try again")?;
+    let Attachment { volume, volume_uuid, .. } = attachment.clone();
+    let _done: AttachAnswer = daemon.post("/v1/detach", &VolumeRequest { volume, volume_uuid, force })?;
+    Ok(())
+}
+
+/// Writes out what the page cache holds for a device that is to go. Refused while somebody holds it.
+fn write_out(device: &str, force: bool) -> Result<()> {
+    match beside::ask(device, Work::Flush, FLUSHING) {
+        Ok(Outcome::Done) => Ok(()),
+        Ok(Outcome::Held) if force => {
+            // What there is, as far as it gets.
+            let _ = beside::ask(device, Work::FlushShared, FLUSHING);
+            Ok(())
+        }
+        Ok(Outcome::Held) => match holders::users(device).all {
+            // It was held for a moment.
+            nobody if nobody.is_empty() => beside::ask(device, Work::FlushShared, FLUSHING).map(drop),
+            users => bail!("{}; release it first (umount, swapoff, or end the program)", users.join(", ")),
+        },
+        Err(_) if force => Ok(()),
+        Err(error) => Err(error.context("what the page cache holds for it cannot be written out; --force loses that")),
+    }
+}
+
+/// The same for a device whose daemon is gone.
+fn detach_orphan(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
+    let used = if force { Vec::new() } else { holders::users(&attachment.device).all };
+    if !used.is_empty() {
         bail!(
             "{}, and its daemon is gone: end the program, or start the daemon again (`bimetal serve {group}`), which \
              takes the device over without loss; or add --force, and lose what was not yet written",
-            used.all.join(", ")
+            used.join(", ")
         );
     }
     if let Some(pid) = runstate::locked_by(group) {
-        bail!("the daemon of group '{group}' (process {pid}) is starting or ending; try again in a moment");
+        bail!("the daemon of group ‘{group}’ (process {pid}) is starting or ending; try again in a moment");
     }
     let Some(id) = DeviceId::of(attachment.device.as_ref()) else {
         bail!("the record of {} is damaged", attachment.device);
     };
     match Control::open()?.info(id)? {
-        Some(found) if device::is_ours(&found) => Ok(device::remove_orphan_now(&found)?),
-        // It went with its daemon, and its number may be somebody else's now.
-        _ => Ok(()),
+        Some(found) if !is_of(&found, attachment) => Ok(()),
+        Some(found) if is_served(&found) => {
+            bail!("{} is still served by process {}; try again when that has ended", attachment.device, process(&found))
+        }
+        Some(found) => Ok(device::remove_orphan_now(&found)?),
+        // It went with its daemon.
+        None => Ok(()),
     }
+}
+
+/// Whether a device is the one that was attached: numbers are given away again, to devices of other groups too. Records of
+/// earlier versions do not say of which volume it was.
+fn is_of(found: &Found, attachment: &Attachment) -> bool {
+    match config::uuid_bytes(&attachment.volume_uuid) {
+        Some(uuid) => found.tag == device::tag_of(&uuid),
+        None => device::is_ours(found),
+    }
+}
+
+fn process(found: &Found) -> u32 {
+    found.pid.unwrap_or_default()
 }
 
 /// What became of a device that no daemon serves.
@@ -119,12 +128,12 @@ pub(crate) fn remove_orphans(force: bool) -> Result<Vec<Orphan>> {
 
 fn remove_orphan(found: &Found, force: bool) -> Result<Orphan> {
     let path = found.id.path().display().to_string();
-    let used = holders::users(&path);
-    if !used.is_empty() && !force {
+    let used = if force { Vec::new() } else { holders::users(&path).all };
+    if !used.is_empty() {
         return Ok(Orphan::Kept(format!(
             "{}, and its daemon is gone: start the daemon of its group again (`bimetal serve`), which takes it over \
              without loss; or add --force to remove it, and lose what was not yet written",
-            used.all.join(", ")
+            used.join(", ")
         )));
     }
     device::remove_orphan_now(found)?;
@@ -134,4 +143,28 @@ fn remove_orphan(found: &Found, force: bool) -> Result<Orphan> {
 /// Whether a living process has the device. One that is dying has it still.
 fn is_served(found: &Found) -> bool {
     found.state != State::Quiesced && found.pid.is_some_and(bimetal_host::attach::is_alive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::uuid_text;
+
+    #[test]
+    fn a_device_with_the_number_of_the_attached_one_is_not_taken_for_it() {
+        let id = DeviceId::of("/dev/ublkb3".as_ref()).expect("a device");
+        let of = |volume: u8| Found {
+            id,
+            state: State::Quiesced,
+            pid: None,
+            tag: device::tag_of(&[volume; 16]),
+            depth: device::DEPTH,
+            max_bytes: device::MAX_BYTES,
+        };
+        let mut record = crate::commands::detach::record_of("main", &[1; 16], "/dev/ublkb3".as_ref());
+        assert!(is_of(&of(1), &record) && !is_of(&of(2), &record), "another group's volume, also named ‘main’");
+        assert_eq!(record.volume_uuid, uuid_text(&[1; 16]));
+        record.volume_uuid.clear();
+        assert!(is_of(&of(2), &record) && !is_of(&Found { tag: 7, ..of(2) }, &record));
+    }
 }

@@ -67,12 +67,13 @@ fn delete(args: cli::VolumeDelete, output: Output) -> Result<()> {
 
 /// Makes a change, and says what it has come to.
 fn make(group: &str, change: VolumeChange, output: Output) -> Result<()> {
-    let before = attached::to_volume(group, change.name());
+    let deletes = matches!(change, VolumeChange::Delete { .. });
+    let before = if deletes { attached::to_volume(group, change.name())? } else { Vec::new() };
     let size = match runstate::daemon(group)? {
         Some(daemon) => by_daemon(group, daemon, &change)?,
         None => offline(group, change.clone())?,
     };
-    if matches!(change, VolumeChange::Delete { .. }) {
+    if deletes {
         attached::take_down(group, &before)?;
     }
     let (what, name) = match &change {
@@ -94,7 +95,7 @@ fn words(group: &str, change: &VolumeChange, size: Option<u64>) -> String {
             format!("Created volume {group}/{name}, {size}.\nNext: bimetal attach {group}/{name}")
         }
         VolumeChange::Resize { name, .. } => {
-            let attached = runstate::attachments(group).into_iter().find(|a| a.volume == *name);
+            let attached = runstate::attachments(group).unwrap_or_default().into_iter().find(|a| a.volume == *name);
             let note = match attached {
                 Some(a) => {
                     let device = a.device;

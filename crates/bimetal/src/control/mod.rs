@@ -25,7 +25,7 @@ use crate::api::{
     AttachAnswer, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest, VolumeChange, VolumeRequest,
     SCHEMA,
 };
-use crate::daemon::{Made, Shared};
+use crate::daemon::{Made, Shared, SILENT};
 
 /// Connections at a time; more wait in the socket's queue.
 const CONNECTIONS: usize = 32;
@@ -152,7 +152,7 @@ fn failure(code: StatusCode, words: impl Into<String>) -> Response {
 
 /// The group's thread did not answer in time.
 fn busy() -> Response {
-    failure(StatusCode::SERVICE_UNAVAILABLE, "the group does not answer: a device may hang; see the log and dmesg")
+    failure(StatusCode::SERVICE_UNAVAILABLE, SILENT)
 }
 
 async fn status(State(shared): State<Arc<Shared>>) -> Response {
@@ -179,7 +179,10 @@ async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn attachments(State(shared): State<Arc<Shared>>) -> Response {
-    Json(serde_json::json!({ "schema": SCHEMA, "attachments": shared.attachments() })).into_response()
+    match shared.attachments() {
+        Ok(all) => Json(serde_json::json!({ "schema": SCHEMA, "attachments": all })).into_response(),
+        Err(error) => failure(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")),
+    }
 }
 
 /// The body means nothing, but is taken: a client that is still sending it would not read the answer.
@@ -201,8 +204,8 @@ async fn change_volumes(State(shared): State<Arc<Shared>>, body: axum::body::Byt
         return failure(StatusCode::CONFLICT, why);
     }
     match shared.change_volumes(change) {
-        Some(job) => Json(job.wait().await).into_response(),
-        None => busy(),
+        Ok(job) => Json(job.wait().await).into_response(),
+        Err(why) => failure(StatusCode::SERVICE_UNAVAILABLE, why),
     }
 }
 
@@ -221,8 +224,8 @@ async fn change_members(State(shared): State<Arc<Shared>>, body: axum::body::Byt
         Err(refusal) => return refusal,
     };
     match shared.change_members(change) {
-        Some(job) => Json(job.wait().await).into_response(),
-        None => busy(),
+        Ok(job) => Json(job.wait().await).into_response(),
+        Err(why) => failure(StatusCode::SERVICE_UNAVAILABLE, why),
     }
 }
 

@@ -26,6 +26,8 @@ use crate::{api, log};
 const GRACE: Duration = Duration::from_secs(10);
 /// How long the kernel may take to let a file go.
 const RELEASE: Duration = Duration::from_secs(1);
+/// How long a mount waits for another that is under way.
+const TURN: Duration = Duration::from_secs(4);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The files, mounted or not.
@@ -66,12 +68,28 @@ impl Files {
     /// Mounts the files in `folder`, or the usual one, unless they are mounted already. Gives the folder. May take as long
     /// as the file system that the folder lies on.
     pub(crate) async fn show(&self, folder: Option<&Path>, group: &Group<HostEnv>) -> Result<PathBuf> {
-        while self.mounting.replace(true) {
-            self.env.sleep(LOOK_AGAIN).await;
+        if !self.turn(TURN).await {
+            bail!(
+                "the files of group ‘{}’ are being mounted, and that takes long: a file system may hang; see the log and \
+                 dmesg, and try again later",
+                self.group
+            );
         }
         let shown = self.show_alone(folder, group).await;
         self.mounting.set(false);
         shown
+    }
+
+    /// Waits until nobody mounts, but no longer than whoever asked: a mount may hang for ever. Then it is the caller's turn.
+    async fn turn(&self, limit: Duration) -> bool {
+        let end = self.env.now().plus(limit);
+        while self.mounting.replace(true) {
+            if self.env.now() >= end {
+                return false;
+            }
+            self.env.sleep(LOOK_AGAIN).await;
+        }
+        true
     }
 
     async fn show_alone(&self, folder: Option<&Path>, group: &Group<HostEnv>) -> Result<PathBuf> {
@@ -213,4 +231,25 @@ fn refuse_own_ground(folder: &Path, tags: Vec<u64>) -> Result<()> {
 fn disk_of(source: &Path) -> Option<DeviceId> {
     let number = source.to_str()?.strip_prefix("/dev/ublkb")?.split('p').next()?;
     DeviceId::of(Path::new(&format!("/dev/ublkb{number}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bimetal_host::Reactor;
+
+    #[test]
+    fn who_waits_for_a_mount_that_hangs_gives_up() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reactor = Reactor::new().expect("a ring");
+        let env = reactor.env();
+        let folder = dir.path().join("fuse");
+        reactor.block_on(async move {
+            let files = Files::new(&env, "tank", folder).await;
+            assert!(files.turn(TURN).await, "nobody mounts");
+            assert!(!files.turn(LOOK_AGAIN * 3).await, "somebody does");
+            files.mounting.set(false);
+            assert!(files.turn(TURN).await);
+        });
+    }
 }

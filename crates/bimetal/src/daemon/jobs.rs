@@ -40,6 +40,10 @@ impl Job {
         self.outcome.send_replace(Some(outcome));
     }
 
+    fn has_ended(&self) -> bool {
+        self.outcome.borrow().is_some()
+    }
+
     /// What is known of it, at its end or after a while.
     pub(crate) async fn wait(&self) -> api::Job {
         let mut ended = self.outcome.subscribe();
@@ -62,26 +66,50 @@ impl Job {
     }
 }
 
-/// The newest jobs.
+/// The newest jobs, and all that are under way.
 #[derive(Default)]
 pub(crate) struct Jobs(Mutex<(u64, VecDeque<Arc<Job>>)>);
 
 impl Jobs {
-    /// A new one.
-    pub(crate) fn begin(&self) -> Arc<Job> {
+    /// A new one; refused while too many are under way. The oldest that has ended is forgotten for it: of one that goes on
+    /// somebody wants to know the end.
+    pub(crate) fn begin(&self) -> Result<Arc<Job>, String> {
         let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if jobs.1.len() >= REMEMBERED {
+            let ended = jobs.1.iter().position(|job| job.has_ended());
+            let Some(at) = ended else {
+                return Err(format!("{REMEMBERED} changes of this group are under way; try again when one has ended"));
+            };
+            jobs.1.remove(at);
+        }
         jobs.0 += 1;
         let job = Arc::new(Job { number: jobs.0, outcome: watch::Sender::new(None) });
         jobs.1.push_back(job.clone());
-        if jobs.1.len() > REMEMBERED {
-            jobs.1.pop_front();
-        }
-        job
+        Ok(job)
     }
 
     /// One of them.
     pub(crate) fn find(&self, number: u64) -> Option<Arc<Job>> {
         let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.1.iter().find(|j| j.number == number).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_goes_on_is_never_forgotten() {
+        let jobs = Jobs::default();
+        let all: Vec<_> = (0..REMEMBERED).map(|_| jobs.begin().expect("room")).collect();
+        let refused = jobs.begin().expect_err("all are under way");
+        assert!(refused.contains("32 changes of this group are under way"), "{refused}");
+        all[5].finish(Ok(Done::default()));
+        let new = jobs.begin().expect("one has ended");
+        assert!(jobs.find(all[5].number).is_none(), "forgotten for the new one");
+        for job in all.iter().filter(|job| job.number != all[5].number).chain([&new]) {
+            assert!(jobs.find(job.number).is_some(), "{}", job.number);
+        }
     }
 }

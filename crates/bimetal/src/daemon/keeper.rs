@@ -10,7 +10,9 @@ use anyhow::{bail, Context, Result};
 use tokio::sync::oneshot;
 
 use super::shared::{Ask, Shared};
-use crate::commands::{detach, ublk};
+use crate::beside::{self, Outcome, Work};
+use crate::commands::detach;
+use crate::config::uuid_bytes;
 use crate::{api, holders, log};
 
 /// How often a waiting stop looks whether the holders are gone.
@@ -26,10 +28,9 @@ impl Shared {
     pub(crate) fn keep_until_stop(&self) {
         self.wait_for_the_wish();
         self.wait_for_the_users();
-        for attachment in self.attachments() {
-            if let Err(e) = self.take_down(&attachment) {
-                log::warn(&format!("{} could not be detached: {e:#}", attachment.device));
-            }
+        match self.attachments() {
+            Ok(all) => all.iter().for_each(|attachment| self.try_take_down(attachment)),
+            Err(e) => log::warn(&format!("nothing is detached: {e:#}")),
         }
         while !self.ask(Ask::Shutdown) {
             std::thread::sleep(LOOK_AGAIN);
@@ -47,7 +48,7 @@ impl Shared {
     fn wait_for_the_users(&self) {
         let mut told = false;
         loop {
-            let users = self.users();
+            let users = self.all_users();
             let mut stop = self.lock_stop();
             if stop.forced || users.is_empty() {
                 stop.waits_for.clear();
@@ -65,9 +66,24 @@ impl Shared {
         }
     }
 
-    /// Who uses attached devices.
+    /// Who uses attached devices, as far as that can be seen from here. A list that cannot be read may name some that are used.
     pub(super) fn users(&self) -> Vec<String> {
-        holders::of_all(self.attachments())
+        self.attachments().map_or_else(|error| vec![format!("{error:#}")], holders::of_all)
+    }
+
+    /// The same, and who cannot be seen. May take seconds, unless the stop is forced: then nobody is waited for.
+    fn all_users(&self) -> Vec<String> {
+        let users = self.users();
+        if !users.is_empty() || self.lock_stop().forced {
+            return users;
+        }
+        self.attachments().map_or_else(|error| vec![format!("{error:#}")], |all| holders::hidden_of_all(&all))
+    }
+
+    fn try_take_down(&self, attachment: &api::Attachment) {
+        if let Err(e) = self.take_down(attachment) {
+            log::warn(&format!("{} could not be detached: {e:#}", attachment.device));
+        }
     }
 
     fn take_down(&self, attachment: &api::Attachment) -> Result<()> {
@@ -79,9 +95,12 @@ impl Shared {
             bail!("{}", users.all.join(", "));
         }
         // Its last user may have gone a moment ago, and the kernel be writing out what it left.
-        ublk::flush_beside(&attachment.device, FLUSHING)?;
+        if beside::ask(&attachment.device, Work::Flush, FLUSHING)? == Outcome::Held {
+            bail!("{}", beside::held(&attachment.device));
+        }
         let (sender, mut receiver) = oneshot::channel();
-        if !self.ask(Ask::Detach { volume: attachment.volume.clone(), force: false, reply: sender }) {
+        let (volume, uuid) = (attachment.volume.clone(), uuid_bytes(&attachment.volume_uuid));
+        if !self.ask(Ask::Detach { volume, uuid, force: false, reply: sender }) {
             bail!("the group does not answer");
         }
         let end = Instant::now() + REMOVING;

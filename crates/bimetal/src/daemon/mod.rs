@@ -43,7 +43,7 @@ use files::Files;
 use history::History;
 pub(crate) use members::engine as change_members;
 pub(crate) use report::member_row;
-pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
+pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot, SILENT};
 use sockets::ControlSockets;
 use ublk::Devices;
 pub(crate) use volumes::engine as change_volumes;
@@ -91,9 +91,9 @@ fn hygiene() {
 
 async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     let addresses = exports::addresses(&args.nbd, args.allow_remote, &runstate::nbd_socket(&name))?;
-    let control = args.control.clone().unwrap_or_else(|| runstate::control_socket(&name));
-    paths::check_socket_path(&control)?;
     let usual = runstate::control_socket(&name);
+    let control = args.control.clone().map_or_else(|| usual.clone(), |wanted| sockets::place(wanted, &usual));
+    paths::check_socket_path(&control)?;
     sockets::clear(&control, &usual)?;
     let access = if args.read_only { Access::INSPECT } else { Access::SERVE };
     let found = found_members::open(&env, Some(&name), &found_members::parse_all(&args.members)?, access).await?;
@@ -234,18 +234,22 @@ async fn answer(
                 let devices = ways.devices.clone();
                 env.spawn(async move {
                     let made = devices.attach(&volume).await;
-                    if !matches!(made, Ok(Made::Device { new: true, .. })) {
-                        let _ = reply.send(made);
-                    } else if reply.send(made).is_ok() || devices.detach_named(&volume, false).await.is_err() {
+                    let new = match &made {
+                        Ok(Made::Device { uuid, new: true, .. }) => Some(*uuid),
+                        _ => None,
+                    };
+                    let heard = reply.send(made).is_ok();
+                    let Some(uuid) = new else { return };
+                    if heard || devices.detach(&uuid, false).await.is_err() {
                         // Of one that nobody heard of nothing is to stay, unless somebody has found it all the same.
-                        devices.record_new(&volume).await;
+                        devices.record_new(&uuid).await;
                     }
                 });
             }
-            Ask::Detach { volume, force, reply } => {
+            Ask::Detach { volume, uuid, force, reply } => {
                 let devices = ways.devices.clone();
                 env.spawn(async move {
-                    let _ = reply.send(devices.detach_named(&volume, force).await);
+                    let _ = reply.send(devices.detach_asked(&volume, uuid, force).await);
                 });
             }
             Ask::Fates(volume, from, reply) => {

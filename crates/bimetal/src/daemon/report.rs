@@ -36,6 +36,7 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
         state: "serving".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
+        process_began: bimetal_host::attach::began(std::process::id()),
         uptime_seconds: facts.since.elapsed().as_secs(),
         read_only: s.read_only,
         latched: s.latched.clone(),

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bimetal_volume::options::Status;
+use bimetal_volume::options::{Status, Uuid};
 use tokio::sync::{mpsc, oneshot};
 
 use super::jobs::{Job, Jobs};
 use super::report;
 use crate::api::{self, MemberChange, VolumeChange};
+use crate::config::uuid_bytes;
 use crate::runstate;
 
 /// Questions that may wait for the group's thread.
@@ -17,6 +18,9 @@ const QUEUE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The same for devices: the kernel looks for partitions before it shows one.
 const DEVICE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// What is said when the group's thread does not answer.
+pub(crate) const SILENT: &str = "the group does not answer: a device may hang; see the log and dmesg";
 
 /// What the control side may want of the group's thread.
 pub(crate) enum Ask {
@@ -31,6 +35,8 @@ pub(crate) enum Ask {
     /// Take the ublk device of a volume away.
     Detach {
         volume: String,
+        /// The volume's, if it is known: it counts instead of the name.
+        uuid: Option<Uuid>,
         /// Although somebody uses it.
         force: bool,
         reply: oneshot::Sender<Result<(), String>>,
@@ -48,6 +54,8 @@ pub(crate) enum Ask {
 pub(crate) enum Made {
     Device {
         path: std::path::PathBuf,
+        /// The volume's.
+        uuid: Uuid,
         /// It was made for this wish.
         new: bool,
     },
@@ -162,12 +170,13 @@ impl Shared {
     /// `POST /v1/detach`.
     pub(crate) async fn detach(&self, request: api::VolumeRequest) -> Result<(), String> {
         let (reply, receiver) = oneshot::channel();
-        let api::VolumeRequest { volume, force } = request;
-        self.wait_for(Ask::Detach { volume, force, reply }, receiver).await
+        let api::VolumeRequest { volume, volume_uuid, force } = request;
+        let uuid = uuid_bytes(&volume_uuid);
+        self.wait_for(Ask::Detach { volume, uuid, force, reply }, receiver).await
     }
 
     async fn wait_for<T>(&self, question: Ask, answer: oneshot::Receiver<Result<T, String>>) -> Result<T, String> {
-        let silent = || Err("the group does not answer: a device may hang; see the log and dmesg".to_string());
+        let silent = || Err(SILENT.to_string());
         if !self.ask(question) {
             return silent();
         }
@@ -180,7 +189,12 @@ impl Shared {
     /// `GET /v1/status`.
     pub(crate) async fn status(&self) -> Option<api::Status> {
         let snapshot = self.snapshot().await?;
-        let mut status = report::status(&self.facts, &snapshot, self.attachments());
+        let (attachments, trouble) = match self.attachments() {
+            Ok(all) => (all, None),
+            Err(error) => (Vec::new(), Some(format!("{error:#}."))),
+        };
+        let mut status = report::status(&self.facts, &snapshot, attachments);
+        status.summary.splice(0..0, trouble);
         let stop = self.lock_stop();
         if stop.wished {
             status.state = "stopping".into();
@@ -198,9 +212,11 @@ impl Shared {
             VolumeChange::Resize { name, force, .. } | VolumeChange::Delete { name, force } => (name, *force),
             VolumeChange::Rename { name, .. } => (name, false),
         };
-        let Some(at) = self.attachments().into_iter().find(|a| a.volume == *name).filter(|_| !forced) else {
+        if forced {
             return Ok(());
-        };
+        }
+        let attachments = self.attachments().map_err(|error| format!("{error:#}"))?;
+        let Some(at) = attachments.into_iter().find(|a| a.volume == *name) else { return Ok(()) };
         // The engine's side knows whether it shrinks: the attached device is a client like any other.
         if matches!(change, VolumeChange::Resize { .. }) {
             return Ok(());
@@ -213,20 +229,28 @@ impl Shared {
         ))
     }
 
-    /// Begins a change of the volumes; `None` if the group's thread does not listen.
-    pub(crate) fn change_volumes(&self, change: VolumeChange) -> Option<Arc<Job>> {
-        let job = self.jobs.begin();
-        self.ask(Ask::Volumes(change, job.clone())).then_some(job)
+    /// Begins a change of the volumes, or says why none begins now.
+    pub(crate) fn change_volumes(&self, change: VolumeChange) -> Result<Arc<Job>, String> {
+        self.begin(|job| Ask::Volumes(change, job))
     }
 
     /// The same for the members.
-    pub(crate) fn change_members(&self, change: MemberChange) -> Option<Arc<Job>> {
-        let job = self.jobs.begin();
-        self.ask(Ask::Members(change, job.clone())).then_some(job)
+    pub(crate) fn change_members(&self, change: MemberChange) -> Result<Arc<Job>, String> {
+        self.begin(|job| Ask::Members(change, job))
+    }
+
+    fn begin(&self, question: impl FnOnce(Arc<Job>) -> Ask) -> Result<Arc<Job>, String> {
+        let job = self.jobs.begin()?;
+        if self.ask(question(job.clone())) {
+            return Ok(job);
+        }
+        // Nobody will ever work on it.
+        job.finish(Err(SILENT.into()));
+        Err(SILENT.into())
     }
 
     /// Block devices made from this group, with their holders.
-    pub(crate) fn attachments(&self) -> Vec<api::Attachment> {
+    pub(crate) fn attachments(&self) -> anyhow::Result<Vec<api::Attachment>> {
         runstate::attachments(&self.facts.group)
     }
 

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
@@ -35,6 +35,20 @@ impl Drop for ControlSockets<'_> {
         let _ = std::fs::remove_file(self.path);
         let _ = std::fs::remove_file(self.usual);
     }
+}
+
+/// Where to listen: the usual place if that is what somebody has named in other words (`/var/run` is `/run`).
+pub(super) fn place(wanted: PathBuf, usual: &Path) -> PathBuf {
+    match (in_full(&wanted), in_full(usual)) {
+        (Some(a), Some(b)) if a == b => usual.to_owned(),
+        _ => wanted,
+    }
+}
+
+/// A path without links and dots in its folder. The file need not be there.
+fn in_full(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
 }
 
 /// Removes what an earlier daemon has left at the place of a control socket, and nothing else: the path is what somebody

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use bimetal_export::ublk::device::{self, Device};
+use bimetal_export::ublk::device::{self, Device, NotTaken};
 use bimetal_host::ublk::{Control, Found, State};
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
@@ -37,18 +37,26 @@ impl Devices {
 
     async fn take_over(&self, found: &Found, uuid: &Uuid, name: &str) {
         let path = found.id.path();
-        let Some(backend) = self.group.volume(name).filter(|v| v.uuid() == *uuid) else { return self.forget(uuid) };
-        if let Some(words) = refusal(found, &backend, &self.name) {
-            self.forget(uuid);
-            return log::warn(&format!("{} of '{name}' {words}", path.display()));
-        }
-        match Device::take_over(&self.env, found, &backend).await {
+        let Some(backend) = self.volume_of(uuid) else { return self.forget(uuid) };
+        let why_not = || match self.volume_of(uuid) {
+            Some(now) => refusal(found, &now, &self.name),
+            None => Some(
+                "is left as it is, because the volume was deleted meanwhile; `bimetal detach --all`, when this \
+                          daemon has ended, removes it"
+                    .into(),
+            ),
+        };
+        match Device::take_over(&self.env, found, &backend, why_not).await {
             Ok(device) => {
                 self.is_here(uuid, device);
                 self.record(uuid, name, &path).await;
                 log::info(&format!("{} of '{name}' is served again", path.display()));
             }
-            Err(error) => {
+            Err(NotTaken::Refused(words)) => {
+                self.forget(uuid);
+                log::warn(&format!("{} of '{name}' {words}", path.display()));
+            }
+            Err(NotTaken::Failed(error)) => {
                 self.forget(uuid);
                 log::warn(&format!(
                     "{} of '{name}' cannot be taken over: {error}. What is on its way to it waits; stop this daemon \
@@ -72,13 +80,14 @@ impl Devices {
 
     /// Writes down a device that was just made: whoever wished for it does so, too, but may have been killed, and then a
     /// stop would not know of it. Waits for that one.
-    pub(crate) async fn record_new(&self, name: &str) {
-        let Some(uuid) = self.group.volume(name).map(|v| v.uuid()) else { return };
-        let Some(path) = self.path_of(&uuid) else { return };
-        self.record(&uuid, name, &path).await;
-        if self.path_of(&uuid).as_ref() != Some(&path) {
+    pub(crate) async fn record_new(&self, uuid: &Uuid) {
+        // Its name does not change while it has a device.
+        let Some(name) = self.volume_of(uuid).map(|v| v.name()) else { return };
+        let Some(path) = self.path_of(uuid) else { return };
+        self.record(uuid, &name, &path).await;
+        if self.path_of(uuid).as_ref() != Some(&path) {
             // Taken away meanwhile.
-            self.strike(&uuid, name, &path).await;
+            self.strike(uuid, &name, &path).await;
         }
     }
 

@@ -64,7 +64,7 @@ impl Devices {
         let backend = self.group.volume(volume).ok_or_else(missing)?;
         let uuid = backend.uuid();
         if let Some(device) = self.settled(&uuid).await? {
-            return Ok(Made::Device { path: device.id().path(), new: false });
+            return Ok(Made::Device { path: device.id().path(), uuid, new: false });
         }
         self.begin(uuid, volume, "being made");
         match self.make(&backend).await {
@@ -72,7 +72,7 @@ impl Devices {
                 let path = device.id().path();
                 log::info(&format!("'{volume}' is {}", path.display()));
                 self.set(&uuid, State::Here(Rc::new(device)));
-                Ok(Made::Device { path, new: true })
+                Ok(Made::Device { path, uuid, new: true })
             }
             Ok(Err(why)) => {
                 self.forget(&uuid);
@@ -118,13 +118,21 @@ impl Devices {
         removed
     }
 
-    /// The same for a volume by its name.
-    pub(crate) async fn detach_named(&self, volume: &str, force: bool) -> Result<(), String> {
-        let named = self.places.borrow().iter().find(|(_, place)| place.volume == volume).map(|(uuid, _)| *uuid);
-        if let Some(uuid) = named {
+    /// The same for whoever asks from outside: of the volume with this UUID or, if that was not said, this name.
+    pub(crate) async fn detach_asked(&self, volume: &str, uuid: Option<Uuid>, force: bool) -> Result<(), String> {
+        let named = || self.places.borrow().iter().find(|(_, place)| place.volume == volume).map(|(uuid, _)| *uuid);
+        let placed = match uuid {
+            Some(uuid) => self.has_place(&uuid).then_some(uuid),
+            None => named(),
+        };
+        if let Some(uuid) = placed {
             return self.detach(&uuid, force).await;
         }
-        let Some(backend) = self.group.volume(volume) else { return Ok(()) };
+        let backend = match uuid {
+            Some(uuid) => self.volume_of(&uuid),
+            None => self.group.volume(volume),
+        };
+        let Some(backend) = backend else { return Ok(()) };
         match self.not_served(&backend).await {
             Ok(Some(path)) => Err(format!(
                 "{} is not served by this daemon; the log says why it was not taken over. `bimetal detach --all` removes \
@@ -166,6 +174,24 @@ impl Devices {
                 ));
             }
             self.env.sleep(LOOK_AGAIN * 5).await;
+        }
+    }
+
+    /// The volume with this UUID, whatever its name is now.
+    pub(super) fn volume_of(&self, uuid: &Uuid) -> Option<Volume<HostEnv>> {
+        let all = self.group.volume_names();
+        all.iter().filter_map(|name| self.group.volume(name)).find(|volume| volume.uuid() == *uuid)
+    }
+
+    /// What a volume is used for here, in words. A device that is being made or taken over counts: its size and its name are
+    /// settled already.
+    pub(crate) fn use_of(&self, uuid: &Uuid) -> Option<String> {
+        match &self.places.borrow().get(uuid)?.state {
+            State::Busy(doing) => Some(format!("its ublk device is {doing}")),
+            State::Here(device) if !device.is_gone() => {
+                Some(format!("it is attached as {}", device.id().path().display()))
+            }
+            State::Here(_) => None,
         }
     }
 

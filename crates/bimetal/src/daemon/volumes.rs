@@ -79,6 +79,11 @@ async fn refusal(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange) -> 
             let shrinks = group.volume(name).is_some_and(|v| size_bytes / CHUNK * CHUNK < v.size());
             (shrinks.then_some(name)?, "they go on with the size that it had")
         }
+        // Commands write down what they have attached by the name that they know.
+        VolumeChange::Rename { name, .. } => {
+            let why = ways.devices.use_of(&group.volume(name)?.uuid())?;
+            return Some(format!("volume ‘{name}’ is in use: {why}; detach it first, or try again in a moment"));
+        }
         _ => return None,
     };
     let uuid = group.volume(name)?.uuid();
@@ -100,5 +105,75 @@ fn told(change: &VolumeChange, size: Option<u64>) -> String {
         VolumeChange::Resize { name, .. } => format!("volume '{name}' has {size} now"),
         VolumeChange::Rename { name, new_name } => format!("volume '{name}' is named '{new_name}' now"),
         VolumeChange::Delete { name, .. } => format!("volume '{name}' is deleted"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::{exports::Exports, files::Files, ublk::Devices};
+    use bimetal_host::device::Access;
+    use bimetal_host::{HostDevice, Locator, Reactor};
+    use bimetal_volume::options::{CreateOptions, OpenOptions};
+    use bimetal_volume::units::Tier;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A group of one volume, and the ways to it, without a socket and a mount.
+    async fn tank(env: &HostEnv, folder: &std::path::Path) -> (Group<HostEnv>, Ways) {
+        let mut devices = Vec::new();
+        for (name, size, tier) in [("fast", 48, Tier::Fast), ("slow", 96, Tier::Slow)] {
+            let path = folder.join(name);
+            std::fs::File::create(&path).and_then(|f| f.set_len(size * MIB)).expect("a file");
+            let locator = Locator::parse(&path.display().to_string()).expect("a path");
+            devices.push((HostDevice::open(env, &locator, Access::SERVE).await.expect("opened"), tier));
+        }
+        let members = devices.iter().map(|(device, _)| device.clone()).collect();
+        let main = NewVolume { name: "main".into(), size: Some(64 * MIB), placement: units::Placement::Auto };
+        let options = CreateOptions {
+            name: "tank".into(),
+            volumes: vec![main],
+            sector_size: 4096,
+            reserve: None,
+            journal_blocks: None,
+        };
+        Group::create(env, devices, &options).await.expect("made");
+        let group = Group::open(env.clone(), members, OpenOptions::default()).await.expect("opened");
+        let ways = Ways {
+            env: env.clone(),
+            group: "tank".into(),
+            nbd: Exports::open(env, &group, &[]).await.expect("exports"),
+            files: Files::new(env, "tank", folder.join("fuse")).await,
+            devices: Devices::new(env, &group, "tank"),
+        };
+        (group, ways)
+    }
+
+    #[test]
+    fn a_device_that_is_being_made_or_taken_over_is_a_user_of_its_volume() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reactor = Reactor::new().expect("a ring");
+        let env = reactor.env();
+        let folder = dir.path().to_owned();
+        reactor.block_on(async move {
+            let (group, ways) = tank(&env, &folder).await;
+            let uuid = group.volume("main").expect("there").uuid();
+            let smaller = |force| VolumeChange::Resize { name: "main".into(), size_bytes: 32 * MIB, force };
+            let rename = VolumeChange::Rename { name: "main".into(), new_name: "other".into() };
+            let delete = VolumeChange::Delete { name: "main".into(), force: false };
+            ways.devices.begin(uuid, "main", "being taken over from a daemon that died");
+            for refused in [smaller(false), rename.clone(), delete] {
+                let why = change(&group, &ways, refused.clone()).await.expect_err("in use");
+                assert!(why.contains("its ublk device is being taken over"), "{refused:?}: {why}");
+            }
+            assert_eq!(group.volume("main").expect("there").size(), 64 * MIB);
+            ways.devices.forget(&uuid);
+            change(&group, &ways, smaller(false)).await.expect("nobody uses it");
+            change(&group, &ways, rename).await.expect("nor minds its name");
+            let named = ways.devices.volume_of(&uuid).expect("there");
+            assert_eq!((named.name().as_str(), named.size()), ("other", 32 * MIB));
+            ways.stop().await;
+            group.stop().await.expect("stopped");
+        });
     }
 }

@@ -30,9 +30,10 @@ impl Ways {
 
     /// Who uses a volume, in words.
     pub(crate) fn users_of(&self, uuid: &Uuid) -> Option<String> {
-        let device = self.devices.path_of(uuid).map(|path| format!("it is attached as {}", path.display()));
-        let words: Vec<String> =
-            [device, self.nbd.users_of(uuid), self.files.users_of(uuid)].into_iter().flatten().collect();
+        let words: Vec<String> = [self.devices.use_of(uuid), self.nbd.users_of(uuid), self.files.users_of(uuid)]
+            .into_iter()
+            .flatten()
+            .collect();
         (!words.is_empty()).then(|| words.join(", "))
     }
 

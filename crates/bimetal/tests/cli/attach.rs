@@ -1,7 +1,8 @@
 //! A volume as a block device, where this machine can do it.
 
 use crate::common::{installed, Place, MIB};
-use std::process::Command;
+use std::io::BufRead;
+use std::process::{Command, Stdio};
 
 pub(crate) fn possible() -> bool {
     if !rustix::process::geteuid().is_root() {
@@ -141,4 +142,87 @@ fn fstrim_gives_the_space_of_removed_files_back() {
     tool("umount", &[&at]);
     p.ok(&["stop", "tank"]);
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
+/// The file system is mounted in a mount namespace of its own, as in a container, until this is dropped.
+struct Elsewhere(std::process::Child);
+
+impl Elsewhere {
+    fn mount(device: &str, at: &str) -> Elsewhere {
+        let script = format!("mount {device} {at} && echo kept >{at}/file && echo there && read end");
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("unshare");
+        let mut line = String::new();
+        std::io::BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
+        assert_eq!(line.trim(), "there", "it is mounted");
+        Elsewhere(child)
+    }
+
+    /// The namespace ends, and its mounts with it.
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().expect("it ends");
+    }
+}
+
+#[test]
+fn a_file_system_that_is_mounted_where_nobody_sees_it_keeps_the_device() {
+    if !possible() || !installed("unshare") {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    tool("mkfs.ext4", &["-q", "-F", &device]);
+    let at = p.path("mnt");
+    std::fs::create_dir(&at).expect("folder");
+    let at = at.display().to_string();
+    let elsewhere = Elsewhere::mount(&device, &at);
+    let words = [device.as_str(), "in use where it cannot be seen from here"];
+    p.refused(&["detach", "tank/main"], 1, &words);
+    assert_eq!(std::fs::read_dir(&at).expect("folder").count(), 0, "it is not mounted here");
+    p.refused(&["stop", "tank", "--timeout", "3"], 1, &[&words[..], &["still serves"]].concat());
+    let status = p.json(&["status", "tank"]);
+    assert_eq!(status["state"], "stopping");
+    assert!(status["stop_waits_for"][0].as_str().is_some_and(|w| w.contains(words[1])), "{status}");
+    elsewhere.end();
+    p.ok(&["stop", "tank"]);
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    tool("fsck.ext4", &["-fn", &device]);
+    tool("mount", &[&device, &at]);
+    assert_eq!(std::fs::read_to_string(format!("{at}/file")).expect("kept"), "kept\n");
+    tool("umount", &[&at]);
+    p.ok(&["detach", "tank/main"]);
+    p.ok(&["stop", "tank"]);
+}
+
+/// Changes the list of what is attached behind the back of all.
+fn edit_list(p: &Place, change: impl Fn(&mut serde_json::Value)) {
+    let path = p.path("run/tank/attachments.json");
+    let text = std::fs::read_to_string(&path).expect("a list");
+    let mut list = serde_json::from_str(&text).expect("JSON");
+    change(&mut list);
+    std::fs::write(&path, list.to_string()).expect("written");
+}
+
+#[test]
+fn what_was_written_down_under_an_older_name_or_by_another_daemon_is_told_apart() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let attach = || p.json(&["attach", "tank/main", "--via", "fuse"]);
+    attach();
+    assert_eq!(attach()["why"], "it was attached already");
+    // A daemon with the same process id, as a container that was started again has it.
+    edit_list(&p, |list| list[0]["handle"]["daemon_began"] = 1.into());
+    assert_ne!(attach()["why"], "it was attached already", "the device of another daemon is replaced");
+    assert_eq!(attach()["why"], "it was attached already");
+    // `attach` had read the name before the volume was renamed.
+    edit_list(&p, |list| list[0]["volume"] = "before".into());
+    p.refused(&["detach", "tank/other"], 1, &["not attached"]);
+    p.ok(&["detach", "tank/main"]);
+    p.ok(&["stop", "tank"]);
 }

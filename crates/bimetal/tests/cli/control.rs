@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::common::{checksum, Place};
@@ -144,4 +145,70 @@ fn fates_come_in_pages_that_join() {
     assert_eq!(served["runs"].as_array().map(Vec::len), Some(1), "{served}");
     drop(daemon);
     assert_eq!(volume(&p), served, "as the members say themselves");
+}
+
+#[test]
+fn a_list_of_attached_devices_that_is_damaged_stops_nothing_and_is_told() {
+    let p = Place::new();
+    p.tank();
+    let mut daemon = p.serve(&["tank"]);
+    let list = p.path("run/tank/attachments.json");
+    for half in ["", "[{\"volume\": \"ma"] {
+        std::fs::write(&list, half).expect("written");
+        let words = ["attachments.json is damaged", "what is attached is not known"];
+        p.refused(&["detach", "tank"], 1, &words);
+        p.refused(&["volume", "delete", "tank/main", "--yes"], 1, &words);
+        assert!(get(&p, "/v1/attachments").contains("500"));
+        let status = p.json(&["status", "tank"]);
+        assert!(status["summary"][0].as_str().is_some_and(|s| s.contains(words[0])), "{status}");
+    }
+    std::fs::write(p.path("run/notes"), "no group").expect("written");
+    p.refused(&["stop", "tank", "--timeout", "2"], 1, &["still serves", "attachments.json is damaged"]);
+    std::fs::remove_file(&list).expect("removed");
+    assert_eq!(daemon.wait(), 0, "it stops when what is attached is known");
+    p.refused(&["detach", "/dev/null"], 1, &["was not attached by Bimetal"]);
+}
+
+#[test]
+fn the_usual_socket_under_another_name_is_the_usual_one() {
+    let p = Place::new();
+    p.tank();
+    std::os::unix::fs::symlink(p.path("run"), p.path("var-run")).expect("a link");
+    std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
+    for alias in ["var-run/tank/control.sock", "run/../run/tank/control.sock"] {
+        let mut daemon = p.serve(&["tank", "--control", alias]);
+        assert_eq!(p.json(&["status", "tank"])["state"], "serving", "{alias}");
+        p.ok(&["stop", "tank"]);
+        assert_eq!(daemon.wait(), 0);
+        assert!(!p.socket("control.sock").exists(), "{alias}");
+    }
+}
+
+#[test]
+fn attach_waits_for_a_daemon_that_somebody_else_is_starting() {
+    let p = Place::new();
+    p.tank();
+    // Opening the group takes as long as a member is another's.
+    let member = std::fs::File::options().read(true).write(true).open(p.path("fast.img")).expect("a member");
+    member.lock().expect("locked");
+    let log = p.path("run/tank/log");
+    std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
+    std::fs::write(&log, "what the first one has said\n").expect("written");
+    let mut first = p.command(&["serve", "tank"]).stderr(Stdio::null()).spawn().expect("the program starts");
+    let lock = p.path("run/tank/lock");
+    while !std::fs::read_to_string(&lock).is_ok_and(|pid| !pid.is_empty()) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let attach = p.command(&["attach", "tank/nothing"]).stderr(Stdio::piped()).spawn().expect("the program starts");
+    std::thread::sleep(Duration::from_millis(1200));
+    drop(member);
+    let said = attach.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("has no volume 'nothing'"), "{said}");
+    assert!(!said.contains("is stopped again"), "the daemon is somebody else's: {said}");
+    assert_eq!(p.json(&["status", "tank"])["pid"], first.id());
+    let text = std::fs::read_to_string(&log).expect("a log");
+    assert!(text.starts_with("what the first one has said\n"), "{text}");
+    p.ok(&["stop", "tank"]);
+    first.wait().expect("it ends");
 }

@@ -42,6 +42,21 @@ pub fn is_ours(found: &Found) -> bool {
     found.tag >> 48 == MARK
 }
 
+/// Why a device was not taken over.
+#[derive(Debug)]
+pub enum NotTaken {
+    /// It must not be served now, for this reason.
+    Refused(String),
+    /// It could not be done.
+    Failed(UblkError),
+}
+
+impl From<UblkError> for NotTaken {
+    fn from(error: UblkError) -> NotTaken {
+        NotTaken::Failed(error)
+    }
+}
+
 /// A device that is served here.
 pub struct Device {
     env: HostEnv,
@@ -100,11 +115,19 @@ impl Device {
 
     /// Takes over a device from a process that died, however long that takes: the kernel gives it away only when
     /// nothing of that process is left. What that process had not answered is asked again. Fails if there is no such
-    /// device any more, or the kernel refuses.
-    pub async fn take_over<B: Backend>(env: &HostEnv, found: &Found, backend: &B) -> Result<Device, UblkError> {
+    /// device any more, or the kernel refuses. `refusal` says why it must not be served; it is asked until the last moment,
+    /// since volumes change meanwhile.
+    pub async fn take_over<B: Backend>(
+        env: &HostEnv,
+        found: &Found,
+        backend: &B,
+        refusal: impl Fn() -> Option<String>,
+    ) -> Result<Device, NotTaken> {
         let id = found.id;
         let mut control = Control::open()?;
+        let allowed = || refusal().map_or(Ok(()), |why| Err(NotTaken::Refused(why)));
         let device = loop {
+            allowed()?;
             // On this thread, as an exception: it waits for nothing, and if this process died between this step and the
             // wish for requests, no other could take the device over.
             if control.begin_recovery(id)? {
@@ -115,6 +138,11 @@ impl Device {
             }
             env.sleep(LOOK_AGAIN).await;
         };
+        if let Err(refused) = allowed() {
+            // Nothing has flowed yet. For the kernel it is in the middle of being taken over, by whoever comes next.
+            device.leave().await;
+            return Err(refused);
+        }
         aside(env, move || Control::open()?.end_recovery(id)).await?;
         Ok(device)
     }
@@ -186,22 +214,54 @@ async fn delete_stopped(env: &HostEnv, id: DeviceId) -> Result<(), UblkError> {
     env.timeout(PATIENCE, deleted).await.unwrap_or(Ok(()))
 }
 
-/// Takes a device away that nobody serves. Whoever has it open gets errors.
+/// Takes a device away that nobody serves. Whoever has it open gets errors. One that is gone is no error, even if its
+/// number is another's now.
 pub async fn remove_orphan(env: &HostEnv, found: &Found) -> Result<(), UblkError> {
-    if found.state != State::Dead {
-        let id = found.id;
-        aside(env, move || Control::open()?.stop(id)).await?;
+    let orphan = found.clone();
+    if aside(env, move || stop_orphan(&mut Control::open()?, &orphan)).await? {
+        delete_stopped(env, found.id).await?;
     }
-    delete_stopped(env, found.id).await
+    Ok(())
 }
 
-/// The same, for a program without a ring: it blocks.
+/// The same, for a program without a ring: it blocks, but for openers no longer than [`delete_stopped`].
 pub fn remove_orphan_now(found: &Found) -> Result<(), UblkError> {
-    let mut control = Control::open()?;
+    let id = found.id;
+    if !stop_orphan(&mut Control::open()?, found)? {
+        return Ok(());
+    }
+    let deleted = within(PATIENCE, move || Control::open()?.delete_later(id)).map_err(UblkError::Control)?;
+    deleted.unwrap_or(Ok(()))
+}
+
+/// Stops a device if it is the one that was found; false: that is gone.
+fn stop_orphan(control: &mut Control, found: &Found) -> Result<bool, UblkError> {
+    if !control.info(found.id)?.is_some_and(|now| is_same(found, &now)) {
+        return Ok(false);
+    }
     if found.state != State::Dead {
         control.stop(found.id)?;
     }
-    control.delete_later(found.id)
+    Ok(true)
+}
+
+/// Whether both are one device. The kernel gives numbers away again, and forgets the process of a device that it has
+/// stopped or that waits. One that nobody had started is another's, or somebody's at least, when it lives.
+fn is_same(found: &Found, now: &Found) -> bool {
+    let same_process = now.pid.is_none() || now.pid == found.pid;
+    let started = found.state == State::Dead && now.state != State::Dead;
+    now.id == found.id && now.tag == found.tag && same_process && !started
+}
+
+/// What `call` gives, if it does so in time. Else it goes on, in a thread of its own.
+fn within<T: Send + 'static>(limit: Duration, call: impl FnOnce() -> T + Send + 'static) -> std::io::Result<Option<T>> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let work = move || {
+        // Nobody may be waiting any more.
+        let _ = sender.send(call());
+    };
+    std::thread::Builder::new().name("ublk".into()).spawn(work)?;
+    Ok(receiver.recv_timeout(limit).ok())
 }
 
 fn is_busy(error: &std::io::Error) -> bool {
@@ -214,4 +274,39 @@ async fn aside<T: Send + 'static>(
     call: impl FnOnce() -> Result<T, UblkError> + Send + 'static,
 ) -> Result<T, UblkError> {
     env.blocking(call).await.map_err(UblkError::Control)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn found(number: u32) -> Found {
+        let id = DeviceId::of(Path::new(&format!("/dev/ublkb{number}"))).expect("a device");
+        Found { id, state: State::Quiesced, pid: Some(70), tag: tag_of(&[1; 16]), depth: DEPTH, max_bytes: MAX_BYTES }
+    }
+
+    #[test]
+    fn a_number_that_was_given_away_again_is_another_device() {
+        let before = found(3);
+        assert!(is_same(&before, &before));
+        assert!(is_same(&before, &Found { pid: None, state: State::Dead, ..found(3) }), "stopped meanwhile");
+        for other in [
+            found(4),
+            Found { tag: tag_of(&[2; 16]), ..found(3) },
+            Found { tag: 0, ..found(3) },
+            Found { pid: Some(71), ..found(3) },
+        ] {
+            assert!(!is_same(&before, &other), "{other:?}");
+        }
+        let half_made = Found { state: State::Dead, ..found(3) };
+        assert!(is_same(&half_made, &half_made) && !is_same(&half_made, &Found { state: State::Live, ..found(3) }));
+    }
+
+    #[test]
+    fn what_the_kernel_keeps_waiting_is_waited_for_with_a_limit() {
+        assert_eq!(within(Duration::from_secs(20), || 7).expect("a thread"), Some(7));
+        let (_keep, never) = std::sync::mpsc::channel::<()>();
+        assert!(within(Duration::from_millis(20), move || never.recv()).expect("a thread").is_none());
+    }
 }

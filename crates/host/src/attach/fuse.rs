@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::tools::{find, run};
@@ -66,15 +66,24 @@ fn open_volume(file: &Path, request: &Request<'_>) -> Result<File, AttachError> 
 /// Takes the loop device away. The mount is the daemon's affair.
 pub(super) fn detach(attached: &Attached) -> Result<(), AttachError> {
     let file = loop_device::backing_file(&attached.device);
-    // The loop device may have been given to another file meanwhile.
-    let ours = |file: &PathBuf| match &attached.mount_dir {
-        Some(folder) => file.starts_with(folder) || is_orphan(file),
-        None => true,
-    };
-    if file.as_ref().is_some_and(ours) {
+    if file.is_some_and(|file| is_ours(attached, &file)) {
         loop_device::detach(&attached.device)?;
     }
     Ok(())
+}
+
+/// Whether the loop device was surely given to another file meanwhile. A path without a folder may belong to a mount that
+/// cannot be seen from here.
+pub(super) fn is_anothers(attached: &Attached) -> bool {
+    let other = |file: &Path| !is_ours(attached, file) && file.parent() != Some(Path::new("/"));
+    loop_device::backing_file(&attached.device).is_some_and(|file| other(&file))
+}
+
+fn is_ours(attached: &Attached, file: &Path) -> bool {
+    match &attached.mount_dir {
+        Some(folder) => file.starts_with(folder) || is_orphan(file),
+        None => true,
+    }
 }
 
 /// Whether the mount of a file was removed: its path then begins there. What has that path is something else, as `/home`

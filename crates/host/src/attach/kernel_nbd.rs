@@ -49,7 +49,7 @@ pub(super) fn attach(request: &Request<'_>, why: String) -> Result<Attached, Att
         if !wait_until(PATIENCE, || size(&name) > 0) {
             return Err(AttachError::step(device.display().to_string(), "the kernel does not show the device"));
         }
-        let helper_pid = line(&folder(&name).join("pid")).and_then(|p| p.parse().ok());
+        let helper_pid = served_by(&name);
         return Ok(Attached { via: Via::Nbd, device, mount_dir: None, helper_pid, why });
     }
     Err(AttachError::Unavailable {
@@ -58,10 +58,22 @@ pub(super) fn attach(request: &Request<'_>, why: String) -> Result<Attached, Att
     })
 }
 
-/// Ends the connection of a device.
+/// Whether the device is connected by another process than the one that was written down: it went away, and the kernel
+/// gave its number to somebody else.
+pub(super) fn is_anothers(attached: &Attached) -> bool {
+    let name = name_of(attached);
+    size(&name) > 0 && differs(attached.helper_pid, served_by(&name))
+}
+
+/// Whether both are known, and not the same. Earlier versions may have written none down.
+fn differs(recorded: Option<u32>, now: Option<u32>) -> bool {
+    recorded.zip(now).is_some_and(|(recorded, now)| recorded != now)
+}
+
+/// Ends the connection of a device, if it is the one that was made.
 pub(super) fn detach(attached: &Attached) -> Result<(), AttachError> {
-    let name = attached.device.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if size(&name) == 0 {
+    let name = name_of(attached);
+    if size(&name) == 0 || is_anothers(attached) {
         return Ok(());
     }
     let program = find("nbd-client").ok_or_else(|| AttachError::step("nbd-client", "not installed"))?;
@@ -71,6 +83,15 @@ pub(super) fn detach(attached: &Attached) -> Result<(), AttachError> {
         return Err(AttachError::InUse { device: attached.device.clone(), by });
     }
     Ok(())
+}
+
+fn name_of(attached: &Attached) -> String {
+    attached.device.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The process that has connected a device, as the kernel knows it.
+fn served_by(name: &str) -> Option<u32> {
+    line(&folder(name).join("pid"))?.parse().ok()
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -92,4 +113,17 @@ fn free_devices() -> Vec<String> {
         .collect();
     free.sort();
     free.into_iter().map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differs;
+
+    #[test]
+    fn only_a_connection_that_is_known_to_be_another_is_somebody_elses() {
+        assert!(differs(Some(7), Some(8)));
+        for (recorded, now) in [(Some(7), Some(7)), (None, Some(8)), (Some(7), None), (None, None)] {
+            assert!(!differs(recorded, now), "{recorded:?} {now:?}");
+        }
+    }
 }

@@ -169,11 +169,25 @@ pub fn ways() -> [(Via, Result<(), String>); 3] {
     [(Via::Ublk, ublk), (Via::Nbd, kernel_nbd::available()), (Via::Fuse, fuse::available())]
 }
 
+/// Whether the device is not the one that was attached any more: that went away by itself (a daemon that died, a restart),
+/// and the kernel has given its number to somebody else.
+pub fn is_anothers(attached: &Attached) -> bool {
+    match attached.via {
+        // Their tags say whose they are, and only the driver tells those.
+        Via::Ublk => false,
+        Via::Nbd => kernel_nbd::is_anothers(attached),
+        Via::Fuse => fuse::is_anothers(attached),
+    }
+}
+
 /// Takes the block device away again. Refused while it is mounted or otherwise in use. Steps that were done before, or
 /// by someone else, are no errors.
 pub fn detach(attached: &Attached) -> Result<(), AttachError> {
     if !tools::is_root() {
         return Err(AttachError::Step { step: "detaching".into(), why: "this needs root; run it with sudo".into() });
+    }
+    if is_anothers(attached) {
+        return Ok(());
     }
     if let Some(used) = crate::probe::usage::of(&attached.device) {
         return Err(AttachError::InUse { device: attached.device.clone(), by: used.to_string() });
@@ -191,6 +205,19 @@ pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
     !matches!(state, None | Some('Z' | 'X'))
+}
+
+/// When a process began, in the kernel's ticks since the boot: with the process id this is a process, the id alone is given
+/// away again. `None` if there is no such process.
+pub fn began(pid: u32) -> Option<u64> {
+    began_by(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The same from the text of a `stat` file. The name of the process, in parentheses, may hold anything.
+fn began_by(stat: &str) -> Option<u64> {
+    const FIELD: usize = 22;
+    const FIELDS_BEFORE: usize = 3;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(FIELD - FIELDS_BEFORE)?.parse().ok()
 }
 
 #[cfg(test)]

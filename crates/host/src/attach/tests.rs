@@ -57,9 +57,22 @@ fn a_loop_device_that_has_another_file_now_is_left_alone() {
         helper_pid: None,
         why: String::new(),
     };
+    assert!(is_anothers(&record(&dir.path().join("fuse"))) && !is_anothers(&record(dir.path())));
     detach(&record(&dir.path().join("fuse"))).expect("nothing to do");
     assert_eq!(loop_device::backing_file(&device).as_deref(), Some(file.as_path()));
     detach(&record(dir.path())).expect("detached");
     assert_eq!(loop_device::backing_file(&device), None);
     detach(&record(dir.path())).expect("doing it twice is no error");
+}
+
+#[test]
+fn when_a_process_began_is_known_whatever_it_is_called() {
+    let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 98 97";
+    assert_eq!(began_by(stat), Some(4711));
+    for bad in ["", "7 (x", "7 (x) S 1 2", "7 (x) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 soon"] {
+        assert_eq!(began_by(bad), None, "{bad}");
+    }
+    let own = began(std::process::id()).expect("this process is there");
+    assert_eq!(began(std::process::id()), Some(own));
+    assert!(began(1).is_none_or(|first| first <= own));
 }

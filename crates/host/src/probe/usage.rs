@@ -1,7 +1,8 @@
 //! Who uses a device or file: mounts, swap, devices built on top, loop devices, locks, open files.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::sysfs::{line, DeviceNumber};
@@ -165,6 +166,16 @@ pub fn holder(path: &Path) -> Option<String> {
         let open = files.flatten().any(|f| fs::read_link(f.path()).is_ok_and(|to| to == target));
         (open && pid != std::process::id()).then(|| process_name(pid))
     })
+}
+
+/// Opens a block device for reading, alone: `None` if somebody holds it. That is known of everybody, also of a file system
+/// that is mounted where this process cannot see it; but opening, and closing, may wait for the device.
+pub fn open_alone(path: &Path) -> io::Result<Option<fs::File>> {
+    match fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(e) if e.kind() == io::ErrorKind::ResourceBusy => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 /// Who holds a lock on a file, by `/proc/locks`.

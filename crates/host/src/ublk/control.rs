@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem::size_of;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use io_uring::types::Fd;
 use io_uring::{cqueue, opcode, squeue, IoUring};
@@ -16,11 +17,16 @@ use super::{DeviceId, Features, Found, Limits, State, UblkError, CONTROL};
 const NO_QUEUE: u16 = u16::MAX;
 /// "Any free number."
 const ANY: u32 = u32::MAX;
+/// How often, and how long apart, a kernel that has no memory is asked again: a second in all.
+const TRIES: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A way to the driver's control device.
 pub struct Control {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     file: File,
+    /// A command was given to the kernel, or is still to be, and its end will never be known. No other follows.
+    lost: bool,
 }
 
 impl Control {
@@ -32,18 +38,16 @@ impl Control {
             _ => UblkError::Control(e),
         })?;
         let ring = IoUring::builder().build(2).map_err(UblkError::Control)?;
-        Ok(Control { ring, file })
+        Ok(Control { ring, file, lost: false })
     }
 
     /// What the driver can do. It must be able to hand a device from one daemon to the next.
     pub fn features(&mut self) -> Result<Features, UblkError> {
-        let mut features = 0u64;
-        let cmd = CtrlCmd { dev_id: ANY, ..with_buffer(&mut features) };
-        // SAFETY: the command points to a u64, which outlives the call.
-        let result = unsafe { self.run(abi::GET_FEATURES, cmd) };
+        // SAFETY: any eight bytes are a u64.
+        let result = unsafe { self.exchange(abi::GET_FEATURES, ANY, 0u64, size_of::<u64>()) };
         let wanted = abi::F_USER_RECOVERY | abi::F_USER_RECOVERY_REISSUE | abi::F_CMD_IOCTL_ENCODE;
         match result.map_err(|e| e.raw_os_error()) {
-            Ok(()) if features & wanted == wanted => Ok(Features(features)),
+            Ok(features) if features & wanted == wanted => Ok(Features(features)),
             Err(Some(libc::EPERM | libc::EACCES)) => Err(UblkError::Denied),
             _ => Err(UblkError::TooOld),
         }
@@ -55,7 +59,7 @@ impl Control {
             return Err(UblkError::Depth(limits.depth));
         }
         limits.check()?;
-        let mut info = DevInfo {
+        let info = DevInfo {
             nr_hw_queues: 1,
             queue_depth: limits.depth,
             max_io_buf_bytes: limits.max_bytes,
@@ -65,21 +69,17 @@ impl Control {
             ublksrv_flags: tag,
             ..DevInfo::default()
         };
-        let cmd = CtrlCmd { dev_id: ANY, ..with_buffer(&mut info) };
-        // SAFETY: the command points to `info`, which outlives the call.
-        let result = unsafe { self.run(abi::ADD_DEV, cmd) };
-        result.map_err(|e| UblkError::command("making a device", None, e))?;
+        // SAFETY: it consists of integers only.
+        let result = unsafe { self.exchange(abi::ADD_DEV, ANY, info, size_of::<DevInfo>()) };
+        let info = result.map_err(|e| UblkError::command("making a device", None, e))?;
         Ok(DeviceId(info.dev_id))
     }
 
     /// Says how large the device is and what it takes. Before its start.
     pub fn set_limits(&mut self, id: DeviceId, limits: &Limits) -> Result<(), UblkError> {
-        let mut params = limits.params();
-        let mut cmd = CtrlCmd { dev_id: id.0, ..with_buffer(&mut params) };
-        cmd.len = abi::PARAMS_LEN as u16;
-        // SAFETY: the command points to `params`, which outlives the call.
-        let result = unsafe { self.run(abi::SET_PARAMS, cmd) };
-        result.map_err(|e| UblkError::command("setting its limits", Some(id), e))
+        // SAFETY: it consists of integers only, and is as long at least.
+        let result = unsafe { self.exchange(abi::SET_PARAMS, id.0, limits.params(), abi::PARAMS_LEN) };
+        result.map(drop).map_err(|e| UblkError::command("setting its limits", Some(id), e))
     }
 
     /// Shows the block device. Without [`super::Untrusted`] at the first FETCH this waits until the kernel has looked
@@ -129,11 +129,9 @@ impl Control {
 
     /// What the driver knows of a device; `None` if there is no such device.
     pub fn info(&mut self, id: DeviceId) -> Result<Option<Found>, UblkError> {
-        let mut info = DevInfo::default();
-        let cmd = CtrlCmd { dev_id: id.0, ..with_buffer(&mut info) };
-        // SAFETY: the command points to `info`, which outlives the call.
-        match unsafe { self.run(abi::GET_DEV_INFO, cmd) } {
-            Ok(()) => Ok(Some(found(id, &info))),
+        // SAFETY: it consists of integers only.
+        match unsafe { self.exchange(abi::GET_DEV_INFO, id.0, DevInfo::default(), size_of::<DevInfo>()) } {
+            Ok(info) => Ok(Some(found(id, &info))),
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(e) => Err(UblkError::command("asking for it", Some(id), e)),
         }
@@ -158,41 +156,71 @@ impl Control {
         unsafe { self.run(op, cmd) }.map_err(|e| UblkError::command(step, Some(id), e))
     }
 
-    /// Carries out a command and waits for it.
+    /// Carries out a command with a buffer that the kernel reads or writes, and gives the buffer as it is then. `len` is
+    /// what the kernel is told of its size.
     ///
     /// # Safety
-    /// `cmd.addr` is null or points to `cmd.len` bytes that the kernel may read and write until this returns.
+    /// Whatever bytes are in the first `len` of a `T`, it is valid; and `len` is at most its size.
+    unsafe fn exchange<T: 'static>(&mut self, op: u32, dev_id: u32, buffer: T, len: usize) -> io::Result<T> {
+        let buffer = Box::into_raw(Box::new(buffer));
+        let cmd = CtrlCmd { dev_id, queue_id: NO_QUEUE, len: len as u16, addr: buffer as u64, ..CtrlCmd::default() };
+        // SAFETY: the buffer lives until the command is done; if that is not known it is never freed, see below.
+        let result = unsafe { self.run(op, cmd) };
+        if self.lost {
+            // The kernel may write to it one day.
+            return result.and(Err(lost()));
+        }
+        // SAFETY: the pointer is from `into_raw`, and the kernel is done with it.
+        let buffer = unsafe { Box::from_raw(buffer) };
+        result.map(|()| *buffer)
+    }
+
+    /// Carries out a command and waits for it. With an error that leaves [`lost`](Control::lost) set nobody knows whether
+    /// the kernel has the command still.
+    ///
+    /// # Safety
+    /// `cmd.addr` is null or points to `cmd.len` bytes that the kernel may read and write until this returns, and for
+    /// ever if `lost` is set then.
     unsafe fn run(&mut self, op: u32, cmd: CtrlCmd) -> io::Result<()> {
+        if self.lost {
+            return Err(lost());
+        }
         let entry = opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), op).cmd(cmd.bytes()).build();
-        // SAFETY: the entry holds the command by value; what it points to lives until this function returns, and it
-        // does not return before the completion is there.
+        // SAFETY: the entry holds the command by value; what it points to lives for as long as the kernel may have it.
         unsafe { self.ring.submission().push(&entry) }.map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        let mut tries = 0;
         loop {
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                // The command may be in the kernel: it must not outlive what it points to.
-                Err(e) => panic!("io_uring_enter failed in a way that cannot happen: {e}"),
-            }
             if let Some(done) = self.ring.completion().next() {
                 return match done.result() {
                     0.. => Ok(()),
                     errno => Err(io::Error::from_raw_os_error(-errno)),
                 };
             }
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {}
+                // A kernel short of memory may have some in a moment.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN)) && tries < TRIES => {
+                    tries += 1;
+                    std::thread::sleep(PAUSE);
+                }
+                Err(e) => {
+                    self.lost = true;
+                    return Err(e);
+                }
+            }
         }
     }
+}
+
+fn lost() -> io::Error {
+    io::Error::other("the kernel took no more commands from this program, and one of them has no answer")
 }
 
 /// Whether the driver does not know the command. Its first versions had an errno of their own for that.
 fn is_unknown(error: &io::Error) -> bool {
     const ENOTSUPP: i32 = 524;
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | ENOTSUPP))
-}
-
-fn with_buffer<T>(buffer: &mut T) -> CtrlCmd {
-    let addr = std::ptr::from_mut(buffer) as u64;
-    CtrlCmd { queue_id: NO_QUEUE, len: size_of::<T>() as u16, addr, ..CtrlCmd::default() }
 }
 
 fn found(id: DeviceId, info: &DevInfo) -> Found {
@@ -263,6 +291,19 @@ mod tests {
             max_bytes: 256 << 10,
             depth: 128,
         }
+    }
+
+    #[test]
+    fn a_kernel_that_takes_no_commands_is_an_error_and_no_panic() {
+        let null = File::options().read(true).write(true).open("/dev/null").expect("there is one");
+        let Ok(ring) = IoUring::builder().build(2) else { return eprintln!("skipped: no io_uring here") };
+        // SAFETY: both descriptors are open, and the ring's stays one: it leads to something that is no ring.
+        assert!(unsafe { libc::dup2(null.as_raw_fd(), ring.as_raw_fd()) } >= 0);
+        let mut control = Control { ring, file: null, lost: false };
+        let id = DeviceId(3);
+        assert!(control.info(id).expect_err("no ring").to_string().contains("/dev/ublkb3: asking for it failed"));
+        let again = control.stop(id).expect_err("no ring").to_string();
+        assert!(again.contains("one of them has no answer"), "{again}");
     }
 
     #[test]

@@ -185,11 +185,6 @@ pub fn tune(id: DeviceId, depth: u16) {
     let _ = std::fs::write(queue.join("nr_requests"), depth.saturating_sub(1).to_string());
 }
 
-/// Writes out what the page cache holds for a device. Nothing for the daemon that serves it, as [`tune`].
-pub fn flush_cache(id: DeviceId) -> io::Result<()> {
-    std::fs::File::open(id.path())?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -31,7 +31,7 @@ pub(super) fn of(group: &str, folder: &Path, state: &State) -> Result<Place> {
             folder.display(), mounted.kind, KNOWN.join(", ")
         );
     }
-    let Some((volume, offset)) = volume_of(group, &mounted, state) else {
+    let Some((volume, offset)) = volume_of(group, &mounted, state)? else {
         bail!(
             "what is mounted at '{}' lies on device {}, which is no attached volume of group '{group}' \
              (nor a partition of one); attach it with `bimetal attach {group}/VOLUME` and mount that",
@@ -43,12 +43,16 @@ pub(super) fn of(group: &str, folder: &Path, state: &State) -> Result<Place> {
 }
 
 /// The volume that the device below shows, and where on it the file system begins.
-fn volume_of(group: &str, mounted: &Mounted, state: &State) -> Option<(String, u64)> {
+fn volume_of(group: &str, mounted: &Mounted, state: &State) -> Result<Option<(String, u64)>> {
     let is_it = |device: &str| std::fs::metadata(device).is_ok_and(|m| DeviceNumber::new(m.rdev()) == mounted.device);
-    if let Some(a) = runstate::attachments(group).into_iter().find(|a| is_it(&a.device)) {
-        return Some((a.volume, mounted.offset));
+    if let Some(a) = runstate::attachments(group)?.into_iter().find(|a| is_it(&a.device)) {
+        return Ok(Some((a.volume, mounted.offset)));
     }
-    // A loop device that somebody has made over the volume's file.
+    Ok(of_loop(mounted, state))
+}
+
+/// The same for a loop device that somebody has made over the volume's file.
+fn of_loop(mounted: &Mounted, state: &State) -> Option<(String, u64)> {
     let (file, start) = mounted.backing.as_ref()?;
     let folder = Path::new(state.folder.as_deref()?);
     let volume = file.strip_prefix(folder).ok()?.to_str()?.to_owned();
