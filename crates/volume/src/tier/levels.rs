@@ -45,8 +45,8 @@ impl Band {
     pub(super) fn of(free: u32, reserve: u32) -> Band {
         match free {
             f if f >= reserve => Band::Ok,
-            f if f >= reserve / 2 => Band::Below,
-            f if f >= reserve / 16 => Band::Low,
+            f if f.saturating_mul(2) >= reserve => Band::Below,
+            f if f.saturating_mul(16) >= reserve => Band::Low,
             _ => Band::Critical,
         }
     }

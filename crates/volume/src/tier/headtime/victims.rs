@@ -76,7 +76,7 @@ impl HeadTime {
     /// Whether nothing speaks against moving a fast chunk now. What has just come up stays, unless the reserve is
     /// short.
     fn may_leave(&self, v: &impl View, c: ChunkId) -> bool {
-        let fresh = v.free_fast() >= v.reserve() / 2 && self.residence.is_fresh(c, v.now());
+        let fresh = v.free_fast().saturating_mul(2) >= v.reserve() && self.residence.is_fresh(c, v.now());
         !fresh && !self.backoff.waits(c, v.now())
     }
 
