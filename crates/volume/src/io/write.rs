@@ -80,6 +80,11 @@ impl<E: Env> Core<E> {
             let (at, content) = self.content_of(p, data).await?;
             push_run(&mut runs, i, p.slot.member, self.slot_offset(p.slot) + at, content);
         }
+        // What was read for the edges may be what an acknowledged write had replaced before a failed sync took that away:
+        // merged with it, it must not be written (C11.1).
+        if self.health.failures() != failures {
+            self.health.check()?;
+        }
         let results = match &runs[..] {
             [one] => SmallVec::<[_; 2]>::from_iter([self.transfer(one, &placed).await]),
             many => wait::all(many.iter().map(|r| self.transfer(r, &placed)).collect()).await.into(),
