@@ -1,5 +1,6 @@
 //! Step 3: which member's map is the group's, and its pages.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use bimetal_format::directory::Expected;
@@ -109,10 +110,13 @@ fn choose<E: Env>(
     let of = |tier| (0..chains.len()).filter(move |i| core.members[*i].tier == tier).filter(sound);
     // Of two that hold the same last commit, one may hold only a part of it; the whole one must win, because its
     // records stay in its journal.
-    // Of equals the first: heat is saved to it alone.
+    // Of equals the one that has checkpointed least: a start that was cut off may have brought another up to date by a
+    // checkpoint, which then cannot tell a third one what that lacks. Of equals in that too the first: heat is saved to
+    // it alone.
     let reach = |i: &usize| {
         let c = chains[*i].as_ref().expect("filtered");
-        (!c.damaged, c.reach(), std::cmp::Reverse(*i))
+        let checkpoint = core.members[*i].label.borrow().checkpoint_generation;
+        (!c.damaged, c.reach(), Reverse(checkpoint), Reverse(*i))
     };
     let most = |i: &usize| (owned[*i], reach(i));
     let Some(best) = of(Tier::Fast).max_by_key(reach).or_else(|| of(Tier::Slow).max_by_key(most)) else {
