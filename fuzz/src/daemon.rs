@@ -25,6 +25,9 @@ pub(crate) enum Made {
     Impossible(String),
 }
 
+/// What is said when the group's thread does not answer.
+pub(crate) const SILENT: &str = "a stored group has no thread";
+
 /// Answers the API's questions.
 pub(crate) struct Shared {
     status: Status,
@@ -90,24 +93,24 @@ impl Shared {
     }
 
     /// Every change has ended when it is asked for.
-    pub(crate) fn change_volumes(&self, change: api::VolumeChange) -> Option<Arc<jobs::Job>> {
-        let job = self.jobs.begin();
+    pub(crate) fn change_volumes(&self, change: api::VolumeChange) -> Result<Arc<jobs::Job>, String> {
+        let job = self.jobs.begin()?;
         job.finish(match change {
             api::VolumeChange::Create { size_bytes, .. } => Ok(done(size_bytes)),
             api::VolumeChange::Resize { size_bytes, .. } => Ok(done(Some(size_bytes))),
             _ => Err("a stored group does not change".into()),
         });
-        Some(job)
+        Ok(job)
     }
 
-    pub(crate) fn change_members(&self, change: api::MemberChange) -> Option<Arc<jobs::Job>> {
-        let job = self.jobs.begin();
+    pub(crate) fn change_members(&self, change: api::MemberChange) -> Result<Arc<jobs::Job>, String> {
+        let job = self.jobs.begin()?;
         job.finish(Err(format!("a stored group does not change: {change:?}")));
-        Some(job)
+        Ok(job)
     }
 
-    pub(crate) fn attachments(&self) -> Vec<api::Attachment> {
-        Vec::new()
+    pub(crate) fn attachments(&self) -> anyhow::Result<Vec<api::Attachment>> {
+        Ok(Vec::new())
     }
 
     pub(crate) fn ask_to_stop(&self, force: bool) -> Vec<String> {
