@@ -49,6 +49,7 @@ pub(crate) fn member_state(m: &MemberStatus) -> &'static str {
         (false, _) => "missing",
         (true, MemberState::InUse) => "in use",
         (true, MemberState::Joining) => "being added",
+        (true, MemberState::Leaving) => "leaving",
     }
 }
 

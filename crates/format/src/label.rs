@@ -35,7 +35,7 @@ pub const COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them may only read.
 pub const READ_ONLY_COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them must refuse.
-pub const INCOMPATIBLE: u64 = KEPT_COPIES | CHANGED_TABLES | CHANGED_MEMBERS;
+pub const INCOMPATIBLE: u64 = KEPT_COPIES | CHANGED_TABLES | CHANGED_MEMBERS | LEAVING_MEMBERS;
 /// Incompatible feature: entries may name kept copies. A reader that does not know them would take records that do for
 /// the end of the journal.
 pub const KEPT_COPIES: u64 = 1;
@@ -45,6 +45,9 @@ pub const CHANGED_TABLES: u64 = 2;
 /// Incompatible feature: the member table was changed since the group was made. Labels may hold two states of it, and a
 /// device may carry the label of a member that it has not become.
 pub const CHANGED_MEMBERS: u64 = 4;
+/// Incompatible feature: a member leaves the group, or has left it. A reader that does not know this would wait for the
+/// one that has left, and put chunks on the one that is leaving.
+pub const LEAVING_MEMBERS: u64 = 8;
 
 /// Tier of a member, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +56,17 @@ pub enum TierCode {
     Fast,
     /// 2.
     Slow,
+}
+
+/// What a member is to its group, as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberCode {
+    /// 0: one like any other.
+    Member,
+    /// 1: it is to leave: no chunk is put on it, and those that are there go.
+    Leaving,
+    /// 2: it has left. Its row stays, because an index is never given out twice.
+    Left,
 }
 
 /// A member as every label of the group lists it.
@@ -66,6 +80,8 @@ pub struct MemberRow {
     pub size: u64,
     /// Slots in its data zone.
     pub slots: u32,
+    /// What it is to the group.
+    pub state: MemberCode,
 }
 
 /// The epoch that a label was written in (C4).
@@ -222,6 +238,11 @@ impl Label {
             r.size = U64::new(m.size);
             r.slots = U32::new(m.slots);
             r.tier = tier_code(m.tier);
+            r.state = match m.state {
+                MemberCode::Member => 0,
+                MemberCode::Leaving => 1,
+                MemberCode::Left => 2,
+            };
         }
         let rows = self.volumes.iter().flat_map(|v| v.runs.iter().enumerate().map(move |(i, run)| (v, i, run)));
         for (r, (v, i, run)) in raw.volumes.iter_mut().zip(rows) {
@@ -278,7 +299,11 @@ impl Label {
     /// The incompatible features that it makes use of.
     fn features(&self) -> u64 {
         let bit = |on: bool, feature: u64| if on { feature } else { 0 };
-        KEPT_COPIES | bit(self.tables > 0, CHANGED_TABLES) | bit(self.members_changed, CHANGED_MEMBERS)
+        let leaving = self.members.iter().any(|m| m.state != MemberCode::Member);
+        KEPT_COPIES
+            | bit(self.tables > 0, CHANGED_TABLES)
+            | bit(self.members_changed, CHANGED_MEMBERS)
+            | bit(leaving, LEAVING_MEMBERS)
     }
 
     /// Reads a label from `bytes`, found at byte offset `place` of its member. Anything but a sound label of a known
@@ -408,5 +433,11 @@ fn decode_member(r: &RawMember) -> Result<MemberRow, LabelError> {
         2 => TierCode::Slow,
         _ => return Err(LabelError::Field("member tier")),
     };
-    Ok(MemberRow { uuid: r.uuid, tier, size: r.size.get(), slots: r.slots.get() })
+    let state = match r.state {
+        0 => MemberCode::Member,
+        1 => MemberCode::Leaving,
+        2 => MemberCode::Left,
+        _ => return Err(LabelError::Field("member state")),
+    };
+    Ok(MemberRow { uuid: r.uuid, tier, size: r.size.get(), slots: r.slots.get(), state })
 }

@@ -63,10 +63,14 @@ pub enum Seen {
     MemberAdded,
     /// A device that failed while it was being added.
     NewDeviceFailed,
+    /// A member that was to leave, and has.
+    MemberLeft,
+    /// A member that was to leave, and stayed.
+    MemberKept,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 29] = [
+const NAMES: [(&str, bool); 31] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -96,6 +100,8 @@ const NAMES: [(&str, bool); 29] = [
     ("volume shrunk", true),
     ("member added", true),
     ("new device failed", false),
+    ("member left", true),
+    ("member kept", false),
 ];
 
 /// What one run had.

@@ -86,6 +86,21 @@ pub enum Act {
         /// A disk beyond those that the group was made of.
         disk: usize,
     },
+    /// The member on the disk of this number is to leave.
+    Evacuate {
+        /// Any disk; if it is no member, or the last of its tier, that is to be said.
+        disk: usize,
+    },
+    /// It stays after all, if it is leaving.
+    Keep {
+        /// Any disk.
+        disk: usize,
+    },
+    /// Waits until it is empty, and takes it out of the group; if it is leaving.
+    Remove {
+        /// Any disk.
+        disk: usize,
+    },
 }
 
 impl Act {
@@ -96,7 +111,7 @@ impl Act {
 
     /// Whether it changes who is a member.
     pub fn is_of_members(self) -> bool {
-        matches!(self, Act::AddMember { .. })
+        matches!(self, Act::AddMember { .. } | Act::Evacuate { .. } | Act::Keep { .. } | Act::Remove { .. })
     }
 }
 

@@ -47,6 +47,9 @@ fn act_text(act: Act) -> String {
         Act::Resize { chunks } => format!("resize chunks={chunks}"),
         Act::Rename => "rename".into(),
         Act::AddMember { disk } => format!("add-member disk={disk}"),
+        Act::Evacuate { disk } => format!("evacuate disk={disk}"),
+        Act::Keep { disk } => format!("keep-member disk={disk}"),
+        Act::Remove { disk } => format!("remove-member disk={disk}"),
     }
 }
 
@@ -315,6 +318,9 @@ fn parse_step(w: &mut Words<'_>) -> Parsed<Step> {
         "resize" => Act::Resize { chunks: w.value("chunks")? },
         "rename" => Act::Rename,
         "add-member" => Act::AddMember { disk: w.value("disk")? },
+        "evacuate" => Act::Evacuate { disk: w.value("disk")? },
+        "keep-member" => Act::Keep { disk: w.value("disk")? },
+        "remove-member" => Act::Remove { disk: w.value("disk")? },
         other => return Err(format!("`{other}` is no act")),
     };
     Ok(Step { client, volume, act, offset, len })

@@ -120,7 +120,8 @@ impl<E: Env> Core<E> {
 
     /// Whether a slot that a chunk leaves on this member may stay the chunk's own: it is a slow one, with room.
     pub(crate) fn may_keep(&self, member: MemberIndex) -> bool {
-        self.tier_of_member(member) == Tier::Slow && self.available(Tier::Slow, Placement::Auto) > self.kept_floor()
+        let slow = self.tier_of_member(member) == Tier::Slow && self.members[member as usize].takes_slots();
+        slow && self.available(Tier::Slow, Placement::Auto) > self.kept_floor()
     }
 
     /// A write to the chunk is about to begin: its copy is one no longer.

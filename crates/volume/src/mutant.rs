@@ -68,6 +68,8 @@ mutants! {
     JoiningCounts: "a device that is being added counts as a member by its own word",
     JoinedTooEarly: "a new fast member joins without the commits that ran while the map was written to it",
     SlotsBeforeTable: "slots of a new member are taken before the labels of the others name it",
+    LeavingTakesSlots: "slots of a member that is leaving are taken still",
+    LeftBeforeCommit: "a member has left the group before the moves that emptied it are durable everywhere",
     C8AwayIgnored: "C8.1: a member alone calls unknown chunks never written",
     C8LostCalledEmpty: "C8.1: what is perhaps lost is listed as never written",
     C8LostIsHole: "C8.1: what is lost or perhaps lost is a hole in the extents",

@@ -78,6 +78,8 @@ pub enum MemberState {
     InUse,
     /// It is being added; nothing lives on it yet.
     Joining,
+    /// It is to leave the group: what is on it goes to other members.
+    Leaving,
 }
 
 /// A member as `status` shows it. Counters count since the group was opened.
@@ -157,6 +159,8 @@ pub struct MoverStatus {
     pub kept_ended: u64,
     /// Kept places given up because slow slots became scarce.
     pub kept_dropped: u64,
+    /// Chunks that went to another member of their tier, because theirs leaves.
+    pub evacuated: u64,
     /// Given up because a write came.
     pub cancelled: u64,
     /// Failed on a device error.

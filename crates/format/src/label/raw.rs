@@ -66,7 +66,8 @@ pub(super) struct RawMember {
     pub(super) size: U64,
     pub(super) slots: U32,
     pub(super) tier: u8,
-    pad: [u8; 35],
+    pub(super) state: u8,
+    pad: [u8; 34],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -150,7 +151,7 @@ pub(crate) fn structures() -> Vec<(&'static str, Vec<Field>)> {
             }),
         ),
         ("zone row", fields!(RawZone { kind, version, pad, offset, len })),
-        ("member row", fields!(RawMember { uuid, size, slots, tier, pad })),
+        ("member row", fields!(RawMember { uuid, size, slots, tier, state, pad })),
         (
             "volume row",
             fields!(RawVolume { uuid, name, size, id, first_page, page_count, family, placement, state, run, pad }),

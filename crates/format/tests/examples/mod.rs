@@ -3,7 +3,7 @@
 
 use bimetal_format::journal::{JournalHead, Record, RecordKind};
 use bimetal_format::label::{
-    Epoch, Label, MemberRow, PageRun, PlacementCode, TierCode, VolumeRow, VolumeState, MAX_VOLUMES,
+    Epoch, Label, MemberCode, MemberRow, PageRun, PlacementCode, TierCode, VolumeRow, VolumeState, MAX_VOLUMES,
 };
 use bimetal_format::layout::{pages_for, Layout};
 use bimetal_format::page::PageHead;
@@ -196,6 +196,7 @@ pub(crate) fn label(seed: u64) -> Label {
             tier: if r.below(2) == 0 { TierCode::Fast } else { TierCode::Slow },
             size,
             slots: r.below(size / CHUNK) as u32,
+            state: [MemberCode::Member, MemberCode::Leaving, MemberCode::Left][r.below(3) as usize],
         })
         .collect();
     (members[member].size, members[member].slots) = (size, layout.slot_count as u32);

@@ -76,7 +76,9 @@ impl Client {
                 }
             }
             Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename => self.change_volume(&s).await,
-            Act::AddMember { .. } => self.change_members(&s).await,
+            Act::AddMember { .. } | Act::Evacuate { .. } | Act::Keep { .. } | Act::Remove { .. } => {
+                self.change_members(&s).await;
+            }
             Act::Sleep => self.shared.world.sleep(s.len * MICROS).await,
             Act::Heat { times } => {
                 for _ in 0..times {

@@ -4,13 +4,15 @@
 use bimetal_format::label::LabelError;
 use bimetal_volume::error::Error;
 use bimetal_volume::group::structure::{NewMember, StructureError};
-use bimetal_volume::options::Status;
+use bimetal_volume::options::{MemberState, Status};
 use bimetal_volume::units::Tier;
 
 use super::client::{Client, RETRY};
+use super::forge::own_uuid;
 use super::judge::Kind;
 use super::Wrong;
 use crate::counters::Seen;
+use crate::disk::SimDisk;
 use crate::scenario::{Act, Scenario, Step};
 
 /// Which disks are members, by number.
@@ -20,12 +22,19 @@ pub(super) struct Roster {
     pending: Option<(usize, bool)>,
     /// Disks that were to be added before.
     tried: Vec<bool>,
+    /// Whether each is leaving; `None`: nobody knows.
+    leaving: Vec<Option<bool>>,
 }
 
 impl Roster {
     pub(super) fn new(scenario: &Scenario) -> Roster {
         let (founders, disks) = (scenario.members.len(), scenario.disks().count());
-        Roster { inside: (0..disks).map(|i| i < founders).collect(), pending: None, tried: vec![false; disks] }
+        Roster {
+            inside: (0..disks).map(|i| i < founders).collect(),
+            pending: None,
+            tried: vec![false; disks],
+            leaving: vec![Some(false); disks],
+        }
     }
 
     /// Whether the disk is a member for certain.
@@ -55,10 +64,52 @@ impl Roster {
     }
 
     /// What a change that was cut off has come to.
-    pub(super) fn settle(&mut self, status: &Status) -> Result<(), Wrong> {
+    pub(super) fn settle(&mut self, status: &Status, disks: &[SimDisk]) -> Result<(), Wrong> {
         let made = self.seen(status)?;
         self.end(made);
+        for (i, disk) in disks.iter().enumerate().filter(|(i, _)| self.inside[*i]) {
+            let uuid = own_uuid(disk);
+            let Some(m) = status.members.iter().find(|m| Some(m.uuid) == uuid) else { continue };
+            let seen = m.state == MemberState::Leaving;
+            if self.leaving[i].is_some_and(|sure| sure != seen) {
+                return Err(format!("disk {i} is leaving: {seen}, but the opposite was answered"));
+            }
+            self.leaving[i] = Some(seen);
+        }
         Ok(())
+    }
+
+    /// A change of whether it is leaving begins; what it was before.
+    pub(super) fn unsure(&mut self, disk: usize) -> bool {
+        self.leaving[disk].take() == Some(true)
+    }
+
+    pub(super) fn sure(&mut self, disk: usize, leaving: bool) {
+        self.leaving[disk] = Some(leaving);
+    }
+
+    pub(super) fn is_leaving(&self, disk: usize) -> bool {
+        self.leaving[disk] == Some(true)
+    }
+
+    /// It is about to leave.
+    pub(super) fn going(&mut self, disk: usize) {
+        self.pending = Some((disk, false));
+        // Its label is erased at the end; that may be cut off.
+        self.tried[disk] = true;
+    }
+
+    /// It has left, or not.
+    pub(super) fn gone(&mut self, disk: usize, gone: bool) {
+        self.end(gone);
+        if gone {
+            self.leaving[disk] = Some(false);
+        }
+    }
+
+    /// Whether chunks may be put on the disk, for certain.
+    fn takes(&self, disk: usize) -> bool {
+        self.has(disk) && self.leaving[disk] == Some(false)
     }
 }
 
@@ -66,26 +117,38 @@ impl Client {
     /// Slots of a tier.
     pub(super) fn slots_in(&self, tier: Tier) -> u64 {
         let (roster, shared) = (self.shared.roster.borrow(), &self.shared);
-        let of = |(i, m): (usize, &crate::scenario::MemberSpec)| (roster.has(i) && m.tier == tier).then_some(m.slots);
+        let of = |(i, m): (usize, &crate::scenario::MemberSpec)| (roster.takes(i) && m.tier == tier).then_some(m.slots);
         shared.specs.iter().enumerate().filter_map(of).sum()
     }
 
     /// Carries out a step that changes who is a member.
     pub(super) async fn change_members(&self, s: &Step) {
-        let Act::AddMember { disk } = s.act else { return };
         while self.shared.changing.get() {
             self.shared.world.sleep(RETRY).await;
         }
         let shared = &self.shared;
-        {
-            let mut roster = shared.roster.borrow_mut();
-            if disk >= shared.specs.len() || roster.inside[disk] || roster.pending.is_some() {
-                return;
-            }
-            roster.pending = Some((disk, true));
+        let known = |disk: usize| {
+            let roster = shared.roster.borrow();
+            disk < shared.specs.len() && roster.pending.is_none() && roster.leaving[disk].is_some()
+        };
+        let (disk, inside) = match s.act {
+            Act::AddMember { disk } => (disk, false),
+            Act::Evacuate { disk } | Act::Keep { disk } | Act::Remove { disk } => (disk, true),
+            _ => return,
+        };
+        if !known(disk) || shared.roster.borrow().inside[disk] != inside {
+            return;
         }
         shared.changing.set(true);
-        self.add_member(disk).await;
+        match s.act {
+            Act::AddMember { .. } => {
+                shared.roster.borrow_mut().pending = Some((disk, true));
+                self.add_member(disk).await;
+            }
+            Act::Evacuate { .. } => self.evacuate(disk).await,
+            Act::Keep { .. } => self.keep(disk).await,
+            _ => self.remove(disk).await,
+        }
         shared.changing.set(false);
     }
 
@@ -108,6 +171,7 @@ impl Client {
         match result {
             Ok(_) => {
                 shared.roster.borrow_mut().end(true);
+                shared.roster.borrow_mut().leaving[disk] = Some(false);
                 shared.marks.borrow_mut().mark(Seen::MemberAdded);
                 if let Err(wrong) = shared.roster.borrow().seen(&self.group.status()) {
                     shared.fail(wrong);

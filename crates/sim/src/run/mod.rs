@@ -11,6 +11,7 @@ mod client;
 mod damage;
 mod forge;
 mod judge;
+mod leave;
 mod live;
 mod members;
 mod session;

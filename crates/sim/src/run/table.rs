@@ -106,7 +106,7 @@ pub(super) fn listed(shared: &Shared, group: &Group<SimEnv>) -> Result<Vec<Optio
 /// The same, and what a change that was cut off has come to is settled.
 pub(super) fn settle(shared: &Shared, group: &Group<SimEnv>) -> Result<Vec<Option<Volume<SimEnv>>>, Wrong> {
     let volumes = listed(shared, group)?;
-    shared.roster.borrow_mut().settle(&group.status())?;
+    shared.roster.borrow_mut().settle(&group.status(), &shared.disks)?;
     let mut table = shared.table.borrow_mut();
     if let Some(p) = table.pending {
         let seen = table.check(&group.status())?[p.number];

@@ -73,9 +73,60 @@ fn room_for_more() -> Directed {
     directed("room for more", s, vec![fill(0, 10), flush()], steps, false).after(after)
 }
 
+fn evacuate(disk: usize) -> Step {
+    step(0, Act::Evacuate { disk }, 0, 0)
+}
+
+fn remove(disk: usize) -> Step {
+    step(0, Act::Remove { disk }, 0, 0)
+}
+
+/// Two members in each tier.
+fn two_each() -> Scenario {
+    let mut s = group(12, 24, 30);
+    let more = |tier, slots| MemberSpec { tier, slots, discard: true };
+    s.members = vec![more(Tier::Fast, 10), more(Tier::Fast, 12), more(Tier::Slow, 20), more(Tier::Slow, 24)];
+    s
+}
+
+/// A member leaves beside writes, TRIMs and moves; then it comes back as a new one.
+fn leaves(name: &'static str, disk: usize) -> Directed {
+    let mut steps = beside(40);
+    steps.extend([sleep(0, 3), evacuate(disk), fill(16, 4), flush(), remove(disk)]);
+    steps.extend([step(0, Act::Read, 0, 30 * CHUNK), fill(4, 3), flush()]);
+    let again = vec![evacuate(disk), remove(disk), add(disk), fill(0, 28), flush(), step(0, Act::Read, 0, 30 * CHUNK)];
+    let heat = step(0, Act::Heat { times: 3 }, 0, 2 * CHUNK);
+    directed(name, two_each(), vec![fill(0, 28), sleep(0, 3000), heat, sleep(0, 900), flush()], steps, false)
+        .after(again)
+}
+
+/// What is left when a fast member dies while a slow one leaves.
+fn leaves_and_another_dies() -> Directed {
+    let mut steps = beside(40);
+    steps.extend([sleep(0, 3), evacuate(2), remove(2), step(0, FUA, 3 * CHUNK, 8192)]);
+    let prepare = vec![fill(0, 28), sleep(0, 3000), flush()];
+    directed("slow member leaves, fast gone", two_each(), prepare, steps, false).then(Damage::Missing(0))
+}
+
+/// A new device takes the place of an old one, and volumes bound to its tier go with their room.
+fn replaced() -> Directed {
+    let mut s = with_spares(group(10, 16, 12), &[(Tier::Fast, 12), (Tier::Slow, 18)]);
+    s.volumes.push(crate::scenario::VolumeSpec { chunks: 5, placement: Placement::FastOnly });
+    let of = |volume, s: Step| Step { volume, ..s };
+    let keep = step(0, Act::Keep { disk: 1 }, 0, 0);
+    let mut steps = vec![add(2), evacuate(0), of(1, fill(0, 5)), remove(0), add(3), evacuate(1), sleep(0, 2), keep];
+    steps.extend([fill(2, 4), evacuate(1), of(1, step(0, FUA, 8192, 4096)), remove(1), flush(), fill(0, 3)]);
+    let after = vec![add(2), evacuate(0), remove(0), add(3), evacuate(1), remove(1), fill(0, 12), flush()];
+    directed("replaced", s, vec![fill(0, 12), of(1, fill(0, 3)), flush()], steps, false).after(after)
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
+        leaves("fast member leaves", 0),
+        leaves("slow member leaves", 2),
+        leaves_and_another_dies(),
+        replaced(),
         added("fast member added", Tier::Fast),
         added("slow member added", Tier::Slow),
         added_and_alone(),

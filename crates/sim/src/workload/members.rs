@@ -1,4 +1,4 @@
-//! Random changes of the members, mixed into a random scenario: disks come, and with them room for more.
+//! Random changes of the members, mixed into a random scenario: disks come, and with them room for more; disks go.
 
 use bimetal_volume::units::{Tier, CHUNK};
 
@@ -27,6 +27,17 @@ pub(super) fn mix_in(s: &mut Scenario, p: &mut Prng) {
                 let at = p.below(session.steps.len() as u64 + 1) as usize;
                 let steps = change(founders + i, client, size, p);
                 session.steps.splice(at..at, steps);
+            }
+        }
+        for disk in 0..founders + spares.len() {
+            if p.chance(250_000) {
+                let client = p.below(clients) as u8;
+                let at = p.below(session.steps.len() as u64 + 1) as usize;
+                let later = at + p.below((session.steps.len() - at) as u64 + 1) as usize;
+                let of = |act| Step { client, volume: 0, act, offset: 0, len: 0 };
+                let end = if p.chance(800_000) { Act::Remove { disk } } else { Act::Keep { disk } };
+                session.steps.insert(later, of(end));
+                session.steps.insert(at, of(Act::Evacuate { disk }));
             }
         }
     }

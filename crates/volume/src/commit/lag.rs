@@ -32,6 +32,9 @@ impl<E: Env> Core<E> {
     /// time: beside a load that changes entries all the time there would be no end.
     pub(crate) async fn settle_lag(&self, m: &Member<E::Device>) -> Result<(), Error> {
         let _meta = m.meta.lock().await;
+        if m.is_gone() {
+            return Ok(());
+        }
         let noted = m.lag.borrow().clone();
         let chunks: Vec<ChunkId> = noted.keys().copied().collect();
         let at_once = (m.layout.journal_blocks / 4) as usize * m.journal_records;

@@ -125,7 +125,7 @@ impl<E: Env> Core<E> {
                 continue;
             }
             let _away = m.away_meta.lock().await;
-            if !m.away_covers(regions) {
+            if !m.away_covers(regions) && !m.is_gone() {
                 m.set_away(regions).await.map_err(|e| self.latch(m.index, "a metadata write", e))?;
             }
         }

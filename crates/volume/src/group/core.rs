@@ -34,8 +34,8 @@ pub(crate) struct Core<E: Env> {
     pub(crate) name: String,
     pub(crate) uuid: Uuid,
     pub(crate) sector_size: u32,
-    /// Fast slots kept free for new writes.
-    pub(crate) reserve_slots: u64,
+    /// Fast slots kept free for new writes, as the group was made.
+    pub(crate) reserve: u64,
     pub(crate) writable: bool,
     /// The map came from a fast member, so that "unmapped" means "never written" (C8.1).
     pub(crate) map_complete: bool,
@@ -153,6 +153,11 @@ impl<E: Env> Core<E> {
     /// The same, of members that take no new chunks too.
     pub(crate) fn slots_present(&self, tier: Tier) -> u64 {
         self.members_of(tier).map(|m| m.free.borrow().count()).sum()
+    }
+
+    /// Fast slots kept free for new writes: never more than a quarter of those that are left when members leave.
+    pub(crate) fn reserve_slots(&self) -> u64 {
+        self.reserve.min(self.slots_in(Tier::Fast) / 4)
     }
 
     /// Slots beyond what is promised to volumes (I5), or set aside for one that is about to be.

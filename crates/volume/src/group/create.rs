@@ -3,8 +3,8 @@
 
 use bimetal_format::journal::RECORDS_PER_BLOCK;
 use bimetal_format::label::{
-    is_name, Epoch, Label, MemberRow, PageRun, PlacementCode, TierCode, VolumeRow, VolumeState, MAX_MEMBERS,
-    MAX_VOLUMES,
+    is_name, Epoch, Label, MemberCode, MemberRow, PageRun, PlacementCode, TierCode, VolumeRow, VolumeState,
+    MAX_MEMBERS, MAX_VOLUMES,
 };
 use bimetal_format::layout::{default_journal_blocks, pages_for, Layout, LayoutError, MIN_JOURNAL_BLOCKS};
 use bimetal_format::size::InWords;
@@ -193,7 +193,13 @@ fn plan<E: Env>(env: &E, members: &[(E::Device, Tier)], options: &CreateOptions)
             Tier::Fast => TierCode::Fast,
             Tier::Slow => TierCode::Slow,
         };
-        rows.push(MemberRow { uuid: new_uuid(env), tier, size: d.size(), slots: layout.slot_count as u32 });
+        rows.push(MemberRow {
+            uuid: new_uuid(env),
+            tier,
+            size: d.size(),
+            slots: layout.slot_count as u32,
+            state: MemberCode::Member,
+        });
         layouts.push(layout);
     }
     let slots_of = |t| -> u64 { rows.iter().filter(|r| r.tier == t).map(|r| u64::from(r.slots)).sum() };

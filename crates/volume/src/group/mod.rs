@@ -64,6 +64,7 @@ impl<E: Env> Group<E> {
             let core = self.core.clone();
             self.core.env.spawn(async move { core.clear_deleted().await });
         }
+        self.core.start_evacuating();
         if self.core.options.migrate {
             let core = self.core.clone();
             self.core.env.spawn(async move { core.run_mover().await });

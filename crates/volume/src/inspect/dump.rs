@@ -50,7 +50,7 @@ pub async fn dump<E: Env>(env: E, devices: Vec<E::Device>, what: DumpOptions) ->
         .text("group", core.name.clone())
         .text("uuid", hex(&core.uuid))
         .number("generation", core.commit.durable_generation.get())
-        .number("reserve_slots", core.reserve_slots)
+        .number("reserve_slots", core.reserve_slots())
         .number("sector_size", u64::from(core.sector_size))
         .list("findings", core.findings.borrow().iter().map(|f| Node::default().text("what", f.clone())))
         .list("volumes", volumes)

@@ -104,6 +104,9 @@ impl<E: Env> Core<E> {
         // Whoever waited for `meta` while another's checkpoint failed must not go on from what that left behind: which side
         // of the pages, which label is current is not known any more.
         self.health.check()?;
+        if m.is_gone() {
+            return Ok(());
+        }
         let fail = |e| self.latch(m.index, "a metadata write", e);
         let result = self.checkpoint_steps(m, heat).await;
         result.map_err(fail)

@@ -16,14 +16,16 @@ pub(crate) mod sync;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use bimetal_format::journal::RECORDS_PER_BLOCK;
-use bimetal_format::label::{Label, TierCode};
+use bimetal_format::label::{Label, MemberCode, TierCode};
 use bimetal_format::layout::Layout;
 use bimetal_format::Salt;
 
 use crate::buf::{Buf, BufMut};
 use crate::env::{Device, DeviceError};
+use crate::mutant::{self, Mutant};
 use crate::slots::FreeSlots;
 use crate::units::{ChunkId, MemberIndex, SlotIndex, Tier};
 use crate::wait::Mutex;
@@ -62,14 +64,26 @@ pub(crate) enum Standing {
     Joining,
     /// Like any other.
     Full,
+    /// It is to leave: like any other, but no slot of it is taken.
+    Leaving,
+    /// It has left: nothing is sent to it. Its place stays, so that indexes mean what they meant.
+    Gone,
+}
+
+fn standing_of(state: MemberCode) -> Standing {
+    match state {
+        MemberCode::Member => Standing::Full,
+        MemberCode::Leaving => Standing::Leaving,
+        MemberCode::Left => Standing::Gone,
+    }
 }
 
 pub(crate) struct Member<D: Device> {
     pub(crate) index: MemberIndex,
     pub(crate) tier: Tier,
     pub(crate) standing: Cell<Standing>,
-    /// `None`: the member is missing.
-    device: Option<D>,
+    /// `None`: the member is missing, or has left.
+    device: RefCell<Option<Rc<D>>>,
     pub(crate) layout: Layout,
     pub(crate) group: [u8; 16],
     /// Records in a journal block.
@@ -113,7 +127,7 @@ impl<D: Device> Member<D> {
         Member {
             index,
             tier,
-            standing: Cell::new(Standing::Full),
+            standing: Cell::new(standing_of(row.state)),
             counters: Counters::default(),
             sync: sync::SyncState::default(),
             free: RefCell::new(FreeSlots::new(slots)),
@@ -129,22 +143,34 @@ impl<D: Device> Member<D> {
             layout,
             label: RefCell::new(label),
             weaker_label: Cell::new(0),
-            device,
+            device: RefCell::new(device.map(Rc::new)),
             lag: RefCell::default(),
         }
     }
 
     pub(crate) fn is_present(&self) -> bool {
-        self.device.is_some()
+        self.device.borrow().is_some()
+    }
+
+    /// Lets go of the device of a member that has left, as soon as no request is on its way to it.
+    pub(crate) fn release(&self) -> Option<Rc<D>> {
+        self.standing.set(Standing::Gone);
+        self.device.borrow_mut().take()
+    }
+
+    /// Whether it has left the group.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.standing.get() == Standing::Gone
     }
 
     /// Whether its free slots may be taken.
     pub(crate) fn takes_slots(&self) -> bool {
-        self.is_present() && self.standing.get() == Standing::Full
+        let leaving = self.standing.get() == Standing::Leaving && mutant::on(Mutant::LeavingTakesSlots);
+        self.is_present() && (self.standing.get() == Standing::Full || leaving)
     }
 
-    pub(crate) fn device(&self) -> Result<&D, DeviceError> {
-        self.device.as_ref().ok_or(DeviceError::Disconnected)
+    pub(crate) fn device(&self) -> Result<Rc<D>, DeviceError> {
+        self.device.borrow().clone().ok_or(DeviceError::Disconnected)
     }
 
     /// Salt of a metadata block at byte offset `place` of this member.
@@ -186,7 +212,7 @@ impl<D: Device> Member<D> {
     }
 
     pub(crate) fn discards(&self) -> bool {
-        self.device.as_ref().is_some_and(|d| d.traits().discard)
+        self.device.borrow().as_ref().is_some_and(|d| d.traits().discard)
     }
 
     /// Marks a slot as holding a write of unknown outcome (C2.2).

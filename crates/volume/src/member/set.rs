@@ -1,5 +1,5 @@
 //! The members of an open group, by index. It grows while references to members are held across awaits; no member ever
-//! moves or goes away.
+//! moves in memory. One that has left the group keeps its place, but is none of them any more.
 
 use std::cell::OnceCell;
 use std::ops::Index;
@@ -32,12 +32,17 @@ impl<D: Device> Members<D> {
 
     /// All of them, by index; missing ones included.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Member<D>> + Clone {
+        self.rows().filter(|m| !m.is_gone())
+    }
+
+    /// The same with those that have left: the n-th has index n.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Member<D>> + Clone {
         self.0.iter().map_while(|m| m.get().map(|m| &**m))
     }
 
-    /// How many there are.
+    /// How many indexes are in use, those of members that have left included.
     pub(crate) fn len(&self) -> usize {
-        self.iter().count()
+        self.rows().count()
     }
 
     /// The member with this index.

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use bimetal_format::label::{Label, READ_ONLY_COMPATIBLE};
+use bimetal_format::label::{Label, MemberCode, READ_ONLY_COMPATIBLE};
 
 use super::{Found, Identified, OpenError};
 use crate::env::{Device, Env};
@@ -42,7 +42,10 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
         return Err(OpenError::ReadOnlyFeatures { name });
     }
     let table = newest_table(&counting, &newest).clone();
-    let mut members = counting;
+    let (left, mut members): (Vec<_>, Vec<_>) = counting.into_iter().partition(|f| has_left(f.label.member, &table));
+    findings.extend(left.iter().map(left_behind));
+    // What a member that has left says of the group is as old as its leaving.
+    let newest = newest_label(&members)?;
     for f in joining {
         match is_listed(&f.label, &table) {
             true => members.push(f),
@@ -64,8 +67,9 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
         }
     }
     let newest = take_table(&mut devices, newest, &table, &mut findings)?;
-    let missing: Vec<String> =
-        newest.members.iter().enumerate().filter(|(i, _)| devices[*i].is_none()).map(describe).collect();
+    let missing =
+        newest.members.iter().enumerate().filter(|(i, m)| devices[*i].is_none() && m.state != MemberCode::Left);
+    let missing: Vec<String> = missing.map(describe).collect();
     let newer = unusable.iter().position(|(_, why)| why.is_newer());
     let enough = missing.is_empty() || (options.allow_missing && !options.writable && newer.is_none());
     if !enough && !unusable.is_empty() {
@@ -86,6 +90,14 @@ fn counts_by_itself<D>(f: &Found<D>) -> bool {
     !f.label.joining || mutant::on(Mutant::JoiningCounts)
 }
 
+fn has_left(member: u8, table: &Label) -> bool {
+    table.members.get(member as usize).is_some_and(|m| m.state == MemberCode::Left)
+}
+
+fn left_behind<D>(f: &Found<D>) -> String {
+    format!("device {} is not used: it was member {} and has left the group", f.position, f.label.member)
+}
+
 fn half_added<D>(f: &Found<D>) -> String {
     format!("device {} is not used: it was being added to the group when that was cut off; add it again", f.position)
 }
@@ -93,7 +105,7 @@ fn half_added<D>(f: &Found<D>) -> String {
 /// Whether the table has the member that carries this label, as it describes itself: tables may differ by a change, but
 /// never in that.
 fn is_listed(label: &Label, table: &Label) -> bool {
-    let own = |l: &Label| l.members.get(label.member as usize).cloned();
+    let own = |l: &Label| l.members.get(label.member as usize).map(|m| (m.uuid, m.tier, m.size, m.slots));
     own(label) == own(table)
 }
 
@@ -224,7 +236,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         m.weaker_label.set(weaker);
         members.push(m);
     }
-    let fast = members.iter().filter(|m: &&Member<E::Device>| m.tier == Tier::Fast);
+    let fast = members.iter().filter(|m: &&Member<E::Device>| m.tier == Tier::Fast && !m.is_gone());
     let fast_slots: u64 = fast.map(|m| m.free.borrow().count()).sum();
     let mut policy = HeadTime::new(fast_slots as u32);
     policy.restore_clock(members.iter().map(|m| m.label.borrow().policy_clock).max().unwrap_or(0));
@@ -232,7 +244,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         name: newest.group_name.clone(),
         uuid: newest.group,
         sector_size: newest.sector_size,
-        reserve_slots: newest.reserve / CHUNK,
+        reserve: newest.reserve / CHUNK,
         writable: options.writable,
         map_complete: false,
         journal_gap: Cell::new(false),

@@ -33,7 +33,7 @@ pub(super) struct Source {
 pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Result<Source, OpenError> {
     let mut chains = Vec::new();
     let mut rebuild = absent.to_vec();
-    for m in core.members.iter() {
+    for m in core.members.rows() {
         if !m.is_present() {
             chains.push(None);
             continue;
@@ -238,8 +238,9 @@ fn take_page<E: Env>(core: &Core<E>, page: u32, bytes: &[u8], salt: &bimetal_for
 
 /// Whether an entry names slots that exist.
 fn is_possible<E: Env>(core: &Core<E>, e: &Entry) -> bool {
-    let exists =
-        |s: SlotId| core.members.get(s.member as usize).is_some_and(|m| u64::from(s.slot) < m.free.borrow().count());
+    let exists = |s: SlotId| {
+        core.members.get(s.member as usize).is_some_and(|m| !m.is_gone() && u64::from(s.slot) < m.free.borrow().count())
+    };
     // A copy lies on the other tier than the home.
     let apart = |s: SlotId| core.tier_of_member(e.member) == Tier::Fast && core.tier_of_member(s.member) == Tier::Slow;
     slots_of(e).all(exists) && kept_slot(e).is_none_or(apart)

@@ -63,7 +63,7 @@ fn failed_commit(core_error: Error, member: MemberIndex) -> OpenError {
 
 /// The journals go on after their last sound block. A damaged one begins anew, unconnected to what is on the ring.
 fn set_heads<E: Env>(core: &Core<E>, source: &Source) {
-    for (m, chain) in core.members.iter().zip(&source.chains) {
+    for (m, chain) in core.members.rows().zip(&source.chains) {
         let Some(chain) = chain else { continue };
         let fresh = source.rebuild[m.index as usize];
         let end = match fresh {

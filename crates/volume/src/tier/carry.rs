@@ -18,7 +18,7 @@ use crate::io::write::home;
 use crate::kept::kept_slot;
 use crate::member::{add, WriteFor};
 use crate::mutant::{self, Mutant};
-use crate::units::{MemberIndex, SlotId, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
+use crate::units::{MemberIndex, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
 use crate::wait;
 
 /// Chunks that one device request of a copy carries at most: 1 MiB.
@@ -222,9 +222,10 @@ impl<E: Env> Core<E> {
             match entry.filter(|e| intact && there(e)) {
                 Some(e) => {
                     let after = Entry { member: mv.to.member, slot: mv.to.slot, ..e.without_kept() };
+                    let promoted = self.tier_of_member(mv.to.member) == Tier::Fast;
                     self.change_entry(
                         mv.chunk,
-                        match mv.certain && self.may_keep(mv.from.member) {
+                        match mv.certain && promoted && self.may_keep(mv.from.member) {
                             true => after.with_kept(mv.from.member, mv.from.slot),
                             false => after,
                         },
@@ -252,6 +253,10 @@ impl<E: Env> Core<E> {
         }
         let now = self.env.now();
         for mv in &switched {
+            if self.tier_of_member(mv.from.member) == target(job) {
+                add(&self.mover.evacuated, 1);
+                continue;
+            }
             self.policy.borrow_mut().moved(&mut self.view(), mv.chunk, target(job));
             self.mover.scheduler.borrow_mut().moved(job, now);
             add(if job == Job::Demote { &self.mover.demoted } else { &self.mover.promoted }, 1);

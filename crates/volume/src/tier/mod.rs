@@ -14,6 +14,7 @@ mod candidates;
 mod carry;
 mod correlate;
 mod endurance;
+mod evacuate;
 mod half_life;
 mod headtime;
 mod heat;

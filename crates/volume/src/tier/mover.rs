@@ -49,6 +49,10 @@ pub(crate) struct MoverState {
     pub(crate) lifts: Cell<u64>,
     pub(super) batches: Cell<usize>,
     pub(super) running: Cell<bool>,
+    /// A task empties members that are leaving.
+    pub(super) evacuating: Cell<bool>,
+    /// Chunks that went to another member of their tier.
+    pub(crate) evacuated: Cell<u64>,
     /// Nothing new is begun.
     held: Cell<bool>,
     pub(super) ended: Signal,
@@ -91,6 +95,8 @@ impl MoverState {
             lifts: Cell::default(),
             batches: Cell::default(),
             running: Cell::default(),
+            evacuating: Cell::default(),
+            evacuated: Cell::default(),
             held: Cell::default(),
             ended: Signal::default(),
             next_move: Cell::new(1),
@@ -148,7 +154,7 @@ impl<E: Env> Core<E> {
     }
 
     fn has_work(&self) -> bool {
-        let short = self.free_in(Tier::Fast) < self.reserve_slots;
+        let short = self.free_in(Tier::Fast) < self.reserve_slots();
         short || self.policy.borrow().candidate_count() > 0 || self.kept_excess() > 0
     }
 
@@ -183,7 +189,7 @@ impl<E: Env> Core<E> {
 
     /// Waits until no move is under way; the mover has been told to stop.
     pub(crate) async fn mover_ended(&self) {
-        while self.mover.running.get() || self.mover.batches.get() > 0 {
+        while self.mover.running.get() || self.mover.evacuating.get() || self.mover.batches.get() > 0 {
             self.mover.ended.wait().await;
         }
     }
@@ -198,7 +204,7 @@ impl<E: Env> Core<E> {
         Levels {
             fast_slots: self.slots_in(Tier::Fast) as u32,
             free: self.available(Tier::Fast, Placement::Auto) as u32,
-            reserve: self.reserve_slots as u32,
+            reserve: self.reserve_slots() as u32,
             leaving: (left + of(&m.finishing, Job::Demote)) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             candidates: self.policy.borrow().candidate_count(),

@@ -72,7 +72,7 @@ impl<E: Env> View for EngineView<'_, E> {
     }
 
     fn reserve(&self) -> u32 {
-        self.core.reserve_slots as u32
+        self.core.reserve_slots() as u32
     }
 
     fn random(&mut self) -> u32 {

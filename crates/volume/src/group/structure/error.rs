@@ -6,7 +6,7 @@ use bimetal_format::size::InWords;
 
 use crate::env::DeviceError;
 use crate::error::Error;
-use crate::units::Tier;
+use crate::units::{MemberIndex, Tier};
 
 /// Why a volume could not be made, resized, renamed or deleted. But for [`StructureError::Engine`] nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +76,31 @@ pub enum StructureError {
         "the device carries a Bimetal label, but {0}; add --force to take the device all the same (its data is lost)"
     )]
     UnknownLabel(LabelError),
+    /// No such member.
+    #[error("the group has no member {0}; see `bimetal member list`")]
+    NoMember(MemberIndex),
+    /// Nothing is left of its tier without it.
+    #[error("it is the last member of the {0} tier that takes data, and a group needs one; add another first")]
+    LastOfTier(Tier),
+    /// What the volumes may hold does not fit the other members.
+    #[error("the volumes may hold {}, but without this member the group has room for only {}; add another member, or shrink or delete a volume first", InWords(*need), InWords(*have))]
+    NoRoomWithout {
+        /// Bytes that volumes hold or were promised.
+        need: u64,
+        /// Bytes that the other members have for them.
+        have: u64,
+    },
+    /// It is not on its way out.
+    #[error("member {0} is not leaving; evacuate it first")]
+    NotLeaving(MemberIndex),
+    /// Something is on it.
+    #[error("{} are still on member {index}; wait until it is empty", InWords(*used))]
+    NotEmpty {
+        /// The member.
+        index: MemberIndex,
+        /// Bytes of its slots in use.
+        used: u64,
+    },
     /// There is no row for one more.
     #[error("a group has at most {MAX_MEMBERS} members in its life, those that have left it included")]
     ManyMembers,

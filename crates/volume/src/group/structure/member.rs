@@ -30,7 +30,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use bimetal_format::label::{Label, LabelError, MemberRow, TierCode, MAX_MEMBERS};
+use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, TierCode, MAX_MEMBERS};
 use bimetal_format::layout::{default_journal_blocks, Layout};
 
 use super::StructureError;
@@ -128,7 +128,9 @@ impl<E: Env> Core<E> {
         }
         // What was being added once, and never became a member, may be added again.
         let row = |l: &Label| l.members.get(label.member as usize).map(|m| m.uuid);
-        match row(&label) == row(&self.first_member().label.borrow()) {
+        let first = self.first_member().label.borrow();
+        let has_left = first.members.get(label.member as usize).is_some_and(|m| m.state == MemberCode::Left);
+        match row(&label) == row(&first) && !has_left {
             true => Err(StructureError::OwnMember(label.member)),
             false => Ok(()),
         }
@@ -150,7 +152,13 @@ impl<E: Env> Core<E> {
             Tier::Slow => TierCode::Slow,
         };
         label.member = label.members.len() as u8;
-        label.members.push(MemberRow { uuid: new_uuid(&self.env), tier, size, slots: layout.slot_count as u32 });
+        label.members.push(MemberRow {
+            uuid: new_uuid(&self.env),
+            tier,
+            size,
+            slots: layout.slot_count as u32,
+            state: MemberCode::Member,
+        });
         label.zones = layout.zones();
         label.device_size = size;
         label.sequence = 0;
@@ -246,7 +254,7 @@ impl<E: Env> Core<E> {
     }
 
     /// The slots that chunks may take are others now.
-    fn resized(&self) {
+    pub(super) fn resized(&self) {
         self.policy.borrow_mut().resized(self.slots_present(Tier::Fast) as u32);
         self.reclaim.freed.notify();
         self.mover_wake.notify();

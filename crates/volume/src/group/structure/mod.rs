@@ -30,6 +30,7 @@
 mod create;
 mod delete;
 mod error;
+mod leave;
 mod member;
 pub(crate) mod pages;
 mod resize;
@@ -39,6 +40,7 @@ use bimetal_format::label::{Label, VolumeRow};
 
 pub(crate) use self::create::placement_code;
 pub use self::error::StructureError;
+pub use self::leave::{Evacuation, LeaveReport};
 pub use self::member::{NewMember, NewMemberReport};
 use super::core::Core;
 use super::Group;
@@ -46,7 +48,7 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::member::Member;
 use crate::options::NewVolume;
-use crate::units::ChunkId;
+use crate::units::{ChunkId, MemberIndex};
 use crate::wait;
 
 /// Each change is carried out by a task of its own: it ends even if nobody waits for it any more.
@@ -62,6 +64,36 @@ impl<E: Env> Group<E> {
     pub async fn add_member(&self, device: E::Device, new: &NewMember) -> Result<NewMemberReport, StructureError> {
         let (core, new) = (self.core.clone(), new.clone());
         wait::to_its_end(&self.core.env, async move { core.add_member(device, &new).await }).await
+    }
+
+    /// What it would come to if a member left, or why it cannot. Nothing is changed.
+    pub fn plan_evacuation(&self, index: MemberIndex) -> Result<Evacuation, StructureError> {
+        self.core.plan_evacuation(index)
+    }
+
+    /// A member is to leave: when this returns, nothing new is put on it, and what is there goes to other members in the
+    /// background, after a restart too. `status` tells how much is left; then [`Group::remove_member`].
+    pub async fn evacuate_member(&self, index: MemberIndex) -> Result<Evacuation, StructureError> {
+        let core = self.core.clone();
+        wait::to_its_end(&self.core.env, async move {
+            let plan = core.begin_leaving(index).await?;
+            core.start_evacuating();
+            Ok(plan)
+        })
+        .await
+    }
+
+    /// A member that was to leave stays.
+    pub async fn keep_member(&self, index: MemberIndex) -> Result<(), StructureError> {
+        let core = self.core.clone();
+        wait::to_its_end(&self.core.env, async move { core.keep_member(index).await }).await
+    }
+
+    /// Takes a member out of the group that was evacuated and is empty. Its device is not in use any more when this
+    /// returns, and carries no label.
+    pub async fn remove_member(&self, index: MemberIndex) -> Result<LeaveReport, StructureError> {
+        let core = self.core.clone();
+        wait::to_its_end(&self.core.env, async move { core.remove_member(index).await }).await
     }
 
     /// Gives a volume another size in bytes, rounded down to 128 KiB; the size that it has then comes back. A smaller

@@ -1,0 +1,139 @@
+//! Steps by which members leave: carried out and judged like those by which they come.
+
+use bimetal_volume::error::Error;
+use bimetal_volume::group::create::headroom;
+use bimetal_volume::group::structure::StructureError;
+use bimetal_volume::units::{MemberIndex, Placement, Tier};
+
+use super::client::Client;
+use super::forge::own_uuid;
+use super::judge::Kind;
+use crate::counters::Seen;
+use crate::world::Injected;
+
+/// A member that has not become empty by then never will: half an hour in steps of this.
+const LOOK: u64 = 250_000_000;
+const LOOKS: usize = 7200;
+
+impl Client {
+    /// The index of the member on a disk.
+    fn index_of(&self, disk: usize) -> Option<MemberIndex> {
+        let uuid = own_uuid(&self.shared.disks[disk]);
+        self.group.status().members.iter().find(|m| Some(m.uuid) == uuid).map(|m| m.index)
+    }
+
+    pub(super) async fn evacuate(&self, disk: usize) {
+        let shared = &self.shared;
+        let Some(index) = self.index_of(disk) else { return };
+        let before = shared.roster.borrow_mut().unsure(disk);
+        let (issued, injected) = (shared.world.sequence(), shared.world.injected());
+        let result = self.group.evacuate_member(index).await;
+        if !self.answered() {
+            return;
+        }
+        shared.world.note(26, issued, || format!("answered: disk {disk} is to leave: {result:?}"));
+        match result {
+            Ok(_) => shared.roster.borrow_mut().sure(disk, true),
+            Err(StructureError::Engine(e)) => self.judge_change(&format!("evacuating disk {disk}"), &e, injected),
+            Err(e) => {
+                shared.roster.borrow_mut().sure(disk, before);
+                if !self.may_refuse(disk, before, &e) {
+                    shared.fail(format!("evacuating disk {disk} was refused: {e}"));
+                }
+            }
+        }
+    }
+
+    pub(super) async fn keep(&self, disk: usize) {
+        let shared = &self.shared;
+        let Some(index) = self.index_of(disk) else { return };
+        let before = shared.roster.borrow_mut().unsure(disk);
+        let (issued, injected) = (shared.world.sequence(), shared.world.injected());
+        let result = self.group.keep_member(index).await;
+        if !self.answered() {
+            return;
+        }
+        shared.world.note(26, issued, || format!("answered: disk {disk} stays: {result:?}"));
+        match result {
+            Ok(()) => {
+                shared.roster.borrow_mut().sure(disk, false);
+                shared.marks.borrow_mut().mark(Seen::MemberKept);
+            }
+            Err(StructureError::Engine(e)) => self.judge_change(&format!("keeping disk {disk}"), &e, injected),
+            Err(e) => {
+                shared.roster.borrow_mut().sure(disk, before);
+                if before || !matches!(e, StructureError::NotLeaving(_)) {
+                    shared.fail(format!("keeping disk {disk} was refused: {e}"));
+                }
+            }
+        }
+    }
+
+    pub(super) async fn remove(&self, disk: usize) {
+        let shared = &self.shared;
+        let Some(index) = self.index_of(disk) else { return };
+        let injected = shared.world.injected();
+        for _ in 0..LOOKS {
+            let issued = shared.world.sequence();
+            shared.roster.borrow_mut().going(disk);
+            let result = self.group.remove_member(index).await;
+            if !self.answered() {
+                return;
+            }
+            shared.world.note(26, issued, || format!("answered: disk {disk} has left: {result:?}"));
+            match result {
+                Ok(_) => {
+                    shared.roster.borrow_mut().gone(disk, true);
+                    shared.marks.borrow_mut().mark(Seen::MemberLeft);
+                    return;
+                }
+                Err(StructureError::Engine(e)) => {
+                    return self.judge_change(&format!("removing disk {disk}"), &e, injected);
+                }
+                Err(StructureError::NotEmpty { .. }) => shared.roster.borrow_mut().gone(disk, false),
+                Err(e) => {
+                    shared.roster.borrow_mut().gone(disk, false);
+                    let leaving = shared.roster.borrow().is_leaving(disk);
+                    if leaving || !matches!(e, StructureError::NotLeaving(_)) {
+                        shared.fail(format!("removing disk {disk} was refused: {e}"));
+                    }
+                    return;
+                }
+            }
+            shared.world.sleep(LOOK).await;
+        }
+        if shared.world.injected() == injected && shared.migrate {
+            let left = self.group.status().members.iter().find(|m| m.index == index).map(|m| m.slots - m.free);
+            shared.fail(format!("disk {disk} does not get empty: {left:?} slots are left"));
+        }
+    }
+
+    /// It may have happened: the next start tells.
+    fn judge_change(&self, what: &str, e: &Error, injected: Injected) {
+        self.judge(Kind::Write, what, e, injected);
+    }
+
+    /// Whether a refusal is right.
+    fn may_refuse(&self, disk: usize, leaving: bool, e: &StructureError) -> bool {
+        let shared = &self.shared;
+        let tier = shared.specs[disk].tier;
+        let own = if leaving { 0 } else { shared.specs[disk].slots };
+        let slots = |t: Tier| self.slots_in(t) - if t == tier { own } else { 0 };
+        let table = shared.table.borrow();
+        let sum = |p: &[Placement]| -> u64 {
+            table.living().filter(|(_, k)| p.contains(&k.placement)).map(|(_, k)| k.chunks).sum()
+        };
+        let room = |slots: u64| slots - headroom(slots);
+        let bound = if tier == Tier::Fast { Placement::FastOnly } else { Placement::SlowOnly };
+        match e {
+            StructureError::LastOfTier(_) => slots(tier) == 0,
+            StructureError::NoRoomWithout { .. } => {
+                let all = [Placement::Auto, Placement::FastOnly, Placement::SlowOnly];
+                sum(&all) > room(slots(Tier::Fast) + slots(Tier::Slow))
+            }
+            StructureError::TierSmall { .. } => sum(&[bound]) > room(slots(tier)),
+            StructureError::TierFull { .. } => sum(&[bound]) > 0,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A member leaves the open group.
+//!
+//! Terms: a member is *leaving* from when the tables say so; from then on nothing new is put on it, and the mover empties
+//! it ([`crate::tier`]'s `evacuate`). It has *left* when the tables say that.
+//!
+//! Invariants:
+//! 1. (I5) It is begun only if what volumes hold or were promised fits the other members.
+//! 2. It has left only when no chunk and no kept copy is on it, durably, and every other member's own pages and journal
+//!    say so: no start of any set of members may look for something on it.
+//! 3. The labels of the others say that it has left before its own is erased: a start never waits for it in vain.
+//!
+//! Counter-examples to shortcuts, which the simulator plants as mutants:
+//! - *Slots of it are taken still* (`LeavingTakesSlots`). It never gets empty.
+//! - *It has left when it is empty in memory* (`LeftBeforeCommit`). The power goes before the switches are durable: the
+//!   map says that chunks live on a member which is none.
+
+use std::time::Duration;
+
+use bimetal_format::label::MemberCode;
+
+use super::StructureError;
+use crate::env::{DeviceError, Env};
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::group::create::headroom;
+use crate::member::{Member, Standing};
+use crate::mutant::{self, Mutant};
+use crate::options::Uuid;
+use crate::units::{MemberIndex, Placement, Tier, CHUNK};
+
+/// What emptying a member comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evacuation {
+    /// Bytes of the slots in use on it.
+    pub used: u64,
+    /// Bytes that volumes can still grow by without it.
+    pub room: u64,
+}
+
+/// What has left.
+#[derive(Clone, Debug)]
+pub struct LeaveReport {
+    /// Its index, which is never given out again.
+    pub index: MemberIndex,
+    /// Its name.
+    pub uuid: Uuid,
+    /// Why its label could not be erased. It has left all the same: the group does not take it back.
+    pub not_erased: Option<DeviceError>,
+}
+
+/// A tier whose bound volumes get no room for so long will not give them any.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+fn bound_to(tier: Tier) -> Placement {
+    match tier {
+        Tier::Fast => Placement::FastOnly,
+        Tier::Slow => Placement::SlowOnly,
+    }
+}
+
+impl<E: Env> Core<E> {
+    /// Whether a member could leave, and what that comes to. Nothing is changed.
+    pub(super) fn plan_evacuation(&self, index: MemberIndex) -> Result<Evacuation, StructureError> {
+        let m = self.member_in_use(index)?;
+        let others = self.open_to_chunks(m.tier).any(|o| o.index != index);
+        if !others {
+            return Err(StructureError::LastOfTier(m.tier));
+        }
+        let own = match m.takes_slots() {
+            true => m.free.borrow().count(),
+            false => 0,
+        };
+        let rest = self.slots_in(Tier::Fast) + self.slots_in(Tier::Slow) - own;
+        let (need, have) = (self.volumes.promised_in_all(), rest - headroom(rest));
+        if need > have {
+            return Err(StructureError::NoRoomWithout { need: need * CHUNK, have: have * CHUNK });
+        }
+        let rest = self.slots_in(m.tier) - own;
+        let (bound, room) = (self.volumes.bound(bound_to(m.tier)), rest - headroom(rest));
+        if bound > room {
+            return Err(StructureError::TierSmall { tier: m.tier, need: bound * CHUNK, have: room * CHUNK });
+        }
+        Ok(Evacuation { used: self.slots_used(m) * CHUNK, room: (have - need) * CHUNK })
+    }
+
+    fn member_in_use(&self, index: MemberIndex) -> Result<&Member<E::Device>, StructureError> {
+        let found = self.members.iter().find(|m| m.index == index);
+        found.filter(|m| m.standing.get() != Standing::Joining).ok_or(StructureError::NoMember(index))
+    }
+
+    /// Marks a member as leaving, durably. The caller sees to it that it gets empty.
+    pub(super) async fn begin_leaving(&self, index: MemberIndex) -> Result<Evacuation, StructureError> {
+        let _change = self.volumes.change.lock().await;
+        self.check_writable()?;
+        self.clear_rest().await?;
+        let plan = self.plan_evacuation(index)?;
+        let m = &self.members[index as usize];
+        if m.standing.get() == Standing::Leaving {
+            return Ok(plan);
+        }
+        self.free_bound_without(m).await?;
+        self.set_member_code(index, MemberCode::Leaving).await?;
+        Ok(plan)
+    }
+
+    /// A member that is leaving stays after all; what is left on it stays there.
+    pub(super) async fn keep_member(&self, index: MemberIndex) -> Result<(), StructureError> {
+        let _change = self.volumes.change.lock().await;
+        self.check_writable()?;
+        let m = self.member_in_use(index)?;
+        if m.standing.get() != Standing::Leaving {
+            return Err(StructureError::NotLeaving(index));
+        }
+        self.set_member_code(index, MemberCode::Member).await?;
+        m.standing.set(Standing::Full);
+        self.resized();
+        Ok(())
+    }
+
+    /// Waits until the slots that volumes bound to its tier were promised are free on the others, and takes its slots out
+    /// of use in the same step.
+    async fn free_bound_without(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
+        let placement = bound_to(m.tier);
+        let free_there = || m.free.borrow().free();
+        let _aside = self.volumes.keep_aside(m.tier, free_there());
+        let (mut most, mut until) = (0, self.env.now().plus(PATIENCE));
+        loop {
+            let (have, need) = (self.free_in(m.tier) - free_there(), self.volumes.promised(placement));
+            if have >= need {
+                m.standing.set(Standing::Leaving);
+                return Ok(());
+            }
+            self.health.check()?;
+            if self.stopping.get() {
+                return Err(Error::Stopping.into());
+            }
+            let now = self.env.now();
+            if have > most {
+                (most, until) = (have, now.plus(PATIENCE));
+            }
+            if now >= until {
+                return Err(StructureError::TierFull { tier: m.tier, need: need * CHUNK, have: have * CHUNK });
+            }
+            if m.tier == Tier::Slow {
+                self.drop_kept(64);
+            }
+            self.reclaim.demand();
+            self.mover_wake.notify();
+            self.env.sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Writes what a member is to the group to all labels.
+    async fn set_member_code(&self, index: MemberIndex, code: MemberCode) -> Result<(), Error> {
+        let all = self.members.iter().collect();
+        self.flip_member_code(all, index, code).await
+    }
+
+    async fn flip_member_code(
+        &self,
+        members: Vec<&Member<E::Device>>,
+        index: MemberIndex,
+        code: MemberCode,
+    ) -> Result<(), Error> {
+        let number = self.first_member().label.borrow().tables + 1;
+        self.flip_all(members, |label| {
+            label.tables = number;
+            label.members[index as usize].state = code;
+            label.members_changed = true;
+        })
+        .await
+    }
+
+    /// Takes an empty member that is leaving out of the group.
+    pub(super) async fn remove_member(&self, index: MemberIndex) -> Result<LeaveReport, StructureError> {
+        let _change = self.volumes.change.lock().await;
+        self.check_writable()?;
+        let m = self.member_in_use(index)?;
+        if m.standing.get() != Standing::Leaving {
+            return Err(StructureError::NotLeaving(index));
+        }
+        let used = self.slots_used(m);
+        if used > 0 {
+            return Err(StructureError::NotEmpty { index, used: used * CHUNK });
+        }
+        if !mutant::on(Mutant::LeftBeforeCommit) {
+            self.tell_all_members().await?;
+        }
+        let others = self.members.iter().filter(|o| o.index != index).collect();
+        self.flip_member_code(others, index, MemberCode::Left).await?;
+        let device = {
+            // Nobody is about to write to it, or to wait for it.
+            let _no_commit = self.commit.gate.lock().await;
+            let _meta = m.meta.lock().await;
+            let _away = m.away_meta.lock().await;
+            m.release()
+        };
+        self.resized();
+        let erased = match &device {
+            Some(d) => crate::probe::wipe(&**d).await,
+            None => Ok(()),
+        };
+        let uuid = m.label.borrow().members[index as usize].uuid;
+        Ok(LeaveReport { index, uuid, not_erased: erased.err() })
+    }
+}
