@@ -2,7 +2,7 @@
 
 mod examples;
 
-use bimetal_format::label::{is_name, Label, LabelError, VolumeState, LABEL_SIZE};
+use bimetal_format::label::{is_name, Label, LabelError, MemberCode, VolumeState, LABEL_SIZE};
 use bimetal_format::layout::{label_b, Layout, LayoutError, ZoneExtent, ZoneKind, LABEL_A, MIN_JOURNAL_BLOCKS};
 use bimetal_format::{away, directory, journal, page, Entry, Salt, BLOCK};
 use examples::{accepts, block, label, salt, Rng, GENERATION, INDEX, KINDS};
@@ -216,6 +216,26 @@ fn a_torn_block_is_refused() {
             assert!(torn == new || torn == old || !accepts(kind, &torn, &salt()), "{kind}: cut at {cut}");
         }
     }
+}
+
+#[test]
+fn members_that_leave_are_told_and_need_a_reader_that_knows_them() {
+    let plain = (0..).map(label).find(|l| l.members.len() > 2).expect("some have members");
+    let features = |l: &Label| l.encode(LABEL_A)[40];
+    assert_eq!(features(&plain) & 8, 0);
+    for state in [MemberCode::Leaving, MemberCode::Left] {
+        let mut l = plain.clone();
+        l.members[1].state = state;
+        let bytes = l.encode(LABEL_A);
+        assert_eq!((features(&l) & 8, Label::decode(&bytes, LABEL_A).expect("sound")), (8, l));
+    }
+    // There are three states; a fourth has a checksum that is right.
+    let mut bytes = plain.encode(LABEL_A);
+    bytes[8192 + 29] = 3;
+    bytes[8..12].fill(0);
+    let crc = bimetal_format::block::crc32c(&[&bytes[..], &LABEL_A.to_le_bytes()].concat());
+    bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(Label::decode(&bytes, LABEL_A), Err(LabelError::Field("member state")));
 }
 
 /// A label with a right checksum may have been made by a program that errs, or by somebody malicious.

@@ -196,7 +196,7 @@ pub(crate) fn label(seed: u64) -> Label {
             tier: if r.below(2) == 0 { TierCode::Fast } else { TierCode::Slow },
             size,
             slots: r.below(size / CHUNK) as u32,
-            state: [MemberCode::Member, MemberCode::Leaving, MemberCode::Left][r.below(3) as usize],
+            state: MemberCode::Member,
         })
         .collect();
     (members[member].size, members[member].slots) = (size, layout.slot_count as u32);
