@@ -120,6 +120,20 @@ fn replaced() -> Directed {
     directed("replaced", s, vec![fill(0, 12), of(1, fill(0, 3)), flush()], steps, false).after(after)
 }
 
+/// What a volume bound to the slow tier has on the member that leaves goes last, and it was promised more than that; what
+/// is left of the tier would be full without it.
+fn bound_and_leaving() -> Directed {
+    let mut s = group(16, 22, 18);
+    s.members.push(MemberSpec { tier: Tier::Slow, slots: 8, discard: true });
+    s.reserve = 4;
+    s.volumes.push(crate::scenario::VolumeSpec { chunks: 3, placement: Placement::SlowOnly });
+    let of = |volume, s: Step| Step { volume, ..s };
+    let prepare = vec![fill(0, 18), flush(), sleep(0, 4000), of(1, fill(0, 2)), flush()];
+    let mut steps = vec![evacuate(1), sleep(0, 4000), of(1, step(0, FUA, 2 * CHUNK, 8192)), remove(1)];
+    steps.extend([of(1, fill(0, 3)), fill(0, 18), flush()]);
+    directed("bound and leaving", s, prepare, steps, false).after(vec![of(1, fill(0, 3)), fill(0, 18), flush()])
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
@@ -127,6 +141,7 @@ pub(super) fn all() -> Vec<Directed> {
         leaves("slow member leaves", 2),
         leaves_and_another_dies(),
         replaced(),
+        bound_and_leaving(),
         added("fast member added", Tier::Fast),
         added("slow member added", Tier::Slow),
         added_and_alone(),

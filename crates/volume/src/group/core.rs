@@ -19,7 +19,7 @@ use crate::health::Health;
 use crate::kept::{kept_slot, slots_of, Kept};
 use crate::map::Map;
 use crate::member::set::Members;
-use crate::member::{Member, NO_CHUNK};
+use crate::member::{Member, Standing, NO_CHUNK};
 use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Uuid};
 use crate::tier::mover::MoverState;
@@ -252,6 +252,9 @@ impl<E: Env> Core<E> {
                 Tier::Slow => &v.slow_chunks,
             };
             count.set((count.get() as i64 + by) as u64);
+            if v.placement != Placement::Auto && self.members[member as usize].standing.get() == Standing::Leaving {
+                v.homeless.set((v.homeless.get() as i64 + by) as u64);
+            }
         }
     }
 }

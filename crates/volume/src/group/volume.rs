@@ -36,6 +36,8 @@ pub(crate) struct VolumeInfo {
     pub(crate) deleted: Cell<bool>,
     pub(crate) fast_chunks: Cell<u64>,
     pub(crate) slow_chunks: Cell<u64>,
+    /// Of a volume bound to a tier: chunks on members that leave. They will need slots elsewhere.
+    pub(crate) homeless: Cell<u64>,
     requests: InFlight,
 }
 
@@ -73,6 +75,7 @@ impl VolumeInfo {
             deleted: Cell::new(row.state == VolumeState::Deleted),
             fast_chunks: Cell::new(0),
             slow_chunks: Cell::new(0),
+            homeless: Cell::new(0),
             requests: InFlight::default(),
         }
     }

@@ -83,7 +83,7 @@ impl Volumes {
     pub(crate) fn promised(&self, placement: Placement) -> u64 {
         let all = self.all.borrow();
         let bound = all.iter().filter(|v| v.placement == placement && !v.deleted.get());
-        bound.map(|v| v.promised().saturating_sub(v.mapped())).sum()
+        bound.map(|v| v.promised().saturating_sub(v.mapped() - v.homeless.get())).sum()
     }
 
     /// Slots that all volumes hold or may still ask for.

@@ -4,7 +4,8 @@
 //! it ([`crate::tier`]'s `evacuate`). It has *left* when the tables say that.
 //!
 //! Invariants:
-//! 1. (I5) It is begun only if what volumes hold or were promised fits the other members.
+//! 1. (I5) It is begun only if what volumes hold or were promised fits the other members. What volumes bound to its tier
+//!    have on it counts as promised, and not yet held, elsewhere.
 //! 2. It has left only when no chunk and no kept copy is on it, durably, and every other member's own pages and journal
 //!    say so: no start of any set of members may look for something on it.
 //! 3. The labels of the others say that it has left before its own is erased: a start never waits for it in vain.
@@ -14,6 +15,7 @@
 //! - *It has left when it is empty in memory* (`LeftBeforeCommit`). The power goes before the switches are durable: the
 //!   map says that chunks live on a member which is none.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use bimetal_format::label::MemberCode;
@@ -23,10 +25,11 @@ use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::create::headroom;
+use crate::group::volume::VolumeInfo;
 use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
 use crate::options::Uuid;
-use crate::units::{MemberIndex, Placement, Tier, CHUNK};
+use crate::units::{ChunkId, MemberIndex, Placement, Tier, CHUNK};
 
 /// What emptying a member comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,21 +117,39 @@ impl<E: Env> Core<E> {
         }
         self.set_member_code(index, MemberCode::Member).await?;
         m.standing.set(Standing::Full);
+        self.count_homeless(m.tier);
         self.resized();
         Ok(())
     }
 
-    /// Waits until the slots that volumes bound to its tier were promised are free on the others, and takes its slots out
-    /// of use in the same step.
+    /// Chunks of volumes bound to its tier that live on a member, each volume with its own.
+    fn bound_on(&self, tier: Tier, on: impl Fn(MemberIndex) -> bool) -> Vec<(Rc<VolumeInfo>, u64)> {
+        let map = self.map.borrow();
+        let there = |c: &u64| map.get(ChunkId(*c)).is_some_and(|e| e.is_mapped() && on(e.member));
+        let chunks = |v: &VolumeInfo| v.chunk_runs().into_iter().flat_map(|(first, count)| first..first + count);
+        let bound = self.volumes.living().into_iter().filter(|v| v.placement == bound_to(tier));
+        bound.map(|v| (v.clone(), chunks(&v).filter(there).count() as u64)).collect()
+    }
+
+    /// Who leaves has changed: counts what volumes bound to the tier have on those.
+    fn count_homeless(&self, tier: Tier) {
+        let leaves = |m: MemberIndex| self.members[m as usize].standing.get() == Standing::Leaving;
+        self.bound_on(tier, leaves).into_iter().for_each(|(v, count)| v.homeless.set(count));
+    }
+
+    /// Waits until the slots that volumes bound to its tier were promised, and those for their chunks on it, are free on
+    /// the others, and takes its slots out of use in the same step.
     async fn free_bound_without(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         let placement = bound_to(m.tier);
         let free_there = || m.free.borrow().free();
-        let _aside = self.volumes.keep_aside(m.tier, free_there());
+        let here = || self.bound_on(m.tier, |on| on == m.index).into_iter().map(|(_, count)| count).sum::<u64>();
+        let _aside = self.volumes.keep_aside(m.tier, free_there() + here());
         let (mut most, mut until) = (0, self.env.now().plus(PATIENCE));
         loop {
-            let (have, need) = (self.free_in(m.tier) - free_there(), self.volumes.promised(placement));
+            let (have, need) = (self.free_in(m.tier) - free_there(), self.volumes.promised(placement) + here());
             if have >= need {
                 m.standing.set(Standing::Leaving);
+                self.count_homeless(m.tier);
                 return Ok(());
             }
             self.health.check()?;

@@ -1,0 +1,84 @@
+"""Every member of a group is another one in the end, while a file system on it is in use."""
+
+import os
+import threading
+
+import kit
+from attached import FILE_SYSTEMS, compare, fill
+from kit import MIB
+
+
+class Load:
+    """fio writes to a file of the file system and verifies it, over and over, beside the test."""
+
+    def __init__(self, folder):
+        self.folder, self.rounds, self.wrong, self.over = folder, 0, None, False
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        while not self.over and self.wrong is None:
+            try:
+                kit.run("fio", "--name=v", f"--filename={self.folder}/verified", "--size=24m", "--rw=randwrite",
+                        "--bsrange=4k-256k", "--direct=1", "--ioengine=psync", "--fsync=32", "--verify=crc32c",
+                        "--verify_fatal=1", f"--randseed={self.rounds + 1}", timeout=300)
+                self.rounds += 1
+            except Exception as e:
+                self.wrong = e
+
+    def end(self):
+        self.over = True
+        self.thread.join()
+        if self.wrong is not None:
+            raise self.wrong
+        assert self.rounds > 0, "the load has done nothing"
+
+
+def members(group):
+    return {m["locator"]: m for m in group.status()["members"]}
+
+
+
+def all_of_them(world, full):
+    """A slow member is added, the old one removed, the fast one replaced; then the same is there without them."""
+    kit.need_attach()
+    kit.need("fio")
+    size = 512 * MIB if full else 160 * MIB
+    make, checks = FILE_SYSTEMS["ext4"]
+    group = world.group(64 * MIB, size, "--volume", f"main:{size // 2}").serve()
+    device, mount = group.attach(), world.path("mnt")
+    os.mkdir(mount)
+    world.mounts.append(mount)
+    kit.run(*make, device)
+    kit.run("mount", device, mount)
+    digests = fill(mount, size // 4, 1 * MIB)
+    old_fast, old_slow = group.members
+    new_fast, new_slow = world.file("fast2.img", 80 * MIB), world.file("slow2.img", size + 32 * MIB)
+    load = Load(mount)
+    try:
+        world.bimetal("member", "add", group.name, "--slow", new_slow, "--yes")
+        world.bimetal("member", "remove", group.name, old_slow, "--yes", timeout=300)
+        world.bimetal("member", "replace", group.name, old_fast, new_fast, "--yes", timeout=300)
+    finally:
+        load.end()
+    assert set(members(group)) == {new_fast, new_slow}, members(group)
+    compare(digests)
+    for left in (old_fast, old_slow):
+        os.remove(left)
+    group.members = [new_fast, new_slow]
+    kit.run("umount", mount)
+    for check in checks:
+        kit.run(*check, device)
+    group.detach()
+    group.stop()
+    group.check()
+    group.serve()
+    kit.run("mount", "-o", "ro", group.attach(), mount)
+    compare(digests)
+    kit.run("umount", mount)
+    group.detach()
+    group.stop()
+    return f"{len(digests)} files equal, {load.rounds} rounds of 24 MiB verified meanwhile"
+
+
+TESTS = [("change-members", all_of_them)]
