@@ -51,7 +51,7 @@ refused "stop while mounted gives up and names the holder" "mounted at $mnt" "$b
 check "it still serves" dd if=/dev/urandom of=$mnt/more bs=64k count=16 conv=fsync status=none
 check "status names the holder" holds
 umount $mnt
-check "it stops when the file system is unmounted" until_true 20 sh -c "! $bimetal status tank --json | grep -q '\"state\"'"
+check "it stops when the file system is unmounted" until_true 20 sh -c "! $bimetal status tank --json | grep -q serving"
 
 dev=$("$bimetal" attach tank/main --via nbd)
 mount "$dev" $mnt
