@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Version of every JSON document of the API and of `--json`.
 pub(crate) const SCHEMA: u32 = 1;
 
+/// `state` of a member that is to leave.
+pub(crate) const LEAVING: &str = "leaving";
+
 /// `GET /v1/status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Status {
@@ -83,6 +86,18 @@ pub(crate) struct Member {
     pub(crate) syncs: u64,
     pub(crate) discarded_bytes: u64,
     pub(crate) errors: u64,
+}
+
+impl Member {
+    /// Whether it is to leave.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.present && self.state == LEAVING
+    }
+
+    /// Bytes in use on it, as far as they are known.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.slots.saturating_sub(self.free_slots + self.quarantined_slots) * units::CHUNK
+    }
 }
 
 /// A volume of a group.
@@ -338,17 +353,23 @@ pub(crate) struct Job {
     pub(crate) error: Option<String>,
     /// Size of the volume after a change that gives it one; of a new member the bytes for data.
     pub(crate) size_bytes: Option<u64>,
-    /// After a member was added: bytes that volumes can grow by.
+    /// After a member was added, or is to leave: bytes that volumes can grow by.
     #[serde(default)]
     pub(crate) room_bytes: Option<u64>,
-    /// The member that was added.
+    /// The member that was added, or taken out.
     #[serde(default)]
-    pub(crate) member: Option<AddedMember>,
+    pub(crate) member: Option<ChangedMember>,
+    /// Of a member that is to leave: bytes in use on it.
+    #[serde(default)]
+    pub(crate) used_bytes: Option<u64>,
+    /// Why the label of a member that was taken out could not be erased, if it could not.
+    #[serde(default)]
+    pub(crate) not_erased: Option<String>,
 }
 
-/// A member that has just been added.
+/// A member that has just been added, or taken out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AddedMember {
+pub(crate) struct ChangedMember {
     pub(crate) index: u8,
     pub(crate) uuid: String,
     pub(crate) locator: String,
@@ -367,6 +388,19 @@ pub(crate) enum MemberChange {
         #[serde(default)]
         force: bool,
     },
+    /// A member is to leave: nothing new is put on it, and what is there goes to others. The job ends when that has begun;
+    /// the status tells how much is left.
+    Evacuate {
+        /// Its index, which is never given to another.
+        member: u8,
+        /// Only tell what would be moved, and whether it fits.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// A member that was to leave stays.
+    Keep { member: u8 },
+    /// Take a member out that is leaving and empty; its label is erased.
+    Remove { member: u8 },
 }
 
 /// Tier of a member.

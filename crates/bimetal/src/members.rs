@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::{Label, LabelError};
+use bimetal_format::label::{Label, LabelError, MemberCode};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::env::Env;
@@ -177,7 +177,7 @@ fn is_whole(opened: &[Opened]) -> bool {
     // What a device says that is being added counts for nothing.
     let newest = labels.filter(|l| !l.joining).max_by_key(|l| l.tables);
     let found = member_uuids(opened);
-    newest.is_some_and(|l| l.members.iter().all(|row| found.contains(&row.uuid)))
+    newest.is_some_and(|l| l.members.iter().all(|row| row.state == MemberCode::Left || found.contains(&row.uuid)))
 }
 
 /// Why a device is not open.

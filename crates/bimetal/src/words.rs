@@ -3,12 +3,13 @@
 use bimetal_volume::options::{MemberState, MemberStatus, Status};
 use bimetal_volume::units::{Tier, CHUNK};
 
-use crate::api::RecentMoves;
+use crate::api::{RecentMoves, LEAVING};
 use crate::size::approx;
 
 /// The sentences, most urgent first.
 pub(crate) fn summary(s: &Status, recent: &[RecentMoves]) -> Vec<String> {
     let mut out = troubles(s);
+    out.extend(leaving(s));
     out.push(occupation(s));
     out.push(reserve(s));
     if s.latched.is_some() {
@@ -43,13 +44,26 @@ fn plans(s: &Status) -> Vec<String> {
     out
 }
 
+/// How far members are that leave.
+fn leaving(s: &Status) -> Vec<String> {
+    let all = s.members.iter().filter(|m| m.state == MemberState::Leaving && m.present);
+    let line = |m: &MemberStatus| match m.slots.saturating_sub(m.free + m.quarantined) * CHUNK {
+        0 => format!(
+            "The {} member {} is leaving, and empty: `bimetal member remove {} {}` takes it out.",
+            m.tier, m.index, s.name, m.index
+        ),
+        used => format!("The {} member {} is leaving: {} are still on it.", m.tier, m.index, approx(used)),
+    };
+    all.map(line).collect()
+}
+
 /// What a member is in its group.
 pub(crate) fn member_state(m: &MemberStatus) -> &'static str {
     match (m.present, m.state) {
         (false, _) => "missing",
         (true, MemberState::InUse) => "in use",
         (true, MemberState::Joining) => "being added",
-        (true, MemberState::Leaving) => "leaving",
+        (true, MemberState::Leaving) => LEAVING,
     }
 }
 

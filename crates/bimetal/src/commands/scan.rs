@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bimetal_format::label::{Label, LabelError, TierCode};
+use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, TierCode};
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use serde_json::json;
@@ -117,8 +117,9 @@ fn put_together(seen: Vec<Seen>) -> Vec<Found> {
 }
 
 impl Found {
-    fn rows(&self) -> impl Iterator<Item = (u8, &bimetal_format::label::MemberRow, &[Locator])> {
-        self.newest.members.iter().enumerate().map(|(i, row)| {
+    fn rows(&self) -> impl Iterator<Item = (u8, &MemberRow, &[Locator])> {
+        let all = self.newest.members.iter().enumerate();
+        all.filter(|(_, row)| row.state != MemberCode::Left).map(|(i, row)| {
             let at = self.members.get(&(i as u8)).map_or(&[][..], Vec::as_slice);
             (i as u8, row, at)
         })
@@ -148,7 +149,7 @@ impl Found {
     }
 
     fn json(&self) -> serde_json::Value {
-        let member = |(i, row, at): (u8, &bimetal_format::label::MemberRow, &[Locator])| {
+        let member = |(i, row, at): (u8, &MemberRow, &[Locator])| {
             json!({
                 "index": i, "uuid": uuid_text(&row.uuid), "tier": tier(row.tier), "size_bytes": row.size,
                 "found_at": at.iter().map(Locator::to_string).collect::<Vec<_>>(),

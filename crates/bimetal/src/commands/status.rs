@@ -187,7 +187,11 @@ fn member_row(m: &api::Member) -> Vec<String> {
         approx(m.free_slots * SLOT),
         approx(m.read_bytes),
         approx(m.written_bytes),
-        if m.present { place } else { format!("MISSING {place}") },
+        match (m.present, m.is_leaving()) {
+            (false, _) => format!("MISSING {place}"),
+            (true, true) => format!("{place} ({})", super::member::state(m)),
+            (true, false) => place,
+        },
     ]
 }
 

@@ -1,6 +1,9 @@
 //! What the log tells of trouble: each kind once when it begins, errors of a member again when they have doubled.
 
+use std::collections::BTreeMap;
+
 use bimetal_volume::options::Status;
+use bimetal_volume::units::MemberIndex;
 
 use crate::words;
 
@@ -8,8 +11,8 @@ use crate::words;
 #[derive(Debug, Default)]
 pub(super) struct Alarms {
     latched: bool,
-    /// Errors of each member when they were told last.
-    errors: Vec<u64>,
+    /// Errors of each member when they were told last. Members leave; an index is never given to another.
+    errors: BTreeMap<MemberIndex, u64>,
 }
 
 impl Alarms {
@@ -17,8 +20,8 @@ impl Alarms {
     pub(super) fn news(&mut self, status: &Status) -> Vec<String> {
         let mut worse = status.latched.is_some() && !self.latched;
         self.latched |= worse;
-        self.errors.resize(status.members.len(), 0);
-        for (told, member) in self.errors.iter_mut().zip(&status.members) {
+        for member in &status.members {
+            let told = self.errors.entry(member.index).or_default();
             // A disk that fails for days must not fill the log.
             if member.errors > *told * 2 {
                 *told = member.errors;

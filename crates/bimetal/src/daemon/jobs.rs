@@ -20,8 +20,12 @@ pub(crate) struct Done {
     pub(crate) size: Option<u64>,
     /// Bytes that volumes can still grow by.
     pub(crate) room: Option<u64>,
-    /// The new member.
-    pub(crate) member: Option<api::AddedMember>,
+    /// The new member, or the one that was taken out.
+    pub(crate) member: Option<api::ChangedMember>,
+    /// Bytes in use on a member that is to leave.
+    pub(crate) used: Option<u64>,
+    /// Why the label of what was taken out is still there.
+    pub(crate) not_erased: Option<String>,
 }
 
 /// What has come of a job, or why it failed.
@@ -62,6 +66,8 @@ impl Job {
             size_bytes: done.size,
             room_bytes: done.room,
             member: done.member,
+            used_bytes: done.used,
+            not_erased: done.not_erased,
         }
     }
 }

@@ -10,11 +10,11 @@ use bimetal_host::locator::NbdServer;
 use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::group::structure::{NewMember, StructureError};
 use bimetal_volume::group::Group;
-use bimetal_volume::units::Tier;
+use bimetal_volume::units::{MemberIndex, Tier};
 
 use super::jobs::{Done, Outcome};
 use super::{Shared, Ways};
-use crate::api::MemberChange;
+use crate::api::{ChangedMember, MemberChange};
 use crate::config::{self, uuid_text, MemberConfig};
 use crate::own::Own;
 use crate::{log, members, runstate};
@@ -22,22 +22,36 @@ use crate::{log, members, runstate};
 /// Carries a change out for the daemon of a group.
 pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, shared: &Shared, change: MemberChange) -> Outcome {
     let name = &shared.facts.group;
-    let done = carry_out(&ways.env, group, own(group, name, ways.nbd.servers()), &change).await?;
-    match &change {
-        MemberChange::Add { locator, .. } => {
-            if let Some(added) = &done.member {
-                shared.facts.note_locator(added.uuid.clone(), locator.clone());
-                log::info(&format!("{locator} is member {} of group '{name}' now", added.index));
-            }
+    let places = shared.facts.locators();
+    let done = carry_out(&ways.env, group, own(group, name, ways.nbd.servers()), &places, &change).await?;
+    match (&change, &done.member) {
+        (MemberChange::Add { locator, .. }, Some(added)) => {
+            shared.facts.note_locator(added.uuid.clone(), locator.clone());
+            log::info(&format!("{locator} is member {} of group '{name}' now", added.index));
         }
+        (MemberChange::Evacuate { member, dry_run: false }, _) => {
+            log::info(&format!("member {member} of group '{name}' is leaving"));
+        }
+        (MemberChange::Keep { member }, _) => log::info(&format!("member {member} of group '{name}' stays")),
+        (MemberChange::Remove { .. }, Some(gone)) => {
+            shared.facts.forget_locator(&gone.uuid);
+            log::info(&format!("{} was member {} of group '{name}' and has left it", gone.locator, gone.index));
+        }
+        _ => {}
     }
     Ok(done)
 }
 
-/// A change of a group that no daemon serves.
-pub(crate) async fn engine(env: &HostEnv, group: &Group<HostEnv>, name: &str, change: &MemberChange) -> Outcome {
+/// A change of a group that no daemon serves; `places` says where members were found, by UUID.
+pub(crate) async fn engine(
+    env: &HostEnv,
+    group: &Group<HostEnv>,
+    name: &str,
+    places: &[(String, String)],
+    change: &MemberChange,
+) -> Outcome {
     let usual = NbdServer::Unix(runstate::nbd_socket(name));
-    carry_out(env, group, own(group, name, vec![usual]), change).await
+    carry_out(env, group, own(group, name, vec![usual]), places, change).await
 }
 
 fn own(group: &Group<HostEnv>, name: &str, servers: Vec<NbdServer>) -> Own {
@@ -46,13 +60,45 @@ fn own(group: &Group<HostEnv>, name: &str, servers: Vec<NbdServer>) -> Own {
 }
 
 /// A change, and the configuration with it.
-async fn carry_out(env: &HostEnv, group: &Group<HostEnv>, own: Own, change: &MemberChange) -> Outcome {
-    match change {
-        MemberChange::Add { locator, tier, force } => {
-            let result = add(env, group, own, locator, (*tier).into(), *force).await;
-            result.map_err(|e| format!("{e:#}"))
-        }
+async fn carry_out(
+    env: &HostEnv,
+    group: &Group<HostEnv>,
+    own: Own,
+    places: &[(String, String)],
+    change: &MemberChange,
+) -> Outcome {
+    let result = match change {
+        MemberChange::Add { locator, tier, force } => add(env, group, own, locator, (*tier).into(), *force).await,
+        MemberChange::Evacuate { member, dry_run } => evacuate(group, *member, *dry_run).await,
+        MemberChange::Keep { member } => group.keep_member(*member).await.map(|()| Done::default()).map_err(Into::into),
+        MemberChange::Remove { member } => remove(env, group, &own.group, places, *member).await,
+    };
+    result.map_err(|e| format!("{e:#}"))
+}
+
+async fn evacuate(group: &Group<HostEnv>, member: MemberIndex, dry_run: bool) -> anyhow::Result<Done> {
+    let plan = match dry_run {
+        true => group.plan_evacuation(member)?,
+        false => group.evacuate_member(member).await?,
+    };
+    Ok(Done { used: Some(plan.used), room: Some(plan.room), ..Done::default() })
+}
+
+async fn remove(
+    env: &HostEnv,
+    group: &Group<HostEnv>,
+    name: &str,
+    places: &[(String, String)],
+    member: MemberIndex,
+) -> anyhow::Result<Done> {
+    let left = group.remove_member(member).await?;
+    let uuid = uuid_text(&left.uuid);
+    let place = places.iter().find(|(of, _)| *of == uuid).map(|(_, locator)| locator.clone());
+    if let Some(locator) = &place {
+        forget(env, name, locator).await;
     }
+    let gone = ChangedMember { index: left.index, uuid, locator: place.unwrap_or_default() };
+    Ok(Done { member: Some(gone), not_erased: left.not_erased.map(|e| e.to_string()), ..Done::default() })
 }
 
 async fn add(
@@ -82,8 +128,8 @@ async fn add(
         Err(_) => {}
     }
     let made = result.with_context(|| text.clone())?;
-    let member = crate::api::AddedMember { index: made.index, uuid: uuid_text(&made.uuid), locator: text };
-    Ok(Done { size: Some(made.capacity), room: Some(made.room), member: Some(member) })
+    let member = ChangedMember { index: made.index, uuid: uuid_text(&made.uuid), locator: text };
+    Ok(Done { size: Some(made.capacity), room: Some(made.room), member: Some(member), ..Done::default() })
 }
 
 async fn refuse_own(env: &HostEnv, own: Own, locator: Locator) -> anyhow::Result<()> {
@@ -97,11 +143,11 @@ async fn note(env: &HostEnv, name: &str, locator: &str, tier: Tier) -> anyhow::R
     env.blocking(move || config::note_member(&name, &member)).await?
 }
 
-/// Strikes out what did not become a member. If that fails, the next start finds no member there and says so.
+/// Strikes out what did not become a member, or is none any more. If that fails, the next start finds no member there and says so.
 async fn forget(env: &HostEnv, name: &str, locator: &str) {
-    let (name, locator) = (name.to_owned(), locator.to_owned());
+    let (name, locator, text) = (name.to_owned(), locator.to_owned(), locator.to_owned());
     let struck = env.blocking(move || config::forget_member(&name, &locator)).await;
     if let Err(e) = struck.map_err(anyhow::Error::from).and_then(|struck| struck) {
-        log::warn(&format!("what was not added is still in the configuration: {e:#}"));
+        log::warn(&format!("{text} is no member, but still in the configuration: {e:#}"));
     }
 }

@@ -41,6 +41,7 @@ use alarms::Alarms;
 use exports::Exports;
 use files::Files;
 use history::History;
+pub(crate) use jobs::Done;
 pub(crate) use members::engine as change_members;
 pub(crate) use report::member_row;
 pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot, SILENT};

@@ -91,6 +91,11 @@ impl Facts {
         self.locators.lock().unwrap_or_else(PoisonError::into_inner).push((uuid, locator));
     }
 
+    /// A member has gone.
+    pub(crate) fn forget_locator(&self, uuid: &str) {
+        self.locators.lock().unwrap_or_else(PoisonError::into_inner).retain(|(u, _)| u != uuid);
+    }
+
     /// Where the members are.
     pub(crate) fn locators(&self) -> Vec<(String, String)> {
         self.locators.lock().unwrap_or_else(PoisonError::into_inner).clone()

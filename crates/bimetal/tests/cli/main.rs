@@ -6,6 +6,7 @@ mod control;
 mod files;
 mod flow;
 mod lab;
+mod leave;
 mod member;
 mod refusals;
 mod volume;

@@ -1,0 +1,99 @@
+//! `bimetal member add`.
+
+use anyhow::{bail, Context, Result};
+use bimetal_format::label::Label;
+use bimetal_host::device::Access;
+use bimetal_host::locator::NbdServer;
+use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
+use bimetal_volume::env::Device;
+use bimetal_volume::units::Tier;
+use serde_json::json;
+
+use super::members_of;
+use crate::api::{self, MemberChange};
+use crate::cli::MemberAdd;
+use crate::commands::create::{is_empty_file, refuse_member, refuse_used};
+use crate::config::{self, uuid_text};
+use crate::daemon::Done;
+use crate::output::{confirm, Output};
+use crate::own::Own;
+use crate::size::approx;
+use crate::{members, runstate};
+
+pub(super) fn run(args: &MemberAdd, output: Output) -> Result<()> {
+    let group = args.group.as_str();
+    let (text, tier) = match (&args.fast, &args.slow) {
+        (Some(device), _) => (device, Tier::Fast),
+        (None, slow) => (slow.as_ref().context("name a device: --fast DEV or --slow DEV")?, Tier::Slow),
+    };
+    let locator = members::parse(text)?;
+    let size = look_at(group, &locator, args.force)?;
+    if let Some(question) = question(&locator, tier, size) {
+        confirm(&question, args.yes)?;
+    }
+    let done = add(group, &locator, tier, args.force)?;
+    let answer = json!({
+        "schema": api::SCHEMA, "group": group, "change": "added", "member": done.member.as_ref().map(|m| m.index),
+        "locator": locator.to_string(), "tier": tier.to_string(), "capacity_bytes": done.size, "room_bytes": done.room,
+    });
+    output.show(&answer, || words(group, &locator, tier, &done))
+}
+
+/// What is asked before the device is taken, if there is anything to lose.
+pub(super) fn question(locator: &Locator, tier: Tier, size: u64) -> Option<String> {
+    let asks = !is_empty_file(locator);
+    asks.then(|| format!("Everything on this device will be lost:\n  {locator} ({tier}, {})", approx(size)))
+}
+
+/// Adds a device that was looked at.
+pub(super) fn add(group: &str, locator: &Locator, tier: Tier, force: bool) -> Result<Done> {
+    super::change(group, Vec::new(), MemberChange::Add { locator: locator.to_string(), tier: tier.into(), force })
+}
+
+pub(super) fn words(group: &str, locator: &Locator, tier: Tier, done: &Done) -> String {
+    let index = done.member.as_ref().map_or(String::new(), |m| m.index.to_string());
+    let (capacity, room) = (approx(done.size.unwrap_or(0)), approx(done.room.unwrap_or(0)));
+    format!("{locator} is {tier} member {index} of group '{group}' now, with {capacity} for data. Volumes of the group can grow by {room}: bimetal volume resize")
+}
+
+/// Refuses a device that is in use, carries something or shows a volume of the group, in this process: a look at it may
+/// hang. (The daemon knows more of its own volumes, and looks again.) Its size.
+pub(super) fn look_at(group: &str, locator: &Locator, force: bool) -> Result<u64> {
+    let servers = vec![NbdServer::Unix(runstate::nbd_socket(group))];
+    Own { group: group.to_string(), tags: Vec::new(), servers }.refuse(locator)?;
+    let at = locator.clone();
+    let label = with_env(|env| async move { label_of(&env, &at).await })?;
+    let own = match (label, config::load(group)?) {
+        (Some(l), Some(c)) if c.uuid == uuid_text(&l.group) => Some(l),
+        _ => None,
+    };
+    // What was being added once, or has left, may be added, unless it is used for something else now.
+    if let Some(l) = own.as_ref().filter(|l| !l.joining) {
+        let uuid = uuid_text(&members::own_uuid(l));
+        if members_of(group)?.iter().any(|m| m.uuid == uuid) {
+            bail!("{locator} is member {} of group '{group}' already", l.member);
+        }
+    }
+    let (at, strange) = (locator.clone(), own.is_none());
+    with_env(|env| async move {
+        let device = HostDevice::open(&env, &at, Access::PEEK).await?;
+        refuse_used(&env, &at, force).await?;
+        if strange {
+            refuse_member(&at, &device, force).await?;
+        }
+        Ok(device.size())
+    })
+}
+
+async fn label_of(env: &HostEnv, locator: &Locator) -> Result<Option<Label>> {
+    let device = HostDevice::open(env, locator, Access::PEEK).await?;
+    Ok(members::read_label(&device).await?.ok())
+}
+
+fn with_env<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
+    work: impl FnOnce(HostEnv) -> F,
+) -> Result<T> {
+    let reactor = Reactor::new()?;
+    let env = reactor.env();
+    reactor.block_on(work(env))
+}

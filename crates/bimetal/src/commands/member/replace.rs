@@ -1,0 +1,82 @@
+//! `bimetal member replace`: a new member comes, an old one leaves. A step may be found done already: the command was
+//! interrupted, and goes on.
+
+use anyhow::{bail, Context, Result};
+use bimetal_host::Locator;
+use bimetal_volume::units::Tier;
+use serde_json::json;
+
+use super::{add, find, leave, lookup, members_of, named};
+use crate::cli::MemberReplace;
+use crate::output::{confirm, Output};
+use crate::{api, members};
+
+pub(super) fn run(args: &MemberReplace, output: Output) -> Result<()> {
+    let group = args.group.as_str();
+    let all = members_of(group)?;
+    let new = members::parse(&args.new)?;
+    let there = lookup(&all, &new.to_string());
+    let old = match (lookup(&all, &args.old), there) {
+        (None, Some(there)) => return nothing_left(group, &args.old, there, output),
+        _ => find(&all, group, &args.old)?,
+    };
+    let index = match there {
+        Some(there) => Some(go_on(args, &old, there, output)?),
+        None => bring(args, &old, &new, output)?,
+    };
+    let gone = leave::take_out(group, &old, output).with_context(|| {
+        let name = named(&old);
+        format!("{new} is a member of group '{group}' now, but {name} has not left it yet; the same command goes on")
+    })?;
+    let answer = json!({
+        "schema": api::SCHEMA, "group": group, "change": "replaced", "member": index, "locator": new.to_string(),
+        "removed": old.index, "removed_locator": old.locator,
+        "erased": gone.not_erased.is_none(), "not_erased": gone.not_erased,
+    });
+    output.show(&answer, || leave::words(group, &old, &gone))
+}
+
+/// Both steps were made before.
+fn nothing_left(group: &str, old: &str, there: &api::Member, output: Output) -> Result<()> {
+    let answer = json!({
+        "schema": api::SCHEMA, "group": group, "change": "none", "member": there.index, "locator": there.locator,
+    });
+    output.show(&answer, || {
+        format!("{} is in group '{group}', and {old} is not (any more): there is nothing left to do.", named(there))
+    })
+}
+
+/// The new member is there. Its index.
+fn go_on(args: &MemberReplace, old: &api::Member, there: &api::Member, output: Output) -> Result<u8> {
+    let group = args.group.as_str();
+    if there.uuid == old.uuid {
+        bail!("{} cannot take its own place", named(old));
+    }
+    if there.tier != old.tier || there.is_leaving() {
+        bail!("{} is {} in group '{group}', and cannot take the place of {}", named(there), there.state, named(old));
+    }
+    if !old.is_leaving() {
+        confirm(&leave::question(group, old), args.yes)?;
+    }
+    tell(&format!("{} is in group '{group}' already: going on with {}.", named(there), named(old)), output);
+    Ok(there.index)
+}
+
+/// Adds the new member; its index.
+fn bring(args: &MemberReplace, old: &api::Member, new: &Locator, output: Output) -> Result<Option<u8>> {
+    let group = args.group.as_str();
+    let tier = if old.tier == Tier::Fast.to_string() { Tier::Fast } else { Tier::Slow };
+    let size = add::look_at(group, new, args.force)?;
+    let questions = [add::question(new, tier, size), Some(leave::question(group, old))];
+    confirm(&questions.into_iter().flatten().collect::<Vec<_>>().join("\n"), args.yes)?;
+    let done = add::add(group, new, tier, args.force)?;
+    tell(&add::words(group, new, tier, &done), output);
+    Ok(done.member.map(|m| m.index))
+}
+
+/// A step that is done.
+fn tell(line: &str, output: Output) {
+    if !output.json {
+        eprintln!("{line}");
+    }
+}
