@@ -51,7 +51,7 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Make, list, resize, rename and delete the volumes of a group, served or not
     Volume(Volume),
-    /// Members: list, add
+    /// Members: list, add, evacuate, remove, replace
     Member(Member),
     /// Destroy a group: wipe the labels of its members and forget it
     Destroy(Destroy),
