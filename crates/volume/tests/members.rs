@@ -213,3 +213,55 @@ fn several_members_of_a_tier_are_filled_in_runs() {
     assert_eq!(requests(0, 64), 8, "a MiB is one request");
     assert_eq!(requests(128, 64), 8, "also where it was written in another order");
 }
+
+/// The disk that dies, and is replaced for that: what it cannot read stays, everything else goes, and it is left in peace.
+#[test]
+fn what_a_leaving_member_cannot_read_keeps_nothing_else_from_going() {
+    let env = MemoryEnv::new();
+    let mut m = create(&env, "tank", &[16, 16], &[32]);
+    let g = open(&env, &m.0, writable()).expect("opens");
+    m.0.push(MemoryDevice::new(32 * MIB));
+    add(&env, &g, &m.0[3], Tier::Slow).expect("added");
+    let v = g.volume("main").expect("made at creation");
+    for chunk in 0..8 {
+        write(&env, &v, chunk * CHUNK, &[chunk as u8 + 1; CHUNK as usize]).expect("write");
+    }
+    flush(&env, &v).expect("flush");
+    let of_chunk =
+        |d: &MemoryDevice| d.blocks.borrow().iter().find(|(_, b)| b.iter().all(|x| *x == 4)).map(|(at, _)| *at);
+    let (index, at) = (0..2).find_map(|i| Some((i, of_chunk(&m.0[i])?))).expect("the fourth chunk is on a fast member");
+    m.0[index].blocks.borrow_mut().remove(&at);
+    m.0[index].holes_fail.set(true);
+    let pass = |seconds: u64| {
+        let e = env.clone();
+        env.block_on(async move { e.sleep(Duration::from_secs(seconds)).await });
+    };
+    let leaving = g.clone();
+    env.block_on(async move { leaving.evacuate_member(index as u8).await }).expect("there is room");
+    pass(120);
+    let used = || {
+        let m = &g.status().members[index];
+        m.slots - m.free
+    };
+    assert_eq!(used(), 1, "only the chunk that cannot be read is there");
+    let failed = m.0[index].failed_reads.get();
+    assert!((1..60).contains(&failed), "{failed} reads failed in two minutes");
+    let remove = || {
+        let g = g.clone();
+        env.block_on(async move { g.remove_member(index as u8).await })
+    };
+    assert_eq!(remove().expect_err("not empty"), StructureError::NotEmpty { index: index as u8, used: CHUNK });
+    // Its owner gives it up.
+    let trimmed = v.clone();
+    env.block_on(async move { trimmed.trim(3 * CHUNK, CHUNK, Default::default()).await }).expect("trim");
+    flush(&env, &v).expect("flush");
+    pass(40);
+    assert_eq!(remove().expect("it is empty").not_erased, None);
+    for chunk in (0..8).filter(|c| *c != 3) {
+        assert!(read(&env, &v, chunk * CHUNK, CHUNK).expect("read") == [chunk as u8 + 1; CHUNK as usize]);
+    }
+    stop(&env, g).expect("orderly stop");
+    let mut rest = m.0.clone();
+    rest.remove(index);
+    assert!(check(&env, &rest).expect("checked").is_sound());
+}

@@ -21,6 +21,13 @@ use crate::mutant::{self, Mutant};
 use crate::units::{MemberIndex, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
 use crate::wait;
 
+/// The half of a copy that failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failed {
+    Read,
+    Write,
+}
+
 /// Chunks that one device request of a copy carries at most: 1 MiB.
 const RUN: usize = 8;
 
@@ -100,17 +107,30 @@ impl<E: Env> Core<E> {
 
     async fn copy_run(&self, run: &[Move]) -> Vec<bool> {
         let _pins: Vec<_> = run.iter().flat_map(|m| [self.claims.pin(m.from), self.claims.pin(m.to)]).collect();
-        let ok = match self.copy_blocks(run).await {
-            Ok(()) => true,
-            Err(()) => {
-                run.iter().for_each(|m| self.members[m.to.member as usize].taint(m.to.slot));
-                false
+        let copied = self.copy_blocks(run).await;
+        match run {
+            // Nothing was written; one that cannot be read takes no neighbour with it.
+            [_, _, ..] if copied == Err(Failed::Read) => {
+                wait::all(run.iter().map(|mv| self.copy_one(mv)).collect()).await
             }
-        };
-        vec![ok; run.len()]
+            _ => vec![self.taint_failed(run, copied); run.len()],
+        }
     }
 
-    async fn copy_blocks(&self, run: &[Move]) -> Result<(), ()> {
+    async fn copy_one(&self, mv: &Move) -> bool {
+        let copied = self.copy_blocks(std::slice::from_ref(mv)).await;
+        self.taint_failed(std::slice::from_ref(mv), copied)
+    }
+
+    /// Whether it worked. If not, a write of unknown outcome may be on its way to the targets (C2.2).
+    fn taint_failed(&self, run: &[Move], copied: Result<(), Failed>) -> bool {
+        if copied.is_err() {
+            run.iter().for_each(|m| self.members[m.to.member as usize].taint(m.to.slot));
+        }
+        copied.is_ok()
+    }
+
+    async fn copy_blocks(&self, run: &[Move]) -> Result<(), Failed> {
         if run[0].kept {
             return Ok(());
         }
@@ -127,8 +147,8 @@ impl<E: Env> Core<E> {
             if run.iter().all(|m| self.claims.is_cancelled(m.chunk)) {
                 return Ok(());
             }
-            let buf = from.read(src + at, BufMut::new(len as usize)).await.map_err(drop)?;
-            to.write(dst + at, buf.freeze(), WriteFor::Engine).await.map_err(drop)?;
+            let buf = from.read(src + at, BufMut::new(len as usize)).await.map_err(|_| Failed::Read)?;
+            to.write(dst + at, buf.freeze(), WriteFor::Engine).await.map_err(|_| Failed::Write)?;
         }
         Ok(())
     }

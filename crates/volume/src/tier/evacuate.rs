@@ -4,7 +4,8 @@
 //! 1. Within a tier where there is room, else, for volumes that may live on both, to the other one: never into what
 //!    volumes bound to a tier were promised, nor into the half of the headroom that is the clients' (I5).
 //! 2. Beside clients it takes a quarter of the time at most; alone all of it.
-//! 3. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now is tried again.
+//! 3. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now, or cannot be read, is
+//!    tried again, less and less often, and keeps no other from going.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -33,9 +34,9 @@ const IDLE: Duration = Duration::from_millis(100);
 /// Beside clients: rest after a batch, in times that it took, and at most.
 const REST: u32 = 3;
 const REST_MOST: Duration = Duration::from_secs(2);
-/// After a pass in which nothing could be moved, and after many of them.
+/// After a pass that freed nothing, and after many of them.
 const AGAIN: Duration = Duration::from_millis(50);
-const AGAIN_MOST: Duration = Duration::from_secs(5);
+const AGAIN_MOST: Duration = Duration::from_secs(30);
 /// A stop is noticed after so long.
 const NOTICE: Duration = Duration::from_millis(200);
 
@@ -64,17 +65,27 @@ impl<E: Env> Core<E> {
     }
 
     async fn evacuate_all(self: &Rc<Self>) {
+        let used =
+            |indexes: &[MemberIndex]| indexes.iter().map(|m| self.slots_used(&self.members[*m as usize])).sum::<u64>();
         let mut rest = AGAIN;
         while self.evacuates() {
-            let leaving = self.members.iter().find(|m| m.standing.get() == Standing::Leaving && self.slots_used(m) > 0);
-            let Some(m) = leaving.map(|m| m.index) else { return };
-            rest = match self.evacuate(m).await {
-                0 => {
-                    self.rest(rest).await;
-                    (rest * 2).min(AGAIN_MOST)
-                }
-                _ => AGAIN,
-            };
+            let leaving =
+                self.members.iter().filter(|m| m.standing.get() == Standing::Leaving && self.slots_used(m) > 0);
+            let leaving: Vec<MemberIndex> = leaving.map(|m| m.index).collect();
+            if leaving.is_empty() {
+                return;
+            }
+            let before = used(&leaving);
+            for m in &leaving {
+                self.evacuate(*m).await;
+            }
+            // What a dying disk cannot read is not asked for without a pause.
+            if used(&leaving) < before {
+                rest = AGAIN;
+            } else {
+                self.rest(rest).await;
+                rest = (rest * 2).min(AGAIN_MOST);
+            }
         }
     }
 
@@ -85,11 +96,10 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// One pass over all that is on a member. How many chunks were sent off.
-    async fn evacuate(self: &Rc<Self>, m: MemberIndex) -> usize {
+    /// One pass over all that is on a member.
+    async fn evacuate(self: &Rc<Self>, m: MemberIndex) {
         let member = &self.members[m as usize];
         let mut page = Some(0);
-        let mut moved = 0;
         while let Some(first) = page {
             if !self.evacuates() || member.standing.get() != Standing::Leaving {
                 break;
@@ -98,12 +108,11 @@ impl<E: Env> Core<E> {
             page = next;
             found.sort_unstable();
             let chunks: Vec<ChunkId> = found.into_iter().map(|(_, c)| c).collect();
-            moved += self.move_away(m, &chunks).await;
+            self.move_away(m, &chunks).await;
         }
         // What has left is free after a commit, a journal write and a discard.
         self.commit.want_next();
         self.reclaim.demand();
-        moved
     }
 
     /// Up to [`ROUND`] chunks that live on `m`, each with its slot, from a page on; and the page to go on with. Kept
@@ -153,11 +162,10 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Moves chunks off a member, as many at a time as clients leave time for. How many were sent off.
-    async fn move_away(self: &Rc<Self>, m: MemberIndex, chunks: &[ChunkId]) -> usize {
+    /// Moves chunks off a member, as many at a time as clients leave time for.
+    async fn move_away(self: &Rc<Self>, m: MemberIndex, chunks: &[ChunkId]) {
         let tier = self.members[m as usize].tier;
         let mut rest = chunks;
-        let mut moved = 0;
         while !rest.is_empty() && self.evacuates() && self.members[m as usize].standing.get() == Standing::Leaving {
             let idle = self.quiet_for(tier) >= IDLE;
             let (batch, at_once) = if idle { (BATCH, AT_ONCE) } else { (BATCH_BESIDE, 1) };
@@ -167,7 +175,6 @@ impl<E: Env> Core<E> {
                 let (now, later) = rest.split_at(rest.len().min(batch.min((self.commit.limit.get() / 4).max(1))));
                 rest = later;
                 let moves = self.begin_evacuations(m, now);
-                moved += moves.iter().map(|(_, moves)| moves.len()).sum::<usize>();
                 for (job, moves) in moves.into_iter().filter(|(_, moves)| !moves.is_empty()) {
                     batches.push(self.send_off(job, moves));
                 }
@@ -182,7 +189,6 @@ impl<E: Env> Core<E> {
                 self.rest((took * REST).min(REST_MOST)).await;
             }
         }
-        moved
     }
 
     fn begin_evacuations(&self, m: MemberIndex, chunks: &[ChunkId]) -> [(Job, Vec<Move>); 2] {

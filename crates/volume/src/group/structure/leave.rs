@@ -16,7 +16,6 @@
 //!   map says that chunks live on a member which is none.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use bimetal_format::label::MemberCode;
 
@@ -50,10 +49,6 @@ pub struct LeaveReport {
     /// Why its label could not be erased. It has left all the same: the group does not take it back.
     pub not_erased: Option<DeviceError>,
 }
-
-/// A tier whose bound volumes get no room for so long will not give them any.
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 fn bound_to(tier: Tier) -> Placement {
     match tier {
@@ -140,36 +135,15 @@ impl<E: Env> Core<E> {
     /// Waits until the slots that volumes bound to its tier were promised, and those for their chunks on it, are free on
     /// the others, and takes its slots out of use in the same step.
     async fn free_bound_without(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
-        let placement = bound_to(m.tier);
         let free_there = || m.free.borrow().free();
         let here = || self.bound_on(m.tier, |on| on == m.index).into_iter().map(|(_, count)| count).sum::<u64>();
         let _aside = self.volumes.keep_aside(m.tier, free_there() + here());
-        let (mut most, mut until) = (0, self.env.now().plus(PATIENCE));
-        loop {
-            let (have, need) = (self.free_in(m.tier) - free_there(), self.volumes.promised(placement) + here());
-            if have >= need {
-                m.standing.set(Standing::Leaving);
-                self.count_homeless(m.tier);
-                return Ok(());
-            }
-            self.health.check()?;
-            if self.stopping.get() {
-                return Err(Error::Stopping.into());
-            }
-            let now = self.env.now();
-            if have > most {
-                (most, until) = (have, now.plus(PATIENCE));
-            }
-            if now >= until {
-                return Err(StructureError::TierFull { tier: m.tier, need: need * CHUNK, have: have * CHUNK });
-            }
-            if m.tier == Tier::Slow {
-                self.drop_kept(64);
-            }
-            self.reclaim.demand();
-            self.mover_wake.notify();
-            self.env.sleep(LOOK_AGAIN).await;
-        }
+        let promised = || self.volumes.promised(bound_to(m.tier));
+        // Its own free slots do not count.
+        self.wait_for_slots(m.tier, || (free_there(), promised() + here())).await?;
+        m.standing.set(Standing::Leaving);
+        self.count_homeless(m.tier);
+        Ok(())
     }
 
     /// Writes what a member is to the group to all labels.
@@ -195,7 +169,7 @@ impl<E: Env> Core<E> {
 
     /// Takes an empty member that is leaving out of the group.
     pub(super) async fn remove_member(&self, index: MemberIndex) -> Result<LeaveReport, StructureError> {
-        let _change = self.volumes.change.lock().await;
+        let change = self.volumes.change.lock().await;
         self.check_writable()?;
         let m = self.member_in_use(index)?;
         if m.standing.get() != Standing::Leaving {
@@ -218,6 +192,8 @@ impl<E: Env> Core<E> {
             m.release()
         };
         self.resized();
+        // It is none of ours any more: should it stand still, nobody waits for it.
+        drop(change);
         let erased = match &device {
             Some(d) => crate::probe::wipe(&**d).await,
             None => Ok(()),

@@ -66,12 +66,23 @@ impl<E: Env> Core<E> {
     ) -> Result<Option<SetAside<'_>>, StructureError> {
         let Some(tier) = tier_of(placement) else { return Ok(None) };
         let aside = self.volumes.keep_aside(tier, need);
+        self.wait_for_slots(tier, || (self.volumes.promised(placement), need)).await?;
+        Ok(Some(aside))
+    }
+
+    /// Waits until so many slots of a tier are free as volumes were promised, and more; `wanted` says how many of both.
+    /// Whoever makes use of them does so in the same step.
+    pub(super) async fn wait_for_slots(
+        &self,
+        tier: Tier,
+        wanted: impl Fn() -> (u64, u64),
+    ) -> Result<(), StructureError> {
         let mut most_free = 0;
         let mut patient_until = self.env.now().plus(PATIENCE);
         loop {
-            let free = self.free_in(tier);
-            if free >= self.volumes.promised(placement) + need {
-                return Ok(Some(aside));
+            let (free, (promised, more)) = (self.free_in(tier), wanted());
+            if free >= promised + more {
+                return Ok(());
             }
             self.health.check()?;
             if self.stopping.get() {
@@ -82,8 +93,8 @@ impl<E: Env> Core<E> {
                 (most_free, patient_until) = (free, now.plus(PATIENCE));
             }
             if now >= patient_until {
-                let have = free.saturating_sub(self.volumes.promised(placement));
-                return Err(StructureError::TierFull { tier, need: need * CHUNK, have: have * CHUNK });
+                let have = free.saturating_sub(promised);
+                return Err(StructureError::TierFull { tier, need: more * CHUNK, have: have * CHUNK });
             }
             if tier == Tier::Slow {
                 self.drop_kept(KEPT_AT_ONCE);
