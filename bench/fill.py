@@ -146,7 +146,7 @@ def fill(s, server, verdicts, result):
     missing = max(0, st["reserve_bytes"] - s.status("fill")["fast_free_bytes"])
     steps, began = [], time.monotonic()
     back = wait_for(120, lambda: step(s, steps, began) >= st["reserve_bytes"])
-    print(f"filled; reserve back after {back} s", flush=True)
+    print(f"filled; reserve back after {seconds(back)}", flush=True)
     rows = completions(s.file("fill"))
     result["fill_fast"] = rate_between(rows, 16 * MIB, full - 32 * MIB)
     result["fill_slow"] = rate_between(rows, full + 64 * MIB, size)
@@ -174,6 +174,10 @@ def write_much(server, start, result):
     result["tiers_at_last"] = tiers(server, at, RANGE)
 
 
+def seconds(x):
+    return "more than the time waited" if x is None else f"{x:.1f} s"
+
+
 def judge(result, bare_rates, verdicts):
     fast, slow = bare_rates["fast"], bare_rates["slow"]
     mb = lambda x: f"{x / 1e6:.0f} MB/s"
@@ -184,13 +188,13 @@ def judge(result, bare_rates, verdicts):
     result["reserve_limit_s"] = limit
     back = result["reserve_back_s"]
     missing = f"{result['reserve_missing_mib']:.0f} MiB missing"
-    verdicts.bar(f"reserve ({missing}) back after {back} s, allowed {limit:.1f} s", back is not None and back <= limit)
+    verdicts.bar(f"reserve ({missing}) back after {seconds(back)}, allowed {limit:.1f} s", back is not None and back <= limit)
     c = result["third_read"] / fast["read"]
     slow_reads = ", ".join(mb(x) for x in result["slow_range_read"])
     verdicts.bar(f"third read: {mb(result['third_read'])} (before: {slow_reads}), {c:.1%} of the fast member's",
                  c >= 0.95)
     on_fast = result["on_fast_after_s"]
-    verdicts.bar(f"F9: re-read range on the fast tier after {on_fast} s", on_fast is not None and on_fast <= 60)
+    verdicts.bar(f"F9: re-read range on the fast tier after {seconds(on_fast)}", on_fast is not None and on_fast <= 60)
 
 
 def main():

@@ -172,6 +172,9 @@ pub enum Damage {
     Missing(usize),
     /// An image from before the last session is put in the place of the member: the start must be refused.
     Stale(usize),
+    /// All members but this one are of a copy of the group that was used apart since the last session began: the start
+    /// must be refused.
+    Fork(usize),
     /// So many metadata blocks of the member rot, or lose their last write.
     Rot(usize, u32),
     /// All map pages of the member are as before the last session: their writes were lost although the disk confirmed.

@@ -89,6 +89,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         None => {}
         Some(Damage::Missing(m)) => drop(writeln!(out, "missing {m}")),
         Some(Damage::Stale(m)) => drop(writeln!(out, "stale {m}")),
+        Some(Damage::Fork(m)) => drop(writeln!(out, "fork {m}")),
         Some(Damage::Alone) => drop(writeln!(out, "alone")),
         Some(Damage::Lost(m)) => drop(writeln!(out, "lost-pages {m}")),
         Some(Damage::Forged) => drop(writeln!(out, "forged")),
@@ -256,6 +257,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
     match verb {
         "missing" => s.damage = Some(Damage::Missing(member(w)?)),
         "stale" => s.damage = Some(Damage::Stale(member(w)?)),
+        "fork" => s.damage = Some(Damage::Fork(member(w)?)),
         "rot" => s.damage = Some(Damage::Rot(member(w)?, w.value("blocks")?)),
         "lost-pages" => s.damage = Some(Damage::Lost(member(w)?)),
         "alone" => s.damage = Some(Damage::Alone),

@@ -6,7 +6,10 @@
 //! Invariants:
 //! 1. Claims of one request are taken in the order of its volume's chunks, so that no two requests wait for each other.
 //! 2. A slot that was left is not free while it is pinned (C2.1).
-//! 3. Whoever claims blocks of a chunk in motion cancels the move (C3.1, D7), and no copy begins while a claim is held.
+//! 3. Whoever claims blocks of a chunk in motion cancels the move (C3.1, D7), and no copy begins while another holds a
+//!    claim.
+//! 4. Who wants a chunk alone gets it when those before it are done, however many come after; and waits for nothing that
+//!    waits for a claim.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -47,6 +50,8 @@ type IntMap<K, V> = HashMap<K, V, BuildHasherDefault<IntHasher>>;
 struct Claim {
     busy: u32,
     holders: u32,
+    /// Somebody waits to have the chunk alone: nobody else gets a claim.
+    awaited: bool,
 }
 
 #[derive(Default)]
@@ -73,10 +78,43 @@ impl Claims {
         }
     }
 
+    /// Claims a whole chunk as soon as those who hold a claim on it now are done.
+    pub(crate) async fn claim_alone(&self, chunk: ChunkId) -> Claimed<'_> {
+        let turn = loop {
+            if let Some(turn) = self.await_turn(chunk) {
+                break turn;
+            }
+            self.released.wait().await;
+        };
+        while self.holders(chunk) > 0 {
+            self.released.wait().await;
+        }
+        drop(turn);
+        // In the same step: nobody else has had the chance.
+        let mut table = self.claims.borrow_mut();
+        *table.entry(chunk).or_default() = Claim { busy: u32::MAX, holders: 1, awaited: false };
+        Claimed { claims: self, chunk, mask: u32::MAX }
+    }
+
+    fn await_turn(&self, chunk: ChunkId) -> Option<Turn<'_>> {
+        let mut table = self.claims.borrow_mut();
+        let awaited = &mut table.entry(chunk).or_default().awaited;
+        (!std::mem::replace(awaited, true)).then_some(Turn { claims: self, chunk })
+    }
+
+    fn forget_unused(&self, chunk: ChunkId) {
+        let mut table = self.claims.borrow_mut();
+        if table.get(&chunk).is_some_and(|c| c.holders == 0 && !c.awaited) {
+            table.remove(&chunk);
+        }
+        drop(table);
+        self.released.notify();
+    }
+
     fn try_claim(&self, chunk: ChunkId, mask: u32) -> bool {
         let mut table = self.claims.borrow_mut();
         let c = table.entry(chunk).or_default();
-        if c.busy & mask != 0 && !mutant::on(Mutant::RmwWithoutClaim) {
+        if (c.busy & mask != 0 || c.awaited) && !mutant::on(Mutant::RmwWithoutClaim) {
             return false;
         }
         c.busy |= mask;
@@ -121,7 +159,16 @@ impl Claims {
 
     /// Begins a move; false if a claim is held or the chunk moves already (C3.1).
     pub(crate) fn begin_motion(&self, chunk: ChunkId) -> bool {
-        let writer = self.holders(chunk) > 0 && !mutant::on(Mutant::C3CopyDespiteWriter);
+        self.begin_motion_beside(chunk, 0)
+    }
+
+    /// The same for the holder of a claim on the whole chunk.
+    pub(crate) fn begin_motion_under(&self, claim: &Claimed<'_>) -> bool {
+        self.begin_motion_beside(claim.chunk, 1)
+    }
+
+    fn begin_motion_beside(&self, chunk: ChunkId, own: u32) -> bool {
+        let writer = self.holders(chunk) > own && !mutant::on(Mutant::C3CopyDespiteWriter);
         if writer || self.motion.borrow().contains_key(&chunk) {
             return false;
         }
@@ -161,12 +208,24 @@ impl Drop for Claimed<'_> {
         if let Some(c) = table.get_mut(&self.chunk) {
             c.busy &= !self.mask;
             c.holders -= 1;
-            if c.holders == 0 {
-                table.remove(&self.chunk);
-            }
         }
         drop(table);
-        self.claims.released.notify();
+        self.claims.forget_unused(self.chunk);
+    }
+}
+
+/// Waits to have a chunk alone; others wait behind it until this is dropped.
+struct Turn<'a> {
+    claims: &'a Claims,
+    chunk: ChunkId,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(c) = self.claims.claims.borrow_mut().get_mut(&self.chunk) {
+            c.awaited = false;
+        }
+        self.claims.forget_unused(self.chunk);
     }
 }
 

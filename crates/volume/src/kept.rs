@@ -144,9 +144,10 @@ impl<E: Env> Core<E> {
         if free >= floor {
             return 0;
         }
-        let slow = |m: u8| self.members[m as usize].tier == Tier::Slow;
+        // What a leaving member gets free is room for nobody.
+        let slow = |m: u8| self.open_to_chunks(Tier::Slow).any(|o| o.index == m);
         let left = self.commit.left.borrow().iter().filter(|l| slow(l.slot.member)).count();
-        let coming = left + self.members_of(Tier::Slow).map(|m| self.reclaim.of_member(m.index)).sum::<usize>();
+        let coming = left + self.open_to_chunks(Tier::Slow).map(|m| self.reclaim.of_member(m.index)).sum::<usize>();
         (floor - free).min(kept).saturating_sub(coming as u64) as usize
     }
 

@@ -423,3 +423,24 @@ fn placement_bound_to_a_tier_is_kept() {
     rig.stop(&group);
     assert_eq!(rig.check().problems, []);
 }
+
+#[test]
+fn what_was_never_used_is_cold() {
+    let rig = Rig::new(64, 64);
+    let (group, v) = rig.open();
+    let heat = |chunk: u64| v.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].heat;
+    assert_eq!(heat(0), 0);
+    for round in 0..8 {
+        rig.write(&v, 0, pattern(round, 4096));
+        rig.rest(Duration::from_secs(30));
+    }
+    rig.write(&v, CHUNK, pattern(1, 4096));
+    assert!(heat(0) > heat(1) && heat(1) > 0, "{} {}", heat(0), heat(1));
+    assert_eq!(heat(2), 0);
+    let before = heat(0);
+    rig.stop(&group);
+    let (group, v) = rig.open();
+    let heat = |chunk: u64| v.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].heat;
+    assert_eq!((heat(0), heat(2)), (before, 0), "also after a restart");
+    rig.stop(&group);
+}

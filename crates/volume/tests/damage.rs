@@ -314,6 +314,22 @@ fn a_journal_that_was_written_anew_is_sound() {
     }
 }
 
+/// What a check says of a damage: mended by the next start, or not.
+#[test]
+fn a_check_tells_lost_data_from_what_the_next_start_mends() {
+    for (fast, serious) in [(&[8, 8][..], false), (&[8][..], true)] {
+        let env = MemoryEnv::new();
+        let s = sample(&env, fast, &[16], false);
+        let place = places(&s.members).into_iter().find(|p| p.what == "journal" && p.member == 0).expect("has one");
+        s.members.0[0].flip(place.bytes.start + 64, 1);
+        let report = check(&env, &s.members.0).expect("checked");
+        assert_eq!(report.problems.iter().any(|p| p.serious), serious, "{:?}", report.problems);
+        let said = report.problems.iter().filter(|p| p.what.contains("damaged in the middle")).count();
+        assert_eq!(said, 1, "{:?}", report.problems);
+        assert_eq!(open(&env, &s.members.0, writable()).is_err(), serious);
+    }
+}
+
 #[test]
 fn writing_a_journal_anew_may_be_cut_off_anywhere() {
     let s = sample(&MemoryEnv::new(), &[8, 8], &[16], false);

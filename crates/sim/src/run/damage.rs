@@ -40,6 +40,7 @@ impl Run<'_> {
             Damage::Gap(m) => self.gap(m),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
+            Damage::Fork(m) => self.fork(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
             Damage::Rot(m, blocks) => {
                 let stopped = index > 0 && self.scenario.sessions[index - 1].end == End::Stop;
@@ -76,8 +77,10 @@ impl Run<'_> {
             self.settled_start()?;
         }
         let healthy = self.healthy_view()?;
-        if self.try_start(rest.clone(), self.open_options())?.is_some() {
-            return Err("a writable start without all members was not refused".into());
+        for allow_missing in [false, true] {
+            if self.try_start(rest.clone(), OpenOptions { allow_missing, ..self.open_options() })?.is_some() {
+                return Err("a writable start without all members was not refused".into());
+            }
         }
         // Every fast member knows everything; slow members alone only know what was theirs.
         let slow_only = !(0..members.len()).any(|i| inside[i] && !gone(i) && members[i].tier == Tier::Fast);
@@ -140,20 +143,6 @@ impl Run<'_> {
         env.kill();
         self.disks.iter().for_each(|d| d.power_cut(false));
         Ok(())
-    }
-
-    /// C4: an image from before the last session must be refused, or nothing of it may be believed.
-    fn stale(&self, member: usize) -> Result<(), Wrong> {
-        let Some(before) = &self.before else { return Ok(()) };
-        self.disks[member].store_mut().swap_image(before[member].clone());
-        match self.try_start(self.disks.clone(), self.open_options())? {
-            None => Ok(()),
-            Some((env, group)) => {
-                let result = self.peek(&env, &group, None, false);
-                env.kill();
-                result
-            }
-        }
     }
 
     /// C5.2: an older page is damaged, not a fallback.
@@ -243,7 +232,11 @@ impl Run<'_> {
         }
     }
 
-    fn try_start(&self, devices: Vec<SimDisk>, options: OpenOptions) -> Result<Option<(SimEnv, Group<SimEnv>)>, Wrong> {
+    pub(super) fn try_start(
+        &self,
+        devices: Vec<SimDisk>,
+        options: OpenOptions,
+    ) -> Result<Option<(SimEnv, Group<SimEnv>)>, Wrong> {
         let env = SimEnv::new(&self.world);
         let opener = env.clone();
         match env.run(STEP_LIMIT, async move { Group::open(opener, devices, options).await }) {
@@ -275,7 +268,7 @@ impl Run<'_> {
 
     /// Reads everything, run by run of one fate: reads and fates must agree, and each fate must be true. With a view
     /// errors are legal where it says so, else nowhere.
-    fn peek(
+    pub(super) fn peek(
         &self,
         env: &SimEnv,
         group: &Group<SimEnv>,
@@ -350,7 +343,7 @@ async fn read_fate(
 
 /// What a start with all members shows, and what a start without some of them owes to it.
 #[derive(Clone, Copy)]
-struct View<'a> {
+pub(super) struct View<'a> {
     /// Where every block of each volume lives; empty: not known.
     healthy: &'a [Vec<Extent>],
     /// The tier (as extents number it) whose data must be served; all else may be lost.

@@ -7,6 +7,7 @@
 //!    promises durability), the offline check, and a last start.
 //! 4. If any member broke its promise to keep what it had synced, whatever is wrong is that member's fault.
 
+mod apart;
 mod client;
 mod damage;
 mod forge;

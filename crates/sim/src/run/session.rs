@@ -34,7 +34,7 @@ impl Run<'_> {
         let keep_images = scenario
             .sessions
             .iter()
-            .any(|s| matches!(s.damage, Some(Damage::Stale(_) | Damage::Rot(..) | Damage::Lost(_))));
+            .any(|s| matches!(s.damage, Some(Damage::Stale(_) | Damage::Fork(_) | Damage::Rot(..) | Damage::Lost(_))));
         let images = keep_images.then(|| self.disks.iter().map(|d| d.store().image()).collect());
         for ((disk, faults), speed) in self.disks.iter().zip(&session.faults).zip(&session.speed) {
             disk.set_behaviour(*faults, speed.latency());

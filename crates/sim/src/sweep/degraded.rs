@@ -28,6 +28,13 @@ fn without(name: &'static str, member: usize) -> Directed {
     directed(name, group(12, 40, 40), prepare, mixed(), false).then(Damage::Missing(member))
 }
 
+/// The stop is cut off: what only the fast member knows is perhaps lost to the slow one until that has all pages.
+fn stopping() -> Directed {
+    let prepare = vec![fill(0, 6), flush(), sleep(0, 3000)];
+    let steps = vec![fill(12, 4), flush(), step(0, WRITE, 20 * CHUNK, 8192), step(0, TRIM, CHUNK, CHUNK)];
+    directed("fast member gone at a stop", group(12, 40, 40), prepare, steps, true).then(Damage::Missing(0))
+}
+
 /// Slots go from chunk to chunk, and the journal block that says so is lost.
 fn gap() -> Directed {
     let round = |i: u64| {
@@ -40,5 +47,5 @@ fn gap() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![gap(), without("fast member gone", 0), without("slow member gone", 1)]
+    vec![gap(), stopping(), without("fast member gone", 0), without("slow member gone", 1)]
 }

@@ -3,7 +3,9 @@
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
-use crate::scenario::{Act, Damage, MemberSpec, Scenario, Step};
+use crate::oracle::Crash;
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
+use crate::world::CrashPoint;
 
 fn with_spares(mut s: Scenario, spares: &[(Tier, u64)]) -> Scenario {
     s.spares = spares.iter().map(|(tier, slots)| MemberSpec { tier: *tier, slots: *slots, discard: true }).collect();
@@ -134,6 +136,39 @@ fn bound_and_leaving() -> Directed {
     directed("bound and leaving", s, prepare, steps, false).after(vec![of(1, fill(0, 3)), fill(0, 18), flush()])
 }
 
+/// A crash makes kept copies count no more, in memory; then the member that they are on leaves, and no commit has changed
+/// the pages that name it: these must be read all the same.
+fn leaves_with_forgotten_copies() -> Directed {
+    let make = |n: u64| {
+        let mut s = two_each();
+        (s.seed, s.commit_ms) = (n + 1, 60_000);
+        s.volumes[0].chunks = 6;
+        s.volumes.push(crate::scenario::VolumeSpec { chunks: 19, placement: Placement::Auto });
+        let of = |volume, s: Step| Step { volume, ..s };
+        let heat = step(0, Act::Heat { times: 3 }, 0, 6 * CHUNK);
+        // The fast tier is full, so that the other volume's chunks are born on the slow one; then they come up.
+        let mut prepare = vec![of(1, fill(0, 19)), fill(0, 6), flush(), of(1, step(0, TRIM, 0, 19 * CHUNK)), flush()];
+        prepare.extend((0..4).flat_map(|_| [heat, sleep(0, 900)]));
+        // These two stay below.
+        prepare.extend([step(0, TRIM, 0, CHUNK), step(0, TRIM, 2 * CHUNK, CHUNK)]);
+        let session = s.quiet_session(prepare, End::Stop);
+        s.sessions.push(session);
+        let point = CrashPoint { steps: 0, events: n };
+        let session = s.quiet_session(vec![sleep(0, 1)], End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        // Of two disks the emptier one takes what is new. No orderly stop: that would save the heat, and so the page.
+        let steps = vec![evacuate(3), remove(3), of(1, step(0, FUA, 8192, 4096)), sleep(0, 1)];
+        let point = CrashPoint { steps: 3, events: n % 3 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let read = vec![step(0, Act::Read, 0, 6 * CHUNK), fill(0, 6), of(1, fill(0, 19)), of(1, flush())];
+        let session = s.quiet_session(read, End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("leaves with forgotten copies", make, 160)
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
@@ -142,6 +177,7 @@ pub(super) fn all() -> Vec<Directed> {
         leaves_and_another_dies(),
         replaced(),
         bound_and_leaving(),
+        leaves_with_forgotten_copies(),
         added("fast member added", Tier::Fast),
         added("slow member added", Tier::Slow),
         added_and_alone(),

@@ -172,14 +172,23 @@ impl<E: Env> Core<E> {
         }
     }
 
+    /// Whether one more slot may be left unused: what is promised to volumes comes first (I5).
+    fn may_shun(&self) -> bool {
+        (self.quarantine.borrow().len() as u64) < self.headroom() / 4
+    }
+
     fn give_slots(&self, member: MemberIndex, slots: &[SlotIndex]) {
-        let mut free = self.members[member as usize].free.borrow_mut();
+        let m = &self.members[member as usize];
         for s in slots {
+            if m.unwritable.borrow().contains(s) && self.may_shun() {
+                self.quarantine.borrow_mut().push(crate::units::SlotId { member, slot: *s });
+                continue;
+            }
+            let mut free = m.free.borrow_mut();
             if !(mutant::any() && free.is_free(*s)) {
                 free.give(*s);
             }
         }
-        drop(free);
         self.reclaim.freed.notify();
         self.mover_wake.notify();
     }

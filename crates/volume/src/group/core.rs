@@ -22,6 +22,7 @@ use crate::member::set::Members;
 use crate::member::{Member, Standing, NO_CHUNK};
 use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Uuid};
+use crate::recovery::Finding;
 use crate::tier::mover::MoverState;
 use crate::tier::HeadTime;
 use crate::units::{ChunkId, Placement, SlotId, Tier};
@@ -65,7 +66,7 @@ pub(crate) struct Core<E: Env> {
     pub(crate) stopping: Cell<bool>,
     pub(crate) requests: RequestGate,
     /// What recovery found, in words.
-    pub(crate) findings: RefCell<Vec<String>>,
+    pub(crate) findings: RefCell<Vec<Finding>>,
     /// Chunks that were found in doubt: (C7.3) two on one slot.
     pub(crate) damaged_chunks: RefCell<std::collections::BTreeSet<ChunkId>>,
     pub(crate) counters: ExtraCounters,
@@ -252,6 +253,7 @@ impl<E: Env> Core<E> {
                 Tier::Slow => &v.slow_chunks,
             };
             count.set((count.get() as i64 + by) as u64);
+            v.count_on(member, by);
             if v.placement != Placement::Auto && self.members[member as usize].standing.get() == Standing::Leaving {
                 v.homeless.set((v.homeless.get() as i64 + by) as u64);
             }

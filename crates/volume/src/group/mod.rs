@@ -14,6 +14,7 @@ pub use self::create::{CreateError, CreateReport};
 pub use self::volume::Volume;
 use crate::env::Env;
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Status};
 pub use crate::recovery::OpenError;
 use crate::units::Tier;
@@ -122,21 +123,35 @@ impl<E: Env> Group<E> {
         for m in core.members_of(Tier::Slow) {
             core.settle_lag(m).await?;
         }
+        let early = mutant::on(Mutant::C8AwayClearedEarly);
+        if early {
+            self.clear_away().await?;
+        }
         for m in core.members.iter().filter(|m| m.is_present()) {
             core.checkpoint(m, true).await?;
+        }
+        if !early {
+            self.clear_away().await?;
         }
         core.health.check()?;
         for m in core.members.iter().filter(|m| m.is_present()) {
             let _meta = m.meta.lock().await;
-            if m.tier == Tier::Slow {
-                let _away = m.away_meta.lock().await;
-                m.clear_away().await.map_err(|e| core.latch(m.index, "a metadata write", e))?;
-            }
             let mut label = m.label.borrow().clone();
             label.clean = true;
             label.journal_end = m.journal.borrow().head.sequence;
             m.flip(label).await.map_err(|e| core.latch(m.index, "the label", e))?;
         }
         Ok(())
+    }
+
+    /// Slow members have everything in their pages (C8.1).
+    async fn clear_away(&self) -> Result<(), Error> {
+        let core = &self.core;
+        for m in core.members_of(Tier::Slow) {
+            let _meta = m.meta.lock().await;
+            let _away = m.away_meta.lock().await;
+            m.clear_away().await.map_err(|e| core.latch(m.index, "a metadata write", e))?;
+        }
+        core.health.check()
     }
 }

@@ -23,7 +23,7 @@ impl<E: Env> Core<E> {
             volumes: self.volumes.living().iter().map(|v| volume_status(v)).collect(),
             deleting: self.volumes.all().iter().filter(|v| v.deleted.get()).map(|v| volume_status(v)).collect(),
             mover: self.mover_status(),
-            recovery: self.findings.borrow().clone(),
+            recovery: self.findings.borrow().iter().map(|f| f.what.clone()).collect(),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
 use crate::options::Uuid;
 use crate::tier::Policy;
-use crate::units::{ChunkId, Placement, Tier, BLOCK, CHUNK};
+use crate::units::{ChunkId, MemberIndex, Placement, Tier, BLOCK, CHUNK};
 use crate::wait::Signal;
 
 /// What the group knows of a volume.
@@ -38,6 +38,8 @@ pub(crate) struct VolumeInfo {
     pub(crate) slow_chunks: Cell<u64>,
     /// Of a volume bound to a tier: chunks on members that leave. They will need slots elsewhere.
     pub(crate) homeless: Cell<u64>,
+    /// Chunks on each member, as far as there were any.
+    on_members: RefCell<Vec<u64>>,
     requests: InFlight,
 }
 
@@ -76,6 +78,7 @@ impl VolumeInfo {
             fast_chunks: Cell::new(0),
             slow_chunks: Cell::new(0),
             homeless: Cell::new(0),
+            on_members: RefCell::default(),
             requests: InFlight::default(),
         }
     }
@@ -101,6 +104,21 @@ impl VolumeInfo {
     /// Chunks that have a home.
     pub(crate) fn mapped(&self) -> u64 {
         self.fast_chunks.get() + self.slow_chunks.get()
+    }
+
+    /// Chunks that live on a member.
+    pub(crate) fn mapped_on(&self, m: MemberIndex) -> u64 {
+        self.on_members.borrow().get(m as usize).copied().unwrap_or(0)
+    }
+
+    /// One chunk more or less lives on a member.
+    pub(crate) fn count_on(&self, m: MemberIndex, by: i64) {
+        let mut on = self.on_members.borrow_mut();
+        if on.len() <= m as usize {
+            on.resize(m as usize + 1, 0);
+        }
+        let count = &mut on[m as usize];
+        *count = (*count as i64 + by) as u64;
     }
 
     /// Refuses a range that is not inside the volume.
@@ -220,7 +238,11 @@ impl<E: Env> Volume<E> {
             Some(Tier::Fast) => 1,
             Some(Tier::Slow) => 2,
         };
-        let heat = core.policy.borrow().heat_level(core.map.borrow().heat(part.chunk));
+        // What holds nothing was never used.
+        let heat = match mapped {
+            true => core.policy.borrow().heat_level(core.map.borrow().heat(part.chunk)),
+            false => 0,
+        };
         // What is lost is no hole: a client takes holes for zeros without reading them (C8.1).
         let known = core.known(part.chunk);
         let data = |valid: bool| match mutant::on(Mutant::C8LostIsHole) {

@@ -73,10 +73,8 @@ pub async fn check<E: Env>(env: E, devices: Vec<E::Device>) -> Result<Report, Op
     report.deleting = core.volumes.all().iter().filter(|v| v.deleted.get()).map(|v| v.name.borrow().clone()).collect();
     report.clean = core.members.iter().filter(|m| m.is_present()).all(|m| m.label.borrow().clean);
     for finding in core.findings.borrow().iter() {
-        if !report.problems.iter().any(|p| p.what.contains(finding.as_str())) {
-            let serious =
-                finding.contains("damaged on every") || finding.contains("claim") || finding.contains("missing");
-            report.note(None, serious, finding.clone());
+        if !report.problems.iter().any(|p| p.what.contains(finding.what.as_str())) {
+            report.note(None, finding.serious, finding.what.clone());
         }
     }
     for m in core.members.iter().filter(|m| m.is_present()) {
@@ -99,9 +97,6 @@ async fn check_labels<D: Device>(device: &D, position: usize, report: &mut Repor
 async fn check_member<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mut Report) -> Result<(), OpenError> {
     let fail = |source| OpenError::Member { member: m.index, source };
     let chain = recovery::read_chain(m).await.map_err(fail)?;
-    if chain.damaged {
-        report.note(m.index, false, "the journal is damaged in the middle");
-    }
     // After a crash a torn block is nothing unusual.
     let clean = report.clean;
     for block in m.away.borrow().unsound.iter().filter(|_| clean) {
@@ -172,7 +167,7 @@ fn check_slots<E: Env>(core: &Core<E>, report: &mut Report) {
             report.note(None, true, format!("chunk {} has a home but belongs to no volume", chunk.0));
         }
     }
-    for m in core.members.iter() {
+    for m in core.members.iter().filter(|m| m.is_present()) {
         let free = m.free.borrow();
         let (count, free) = (free.count(), free.free());
         report.slots.push((m.index, used[m.index as usize], free));

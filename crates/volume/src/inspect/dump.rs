@@ -52,7 +52,7 @@ pub async fn dump<E: Env>(env: E, devices: Vec<E::Device>, what: DumpOptions) ->
         .number("generation", core.commit.durable_generation.get())
         .number("reserve_slots", core.reserve_slots())
         .number("sector_size", u64::from(core.sector_size))
-        .list("findings", core.findings.borrow().iter().map(|f| Node::default().text("what", f.clone())))
+        .list("findings", core.findings.borrow().iter().map(|f| Node::default().text("what", f.what.clone())))
         .list("volumes", volumes)
         .list("members", members);
     if what.entries {

@@ -93,6 +93,8 @@ pub(crate) struct Member<D: Device> {
     pub(crate) free: RefCell<FreeSlots>,
     /// Slots with a write of unknown outcome since the last successful sync (C2.2).
     pub(crate) tainted: RefCell<BTreeSet<SlotIndex>>,
+    /// Slots to which a copy could not be written: while there are others they are not used again before the next start.
+    pub(crate) unwritable: RefCell<BTreeSet<SlotIndex>>,
     /// Fast members: which chunk lives in each slot; `NO_CHUNK` if none.
     pub(crate) chunk_of: RefCell<Vec<u32>>,
     pub(crate) meta: Mutex,
@@ -132,6 +134,7 @@ impl<D: Device> Member<D> {
             sync: sync::SyncState::default(),
             free: RefCell::new(FreeSlots::new(slots)),
             tainted: RefCell::default(),
+            unwritable: RefCell::default(),
             chunk_of: RefCell::new(if tier == Tier::Fast { vec![NO_CHUNK; slots as usize] } else { Vec::new() }),
             meta: Mutex::default(),
             away_meta: Mutex::default(),

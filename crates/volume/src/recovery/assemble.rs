@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use bimetal_format::label::{Label, MemberCode, READ_ONLY_COMPATIBLE};
 
-use super::{Found, Identified, OpenError};
+use super::{Finding, Found, Identified, OpenError};
 use crate::env::{Device, Env};
 use crate::group::core::Core;
 use crate::group::structure::adopt;
@@ -24,7 +24,7 @@ pub(super) struct Assembled<D> {
     devices: Vec<Option<(D, Label, usize)>>,
     /// The label that describes the group best.
     newest: Label,
-    findings: Vec<String>,
+    findings: Vec<Finding>,
 }
 
 pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -> Result<Assembled<D>, OpenError> {
@@ -34,30 +34,32 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
         return Err(why.refusal(device));
     }
     check_one_group(&found)?;
-    let mut findings = Vec::new();
-    let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().partition(counts_by_itself);
+    let mut findings: Vec<Finding> = Vec::new();
+    // What a member that has left says of the group is as old as its leaving, and may be so old that no epoch of today
+    // knows it.
+    let left: Vec<bool> = found.iter().map(|f| found.iter().any(|o| struck_off(&f.label, &o.label))).collect();
+    let (left, found): (Vec<_>, Vec<_>) = found.into_iter().zip(left).partition(|(_, left)| *left);
+    findings.extend(left.iter().map(|(f, _)| Finding::mended(left_behind(f))));
+    let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().map(|(f, _)| f).partition(counts_by_itself);
     let newest = newest_label(&counting)?;
     let name = newest.group_name.clone();
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
         return Err(OpenError::ReadOnlyFeatures { name });
     }
     let table = newest_table(&counting, &newest).clone();
-    let (left, mut members): (Vec<_>, Vec<_>) = counting.into_iter().partition(|f| has_left(f.label.member, &table));
-    findings.extend(left.iter().map(left_behind));
-    // What a member that has left says of the group is as old as its leaving.
-    let newest = newest_label(&members)?;
+    let mut members = counting;
     for f in joining {
         match is_listed(&f.label, &table) {
             true => members.push(f),
-            false => findings.push(half_added(&f)),
+            false => findings.push(Finding::mended(half_added(&f))),
         }
     }
     check_doubled(&members)?;
     let mut devices: Vec<Option<(D, Label, usize)>> = (0..table.members.len()).map(|_| None).collect();
     for f in members {
-        findings.extend(f.problems);
+        findings.extend(f.problems.into_iter().map(Finding::mended));
         if let Some(why) = check_epoch(&f.label, &newest)? {
-            findings.push(why);
+            findings.push(Finding::mended(why));
         }
         let index = f.label.member as usize;
         match devices.get_mut(index) {
@@ -71,7 +73,8 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
         newest.members.iter().enumerate().filter(|(i, m)| devices[*i].is_none() && m.state != MemberCode::Left);
     let missing: Vec<String> = missing.map(describe).collect();
     let newer = unusable.iter().position(|(_, why)| why.is_newer());
-    let enough = missing.is_empty() || (options.allow_missing && !options.writable && newer.is_none());
+    let harmless = !options.writable || mutant::on(Mutant::C8WritableWithoutAll);
+    let enough = missing.is_empty() || (options.allow_missing && harmless && newer.is_none());
     if !enough && !unusable.is_empty() {
         // It may be the one who is missing.
         let (device, why) = unusable.remove(newer.unwrap_or(0));
@@ -80,8 +83,11 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     if !enough {
         return Err(OpenError::Incomplete { name, missing: missing.join(", ") });
     }
-    findings.extend(missing.into_iter().map(|m| format!("missing: member {m}")));
-    findings.extend(unusable.iter().map(|(device, why)| format!("device {device} is not used: {why}")));
+    let weigh = if missing.is_empty() { Finding::mended } else { Finding::serious };
+    findings.extend(missing.into_iter().map(|m| Finding::serious(format!("missing: member {m}"))));
+    let refused = unusable.iter().map(|(device, why)| format!("device {device} is not used: {why}"));
+    // With every member there it is none of them.
+    findings.extend(refused.map(weigh));
     Ok(Assembled { devices, newest, findings })
 }
 
@@ -90,8 +96,11 @@ fn counts_by_itself<D>(f: &Found<D>) -> bool {
     !f.label.joining || mutant::on(Mutant::JoiningCounts)
 }
 
-fn has_left(member: u8, table: &Label) -> bool {
-    table.members.get(member as usize).is_some_and(|m| m.state == MemberCode::Left)
+/// Whether newer tables than its own, on a member by its own word, say that the member of this label has left.
+fn struck_off(label: &Label, other: &Label) -> bool {
+    let row = |l: &'_ Label| l.members.get(label.member as usize).map(|m| (m.uuid, m.state));
+    let left = row(label).zip(row(other)).is_some_and(|(own, row)| own.0 == row.0 && row.1 == MemberCode::Left);
+    left && !other.joining && other.tables > label.tables
 }
 
 fn left_behind<D>(f: &Found<D>) -> String {
@@ -162,7 +171,7 @@ fn take_table<D>(
     devices: &mut [Option<(D, Label, usize)>],
     mut newest: Label,
     table: &Label,
-    findings: &mut Vec<String>,
+    findings: &mut Vec<Finding>,
 ) -> Result<Label, OpenError> {
     let mut cut_off = false;
     for (_, l, _) in devices.iter().flatten() {
@@ -179,7 +188,7 @@ fn take_table<D>(
         cut_off |= is_current(l, &newest) && (behind > 0 || l.joining);
     }
     if cut_off {
-        findings.push("a change of the volumes or members was cut off; it counts as made".into());
+        findings.push(Finding::mended("a change of the volumes or members was cut off; it counts as made"));
     }
     for (_, l, _) in devices.iter_mut().flatten() {
         adopt(l, table);
@@ -190,7 +199,9 @@ fn take_table<D>(
 
 /// The label whose epoch descends from all others; of equals one that says "confirmed", of those the newest write.
 fn newest_label<D>(found: &[Found<D>]) -> Result<Label, OpenError> {
-    let descends = |a: &Label, b: &Label| a.epoch.id == b.epoch.id || a.epoch.history.contains(&b.epoch.id);
+    let descends = |a: &Label, b: &Label| {
+        a.epoch.id == b.epoch.id || a.epoch.history.contains(&b.epoch.id) || mutant::on(Mutant::C4ForkAccepted)
+    };
     let heads = found.iter().filter(|f| found.iter().all(|o| descends(&f.label, &o.label)));
     let best = heads.max_by_key(|f| (f.label.epoch.confirmed, f.label.sequence));
     let Some(first) = found.first().map(|f| &f.label) else { return Err(OpenError::OnlyJoining) };
@@ -203,6 +214,9 @@ fn newest_label<D>(found: &[Found<D>]) -> Result<Label, OpenError> {
 /// Whether a member's epoch fits the group's. `Ok(Some(..))` is worth telling; an error refuses the member.
 fn check_epoch(label: &Label, newest: &Label) -> Result<Option<String>, OpenError> {
     if label.epoch.id == newest.epoch.id || mutant::on(Mutant::C4StaleAccepted) {
+        return Ok(None);
+    }
+    if mutant::on(Mutant::C4ForkAccepted) && !newest.epoch.history.contains(&label.epoch.id) {
         return Ok(None);
     }
     // The newest epoch was never served before all members that were present had it durably. So an older label on a

@@ -9,7 +9,7 @@ use bimetal_format::{page, Entry};
 
 use super::belief::{confirm_slow_homes, own_chunks};
 use super::window::{batches, Window};
-use super::{read_chain, Chain, OpenError};
+use super::{read_chain, Chain, Finding, OpenError};
 use crate::buf::BufMut;
 use crate::env::Env;
 use crate::group::core::Core;
@@ -45,7 +45,8 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Res
             Err(DirectoryError::Device(e)) => return Err(fail(e)),
             Err(DirectoryError::Block(e)) => {
                 rebuild[m.index as usize] = true;
-                core.findings.borrow_mut().push(format!("member {}: page directory: {e}", m.index));
+                let what = format!("member {}: page directory: {e}", m.index);
+                core.findings.borrow_mut().push(Finding::mended(what));
             }
         }
         if m.tier == Tier::Slow {
@@ -90,10 +91,10 @@ async fn owned<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool
     }
     if owned.iter().filter(|n| **n > 0).count() > 1 {
         let list: Vec<String> = core.members_of(Tier::Slow).map(|m| m.index.to_string()).collect();
-        core.findings.borrow_mut().push(format!(
+        core.findings.borrow_mut().push(Finding::serious(format!(
             "without a fast member each slow one knows only what is its own, and one of members {} is believed: open the group with each of them alone to read what is on it",
             list.join(", ")
-        ));
+        )));
     }
     owned
 }
@@ -129,10 +130,11 @@ fn choose<E: Env>(
             "no fast member has a sound page directory, and the slow members' maps may be older".into(),
         ));
     }
-    for i in of(Tier::Fast) {
+    for i in of(Tier::Fast).filter(|i| *i != best) {
         let c = chains[i].as_ref().expect("filtered");
         if c.damaged {
-            core.findings.borrow_mut().push(format!("member {i}: the journal is damaged in the middle"));
+            let what = format!("member {i}: the journal is damaged in the middle; another member's records are used");
+            core.findings.borrow_mut().push(Finding::mended(what));
         } else if commits_behind(core, best, furthest, c) > 1 {
             // Commits are durable on all fast members before the next begins: two behind means broken promises, and
             // slots whose content is another chunk's.
@@ -142,7 +144,7 @@ fn choose<E: Env>(
     if furthest.damaged {
         let what =
             format!("the journal of member {best} is damaged in the middle, and no other member has the same records");
-        core.findings.borrow_mut().push(what.clone());
+        core.findings.borrow_mut().push(Finding::serious(what.clone()));
         if core.writable {
             return Err(damaged(what));
         }
@@ -206,13 +208,14 @@ async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Re
     for page in bad {
         if !load_elsewhere(core, best, rebuild, page).await {
             let what = format!("map page {page} is damaged on every member that could have it");
-            core.findings.borrow_mut().push(what.clone());
+            core.findings.borrow_mut().push(Finding::serious(what.clone()));
             if core.writable {
                 return Err(OpenError::Damaged { name: core.name.clone(), what });
             }
             core.map.borrow_mut().set_damaged(page);
         } else {
-            core.findings.borrow_mut().push(format!("map page {page}: damaged on member {best}, taken from another"));
+            let what = format!("map page {page}: damaged on member {best}, taken from another");
+            core.findings.borrow_mut().push(Finding::mended(what));
         }
     }
     Ok(())
@@ -220,10 +223,14 @@ async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Re
 
 /// Takes a page copy if it is sound and as new as expected.
 fn take_page<E: Env>(core: &Core<E>, page: u32, bytes: &[u8], salt: &bimetal_format::Salt, generation: u64) -> bool {
-    let Ok((head, entries)) = page::decode(bytes, salt) else { return false };
+    let Ok((head, mut entries)) = page::decode(bytes, salt) else { return false };
     let old = head.generation < generation && !mutant::on(Mutant::C5OldPageAccepted);
-    if head.page != page || old || entries.iter().any(|e| !is_possible(core, e)) {
+    if head.page != page || old {
         return false;
+    }
+    for e in entries.iter_mut() {
+        let Some(counts) = believed(core, head.generation, *e) else { return false };
+        *e = counts;
     }
     let policy = core.policy.borrow();
     let mut map = core.map.borrow_mut();
@@ -231,9 +238,17 @@ fn take_page<E: Env>(core: &Core<E>, page: u32, bytes: &[u8], salt: &bimetal_for
     for (i, e) in entries.iter().enumerate() {
         p.heat[i] = policy.restore(e.heat);
     }
-    p.entries = entries.map(|e| core.kept.believed(head.generation, e));
+    p.entries = *entries;
     map.set_generation(page, head.generation);
     true
+}
+
+/// What counts of an entry; `None` if that names slots which do not exist. A copy that does not count may be on a member
+/// that has left since: nothing that changes the entry has to come in between.
+fn believed<E: Env>(core: &Core<E>, generation: u64, e: Entry) -> Option<Entry> {
+    let counts = core.kept.believed(generation, e);
+    let asked = if mutant::on(Mutant::C9ForgottenMustExist) { &e } else { &counts };
+    is_possible(core, asked).then_some(counts)
 }
 
 /// Whether an entry names slots that exist.
@@ -271,10 +286,11 @@ fn apply<E: Env>(core: &Core<E>, best: usize, chain: &Chain) -> Result<(), OpenE
     // What each page held when it was loaded; its generation in memory grows with the replay.
     let mut loaded: BTreeMap<u32, u64> = BTreeMap::new();
     for (generation, r) in &chain.records {
-        if r.page as usize >= map.len() || !is_possible(core, &r.entry) {
+        let entry = believed(core, *generation, r.entry).filter(|_| (r.page as usize) < map.len());
+        let Some(entry) = entry else {
             let what = format!("the journal of member {best} names a page or slot that does not exist");
             return Err(OpenError::Damaged { name: core.name.clone(), what });
-        }
+        };
         if map.is_damaged(r.page) || (r.kind == RecordKind::Prepared && !takes_prepared(core, best)) {
             continue;
         }
@@ -282,7 +298,7 @@ fn apply<E: Env>(core: &Core<E>, best: usize, chain: &Chain) -> Result<(), OpenE
         // Records of a slow member are written after the page image that they follow, with the same generation.
         let newer = *generation > in_page || (core.members[best].tier == Tier::Slow && *generation == in_page);
         if newer {
-            map.set(super::replay::chunk_of(r), core.kept.believed(*generation, r.entry));
+            map.set(super::replay::chunk_of(r), entry);
             let newest = map.generation(r.page).max(*generation);
             map.set_generation(r.page, newest);
         }

@@ -12,6 +12,7 @@
 
 mod assemble;
 mod belief;
+mod finding;
 mod identify;
 mod load;
 mod replay;
@@ -26,6 +27,7 @@ use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
 use crate::options::OpenOptions;
 
+pub(crate) use finding::Finding;
 pub(crate) use identify::{identify, Found, Identified};
 pub(crate) use replay::{read_chain, Chain};
 

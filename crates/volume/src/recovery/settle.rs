@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bimetal_format::Entry;
 
-use super::OpenError;
+use super::{Finding, OpenError};
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::kept::kept_slot;
@@ -24,12 +24,12 @@ pub(super) fn settle<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         let all: Vec<String> = claimants.iter().map(|(c, _)| c.0.to_string()).collect();
         let kept =
             if losers.len() < claimants.len() { "the newest is kept, the others read" } else { "all of them read" };
-        core.findings.borrow_mut().push(format!(
+        core.findings.borrow_mut().push(Finding::serious(format!(
             "chunks {} claim the same slot, {} of member {}; {kept} as errors",
             all.join(", "),
             slot.slot,
             slot.member
-        ));
+        )));
         core.damaged_chunks.borrow_mut().extend(losers);
     }
     if core.writable {
@@ -69,7 +69,7 @@ fn take_kept<E: Env>(core: &Core<E>) {
     if void {
         core.kept.count_from(None);
         let what = "kept copies on slow members contradict the map; none of them is used".to_string();
-        core.findings.borrow_mut().push(what);
+        core.findings.borrow_mut().push(Finding::mended(what));
         taken.iter().for_each(|s| core.members[s.member as usize].free.borrow_mut().give(s.slot));
     }
     for (chunk, e) in copies {

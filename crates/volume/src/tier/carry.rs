@@ -16,7 +16,7 @@ use crate::group::core::Core;
 use crate::io::split::runs;
 use crate::io::write::home;
 use crate::kept::kept_slot;
-use crate::member::{add, WriteFor};
+use crate::member::{add, Standing, WriteFor};
 use crate::mutant::{self, Mutant};
 use crate::units::{MemberIndex, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
 use crate::wait;
@@ -47,7 +47,10 @@ impl<E: Env> Core<E> {
         take_from(&m.under_way[kind], bad.len());
         for (mv, _) in bad {
             add(&m.failed, 1);
-            m.scheduler.borrow_mut().came_to_nothing(job, self.env.now());
+            // What a member that leaves cannot do says nothing of the others.
+            if self.members[mv.from.member as usize].standing.get() != Standing::Leaving {
+                m.scheduler.borrow_mut().came_to_nothing(job, self.env.now());
+            }
             self.abandon(&mv);
         }
         add_to(&m.finishing[kind], good.len());
@@ -108,24 +111,40 @@ impl<E: Env> Core<E> {
     async fn copy_run(&self, run: &[Move]) -> Vec<bool> {
         let _pins: Vec<_> = run.iter().flat_map(|m| [self.claims.pin(m.from), self.claims.pin(m.to)]).collect();
         let copied = self.copy_blocks(run).await;
-        match run {
-            // Nothing was written; one that cannot be read takes no neighbour with it.
-            [_, _, ..] if copied == Err(Failed::Read) => {
-                wait::all(run.iter().map(|mv| self.copy_one(mv)).collect()).await
+        let alone = match run {
+            [one] => return vec![self.copied_one(one, copied)],
+            _ => || wait::all(run.iter().map(|mv| self.copy_one(mv)).collect()),
+        };
+        // One that cannot be read or written takes no neighbour with it.
+        match copied {
+            Ok(()) => vec![true; run.len()],
+            Err(Failed::Read) => alone().await,
+            Err(Failed::Write) => {
+                let to = run[0].to.member;
+                run.iter().for_each(|mv| self.members[to as usize].taint(mv.to.slot));
+                // After a sync the write that failed cannot land any more (C2.2).
+                match self.sync_member(to, self.members[to as usize].sync.written()).await {
+                    Ok(()) => alone().await,
+                    Err(_) => vec![false; run.len()],
+                }
             }
-            _ => vec![self.taint_failed(run, copied); run.len()],
         }
     }
 
     async fn copy_one(&self, mv: &Move) -> bool {
         let copied = self.copy_blocks(std::slice::from_ref(mv)).await;
-        self.taint_failed(std::slice::from_ref(mv), copied)
+        self.copied_one(mv, copied)
     }
 
-    /// Whether it worked. If not, a write of unknown outcome may be on its way to the targets (C2.2).
-    fn taint_failed(&self, run: &[Move], copied: Result<(), Failed>) -> bool {
+    /// Whether it worked. If not, a write of unknown outcome may be on its way to the target (C2.2), and the next copy
+    /// should go elsewhere.
+    fn copied_one(&self, mv: &Move, copied: Result<(), Failed>) -> bool {
+        let target = &self.members[mv.to.member as usize];
         if copied.is_err() {
-            run.iter().for_each(|m| self.members[m.to.member as usize].taint(m.to.slot));
+            target.taint(mv.to.slot);
+        }
+        if copied == Err(Failed::Write) {
+            target.unwritable.borrow_mut().insert(mv.to.slot);
         }
         copied.is_ok()
     }

@@ -5,13 +5,15 @@
 //!    volumes bound to a tier were promised, nor into the half of the headroom that is the clients' (I5).
 //! 2. Beside clients it takes a quarter of the time at most; alone all of it.
 //! 3. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now, or cannot be read, is
-//!    tried again, less and less often, and keeps no other from going.
+//!    tried again, less and less often, and keeps no other from going. Of what is written all the time writers wait in the
+//!    end, one chunk at a time: the only move that they ever wait for (D7).
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::mover::{add_to, Move};
 use super::Job;
+use crate::claim::Claimed;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::kept::kept_slot;
@@ -37,6 +39,10 @@ const REST_MOST: Duration = Duration::from_secs(2);
 /// After a pass that freed nothing, and after many of them.
 const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_MOST: Duration = Duration::from_secs(30);
+/// When passes that freed nothing are this far apart, writers have to wait for what is left.
+const FORCED: Duration = Duration::from_millis(400);
+/// Between looks whether a chunk that writers wait for has switched.
+const SWITCHED: Duration = Duration::from_millis(1);
 /// A stop is noticed after so long.
 const NOTICE: Duration = Duration::from_millis(200);
 
@@ -50,6 +56,7 @@ impl<E: Env> Core<E> {
 
     /// Empties the members that are leaving, as a task of its own, if there is none yet.
     pub(crate) fn start_evacuating(self: &Rc<Self>) {
+        self.mover.leaving.notify();
         if !self.mover.evacuating.replace(true) {
             let core = self.clone();
             self.env.spawn(async move {
@@ -69,6 +76,7 @@ impl<E: Env> Core<E> {
             |indexes: &[MemberIndex]| indexes.iter().map(|m| self.slots_used(&self.members[*m as usize])).sum::<u64>();
         let mut rest = AGAIN;
         while self.evacuates() {
+            let another = self.mover.leaving.wait();
             let leaving =
                 self.members.iter().filter(|m| m.standing.get() == Standing::Leaving && self.slots_used(m) > 0);
             let leaving: Vec<MemberIndex> = leaving.map(|m| m.index).collect();
@@ -77,14 +85,17 @@ impl<E: Env> Core<E> {
             }
             let before = used(&leaving);
             for m in &leaving {
-                self.evacuate(*m).await;
+                self.evacuate(*m, rest >= FORCED).await;
             }
             // What a dying disk cannot read is not asked for without a pause.
             if used(&leaving) < before {
                 rest = AGAIN;
             } else {
-                self.rest(rest).await;
-                rest = (rest * 2).min(AGAIN_MOST);
+                let until = self.env.now().plus(rest);
+                wait::first(self.rest(rest), another).await;
+                // One more member leaves, and waits for no other.
+                let early = self.env.now() < until;
+                rest = if early { AGAIN } else { (rest * 2).min(AGAIN_MOST) };
             }
         }
     }
@@ -96,8 +107,23 @@ impl<E: Env> Core<E> {
         }
     }
 
+    /// Moves chunks that are written all the time: writers wait while theirs is on the way, one at a time.
+    async fn force_away(self: &Rc<Self>, m: MemberIndex, chunks: &[ChunkId]) {
+        for chunk in chunks {
+            if !self.evacuates() || self.members[m as usize].standing.get() != Standing::Leaving {
+                return;
+            }
+            let claim = self.claims.claim_alone(*chunk).await;
+            let Some((job, mv)) = self.begin_evacuation(m, *chunk, &[None; 2], Some(&claim)) else { continue };
+            self.send_off(job, vec![mv]).await;
+            while self.claims.in_motion(*chunk) && self.evacuates() {
+                self.env.sleep(SWITCHED).await;
+            }
+        }
+    }
+
     /// One pass over all that is on a member.
-    async fn evacuate(self: &Rc<Self>, m: MemberIndex) {
+    async fn evacuate(self: &Rc<Self>, m: MemberIndex, forced: bool) {
         let member = &self.members[m as usize];
         let mut page = Some(0);
         while let Some(first) = page {
@@ -108,7 +134,10 @@ impl<E: Env> Core<E> {
             page = next;
             found.sort_unstable();
             let chunks: Vec<ChunkId> = found.into_iter().map(|(_, c)| c).collect();
-            self.move_away(m, &chunks).await;
+            match forced {
+                true => self.force_away(m, &chunks).await,
+                false => self.move_away(m, &chunks).await,
+            }
         }
         // What has left is free after a commit, a journal write and a discard.
         self.commit.want_next();
@@ -164,10 +193,18 @@ impl<E: Env> Core<E> {
 
     /// Moves chunks off a member, as many at a time as clients leave time for.
     async fn move_away(self: &Rc<Self>, m: MemberIndex, chunks: &[ChunkId]) {
-        let tier = self.members[m as usize].tier;
         let mut rest = chunks;
         while !rest.is_empty() && self.evacuates() && self.members[m as usize].standing.get() == Standing::Leaving {
-            let idle = self.quiet_for(tier) >= IDLE;
+            if self.mover.is_held() {
+                self.rest(AGAIN).await;
+                continue;
+            }
+            // Without the mover nobody else drops copies for room.
+            let excess = self.kept_excess();
+            if excess > 0 {
+                self.drop_kept(excess);
+            }
+            let idle = self.quiet_for_evacuation(m) >= IDLE;
             let (batch, at_once) = if idle { (BATCH, AT_ONCE) } else { (BATCH_BESIDE, 1) };
             let begun = self.env.now();
             let mut batches = Vec::new();
@@ -191,11 +228,18 @@ impl<E: Env> Core<E> {
         }
     }
 
+    /// How long clients have left alone what a member's chunks are read from and where they go.
+    fn quiet_for_evacuation(&self, m: MemberIndex) -> Duration {
+        let own = self.members[m as usize].tier;
+        let to = self.shelter(own, Placement::Auto).unwrap_or(own);
+        self.quiet_for(own).min(self.quiet_for(to))
+    }
+
     fn begin_evacuations(&self, m: MemberIndex, chunks: &[ChunkId]) -> [(Job, Vec<Move>); 2] {
         let mut moves = [(Job::Demote, Vec::new()), (Job::Promote, Vec::new())];
         let mut last: [Option<(ChunkId, SlotId)>; 2] = [None; 2];
         for chunk in chunks {
-            if let Some((job, mv)) = self.begin_evacuation(m, *chunk, &last) {
+            if let Some((job, mv)) = self.begin_evacuation(m, *chunk, &last, None) {
                 last[job as usize] = Some((*chunk, mv.to));
                 let place = if job == Job::Demote { 0 } else { 1 };
                 moves[place].1.push(mv);
@@ -212,10 +256,11 @@ impl<E: Env> Core<E> {
         m: MemberIndex,
         chunk: ChunkId,
         last: &[Option<(ChunkId, SlotId)>; 2],
+        claim: Option<&Claimed<'_>>,
     ) -> Option<(Job, Move)> {
         let entry = self.entry(chunk).ok().filter(|e| e.is_mapped() && e.member == m)?;
         let tier = self.shelter(self.members[m as usize].tier, self.placement_of(chunk)?)?;
-        if !self.claims.begin_motion(chunk) {
+        if !claim.map_or_else(|| self.claims.begin_motion(chunk), |c| self.claims.begin_motion_under(c)) {
             return None;
         }
         let job = if tier == Tier::Fast { Job::Promote } else { Job::Demote };

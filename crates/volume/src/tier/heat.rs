@@ -44,6 +44,10 @@ fn per_visit(half_life: u64) -> u64 {
     ((1u64 << 32) / half_life.max(1)).max(16)
 }
 
+/// Where a clock starts: so late that what was never used (heat 0) is cold, and a multiple of the 255 half octaves after
+/// which coarse heats repeat, so that what was saved under an earlier clock keeps its meaning.
+const START: u64 = 255 << 32;
+
 /// The virtual clock, and arithmetic on heats that are given relative to it, in fine steps.
 pub(super) struct Clock {
     /// Octaves, as fixed point with 32 fractional bits.
@@ -69,8 +73,7 @@ impl Clock {
             let x = i as f64 / f64::from(STEPS);
             *t = ((1.0 + (-x).exp2()).log2() * f64::from(OCTAVE)).round() as u16;
         }
-        // It starts away from 0 so that heats behind it do not look like future ones in dumps.
-        Clock { n: 256 << 32, per_visit: per_visit(visits), seen: None, ladd }
+        Clock { n: START, per_visit: per_visit(visits), seen: None, ladd }
     }
 
     /// From now on heat halves in so many visits of weight 1. What was counted keeps its order.
@@ -82,8 +85,9 @@ impl Clock {
         self.n
     }
 
+    /// Sets it to what was saved: nothing (0) for a new group.
     pub(super) fn set(&mut self, n: u64) {
-        self.n = n;
+        self.n = if n < START { n + START } else { n };
     }
 
     /// Moves the clock by a visit.

@@ -51,6 +51,8 @@ pub(crate) struct MoverState {
     pub(super) running: Cell<bool>,
     /// A task empties members that are leaving.
     pub(super) evacuating: Cell<bool>,
+    /// A member begins to leave.
+    pub(super) leaving: Signal,
     /// Chunks that went to another member of their tier.
     pub(crate) evacuated: Cell<u64>,
     /// Nothing new is begun.
@@ -96,6 +98,7 @@ impl MoverState {
             batches: Cell::default(),
             running: Cell::default(),
             evacuating: Cell::default(),
+            leaving: Signal::default(),
             evacuated: Cell::default(),
             held: Cell::default(),
             ended: Signal::default(),
@@ -116,6 +119,11 @@ impl Drop for Held<'_> {
 }
 
 impl MoverState {
+    /// Whether no move is to begin.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.get()
+    }
+
     /// No move is begun until this is dropped. The caller holds the lock of changes.
     pub(crate) fn hold(&self) -> Held<'_> {
         self.held.set(true);

@@ -30,12 +30,17 @@ pub(crate) type Open = Result<Group<MemoryEnv>, OpenError>;
 
 /// Makes a group `name` of so many MiB per member, with a volume `main`.
 pub(crate) fn create(env: &MemoryEnv, name: &str, fast: &[u64], slow: &[u64]) -> Members {
+    create_sized(env, name, fast, slow, None)
+}
+
+/// The same with a volume of so many bytes.
+pub(crate) fn create_sized(env: &MemoryEnv, name: &str, fast: &[u64], slow: &[u64], size: Option<u64>) -> Members {
     let devices: Vec<MemoryDevice> = fast.iter().chain(slow).map(|m| MemoryDevice::new(m * MIB)).collect();
     let tier = |i| if i < fast.len() { Tier::Fast } else { Tier::Slow };
     let members = devices.iter().enumerate().map(|(i, d)| (d.clone(), tier(i))).collect();
     let options = CreateOptions {
         name: name.into(),
-        volumes: vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }],
+        volumes: vec![NewVolume { name: "main".into(), size, placement: Placement::Auto }],
         sector_size: 4096,
         reserve: Some(MIB),
         journal_blocks: Some(16),

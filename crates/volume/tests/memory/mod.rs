@@ -145,10 +145,14 @@ pub(crate) struct MemoryDevice {
     pub(crate) answers_left: Rc<Cell<u64>>,
     /// What was never written cannot be read.
     pub(crate) holes_fail: Rc<Cell<bool>>,
+    /// Blocks that take no write.
+    pub(crate) bad: Rc<RefCell<std::collections::BTreeSet<u64>>>,
     /// Reads that failed.
     pub(crate) failed_reads: Rc<Cell<u64>>,
     /// Writes to slots wait until this time.
     pub(crate) hold_until: Rc<Cell<Instant>>,
+    /// And so long.
+    pub(crate) hold_for: Rc<Cell<Duration>>,
     /// The clock for that.
     pub(crate) env: Option<MemoryEnv>,
 }
@@ -164,7 +168,9 @@ impl MemoryDevice {
             writes_left: Rc::new(Cell::new(u64::MAX)),
             answers_left: Rc::new(Cell::new(u64::MAX)),
             holes_fail: Rc::default(),
+            bad: Rc::default(),
             failed_reads: Rc::default(),
+            hold_for: Rc::default(),
             hold_until: Rc::default(),
             env: None,
         }
@@ -209,12 +215,16 @@ impl Device for MemoryDevice {
         assert!(offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 && buf.is_aligned());
         assert!(offset >= 64 << 10 && offset + buf.len() as u64 <= self.size - (1 << 20), "forbidden zone");
         if let Some(env) = self.env.as_ref().filter(|_| buf.len() == BLOCK && buf.iter().all(|b| *b == HELD)) {
-            env.sleep(self.hold_until.get().since(env.now())).await;
+            env.sleep(self.hold_until.get().since(env.now()).max(self.hold_for.get())).await;
         }
         self.answers().await;
         match self.writes_left.get() {
             0 => return Err(DeviceError::Io(5)),
             n => self.writes_left.set(n - 1),
+        }
+        let first = offset / BLOCK as u64;
+        if self.bad.borrow().range(first..first + (buf.len() / BLOCK) as u64).next().is_some() {
+            return Err(DeviceError::Io(5));
         }
         self.writes.set(self.writes.get() + 1);
         let mut blocks = self.blocks.borrow_mut();

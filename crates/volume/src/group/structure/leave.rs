@@ -28,7 +28,7 @@ use crate::group::volume::VolumeInfo;
 use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
 use crate::options::Uuid;
-use crate::units::{ChunkId, MemberIndex, Placement, Tier, CHUNK};
+use crate::units::{MemberIndex, Placement, Tier, CHUNK};
 
 /// What emptying a member comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,26 +117,23 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    /// Chunks of volumes bound to its tier that live on a member, each volume with its own.
-    fn bound_on(&self, tier: Tier, on: impl Fn(MemberIndex) -> bool) -> Vec<(Rc<VolumeInfo>, u64)> {
-        let map = self.map.borrow();
-        let there = |c: &u64| map.get(ChunkId(*c)).is_some_and(|e| e.is_mapped() && on(e.member));
-        let chunks = |v: &VolumeInfo| v.chunk_runs().into_iter().flat_map(|(first, count)| first..first + count);
-        let bound = self.volumes.living().into_iter().filter(|v| v.placement == bound_to(tier));
-        bound.map(|v| (v.clone(), chunks(&v).filter(there).count() as u64)).collect()
+    fn bound_volumes(&self, tier: Tier) -> impl Iterator<Item = Rc<VolumeInfo>> {
+        self.volumes.living().into_iter().filter(move |v| v.placement == bound_to(tier))
     }
 
     /// Who leaves has changed: counts what volumes bound to the tier have on those.
     fn count_homeless(&self, tier: Tier) {
-        let leaves = |m: MemberIndex| self.members[m as usize].standing.get() == Standing::Leaving;
-        self.bound_on(tier, leaves).into_iter().for_each(|(v, count)| v.homeless.set(count));
+        for v in self.bound_volumes(tier) {
+            let leaving = self.members.iter().filter(|m| m.standing.get() == Standing::Leaving);
+            v.homeless.set(leaving.map(|m| v.mapped_on(m.index)).sum());
+        }
     }
 
     /// Waits until the slots that volumes bound to its tier were promised, and those for their chunks on it, are free on
     /// the others, and takes its slots out of use in the same step.
     async fn free_bound_without(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         let free_there = || m.free.borrow().free();
-        let here = || self.bound_on(m.tier, |on| on == m.index).into_iter().map(|(_, count)| count).sum::<u64>();
+        let here = || self.bound_volumes(m.tier).map(|v| v.mapped_on(m.index)).sum::<u64>();
         let _aside = self.volumes.keep_aside(m.tier, free_there() + here());
         let promised = || self.volumes.promised(bound_to(m.tier));
         // Its own free slots do not count.
@@ -180,7 +177,14 @@ impl<E: Env> Core<E> {
             return Err(StructureError::NotEmpty { index, used: used * CHUNK });
         }
         if !mutant::on(Mutant::LeftBeforeCommit) {
-            self.tell_all_members().await?;
+            // It may be a disk that takes no writes any more: nobody asks it, so it need not know.
+            self.tell_members(|o| o.index != index).await?;
+        }
+        if m.tier == Tier::Slow {
+            // Should its label outlive this, it knows that what it does not know of is perhaps lost (C8.1). If it cannot be
+            // written, so be it.
+            let _away = m.away_meta.lock().await;
+            let _told = m.set_all_away().await;
         }
         let others = self.members.iter().filter(|o| o.index != index).collect();
         self.flip_member_code(others, index, MemberCode::Left).await?;

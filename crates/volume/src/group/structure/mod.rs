@@ -182,11 +182,15 @@ impl<E: Env> Core<E> {
 
     /// Makes what has become of all chunks durable, and known to every member on its own (invariant 2).
     async fn tell_all_members(&self) -> Result<(), Error> {
+        self.tell_members(|_| true).await
+    }
+
+    async fn tell_members(&self, who: impl Fn(&Member<E::Device>) -> bool) -> Result<(), Error> {
         self.flush().await?;
         if crate::mutant::on(crate::mutant::Mutant::C7RangeNotTold) {
             return Ok(());
         }
-        for m in self.members.iter() {
+        for m in self.members.iter().filter(|m| who(m)) {
             // What a checkpoint writes is in the pages; what it leaves behind is before the journal's new tail.
             self.checkpoint(m, false).await?;
         }

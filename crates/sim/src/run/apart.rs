@@ -1,0 +1,66 @@
+//! Starts with members that were not always used together (C4).
+
+use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::buf::BufMut;
+use bimetal_volume::options::OpenOptions;
+use bimetal_volume::units::CHUNK;
+
+use super::{Run, Wrong, STEP_LIMIT};
+use crate::env::Ended;
+
+impl Run<'_> {
+    /// C4: an image from before the last session must be refused, or nothing of it may be believed.
+    pub(super) fn stale(&self, member: usize) -> Result<(), Wrong> {
+        let Some(before) = &self.before else { return Ok(()) };
+        self.disks[member].store_mut().swap_image(before[member].clone());
+        match self.try_start(self.disks.clone(), self.open_options())? {
+            None => Ok(()),
+            Some((env, group)) => {
+                let result = self.peek(&env, &group, None, false);
+                env.kill();
+                result
+            }
+        }
+    }
+
+    /// C4.2: a copy of the group from before the last session lived a life of its own, and all members but one are of
+    /// that. Two histories are never put together, not even to be read.
+    pub(super) fn fork(&mut self, member: usize) -> Result<(), Wrong> {
+        let Some(before) = &self.before else { return Ok(()) };
+        let ours = self.disks[member].store().image();
+        for (disk, image) in self.disks.iter().zip(before) {
+            disk.store_mut().swap_image(image.clone());
+        }
+        if !self.other_life()? {
+            return Ok(());
+        }
+        self.disks[member].store_mut().swap_image(ours);
+        for writable in [true, false] {
+            if self.try_start(self.disks.clone(), OpenOptions { writable, ..self.open_options() })?.is_some() {
+                return Err("members of two histories were put together".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts what the media hold, writes to every volume, and stops in order; whether all that went well.
+    fn other_life(&self) -> Result<bool, Wrong> {
+        let Some((env, group)) = self.try_start(self.disks.clone(), self.open_options())? else { return Ok(false) };
+        // It has what it had then; the oracle knows of later.
+        let volumes: Vec<_> = group.status().volumes.iter().filter_map(|v| group.volume(&v.name)).collect();
+        let ended = env.run(STEP_LIMIT, async move {
+            for v in &volumes {
+                let data = BufMut::zeroed(CHUNK as usize).freeze();
+                v.write(0, data, WriteFlags::default()).await?;
+            }
+            group.stop().await
+        });
+        env.kill();
+        self.disks.iter().for_each(|d| d.power_cut(false));
+        match ended {
+            Ended::Done(result) => Ok(result.is_ok()),
+            Ended::Crashed => Err("crashed without a crash point".into()),
+            Ended::Hung(why) => Err(format!("a life apart hung: {why}")),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Members that leave, and what may keep them from it.
+
+mod image;
+mod memory;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::buf::BufMut;
+use bimetal_volume::env::Env;
+use bimetal_volume::group::structure::{LeaveReport, NewMember, StructureError};
+use bimetal_volume::options::OpenOptions;
+use bimetal_volume::units::{Tier, CHUNK};
+use bimetal_volume::Group;
+use image::{check, create, create_sized, flush, open, read, stop, writable, write, MIB};
+use memory::{MemoryDevice, MemoryEnv, HELD};
+
+fn add(env: &MemoryEnv, g: &Group<MemoryEnv>, device: &MemoryDevice, tier: Tier) {
+    let (g, device) = (g.clone(), device.clone());
+    let new = NewMember { tier, force: false, journal_blocks: Some(16) };
+    env.block_on(async move { g.add_member(device, &new).await }).expect("added");
+}
+
+fn evacuate(env: &MemoryEnv, g: &Group<MemoryEnv>, index: usize) {
+    let g = g.clone();
+    env.block_on(async move { g.evacuate_member(index as u8).await }).expect("there is room");
+}
+
+fn remove(env: &MemoryEnv, g: &Group<MemoryEnv>, index: usize) -> Result<LeaveReport, StructureError> {
+    let g = g.clone();
+    env.block_on(async move { g.remove_member(index as u8).await })
+}
+
+fn pass(env: &MemoryEnv, seconds: u64) {
+    let e = env.clone();
+    env.block_on(async move { e.sleep(Duration::from_secs(seconds)).await });
+}
+
+/// Slots in use on a member.
+fn used(g: &Group<MemoryEnv>, index: usize) -> u64 {
+    let m = &g.status().members[index];
+    m.slots - m.free - m.quarantined
+}
+
+/// Where a device has a block of this byte.
+fn block_of(d: &MemoryDevice, byte: u8) -> Option<u64> {
+    d.blocks.borrow().iter().find(|(_, b)| b.iter().all(|x| *x == byte)).map(|(at, _)| *at)
+}
+
+/// The disk that dies, and is replaced for that: what it cannot read stays, everything else goes, and it is left in peace.
+#[test]
+fn what_a_leaving_member_cannot_read_keeps_nothing_else_from_going() {
+    let env = MemoryEnv::new();
+    let mut m = create(&env, "tank", &[16, 16], &[32]);
+    let g = open(&env, &m.0, writable()).expect("opens");
+    m.0.push(MemoryDevice::new(32 * MIB));
+    add(&env, &g, &m.0[3], Tier::Slow);
+    let v = g.volume("main").expect("made at creation");
+    for chunk in 0..8 {
+        write(&env, &v, chunk * CHUNK, &[chunk as u8 + 1; CHUNK as usize]).expect("write");
+    }
+    flush(&env, &v).expect("flush");
+    let of_chunk =
+        |d: &MemoryDevice| d.blocks.borrow().iter().find(|(_, b)| b.iter().all(|x| *x == 4)).map(|(at, _)| *at);
+    let (index, at) = (0..2).find_map(|i| Some((i, of_chunk(&m.0[i])?))).expect("the fourth chunk is on a fast member");
+    m.0[index].blocks.borrow_mut().remove(&at);
+    m.0[index].holes_fail.set(true);
+    evacuate(&env, &g, index);
+    pass(&env, 120);
+    assert_eq!(used(&g, index), 1, "only the chunk that cannot be read is there");
+    let failed = m.0[index].failed_reads.get();
+    assert!((1..60).contains(&failed), "{failed} reads failed in two minutes");
+    assert_eq!(
+        remove(&env, &g, index).expect_err("not empty"),
+        StructureError::NotEmpty { index: index as u8, used: CHUNK }
+    );
+    // Its owner gives it up.
+    let trimmed = v.clone();
+    env.block_on(async move { trimmed.trim(3 * CHUNK, CHUNK, Default::default()).await }).expect("trim");
+    flush(&env, &v).expect("flush");
+    pass(&env, 40);
+    assert_eq!(remove(&env, &g, index).expect("it is empty").not_erased, None);
+    for chunk in (0..8).filter(|c| *c != 3) {
+        assert!(read(&env, &v, chunk * CHUNK, CHUNK).expect("read") == [chunk as u8 + 1; CHUNK as usize]);
+    }
+    stop(&env, g).expect("orderly stop");
+    let mut rest = m.0.clone();
+    rest.remove(index);
+    assert!(check(&env, &rest).expect("checked").is_sound());
+}
+
+/// The mirror image: a place of the member that takes its chunks cannot be written. They find others.
+#[test]
+fn a_place_that_cannot_be_written_keeps_nothing_from_going() {
+    let env = MemoryEnv::new();
+    let m = create_sized(&env, "tank", &[16], &[48, 64], Some(40 * MIB));
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    for chunk in 0..300u64 {
+        write(&env, &v, chunk * CHUNK, &[chunk as u8 % 200 + 1; CHUNK as usize]).expect("write");
+    }
+    flush(&env, &v).expect("flush");
+    let leaving = (1..3).max_by_key(|i| used(&g, *i)).expect("two");
+    let other = 3 - leaving;
+    assert!(used(&g, leaving) > 16, "something is on it");
+    // Some of the slots that are still free over there.
+    let free = {
+        let taken = m.0[other].blocks.borrow();
+        let (first, end) = (m.0[other].layout().slot(0) / 4096, m.0[other].layout().slot(300) / 4096);
+        (first..end).step_by(2048).map(|b| b + 5).filter(|b| !taken.contains_key(b)).collect::<Vec<_>>()
+    };
+    assert!(free.len() > 2);
+    m.0[other].bad.borrow_mut().extend(free);
+    evacuate(&env, &g, leaving);
+    pass(&env, 120);
+    assert_eq!(used(&g, leaving), 0);
+    assert!(g.status().members[other].quarantined > 0, "what cannot be written is not tried again and again");
+    assert_eq!(remove(&env, &g, leaving).expect("it is empty").not_erased, None);
+    for chunk in 0..300u64 {
+        assert!(read(&env, &v, chunk * CHUNK, CHUNK).expect("read") == [chunk as u8 % 200 + 1; CHUNK as usize]);
+    }
+}
+
+/// A journal of a file system, say: there is a write on the chunk at any moment.
+#[test]
+fn what_is_written_all_the_time_goes_too() {
+    let env = MemoryEnv::new();
+    let mut m = create_sized(&env, "tank", &[16], &[48, 48], Some(30 * MIB));
+    m.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let g = open(&env, &m.0, OpenOptions { migrate: false, ..OpenOptions::default() }).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    for chunk in 0..200 {
+        write(&env, &v, chunk * CHUNK, &[7; CHUNK as usize]).expect("write");
+    }
+    flush(&env, &v).expect("flush");
+    let (index, chunk) = (1..3)
+        .find_map(|i| {
+            let slow = (150..200).find(|c| {
+                write(&env, &v, c * CHUNK, &[HELD; 4096]).expect("write");
+                let there = block_of(&m.0[i], HELD).is_some();
+                write(&env, &v, c * CHUNK, &[7; 4096]).expect("write");
+                there
+            });
+            Some((i, slow?))
+        })
+        .expect("some chunk is on a slow member");
+    m.0.iter().for_each(|d| d.hold_for.set(Duration::from_millis(5)));
+    let ended = Rc::new(Cell::new(false));
+    let written = Rc::new(Cell::new(0u64));
+    for lane in 0..3u64 {
+        let (v, e, ended, written) = (v.clone(), env.clone(), ended.clone(), written.clone());
+        env.spawn(async move {
+            e.sleep(Duration::from_millis(lane * 2)).await;
+            while !ended.get() {
+                let mut data = BufMut::zeroed(4096);
+                data.fill(HELD);
+                v.write(chunk * CHUNK + lane * 8192, data.freeze(), WriteFlags::default()).await.expect("write");
+                written.set(written.get() + 1);
+            }
+        });
+    }
+    evacuate(&env, &g, index);
+    pass(&env, 60);
+    assert_eq!(used(&g, index), 0, "it went although somebody writes all the time");
+    let before = written.get();
+    pass(&env, 10);
+    assert!(written.get() - before > 3000, "nobody waits any more");
+    ended.set(true);
+    pass(&env, 1);
+    assert_eq!(remove(&env, &g, index).expect("it is empty").not_erased, None);
+    stop(&env, g).expect("orderly stop");
+}
+
+/// A device that left, whose label could not be erased, and which still lies in a drawer or in a configuration.
+#[test]
+fn what_left_long_ago_is_left_out_and_in_nobodys_way() {
+    let env = MemoryEnv::new();
+    let m = create_sized(&env, "tank", &[16], &[32, 32], Some(20 * MIB));
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let drawer = m.0[1].copy();
+    evacuate(&env, &g, 1);
+    pass(&env, 5);
+    // While it leaves its label is written once more.
+    let drawer = MemoryDevice { blocks: m.0[1].copy().blocks, ..drawer };
+    remove(&env, &g, 1).expect("it is empty");
+    let v = g.volume("main").expect("made at creation");
+    write(&env, &v, 0, &[3; 4096]).expect("write");
+    stop(&env, g).expect("orderly stop");
+    let rest = [m.0[0].clone(), m.0[2].clone()];
+    for _ in 0..70 {
+        stop(&env, open(&env, &rest, writable()).expect("opens")).expect("orderly stop");
+    }
+    let all = [drawer, rest[0].clone(), rest[1].clone()];
+    let g = open(&env, &all, writable()).expect("opens with what left long ago beside it");
+    assert!(g.status().recovery.iter().any(|f| f.contains("has left the group")), "{:?}", g.status().recovery);
+    assert_eq!(read(&env, &g.volume("main").expect("there"), 0, 4096).expect("read"), [3; 4096]);
+    stop(&env, g).expect("orderly stop");
+}
+
+/// A dying disk that has been emptied takes no writes any more.
+#[test]
+fn what_is_empty_leaves_although_nothing_can_be_written_to_it() {
+    let env = MemoryEnv::new();
+    let m = create_sized(&env, "tank", &[16], &[32, 32], Some(20 * MIB));
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    write(&env, &v, 0, &[3; 4096]).expect("write");
+    evacuate(&env, &g, 2);
+    flush(&env, &v).expect("flush");
+    pass(&env, 5);
+    m.0[2].writes_left.set(0);
+    let report = remove(&env, &g, 2).expect("it is empty");
+    assert!(report.not_erased.is_some());
+    write(&env, &v, 0, &[4; 4096]).expect("the group is not latched");
+    stop(&env, g).expect("orderly stop");
+    assert!(check(&env, &[m.0[0].clone(), m.0[1].clone()]).expect("checked").is_sound());
+}
+
+/// Copies that promoted chunks keep below are room for what leaves, also when the mover is switched off.
+#[test]
+fn kept_copies_make_room_for_what_leaves_without_the_mover() {
+    let env = MemoryEnv::new();
+    let m = create_sized(&env, "tank", &[64], &[64, 64], Some(110 * MIB));
+    let g = open(&env, &m.0, OpenOptions::default()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    let chunks = v.size() / CHUNK;
+    for chunk in 0..chunks {
+        write(&env, &v, chunk * CHUNK, &[chunk as u8; CHUNK as usize]).expect("write");
+    }
+    pass(&env, 60);
+    let kept = |g: &Group<MemoryEnv>| g.status().mover.kept;
+    for _ in 0..20 {
+        for chunk in chunks / 2..chunks {
+            read(&env, &v, chunk * CHUNK, 4096).expect("read");
+        }
+        pass(&env, 30);
+    }
+    assert!(kept(&g) > 100, "{} copies are kept", kept(&g));
+    stop(&env, g).expect("orderly stop");
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let before = kept(&g);
+    evacuate(&env, &g, 1);
+    pass(&env, 300);
+    assert_eq!(used(&g, 1), 0, "of {before} copies {} are left", kept(&g));
+    remove(&env, &g, 1).expect("it is empty");
+    stop(&env, g).expect("orderly stop");
+}
