@@ -111,9 +111,31 @@ def qemu_img(world, full):
 
 
 def qemu_io(world, full):
-    """Patterns at odd offsets and over chunk borders, sub-block zeroing and trims, checked by reading them back."""
+    """Requests at odd offsets on a volume of 512-byte sectors."""
     kit.need("qemu-io")
-    group = world.group(64 * MIB, 128 * MIB, "--sector", "512").serve()
+    return odd_offsets(world.group(64 * MIB, 128 * MIB, "--sector", "512").serve(), full)
+
+
+def mixed_sectors(world, full):
+    """The same with an SSD of 4096-byte sectors beside a disk of 512-byte ones."""
+    kit.need("qemu-io", "losetup")
+    if os.geteuid() != 0 or not os.path.exists("/dev/loop-control"):
+        raise kit.Skip("making a block device needs root and loop devices")
+    backing = world.file("fast.img", 64 * MIB)
+    made = kit.run("losetup", "--find", "--show", "--sector-size", "4096", backing, ok=False)
+    if made.returncode != 0:
+        raise kit.Skip(f"no loop device of 4096-byte sectors here: {made.stderr.strip()}")
+    device = made.stdout.strip()
+    try:
+        assert kit.run("blockdev", "--getss", device).stdout.strip() == "4096"
+        members = [device, world.file("slow.img", 128 * MIB)]
+        return odd_offsets(kit.Group(world, "t", members, ("--sector", "512")).serve(), full)
+    finally:
+        kit.run("losetup", "--detach", device)
+
+
+def odd_offsets(group, full):
+    """Patterns at odd offsets and over chunk borders, sub-block zeroing and trims, checked by reading them back."""
     commands, model, pattern = [], bytearray(4 * MIB), 1
     steps = 400 if full else 60
     state = 7
@@ -178,5 +200,5 @@ def go_back(world, full):
     return f"{len(names)} files of 12 MiB equal in the plain image"
 
 
-TESTS = [("nbdinfo", nbdinfo), ("nbdcopy", nbdcopy), ("qemu-img", qemu_img), ("qemu-io", qemu_io),
+TESTS = [("nbdinfo", nbdinfo), ("nbdcopy", nbdcopy), ("qemu-img", qemu_img), ("qemu-io", qemu_io), ("mixed-sectors", mixed_sectors),
          ("go-back", go_back)]

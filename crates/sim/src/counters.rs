@@ -67,10 +67,12 @@ pub enum Seen {
     MemberLeft,
     /// A member that was to leave, and stayed.
     MemberKept,
+    /// A member that was slow as one is that dies, but answered.
+    SickMember,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 31] = [
+const NAMES: [(&str, bool); 32] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -102,6 +104,7 @@ const NAMES: [(&str, bool); 31] = [
     ("new device failed", false),
     ("member left", true),
     ("member kept", false),
+    ("member slow, not dead", true),
 ];
 
 /// What one run had.

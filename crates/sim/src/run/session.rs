@@ -39,6 +39,7 @@ impl Run<'_> {
         for ((disk, faults), speed) in self.disks.iter().zip(&session.faults).zip(&session.speed) {
             disk.set_behaviour(*faults, speed.latency());
         }
+        self.shared.marks.borrow_mut().mark_if(session.speed.contains(&Speed::Sick), Seen::SickMember);
         self.world.restart(session.end.crash().map(|c| c.1));
         let env = SimEnv::new(&self.world);
         let result = self.live(&env, session, index);

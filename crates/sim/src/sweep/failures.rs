@@ -3,15 +3,26 @@
 
 use bimetal_volume::units::CHUNK;
 
-use super::{fill, flush, group, records, sleep, step, Directed, FUA, TRIM, WRITE};
+use super::{directed, fill, flush, group, hot, records, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::run::FIRST_PAGE;
-use crate::scenario::{Act, End, Scenario};
+use crate::scenario::{Act, End, Scenario, Speed};
 use crate::world::CrashPoint;
 
 /// Chunks that hold something old behind their first block.
 const CHUNKS: u64 = 6;
+
+/// The SSD does not die, but stalls for seconds again and again: what clients and moves do comes to an end all the same.
+pub(super) fn sick_ssd() -> Directed {
+    let mut steps = vec![fill(0, 14), flush(), sleep(0, 4000), step(1, FUA, 3 * CHUNK, 8192)];
+    steps.extend(hot(2));
+    steps.extend([step(0, TRIM, 5 * CHUNK, CHUNK), fill(14, 8), flush(), step(1, Act::Read, 0, 22 * CHUNK)]);
+    let mut d = directed("sick SSD", group(12, 40, 34), vec![fill(20, 4), flush()], steps, true);
+    d.scenario.liveness = true;
+    d.scenario.sessions.last_mut().expect("the swept one").speed[0] = Speed::Sick;
+    d
+}
 
 /// Blocks that were trimmed are written again while a sync fails: what their slots held before must not come back.
 pub(super) fn written_while_a_sync_fails() -> Directed {
