@@ -386,13 +386,13 @@ pub(crate) struct Rescue {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  bimetal demo\n  bimetal demo --via nbd --keep")]
 pub(crate) struct Demo {
-    /// Work here; needs about 2 GiB [default: a new folder in the temporary folder]
+    /// Work in a new folder `bimetal-demo` in this one; needs about 2 GiB [default: the temporary folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<std::path::PathBuf>,
     /// A mounted ext4 (needs root, FUSE and loop devices) or an NBD client [default: what is possible]
     #[arg(long, value_enum)]
     pub(crate) via: Option<DemoVia>,
-    /// Leave the files afterwards
+    /// Leave the files afterwards; they are yours to remove then
     #[arg(long)]
     pub(crate) keep: bool,
 }

@@ -4,7 +4,7 @@
 //! too.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::api::Attachment;
 use crate::beside;
@@ -17,7 +17,7 @@ pub(crate) fn of(device: &str) -> Vec<String> {
     }
     let rdev = meta.rdev();
     let number = format!("{}:{}", major(rdev), minor(rdev));
-    let sys = std::path::PathBuf::from(format!("/sys/dev/block/{number}"));
+    let sys = PathBuf::from(format!("/sys/dev/block/{number}"));
     let mut found = Vec::new();
     collect(&number, device, &sys, &mut found);
     for entry in std::fs::read_dir(&sys).into_iter().flatten().flatten() {
@@ -130,6 +130,13 @@ fn collect(number: &str, device: &str, sys: &Path, found: &mut Vec<String>) {
     for holder in std::fs::read_dir(sys.join("holders")).into_iter().flatten().flatten() {
         found.push(format!("{device} is used by {}", holder.file_name().to_string_lossy()));
     }
+}
+
+/// Mount points in a folder, and the folder itself if it is one.
+pub(crate) fn mounts_below(folder: &Path) -> Vec<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = mounts.lines().filter_map(|l| l.split(' ').nth(4)).map(|at| PathBuf::from(unescape(at)));
+    points.filter(|at| at.starts_with(folder)).collect()
 }
 
 /// Mount points of a device, by number or, for file systems with numbers of their own (btrfs), by source.

@@ -6,13 +6,13 @@
 mod content;
 mod crash;
 mod disk;
+mod ground;
 mod mount;
 mod nbd;
 mod process;
 mod show;
 mod steps;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
@@ -23,6 +23,7 @@ use crate::cli::{Demo, DemoVia};
 use crate::output::{table, Output};
 use crate::size::approx;
 use disk::Disk;
+use ground::Ground;
 use process::World;
 use show::Show;
 
@@ -47,34 +48,14 @@ impl Scale {
 type Figures = Vec<(String, String, String)>;
 
 pub(crate) fn run(args: Demo, output: Output) -> Result<()> {
-    let (dir, ours) = folder(args.dir)?;
-    let result = play(&dir, args.via, output);
-    if args.keep {
-        eprintln!("The files are kept in {}.", dir.display());
-    } else if ours {
-        let _ = std::fs::remove_dir_all(&dir);
-    } else {
-        for name in ["etc", "run", "mnt"] {
-            let _ = std::fs::remove_dir_all(dir.join(name));
-        }
-        for name in ["fast.img", "slow.img", "daemon.log"] {
-            let _ = std::fs::remove_file(dir.join(name));
-        }
-    }
-    result
-}
-
-/// The folder to work in, and whether it is ours to remove.
-fn folder(wanted: Option<PathBuf>) -> Result<(PathBuf, bool)> {
-    let (dir, ours) = match wanted {
-        Some(dir) => (std::path::absolute(dir)?, false),
-        None => (std::env::temp_dir().join(format!("bimetal-demo-{}", std::process::id())), true),
+    let ground = Ground::make(args.dir)?;
+    let result = play(&ground.dir, args.via, output);
+    let tidied = match args.keep {
+        true => ground.keep().map(|dir| eprintln!("The files are kept in {}.", dir.display())),
+        false => ground.remove(),
     };
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    if dir.join("fast.img").exists() || dir.join("slow.img").exists() {
-        bail!("{} holds files of an earlier demo; remove them first, or choose another folder", dir.display());
-    }
-    Ok((dir, ours))
+    // What went wrong first is worth more.
+    result.and(tidied)
 }
 
 fn play(dir: &std::path::Path, via: Option<DemoVia>, output: Output) -> Result<()> {

@@ -63,12 +63,14 @@ pub(crate) struct Mounted {
 impl Mounted {
     pub(crate) fn new(world: &World, show: &mut Show) -> Result<Mounted> {
         show.line("$ bimetal attach demo/main");
-        let device = attach(world)?;
-        show.line(&device);
         let at = world.dir.join("mnt");
         std::fs::create_dir_all(&at)?;
+        let nbd = Nbd::connect(&world.nbd_socket(), "main")?;
+        // From here on nothing may fail without taking the device away.
+        let device = attach(world)?;
+        show.line(&device);
         show.line(&format!("$ mkfs.ext4 {device} && mount {device} mnt"));
-        let mut mounted = Mounted { at, device, files: Vec::new(), nbd: Nbd::connect(&world.nbd_socket(), "main")? };
+        let mut mounted = Mounted { at, device, files: Vec::new(), nbd };
         let made = tool("mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", &mounted.device]);
         if let Err(e) = made.and_then(|_| mounted.mount()) {
             mounted.leave(world)?;

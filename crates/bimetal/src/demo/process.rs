@@ -8,7 +8,7 @@ use anyhow::{bail, Context, Result};
 
 use crate::api::Status;
 use crate::client;
-use crate::paths::{CONFIG_DIR, RUN_DIR};
+use crate::paths::{self, CONFIG_DIR, RUN_DIR};
 
 /// The group's name.
 pub(crate) const GROUP: &str = "demo";
@@ -24,7 +24,12 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(dir: PathBuf) -> Result<World> {
         let program = std::env::current_exe().context("the program cannot find itself")?;
-        Ok(World { program, dir, daemon: None })
+        let world = World { program, dir, daemon: None };
+        // What is said is about a variable that is not the user's to set here.
+        if paths::check_socket_path(&world.run_state("control.sock")).is_err() {
+            bail!("the path {} is too long for the sockets of a daemon; take a shorter --dir", world.dir.display());
+        }
+        Ok(world)
     }
 
     fn command(&self, args: &[&str]) -> Command {

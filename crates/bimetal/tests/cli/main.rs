@@ -3,6 +3,7 @@
 mod attach;
 mod common;
 mod control;
+mod demo;
 mod files;
 mod flow;
 mod lab;
