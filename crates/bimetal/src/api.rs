@@ -221,6 +221,8 @@ pub(crate) struct StopRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StopAccepted {
     pub(crate) schema: u32,
+    /// The daemon's.
+    pub(crate) process: Option<u32>,
     /// Who holds an attached device; the daemon goes on serving until they are gone.
     pub(crate) waits_for: Vec<String>,
 }

@@ -1,5 +1,5 @@
 //! The run-state folder of a group: `lock`, `control.sock`, `nbd.sock`, `log`, `attachments.json` (and `attachments.lock`,
-//! which whoever changes it holds), `fuse` (a mount).
+//! which whoever changes it holds), `ended.json` (how the last daemon ended), `fuse` (a mount).
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use bimetal_host::probe::sysfs::DeviceNumber;
+use serde::{Deserialize, Serialize};
 
-use crate::api::Attachment;
+use crate::api::{self, Attachment};
 use crate::client::{self, Client};
 use crate::commands::detach::is_anothers;
 use crate::{holders, paths};
@@ -98,6 +99,52 @@ pub(crate) fn locked_by(name: &str) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// How a daemon ended, for whoever told it to: it is gone when that is known.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct End {
+    schema: u32,
+    process: u32,
+    /// Why the group could not be stopped in order.
+    pub(crate) error: Option<String>,
+}
+
+fn end_file(name: &str) -> PathBuf {
+    paths::run_dir(name).join("ended.json")
+}
+
+/// Writes down how this process has ended its group. The lock must still be held.
+pub(crate) fn note_end(name: &str, error: Option<String>) -> Result<()> {
+    let end = End { schema: api::SCHEMA, process: std::process::id(), error };
+    let path = end_file(name);
+    let text = serde_json::to_string_pretty(&end)?;
+    // Who may use the control socket may not own it.
+    let readable = std::fs::Permissions::from_mode(0o644);
+    let written = replace(&path, text.as_bytes()).and_then(|()| Ok(std::fs::set_permissions(&path, readable)?));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// How the daemon with this process id has ended group `name`; `None` if it never said.
+pub(crate) fn end_of(name: &str, process: u32) -> Option<End> {
+    let text = std::fs::read_to_string(end_file(name)).ok()?;
+    let end: End = serde_json::from_str(&text).ok()?;
+    (end.process == process).then_some(end)
+}
+
+/// What an earlier daemon wrote down says nothing of this one, which may have its process id.
+pub(crate) fn forget_end(name: &str) {
+    // It is not there as a rule.
+    let _ = std::fs::remove_file(end_file(name));
+}
+
+/// Whether that daemon still serves group `name`. The lock tells, or, to those who may not read it, the control socket.
+pub(crate) fn is_served_by(name: &str, process: Option<u32>) -> bool {
+    let lock = File::open(paths::run_dir(name).join("lock"));
+    if lock.is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
+        return daemon(name).is_ok_and(|found| found.is_some());
+    }
+    locked_by(name).is_some_and(|holder| process.is_none_or(|p| holder == p.to_string()))
 }
 
 /// Opens a file for its owner alone: who may read a file may lock it, and so keep a daemon from starting.

@@ -1,5 +1,6 @@
-//! `bimetal stop`: wishes a stop and waits until the daemon is gone.
+//! `bimetal stop`: wishes a stop, waits until the daemon is gone, and tells how it ended.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
@@ -7,33 +8,65 @@ use serde_json::json;
 
 use crate::api::{self, StopAccepted, StopRequest};
 use crate::cli::Stop;
+use crate::holders;
 use crate::output::Output;
-use crate::{holders, runstate};
+use crate::runstate::{self, End};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-pub(crate) fn run(args: Stop, output: Output) -> Result<()> {
+pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
     let group = &args.group;
     let Some(daemon) = runstate::daemon(group)? else {
         if let Some(pid) = runstate::locked_by(group) {
             bail!("group '{group}' is served by process {pid}, but its control socket is gone; end that process");
         }
         let answer = json!({ "schema": api::SCHEMA, "group": group, "stopped": false, "was_running": false });
-        return output.show(&answer, || format!("Group '{group}' was not being served."));
+        output.show(&answer, || format!("Group '{group}' was not being served."))?;
+        return Ok(ExitCode::SUCCESS);
     };
     let accepted: StopAccepted = daemon.post("/v1/stop", &StopRequest { force: args.force })?;
     if !accepted.waits_for.is_empty() {
         eprintln!("Waiting: {}.", accepted.waits_for.join(", "));
     }
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
-    while runstate::locked_by(group).is_some() {
+    // A service manager may start the next daemon at once.
+    while runstate::is_served_by(group, accepted.process) {
         if Instant::now() >= deadline {
             bail!("{}", too_slow(group, args.timeout));
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-    let answer = json!({ "schema": api::SCHEMA, "group": group, "stopped": true, "was_running": true });
-    output.show(&answer, || format!("Stopped group '{group}'; everything is flushed."))
+    let end = accepted.process.and_then(|process| runstate::end_of(group, process));
+    match failure(group, end) {
+        None => {
+            let answer = json!({ "schema": api::SCHEMA, "group": group, "stopped": true, "was_running": true });
+            output.show(&answer, || format!("Stopped group '{group}'; everything is flushed."))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(error) => {
+            let answer = json!({
+                "schema": api::SCHEMA, "group": group, "stopped": false, "ended": true, "was_running": true, "error": error,
+            });
+            output.show(&answer, String::new)?;
+            eprintln!("bimetal: {error}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// What is wrong with how the daemon ended, in words. Who does not say that all went well is not taken for one who did.
+fn failure(group: &str, end: Option<End>) -> Option<String> {
+    let what = match end {
+        Some(End { error: None, .. }) => return None,
+        Some(End { error: Some(error), .. }) => format!("has ended, but could not be stopped in order: {error}"),
+        None => "has ended, but did not say whether in order: its process may have been killed".into(),
+    };
+    let log = runstate::log_file(group);
+    Some(format!(
+        "group '{group}' {what}. What was flushed before is safe, what was written later may be lost. See the log ({}, or \
+         journalctl -u bimetal@{group}) and `bimetal check {group}`; the next start recovers the group",
+        log.display()
+    ))
 }
 
 fn too_slow(group: &str, seconds: u64) -> String {

@@ -245,7 +245,7 @@ async fn stop(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Res
         },
     };
     let waits_for = shared.ask_to_stop(request.force);
-    Json(StopAccepted { schema: SCHEMA, waits_for }).into_response()
+    Json(StopAccepted { schema: SCHEMA, process: Some(std::process::id()), waits_for }).into_response()
 }
 
 async fn attach(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {

@@ -61,6 +61,7 @@ pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
     }
     let name = args.group.clone().context("name the group to serve")?;
     let lock = runstate::lock(&name)?;
+    runstate::forget_end(&name);
     let reactor = Reactor::new()?;
     hygiene();
     #[cfg(feature = "mutants")]
@@ -274,6 +275,10 @@ async fn stop(name: &str, group: &Group<HostEnv>, ways: &Ways) -> Result<()> {
     notify("STOPPING=1");
     ways.stop().await;
     let stopped = group.stop().await;
+    let error = stopped.as_ref().err().map(ToString::to_string);
+    if let Err(e) = runstate::note_end(name, error) {
+        log::warn(&format!("who waits for this end does not learn how it went: {e:#}"));
+    }
     stopped.with_context(|| {
         format!("group '{name}' could not be stopped in order; nothing flushed is lost, the next start recovers it")
     })?;

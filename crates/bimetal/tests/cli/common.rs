@@ -38,7 +38,12 @@ impl Place {
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut c = Command::new(env!("CARGO_BIN_EXE_bimetal"));
-        c.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        c.args(args);
+        self.here(c)
+    }
+
+    fn here(&self, mut c: Command) -> Command {
+        c.current_dir(self.dir.path()).stdin(Stdio::null());
         c.env("BIMETAL_CONFIG_DIR", self.path("etc")).env("BIMETAL_RUN_DIR", self.path("run"));
         c.env_remove("NOTIFY_SOCKET");
         c
@@ -87,12 +92,21 @@ impl Place {
         self.json(&args)
     }
 
-    /// Starts `bimetal serve ARGS` and waits until `socket` answers.
+    /// Starts `bimetal serve ARGS` and waits until it serves.
     pub(crate) fn serve(&self, args: &[&str]) -> Daemon {
+        self.start(self.command(&[&["serve"], args].concat()))
+    }
+
+    /// The same, with writes beyond a limit as errors instead of a signal.
+    pub(crate) fn serve_without_signal(&self, args: &[&str]) -> Daemon {
+        let mut c = Command::new("sh");
+        c.args(["-c", "trap '' XFSZ; exec \"$0\" serve \"$@\"", env!("CARGO_BIN_EXE_bimetal")]).args(args);
+        self.start(self.here(c))
+    }
+
+    fn start(&self, mut command: Command) -> Daemon {
         let log = std::fs::File::create(self.path("serve.log")).expect("log");
-        let mut all = vec!["serve"];
-        all.extend(args);
-        let mut child = self.command(&all).stderr(log).stdout(Stdio::null()).spawn().expect("the program starts");
+        let mut child = command.stderr(log).stdout(Stdio::null()).spawn().expect("the program starts");
         let begun = Instant::now();
         let log = || std::fs::read_to_string(self.path("serve.log")).unwrap_or_default();
         while !log().contains("\nserving ") && !log().starts_with("serving ") {

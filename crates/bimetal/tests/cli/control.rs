@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::common::{checksum, Place};
+use crate::common::{checksum, installed, Daemon, Place};
 
 /// Sends bytes and reads until the daemon closes.
 fn raw(p: &Place, bytes: &[u8]) -> String {
@@ -97,6 +97,44 @@ fn a_control_socket_takes_nobodys_place() {
     let mut daemon = p.serve(&["tank", "--control", "taken.sock"]);
     assert_eq!(p.json(&["status", "tank"])["state"], "serving", "a socket that nobody listens on is replaced");
     p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+}
+
+#[test]
+fn a_stop_that_fails_says_so() {
+    let p = Place::new();
+    p.tank();
+    if !installed("prlimit") {
+        return;
+    }
+    // Members that take no writes any more: those beyond a limit fail, and their signal is ignored.
+    let hurt = |daemon: &Daemon| {
+        let pid = daemon.child.id().to_string();
+        let limited = std::process::Command::new("prlimit").args(["--pid", &pid, "--fsize=65536"]).status();
+        assert!(limited.expect("prlimit").success());
+    };
+    let mut daemon = p.serve_without_signal(&["tank"]);
+    hurt(&daemon);
+    let d = p.run(&["stop", "tank", "--json"]);
+    assert_eq!(d.code, 1, "{}{}", d.out, d.err);
+    let answer: serde_json::Value = serde_json::from_str(&d.out).expect("JSON");
+    assert_eq!((&answer["stopped"], &answer["ended"]), (&false.into(), &true.into()), "{answer}");
+    for word in ["could not be stopped in order", "before is safe", "bimetal check tank"] {
+        assert!(
+            d.err.contains(word) && answer["error"].as_str().is_some_and(|e| e.contains(word)),
+            "{}{}",
+            d.out,
+            d.err
+        );
+    }
+    assert_eq!(daemon.wait(), 1, "{}", p.log());
+    let mut daemon = p.serve_without_signal(&["tank"]);
+    hurt(&daemon);
+    daemon.terminate();
+    assert_eq!(daemon.wait(), 1, "a service manager learns it, too: {}", p.log());
+    // The next one has nothing of that.
+    let mut daemon = p.serve(&["tank"]);
+    assert_eq!(p.json(&["stop", "tank"])["stopped"], true);
     assert_eq!(daemon.wait(), 0, "{}", p.log());
 }
 
