@@ -1,6 +1,13 @@
 //! What is refused, in words, with the targets left as they were.
 
-use crate::common::{checksum, Place, MIB};
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
+
+use crate::common::{checksum, installed, Place, MIB};
+
+/// Of Linux everywhere.
+const O_EXCL: i32 = 0o200;
 
 /// Runs `create` and expects a refusal that changes nothing.
 fn create_refused(p: &Place, args: &[&str], code: i32, words: &[&str]) {
@@ -82,6 +89,46 @@ fn members_in_use_are_not_taken_even_by_force() {
     let _daemon = p.serve(&["tank"]);
     let args = ["create", "other", "--fast", "fast.img", "--slow", "slow.img", "--force", "--yes"];
     p.refused(&args, 1, &["in use"]);
+}
+
+/// A loop device over a file; taken away with the test.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &std::path::Path) -> Option<Loop> {
+        if !installed("losetup") {
+            return None;
+        }
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output().expect("losetup runs");
+        if !made.status.success() {
+            eprintln!("skipped: no loop device can be made here");
+            return None;
+        }
+        Some(Loop(String::from_utf8_lossy(&made.stdout).trim().to_string()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+#[test]
+fn members_that_the_kernel_uses_are_not_served() {
+    let p = Place::new();
+    p.tank();
+    let Some(used) = Loop::over(&p.path("fast.img")) else { return };
+    // As a mount would: one that nobody holds is a member itself, and would be served.
+    let held = File::options().read(true).custom_flags(O_EXCL).open(&used.0).expect("held");
+    for command in [&["serve", "tank"][..], &["destroy", "tank", "--yes"]] {
+        p.refused(command, 1, &["fast.img is in use by the loop device", &used.0]);
+    }
+    assert_eq!(p.json(&["check", "tank"])["sound"], true, "a look harms nobody");
+    drop((held, used));
+    let mut daemon = p.serve(&["tank"]);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
 }
 
 #[test]

@@ -16,6 +16,7 @@ use io_uring::{opcode, squeue};
 use super::error::from_errno;
 use super::{Access, OpenError};
 use crate::probe::sysfs::BlockQueue;
+use crate::probe::usage;
 use crate::reactor::{HostEnv, Keep, OnDrop};
 
 /// Unit of direct I/O.
@@ -60,6 +61,11 @@ impl Found {
         let file = open_direct(path, access, block_device)?;
         if access.lock && !block_device {
             lock(&file, path, access.write)?;
+            // The kernel itself takes no lock.
+            let user = if access.write { usage::kernel_use(path) } else { None };
+            if let Some(by) = user {
+                return Err(OpenError::Busy { path: path.to_owned(), by });
+            }
         }
         let size = size_of_file(&file, block_device).map_err(|e| explain(path, access, e))?;
         Ok(Found { file, size, block_device, queue: BlockQueue::of(&meta) })

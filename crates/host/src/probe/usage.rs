@@ -48,6 +48,19 @@ impl std::fmt::Display for Use {
     }
 }
 
+impl Use {
+    /// By whom, for "in use by".
+    fn user(self) -> String {
+        match self {
+            Use::Mounted { at } => format!("the file system mounted on {at}"),
+            Use::Swap => "the kernel's swap".into(),
+            Use::Below { holder } => format!("the device {holder}, which is built on it"),
+            Use::Loop { device } => format!("the loop device {device}"),
+            Use::Partition { name, .. } => format!("its partition {name}"),
+        }
+    }
+}
+
 /// How a device or file is used, if it is.
 pub fn of(path: &Path) -> Option<Use> {
     let path = fs::canonicalize(path).ok()?;
@@ -117,6 +130,11 @@ fn of_file(path: &Path) -> Option<Use> {
     })
 }
 
+/// What the kernel does with a file by itself, and no lock tells: it serves it as a loop device, or swaps to it.
+pub(crate) fn kernel_use(path: &Path) -> Option<String> {
+    of_file(&fs::canonicalize(path).ok()?).map(Use::user)
+}
+
 /// Where `number` is mounted, by the text of `/proc/self/mountinfo`.
 fn mount_point(mountinfo: &str, number: DeviceNumber) -> Option<String> {
     let number = number.to_string();
@@ -150,13 +168,7 @@ pub(crate) fn unescape(text: &str) -> String {
 /// Who holds a block device that could not be opened alone, as far as this process may see.
 pub fn holder(path: &Path) -> Option<String> {
     if let Some(used) = of(path) {
-        return Some(match used {
-            Use::Mounted { at } => format!("the file system mounted on {at}"),
-            Use::Swap => "the kernel's swap".into(),
-            Use::Below { holder } => format!("the device {holder}, which is built on it"),
-            Use::Loop { device } => format!("the loop device {device}"),
-            Use::Partition { name, .. } => format!("its partition {name}"),
-        });
+        return Some(used.user());
     }
     let target = fs::canonicalize(path).ok()?;
     let processes = fs::read_dir("/proc").ok()?;
