@@ -165,7 +165,8 @@ pub(crate) struct Create {
     /// Fast space kept free for new writes [default: 4GiB, at most a quarter of the fast tier]
     #[arg(long, value_parser = size)]
     pub(crate) reserve: Option<Size>,
-    /// Take devices although they carry a known signature (never one that is mounted or, as far as can be seen, in use)
+    /// Take devices although they carry a known signature, and erase it (never one that is mounted or, as far as can be
+    /// seen, in use)
     #[arg(long)]
     pub(crate) force: bool,
     /// Do not ask

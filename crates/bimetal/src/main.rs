@@ -16,6 +16,7 @@ mod demo;
 mod disks;
 #[cfg(test)]
 mod documents;
+mod erase;
 mod holders;
 mod log;
 mod members;

@@ -57,7 +57,8 @@ pub(crate) struct MemberAdd {
     /// A slow member: hard disk, remote disk
     #[arg(long, value_name = "DEV")]
     pub(crate) slow: Option<String>,
-    /// Take the device although it carries a known signature (never one that is mounted or, as far as can be seen, in use)
+    /// Take the device although it carries a known signature, and erase it (never one that is mounted or, as far as can be
+    /// seen, in use)
     #[arg(long)]
     pub(crate) force: bool,
     /// Do not ask
@@ -124,7 +125,8 @@ pub(crate) struct MemberReplace {
     pub(crate) old: String,
     /// The device that comes
     pub(crate) new: String,
-    /// Take the new device although it carries a known signature (never one that is mounted or, as far as can be seen, in use)
+    /// Take the new device although it carries a known signature, and erase it (never one that is mounted or, as far as can
+    /// be seen, in use)
     #[arg(long)]
     pub(crate) force: bool,
     /// Do not ask

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::cli::{self, Create};
 use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
+use crate::erase::{erase, Erased};
 use crate::output::{confirm, Output};
 use crate::size::{approx, Size};
 use crate::{api, holders, members, paths, runstate};
@@ -186,11 +187,34 @@ async fn create(
     if !lost.is_empty() {
         confirm(&format!("Everything on these devices will be lost:\n{}", lost.join("\n")), yes)?;
     }
+    let erased = if force { erase_all(&devices, &new).await? } else { Vec::new() };
+    let opened: Vec<HostDevice> = devices.iter().map(|(d, _)| d.clone()).collect();
     let made = Group::create(&env, devices, &options).await;
+    if made.as_ref().is_err_and(|e| !matches!(e, CreateError::Device { .. })) {
+        // Nothing was written: what was wished is not possible, and the devices are not needed.
+        put_back(erased, &opened, &new).await?;
+    }
     let report = made.map_err(|e| named(e, &new))?;
     let members = new.iter().map(|m| MemberConfig { locator: m.locator.to_string(), tier: m.tier.to_string() });
     let config = GroupConfig { schema: 1, name: group, uuid: uuid_text(&report.uuid), members: members.collect() };
     Ok((report, config))
+}
+
+async fn erase_all(devices: &[(HostDevice, Tier)], new: &[NewMember]) -> Result<Vec<Erased>> {
+    let mut erased = Vec::new();
+    for ((device, _), m) in devices.iter().zip(new) {
+        let done = erase(device).await;
+        erased.push(done.with_context(|| format!("what {} carries cannot be erased", m.locator))?);
+    }
+    Ok(erased)
+}
+
+async fn put_back(erased: Vec<Erased>, devices: &[HostDevice], new: &[NewMember]) -> Result<()> {
+    for ((erased, device), m) in erased.into_iter().zip(devices).zip(new) {
+        let done = erased.undo(device).await;
+        done.with_context(|| format!("no group was made, and what {} carried cannot be put back", m.locator))?;
+    }
+    Ok(())
 }
 
 /// A member of a living group is worth a second thought.

@@ -16,6 +16,7 @@ use super::jobs::{Done, Outcome};
 use super::{Shared, Ways};
 use crate::api::{ChangedMember, MemberChange};
 use crate::config::{self, uuid_text, MemberConfig};
+use crate::erase::{erase, Erased};
 use crate::own::Own;
 use crate::{log, members, runstate};
 
@@ -116,7 +117,11 @@ async fn add(
     // Before it is a member: the next start must find it, whatever happens meanwhile.
     let noted = note(env, &name, &text, tier).await?;
     let new = NewMember { tier, force, journal_blocks: None };
-    let result = group.add_member(device, &new).await;
+    let erased = match force && !is_of(&device, group).await? {
+        true => Some(erase(&device).await.with_context(|| format!("what {text} carries cannot be erased"))?),
+        false => None,
+    };
+    let result = group.add_member(device.clone(), &new).await;
     match &result {
         // Somebody else who added it at the same time, and was refused, may have struck it out.
         Ok(_) => {
@@ -124,12 +129,33 @@ async fn add(
                 log::warn(&format!("{text} is a member now, but may be missing in the configuration: {e:#}"));
             }
         }
-        Err(e) if noted && !matches!(e, StructureError::Engine(_)) => forget(env, &name, &text).await,
-        Err(_) => {}
+        // It may be a member.
+        Err(StructureError::Engine(_)) => {}
+        Err(_) => {
+            if noted {
+                forget(env, &name, &text).await;
+            }
+            if let Some(erased) = erased {
+                put_back(erased, &device, &text).await;
+            }
+        }
     }
     let made = result.with_context(|| text.clone())?;
     let member = ChangedMember { index: made.index, uuid: uuid_text(&made.uuid), locator: text };
     Ok(Done { size: Some(made.capacity), room: Some(made.room), member: Some(member), ..Done::default() })
+}
+
+/// Whether a device carries a label of this group: it may be a member under another name, and nothing is erased on such a one.
+async fn is_of(device: &HostDevice, group: &Group<HostEnv>) -> anyhow::Result<bool> {
+    let label = members::read_label(device).await?;
+    Ok(label.is_ok_and(|l| l.group == group.status().uuid))
+}
+
+/// The device is no member, and is as it was.
+async fn put_back(erased: Erased, device: &HostDevice, name: &str) {
+    if let Err(e) = erased.undo(device).await {
+        log::warn(&format!("{name} did not become a member, and what it carried cannot be put back: {e}"));
+    }
 }
 
 async fn refuse_own(env: &HostEnv, own: Own, locator: Locator) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ mod control;
 mod demo;
 mod files;
 mod flow;
+mod force;
 mod lab;
 mod leave;
 mod member;

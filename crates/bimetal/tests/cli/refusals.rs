@@ -68,12 +68,10 @@ fn creation_over_something_known_asks_for_force() {
     create_refused(&p, &args, 1, &["fast.img", "ext", "--force"]);
     let forced = [&args[..], &["--force"]].concat();
     create_refused(&p, &forced, 1, &["will be lost", "fast.img", "--yes"]);
+    let impossible = [&forced[..], &["--yes", "--volume", "big:1TiB"]].concat();
+    create_refused(&p, &impossible, 1, &["1 TiB", "fit"]);
     p.ok(&[&["create"], &forced[..], &["--yes"]].concat());
     create_refused(&p, &args, 1, &["already described", "destroy tank"]);
-    // Creation leaves the first 64 KiB alone, and with them the old magic.
-    let file = std::fs::File::options().write(true).open(p.path("fast.img")).expect("file");
-    std::os::unix::fs::FileExt::write_at(&file, &[0; 4096], 0).expect("wiped");
-    drop(file);
     create_refused(
         &p,
         &["other", "--fast", "fast.img", "--slow", "slow.img"],
