@@ -10,6 +10,7 @@ use crate::cli::Cli;
 const README: &str = include_str!("../../../README.md");
 const ARCHITECTURE: &str = include_str!("../../../ARCHITECTURE.md");
 const CRASH_MODEL: &str = include_str!("../../../docs/CRASH-MODEL.md");
+const MAKEFILE: &str = include_str!("../../../Makefile");
 const PACKAGING: &str = include_str!("../../../packaging/README.md");
 
 fn root() -> PathBuf {
@@ -134,6 +135,52 @@ fn the_crash_model_names_every_mutant() {
     }
     assert!(CRASH_MODEL.contains(&format!("all {}", Mutant::ALL.len())));
     assert!(README.contains(&format!("{} switches", Mutant::ALL.len())));
+}
+
+/// The udev rule of the package: its name and text.
+fn udev_rule() -> (String, String) {
+    let files = std::fs::read_dir(root().join("packaging")).expect("the tree has packaging").flatten();
+    let mut rules = files.filter_map(|f| f.file_name().into_string().ok()).filter(|n| n.ends_with(".rules"));
+    let name = rules.next().expect("a rule");
+    assert_eq!(rules.next(), None, "one rule");
+    let text = std::fs::read_to_string(root().join("packaging").join(&name)).expect("read");
+    (name, text)
+}
+
+#[test]
+fn the_udev_rule_has_the_last_word_before_others_act_on_it() {
+    let (name, text) = udev_rule();
+    // udev sorts by name. The first lets blkid say what a device is, the others assemble what it said.
+    assert!(*name > *"60-persistent-storage.rules" && *name < *"63-md-raid-arrays.rules", "{name}");
+    assert!(text.contains(&format!("/usr/lib/udev/rules.d/{name}")), "its head says where it goes");
+    for (document, text) in [("Makefile", MAKEFILE), ("packaging/README", PACKAGING)] {
+        assert!(text.contains(&name), "{document} does not name {name}");
+    }
+    let rules: Vec<&str> = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
+    let labels = rules.iter().filter_map(|l| l.strip_prefix("LABEL="));
+    let jumps = rules.iter().filter_map(|l| l.split("GOTO=").nth(1));
+    let labels: Vec<&str> = labels.collect();
+    assert!(jumps.clone().count() > 0 && jumps.clone().all(|to| labels.contains(&to)), "{labels:?}");
+    let import = rules.iter().position(|l| l.starts_with("IMPORT{program}=")).expect("it asks the program");
+    let acts = rules.iter().position(|l| l.contains("SYSTEMD_READY")).expect("it keeps systemd off");
+    assert!(import < acts);
+}
+
+#[test]
+fn udev_takes_the_rule() {
+    let (name, _) = udev_rule();
+    let path = root().join("packaging").join(name);
+    let verified = std::process::Command::new("udevadm").arg("verify").arg(&path).output();
+    match verified {
+        Err(_) => eprintln!("skipped: udevadm is not installed"),
+        Ok(out) => {
+            let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+            if said.contains("Unknown command verb") {
+                return eprintln!("skipped: this udevadm cannot verify rules");
+            }
+            assert!(out.status.success(), "{said}");
+        }
+    }
 }
 
 #[test]
