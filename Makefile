@@ -61,3 +61,5 @@ install: build
 	install -D -m 644 packaging/61-bimetal.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-bimetal.rules
 	install -D -m 644 packaging/bimetal.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/bimetal.conf
 	install -D -m 644 packaging/bimetal.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/bimetal.conf
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/bimetal README.md CHANGELOG.md
+	install -D -m 644 packaging/README.md $(DESTDIR)$(PREFIX)/share/doc/bimetal/packaging/README.md

@@ -167,6 +167,21 @@ fn the_udev_rule_has_the_last_word_before_others_act_on_it() {
 }
 
 #[test]
+fn what_the_units_refer_to_is_installed() {
+    let mut named = 0;
+    for unit in ["bimetal@.service", "bimetal-attach@.service"] {
+        let text = std::fs::read_to_string(root().join("packaging").join(unit)).expect(unit);
+        for path in text.lines().filter_map(|l| l.strip_prefix("Documentation=file:///usr/")) {
+            let (folder, file) = path.rsplit_once('/').expect("a path");
+            let installs = |l: &str| l.contains(&format!("$(PREFIX)/{folder}")) && l.contains(file);
+            assert!(MAKEFILE.lines().any(installs), "{unit} refers to {path}, which is not installed");
+            named += 1;
+        }
+    }
+    assert!(named > 0);
+}
+
+#[test]
 fn udev_takes_the_rule() {
     let (name, _) = udev_rule();
     let path = root().join("packaging").join(name);
