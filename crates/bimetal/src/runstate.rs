@@ -147,6 +147,14 @@ pub(crate) fn is_served_by(name: &str, process: Option<u32>) -> bool {
     locked_by(name).is_some_and(|holder| process.is_none_or(|p| holder == p.to_string()))
 }
 
+/// Refuses what needs the members for itself.
+pub(crate) fn refuse_served(name: &str) -> Result<()> {
+    if locked_by(name).is_some() {
+        bail!("group '{name}' is being served; stop it first: bimetal stop {name}");
+    }
+    Ok(())
+}
+
 /// Opens a file for its owner alone: who may read a file may lock it, and so keep a daemon from starting.
 fn open_rw(path: &Path) -> Result<File> {
     let mut options = File::options();

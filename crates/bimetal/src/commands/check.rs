@@ -11,10 +11,14 @@ use serde_json::json;
 use crate::cli::Check;
 use crate::output::Output;
 use crate::size::approx;
-use crate::{api, members};
+use crate::{api, members, runstate};
 
 pub(crate) fn run(args: Check, output: Output) -> Result<ExitCode> {
     let explicit = members::parse_all(&args.members)?;
+    // Members that are named may be copies.
+    if let Some(group) = args.group.as_deref().filter(|_| explicit.is_empty()) {
+        runstate::refuse_served(group)?;
+    }
     let reactor = Reactor::new()?;
     let env = reactor.env();
     let (report, absent) = reactor.block_on(async move {

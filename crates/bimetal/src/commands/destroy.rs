@@ -13,9 +13,7 @@ use crate::{api, config, members, runstate};
 
 pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
     let name = args.group.clone();
-    if runstate::locked_by(&name).is_some() {
-        bail!("group '{name}' is being served; stop it first: bimetal stop {name}");
-    }
+    runstate::refuse_served(&name)?;
     let _lock = runstate::lock(&name)?;
     let explicit = members::parse_all(&args.members)?;
     let reactor = Reactor::new()?;

@@ -6,11 +6,15 @@ use bimetal_host::Reactor;
 use bimetal_volume::inspect::{dump, DumpOptions, Node, Value};
 
 use crate::cli::Dump;
-use crate::members;
 use crate::output::Output;
+use crate::{members, runstate};
 
 pub(crate) fn run(args: Dump, output: Output) -> Result<()> {
     let explicit = members::parse_all(&args.members)?;
+    // Members that are named may be copies.
+    if let Some(group) = args.group.as_deref().filter(|_| explicit.is_empty()) {
+        runstate::refuse_served(group)?;
+    }
     let reactor = Reactor::new()?;
     let env = reactor.env();
     let tree = reactor.block_on(async move {

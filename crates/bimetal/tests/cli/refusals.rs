@@ -113,6 +113,18 @@ impl Drop for Loop {
 }
 
 #[test]
+fn a_group_that_is_served_is_not_looked_at() {
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    for command in ["check", "dump"] {
+        let begun = std::time::Instant::now();
+        p.refused(&[command, "tank"], 1, &["is being served; stop it first: bimetal stop tank"]);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(2), "nobody waits for what does not come");
+    }
+}
+
+#[test]
 fn members_that_the_kernel_uses_are_not_served() {
     let p = Place::new();
     p.tank();
