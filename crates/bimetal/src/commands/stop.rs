@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::api::{self, StopAccepted, StopRequest};
 use crate::cli::Stop;
-use crate::holders;
 use crate::output::Output;
 use crate::runstate::{self, End};
+use crate::{holders, paths};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -19,6 +19,9 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
     let Some(daemon) = runstate::daemon(group)? else {
         if let Some(pid) = runstate::locked_by(group) {
             bail!("group '{group}' is served by process {pid}, but its control socket is gone; end that process");
+        }
+        if !paths::config_file(group)?.exists() && !paths::run_dir(group).exists() {
+            bail!("no group named '{group}' is known here; `bimetal status` lists those that are");
         }
         let answer = json!({ "schema": api::SCHEMA, "group": group, "stopped": false, "was_running": false });
         output.show(&answer, || format!("Group '{group}' was not being served."))?;

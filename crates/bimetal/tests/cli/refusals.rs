@@ -206,6 +206,7 @@ fn attachments_and_stops_of_what_is_not_there() {
     p.refused(&["detach", "tank"], 1, &["not attached"]);
     p.refused(&["detach", "/dev/null"], 1, &["was not attached by Bimetal"]);
     p.refused(&["frobnicate"], 2, &["unrecognized"]);
+    p.refused(&["stop", "nobody"], 1, &["no group named 'nobody'", "bimetal status"]);
     p.refused(&["status", "nobody"], 1, &["no group named 'nobody'"]);
 }
 
