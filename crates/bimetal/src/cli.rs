@@ -17,7 +17,7 @@ use crate::size::Size;
 Three commands to a mounted file system:
   bimetal create tank --fast /dev/nvme0n1 --slow /dev/sda
   bimetal attach tank/main            # prints the device, e.g. /dev/ublkb0
-  mkfs.ext4 /dev/nbd0 && mount /dev/nbd0 /mnt
+  mkfs.ext4 /dev/ublkb0 && mount /dev/ublkb0 /mnt
 `bimetal demo` shows it on two files, without privileges.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage. Sizes: 4GiB, 1.1TB, or a number of bytes.
@@ -144,7 +144,7 @@ Examples:
   bimetal create tank --fast /dev/nvme0n1 --slow /dev/sda
   truncate -s 8G fast.img; truncate -s 80G slow.img
   bimetal create test --fast fast.img --slow slow.img --volume root:20GiB --volume home
-A member is a block device, a file that exists, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH,
+A member is a block device, a file that exists, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, \
 or emulated:MODEL:/FILE (a file as slow as that model of a disk). Without --volume one volume `main` takes all space.")]
 pub(crate) struct Create {
     /// Name of the new group
@@ -303,6 +303,7 @@ Examples:
   bimetal stop tank
   bimetal stop tank --force     # although a file system is mounted from it: data not yet flushed by it is lost")]
 pub(crate) struct Stop {
+    /// The group
     #[arg(value_parser = group_name)]
     pub(crate) group: String,
     /// Stop although attached devices are in use
@@ -324,6 +325,7 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  bimetal destroy tank --yes")]
 pub(crate) struct Destroy {
+    /// The group
     #[arg(value_parser = group_name)]
     pub(crate) group: String,
     /// Members, instead of those in the configuration
@@ -431,7 +433,7 @@ Examples:
   bimetal advise                      # how to record a trace on this machine
   bimetal advise day.bin
   bimetal advise hm_0.csv.gz --json
-One pass over the trace, in bounded memory. Chunks of 128 KiB are ranked by use as the daemon ranks them; an SSD takes
+One pass over the trace, in bounded memory. Chunks of 128 KiB are ranked by use as the daemon ranks them; an SSD takes \
 what ranks high enough to lie on it. Moves are taken as free, so it is what tiering comes to, not what it costs on the way.")]
 pub(crate) struct Advise {
     /// A recording of block I/O, plain or gzip; without it: how to make one
@@ -489,7 +491,7 @@ Examples:
   bimetal lab compare
   BIMETAL_TRACES=/data/traces bimetal lab compare --out policies.html
   bimetal lab compare --only zipf-files,drift --fast 10 --no-bounds
-Generated loads, each with six seeds (101 to 103 are not used in tuning): zipf-files, scan, film-copy, drift, shift, loop,
+Generated loads, each with six seeds (101 to 103 are not used in tuning): zipf-files, scan, film-copy, drift, shift, loop, \
 churn, boot, sync-writes, vm-image, nearly-full. Recordings are named by their file without extensions.")]
 pub(crate) struct Compare {
     /// Only these loads
@@ -568,6 +570,51 @@ mod tests {
                 check(inner, &format!("{} {}", c.get_name(), inner.get_name()));
             }
         }
+    }
+
+    /// All commands, those inside others too.
+    fn commands() -> Vec<clap::Command> {
+        let mut cli = Cli::command();
+        cli.build();
+        let mut all = vec![cli];
+        let mut next = 0;
+        while let Some(command) = all.get(next) {
+            let inner: Vec<_> = command.get_subcommands().filter(|c| c.get_name() != "help").cloned().collect();
+            all.extend(inner);
+            next += 1;
+        }
+        all
+    }
+
+    #[test]
+    fn every_argument_is_explained() {
+        for command in commands() {
+            for argument in command.get_arguments().filter(|a| !a.is_hide_set()) {
+                let name = argument.get_id();
+                assert!(argument.get_help().is_some(), "{} {name}", command.get_name());
+            }
+        }
+    }
+
+    /// Lines are broken by the terminal's width: one that is broken here too leaves a stump.
+    #[test]
+    fn prose_has_a_line_per_paragraph() {
+        let is_prose = |line: &str| !line.starts_with(' ') && !line.is_empty();
+        for command in commands() {
+            let help = command.get_after_help().map(|h| h.to_string()).unwrap_or_default();
+            let lines: Vec<&str> = help.lines().collect();
+            for pair in lines.windows(2).filter(|pair| is_prose(pair[0]) && is_prose(pair[1])) {
+                assert!(pair[0].ends_with(['.', ':']), "{}: {}", command.get_name(), pair[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_example_uses_the_device_that_it_shows() {
+        let help = Cli::command().get_after_help().map(|h| h.to_string()).unwrap_or_default();
+        let devices = help.lines().filter(|l| l.contains("attach tank/main") || l.contains("mkfs"));
+        let words = devices.flat_map(str::split_whitespace).filter(|w| w.starts_with("/dev/"));
+        assert_eq!(words.collect::<Vec<_>>(), ["/dev/ublkb0"; 3]);
     }
 
     #[test]

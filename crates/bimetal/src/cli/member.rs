@@ -45,7 +45,7 @@ pub(crate) struct MemberList {
 Examples:
   bimetal member add tank --fast /dev/nvme1n1
   bimetal member add tank --slow nbd://backup.example/disk3
-Everything on the device is lost. Volumes keep their sizes: `bimetal volume resize` gives them the new space. How much
+Everything on the device is lost. Volumes keep their sizes: `bimetal volume resize` gives them the new space. How much \
 all volumes of a group can hold was laid down when it was made, with an eighth to spare; the command says what is left.")]
 pub(crate) struct MemberAdd {
     /// The group
@@ -72,8 +72,8 @@ Examples:
   bimetal member evacuate tank /dev/sdb --dry-run
   bimetal member evacuate tank 2
   bimetal member evacuate tank 2 --cancel
-It shows how far it is until the member is empty. Ctrl-C only ends the watching: the member goes on getting empty beside
-those who use the group, after a restart too. Without a daemon this command does the work, and what it has not done when it
+It shows how far it is until the member is empty. Ctrl-C only ends the watching: the member goes on getting empty beside \
+those who use the group, after a restart too. Without a daemon this command does the work, and what it has not done when it \
 is interrupted is done when the group is served again.")]
 pub(crate) struct MemberEvacuate {
     /// The group
@@ -97,7 +97,7 @@ pub(crate) struct MemberEvacuate {
 Examples:
   bimetal member remove tank 2
   bimetal member remove tank /dev/sdb --yes
-What is on the member goes to the others first, which must have room for it; `bimetal member evacuate --dry-run` says whether
+What is on the member goes to the others first, which must have room for it; `bimetal member evacuate --dry-run` says whether \
 they have. Ctrl-C only ends the watching: the member goes on getting empty, and the same command takes it out then.")]
 pub(crate) struct MemberRemove {
     /// The group
@@ -115,7 +115,7 @@ pub(crate) struct MemberRemove {
 Examples:
   bimetal member replace tank /dev/nvme0n1 /dev/nvme1n1
   bimetal member replace tank 1 /dev/sdc --yes
-Both devices are in use until the old one is empty; then it is taken out and its label is erased. Everything on the new one is
+Both devices are in use until the old one is empty; then it is taken out and its label is erased. Everything on the new one is \
 lost. Interrupted, by Ctrl-C too, the same command goes on where it was.")]
 pub(crate) struct MemberReplace {
     /// The group
