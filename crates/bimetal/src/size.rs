@@ -7,10 +7,27 @@ use std::str::FromStr;
 
 pub(crate) use bimetal_format::size::approx;
 
-const BINARY: [(&str, u64); 5] =
-    [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("PiB", 1 << 50)];
-const DECIMAL: [(&str, u64); 5] =
-    [("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000), ("TB", 1_000_000_000_000), ("PB", 1_000_000_000_000_000)];
+/// The last two of each are beyond every device, so that whoever writes them is told the limit.
+const BINARY: [(&str, u128); 8] = [
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("PiB", 1 << 50),
+    ("EiB", 1 << 60),
+    ("ZiB", 1 << 70),
+    ("YiB", 1 << 80),
+];
+const DECIMAL: [(&str, u128); 8] = [
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
+    ("EB", 1_000_000_000_000_000_000),
+    ("ZB", 1_000_000_000_000_000_000_000),
+    ("YB", 1_000_000_000_000_000_000_000_000),
+];
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,14 +61,15 @@ impl FromStr for Size {
         let whole: u128 = whole.parse().map_err(|_| too_large())?;
         let fraction_value: u128 = if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| bad())? };
         let bytes = whole
-            .checked_mul(u128::from(factor))
+            .checked_mul(factor)
             .ok_or_else(too_large)?
-            .saturating_add(fraction_value * u128::from(factor) / 10u128.pow(fraction.len() as u32));
+            // Where it does not fit, it is beyond the limit divided, too.
+            .saturating_add(fraction_value.saturating_mul(factor) / 10u128.pow(fraction.len() as u32));
         u64::try_from(bytes).map(Size).map_err(|_| too_large())
     }
 }
 
-fn unit_factor(unit: &str) -> Option<u64> {
+fn unit_factor(unit: &str) -> Option<u128> {
     if unit.is_empty() || unit.eq_ignore_ascii_case("b") {
         return Some(1);
     }
@@ -61,12 +79,13 @@ fn unit_factor(unit: &str) -> Option<u64> {
 }
 
 /// `bytes` in `unit` with at most two decimals, if that is exact.
-fn exact_in(bytes: u64, (name, unit): (&str, u64)) -> Option<String> {
-    let hundredths = u128::from(bytes) * 100;
-    if bytes < unit || hundredths % u128::from(unit) != 0 {
+fn exact_in(bytes: u64, (name, unit): (&str, u128)) -> Option<String> {
+    let bytes = u128::from(bytes);
+    let hundredths = bytes * 100;
+    if bytes < unit || hundredths % unit != 0 {
         return None;
     }
-    let hundredths = hundredths / u128::from(unit);
+    let hundredths = hundredths / unit;
     let (whole, rest) = (hundredths / 100, hundredths % 100);
     Some(match (rest, rest % 10) {
         (0, _) => format!("{whole}{name}"),
@@ -102,6 +121,9 @@ mod tests {
             ("1kB", 1000),
             ("1k", 1024),
             ("10B", 10),
+            ("1EiB", 1 << 60),
+            ("2E", 2 << 60),
+            ("1.5EB", 1_500_000_000_000_000_000),
         ];
         for (text, bytes) in cases {
             assert_eq!(text.parse(), Ok(Size(*bytes)), "{text}");
@@ -116,7 +138,18 @@ mod tests {
         for text in ["17EiB0", "999999999999999999999999999999999999999999"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
-        assert!(matches!("20000PiB".parse::<Size>(), Err(SizeError::TooLarge(_))));
+        for text in [
+            "20000PiB",
+            "16EiB",
+            "16E",
+            "1ZiB",
+            "1.5YB",
+            "0.123456789012345YiB",
+            "340282366920938463463374607431768211455YiB",
+        ] {
+            assert!(matches!(text.parse::<Size>(), Err(SizeError::TooLarge(_))), "{text}");
+        }
+        assert!("15.99EiB".parse::<Size>().is_ok());
     }
 
     #[test]

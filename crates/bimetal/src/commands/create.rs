@@ -175,6 +175,7 @@ async fn create(
     let mut devices = Vec::new();
     for m in &new {
         let device = HostDevice::open(&env, &m.locator, Access::SERVE).await?;
+        refuse_tiny(&m.locator, &device)?;
         refuse_member(&m.locator, &device, force).await?;
         devices.push((device, m.tier));
     }
@@ -213,6 +214,17 @@ async fn put_back(erased: Vec<Erased>, devices: &[HostDevice], new: &[NewMember]
     for ((erased, device), m) in erased.into_iter().zip(devices).zip(new) {
         let done = erased.undo(device).await;
         done.with_context(|| format!("no group was made, and what {} carried cannot be put back", m.locator))?;
+    }
+    Ok(())
+}
+
+/// Refuses what is no member by far, with its true size: the engine sees whole blocks only.
+pub(super) fn refuse_tiny(locator: &Locator, device: &HostDevice) -> Result<()> {
+    const MIB: u64 = 1 << 20;
+    let file = locator.path().and_then(|p| std::fs::metadata(p).ok()).filter(std::fs::Metadata::is_file);
+    let size = file.map_or(device.size(), |meta| meta.len());
+    if size < MIB {
+        bail!("{locator} has {}, which is too small for a member: that needs some MiB at the very least", approx(size));
     }
     Ok(())
 }

@@ -32,6 +32,13 @@ fn creation_with_wrong_devices() {
     create_refused(&p, &["tank", "--fast", ".", "--slow", "slow.img"], 1, &["block device or a regular file"]);
     create_refused(&p, &["tank", "--fast", "nfs://x/y", "--slow", "slow.img"], 1, &["unknown", "nbd://"]);
     create_refused(&p, &["tank", "--fast", "emulated:floppy:fast.img", "--slow", "slow.img"], 1, &["floppy"]);
+    p.file("third.img", 100);
+    create_refused(
+        &p,
+        &["tank", "--fast", "third.img", "--slow", "slow.img"],
+        1,
+        &["third.img has 100 B", "too small"],
+    );
     p.file("third.img", MIB);
     create_refused(&p, &["tank", "--fast", "third.img", "--slow", "slow.img"], 1, &["third.img", "too small"]);
     assert!(!p.path("etc/groups/tank.toml").exists());

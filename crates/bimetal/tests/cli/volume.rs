@@ -71,7 +71,7 @@ fn bad_wishes_are_refused_in_words_and_change_nothing() {
         (&["create", "tank", "--size", "1MiB"], 1, &["name the volume"]),
         (&["create", "tank/x", "--size", "99999999999999999999GiB"], 2, &["larger than any device"]),
         (&["create", "tank/x", "--placement", "left"], 2, &["left"]),
-        (&["resize", "tank/root", "16EiB"], 2, &["not a size"]),
+        (&["resize", "tank/root", "16EiB"], 2, &["the limit is 16 EiB"]),
         (&["resize", "tank/root", "15000PiB"], 1, &["are left"]),
         (&["resize", "tank/root", "0"], 1, &["128 KiB"]),
         (&["resize", "tank/nobody", "1MiB"], 1, &["no volume 'nobody'"]),

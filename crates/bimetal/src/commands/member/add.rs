@@ -12,7 +12,7 @@ use serde_json::json;
 use super::members_of;
 use crate::api::{self, MemberChange};
 use crate::cli::MemberAdd;
-use crate::commands::create::{is_empty_file, refuse_member, refuse_used};
+use crate::commands::create::{is_empty_file, refuse_member, refuse_tiny, refuse_used};
 use crate::config::{self, uuid_text};
 use crate::daemon::Done;
 use crate::output::{confirm, Output};
@@ -78,6 +78,7 @@ pub(super) fn look_at(group: &str, locator: &Locator, force: bool) -> Result<u64
     with_env(|env| async move {
         let device = HostDevice::open(&env, &at, Access::PEEK).await?;
         refuse_used(&env, &at, force).await?;
+        refuse_tiny(&at, &device)?;
         if strange {
             refuse_member(&at, &device, force).await?;
         }
