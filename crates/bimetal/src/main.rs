@@ -41,12 +41,13 @@ fn main() -> ExitCode {
     match commands::run(cli.command, output) {
         Ok(code) => code,
         Err(error) => {
+            let error = output::chain(&error);
             if output.json {
-                let failure = api::Failure { schema: api::SCHEMA, error: format!("{error:#}") };
+                let failure = api::Failure { schema: api::SCHEMA, error: error.clone() };
                 // Standard error says it too.
                 let _ = output.show(&failure, String::new);
             }
-            eprintln!("bimetal: {error:#}");
+            eprintln!("bimetal: {error}");
             ExitCode::FAILURE
         }
     }

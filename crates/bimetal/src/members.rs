@@ -39,6 +39,11 @@ impl Members {
         all.join("; ")
     }
 
+    /// For an error of the engine: what it is that failed, and of whom it speaks.
+    pub(crate) fn cannot(&self, what: &str) -> String {
+        format!("the members cannot be {what} ({})", self.legend())
+    }
+
     /// Why the engine refuses group `name`, in words that lead on.
     pub(crate) fn refusal(&self, name: &str, error: group::OpenError) -> anyhow::Error {
         let way = way_on(name, &error);

@@ -25,6 +25,17 @@ impl Output {
     }
 }
 
+/// An error and its causes in one line. Many an error names its cause itself: that is not said twice.
+pub(crate) fn chain(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
+}
+
 /// Writes to standard output. A reader that went away (`| head`) is no error worth words.
 pub(crate) fn emit(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();

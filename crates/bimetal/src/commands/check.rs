@@ -23,7 +23,7 @@ pub(crate) fn run(args: Check, output: Output) -> Result<ExitCode> {
     let env = reactor.env();
     let (report, absent) = reactor.block_on(async move {
         let found = members::open(&env, args.group.as_deref(), &explicit, Access::INSPECT).await?;
-        let report = check(env, found.devices()).await.with_context(|| found.legend())?;
+        let report = check(env, found.devices()).await.with_context(|| found.cannot("verified"))?;
         anyhow::Ok((report, found.absent))
     })?;
     output.show(&json(&report, &absent), || words(&report, &absent))?;

@@ -20,7 +20,7 @@ pub(crate) fn run(args: Dump, output: Output) -> Result<()> {
     let tree = reactor.block_on(async move {
         let found = members::open(&env, args.group.as_deref(), &explicit, Access::INSPECT).await?;
         let what = DumpOptions { entries: true, records: true };
-        dump(env, found.devices(), what).await.with_context(|| found.legend())
+        dump(env, found.devices(), what).await.with_context(|| found.cannot("shown"))
     })?;
     output.show(&node_json(&tree), || tree.to_text())
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, TierCode};
-use bimetal_host::device::Access;
+use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use serde_json::json;
 
@@ -38,7 +38,7 @@ pub(crate) fn run(args: Scan, output: Output) -> Result<ExitCode> {
         return reactor.block_on(async move { udev(&env, &device).await });
     }
     let named = members::parse_all(&args.devices)?;
-    let (seen, remarks) = reactor.block_on(async move { look(&env, named).await });
+    let Looked { seen, remarks, read, unreadable } = reactor.block_on(async move { look(&env, named).await });
     let groups = put_together(seen);
     let document = json!({
         "schema": api::SCHEMA,
@@ -53,26 +53,44 @@ pub(crate) fn run(args: Scan, output: Output) -> Result<ExitCode> {
         remarks.iter().for_each(|r| text += &format!("{r}\n"));
         text
     })?;
-    Ok(ExitCode::SUCCESS)
+    let in_vain = unreadable > 0 && read == 0;
+    Ok(if in_vain { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What a look has found.
+#[derive(Default)]
+struct Looked {
+    seen: Vec<Seen>,
+    remarks: Vec<String>,
+    /// How many of those named could be read, and how many not.
+    read: usize,
+    unreadable: usize,
+}
+
+/// Where a look goes, and who wants it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Named,
+    Configured,
+    Nobody,
 }
 
 /// Looks at block devices, configured members, and those named. Only of the last two is it worth a remark when they
 /// are no members.
-async fn look(env: &HostEnv, named: Vec<Locator>) -> (Vec<Seen>, Vec<String>) {
-    let (mut seen, mut remarks) = (Vec::new(), Vec::new());
-    let mut places: Vec<(Locator, bool)> = named.into_iter().map(|l| (l, true)).collect();
+async fn look(env: &HostEnv, named: Vec<Locator>) -> Looked {
+    let mut looked = Looked::default();
+    let mut places: Vec<(Locator, Wish)> = named.into_iter().map(|l| (l, Wish::Named)).collect();
     for name in paths::configured_groups().unwrap_or_default() {
         match config::load(&name) {
-            Ok(Some(c)) => {
-                places.extend(c.members.iter().filter_map(|m| Some((Locator::parse(&m.locator).ok()?, true))))
-            }
+            Ok(Some(c)) => places
+                .extend(c.members.iter().filter_map(|m| Some((Locator::parse(&m.locator).ok()?, Wish::Configured)))),
             Ok(None) => {}
-            Err(e) => remarks.push(format!("{e:#}")),
+            Err(e) => looked.remarks.push(format!("{e:#}")),
         }
     }
-    places.extend(members::block_devices().into_iter().map(|p| (Locator::Path(p), false)));
+    places.extend(members::block_devices().into_iter().map(|p| (Locator::Path(p), Wish::Nobody)));
     let mut looked_at: Vec<PathBuf> = Vec::new();
-    for (locator, worth_a_remark) in places {
+    for (locator, wish) in places {
         if let Some(path) = locator.path() {
             let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
             if looked_at.contains(&real) {
@@ -80,22 +98,29 @@ async fn look(env: &HostEnv, named: Vec<Locator>) -> (Vec<Seen>, Vec<String>) {
             }
             looked_at.push(real);
         }
-        match label_of(env, &locator).await {
-            Ok(label) => seen.push(Seen { locator, label }),
-            Err(why) if worth_a_remark => remarks.push(format!("{locator}: {why}")),
-            Err(_) => {}
+        let label = label_of(env, &locator).await;
+        if wish == Wish::Named {
+            looked.read += usize::from(label.is_ok());
+            looked.unreadable += usize::from(label.is_err());
+        }
+        match label {
+            Ok(Ok(label)) => looked.seen.push(Seen { locator, label }),
+            _ if wish == Wish::Nobody => {}
+            Ok(Err(why)) => looked.remarks.push(format!("{locator}: {why}")),
+            Err(why) => looked.remarks.push(why),
         }
     }
-    (seen, remarks)
+    looked
 }
 
-async fn label_of(env: &HostEnv, locator: &Locator) -> Result<Label, String> {
-    let device = HostDevice::open(env, locator, Access::PEEK).await.map_err(|e| e.to_string())?;
-    match members::read_label(&device).await {
-        Ok(Ok(label)) => Ok(label),
-        Ok(Err(e)) => Err(e.to_string()),
-        Err(e) => Err(format!("{e:#}")),
-    }
+/// The label of a device, or why it is no member; or why the device cannot be read, which names it.
+async fn label_of(env: &HostEnv, locator: &Locator) -> Result<Result<Label, LabelError>, String> {
+    let device = HostDevice::open(env, locator, Access::PEEK).await.map_err(|e| match e {
+        // Nobody who looks for something wants it made.
+        OpenError::Missing { path } => format!("{} does not exist", path.display()),
+        other => other.to_string(),
+    })?;
+    members::read_label(&device).await.map_err(|e| format!("{locator} cannot be read: {e:#}"))
 }
 
 fn put_together(seen: Vec<Seen>) -> Vec<Found> {

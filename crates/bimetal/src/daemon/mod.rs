@@ -63,11 +63,11 @@ pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
     let lock = runstate::lock(&name)?;
     runstate::forget_end(&name);
     let reactor = Reactor::new()?;
-    hygiene();
+    let warnings = hygiene();
     #[cfg(feature = "mutants")]
     switch_mutant_on()?;
     let env = reactor.env();
-    reactor.block_on(async move { serve(env, name, args).await })?;
+    reactor.block_on(async move { serve(env, name, args, &warnings).await })?;
     drop(lock);
     Ok(())
 }
@@ -83,15 +83,13 @@ fn switch_mutant_on() -> Result<()> {
     Ok(())
 }
 
-/// What a process does that other processes' memory depends on (I9).
-fn hygiene() {
+/// What a process does that other processes' memory depends on (I9); what of it was not possible.
+fn hygiene() -> Vec<String> {
     let wanted = bimetal_host::hygiene::Wanted { lock_memory: true, core_dumps: false };
-    for line in bimetal_host::hygiene::prepare(wanted).warnings {
-        log::warn(&line);
-    }
+    bimetal_host::hygiene::prepare(wanted).warnings
 }
 
-async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
+async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> Result<()> {
     let addresses = exports::addresses(&args.nbd, args.allow_remote, &runstate::nbd_socket(&name))?;
     let usual = runstate::control_socket(&name);
     let control = args.control.clone().map_or_else(|| usual.clone(), |wanted| sockets::place(wanted, &usual));
@@ -100,6 +98,8 @@ async fn serve(env: HostEnv, name: String, args: Serve) -> Result<()> {
     let access = if args.read_only { Access::INSPECT } else { Access::SERVE };
     let found = found_members::open(&env, Some(&name), &found_members::parse_all(&args.members)?, access).await?;
     check_name(&name, &found)?;
+    // Not before there is something to serve: they would stand before the real trouble.
+    warnings.iter().for_each(|line| log::warn(line));
     let options = OpenOptions {
         writable: !args.read_only,
         allow_missing: args.allow_missing,

@@ -228,6 +228,31 @@ fn failures_are_json_too() {
 }
 
 #[test]
+fn nothing_is_said_twice() {
+    let p = Place::new();
+    p.tank();
+    p.file("empty.img", 48 * MIB);
+    for command in [&["check", "--member", "empty.img"][..], &["serve", "tank", "--member", "empty.img", "slow.img"]] {
+        let d = p.run(command);
+        assert_eq!((d.code, d.err.matches("no Bimetal label").count()), (1, 1), "{}", d.err);
+    }
+    let d = p.run(&["serve", "nothere"]);
+    assert!(d.code == 1 && d.err.starts_with("bimetal: no group named 'nothere'"), "{}", d.err);
+}
+
+#[test]
+fn a_look_at_what_is_not_there() {
+    let p = Place::new();
+    p.tank();
+    let d = p.run(&["scan", "nope.img"]);
+    assert_eq!((d.code, d.out.matches("nope.img").count()), (1, 1), "{}", d.out);
+    assert!(d.out.contains("nope.img does not exist\n"), "{}", d.out);
+    p.file("empty.img", 48 * MIB);
+    assert!(p.ok(&["scan", "nope.img", "empty.img"]).contains("empty.img: no Bimetal label"));
+    assert!(p.ok(&["scan", "fast.img"]).contains("tank  complete"));
+}
+
+#[test]
 fn a_damaged_configuration_is_named() {
     let p = Place::new();
     p.tank();
