@@ -60,12 +60,68 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Held for as long as a daemon lives: one daemon per group. The kernel lets go when the process ends, however it ends.
 pub(crate) struct Lock {
-    _file: File,
+    name: String,
+    file: File,
 }
 
 /// Takes the lock of group `name`.
 pub(crate) fn lock(name: &str) -> Result<Lock> {
-    let path = paths::make_run_dir(name)?.join("lock");
+    loop {
+        let lock = lock_once(name)?;
+        if lock.is_in_place() {
+            lock.file.set_len(0)?;
+            writeln!(&lock.file, "{}", std::process::id())?;
+            return Ok(lock);
+        }
+    }
+}
+
+impl Lock {
+    /// Whether the file is still the one that others would lock: its last holder may have taken it away.
+    fn is_in_place(&self) -> bool {
+        let number = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+        let here = std::fs::metadata(lock_file(&self.name)).map(number);
+        here.is_ok_and(|here| self.file.metadata().map(number).is_ok_and(|own| own == here))
+    }
+
+    /// Whether group `name` is known here by nothing but this lock.
+    fn is_all(&self) -> bool {
+        let configured = paths::config_file(&self.name).map_or(true, |path| path.exists());
+        let entries = std::fs::read_dir(paths::run_dir(&self.name)).into_iter().flatten().flatten();
+        !configured && entries.map(|e| e.file_name()).eq(["lock"])
+    }
+}
+
+impl Drop for Lock {
+    /// A name that was mistyped leaves nothing.
+    fn drop(&mut self) {
+        if self.is_in_place() && self.is_all() {
+            // Who waits for the lock makes both anew.
+            let _ = std::fs::remove_file(lock_file(&self.name));
+            let _ = std::fs::remove_dir(paths::run_dir(&self.name));
+        }
+    }
+}
+
+/// Takes away what daemons of group `name` have left, unless something of it may still be attached. Its lock goes with
+/// whoever holds it.
+pub(crate) fn forget(name: &str, _held: &Lock) {
+    if !read_list(&list_file(name)).is_ok_and(|list| list.is_empty()) {
+        return;
+    }
+    for file in ["log", "ended.json", "attachments.json", "attachments.lock", "control.sock", "nbd.sock"] {
+        // Most of them are not there.
+        let _ = std::fs::remove_file(paths::run_dir(name).join(file));
+    }
+}
+
+fn lock_file(name: &str) -> PathBuf {
+    paths::run_dir(name).join("lock")
+}
+
+fn lock_once(name: &str) -> Result<Lock> {
+    paths::make_run_dir(name)?;
+    let path = lock_file(name);
     let mut file = open_rw(&path)?;
     let begun = std::time::Instant::now();
     let mut result = file.try_lock();
@@ -83,14 +139,12 @@ pub(crate) fn lock(name: &str) -> Result<Lock> {
         }
         Err(TryLockError::Error(e)) => return Err(e).with_context(|| format!("cannot lock {}", path.display())),
     }
-    file.set_len(0)?;
-    writeln!(file, "{}", std::process::id())?;
-    Ok(Lock { _file: file })
+    Ok(Lock { name: name.to_owned(), file })
 }
 
 /// Whether a daemon of group `name` holds the lock, and its process id.
 pub(crate) fn locked_by(name: &str) -> Option<String> {
-    let mut file = File::open(paths::run_dir(name).join("lock")).ok()?;
+    let mut file = File::open(lock_file(name)).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
@@ -140,7 +194,7 @@ pub(crate) fn forget_end(name: &str) {
 
 /// Whether that daemon still serves group `name`. The lock tells, or, to those who may not read it, the control socket.
 pub(crate) fn is_served_by(name: &str, process: Option<u32>) -> bool {
-    let lock = File::open(paths::run_dir(name).join("lock"));
+    let lock = File::open(lock_file(name));
     if lock.is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
         return daemon(name).is_ok_and(|found| found.is_some());
     }

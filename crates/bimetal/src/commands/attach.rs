@@ -247,6 +247,8 @@ fn start(group: &str) -> Result<Served> {
             let text = std::fs::read(&log).unwrap_or_default();
             let text = String::from_utf8_lossy(text.get(logged..).unwrap_or_default()).into_owned();
             let why = text.lines().last().unwrap_or("it says nothing").trim_start_matches("bimetal: ");
+            // What went wrong is worth more than what is left.
+            let _ = forget_unknown(group);
             bail!("the daemon of group ‘{group}’ ended at once: {why}");
         }
         if begun.elapsed() > START {
@@ -254,6 +256,15 @@ fn start(group: &str) -> Result<Served> {
         }
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// What a group that nobody knows has left: the log, which was made for its daemon.
+fn forget_unknown(group: &str) -> Result<()> {
+    if !paths::config_file(group)?.exists() {
+        let lock = runstate::lock(group)?;
+        runstate::forget(group, &lock);
+    }
+    Ok(())
 }
 
 /// Starts the process; and says how long the log was before. What is there may be of a daemon that is starting, too.

@@ -14,29 +14,46 @@ use crate::{api, config, members, runstate};
 pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
     let name = args.group.clone();
     runstate::refuse_served(&name)?;
-    let _lock = runstate::lock(&name)?;
+    let lock = runstate::lock(&name)?;
     let explicit = members::parse_all(&args.members)?;
     let reactor = Reactor::new()?;
     let env = reactor.env();
-    let (group, yes) = (name.clone(), args.yes);
-    let wiped = reactor.block_on(async move {
-        let found = members::open(&env, Some(&group), &explicit, Access::SERVE).await?;
+    let (group, yes, given) = (name.clone(), args.yes, explicit.clone());
+    let mut wiped = reactor.block_on(async move {
+        let found = members::open(&env, Some(&group), &given, Access::SERVE).await?;
         wipe(&group, found, yes).await
     })?;
+    let others = if explicit.is_empty() { Vec::new() } else { not_named(&name, &wiped) };
+    wiped.absent.extend(others);
     config::remove(&name)?;
-    let answer =
-        json!({ "schema": api::SCHEMA, "group": name, "destroyed": true, "wiped": wiped.0, "absent": wiped.1 });
+    runstate::forget(&name, &lock);
+    let answer = json!({ "schema": api::SCHEMA, "group": name, "destroyed": true, "wiped": wiped.members, "absent": wiped.absent });
     output.show(&answer, || {
-        let mut text = format!("Group '{name}' is destroyed; wiped: {}.\n", wiped.0.join(", "));
-        for absent in &wiped.1 {
+        let mut text = format!("Group '{name}' is destroyed; wiped: {}.\n", wiped.members.join(", "));
+        for absent in &wiped.absent {
             text += &format!("Not wiped: {absent}.\n");
         }
         text
     })
 }
 
-/// Wipes the labels of all members; returns the wiped ones and those that were absent.
-async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<(Vec<String>, Vec<String>)> {
+/// What has become of the members, in words.
+struct Wiped {
+    members: Vec<String>,
+    /// Those that were not wiped, and why.
+    absent: Vec<String>,
+}
+
+/// Members of the configuration that were not wiped, because others were named.
+fn not_named(name: &str, wiped: &Wiped) -> Vec<String> {
+    // One that cannot be read goes with the group, and names nobody.
+    let members = config::load(name).ok().flatten().map(|c| c.members).unwrap_or_default();
+    let others = members.into_iter().map(|m| m.locator).filter(|at| !wiped.members.contains(at));
+    others.map(|at| format!("{at}, a member by the configuration: it still carries what it carried")).collect()
+}
+
+/// Wipes the labels of all members.
+async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
     let stranger = found.opened.iter().find(|m| m.label.as_ref().is_some_and(|l| l.group_name != name));
     if let Some(m) = stranger {
         bail!("{} is not a member of '{name}' but of another group; nothing was changed", m.locator);
@@ -65,5 +82,5 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<(Vec<Str
     let mut absent = found.absent;
     let unlabelled = unlabelled.iter().map(|m: &members::Opened| &m.locator).map(Locator::to_string);
     absent.extend(unlabelled.map(|l| format!("{l} carries no sound Bimetal label")));
-    Ok((wiped, absent))
+    Ok(Wiped { members: wiped, absent })
 }

@@ -228,6 +228,40 @@ fn failures_are_json_too() {
 }
 
 #[test]
+fn a_mistyped_name_leaves_nothing() {
+    let p = Place::new();
+    p.file("fast.img", 48 * MIB);
+    let commands = [
+        &["serve", "nope"][..],
+        &["attach", "nope"],
+        &["create", "nope", "--fast", "fast.img", "--slow", "nope.img"],
+        &["volume", "list", "nope"],
+        &["destroy", "nope", "--yes"],
+        &["stop", "nope"],
+    ];
+    for command in commands {
+        assert_eq!(p.run(command).code, 1, "{command:?}");
+        assert!(!p.path("run/nope").exists(), "{command:?} leaves run state");
+    }
+    p.tank();
+    let mut daemon = p.serve(&["tank"]);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    p.ok(&["destroy", "tank", "--yes"]);
+    assert!(!p.path("run/tank").exists(), "destroyed");
+}
+
+#[test]
+fn who_destroys_a_copy_is_told_what_is_left() {
+    let p = Place::new();
+    p.tank();
+    std::fs::copy(p.path("fast.img"), p.path("copy.img")).expect("copied");
+    let said = p.ok(&["destroy", "tank", "--member", "copy.img", "slow.img", "--yes"]);
+    let left = said.lines().find(|l| l.starts_with("Not wiped: "));
+    assert!(left.is_some_and(|l| l.contains("/fast.img")) && said.matches("Not wiped").count() == 1, "{said}");
+}
+
+#[test]
 fn nothing_is_said_twice() {
     let p = Place::new();
     p.tank();
