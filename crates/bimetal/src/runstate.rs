@@ -16,6 +16,19 @@ use crate::client::{self, Client};
 use crate::commands::detach::is_anothers;
 use crate::{holders, paths};
 
+/// All files that may be there.
+pub(crate) const FILES: [&str; 9] = [
+    "lock",
+    "log",
+    "control.sock",
+    "nbd.sock",
+    "attachments.json",
+    "attachments.new",
+    "attachments.lock",
+    "ended.json",
+    "ended.new",
+];
+
 /// The control socket of group `name`.
 pub(crate) fn control_socket(name: &str) -> PathBuf {
     paths::run_dir(name).join("control.sock")
@@ -109,7 +122,7 @@ pub(crate) fn forget(name: &str, _held: &Lock) {
     if !read_list(&list_file(name)).is_ok_and(|list| list.is_empty()) {
         return;
     }
-    for file in ["log", "ended.json", "attachments.json", "attachments.lock", "control.sock", "nbd.sock"] {
+    for file in FILES.into_iter().filter(|file| *file != "lock") {
         // Most of them are not there.
         let _ = std::fs::remove_file(paths::run_dir(name).join(file));
     }

@@ -9,16 +9,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{bail, Context, Result};
 
 use super::process::GROUP;
-use crate::holders;
+use crate::{holders, runstate};
 
 /// Says that a folder is the demo's, and is locked as long as a demo runs there.
 const MARKER: &str = ".bimetal-demo";
 const MARK: &str = "`bimetal demo` works here, and takes away what it made when it ends.\n";
 /// What the demo makes in its folder. The marker goes last: what cannot be taken away now can be recognised later.
 const FILES: [&str; 4] = ["fast.img", "slow.img", "daemon.log", MARKER];
-/// The same for the run state of its group.
-const RUN_STATE: [&str; 7] =
-    ["lock", "log", "control.sock", "nbd.sock", "attachments.json", "attachments.lock", "attachments.new"];
 
 /// The demo's folder, locked.
 pub(crate) struct Ground {
@@ -62,8 +59,10 @@ impl Ground {
                 at.display()
             );
         }
-        let files =
-            RUN_STATE.map(|f| run.join(f)).into_iter().chain([dir.join("etc/groups").join(format!("{GROUP}.toml"))]);
+        let files = runstate::FILES
+            .map(|f| run.join(f))
+            .into_iter()
+            .chain([dir.join("etc/groups").join(format!("{GROUP}.toml"))]);
         for file in files {
             remove_file(&file)?;
         }
@@ -164,7 +163,9 @@ mod tests {
         theirs.iter().for_each(|f| write(f));
         let ground = Ground::make(Some(dir.path().to_owned())).expect("made");
         let own = ground.dir.clone();
-        for file in ["fast.img", "daemon.log", "etc/groups/demo.toml", "run/demo/lock", "mnt/letter"] {
+        for file in
+            ["fast.img", "daemon.log", "etc/groups/demo.toml", "run/demo/lock", "run/demo/ended.json", "mnt/letter"]
+        {
             write(&own.join(file));
         }
         ground.remove().expect("removed");
