@@ -1,6 +1,8 @@
 //! From a group's name to its open devices: the locators given, those in the configuration, and, for what has moved,
 //! all block devices. Locators are hints; labels decide.
 
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
@@ -85,9 +87,26 @@ pub(crate) fn parse(text: &str) -> Result<Locator> {
     locator.absolute().with_context(|| format!("{text} cannot be made an absolute path"))
 }
 
+/// One device must not be two members, whatever its names.
+pub(crate) fn refuse_twins<'a>(locators: impl IntoIterator<Item = &'a Locator>) -> Result<()> {
+    let mut seen: HashMap<String, &Locator> = HashMap::new();
+    for locator in locators {
+        let identity = match locator.path().map(std::fs::metadata) {
+            Some(Ok(meta)) if meta.rdev() != 0 => format!("device {}", meta.rdev()),
+            Some(Ok(meta)) => format!("file {} {}", meta.dev(), meta.ino()),
+            _ => locator.to_string(),
+        };
+        if let Some(first) = seen.insert(identity, locator) {
+            bail!("{first} and {locator} are the same device; a member can be named only once");
+        }
+    }
+    Ok(())
+}
+
 /// Opens the members of a group: `explicit` ones, else those of the configuration of `name`, else by scanning.
 pub(crate) async fn open(env: &HostEnv, name: Option<&str>, explicit: &[Locator], access: Access) -> Result<Members> {
     if !explicit.is_empty() {
+        refuse_twins(explicit)?;
         let mut members = Members::default();
         for locator in explicit {
             members.opened.push(open_one(env, locator, access).await?);

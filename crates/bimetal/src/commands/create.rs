@@ -1,6 +1,5 @@
 //! `bimetal create`.
 
-use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ struct NewMember {
 pub(crate) fn run(args: Create, output: Output) -> Result<()> {
     refuse_known_name(&args.group)?;
     let new = new_members(&args)?;
-    refuse_twins(&new)?;
+    members::refuse_twins(new.iter().map(|m| &m.locator))?;
     // From here on nobody else serves or creates a group of this name.
     let _lock = runstate::lock(&args.group)?;
     let options = options(&args);
@@ -91,22 +90,6 @@ fn new_members(args: &Create) -> Result<Vec<NewMember>> {
     let mut all = of_tier(&args.fast, Tier::Fast)?;
     all.extend(of_tier(&args.slow, Tier::Slow)?);
     Ok(all)
-}
-
-/// One device must not be two members, whatever its names.
-fn refuse_twins(new: &[NewMember]) -> Result<()> {
-    let mut seen: HashMap<String, &Locator> = HashMap::new();
-    for m in new {
-        let identity = match m.locator.path().map(std::fs::metadata) {
-            Some(Ok(meta)) if meta.rdev() != 0 => format!("device {}", meta.rdev()),
-            Some(Ok(meta)) => format!("file {} {}", meta.dev(), meta.ino()),
-            _ => m.locator.to_string(),
-        };
-        if let Some(first) = seen.insert(identity, &m.locator) {
-            bail!("{first} and {} are the same device; a member can be named only once", m.locator);
-        }
-    }
-    Ok(())
 }
 
 /// Refuses a device that is mounted or in use, as far as this process may see, always, and one that carries something

@@ -266,6 +266,9 @@ fn nothing_is_said_twice() {
     let p = Place::new();
     p.tank();
     p.file("empty.img", 48 * MIB);
+    for command in ["serve", "check", "dump", "destroy"] {
+        p.refused(&[command, "tank", "--member", "fast.img", "./fast.img"], 1, &["the same device", "only once"]);
+    }
     for command in [&["check", "--member", "empty.img"][..], &["serve", "tank", "--member", "empty.img", "slow.img"]] {
         let d = p.run(command);
         assert_eq!((d.code, d.err.matches("no Bimetal label").count()), (1, 1), "{}", d.err);
