@@ -2,8 +2,8 @@
 """The fill bar: 1 GiB fast + 8 GiB slow, both emulated, against the bare members (`bimetal serve --raw`) in the same run.
 
 1. A sequential fill runs at the fast member's speed until the fast tier is full, then at the slow member's: each at
-   least 95 % of the same load on the bare member. Full means: free fast space has come down to half the reserve, which
-   is what a stream may take of it.
+   least 95 % of the same load on the bare member. Full means: free fast space has come down to half the reserve. (A
+   stream may take all of it but an eighth; from 64 MiB behind that place on the rate counts as the slow member's.)
 2. After the load ends the reserve is back within 2 s + twice the time of writing what is missing to the bare slow member.
 3. A 256 MiB range on the slow member, read twice, is read at >= 95 % of the fast member's speed after 30 s of quiet.
 4. After a write of twice the fast tier a 256 MiB range that is read again is on the fast tier within 60 s (F9).

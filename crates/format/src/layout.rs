@@ -1,6 +1,6 @@
 //! Where things lie on a member.
 //!
-//! The first 64 KiB and the last MiB of a member are never touched (partition tables, backup GPT). A label lies at
+//! The first 64 KiB and the last MiB of a member are never written by the engine (partition tables, backup GPT). A label lies at
 //! 64 KiB and another 2 MiB before the end; zones follow from 1 MiB on; slots come last, aligned to 1 MiB.
 
 use crate::away::REGIONS_PER_BLOCK;

@@ -46,7 +46,9 @@ fn change(group: &str, places: Vec<(String, String)>, change: MemberChange) -> R
     }
     let looks = matches!(change, MemberChange::Evacuate { dry_run: true, .. });
     let access = if looks { Access::INSPECT } else { Access::SERVE };
-    let options = OpenOptions { writable: !looks, migrate: false, ..OpenOptions::default() };
+    // A volume that is bound to the tier of a member that leaves may need room that only the mover makes.
+    let leaves = matches!(change, MemberChange::Evacuate { .. }) && !looks;
+    let options = OpenOptions { writable: !looks, migrate: leaves, ..OpenOptions::default() };
     let name = group.to_string();
     with_group(group, access, options, |env, open| async move {
         let changed = change_members(&env, &open, &name, &places, &change).await;

@@ -24,7 +24,7 @@ pub(super) fn all(
     }
     let sums = total(volumes);
     text += &volume_table(volumes);
-    text += &meaning(&sums);
+    text += &meaning(&sums, !state.missing.is_empty());
     if let Some(path) = &args.map {
         text += &format!("The map is in '{}'.\n", path.display());
     }
@@ -58,7 +58,13 @@ fn volume_table(volumes: &[&VolumeState]) -> String {
 }
 
 /// What the columns mean that are not zero.
-fn meaning(sums: &[u64; Fate::COUNT]) -> String {
+fn meaning(sums: &[u64; Fate::COUNT], missing: bool) -> String {
+    let lost = match missing {
+        true => {
+            "LOST: it is on a member that is missing. It reads as an I/O error. If the member comes back, so does the data."
+        }
+        false => "LOST: what the group knew of its place is damaged on every member that had it. It reads as an I/O error.",
+    };
     let all = [
         (
             Fate::PossiblyStale,
@@ -75,10 +81,7 @@ fn meaning(sums: &[u64; Fate::COUNT]) -> String {
             "PERHAPS LOST: the slow tier alone does not know whether there was anything. It reads as an I/O error, never as \
              zeros; in free space of the file system nothing is missing.",
         ),
-        (
-            Fate::Lost,
-            "LOST: it is on a member that is missing. It reads as an I/O error. If the member comes back, so does the data.",
-        ),
+        (Fate::Lost, lost),
     ];
     let said: String = all.iter().filter(|(f, _)| sums[*f as usize] > 0).map(|(_, words)| wrapped(words)).collect();
     match said.is_empty() {
