@@ -18,15 +18,16 @@ use crate::{config, paths, runstate};
 
 /// A daemon that takes longer to recover its group is told of, but not waited for.
 const START: Duration = Duration::from_secs(120);
+/// A daemon that is stopping is waited for so long.
+const STOP: Duration = Duration::from_secs(5);
 /// A log that is longer is begun anew with the next daemon.
 const LOG_MAX: u64 = 1 << 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
     let group = &args.target.group;
-    let running = runstate::daemon(group)?;
-    let Served { status, started } = match running {
-        Some(daemon) => Served { status: daemon.get("/v1/status")?, started: false },
+    let Served { status, started } = match running(group)? {
+        Some(status) => Served { status, started: false },
         None if args.no_start => {
             bail!("group '{group}' is not being served; start it with `bimetal serve {group}` or without --no-start")
         }
@@ -62,6 +63,26 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         "via": attachment.via, "why": why,
     });
     output.show(&answer, || attachment.device.clone())
+}
+
+/// What the group's daemon says. One that is stopping is waited for: what it has attached goes with it.
+fn running(group: &str) -> Result<Option<Status>> {
+    let deadline = Instant::now() + STOP;
+    loop {
+        let Some(daemon) = runstate::daemon(group)? else { return Ok(None) };
+        let status: Status = daemon.get("/v1/status")?;
+        if status.state != "stopping" {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            let held = status.stop_waits_for.join(", ");
+            let why = if held.is_empty() { held } else { format!(", and waits until it is released: {held}") };
+            bail!("group '{group}' is being stopped{why}; attach its volumes when that has ended");
+        }
+        while runstate::is_served_by(group, Some(status.pid)) && Instant::now() < deadline {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
 }
 
 /// Has the daemon mount its volumes as files, and gives that of the volume.

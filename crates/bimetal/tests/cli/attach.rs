@@ -45,7 +45,12 @@ fn a_mounted_volume_keeps_the_daemon_serving_until_it_is_released() {
     assert_eq!(status["state"], "stopping");
     assert!(status["stop_waits_for"][0].as_str().is_some_and(|w| w.contains(&at)), "{status}");
     assert_eq!(std::fs::read_to_string(format!("{at}/hello")).expect("still there"), "world");
+    p.refused(&["attach", "tank/main"], 1, &["is being stopped", "is mounted at", &at]);
     tool("umount", &[&at]);
+    // Not a device that goes with the daemon that is stopping.
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    assert_eq!(p.json(&["status", "tank"])["state"], "serving");
+    tool("fsck.ext4", &["-fn", &device]);
     p.ok(&["stop", "tank"]);
     assert!(!Command::new("losetup").arg(&device).output().expect("losetup").status.success(), "detached by the stop");
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
