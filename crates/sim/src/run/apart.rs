@@ -31,7 +31,8 @@ impl Run<'_> {
         for (disk, image) in self.disks.iter().zip(before) {
             disk.store_mut().swap_image(image.clone());
         }
-        if !self.other_life()? {
+        // What has left the group there is welcome to be any state.
+        if !self.other_life()? || !self.insiders()?[member] {
             return Ok(());
         }
         self.disks[member].store_mut().swap_image(ours);

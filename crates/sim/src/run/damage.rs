@@ -116,7 +116,7 @@ impl Run<'_> {
     }
 
     /// Which disks a start takes for members.
-    fn insiders(&self) -> Result<Vec<bool>, Wrong> {
+    pub(super) fn insiders(&self) -> Result<Vec<bool>, Wrong> {
         if self.scenario.spares.is_empty() {
             return Ok(vec![true; self.disks.len()]);
         }

@@ -35,7 +35,9 @@ impl Run<'_> {
             .sessions
             .iter()
             .any(|s| matches!(s.damage, Some(Damage::Stale(_) | Damage::Fork(_) | Damage::Rot(..) | Damage::Lost(_))));
-        let images = keep_images.then(|| self.disks.iter().map(|d| d.store().image()).collect());
+        // With data in caches the media are those of a moment within the session before, which no epoch tells from this.
+        let settled = !self.disks.iter().any(|d| d.store().dirty());
+        let images = (keep_images && settled).then(|| self.disks.iter().map(|d| d.store().image()).collect());
         for ((disk, faults), speed) in self.disks.iter().zip(&session.faults).zip(&session.speed) {
             disk.set_behaviour(*faults, speed.latency());
         }
