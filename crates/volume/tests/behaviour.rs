@@ -444,3 +444,36 @@ fn what_was_never_used_is_cold() {
     assert_eq!((heat(0), heat(2)), (before, 0), "also after a restart");
     rig.stop(&group);
 }
+
+/// Bound volumes leave others fewer fast slots than the reserve was to have: it gives way, and what is used moves up still.
+#[test]
+fn bound_volumes_leave_the_others_room_to_be_promoted() {
+    let env = MemoryEnv::new();
+    let devices = vec![MemoryDevice::new(64 * MIB), MemoryDevice::new(128 * MIB)];
+    let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
+    let volume = |name: &str, mib, placement| NewVolume { name: name.into(), size: Some(mib * MIB), placement };
+    let volumes = vec![volume("bound", 52, Placement::FastOnly), volume("main", 40, Placement::Auto)];
+    let options = CreateOptions {
+        name: "tank".into(),
+        volumes,
+        sector_size: 4096,
+        reserve: Some(16 * MIB),
+        journal_blocks: Some(16),
+    };
+    let e = env.clone();
+    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let rig = Rig { env, devices };
+    let (group, main) = rig.open();
+    for i in 0..main.size() / CHUNK {
+        rig.write(&main, i * CHUNK, pattern(i, CHUNK));
+    }
+    rig.rest(Duration::from_secs(60));
+    let tier = |chunk: u64| main.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].tier;
+    let slow = (0..main.size() / CHUNK).find(|c| tier(*c) == 2).expect("most are on the disk");
+    for _ in 0..120 {
+        rig.read(&main, slow * CHUNK, 4096);
+        rig.rest(Duration::from_millis(500));
+    }
+    assert_ne!(tier(slow), 2, "{:?}", group.status().mover);
+    rig.stop(&group);
+}

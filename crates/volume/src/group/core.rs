@@ -156,9 +156,11 @@ impl<E: Env> Core<E> {
         self.members_of(tier).map(|m| m.free.borrow().count()).sum()
     }
 
-    /// Fast slots kept free for new writes: never more than a quarter of those that are left when members leave.
+    /// Fast slots kept free for new writes: never more than a quarter of those that are left when members leave, and beside
+    /// what volumes are bound to. Else it could not be reached, and nothing would ever be promoted.
     pub(crate) fn reserve_slots(&self) -> u64 {
-        self.reserve.min(self.slots_in(Tier::Fast) / 4)
+        let open = self.slots_in(Tier::Fast).saturating_sub(self.volumes.bound(Placement::FastOnly));
+        self.reserve.min(open / 4)
     }
 
     /// Slots beyond what is promised to volumes (I5), or set aside for one that is about to be.
