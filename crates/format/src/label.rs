@@ -97,9 +97,30 @@ pub struct Epoch {
     pub confirmed: bool,
     /// Epochs before this one, newest first.
     pub history: Vec<u64>,
+    /// One more than how many of these, the newest ones, were never confirmed; 0: that is not known.
+    pub cut_off: u8,
 }
 
 impl Epoch {
+    /// What the next epoch says of those before it.
+    pub fn cut_off_next(&self) -> u8 {
+        match (self.confirmed, self.cut_off as usize) {
+            (true, _) => 1,
+            (false, 1..EPOCH_HISTORY) => self.cut_off + 1,
+            (false, _) => 0,
+        }
+    }
+
+    /// Whether epoch `id` is older than one of which it is known that it was served.
+    pub fn has_served_since(&self, id: u64) -> bool {
+        let back = self.history.iter().position(|e| *e == id);
+        let served = match self.confirmed {
+            true => return self.id != id,
+            false => usize::from(self.cut_off),
+        };
+        served > 0 && back.is_none_or(|back| back >= served)
+    }
+
     /// Whether member `index` was present when the epoch began.
     pub fn has_member(&self, index: u8) -> bool {
         self.members[index as usize / 8] & 1 << (index % 8) != 0
@@ -275,6 +296,7 @@ impl Label {
         h.zone_count = U16::new(self.zones.len() as u16);
         h.clean = self.clean.into();
         h.epoch_confirmed = self.epoch.confirmed.into();
+        h.epoch_cut_off = self.epoch.cut_off;
         h.next_volume = U32::new(self.next_volume);
         h.epoch = U64::new(self.epoch.id);
         h.epoch_first_generation = U64::new(self.epoch.first_generation);
@@ -357,6 +379,7 @@ impl Label {
                 members: h.epoch_members,
                 confirmed: h.epoch_confirmed == 1,
                 history: h.epoch_history.iter().map(|e| e.get()).take_while(|&e| e != 0).collect(),
+                cut_off: h.epoch_cut_off,
             },
             journal_tail: h.journal_tail.get(),
             journal_tail_hash: h.journal_tail_hash.get(),

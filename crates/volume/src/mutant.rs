@@ -48,6 +48,7 @@ mutants! {
     C3LiftBegunLate: "C3.1: the data of a lift is read before the move begins, so that a write in between goes unnoticed",
     C4NoEpoch: "C4.1: a start writes no new epoch",
     C4StaleAccepted: "C4.2: a member of an older epoch is used as if it were current",
+    C4CutOffHidesStale: "C4.2: after a start that was cut off, a member of any older epoch is used",
     C4ForkAccepted: "C4.2: members that were used apart from each other are put together as if they had not been",
     C5PageWithPending: "C5.1: a page image holds changes that are not committed",
     C5OldPageAccepted: "C5.2: a page older than the directory expects is taken",

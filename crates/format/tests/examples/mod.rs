@@ -223,6 +223,7 @@ pub(crate) fn label(seed: u64) -> Label {
             members: present,
             confirmed: r.below(2) == 0,
             history,
+            cut_off: r.next() as u8,
         },
         journal_tail: r.below(1 << 62),
         journal_tail_hash: r.next(),

@@ -5,7 +5,9 @@
 use bimetal_volume::units::CHUNK;
 
 use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
-use crate::scenario::{Damage, Scenario, Step};
+use crate::oracle::Crash;
+use crate::scenario::{Act, Damage, End, Scenario, Step};
+use crate::world::CrashPoint;
 
 /// The chunks that `hot` promotes.
 const HOT: u64 = 22;
@@ -35,6 +37,30 @@ fn stopping() -> Directed {
     directed("fast member gone at a stop", group(12, 40, 40), prepare, steps, true).then(Damage::Missing(0))
 }
 
+/// An image of a member from before a session that was served, and then a start is cut off: what it says of itself must not
+/// make the older image as good as the others.
+fn older_than_a_cut_off_start() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 24, 30) };
+        let session = s.quiet_session(vec![fill(0, 18), flush(), sleep(0, 3000)], End::Stop);
+        s.sessions.push(session);
+        // The death leaves something in caches: no newer image is taken then.
+        let rewrite = |i: u64| [step(0, TRIM, i * CHUNK, CHUNK), step(0, FUA, (20 + i) * CHUNK, CHUNK)];
+        let mut steps: Vec<Step> = (0..8).flat_map(rewrite).collect();
+        steps.extend([sleep(0, 4000), fill(0, 4), flush(), sleep(0, 4000), step(0, WRITE, 29 * CHUNK, CHUNK)]);
+        let point = CrashPoint { steps: steps.len() as u64, events: 0 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Daemon, point));
+        s.sessions.push(session);
+        let session = s.quiet_session(Vec::new(), End::Crash(Crash::Power, CrashPoint { steps: 0, events: n }));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Stale(1));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("older than a cut-off start", make, 60)
+}
+
 /// Slots go from chunk to chunk, and the journal block that says so is lost.
 fn gap() -> Directed {
     let round = |i: u64| {
@@ -47,5 +73,11 @@ fn gap() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![gap(), stopping(), without("fast member gone", 0), without("slow member gone", 1)]
+    vec![
+        gap(),
+        stopping(),
+        older_than_a_cut_off_start(),
+        without("fast member gone", 0),
+        without("slow member gone", 1),
+    ]
 }

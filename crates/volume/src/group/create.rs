@@ -141,8 +141,8 @@ pub(crate) fn new_uuid<E: Env>(env: &E) -> Uuid {
 fn labels<E: Env>(env: &E, plan: &Plan, uuid: Uuid, options: &CreateOptions) -> Vec<Label> {
     let mut present = [0u8; 32];
     (0..plan.members.len()).for_each(|i| present[i / 8] |= 1 << (i % 8));
-    let epoch =
-        Epoch { id: env.random().max(1), first_generation: 1, members: present, confirmed: true, history: Vec::new() };
+    let id = env.random().max(1);
+    let epoch = Epoch { id, first_generation: 1, members: present, confirmed: true, history: Vec::new(), cut_off: 0 };
     let (hash, created) = (env.random(), env.unix_seconds());
     let of = |(i, layout): (usize, &Layout)| Label {
         sequence: 0,

@@ -219,10 +219,11 @@ fn check_epoch(label: &Label, newest: &Label) -> Result<Option<String>, OpenErro
     if mutant::on(Mutant::C4ForkAccepted) && !newest.epoch.history.contains(&label.epoch.id) {
         return Ok(None);
     }
-    // The newest epoch was never served before all members that were present had it durably. So an older label on a
-    // member that was present is either the trace of a start that was cut off, or of an old copy.
+    // No epoch was served before all members that were present had it durably. So an older label on a member that was
+    // present is either the trace of starts that were cut off, or of an old copy.
     let was_present = newest.epoch.has_member(label.member);
-    if was_present && newest.epoch.confirmed {
+    let hidden = mutant::on(Mutant::C4CutOffHidesStale) && !newest.epoch.confirmed;
+    if was_present && newest.epoch.has_served_since(label.epoch.id) && !hidden {
         return Err(OpenError::Stale { name: newest.group_name.clone(), member: label.member });
     }
     let what = match was_present {

@@ -147,12 +147,13 @@ async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         (l.epoch.first_generation, l.epoch.confirmed)
     });
     let parent = newest.map(|m| m.label.borrow().epoch.clone()).expect("a writable group has members");
+    let cut_off = parent.cut_off_next();
     let mut history = parent.history;
     history.insert(0, parent.id);
     history.truncate(EPOCH_HISTORY);
     let id = core.env.random().max(1);
     let first_generation = core.commit.generation.get() + 1;
-    let epoch = Epoch { id, first_generation, members, confirmed: false, history };
+    let epoch = Epoch { id, first_generation, members, confirmed: false, history, cut_off };
     for m in core.members.iter().filter(|m| m.is_present()) {
         // The tail of a journal that begins anew stays: only with the whole map behind it may it be given up.
         let mut label = m.label.borrow().clone();
