@@ -100,7 +100,8 @@ proptest! {
 
     #[test]
     fn labels_round_trip_and_one_flipped_bit_is_refused(seed: u64, bits in proptest::collection::vec(0..LABEL_SIZE * 8, 8)) {
-        let l = label(seed);
+        let mut l = label(seed);
+        l.epoch.cut_off = seed as u8;
         for place in [LABEL_A, label_b(l.device_size)] {
             let mut bytes = l.encode(place);
             prop_assert_eq!(Label::decode(&bytes, place), Ok(l.clone()));
@@ -257,4 +258,21 @@ fn a_volume_table_that_contradicts_itself_is_refused() {
         l.volumes[1].state = VolumeState::Deleted;
     };
     assert!(!refused(&deleted), "a deleted volume's name is free");
+}
+
+#[test]
+fn a_label_knows_which_epochs_were_served() {
+    let mut epoch = label(42).epoch;
+    (epoch.confirmed, epoch.cut_off, epoch.history) = (true, 0, vec![30, 20, 10]);
+    assert!(epoch.has_served_since(30) && !epoch.has_served_since(epoch.id));
+    // Two starts were cut off since 20.
+    (epoch.confirmed, epoch.cut_off) = (false, 2);
+    assert_eq!([30, 20, 10].map(|id| epoch.has_served_since(id)), [false, false, true]);
+    assert_eq!(epoch.cut_off_next(), 3);
+    // An earlier version began it, and did not say.
+    epoch.cut_off = 0;
+    assert!(!epoch.has_served_since(10));
+    assert_eq!(epoch.cut_off_next(), 0);
+    epoch.confirmed = true;
+    assert_eq!(epoch.cut_off_next(), 1);
 }

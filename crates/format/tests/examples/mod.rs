@@ -223,7 +223,8 @@ pub(crate) fn label(seed: u64) -> Label {
             members: present,
             confirmed: r.below(2) == 0,
             history,
-            cut_off: r.next() as u8,
+            // As earlier versions left it: golden labels stay what they are.
+            cut_off: 0,
         },
         journal_tail: r.below(1 << 62),
         journal_tail_hash: r.next(),
