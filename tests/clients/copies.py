@@ -200,5 +200,5 @@ def go_back(world, full):
     return f"{len(names)} files of 12 MiB equal in the plain image"
 
 
-TESTS = [("nbdinfo", nbdinfo), ("nbdcopy", nbdcopy), ("qemu-img", qemu_img), ("qemu-io", qemu_io), ("mixed-sectors", mixed_sectors),
-         ("go-back", go_back)]
+TESTS = [("nbdinfo", nbdinfo), ("nbdcopy", nbdcopy), ("qemu-img", qemu_img), ("qemu-io", qemu_io),
+         ("mixed-sectors", mixed_sectors), ("go-back", go_back)]

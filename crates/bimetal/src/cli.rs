@@ -162,7 +162,8 @@ pub(crate) struct Create {
     /// Logical sector of the volumes, for ever: 4096, or 512 for old systems
     #[arg(long, default_value = "4096", value_parser = sector)]
     pub(crate) sector: u32,
-    /// Fast space kept free for new writes [default: 4GiB, at most a quarter of the fast tier]
+    /// Fast space kept free for new writes [default: 4GiB; at most a quarter of what
+    /// volumes bound to the fast tier leave of it]
     #[arg(long, value_parser = size)]
     pub(crate) reserve: Option<Size>,
     /// Take devices although they carry a known signature, and erase it (never one that is mounted or, as far as can be

@@ -27,7 +27,8 @@ pub struct CreateOptions {
     pub volumes: Vec<NewVolume>,
     /// Logical sector shown to clients: 4096 or 512.
     pub sector_size: u32,
-    /// Fast slots kept free for new writes, in bytes; `None`: 4 GiB, at most a quarter of the fast tier.
+    /// Fast slots kept free for new writes, in bytes; `None`: 4 GiB, at most a quarter of the fast tier. In use it is never
+    /// more than a quarter of what volumes bound to that tier leave.
     pub reserve: Option<u64>,
     /// Blocks of each member's journal ring; `None`: by the size of the member. Small rings are for tests.
     pub journal_blocks: Option<u32>,

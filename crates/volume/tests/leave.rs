@@ -14,7 +14,7 @@ use bimetal_volume::group::structure::{LeaveReport, NewMember, StructureError};
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::{Tier, CHUNK};
 use bimetal_volume::Group;
-use image::{check, create, create_sized, flush, open, read, stop, writable, write, MIB};
+use image::{check, create, create_sized, flush, open, read, stop, writable, write, Members, MIB};
 use memory::{MemoryDevice, MemoryEnv, HELD};
 
 fn add(env: &MemoryEnv, g: &Group<MemoryEnv>, device: &MemoryDevice, tier: Tier) {
@@ -36,6 +36,13 @@ fn remove(env: &MemoryEnv, g: &Group<MemoryEnv>, index: usize) -> Result<LeaveRe
 fn pass(env: &MemoryEnv, seconds: u64) {
     let e = env.clone();
     env.block_on(async move { e.sleep(Duration::from_secs(seconds)).await });
+}
+
+/// A group with room for a slow member to leave.
+fn one_fast_two_slow(env: &MemoryEnv) -> (Members, Group<MemoryEnv>) {
+    let m = create_sized(env, "tank", &[16], &[32, 32], Some(20 * MIB));
+    let g = open(env, &m.0, writable()).expect("opens");
+    (m, g)
 }
 
 /// Slots in use on a member.
@@ -177,13 +184,10 @@ fn what_is_written_all_the_time_goes_too() {
 #[test]
 fn what_left_long_ago_is_left_out_and_in_nobodys_way() {
     let env = MemoryEnv::new();
-    let m = create_sized(&env, "tank", &[16], &[32, 32], Some(20 * MIB));
-    let g = open(&env, &m.0, writable()).expect("opens");
-    let drawer = m.0[1].copy();
+    let (m, g) = one_fast_two_slow(&env);
     evacuate(&env, &g, 1);
     pass(&env, 5);
-    // While it leaves its label is written once more.
-    let drawer = MemoryDevice { blocks: m.0[1].copy().blocks, ..drawer };
+    let drawer = m.0[1].copy();
     remove(&env, &g, 1).expect("it is empty");
     let v = g.volume("main").expect("made at creation");
     write(&env, &v, 0, &[3; 4096]).expect("write");
@@ -203,8 +207,7 @@ fn what_left_long_ago_is_left_out_and_in_nobodys_way() {
 #[test]
 fn what_is_empty_leaves_although_nothing_can_be_written_to_it() {
     let env = MemoryEnv::new();
-    let m = create_sized(&env, "tank", &[16], &[32, 32], Some(20 * MIB));
-    let g = open(&env, &m.0, writable()).expect("opens");
+    let (m, g) = one_fast_two_slow(&env);
     let v = g.volume("main").expect("made at creation");
     write(&env, &v, 0, &[3; 4096]).expect("write");
     evacuate(&env, &g, 2);
