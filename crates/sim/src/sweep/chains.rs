@@ -103,3 +103,24 @@ pub(super) fn catch_up_cut_off() -> Directed {
     };
     Directed::chain("catch-up cut off", make, 5000)
 }
+
+/// Of a commit's blocks a later one is kept and the first is not. The end that the next start puts in its place, or a
+/// short commit after it, must not be continued by what lies behind.
+pub(super) fn kept_behind_the_end() -> Directed {
+    let make = |n: u64| {
+        let mut s = group(1, n + 1, false);
+        s.volumes[0].chunks = 60;
+        let three_blocks = [each(WRITE, 10..21), vec![flush()]].concat();
+        cut(&mut s, [each(FUA, 0..2), three_blocks].concat(), 3 + n / 2 % 3);
+        let read = step(0, Act::Read, 0, 60 * CHUNK);
+        let short = each(FUA, 30..30 + n / 6 % 2);
+        let steps = [vec![read], short].concat();
+        let end = CrashPoint { steps: steps.len() as u64, events: 0 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, end));
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![read], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("kept behind the end", make, 600)
+}

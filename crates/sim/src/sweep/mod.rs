@@ -287,6 +287,7 @@ pub fn all() -> Vec<Directed> {
         budget::used_up(),
         chains::half_a_commit(),
         chains::catch_up_cut_off(),
+        chains::kept_behind_the_end(),
         kept::written(),
         kept::forgotten(),
         kept::uncopied(),
