@@ -31,9 +31,14 @@ mod words;
 
 use std::process::ExitCode;
 
+use bimetal_host::memory::LargePages;
 use clap::Parser;
 
 use crate::output::Output;
+
+/// The map of a large group is asked for at random.
+#[global_allocator]
+static MEMORY: LargePages = LargePages;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant as Clock};
 use bimetal_format::label::{Label, LABEL_SIZE};
 use bimetal_format::layout::LABEL_A;
 use bimetal_host::device::Access;
+use bimetal_host::memory::LargePages;
 use bimetal_host::{HostDevice, Locator, Reactor};
 use bimetal_task::Executor;
 use bimetal_volume::backend::{Backend, WriteFlags};
@@ -31,6 +32,10 @@ const BLOCK: u64 = 4096;
 const WARM: Duration = Duration::from_secs(1);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// As in the program.
+#[global_allocator]
+static MEMORY: LargePages = LargePages;
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();

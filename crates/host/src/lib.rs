@@ -3,7 +3,8 @@
 //! In reading order: [`reactor`] (the loop, and [`HostEnv`], the engine's world), [`device`] (files, block devices, NBD
 //! members, emulated disks), [`locator`] (how they are named), [`net`] and [`fuse`] (sockets and `/dev/fuse`, for the
 //! exports), [`probe`] (may a device be taken?), [`extents`] (where files lie), [`attach`] (a volume as
-//! `/dev/...`), [`ublk`] (block devices that are served here), [`hygiene`] (memory locking and the like), [`signals`].
+//! `/dev/...`), [`ublk`] (block devices that are served here), [`hygiene`] (memory locking and the like), [`memory`]
+//! (large pages for large tables), [`signals`].
 //!
 //! What is absent: this crate knows nothing of labels, maps, slots or volumes.
 
@@ -13,6 +14,7 @@ pub mod extents;
 pub mod fuse;
 pub mod hygiene;
 pub mod locator;
+pub mod memory;
 pub mod net;
 pub mod probe;
 pub mod reactor;

@@ -202,7 +202,7 @@ impl<E: Env> Core<E> {
         let policy = self.policy.borrow();
         let mut entries = [Entry::default(); ENTRIES_PER_PAGE];
         for (i, e) in entries.iter_mut().enumerate() {
-            let current = Entry { heat: policy.coarse(p.heat[i]), ..p.entries[i] };
+            let current = Entry { heat: policy.coarse(p.heat(i)), ..p.entry(i) };
             let chunk = ChunkId(u64::from(page) * ENTRIES_PER_PAGE as u64 + i as u64);
             *e = match mutant::on(Mutant::C5PageWithPending) {
                 true => current,

@@ -71,9 +71,9 @@ pub(super) async fn confirm_slow_homes<E: Env>(core: &Core<E>, chains: &[Option<
                 let map = core.map.borrow();
                 let Some(loaded) = map.page(page) else { return };
                 let same =
-                    |(a, b): (&Entry, &Entry)| is_at_home(a, m.index) && is_at_home(b, m.index) && a.slot == b.slot;
+                    |(a, b): (Entry, &Entry)| is_at_home(&a, m.index) && is_at_home(b, m.index) && a.slot == b.slot;
                 let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
-                let agreed = loaded.entries.iter().zip(entries).enumerate().filter(|(_, pair)| same(*pair));
+                let agreed = loaded.entries().zip(entries).enumerate().filter(|(_, pair)| same(*pair));
                 confirmed.extend(agreed.map(|(i, _)| first + i as u64));
             })
             .await;

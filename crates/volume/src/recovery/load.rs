@@ -236,9 +236,9 @@ fn take_page<E: Env>(core: &Core<E>, page: u32, bytes: &[u8], salt: &bimetal_for
     let mut map = core.map.borrow_mut();
     let Some(p) = map.page_mut(page) else { return false };
     for (i, e) in entries.iter().enumerate() {
-        p.heat[i] = policy.restore(e.heat);
+        p.set_entry(i, *e);
+        p.set_heat(i, policy.restore(e.heat));
     }
-    p.entries = *entries;
     map.set_generation(page, head.generation);
     true
 }

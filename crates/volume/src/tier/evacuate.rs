@@ -156,12 +156,12 @@ impl<E: Env> Core<E> {
             let mut copies = Vec::new();
             if let Some(p) = self.map.borrow().page(page) {
                 let start = u64::from(page) * ENTRIES_PER_PAGE as u64;
-                for (i, e) in p.entries.iter().enumerate().filter(|(_, e)| e.is_mapped()) {
+                for (i, e) in p.entries().enumerate().filter(|(_, e)| e.is_mapped()) {
                     let chunk = ChunkId(start + i as u64);
                     if e.member == m {
                         found.push((e.slot, chunk));
                     }
-                    if kept_slot(e).is_some_and(|s| s.member == m) {
+                    if kept_slot(&e).is_some_and(|s| s.member == m) {
                         copies.push(chunk);
                     }
                 }

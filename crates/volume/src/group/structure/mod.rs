@@ -46,6 +46,7 @@ use super::core::Core;
 use super::Group;
 use crate::env::Env;
 use crate::error::Error;
+use crate::map::Page;
 use crate::member::Member;
 use crate::options::NewVolume;
 use crate::units::{ChunkId, MemberIndex};
@@ -201,8 +202,7 @@ impl<E: Env> Core<E> {
     fn empty_pages(&self, pages: impl Iterator<Item = u32>) {
         let mut map = self.map.borrow_mut();
         for page in pages {
-            let unused = map.page(page).is_some_and(|p| p.entries.iter().all(|e| !e.is_mapped()));
-            if unused {
+            if map.page(page).is_some_and(Page::is_unused) {
                 map.forget_page(page);
             }
         }

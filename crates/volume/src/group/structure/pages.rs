@@ -7,6 +7,7 @@ use super::StructureError;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
+use crate::map::Page;
 use crate::units::{ChunkId, CHUNK};
 use crate::wait;
 
@@ -82,7 +83,7 @@ impl<E: Env> Core<E> {
         rows: &[VolumeRow],
     ) -> Result<(), StructureError> {
         let map = self.map.borrow();
-        let unused = |page: u32| map.page(page).is_none_or(|p| p.entries.iter().all(|e| !e.is_mapped()));
+        let unused = |page: u32| map.page(page).is_none_or(Page::is_unused);
         extend(runs, need, rows, map.len() as u64, |page| !map.is_damaged(page) && unused(page))
     }
 

@@ -1,120 +1,127 @@
 //! The map: chunk -> entry, in pages of 252, the same pages as on the members.
 //!
 //! Invariants:
-//! 1. A page that never held a mapped chunk takes no memory, nor does one that is free again.
+//! 1. A page that never held a mapped chunk takes no memory; that of one that is free again is used again.
 //! 2. The *generation* of a page is that of the newest *durable* commit that changed it, never of a pending change.
 //! 3. Only [`Map::set`] changes an entry, so that counts stay true.
+
+mod slab;
 
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
 use crate::units::ChunkId;
+pub(crate) use slab::Page;
+use slab::Slabs;
 
-/// A page in memory.
-pub(crate) struct Page {
-    /// Entries.
-    pub(crate) entries: [Entry; ENTRIES_PER_PAGE],
-    /// Precise heat of each chunk, in the policy's scale.
-    pub(crate) heat: [u16; ENTRIES_PER_PAGE],
-}
+/// Where a page is, and whether its heat changed since it was last written anywhere: one word, since each visit of a
+/// chunk asks for the first and notes the second.
+#[derive(Clone, Copy)]
+struct Place(u32);
 
-/// State of a page slot of the map.
-pub(crate) enum PageState {
+impl Place {
+    const DIRTY: u32 = 1 << 31;
     /// Nothing was ever mapped here.
-    Empty,
-    /// In memory.
-    Loaded(Box<Page>),
+    const EMPTY: Place = Place(Place::DIRTY - 1);
     /// No member has a sound copy: its chunks read EIO.
-    Damaged,
+    const DAMAGED: Place = Place(Place::DIRTY - 2);
+
+    /// Its number in the slabs, or one of the two above.
+    #[inline]
+    fn at(self) -> Place {
+        Place(self.0 & !Place::DIRTY)
+    }
+
+    #[inline]
+    fn number(self) -> Option<u32> {
+        let at = self.at().0;
+        (at < Place::DAMAGED.0).then_some(at)
+    }
+
+    fn is(self, other: Place) -> bool {
+        self.at().0 == other.0
+    }
 }
 
 /// All pages of the group.
 pub(crate) struct Map {
-    pages: Vec<PageState>,
+    places: Vec<Place>,
+    slabs: Slabs,
     /// Newest durable commit that changed each page, 0 for an empty one. Apart from the pages: checkpoints and starts
     /// ask it of all of them, and would wait for memory at each.
     generations: Vec<u64>,
-    /// Pages in which heat changed since they were last written anywhere. Apart from the pages: each visit notes it, and
-    /// would wait for memory once more.
-    heat_dirty: Vec<bool>,
 }
 
 impl Map {
     /// A map of `pages` empty pages.
     pub(crate) fn new(pages: u64) -> Map {
         let len = pages as usize;
-        Map {
-            pages: (0..pages).map(|_| PageState::Empty).collect(),
-            generations: vec![0; len],
-            heat_dirty: vec![false; len],
-        }
+        Map { places: vec![Place::EMPTY; len], slabs: Slabs::new(pages), generations: vec![0; len] }
     }
 
     /// Number of pages.
     pub(crate) fn len(&self) -> usize {
-        self.pages.len()
+        self.places.len()
     }
 
     /// The entry of a chunk, or `None` if its page is damaged.
     #[inline]
     pub(crate) fn get(&self, c: ChunkId) -> Option<Entry> {
-        match &self.pages[c.page() as usize] {
-            PageState::Loaded(p) => Some(p.entries[c.index()]),
-            PageState::Empty => Some(Entry::default()),
-            PageState::Damaged => None,
+        let place = self.places[c.page() as usize];
+        match place.number() {
+            Some(n) => Some(self.slabs.get(n).entry(c.index())),
+            None => (!place.is(Place::DAMAGED)).then(Entry::default),
         }
     }
 
     /// Changes an entry; its heat byte is left as it is.
     pub(crate) fn set(&mut self, c: ChunkId, mut e: Entry) {
         let p = self.page_mut(c.page()).expect("no change reaches a damaged page");
-        e.heat = p.entries[c.index()].heat;
-        p.entries[c.index()] = e;
+        e.heat = p.entry(c.index()).heat;
+        p.set_entry(c.index(), e);
     }
 
     /// The page, made if it was empty; `None` if damaged.
     pub(crate) fn page_mut(&mut self, page: u32) -> Option<&mut Page> {
-        let state = &mut self.pages[page as usize];
-        if matches!(state, PageState::Empty) {
-            *state = PageState::Loaded(Box::new(Page {
-                entries: [Entry::default(); ENTRIES_PER_PAGE],
-                heat: [0; ENTRIES_PER_PAGE],
-            }));
+        let place = &mut self.places[page as usize];
+        if place.is(Place::EMPTY) {
+            *place = Place(self.slabs.take());
         }
-        match state {
-            PageState::Loaded(p) => Some(p),
-            _ => None,
-        }
+        place.number().map(|n| self.slabs.get_mut(n))
     }
 
     /// The page, if it is in memory.
+    #[inline]
     pub(crate) fn page(&self, page: u32) -> Option<&Page> {
-        match &self.pages[page as usize] {
-            PageState::Loaded(p) => Some(p),
-            _ => None,
-        }
+        self.places[page as usize].number().map(|n| self.slabs.get(n))
     }
 
     /// Whether nothing was ever mapped in the page, or nothing is any more and it was forgotten.
     pub(crate) fn is_empty_page(&self, page: u32) -> bool {
-        matches!(self.pages[page as usize], PageState::Empty)
+        self.places[page as usize].is(Place::EMPTY)
     }
 
     /// Gives the memory of a page back in which nothing is mapped. Its generation stays: members hold an older one or
     /// this.
     pub(crate) fn forget_page(&mut self, page: u32) {
-        self.pages[page as usize] = PageState::Empty;
-        self.heat_dirty[page as usize] = false;
+        self.put(page, Place::EMPTY);
     }
 
     /// Marks a page as beyond repair.
     pub(crate) fn set_damaged(&mut self, page: u32) {
-        self.pages[page as usize] = PageState::Damaged;
+        self.put(page, Place::DAMAGED);
         self.generations[page as usize] = 0;
+    }
+
+    fn put(&mut self, page: u32, place: Place) {
+        let before = std::mem::replace(&mut self.places[page as usize], place);
+        if let Some(n) = before.number() {
+            self.slabs.give_back(n);
+        }
     }
 
     /// Whether no member has a sound copy of the page.
     pub(crate) fn is_damaged(&self, page: u32) -> bool {
-        matches!(self.pages[page as usize], PageState::Damaged)
+        self.places[page as usize].is(Place::DAMAGED)
     }
 
     /// Generation of a page, 0 if it is empty or damaged.
@@ -130,37 +137,36 @@ impl Map {
     /// Heat of a chunk, 0 if its page is empty.
     #[inline]
     pub(crate) fn heat(&self, c: ChunkId) -> u16 {
-        self.page(c.page()).map_or(0, |p| p.heat[c.index()])
+        self.page(c.page()).map_or(0, |p| p.heat(c.index()))
     }
 
     /// Sets the heat of a chunk whose page is in memory.
     #[inline]
     pub(crate) fn set_heat(&mut self, c: ChunkId, heat: u16) {
-        if let PageState::Loaded(p) = &mut self.pages[c.page() as usize] {
-            p.heat[c.index()] = heat;
-            self.heat_dirty[c.page() as usize] = true;
+        let place = &mut self.places[c.page() as usize];
+        if let Some(n) = place.number() {
+            self.slabs.get_mut(n).set_heat(c.index(), heat);
+            place.0 |= Place::DIRTY;
         }
     }
 
     /// Whether heat changed in the page since it was last written anywhere.
     pub(crate) fn is_heat_dirty(&self, page: u32) -> bool {
-        self.heat_dirty[page as usize]
+        self.places[page as usize].0 & Place::DIRTY != 0
     }
 
     /// The page is about to be written, with its heat.
     pub(crate) fn heat_is_written(&mut self, page: u32) {
-        self.heat_dirty[page as usize] = false;
+        let place = &mut self.places[page as usize];
+        *place = place.at();
     }
 
     /// All mapped chunks with their entries.
     pub(crate) fn mapped(&self) -> impl Iterator<Item = (ChunkId, Entry)> + '_ {
-        self.pages.iter().enumerate().flat_map(|(n, state)| {
-            let entries: &[Entry] = match state {
-                PageState::Loaded(p) => &p.entries,
-                _ => &[],
-            };
+        self.places.iter().enumerate().flat_map(|(n, place)| {
             let first = n as u64 * ENTRIES_PER_PAGE as u64;
-            entries.iter().enumerate().filter(|(_, e)| e.is_mapped()).map(move |(i, e)| (ChunkId(first + i as u64), *e))
+            let entries = place.number().into_iter().flat_map(|n| self.slabs.get(n).entries().enumerate());
+            entries.filter(|(_, e)| e.is_mapped()).map(move |(i, e)| (ChunkId(first + i as u64), e))
         })
     }
 }
