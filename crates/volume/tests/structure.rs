@@ -30,7 +30,7 @@ fn new(name: &str, size: u64, placement: Placement) -> NewVolume {
 
 impl Rig {
     fn new(volumes: Vec<NewVolume>) -> Rig {
-        Rig::of([20 * MIB, 110 * MIB], MIB, volumes)
+        Rig::of([5 * MIB, 110 * MIB], MIB, volumes)
     }
 
     /// A fast and a slow member of these sizes.
@@ -229,6 +229,22 @@ fn a_volume_bound_to_the_fast_tier_gets_its_room_from_the_mover() {
     assert_eq!((status.volumes[1].fast_chunks, status.volumes[1].slow_chunks), (80, 0));
     let g = rig.again(g);
     assert!(rig.read(&g.volume("a").expect("a"), 0, 40 * MIB).iter().all(|x| *x == 5));
+}
+
+/// The reserve gives way to what bound volumes leave, to nothing in the end; what they are owed is made room for.
+#[test]
+fn a_bound_volume_gets_its_room_where_bound_volumes_leave_no_reserve() {
+    let rig = Rig::of([5 * MIB, 110 * MIB], MIB, vec![new("a", 60 * MIB, Placement::Auto)]);
+    let g = rig.open();
+    let most = match rig.create(&g, new("all", 30 * MIB, Placement::FastOnly)) {
+        Err(StructureError::TierSmall { have, .. }) => have,
+        other => panic!("more than the tier has: {other:?}"),
+    };
+    rig.create(&g, new("most", most - 2 * CHUNK, Placement::FastOnly)).expect("made");
+    let a = g.volume("a").expect("made at creation");
+    (0..8).for_each(|i| rig.write(&a, i * MIB, MIB, 5).expect("write"));
+    assert!(g.status().volumes[0].fast_chunks > 0, "new data goes to the fast tier");
+    assert_eq!(rig.create(&g, new("last", 2 * CHUNK, Placement::FastOnly)), Ok(2 * CHUNK), "{:?}", g.status().mover);
 }
 
 /// Chunks of other volumes are demoted for a bound volume, also where they must fill the slow tier for it.

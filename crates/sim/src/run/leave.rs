@@ -83,16 +83,16 @@ impl Client {
             shared.world.note(26, issued, || format!("answered: disk {disk} has left: {result:?}"));
             match result {
                 Ok(_) => {
-                    shared.roster.borrow_mut().gone(disk, true);
+                    shared.roster.borrow_mut().end(true);
                     shared.marks.borrow_mut().mark(Seen::MemberLeft);
                     return;
                 }
                 Err(StructureError::Engine(e)) => {
                     return self.judge_change(&format!("removing disk {disk}"), &e, injected);
                 }
-                Err(StructureError::NotEmpty { .. }) => shared.roster.borrow_mut().gone(disk, false),
+                Err(StructureError::NotEmpty { .. }) => shared.roster.borrow_mut().end(false),
                 Err(e) => {
-                    shared.roster.borrow_mut().gone(disk, false);
+                    shared.roster.borrow_mut().end(false);
                     let leaving = shared.roster.borrow().is_leaving(disk);
                     if leaving || !matches!(e, StructureError::NotLeaving(_)) {
                         shared.fail(format!("removing disk {disk} was refused: {e}"));

@@ -42,9 +42,11 @@ impl Roster {
         self.inside[disk] && self.pending.is_none_or(|p| p.0 != disk)
     }
 
-    fn end(&mut self, made: bool) {
+    /// The change under way has happened, or not.
+    pub(super) fn end(&mut self, made: bool) {
         if let (Some((disk, after)), true) = (self.pending.take(), made) {
             self.inside[disk] = after;
+            self.leaving[disk] = Some(false);
         }
     }
 
@@ -97,14 +99,6 @@ impl Roster {
         self.pending = Some((disk, false));
         // Its label is erased at the end; that may be cut off.
         self.tried[disk] = true;
-    }
-
-    /// It has left, or not.
-    pub(super) fn gone(&mut self, disk: usize, gone: bool) {
-        self.end(gone);
-        if gone {
-            self.leaving[disk] = Some(false);
-        }
     }
 
     /// Whether chunks may be put on the disk, for certain.
@@ -171,7 +165,6 @@ impl Client {
         match result {
             Ok(_) => {
                 shared.roster.borrow_mut().end(true);
-                shared.roster.borrow_mut().leaving[disk] = Some(false);
                 shared.marks.borrow_mut().mark(Seen::MemberAdded);
                 if let Err(wrong) = shared.roster.borrow().seen(&self.group.status()) {
                     shared.fail(wrong);

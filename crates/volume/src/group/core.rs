@@ -157,10 +157,13 @@ impl<E: Env> Core<E> {
     }
 
     /// Fast slots kept free for new writes: never more than a quarter of those that are left when members leave, and beside
-    /// what volumes are bound to. Else it could not be reached, and nothing would ever be promoted.
+    /// what volumes are bound to. Else it could not be reached, and nothing would ever be promoted. What bound volumes lack
+    /// is owed in any case.
     pub(crate) fn reserve_slots(&self) -> u64 {
         let open = self.slots_in(Tier::Fast).saturating_sub(self.volumes.bound(Placement::FastOnly));
-        self.reserve.min(open / 4)
+        let owed = self.volumes.promised(Placement::FastOnly) + self.volumes.set_aside(Tier::Fast);
+        let lacking = u64::from(self.free_in(Tier::Fast) < owed);
+        self.reserve.min(open / 4).max(lacking)
     }
 
     /// Slots beyond what is promised to volumes (I5), or set aside for one that is about to be.

@@ -162,7 +162,9 @@ impl<E: Env> Core<E> {
     }
 
     fn has_work(&self) -> bool {
-        let short = self.free_in(Tier::Fast) < self.reserve_slots();
+        // Every request asks: the reserve is worked out only where it may be short.
+        let free = self.free_in(Tier::Fast);
+        let short = free < self.reserve.max(1) && free < self.reserve_slots();
         short || self.policy.borrow().candidate_count() > 0 || self.kept_excess() > 0
     }
 
