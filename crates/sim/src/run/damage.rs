@@ -42,10 +42,7 @@ impl Run<'_> {
             Damage::Stale(m) => self.stale(m),
             Damage::Fork(m) => self.fork(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
-            Damage::Rot(m, blocks) => {
-                let stopped = index > 0 && self.scenario.sessions[index - 1].end == End::Stop;
-                self.rotten(m, blocks, stopped)
-            }
+            Damage::Rot(m, blocks) => self.rotten(m, blocks, self.stopped_in_order(index)),
         };
         for (disk, image) in self.disks.iter().zip(saved) {
             disk.power_cut(false);
@@ -70,7 +67,7 @@ impl Run<'_> {
         // A commit that was cut off may be known to the missing fast member alone, so that the others cannot know where
         // its chunks live. Half of the time a start makes all of them equal first.
         let tier = members[missing].tier;
-        let crashed = index > 0 && self.scenario.sessions[index - 1].end != End::Stop;
+        let crashed = index > 0 && !self.stopped_in_order(index);
         let cut_off = crashed && !alone && tier == Tier::Fast && self.fast_ones(&inside) > 1;
         let settled = cut_off && self.world.random(|p| p.coin());
         if settled {
@@ -106,13 +103,18 @@ impl Run<'_> {
     /// Whether what is left must know of every block whether it holds data: a fast member that has all commits, or a
     /// slow one that was stopped in order.
     fn exact(&self, index: usize, slow_only: bool, known: bool) -> bool {
+        match slow_only {
+            true => self.stopped_in_order(index),
+            false => known,
+        }
+    }
+
+    /// Whether the session before this one ended with a stop that nothing can have hindered.
+    fn stopped_in_order(&self, index: usize) -> bool {
         let orderly = |s: &crate::scenario::Session| {
             s.end == End::Stop && s.faults.iter().all(|f| *f == crate::disk::Faults::default())
         };
-        match slow_only {
-            true => index > 0 && orderly(&self.scenario.sessions[index - 1]),
-            false => known,
-        }
+        index > 0 && orderly(&self.scenario.sessions[index - 1])
     }
 
     /// Which disks a start takes for members.
