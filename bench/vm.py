@@ -142,7 +142,7 @@ def main():
                 show(name, found[name])
             rounds.append(found)
     judge(rounds, verdicts)
-    save(o.name, {"machine": notes, "options": vars(o), "rounds": rounds, "bars": verdicts.rows})
+    save(o.name, {"machine": notes, "options": vars(o), "rounds": rounds, "verdicts": verdicts.rows})
     return verdicts.end()
 
 
