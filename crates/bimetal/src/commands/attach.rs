@@ -70,7 +70,12 @@ fn running(group: &str) -> Result<Option<Status>> {
     let deadline = Instant::now() + STOP;
     loop {
         let Some(daemon) = runstate::daemon(group)? else { return Ok(None) };
-        let status: Status = daemon.get("/v1/status")?;
+        let status: Status = match daemon.get("/v1/status") {
+            Ok(status) => status,
+            // The last that a daemon does is to end the group, which says nothing then.
+            Err(_) if ends_before(group, None, deadline) => continue,
+            Err(e) => return Err(e),
+        };
         if status.state != "stopping" {
             return Ok(Some(status));
         }
@@ -79,10 +84,19 @@ fn running(group: &str) -> Result<Option<Status>> {
             let why = if held.is_empty() { held } else { format!(", and waits until it is released: {held}") };
             bail!("group '{group}' is being stopped{why}; attach its volumes when that has ended");
         }
-        while runstate::is_served_by(group, Some(status.pid)) && Instant::now() < deadline {
-            std::thread::sleep(LOOK_AGAIN);
-        }
+        ends_before(group, Some(status.pid), deadline);
     }
+}
+
+/// Waits for the end of this daemon of the group, or whichever there is; whether it came in time.
+fn ends_before(group: &str, process: Option<u32>, deadline: Instant) -> bool {
+    while runstate::is_served_by(group, process) {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    true
 }
 
 /// Has the daemon mount its volumes as files, and gives that of the volume.

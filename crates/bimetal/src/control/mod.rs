@@ -25,7 +25,7 @@ use crate::api::{
     AttachAnswer, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest, VolumeChange, VolumeRequest,
     SCHEMA,
 };
-use crate::daemon::{Made, Shared, SILENT};
+use crate::daemon::{Made, Shared};
 
 /// Connections at a time; more wait in the socket's queue.
 const CONNECTIONS: usize = 32;
@@ -151,14 +151,14 @@ fn failure(code: StatusCode, words: impl Into<String>) -> Response {
 }
 
 /// The group's thread did not answer in time.
-fn busy() -> Response {
-    failure(StatusCode::SERVICE_UNAVAILABLE, SILENT)
+fn busy(shared: &Shared) -> Response {
+    failure(StatusCode::SERVICE_UNAVAILABLE, shared.silence())
 }
 
 async fn status(State(shared): State<Arc<Shared>>) -> Response {
     match shared.status().await {
         Some(s) => Json(s).into_response(),
-        None => busy(),
+        None => busy(&shared),
     }
 }
 
@@ -174,7 +174,7 @@ async fn health(State(shared): State<Arc<Shared>>) -> Response {
 async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
     match shared.snapshot().await {
         Some(s) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::text(&s)).into_response(),
-        None => busy(),
+        None => busy(&shared),
     }
 }
 
@@ -190,7 +190,7 @@ async fn files(State(shared): State<Arc<Shared>>, _body: axum::body::Bytes) -> R
     match shared.show_files().await {
         Some(Ok(folder)) => Json(FilesShown { schema: SCHEMA, folder: folder.display().to_string() }).into_response(),
         Some(Err(why)) => failure(StatusCode::INTERNAL_SERVER_ERROR, why),
-        None => busy(),
+        None => busy(&shared),
     }
 }
 
@@ -213,7 +213,7 @@ async fn fates(State(shared): State<Arc<Shared>>, Path((volume, from)): Path<(St
     match shared.fates(volume, from).await {
         Some(Some(fates)) => Json(fates).into_response(),
         Some(None) => failure(StatusCode::NOT_FOUND, "there is no such volume, or it ends before that byte"),
-        None => busy(),
+        None => busy(&shared),
     }
 }
 

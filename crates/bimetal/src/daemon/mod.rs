@@ -44,7 +44,7 @@ use history::History;
 pub(crate) use jobs::Done;
 pub(crate) use members::engine as change_members;
 pub(crate) use report::member_row;
-pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot, SILENT};
+pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
 use sockets::ControlSockets;
 use ublk::Devices;
 pub(crate) use volumes::engine as change_volumes;

@@ -20,7 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const DEVICE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What is said when the group's thread does not answer.
-pub(crate) const SILENT: &str = "the group does not answer: a device may hang; see the log and dmesg";
+const SILENT: &str = "the group does not answer: a device may hang; see the log and dmesg";
+/// The same while it ends.
+const ENDING: &str = "the group is being stopped and does not answer any more; ask again when it is";
 
 /// What the control side may want of the group's thread.
 pub(crate) enum Ask {
@@ -181,7 +183,7 @@ impl Shared {
     }
 
     async fn wait_for<T>(&self, question: Ask, answer: oneshot::Receiver<Result<T, String>>) -> Result<T, String> {
-        let silent = || Err(SILENT.to_string());
+        let silent = || Err(self.silence().to_string());
         if !self.ask(question) {
             return silent();
         }
@@ -250,8 +252,16 @@ impl Shared {
             return Ok(job);
         }
         // Nobody will ever work on it.
-        job.finish(Err(SILENT.into()));
-        Err(SILENT.into())
+        job.finish(Err(self.silence().into()));
+        Err(self.silence().into())
+    }
+
+    /// What to say when the group's thread does not answer.
+    pub(crate) fn silence(&self) -> &'static str {
+        match self.lock_stop().wished {
+            true => ENDING,
+            false => SILENT,
+        }
     }
 
     /// Block devices made from this group, with their holders.
