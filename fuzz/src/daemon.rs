@@ -25,9 +25,6 @@ pub(crate) enum Made {
     Impossible(String),
 }
 
-/// What is said when the group's thread does not answer.
-pub(crate) const SILENT: &str = "a stored group has no thread";
-
 /// Answers the API's questions.
 pub(crate) struct Shared {
     status: Status,
@@ -42,6 +39,10 @@ impl Shared {
         let options = OpenOptions { writable: false, migrate: false, ..OpenOptions::default() };
         let group = env.block_on(async move { Group::open(e, devices, options).await }).expect("it opens");
         Arc::new(Shared { status: group.status(), jobs: jobs::Jobs::default() })
+    }
+
+    pub(crate) fn silence(&self) -> &'static str {
+        "a stored group has no thread"
     }
 
     pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
