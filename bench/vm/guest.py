@@ -6,9 +6,10 @@ make-bcache and the modules that `vm.py` loads; the machine is thrown away after
 
 import json
 import os
-import subprocess
 import sys
 import time
+
+from kit import busy, fio, read, run, serve, until, write
 
 # What fio opens, whoever made it: the logs name it.
 VOLUME = "/run/volume"
@@ -16,31 +17,6 @@ SECTOR = 512
 # Blocks of 64 KiB are what lvmcache(7) takes unless told otherwise.
 CACHE_BLOCK = 128
 META = 16 << 20
-
-
-def run(*args, **options):
-    done = subprocess.run(args, capture_output=True, text=True, **options)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(args)}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
-
-
-def write(path, text):
-    with open(path, "w", encoding="ascii") as f:
-        f.write(text)
-
-
-def read(path):
-    with open(path, encoding="ascii") as f:
-        return f.read().strip()
-
-
-def until(what, seconds, condition):
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise RuntimeError(f"not within {seconds} s: {what}")
-        time.sleep(0.2)
 
 
 def table(name, text):
@@ -171,13 +147,7 @@ class Bimetal:
         self.program, self.via, self.fast, self.slow, self.size = program, via, fast, slow, size
 
     def start(self):
-        os.environ["BIMETAL_RUN_DIR"], os.environ["BIMETAL_CONFIG_DIR"] = "/run/bimetal", "/run/bimetal.etc"
-        run(self.program, "create", "tank", "--fast", self.fast, "--slow", self.slow, "--volume",
-            f"main:{self.size}", "--yes")
-        log = open("/run/serve.log", "ab")
-        subprocess.Popen([self.program, "serve", "tank"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until("the daemon", 60, lambda: "serving" in subprocess.run(
-            [self.program, "status", "tank", "--json"], capture_output=True, text=True).stdout)
+        serve(self.program, self.fast, self.slow, str(self.size))
         return run(self.program, "attach", "tank/main", "--via", self.via).strip()
 
     def go_cold(self):
@@ -203,18 +173,6 @@ def use(device):
     if os.path.lexists(VOLUME):
         os.unlink(VOLUME)
     os.symlink(device, VOLUME)
-
-
-def busy():
-    """Seconds of processor time that the guest has spent, all in all."""
-    fields = [int(x) for x in read("/proc/stat").splitlines()[0].split()[1:9]]
-    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
-
-
-def fio(*args):
-    done = run("fio", "--name=x", "--ioengine=libaio", "--direct=1", "--output-format=json", "--unified_rw_reporting=1",
-               *args)
-    return json.loads(done[done.index("{"):])["jobs"][0]["mixed"]
 
 
 def fill(size):

@@ -37,7 +37,10 @@ fn a_table_is_aligned_advised_and_keeps_its_content_as_it_grows_and_shrinks() {
         table.push(i);
     }
     assert!(seen_large > 1, "it was a table at several sizes");
-    assert!(flags_of(table.as_ptr() as usize).contains(" hg"), "the system was advised");
+    match std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        true => assert!(flags_of(table.as_ptr() as usize).contains(" hg"), "the system was advised"),
+        false => println!("skipped: a kernel without transparent huge pages takes no advice on them"),
+    }
     assert!(table.iter().enumerate().all(|(i, n)| i as u32 == *n));
     for shorter in [700_001, 1000] {
         table.truncate(shorter);

@@ -18,11 +18,14 @@ use crate::{config, paths, runstate};
 
 /// A daemon that takes longer to recover its group is told of, but not waited for.
 const START: Duration = Duration::from_secs(120);
-/// A daemon that is stopping is waited for so long.
-const STOP: Duration = Duration::from_secs(5);
+/// A daemon that is stopping is waited for so long, and one that is kept from it so long.
+const STOP: Duration = Duration::from_secs(30);
+const HELD: Duration = Duration::from_secs(5);
+/// One that answers with an error may be at its end, and is asked again for so long.
+const SILENCE: Duration = Duration::from_secs(15);
 /// A log that is longer is begun anew with the next daemon.
 const LOG_MAX: u64 = 1 << 20;
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
     let group = &args.target.group;
@@ -65,38 +68,29 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
     output.show(&answer, || attachment.device.clone())
 }
 
-/// What the group's daemon says. One that is stopping is waited for: what it has attached goes with it.
+/// What the group's daemon says. One that is stopping is waited for: what it has attached goes with it. The last that it
+/// does is to end the group, which answers nothing then.
 fn running(group: &str) -> Result<Option<Status>> {
-    let deadline = Instant::now() + STOP;
+    let began = Instant::now();
     loop {
         let Some(daemon) = runstate::daemon(group)? else { return Ok(None) };
-        let status: Status = match daemon.get("/v1/status") {
-            Ok(status) => status,
-            // The last that a daemon does is to end the group, which says nothing then.
-            Err(_) if ends_before(group, None, deadline) => continue,
-            Err(e) => return Err(e),
-        };
-        if status.state != "stopping" {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= deadline {
-            let held = status.stop_waits_for.join(", ");
-            let why = if held.is_empty() { held } else { format!(", and waits until it is released: {held}") };
-            bail!("group '{group}' is being stopped{why}; attach its volumes when that has ended");
-        }
-        ends_before(group, Some(status.pid), deadline);
-    }
-}
-
-/// Waits for the end of this daemon of the group, or whichever there is; whether it came in time.
-fn ends_before(group: &str, process: Option<u32>, deadline: Instant) -> bool {
-    while runstate::is_served_by(group, process) {
-        if Instant::now() >= deadline {
-            return false;
+        match daemon.get::<Status>("/v1/status") {
+            Ok(status) if status.state != "stopping" => return Ok(Some(status)),
+            Ok(status) => {
+                let held = status.stop_waits_for.join(", ");
+                let (limit, why) = match held.is_empty() {
+                    true => (STOP, held),
+                    false => (HELD, format!(", and waits until it is released: {held}")),
+                };
+                if began.elapsed() >= limit {
+                    bail!("group '{group}' is being stopped{why}; attach its volumes when that has ended");
+                }
+            }
+            Err(e) if began.elapsed() >= SILENCE => return Err(e),
+            Err(_) => {}
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-    true
 }
 
 /// Has the daemon mount its volumes as files, and gives that of the volume.

@@ -22,7 +22,8 @@ const DEVICE_PATIENCE: Duration = Duration::from_secs(15);
 /// What is said when the group's thread does not answer.
 const SILENT: &str = "the group does not answer: a device may hang; see the log and dmesg";
 /// The same while it ends.
-const ENDING: &str = "the group is being stopped and does not answer any more; ask again when it is";
+const ENDING: &str =
+    "the group is being stopped and does not answer any more; if that lasts, a device may hang: see the log and dmesg";
 
 /// What the control side may want of the group's thread.
 pub(crate) enum Ask {

@@ -42,7 +42,7 @@ impl Run<'_> {
             Damage::Stale(m) => self.stale(m),
             Damage::Fork(m) => self.fork(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
-            Damage::Rot(m, blocks) => self.rotten(m, blocks, self.stopped_in_order(index)),
+            Damage::Rot(m, blocks) => self.rotten(m, blocks, self.stopped_in_order),
         };
         for (disk, image) in self.disks.iter().zip(saved) {
             disk.power_cut(false);
@@ -67,7 +67,7 @@ impl Run<'_> {
         // A commit that was cut off may be known to the missing fast member alone, so that the others cannot know where
         // its chunks live. Half of the time a start makes all of them equal first.
         let tier = members[missing].tier;
-        let crashed = index > 0 && !self.stopped_in_order(index);
+        let crashed = index > 0 && !self.stopped_in_order;
         let cut_off = crashed && !alone && tier == Tier::Fast && self.fast_ones(&inside) > 1;
         let settled = cut_off && self.world.random(|p| p.coin());
         if settled {
@@ -82,7 +82,7 @@ impl Run<'_> {
         // Every fast member knows everything; slow members alone only know what was theirs.
         let slow_only = !(0..members.len()).any(|i| inside[i] && !gone(i) && members[i].tier == Tier::Fast);
         let known = alone || (!slow_only && (settled || !cut_off));
-        let exact = self.exact(index, slow_only, known);
+        let exact = self.exact(slow_only, known);
         let safe = (known || exact).then(|| tier_code(tier.other()));
         let view = View { healthy: &healthy, safe, exact };
         for kept_copies in [false, true] {
@@ -102,19 +102,11 @@ impl Run<'_> {
 
     /// Whether what is left must know of every block whether it holds data: a fast member that has all commits, or a
     /// slow one that was stopped in order.
-    fn exact(&self, index: usize, slow_only: bool, known: bool) -> bool {
+    fn exact(&self, slow_only: bool, known: bool) -> bool {
         match slow_only {
-            true => self.stopped_in_order(index),
+            true => self.stopped_in_order,
             false => known,
         }
-    }
-
-    /// Whether the session before this one ended with a stop that nothing can have hindered.
-    fn stopped_in_order(&self, index: usize) -> bool {
-        let orderly = |s: &crate::scenario::Session| {
-            s.end == End::Stop && s.faults.iter().all(|f| *f == crate::disk::Faults::default())
-        };
-        index > 0 && orderly(&self.scenario.sessions[index - 1])
     }
 
     /// Which disks a start takes for members.

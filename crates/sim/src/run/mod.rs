@@ -94,6 +94,8 @@ struct Run<'a> {
     crashes: u64,
     /// Syncs that have failed by the last crash.
     failed_syncs: u64,
+    /// The last session ended with a stop that nothing hindered.
+    stopped_in_order: bool,
     /// Media before the last session, for members that go back in time.
     before: Option<Vec<crate::disk::Image>>,
 }
@@ -172,6 +174,7 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         points: Vec::new(),
         crashes: 0,
         failed_syncs: 0,
+        stopped_in_order: false,
         before: None,
     };
     let outcome = run.whole();

@@ -56,6 +56,7 @@ impl Run<'_> {
     /// Everything between start and end. The daemon is dead afterwards.
     fn live(&mut self, env: &SimEnv, session: &Session, index: usize) -> Result<(), Wrong> {
         let start = self.world.injected();
+        self.stopped_in_order = false;
         let opened = self.open(env, true)?;
         self.open_points.push(self.world.points());
         let group = match opened {
@@ -79,7 +80,12 @@ impl Run<'_> {
             Ended::Hung(why) => Err(format!("session {index} hung: {why}; {}", mover_words(&group))),
             Ended::Done(()) => match session.end {
                 End::Crash(..) => self.crash(env, session.end),
-                End::Stop | End::StopOr(..) => self.stop(env, &group, start, session.end),
+                End::Stop | End::StopOr(..) => {
+                    let stopped = self.stop(env, &group, start, session.end)?;
+                    let honest = session.faults.iter().all(|f| !f.lies);
+                    self.stopped_in_order = stopped && honest && self.world.injected() == start;
+                    Ok(())
+                }
             },
         }
     }
@@ -187,8 +193,14 @@ impl Run<'_> {
         self.disks.iter().any(|d| d.store().torn.iter().any(|b| (first..last).contains(b)))
     }
 
-    /// An orderly stop. It promises durability: the power goes away right after.
-    pub(super) fn stop(&mut self, env: &SimEnv, group: &Group<SimEnv>, start: Injected, end: End) -> Result<(), Wrong> {
+    /// An orderly stop. It promises durability: the power goes away right after. Whether it came to its end.
+    pub(super) fn stop(
+        &mut self,
+        env: &SimEnv,
+        group: &Group<SimEnv>,
+        start: Injected,
+        end: End,
+    ) -> Result<bool, Wrong> {
         let issued = self.world.sequence();
         let stopping = group.clone();
         let stopped = env.run(STEP_LIMIT, async move { stopping.stop().await });
@@ -200,11 +212,11 @@ impl Run<'_> {
                 }
                 env.kill();
                 self.die(Crash::Power);
-                Ok(())
+                Ok(true)
             }
-            Ended::Done(Err(_)) if self.world.injected() != start => self.crash(env, end),
+            Ended::Done(Err(_)) if self.world.injected() != start => self.crash(env, end).map(|()| false),
             Ended::Done(Err(e)) => Err(format!("stop failed without a fault: {e}")),
-            Ended::Crashed => self.crash(env, end),
+            Ended::Crashed => self.crash(env, end).map(|()| false),
             Ended::Hung(why) => Err(format!("stop hung: {why}; {}", mover_words(group))),
         }
     }
