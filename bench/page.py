@@ -14,6 +14,7 @@ TITLES = {
     "nbd": "NBD, cell by cell",
     "fuse": "A loop device over a FUSE file",
     "vm": "Mixed hot and cold load, fast disk and hard disk",
+    "exports": "ublk against NBD, in a virtual machine",
     "fill": "A fill, and what follows",
     "scale": "Every chunk of 128 GiB + 2 TiB mapped",
     "engine": "The engine alone",
@@ -99,8 +100,8 @@ def main():
     told = f'<p>Not measured here: {", ".join(missing)}.</p>' if missing else ""
     links = " · ".join(f'<a href="#{n}">{TITLES[n]}</a>' for n in found)
     page = (f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Bimetal: benchmarks</title><style>{STYLE}</style>'
-            f'<h1>Bimetal: benchmarks</h1><p>{links}</p>{told}<p>Servers take turns in short rounds on one machine; bars are '
-            f'medians of the ratios within a round, charts medians of the values.</p>'
+            f'<h1>Bimetal: benchmarks</h1><p>{links}</p>{told}<p>Where servers are compared they '
+            f'take turns, and the bars are medians of the ratios within a round; charts show medians of the values.</p>'
             f'{"".join(section(n, r) for n, r in found.items())}</html>\n')
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(folder, "results.html")
     with open(out, "w", encoding="utf-8") as f:

@@ -30,7 +30,7 @@ def measure(device, rw, depth, seconds):
     done = load(device, rw, depth, seconds)
     cpu = busy() - before - idle * (time.monotonic() - began)
     return {"iops": done["iops"], "cpu_us": cpu / max(done["total_ios"], 1) * 1e6,
-            "p99_ms": done["clat_ns"]["percentile"]["99.000000"] / 1e6}
+            "p99_ms": done["lat_ns"]["percentile"]["99.000000"] / 1e6}
 
 
 def system_calls(daemon, device, rw, depth):
