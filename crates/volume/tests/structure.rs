@@ -30,7 +30,7 @@ fn new(name: &str, size: u64, placement: Placement) -> NewVolume {
 
 impl Rig {
     fn new(volumes: Vec<NewVolume>) -> Rig {
-        Rig::of([5 * MIB, 110 * MIB], MIB, volumes)
+        Rig::of([20 * MIB, 110 * MIB], MIB, volumes)
     }
 
     /// A fast and a slow member of these sizes.
