@@ -86,7 +86,8 @@ fn running(group: &str) -> Result<Option<Status>> {
                     bail!("group '{group}' is being stopped{why}; attach its volumes when that has ended");
                 }
             }
-            Err(e) if began.elapsed() >= SILENCE => return Err(e),
+            // What cannot be understood now will not be later.
+            Err(e) if e.is::<serde_json::Error>() || began.elapsed() >= SILENCE => return Err(e),
             Err(_) => {}
         }
         std::thread::sleep(LOOK_AGAIN);
