@@ -20,13 +20,22 @@ CGROUPS = ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")
 CPU_CGROUP = "/sys/fs/cgroup/cpu"
 
 
+def program(variable, default, otherwise):
+    """A program: what the environment names, else this path in the checkout; without it the script ends with the advice."""
+    path = os.path.abspath(os.environ.get(variable) or os.path.join(HERE, "..", default))
+    if not os.access(path, os.X_OK):
+        skip(f"no program at {path}: {otherwise}, or set {variable}")
+    return path
+
+
 def binary():
     """The program to measure: $BIMETAL_BIN, else the release build of this checkout."""
-    default = os.path.join(HERE, "..", "target", "release", "bimetal")
-    path = os.path.abspath(os.environ.get("BIMETAL_BIN", default))
-    if not os.access(path, os.X_OK):
-        skip(f"no program at {path}: run `make build`, or set BIMETAL_BIN")
-    return path
+    return program("BIMETAL_BIN", "target/release/bimetal", "run `make build`")
+
+
+def example(variable, name, package):
+    """An example of the Rust code that a benchmark needs."""
+    return program(variable, f"target/release/examples/{name}", f"cargo build --release -p {package} --example {name}")
 
 
 def skip(reason):

@@ -8,11 +8,10 @@ sparse files: its user time stands beside, without a bar. The map is made by `fu
 """
 
 import argparse
-import os
 import subprocess
 import sys
 
-from common import GIB, HERE, Scratch, Verdicts, machine, median, save, skip, words
+from common import GIB, Scratch, Verdicts, example, machine, median, save, words
 from scale import builder
 
 TIB = 1024 * GIB
@@ -31,11 +30,7 @@ def options():
 
 
 def program():
-    default = os.path.join(HERE, "..", "target", "release", "examples", "engine_cost")
-    path = os.path.abspath(os.environ.get("ENGINE_COST", default))
-    if not os.access(path, os.X_OK):
-        skip(f"no program at {path}: cargo build --release -p bimetal-host --example engine_cost")
-    return path
+    return example("ENGINE_COST", "engine_cost", "bimetal-host")
 
 
 def measure(kind, files, o):

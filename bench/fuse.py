@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-from common import (CPU_CGROUP, HERE, MIB, Scratch, Verdicts, binary, machine, make_cgroup, median, need, save, skip,
+from common import (CPU_CGROUP, MIB, Scratch, Verdicts, binary, example, machine, make_cgroup, median, need, save, skip,
                     words)
 
 CASES = (("randread", "4k", 32), ("randwrite", "4k", 32), ("read", "1m", 8), ("write", "1m", 8))
@@ -113,10 +113,7 @@ def nbdfuse(s, size):
 
 
 def memory(s, size, kind):
-    default = os.path.join(HERE, "..", "target", "release", "examples", "fuse_memory")
-    program = os.path.abspath(os.environ.get("FUSE_MEMORY", default))
-    if not os.access(program, os.X_OK):
-        skip(f"no program at {program}: cargo build --release -p bimetal-export --example fuse_memory")
+    program = example("FUSE_MEMORY", "fuse_memory", "bimetal-export")
     folder = s.file(kind)
     process = subprocess.Popen([program, folder, str(size // MIB), kind], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE)

@@ -9,14 +9,13 @@ start (locked memory included), at most 20 bytes per chunk + 64 MiB + the buffer
 """
 
 import argparse
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
 
-from common import GIB, HERE, MIB, Scratch, Verdicts, binary, drop_cache, fio, machine, median, save, skip, words
+from common import GIB, MIB, Scratch, Verdicts, binary, drop_cache, example, fio, machine, median, save, skip, words
 
 CHUNK = 128 << 10
 
@@ -32,11 +31,7 @@ def options():
 
 
 def builder():
-    default = os.path.join(HERE, "..", "target", "release", "examples", "full_map")
-    path = os.path.abspath(os.environ.get("FULL_MAP", default))
-    if not os.access(path, os.X_OK):
-        skip(f"no image builder at {path}: cargo build --release -p bimetal-format --example full_map")
-    return path
+    return example("FULL_MAP", "full_map", "bimetal-format")
 
 
 def start(s, files, name):

@@ -22,7 +22,7 @@ import random
 import subprocess
 import sys
 
-from common import HERE, MIB, Scratch, Verdicts, binary, machine, median, need, save, skip, words
+from common import HERE, MIB, Scratch, Verdicts, binary, machine, median, need, program, save, skip, words
 
 CONTESTANTS = ("bimetal-ublk", "bimetal-nbd", "bimetal-fuse", "dm-cache", "bcache", "dm-writecache", "slow")
 THETA, READS, BLOCK = 1.1, 0.7, 4096
@@ -48,10 +48,7 @@ def options():
 
 
 def vm_program():
-    default = os.path.join(HERE, "..", "..", "shared", "rig", "vm-run")
-    path = os.path.abspath(os.environ.get("BIMETAL_VM", default))
-    if not os.access(path, os.X_OK):
-        skip("no virtual machine: set BIMETAL_VM to a program with vm-run's interface")
+    path = program("BIMETAL_VM", "../shared/rig/vm-run", "install one with vm-run's interface")
     if os.geteuid() != 0:
         skip("a virtual machine with disks needs root")
     return path
