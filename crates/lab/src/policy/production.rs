@@ -110,7 +110,7 @@ impl Seat for Production {
         let (tier, time) = if ns > 0 { (Tier::Slow, Duration::from_nanos(ns)) } else { (Tier::Fast, FAST) };
         p.scheduler.foreground_started(tier, p.now);
         p.now = p.now.plus(time);
-        p.scheduler.foreground_done(tier, time, p.now);
+        p.scheduler.foreground_done(tier, u64::from(piece.len), time, p.now);
     }
 
     fn clock_ns(&self) -> Option<u64> {

@@ -118,7 +118,7 @@ impl<E: Env> Core<E> {
         let tier = self.tier_of_member(member);
         let begun = self.foreground_begins(tier);
         let result = self.members[member as usize].read(offset, BufMut::new(len as usize)).await;
-        self.foreground_ends(tier, begun);
+        self.foreground_ends(tier, len, begun);
         result.map_err(|source| Error::Device { member, source })
     }
 

@@ -237,7 +237,7 @@ impl<E: Env> Core<E> {
         let m = &self.members[run.member as usize];
         let owed = m.sync.owes_client();
         let result = m.write(run.offset, run.data.clone(), WriteFor::Client).await;
-        self.foreground_ends(tier, begun);
+        self.foreground_ends(tier, run.data.len() as u64, begun);
         if !owed {
             self.commit.wake.notify();
         }

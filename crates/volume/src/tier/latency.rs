@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::histogram::Histogram;
 use crate::env::Instant;
 
-/// Bins of latencies: quarter octaves from 1 µs to 16 s.
-const BINS: usize = 96;
+/// The percentile that says how a load fares: what one request in so many exceeds.
+const ONE_IN: u32 = 10;
 /// Requests needed before a percentile says anything.
 const ENOUGH: u32 = 8;
 /// Busy time is summed over two halves of a second.
@@ -31,11 +32,10 @@ pub(super) struct Load {
     half_began: Instant,
     busy: Duration,
     busy_before: Duration,
-    bins: [u32; BINS],
-    count: u32,
+    seen: Histogram,
     /// Something was on the move while these were collected.
     moving: bool,
-    /// Usual 90th percentile while nothing is moved, in µs.
+    /// Usual percentile while nothing is moved, in seconds.
     base: Option<f32>,
 }
 
@@ -48,8 +48,7 @@ impl Load {
             half_began: now,
             busy: Duration::ZERO,
             busy_before: Duration::ZERO,
-            bins: [0; BINS],
-            count: 0,
+            seen: Histogram::new(),
             moving: false,
             base: None,
         }
@@ -70,12 +69,7 @@ impl Load {
             self.busy_since = None;
         }
         self.last = Some(now);
-        let us = (latency.as_nanos() / 1000).clamp(1, 1 << 24) as u64;
-        // Octave by the leading bit, quarter by the two bits behind it.
-        let octave = us.ilog2();
-        let quarter = (us << 2 >> octave) & 3;
-        self.bins[(octave as usize * 4 + quarter as usize).min(BINS - 1)] += 1;
-        self.count += 1;
+        self.seen.add(latency);
     }
 
     /// How long nothing has begun, ended or been outstanding.
@@ -116,32 +110,17 @@ impl Load {
 
     /// Ends a period of observation, if enough was seen. Without moves, what was seen becomes the usual.
     pub(super) fn suffers(&mut self, floor: Duration) -> Verdict {
-        if self.count < ENOUGH {
-            return if self.count == 0 { Verdict::Well } else { Verdict::Unknown };
+        let count = self.seen.count();
+        if count < ENOUGH {
+            return if count == 0 { Verdict::Well } else { Verdict::Unknown };
         }
-        let p90 = self.p90();
-        self.bins = [0; BINS];
-        self.count = 0;
+        let slow = std::mem::replace(&mut self.seen, Histogram::new()).slowest_but_one_in(ONE_IN).as_secs_f32();
         if std::mem::take(&mut self.moving) {
-            let limit = self.base.map_or(0.0, |b| 1.5 * b).max(floor.as_micros() as f32);
-            return if p90 > limit { Verdict::Suffers } else { Verdict::Well };
+            let limit = self.base.map_or(0.0, |b| 1.5 * b).max(floor.as_secs_f32());
+            return if slow > limit { Verdict::Suffers } else { Verdict::Well };
         }
-        self.base = Some(self.base.map_or(p90, |b| b + (p90 - b) / 8.0));
+        self.base = Some(self.base.map_or(slow, |b| b + (slow - b) / 8.0));
         Verdict::Well
-    }
-
-    /// Upper edge of the bin of the 90th percentile, in µs.
-    fn p90(&self) -> f32 {
-        let rank = self.count - self.count / 10;
-        let mut seen = 0;
-        for (i, n) in self.bins.iter().enumerate() {
-            seen += n;
-            if seen >= rank {
-                let (octave, quarter) = (i / 4, i % 4);
-                return (1u64 << octave) as f32 * (5 + quarter) as f32 / 4.0;
-            }
-        }
-        (1u64 << (BINS / 4)) as f32
     }
 }
 
@@ -158,15 +137,6 @@ mod tests {
             l.started(ms(0));
             l.done(latency, ms(0));
         }
-    }
-
-    #[test]
-    fn the_percentile_is_right_within_a_quarter_octave() {
-        let mut l = Load::new(ms(0));
-        feed(&mut l, 89, Duration::from_micros(100));
-        feed(&mut l, 11, Duration::from_micros(9000));
-        let p = l.p90();
-        assert!((9000.0..11_300.0).contains(&p), "{p}");
     }
 
     #[test]

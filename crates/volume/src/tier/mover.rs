@@ -146,10 +146,10 @@ impl<E: Env> Core<E> {
         now
     }
 
-    /// It came back.
-    pub(crate) fn foreground_ends(&self, tier: Tier, begun: Instant) {
+    /// It came back; it was for so many bytes.
+    pub(crate) fn foreground_ends(&self, tier: Tier, bytes: u64, begun: Instant) {
         let now = self.env.now();
-        self.mover.scheduler.borrow_mut().foreground_done(tier, now.since(begun), now);
+        self.mover.scheduler.borrow_mut().foreground_done(tier, bytes, now.since(begun), now);
         if self.mover.resting.get() && self.has_work() {
             self.mover.resting.set(false);
             self.mover_wake.notify();

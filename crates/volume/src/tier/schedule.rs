@@ -9,7 +9,8 @@
 //!    writes for a while and reads for a while.
 //! 4. Promotions stop when they have had their share of the SSD's life ([`Endurance`]); demotions never do.
 //! 5. A disk that is never quiet still gets a few moves ([`Share`]).
-//! 6. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
+//! 6. A load on the fast tier that never pauses does not feel moves that can wait ([`Pace`]).
+//! 7. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::endurance::{Endurance, BURST};
 use super::latency::{Load, Verdict};
 pub use super::levels::Levels;
 use super::levels::{mib, shortage, Band, Goal};
+use super::pace::Pace;
 use super::share::Share;
 use super::GROUP_CHUNKS;
 use crate::env::Instant;
@@ -112,6 +114,7 @@ pub struct Scheduler {
     forced: u64,
     endurance: Endurance,
     share: Share,
+    pace: Pace,
 }
 
 impl Scheduler {
@@ -137,6 +140,7 @@ impl Scheduler {
             forced: 0,
             endurance: Endurance::new(burst, now),
             share: Share::default(),
+            pace: Pace::new(now),
         }
     }
 
@@ -145,11 +149,12 @@ impl Scheduler {
         self.load(tier).started(now);
     }
 
-    /// A foreground request to a tier came back, well or not.
-    pub fn foreground_done(&mut self, tier: Tier, latency: Duration, now: Instant) {
+    /// A foreground request for so many bytes to a tier came back, well or not.
+    pub fn foreground_done(&mut self, tier: Tier, bytes: u64, latency: Duration, now: Instant) {
         self.load(tier).done(latency, now);
-        if tier == Tier::Slow {
-            self.share.served(latency, now);
+        match tier {
+            Tier::Slow => self.share.served(latency, now),
+            Tier::Fast => self.pace.served(bytes, latency, now),
         }
     }
 
@@ -218,12 +223,33 @@ impl Scheduler {
             false => self.plan_promotion(l, &goal, now),
         };
         if plan.demote + plan.promote > 0 {
-            self.share.clear();
+            self.spare_the_fast_tier(l, now, &mut plan);
+            if plan.demote + plan.promote > 0 {
+                self.share.clear();
+            }
         } else if l.free >= goal.reserve {
             self.exchange_a_few(l, &goal, now, &mut plan);
         }
-        self.beside(plan.demote + plan.promote > 0);
+        let begun = plan.demote + plan.promote;
+        self.beside(begun > 0);
+        self.pace.beside(begun + l.demoting + l.promoting > 0);
         plan
+    }
+
+    /// Moves that can wait are no faster than a load on the fast tier allows that never pauses.
+    fn spare_the_fast_tier(&mut self, l: &Levels, now: Instant, plan: &mut Plan) {
+        let steady = self.pace.quiet(now) < QUIET_FAST && self.fast.busy_percent(now) >= LIGHT_PERCENT;
+        if l.free < l.reserve || !steady {
+            return;
+        }
+        let (wanted, down) = (plan.demote.max(plan.promote), plan.demote > 0);
+        let chunks = self.pace.take(wanted, now).unwrap_or_else(|wait| {
+            plan.next_check = plan.next_check.min(wait.max(SOON));
+            0
+        });
+        (plan.demote, plan.promote) = (plan.demote.min(chunks), plan.promote.min(chunks));
+        let what = if down { "cold chunks to the slow tier" } else { "chunks to the fast tier" };
+        plan.doing = format!("moving {what}, slowly, so that requests to the fast tier do not feel it");
     }
 
     fn load(&mut self, tier: Tier) -> &mut Load {

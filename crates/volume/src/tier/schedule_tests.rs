@@ -70,7 +70,7 @@ impl Group {
         while self.now < end {
             if let Some((tier, latency)) = load {
                 if ends.is_some_and(|e| e <= self.now) {
-                    self.s.foreground_done(tier, latency, self.now);
+                    self.s.foreground_done(tier, 4096, latency, self.now);
                     ends = None;
                 }
                 if ends.is_none() {
@@ -84,7 +84,7 @@ impl Group {
             self.now = self.now.plus(MS);
         }
         if let (Some((tier, latency)), Some(_)) = (load, ends) {
-            self.s.foreground_done(tier, latency, self.now);
+            self.s.foreground_done(tier, 4096, latency, self.now);
         }
     }
 }
@@ -165,6 +165,30 @@ fn beside_a_load_that_never_pauses_a_few_chunks_change_places() {
         assert!((20..=104).contains(&promoted), "{promoted} of {free}");
         assert!(g.peak <= peak && g.l.free >= RESERVE, "{} {:?}", g.peak, g.l);
     }
+}
+
+#[test]
+fn a_steady_load_on_the_fast_tier_is_spared_unless_the_reserve_is_short() {
+    // A request of a millisecond, and a pause.
+    let promoted = |pause: Duration| {
+        let mut g = Group::new(RESERVE * 4);
+        g.l.candidates = 5000;
+        let end = g.now.plus(5_000 * MS);
+        while g.now < end {
+            g.run(MS, 10 * MS, Some((Tier::Fast, MS)));
+            g.run(pause, 10 * MS, None);
+        }
+        (5000 - g.l.candidates, g.s.plan(&g.l, g.now).doing)
+    };
+    let (light, _) = promoted(19 * MS);
+    let (beside, words) = promoted(Duration::ZERO);
+    assert!(light > 2000, "{light}");
+    // 32 a second at first, and more as nothing is felt.
+    assert!((150..1000).contains(&beside), "{beside}");
+    assert!(words.contains("do not feel it"), "{words}");
+    let mut g = Group::new(RESERVE - 1000);
+    g.run(5_000 * MS, 10 * MS, Some((Tier::Fast, MS)));
+    assert!(g.l.free >= RESERVE, "{}", g.l.free);
 }
 
 #[test]

@@ -137,7 +137,7 @@ impl Toy {
             Tier::Slow => Duration::from_millis(1),
         };
         self.w.now = self.w.now.plus(latency);
-        self.scheduler.foreground_done(tier, latency, self.w.now);
+        self.scheduler.foreground_done(tier, t.len, latency, self.w.now);
         Some(tier)
     }
 
