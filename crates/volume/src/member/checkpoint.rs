@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use bimetal_format::block::hash;
-use bimetal_format::directory::{encode_directory, encode_root, Expected, DIRECTORIES_PER_ROOT, PAGES_PER_DIRECTORY};
+use bimetal_format::directory::{encode_directory, encode_root, Expected, DIRECTORIES_PER_ROOT};
 use bimetal_format::page::{self, PageHead};
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
-use super::directory::Directory;
+use super::directory::{block_of, Changes, Directory};
 use super::{add, Member, WriteFor};
 use crate::buf::{Buf, BufMut};
 use crate::commit::lag;
@@ -24,6 +24,8 @@ use crate::wait;
 
 /// Blocks written or read back side by side.
 const BATCH: usize = 256;
+/// Pages of the map looked at without a pause.
+const LOOKED_AT: u32 = 1 << 16;
 /// Blocks of which so many lie in between are read back together, and so many reads, of 1 MiB at most, are on their way
 /// at a time.
 const BRIDGE: u64 = 32;
@@ -123,17 +125,17 @@ impl<E: Env> Core<E> {
             self.flip_to_tail(m, tail.sequence, tail.hash, generation).await?;
         }
         let mut written = Vec::new();
-        let dirty = self.dirty_pages(m, heat);
-        let mut directory = m.directory.borrow().clone();
+        let dirty = self.dirty_pages(m, heat).await;
+        let mut changes = Changes::default();
         for part in dirty.chunks(BATCH) {
-            self.write_pages(m, part, &mut directory, &mut written).await?;
+            self.write_pages(m, part, &mut changes, &mut written).await?;
         }
         if !dirty.is_empty() {
-            self.write_directory(m, &dirty, &mut directory, &mut written).await?;
+            self.write_directory(m, &mut changes, &mut written).await?;
             m.sync_all().await?;
             read_back(m, &written).await?;
+            m.directory.borrow_mut().change(changes);
         }
-        *m.directory.borrow_mut() = directory;
         self.flip_to_tail(m, tail.sequence, tail.hash, generation).await?;
         m.journal.borrow_mut().tail = tail.sequence;
         lag::forget(m, &lag_settled);
@@ -159,35 +161,47 @@ impl<E: Env> Core<E> {
         m.flip(label).await
     }
 
-    /// Pages whose newest durable state this member does not have; with `heat`, also those of which only the heat changed.
-    pub(crate) fn dirty_pages(&self, m: &Member<E::Device>, heat: bool) -> Vec<u32> {
-        let map = self.map.borrow();
-        let directory = m.directory.borrow();
-        let behind = |page: &u32| {
-            let expected = directory.pages[*page as usize];
-            let newer = map.generation(*page) > expected.generation();
-            newer || (heat && expected.is_some() && map.is_heat_dirty(*page))
-        };
-        (0..map.len() as u32).filter(behind).collect()
+    /// Pages whose newest durable state this member does not have; with `heat`, also those of which only the heat
+    /// changed. Those that a commit changes meanwhile may or may not be among them: the journal has them.
+    pub(crate) async fn dirty_pages(&self, m: &Member<E::Device>, heat: bool) -> Vec<u32> {
+        let mut dirty = Vec::new();
+        let mut next = 0;
+        loop {
+            let len = self.map.borrow().len() as u32;
+            let end = len.min(next + LOOKED_AT);
+            dirty.extend((next..end).filter(|page| self.is_behind(m, *page, heat)));
+            if end == len {
+                return dirty;
+            }
+            next = end;
+            wait::turn().await;
+        }
+    }
+
+    fn is_behind(&self, m: &Member<E::Device>, page: u32, heat: bool) -> bool {
+        let (map, directory) = (self.map.borrow(), m.directory.borrow());
+        let expected = directory.pages[page as usize];
+        let newer = map.generation(page) > expected.generation();
+        newer || (heat && expected.is_some() && map.is_heat_dirty(page))
     }
 
     async fn write_pages(
         &self,
         m: &Member<E::Device>,
         pages: &[u32],
-        directory: &mut Directory,
+        changes: &mut Changes,
         written: &mut Vec<Written>,
     ) -> Result<(), DeviceError> {
         let mut images = Vec::with_capacity(pages.len());
         for &page in pages {
-            let current = directory.pages[page as usize];
+            let current = m.directory.borrow().pages[page as usize];
             let side = match mutant::on(Mutant::C5SameSide) {
                 true => current.side(),
                 false => Directory::other_side(current),
             };
             let place = m.layout.page(page, side);
             let (generation, content) = self.page_image(m, page, place);
-            directory.pages[page as usize] = Expected::new(generation, side);
+            changes.pages.push((page, Expected::new(generation, side)));
             images.push((place, content));
         }
         write_all(m, images, written).await
@@ -216,34 +230,35 @@ impl<E: Env> Core<E> {
         (generation, buf.freeze())
     }
 
+    /// Writes the directory's blocks that name changed pages, and the root.
     async fn write_directory(
         &self,
         m: &Member<E::Device>,
-        dirty: &[u32],
-        d: &mut Directory,
+        changes: &mut Changes,
         written: &mut Vec<Written>,
     ) -> Result<(), DeviceError> {
         let mut images = Vec::new();
         let generation = self.commit.durable_generation.get().max(1);
-        let mut blocks: Vec<usize> = dirty.iter().map(|p| *p as usize / PAGES_PER_DIRECTORY).collect();
-        blocks.dedup();
-        for b in blocks {
-            let side = Directory::other_side(d.blocks[b]);
+        let (mut blocks, root) = (m.directory.borrow().blocks.clone(), m.directory.borrow().root);
+        for changed in changes.pages.chunk_by(|a, b| block_of(a.0) == block_of(b.0)) {
+            let b = block_of(changed[0].0);
+            let side = Directory::other_side(blocks[b]);
             let place = m.layout.directory_block(b as u64, side);
-            let end = d.pages.len().min((b + 1) * PAGES_PER_DIRECTORY);
+            let content = m.directory.borrow().block_with(b, changed);
             let mut buf = BufMut::new(BLOCK as usize);
-            encode_directory(&mut buf, b as u64, generation, &d.pages[b * PAGES_PER_DIRECTORY..end], &m.salt(place));
-            d.blocks[b] = Expected::new(generation, side);
+            encode_directory(&mut buf, b as u64, generation, &content, &m.salt(place));
+            blocks[b] = Expected::new(generation, side);
+            changes.blocks.push((b as u32, blocks[b]));
             images.push((place, buf.freeze()));
         }
-        let side = Directory::other_side(d.root);
-        for (index, blocks) in d.blocks.chunks(DIRECTORIES_PER_ROOT).enumerate() {
+        let side = Directory::other_side(root);
+        for (index, blocks) in blocks.chunks(DIRECTORIES_PER_ROOT).enumerate() {
             let place = m.layout.root_block(index as u64, side);
             let mut buf = BufMut::new(BLOCK as usize);
             encode_root(&mut buf, index as u64, generation, blocks, &m.salt(place));
             images.push((place, buf.freeze()));
         }
-        d.root = Expected::new(generation, side);
+        changes.root = Expected::new(generation, side);
         write_all(m, images, written).await
     }
 }

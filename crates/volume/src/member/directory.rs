@@ -8,7 +8,6 @@ use super::Member;
 use crate::buf::BufMut;
 use crate::env::{Device, DeviceError};
 
-#[derive(Clone)]
 pub(crate) struct Directory {
     /// Per page.
     pub(crate) pages: Vec<Expected>,
@@ -16,6 +15,19 @@ pub(crate) struct Directory {
     pub(crate) blocks: Vec<Expected>,
     /// The root blocks.
     pub(crate) root: Expected,
+}
+
+/// What a checkpoint changes in a directory: nothing before all of it is on the member. Pages and blocks in order.
+#[derive(Default)]
+pub(crate) struct Changes {
+    pub(crate) pages: Vec<(u32, Expected)>,
+    pub(crate) blocks: Vec<(u32, Expected)>,
+    pub(crate) root: Expected,
+}
+
+/// The directory block that names a page.
+pub(crate) fn block_of(page: u32) -> usize {
+    page as usize / PAGES_PER_DIRECTORY
 }
 
 /// Why a directory could not be loaded.
@@ -35,6 +47,24 @@ impl Directory {
             blocks: vec![Expected::default(); directory_blocks(pages) as usize],
             root: Expected::default(),
         }
+    }
+
+    /// What block `b` names once these of its pages have changed.
+    pub(crate) fn block_with(&self, b: usize, changed: &[(u32, Expected)]) -> Vec<Expected> {
+        let first = b * PAGES_PER_DIRECTORY;
+        let end = self.pages.len().min(first + PAGES_PER_DIRECTORY);
+        let mut content = self.pages[first..end].to_vec();
+        for (page, expected) in changed {
+            content[*page as usize - first] = *expected;
+        }
+        content
+    }
+
+    /// What a checkpoint has written is current.
+    pub(crate) fn change(&mut self, changes: Changes) {
+        changes.pages.into_iter().for_each(|(page, expected)| self.pages[page as usize] = expected);
+        changes.blocks.into_iter().for_each(|(b, expected)| self.blocks[b as usize] = expected);
+        self.root = changes.root;
     }
 
     /// The side that may be overwritten: the one that is not current.

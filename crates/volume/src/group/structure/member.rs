@@ -220,7 +220,7 @@ impl<E: Env> Core<E> {
         let mut held = None;
         for pass in 0..2 * PASSES {
             self.write_map(m).await?;
-            if self.dirty_pages(m, false).len() <= REST {
+            if self.dirty_pages(m, false).await.len() <= REST {
                 break;
             }
             if pass + 1 == PASSES {
