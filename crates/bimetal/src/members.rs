@@ -31,6 +31,16 @@ pub(crate) struct Opened {
 pub(crate) struct Members {
     pub(crate) opened: Vec<Opened>,
     pub(crate) absent: Vec<String>,
+    /// What the configuration names, but is no member: all members are open.
+    pub(crate) strangers: Vec<Stranger>,
+}
+
+/// A place that is in the configuration of a group, and no member of it is there.
+#[derive(Debug)]
+pub(crate) struct Stranger {
+    pub(crate) locator: String,
+    /// What is the matter with it.
+    pub(crate) why: String,
 }
 
 impl Members {
@@ -145,20 +155,27 @@ pub(crate) async fn read_label(device: &HostDevice) -> Result<Result<Label, Labe
 
 async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) -> Result<Members> {
     let mut members = Members::default();
-    let mut barred = Vec::new();
+    let (mut absent, mut barred) = (Vec::new(), Vec::new());
     for m in &config.members {
         let locator = Locator::parse(&m.locator).with_context(|| format!("configuration of {}", config.name))?;
-        match open_here(env, &locator, access).await {
-            Ok(opened) if belongs(&opened, &config.uuid) => members.opened.push(opened),
-            Ok(opened) => members.absent.push(match opened.label {
+        let why = match open_here(env, &locator, access).await {
+            Ok(opened) if belongs(&opened, &config.uuid) => {
+                members.opened.push(opened);
+                continue;
+            }
+            Ok(opened) => match opened.label {
                 Some(l) => format!("{locator} is now a member of another group named '{}'", l.group_name),
                 None => format!("{locator} carries no Bimetal label"),
-            }),
-            Err(Closed::Absent(why)) => members.absent.push(why),
-            Err(Closed::Barred(why)) => barred.push(why),
-        }
+            },
+            Err(Closed::Absent(why)) => why,
+            Err(Closed::Barred(why)) => {
+                barred.push(why);
+                continue;
+            }
+        };
+        absent.push(Stranger { locator: m.locator.clone(), why });
     }
-    if !members.absent.is_empty() || !barred.is_empty() {
+    if !absent.is_empty() || !barred.is_empty() {
         let known = member_uuids(&members.opened);
         let wanted = |l: &Label| uuid_text(&l.group) == config.uuid && !known.contains(&own_uuid(l));
         let moved = scan_block_devices(env, &wanted).await;
@@ -172,6 +189,10 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
     barred.sort();
     barred.dedup();
     refuse_barred(config, &members, &barred)?;
+    match is_whole(&members.opened) {
+        true => members.strangers = absent,
+        false => members.absent = absent.into_iter().map(|a| a.why).collect(),
+    }
     members.absent.extend(barred);
     if members.opened.is_empty() {
         bail!("no member of group '{}' was found: {}", config.name, members.absent.join("; "));

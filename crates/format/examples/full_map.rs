@@ -1,8 +1,8 @@
-//! Fills the map of a group that was just made, without writing any data: every chunk of every volume gets a home. For
-//! tests and benchmarks of very large groups on sparse files.
+//! Fills the map of a group that was just made, without writing any data: every chunk of every volume gets a home, or so
+//! many in a hundred, in runs as files have them. For tests and benchmarks of very large groups on sparse files.
 //!
 //!   bimetal create big --fast fast.img --slow slow.img
-//!   full_map clean|crashed fast.img slow.img
+//!   full_map clean|crashed [1%] fast.img slow.img
 //!
 //! `clean` leaves the members as after an orderly stop: all in the map pages, nothing to replay. `crashed` leaves them
 //! as after a crash with full journals: the pages hold half of each chunk, the journals say that the rest is there too.
@@ -26,6 +26,8 @@ const BATCH: usize = 256;
 const COMMIT_BLOCKS: u64 = 16;
 /// Distance, in chunks, between the chunks of consecutive records: a prime, so that the records touch the whole map.
 const STRIDE: u64 = 7919;
+/// Neighbouring chunks that have a home, if not all have.
+const RUN: u64 = 4096;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -37,8 +39,10 @@ struct Member {
 
 /// The homes of all chunks, as a rule instead of a table.
 struct Plan {
-    /// Chunks of each volume, with the first page of its part of the map and its id.
+    /// Chunks with a home of each volume, with the first page of its part of the map and its id.
     volumes: Vec<(u64, u32, u32)>,
+    /// Distance from one run of chunks with a home to the next.
+    period: u64,
     /// Member and slots used of it, slow members first: what they cannot take is on the fast ones.
     homes: Vec<(u8, u64)>,
     chunks: u64,
@@ -50,13 +54,18 @@ struct Plan {
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (crashed, paths) = match args.split_first() {
-        Some((mode, rest)) if mode == "clean" && rest.len() > 1 => (false, rest),
-        Some((mode, rest)) if mode == "crashed" && rest.len() > 1 => (true, rest),
-        _ => return Err("usage: full_map clean|crashed MEMBER MEMBER...".into()),
+    let usage = "usage: full_map clean|crashed [PERCENT%] MEMBER MEMBER...";
+    let (mode, rest) = args.split_first().ok_or(usage)?;
+    let (percent, paths) = match rest.split_first() {
+        Some((first, paths)) if first.ends_with('%') => (first.trim_end_matches('%').parse()?, paths),
+        _ => (100, rest),
     };
+    let crashed = mode == "crashed";
+    if !(crashed || mode == "clean") || !(1..=100).contains(&percent) || paths.len() < 2 {
+        return Err(usage.into());
+    }
     let members = paths.iter().map(|p| open(p)).collect::<Result<Vec<Member>>>()?;
-    let plan = Plan::new(&members, crashed)?;
+    let plan = Plan::new(&members, crashed, RUN * 100 / percent)?;
     let mut newest = plan.generation;
     let mut ends = Vec::new();
     for m in &members {
@@ -88,12 +97,14 @@ impl Member {
 }
 
 impl Plan {
-    fn new(members: &[Member], crashed: bool) -> Result<Plan> {
+    fn new(members: &[Member], crashed: bool, period: u64) -> Result<Plan> {
         let label = &members[0].label;
         if members.len() != label.members.len() || members.iter().any(|m| m.label.group != label.group) {
             return Err("name all members of one group".into());
         }
-        let volumes: Vec<_> = label.volumes.iter().map(|v| (v.size / CHUNK, v.runs[0].first, v.id)).collect();
+        let with_home = |chunks: u64| chunks / period * RUN + (chunks % period).min(RUN);
+        let volumes: Vec<_> =
+            label.volumes.iter().map(|v| (with_home(v.size / CHUNK), v.runs[0].first, v.id)).collect();
         let chunks: u64 = volumes.iter().map(|v| v.0).sum();
         let mut left = chunks;
         let mut homes = Vec::new();
@@ -106,10 +117,15 @@ impl Plan {
         }
         let newest = members.iter().map(|m| m.label.generation).max().unwrap_or(0);
         let mask_in_pages = if crashed { 0xffff } else { u32::MAX };
-        Ok(Plan { volumes, homes, chunks, mask_in_pages, generation: newest + 1 })
+        Ok(Plan { volumes, period, homes, chunks, mask_in_pages, generation: newest + 1 })
     }
 
-    /// Home of the `n`-th chunk of all volumes.
+    /// The place in its volume of the `n`-th chunk with a home.
+    fn chunk(&self, n: u64) -> u64 {
+        n / RUN * self.period + n % RUN
+    }
+
+    /// Home of the `n`-th chunk of all volumes that has one.
     fn entry(&self, mut n: u64, mask: u32) -> Entry {
         for &(member, slots) in &self.homes {
             if n < slots {
@@ -120,12 +136,13 @@ impl Plan {
         Entry::default()
     }
 
-    /// Page and index of the `n`-th chunk of all volumes.
+    /// Page and index of the `n`-th chunk of all volumes that has a home.
     fn place(&self, mut n: u64) -> (u32, u8) {
         for &(chunks, first_page, _) in &self.volumes {
             if n < chunks {
                 let per_page = ENTRIES_PER_PAGE as u64;
-                return (first_page + (n / per_page) as u32, (n % per_page) as u8);
+                let chunk = self.chunk(n);
+                return (first_page + (chunk / per_page) as u32, (chunk % per_page) as u8);
             }
             n -= chunks;
         }
@@ -133,33 +150,57 @@ impl Plan {
     }
 }
 
-/// Writes all pages to side 0, and the directory that names them.
+/// Writes all pages in which a chunk has a home to side 0, and the directory that names them.
 fn write_pages(m: &Member, plan: &Plan) -> io::Result<()> {
     let mut expected = vec![Expected::default(); m.layout.pages as usize];
+    let mut batch = Batch { file: &m.file, at: 0, bytes: Vec::with_capacity(BATCH * BLOCK) };
     let mut before = 0;
-    let mut batch = Vec::with_capacity(BATCH * BLOCK);
     for &(chunks, first_page, volume) in &plan.volumes {
-        let end = first_page + chunks.div_ceil(ENTRIES_PER_PAGE as u64) as u32;
-        for p in first_page..end {
+        let mut n = 0;
+        while n < chunks {
+            let p = plan.chunk(n) / ENTRIES_PER_PAGE as u64;
             let mut entries = [Entry::default(); ENTRIES_PER_PAGE];
-            let first = u64::from(p - first_page) * ENTRIES_PER_PAGE as u64;
-            for (i, e) in entries.iter_mut().enumerate().take((chunks - first).min(ENTRIES_PER_PAGE as u64) as usize) {
-                *e = plan.entry(before + first + i as u64, plan.mask_in_pages);
+            while n < chunks && plan.chunk(n) / ENTRIES_PER_PAGE as u64 == p {
+                let entry = plan.entry(before + n, plan.mask_in_pages);
+                entries[(plan.chunk(n) % ENTRIES_PER_PAGE as u64) as usize] = entry;
+                n += 1;
             }
-            let head = PageHead { page: p, volume, generation: plan.generation, epoch: m.label.epoch.id };
+            let page = first_page + p as u32;
+            let head = PageHead { page, volume, generation: plan.generation, epoch: m.label.epoch.id };
             let mut block = [0; BLOCK];
-            page::encode(&mut block, &head, &entries, &m.salt(m.layout.page(p, 0)));
-            batch.extend_from_slice(&block);
-            expected[p as usize] = Expected::new(plan.generation, 0);
-            if batch.len() == BATCH * BLOCK || p + 1 == end {
-                let first_in_batch = p + 1 - (batch.len() / BLOCK) as u32;
-                m.file.write_all_at(&batch, m.layout.page(first_in_batch, 0))?;
-                batch.clear();
-            }
+            let place = m.layout.page(page, 0);
+            page::encode(&mut block, &head, &entries, &m.salt(place));
+            batch.add(place, &block)?;
+            expected[page as usize] = Expected::new(plan.generation, 0);
         }
         before += chunks;
     }
+    batch.write()?;
     write_directory(m, plan, &expected)
+}
+
+/// Neighbouring blocks that are written together.
+struct Batch<'a> {
+    file: &'a File,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Batch<'_> {
+    fn add(&mut self, place: u64, block: &[u8]) -> io::Result<()> {
+        if self.bytes.len() == BATCH * BLOCK || self.at + self.bytes.len() as u64 != place {
+            self.write()?;
+            self.at = place;
+        }
+        self.bytes.extend_from_slice(block);
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&self.bytes, self.at)?;
+        self.bytes.clear();
+        Ok(())
+    }
 }
 
 fn write_directory(m: &Member, plan: &Plan, pages: &[Expected]) -> io::Result<()> {

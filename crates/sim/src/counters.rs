@@ -69,10 +69,12 @@ pub enum Seen {
     MemberKept,
     /// A member that was slow as one is that dies, but answered.
     SickMember,
+    /// A member that died when it had been emptied, and was done without.
+    DeadLeaver,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 32] = [
+const NAMES: [(&str, bool); 33] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -105,11 +107,12 @@ const NAMES: [(&str, bool); 32] = [
     ("member left", true),
     ("member kept", false),
     ("member slow, not dead", true),
+    ("emptied member dead", false),
 ];
 
 /// What one run had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks(u32);
+pub struct Marks(u64);
 
 impl Marks {
     /// The run had this.
@@ -134,7 +137,7 @@ impl Marks {
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     runs: u64,
-    with: [u64; NAMES.len()],
+    with: Vec<u64>,
     /// Crash points passed, requests answered, crashes survived.
     pub points: u64,
     /// Requests that were answered.
@@ -147,8 +150,9 @@ impl Counters {
     /// Adds a run.
     pub fn add(&mut self, marks: Marks) {
         self.runs += 1;
+        self.with.resize(NAMES.len(), 0);
         for (i, n) in self.with.iter_mut().enumerate() {
-            *n += u64::from(marks.0 >> i & 1);
+            *n += marks.0 >> i & 1;
         }
     }
 
@@ -163,14 +167,15 @@ impl Counters {
         self.points += other.points;
         self.requests += other.requests;
         self.crashes += other.crashes;
-        for (a, b) in self.with.iter_mut().zip(other.with) {
+        self.with.resize(NAMES.len(), 0);
+        for (a, b) in self.with.iter_mut().zip(&other.with) {
             *a += b;
         }
     }
 
     /// What fewer than one run in a hundred had, of what must be seen. Empty with fewer than 1000 runs.
     pub fn unseen(&self) -> Vec<&'static str> {
-        let rare = |i: &usize| self.with[*i] * 100 < self.runs;
+        let rare = |i: &usize| self.with.get(*i).is_none_or(|n| n * 100 < self.runs);
         let all = 0..NAMES.len();
         all.filter(|i| NAMES[*i].1 && self.runs >= 1000).filter(rare).map(|i| NAMES[i].0).collect()
     }
@@ -183,8 +188,8 @@ impl fmt::Display for Counters {
             "{} runs, {} requests, {} crashes, {} crash points",
             self.runs, self.requests, self.crashes, self.points
         )?;
-        for ((name, _), n) in NAMES.iter().zip(self.with) {
-            writeln!(f, "  {name:<22} {n:>9} runs  {:>6.2} %", n as f64 * 100.0 / self.runs.max(1) as f64)?;
+        for ((name, _), n) in NAMES.iter().zip(&self.with) {
+            writeln!(f, "  {name:<22} {n:>9} runs  {:>6.2} %", *n as f64 * 100.0 / self.runs.max(1) as f64)?;
         }
         Ok(())
     }

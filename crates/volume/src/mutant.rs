@@ -71,6 +71,7 @@ mutants! {
     JoinedTooEarly: "a new fast member joins without the commits that ran while the map was written to it",
     SlotsBeforeTable: "slots of a new member are taken before the labels of the others name it",
     LeavingTakesSlots: "slots of a member that is leaving are taken still",
+    DeadLeaverNotEmpty: "a member that is leaving and not there counts as having left, whatever is on it",
     LeftBeforeCommit: "a member has left the group before the moves that emptied it are durable everywhere",
     C8AwayClearedEarly: "C8.1: away bits are cleared before the member has the pages that they speak of",
     C8WritableWithoutAll: "C8.2: a start without all members may write",

@@ -21,29 +21,30 @@ pub(crate) fn run(args: Check, output: Output) -> Result<ExitCode> {
     }
     let reactor = Reactor::new()?;
     let env = reactor.env();
-    let (report, absent) = reactor.block_on(async move {
+    let (report, absent, strangers) = reactor.block_on(async move {
         let found = members::open(&env, args.group.as_deref(), &explicit, Access::INSPECT).await?;
         let report = check(env, found.devices()).await.with_context(|| found.cannot("verified"))?;
-        anyhow::Ok((report, found.absent))
+        let strangers: Vec<String> = found.strangers.into_iter().map(|s| s.why).collect();
+        anyhow::Ok((report, found.absent, strangers))
     })?;
-    output.show(&json(&report, &absent), || words(&report, &absent))?;
+    output.show(&json(&report, &absent, &strangers), || words(&report, &absent, &strangers))?;
     let sound = report.is_sound() && absent.is_empty();
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn json(r: &Report, absent: &[String]) -> serde_json::Value {
+fn json(r: &Report, absent: &[String], strangers: &[String]) -> serde_json::Value {
     json!({
         "schema": api::SCHEMA, "group": r.name, "sound": r.is_sound() && absent.is_empty(), "clean": r.clean,
         "problems": r.problems.iter()
             .map(|p| json!({"member": p.member, "what": p.what, "serious": p.serious})).collect::<Vec<_>>(),
-        "absent": absent, "pages_verified": r.pages, "records_to_replay": r.records, "chunks": r.chunks,
+        "absent": absent, "no_members": strangers, "pages_verified": r.pages, "records_to_replay": r.records, "chunks": r.chunks,
         "kept_chunks": r.kept, "deleting": r.deleting,
         "slots": r.slots.iter().map(|(m, used, free)| json!({"member": m, "used": used, "free": free})).collect::<Vec<_>>(),
         "writes": r.writes,
     })
 }
 
-fn words(r: &Report, absent: &[String]) -> String {
+fn words(r: &Report, absent: &[String], strangers: &[String]) -> String {
     const SLOT: u64 = bimetal_volume::units::CHUNK;
     let stopped = if r.clean { "it was stopped in order" } else { "it was not stopped in order" };
     let mut text = format!(
@@ -62,6 +63,11 @@ fn words(r: &Report, absent: &[String]) -> String {
     }
     for line in absent {
         text += &format!("  MISSING: {line}\n");
+    }
+    for line in strangers {
+        text += &format!(
+            "  {line}; no member is there, though the configuration names it: the next start strikes it out\n"
+        );
     }
     for p in &r.problems {
         let place = p.member.map_or(String::new(), |m| format!("member {m}: "));

@@ -114,6 +114,9 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     for line in group.status().recovery {
         log::info(&line);
     }
+    if !args.read_only {
+        members::correct_configuration(&env, &group, &name, &found).await;
+    }
     // Whoever sees the exports' socket may ask for the status at once.
     let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
     let exports = Exports::open(&env, &group, &addresses).await?;

@@ -226,3 +226,55 @@ fn a_dry_run_changes_nothing_and_a_member_can_be_kept() {
     }
     is_sound(&p);
 }
+
+#[test]
+fn a_member_that_dies_when_it_is_empty_is_done_without_and_one_that_is_in_use_is_waited_for() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    three(&p);
+    p.ok(&["volume", "create", "tank/cold", "--size", "48MiB", "--placement", "slow-only"]);
+    let mut daemon = p.serve(&["tank"]);
+    fill(&p, "cold", 48 * MIB);
+    let victim = if used(&p, 1) > 0 { 1 } else { 2 };
+    let file = p.path(if victim == 1 { "slow.img" } else { "slow2.img" });
+    let (number, away) = (victim.to_string(), p.path("away.img"));
+    let stop = |daemon: &mut crate::common::Daemon| {
+        p.ok(&["stop", "tank"]);
+        assert_eq!(daemon.wait(), 0, "{}", p.log());
+    };
+    stop(&mut daemon);
+    // It is leaving, and its chunks are still on it.
+    p.ok(&["member", "evacuate", "tank", &number, "--no-wait"]);
+    assert!(used(&p, victim) > 0, "not all of it has gone");
+    std::fs::rename(&file, &away).expect("renamed");
+    p.refused(&["serve", "tank"], 1, &["incomplete", "waiting for member"]);
+    std::fs::rename(&away, &file).expect("renamed");
+    p.ok(&["member", "evacuate", "tank", &number]);
+    assert_eq!(used(&p, victim), 0);
+    std::fs::rename(&file, &away).expect("renamed");
+    let mut daemon = p.serve(&["tank"]);
+    assert!(p.log().contains("it was leaving and nothing is on it any more"), "{}", p.log());
+    let others = in_use(&[0, 3 - victim]);
+    assert_eq!(members(&p), others);
+    same(&p, "cold");
+    stop(&mut daemon);
+    assert!(p.ok(&["check", "tank"]).contains("the next start strikes it out"));
+    is_sound(&p);
+    // Should it come back, nobody takes it for a member; without it, it is forgotten.
+    std::fs::rename(&away, &file).expect("renamed");
+    let mut daemon = p.serve(&["tank"]);
+    assert!(p.log().contains("has left the group"), "{}", p.log());
+    assert_eq!(members(&p), others);
+    same(&p, "cold");
+    stop(&mut daemon);
+    std::fs::remove_file(&file).expect("removed");
+    let mut daemon = p.serve(&["tank"]);
+    assert!(p.log().contains("taken out of the configuration"), "{}", p.log());
+    let name = file.to_str().expect("plain");
+    assert!(!configured(&p).contains(name) && configured(&p).contains("fast.img"), "{}", configured(&p));
+    stop(&mut daemon);
+    let words = p.ok(&["check", "tank"]);
+    assert!(words.contains("Everything is in order") && !words.contains(name), "{words}");
+}

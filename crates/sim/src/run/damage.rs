@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bimetal_volume::backend::{Backend, Extent, Piece};
 use bimetal_volume::error::Error;
 use bimetal_volume::fate::{Fate, FateRun};
-use bimetal_volume::options::OpenOptions;
+use bimetal_volume::options::{MemberState, OpenOptions};
 use bimetal_volume::units::{Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
@@ -74,9 +74,16 @@ impl Run<'_> {
             self.settled_start()?;
         }
         let healthy = self.healthy_view()?;
+        let leaving = if alone { None } else { self.leaving(missing)? };
         for allow_missing in [false, true] {
-            if self.try_start(rest.clone(), OpenOptions { allow_missing, ..self.open_options() })?.is_some() {
-                return Err("a writable start without all members was not refused".into());
+            match self.try_start(rest.clone(), OpenOptions { allow_missing, ..self.open_options() })? {
+                Some((env, group)) if leaving.is_some() => return self.without_dead(&env, &group),
+                Some(_) => return Err("a writable start without all members was not refused".into()),
+                // Another fast member may not know yet that it is empty.
+                None if leaving == Some(Leaving::Empty) && (tier == Tier::Slow || self.stopped_in_order) => {
+                    return Err("a start without an emptied member was refused".into());
+                }
+                None => {}
             }
         }
         // Every fast member knows everything; slow members alone only know what was theirs.
@@ -98,6 +105,36 @@ impl Run<'_> {
             result?;
         }
         Ok(())
+    }
+
+    /// A member that was leaving is taken for one that has left: then all data is there without it, and still is when
+    /// it comes back.
+    fn without_dead(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
+        let result = self.peek(env, group, None, false);
+        env.kill();
+        result.map_err(|e| format!("without a member that was leaving: {e}"))?;
+        self.disks.iter().for_each(|d| d.power_cut(false));
+        self.world.restart(None);
+        let Some((env, group)) = self.try_start(self.disks.clone(), self.open_options())? else {
+            return Err("a start with a member that was thought dead was refused".into());
+        };
+        let result = self.peek(&env, &group, None, false);
+        env.kill();
+        self.shared.marks.borrow_mut().mark(Seen::DeadLeaver);
+        result.map_err(|e| format!("with a member that was thought dead: {e}"))
+    }
+
+    /// Whether the member on this disk is leaving.
+    fn leaving(&self, disk: usize) -> Result<Option<Leaving>, Wrong> {
+        let options = OpenOptions { writable: false, ..self.open_options() };
+        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
+            return Err("a read-only start with all members was refused".into());
+        };
+        let uuid = super::forge::own_uuid(&self.disks[disk]);
+        let members = group.status().members;
+        env.kill();
+        let leaving = members.iter().find(|m| Some(m.uuid) == uuid && m.state == MemberState::Leaving);
+        Ok(leaving.map(|m| if m.free == m.slots { Leaving::Empty } else { Leaving::InUse }))
     }
 
     /// Whether what is left must know of every block whether it holds data: a fast member that has all commits, or a
@@ -303,6 +340,13 @@ impl Run<'_> {
             Ended::Hung(why) => Err(format!("read hung: {why}")),
         }
     }
+}
+
+/// A member that is leaving.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    Empty,
+    InUse,
 }
 
 /// Reads a range of one fate, which is inside a chunk, and holds what comes against it.

@@ -65,8 +65,15 @@ impl Roster {
         }
     }
 
-    /// What a change that was cut off has come to.
-    pub(super) fn settle(&mut self, status: &Status, disks: &[SimDisk]) -> Result<(), Wrong> {
+    /// What a change that was cut off has come to. Where `faults` were injected, a start may have found a member that was
+    /// leaving dead, and done without.
+    pub(super) fn settle(&mut self, status: &Status, disks: &[SimDisk], faults: bool) -> Result<(), Wrong> {
+        let listed = |disk: &SimDisk| status.members.iter().any(|m| Some(m.uuid) == own_uuid(disk));
+        for (i, disk) in disks.iter().enumerate().filter(|_| faults) {
+            if self.has(i) && self.leaving[i] != Some(false) && !listed(disk) {
+                (self.inside[i], self.leaving[i]) = (false, Some(false));
+            }
+        }
         let made = self.seen(status)?;
         self.end(made);
         for (i, disk) in disks.iter().enumerate().filter(|(i, _)| self.inside[*i]) {

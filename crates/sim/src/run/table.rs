@@ -8,6 +8,7 @@ use bimetal_volume::{Group, Volume};
 use super::{Shared, Wrong};
 use crate::env::SimEnv;
 use crate::scenario::{Scenario, MAX_VOLUMES};
+use crate::world::Injected;
 
 /// A volume as it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +107,8 @@ pub(super) fn listed(shared: &Shared, group: &Group<SimEnv>) -> Result<Vec<Optio
 /// The same, and what a change that was cut off has come to is settled.
 pub(super) fn settle(shared: &Shared, group: &Group<SimEnv>) -> Result<Vec<Option<Volume<SimEnv>>>, Wrong> {
     let volumes = listed(shared, group)?;
-    shared.roster.borrow_mut().settle(&group.status(), &shared.disks)?;
+    let faults = shared.world.injected() != Injected::default();
+    shared.roster.borrow_mut().settle(&group.status(), &shared.disks, faults)?;
     let mut table = shared.table.borrow_mut();
     if let Some(p) = table.pending {
         let seen = table.check(&group.status())?[p.number];

@@ -110,6 +110,14 @@ fn leaves_and_another_dies() -> Directed {
     directed("slow member leaves, fast gone", two_each(), prepare, steps, false).then(Damage::Missing(0))
 }
 
+/// A member dies while it leaves, or when it is empty.
+fn dies_while_it_leaves(name: &'static str, disk: usize) -> Directed {
+    let mut steps = beside(20);
+    steps.extend([sleep(0, 3), evacuate(disk), sleep(0, 9000), fill(16, 4), flush()]);
+    let prepare = vec![fill(0, 28), sleep(0, 3000), flush()];
+    directed(name, two_each(), prepare, steps, false).then(Damage::Missing(disk))
+}
+
 /// A new device takes the place of an old one, and volumes bound to its tier go with their room.
 fn replaced() -> Directed {
     let mut s = with_spares(group(10, 16, 12), &[(Tier::Fast, 12), (Tier::Slow, 18)]);
@@ -175,6 +183,8 @@ pub(super) fn all() -> Vec<Directed> {
         leaves("fast member leaves", 0),
         leaves("slow member leaves", 2),
         leaves_and_another_dies(),
+        dies_while_it_leaves("fast member dies while it leaves", 0),
+        dies_while_it_leaves("slow member dies while it leaves", 2),
         replaced(),
         bound_and_leaving(),
         leaves_with_forgotten_copies(),

@@ -50,6 +50,8 @@ impl<E: Env> Group<E> {
         let group = Group { core };
         if group.core.writable {
             group.start_tasks();
+            // If a member fails, the group says so to whoever uses it, and the next start does this.
+            let _struck_off = group.core.strike_off_dead().await;
         }
         Ok(group)
     }

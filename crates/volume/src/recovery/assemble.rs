@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use bimetal_format::label::{Label, MemberCode, READ_ONLY_COMPATIBLE};
+use bimetal_format::label::{Label, MemberCode, MemberRow, READ_ONLY_COMPATIBLE};
 
 use super::{Finding, Found, Identified, OpenError};
 use crate::env::{Device, Env};
@@ -16,7 +16,7 @@ use crate::mutant::{self, Mutant};
 use crate::options::OpenOptions;
 use crate::tier::mover::MoverState;
 use crate::tier::{HeadTime, Policy};
-use crate::units::{Tier, CHUNK};
+use crate::units::{MemberIndex, Tier, CHUNK};
 
 /// Members that belong together.
 pub(super) struct Assembled<D> {
@@ -24,6 +24,10 @@ pub(super) struct Assembled<D> {
     devices: Vec<Option<(D, Label, usize)>>,
     /// The label that describes the group best.
     newest: Label,
+    /// Members that are leaving and not there. The group can do without if nothing is left on them.
+    dead: Vec<MemberIndex>,
+    /// Why a device cannot be used that may be one of them.
+    unusable: Option<OpenError>,
     findings: Vec<Finding>,
 }
 
@@ -69,10 +73,15 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
         }
     }
     let newest = take_table(&mut devices, newest, &table, &mut findings)?;
-    let missing =
-        newest.members.iter().enumerate().filter(|(i, m)| devices[*i].is_none() && m.state != MemberCode::Left);
-    let missing: Vec<String> = missing.map(describe).collect();
+    let absent = |(i, m): &(usize, &MemberRow)| devices[*i].is_none() && m.state != MemberCode::Left;
+    let absent: Vec<_> = newest.members.iter().enumerate().filter(absent).collect();
     let newer = unusable.iter().position(|(_, why)| why.is_newer());
+    let were_leaving = absent.iter().all(|(_, m)| m.state == MemberCode::Leaving);
+    let (dead, missing) = match options.writable && were_leaving && newer.is_none() {
+        true => (absent, Vec::new()),
+        false => (Vec::new(), absent),
+    };
+    let missing: Vec<String> = missing.into_iter().map(describe).collect();
     let harmless = !options.writable || mutant::on(Mutant::C8WritableWithoutAll);
     let enough = missing.is_empty() || (options.allow_missing && harmless && newer.is_none());
     if !enough && !unusable.is_empty() {
@@ -85,10 +94,13 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     }
     let weigh = if missing.is_empty() { Finding::mended } else { Finding::serious };
     findings.extend(missing.into_iter().map(|m| Finding::serious(format!("missing: member {m}"))));
+    findings.extend(dead.iter().map(|row| Finding::mended(died_empty(*row))));
+    let dead = dead.into_iter().map(|(i, _)| i as MemberIndex).collect();
     let refused = unusable.iter().map(|(device, why)| format!("device {device} is not used: {why}"));
     // With every member there it is none of them.
     findings.extend(refused.map(weigh));
-    Ok(Assembled { devices, newest, findings })
+    let unusable = unusable.into_iter().next().map(|(device, why)| why.refusal(device));
+    Ok(Assembled { devices, newest, dead, unusable, findings })
 }
 
 /// A device that is being added becomes a member by the tables of the others.
@@ -118,7 +130,11 @@ fn is_listed(label: &Label, table: &Label) -> bool {
     own(label) == own(table)
 }
 
-fn describe((index, row): (usize, &bimetal_format::label::MemberRow)) -> String {
+fn died_empty(row: (usize, &MemberRow)) -> String {
+    format!("member {} is not there; it was leaving and nothing is on it any more, so that it has left", describe(row))
+}
+
+pub(super) fn describe((index, row): (usize, &MemberRow)) -> String {
     let tier = match row.tier {
         bimetal_format::label::TierCode::Fast => Tier::Fast,
         bimetal_format::label::TierCode::Slow => Tier::Slow,
@@ -233,9 +249,18 @@ fn check_epoch(label: &Label, newest: &Label) -> Result<Option<String>, OpenErro
     Ok(Some(format!("member {}: {what}", label.member)))
 }
 
+/// What is known of members that are not as they should be.
+pub(super) struct Absent {
+    /// By member index: it was not there when the newest epoch began.
+    pub(super) before: Vec<bool>,
+    /// It is leaving, and not there now.
+    pub(super) dead: Vec<MemberIndex>,
+    /// A device that may be one of these, and why it cannot be used.
+    pub(super) unusable: Option<OpenError>,
+}
+
 /// A core with nothing loaded yet.
-/// Also says which members were absent when the newest epoch began.
-pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOptions) -> (Core<E>, Vec<bool>) {
+pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOptions) -> (Core<E>, Absent) {
     let newest = &a.newest;
     let volumes = Volumes::new(&newest.volumes);
     let pages = newest.layout().pages;
@@ -287,5 +312,5 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         damaged_chunks: Default::default(),
         counters: Default::default(),
     };
-    (core, absent)
+    (core, Absent { before: absent, dead: a.dead, unusable: a.unusable })
 }

@@ -7,6 +7,7 @@ use bimetal_format::directory::Expected;
 use bimetal_format::journal::RecordKind;
 use bimetal_format::{page, Entry};
 
+use super::assemble::{describe, Absent};
 use super::belief::{confirm_slow_homes, own_chunks};
 use super::window::{batches, Window};
 use super::{read_chain, Chain, Finding, OpenError};
@@ -17,7 +18,7 @@ use crate::kept::{kept_slot, slots_of};
 use crate::member::directory::{Directory, DirectoryError};
 use crate::mutant::{self, Mutant};
 use crate::tier::Policy;
-use crate::units::{SlotId, Tier, BLOCK};
+use crate::units::{MemberIndex, SlotId, Tier, BLOCK};
 use crate::wait;
 
 /// What step 6 needs to know of the journals, by member.
@@ -29,10 +30,9 @@ pub(super) struct Source {
 }
 
 /// Loads the map from the best source and replays its journal.
-/// `absent` members were not there when the newest epoch began.
-pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Result<Source, OpenError> {
+pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Result<Source, OpenError> {
     let mut chains = Vec::new();
-    let mut rebuild = absent.to_vec();
+    let mut rebuild = absent.before.clone();
     for m in core.members.rows() {
         if !m.is_present() {
             chains.push(None);
@@ -72,7 +72,28 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: &[bool]) -> Res
         take_prepared(core, &chains);
     }
     set_generations(core, best, &chains);
+    release_dead(core, absent)?;
     Ok(Source { chains, best, rebuild })
+}
+
+/// A member that is leaving and not there has left if no chunk and no kept copy is on it; else the group waits for it.
+fn release_dead<E: Env>(core: &Core<E>, absent: Absent) -> Result<(), OpenError> {
+    let map = core.map.borrow();
+    let used = |m: MemberIndex| map.mapped().any(|(_, e)| slots_of(&e).any(|s| s.member == m));
+    let mut missing = Vec::new();
+    for m in absent.dead {
+        if used(m) && !mutant::on(Mutant::DeadLeaverNotEmpty) {
+            let label = core.first_member().label.borrow();
+            missing.push(describe((m as usize, &label.members[m as usize])));
+        }
+        core.members[m as usize].release();
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(absent
+            .unusable
+            .unwrap_or_else(|| OpenError::Incomplete { name: core.name.clone(), missing: missing.join(", ") })),
+    }
 }
 
 /// Without a fast member, and with several slow ones of which only one will be believed: how many chunks each knows to

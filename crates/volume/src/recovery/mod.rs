@@ -150,7 +150,7 @@ pub(crate) async fn open<E: Env>(env: E, devices: Vec<E::Device>, options: OpenO
     let found = identify(devices).await?;
     let assembled = assemble::assemble(found, &options)?;
     let (mut core, absent) = assemble::core_of(env, assembled, options);
-    let source = load::load_map(&mut core, &absent).await?;
+    let source = load::load_map(&mut core, absent).await?;
     settle::settle(&core)?;
     if core.writable {
         start::start(&core, source).await?;

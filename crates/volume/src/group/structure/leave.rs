@@ -164,6 +164,28 @@ impl<E: Env> Core<E> {
         .await
     }
 
+    /// Members that were leaving, were not there when the group was opened, and are none since: the labels do not say
+    /// so yet.
+    pub(crate) fn dead_members(&self) -> impl Iterator<Item = MemberIndex> + '_ {
+        let label = self.first_member().label.borrow();
+        let leaving = move |index: usize| label.members[index].state == MemberCode::Leaving;
+        self.members.rows().filter(move |m| m.is_gone() && leaving(m.index as usize)).map(|m| m.index)
+    }
+
+    /// Has the labels say that such members have left.
+    pub(crate) async fn strike_off_dead(&self) -> Result<(), StructureError> {
+        let _change = self.volumes.change.lock().await;
+        let dead: Vec<MemberIndex> = self.dead_members().collect();
+        if dead.is_empty() {
+            return Ok(());
+        }
+        self.tell_members(|_| true).await?;
+        for index in dead {
+            self.flip_member_code(self.members.iter().collect(), index, MemberCode::Left).await?;
+        }
+        Ok(())
+    }
+
     /// Takes an empty member that is leaving out of the group.
     pub(super) async fn remove_member(&self, index: MemberIndex) -> Result<LeaveReport, StructureError> {
         let change = self.volumes.change.lock().await;
