@@ -43,7 +43,7 @@ struct Plan {
     volumes: Vec<(u64, u32, u32)>,
     /// Distance from one run of chunks with a home to the next.
     period: u64,
-    /// Member and slots used of it, slow members first: what they cannot take is on the fast ones.
+    /// Member and slots used of it, slow members first, as evenly as they can: what they cannot take is on the fast ones.
     homes: Vec<(u8, u64)>,
     chunks: u64,
     /// Blocks that the pages say are valid.
@@ -109,9 +109,11 @@ impl Plan {
         let mut left = chunks;
         let mut homes = Vec::new();
         for tier in [TierCode::Slow, TierCode::Fast] {
-            for (i, row) in label.members.iter().enumerate().filter(|(_, row)| row.tier == tier) {
-                let take = left.min(u64::from(row.slots));
-                homes.push((i as u8, take));
+            let rows: Vec<_> = label.members.iter().enumerate().filter(|(_, row)| row.tier == tier).collect();
+            for (n, (i, row)) in rows.iter().enumerate() {
+                let share = left.div_ceil((rows.len() - n) as u64);
+                let take = share.min(u64::from(row.slots));
+                homes.push((*i as u8, take));
                 left -= take;
             }
         }
@@ -227,6 +229,9 @@ fn write_journal(m: &Member, plan: &Plan) -> io::Result<(u64, u64)> {
     let (tail, blocks) = (m.label.journal_tail, m.layout.journal_blocks);
     let (mut previous, mut generation, mut n) = (m.label.journal_tail_hash, plan.generation, 0u64);
     let mut block = [0; BLOCK];
+    if !plan.homes.iter().any(|(member, chunks)| *chunks > 0 && own(&Entry { member: *member, ..Entry::default() })) {
+        return Ok((tail, generation));
+    }
     for sequence in tail..tail + blocks {
         let in_commit = (sequence - tail) % COMMIT_BLOCKS;
         generation += u64::from(in_commit == 0);
