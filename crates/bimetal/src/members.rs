@@ -175,6 +175,8 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
         };
         absent.push(Stranger { locator: m.locator.clone(), why });
     }
+    // Only if the configuration names all members: a place that seems empty may be another name for one that a scan finds.
+    let strangers = if is_whole(&members.opened) { std::mem::take(&mut absent) } else { Vec::new() };
     if !absent.is_empty() || !barred.is_empty() {
         let known = member_uuids(&members.opened);
         let wanted = |l: &Label| uuid_text(&l.group) == config.uuid && !known.contains(&own_uuid(l));
@@ -189,11 +191,8 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
     barred.sort();
     barred.dedup();
     refuse_barred(config, &members, &barred)?;
-    match is_whole(&members.opened) {
-        true => members.strangers = absent,
-        false => members.absent = absent.into_iter().map(|a| a.why).collect(),
-    }
-    members.absent.extend(barred);
+    members.strangers = strangers;
+    members.absent = absent.into_iter().map(|a| a.why).chain(barred).collect();
     if members.opened.is_empty() {
         bail!("no member of group '{}' was found: {}", config.name, members.absent.join("; "));
     }

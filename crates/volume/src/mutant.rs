@@ -72,6 +72,7 @@ mutants! {
     SlotsBeforeTable: "slots of a new member are taken before the labels of the others name it",
     LeavingTakesSlots: "slots of a member that is leaving are taken still",
     DeadLeaverNotEmpty: "a member that is leaving and not there counts as having left, whatever is on it",
+    DeadLeaverTakenBack: "a member that was leaving, and without which the group was started, is taken back",
     LeftBeforeCommit: "a member has left the group before the moves that emptied it are durable everywhere",
     C8AwayClearedEarly: "C8.1: away bits are cleared before the member has the pages that they speak of",
     C8WritableWithoutAll: "C8.2: a start without all members may write",

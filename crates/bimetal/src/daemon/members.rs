@@ -17,7 +17,7 @@ use super::{Shared, Ways};
 use crate::api::{ChangedMember, MemberChange};
 use crate::config::{self, uuid_text, MemberConfig};
 use crate::erase::{erase, Erased};
-use crate::members::{Members, Opened};
+use crate::members::Stranger;
 use crate::own::Own;
 use crate::{log, members, runstate};
 
@@ -170,24 +170,9 @@ async fn note(env: &HostEnv, name: &str, locator: &str, tier: Tier) -> anyhow::R
     env.blocking(move || config::note_member(&name, &member)).await?
 }
 
-/// Where the configuration names what is no member, although all members are open: it is told where they are, and forgets
-/// the rest.
-pub(super) async fn correct_configuration(env: &HostEnv, group: &Group<HostEnv>, name: &str, found: &Members) {
-    if found.strangers.is_empty() {
-        return;
-    }
-    for m in group.status().members {
-        let is_it = |o: &&Opened| o.label.as_ref().is_some_and(|l| members::own_uuid(l) == m.uuid);
-        let Some(opened) = found.opened.iter().find(is_it) else { continue };
-        if let Err(e) = note(env, name, &opened.locator.to_string(), m.tier).await {
-            log::warn(&format!(
-                "{} cannot be written to the configuration, which stays as it is: {e:#}",
-                opened.locator
-            ));
-            return;
-        }
-    }
-    for s in &found.strangers {
+/// Takes out of the configuration what is no member: it names all of them without.
+pub(super) async fn strike_out(env: &HostEnv, name: &str, strangers: &[Stranger]) {
+    for s in strangers {
         log::info(&format!("{}; no member of group '{name}' is there: it is taken out of the configuration", s.why));
         forget(env, name, &s.locator).await;
     }

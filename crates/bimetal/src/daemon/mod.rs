@@ -115,7 +115,7 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         log::info(&line);
     }
     if !args.read_only {
-        members::correct_configuration(&env, &group, &name, &found).await;
+        members::strike_out(&env, &name, &found.strangers).await;
     }
     // Whoever sees the exports' socket may ask for the status at once.
     let (listener, sockets) = ControlSockets::bind(&control, &usual)?;

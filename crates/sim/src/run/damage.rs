@@ -2,10 +2,13 @@
 //! so that the run goes on as if it had not been.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use bimetal_volume::backend::{Backend, Extent, Piece};
+use bimetal_volume::env::Env as _;
 use bimetal_volume::error::Error;
 use bimetal_volume::fate::{Fate, FateRun};
+use bimetal_volume::group::OpenError;
 use bimetal_volume::options::{MemberState, OpenOptions};
 use bimetal_volume::units::{Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
@@ -16,8 +19,11 @@ use crate::counters::Seen;
 use crate::disk::{Image, SimDisk};
 use crate::env::{Ended, SimEnv};
 use crate::scenario::{Damage, End};
+use crate::world::CrashPoint;
 
 const BLOCK: u64 = 4096;
+/// How long a group is open whose start was not cut off.
+const AFTER_START: Duration = Duration::from_secs(2);
 /// Blocks of the first label.
 const LABEL: std::ops::Range<u64> = 16..32;
 /// First block after the labels' zone: the journal begins there.
@@ -75,12 +81,16 @@ impl Run<'_> {
         }
         let healthy = self.healthy_view()?;
         let leaving = if alone { None } else { self.leaving(missing)? };
+        // Another fast member may not know yet that it is empty.
+        let may_go = leaving == Some(Leaving::Empty) && (tier == Tier::Slow || self.stopped_in_order);
+        if leaving == Some(Leaving::Empty) {
+            self.cut_off_starts(&rest, may_go)?;
+        }
         for allow_missing in [false, true] {
             match self.try_start(rest.clone(), OpenOptions { allow_missing, ..self.open_options() })? {
                 Some((env, group)) if leaving.is_some() => return self.without_dead(&env, &group),
                 Some(_) => return Err("a writable start without all members was not refused".into()),
-                // Another fast member may not know yet that it is empty.
-                None if leaving == Some(Leaving::Empty) && (tier == Tier::Slow || self.stopped_in_order) => {
+                None if may_go => {
                     return Err("a start without an emptied member was refused".into());
                 }
                 None => {}
@@ -107,21 +117,63 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A member that was leaving is taken for one that has left: then all data is there without it, and still is when
-    /// it comes back.
+    /// A member that was leaving is taken for one that has left: then all data is there without it, and still is when it
+    /// comes back.
     fn without_dead(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
         let result = self.peek(env, group, None, false);
         env.kill();
         result.map_err(|e| format!("without a member that was leaving: {e}"))?;
-        self.disks.iter().for_each(|d| d.power_cut(false));
-        self.world.restart(None);
+        self.shared.marks.borrow_mut().mark(Seen::DeadLeaver);
+        self.lose_power();
         let Some((env, group)) = self.try_start(self.disks.clone(), self.open_options())? else {
             return Err("a start with a member that was thought dead was refused".into());
         };
         let result = self.peek(&env, &group, None, false);
         env.kill();
-        self.shared.marks.borrow_mut().mark(Seen::DeadLeaver);
         result.map_err(|e| format!("with a member that was thought dead: {e}"))
+    }
+
+    /// Writable starts without an emptied member, and with it, that are cut off. None is refused if the rest knows for sure
+    /// that it is empty.
+    fn cut_off_starts(&self, rest: &[SimDisk], may_go: bool) -> Result<(), Wrong> {
+        for _ in 0..self.world.random(|p| p.below(17)) {
+            let (back, events) = self.world.random(|p| (p.coin(), p.below(220)));
+            let devices = if back { self.disks.clone() } else { rest.to_vec() };
+            match self.cut_off_start(devices, events)? {
+                Some(refusal) if back || may_go => {
+                    return Err(format!("a start after others that were cut off was refused; the emptied member is back: {back}: {refusal}"));
+                }
+                _ => {}
+            }
+        }
+        self.lose_power();
+        Ok(())
+    }
+
+    fn lose_power(&self) {
+        self.disks.iter().for_each(|d| d.power_cut(false));
+        self.world.restart(None);
+    }
+
+    /// A writable start, and the power goes after so many events: in it, or soon after. Gives why it was refused, if it was.
+    fn cut_off_start(&self, devices: Vec<SimDisk>, events: u64) -> Result<Option<OpenError>, Wrong> {
+        self.lose_power();
+        self.world.restart(Some(CrashPoint { steps: 0, events }));
+        let env = SimEnv::new(&self.world);
+        let (opener, options) = (env.clone(), self.open_options());
+        let ended = env.run(STEP_LIMIT, async move {
+            let group = Group::open(opener.clone(), devices, options).await;
+            if group.is_ok() {
+                opener.sleep(AFTER_START).await;
+            }
+            group.map(|_| ())
+        });
+        env.kill();
+        match ended {
+            Ended::Done(result) => Ok(result.err()),
+            Ended::Crashed => Ok(None),
+            Ended::Hung(why) => Err(format!("start hung: {why}")),
+        }
     }
 
     /// Whether the member on this disk is leaving.

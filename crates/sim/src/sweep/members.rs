@@ -114,6 +114,8 @@ fn leaves_and_another_dies() -> Directed {
 fn dies_while_it_leaves(name: &'static str, disk: usize) -> Directed {
     let mut steps = beside(20);
     steps.extend([sleep(0, 3), evacuate(disk), sleep(0, 9000), fill(16, 4), flush()]);
+    // Commits that a crash cuts off when it is empty.
+    steps.extend((0..40).map(|i| step(0, if i % 3 == 0 { TRIM } else { FUA }, i * 7 % 28 * CHUNK, 8192)));
     let prepare = vec![fill(0, 28), sleep(0, 3000), flush()];
     directed(name, two_each(), prepare, steps, false).then(Damage::Missing(disk))
 }

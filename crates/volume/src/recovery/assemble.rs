@@ -45,7 +45,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     let (left, found): (Vec<_>, Vec<_>) = found.into_iter().zip(left).partition(|(_, left)| *left);
     findings.extend(left.iter().map(|(f, _)| Finding::mended(left_behind(f))));
     let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().map(|(f, _)| f).partition(counts_by_itself);
-    let newest = newest_label(&counting)?;
+    let (counting, newest) = newest_of(counting, options, &mut findings)?;
     let name = newest.group_name.clone();
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
         return Err(OpenError::ReadOnlyFeatures { name });
@@ -73,6 +73,9 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
         }
     }
     let newest = take_table(&mut devices, newest, &table, &mut findings)?;
+    if options.writable && !mutant::on(Mutant::DeadLeaverTakenBack) {
+        set_aside_leavers(&mut devices, &newest, &mut findings);
+    }
     let absent = |(i, m): &(usize, &MemberRow)| devices[*i].is_none() && m.state != MemberCode::Left;
     let absent: Vec<_> = newest.members.iter().enumerate().filter(absent).collect();
     let newer = unusable.iter().position(|(_, why)| why.is_newer());
@@ -108,11 +111,13 @@ fn counts_by_itself<D>(f: &Found<D>) -> bool {
     !f.label.joining || mutant::on(Mutant::JoiningCounts)
 }
 
-/// Whether newer tables than its own, on a member by its own word, say that the member of this label has left.
+/// Whether tables that are not older than its own, on a member by its own word, say that the member of this label has left.
 fn struck_off(label: &Label, other: &Label) -> bool {
     let row = |l: &'_ Label| l.members.get(label.member as usize).map(|m| (m.uuid, m.state));
     let left = row(label).zip(row(other)).is_some_and(|(own, row)| own.0 == row.0 && row.1 == MemberCode::Left);
-    left && !other.joining && other.tables > label.tables
+    // Of two changes that did not know of each other one may have been cut off: their numbers are equal then. Who has
+    // left never comes back under its index.
+    left && !other.joining && other.tables >= label.tables
 }
 
 fn left_behind<D>(f: &Found<D>) -> String {
@@ -225,6 +230,47 @@ fn newest_label<D>(found: &[Found<D>]) -> Result<Label, OpenError> {
         let apart = found.iter().filter(|f| !descends(first, &f.label)).map(|f| f.label.member);
         OpenError::Fork { name: first.group_name.clone(), members: apart.collect() }
     })
+}
+
+/// The members that count for what they say, and the label that describes the group best. A start that was cut off may have
+/// begun an epoch on a member that is leaving alone; should the group have been started without that one since, the
+/// two epochs do not know each other, and nobody has ever seen the first.
+fn newest_of<D>(
+    counting: Vec<Found<D>>,
+    options: &OpenOptions,
+    findings: &mut Vec<Finding>,
+) -> Result<(Vec<Found<D>>, Label), OpenError> {
+    let fork = match newest_label(&counting) {
+        Ok(newest) => return Ok((counting, newest)),
+        Err(fork) => fork,
+    };
+    let is_leaving = |l: &Label, m: u8| l.members.get(m as usize).is_some_and(|row| row.state == MemberCode::Leaving);
+    let (aside, rest): (Vec<_>, Vec<_>) = counting
+        .into_iter()
+        .partition(|f| options.writable && !f.label.epoch.confirmed && is_leaving(&f.label, f.label.member));
+    match newest_label(&rest) {
+        Ok(newest) if !aside.is_empty() && aside.iter().all(|f| is_leaving(&newest, f.label.member)) => {
+            findings.extend(aside.iter().map(|f| Finding::mended(went_on_without(f.label.member))));
+            Ok((rest, newest))
+        }
+        _ => Err(fork),
+    }
+}
+
+/// A member that is leaving and was not there when the newest epoch began is not taken back: that epoch began because it
+/// was empty, and may have given away what its journal alone knows of.
+fn set_aside_leavers<D>(devices: &mut [Option<(D, Label, usize)>], newest: &Label, findings: &mut Vec<Finding>) {
+    for (index, place) in devices.iter_mut().enumerate() {
+        let leaving = newest.members[index].state == MemberCode::Leaving;
+        if leaving && place.as_ref().is_some_and(|(_, l, _)| !is_current(l, newest)) {
+            *place = None;
+            findings.push(Finding::mended(went_on_without(index as MemberIndex)));
+        }
+    }
+}
+
+fn went_on_without(member: MemberIndex) -> String {
+    format!("member {member} is not used: it was leaving and not there when the group was last started")
 }
 
 /// Whether a member's epoch fits the group's. `Ok(Some(..))` is worth telling; an error refuses the member.

@@ -61,7 +61,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     // After an orderly stop every member has the whole map; else a slow member is an authority for its own slots only.
     core.map_complete = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
     core.authority = best as u8;
-    believe_kept(core, &rebuild);
+    believe_kept(core, &rebuild, &absent.dead);
     load_pages(core, best, &rebuild).await?;
     let chain = chains[best].as_ref().expect("the best source is present");
     apply(core, best, chain)?;
@@ -76,7 +76,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     Ok(Source { chains, best, rebuild })
 }
 
-/// A member that is leaving and not there has left if no chunk and no kept copy is on it; else the group waits for it.
+/// A member that is leaving and not there has left if no chunk is on it; else the group waits for it.
 fn release_dead<E: Env>(core: &Core<E>, absent: Absent) -> Result<(), OpenError> {
     let map = core.map.borrow();
     let used = |m: MemberIndex| map.mapped().any(|(_, e)| slots_of(&e).any(|s| s.member == m));
@@ -177,8 +177,9 @@ fn choose<E: Env>(
 
 /// Decides which recorded kept copies count. A slow member alone that was not stopped in order remembers those of its
 /// last session, whose slots it has not given away, as perhaps old (C9.2).
-fn believe_kept<E: Env>(core: &Core<E>, rebuild: &[bool]) {
-    let from = kept_from(core, rebuild);
+fn believe_kept<E: Env>(core: &Core<E>, rebuild: &[bool], dead: &[MemberIndex]) {
+    // With a member gone for good some may be on it; without that start they would not count either.
+    let from = kept_from(core, rebuild).filter(|_| dead.is_empty());
     let old = from.is_none() && !core.writable && !core.map_complete && !core.journal_gap.get();
     let remembered = || core.members[core.authority as usize].label.borrow().mirrors_from;
     core.kept.count_from(if old { Some(remembered()) } else { from });
