@@ -176,8 +176,10 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
         absent.push(Stranger { locator: m.locator.clone(), why });
     }
     // Only if the configuration names all members: a place that seems empty may be another name for one that a scan finds.
-    let strangers = if is_whole(&members.opened) { std::mem::take(&mut absent) } else { Vec::new() };
-    if !absent.is_empty() || !barred.is_empty() {
+    let whole = is_whole(&members.opened);
+    let strangers = if whole { std::mem::take(&mut absent) } else { Vec::new() };
+    // Also if every place could be opened: what carries no label now may have been a member's name once.
+    if !whole {
         let known = member_uuids(&members.opened);
         let wanted = |l: &Label| uuid_text(&l.group) == config.uuid && !known.contains(&own_uuid(l));
         let moved = scan_block_devices(env, &wanted).await;
