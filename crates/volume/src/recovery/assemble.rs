@@ -45,7 +45,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     let (left, found): (Vec<_>, Vec<_>) = found.into_iter().zip(left).partition(|(_, left)| *left);
     findings.extend(left.iter().map(|(f, _)| Finding::mended(left_behind(f))));
     let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().map(|(f, _)| f).partition(counts_by_itself);
-    let (counting, newest) = newest_of(counting, options, &mut findings)?;
+    let newest = newest_label(&counting)?;
     let name = newest.group_name.clone();
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
         return Err(OpenError::ReadOnlyFeatures { name });
@@ -230,31 +230,6 @@ fn newest_label<D>(found: &[Found<D>]) -> Result<Label, OpenError> {
         let apart = found.iter().filter(|f| !descends(first, &f.label)).map(|f| f.label.member);
         OpenError::Fork { name: first.group_name.clone(), members: apart.collect() }
     })
-}
-
-/// The members that count for what they say, and the label that describes the group best. A start that was cut off may have
-/// begun an epoch on a member that is leaving alone; should the group have been started without that one since, the
-/// two epochs do not know each other, and nobody has ever seen the first.
-fn newest_of<D>(
-    counting: Vec<Found<D>>,
-    options: &OpenOptions,
-    findings: &mut Vec<Finding>,
-) -> Result<(Vec<Found<D>>, Label), OpenError> {
-    let fork = match newest_label(&counting) {
-        Ok(newest) => return Ok((counting, newest)),
-        Err(fork) => fork,
-    };
-    let is_leaving = |l: &Label, m: u8| l.members.get(m as usize).is_some_and(|row| row.state == MemberCode::Leaving);
-    let (aside, rest): (Vec<_>, Vec<_>) = counting
-        .into_iter()
-        .partition(|f| options.writable && !f.label.epoch.confirmed && is_leaving(&f.label, f.label.member));
-    match newest_label(&rest) {
-        Ok(newest) if !aside.is_empty() && aside.iter().all(|f| is_leaving(&newest, f.label.member)) => {
-            findings.extend(aside.iter().map(|f| Finding::mended(went_on_without(f.label.member))));
-            Ok((rest, newest))
-        }
-        _ => Err(fork),
-    }
 }
 
 /// A member that is leaving and was not there when the newest epoch began is not taken back: that epoch began because it
