@@ -28,7 +28,8 @@ def options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--seconds", type=int, default=2, help="of each load")
-    p.add_argument("--buffers-mib", type=int, default=0, help="buffers that README states")
+    p.add_argument("--buffers-mib", type=int, default=32,
+                   help="of the free buffers that README says are kept, those of requests and of checkpoints")
     p.add_argument("--name", default="growth", help="of the result file")
     return p.parse_args()
 

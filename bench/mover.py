@@ -61,7 +61,9 @@ def settle(s):
 def hint(server, offset, length):
     """Asks for a range by NBD's CACHE."""
     code = f"for at in range({offset}, {offset + length}, {MIB}): h.cache({MIB}, at)"
-    subprocess.run(["nbdsh", "-u", server.uri(), "-c", code], check=True, capture_output=True)
+    done = subprocess.run(["nbdsh", "-u", server.uri(), "-c", code], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"nbdsh ended with status {done.returncode}: {done.stderr[-1000:]}")
 
 
 def begin_moves(s, server, offset, length):

@@ -17,7 +17,7 @@ use bimetal_format::Entry;
 
 use crate::env::Env;
 use crate::group::core::Core;
-use crate::member::{add, NO_CHUNK};
+use crate::member::add;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 
@@ -203,11 +203,11 @@ impl<E: Env> Core<E> {
     /// The chunk in the `i`-th slot of the fast tier.
     fn chunk_in_fast(&self, mut i: u64) -> Option<ChunkId> {
         for m in self.members_of(Tier::Fast) {
-            let chunks = m.chunk_of.borrow();
-            if let Some(&chunk) = chunks.get(i as usize) {
-                return (chunk != NO_CHUNK).then_some(ChunkId(u64::from(chunk)));
+            let occupants = m.occupants.borrow();
+            if i < occupants.len() as u64 {
+                return occupants.get(i as u32);
             }
-            i -= chunks.len() as u64;
+            i -= occupants.len() as u64;
         }
         None
     }

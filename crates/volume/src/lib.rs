@@ -20,6 +20,7 @@ pub mod options;
 pub mod probe;
 mod recovery;
 mod slots;
+mod sparse;
 pub mod tier;
 pub mod units;
 mod wait;

@@ -1,8 +1,13 @@
-//! Free slots of one member: a bitmap with a summary level.
+//! Free slots of one member: a bitmap with two summaries.
 //!
 //! Runs: a chunk goes right after its predecessor if that slot is free; else it starts in a wholly free, aligned group
 //! of eight slots (1 MiB), at its own place in the group, so that its neighbours can join it; only when no such group
 //! is left are single holes filled.
+//!
+//! Invariants:
+//! 1. A slot that is taken has its bit set, and so has what is behind the last slot in its word. Free is 0, so that the
+//!    system need not give memory for parts of a large member that were never used.
+//! 2. A bit of a summary is set if the word has no free slot (`full`), or no wholly free group (`crowded`).
 
 use crate::units::SlotIndex;
 
@@ -10,15 +15,14 @@ const GROUP: u64 = 8;
 
 /// Free slots of a member.
 pub(crate) struct FreeSlots {
-    /// Bit set: slot is free.
-    words: Vec<u64>,
-    /// Bit set: the word has a free slot.
-    summary: Vec<u64>,
+    taken: Vec<u64>,
+    full: Vec<u64>,
+    crowded: Vec<u64>,
     count: u64,
     free: u64,
     /// Wholly free aligned groups.
     free_groups: u64,
-    /// Where the last search ended.
+    /// The word where the last search ended.
     hand: usize,
 }
 
@@ -27,18 +31,19 @@ impl FreeSlots {
     pub(crate) fn new(count: u64) -> FreeSlots {
         let n = count.div_ceil(64) as usize;
         let mut s = FreeSlots {
-            words: vec![u64::MAX; n],
-            summary: vec![0; n.div_ceil(64)],
+            taken: vec![0; n],
+            full: vec![0; n.div_ceil(64)],
+            crowded: vec![0; n.div_ceil(64)],
             count,
             free: count,
             free_groups: count / GROUP,
             hand: 0,
         };
-        if count % 64 != 0 {
-            s.words[n - 1] = (1 << (count % 64)) - 1;
-        }
-        for i in 0..n {
-            s.summary[i / 64] |= 1 << (i % 64);
+        set_behind(&mut s.taken, count);
+        set_behind(&mut s.full, n as u64);
+        set_behind(&mut s.crowded, n as u64);
+        if n > 0 {
+            s.summarize(n - 1);
         }
         s
     }
@@ -55,12 +60,18 @@ impl FreeSlots {
 
     /// Whether a slot is free.
     pub(crate) fn is_free(&self, s: SlotIndex) -> bool {
-        u64::from(s) < self.count && self.words[s as usize / 64] & 1 << (s % 64) != 0
+        u64::from(s) < self.count && self.taken[s as usize / 64] & 1 << (s % 64) == 0
     }
 
     fn group_is_free(&self, s: SlotIndex) -> bool {
-        let byte = s as usize / 64;
-        (self.words[byte] >> ((s % 64) & !7)) & 0xff == 0xff
+        (self.taken[s as usize / 64] >> ((s % 64) & !7)) & 0xff == 0
+    }
+
+    /// Makes the summaries of a word true.
+    fn summarize(&mut self, word: usize) {
+        let w = self.taken[word];
+        put(&mut self.full, word, w == u64::MAX);
+        put(&mut self.crowded, word, free_groups_of(w) == 0);
     }
 
     /// Takes this slot; false if it was not free.
@@ -72,10 +83,8 @@ impl FreeSlots {
             self.free_groups -= 1;
         }
         let w = s as usize / 64;
-        self.words[w] &= !(1 << (s % 64));
-        if self.words[w] == 0 {
-            self.summary[w / 64] &= !(1 << (w % 64));
-        }
+        self.taken[w] |= 1 << (s % 64);
+        self.summarize(w);
         self.free -= 1;
         true
     }
@@ -84,8 +93,8 @@ impl FreeSlots {
     pub(crate) fn give(&mut self, s: SlotIndex) {
         assert!(u64::from(s) < self.count && !self.is_free(s), "slot {s} given back twice");
         let w = s as usize / 64;
-        self.words[w] |= 1 << (s % 64);
-        self.summary[w / 64] |= 1 << (w % 64);
+        self.taken[w] &= !(1 << (s % 64));
+        self.summarize(w);
         self.free += 1;
         if self.group_is_free(s) {
             self.free_groups += 1;
@@ -117,36 +126,52 @@ impl FreeSlots {
         if self.free_groups == 0 {
             return None;
         }
-        let n = self.words.len();
-        for i in 0..n {
-            let w = (self.hand + i) % n;
-            let word = self.words[w];
-            if word == 0 {
-                continue;
-            }
-            for g in 0..8 {
-                if (word >> (g * 8)) & 0xff == 0xff {
-                    self.hand = w;
-                    return Some((w * 64 + g * 8) as SlotIndex);
-                }
-            }
-        }
-        None
+        let w = first_zero(&self.crowded, self.hand)?;
+        self.hand = w;
+        Some((w * 64) as SlotIndex + (free_groups_of(self.taken[w]).trailing_zeros() & !7))
     }
 
     fn find_any(&mut self) -> Option<SlotIndex> {
-        let n = self.summary.len();
-        let start = self.hand / 64;
-        for i in 0..=n {
-            let s = (start + i) % n;
-            if self.summary[s] != 0 {
-                let w = s * 64 + self.summary[s].trailing_zeros() as usize;
-                self.hand = w;
-                return Some((w * 64) as SlotIndex + self.words[w].trailing_zeros());
-            }
-        }
-        None
+        let w = first_zero(&self.full, self.hand & !63)?;
+        self.hand = w;
+        Some((w * 64) as SlotIndex + self.taken[w].trailing_ones())
     }
+}
+
+/// A bit in each byte of the word that is 0; of those below the first such byte none.
+fn free_groups_of(word: u64) -> u64 {
+    const LOW: u64 = u64::MAX / 255;
+    word.wrapping_sub(LOW) & !word & (LOW << 7)
+}
+
+/// Sets the bits behind the first `count` in the last word.
+fn set_behind(words: &mut [u64], count: u64) {
+    if count % 64 != 0 {
+        words[count as usize / 64] |= u64::MAX << (count % 64);
+    }
+}
+
+fn put(words: &mut [u64], bit: usize, value: bool) {
+    let mask = 1 << (bit % 64);
+    // What is as it should be is not written: it may have no memory yet.
+    if (words[bit / 64] & mask != 0) != value {
+        words[bit / 64] ^= mask;
+    }
+}
+
+/// The first bit that is not set, from `from` on and then from the beginning.
+fn first_zero(words: &[u64], from: usize) -> Option<usize> {
+    let n = words.len();
+    let mut mask = u64::MAX << (from % 64);
+    for i in 0..=n {
+        let w = (from / 64 + i) % n;
+        let zeros = !words[w] & mask;
+        if zeros != 0 {
+            return Some(w * 64 + zeros.trailing_zeros() as usize);
+        }
+        mask = u64::MAX;
+    }
+    None
 }
 
 #[cfg(test)]
@@ -161,6 +186,20 @@ mod tests {
         assert_eq!(f.take(Some(a + 1), 4), Some(a + 1));
         let b = f.take(None, 0).unwrap();
         assert_ne!(a / 8, b / 8, "an unrelated chunk opens its own group");
+    }
+
+    #[test]
+    fn a_group_that_got_free_is_found_wherever_it_is() {
+        let count = 64 * 64 * 3 + 20;
+        let mut f = FreeSlots::new(count);
+        while f.take(None, 0).is_some() {}
+        for first in [count - 20, 64 * 64 + 8, 0] {
+            (0..8).for_each(|i| f.give((first + i) as u32));
+            f.give(40);
+            assert_eq!(f.take(None, 5), Some(first as u32 + 5), "a hole is left alone while there is a group");
+            assert!((0..8).all(|i| i == 5 || f.take_exact((first + i) as u32)));
+            assert_eq!((f.take(None, 0), f.take(None, 0)), (Some(40), None));
+        }
     }
 
     #[test]

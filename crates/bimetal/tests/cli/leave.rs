@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{checksum, installed, Place, MIB};
+use crate::common::{checksum, installed, Daemon, Place, MIB};
 
 /// A group of one fast and two slow members with one volume of 64 MiB.
 fn three(p: &Place) {
@@ -78,17 +78,23 @@ fn in_use(all: &[u64]) -> Vec<(u64, String)> {
     all.iter().map(|i| (*i, "in use".to_string())).collect()
 }
 
+/// The daemon of a group of three, and the number of a slow member that has chunks of volume `cold`.
+fn served_with_a_victim(p: &Place) -> (Daemon, u64) {
+    three(p);
+    p.ok(&["volume", "create", "tank/cold", "--size", "48MiB", "--placement", "slow-only"]);
+    let daemon = p.serve(&["tank"]);
+    fill(p, "cold", 48 * MIB);
+    let victim = if used(p, 1) > 0 { 1 } else { 2 };
+    (daemon, victim)
+}
+
 #[test]
 fn a_slow_member_is_emptied_and_taken_out_while_the_group_is_served() {
     if !installed("nbdcopy") {
         return;
     }
     let p = Place::new();
-    three(&p);
-    p.ok(&["volume", "create", "tank/cold", "--size", "48MiB", "--placement", "slow-only"]);
-    let mut daemon = p.serve(&["tank"]);
-    fill(&p, "cold", 48 * MIB);
-    let victim = if used(&p, 1) > 0 { 1 } else { 2 };
+    let (mut daemon, victim) = served_with_a_victim(&p);
     assert!(used(&p, victim) > 0, "something is on it");
     let (name, file) =
         if victim == 1 { ("slow.img", path(&p, "slow.img")) } else { ("slow2.img", path(&p, "slow2.img")) };
@@ -233,14 +239,10 @@ fn a_member_that_dies_when_it_is_empty_is_done_without_and_one_that_is_in_use_is
         return;
     }
     let p = Place::new();
-    three(&p);
-    p.ok(&["volume", "create", "tank/cold", "--size", "48MiB", "--placement", "slow-only"]);
-    let mut daemon = p.serve(&["tank"]);
-    fill(&p, "cold", 48 * MIB);
-    let victim = if used(&p, 1) > 0 { 1 } else { 2 };
+    let (mut daemon, victim) = served_with_a_victim(&p);
     let file = p.path(if victim == 1 { "slow.img" } else { "slow2.img" });
     let (number, away) = (victim.to_string(), p.path("away.img"));
-    let stop = |daemon: &mut crate::common::Daemon| {
+    let stop = |daemon: &mut Daemon| {
         p.ok(&["stop", "tank"]);
         assert_eq!(daemon.wait(), 0, "{}", p.log());
     };

@@ -24,7 +24,7 @@ sim: crashes the engine in virtual time and checks what is left
       [--keep-going]                                         do not stop after ten failures
   sim replay SEED|FILE [--log] [--print] [--shrink]          one run again; --log tells everything
       [--mutant NAME]                                        with this planted fault
-  sim sweep [--only NAME] [--jobs J]                         directed scenarios, a crash at every point
+  sim sweep [--only NAME] [--jobs J]                         directed scenarios, a crash at every point; NAME: a part of one
       [--mutant NAME]                                        with this planted fault
   sim mutants [--only NAME]                                  every planted fault of the engine is caught
   sim determinism [--seeds N] [--start S]                    the same seed twice is the same run
@@ -68,6 +68,18 @@ impl<'a> Args<'a> {
             None => Ok(otherwise),
             Some(v) => v.parse().map_err(|_| format!("{name} {v}: not a number")),
         }
+    }
+
+    /// Those of `all` with the text of `--only` in their names, or all. That there are none is a mistake: nothing would be
+    /// done, and nothing could fail.
+    pub(crate) fn chosen<'t, T>(&self, all: &'t [T], name: impl Fn(&T) -> &str) -> Result<Vec<&'t T>, String> {
+        let only = self.text("--only").unwrap_or_default();
+        let chosen: Vec<&T> = all.iter().filter(|one| name(one).contains(only)).collect();
+        if chosen.is_empty() {
+            let names: Vec<&str> = all.iter().map(name).collect();
+            return Err(format!("nothing is called '{only}'; there are: {}", names.join(", ")));
+        }
+        Ok(chosen)
     }
 
     pub(crate) fn flag(&self, name: &str) -> bool {

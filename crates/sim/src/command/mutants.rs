@@ -105,7 +105,7 @@ mod on {
         catch_panics();
         let (mut passed, mut failed) = (0, 0);
         println!("{:<24} {:>8} {:>7}  caught by", "mutant", "runs", "seconds");
-        for &m in Mutant::ALL.iter().filter(|m| args.text("--only").is_none_or(|o| m.name() == o)) {
+        for &m in args.chosen(Mutant::ALL, |m| m.name())? {
             let hunt = Hunt {
                 mutant: m,
                 began: Instant::now(),

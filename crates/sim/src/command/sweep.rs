@@ -16,7 +16,7 @@ pub(super) fn sweep(args: &Args<'_>) -> Result<bool, String> {
     let mutant = args.text("--mutant");
     catch_panics();
     let (mut passed, mut failed) = (0, 0);
-    for d in all().iter().filter(|d| args.text("--only").is_none_or(|o| d.name == o)) {
+    for d in args.chosen(&all(), |d| d.name)? {
         let (runs, failure) = one(d, jobs, mutant)?;
         println!("{:<26} {runs:>6} runs  {}", d.name, if failure.is_some() { "FAILED" } else { "ok" });
         passed += runs - u64::from(failure.is_some());

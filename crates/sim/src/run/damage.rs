@@ -1,29 +1,21 @@
 //! Starts with a member missing, stale or rotten. Each is an experiment on the side: the media are put back afterwards,
 //! so that the run goes on as if it had not been.
 
-use std::rc::Rc;
-use std::time::Duration;
-
-use bimetal_volume::backend::{Backend, Extent, Piece};
-use bimetal_volume::env::Env as _;
-use bimetal_volume::error::Error;
-use bimetal_volume::fate::{Fate, FateRun};
-use bimetal_volume::group::OpenError;
-use bimetal_volume::options::{MemberState, OpenOptions};
-use bimetal_volume::units::{Tier, CHUNK};
+use bimetal_volume::backend::{Backend, Extent};
+use bimetal_volume::options::OpenOptions;
+use bimetal_volume::units::Tier;
 use bimetal_volume::{Group, Volume};
 
+use super::dead::Leaving;
+use super::fates::{tier_code, View};
 use super::table::listed;
-use super::{Run, Shared, Wrong, SLOTS_START, STEP_LIMIT};
+use super::{Run, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::disk::{Image, SimDisk};
 use crate::env::{Ended, SimEnv};
 use crate::scenario::{Damage, End};
-use crate::world::CrashPoint;
 
 const BLOCK: u64 = 4096;
-/// How long a group is open whose start was not cut off.
-const AFTER_START: Duration = Duration::from_secs(2);
 /// Blocks of the first label.
 const LABEL: std::ops::Range<u64> = 16..32;
 /// First block after the labels' zone: the journal begins there.
@@ -117,80 +109,6 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A member that was leaving is taken for one that has left: then all data is there without it, and still is when it
-    /// comes back.
-    fn without_dead(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
-        let result = self.peek(env, group, None, false);
-        env.kill();
-        result.map_err(|e| format!("without a member that was leaving: {e}"))?;
-        self.shared.marks.borrow_mut().mark(Seen::DeadLeaver);
-        self.lose_power();
-        let Some((env, group)) = self.try_start(self.disks.clone(), self.open_options())? else {
-            return Err("a start with a member that was thought dead was refused".into());
-        };
-        let result = self.peek(&env, &group, None, false);
-        env.kill();
-        result.map_err(|e| format!("with a member that was thought dead: {e}"))
-    }
-
-    /// Writable starts without an emptied member, and with it, that are cut off. None is refused if the rest knows for sure
-    /// that it is empty.
-    fn cut_off_starts(&self, rest: &[SimDisk], may_go: bool) -> Result<(), Wrong> {
-        for _ in 0..self.world.random(|p| p.below(17)) {
-            let (back, events) = self.world.random(|p| (p.coin(), p.below(220)));
-            let devices = if back { self.disks.clone() } else { rest.to_vec() };
-            match self.cut_off_start(devices, events)? {
-                // A start that began an epoch on that member alone: two histories are never put together.
-                Some(OpenError::Fork { .. }) if back => {}
-                Some(refusal) if back || may_go => {
-                    return Err(format!("a start after others that were cut off was refused; the emptied member is back: {back}: {refusal}"));
-                }
-                _ => {}
-            }
-        }
-        self.lose_power();
-        Ok(())
-    }
-
-    fn lose_power(&self) {
-        self.disks.iter().for_each(|d| d.power_cut(false));
-        self.world.restart(None);
-    }
-
-    /// A writable start, and the power goes after so many events: in it, or soon after. Gives why it was refused, if it was.
-    fn cut_off_start(&self, devices: Vec<SimDisk>, events: u64) -> Result<Option<OpenError>, Wrong> {
-        self.lose_power();
-        self.world.restart(Some(CrashPoint { steps: 0, events }));
-        let env = SimEnv::new(&self.world);
-        let (opener, options) = (env.clone(), self.open_options());
-        let ended = env.run(STEP_LIMIT, async move {
-            let group = Group::open(opener.clone(), devices, options).await;
-            if group.is_ok() {
-                opener.sleep(AFTER_START).await;
-            }
-            group.map(|_| ())
-        });
-        env.kill();
-        match ended {
-            Ended::Done(result) => Ok(result.err()),
-            Ended::Crashed => Ok(None),
-            Ended::Hung(why) => Err(format!("start hung: {why}")),
-        }
-    }
-
-    /// Whether the member on this disk is leaving.
-    fn leaving(&self, disk: usize) -> Result<Option<Leaving>, Wrong> {
-        let options = OpenOptions { writable: false, ..self.open_options() };
-        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
-            return Err("a read-only start with all members was refused".into());
-        };
-        let uuid = super::forge::own_uuid(&self.disks[disk]);
-        let members = group.status().members;
-        env.kill();
-        let leaving = members.iter().find(|m| Some(m.uuid) == uuid && m.state == MemberState::Leaving);
-        Ok(leaving.map(|m| if m.free == m.slots { Leaving::Empty } else { Leaving::InUse }))
-    }
-
     /// Whether what is left must know of every block whether it holds data: a fast member that has all commits, or a
     /// slow one that was stopped in order.
     fn exact(&self, slow_only: bool, known: bool) -> bool {
@@ -238,15 +156,8 @@ impl Run<'_> {
             store.revert(block, &before[member]);
         }
         drop(store);
-        let any = OpenOptions { writable: false, ..self.open_options() };
-        match self.try_start(self.disks.clone(), any)? {
-            None => Ok(()),
-            Some((env, group)) => {
-                let result = self.peek(&env, &group, Some(View::NOTHING), false);
-                env.kill();
-                result
-            }
-        }
+        self.look()?;
+        Ok(())
     }
 
     /// C7.3: a page that gives two chunks one slot. Nobody may read the data of another.
@@ -257,15 +168,8 @@ impl Run<'_> {
         for (i, disk) in self.disks.iter().enumerate() {
             super::forge::double_homes(&mut disk.store_mut(), i, SLOTS_START / BLOCK);
         }
-        let any = OpenOptions { writable: false, ..self.open_options() };
-        match self.try_start(self.disks.clone(), any)? {
-            None => Ok(()),
-            Some((env, group)) => {
-                let result = self.peek(&env, &group, Some(View::NOTHING), false);
-                env.kill();
-                result
-            }
-        }
+        self.look()?;
+        Ok(())
     }
 
     /// C5: damaged metadata is mended from another copy, or reads as an error; never as other data.
@@ -283,15 +187,10 @@ impl Run<'_> {
                 None => self.world.random(|p| disk.store_mut().rot(block, p)),
             };
         }
-        let any = OpenOptions { writable: false, ..self.open_options() };
-        match self.try_start(self.disks.clone(), any)? {
-            None => Err("a read-only start with some rotten blocks on one member was refused".into()),
-            Some((env, group)) => {
-                let result = self.peek(&env, &group, Some(View::NOTHING), false);
-                env.kill();
-                result
-            }
+        if !self.look()? {
+            return Err("a read-only start with some rotten blocks on one member was refused".into());
         }
+        Ok(())
     }
 
     /// C5: what a rotten journal block knew is lost, and said to be; a slot that it gave to another chunk shows that
@@ -306,15 +205,19 @@ impl Run<'_> {
         }
         let block = self.world.random(|p| *p.pick(&older));
         self.world.random(|p| disk.store_mut().rot(block, p));
-        let any = OpenOptions { writable: false, ..self.open_options() };
-        match self.try_start(self.disks.clone(), any)? {
-            None => Err("a read-only start with one rotten journal block was refused".into()),
-            Some((env, group)) => {
-                let result = self.peek(&env, &group, Some(View::NOTHING), false);
-                env.kill();
-                result
-            }
+        if !self.look()? {
+            return Err("a read-only start with one rotten journal block was refused".into());
         }
+        Ok(())
+    }
+
+    /// A read-only start of all members, and everything is read; anything may be lost. False if it was refused.
+    fn look(&self) -> Result<bool, Wrong> {
+        let options = OpenOptions { writable: false, ..self.open_options() };
+        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else { return Ok(false) };
+        let result = self.peek(&env, &group, Some(View::NOTHING), false);
+        env.kill();
+        result.map(|()| true)
     }
 
     pub(super) fn try_start(
@@ -349,163 +252,5 @@ impl Run<'_> {
         let view = listed(&self.shared, &group)?.iter().map(extents).collect();
         env.kill();
         view
-    }
-
-    /// Reads everything, run by run of one fate: reads and fates must agree, and each fate must be true. With a view
-    /// errors are legal where it says so, else nowhere.
-    pub(super) fn peek(
-        &self,
-        env: &SimEnv,
-        group: &Group<SimEnv>,
-        view: Option<View<'_>>,
-        kept_copies: bool,
-    ) -> Result<(), Wrong> {
-        let volumes = Rc::new(listed(&self.shared, group)?);
-        let mut fates = Vec::new();
-        for (index, volume) in volumes.iter().enumerate() {
-            let Some(v) = volume else {
-                fates.push(Vec::new());
-                continue;
-            };
-            let found = v.fates(0, v.size(), usize::MAX).map_err(|e| format!("fates of volume {index}: {e}"))?;
-            check_fates(&found, v.size(), view, index).map_err(|e| format!("fates of volume {index}: {e}"))?;
-            let extents = v.extents(0, v.size(), usize::MAX).map_err(|e| format!("extents of volume {index}: {e}"))?;
-            check_holes(&found, &extents).map_err(|e| format!("extents of volume {index}: {e}"))?;
-            fates.push(found);
-        }
-        let shared = self.shared.clone();
-        let ended = env.run(STEP_LIMIT, async move {
-            for (index, volume) in volumes.iter().enumerate() {
-                let Some(volume) = volume else { continue };
-                for run in &fates[index] {
-                    let mut at = run.offset;
-                    while at < run.offset + run.len {
-                        let len = (CHUNK - at % CHUNK).min(run.offset + run.len - at);
-                        read_fate(&shared, index, volume, (at, len), run.fate, kept_copies).await?;
-                        at += len;
-                    }
-                }
-            }
-            Ok(())
-        });
-        match ended {
-            Ended::Done(result) => result,
-            Ended::Crashed => Err("crashed without a crash point".into()),
-            Ended::Hung(why) => Err(format!("read hung: {why}")),
-        }
-    }
-}
-
-/// A member that is leaving.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaving {
-    Empty,
-    InUse,
-}
-
-/// Reads a range of one fate, which is inside a chunk, and holds what comes against it.
-async fn read_fate(
-    shared: &Shared,
-    index: usize,
-    volume: &Volume<SimEnv>,
-    (at, len): (u64, u64),
-    fate: Fate,
-    kept_copies: bool,
-) -> Result<(), Wrong> {
-    let issued = shared.world.sequence();
-    let answer = volume.read(at, len).await;
-    let place = || format!("read {at}+{len} of volume {index}, {fate:?}");
-    let lost = matches!(fate, Fate::Lost | Fate::PerhapsLost);
-    let served = !lost && (fate != Fate::KeptCopy || kept_copies);
-    match answer {
-        Ok(_) if !served => Err(format!("{}: no error", place())),
-        Ok(pieces) => {
-            let zeros = pieces.iter().all(|p| matches!(p, Piece::Zero(_)));
-            if zeros != (fate == Fate::NeverWritten) {
-                return Err(format!("{}: zeros without data: {zeros}", place()));
-            }
-            let stale = matches!(fate, Fate::PossiblyStale | Fate::KeptCopy);
-            let judged = shared.oracle.borrow_mut().peek(index, at, &pieces, issued, stale);
-            judged.map_err(|w| format!("{}: {w}", place()))
-        }
-        Err(Error::Lost) if !served => Ok(()),
-        Err(e) => Err(format!("{} failed: {e}", place())),
-    }
-}
-
-/// What a start with all members shows, and what a start without some of them owes to it.
-#[derive(Clone, Copy)]
-pub(super) struct View<'a> {
-    /// Where every block of each volume lives; empty: not known.
-    healthy: &'a [Vec<Extent>],
-    /// The tier (as extents number it) whose data must be served; all else may be lost.
-    safe: Option<u8>,
-    /// What holds no data must be told from what is lost.
-    exact: bool,
-}
-
-impl View<'_> {
-    /// Anything may be lost.
-    const NOTHING: View<'static> = View { healthy: &[], safe: None, exact: false };
-}
-
-/// Whether fates cover the volume, and are no worse than the view allows.
-fn check_fates(found: &[FateRun], size: u64, view: Option<View<'_>>, volume: usize) -> Result<(), Wrong> {
-    let mut at = 0;
-    for run in found {
-        if run.offset != at || run.len == 0 || run.len % BLOCK != 0 {
-            return Err(format!("{run:?} does not follow {at}"));
-        }
-        at += run.len;
-    }
-    if at != size {
-        return Err(format!("they end at {at} of {size}"));
-    }
-    let Some(view) = view else {
-        let bad = found.iter().find(|r| !matches!(r.fate, Fate::NeverWritten | Fate::Whole));
-        return bad.map_or(Ok(()), |r| Err(format!("nothing is missing, but {r:?}")));
-    };
-    let mut at = 0;
-    for e in view.healthy.get(volume).into_iter().flatten() {
-        for run in found.iter().filter(|r| r.offset < at + e.len && at < r.offset + r.len) {
-            let lost = matches!(run.fate, Fate::Lost | Fate::PerhapsLost | Fate::KeptCopy);
-            // What is on both tiers (a kept copy) is safe whichever of them is gone.
-            let safe = e.data && view.safe.is_some_and(|t| e.tier == t || e.tier == BOTH);
-            if lost && safe {
-                return Err(format!("{run:?}, but {at}+{} is on what is left", e.len));
-            }
-            if view.exact && (run.fate == Fate::NeverWritten) == e.data {
-                return Err(format!("{run:?}, but {at}+{} holds data: {}", e.len, e.data));
-            }
-            if view.exact && matches!(run.fate, Fate::PossiblyStale | Fate::PerhapsLost) {
-                return Err(format!("{run:?}, but what is left knows everything"));
-            }
-        }
-        at += e.len;
-    }
-    Ok(())
-}
-
-/// Whether holes are where nothing was ever written, and nowhere else: a client takes them for zeros unread.
-fn check_holes(found: &[FateRun], extents: &[Extent]) -> Result<(), Wrong> {
-    let mut at = 0;
-    for e in extents {
-        for run in found.iter().filter(|r| r.offset < at + e.len && at < r.offset + r.len) {
-            if e.data == (run.fate == Fate::NeverWritten) {
-                return Err(format!("{run:?}, but {at}+{} holds data: {}", e.len, e.data));
-            }
-        }
-        at += e.len;
-    }
-    Ok(())
-}
-
-/// Extents of chunks with a kept copy say so.
-const BOTH: u8 = 3;
-
-fn tier_code(tier: Tier) -> u8 {
-    match tier {
-        Tier::Fast => 1,
-        Tier::Slow => 2,
     }
 }

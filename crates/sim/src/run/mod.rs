@@ -10,6 +10,8 @@
 mod apart;
 mod client;
 mod damage;
+mod dead;
+mod fates;
 mod forge;
 mod judge;
 mod leave;

@@ -19,7 +19,7 @@ use crate::health::Health;
 use crate::kept::{kept_slot, slots_of, Kept};
 use crate::map::Map;
 use crate::member::set::Members;
-use crate::member::{Member, Standing, NO_CHUNK};
+use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Uuid};
 use crate::recovery::Finding;
@@ -217,7 +217,7 @@ impl<E: Env> Core<E> {
         self.kept.changed(&before, &after);
         let moved = !after.is_mapped() || (after.member, after.slot) != (before.member, before.slot);
         if before.is_mapped() && moved {
-            self.set_chunk_of(SlotId { member: before.member, slot: before.slot }, NO_CHUNK);
+            self.set_occupant(SlotId { member: before.member, slot: before.slot }, None);
             self.count_chunk(chunk, before.member, -1);
         }
         for slot in slots_of(&before).filter(|s| slots_of(&after).all(|held| held != *s)) {
@@ -228,7 +228,7 @@ impl<E: Env> Core<E> {
             }
         }
         if after.is_mapped() && (moved || !before.is_mapped()) {
-            self.set_chunk_of(SlotId { member: after.member, slot: after.slot }, chunk.0 as u32);
+            self.set_occupant(SlotId { member: after.member, slot: after.slot }, Some(chunk));
             self.count_chunk(chunk, after.member, 1);
         }
         self.map.borrow_mut().set(chunk, after);
@@ -244,10 +244,11 @@ impl<E: Env> Core<E> {
         self.reclaim.freed.notify();
     }
 
-    pub(crate) fn set_chunk_of(&self, slot: SlotId, chunk: u32) {
+    /// Who lives in a slot, where that is noted.
+    pub(crate) fn set_occupant(&self, slot: SlotId, chunk: Option<ChunkId>) {
         let m = &self.members[slot.member as usize];
         if m.tier == Tier::Fast {
-            m.chunk_of.borrow_mut()[slot.slot as usize] = chunk;
+            m.occupants.borrow_mut().set(slot.slot, chunk);
         }
     }
 

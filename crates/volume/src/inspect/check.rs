@@ -109,7 +109,7 @@ async fn check_member<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mu
     if m.tier == Tier::Fast {
         report.records = report.records.max(chain.records.len() as u64);
     }
-    let pages: Vec<_> = m.directory.borrow().pages.iter().copied().enumerate().filter(|(_, e)| e.is_some()).collect();
+    let pages: Vec<_> = m.directory.borrow().pages.rows().collect();
     for (number, expected) in pages {
         let number = number as u32;
         let place = m.layout.page(number, expected.side());

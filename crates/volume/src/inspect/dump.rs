@@ -98,8 +98,7 @@ async fn dump_member<D: crate::env::Device>(m: &Member<D>, what: DumpOptions) ->
         journal = journal.list("record", chain.records.iter().map(|(g, r)| record(*g, r)));
     }
     let directory = m.directory.borrow();
-    let pages = directory.pages.iter().enumerate().filter(|(_, e)| e.is_some());
-    let pages = pages.map(|(n, e)| {
+    let pages = directory.pages.rows().map(|(n, e)| {
         Node::default()
             .number("page", n as u64)
             .number("generation", e.generation())

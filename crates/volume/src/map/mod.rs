@@ -9,6 +9,7 @@ mod slab;
 
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
+use crate::sparse::Sparse;
 use crate::units::ChunkId;
 pub(crate) use slab::Page;
 use slab::Slabs;
@@ -48,14 +49,14 @@ pub(crate) struct Map {
     slabs: Slabs,
     /// Newest durable commit that changed each page, 0 for an empty one. Apart from the pages: checkpoints and starts
     /// ask it of all of them, and would wait for memory at each.
-    generations: Vec<u64>,
+    generations: Sparse<u64>,
 }
 
 impl Map {
     /// A map of `pages` empty pages.
     pub(crate) fn new(pages: u64) -> Map {
         let len = pages as usize;
-        Map { places: vec![Place::EMPTY; len], slabs: Slabs::new(pages), generations: vec![0; len] }
+        Map { places: vec![Place::EMPTY; len], slabs: Slabs::new(pages), generations: Sparse::new(pages) }
     }
 
     /// Number of pages.
@@ -109,7 +110,7 @@ impl Map {
     /// Marks a page as beyond repair.
     pub(crate) fn set_damaged(&mut self, page: u32) {
         self.put(page, Place::DAMAGED);
-        self.generations[page as usize] = 0;
+        self.generations.set(page as usize, 0);
     }
 
     fn put(&mut self, page: u32, place: Place) {
@@ -126,12 +127,12 @@ impl Map {
 
     /// Generation of a page, 0 if it is empty or damaged.
     pub(crate) fn generation(&self, page: u32) -> u64 {
-        self.generations[page as usize]
+        self.generations.get(page as usize)
     }
 
     /// Sets the generation of a page that is in memory.
     pub(crate) fn set_generation(&mut self, page: u32, generation: u64) {
-        self.generations[page as usize] = generation;
+        self.generations.set(page as usize, generation);
     }
 
     /// Heat of a chunk, 0 if its page is empty.

@@ -180,7 +180,7 @@ impl<E: Env> Core<E> {
 
     fn is_behind(&self, m: &Member<E::Device>, page: u32, heat: bool) -> bool {
         let (map, directory) = (self.map.borrow(), m.directory.borrow());
-        let expected = directory.pages[page as usize];
+        let expected = directory.pages.get(page as usize);
         let newer = map.generation(page) > expected.generation();
         newer || (heat && expected.is_some() && map.is_heat_dirty(page))
     }
@@ -194,7 +194,7 @@ impl<E: Env> Core<E> {
     ) -> Result<(), DeviceError> {
         let mut images = Vec::with_capacity(pages.len());
         for &page in pages {
-            let current = m.directory.borrow().pages[page as usize];
+            let current = m.directory.borrow().pages.get(page as usize);
             let side = match mutant::on(Mutant::C5SameSide) {
                 true => current.side(),
                 false => Directory::other_side(current),

@@ -7,10 +7,11 @@ use bimetal_format::BlockError;
 use super::Member;
 use crate::buf::BufMut;
 use crate::env::{Device, DeviceError};
+use crate::sparse::Sparse;
 
 pub(crate) struct Directory {
     /// Per page.
-    pub(crate) pages: Vec<Expected>,
+    pub(crate) pages: Sparse<Expected>,
     /// Per directory block.
     pub(crate) blocks: Vec<Expected>,
     /// The root blocks.
@@ -43,7 +44,7 @@ impl Directory {
     /// Nothing was ever written.
     pub(crate) fn empty(pages: u64) -> Directory {
         Directory {
-            pages: vec![Expected::default(); pages as usize],
+            pages: Sparse::new(pages),
             blocks: vec![Expected::default(); directory_blocks(pages) as usize],
             root: Expected::default(),
         }
@@ -53,7 +54,7 @@ impl Directory {
     pub(crate) fn block_with(&self, b: usize, changed: &[(u32, Expected)]) -> Vec<Expected> {
         let first = b * PAGES_PER_DIRECTORY;
         let end = self.pages.len().min(first + PAGES_PER_DIRECTORY);
-        let mut content = self.pages[first..end].to_vec();
+        let mut content: Vec<Expected> = (first..end).map(|page| self.pages.get(page)).collect();
         for (page, expected) in changed {
             content[*page as usize - first] = *expected;
         }
@@ -62,7 +63,7 @@ impl Directory {
 
     /// What a checkpoint has written is current.
     pub(crate) fn change(&mut self, changes: Changes) {
-        changes.pages.into_iter().for_each(|(page, expected)| self.pages[page as usize] = expected);
+        changes.pages.into_iter().for_each(|(page, expected)| self.pages.set(page as usize, expected));
         changes.blocks.into_iter().for_each(|(b, expected)| self.blocks[b as usize] = expected);
         self.root = changes.root;
     }
@@ -113,7 +114,7 @@ impl<D: Device> Member<D> {
             if rows.len() != wanted {
                 return Err(BlockError::Field("count").into());
             }
-            d.pages[first..first + wanted].copy_from_slice(&rows);
+            rows.iter().enumerate().for_each(|(i, row)| d.pages.set(first + i, *row));
         }
         Ok(d)
     }

@@ -11,6 +11,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod directory;
 pub(crate) mod journal;
 pub(crate) mod label;
+pub(crate) mod occupants;
 pub(crate) mod set;
 pub(crate) mod sync;
 
@@ -29,6 +30,7 @@ use crate::mutant::{self, Mutant};
 use crate::slots::FreeSlots;
 use crate::units::{ChunkId, MemberIndex, SlotIndex, Tier};
 use crate::wait::Mutex;
+use occupants::Occupants;
 
 /// Counters since the group was opened.
 #[derive(Default)]
@@ -95,8 +97,8 @@ pub(crate) struct Member<D: Device> {
     pub(crate) tainted: RefCell<BTreeSet<SlotIndex>>,
     /// Slots to which a copy could not be written: while there are others they are not used again before the next start.
     pub(crate) unwritable: RefCell<BTreeSet<SlotIndex>>,
-    /// Fast members: which chunk lives in each slot; `NO_CHUNK` if none.
-    pub(crate) chunk_of: RefCell<Vec<u32>>,
+    /// Fast members: which chunk lives in each slot.
+    pub(crate) occupants: RefCell<Occupants>,
     pub(crate) meta: Mutex,
     /// Held by whoever writes away bits. Apart from `meta`, so that a commit never waits for the mover, which holds
     /// `meta` of a slow member until its switches are committed.
@@ -111,9 +113,6 @@ pub(crate) struct Member<D: Device> {
     /// number of the note, so that a note made while the journal is written is not lost.
     pub(crate) lag: RefCell<BTreeMap<ChunkId, u64>>,
 }
-
-/// Marks a fast slot in which no chunk lives.
-pub(crate) const NO_CHUNK: u32 = u32::MAX;
 
 impl<D: Device> Member<D> {
     /// A member from its label. `device` is `None` if it is missing; then the label is another member's, and only its
@@ -135,7 +134,7 @@ impl<D: Device> Member<D> {
             free: RefCell::new(FreeSlots::new(slots)),
             tainted: RefCell::default(),
             unwritable: RefCell::default(),
-            chunk_of: RefCell::new(if tier == Tier::Fast { vec![NO_CHUNK; slots as usize] } else { Vec::new() }),
+            occupants: RefCell::new(Occupants::new(if tier == Tier::Fast { slots } else { 0 })),
             meta: Mutex::default(),
             away_meta: Mutex::default(),
             journal: RefCell::new(journal::Journal::at_tail(&label)),

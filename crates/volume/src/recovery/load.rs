@@ -285,9 +285,9 @@ fn is_possible<E: Env>(core: &Core<E>, e: &Entry) -> bool {
 
 /// C5.2: a damaged page is taken from another member if that one's copy is as new as the best source expects.
 async fn load_elsewhere<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool], page: u32) -> bool {
-    let wanted = core.members[best].directory.borrow().pages[page as usize].generation();
+    let wanted = core.members[best].directory.borrow().pages.get(page as usize).generation();
     for m in core.members.iter().filter(|m| m.is_present() && m.index as usize != best) {
-        let copy = m.directory.borrow().pages[page as usize];
+        let copy = m.directory.borrow().pages.get(page as usize);
         if rebuild[m.index as usize] || !copy.is_some() || copy.generation() < wanted {
             continue;
         }
@@ -358,9 +358,9 @@ fn set_generations<E: Env>(core: &Core<E>, best: usize, chains: &[Option<Chain>]
 impl Directory {
     /// The current copy of a page is worthless: any state of the page is newer.
     pub(super) fn forget_generation(&mut self, page: u32) {
-        let e = &mut self.pages[page as usize];
+        let e = self.pages.get(page as usize);
         if e.is_some() && e.generation() > 1 {
-            *e = Expected::new(1, e.side());
+            self.pages.set(page as usize, Expected::new(1, e.side()));
         }
     }
 }

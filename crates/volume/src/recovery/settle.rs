@@ -49,7 +49,7 @@ fn take_slots<E: Env>(core: &Core<E>) -> BTreeSet<SlotId> {
         if !core.members[e.member as usize].free.borrow_mut().take_exact(e.slot) {
             doubles.insert(slot);
         }
-        core.set_chunk_of(slot, chunk.0 as u32);
+        core.set_occupant(slot, Some(chunk));
         core.count_chunk(chunk, e.member, 1);
     }
     doubles

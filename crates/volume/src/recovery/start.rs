@@ -218,12 +218,13 @@ async fn rebuild<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), Op
     {
         let map = core.map.borrow();
         let mut d = m.directory.borrow_mut();
-        for (p, e) in d.pages.iter_mut().enumerate() {
-            *e = match map.generation(p as u32) {
-                0 => Expected::default(),
-                _ if e.is_some() => Expected::new(1, e.side()),
-                _ => *e,
-            };
+        for p in 0..d.pages.len() {
+            let e = d.pages.get(p);
+            match map.generation(p as u32) {
+                0 => d.pages.set(p, Expected::default()),
+                _ if e.is_some() => d.pages.set(p, Expected::new(1, e.side())),
+                _ => {}
+            }
         }
     }
     core.checkpoint(m, false).await.map_err(|e| failed_commit(e, m.index))

@@ -45,7 +45,7 @@ impl Window {
     ) -> Option<Window> {
         let pages: Vec<(u32, Expected)> = {
             let d = m.directory.borrow();
-            let all = window.map(|p| (p, d.pages[p as usize]));
+            let all = window.map(|p| (p, d.pages.get(p as usize)));
             all.filter(|(p, e)| e.is_some() && e.side() == side && wanted(*p, *e)).collect()
         };
         let (first, last) = (pages.first()?.0, pages.last()?.0);

@@ -3,7 +3,6 @@
 use super::View;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
-use crate::member::NO_CHUNK;
 use crate::units::{ChunkId, Placement, Tier};
 
 /// A [`View`] of a group. Borrows components only for the length of a call.
@@ -28,12 +27,11 @@ impl<E: Env> View for EngineView<'_, E> {
 
     fn fast_at(&self, mut i: u32) -> Option<ChunkId> {
         for m in self.core.members_of(Tier::Fast) {
-            let chunks = m.chunk_of.borrow();
-            if let Some(&chunk) = chunks.get(i as usize) {
-                let chunk = ChunkId(u64::from(chunk));
-                return (chunk.0 != u64::from(NO_CHUNK) && self.tier_of(chunk) == Some(Tier::Fast)).then_some(chunk);
+            let occupants = m.occupants.borrow();
+            if (i as usize) < occupants.len() {
+                return occupants.get(i).filter(|chunk| self.tier_of(*chunk) == Some(Tier::Fast));
             }
-            i -= chunks.len() as u32;
+            i -= occupants.len() as u32;
         }
         None
     }
@@ -45,7 +43,7 @@ impl<E: Env> View for EngineView<'_, E> {
             if m.index == entry.member {
                 return Some(before + entry.slot);
             }
-            before += m.chunk_of.borrow().len() as u32;
+            before += m.occupants.borrow().len() as u32;
         }
         None
     }

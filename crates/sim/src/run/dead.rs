@@ -1,0 +1,102 @@
+//! Starts without a member that was leaving: it counts as having left if nothing is on it.
+
+use std::time::Duration;
+
+use bimetal_volume::env::Env as _;
+use bimetal_volume::group::OpenError;
+use bimetal_volume::options::{MemberState, OpenOptions};
+use bimetal_volume::Group;
+
+use super::{Run, Wrong, STEP_LIMIT};
+use crate::counters::Seen;
+use crate::disk::SimDisk;
+use crate::env::{Ended, SimEnv};
+use crate::world::CrashPoint;
+
+/// How long a group is open whose start was not cut off.
+const AFTER_START: Duration = Duration::from_secs(2);
+
+/// A member that is leaving.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    Empty,
+    InUse,
+}
+
+impl Run<'_> {
+    /// A member that was leaving is taken for one that has left: then all data is there without it, and still is when it
+    /// comes back.
+    pub(super) fn without_dead(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
+        let result = self.peek(env, group, None, false);
+        env.kill();
+        result.map_err(|e| format!("without a member that was leaving: {e}"))?;
+        self.shared.marks.borrow_mut().mark(Seen::DeadLeaver);
+        self.lose_power();
+        let Some((env, group)) = self.try_start(self.disks.clone(), self.open_options())? else {
+            return Err("a start with a member that was thought dead was refused".into());
+        };
+        let result = self.peek(&env, &group, None, false);
+        env.kill();
+        result.map_err(|e| format!("with a member that was thought dead: {e}"))
+    }
+
+    /// Writable starts without an emptied member, and with it, that are cut off. None is refused if the rest knows for sure
+    /// that it is empty.
+    pub(super) fn cut_off_starts(&self, rest: &[SimDisk], may_go: bool) -> Result<(), Wrong> {
+        for _ in 0..self.world.random(|p| p.below(17)) {
+            let (back, events) = self.world.random(|p| (p.coin(), p.below(220)));
+            let devices = if back { self.disks.clone() } else { rest.to_vec() };
+            match self.cut_off_start(devices, events)? {
+                // A start that began an epoch on that member alone: two histories are never put together.
+                Some(OpenError::Fork { .. }) if back => {}
+                Some(refusal) if back || may_go => {
+                    return Err(format!(
+                        "a start after others that were cut off was refused; the emptied member is back: {back}: {refusal}"
+                    ));
+                }
+                _ => {}
+            }
+        }
+        self.lose_power();
+        Ok(())
+    }
+
+    fn lose_power(&self) {
+        self.disks.iter().for_each(|d| d.power_cut(false));
+        self.world.restart(None);
+    }
+
+    /// A writable start, and the power goes after so many events: in it, or soon after. Gives why it was refused, if it was.
+    fn cut_off_start(&self, devices: Vec<SimDisk>, events: u64) -> Result<Option<OpenError>, Wrong> {
+        self.lose_power();
+        self.world.restart(Some(CrashPoint { steps: 0, events }));
+        let env = SimEnv::new(&self.world);
+        let (opener, options) = (env.clone(), self.open_options());
+        let ended = env.run(STEP_LIMIT, async move {
+            let group = Group::open(opener.clone(), devices, options).await;
+            if group.is_ok() {
+                opener.sleep(AFTER_START).await;
+            }
+            group.map(|_| ())
+        });
+        env.kill();
+        match ended {
+            Ended::Done(result) => Ok(result.err()),
+            Ended::Crashed => Ok(None),
+            Ended::Hung(why) => Err(format!("start hung: {why}")),
+        }
+    }
+
+    /// Whether the member on this disk is leaving.
+    pub(super) fn leaving(&self, disk: usize) -> Result<Option<Leaving>, Wrong> {
+        let options = OpenOptions { writable: false, ..self.open_options() };
+        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
+            return Err("a read-only start with all members was refused".into());
+        };
+        let uuid = super::forge::own_uuid(&self.disks[disk]);
+        let members = group.status().members;
+        env.kill();
+        let leaving = members.iter().find(|m| Some(m.uuid) == uuid && m.state == MemberState::Leaving);
+        Ok(leaving.map(|m| if m.free == m.slots { Leaving::Empty } else { Leaving::InUse }))
+    }
+}

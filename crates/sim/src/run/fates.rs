@@ -1,0 +1,169 @@
+//! Reads a group back by what it says of each range: whether that holds data, and whether that is lost or may be old.
+
+use std::rc::Rc;
+
+use bimetal_volume::backend::{Backend, Extent, Piece};
+use bimetal_volume::error::Error;
+use bimetal_volume::fate::{Fate, FateRun};
+use bimetal_volume::units::{Tier, CHUNK};
+use bimetal_volume::{Group, Volume};
+
+use super::table::listed;
+use super::{Run, Shared, Wrong, STEP_LIMIT};
+use crate::env::{Ended, SimEnv};
+
+const BLOCK: u64 = 4096;
+
+/// What a start with all members shows, and what a start without some of them owes to it.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    /// Where every block of each volume lives; empty: not known.
+    pub(super) healthy: &'a [Vec<Extent>],
+    /// The tier (as extents number it) whose data must be served; all else may be lost.
+    pub(super) safe: Option<u8>,
+    /// What holds no data must be told from what is lost.
+    pub(super) exact: bool,
+}
+
+impl View<'_> {
+    /// Anything may be lost.
+    pub(super) const NOTHING: View<'static> = View { healthy: &[], safe: None, exact: false };
+}
+
+impl Run<'_> {
+    /// Reads everything, run by run of one fate: reads and fates must agree, and each fate must be true. With a view
+    /// errors are legal where it says so, else nowhere.
+    pub(super) fn peek(
+        &self,
+        env: &SimEnv,
+        group: &Group<SimEnv>,
+        view: Option<View<'_>>,
+        kept_copies: bool,
+    ) -> Result<(), Wrong> {
+        let volumes = Rc::new(listed(&self.shared, group)?);
+        let mut fates = Vec::new();
+        for (index, volume) in volumes.iter().enumerate() {
+            let Some(v) = volume else {
+                fates.push(Vec::new());
+                continue;
+            };
+            let found = v.fates(0, v.size(), usize::MAX).map_err(|e| format!("fates of volume {index}: {e}"))?;
+            check_fates(&found, v.size(), view, index).map_err(|e| format!("fates of volume {index}: {e}"))?;
+            let extents = v.extents(0, v.size(), usize::MAX).map_err(|e| format!("extents of volume {index}: {e}"))?;
+            check_holes(&found, &extents).map_err(|e| format!("extents of volume {index}: {e}"))?;
+            fates.push(found);
+        }
+        let shared = self.shared.clone();
+        let ended = env.run(STEP_LIMIT, async move {
+            for (index, volume) in volumes.iter().enumerate() {
+                let Some(volume) = volume else { continue };
+                for run in &fates[index] {
+                    let mut at = run.offset;
+                    while at < run.offset + run.len {
+                        let len = (CHUNK - at % CHUNK).min(run.offset + run.len - at);
+                        read_fate(&shared, index, volume, (at, len), run.fate, kept_copies).await?;
+                        at += len;
+                    }
+                }
+            }
+            Ok(())
+        });
+        match ended {
+            Ended::Done(result) => result,
+            Ended::Crashed => Err("crashed without a crash point".into()),
+            Ended::Hung(why) => Err(format!("read hung: {why}")),
+        }
+    }
+}
+
+/// Reads a range of one fate, which is inside a chunk, and holds what comes against it.
+async fn read_fate(
+    shared: &Shared,
+    index: usize,
+    volume: &Volume<SimEnv>,
+    (at, len): (u64, u64),
+    fate: Fate,
+    kept_copies: bool,
+) -> Result<(), Wrong> {
+    let issued = shared.world.sequence();
+    let answer = volume.read(at, len).await;
+    let place = || format!("read {at}+{len} of volume {index}, {fate:?}");
+    let lost = matches!(fate, Fate::Lost | Fate::PerhapsLost);
+    let served = !lost && (fate != Fate::KeptCopy || kept_copies);
+    match answer {
+        Ok(_) if !served => Err(format!("{}: no error", place())),
+        Ok(pieces) => {
+            let zeros = pieces.iter().all(|p| matches!(p, Piece::Zero(_)));
+            if zeros != (fate == Fate::NeverWritten) {
+                return Err(format!("{}: zeros without data: {zeros}", place()));
+            }
+            let stale = matches!(fate, Fate::PossiblyStale | Fate::KeptCopy);
+            let judged = shared.oracle.borrow_mut().peek(index, at, &pieces, issued, stale);
+            judged.map_err(|w| format!("{}: {w}", place()))
+        }
+        Err(Error::Lost) if !served => Ok(()),
+        Err(e) => Err(format!("{} failed: {e}", place())),
+    }
+}
+
+/// Whether fates cover the volume, and are no worse than the view allows.
+fn check_fates(found: &[FateRun], size: u64, view: Option<View<'_>>, volume: usize) -> Result<(), Wrong> {
+    let mut at = 0;
+    for run in found {
+        if run.offset != at || run.len == 0 || run.len % BLOCK != 0 {
+            return Err(format!("{run:?} does not follow {at}"));
+        }
+        at += run.len;
+    }
+    if at != size {
+        return Err(format!("they end at {at} of {size}"));
+    }
+    let Some(view) = view else {
+        let bad = found.iter().find(|r| !matches!(r.fate, Fate::NeverWritten | Fate::Whole));
+        return bad.map_or(Ok(()), |r| Err(format!("nothing is missing, but {r:?}")));
+    };
+    let mut at = 0;
+    for e in view.healthy.get(volume).into_iter().flatten() {
+        for run in found.iter().filter(|r| r.offset < at + e.len && at < r.offset + r.len) {
+            let lost = matches!(run.fate, Fate::Lost | Fate::PerhapsLost | Fate::KeptCopy);
+            // What is on both tiers (a kept copy) is safe whichever of them is gone.
+            let safe = e.data && view.safe.is_some_and(|t| e.tier == t || e.tier == BOTH);
+            if lost && safe {
+                return Err(format!("{run:?}, but {at}+{} is on what is left", e.len));
+            }
+            if view.exact && (run.fate == Fate::NeverWritten) == e.data {
+                return Err(format!("{run:?}, but {at}+{} holds data: {}", e.len, e.data));
+            }
+            if view.exact && matches!(run.fate, Fate::PossiblyStale | Fate::PerhapsLost) {
+                return Err(format!("{run:?}, but what is left knows everything"));
+            }
+        }
+        at += e.len;
+    }
+    Ok(())
+}
+
+/// Whether holes are where nothing was ever written, and nowhere else: a client takes them for zeros unread.
+fn check_holes(found: &[FateRun], extents: &[Extent]) -> Result<(), Wrong> {
+    let mut at = 0;
+    for e in extents {
+        for run in found.iter().filter(|r| r.offset < at + e.len && at < r.offset + r.len) {
+            if e.data == (run.fate == Fate::NeverWritten) {
+                return Err(format!("{run:?}, but {at}+{} holds data: {}", e.len, e.data));
+            }
+        }
+        at += e.len;
+    }
+    Ok(())
+}
+
+/// Extents of chunks with a kept copy say so.
+const BOTH: u8 = 3;
+
+/// As extents number it.
+pub(super) fn tier_code(tier: Tier) -> u8 {
+    match tier {
+        Tier::Fast => 1,
+        Tier::Slow => 2,
+    }
+}
