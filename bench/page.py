@@ -11,7 +11,7 @@ from common import HERE, median, words
 
 TITLES = {
     "iops": "Random 4 KiB over NBD",
-    "nbd": "NBD, cell by cell",
+    "servers": "NBD, cell by cell",
     "fuse": "A loop device over a FUSE file",
     "vm": "Mixed hot and cold load, fast disk and hard disk",
     "exports": "ublk against NBD, in a virtual machine",

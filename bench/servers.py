@@ -31,7 +31,7 @@ def options():
     p.add_argument("--seconds", type=float, default=2, help="of each load")
     p.add_argument("--only", default="", help="cells whose name contains this")
     p.add_argument("--null", default=NULL, help="the example serve_memory of bimetal-export")
-    p.add_argument("--name", default="nbd", help="of the result file")
+    p.add_argument("--name", default="servers", help="of the result file")
     return p.parse_args()
 
 
@@ -165,7 +165,7 @@ def main():
     print(words(notes))
     chosen = [c for c in cells() if o.only in c.name]
     samples = {c.name: [] for c in chosen}
-    with Scratch("nbd") as s:
+    with Scratch("servers") as s:
         fast, offset = prepare(s)
         servers, notes["qemu_aio"] = start(s, fast, offset)
         servers |= more_servers(s, fast, offset, o.null)
