@@ -10,6 +10,7 @@ import attached
 import bad_input
 import change_members
 import copies
+import dissolve
 import hurt_members
 import idle
 import kill_attached
@@ -20,7 +21,8 @@ import migrate
 # Left out of a quick run unless named: each has a sibling there.
 FULL_ONLY = {"xfs", "btrfs", "idle", "eio-read-slow", "eio-read-fast", "eio-some", "gone-slow", "stale-member",
              "lost-slow-killed", "lost-slow-xfs"}
-MODULES = [copies, bad_input, hurt_members, migrate, kill_raw, attached, kill_attached, change_members, lost_member, idle]
+MODULES = [copies, bad_input, hurt_members, migrate, kill_raw, attached, kill_attached, change_members, dissolve,
+           lost_member, idle]
 
 
 def main():

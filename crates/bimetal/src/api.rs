@@ -55,6 +55,9 @@ pub(crate) struct Status {
     #[serde(default)]
     pub(crate) files: Option<Files>,
     pub(crate) attachments: Vec<Attachment>,
+    /// The volume that is being copied onto a plain device, or was last.
+    #[serde(default)]
+    pub(crate) dissolving: Option<Dissolving>,
     /// What keeps a requested stop waiting.
     #[serde(default)]
     pub(crate) stop_waits_for: Vec<String>,
@@ -165,6 +168,43 @@ pub(crate) struct Files {
 pub(crate) struct FilesShown {
     pub(crate) schema: u32,
     pub(crate) folder: String,
+}
+
+/// `POST /v1/dissolve`: a volume is to be copied onto a plain device; what is under way is gone on with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DissolveRequest {
+    pub(crate) volume: String,
+    /// Where to; as a member would be named.
+    #[serde(default)]
+    pub(crate) onto: String,
+    /// Although it is a member of another group.
+    #[serde(default)]
+    pub(crate) force: bool,
+    /// Delete the volume at the end.
+    #[serde(default)]
+    pub(crate) delete: bool,
+    /// End the run under way instead.
+    #[serde(default)]
+    pub(crate) cancel: bool,
+}
+
+/// How far such a copy is, and the answer to the request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Dissolving {
+    pub(crate) volume: String,
+    pub(crate) volume_uuid: String,
+    pub(crate) onto: String,
+    /// `copying`, `checking`, `waiting`, `finishing`; at the end `done`, `failed`, `cancelled`.
+    pub(crate) phase: String,
+    /// What this phase has been over, and has to go over.
+    pub(crate) done_bytes: u64,
+    pub(crate) total_bytes: u64,
+    pub(crate) written_bytes: u64,
+    /// Not known to be equal on both.
+    pub(crate) unsure_bytes: u64,
+    /// Who uses the volume, while that keeps the end waiting.
+    pub(crate) waits_for: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 /// A block device made by `bimetal attach`.

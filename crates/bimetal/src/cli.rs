@@ -1,11 +1,13 @@
 //! The command line, defined once. Help texts carry an example each.
 
+mod dissolve;
 mod member;
 mod volume;
 
 use bimetal_lab::trace::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::dissolve::*;
 pub(crate) use self::member::*;
 pub(crate) use self::volume::*;
 use crate::size::Size;
@@ -61,6 +63,8 @@ pub(crate) enum Command {
     Dump(Dump),
     /// With a member missing: say what is lost, what may be old, and which files that hits
     Rescue(Rescue),
+    /// Turn a volume back into a plain device or file, while it is in use
+    Dissolve(Dissolve),
     /// What size of SSD a recorded load asks for, and how to record one
     Advise(Advise),
     /// Compare on modelled devices and recorded loads: what others do, what Bimetal does, what is possible

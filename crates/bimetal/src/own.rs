@@ -26,18 +26,22 @@ impl Own {
     /// Refuses what is made of a volume of the group, and any file of a volume: groups inside each other are no better.
     /// Blocks, for as long as the file system below takes to answer.
     pub(crate) fn refuse(&self, locator: &Locator) -> Result<()> {
-        let why = match locator {
+        if let Some(why) = self.why_not(locator) {
+            let group = &self.group;
+            bail!("{locator} cannot become a member of group '{group}': {why}, so the group would lie inside itself. Name a device that no volume lies below");
+        }
+        Ok(())
+    }
+
+    /// Why something is made of a volume. Blocks likewise.
+    pub(crate) fn why_not(&self, locator: &Locator) -> Option<String> {
+        match locator {
             Locator::Nbd(nbd) if self.servers.iter().any(|own| is_same(own, &nbd.server)) => {
                 Some("it is an NBD export of this group".to_string())
             }
             Locator::Nbd(_) => None,
             Locator::Path(path) | Locator::Emulated { path, .. } => self.made_of_volume(path),
-        };
-        if let Some(why) = why {
-            let group = &self.group;
-            bail!("{locator} cannot become a member of group '{group}': {why}, so the group would lie inside itself. Name a device that no volume lies below");
         }
-        Ok(())
     }
 
     fn made_of_volume(&self, path: &Path) -> Option<String> {

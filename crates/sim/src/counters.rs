@@ -71,10 +71,12 @@ pub enum Seen {
     SickMember,
     /// A member that died when it had been emptied, and was done without.
     DeadLeaver,
+    /// A volume copied onto a plain device while it was in use.
+    Dissolved,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 33] = [
+const NAMES: [(&str, bool); 34] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -108,6 +110,7 @@ const NAMES: [(&str, bool); 33] = [
     ("member kept", false),
     ("member slow, not dead", true),
     ("emptied member dead", false),
+    ("volume dissolved", true),
 ];
 
 /// What one run had.

@@ -81,6 +81,8 @@ pub enum Act {
     },
     /// Gives the volume its other name.
     Rename,
+    /// Copies the volume onto a device outside the group, until both are the same; `offset` and `len` are not used.
+    Dissolve,
     /// Adds the disk of this number to the group; volume, `offset` and `len` are not used.
     AddMember {
         /// A disk beyond those that the group was made of.

@@ -35,6 +35,9 @@ pub enum Error {
     /// No slot could be found. Cannot happen while I5 holds; kept as an error so that no input can panic the daemon.
     #[error("no free slot")]
     NoSpace,
+    /// The volume is being copied, and stands still until both are the same.
+    #[error("the volume stands still while the last of it is copied onto another device")]
+    Frozen,
     /// The volume was deleted.
     #[error("the volume was deleted")]
     Deleted,
@@ -55,7 +58,7 @@ impl Error {
             Error::OutOfRange { .. } => EINVAL,
             Error::Device { source: DeviceError::NoSpace, .. } | Error::NoSpace => ENOSPC,
             Error::Device { .. } | Error::Lost | Error::Latched(_) => EIO,
-            Error::ReadOnly => EROFS,
+            Error::ReadOnly | Error::Frozen => EROFS,
             Error::Deleted | Error::Stopping => ESHUTDOWN,
         }
     }

@@ -112,7 +112,7 @@ async fn refuse_open(env: &HostEnv, path: std::path::PathBuf) -> Result<()> {
         }
         if env.now() >= end {
             bail!(
-                "{} is in use: {}; end that first, or it writes over what is a member then",
+                "{} is in use: {}; end that first, or it goes on writing there",
                 path.display(),
                 open.join(", ")
             );

@@ -8,11 +8,13 @@ pub(crate) mod create;
 mod destroy;
 pub(crate) mod detach;
 mod devices;
+mod dissolve;
 mod dump;
 pub(crate) mod lab;
 mod member;
 mod rescue;
 mod scan;
+mod served;
 mod status;
 mod stop;
 pub(crate) mod ublk;
@@ -42,6 +44,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Check(args) => return check::run(args, output),
         Command::Dump(args) => dump::run(args, output)?,
         Command::Rescue(args) => rescue::run(args, output)?,
+        Command::Dissolve(args) => dissolve::run(&args, output)?,
         Command::Advise(args) => advise::run(args, output)?,
         Command::Lab(args) => lab::run(args, output)?,
         Command::Demo(args) => crate::demo::run(args, output)?,

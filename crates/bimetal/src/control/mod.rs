@@ -22,8 +22,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
 
 use crate::api::{
-    AttachAnswer, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest, VolumeChange, VolumeRequest,
-    SCHEMA,
+    AttachAnswer, DissolveRequest, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest, VolumeChange,
+    VolumeRequest, SCHEMA,
 };
 use crate::daemon::{Made, Shared};
 
@@ -82,6 +82,7 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/attach", post(attach))
         .route("/v1/detach", post(detach))
         .route("/v1/files", post(files))
+        .route("/v1/dissolve", post(dissolve))
         .route("/v1/stop", post(stop))
         .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path; see /v1/status, /v1/health, /v1/metrics") })
         .method_not_allowed_fallback(|| async { failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method") })
@@ -268,6 +269,17 @@ async fn detach(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> R
     };
     match shared.detach(request).await {
         Ok(()) => Json(AttachAnswer { schema: SCHEMA, device: None, why: String::new() }).into_response(),
+        Err(why) => failure(StatusCode::CONFLICT, why),
+    }
+}
+
+async fn dissolve(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
+    let request: DissolveRequest = match parse(&body) {
+        Ok(r) => r,
+        Err(refusal) => return refusal,
+    };
+    match shared.dissolve(request).await {
+        Ok(row) => Json(row).into_response(),
         Err(why) => failure(StatusCode::CONFLICT, why),
     }
 }

@@ -56,7 +56,8 @@ pub(crate) async fn engine(
     carry_out(env, group, own(group, name, vec![usual]), places, change).await
 }
 
-fn own(group: &Group<HostEnv>, name: &str, servers: Vec<NbdServer>) -> Own {
+/// What shows the volumes of this group.
+pub(super) fn own(group: &Group<HostEnv>, name: &str, servers: Vec<NbdServer>) -> Own {
     let tags = group.status().volumes.iter().map(|v| device::tag_of(&v.uuid)).collect();
     Own { group: name.to_owned(), tags, servers }
 }

@@ -4,6 +4,7 @@
 //! [`keeper`] waits for the moment to stop. They meet in [`shared`].
 
 mod alarms;
+mod dissolve;
 mod exports;
 mod files;
 mod history;
@@ -211,6 +212,7 @@ async fn answer(
             env.sleep(Duration::from_secs(history::SAMPLE_SECONDS)).await;
         }
     });
+    let desk = Rc::new(dissolve::Desk::default());
     while let Some(question) = questions.recv().await {
         match question {
             Ask::Shutdown => return,
@@ -224,6 +226,7 @@ async fn answer(
                     clients: ways.clients(),
                     files: ways.files.status(),
                     recent,
+                    dissolving: desk.row(),
                     exports,
                 });
             }
@@ -255,6 +258,12 @@ async fn answer(
                 let devices = ways.devices.clone();
                 env.spawn(async move {
                     let _ = reply.send(devices.detach_asked(&volume, uuid, force).await);
+                });
+            }
+            Ask::Dissolve(request, reply) => {
+                let (group, ways, desk) = (group.clone(), ways.clone(), desk.clone());
+                env.spawn(async move {
+                    let _ = reply.send(desk.ask(&group, &ways, request).await.map_err(|e| format!("{e:#}")));
                 });
             }
             Ask::Fates(volume, from, reply) => {

@@ -56,6 +56,7 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
         clients: snapshot.clients.clone(),
         files: snapshot.files.clone(),
         attachments,
+        dissolving: snapshot.dissolving.clone(),
         stop_waits_for: Vec::new(),
     }
 }

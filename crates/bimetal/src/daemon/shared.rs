@@ -48,6 +48,8 @@ pub(crate) enum Ask {
     ShowFiles(oneshot::Sender<Result<std::path::PathBuf, String>>),
     /// Tell what has become of a volume's content from this byte on; `None` if there is no such volume or byte.
     Fates(String, u64, oneshot::Sender<Option<api::Fates>>),
+    /// Copy a volume onto a plain device.
+    Dissolve(api::DissolveRequest, oneshot::Sender<Result<api::Dissolving, String>>),
     /// End in order.
     Shutdown,
 }
@@ -73,6 +75,7 @@ pub(crate) struct Snapshot {
     pub(crate) clients: Vec<api::Client>,
     pub(crate) files: Option<api::Files>,
     pub(crate) recent: Vec<api::RecentMoves>,
+    pub(crate) dissolving: Option<api::Dissolving>,
     /// Where clients connect.
     pub(crate) exports: Vec<String>,
 }
@@ -183,6 +186,12 @@ impl Shared {
         self.wait_for(Ask::Detach { volume, uuid, force, reply }, receiver).await
     }
 
+    /// `POST /v1/dissolve`.
+    pub(crate) async fn dissolve(&self, request: api::DissolveRequest) -> Result<api::Dissolving, String> {
+        let (reply, receiver) = oneshot::channel();
+        self.wait_for(Ask::Dissolve(request, reply), receiver).await
+    }
+
     async fn wait_for<T>(&self, question: Ask, answer: oneshot::Receiver<Result<T, String>>) -> Result<T, String> {
         let silent = || Err(self.silence().to_string());
         if !self.ask(question) {
@@ -202,7 +211,8 @@ impl Shared {
             Err(error) => (Vec::new(), Some(format!("{error:#}."))),
         };
         let mut status = report::status(&self.facts, &snapshot, attachments);
-        status.summary.splice(0..0, trouble);
+        let copied = status.dissolving.as_ref().and_then(|d| super::dissolve::words(&self.facts.group, d));
+        status.summary.splice(0..0, trouble.into_iter().chain(copied));
         let stop = self.lock_stop();
         if stop.wished {
             status.state = "stopping".into();

@@ -4,6 +4,7 @@ mod attach;
 mod common;
 mod control;
 mod demo;
+mod dissolve;
 mod files;
 mod flow;
 mod force;

@@ -79,6 +79,7 @@ impl Client {
             Act::AddMember { .. } | Act::Evacuate { .. } | Act::Keep { .. } | Act::Remove { .. } => {
                 self.change_members(&s).await;
             }
+            Act::Dissolve => self.dissolve(s.volume).await,
             Act::Sleep => self.shared.world.sleep(s.len * MICROS).await,
             Act::Heat { times } => {
                 for _ in 0..times {
@@ -111,7 +112,7 @@ impl Client {
 
     /// The step, cut at the end of its volume; `None` if nothing is left of it.
     fn inside(&self, s: Step) -> Option<Step> {
-        if s.act == Act::Sleep || s.act.is_structural() {
+        if matches!(s.act, Act::Sleep | Act::Dissolve) || s.act.is_structural() {
             return Some(s);
         }
         let size = self.shared.table.borrow().get(s.volume)?.chunks * CHUNK;
@@ -233,6 +234,7 @@ impl Client {
             };
             (oracle.issue(volume, from, to.saturating_sub(from), value, promise_of(flags), now), data)
         };
+        let frozen = self.shared.frozen.get() == Some(volume);
         let result = match (change, data) {
             (Change::Write, Some(data)) => v.write(offset, data, flags).await,
             (Change::Trim, _) => v.trim(offset, len, flags).await,
@@ -248,7 +250,7 @@ impl Client {
             Err(e) => {
                 let late = world.injected().late > before.late;
                 oracle.failed(volume, issued, late, world.sequence());
-                if !self.overtaken(volume, stamp, &e) {
+                if !self.overtaken(volume, stamp, &e) && !(frozen && e == Error::Frozen) {
                     self.judge(Kind::Write, &step_text(s), &e, before);
                 }
             }

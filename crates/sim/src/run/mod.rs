@@ -11,6 +11,7 @@ mod apart;
 mod client;
 mod damage;
 mod dead;
+mod dissolve;
 mod fates;
 mod forge;
 mod judge;
@@ -35,7 +36,7 @@ use crate::disk::SimDisk;
 use crate::env::{Ended, SimEnv};
 use crate::oracle::Oracle;
 use crate::prng::Prng;
-use crate::scenario::{Scenario, Speed};
+use crate::scenario::{Act, Scenario, Speed};
 use crate::world::World;
 
 /// Virtual time that a start, a stop or a read-back may take.
@@ -125,6 +126,11 @@ struct Shared {
     migrate: bool,
     /// A change of volumes or members is under way.
     changing: std::cell::Cell<bool>,
+    /// The device that volumes are copied onto, if any are; a copy is under way; and the volume that stands still, or may
+    /// any moment.
+    target: Option<SimDisk>,
+    dissolving: std::cell::Cell<bool>,
+    frozen: std::cell::Cell<Option<usize>>,
     /// Numbers of volumes that somebody has tried to make.
     used: RefCell<Vec<bool>>,
     /// See the scenario.
@@ -164,6 +170,9 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         specs: scenario.disks().cloned().collect(),
         journal: scenario.journal,
         changing: std::cell::Cell::new(false),
+        target: target(scenario, &world),
+        dissolving: std::cell::Cell::new(false),
+        frozen: std::cell::Cell::new(None),
         used: RefCell::new((0..crate::scenario::MAX_VOLUMES).map(|n| n < scenario.volumes.len()).collect()),
         outlives: scenario.outlives,
     });
@@ -181,7 +190,7 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
     };
     let outcome = run.whole();
     run.world.forget_events();
-    run.disks.iter().for_each(SimDisk::forget_requests);
+    run.disks.iter().chain(&run.shared.target).for_each(SimDisk::forget_requests);
     run.report(outcome)
 }
 
@@ -198,6 +207,15 @@ fn disks(scenario: &Scenario, world: &World) -> Vec<SimDisk> {
         SimDisk::new(world, i, size, traits, Speed::of(m.tier).latency())
     };
     scenario.disks().enumerate().map(disk).collect()
+}
+
+/// A device that can take any volume, if one is wanted.
+fn target(scenario: &Scenario, world: &World) -> Option<SimDisk> {
+    let wanted = scenario.sessions.iter().flat_map(|s| &s.steps).any(|s| s.act == Act::Dissolve);
+    let chunks: u64 = scenario.disks().map(|m| m.slots).sum();
+    let traits = DeviceTraits { discard: false, rotational: false };
+    let number = scenario.disks().count();
+    wanted.then(|| SimDisk::new(world, number, chunks * CHUNK, traits, Speed::Ssd.latency()))
 }
 
 impl Run<'_> {

@@ -163,7 +163,7 @@ impl Run<'_> {
     /// Applies a crash to disks and oracle.
     pub(super) fn die(&mut self, kind: Crash) {
         self.world.note(31, kind as u64, || format!("crash: {kind:?}"));
-        for disk in &self.disks {
+        for disk in self.disks.iter().chain(&self.shared.target) {
             match kind {
                 Crash::Power => disk.power_cut(self.scenario.tear),
                 Crash::Daemon => disk.daemon_death(),
@@ -176,6 +176,8 @@ impl Run<'_> {
         marks.mark_if(kind == Crash::Power && self.tore_a_page(), Seen::TornPage);
         self.shared.busy.borrow_mut().clear();
         self.shared.changing.set(false);
+        self.shared.dissolving.set(false);
+        self.shared.frozen.set(None);
         self.shared.oracle.borrow_mut().crash(kind, self.world.sequence());
     }
 

@@ -50,6 +50,20 @@ fn made() -> Directed {
     directed("volume made", with(12, 24, &[10]), vec![fill(0, 8), flush()], steps, false).after(later(3, 5))
 }
 
+/// Written, trimmed and moved while it is copied onto a device, which is gone on with after the crash.
+fn dissolved() -> Directed {
+    let dissolve = step(0, Act::Dissolve, 0, 0);
+    let mut steps = vec![dissolve];
+    for i in 0..14 {
+        let at = i * 5 % 14 * CHUNK + i * 4096;
+        let act = [WRITE, TRIM, FUA][i as usize % 3];
+        steps.extend([step(1, act, at, 9000), sleep(1, 1), step(2, WRITE, i * CHUNK / 2, 20_000)]);
+    }
+    steps.extend([dissolve, flush()]);
+    let after = vec![dissolve, fill(0, 3), dissolve];
+    directed("dissolved", with(12, 24, &[16]), vec![fill(0, 10), flush()], steps, false).after(after)
+}
+
 /// Moves and requests are under way on what is deleted; its pages are at once another volume's.
 fn deleted() -> Directed {
     let mut steps = vec![of(1, step(2, WRITE, 0, CHUNK)), fill(4, 10)];
@@ -129,5 +143,6 @@ fn bound_in_a_full_group() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![made(), deleted(), deleted_and_alone(), shrunk(), grown(), renamed(), bound(), bound_in_a_full_group()]
+    let volumes = vec![made(), deleted(), deleted_and_alone(), shrunk(), grown(), renamed()];
+    volumes.into_iter().chain([bound(), bound_in_a_full_group(), dissolved()]).collect()
 }

@@ -1,5 +1,6 @@
 //! Random scenarios. Swarm testing: each seed draws which features it uses and how much, so that runs differ in kind.
 
+mod dissolve;
 mod members;
 mod structure;
 
@@ -20,6 +21,9 @@ const CHANGES: u64 = 0x766f_6c75_6d65;
 /// Runs in a million that change their members.
 const MEMBERS_PPM: u32 = 180_000;
 const MEMBERS: u64 = 0x6d65_6d62_6572;
+/// Runs in which volumes are copied onto a device.
+const DISSOLVES_PPM: u32 = 60_000;
+const DISSOLVES: u64 = 0x6c65_6176_6573;
 
 /// What one run likes to do.
 struct Taste {
@@ -71,6 +75,10 @@ pub fn generate(seed: u64) -> Scenario {
     let mut changes = Prng::new(seed ^ MEMBERS);
     if changes.chance(MEMBERS_PPM) {
         members::mix_in(&mut s, &mut changes);
+    }
+    let mut copies = Prng::new(seed ^ DISSOLVES);
+    if copies.chance(DISSOLVES_PPM) {
+        dissolve::mix_in(&mut s, &mut copies);
     }
     s
 }
@@ -330,7 +338,10 @@ mod tests {
             assert!(s.volumes.iter().map(|v| v.chunks).sum::<u64>() <= slots);
             for step in s.sessions.iter().flat_map(|x| &x.steps) {
                 let first_ones = step.volume < s.volumes.len() && !s.sessions.iter().any(changes_volumes);
-                if first_ones && !step.act.is_of_members() && !matches!(step.act, Act::Sleep | Act::Flush) {
+                if first_ones
+                    && !step.act.is_of_members()
+                    && !matches!(step.act, Act::Sleep | Act::Flush | Act::Dissolve)
+                {
                     let size = s.volumes[step.volume].chunks * CHUNK;
                     assert!(step.len > 0 && step.offset + step.len <= size, "seed {seed}: {step:?}");
                 }

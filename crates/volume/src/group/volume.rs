@@ -9,6 +9,7 @@ use bimetal_format::ENTRIES_PER_PAGE;
 use super::core::Core;
 use crate::backend::{Backend, Extent, Pieces, WriteFlags};
 use crate::buf::Buf;
+use crate::dissolve::watch::Watch;
 use crate::env::Env;
 use crate::error::Error;
 use crate::fate::Fate;
@@ -41,6 +42,8 @@ pub(crate) struct VolumeInfo {
     /// Chunks on each member, as far as there were any.
     on_members: RefCell<Vec<u64>>,
     requests: InFlight,
+    /// Whoever copies it onto another device.
+    pub(crate) watch: Watch,
 }
 
 /// Requests in flight, by the period in which they were let in. A new period begins when the volume changes.
@@ -80,6 +83,7 @@ impl VolumeInfo {
             homeless: Cell::new(0),
             on_members: RefCell::default(),
             requests: InFlight::default(),
+            watch: Watch::default(),
         }
     }
 

@@ -32,6 +32,15 @@ enum Step {
 impl<E: Env> Core<E> {
     /// Reads `len` bytes at `offset` of a volume.
     pub(crate) async fn read(&self, v: &VolumeInfo, offset: u64, len: u64) -> Result<Pieces, Error> {
+        self.read_as(v, offset, len, true).await
+    }
+
+    /// The same, and it is no use of the data.
+    pub(crate) async fn read_unnoticed(&self, v: &VolumeInfo, offset: u64, len: u64) -> Result<Pieces, Error> {
+        self.read_as(v, offset, len, false).await
+    }
+
+    async fn read_as(&self, v: &VolumeInfo, offset: u64, len: u64, used: bool) -> Result<Pieces, Error> {
         let _in = v.let_in(offset, len)?;
         if self.stopping.get() {
             return Err(Error::Stopping);
@@ -44,15 +53,17 @@ impl<E: Env> Core<E> {
         for part in parts.clone() {
             self.plan_part(&part, &mut pins, &mut steps)?;
         }
-        self.touch_all(parts.clone(), false, &[]);
-        let mut lifts = self.begin_lifts(parts.clone().filter(|_| !lift::begins_late()));
+        if used {
+            self.touch_all(parts.clone(), false, &[]);
+        }
+        let mut lifts = self.begin_lifts(parts.clone().filter(|_| used && !lift::begins_late()));
         let failures = self.health.failures();
         let pieces = self.load(steps).await?;
         // A sync that failed meanwhile may have taken away what was read (C11.1).
         if self.health.failures() != failures {
             return Err(Error::Lost);
         }
-        if lift::begins_late() {
+        if used && lift::begins_late() {
             lifts = self.begin_lifts(parts);
         }
         lifts.carry(offset % BLOCK, &pieces);

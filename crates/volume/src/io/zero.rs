@@ -18,7 +18,7 @@ const ZERO_RUN: u64 = 1 << 20;
 impl<E: Env> Core<E> {
     /// Forgets the whole blocks inside the range.
     pub(crate) async fn trim(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
-        let _in = v.let_in(offset, len)?;
+        let _in = v.let_in_to_change(offset, len)?;
         self.check_writable()?;
         let _admitted = self.requests.enter(0, self.options.max_inflight_bytes).await;
         for part in v.parts(offset, len) {
@@ -45,7 +45,7 @@ impl<E: Env> Core<E> {
         len: u64,
         flags: WriteFlags,
     ) -> Result<(), Error> {
-        let _in = v.let_in(offset, len)?;
+        let _in = v.let_in_to_change(offset, len)?;
         self.check_writable()?;
         if flags.no_hole {
             return self.write_real_zeros(v, offset, len, flags).await;

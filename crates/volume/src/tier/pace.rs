@@ -17,7 +17,7 @@ const SMALL: u64 = 32 << 10;
 /// The tail is what one request in so many exceeds.
 const TAIL: u32 = 100;
 /// One request in so many may be held up, besides those in the tail anyway.
-const HELD_UP: u32 = 1000;
+const HELD_UP: u32 = 2000;
 /// It is judged how the load fares after this time, if so many requests were seen.
 const OFTEN: Duration = Duration::from_secs(1);
 const ENOUGH: u32 = 1000;

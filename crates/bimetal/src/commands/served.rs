@@ -1,0 +1,157 @@
+//! The daemon of a group, for commands that need one: asked, or started.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+
+use crate::api::{self, Status};
+use crate::{paths, runstate};
+
+/// A daemon that takes longer to recover its group is told of, but not waited for.
+const START: Duration = Duration::from_secs(120);
+/// A daemon that is stopping is waited for so long, and one that is kept from it so long.
+const STOP: Duration = Duration::from_secs(30);
+const HELD: Duration = Duration::from_secs(5);
+/// One that answers with an error may be at its end, and is asked again for so long.
+const SILENCE: Duration = Duration::from_secs(15);
+/// A log that is longer is begun anew with the next daemon.
+const LOG_MAX: u64 = 1 << 20;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A group that is served now.
+pub(super) struct Served {
+    pub(super) status: Status,
+    /// By a daemon that was started for this.
+    pub(super) started: bool,
+}
+
+/// The group's daemon; it is started if there is none and that is not unwanted.
+pub(super) fn served(group: &str, no_start: bool) -> Result<Served> {
+    match running(group)? {
+        Some(status) => Ok(Served { status, started: false }),
+        None if no_start => {
+            bail!("group '{group}' is not being served; start it with `bimetal serve {group}` or without --no-start")
+        }
+        None => start(group),
+    }
+}
+
+/// What the group's daemon says. One that is stopping is waited for: what it has attached goes with it. The last that it
+/// does is to end the group, which answers nothing then.
+fn running(group: &str) -> Result<Option<Status>> {
+    let began = Instant::now();
+    loop {
+        let Some(daemon) = runstate::daemon(group)? else { return Ok(None) };
+        match daemon.get::<Status>("/v1/status") {
+            Ok(status) if status.state != "stopping" => return Ok(Some(status)),
+            Ok(status) => {
+                let held = status.stop_waits_for.join(", ");
+                let (limit, why) = match held.is_empty() {
+                    true => (STOP, held),
+                    false => (HELD, format!(", and waits until it is released: {held}")),
+                };
+                if began.elapsed() >= limit {
+                    bail!("group '{group}' is being stopped{why}; attach its volumes when that has ended");
+                }
+            }
+            // What cannot be understood now will not be later.
+            Err(e) if e.is::<serde_json::Error>() || began.elapsed() >= SILENCE => return Err(e),
+            Err(_) => {}
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// A daemon that was started for nothing does not stay.
+pub(super) fn stopped_again(group: &str, error: anyhow::Error) -> anyhow::Error {
+    let stop = || -> Result<()> {
+        let daemon = runstate::daemon(group)?.context("it is gone")?;
+        let _accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
+        Ok(())
+    };
+    match stop() {
+        Ok(()) => error.context("the daemon that was started for this is stopped again"),
+        Err(_) => error,
+    }
+}
+
+/// The volume that is meant.
+pub(super) fn choose<'a>(status: &'a Status, wanted: Option<&str>) -> Result<&'a api::Volume> {
+    let names = || status.volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
+    match (wanted, status.volumes.as_slice()) {
+        (Some(name), all) => all
+            .iter()
+            .find(|v| v.name == name)
+            .with_context(|| format!("group '{}' has no volume '{name}'; it has: {}", status.group, names())),
+        (None, [only]) => Ok(only),
+        (None, _) => {
+            bail!("group '{}' has several volumes; name one: {}/NAME with {}", status.group, status.group, names())
+        }
+    }
+}
+
+/// Starts the daemon in the background and waits until it serves. If somebody else starts one at the same time, that one
+/// is waited for.
+fn start(group: &str) -> Result<Served> {
+    paths::make_run_dir(group)?;
+    let log = runstate::log_file(group);
+    let (mut child, logged) = spawn(group, &log)?;
+    let begun = Instant::now();
+    loop {
+        // An answer means that everything is served. A daemon that fails to serve is heard of below.
+        if let Some(Ok(status)) = runstate::daemon(group)?.map(|daemon| daemon.get::<Status>("/v1/status")) {
+            let started = status.pid == child.id();
+            if started {
+                eprintln!("Started the daemon of group ‘{group}’ (process {}, log {}).", child.id(), log.display());
+            }
+            return Ok(Served { status, started });
+        }
+        if child.try_wait()?.is_some() && runstate::locked_by(group).is_none() {
+            let text = std::fs::read(&log).unwrap_or_default();
+            let text = String::from_utf8_lossy(text.get(logged..).unwrap_or_default()).into_owned();
+            let why = text.lines().last().unwrap_or("it says nothing").trim_start_matches("bimetal: ");
+            // What went wrong is worth more than what is left.
+            let _ = forget_unknown(group);
+            bail!("the daemon of group ‘{group}’ ended at once: {why}");
+        }
+        if begun.elapsed() > START {
+            bail!("the daemon of group ‘{group}’ does not serve yet; it goes on trying, see {}", log.display());
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// What a group that nobody knows has left: the log, which was made for its daemon.
+fn forget_unknown(group: &str) -> Result<()> {
+    if !paths::config_file(group)?.exists() {
+        let lock = runstate::lock(group)?;
+        runstate::forget(group, &lock);
+    }
+    Ok(())
+}
+
+/// Starts the process; and says how long the log was before. What is there may be of a daemon that is starting, too.
+fn spawn(group: &str, log: &Path) -> Result<(Child, usize)> {
+    let fail = || format!("cannot write {}", log.display());
+    let mut file = std::fs::File::options().append(true).create(true).open(log).with_context(fail)?;
+    let length = |file: &std::fs::File| file.metadata().map(|m| m.len()).with_context(fail);
+    if length(&file)? > LOG_MAX && runstate::locked_by(group).is_none() {
+        file = std::fs::File::create(log)
+            .and_then(|_| std::fs::File::options().append(true).open(log))
+            .with_context(fail)?;
+    }
+    let logged = length(&file)? as usize;
+    let program = std::env::current_exe().context("the program cannot find itself")?;
+    let child = Command::new(program)
+        .args(["serve", group, "--background"])
+        .env_remove("NOTIFY_SOCKET")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(file)
+        .spawn()
+        .context("the daemon cannot be started")?;
+    Ok((child, logged))
+}

@@ -1,0 +1,131 @@
+//! Volumes that become plain files again.
+
+use std::process::Command;
+
+use crate::common::{checksum, installed, Daemon, Place, MIB};
+
+fn nbd(p: &Place) -> String {
+    format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display())
+}
+
+/// A group with one volume that holds `in.raw`.
+fn filled(p: &Place) -> Daemon {
+    p.file("fast.img", 64 * MIB);
+    p.file("slow.img", 96 * MIB);
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--volume", "main:40MiB"]);
+    let daemon = p.serve(&["tank"]);
+    let data: Vec<u8> = (0..30 * MIB).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(p.path("in.raw"), data).expect("file");
+    let from = p.path("in.raw");
+    let status = Command::new("nbdcopy").arg("--flush").arg(&from).arg(nbd(p)).status().expect("nbdcopy");
+    assert!(status.success());
+    std::fs::File::options().write(true).open(from).and_then(|f| f.set_len(40 * MIB)).expect("as long as the volume");
+    daemon
+}
+
+fn is_equal(p: &Place, file: &str) {
+    assert_eq!(checksum(&p.path(file)), checksum(&p.path("in.raw")), "{file}");
+}
+
+fn written(answer: &serde_json::Value) -> u64 {
+    let d = &answer["dissolving"];
+    assert_eq!((&d["phase"], &d["unsure_bytes"]), (&"done".into(), &0.into()), "{answer}");
+    d["written_bytes"].as_u64().expect("a number")
+}
+
+#[test]
+fn a_volume_becomes_a_file_and_only_what_differs_is_written_again() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let p = Place::new();
+    let mut daemon = filled(&p);
+    let answer = p.json(&["dissolve", "tank/main", "--onto", "out.img"]);
+    assert!((30 * MIB..=31 * MIB).contains(&written(&answer)), "{answer}");
+    is_equal(&p, "out.img");
+    let meta = std::fs::metadata(p.path("out.img")).expect("made");
+    assert!(meta.len() == 40 * MIB && meta.blocks() * 512 < 32 * MIB, "what was never written is a hole");
+    // The device is let go.
+    let file = std::fs::File::options().write(true).open(p.path("out.img")).expect("opened");
+    file.write_all_at(b"not any more", 17 * MIB + 5).expect("written");
+    drop(file);
+    let answer = p.json(&["dissolve", "tank/main", "--onto", "out.img", "--yes"]);
+    assert_eq!(written(&answer), MIB, "one piece");
+    is_equal(&p, "out.img");
+    // The volume is as it was, and can be written to.
+    let from = p.path("in.raw");
+    assert!(Command::new("nbdcopy").arg("--flush").arg(&from).arg(nbd(&p)).status().expect("nbdcopy").success());
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    // Without a daemon one is started for it, and the volume deleted at the end.
+    let words = p.ok(&["dissolve", "tank", "--onto", "other.img", "--delete"]);
+    assert!(words.contains("other.img holds what volume tank/main held") && words.contains("is deleted"), "{words}");
+    is_equal(&p, "other.img");
+    let gone = || p.run(&["status", "tank", "--json"]).out.contains("not running");
+    assert!((0..100).any(|_| gone() || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        false
+    }));
+    assert!(p.json(&["volume", "list", "tank"])["volumes"].as_array().expect("a list").is_empty());
+}
+
+#[test]
+fn what_is_in_use_is_waited_for_and_what_is_written_meanwhile_is_there() {
+    if !installed("nbdcopy") || !installed("qemu-io") {
+        return;
+    }
+    use std::io::Write;
+    let p = Place::new();
+    let mut daemon = filled(&p);
+    let mut user = Command::new("qemu-io");
+    user.args(["-f", "raw", &nbd(&p)]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+    let mut user = user.spawn().expect("qemu-io");
+    let mut copy = p.command(&["dissolve", "tank/main", "--onto", "out.img"]);
+    let copy = copy.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().expect("started");
+    let status = || p.json(&["status", "tank"]);
+    let wait = || {
+        (0..300).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            status()["dissolving"]["phase"] == "waiting"
+        })
+    };
+    assert!(wait(), "{}", status());
+    assert!(status()["dissolving"]["waits_for"].as_str().is_some_and(|w| w.contains("NBD")), "{}", status());
+    assert!(p.ok(&["status", "tank"]).contains("the last of it is copied when nobody uses the volume"));
+    p.refused(&["dissolve", "tank/main", "--onto", "third.img"], 1, &["is being copied onto", "one at a time"]);
+    let input = user.stdin.as_mut().expect("piped");
+    input.write_all(b"write -P 0x5a 3M 128k\nwrite -P 0x5b 39M 1M\nflush\nquit\n").expect("told");
+    assert!(user.wait().expect("ended").success());
+    let done = crate::common::done(copy.wait_with_output().expect("ended"));
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert!(done.err.contains("unmount it, and: bimetal detach tank/main"), "{}", done.err);
+    let out = std::fs::read(p.path("out.img")).expect("read");
+    let at = |offset: u64, len: u64, byte: u8| out[offset as usize..(offset + len) as usize].iter().all(|b| *b == byte);
+    assert!(at(3 * MIB, 128 << 10, 0x5a) && at(39 * MIB, MIB, 0x5b));
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+}
+
+#[test]
+fn what_cannot_take_a_volume_is_refused_and_stays_as_it_is() {
+    let p = Place::new();
+    p.file("fast.img", 64 * MIB);
+    p.file("slow.img", 96 * MIB);
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--volume", "main:40MiB"]);
+    let mut daemon = p.serve(&["tank"]);
+    let before = checksum(&p.path("slow.img"));
+    p.refused(&["dissolve", "tank/main"], 1, &["--onto DEV", "40 MiB"]);
+    p.refused(&["dissolve", "tank/none", "--onto", "out.img"], 1, &["no volume 'none'"]);
+    p.refused(&["dissolve", "tank/main", "--onto", "slow.img", "--yes"], 1, &["slow.img"]);
+    p.refused(&["dissolve", "tank/main", "--onto", "slow.img", "--yes", "--force"], 1, &["slow.img"]);
+    p.refused(&["dissolve", "tank/main", "--onto", "nowhere/out.img"], 1, &["nowhere/out.img"]);
+    p.refused(&["dissolve", "tank/main", "--onto", "/dev/nothing-there"], 1, &["/dev/nothing-there"]);
+    p.refused(&["dissolve", "tank/main", "--cancel"], 1, &["not being copied"]);
+    p.refused(&["dissolve", "tank/main", "--cancel", "--onto", "x"], 2, &["--cancel"]);
+    let answer = p.ask("POST", "/v1/dissolve", r#"{"volume":"main","onto":"/etc"}"#);
+    assert!(answer.contains("409") && answer.contains("/etc"), "{answer}");
+    assert_eq!(checksum(&p.path("slow.img")), before, "nothing was written to a member");
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+}

@@ -1,0 +1,91 @@
+//! Steps that copy a volume onto a device outside the group, beside the requests of the other clients: at the end both must
+//! be the same. The device keeps what it has from run to run, and loses what was not synced when the power goes.
+
+use bimetal_volume::backend::{Backend, Piece};
+use bimetal_volume::buf::BufMut;
+use bimetal_volume::dissolve::{Dissolve, DissolveError, Frozen};
+use bimetal_volume::env::Device;
+use bimetal_volume::error::Error;
+use bimetal_volume::units::CHUNK;
+use bimetal_volume::Volume;
+
+use super::client::{Client, RETRY};
+use super::judge::Kind;
+use crate::counters::Seen;
+use crate::disk::SimDisk;
+use crate::env::SimEnv;
+
+/// How long the volume stands still beyond what must be: writes come meanwhile.
+const STILL: std::time::Duration = std::time::Duration::from_millis(20);
+
+impl Client {
+    /// Copies a volume, one client at a time: there is one device.
+    pub(super) async fn dissolve(&self, number: usize) {
+        let Some(onto) = self.shared.target.clone() else { return };
+        while self.shared.dissolving.get() {
+            self.shared.world.sleep(RETRY).await;
+        }
+        let Some(volume) = self.volume(number) else { return };
+        self.shared.dissolving.set(true);
+        let stamp = self.shared.table.borrow().stamp(number);
+        let injected = self.shared.world.injected();
+        let result = self.copied(number, &volume, &onto).await;
+        if !self.answered() {
+            return;
+        }
+        let changed = stamp.1 || self.shared.table.borrow().stamp(number) != stamp;
+        match result {
+            Ok(frozen) => {
+                self.sleep(STILL).await;
+                if let Err(wrong) = self.compare(&volume, &onto).await {
+                    self.shared.fail(format!("volume {number} was copied onto a device, and {wrong}"));
+                }
+                self.shared.frozen.set(None);
+                drop(frozen);
+                self.shared.marks.borrow_mut().mark(Seen::Dissolved);
+            }
+            Err(DissolveError::Source { source, .. }) if changed && overtaken(&source) => {}
+            Err(DissolveError::Source { source, .. }) => {
+                self.judge(Kind::Read, &format!("copying volume {number}"), &source, injected);
+            }
+            Err(DissolveError::Resized | DissolveError::TooSmall { .. }) if changed => {}
+            Err(e) => self.shared.fail(format!("volume {number} could not be copied: {e}")),
+        }
+        self.shared.frozen.set(None);
+        self.shared.dissolving.set(false);
+    }
+
+    async fn copied(&self, number: usize, volume: &Volume<SimEnv>, onto: &SimDisk) -> Result<Frozen, DissolveError> {
+        let run = Dissolve::begin(volume.clone(), onto.clone(), CHUNK)?;
+        run.copy().await?;
+        self.shared.frozen.set(Some(number));
+        run.finish().await
+    }
+
+    /// Both read the same. What the volume holds is the oracle's affair.
+    async fn compare(&self, volume: &Volume<SimEnv>, onto: &SimDisk) -> Result<(), String> {
+        let mut at = 0;
+        while at < volume.size() {
+            let (there, result) = onto.read(at, BufMut::new(CHUNK as usize)).await;
+            result.map_err(|e| format!("the device cannot be read: {e}"))?;
+            // The volume may be deleted, or a member may fail.
+            let Ok(pieces) = volume.read(at, CHUNK).await else { return Ok(()) };
+            let mut content = Vec::with_capacity(CHUNK as usize);
+            for piece in pieces {
+                match piece {
+                    Piece::Data(data) => content.extend_from_slice(&data),
+                    Piece::Zero(len) => content.resize(content.len() + len as usize, 0),
+                }
+            }
+            if content != there[..] {
+                return Err(format!("they differ in the chunk at {at}"));
+            }
+            at += CHUNK;
+        }
+        Ok(())
+    }
+}
+
+fn overtaken(error: &Error) -> bool {
+    matches!(error, Error::OutOfRange { .. } | Error::Deleted)
+}

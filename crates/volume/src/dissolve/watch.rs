@@ -1,0 +1,105 @@
+//! Which chunks of a volume are changed while somebody copies it, and the moment from which none is.
+//!
+//! Invariants:
+//! 1. A chunk is noted when a request that may have changed it has ended, well or not: what is read after a note was
+//!    taken holds that change.
+//! 2. From the moment in which a volume is frozen no request that changes it is let in; when [`freeze`] returns, those
+//!    let in before have ended, and are noted.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::env::Env;
+use crate::error::Error;
+use crate::group::volume::{LetIn, VolumeInfo};
+use crate::group::Volume;
+use crate::marked::Marked;
+use crate::mutant::{self, Mutant};
+use crate::units::CHUNK;
+
+/// What a volume knows of whoever copies it.
+#[derive(Default)]
+pub(crate) struct Watch {
+    changed: RefCell<Option<Marked>>,
+    frozen: Cell<bool>,
+}
+
+impl Watch {
+    /// Begins to note changes of the first `chunks` chunks; false if somebody has them noted already.
+    pub(super) fn begin(&self, chunks: u64) -> bool {
+        let mut changed = self.changed.borrow_mut();
+        let free = changed.is_none();
+        if free {
+            *changed = Some(Marked::new(chunks));
+        }
+        free
+    }
+
+    pub(super) fn end(&self) {
+        self.changed.take();
+    }
+
+    /// Hands out the chunks that were changed since the last time.
+    pub(super) fn take(&self, chunks: u64) -> Marked {
+        self.changed.borrow_mut().replace(Marked::new(chunks)).unwrap_or_else(|| Marked::new(chunks))
+    }
+
+    fn note(&self, offset: u64, len: u64) {
+        if let Some(changed) = &mut *self.changed.borrow_mut() {
+            (offset / CHUNK..(offset + len).div_ceil(CHUNK)).for_each(|n| changed.add(n));
+        }
+    }
+}
+
+/// A request that changes a volume and was let in; leaves when dropped.
+pub(crate) struct Changing<'a> {
+    watch: &'a Watch,
+    offset: u64,
+    len: u64,
+    _in: LetIn<'a>,
+}
+
+impl VolumeInfo {
+    /// The same as [`VolumeInfo::let_in`] for a request that changes the range.
+    pub(crate) fn let_in_to_change(&self, offset: u64, len: u64) -> Result<Changing<'_>, Error> {
+        let _in = self.let_in(offset, len)?;
+        if self.watch.frozen.get() && !mutant::on(Mutant::DissolvedWhileWritten) {
+            return Err(Error::Frozen);
+        }
+        if mutant::on(Mutant::DissolveNotesEarly) {
+            self.watch.note(offset, len);
+        }
+        Ok(Changing { watch: &self.watch, offset, len, _in })
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        if !mutant::on(Mutant::DissolveNotesEarly) {
+            self.watch.note(self.offset, self.len);
+        }
+    }
+}
+
+/// While this is there, every request that changes the volume is refused.
+pub struct Frozen {
+    info: Rc<VolumeInfo>,
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.info.watch.frozen.set(false);
+    }
+}
+
+/// Lets no change in any more, and waits for those that are under way.
+pub(super) async fn freeze<E: Env>(volume: &Volume<E>) -> Frozen {
+    let frozen = Frozen { info: volume.info.clone() };
+    frozen.info.watch.frozen.set(true);
+    // One at a time waits for requests.
+    let _change = volume.core.volumes.change.lock().await;
+    if !mutant::on(Mutant::DissolveCutsWriters) {
+        frozen.info.drained().await;
+    }
+    frozen
+}

@@ -1,0 +1,99 @@
+"""A volume becomes a plain file again: while a file system on it is in use, and killed on the way again and again."""
+
+import json
+import os
+import random
+import subprocess
+import time
+
+import kit
+from attached import FILE_SYSTEMS, compare, fill
+from change_members import Load
+from kit import GIB, MIB
+
+
+def dissolve(world, group, onto, ok=True, timeout=1200):
+    done = world.bimetal("dissolve", f"{group.name}/main", "--onto", onto, "--yes", "--force", "--json", ok=ok,
+                         timeout=timeout)
+    return json.loads(done.stdout)["dissolving"] if done.returncode == 0 else done
+
+
+def in_use(world, full):
+    """ext4 on the volume is written to until the copy waits for it; the file is a file system with the same files."""
+    kit.need_attach()
+    kit.need("fio")
+    size = 20 * GIB if full else 320 * MIB
+    make, checks = FILE_SYSTEMS["ext4"]
+    group = world.group(size // 8, size, "--volume", f"main:{size}").serve()
+    device, mount, onto = group.attach(), world.path("mnt"), world.path("out.img")
+    os.mkdir(mount)
+    world.mounts.append(mount)
+    kit.run(*make, device)
+    kit.run("mount", device, mount)
+    digests = fill(mount, size // 2, 1 * MIB)
+    load = Load(mount)
+    try:
+        copy = world.start(kit.BIN, "dissolve", f"{group.name}/main", "--onto", onto, "--yes", "--json",
+                           env=world.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+        def waits():
+            assert copy.poll() is None, copy.communicate()
+            d = group.status()["dissolving"]
+            return d and d["phase"] == "waiting"
+        kit.wait_until("all but the last is copied", 1200, waits, 0.2)
+        # It goes on being used: what is written now is copied, too.
+        rounds = load.rounds
+        kit.wait_until("the load goes on", 300, lambda: load.rounds > rounds + 1 or load.wrong, 0.2)
+    finally:
+        load.end()
+    digests.update(fill(mount, 8 * MIB, 64 << 10))
+    kit.run("umount", mount)
+    assert copy.poll() is None, "a device that is attached is in use"
+    group.detach()
+    out, err = copy.communicate(timeout=1200)
+    assert copy.returncode == 0, err
+    done = json.loads(out)["dissolving"]
+    assert done["phase"] == "done" and done["unsure_bytes"] == 0, done
+    group.stop()
+    group.check()
+    # Without any of it the file is all there is.
+    for member in group.members:
+        os.remove(member)
+    for check in checks:
+        kit.run(*check, onto)
+    kit.run("mount", "-o", "ro,loop", onto, mount)
+    compare(digests)
+    kit.run("umount", mount)
+    return f"{len(digests)} files equal, {load.rounds} rounds of 24 MiB verified meanwhile"
+
+
+def killed(world, full):
+    """The daemon is killed in the middle of it; the same command goes on, and does not write all of it again."""
+    kit.need("nbdcopy", "fio")
+    kills, size = (20, 2 * GIB) if full else (4, 256 * MIB)
+    group = world.group(size // 4, size, "--volume", f"main:{size}").serve()
+    source, onto = world.path("in.raw"), world.path("out.img")
+    kit.run("fio", "--name=f", f"--filename={source}", "--rw=write", "--bs=1m", f"--size={size}", "--refill_buffers")
+    kit.run("nbdcopy", "--flush", source, group.uri)
+    rng, cut = random.Random(7), 0
+    for _ in range(kills):
+        copy = world.start(kit.BIN, "dissolve", f"{group.name}/main", "--onto", onto, "--yes", "--force", env=world.env,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        kit.wait_until("it has begun", 60, lambda: copy.poll() is not None or group.status().get("dissolving"), 0.01)
+        time.sleep(rng.uniform(0, 1.0))
+        cut += copy.poll() is None
+        group.kill()
+        copy.wait(60)
+        group.serve()
+    done = dissolve(world, group, onto)
+    assert done["phase"] == "done", done
+    kit.run("cmp", "-n", size, source, onto)
+    again = dissolve(world, group, onto)
+    assert again["written_bytes"] == 0, f"what is equal was written: {again}"
+    group.stop()
+    group.check()
+    assert cut > 0, "it was always done before it was killed"
+    return f"{kills} kills, {cut} of them in the middle; the last run wrote {done['written_bytes'] // MIB} of {size // MIB} MiB"
+
+
+TESTS = [("dissolve", in_use), ("dissolve-killed", killed)]
