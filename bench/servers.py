@@ -120,8 +120,9 @@ def more_servers(s, fast, offset, null):
     file = f"driver=file,node-name=f,filename={fast},aio=io_uring,cache.direct=on,locking=off"
     raw = f"driver=raw,node-name=volume,file=f,offset={offset},size={AREA}"
     export = "type=nbd,id=e,node-name=volume,name=volume,writable=on"
-    args = ["qemu-storage-daemon", "--blockdev", file, "--blockdev", raw, "--export", export,
-            "--nbd-server", f"addr.type=unix,addr.path={sock},max-connections=8"]
+    # In this order: what is exported needs a server.
+    args = ["qemu-storage-daemon", "--nbd-server", f"addr.type=unix,addr.path={sock},max-connections=8",
+            "--blockdev", file, "--blockdev", raw, "--export", export]
     found = {"qemu-storage-daemon": s.server("qemu-storage-daemon", args, sock)}
     sock = s.file("null.sock")
     found["null"] = s.server("null", [null, "null", str(AREA), sock], sock)

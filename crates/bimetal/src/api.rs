@@ -180,9 +180,6 @@ pub(crate) struct DissolveRequest {
     /// Although it is a member of another group.
     #[serde(default)]
     pub(crate) force: bool,
-    /// Delete the volume at the end.
-    #[serde(default)]
-    pub(crate) delete: bool,
     /// End the run under way instead.
     #[serde(default)]
     pub(crate) cancel: bool,
@@ -191,6 +188,8 @@ pub(crate) struct DissolveRequest {
 /// How far such a copy is, and the answer to the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Dissolving {
+    /// No other run of this daemon has this number.
+    pub(crate) run: u64,
     pub(crate) volume: String,
     pub(crate) volume_uuid: String,
     pub(crate) onto: String,

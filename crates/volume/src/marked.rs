@@ -29,6 +29,36 @@ impl Marked {
         self.put(n, false);
     }
 
+    /// Adds all of a range; what is not below the limit is left out.
+    pub(crate) fn add_all(&mut self, range: std::ops::Range<u64>) {
+        let end = range.end.min(self.limit);
+        let mut n = range.start;
+        while n < end {
+            // As much as lies in one word.
+            let len = (64 - n % 64).min(end - n);
+            let (row, bits) = ((n / 64) as usize, (u64::MAX >> (64 - len)) << (n % 64));
+            let word = self.words.get(row);
+            self.count += u64::from((bits & !word).count_ones());
+            self.words.set(row, word | bits);
+            n += len;
+        }
+    }
+
+    /// The numbers of the groups of `size` that have any number in it, in order. A group is a power of two, at most 64.
+    pub(crate) fn groups(&self, size: u64) -> impl Iterator<Item = u64> + '_ {
+        assert!(size.is_power_of_two() && size <= 64, "groups of {size}");
+        self.words.rows().flat_map(move |(row, word)| {
+            let mask = u64::MAX >> (64 - size);
+            let inside = (0..64 / size).filter(move |g| word >> (g * size) & mask != 0);
+            inside.map(move |g| row as u64 * (64 / size) + g)
+        })
+    }
+
+    /// The first of its numbers from `from` on, `max` at most.
+    pub(crate) fn some(&self, from: u64, max: usize) -> Vec<u64> {
+        self.iter().skip_while(|n| *n < from).take(max).collect()
+    }
+
     fn put(&mut self, n: u64, inside: bool) {
         if n >= self.limit {
             return;
@@ -61,9 +91,28 @@ mod tests {
             set.add(n);
         }
         assert_eq!((set.count(), set.iter().collect::<Vec<_>>()), (5, vec![5, 63, 64, 4096, 69_999]));
+        assert_eq!(set.some(6, 2), [63, 64]);
         for n in [63, 63, 70_001, 4096] {
             set.remove(n);
         }
         assert_eq!((set.count(), set.iter().collect::<Vec<_>>()), (3, vec![5, 64, 69_999]));
+    }
+
+    #[test]
+    fn ranges_and_groups() {
+        for (range, limit) in [(0..1, 10), (3..64, 100), (60..200, 1000), (60..200, 130), (5..5, 10), (64..128, 128)] {
+            let (mut whole, mut single) = (Marked::new(limit), Marked::new(limit));
+            whole.add(61);
+            single.add(61);
+            whole.add_all(range.clone());
+            range.clone().for_each(|n| single.add(n));
+            assert_eq!(whole.count(), single.count(), "{range:?}");
+            assert!(whole.iter().eq(single.iter()), "{range:?}");
+            for size in [1, 2, 8, 64] {
+                let mut groups: Vec<u64> = single.iter().map(|n| n / size).collect();
+                groups.dedup();
+                assert!(whole.groups(size).eq(groups), "{range:?} in groups of {size}");
+            }
+        }
     }
 }

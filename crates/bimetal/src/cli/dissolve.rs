@@ -11,7 +11,8 @@ Examples:
   bimetal dissolve tank/main --onto /mnt/backup/main.img --yes
 The volume stays in use meanwhile. When all but the last of it is copied, unmount it and detach it: then what was changed last
 is copied, everything that was written is read back and compared, and the device is a plain disk with the volume's content,
-which needs no Bimetal. Interrupted, by Ctrl-C or by the end of the daemon, the same command goes on with it.")]
+which needs no Bimetal. Interrupted, by Ctrl-C or by the end of the daemon, the same command goes on with it. The volume itself
+stays as it is: bimetal volume delete, or bimetal destroy, when you have seen that the copy is what you want.")]
 pub(crate) struct Dissolve {
     /// GROUP/VOLUME, or GROUP if it has only one
     #[arg(value_parser = target)]
@@ -19,11 +20,8 @@ pub(crate) struct Dissolve {
     /// Where to: a device that is at least as large, or a file, which is made if it is not there
     #[arg(long, value_name = "DEV")]
     pub(crate) onto: Option<String>,
-    /// Delete the volume at the end
-    #[arg(long)]
-    pub(crate) delete: bool,
     /// End a copy that is under way; what was copied stays
-    #[arg(long, conflicts_with_all = ["onto", "delete"])]
+    #[arg(long, conflicts_with = "onto")]
     pub(crate) cancel: bool,
     /// Overwrite a device that carries something
     #[arg(long)]

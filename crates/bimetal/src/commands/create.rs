@@ -111,11 +111,7 @@ async fn refuse_open(env: &HostEnv, path: std::path::PathBuf) -> Result<()> {
             return Ok(());
         }
         if env.now() >= end {
-            bail!(
-                "{} is in use: {}; end that first, or it goes on writing there",
-                path.display(),
-                open.join(", ")
-            );
+            bail!("{} is in use: {}; end that first, or it goes on writing there", path.display(), open.join(", "));
         }
         env.sleep(LOOK_AGAIN).await;
     }

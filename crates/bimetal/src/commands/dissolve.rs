@@ -1,6 +1,7 @@
 //! `bimetal dissolve`: a volume becomes a plain device again.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind::NotFound;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use serde_json::json;
 
 use super::create::{is_empty_file, refuse_member, refuse_used};
 use super::served::{choose, served, stopped_again, Served};
-use crate::api::{self, DissolveRequest, Dissolving, Status};
+use crate::api::{self, DissolveRequest, Dissolving, Job, MemberChange, Status};
 use crate::cli::Dissolve;
 use crate::output::{confirm, Output};
 use crate::progress::Progress;
@@ -25,41 +26,54 @@ const SILENT: u32 = 10;
 
 pub(crate) fn run(args: &Dissolve, output: Output) -> Result<()> {
     let group = args.target.group.as_str();
-    let Served { status, started } = served(group, args.cancel)?;
-    let result = at_the_daemon(args, &status, output);
-    match result {
+    if args.cancel {
+        return cancel(args, output);
+    }
+    let Served { status, started } = served(group, false)?;
+    let volume = choose(&status, args.target.volume.as_deref())?;
+    match copied(args, &status, volume, output) {
         Err(why) if started => Err(stopped_again(group, why)),
-        Ok(()) if started && !args.cancel => stop(group),
-        result => result,
+        Err(why) => Err(why),
+        Ok(row) => {
+            let stays = started.then(|| stop(group)).transpose();
+            output.show(&answer(group, "dissolved", &row), || words(group, volume, &row))?;
+            stays.map(drop).context("the copy is whole, but the daemon that was started for it is there still")
+        }
     }
 }
 
-fn at_the_daemon(args: &Dissolve, status: &Status, output: Output) -> Result<()> {
-    let (group, volume) = (&status.group, choose(status, args.target.volume.as_deref())?);
-    let request = |onto: String| DissolveRequest {
-        volume: volume.name.clone(),
-        onto,
-        force: args.force,
-        delete: args.delete,
-        cancel: args.cancel,
-    };
-    if args.cancel {
-        let row = ask(group, &request(String::new()))?;
-        return output.show(&answer(group, "cancelled", &row), || {
-            format!("Copying {group}/{} onto {} ends; what was copied stays there.", row.volume, row.onto)
-        });
-    }
-    let Some(onto) = &args.onto else { bail!("{}", advice(status, volume)) };
+fn cancel(args: &Dissolve, output: Output) -> Result<()> {
+    let group = &args.target.group;
+    let daemon =
+        runstate::daemon(group)?.with_context(|| format!("group '{group}' is not served: nothing is copied"))?;
+    let status: Status = daemon.get("/v1/status")?;
+    let volume = choose(&status, args.target.volume.as_deref())?;
+    let row = ask(group, &request(volume, String::new(), args))?;
+    output.show(&answer(group, "cancelled", &row), || {
+        format!("Copying {group}/{} onto {} ends; what was copied stays there.", row.volume, row.onto)
+    })
+}
+
+fn request(volume: &api::Volume, onto: String, args: &Dissolve) -> DissolveRequest {
+    DissolveRequest { volume: volume.name.clone(), onto, force: args.force, cancel: args.cancel }
+}
+
+/// Returns when the volume is copied.
+fn copied(args: &Dissolve, status: &Status, volume: &api::Volume, output: Output) -> Result<Dissolving> {
+    let group = &status.group;
+    let Some(onto) = &args.onto else { bail!("{}", advice(status, volume)?) };
     let locator = members::parse(onto)?;
+    let wish = request(volume, locator.to_string(), args);
     // What is under way is only watched.
-    let under_way = status.dissolving.as_ref().is_some_and(|d| is_under_way(d) && d.onto == locator.to_string());
-    if !under_way {
-        prepare(&locator, volume.size_bytes)?;
-        look_at(&locator, volume, args)?;
-    }
-    ask(group, &request(locator.to_string()))?;
-    let row = watch(group, volume, output)?;
-    output.show(&answer(group, "dissolved", &row), || words(group, volume, &row, args.delete))
+    let is_this = |d: &Dissolving| d.volume_uuid == volume.uuid && d.onto == wish.onto && is_under_way(d);
+    let begun = match status.dissolving.as_ref().is_some_and(is_this) {
+        true => ask(group, &wish)?,
+        false => {
+            let made = look_at(&locator, volume, args)?;
+            ask(group, &wish).inspect_err(|_| made.undo())?
+        }
+    };
+    watch(group, begun.run, output)
 }
 
 fn answer(group: &str, change: &str, row: &Dissolving) -> serde_json::Value {
@@ -75,60 +89,85 @@ fn is_under_way(d: &Dissolving) -> bool {
     !matches!(d.phase.as_str(), "done" | "failed" | "cancelled")
 }
 
-/// Makes the file, or makes it long enough. A device has the size that it has.
-fn prepare(locator: &Locator, size: u64) -> Result<()> {
-    let Some(path) = locator.path() else { return Ok(()) };
-    let meta = std::fs::metadata(path);
-    let is_file = meta.as_ref().is_ok_and(std::fs::Metadata::is_file);
-    let made = matches!(&meta, Err(e) if e.kind() == std::io::ErrorKind::NotFound) && !path.starts_with("/dev");
-    let short = is_file && meta.is_ok_and(|m| m.len() < size);
-    if made || short {
-        let file = OpenOptions::new().write(true).create(made).truncate(false).open(path);
-        let file = file.with_context(|| format!("{} cannot be made", path.display()))?;
-        file.set_len(size).with_context(|| too_large_for_its_file_system(path, size))?;
+/// A file that was made, or made longer.
+struct Made<'a> {
+    path: Option<&'a Path>,
+    /// Bytes that it had, if it was there.
+    before: Option<u64>,
+}
+
+impl Made<'_> {
+    /// Nothing was written to it.
+    fn undo(&self) {
+        let Some(path) = self.path else { return };
+        let undone = match self.before {
+            None => std::fs::remove_file(path),
+            Some(len) => OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(len)),
+        };
+        if let Err(e) = undone {
+            eprintln!("bimetal: {} is not as it was: {e}", path.display());
+        }
     }
-    Ok(())
 }
 
-fn too_large_for_its_file_system(path: &Path, size: u64) -> String {
-    format!("{} cannot get {} ({})", path.display(), approx(size), Size(size))
+/// Refuses a device that is in use, too small or carries something, and asks; then makes the file, or makes it long enough.
+fn look_at<'a>(locator: &'a Locator, volume: &api::Volume, args: &Dissolve) -> Result<Made<'a>> {
+    let need = volume.size_bytes;
+    let path = locator.path();
+    let found = path.map(std::fs::metadata);
+    let is_new = matches!(&found, Some(Err(e)) if e.kind() == NotFound) && path.is_some_and(|p| !p.starts_with("/dev"));
+    let file = found.and_then(Result::ok).filter(std::fs::Metadata::is_file).map(|meta| meta.len());
+    if !is_new {
+        let size = look_at_what_is_there(locator, args.force)?;
+        if size < need && file.is_none() {
+            let short = approx(need - size);
+            bail!("{locator} has {} and the volume {}: it is too small by {short}", approx(size), approx(need));
+        }
+        if !is_empty_file(locator) {
+            confirm(&format!("What is on this device is overwritten:\n  {locator} ({})", approx(size)), args.yes)?;
+        }
+    }
+    let Some(path) = path.filter(|_| is_new || file.is_some_and(|len| len < need)) else {
+        return Ok(Made { path: None, before: None });
+    };
+    let opened = OpenOptions::new().write(true).create_new(is_new).open(path);
+    let opened = opened.with_context(|| format!("{} cannot be made", path.display()))?;
+    let made = Made { path: Some(path), before: file };
+    let sized = opened.set_len(need).and_then(|()| sync_with_its_folder(&opened, path));
+    sized
+        .inspect_err(|_| made.undo())
+        .with_context(|| format!("{} cannot get {} ({})", path.display(), approx(need), Size(need)))?;
+    Ok(made)
 }
 
-/// Refuses a device that is in use, too small or carries something, and asks.
-fn look_at(locator: &Locator, volume: &api::Volume, args: &Dissolve) -> Result<()> {
-    let (at, force, need) = (locator.clone(), args.force, volume.size_bytes);
+/// A file that is there after a power cut, too.
+fn sync_with_its_folder(file: &File, path: &Path) -> std::io::Result<()> {
+    file.sync_all()?;
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+fn look_at_what_is_there(locator: &Locator, force: bool) -> Result<u64> {
+    let at = locator.clone();
     let reactor = Reactor::new()?;
     let env = reactor.env();
-    let size = reactor.block_on(async move {
-        let device = HostDevice::open(&env, &at, Access::PEEK).await?;
-        let has = device.size();
-        if has < need {
-            bail!(
-                "{at} has {} and the volume {}: it is too small by {}",
-                approx(has),
-                approx(need),
-                approx(need - has)
-            );
-        }
+    reactor.block_on(async move {
         refuse_used(&env, &at, force).await?;
+        let device = HostDevice::open(&env, &at, Access::PEEK).await?;
         refuse_member(&at, &device, force).await?;
-        Ok(has)
-    })?;
-    if is_empty_file(locator) {
-        return Ok(());
-    }
-    confirm(&format!("What is on this device is overwritten:\n  {locator} ({})", approx(size)), args.yes)
+        Ok(device.size())
+    })
 }
 
 /// Returns when it is done.
-fn watch(group: &str, volume: &api::Volume, output: Output) -> Result<Dissolving> {
+fn watch(group: &str, run: u64, output: Output) -> Result<Dissolving> {
     let mut progress = (!output.json).then(Progress::new);
     let (mut silent, mut told) = (0, false);
     loop {
         let gone = "the daemon has ended meanwhile; the same command goes on with it";
         let daemon = runstate::daemon(group)?.context(gone)?;
         match daemon.get::<Status>("/v1/status").map(|s| s.dissolving) {
-            Ok(Some(d)) if d.volume_uuid == volume.uuid => {
+            Ok(Some(d)) if d.run == run => {
                 silent = 0;
                 match d.phase.as_str() {
                     "done" => return Ok(d),
@@ -147,7 +186,7 @@ fn watch(group: &str, volume: &api::Volume, output: Output) -> Result<Dissolving
                     progress.show(|| live(&d));
                 }
             }
-            Ok(_) => bail!("the daemon was started anew meanwhile; the same command goes on with it"),
+            Ok(_) => bail!("the daemon does not know of it any more; the same command goes on with it"),
             Err(why) if silent == SILENT => return Err(why),
             Err(_) => silent += 1,
         }
@@ -171,48 +210,48 @@ fn live(d: &Dissolving) -> String {
     }
 }
 
-fn words(group: &str, volume: &api::Volume, d: &Dissolving, deleted: bool) -> String {
+fn words(group: &str, volume: &api::Volume, d: &Dissolving) -> String {
     let name = &volume.name;
-    let rest = match deleted {
-        true => format!("Volume {group}/{name} is deleted."),
-        false => format!("Volume {group}/{name} is still there, too: bimetal volume delete {group}/{name}, or bimetal destroy {group}."),
-    };
     format!(
-        "{} holds what volume {group}/{name} held, {} compared with it; it needs no Bimetal.\n{rest}",
+        "{} holds what volume {group}/{name} holds ({}); it needs no Bimetal.\n\
+         Both carry the same file system now, with the same UUID: do not mount both at once. When you have seen that all is \
+         there: bimetal volume delete {group}/{name}, or bimetal destroy {group}.",
         d.onto,
         approx(volume.size_bytes)
     )
 }
 
-/// The daemon that was started for this.
+/// The daemon that was started for this, unless somebody uses it by now.
 fn stop(group: &str) -> Result<()> {
     let Some(daemon) = runstate::daemon(group)? else { return Ok(()) };
-    let _accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
+    let status: Status = daemon.get("/v1/status")?;
+    if status.clients.is_empty() && status.attachments.is_empty() {
+        let Some(daemon) = runstate::daemon(group)? else { return Ok(()) };
+        let _accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
+    }
     Ok(())
 }
 
 /// Where a volume could go, if nobody said where.
-fn advice(status: &Status, volume: &api::Volume) -> String {
+fn advice(status: &Status, volume: &api::Volume) -> Result<String> {
     let (group, name) = (&status.group, &volume.name);
     let mut text = format!(
         "name a device or file for it: bimetal dissolve {group}/{name} --onto DEV; it needs {} ({} bytes)",
         approx(volume.size_bytes),
         volume.size_bytes
     );
-    if let Some(m) = status.members.iter().find(|m| can_be_freed(status, m, volume.size_bytes)) {
-        let place = m.locator.clone().unwrap_or_else(|| format!("member {}", m.index));
-        text += &format!(
-            ". {place} is large enough and what is on it fits the other members. To use it, empty it first: bimetal member evacuate {group} {0} && bimetal member remove {group} {0}",
-            m.index
-        );
+    for m in status.members.iter().filter(|m| m.present && m.size_bytes >= volume.size_bytes) {
+        let change = MemberChange::Evacuate { member: m.index, dry_run: true };
+        let Some(daemon) = runstate::daemon(group)? else { break };
+        let planned: Result<Job> = daemon.post("/v1/members", &change);
+        if planned.is_ok_and(|job| job.done && job.error.is_none()) {
+            let place = m.locator.clone().unwrap_or_else(|| format!("member {}", m.index));
+            text += &format!(
+                ". {place} is large enough, and all data fits the other members. To use it, empty it first: bimetal member evacuate {group} {0} && bimetal member remove {group} {0}",
+                m.index
+            );
+            break;
+        }
     }
-    text
-}
-
-/// Whether a member could leave the group and take a volume of this size.
-fn can_be_freed(status: &Status, m: &api::Member, size: u64) -> bool {
-    let others = status.members.iter().filter(|o| o.index != m.index && o.present && !o.is_leaving());
-    let same_tier = others.clone().any(|o| o.tier == m.tier);
-    let room: u64 = others.map(|o| o.free_slots * bimetal_volume::units::CHUNK).sum();
-    m.present && m.size_bytes >= size && same_tier && room > m.used_bytes()
+    Ok(text)
 }

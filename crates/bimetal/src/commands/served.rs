@@ -53,7 +53,7 @@ fn running(group: &str) -> Result<Option<Status>> {
                     false => (HELD, format!(", and waits until it is released: {held}")),
                 };
                 if began.elapsed() >= limit {
-                    bail!("group '{group}' is being stopped{why}; attach its volumes when that has ended");
+                    bail!("group '{group}' is being stopped{why}; try again when that has ended");
                 }
             }
             // What cannot be understood now will not be later.

@@ -4,29 +4,34 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
+use bimetal_format::label::LabelError;
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv};
-use bimetal_volume::dissolve::{Dissolve, DissolveError, Frozen, Phase, PIECE};
+use bimetal_volume::dissolve::{Dissolve, DissolveError, Phase, PIECE};
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
 use bimetal_volume::group::Group;
-use bimetal_volume::options::Uuid;
 use bimetal_volume::Volume;
 
 use super::members::own;
-use super::{volumes, Ways};
-use crate::api::{self, DissolveRequest, Dissolving, VolumeChange};
+use super::Ways;
+use crate::api::{self, DissolveRequest, Dissolving};
 use crate::config::uuid_text;
-use crate::{log, members};
+use crate::{log, members, runstate};
 
 /// Between two looks whether somebody still uses the volume, or has cancelled.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// A device that takes longer to open, or to look at, is not waited for.
+const OPENING: Duration = Duration::from_secs(10);
+/// Nor is a run that does not end when it is cancelled, at the end of the daemon.
+const ENDING: Duration = Duration::from_secs(5);
 /// While it is in use, what is changed is copied this often.
 const CATCH_UP: Duration = Duration::from_secs(5);
 
@@ -44,11 +49,10 @@ enum State {
 }
 
 struct Job {
+    /// No other run of this daemon has it.
+    number: u64,
     volume: Volume<HostEnv>,
-    name: String,
-    uuid: Uuid,
     onto: String,
-    delete: bool,
     run: Run,
     state: RefCell<State>,
     cancelled: Cell<bool>,
@@ -72,8 +76,9 @@ impl Job {
             _ => (None, None),
         };
         Dissolving {
-            volume: self.name.clone(),
-            volume_uuid: uuid_text(&self.uuid),
+            run: self.number,
+            volume: self.volume.name(),
+            volume_uuid: uuid_text(&self.volume.uuid()),
             onto: self.onto.clone(),
             phase: phase.into(),
             done_bytes: at.done,
@@ -91,6 +96,7 @@ impl Job {
 pub(crate) struct Desk {
     job: RefCell<Option<Rc<Job>>>,
     last: RefCell<Option<Dissolving>>,
+    runs: Cell<u64>,
     /// A request is being looked at.
     opening: Cell<bool>,
 }
@@ -102,51 +108,71 @@ impl Desk {
         now.or_else(|| self.last.borrow().clone())
     }
 
-    /// Begins, goes on with or cancels a run.
+    /// Begins, goes on with or cancels a run. Nothing begins of which nobody hears.
     pub(super) async fn ask(
         self: &Rc<Desk>,
         group: &Group<HostEnv>,
         ways: &Rc<Ways>,
         request: DissolveRequest,
+        is_heard: impl Fn() -> bool,
     ) -> Result<Dissolving> {
+        let name = &request.volume;
+        let volume = group.volume(name).with_context(|| format!("there is no volume '{name}'"))?;
         let current = self.job.borrow().clone();
+        let same = current.clone().filter(|job| job.volume.uuid() == volume.uuid());
         if request.cancel {
-            let job = current.filter(|job| job.name == request.volume);
-            let job = job.with_context(|| format!("volume '{}' is not being copied", request.volume))?;
+            let job = same.with_context(|| format!("volume '{name}' is not being copied"))?;
             job.cancelled.set(true);
             return Ok(job.row());
         }
+        if let Some(job) = same.filter(|job| job.onto == request.onto) {
+            return Ok(job.row());
+        }
         if let Some(job) = current {
-            if job.name == request.volume && job.onto == request.onto {
-                return Ok(job.row());
-            }
-            bail!(
-                "volume '{}' is being copied onto {}; one at a time: wait for it, or --cancel it",
-                job.name,
-                job.onto
-            );
+            let (other, onto) = (job.volume.name(), &job.onto);
+            bail!("volume '{other}' is being copied onto {onto}; one at a time: wait for it, or --cancel it");
         }
         if self.opening.replace(true) {
             bail!("another such request is just being looked at; try again");
         }
-        let begun = begin(group, ways, &request).await;
+        self.runs.set(self.runs.get() + 1);
+        let begun = unless(begin(group, ways, &request, volume, self.runs.get()), ways.env.sleep(OPENING)).await;
         self.opening.set(false);
-        let job = begun?;
+        let job = begun.with_context(|| format!("{} does not answer", request.onto))??;
+        if !is_heard() {
+            bail!("nobody waits for it any more");
+        }
+        log::info(&format!("volume '{name}' is being copied onto {}", job.onto));
         *self.job.borrow_mut() = Some(job.clone());
-        let (desk, group, ways, row) = (self.clone(), group.clone(), ways.clone(), job.row());
+        let (desk, ways, row) = (self.clone(), ways.clone(), job.row());
         let env = ways.env.clone();
         env.spawn(async move {
-            work(&job, &group, &ways).await;
+            work(&job, &ways).await;
             *desk.last.borrow_mut() = Some(job.row());
             desk.job.take();
         });
         Ok(row)
     }
+
+    /// Ends the run under way: what comes now is the end of the ways, which is not that of their users.
+    pub(super) async fn end(&self, env: &HostEnv) {
+        if let Some(job) = &*self.job.borrow() {
+            job.cancelled.set(true);
+        }
+        let limit = env.now().plus(ENDING);
+        while self.job.borrow().is_some() && env.now() < limit {
+            env.sleep(LOOK_AGAIN).await;
+        }
+    }
 }
 
-async fn begin(group: &Group<HostEnv>, ways: &Ways, request: &DissolveRequest) -> Result<Rc<Job>> {
-    let name = request.volume.clone();
-    let volume = group.volume(&name).with_context(|| format!("there is no volume '{name}'"))?;
+async fn begin(
+    group: &Group<HostEnv>,
+    ways: &Ways,
+    request: &DissolveRequest,
+    volume: Volume<HostEnv>,
+    number: u64,
+) -> Result<Rc<Job>> {
     let locator = members::parse(&request.onto)?;
     let onto = locator.to_string();
     let (own, at) = (own(group, &ways.group, ways.nbd.servers()), locator.clone());
@@ -154,32 +180,40 @@ async fn begin(group: &Group<HostEnv>, ways: &Ways, request: &DissolveRequest) -
         bail!("nothing of group '{}' can be copied onto {onto}: {why}", ways.group);
     }
     let device = HostDevice::open(&ways.env, &locator, Access::SERVE).await?;
-    if let (Ok(label), false) = (members::read_label(&device).await?, request.force) {
-        bail!(
+    match members::read_label(&device).await? {
+        // Under another name it may be one of those that are in use.
+        Ok(label) if label.group == group.status().uuid => {
+            bail!("{onto} is member {} of this very group, or carries its label still", label.member);
+        }
+        Err(LabelError::NotALabel) => {}
+        _ if request.force => {}
+        Ok(label) => bail!(
             "{onto} is a member of the Bimetal group '{}'; destroy that group first, or add --force",
             label.group_name
-        );
+        ),
+        Err(why) => bail!("{onto} carries a Bimetal label, but {why}; add --force to take it all the same"),
     }
     let run = Dissolve::begin(volume.clone(), device, PIECE).with_context(|| onto.clone())?;
-    let (uuid, state) = (volume.uuid(), RefCell::new(State::Working));
-    log::info(&format!("volume '{name}' is being copied onto {onto}"));
-    Ok(Rc::new(Job { volume, name, uuid, onto, delete: request.delete, run, state, cancelled: Cell::new(false) }))
+    let state = RefCell::new(State::Working);
+    Ok(Rc::new(Job { number, volume, onto, run, state, cancelled: Cell::default() }))
 }
 
 /// Carries a run out, and sets down how it ended.
-async fn work(job: &Rc<Job>, group: &Group<HostEnv>, ways: &Rc<Ways>) {
+async fn work(job: &Rc<Job>, ways: &Rc<Ways>) {
     let env = ways.env.clone();
     let cancelled = async {
         while !job.cancelled.get() {
             env.sleep(LOOK_AGAIN).await;
         }
     };
-    let ended = unless(to_the_end(job, group, ways), cancelled).await;
+    let ended = unless(to_the_end(job, ways), cancelled).await;
+    let (name, onto) = (job.volume.name(), &job.onto);
     let (state, words) = match ended {
-        None => (State::Cancelled, format!("copying volume '{}' onto {} is cancelled", job.name, job.onto)),
-        Some(Ok(())) => (State::Done, format!("{} holds what volume '{}' held", job.onto, job.name)),
-        Some(Err(why)) => {
-            let words = format!("volume '{}' is not copied onto {}: {why}", job.name, job.onto);
+        None => (State::Cancelled, format!("copying volume '{name}' onto {onto} is broken off")),
+        Some(Ok(())) => (State::Done, format!("{onto} holds what volume '{name}' held")),
+        Some(Err(e)) => {
+            let why = told(&ways.group, &e);
+            let words = format!("volume '{name}' is not copied onto {onto}: {why}");
             (State::Failed(why), words)
         }
     };
@@ -187,40 +221,52 @@ async fn work(job: &Rc<Job>, group: &Group<HostEnv>, ways: &Rc<Ways>) {
     *job.state.borrow_mut() = state;
 }
 
-async fn to_the_end(job: &Job, group: &Group<HostEnv>, ways: &Rc<Ways>) -> Result<(), String> {
-    let failed = |e: DissolveError| told(&ways.group, &e);
-    job.run.copy().await.map_err(failed)?;
-    // Until it is deleted, or nothing more is to be done, nobody writes to the volume.
-    let _frozen = still(job, ways).await.map_err(failed)?;
-    if job.delete {
-        let name = job.volume.name();
-        volumes::change(group, ways, VolumeChange::Delete { name, force: true }).await?;
-    }
-    Ok(())
-}
-
-/// Has the volume stand still, equal to the device, as soon as nobody uses it.
-async fn still(job: &Job, ways: &Ways) -> Result<Frozen, DissolveError> {
+/// Copies while the volume is in use, and the last of it as soon as nobody uses it.
+async fn to_the_end(job: &Job, ways: &Ways) -> Result<(), DissolveError> {
+    job.run.copy().await?;
     let mut next = ways.env.now().plus(CATCH_UP);
     loop {
-        match ways.users_of(&job.uuid) {
-            Some(users) => {
-                *job.state.borrow_mut() = State::Waiting(users);
-                ways.env.sleep(LOOK_AGAIN).await;
-                if ways.env.now() >= next {
-                    job.run.catch_up().await?;
-                    next = ways.env.now().plus(CATCH_UP);
-                }
+        if let Some(users) = users_of(job, ways).await {
+            *job.state.borrow_mut() = State::Waiting(users);
+            ways.env.sleep(LOOK_AGAIN).await;
+            if ways.env.now() >= next {
+                job.run.catch_up().await?;
+                next = ways.env.now().plus(CATCH_UP);
             }
-            None => {
-                *job.state.borrow_mut() = State::Working;
-                let frozen = job.run.finish().await?;
-                // Whoever came meanwhile is not to be refused.
-                if ways.users_of(&job.uuid).is_none() {
-                    return Ok(frozen);
-                }
+            continue;
+        }
+        *job.state.borrow_mut() = State::Working;
+        // Most of it before the volume stands still. Whoever comes then does not find it so for long.
+        job.run.catch_up().await?;
+        let somebody = async {
+            while users_of(job, ways).await.is_none() {
+                ways.env.sleep(LOOK_AGAIN).await;
+            }
+        };
+        if let Some(finished) = unless(job.run.finish(), somebody).await {
+            let _frozen = finished?;
+            if users_of(job, ways).await.is_none() {
+                return Ok(());
             }
         }
+    }
+}
+
+/// Who uses the volume, in words; a device that this daemon does not serve (any more) is a user like any other.
+async fn users_of(job: &Job, ways: &Ways) -> Option<String> {
+    let uuid = job.volume.uuid();
+    if let Some(users) = ways.users_of(&uuid) {
+        return Some(users);
+    }
+    let (group, name, uuid) = (ways.group.clone(), job.volume.name(), uuid_text(&uuid));
+    let recorded = ways.env.blocking(move || {
+        let all = runstate::attachments(&group)?;
+        let found = all.into_iter().find(|a| a.is_of_volume(&name, &uuid) && Path::new(&a.device).exists());
+        anyhow::Ok(found.map(|a| a.device))
+    });
+    match recorded.await.map_err(anyhow::Error::from).and_then(|found| found) {
+        Ok(device) => device.map(|device| format!("it is attached as {device}")),
+        Err(e) => Some(format!("perhaps somebody: {e:#}")),
     }
 }
 
@@ -238,6 +284,9 @@ fn told(group: &str, e: &DissolveError) -> String {
         }
         DissolveError::Source { .. } | DissolveError::Onto { .. } => {
             format!("{e}; what was copied stays, ask again to go on")
+        }
+        DissolveError::Sync(_) => {
+            format!("{e}. What it shows now may not be what it holds: do not go on with it, take another device")
         }
         DissolveError::TooSmall { .. } | DissolveError::Twice | DissolveError::Unkept { .. } => e.to_string(),
     }
@@ -262,7 +311,11 @@ pub(crate) fn words(group: &str, d: &api::Dissolving) -> Option<String> {
              ({users}): unmount it, and `bimetal detach {group}/{}`.",
             d.volume
         )),
-        (None, "done" | "failed" | "cancelled") => None,
+        (None, "failed") => {
+            let why = d.error.as_deref().unwrap_or("it failed");
+            Some(format!("Volume '{}' was not copied onto {}: {why}.", d.volume, d.onto))
+        }
+        (None, "done" | "cancelled") => None,
         (None, phase) => Some(format!("{what} ({phase}, {} %).", d.done_bytes * 100 / d.total_bytes.max(1))),
     }
 }

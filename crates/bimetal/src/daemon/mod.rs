@@ -215,7 +215,7 @@ async fn answer(
     let desk = Rc::new(dissolve::Desk::default());
     while let Some(question) = questions.recv().await {
         match question {
-            Ask::Shutdown => return,
+            Ask::Shutdown => return desk.end(env).await,
             Ask::Snapshot(reply) => {
                 let status = group.status();
                 let recent = history.borrow().recent(seconds(env), &status.mover);
@@ -263,7 +263,8 @@ async fn answer(
             Ask::Dissolve(request, reply) => {
                 let (group, ways, desk) = (group.clone(), ways.clone(), desk.clone());
                 env.spawn(async move {
-                    let _ = reply.send(desk.ask(&group, &ways, request).await.map_err(|e| format!("{e:#}")));
+                    let asked = desk.ask(&group, &ways, request, || !reply.is_closed()).await;
+                    let _ = reply.send(asked.map_err(|e| format!("{e:#}")));
                 });
             }
             Ask::Fates(volume, from, reply) => {

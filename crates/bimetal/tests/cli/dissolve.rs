@@ -58,16 +58,19 @@ fn a_volume_becomes_a_file_and_only_what_differs_is_written_again() {
     assert!(Command::new("nbdcopy").arg("--flush").arg(&from).arg(nbd(&p)).status().expect("nbdcopy").success());
     p.ok(&["stop", "tank"]);
     assert_eq!(daemon.wait(), 0, "{}", p.log());
-    // Without a daemon one is started for it, and the volume deleted at the end.
-    let words = p.ok(&["dissolve", "tank", "--onto", "other.img", "--delete"]);
-    assert!(words.contains("other.img holds what volume tank/main held") && words.contains("is deleted"), "{words}");
+    // Without a daemon one is started for it.
+    let words = p.ok(&["dissolve", "tank", "--onto", "other.img"]);
+    assert!(words.contains("other.img holds what volume tank/main holds"), "{words}");
     is_equal(&p, "other.img");
     let gone = || p.run(&["status", "tank", "--json"]).out.contains("not running");
-    assert!((0..100).any(|_| gone() || {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        false
-    }));
-    assert!(p.json(&["volume", "list", "tank"])["volumes"].as_array().expect("a list").is_empty());
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(
+        (0..100).any(|_| gone() || {
+            pause();
+            false
+        }),
+        "that daemon goes away"
+    );
 }
 
 #[test]
@@ -119,6 +122,14 @@ fn what_cannot_take_a_volume_is_refused_and_stays_as_it_is() {
     p.refused(&["dissolve", "tank/none", "--onto", "out.img"], 1, &["no volume 'none'"]);
     p.refused(&["dissolve", "tank/main", "--onto", "slow.img", "--yes"], 1, &["slow.img"]);
     p.refused(&["dissolve", "tank/main", "--onto", "slow.img", "--yes", "--force"], 1, &["slow.img"]);
+    p.file("short.img", 3 * MIB);
+    std::fs::write(p.path("text"), "nobody asked").expect("written");
+    // Asked, nobody answers: it stays as it is.
+    p.refused(&["dissolve", "tank/main", "--onto", "text"], 1, &["overwritten"]);
+    assert_eq!(std::fs::read(p.path("text")).expect("there"), b"nobody asked");
+    let lost =
+        r#"{"volume":"main","onto":"PLACE","force":true}"#.replace("PLACE", &p.path("short.img").display().to_string());
+    assert!(p.ask("POST", "/v1/dissolve", &lost).contains("and the device only 3145728"));
     p.refused(&["dissolve", "tank/main", "--onto", "nowhere/out.img"], 1, &["nowhere/out.img"]);
     p.refused(&["dissolve", "tank/main", "--onto", "/dev/nothing-there"], 1, &["/dev/nothing-there"]);
     p.refused(&["dissolve", "tank/main", "--cancel"], 1, &["not being copied"]);

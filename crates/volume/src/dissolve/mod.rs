@@ -6,9 +6,13 @@
 //! What a run did is nowhere written down: the device itself says it. A piece that is equal is not written, so a run that
 //! was cut off is gone on with by beginning again.
 //!
+//! The first and the last piece are *withheld*: what a file system or a partition table is recognised by lies there. Until the
+//! end they are zeros on the device, or what they are to be, so that a part of a copy is not taken for a whole one, nor for
+//! what the device carried before. The same goes for the end of a device that is larger than the volume.
+//!
 //! Invariants:
 //! 1. When [`Dissolve::finish`] returns, no piece is unsure: the device holds what the volume holds, durably, and goes on
-//!    to do so until the [`Frozen`] that it returned is dropped.
+//!    to do so until the [`Frozen`] that it returned is dropped, or the volume is resized or deleted.
 //! 2. Reads of a copy are no use of the data: they leave heat alone and promote nothing.
 
 pub(crate) mod watch;
@@ -35,6 +39,10 @@ const AT_ONCE: usize = 4;
 const MOST_BLIND: u32 = 64;
 /// Changes of so many pieces may be left for the moment in which the volume stands still.
 const FEW: u64 = 32;
+/// Pieces that a round looks up at a time.
+const LOOKED_UP: usize = 4096;
+/// What lies at the end of a device is recognised by these last bytes, with some to spare.
+const TAIL: u64 = 4 << 20;
 /// Rounds of catching up with a volume that is changed faster than the device takes it.
 const ROUNDS: u32 = 8;
 
@@ -68,6 +76,9 @@ pub enum DissolveError {
         /// What it said.
         source: DeviceError,
     },
+    /// The device could not make durable what was written: what it shows may be what it has not kept.
+    #[error("the device could not keep what was written: {0}")]
+    Sync(DeviceError),
     /// The device confirmed a write and a sync, and gives something else.
     #[error("the device does not keep what is written to it, at byte {offset} and elsewhere")]
     Unkept {
@@ -128,8 +139,8 @@ impl<E: Env, D: Device> Drop for Dissolve<E, D> {
 }
 
 impl<E: Env, D: Device> Dissolve<E, D> {
-    /// Begins to note what is changed. Nothing is written yet. A piece has `piece` bytes ([`PIECE`]), a multiple of those of
-    /// a chunk.
+    /// Begins to note what is changed. Nothing is written yet. A piece has `piece` bytes ([`PIECE`]): those of a chunk times a
+    /// power of two, at most 64.
     pub fn begin(volume: Volume<E>, onto: D, piece: u64) -> Result<Dissolve<E, D>, DissolveError> {
         let size = volume.size();
         if onto.size() < size {
@@ -158,8 +169,10 @@ impl<E: Env, D: Device> Dissolve<E, D> {
     /// Copies the volume while it is in use, until little is left that is not known to be equal.
     pub async fn copy(&self) -> Result<(), DissolveError> {
         self.enter(Phase::Copying, self.size);
+        self.clear_tail().await?;
+        self.withhold().await?;
         let (mut blind, mut left) = (1, 0);
-        for wave in pieces_of(0..self.size.div_ceil(self.piece)) {
+        for wave in pieces_of((0..self.pieces()).filter(|p| !self.is_withheld(*p))) {
             let compared = left == 0;
             let different = self.wave(&wave, compared).await?;
             (blind, left) = match (compared, different == wave.len()) {
@@ -183,6 +196,7 @@ impl<E: Env, D: Device> Dissolve<E, D> {
             if changed <= FEW {
                 break;
             }
+            wait::turn().await;
         }
         Ok(())
     }
@@ -194,6 +208,11 @@ impl<E: Env, D: Device> Dissolve<E, D> {
         // The first round writes, the second finds it equal.
         self.round(Phase::Finishing).await?;
         self.round(Phase::Finishing).await?;
+        self.give_withheld().await?;
+        self.volume.info.check(0, self.size).map_err(|e| match e {
+            Error::OutOfRange { .. } => DissolveError::Resized,
+            source => DissolveError::Source { offset: 0, source },
+        })?;
         if self.volume.size() != self.size {
             return Err(DissolveError::Resized);
         }
@@ -201,6 +220,69 @@ impl<E: Env, D: Device> Dissolve<E, D> {
             Some(piece) => Err(DissolveError::Unkept { offset: piece * self.piece }),
             None => Ok(frozen),
         }
+    }
+
+    /// Number of pieces.
+    fn pieces(&self) -> u64 {
+        self.size.div_ceil(self.piece)
+    }
+
+    fn is_withheld(&self, piece: u64) -> bool {
+        piece == 0 || piece + 1 == self.pieces()
+    }
+
+    /// Pieces that are withheld.
+    fn withheld(&self) -> impl Iterator<Item = u64> + '_ {
+        [0, self.pieces().saturating_sub(1)].into_iter().take(self.pieces().min(2) as usize)
+    }
+
+    /// What the device carries where pieces are withheld is zeros from now on, unless it is what is to be there.
+    async fn withhold(&self) -> Result<(), DissolveError> {
+        for piece in self.withheld() {
+            let (offset, len) = self.range(piece);
+            let content = self.content(offset, len).await?;
+            let there = self.there(offset, len).await?;
+            if !is_equal(&content, &there) {
+                self.clear(offset, &there).await?;
+            }
+            self.unsure.borrow_mut().add(piece);
+            self.done.set(self.done.get() + len);
+        }
+        self.sync().await
+    }
+
+    /// When all else is durable. What is read back equal is not unsure any more.
+    async fn give_withheld(&self) -> Result<(), DissolveError> {
+        for _ in 0..2 {
+            for piece in self.withheld() {
+                self.unsure.borrow_mut().add(piece);
+                self.bring(piece, true).await?;
+            }
+            self.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// What lies behind the volume at the end of the device would be found there by whoever looks for it.
+    async fn clear_tail(&self) -> Result<(), DissolveError> {
+        let end = self.onto.size();
+        let mut at = self.size.max(end.saturating_sub(TAIL));
+        while at < end {
+            let len = self.piece.min(end - at);
+            let there = self.there(at, len).await?;
+            self.clear(at, &there).await?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    /// Zeros in place of what is there.
+    async fn clear(&self, offset: u64, there: &[u8]) -> Result<(), DissolveError> {
+        if is_zero(there) {
+            return Ok(());
+        }
+        let zeros = BufMut::zeroed(there.len()).freeze();
+        self.onto.write(offset, zeros).await.map_err(|source| DissolveError::Onto { offset, source })
     }
 
     fn enter(&self, phase: Phase, total: u64) {
@@ -213,16 +295,20 @@ impl<E: Env, D: Device> Dissolve<E, D> {
     fn note_changes(&self) {
         let changed = self.volume.info.watch.take(self.size / CHUNK);
         let mut unsure = self.unsure.borrow_mut();
-        changed.iter().for_each(|chunk| unsure.add(chunk * CHUNK / self.piece));
+        changed.groups(self.piece / CHUNK).for_each(|piece| unsure.add(piece));
     }
 
     /// Compares what is unsure, and writes what differs; how many pieces did.
     async fn round(&self, phase: Phase) -> Result<u64, DissolveError> {
-        let pieces: Vec<u64> = self.unsure.borrow().iter().collect();
-        self.enter(phase, pieces.len() as u64 * self.piece);
-        let mut different = 0;
-        for wave in pieces_of(pieces) {
-            different += self.wave(&wave, true).await? as u64;
+        self.enter(phase, self.unsure.borrow().count() * self.piece);
+        let (mut different, mut next) = (0, 0);
+        loop {
+            let some = self.unsure.borrow().some(next, LOOKED_UP);
+            let Some(last) = some.last() else { break };
+            next = last + 1;
+            for wave in pieces_of(some.into_iter().filter(|p| !self.is_withheld(*p))) {
+                different += self.wave(&wave, true).await? as u64;
+            }
         }
         if different > 0 {
             self.sync().await?;
@@ -237,36 +323,50 @@ impl<E: Env, D: Device> Dissolve<E, D> {
         for result in results {
             different += usize::from(result?);
         }
+        // Everything is compared and copied on the thread that serves the clients.
+        wait::turn().await;
         Ok(different)
     }
 
     async fn bring(&self, piece: u64, compare: bool) -> Result<bool, DissolveError> {
-        let offset = piece * self.piece;
-        let len = self.piece.min(self.size - offset);
-        let read = self.volume.core.read_unnoticed(&self.volume.info, offset, len).await;
-        let content = read.map_err(|source| DissolveError::Source { offset, source })?;
-        let failed = |source| DissolveError::Onto { offset, source };
+        let (offset, len) = self.range(piece);
+        let content = self.content(offset, len).await?;
         // Zeros are never written blindly: a file that was just made keeps its holes.
         let zeros = content.iter().all(|p| matches!(p, Piece::Zero(_)));
-        let mut equal = false;
-        if compare || zeros {
-            let (there, result) = self.onto.read(offset, BufMut::new(len as usize)).await;
-            result.map_err(failed)?;
-            equal = is_equal(&content, &there);
-        }
+        let asked = compare || zeros;
+        let equal = asked && is_equal(&content, &self.there(offset, len).await?);
         if equal {
             self.unsure.borrow_mut().remove(piece);
         } else {
             self.unsure.borrow_mut().add(piece);
-            self.onto.write(offset, whole(&content, len).freeze()).await.map_err(failed)?;
+            let written = self.onto.write(offset, whole(&content, len).freeze()).await;
+            written.map_err(|source| DissolveError::Onto { offset, source })?;
             self.written.set(self.written.get() + len);
         }
         self.done.set(self.done.get() + len);
         Ok(!equal)
     }
 
+    /// First byte and bytes of a piece.
+    fn range(&self, piece: u64) -> (u64, u64) {
+        let offset = piece * self.piece;
+        (offset, self.piece.min(self.size - offset))
+    }
+
+    /// What the volume holds.
+    async fn content(&self, offset: u64, len: u64) -> Result<Pieces, DissolveError> {
+        let read = self.volume.core.read_unnoticed(&self.volume.info, offset, len).await;
+        read.map_err(|source| DissolveError::Source { offset, source })
+    }
+
+    /// What the device holds.
+    async fn there(&self, offset: u64, len: u64) -> Result<BufMut, DissolveError> {
+        let (there, result) = self.onto.read(offset, BufMut::new(len as usize)).await;
+        result.map(|()| there).map_err(|source| DissolveError::Onto { offset, source })
+    }
+
     async fn sync(&self) -> Result<(), DissolveError> {
-        self.onto.sync().await.map_err(|source| DissolveError::Onto { offset: 0, source })
+        self.onto.sync().await.map_err(DissolveError::Sync)
     }
 }
 

@@ -46,7 +46,7 @@ impl Watch {
 
     fn note(&self, offset: u64, len: u64) {
         if let Some(changed) = &mut *self.changed.borrow_mut() {
-            (offset / CHUNK..(offset + len).div_ceil(CHUNK)).for_each(|n| changed.add(n));
+            changed.add_all(offset / CHUNK..(offset + len).div_ceil(CHUNK));
         }
     }
 }
@@ -94,10 +94,10 @@ impl Drop for Frozen {
 
 /// Lets no change in any more, and waits for those that are under way.
 pub(super) async fn freeze<E: Env>(volume: &Volume<E>) -> Frozen {
+    // One at a time waits for requests, and another change may take long: the volume stands still only then.
+    let _change = volume.core.volumes.change.lock().await;
     let frozen = Frozen { info: volume.info.clone() };
     frozen.info.watch.frozen.set(true);
-    // One at a time waits for requests.
-    let _change = volume.core.volumes.change.lock().await;
     if !mutant::on(Mutant::DissolveCutsWriters) {
         frozen.info.drained().await;
     }

@@ -144,9 +144,13 @@ impl VolumeInfo {
         Ok(LetIn(&self.requests, period))
     }
 
-    /// Waits until all requests that were let in before this call have ended. One caller at a time, and to its end.
+    /// Waits until all requests that were let in before this call have ended. One caller at a time.
     pub(crate) async fn drained(&self) {
         let before = self.requests.period.get();
+        // Whoever waited before may have been given up half-way: then requests of the other period are older than these.
+        while self.requests.counts[1 - before].get() > 0 {
+            self.requests.less.wait().await;
+        }
         self.requests.period.set(1 - before);
         while self.requests.counts[before].get() > 0 {
             self.requests.less.wait().await;

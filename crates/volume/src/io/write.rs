@@ -43,8 +43,19 @@ struct Run {
 impl<E: Env> Core<E> {
     /// Writes `data` at `offset` of a volume.
     pub(crate) async fn write(&self, v: &VolumeInfo, offset: u64, data: Buf, flags: WriteFlags) -> Result<(), Error> {
+        let _in = v.let_in_to_change(offset, data.len() as u64)?;
+        self.write_let_in(v, offset, data, flags).await
+    }
+
+    /// The same for a request that was let in.
+    pub(super) async fn write_let_in(
+        &self,
+        v: &VolumeInfo,
+        offset: u64,
+        data: Buf,
+        flags: WriteFlags,
+    ) -> Result<(), Error> {
         let len = data.len() as u64;
-        let _in = v.let_in_to_change(offset, len)?;
         self.check_writable()?;
         let _admitted = self.requests.enter(len, self.options.max_inflight_bytes).await;
         let all: SmallVec<[Part; 2]> = v.parts(offset, len).collect();

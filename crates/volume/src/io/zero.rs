@@ -76,7 +76,7 @@ impl<E: Env> Core<E> {
             let n = (ZERO_RUN - position % ZERO_RUN).min(len - at);
             let mut zeros = BufMut::with_phase(n as usize, position);
             zeros.fill(0);
-            self.write(v, position, zeros.freeze(), WriteFlags::default()).await?;
+            self.write_let_in(v, position, zeros.freeze(), WriteFlags::default()).await?;
             at += n;
         }
         self.confirm(v, offset, len, flags).await

@@ -9,6 +9,8 @@ use crate::env::Instant;
 const ONE_IN: u32 = 10;
 /// Requests needed before a percentile says anything.
 const ENOUGH: u32 = 8;
+/// Bins of an octave, as a power of two.
+const PARTS: u32 = 2;
 /// Busy time is summed over two halves of a second.
 const HALF: Duration = Duration::from_millis(500);
 
@@ -48,7 +50,7 @@ impl Load {
             half_began: now,
             busy: Duration::ZERO,
             busy_before: Duration::ZERO,
-            seen: Histogram::new(),
+            seen: Histogram::new(PARTS),
             moving: false,
             base: None,
         }
@@ -114,7 +116,8 @@ impl Load {
         if count < ENOUGH {
             return if count == 0 { Verdict::Well } else { Verdict::Unknown };
         }
-        let slow = std::mem::replace(&mut self.seen, Histogram::new()).slowest_but_one_in(ONE_IN).as_secs_f32();
+        let slow = self.seen.slowest_but_one_in(ONE_IN).as_secs_f32();
+        self.seen.clear();
         if std::mem::take(&mut self.moving) {
             let limit = self.base.map_or(0.0, |b| 1.5 * b).max(floor.as_secs_f32());
             return if slow > limit { Verdict::Suffers } else { Verdict::Well };

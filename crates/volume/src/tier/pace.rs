@@ -24,6 +24,8 @@ const ENOUGH: u32 = 1000;
 /// Requests without moves that say what is usual, and that many at most: then the old ones count half.
 const USUAL: u32 = 1000;
 const USUAL_MOST: u32 = 8000;
+/// Bins of an octave, as a power of two: what is between the tail and the next edge does not count as held up.
+const PARTS: u32 = 5;
 /// Chunks a second: at first, at least, at most.
 const FIRST: f64 = 32.0;
 const LEAST: f64 = 16.0;
@@ -58,7 +60,7 @@ impl Pace {
             rate: FIRST,
             saved: TOGETHER as f64,
             counted: now,
-            usual: Histogram::new(),
+            usual: Histogram::new(PARTS),
             tail: None,
             moving: false,
             last: None,
