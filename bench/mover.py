@@ -9,8 +9,10 @@ loads take turns; the bars are medians of the ratios within a round.
 """
 
 import argparse
+import os
 import subprocess
 import sys
+import tempfile
 import time
 
 from common import GIB, MIB, Scratch, Verdicts, binary, fio, machine, median, need, save, words
@@ -34,6 +36,8 @@ def options():
     p.add_argument("--seconds", type=int, default=4, help="of each load on the fast tier; on the slow tier four times as long")
     p.add_argument("--hint-mib", type=int, default=192, help="what the mover is given to do in each load")
     p.add_argument("--slow", default="hdd2012", help="model of the slow member")
+    p.add_argument("--slow-dir", help="where the file of the slow member lies, if not beside that of the fast one: a disk below "
+                   "both serves the one later because of the other, which an SSD and a hard disk do not; a tmpfs will do")
     p.add_argument("--name", default="mover", help="of the result file")
     return p.parse_args()
 
@@ -148,8 +152,9 @@ def main():
     need("fio", "nbdinfo", "nbdsh")
     o, verdicts, notes = options(), Verdicts(), machine()
     print(words(notes), flush=True)
-    with Scratch("mover") as s:
-        fast, slow = s.sparse("fast.img", 2 * GIB), s.sparse("slow.img", 7 * GIB)
+    with Scratch("mover") as s, tempfile.TemporaryDirectory(dir=o.slow_dir) as apart:
+        fast, slow = s.sparse("fast.img", 2 * GIB), os.path.join(apart if o.slow_dir else s.path, "slow.img")
+        s.sparse(slow, 7 * GIB)
         s.bimetal("create", "mover", "--fast", fast, "--slow", f"emulated:{o.slow}:{slow}", "--yes")
         sock = s.file("group.sock")
         server = s.server("group", [binary(), "serve", "mover", "--nbd", f"unix:{sock}"], sock)

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-from common import HERE, median, words
+from common import HERE, MIB, median, words
 
 TITLES = {
     "iops": "Random 4 KiB over NBD",
@@ -15,6 +15,9 @@ TITLES = {
     "fuse": "A loop device over a FUSE file",
     "vm": "Mixed hot and cold load, fast disk and hard disk",
     "exports": "ublk against NBD, in a virtual machine",
+    "mover": "A load beside the mover, and without it",
+    "mover-apart": "The same, the slow disk in memory",
+    "growth": "How it grows",
     "fill": "A fill, and what follows",
     "scale": "Every chunk of 128 GiB + 2 TiB mapped",
     "engine": "The engine alone",
@@ -69,7 +72,25 @@ def engine_charts(rounds):
         yield chart(f"{load}: user time of a request (less is better)", values, "µs")
 
 
+def mover_charts(rows):
+    for row in rows:
+        for key, title, unit in (("iops", "requests a second", ""), ("p99_us", "99th percentile (less is better)", "µs")):
+            yield chart(f"{row['case']}: {title}", {"without": row["off"][key], "bimetal, moving": row["work"][key]}, unit)
+
+
+def growth_charts(result):
+    sizes = {f"{r['gib'] / 1024:g} TiB, {r['percent_mapped']} %": r for r in result["size"]}
+    yield chart("Start (less is better)", {n: r["clean"]["start_s"] for n, r in sizes.items()}, "s")
+    yield chart("Start after a crash, journals full", {n: r["crashed"]["start_s"] for n, r in sizes.items()}, "s")
+    yield chart("Memory (less is better)", {n: r["clean"]["rss"] / MIB for n, r in sizes.items()}, "MiB")
+    yield chart("Random reads", {n: r["clean"]["iops"] for n, r in sizes.items()}, "IOPS")
+
+
 def charts_of(name, result):
+    if name.startswith("mover"):
+        return mover_charts(result["rows"])
+    if name == "growth":
+        return growth_charts(result)
     if "rows" in result:
         return row_charts(result["rows"])
     if name == "vm":
