@@ -58,6 +58,26 @@ impl Shared {
         Some(Err("a stored group has no thread".into()))
     }
 
+    /// Taken if it names a device.
+    pub(crate) async fn dissolve(&self, request: api::DissolveRequest) -> Result<api::Dissolving, String> {
+        match request.cancel || request.onto.is_empty() {
+            true => Err(format!("volume '{}' is not being copied", request.volume)),
+            false => Ok(api::Dissolving {
+                run: 1,
+                volume: request.volume,
+                volume_uuid: String::new(),
+                onto: request.onto,
+                phase: "copying".into(),
+                done_bytes: 0,
+                total_bytes: 0,
+                written_bytes: 0,
+                unsure_bytes: 0,
+                waits_for: None,
+                error: None,
+            }),
+        }
+    }
+
     /// The length of the name decides.
     pub(crate) async fn attach(&self, volume: String) -> Result<Made, String> {
         match volume.len() % 3 {

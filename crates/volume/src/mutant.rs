@@ -75,6 +75,7 @@ mutants! {
     DeadLeaverTakenBack: "a member that was leaving, and without which the group was started, is taken back",
     DissolveNotesEarly: "a change of a volume that is copied is noted when it begins, not when it has ended",
     DissolveCutsWriters: "a volume that is copied counts as standing still while writes are under way",
+    DissolveNotSynced: "a volume counts as copied although the device was not told to keep it",
     DissolvedWhileWritten: "a volume that is copied is written to while it must stand still",
     LeftBeforeCommit: "a member has left the group before the moves that emptied it are durable everywhere",
     C8AwayClearedEarly: "C8.1: away bits are cleared before the member has the pages that they speak of",

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind::NotFound;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use bimetal_volume::env::Device;
 use serde_json::json;
 
 use super::create::{is_empty_file, refuse_member, refuse_used};
-use super::served::{choose, served, stopped_again, Served};
+use super::served::{choose, served, Served};
 use crate::api::{self, DissolveRequest, Dissolving, Job, MemberChange, Status};
 use crate::cli::Dissolve;
 use crate::output::{confirm, Output};
@@ -32,12 +33,13 @@ pub(crate) fn run(args: &Dissolve, output: Output) -> Result<()> {
     let Served { status, started } = served(group, false)?;
     let volume = choose(&status, args.target.volume.as_deref())?;
     match copied(args, &status, volume, output) {
-        Err(why) if started => Err(stopped_again(group, why)),
-        Err(why) => Err(why),
+        Err(why) => {
+            stop_if(started, group);
+            Err(why)
+        }
         Ok(row) => {
-            let stays = started.then(|| stop(group)).transpose();
-            output.show(&answer(group, "dissolved", &row), || words(group, volume, &row))?;
-            stays.map(drop).context("the copy is whole, but the daemon that was started for it is there still")
+            stop_if(started, group);
+            output.show(&answer(group, "dissolved", &row), || words(group, volume, &row))
         }
     }
 }
@@ -73,7 +75,7 @@ fn copied(args: &Dissolve, status: &Status, volume: &api::Volume, output: Output
             ask(group, &wish).inspect_err(|_| made.undo())?
         }
     };
-    watch(group, begun.run, output)
+    watch(group, &begun, output)
 }
 
 fn answer(group: &str, change: &str, row: &Dissolving) -> serde_json::Value {
@@ -89,54 +91,46 @@ fn is_under_way(d: &Dissolving) -> bool {
     !matches!(d.phase.as_str(), "done" | "failed" | "cancelled")
 }
 
-/// A file that was made, or made longer.
-struct Made<'a> {
-    path: Option<&'a Path>,
-    /// Bytes that it had, if it was there.
-    before: Option<u64>,
-}
+/// A file that was made for this.
+struct Made<'a>(Option<&'a Path>);
 
 impl Made<'_> {
-    /// Nothing was written to it.
+    /// Takes it away again, if nothing was written to it.
     fn undo(&self) {
-        let Some(path) = self.path else { return };
-        let undone = match self.before {
-            None => std::fs::remove_file(path),
-            Some(len) => OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(len)),
-        };
-        if let Err(e) = undone {
-            eprintln!("bimetal: {} is not as it was: {e}", path.display());
+        let made = self.0.filter(|path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.blocks() == 0));
+        if let Some(Err(e)) = made.map(std::fs::remove_file) {
+            eprintln!("bimetal: the file that was made for this is there still: {e}");
         }
     }
 }
 
-/// Refuses a device that is in use, too small or carries something, and asks; then makes the file, or makes it long enough.
+/// Refuses a device that is in use, too small or carries something, and asks; a file that is not there is made.
 fn look_at<'a>(locator: &'a Locator, volume: &api::Volume, args: &Dissolve) -> Result<Made<'a>> {
-    let need = volume.size_bytes;
-    let path = locator.path();
+    let (need, path) = (volume.size_bytes, locator.path());
     let found = path.map(std::fs::metadata);
-    let is_new = matches!(&found, Some(Err(e)) if e.kind() == NotFound) && path.is_some_and(|p| !p.starts_with("/dev"));
-    let file = found.and_then(Result::ok).filter(std::fs::Metadata::is_file).map(|meta| meta.len());
-    if !is_new {
-        let size = look_at_what_is_there(locator, args.force)?;
-        if size < need && file.is_none() {
-            let short = approx(need - size);
-            bail!("{locator} has {} and the volume {}: it is too small by {short}", approx(size), approx(need));
-        }
-        if !is_empty_file(locator) {
-            confirm(&format!("What is on this device is overwritten:\n  {locator} ({})", approx(size)), args.yes)?;
-        }
+    let is_new = matches!(&found, Some(Err(e)) if e.kind() == NotFound);
+    if let Some(path) = path.filter(|p| is_new && !p.starts_with("/dev")) {
+        return make(path, need);
     }
-    let Some(path) = path.filter(|_| is_new || file.is_some_and(|len| len < need)) else {
-        return Ok(Made { path: None, before: None });
-    };
-    let opened = OpenOptions::new().write(true).create_new(is_new).open(path);
-    let opened = opened.with_context(|| format!("{} cannot be made", path.display()))?;
-    let made = Made { path: Some(path), before: file };
-    let sized = opened.set_len(need).and_then(|()| sync_with_its_folder(&opened, path));
-    sized
-        .inspect_err(|_| made.undo())
-        .with_context(|| format!("{} cannot get {} ({})", path.display(), approx(need), Size(need)))?;
+    let size = look_at_what_is_there(locator, args.force)?;
+    if size < need {
+        let short = approx(need - size);
+        bail!("{locator} has {} and the volume {}: it is too small by {short}", approx(size), approx(need));
+    }
+    if !is_empty_file(locator) {
+        confirm(&format!("What is on this device is overwritten:\n  {locator} ({})", approx(size)), args.yes)?;
+    }
+    Ok(Made(None))
+}
+
+/// A file for a volume, which is nobody else's to read.
+fn make(path: &Path, size: u64) -> Result<Made<'_>> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let file = file.with_context(|| format!("{} cannot be made", path.display()))?;
+    let made = Made(Some(path));
+    let sized = file.set_len(size).and_then(|()| sync_with_its_folder(&file, path));
+    let fail = || format!("{} cannot get {} ({})", path.display(), approx(size), Size(size));
+    sized.inspect_err(|_| made.undo()).with_context(fail)?;
     Ok(made)
 }
 
@@ -160,14 +154,14 @@ fn look_at_what_is_there(locator: &Locator, force: bool) -> Result<u64> {
 }
 
 /// Returns when it is done.
-fn watch(group: &str, run: u64, output: Output) -> Result<Dissolving> {
+fn watch(group: &str, begun: &Dissolving, output: Output) -> Result<Dissolving> {
     let mut progress = (!output.json).then(Progress::new);
     let (mut silent, mut told) = (0, false);
     loop {
         let gone = "the daemon has ended meanwhile; the same command goes on with it";
         let daemon = runstate::daemon(group)?.context(gone)?;
         match daemon.get::<Status>("/v1/status").map(|s| s.dissolving) {
-            Ok(Some(d)) if d.run == run => {
+            Ok(Some(d)) if (d.run, &d.volume_uuid, &d.onto) == (begun.run, &begun.volume_uuid, &begun.onto) => {
                 silent = 0;
                 match d.phase.as_str() {
                     "done" => return Ok(d),
@@ -196,7 +190,8 @@ fn watch(group: &str, run: u64, output: Output) -> Result<Dissolving> {
 
 fn waiting(group: &str, d: &Dissolving, users: &str) -> String {
     format!(
-        "Everything is on {} but what still changes. The last of it is copied when nobody uses the volume any more ({users}):\n\
+        "All of it is on {} but the first and last MiB and what still changes. These are copied when nobody uses the volume \
+         any more ({users}):\n\
          unmount it, and: bimetal detach {group}/{}",
         d.onto, d.volume
     )
@@ -221,15 +216,21 @@ fn words(group: &str, volume: &api::Volume, d: &Dissolving) -> String {
     )
 }
 
-/// The daemon that was started for this, unless somebody uses it by now.
-fn stop(group: &str) -> Result<()> {
-    let Some(daemon) = runstate::daemon(group)? else { return Ok(()) };
-    let status: Status = daemon.get("/v1/status")?;
-    if status.clients.is_empty() && status.attachments.is_empty() {
+/// Ends the daemon if it was started for this, unless somebody uses it by now.
+fn stop_if(started: bool, group: &str) {
+    let stop = || -> Result<()> {
         let Some(daemon) = runstate::daemon(group)? else { return Ok(()) };
-        let _accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
+        let status: Status = daemon.get("/v1/status")?;
+        let copies = status.dissolving.as_ref().is_some_and(is_under_way);
+        let used = copies || status.files.is_some() || !status.clients.is_empty() || !status.attachments.is_empty();
+        if let Some(daemon) = runstate::daemon(group)?.filter(|_| !used) {
+            let _accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
+        }
+        Ok(())
+    };
+    if let Some(Err(e)) = started.then(stop) {
+        eprintln!("bimetal: the daemon that was started for this is there still: {e:#}");
     }
-    Ok(())
 }
 
 /// Where a volume could go, if nobody said where.

@@ -3,6 +3,7 @@
 //! Nothing of it is written down but on the device itself: after the end of the daemon the same request goes on with it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
@@ -97,6 +98,10 @@ pub(crate) struct Desk {
     job: RefCell<Option<Rc<Job>>>,
     last: RefCell<Option<Dissolving>>,
     runs: Cell<u64>,
+    /// Devices that could not keep what was written: what they show may be what they do not hold.
+    distrusted: RefCell<BTreeSet<String>>,
+    /// The daemon ends: nothing begins any more.
+    ended: Cell<bool>,
     /// A request is being looked at.
     opening: Cell<bool>,
 }
@@ -126,7 +131,13 @@ impl Desk {
             return Ok(job.row());
         }
         if let Some(job) = same.filter(|job| job.onto == request.onto) {
-            return Ok(job.row());
+            match job.cancelled.get() {
+                true => bail!("it is just being broken off; try again in a moment"),
+                false => return Ok(job.row()),
+            }
+        }
+        if self.distrusted.borrow().contains(&request.onto) {
+            bail!("{} could not keep what was written to it: take another device", request.onto);
         }
         if let Some(job) = current {
             let (other, onto) = (job.volume.name(), &job.onto);
@@ -139,7 +150,7 @@ impl Desk {
         let begun = unless(begin(group, ways, &request, volume, self.runs.get()), ways.env.sleep(OPENING)).await;
         self.opening.set(false);
         let job = begun.with_context(|| format!("{} does not answer", request.onto))??;
-        if !is_heard() {
+        if !is_heard() || self.ended.get() {
             bail!("nobody waits for it any more");
         }
         log::info(&format!("volume '{name}' is being copied onto {}", job.onto));
@@ -147,7 +158,9 @@ impl Desk {
         let (desk, ways, row) = (self.clone(), ways.clone(), job.row());
         let env = ways.env.clone();
         env.spawn(async move {
-            work(&job, &ways).await;
+            if let Err(DissolveError::Sync(_)) = work(&job, &ways).await {
+                desk.distrusted.borrow_mut().insert(job.onto.clone());
+            }
             *desk.last.borrow_mut() = Some(job.row());
             desk.job.take();
         });
@@ -156,11 +169,12 @@ impl Desk {
 
     /// Ends the run under way: what comes now is the end of the ways, which is not that of their users.
     pub(super) async fn end(&self, env: &HostEnv) {
+        self.ended.set(true);
         if let Some(job) = &*self.job.borrow() {
             job.cancelled.set(true);
         }
         let limit = env.now().plus(ENDING);
-        while self.job.borrow().is_some() && env.now() < limit {
+        while (self.job.borrow().is_some() || self.opening.get()) && env.now() < limit {
             env.sleep(LOOK_AGAIN).await;
         }
     }
@@ -199,26 +213,28 @@ async fn begin(
 }
 
 /// Carries a run out, and sets down how it ended.
-async fn work(job: &Rc<Job>, ways: &Rc<Ways>) {
+async fn work(job: &Rc<Job>, ways: &Rc<Ways>) -> Result<(), DissolveError> {
     let env = ways.env.clone();
-    let cancelled = async {
+    let cancel = async {
         while !job.cancelled.get() {
             env.sleep(LOOK_AGAIN).await;
         }
+        job.run.give_up(true);
     };
-    let ended = unless(to_the_end(job, ways), cancelled).await;
+    let ended = beside(to_the_end(job, ways), cancel).await;
     let (name, onto) = (job.volume.name(), &job.onto);
-    let (state, words) = match ended {
-        None => (State::Cancelled, format!("copying volume '{name}' onto {onto} is broken off")),
-        Some(Ok(())) => (State::Done, format!("{onto} holds what volume '{name}' held")),
-        Some(Err(e)) => {
-            let why = told(&ways.group, &e);
+    let (state, words) = match &ended {
+        Err(DissolveError::GivenUp) => (State::Cancelled, format!("copying volume '{name}' onto {onto} is broken off")),
+        Ok(()) => (State::Done, format!("{onto} holds what volume '{name}' held")),
+        Err(e) => {
+            let why = told(&ways.group, e);
             let words = format!("volume '{name}' is not copied onto {onto}: {why}");
             (State::Failed(why), words)
         }
     };
     log::info(&words);
     *job.state.borrow_mut() = state;
+    ended
 }
 
 /// Copies while the volume is in use, and the last of it as soon as nobody uses it.
@@ -226,6 +242,9 @@ async fn to_the_end(job: &Job, ways: &Ways) -> Result<(), DissolveError> {
     job.run.copy().await?;
     let mut next = ways.env.now().plus(CATCH_UP);
     loop {
+        if job.cancelled.get() {
+            return Err(DissolveError::GivenUp);
+        }
         if let Some(users) = users_of(job, ways).await {
             *job.state.borrow_mut() = State::Waiting(users);
             ways.env.sleep(LOOK_AGAIN).await;
@@ -242,12 +261,13 @@ async fn to_the_end(job: &Job, ways: &Ways) -> Result<(), DissolveError> {
             while users_of(job, ways).await.is_none() {
                 ways.env.sleep(LOOK_AGAIN).await;
             }
+            job.run.give_up(true);
         };
-        if let Some(finished) = unless(job.run.finish(), somebody).await {
-            let _frozen = finished?;
-            if users_of(job, ways).await.is_none() {
-                return Ok(());
-            }
+        match beside(job.run.finish(), somebody).await {
+            Ok(_frozen) if users_of(job, ways).await.is_none() => return Ok(()),
+            Ok(_) | Err(DissolveError::GivenUp) if !job.cancelled.get() => job.run.give_up(false),
+            Ok(_) => return Err(DissolveError::GivenUp),
+            Err(e) => return Err(e),
         }
     }
 }
@@ -255,19 +275,18 @@ async fn to_the_end(job: &Job, ways: &Ways) -> Result<(), DissolveError> {
 /// Who uses the volume, in words; a device that this daemon does not serve (any more) is a user like any other.
 async fn users_of(job: &Job, ways: &Ways) -> Option<String> {
     let uuid = job.volume.uuid();
-    if let Some(users) = ways.users_of(&uuid) {
-        return Some(users);
-    }
-    let (group, name, uuid) = (ways.group.clone(), job.volume.name(), uuid_text(&uuid));
+    let (group, name, text) = (ways.group.clone(), job.volume.name(), uuid_text(&uuid));
     let recorded = ways.env.blocking(move || {
         let all = runstate::attachments(&group)?;
-        let found = all.into_iter().find(|a| a.is_of_volume(&name, &uuid) && Path::new(&a.device).exists());
+        let found = all.into_iter().find(|a| a.is_of_volume(&name, &text) && Path::new(&a.device).exists());
         anyhow::Ok(found.map(|a| a.device))
     });
-    match recorded.await.map_err(anyhow::Error::from).and_then(|found| found) {
+    let recorded = match recorded.await.map_err(anyhow::Error::from).and_then(|found| found) {
         Ok(device) => device.map(|device| format!("it is attached as {device}")),
         Err(e) => Some(format!("perhaps somebody: {e:#}")),
-    }
+    };
+    // Last, since they may have come meanwhile.
+    ways.users_of(&uuid).or(recorded)
 }
 
 fn told(group: &str, e: &DissolveError) -> String {
@@ -288,8 +307,22 @@ fn told(group: &str, e: &DissolveError) -> String {
         DissolveError::Sync(_) => {
             format!("{e}. What it shows now may not be what it holds: do not go on with it, take another device")
         }
-        DissolveError::TooSmall { .. } | DissolveError::Twice | DissolveError::Unkept { .. } => e.to_string(),
+        DissolveError::TooSmall { .. }
+        | DissolveError::Twice
+        | DissolveError::GivenUp
+        | DissolveError::Unkept { .. } => e.to_string(),
     }
+}
+
+/// What `work` comes to; the other is carried on meanwhile.
+async fn beside<T>(work: impl Future<Output = T>, other: impl Future<Output = ()>) -> T {
+    let (mut work, mut other) = (pin!(work), pin!(other));
+    let mut over = false;
+    std::future::poll_fn(|cx| {
+        over = over || other.as_mut().poll(cx).is_ready();
+        work.as_mut().poll(cx)
+    })
+    .await
 }
 
 /// What `work` comes to; `None` if the other future ends first.
@@ -307,7 +340,7 @@ pub(crate) fn words(group: &str, d: &api::Dissolving) -> Option<String> {
     let what = format!("Volume '{}' is being copied onto {}", d.volume, d.onto);
     match (&d.waits_for, d.phase.as_str()) {
         (Some(users), _) => Some(format!(
-            "{what}. Everything is there but what still changes; the last of it is copied when nobody uses the volume \
+            "{what}. All but its first and last MiB and what still changes is there; these are copied when nobody uses the volume \
              ({users}): unmount it, and `bimetal detach {group}/{}`.",
             d.volume
         )),

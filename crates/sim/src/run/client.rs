@@ -250,7 +250,8 @@ impl Client {
             Err(e) => {
                 let late = world.injected().late > before.late;
                 oracle.failed(volume, issued, late, world.sequence());
-                if !self.overtaken(volume, stamp, &e) && !(frozen && e == Error::Frozen) {
+                let stands_still = frozen && e == Error::Frozen;
+                if !(self.overtaken(volume, stamp, &e) || stands_still) {
                     self.judge(Kind::Write, &step_text(s), &e, before);
                 }
             }

@@ -36,6 +36,8 @@ impl Client {
         let changed = stamp.1 || self.shared.table.borrow().stamp(number) != stamp;
         match result {
             Ok(frozen) => {
+                // What it holds is durable: the power goes, for this device alone.
+                onto.power_cut(false);
                 self.sleep(STILL).await;
                 if let Err(wrong) = self.compare(&volume, &onto).await {
                     self.shared.fail(format!("volume {number} was copied onto a device, and {wrong}"));

@@ -6,9 +6,9 @@
 //! What a run did is nowhere written down: the device itself says it. A piece that is equal is not written, so a run that
 //! was cut off is gone on with by beginning again.
 //!
-//! The first and the last piece are *withheld*: what a file system or a partition table is recognised by lies there. Until the
-//! end they are zeros on the device, or what they are to be, so that a part of a copy is not taken for a whole one, nor for
-//! what the device carried before. The same goes for the end of a device that is larger than the volume.
+//! The first two and the last two pieces are *withheld*: what a file system or a partition table is recognised by lies there.
+//! They are zeros on the device until all else is durable, so that a part of a copy is not taken for a whole one, nor for what
+//! the device carried before. The end of a device that is larger than the volume stays zeros.
 //!
 //! Invariants:
 //! 1. When [`Dissolve::finish`] returns, no piece is unsure: the device holds what the volume holds, durably, and goes on
@@ -25,6 +25,7 @@ use crate::env::{Device, DeviceError, Env};
 use crate::error::Error;
 use crate::group::Volume;
 use crate::marked::Marked;
+use crate::mutant::{self, Mutant};
 use crate::units::CHUNK;
 use crate::wait;
 use watch::freeze;
@@ -85,6 +86,9 @@ pub enum DissolveError {
         /// First byte of the first such piece.
         offset: u64,
     },
+    /// The caller wanted it.
+    #[error("it was given up")]
+    GivenUp,
     /// The volume has another size than when it began.
     #[error("the volume was given another size meanwhile")]
     Resized,
@@ -130,6 +134,12 @@ pub struct Dissolve<E: Env, D: Device> {
     done: Cell<u64>,
     total: Cell<u64>,
     written: Cell<u64>,
+    /// It is to end as soon as nothing is on its way to the device.
+    given_up: Cell<bool>,
+    /// Something was written since the last sync.
+    unsynced: Cell<bool>,
+    /// Withheld pieces are on the device.
+    given: Cell<bool>,
 }
 
 impl<E: Env, D: Device> Drop for Dissolve<E, D> {
@@ -150,9 +160,26 @@ impl<E: Env, D: Device> Dissolve<E, D> {
             return Err(DissolveError::Twice);
         }
         let unsure = RefCell::new(Marked::new(size.div_ceil(piece)));
-        let zero = || Cell::new(0);
-        let (done, total, written) = (zero(), Cell::new(size), zero());
-        Ok(Dissolve { volume, onto, size, piece, unsure, phase: Cell::default(), done, total, written })
+        Ok(Dissolve {
+            volume,
+            onto,
+            size,
+            piece,
+            unsure,
+            phase: Cell::default(),
+            done: Cell::default(),
+            total: Cell::new(size),
+            written: Cell::default(),
+            given_up: Cell::default(),
+            unsynced: Cell::default(),
+            given: Cell::default(),
+        })
+    }
+
+    /// Whether what runs now is to end, with [`DissolveError::GivenUp`], when nothing is on its way to the device any more.
+    /// Futures of a run are not to be dropped instead: what a write or a sync came to would not be known.
+    pub fn give_up(&self, yes: bool) {
+        self.given_up.set(yes);
     }
 
     /// How far it is.
@@ -187,6 +214,9 @@ impl<E: Env, D: Device> Dissolve<E, D> {
 
     /// The same for what was changed since [`Dissolve::copy`] has ended.
     pub async fn catch_up(&self) -> Result<(), DissolveError> {
+        if self.given.get() {
+            self.withhold().await?;
+        }
         for _ in 0..ROUNDS {
             self.note_changes();
             if self.unsure.borrow().count() == 0 {
@@ -208,17 +238,26 @@ impl<E: Env, D: Device> Dissolve<E, D> {
         // The first round writes, the second finds it equal.
         self.round(Phase::Finishing).await?;
         self.round(Phase::Finishing).await?;
-        self.give_withheld().await?;
-        self.volume.info.check(0, self.size).map_err(|e| match e {
-            Error::OutOfRange { .. } => DissolveError::Resized,
-            source => DissolveError::Source { offset: 0, source },
-        })?;
-        if self.volume.size() != self.size {
-            return Err(DissolveError::Resized);
+        self.sync().await?;
+        let unkept = self.unsure.borrow().iter().find(|p| !self.is_withheld(*p));
+        if let Some(piece) = unkept {
+            return Err(DissolveError::Unkept { offset: piece * self.piece });
         }
+        self.check_size()?;
+        self.give_withheld().await?;
+        self.check_size()?;
         match self.unsure.borrow().iter().next() {
             Some(piece) => Err(DissolveError::Unkept { offset: piece * self.piece }),
             None => Ok(frozen),
+        }
+    }
+
+    fn check_size(&self) -> Result<(), DissolveError> {
+        match self.volume.info.check(0, self.size) {
+            Err(Error::OutOfRange { .. }) => Err(DissolveError::Resized),
+            Err(source) => Err(DissolveError::Source { offset: 0, source }),
+            Ok(()) if self.volume.size() != self.size => Err(DissolveError::Resized),
+            Ok(()) => Ok(()),
         }
     }
 
@@ -228,31 +267,31 @@ impl<E: Env, D: Device> Dissolve<E, D> {
     }
 
     fn is_withheld(&self, piece: u64) -> bool {
-        piece == 0 || piece + 1 == self.pieces()
+        piece < 2 || piece + 2 >= self.pieces()
     }
 
     /// Pieces that are withheld.
     fn withheld(&self) -> impl Iterator<Item = u64> + '_ {
-        [0, self.pieces().saturating_sub(1)].into_iter().take(self.pieces().min(2) as usize)
+        let pieces = self.pieces();
+        (0..pieces.min(2)).chain(pieces.saturating_sub(2).max(2)..pieces)
     }
 
-    /// What the device carries where pieces are withheld is zeros from now on, unless it is what is to be there.
+    /// The device has zeros from now on where pieces are withheld.
     async fn withhold(&self) -> Result<(), DissolveError> {
         for piece in self.withheld() {
             let (offset, len) = self.range(piece);
-            let content = self.content(offset, len).await?;
             let there = self.there(offset, len).await?;
-            if !is_equal(&content, &there) {
-                self.clear(offset, &there).await?;
-            }
+            self.clear(offset, &there).await?;
             self.unsure.borrow_mut().add(piece);
             self.done.set(self.done.get() + len);
         }
+        self.given.set(false);
         self.sync().await
     }
 
     /// When all else is durable. What is read back equal is not unsure any more.
     async fn give_withheld(&self) -> Result<(), DissolveError> {
+        self.given.set(true);
         for _ in 0..2 {
             for piece in self.withheld() {
                 self.unsure.borrow_mut().add(piece);
@@ -260,20 +299,32 @@ impl<E: Env, D: Device> Dissolve<E, D> {
             }
             self.sync().await?;
         }
+        self.check_tail().await
+    }
+
+    async fn check_tail(&self) -> Result<(), DissolveError> {
+        for (at, len) in self.tail() {
+            if !is_zero(&self.there(at, len).await?) {
+                return Err(DissolveError::Unkept { offset: at });
+            }
+        }
         Ok(())
     }
 
     /// What lies behind the volume at the end of the device would be found there by whoever looks for it.
     async fn clear_tail(&self) -> Result<(), DissolveError> {
-        let end = self.onto.size();
-        let mut at = self.size.max(end.saturating_sub(TAIL));
-        while at < end {
-            let len = self.piece.min(end - at);
+        for (at, len) in self.tail() {
             let there = self.there(at, len).await?;
             self.clear(at, &there).await?;
-            at += len;
         }
         Ok(())
+    }
+
+    /// First bytes and lengths.
+    fn tail(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let (end, piece) = (self.onto.size(), self.piece);
+        let first = self.size.max(end.saturating_sub(TAIL));
+        (first..end).step_by(piece as usize).map(move |at| (at, piece.min(end - at)))
     }
 
     /// Zeros in place of what is there.
@@ -281,8 +332,13 @@ impl<E: Env, D: Device> Dissolve<E, D> {
         if is_zero(there) {
             return Ok(());
         }
-        let zeros = BufMut::zeroed(there.len()).freeze();
-        self.onto.write(offset, zeros).await.map_err(|source| DissolveError::Onto { offset, source })
+        self.put(offset, BufMut::zeroed(there.len())).await
+    }
+
+    async fn put(&self, offset: u64, content: BufMut) -> Result<(), DissolveError> {
+        self.unsynced.set(true);
+        let written = self.onto.write(offset, content.freeze()).await;
+        written.map_err(|source| DissolveError::Onto { offset, source })
     }
 
     fn enter(&self, phase: Phase, total: u64) {
@@ -310,14 +366,15 @@ impl<E: Env, D: Device> Dissolve<E, D> {
                 different += self.wave(&wave, true).await? as u64;
             }
         }
-        if different > 0 {
-            self.sync().await?;
-        }
+        self.sync().await?;
         Ok(different)
     }
 
     /// Brings pieces to the device; how many were different, or written without asking.
     async fn wave(&self, wave: &[u64], compare: bool) -> Result<usize, DissolveError> {
+        if self.given_up.get() {
+            return Err(DissolveError::GivenUp);
+        }
         let results = wait::all(wave.iter().map(|piece| self.bring(*piece, compare)).collect()).await;
         let mut different = 0;
         for result in results {
@@ -339,8 +396,7 @@ impl<E: Env, D: Device> Dissolve<E, D> {
             self.unsure.borrow_mut().remove(piece);
         } else {
             self.unsure.borrow_mut().add(piece);
-            let written = self.onto.write(offset, whole(&content, len).freeze()).await;
-            written.map_err(|source| DissolveError::Onto { offset, source })?;
+            self.put(offset, whole(&content, len)).await?;
             self.written.set(self.written.get() + len);
         }
         self.done.set(self.done.get() + len);
@@ -366,7 +422,13 @@ impl<E: Env, D: Device> Dissolve<E, D> {
     }
 
     async fn sync(&self) -> Result<(), DissolveError> {
-        self.onto.sync().await.map_err(DissolveError::Sync)
+        if self.unsynced.replace(false) && !mutant::on(Mutant::DissolveNotSynced) {
+            self.onto.sync().await.map_err(DissolveError::Sync)?;
+        }
+        if self.given_up.get() {
+            return Err(DissolveError::GivenUp);
+        }
+        Ok(())
     }
 }
 

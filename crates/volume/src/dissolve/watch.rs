@@ -28,7 +28,7 @@ impl Watch {
     /// Begins to note changes of the first `chunks` chunks; false if somebody has them noted already.
     pub(super) fn begin(&self, chunks: u64) -> bool {
         let mut changed = self.changed.borrow_mut();
-        let free = changed.is_none();
+        let free = changed.is_none() && !self.frozen.get();
         if free {
             *changed = Some(Marked::new(chunks));
         }

@@ -57,7 +57,7 @@ impl Histogram {
     fn bin(&self, latency: Duration) -> usize {
         let ns = latency.as_nanos().clamp(1000, 1000 << OCTAVES) as u64;
         let octave = (ns / 1000).ilog2();
-        let part = (ns << self.parts) / (1000 << octave) & ((1 << self.parts) - 1);
+        let part = ((ns << self.parts) / (1000 << octave)) & ((1 << self.parts) - 1);
         (((octave as usize) << self.parts) + part as usize).min(self.bins.len() - 1)
     }
 }
