@@ -16,7 +16,7 @@ TITLES = {
     "vm": "Mixed hot and cold load, fast disk and hard disk",
     "exports": "ublk against NBD, in a virtual machine",
     "mover": "A load beside the mover, and without it",
-    "mover-apart": "The same, the slow disk in memory",
+    "mover-apart": "A load beside the mover, and without it (slow disk in memory)",
     "growth": "How it grows",
     "fill": "A fill, and what follows",
     "scale": "Every chunk of 128 GiB + 2 TiB mapped",
@@ -79,7 +79,11 @@ def mover_charts(rows):
 
 
 def growth_charts(result):
-    sizes = {f"{r['gib'] / 1024:g} TiB, {r['percent_mapped']} %": r for r in result["size"]}
+    def name(r):
+        size = f"{r['gib'] // 1024} TiB" if r["gib"] >= 1024 else f"{r['gib']} GiB"
+        return f"{size}, {r['percent_mapped']} %"
+
+    sizes = {name(r): r for r in result["size"]}
     yield chart("Start (less is better)", {n: r["clean"]["start_s"] for n, r in sizes.items()}, "s")
     yield chart("Start after a crash, journals full", {n: r["crashed"]["start_s"] for n, r in sizes.items()}, "s")
     yield chart("Memory (less is better)", {n: r["clean"]["rss"] / MIB for n, r in sizes.items()}, "MiB")
