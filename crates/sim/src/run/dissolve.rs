@@ -36,10 +36,12 @@ impl Client {
         let changed = stamp.1 || self.shared.table.borrow().stamp(number) != stamp;
         match result {
             Ok(frozen) => {
+                // It may grow meanwhile: what is new is not on the device.
+                let size = volume.size();
                 // What it holds is durable: the power goes, for this device alone.
                 onto.power_cut(false);
                 self.sleep(STILL).await;
-                if let Err(wrong) = self.compare(&volume, &onto).await {
+                if let Err(wrong) = self.compare(&volume, &onto, size).await {
                     self.shared.fail(format!("volume {number} was copied onto a device, and {wrong}"));
                 }
                 self.shared.frozen.set(None);
@@ -65,9 +67,9 @@ impl Client {
     }
 
     /// Both read the same. What the volume holds is the oracle's affair.
-    async fn compare(&self, volume: &Volume<SimEnv>, onto: &SimDisk) -> Result<(), String> {
+    async fn compare(&self, volume: &Volume<SimEnv>, onto: &SimDisk, size: u64) -> Result<(), String> {
         let mut at = 0;
-        while at < volume.size() {
+        while at < size {
             let (there, result) = onto.read(at, BufMut::new(CHUNK as usize)).await;
             result.map_err(|e| format!("the device cannot be read: {e}"))?;
             // The volume may be deleted, or a member may fail.

@@ -136,7 +136,8 @@ pub struct Dissolve<E: Env, D: Device> {
     written: Cell<u64>,
     /// It is to end as soon as nothing is on its way to the device.
     given_up: Cell<bool>,
-    /// Something was written since the last sync.
+    /// Something was written since the last sync, or may have been by a run before this one: what is read back equal may not
+    /// be durable.
     unsynced: Cell<bool>,
     /// Withheld pieces are on the device.
     given: Cell<bool>,
@@ -171,7 +172,7 @@ impl<E: Env, D: Device> Dissolve<E, D> {
             total: Cell::new(size),
             written: Cell::default(),
             given_up: Cell::default(),
-            unsynced: Cell::default(),
+            unsynced: Cell::new(true),
             given: Cell::default(),
         })
     }
