@@ -190,7 +190,7 @@ fn watch(group: &str, begun: &Dissolving, output: Output) -> Result<Dissolving> 
 
 fn waiting(group: &str, d: &Dissolving, users: &str) -> String {
     format!(
-        "All of it is on {} but the first and last MiB and what still changes. These are copied when nobody uses the volume \
+        "All of it is on {} but the first and last two MiB and what still changes. These are copied when nobody uses the volume \
          any more ({users}):\n\
          unmount it, and: bimetal detach {group}/{}",
         d.onto, d.volume

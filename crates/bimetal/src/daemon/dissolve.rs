@@ -340,7 +340,7 @@ pub(crate) fn words(group: &str, d: &api::Dissolving) -> Option<String> {
     let what = format!("Volume '{}' is being copied onto {}", d.volume, d.onto);
     match (&d.waits_for, d.phase.as_str()) {
         (Some(users), _) => Some(format!(
-            "{what}. All but its first and last MiB and what still changes is there; these are copied when nobody uses the volume \
+            "{what}. All but its first and last two MiB and what still changes is there; these are copied when nobody uses the volume \
              ({users}): unmount it, and `bimetal detach {group}/{}`.",
             d.volume
         )),

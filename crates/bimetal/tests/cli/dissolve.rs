@@ -1,6 +1,7 @@
 //! Volumes that become plain files again.
 
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::common::{checksum, installed, Daemon, Place, MIB};
 
@@ -21,6 +22,29 @@ fn filled(p: &Place) -> Daemon {
     assert!(status.success());
     std::fs::File::options().write(true).open(from).and_then(|f| f.set_len(40 * MIB)).expect("as long as the volume");
     daemon
+}
+
+/// Somebody who uses the volume, and a copy that has come so far that it waits for him.
+fn waiting_copy(p: &Place, more: &[&str]) -> (Child, Child) {
+    let mut user = Command::new("qemu-io");
+    user.args(["-f", "raw", &nbd(p)]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let user = user.spawn().expect("qemu-io");
+    let mut copy = p.command(&[&["dissolve", "tank/main", "--onto"], more].concat());
+    let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    assert!(comes_to(p, "waiting"), "{}", phase(p));
+    (user, copy)
+}
+
+fn phase(p: &Place) -> serde_json::Value {
+    p.json(&["status", "tank"])["dissolving"]["phase"].clone()
+}
+
+fn comes_to(p: &Place, wanted: &str) -> bool {
+    let pause = || std::thread::sleep(Duration::from_millis(50));
+    (0..300).any(|_| {
+        pause();
+        phase(p) == wanted
+    })
 }
 
 fn is_equal(p: &Place, file: &str) {
@@ -63,7 +87,7 @@ fn a_volume_becomes_a_file_and_only_what_differs_is_written_again() {
     assert!(words.contains("other.img holds what volume tank/main holds"), "{words}");
     is_equal(&p, "other.img");
     let gone = || p.run(&["status", "tank", "--json"]).out.contains("not running");
-    let pause = || std::thread::sleep(std::time::Duration::from_millis(100));
+    let pause = || std::thread::sleep(Duration::from_millis(100));
     assert!(
         (0..100).any(|_| gone() || {
             pause();
@@ -81,27 +105,15 @@ fn what_is_in_use_is_waited_for_and_what_is_written_meanwhile_is_there() {
     use std::io::{BufRead, Write};
     let p = Place::new();
     let mut daemon = filled(&p);
-    let mut user = Command::new("qemu-io");
-    user.args(["-f", "raw", &nbd(&p)]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
-    let mut user = user.spawn().expect("qemu-io");
-    let mut copy = p.command(&["dissolve", "tank/main", "--onto", "out.img"]);
-    let mut copy =
-        copy.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().expect("started");
+    let (mut user, mut copy) = waiting_copy(&p, &["out.img"]);
     let status = || p.json(&["status", "tank"]);
-    let wait = || {
-        (0..300).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            status()["dissolving"]["phase"] == "waiting"
-        })
-    };
-    assert!(wait(), "{}", status());
     assert!(status()["dissolving"]["waits_for"].as_str().is_some_and(|w| w.contains("NBD")), "{}", status());
     assert!(p.ok(&["status", "tank"]).contains("these are copied when nobody uses the volume"));
     p.refused(&["dissolve", "tank/main", "--onto", "third.img"], 1, &["is being copied onto", "one at a time"]);
     // What whoever waits is told, before there is nothing to wait for any more.
     let told = std::io::BufReader::new(copy.stderr.take().expect("piped")).lines().map_while(Result::ok);
     let told: Vec<String> = told.take(2).collect();
-    assert!(told.concat().contains("first and last MiB"), "{told:?}");
+    assert!(told.concat().contains("first and last two MiB"), "{told:?}");
     assert!(told.concat().contains("unmount it, and: bimetal detach tank/main"), "{told:?}");
     let input = user.stdin.as_mut().expect("piped");
     input.write_all(b"write -P 0x5a 3M 128k\nwrite -P 0x5b 39M 1M\nflush\nquit\n").expect("told");
@@ -128,25 +140,13 @@ fn a_larger_device_is_not_taken_for_what_it_was_and_a_copy_can_be_cancelled() {
     file.write_all_at(&[0x53, 0xef], 1024 + 56).expect("written");
     file.write_all_at(b"EFI PART", 60 * MIB - 512).expect("written");
     drop(file);
-    let mut user = Command::new("qemu-io");
-    user.args(["-f", "raw", &nbd(&p)]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
-    let mut user = user.spawn().expect("qemu-io");
-    let mut copy = p.command(&["dissolve", "tank/main", "--onto", "large.img", "--yes", "--force"]);
-    let copy = copy.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().expect("started");
-    let phase = || p.json(&["status", "tank"])["dissolving"]["phase"].clone();
-    let wait = |wanted: &str| {
-        (0..300).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            phase() == wanted
-        })
-    };
-    assert!(wait("waiting"), "{}", phase());
+    let (mut user, copy) = waiting_copy(&p, &["large.img", "--yes", "--force"]);
     let ends = |file: &[u8]| file[..2 * MIB as usize].iter().chain(&file[56 * MIB as usize..]).all(|b| *b == 0);
     assert!(ends(&std::fs::read(p.path("large.img")).expect("read")), "half a copy looks like nothing");
     assert!(p.ok(&["dissolve", "tank/main", "--cancel"]).contains("what was copied stays"));
     let done = crate::common::done(copy.wait_with_output().expect("ended"));
     assert!(done.code == 1 && done.err.contains("cancelled"), "{}", done.err);
-    assert!(wait("cancelled"));
+    assert!(comes_to(&p, "cancelled"), "{}", phase(&p));
     drop(user.stdin.take());
     assert!(user.wait().expect("ended").success());
     // Nothing is recognised on it: it needs no force now.

@@ -15,6 +15,7 @@
 //!    to do so until the [`Frozen`] that it returned is dropped, or the volume is resized or deleted.
 //! 2. Reads of a copy are no use of the data: they leave heat alone and promote nothing.
 
+mod piece;
 pub(crate) mod watch;
 
 use std::cell::{Cell, RefCell};
@@ -28,6 +29,7 @@ use crate::marked::Marked;
 use crate::mutant::{self, Mutant};
 use crate::units::CHUNK;
 use crate::wait;
+use piece::{is_equal, is_zero, whole};
 use watch::freeze;
 pub use watch::Frozen;
 
@@ -440,36 +442,4 @@ fn pieces_of(pieces: impl IntoIterator<Item = u64>) -> impl Iterator<Item = Vec<
         let wave: Vec<u64> = pieces.by_ref().take(AT_ONCE).collect();
         (!wave.is_empty()).then_some(wave)
     })
-}
-
-fn is_equal(content: &Pieces, there: &[u8]) -> bool {
-    let mut rest = there;
-    content.iter().all(|piece| {
-        let (mine, others) = rest.split_at(piece.len() as usize);
-        rest = others;
-        match piece {
-            Piece::Data(data) => data[..] == *mine,
-            Piece::Zero(_) => is_zero(mine),
-        }
-    })
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    // Compared with itself, moved by one: as fast as memory is.
-    bytes.split_first().is_none_or(|(first, rest)| *first == 0 && *rest == bytes[..rest.len()])
-}
-
-/// The content in one buffer.
-fn whole(content: &Pieces, len: u64) -> BufMut {
-    let mut buf = BufMut::new(len as usize);
-    let mut at = 0;
-    for piece in content {
-        let to = &mut buf[at..at + piece.len() as usize];
-        match piece {
-            Piece::Data(data) => to.copy_from_slice(data),
-            Piece::Zero(_) => to.fill(0),
-        }
-        at += to.len();
-    }
-    buf
 }
