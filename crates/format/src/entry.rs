@@ -7,10 +7,10 @@ pub const MAPPED: u8 = 1;
 pub const KEPT_COPY: u8 = 2;
 /// Entry flag, reserved by format 1: the second home is a mirror.
 pub const MIRROR: u8 = 4;
-/// Entry flag, reserved by format 1: the blocks are ciphertext.
+/// Entry flag: the blocks are ciphertext, under the key of the volume.
 pub const ENCRYPTED: u8 = 8;
 /// Entry flags that this version understands.
-pub const KNOWN_FLAGS: u8 = MAPPED | KEPT_COPY;
+pub const KNOWN_FLAGS: u8 = MAPPED | KEPT_COPY | ENCRYPTED;
 
 /// Size of an entry in bytes.
 pub const ENTRY_SIZE: usize = 16;
@@ -59,9 +59,14 @@ impl Entry {
         Entry { flags: self.flags & !KEPT_COPY, second_member: 0, second_slot: 0, ..self }
     }
 
-    /// Whether its flags make sense: all known, and no copy of a chunk that has no home.
+    /// Whether its blocks are ciphertext.
+    pub fn is_encrypted(&self) -> bool {
+        self.flags & ENCRYPTED != 0
+    }
+
+    /// Whether its flags make sense: all known, and no copy and no ciphertext of a chunk that has no home.
     pub fn is_sound(&self) -> bool {
-        self.flags & !KNOWN_FLAGS == 0 && (self.is_mapped() || self.kept().is_none())
+        self.flags & !KNOWN_FLAGS == 0 && (self.is_mapped() || self.flags == 0)
     }
 
     /// The bytes on the member.

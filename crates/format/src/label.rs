@@ -5,15 +5,17 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+mod families;
 pub(crate) mod raw;
 mod volumes;
 
+pub use self::families::FamilyRow;
 use self::raw::{RawHead, RawLabel, RawMember, RawZone};
 use self::volumes::{decode_volumes, encode_volume};
 pub use self::volumes::{rows_of, PageRun, PlacementCode, VolumeRow, VolumeState};
 
 use crate::block::{crc32c, GROWING_LIMIT};
-use crate::layout::{Layout, LayoutError, ZoneExtent, ZoneKind};
+use crate::layout::{keys_extents, Layout, LayoutError, ZoneExtent, ZoneKind};
 use crate::VERSION;
 
 /// Bytes of a label.
@@ -24,6 +26,8 @@ pub const MAGIC: [u8; 8] = *b"BIMETAL\x01";
 pub const MAX_MEMBERS: usize = 255;
 /// Most volumes of a group.
 pub const MAX_VOLUMES: usize = 224;
+/// Most families of a group.
+pub const MAX_FAMILIES: usize = 32;
 /// Epochs remembered.
 pub const EPOCH_HISTORY: usize = 64;
 /// Most extents of the zone table.
@@ -35,7 +39,7 @@ pub const COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them may only read.
 pub const READ_ONLY_COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them must refuse.
-pub const INCOMPATIBLE: u64 = KEPT_COPIES | CHANGED_TABLES | CHANGED_MEMBERS | LEAVING_MEMBERS;
+pub const INCOMPATIBLE: u64 = KEPT_COPIES | CHANGED_TABLES | CHANGED_MEMBERS | LEAVING_MEMBERS | FAMILIES;
 /// Incompatible feature: entries may name kept copies. A reader that does not know them would take records that do for
 /// the end of the journal.
 pub const KEPT_COPIES: u64 = 1;
@@ -48,6 +52,8 @@ pub const CHANGED_MEMBERS: u64 = 4;
 /// Incompatible feature: a member leaves the group, or has left it. A reader that does not know this would wait for the
 /// one that has left, and put chunks on the one that is leaving.
 pub const LEAVING_MEMBERS: u64 = 8;
+/// Incompatible feature: there are families, or have been: chunks may hold ciphertext.
+pub const FAMILIES: u64 = 16;
 
 /// Tier of a member, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +192,12 @@ pub struct Label {
     pub members: Vec<MemberRow>,
     /// Volumes of the group.
     pub volumes: Vec<VolumeRow>,
+    /// Families of the group: volumes that share a key.
+    pub families: Vec<FamilyRow>,
+    /// Id for the next family; 0 as long as there was none.
+    pub next_family: u32,
+    /// Side of the keys zone that `families` speaks of.
+    pub keys_side: u8,
 }
 
 /// Why bytes are not a usable label.
@@ -246,6 +258,7 @@ impl Label {
     /// The bytes of this label for byte offset `place` of its member. Limits on counts and names are the caller's.
     pub fn encode(&self, place: u64) -> Vec<u8> {
         assert!(self.members.len() <= MAX_MEMBERS && rows_of(&self.volumes) <= MAX_VOLUMES);
+        assert!(self.families.len() <= MAX_FAMILIES);
         let mut raw = RawLabel::new_box_zeroed().expect("64 KiB of memory");
         raw.head = self.raw_head();
         for (r, z) in raw.zones.iter_mut().zip(&self.zones) {
@@ -268,6 +281,9 @@ impl Label {
         let rows = self.volumes.iter().flat_map(|v| v.runs.iter().enumerate().map(move |(i, run)| (v, i, run)));
         for (r, (v, i, run)) in raw.volumes.iter_mut().zip(rows) {
             encode_volume(r, v, i as u16, run);
+        }
+        for (r, f) in raw.families.iter_mut().zip(&self.families) {
+            families::encode_family(r, f);
         }
         let crc = checksum(raw.as_bytes(), place);
         raw.head.crc = U32::new(crc);
@@ -314,6 +330,9 @@ impl Label {
         h.policy_clock = U64::new(self.policy_clock);
         h.generation = U64::new(self.generation);
         h.tables = U64::new(self.tables);
+        h.family_count = U16::new(self.families.len() as u16);
+        h.keys_side = self.keys_side;
+        h.next_family = U32::new(self.next_family);
         h.joining = self.joining.into();
         h
     }
@@ -326,6 +345,7 @@ impl Label {
             | bit(self.tables > 0, CHANGED_TABLES)
             | bit(self.members_changed, CHANGED_MEMBERS)
             | bit(leaving, LEAVING_MEMBERS)
+            | bit(self.next_family > 0, FAMILIES)
     }
 
     /// Reads a label from `bytes`, found at byte offset `place` of its member. Anything but a sound label of a known
@@ -359,6 +379,7 @@ impl Label {
         };
         let members = &raw.members[..count(h.member_count, MAX_MEMBERS, "member count")?];
         let volumes = &raw.volumes[..count(h.volume_count, MAX_VOLUMES, "volume count")?];
+        let families = &raw.families[..count(h.family_count, MAX_FAMILIES, "family count")?];
         let zones = &raw.zones[..count(h.zone_count, MAX_ZONES, "zone count")?];
         Ok(Label {
             sequence: h.sequence.get(),
@@ -396,6 +417,9 @@ impl Label {
             zones: zones.iter().map(decode_zone).collect::<Result<_, _>>()?,
             members: members.iter().map(decode_member).collect::<Result<_, _>>()?,
             volumes: decode_volumes(volumes)?,
+            families: families.iter().map(families::decode_family).collect::<Result<_, _>>()?,
+            next_family: h.next_family.get(),
+            keys_side: h.keys_side,
         })
     }
 
@@ -423,13 +447,22 @@ impl Label {
         field(self.members.iter().all(fits), "slots of a member")?;
         let layout = Layout::from_zones(&self.zones, self.device_size)?;
         field(layout.slot_count == u64::from(own.slots), "slot count")?;
+        families::check(self, &layout)?;
         volumes::check_names(&self.volumes, self.next_volume)?;
         volumes::check_pages(&self.volumes, layout.pages)
     }
 
     /// Volumes that are not deleted.
     pub fn living_volumes(&self) -> impl Iterator<Item = &VolumeRow> {
-        self.volumes.iter().filter(|v| v.state == VolumeState::Living)
+        self.volumes.iter().filter(|v| v.state != VolumeState::Deleted)
+    }
+
+    /// Gives this member a keys zone, if the group has families and it has none yet.
+    pub fn add_keys_zone(&mut self) {
+        let has_one = self.zones.iter().any(|z| z.kind == ZoneKind::Keys);
+        if self.next_family > 0 && !has_one {
+            self.zones.extend(keys_extents(self.device_size));
+        }
     }
 
     /// The zones of this member. [`Label::decode`] has checked the table.

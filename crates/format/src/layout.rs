@@ -17,6 +17,8 @@ const BLOCK: u64 = crate::BLOCK as u64;
 pub const LABEL_A: u64 = 64 << 10;
 /// First byte of the zones.
 pub const ZONES_START: u64 = MIB;
+/// Bytes of a side of the keys zone.
+pub const KEYS_LEN: u64 = 896 << 10;
 /// Smallest journal ring, in blocks. A commit may take a quarter of a ring.
 pub const MIN_JOURNAL_BLOCKS: u32 = 8;
 
@@ -41,7 +43,7 @@ pub enum ZoneKind {
     Away = 5,
     /// Slots.
     Slots = 6,
-    /// Reserved: keys of encrypted families.
+    /// Headers with the keys of families, in two sides: two rows of the table.
     Keys = 7,
     /// Reserved: block checksums.
     Checksums = 8,
@@ -89,6 +91,17 @@ pub struct Layout {
     pub slots: u64,
     /// Number of slots.
     pub slot_count: u64,
+    /// The keys of families, where there are any.
+    pub keys: Option<Keys>,
+}
+
+/// The keys zone of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// First byte of each side.
+    pub sides: [u64; 2],
+    /// Bytes of a side.
+    pub len: u64,
 }
 
 /// Why a member cannot be laid out.
@@ -105,6 +118,24 @@ pub enum LayoutError {
     /// The zone table of a label contradicts itself.
     #[error("zone table: {0}")]
     Table(&'static str),
+}
+
+/// The keys zone that a device of `size` bytes has room for beside all that any member has: side 0 between the first label
+/// and the zones, side 1 after the second label.
+pub fn keys_extents(size: u64) -> [ZoneExtent; 2] {
+    let extent = |offset| ZoneExtent { kind: ZoneKind::Keys, version: 1, offset, len: KEYS_LEN };
+    [extent(LABEL_A + LABEL_SIZE as u64), extent(label_b(size) + LABEL_SIZE as u64)]
+}
+
+fn keys_of(zones: &[ZoneExtent]) -> Result<Option<Keys>, LayoutError> {
+    let found: Vec<&ZoneExtent> = zones.iter().filter(|z| z.kind == ZoneKind::Keys).collect();
+    match found[..] {
+        [] => Ok(None),
+        [a, b] if a.len == b.len && a.version == 1 && b.version == 1 => {
+            Ok(Some(Keys { sides: [a.offset, b.offset], len: a.len }))
+        }
+        _ => Err(LayoutError::Table("the keys zone needs two sides of the same length")),
+    }
 }
 
 /// Directory blocks for so many pages.
@@ -156,20 +187,23 @@ impl Layout {
             return Err(LayoutError::TooSmall { size, metadata: slots + 2 * MIB });
         }
         let journal_blocks = u64::from(journal_blocks);
-        Ok(Layout { journal, journal_blocks, map, pages, directory, root, away, slots, slot_count })
+        Ok(Layout { journal, journal_blocks, map, pages, directory, root, away, slots, slot_count, keys: None })
     }
 
     /// The zone table that describes this layout.
     pub fn zones(&self) -> Vec<ZoneExtent> {
+        let keys = |k: Keys| k.sides.map(|offset| ZoneExtent { kind: ZoneKind::Keys, version: 1, offset, len: k.len });
         let z = |kind, offset, blocks: u64| ZoneExtent { kind, version: 1, offset, len: blocks * BLOCK };
-        vec![
+        let mut zones = vec![
             z(ZoneKind::Journal, self.journal, self.journal_blocks),
             z(ZoneKind::Map, self.map, self.pages * 2),
             z(ZoneKind::Directory, self.directory, directory_blocks(self.pages) * 2),
             z(ZoneKind::Root, self.root, root_blocks(self.pages) * 2),
             z(ZoneKind::Away, self.away, away_blocks(self.pages) * 2),
             z(ZoneKind::Slots, self.slots, self.slot_count * (CHUNK / BLOCK)),
-        ]
+        ];
+        zones.extend(self.keys.into_iter().flat_map(keys));
+        zones
     }
 
     /// Reads a zone table of a device of `size` bytes: every zone once, inside the device, apart from the others.
@@ -194,6 +228,7 @@ impl Layout {
             away: one(ZoneKind::Away)?.offset,
             slots: one(ZoneKind::Slots)?.offset,
             slot_count: one(ZoneKind::Slots)?.len / CHUNK,
+            keys: keys_of(zones)?,
         };
         layout.check(zones, size)?;
         Ok(layout)
@@ -208,9 +243,11 @@ impl Layout {
                 return Err(LayoutError::Table("zones overlap or are not aligned"));
             }
             end = z.offset.checked_add(z.len).ok_or(LayoutError::Table("a zone's end overflows"))?;
-        }
-        if end > label_b(size) {
-            return Err(LayoutError::Table("a zone reaches beyond the device"));
+            let (b, behind_b) = (label_b(size), label_b(size) + LABEL_SIZE as u64);
+            let inside = end <= b || z.kind == ZoneKind::Keys && z.offset >= behind_b && end <= b + MIB;
+            if !inside {
+                return Err(LayoutError::Table("a zone reaches beyond the device"));
+            }
         }
         if self.journal_blocks < u64::from(MIN_JOURNAL_BLOCKS) || self.journal_blocks > 1 << 24 {
             return Err(LayoutError::Table("impossible size of the journal"));

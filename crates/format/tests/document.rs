@@ -7,8 +7,8 @@ use bimetal_format::directory::{self, Expected, DIRECTORIES_PER_ROOT, PAGES_PER_
 use bimetal_format::document::structures;
 use bimetal_format::entry::{self, ENTRY_SIZE};
 use bimetal_format::journal::{self, JournalHead, Record, RecordKind, RECORDS_PER_BLOCK, RECORD_SIZE};
-use bimetal_format::label::{EPOCH_HISTORY, LABEL_SIZE, MAX_MEMBERS, MAX_VOLUMES, MAX_ZONES};
-use bimetal_format::layout::{label_b, ZoneKind, LABEL_A, MIN_JOURNAL_BLOCKS, ZONES_START};
+use bimetal_format::label::{EPOCH_HISTORY, LABEL_SIZE, MAX_FAMILIES, MAX_MEMBERS, MAX_VOLUMES, MAX_ZONES};
+use bimetal_format::layout::{label_b, ZoneKind, KEYS_LEN, LABEL_A, MIN_JOURNAL_BLOCKS, ZONES_START};
 use bimetal_format::{away, Entry, Salt, BLOCK, CHUNK, ENTRIES_PER_PAGE, VERSION};
 
 const SALT: Salt = Salt { group: [7; 16], member: 2, place: 8192 };
@@ -69,8 +69,10 @@ fn constants_are_those_of_the_code() {
         ("MIN_JOURNAL_BLOCKS", MIN_JOURNAL_BLOCKS.into()),
         ("MAX_MEMBERS", MAX_MEMBERS as u64),
         ("MAX_VOLUMES", MAX_VOLUMES as u64),
+        ("MAX_FAMILIES", MAX_FAMILIES as u64),
         ("MAX_ZONES", MAX_ZONES as u64),
         ("EPOCH_HISTORY", EPOCH_HISTORY as u64),
+        ("KEYS_LEN", KEYS_LEN),
         ("GROWING_LIMIT", GROWING_LIMIT),
     ];
     assert_table("constants", all.into_iter().map(|(n, v)| vec![n.to_string(), v.to_string()]).collect());

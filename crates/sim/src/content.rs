@@ -34,6 +34,13 @@ pub fn is_data_of(code: u64, volume: usize, sector: u64) -> bool {
     code >> 40 != 0 && code >> 40 <= MAX_WRITE && code == data_code(code >> 40, volume, sector)
 }
 
+/// Volume and write of a code that is data.
+pub fn writer_of(code: u64) -> Option<(usize, u64)> {
+    let write = code >> 40;
+    let data = code & 0xff == DATA && write != 0 && write <= MAX_WRITE;
+    data.then_some(((code >> 36 & 15) as usize, write))
+}
+
 /// Fills a sector.
 pub fn fill_sector(out: &mut [u8], code: u64) {
     if code == 0 {

@@ -73,10 +73,18 @@ pub enum Seen {
     DeadLeaver,
     /// A volume copied onto a plain device while it was in use.
     Dissolved,
+    /// A family made, deleted, or given another header.
+    Family,
+    /// A volume that had held plaintext was given a family.
+    Encrypted,
+    /// A volume was encrypted to the end, and no plaintext of it was left on any member.
+    NoPlaintext,
+    /// A family was locked while clients used its volumes.
+    Locked,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 34] = [
+const NAMES: [(&str, bool); 38] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -111,6 +119,10 @@ const NAMES: [(&str, bool); 34] = [
     ("member slow, not dead", true),
     ("emptied member dead", false),
     ("volume dissolved", true),
+    ("family changed", true),
+    ("volume encrypted", true),
+    ("plaintext gone", true),
+    ("family locked", false),
 ];
 
 /// What one run had.

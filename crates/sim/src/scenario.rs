@@ -71,6 +71,8 @@ pub enum Act {
         chunks: u64,
         /// Where its chunks may live.
         placement: Placement,
+        /// Number of its family, from 1 on; 0: none.
+        family: u8,
     },
     /// Deletes the volume.
     Delete,
@@ -83,6 +85,31 @@ pub enum Act {
     Rename,
     /// Copies the volume onto a device outside the group, until both are the same; `offset` and `len` are not used.
     Dissolve,
+    /// Makes the family of this number; volume, `offset` and `len` are not used, nor in the next three.
+    MakeFamily {
+        /// From 1 on.
+        family: u8,
+    },
+    /// Deletes a family.
+    DropFamily {
+        /// From 1 on.
+        family: u8,
+    },
+    /// Replaces the header of a family.
+    NewHeader {
+        /// From 1 on.
+        family: u8,
+    },
+    /// Locks a family and unlocks it again, beside the requests of others.
+    Relock {
+        /// From 1 on.
+        family: u8,
+    },
+    /// Gives the volume a family.
+    Encrypt {
+        /// From 1 on.
+        family: u8,
+    },
     /// Adds the disk of this number to the group; volume, `offset` and `len` are not used.
     AddMember {
         /// A disk beyond those that the group was made of.
@@ -108,7 +135,14 @@ pub enum Act {
 impl Act {
     /// Whether it changes the volume itself.
     pub fn is_structural(self) -> bool {
-        matches!(self, Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename) || self.is_of_members()
+        let volumes =
+            matches!(self, Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename | Act::Encrypt { .. });
+        volumes || self.is_of_members() || self.is_of_families()
+    }
+
+    /// Whether it changes a family.
+    pub fn is_of_families(self) -> bool {
+        matches!(self, Act::MakeFamily { .. } | Act::DropFamily { .. } | Act::NewHeader { .. } | Act::Relock { .. })
     }
 
     /// Whether it changes who is a member.
@@ -119,6 +153,9 @@ impl Act {
 
 /// Most volumes that a run has in all: content tells so many apart.
 pub const MAX_VOLUMES: usize = 16;
+
+/// Most families of a run; they are numbered from 1 on.
+pub const MAX_FAMILIES: u8 = 3;
 
 /// One step of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +222,8 @@ pub enum Damage {
     Alone,
     /// Map pages give two chunks one slot.
     Forged,
+    /// What the member holds of the headers of families rots.
+    Keys(usize),
     /// A journal block of the member rots, which is not one of the last commit.
     Gap(usize),
 }

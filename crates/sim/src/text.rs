@@ -7,7 +7,9 @@ use bimetal_volume::units::{Placement, Tier};
 
 use crate::disk::Faults;
 use crate::oracle::Crash;
-use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Session, Speed, Step, VolumeSpec, MAX_VOLUMES};
+use crate::scenario::{
+    Act, Damage, End, MemberSpec, Scenario, Session, Speed, Step, VolumeSpec, MAX_FAMILIES, MAX_VOLUMES,
+};
 use crate::world::CrashPoint;
 
 /// First line of a file.
@@ -42,7 +44,12 @@ fn act_text(act: Act) -> String {
         Act::Sleep => "sleep".into(),
         Act::Heat { times } => format!("heat times={times}"),
         Act::Fill => "fill".into(),
-        Act::Make { chunks, placement } => format!("make {placement} chunks={chunks}"),
+        Act::Make { chunks, placement, family } => format!("make {placement} chunks={chunks} family={family}"),
+        Act::MakeFamily { family } => format!("make-family family={family}"),
+        Act::DropFamily { family } => format!("drop-family family={family}"),
+        Act::NewHeader { family } => format!("new-header family={family}"),
+        Act::Relock { family } => format!("relock family={family}"),
+        Act::Encrypt { family } => format!("encrypt family={family}"),
         Act::Delete => "delete".into(),
         Act::Resize { chunks } => format!("resize chunks={chunks}"),
         Act::Rename => "rename".into(),
@@ -94,6 +101,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::Alone) => drop(writeln!(out, "alone")),
         Some(Damage::Lost(m)) => drop(writeln!(out, "lost-pages {m}")),
         Some(Damage::Forged) => drop(writeln!(out, "forged")),
+        Some(Damage::Keys(m)) => drop(writeln!(out, "rotten-keys {m}")),
         Some(Damage::Gap(m)) => drop(writeln!(out, "journal-gap {m}")),
         Some(Damage::Rot(m, n)) => drop(writeln!(out, "rot {m} blocks={n}")),
     }
@@ -250,6 +258,11 @@ fn placement(w: &mut Words<'_>) -> Parsed<Placement> {
     found.ok_or_else(|| format!("`{word}` is no placement"))
 }
 
+fn family(w: &mut Words<'_>) -> Parsed<u8> {
+    let n = w.value("family")?;
+    (1..=MAX_FAMILIES).contains(&n).then_some(n).ok_or_else(|| format!("there is no family {n}"))
+}
+
 fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: usize) -> Parsed<()> {
     let member = |w: &mut Words<'_>| -> Parsed<usize> {
         let m = w.number()?;
@@ -263,6 +276,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "lost-pages" => s.damage = Some(Damage::Lost(member(w)?)),
         "alone" => s.damage = Some(Damage::Alone),
         "forged" => s.damage = Some(Damage::Forged),
+        "rotten-keys" => s.damage = Some(Damage::Keys(member(w)?)),
         "journal-gap" => s.damage = Some(Damage::Gap(member(w)?)),
         "faults" => {
             let m = member(w)?;
@@ -316,7 +330,12 @@ fn parse_step(w: &mut Words<'_>) -> Parsed<Step> {
         "sleep" => Act::Sleep,
         "heat" => Act::Heat { times: w.value("times")? },
         "fill" => Act::Fill,
-        "make" => Act::Make { placement: placement(w)?, chunks: w.value("chunks")? },
+        "make" => Act::Make { placement: placement(w)?, chunks: w.value("chunks")?, family: w.value("family")? },
+        "make-family" => Act::MakeFamily { family: family(w)? },
+        "drop-family" => Act::DropFamily { family: family(w)? },
+        "new-header" => Act::NewHeader { family: family(w)? },
+        "relock" => Act::Relock { family: family(w)? },
+        "encrypt" => Act::Encrypt { family: family(w)? },
         "delete" => Act::Delete,
         "resize" => Act::Resize { chunks: w.value("chunks")? },
         "rename" => Act::Rename,

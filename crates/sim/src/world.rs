@@ -105,6 +105,12 @@ struct State {
     points: Cell<u64>,
     crashed: Cell<bool>,
     injected: Cell<Injected>,
+    /// Disks below this number are members, or may become some.
+    members: Cell<usize>,
+    /// By volume: writes from this number on must not reach a member as plaintext.
+    secret_from: RefCell<Vec<u64>>,
+    /// The first plaintext that did.
+    leak: RefCell<Option<String>>,
 }
 
 /// Handle to the state that all parts of a run share.
@@ -125,6 +131,9 @@ impl World {
             points: Cell::new(0),
             crashed: Cell::new(false),
             injected: Cell::default(),
+            members: Cell::new(0),
+            secret_from: RefCell::new(vec![u64::MAX; crate::scenario::MAX_VOLUMES]),
+            leak: RefCell::default(),
         }))
     }
 
@@ -174,6 +183,36 @@ impl World {
     /// Faults injected so far.
     pub fn injected(&self) -> Injected {
         self.0.injected.get()
+    }
+
+    /// Disks below this number are members, or may become some.
+    pub fn set_members(&self, count: usize) {
+        self.0.members.set(count);
+    }
+
+    /// What writes from this number on put into a volume is not to reach a member as it is.
+    pub fn keep_secret(&self, volume: usize, from: u64) {
+        let from_before = &mut self.0.secret_from.borrow_mut()[volume];
+        *from_before = (*from_before).min(from);
+    }
+
+    /// A disk is sent this.
+    pub fn see(&self, disk: usize, codes: impl Iterator<Item = u64>) {
+        if disk >= self.0.members.get() || self.0.leak.borrow().is_some() {
+            return;
+        }
+        let secret = self.0.secret_from.borrow();
+        let leaks = |code: &u64| crate::content::writer_of(*code).is_some_and(|(v, write)| write >= secret[v]);
+        if let Some(code) = codes.into_iter().find(leaks) {
+            let what = crate::content::describe(code);
+            *self.0.leak.borrow_mut() =
+                Some(format!("plaintext of a volume that has a family was sent to disk {disk}: {what}"));
+        }
+    }
+
+    /// The first plaintext that reached a member and must not.
+    pub fn leak(&self) -> Option<String> {
+        self.0.leak.borrow().clone()
     }
 
     /// Begins a new life of the daemon: no events, and a crash at this point.

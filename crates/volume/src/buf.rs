@@ -56,6 +56,16 @@ fn give_pages(pages: Pages) {
     });
 }
 
+/// Overwrites the memory of this thread that waits to be used again: what passed through it is not to stay.
+pub fn wipe_recycled() {
+    FREE.with(|f| {
+        for pages in f.borrow_mut().iter_mut().flatten() {
+            let only = Rc::get_mut(pages).expect("what waits to be used again has one handle");
+            only.as_mut_bytes().fill(0);
+        }
+    });
+}
+
 /// A handle of a buffer's memory; the last one gives it back.
 #[derive(Clone)]
 struct Handle(Option<Pages>);

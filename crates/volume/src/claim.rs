@@ -99,7 +99,8 @@ impl Claims {
     fn await_turn(&self, chunk: ChunkId) -> Option<Turn<'_>> {
         let mut table = self.claims.borrow_mut();
         let awaited = &mut table.entry(chunk).or_default().awaited;
-        (!std::mem::replace(awaited, true)).then_some(Turn { claims: self, chunk })
+        // Made only if it is to be had: dropping one ends somebody's turn.
+        (!std::mem::replace(awaited, true)).then(|| Turn { claims: self, chunk })
     }
 
     fn forget_unused(&self, chunk: ChunkId) {

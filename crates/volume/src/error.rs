@@ -38,6 +38,9 @@ pub enum Error {
     /// The volume is being copied, and stands still until both are the same.
     #[error("the volume stands still while the last of it is copied onto another device")]
     Frozen,
+    /// The family of the volume is locked: its key is not here.
+    #[error("the family of the volume is locked; `bimetal family unlock` opens it with a passphrase")]
+    Locked,
     /// The volume was deleted.
     #[error("the volume was deleted")]
     Deleted,
@@ -49,6 +52,7 @@ pub enum Error {
 impl Error {
     /// The errno that an export reports.
     pub fn errno(&self) -> i32 {
+        const EPERM: i32 = 1;
         const EIO: i32 = 5;
         const EINVAL: i32 = 22;
         const ENOSPC: i32 = 28;
@@ -59,6 +63,7 @@ impl Error {
             Error::Device { source: DeviceError::NoSpace, .. } | Error::NoSpace => ENOSPC,
             Error::Device { .. } | Error::Lost | Error::Latched(_) => EIO,
             Error::ReadOnly | Error::Frozen => EROFS,
+            Error::Locked => EPERM,
             Error::Deleted | Error::Stopping => ESHUTDOWN,
         }
     }

@@ -8,6 +8,7 @@ mod commit;
 pub mod dissolve;
 pub mod env;
 pub mod error;
+pub mod family;
 pub mod fate;
 pub mod group;
 mod health;

@@ -20,6 +20,11 @@ impl Marked {
         self.count
     }
 
+    /// Whether a number is in it.
+    pub(crate) fn contains(&self, n: u64) -> bool {
+        n < self.limit && self.words.get((n / 64) as usize) & 1 << (n % 64) != 0
+    }
+
     /// Adds a number; what is not below the limit is left out.
     pub(crate) fn add(&mut self, n: u64) {
         self.put(n, true);

@@ -141,6 +141,45 @@ pub struct VolumeStatus {
     pub fast_chunks: u64,
     /// Chunks on the slow tier.
     pub slow_chunks: u64,
+    /// The name of its family, if it has one.
+    pub family: Option<String>,
+    /// It cannot be read or written: its family is locked.
+    pub locked: bool,
+    /// It had held plaintext when it was given its family: chunks that still do, if that is not over.
+    pub encrypting: Option<Encrypting>,
+}
+
+/// How far the encryption of a volume has come that had held plaintext.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Encrypting {
+    /// Its chunks whose content is plaintext yet.
+    pub plain_chunks: u64,
+    /// Slots of the group, on all members, that may still hold some of it and were not overwritten yet.
+    pub slots_to_wipe: u64,
+    /// Why it does not go on, if it does not.
+    pub waits_for: Option<Waiting>,
+}
+
+/// Why the encryption of a volume does not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Its family is locked.
+    Locked,
+    /// Chunks could not be read or written, or slots not be overwritten.
+    Failing,
+}
+
+/// A family as `status` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyStatus {
+    /// Its name.
+    pub name: String,
+    /// Its name for ever, also that of its LUKS2 header.
+    pub uuid: Uuid,
+    /// Its key is here.
+    pub unlocked: bool,
+    /// Bytes that its header takes on every member.
+    pub header: u64,
 }
 
 /// What the mover did since the group was opened, in chunks.
@@ -201,6 +240,8 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// Volumes.
     pub volumes: Vec<VolumeStatus>,
+    /// Families.
+    pub families: Vec<FamilyStatus>,
     /// Volumes that are deleted, but whose chunks still hold slots.
     pub deleting: Vec<VolumeStatus>,
     /// The mover.

@@ -14,11 +14,18 @@ pub async fn probe<D: Device>(device: &D) -> Result<Result<Label, LabelError>, D
     Ok(found.newest.ok_or(reason))
 }
 
-/// Overwrites both labels, so that the device is no member any more.
+/// Overwrites both labels, so that the device is no member any more, and what it holds of the keys of families.
 pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
     let mut places = vec![LABEL_A, label_b(device.size())];
     if let Ok(label) = probe(device).await? {
         places.push(label_b(label.device_size));
+        // First: with its labels gone nothing would tell where they lie.
+        if let Some(keys) = label.layout().keys {
+            for side in keys.sides {
+                device.write(side, BufMut::zeroed(keys.len as usize).freeze()).await?;
+            }
+            device.sync().await?;
+        }
     }
     places.dedup();
     for place in places.into_iter().filter(|p| p + LABEL_SIZE as u64 <= device.size()) {

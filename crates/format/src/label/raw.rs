@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{EPOCH_HISTORY, LABEL_SIZE, MAX_MEMBERS, MAX_VOLUMES, MAX_ZONES, NAME};
+use super::{EPOCH_HISTORY, LABEL_SIZE, MAX_FAMILIES, MAX_MEMBERS, MAX_VOLUMES, MAX_ZONES, NAME};
 use crate::document::{fields, Field};
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -48,6 +48,10 @@ pub(super) struct RawHead {
     pub(super) policy_clock: U64,
     pub(super) generation: U64,
     pub(super) tables: U64,
+    pub(super) family_count: U16,
+    pub(super) keys_side: u8,
+    pad_of_families: u8,
+    pub(super) next_family: U32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -87,6 +91,21 @@ pub(super) struct RawVolume {
     pad: [u8; 20],
 }
 
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct RawFamily {
+    pub(super) uuid: [u8; 16],
+    pub(super) name: [u8; NAME],
+    pub(super) check: [u8; 16],
+    pub(super) id: U32,
+    pub(super) at: U32,
+    pub(super) stored: U32,
+    pub(super) header: U32,
+    pub(super) crc: U32,
+    pub(super) state: u8,
+    pad: [u8; 11],
+}
+
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct RawLabel {
@@ -97,17 +116,19 @@ pub(super) struct RawLabel {
     pub(super) members: [RawMember; MAX_MEMBERS],
     member_pad: [u8; 64],
     pub(super) volumes: [RawVolume; MAX_VOLUMES],
-    tail: [u8; LABEL_SIZE - 8192 - 16384 - MAX_VOLUMES * 128],
+    pub(super) families: [RawFamily; MAX_FAMILIES],
+    tail: [u8; LABEL_SIZE - 8192 - 16384 - MAX_VOLUMES * 128 - MAX_FAMILIES * 128],
 }
 
 const _: () = assert!(std::mem::size_of::<RawLabel>() == LABEL_SIZE);
 const _: () = assert!(std::mem::size_of::<RawMember>() == 64);
 const _: () = assert!(std::mem::size_of::<RawVolume>() == 128);
+const _: () = assert!(std::mem::size_of::<RawFamily>() == 128);
 
 /// The structures of a label with their fields, for the test that holds `FORMAT.md` against the code.
 pub(crate) fn structures() -> Vec<(&'static str, Vec<Field>)> {
     vec![
-        ("label", fields!(RawLabel { head, head_pad, zones, zone_pad, members, member_pad, volumes, tail })),
+        ("label", fields!(RawLabel { head, head_pad, zones, zone_pad, members, member_pad, volumes, families, tail })),
         (
             "label head",
             fields!(RawHead {
@@ -150,6 +171,10 @@ pub(crate) fn structures() -> Vec<(&'static str, Vec<Field>)> {
                 policy_clock,
                 generation,
                 tables,
+                family_count,
+                keys_side,
+                pad_of_families,
+                next_family,
             }),
         ),
         ("zone row", fields!(RawZone { kind, version, pad, offset, len })),
@@ -158,5 +183,6 @@ pub(crate) fn structures() -> Vec<(&'static str, Vec<Field>)> {
             "volume row",
             fields!(RawVolume { uuid, name, size, id, first_page, page_count, family, placement, state, run, pad }),
         ),
+        ("family row", fields!(RawFamily { uuid, name, check, id, at, stored, header, crc, state, pad })),
     ]
 }

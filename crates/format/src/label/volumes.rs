@@ -39,6 +39,8 @@ pub enum VolumeState {
     Living,
     /// 1: it is deleted; its pages are not free before all members know that nothing lives in them (C7.4).
     Deleted,
+    /// 2: it is there, and belongs to a family since it has held plaintext: slots may still hold some of it.
+    Encrypting,
 }
 
 /// A volume as every label of the group lists it.
@@ -54,7 +56,7 @@ pub struct VolumeRow {
     pub id: u32,
     /// Its part of the map, in the order of its chunks; at least one run. Each takes a row of the table.
     pub runs: Vec<PageRun>,
-    /// Reserved: family (encryption); 0 is none.
+    /// Id of the family whose key its content is encrypted under; 0: it is not encrypted.
     pub family: u32,
     /// Where its chunks may live.
     pub placement: PlacementCode,
@@ -90,6 +92,7 @@ pub(super) fn encode_volume(r: &mut RawVolume, v: &VolumeRow, number: u16, run: 
     r.state = match v.state {
         VolumeState::Living => 0,
         VolumeState::Deleted => 1,
+        VolumeState::Encrypting => 2,
     };
     r.run = U16::new(number);
 }
@@ -124,6 +127,7 @@ fn decode_volume(r: &RawVolume) -> Result<VolumeRow, LabelError> {
     let state = match r.state {
         0 => VolumeState::Living,
         1 => VolumeState::Deleted,
+        2 => VolumeState::Encrypting,
         _ => return Err(LabelError::Field("volume state")),
     };
     Ok(VolumeRow {
@@ -142,7 +146,7 @@ fn decode_volume(r: &RawVolume) -> Result<VolumeRow, LabelError> {
 pub(super) fn check_names(volumes: &[VolumeRow], next: u32) -> Result<(), LabelError> {
     let field = |ok: bool| if ok { Ok(()) } else { Err(LabelError::Field("volume numbers and names")) };
     for (i, v) in volumes.iter().enumerate() {
-        let living = |v: &VolumeRow| v.state == VolumeState::Living;
+        let living = |v: &VolumeRow| v.state != VolumeState::Deleted;
         let twice = |w: &VolumeRow| w.id == v.id || (living(v) && living(w) && w.name == v.name);
         field(v.id < next && !volumes[..i].iter().any(twice))?;
     }

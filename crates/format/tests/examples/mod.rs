@@ -241,6 +241,9 @@ pub(crate) fn label(seed: u64) -> Label {
         zones: layout.zones(),
         members,
         volumes: volumes(r, pages),
+        families: Vec::new(),
+        next_family: 0,
+        keys_side: 0,
     };
     if seed % 2 == 1 {
         change_tables(r, &mut label);

@@ -196,6 +196,10 @@ impl SimDisk {
             return None;
         }
         let mut inner = self.0.inner.borrow_mut();
+        if kind == Kind::Write {
+            let blocks = cells.iter().flatten().zip(first..);
+            world.see(self.0.index, blocks.filter_map(|(c, b)| c.codes(self.0.index, b)).flatten());
+        }
         inner.next += 1;
         let number = inner.next;
         let (early, delay) = world.random(|p| (p.coin(), inner.latency.draw(blocks, p)));

@@ -182,6 +182,11 @@ impl Oracle {
         self.next_write - 1
     }
 
+    /// The number that the next write will get.
+    pub fn next_write(&self) -> u64 {
+        self.next_write
+    }
+
     /// Fills the data of write `id` at byte `offset` of a volume.
     pub fn fill(&self, volume: usize, offset: u64, id: u64, out: &mut [u8]) {
         let mut at = 0;

@@ -75,7 +75,13 @@ impl Client {
                     let _ = v.cache(s.offset, s.len).await;
                 }
             }
-            Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename => self.change_volume(&s).await,
+            Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename | Act::Encrypt { .. } => {
+                self.change_volume(&s).await;
+            }
+            Act::MakeFamily { family } | Act::DropFamily { family } | Act::NewHeader { family } => {
+                self.change_family(s.act, family).await;
+            }
+            Act::Relock { family } => self.relock(family).await,
             Act::AddMember { .. } | Act::Evacuate { .. } | Act::Keep { .. } | Act::Remove { .. } => {
                 self.change_members(&s).await;
             }
@@ -140,7 +146,7 @@ impl Client {
     /// A volume that is changed meanwhile may refuse what it would have taken before.
     fn overtaken(&self, volume: usize, stamp: (u64, bool), error: &Error) -> bool {
         let changed = stamp.1 || self.shared.table.borrow().stamp(volume) != stamp;
-        changed && matches!(error, Error::OutOfRange { .. } | Error::Deleted)
+        changed && matches!(error, Error::OutOfRange { .. } | Error::Deleted | Error::Locked)
     }
 
     pub(super) fn judge(&self, kind: Kind, what: &str, error: &Error, before: Injected) {

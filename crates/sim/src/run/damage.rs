@@ -36,6 +36,7 @@ impl Run<'_> {
             Damage::Alone => self.without(0, true, index),
             Damage::Forged => self.forged(index),
             Damage::Gap(m) => self.gap(m),
+            Damage::Keys(m) => self.rotten_keys(m),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
             Damage::Fork(m) => self.fork(m),
@@ -193,6 +194,25 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The headers of families are whole on another member.
+    fn rotten_keys(&self, member: usize) -> Result<(), Wrong> {
+        let disk = &self.disks[member];
+        let blocks = disk.store().blocks();
+        let behind = blocks - 2 * JOURNAL + (LABEL.end - LABEL.start)..blocks - JOURNAL;
+        let written = |b: &u64| !matches!(disk.store().durable(*b), crate::disk::Cell::Virgin);
+        let keys: Vec<u64> = (LABEL.end..JOURNAL).chain(behind).filter(written).collect();
+        for block in keys {
+            self.world.random(|p| disk.store_mut().rot(block, p));
+        }
+        let options = OpenOptions { writable: false, ..self.open_options() };
+        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
+            return Err("a read-only start with rotten keys on one member was refused".into());
+        };
+        let result = self.headers_are_whole(&env, &group);
+        env.kill();
+        result
+    }
+
     /// C5: what a rotten journal block knew is lost, and said to be; a slot that it gave to another chunk shows that
     /// one's data to nobody.
     fn gap(&self, member: usize) -> Result<(), Wrong> {
@@ -228,7 +248,10 @@ impl Run<'_> {
         let env = SimEnv::new(&self.world);
         let opener = env.clone();
         match env.run(STEP_LIMIT, async move { Group::open(opener, devices, options).await }) {
-            Ended::Done(Ok(group)) => Ok(Some((env, group))),
+            Ended::Done(Ok(group)) => {
+                super::family::unlock_all(&group)?;
+                Ok(Some((env, group)))
+            }
             Ended::Done(Err(e)) => {
                 self.world.note(42, 0, || format!("refused: {e}"));
                 env.kill();

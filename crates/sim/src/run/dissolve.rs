@@ -91,5 +91,5 @@ impl Client {
 }
 
 fn overtaken(error: &Error) -> bool {
-    matches!(error, Error::OutOfRange { .. } | Error::Deleted)
+    matches!(error, Error::OutOfRange { .. } | Error::Deleted | Error::Locked)
 }

@@ -18,7 +18,15 @@ pub(super) fn legal(kind: Kind, error: &Error, start: Injected, before: Injected
     let any_since = |then: Injected| now != then;
     let latching = now.writes > start.writes || now.syncs > start.syncs || now.reads > start.reads;
     match (kind, error) {
-        (_, Error::OutOfRange { .. } | Error::Deleted | Error::ReadOnly | Error::Frozen | Error::Stopping) => false,
+        (
+            _,
+            Error::OutOfRange { .. }
+            | Error::Deleted
+            | Error::ReadOnly
+            | Error::Frozen
+            | Error::Locked
+            | Error::Stopping,
+        ) => false,
         // Slots in quarantine may use up the headroom (C2.2).
         (Kind::Write, Error::NoSpace) => now.writes > start.writes,
         (_, Error::NoSpace) => false,

@@ -36,11 +36,13 @@ impl Run<'_> {
         if self.scenario.liveness && self.scenario.migrate {
             self.liveness(&env, &group)?;
         }
+        self.let_encryption_end(&env, &group)?;
         self.points.push(self.world.points());
         let kept = group.status().mover.kept > 0;
         self.stop(&env, &group, start, End::Stop)?;
         drop(group);
         self.check_offline()?;
+        self.nothing_secret_is_left(&self.members())?;
         if kept {
             // After an orderly stop the slow members alone serve kept copies, and those must be right (C9.2).
             self.damaged_start(Damage::Alone, self.scenario.sessions.len())?;
@@ -76,6 +78,7 @@ impl Run<'_> {
     fn read_all(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
         let client = self.client(group)?;
         let ended = env.run(SESSION_LIMIT, async move {
+            client.check_headers().await;
             for volume in client.numbers() {
                 client.read_back(volume).await;
             }

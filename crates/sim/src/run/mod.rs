@@ -12,6 +12,7 @@ mod client;
 mod damage;
 mod dead;
 mod dissolve;
+mod family;
 mod fates;
 mod forge;
 mod judge;
@@ -133,6 +134,8 @@ struct Shared {
     frozen: std::cell::Cell<Option<usize>>,
     /// Numbers of volumes that somebody has tried to make.
     used: RefCell<Vec<bool>>,
+    /// The families that must be there.
+    families: RefCell<family::Families>,
     /// See the scenario.
     outlives: bool,
 }
@@ -174,8 +177,10 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         dissolving: std::cell::Cell::new(false),
         frozen: std::cell::Cell::new(None),
         used: RefCell::new((0..crate::scenario::MAX_VOLUMES).map(|n| n < scenario.volumes.len()).collect()),
+        families: RefCell::default(),
         outlives: scenario.outlives,
     });
+    world.set_members(disks.len());
     let mut run = Run {
         scenario,
         world,

@@ -95,7 +95,7 @@ impl Run<'_> {
             bimetal_volume::options::OpenOptions { writable, allow_missing: !writable, ..self.open_options() };
         let (devices, opener) = (self.disks.clone(), env.clone());
         match env.run(STEP_LIMIT, async move { Group::open(opener, devices, options).await }) {
-            Ended::Done(Ok(group)) => Ok(Start::Open(group)),
+            Ended::Done(Ok(group)) => super::family::unlock_all(&group).map(|()| Start::Open(group)),
             Ended::Done(Err(e)) => Ok(Start::Refused(e)),
             Ended::Crashed => Ok(Start::Crashed),
             Ended::Hung(why) => Err(format!("start hung: {why}")),
@@ -120,6 +120,7 @@ impl Run<'_> {
         }
         let spawner = env.clone();
         let ended = env.run(SESSION_LIMIT, async move {
+            client.check_headers().await;
             if read_back {
                 for volume in client.numbers() {
                     client.read_back(volume).await;
@@ -145,7 +146,7 @@ impl Run<'_> {
     }
 
     pub(super) fn check_wrong(&self) -> Result<(), Wrong> {
-        match self.shared.wrong.borrow_mut().take() {
+        match self.shared.wrong.borrow_mut().take().or_else(|| self.world.leak()) {
             None => Ok(()),
             Some(wrong) => Err(wrong),
         }
@@ -177,6 +178,7 @@ impl Run<'_> {
         self.shared.busy.borrow_mut().clear();
         self.shared.changing.set(false);
         self.shared.dissolving.set(false);
+        self.shared.table.borrow_mut().unlock();
         self.shared.frozen.set(None);
         self.shared.oracle.borrow_mut().crash(kind, self.world.sequence());
     }

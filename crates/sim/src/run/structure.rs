@@ -36,8 +36,12 @@ impl Client {
             return None;
         }
         match (s.act, table.get(s.volume)) {
-            (Act::Make { chunks, placement }, None) if !self.shared.used.borrow()[s.volume] => {
-                Some(Some(Known { chunks, placement, renamed: false }))
+            (Act::Make { chunks, placement, family }, None) if !self.shared.used.borrow()[s.volume] => {
+                let known = self.shared.families.borrow().is_open(family);
+                known.then_some(Some(Known { chunks, placement, renamed: false, family }))
+            }
+            (Act::Encrypt { family }, Some(k)) if k.family == 0 && self.shared.families.borrow().is_open(family) => {
+                Some(Some(Known { family, ..k }))
             }
             (Act::Resize { chunks }, Some(k)) => Some(Some(Known { chunks, ..k })),
             (Act::Rename, Some(k)) => Some(Some(Known { renamed: !k.renamed, ..k })),
@@ -56,13 +60,18 @@ impl Client {
             shared.oracle.borrow_mut().grow(s.volume, k.chunks * CHUNK);
         }
         let result = match (s.act, after) {
-            (Act::Make { chunks, placement }, _) => {
+            (Act::Make { chunks, placement, family }, _) => {
                 shared.used.borrow_mut()[s.volume] = true;
+                if family > 0 {
+                    shared.world.keep_secret(s.volume, 0);
+                }
                 let wish = NewVolume { name: new.clone(), size: Some(chunks * CHUNK), placement };
-                self.group.create_volume(&wish).await.map(|_| ())
+                let family = (family > 0).then(|| super::family::name(family));
+                self.group.create_volume_in(&wish, family.as_deref()).await.map(|_| ())
             }
             (Act::Resize { chunks }, _) => self.group.resize_volume(&old, chunks * CHUNK).await.map(|_| ()),
             (Act::Rename, _) => self.group.rename_volume(&old, &new).await,
+            (Act::Encrypt { family }, _) => self.group.encrypt_volume(&old, &super::family::name(family)).await,
             _ => self.group.delete_volume(&old).await,
         };
         if !self.answered() {
@@ -98,6 +107,10 @@ impl Client {
                 }
             }
         }
+        if let Act::Encrypt { .. } = s.act {
+            let from = shared.oracle.borrow().next_write();
+            shared.world.keep_secret(s.volume, from);
+        }
         shared.table.borrow_mut().end(true);
         let mut marks = shared.marks.borrow_mut();
         let (made, gone) = (before.is_none(), after.is_none());
@@ -105,6 +118,7 @@ impl Client {
         marks.mark_if(made, Seen::Made);
         marks.mark_if(gone, Seen::Deleted);
         marks.mark_if(!made && !gone, Seen::Changed);
+        marks.mark_if(matches!(s.act, Act::Encrypt { .. }), Seen::Encrypted);
         marks.mark_if(shrunk, Seen::Shrunk);
         drop(marks);
         self.volumes.borrow_mut()[s.volume] = after.and_then(|k| self.group.volume(&name(s.volume, k.renamed)));

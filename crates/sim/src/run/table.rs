@@ -17,6 +17,8 @@ pub(super) struct Known {
     pub(super) placement: Placement,
     /// It has its other name.
     pub(super) renamed: bool,
+    /// Number of its family, 0 if it has none.
+    pub(super) family: u8,
 }
 
 /// A change under way, or one of which nobody knows whether it happened.
@@ -32,15 +34,17 @@ pub(super) struct Table {
     pub(super) pending: Option<Pending>,
     /// How often a change of each volume began or ended.
     stamps: Vec<u64>,
+    /// Family that is locked, or about to be; 0: none.
+    locked: u8,
 }
 
 impl Table {
     pub(super) fn new(scenario: &Scenario) -> Table {
         let mut known = vec![None; MAX_VOLUMES];
         for (k, v) in known.iter_mut().zip(&scenario.volumes) {
-            *k = Some(Known { chunks: v.chunks, placement: v.placement, renamed: false });
+            *k = Some(Known { chunks: v.chunks, placement: v.placement, renamed: false, family: 0 });
         }
-        Table { known, pending: None, stamps: vec![0; MAX_VOLUMES] }
+        Table { known, pending: None, stamps: vec![0; MAX_VOLUMES], locked: 0 }
     }
 
     pub(super) fn get(&self, number: usize) -> Option<Known> {
@@ -53,7 +57,22 @@ impl Table {
 
     /// Changes whenever a change of the volume begins or ends.
     pub(super) fn stamp(&self, number: usize) -> (u64, bool) {
-        (self.stamps[number], self.pending.is_some_and(|p| p.number == number))
+        let locked = self.locked > 0 && self.known[number].is_some_and(|k| k.family == self.locked);
+        (self.stamps[number], locked || self.pending.is_some_and(|p| p.number == number))
+    }
+
+    /// A family is about to be locked.
+    pub(super) fn lock(&mut self, family: u8) {
+        for (stamp, k) in self.stamps.iter_mut().zip(&self.known) {
+            *stamp += u64::from(k.is_some_and(|k| k.family == family));
+        }
+        self.locked = family;
+    }
+
+    /// It is unlocked again.
+    pub(super) fn unlock(&mut self) {
+        self.lock(self.locked);
+        self.locked = 0;
     }
 
     pub(super) fn begin(&mut self, pending: Pending) {
@@ -82,7 +101,8 @@ impl Table {
             let number = v.name[1..].parse::<usize>().ok().filter(|n| *n < MAX_VOLUMES && seen[*n].is_none());
             let number = number.ok_or_else(|| format!("there is a volume {} that nobody made", v.name))?;
             let renamed = v.name.starts_with('w');
-            seen[number] = Some(Known { chunks: v.size / CHUNK, placement: v.placement, renamed });
+            let family = v.family.as_deref().map_or(0, super::family::number);
+            seen[number] = Some(Known { chunks: v.size / CHUNK, placement: v.placement, renamed, family });
         }
         match (0..MAX_VOLUMES).find(|n| !self.legal(*n, seen[*n])) {
             None => Ok(seen),
@@ -109,6 +129,7 @@ pub(super) fn settle(shared: &Shared, group: &Group<SimEnv>) -> Result<Vec<Optio
     let volumes = listed(shared, group)?;
     let faults = shared.world.injected() != Injected::default();
     shared.roster.borrow_mut().settle(&group.status(), &shared.disks, faults)?;
+    shared.families.borrow_mut().settle(&group.status())?;
     let mut table = shared.table.borrow_mut();
     if let Some(p) = table.pending {
         let seen = table.check(&group.status())?[p.number];
@@ -120,6 +141,10 @@ pub(super) fn settle(shared: &Shared, group: &Group<SimEnv>) -> Result<Vec<Optio
                 let cut = shared.oracle.borrow_mut().cut(p.number, beyond, u64::MAX);
                 cut.map_err(|w| format!("a volume shrank over data: {w}"))?;
             }
+        }
+        if made && p.after.is_some_and(|k| k.family > 0) {
+            let from = shared.oracle.borrow().next_write();
+            shared.world.keep_secret(p.number, from);
         }
         table.end(made);
     }

@@ -66,7 +66,7 @@ fn added_and_alone() -> Directed {
 fn room_for_more() -> Directed {
     let mut s = with_spares(group(10, 16, 18), &[(Tier::Fast, 12), (Tier::Slow, 16)]);
     s.volumes[0].placement = Placement::Auto;
-    let make = |volume, chunks, placement| Step { volume, ..step(0, Act::Make { chunks, placement }, 0, 0) };
+    let make = |volume, chunks, placement| Step { volume, ..step(0, Act::Make { chunks, placement, family: 0 }, 0, 0) };
     let of = |volume, s: Step| Step { volume, ..s };
     let mut steps = vec![add(2), make(1, 12, Placement::FastOnly), of(1, fill(0, 12)), of(1, flush()), add(3)];
     steps.extend([make(2, 12, Placement::SlowOnly), of(2, fill(0, 12)), of(2, flush()), of(1, fill(0, 3))]);

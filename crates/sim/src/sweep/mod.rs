@@ -5,6 +5,7 @@ mod budget;
 mod chains;
 mod degraded;
 mod failures;
+mod family;
 mod kept;
 mod members;
 mod structure;
@@ -305,7 +306,8 @@ pub fn all() -> Vec<Directed> {
         ),
         directed("start only", small(), vec![fill(0, 10), flush()], vec![], true),
     ];
-    plain.into_iter().chain(degraded::all()).chain(structure::all()).chain(members::all()).collect()
+    let of_groups = structure::all().into_iter().chain(members::all()).chain(family::all());
+    plain.into_iter().chain(degraded::all()).chain(of_groups).collect()
 }
 
 impl Directed {

@@ -10,7 +10,7 @@ fn of(volume: usize, step: Step) -> Step {
 }
 
 fn make(volume: usize, chunks: u64, placement: Placement) -> Step {
-    of(volume, step(0, Act::Make { chunks, placement }, 0, 0))
+    of(volume, step(0, Act::Make { chunks, placement, family: 0 }, 0, 0))
 }
 
 fn resize(volume: usize, chunks: u64) -> Step {

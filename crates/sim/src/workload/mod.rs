@@ -1,6 +1,7 @@
 //! Random scenarios. Swarm testing: each seed draws which features it uses and how much, so that runs differ in kind.
 
 mod dissolve;
+mod family;
 mod members;
 mod structure;
 
@@ -24,6 +25,9 @@ const MEMBERS: u64 = 0x6d65_6d62_6572;
 /// Runs in which volumes are copied onto a device.
 const DISSOLVES_PPM: u32 = 60_000;
 const DISSOLVES: u64 = 0x6c65_6176_6573;
+/// Runs in a million that have families.
+const FAMILIES_PPM: u32 = 150_000;
+const FAMILIES: u64 = 0x6661_6d69_6c79;
 
 /// What one run likes to do.
 struct Taste {
@@ -79,6 +83,10 @@ pub fn generate(seed: u64) -> Scenario {
     let mut copies = Prng::new(seed ^ DISSOLVES);
     if copies.chance(DISSOLVES_PPM) {
         dissolve::mix_in(&mut s, &mut copies);
+    }
+    let mut families = Prng::new(seed ^ FAMILIES);
+    if families.chance(FAMILIES_PPM) {
+        family::mix_in(&mut s, &mut families);
     }
     s
 }

@@ -41,7 +41,7 @@ fn change(next: &mut usize, client: u8, p: &mut Prng) -> Vec<Step> {
             *next += 1;
             let placement = *p.pick(&[Placement::Auto, Placement::Auto, Placement::FastOnly, Placement::SlowOnly]);
             let most = if placement == Placement::Auto { LARGEST } else { 5 };
-            let mut steps = vec![of(*next - 1, Act::Make { chunks: p.skewed(most), placement })];
+            let mut steps = vec![of(*next - 1, Act::Make { chunks: p.skewed(most), placement, family: 0 })];
             steps.extend(use_of(*next - 1, client, p));
             steps
         }

@@ -13,6 +13,7 @@ use crate::commit::reclaim::Reclaim;
 use crate::commit::{Commit, Left};
 use crate::env::Env;
 use crate::error::Error;
+use crate::family::Families;
 use crate::group::volume::VolumeInfo;
 use crate::group::volumes::Volumes;
 use crate::health::Health;
@@ -47,6 +48,7 @@ pub(crate) struct Core<E: Env> {
     /// By index; missing ones included.
     pub(crate) members: Members<E::Device>,
     pub(crate) volumes: Volumes,
+    pub(crate) families: Families,
     pub(crate) map: RefCell<Map>,
     pub(crate) claims: Claims,
     pub(crate) commit: Commit,

@@ -173,6 +173,9 @@ fn labels<E: Env>(env: &E, plan: &Plan, uuid: Uuid, options: &CreateOptions) -> 
         zones: layout.zones(),
         members: plan.members.clone(),
         volumes: plan.volumes.clone(),
+        families: Vec::new(),
+        next_family: 0,
+        keys_side: 0,
     };
     plan.layouts.iter().enumerate().map(of).collect()
 }

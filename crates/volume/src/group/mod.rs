@@ -68,6 +68,10 @@ impl<E: Env> Group<E> {
             self.core.env.spawn(async move { core.clear_deleted().await });
         }
         self.core.start_evacuating();
+        if self.core.families.exist() {
+            let core = self.core.clone();
+            self.core.env.spawn(async move { core.clear_old_headers_after_start().await });
+        }
         if self.core.options.migrate {
             let core = self.core.clone();
             self.core.env.spawn(async move { core.run_mover().await });

@@ -20,8 +20,9 @@ impl<E: Env> Core<E> {
             reserve: self.reserve_slots() * CHUNK,
             fast_free: self.free_in(Tier::Fast) * CHUNK,
             members: self.members.iter().map(|m| self.member_status(m)).collect(),
-            volumes: self.volumes.living().iter().map(|v| volume_status(v)).collect(),
-            deleting: self.volumes.all().iter().filter(|v| v.deleted.get()).map(|v| volume_status(v)).collect(),
+            volumes: self.volumes.living().iter().map(|v| self.volume_status(v)).collect(),
+            families: self.family_status(),
+            deleting: self.volumes.all().iter().filter(|v| v.deleted.get()).map(|v| self.volume_status(v)).collect(),
             mover: self.mover_status(),
             recovery: self.findings.borrow().iter().map(|f| f.what.clone()).collect(),
         }
@@ -59,6 +60,22 @@ impl<E: Env> Core<E> {
         }
     }
 
+    fn volume_status(&self, v: &super::volume::VolumeInfo) -> VolumeStatus {
+        let mut status = VolumeStatus {
+            name: v.name.borrow().clone(),
+            uuid: v.uuid,
+            size: v.size.get(),
+            placement: v.placement,
+            fast_chunks: v.fast_chunks.get(),
+            slow_chunks: v.slow_chunks.get(),
+            family: None,
+            locked: false,
+            encrypting: None,
+        };
+        self.add_cipher_status(&v.cipher, &mut status);
+        status
+    }
+
     fn mover_status(&self) -> MoverStatus {
         let m = &self.mover;
         let (doing, why) = m.words.borrow().clone();
@@ -78,16 +95,5 @@ impl<E: Env> Core<E> {
             doing,
             why,
         }
-    }
-}
-
-fn volume_status(v: &super::volume::VolumeInfo) -> VolumeStatus {
-    VolumeStatus {
-        name: v.name.borrow().clone(),
-        uuid: v.uuid,
-        size: v.size.get(),
-        placement: v.placement,
-        fast_chunks: v.fast_chunks.get(),
-        slow_chunks: v.slow_chunks.get(),
     }
 }

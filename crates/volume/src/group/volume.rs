@@ -12,6 +12,7 @@ use crate::buf::Buf;
 use crate::dissolve::watch::Watch;
 use crate::env::Env;
 use crate::error::Error;
+use crate::family::Cipher;
 use crate::fate::Fate;
 use crate::io::split::{parts, runs, Part};
 use crate::kept::kept_slot;
@@ -35,6 +36,8 @@ pub(crate) struct VolumeInfo {
     pub(crate) runs: RefCell<Rc<[PageRun]>>,
     /// It is deleted: no request is let in.
     pub(crate) deleted: Cell<bool>,
+    /// Its family and key, if it has a family.
+    pub(crate) cipher: Cipher,
     pub(crate) fast_chunks: Cell<u64>,
     pub(crate) slow_chunks: Cell<u64>,
     /// Of a volume bound to a tier: chunks on members that leave. They will need slots elsewhere.
@@ -78,6 +81,7 @@ impl VolumeInfo {
             placement: placement_of(row),
             runs: RefCell::new(row.runs.as_slice().into()),
             deleted: Cell::new(row.state == VolumeState::Deleted),
+            cipher: Cipher::of(row),
             fast_chunks: Cell::new(0),
             slow_chunks: Cell::new(0),
             homeless: Cell::new(0),
@@ -94,6 +98,7 @@ impl VolumeInfo {
         self.listed.set(row.size);
         *self.runs.borrow_mut() = row.runs.as_slice().into();
         self.deleted.set(row.state == VolumeState::Deleted);
+        self.cipher.update(row);
     }
 
     pub(crate) fn chunks(&self) -> u64 {
@@ -130,6 +135,7 @@ impl VolumeInfo {
         let size = self.size.get();
         match offset.checked_add(len) {
             _ if self.deleted.get() => Err(Error::Deleted),
+            _ if self.cipher.is_locked() => Err(Error::Locked),
             Some(end) if end <= size => Ok(()),
             _ => Err(Error::OutOfRange { offset, len, size }),
         }

@@ -90,31 +90,45 @@ impl<E: Env> Core<E> {
             Placement::SlowOnly => [Tier::Slow; 2],
         };
         while !self.entry(chunk)?.is_mapped() {
-            for tier in order {
-                if self.available(tier, placement) > 0 {
-                    if let Some(slot) = self.take_slot(tier, chunk) {
-                        return Ok(Some(slot));
-                    }
+            if let Some(slot) = self.slot_in_one_of(order, placement, chunk).await? {
+                return Ok(Some(slot));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A slot of one of these tiers, or `None` after waiting a moment for one that is on its way to being free.
+    pub(crate) async fn slot_in_one_of(
+        &self,
+        tiers: [Tier; 2],
+        placement: Placement,
+        chunk: ChunkId,
+    ) -> Result<Option<SlotId>, Error> {
+        for tier in tiers {
+            if self.available(tier, placement) > 0 {
+                if let Some(slot) = self.take_slot(tier, chunk) {
+                    return Ok(Some(slot));
                 }
             }
-            self.health.check()?;
-            let freed = self.reclaim.freed.wait();
-            let on_the_way = self.reclaim.len() + self.commit.left.borrow().len() + self.claims.motions();
-            let committing = self.commit.is_running();
-            let kept = order.contains(&Tier::Slow) && self.kept.count() > 0;
-            if on_the_way == 0 && !committing && !kept {
-                return Err(Error::NoSpace);
-            }
-            if kept {
-                self.drop_kept(KEPT_AT_ONCE);
-            }
-            crate::member::add(&self.counters.full_waits, 1);
-            self.reclaim.demand();
-            if !self.commit.left.borrow().is_empty() {
-                self.flush().await?;
-            }
-            crate::wait::first(freed, self.env.sleep(std::time::Duration::from_millis(20))).await;
         }
+        self.health.check()?;
+        let freed = self.reclaim.freed.wait();
+        let leaving = self.reclaim.len() + self.commit.left.borrow().len();
+        let on_the_way = leaving + self.claims.motions() + self.families.wiping.held();
+        let committing = self.commit.is_running();
+        let kept = tiers.contains(&Tier::Slow) && self.kept.count() > 0;
+        if on_the_way == 0 && !committing && !kept {
+            return Err(Error::NoSpace);
+        }
+        if kept {
+            self.drop_kept(KEPT_AT_ONCE);
+        }
+        crate::member::add(&self.counters.full_waits, 1);
+        self.reclaim.demand();
+        if !self.commit.left.borrow().is_empty() {
+            self.flush().await?;
+        }
+        crate::wait::first(freed, self.env.sleep(std::time::Duration::from_millis(20))).await;
         Ok(None)
     }
 

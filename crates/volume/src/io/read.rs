@@ -8,6 +8,7 @@ use crate::buf::BufMut;
 use crate::claim::Pin;
 use crate::env::Env;
 use crate::error::Error;
+use crate::family::cipher::{self, Encrypted};
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
 use crate::mutant::{self, Mutant};
@@ -26,6 +27,7 @@ enum Step {
         member: MemberIndex,
         offset: u64,
         len: u64,
+        encrypted: bool,
     },
 }
 
@@ -57,6 +59,7 @@ impl<E: Env> Core<E> {
             self.touch_all(parts.clone(), false, &[]);
         }
         let mut lifts = self.begin_lifts(parts.clone().filter(|_| used && !lift::begins_late()));
+        let encrypted: Encrypted = steps.iter().map(|s| matches!(s, Step::Load { encrypted: true, .. })).collect();
         let failures = self.health.failures();
         let pieces = self.load(steps).await?;
         // A sync that failed meanwhile may have taken away what was read (C11.1).
@@ -68,6 +71,7 @@ impl<E: Env> Core<E> {
         }
         lifts.carry(offset % BLOCK, &pieces);
         drop(pins);
+        let pieces = cipher::decrypt(v, offset / BLOCK * BLOCK, pieces, &encrypted)?;
         Ok(trim_edges(pieces, offset % BLOCK, len))
     }
 
@@ -100,18 +104,18 @@ impl<E: Env> Core<E> {
             let slot = SlotId { member: entry.member, slot: entry.slot };
             pins.push(self.claims.pin(slot));
             let offset = self.members[entry.member as usize].layout.slot(entry.slot) + u64::from(from) * BLOCK;
-            push_load(steps, entry.member, offset, len);
+            push_load(steps, Step::Load { member: entry.member, offset, len, encrypted: entry.is_encrypted() });
         }
         Ok(())
     }
 
     async fn load(&self, steps: SmallVec<[Step; 4]>) -> Result<Pieces, Error> {
-        if let [Step::Load { member, offset, len }] = steps[..] {
+        if let [Step::Load { member, offset, len, .. }] = steps[..] {
             let buf = self.load_one(member, offset, len).await?;
             return Ok(Pieces::from_iter([Piece::Data(buf.freeze())]));
         }
         let loads = steps.iter().filter_map(|s| match s {
-            Step::Load { member, offset, len } => Some(self.load_one(*member, *offset, *len)),
+            Step::Load { member, offset, len, .. } => Some(self.load_one(*member, *offset, *len)),
             Step::Zero(_) => None,
         });
         let mut loaded = wait::all(loads.collect()).await.into_iter();
@@ -150,14 +154,18 @@ impl<E: Env> Core<E> {
 }
 
 /// Adds a load, joined with the one before where they are neighbours on the member.
-fn push_load(steps: &mut SmallVec<[Step; 4]>, member: MemberIndex, offset: u64, len: u64) {
-    if let Some(Step::Load { member: m, offset: o, len: l }) = steps.last_mut() {
-        if *m == member && *o + *l == offset && *l + len <= MAX_READ {
+fn push_load(steps: &mut SmallVec<[Step; 4]>, load: Step) {
+    if let (
+        Some(Step::Load { member: m, offset: o, len: l, encrypted: e }),
+        Step::Load { member, offset, len, encrypted },
+    ) = (steps.last_mut(), &load)
+    {
+        if m == member && *o + *l == *offset && *l + len <= MAX_READ && e == encrypted {
             *l += len;
             return;
         }
     }
-    steps.push(Step::Load { member, offset, len });
+    steps.push(load);
 }
 
 /// Cuts `skip` bytes off the front and everything beyond `len` off the end.

@@ -11,6 +11,7 @@ use crate::claim::{Claimed, Pin};
 use crate::commit::Reserved;
 use crate::env::Env;
 use crate::error::Error;
+use crate::family::cipher::{self, Writing};
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
 use crate::kept::kept_slot;
@@ -28,6 +29,8 @@ const ROUND: usize = 64;
 struct Placed<'a> {
     part: Part,
     slot: SlotId,
+    /// Its blocks are ciphertext.
+    encrypted: bool,
     claimed: Claimed<'a>,
     _pin: Pin<'a>,
 }
@@ -60,7 +63,7 @@ impl<E: Env> Core<E> {
         let _admitted = self.requests.enter(len, self.options.max_inflight_bytes).await;
         let all: SmallVec<[Part; 2]> = v.parts(offset, len).collect();
         for round in all.chunks(ROUND) {
-            self.write_round(v, round, &data).await?;
+            self.write_round(v, offset, round, &data).await?;
             if mutant::on(Mutant::ChunkBorder) {
                 break;
             }
@@ -73,22 +76,25 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    async fn write_round(&self, v: &VolumeInfo, round: &[Part], data: &Buf) -> Result<(), Error> {
+    /// Writes what lies in a few chunks of a request that begins at byte `offset` of the volume.
+    async fn write_round(&self, v: &VolumeInfo, offset: u64, round: &[Part], data: &Buf) -> Result<(), Error> {
         let failures = self.health.failures();
-        let _room = self.room_for(round).await?;
+        let encrypt = v.cipher.is_on();
+        let _room = self.room_for(round, encrypt).await?;
         let mut placed: SmallVec<[Placed<'_>; 2]> = SmallVec::new();
         let mut born: SmallVec<[ChunkId; 2]> = SmallVec::new();
         for part in round {
             if mutant::on(Mutant::ChunkBorder) && !placed.is_empty() {
                 break;
             }
-            let p = self.place_part(v, part, &mut born).await?;
+            let p = self.place_part(v, part, encrypt, &mut born).await?;
             placed.push(p);
         }
         self.touch_all(round.iter().copied(), true, &born);
         let mut runs: SmallVec<[Run; 2]> = SmallVec::new();
+        let mut contents = self.contents_of(v, offset, &placed, data).await?.into_iter();
         for (i, p) in placed.iter().enumerate() {
-            let (at, content) = self.content_of(p, data).await?;
+            let (at, content) = contents.next().expect("one for each part");
             push_run(&mut runs, i, p.slot.member, self.slot_offset(p.slot) + at, content);
         }
         // What was read for the edges may be what an acknowledged write had replaced before a failed sync took that away:
@@ -123,9 +129,10 @@ impl<E: Env> Core<E> {
         &'a self,
         v: &VolumeInfo,
         part: &Part,
+        encrypt: bool,
         born: &mut SmallVec<[ChunkId; 2]>,
     ) -> Result<Placed<'a>, Error> {
-        let claimed = self.claims.claim(part.chunk, part.blocks()).await;
+        let claimed = self.claim_part(v, part, encrypt).await?;
         loop {
             self.health.check()?;
             self.claims.cancel_motion(part.chunk, false);
@@ -137,7 +144,8 @@ impl<E: Env> Core<E> {
                     let Some(slot) = self.allocate(part.chunk, wish, v.placement).await? else { continue };
                     born.push(part.chunk);
                     let mask = if mutant::on(Mutant::C1DirtyAtSubmit) { part.blocks() } else { 0 };
-                    self.change_entry(part.chunk, home(slot, mask));
+                    let new = home(slot, mask, v.cipher.is_on());
+                    self.change_entry(part.chunk, new);
                     slot
                 }
             };
@@ -152,7 +160,21 @@ impl<E: Env> Core<E> {
             if mutant::on(Mutant::C1DirtyAtSubmit) {
                 self.add_mask(part.chunk, part.blocks());
             }
-            return Ok(Placed { part: *part, slot, claimed, _pin: self.claims.pin(slot) });
+            let encrypted = now.is_encrypted();
+            return Ok(Placed { part: *part, slot, encrypted, claimed, _pin: self.claims.pin(slot) });
+        }
+    }
+
+    /// Claims the part's blocks. With `encrypt`, plaintext that the chunk holds is encrypted first.
+    async fn claim_part<'a>(&'a self, v: &VolumeInfo, part: &Part, encrypt: bool) -> Result<Claimed<'a>, Error> {
+        loop {
+            let claimed = self.claims.claim(part.chunk, part.blocks()).await;
+            let e = self.entry(part.chunk)?;
+            if !encrypt || !e.is_mapped() || e.is_encrypted() {
+                return Ok(claimed);
+            }
+            drop(claimed);
+            self.encrypt_chunk(v, part.chunk).await?;
         }
     }
 
@@ -171,11 +193,13 @@ impl<E: Env> Core<E> {
     }
 
     /// Takes room for the entries that this round will change; overwrites in place need none.
-    async fn room_for(&self, round: &[Part]) -> Result<Option<Reserved<'_>>, Error> {
+    async fn room_for(&self, round: &[Part], encrypt: bool) -> Result<Option<Reserved<'_>>, Error> {
         let mut changes = 0;
         for p in round {
             let e = self.entry(p.chunk)?;
-            changes += usize::from(!e.is_mapped() || e.mask & p.blocks() != p.blocks() || kept_slot(&e).is_some());
+            let plain = encrypt && !e.is_encrypted();
+            let valid = e.is_mapped() && e.mask & p.blocks() == p.blocks();
+            changes += usize::from(!valid || plain || kept_slot(&e).is_some());
         }
         if changes == 0 {
             return Ok(None);
@@ -209,9 +233,38 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// The whole blocks to write for a part, and their offset in the slot. Edges inside a block are merged with what
+    /// For each part the whole blocks to write, and their offset in the slot.
+    async fn contents_of(
+        &self,
+        v: &VolumeInfo,
+        offset: u64,
+        placed: &[Placed<'_>],
+        data: &Buf,
+    ) -> Result<SmallVec<[(u64, Buf); 2]>, Error> {
+        let mut contents: SmallVec<[(u64, Buf); 2]> = SmallVec::new();
+        for p in placed {
+            contents.push(self.content_of(v, offset, p, data).await?);
+        }
+        if placed.iter().any(|p| p.encrypted) {
+            let len = contents.iter().map(|(_, c)| c.len() as u64).sum();
+            let mut writing = Writing::new(v, len)?;
+            for (p, (at, content)) in placed.iter().zip(&contents) {
+                writing.add(chunk_start(offset, &p.part) + at, content, p.encrypted);
+            }
+            let all = writing.finish();
+            let mut from = 0;
+            for (_, content) in &mut contents {
+                let len = content.len();
+                *content = all.slice(from, len);
+                from += len;
+            }
+        }
+        Ok(contents)
+    }
+
+    /// The whole blocks to write for a part, not encrypted yet, and their offset in the slot. Edges inside a block are merged with what
     /// the block holds.
-    async fn content_of(&self, p: &Placed<'_>, data: &Buf) -> Result<(u64, Buf), Error> {
+    async fn content_of(&self, v: &VolumeInfo, offset: u64, p: &Placed<'_>, data: &Buf) -> Result<(u64, Buf), Error> {
         let part = &p.part;
         let own = data.slice(part.at as usize, part.len as usize);
         if part.whole_blocks() == part.blocks() && own.is_aligned() {
@@ -223,7 +276,7 @@ impl<E: Env> Core<E> {
         for edge in [first, end - BLOCK] {
             let whole = part.whole_blocks() & mask_of((edge / BLOCK) as u32, (edge / BLOCK) as u32 + 1) != 0;
             if !whole {
-                let old = self.block_of(part.chunk, edge).await?;
+                let old = self.block_of(v, chunk_start(offset, part), part.chunk, edge).await?;
                 buf[(edge - first) as usize..][..BLOCK as usize].copy_from_slice(&old);
             }
         }
@@ -231,15 +284,20 @@ impl<E: Env> Core<E> {
         Ok((first, buf.freeze()))
     }
 
-    /// The content of one block of a chunk, zeros if it is not valid. The caller holds a claim on it.
-    async fn block_of(&self, chunk: ChunkId, offset: u64) -> Result<BufMut, Error> {
+    /// The content of one block of a chunk that begins at byte `start` of the volume, zeros if it is not valid. The caller
+    /// holds a claim on it.
+    async fn block_of(&self, v: &VolumeInfo, start: u64, chunk: ChunkId, offset: u64) -> Result<BufMut, Error> {
         let e = self.entry(chunk)?;
         if !e.is_mapped() || e.mask & 1 << (offset / BLOCK) == 0 {
             return Ok(BufMut::zeroed(BLOCK as usize));
         }
         let m = &self.members[e.member as usize];
         let read = m.read(m.layout.slot(e.slot) + offset, BufMut::new(BLOCK as usize)).await;
-        read.map_err(|source| Error::Device { member: e.member, source })
+        let mut block = read.map_err(|source| Error::Device { member: e.member, source })?;
+        if e.is_encrypted() {
+            cipher::decrypt_block(v, start + offset, &mut block)?;
+        }
+        Ok(block)
     }
 
     async fn transfer(&self, run: &Run, placed: &[Placed<'_>]) -> Result<(), Error> {
@@ -295,13 +353,19 @@ impl<E: Env> Core<E> {
         }
         let mut zeros = BufMut::with_phase(len as usize, offset);
         zeros.fill(0);
-        self.write_round(v, &[part], &zeros.freeze()).await
+        self.write_round(v, offset, &[part], &zeros.freeze()).await
     }
 }
 
+/// Where the chunk of a part begins in the volume; `offset` is where the request does.
+fn chunk_start(offset: u64, part: &Part) -> u64 {
+    offset + part.at - part.from
+}
+
 /// An entry whose chunk lives in `slot`.
-pub(crate) fn home(slot: SlotId, mask: u32) -> Entry {
-    Entry { slot: slot.slot, member: slot.member, mask, flags: entry::MAPPED, ..Entry::default() }
+pub(crate) fn home(slot: SlotId, mask: u32, encrypted: bool) -> Entry {
+    let flags = if encrypted { entry::MAPPED | entry::ENCRYPTED } else { entry::MAPPED };
+    Entry { slot: slot.slot, member: slot.member, mask, flags, ..Entry::default() }
 }
 
 /// Adds a part to the runs, joined with the one before where both are neighbours on the member and in memory.

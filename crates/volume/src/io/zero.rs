@@ -105,7 +105,7 @@ impl<E: Env> Core<E> {
         let alone = self.claims.holders(part.chunk) == 1;
         if rest == 0 && alone {
             let gone = match mutant::on(Mutant::ReadOfFreedSlot) {
-                true => Entry { flags: 0, ..e },
+                true => Entry { flags: 0, ..e }.without_kept(),
                 false => Entry::default(),
             };
             self.change_entry(part.chunk, gone);

@@ -6,6 +6,7 @@ use bimetal_format::label::{Label, MemberCode, MemberRow, READ_ONLY_COMPATIBLE};
 
 use super::{Finding, Found, Identified, OpenError};
 use crate::env::{Device, Env};
+use crate::family::Families;
 use crate::group::core::Core;
 use crate::group::structure::adopt;
 use crate::group::volumes::Volumes;
@@ -196,7 +197,8 @@ fn take_table<D>(
 ) -> Result<Label, OpenError> {
     let mut cut_off = false;
     for (_, l, _) in devices.iter().flatten() {
-        let equal = l.members == table.members && l.volumes == table.volumes;
+        let keys = |l: &Label| (l.families.clone(), l.next_family, l.keys_side);
+        let equal = l.members == table.members && l.volumes == table.volumes && keys(l) == keys(table);
         let same =
             is_listed(l, table) && l.layout().pages == table.layout().pages && (l.tables != table.tables || equal);
         if !same {
@@ -315,6 +317,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         env,
         options,
         members: Members::new(members),
+        families: Families::new(newest),
         volumes,
         map: RefCell::new(Map::new(pages)),
         claims: Default::default(),

@@ -18,7 +18,7 @@ use crate::io::write::home;
 use crate::kept::kept_slot;
 use crate::member::{add, Standing, WriteFor};
 use crate::mutant::{self, Mutant};
-use crate::units::{MemberIndex, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
+use crate::units::{ChunkId, MemberIndex, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
 use crate::wait;
 
 /// The half of a copy that failed.
@@ -227,8 +227,13 @@ impl<E: Env> Core<E> {
             index: mv.chunk.index() as u8,
             kind: RecordKind::Prepared,
             move_id: id,
-            entry: home(mv.to, mv.mask),
+            entry: home(mv.to, mv.mask, self.holds_ciphertext(mv.chunk)),
         }
+    }
+
+    fn holds_ciphertext(&self, chunk: ChunkId) -> bool {
+        let encrypted = self.map.borrow().get(chunk).is_some_and(|e| e.is_encrypted());
+        encrypted && !mutant::on(Mutant::PreparedWithoutFlag)
     }
 
     async fn finish_promotions(&self, moves: Vec<Move>, unswitched: &Unswitched<'_>) -> Result<(), Error> {

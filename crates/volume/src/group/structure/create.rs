@@ -11,10 +11,11 @@ use crate::options::NewVolume;
 use crate::units::{Placement, CHUNK};
 
 impl<E: Env> Core<E> {
-    pub(super) async fn create_volume(&self, new: &NewVolume) -> Result<u64, StructureError> {
+    pub(super) async fn create_volume(&self, new: &NewVolume, family: Option<&str>) -> Result<u64, StructureError> {
         let _change = self.volumes.change.lock().await;
         self.check_writable()?;
         self.check_new_name(&new.name)?;
+        let family = self.family_for_new(family)?;
         self.clear_rest().await?;
         let chunks = match new.size {
             Some(size) => size / CHUNK,
@@ -36,7 +37,7 @@ impl<E: Env> Core<E> {
             size,
             id,
             runs,
-            family: 0,
+            family,
             placement: placement_code(new.placement),
             state: VolumeState::Living,
         });

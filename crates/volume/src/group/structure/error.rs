@@ -1,6 +1,6 @@
 //! Why a volume could not be made or changed, in words.
 
-use bimetal_format::label::{LabelError, MAX_MEMBERS, MAX_VOLUMES};
+use bimetal_format::label::{LabelError, MAX_FAMILIES, MAX_MEMBERS, MAX_VOLUMES};
 use bimetal_format::layout::LayoutError;
 use bimetal_format::size::InWords;
 
@@ -101,6 +101,52 @@ pub enum StructureError {
         /// Bytes of its slots in use.
         used: u64,
     },
+    /// There is no such family.
+    #[error("there is no family '{0}'; `bimetal family list` shows those that there are")]
+    NoFamily(String),
+    /// A name breaks the rule.
+    #[error("family name '{0}': use 1 to 63 of a-z, 0-9, '.', '_', '-', beginning with a letter or digit")]
+    FamilyName(String),
+    /// There is such a family.
+    #[error("there is a family '{0}' already")]
+    FamilyTaken(String),
+    /// Its key is not here.
+    #[error("the family '{0}' is locked; unlock it first: `bimetal family unlock`")]
+    FamilyLocked(String),
+    /// A key of something else.
+    #[error("the key is not that of family '{0}'")]
+    WrongKey(String),
+    /// It has volumes.
+    #[error("family '{family}' has volumes ({volumes}); delete them first")]
+    FamilyInUse {
+        /// The family.
+        family: String,
+        /// Names of its volumes.
+        volumes: String,
+    },
+    /// The volume belongs to a family.
+    #[error("volume '{0}' belongs to a family already")]
+    HasFamily(String),
+    /// There is no row for one more.
+    #[error("a group has at most {MAX_FAMILIES} families")]
+    ManyFamilies,
+    /// Headers take more than there is.
+    #[error("the headers of the families would take {}, but members keep only {} for them: remove a passphrase or a family that is not used any more (each passphrase takes 128 KiB, each family 32 KiB)", InWords(*need), InWords(*have))]
+    KeysFull {
+        /// Bytes of all headers.
+        need: u64,
+        /// Bytes that there are.
+        have: u64,
+    },
+    /// No header at all.
+    #[error("this is no LUKS2 header: it is empty, or its length is no multiple of 4096 bytes")]
+    BadHeader,
+    /// Somebody else has replaced the header.
+    #[error("the header of family '{0}' was changed by somebody else meanwhile; try again")]
+    HeaderChanged(String),
+    /// No member has the header whole.
+    #[error("the header of family '{0}' is damaged on every member; restore it from a copy with `bimetal family restore-header`")]
+    HeaderLost(String),
     /// There is no row for one more.
     #[error("a group has at most {MAX_MEMBERS} members in its life, those that have left it included")]
     ManyMembers,

@@ -161,6 +161,7 @@ impl<E: Env> Core<E> {
         });
         label.zones = layout.zones();
         label.device_size = size;
+        label.add_keys_zone();
         label.sequence = 0;
         label.clean = false;
         // What was written here when the device was being added before, if it was, is no part of this journal.
@@ -214,6 +215,7 @@ impl<E: Env> Core<E> {
     /// Lays the device out and writes the map to it, again until little of it has changed meanwhile.
     async fn fill(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         lay_out(m).await.map_err(StructureError::NewDevice)?;
+        self.copy_headers_to(m).await?;
         if m.tier == Tier::Slow {
             m.set_all_away().await.map_err(StructureError::NewDevice)?;
         }

@@ -30,6 +30,7 @@
 mod create;
 mod delete;
 mod error;
+mod family;
 mod leave;
 mod member;
 pub(crate) mod pages;
@@ -40,6 +41,7 @@ use bimetal_format::label::{Label, VolumeRow};
 
 pub(crate) use self::create::placement_code;
 pub use self::error::StructureError;
+pub use self::family::NewFamily;
 pub use self::leave::{Evacuation, LeaveReport};
 pub use self::member::{NewMember, NewMemberReport};
 use super::core::Core;
@@ -56,8 +58,13 @@ use crate::wait;
 impl<E: Env> Group<E> {
     /// Makes a volume; without a size it takes all the space that is left. Its size in bytes comes back.
     pub async fn create_volume(&self, new: &NewVolume) -> Result<u64, StructureError> {
-        let (core, new) = (self.core.clone(), new.clone());
-        wait::to_its_end(&self.core.env, async move { core.create_volume(&new).await }).await
+        self.create_volume_in(new, None).await
+    }
+
+    /// The same for a volume that a family's key encrypts. The family must be unlocked.
+    pub async fn create_volume_in(&self, new: &NewVolume, family: Option<&str>) -> Result<u64, StructureError> {
+        let (core, new, family) = (self.core.clone(), new.clone(), family.map(str::to_owned));
+        wait::to_its_end(&self.core.env, async move { core.create_volume(&new, family.as_deref()).await }).await
     }
 
     /// Adds a member, whose device is overwritten: its free slots can be taken when this returns. After an error that is
@@ -148,7 +155,7 @@ impl<E: Env> Core<E> {
         (label.volumes.clone(), label.next_volume)
     }
 
-    async fn change_row(&self, id: u32, change: impl FnOnce(&mut VolumeRow)) -> Result<(), Error> {
+    pub(crate) async fn change_row(&self, id: u32, change: impl FnOnce(&mut VolumeRow)) -> Result<(), Error> {
         let (mut rows, next) = self.table();
         change(rows.iter_mut().find(|r| r.id == id).expect("the caller has found the volume under the lock"));
         self.write_table(rows, next).await
@@ -166,6 +173,7 @@ impl<E: Env> Core<E> {
         })
         .await?;
         self.volumes.apply(&rows);
+        self.give_keys();
         Ok(())
     }
 
@@ -222,4 +230,7 @@ pub(crate) fn adopt(label: &mut Label, table: &Label) {
     label.members_changed = table.members_changed;
     label.volumes.clone_from(&table.volumes);
     label.next_volume = table.next_volume;
+    label.families.clone_from(&table.families);
+    (label.next_family, label.keys_side) = (table.next_family, table.keys_side);
+    label.add_keys_zone();
 }

@@ -88,7 +88,7 @@ impl<E: Env> Core<E> {
     }
 
     /// The pages of a volume that are not empty, from its `n`-th chunk on.
-    pub(super) fn pages_in_use(&self, v: &VolumeInfo, mut n: u64) -> PagesInUse {
+    pub(crate) fn pages_in_use(&self, v: &VolumeInfo, mut n: u64) -> PagesInUse {
         let mut runs = Vec::new();
         for (first, count) in v.chunk_runs() {
             let skip = n.min(count);
@@ -101,7 +101,7 @@ impl<E: Env> Core<E> {
 }
 
 /// See [`Core::pages_in_use`].
-pub(super) struct PagesInUse {
+pub(crate) struct PagesInUse {
     /// First chunk and end of what is left, the next last.
     runs: Vec<(u64, u64)>,
     seen: usize,
@@ -109,7 +109,7 @@ pub(super) struct PagesInUse {
 
 impl PagesInUse {
     /// The chunks of the next page in which something may live. Other tasks have their turn in between.
-    pub(super) async fn next<E: Env>(&mut self, core: &Core<E>) -> Option<impl DoubleEndedIterator<Item = ChunkId>> {
+    pub(crate) async fn next<E: Env>(&mut self, core: &Core<E>) -> Option<impl DoubleEndedIterator<Item = ChunkId>> {
         loop {
             let (first, end) = self.runs.pop()?;
             let page = ChunkId(first).page();

@@ -1,0 +1,87 @@
+//! Directed scenarios of families: a crash at every step of making them, of new headers, and of encrypting what was there.
+
+use bimetal_volume::units::{Placement, CHUNK};
+
+use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
+use crate::scenario::{Act, Damage, Step};
+
+fn act(act: Act) -> Step {
+    step(0, act, 0, 0)
+}
+
+fn of(volume: usize, step: Step) -> Step {
+    Step { volume, ..step }
+}
+
+/// Families come and go, their headers change, volumes are made in them and are moved like any other.
+fn families() -> Directed {
+    let make = Act::Make { chunks: 10, placement: Placement::Auto, family: 1 };
+    let mut steps = vec![act(Act::MakeFamily { family: 1 }), of(1, act(make)), of(1, fill(0, 8)), of(1, flush())];
+    steps.extend([
+        act(Act::MakeFamily { family: 2 }),
+        act(Act::NewHeader { family: 1 }),
+        act(Act::Relock { family: 1 }),
+    ]);
+    steps.extend((0..6).map(|i| of(1, step(1, if i % 2 == 0 { FUA } else { WRITE }, i * CHUNK + 5000, 9000))));
+    steps.extend([
+        act(Act::NewHeader { family: 2 }),
+        act(Act::DropFamily { family: 2 }),
+        sleep(0, 900),
+        of(1, flush()),
+    ]);
+    let after = vec![act(Act::NewHeader { family: 1 }), act(Act::MakeFamily { family: 3 }), sleep(0, 50)];
+    directed("families", group(12, 24, 14), vec![fill(0, 6), flush()], steps, false).after(after)
+}
+
+/// What is to be encrypted is written, trimmed and moved meanwhile; after the crash that goes on.
+fn encrypting() -> Directed {
+    let prepare =
+        vec![fill(0, 14), step(0, TRIM, 3 * CHUNK + 8192, 40_960), flush(), act(Act::MakeFamily { family: 1 })];
+    let mut steps = vec![act(Act::Encrypt { family: 1 })];
+    for i in 0..16 {
+        let at = i * 5 % 18 * CHUNK + i % 7 * 4096;
+        let what = [WRITE, TRIM, FUA, WRITE][i as usize % 4];
+        steps.extend([step(1, what, at, 9000), sleep(1, 2), step(2, WRITE, i * CHUNK / 2, 20_000), sleep(2, 3)]);
+    }
+    steps.extend([sleep(0, 40), flush(), sleep(0, 400)]);
+    directed("encrypting", group(12, 24, 18), prepare, steps, false).after(vec![sleep(0, 700), step(0, WRITE, 0, 9000)])
+}
+
+/// Two volumes share the slots; the one that stays plaintext is written while what slots hold of the other is overwritten.
+fn overwriting() -> Directed {
+    let mut s = group(10, 20, 8);
+    s.volumes.push(s.volumes[0].clone());
+    let mut prepare = vec![fill(0, 8), flush(), of(1, fill(0, 8)), of(1, flush())];
+    prepare.extend([step(0, TRIM, 0, 4 * CHUNK), flush(), act(Act::MakeFamily { family: 1 })]);
+    let mut steps = vec![act(Act::Encrypt { family: 1 })];
+    for i in 0..30 {
+        let at = i * 3 % 8 * CHUNK;
+        steps.push(of(1, step(1, TRIM, at, CHUNK)));
+        steps.extend((0..4).map(|j| of(1, step(1, WRITE, at + j * 24_576, 8192))));
+        steps.push(of(1, step(2, if i % 4 == 0 { FUA } else { WRITE }, (i * 5 % 8) * CHUNK + 98_304, 12_288)));
+        steps.push(sleep(1, 7));
+    }
+    steps.extend([sleep(0, 300), flush()]);
+    directed("overwriting plaintext", s, prepare, steps, false).after(vec![sleep(0, 500)])
+}
+
+/// Encrypted chunks go down, and the fast member dies.
+fn alone() -> Directed {
+    let make = Act::Make { chunks: 20, placement: Placement::Auto, family: 1 };
+    let prepare = vec![act(Act::MakeFamily { family: 1 }), of(1, act(make))];
+    let steps = vec![of(1, fill(0, 10)), of(1, flush()), sleep(0, 30_000)];
+    directed("encrypted and alone", group(12, 30, 4), prepare, steps, false).then(Damage::Alone)
+}
+
+/// The keys of one member rot.
+fn rotten() -> Directed {
+    let make = Act::Make { chunks: 10, placement: Placement::Auto, family: 1 };
+    let prepare = vec![act(Act::MakeFamily { family: 1 }), of(1, act(make)), of(1, fill(0, 5)), of(1, flush())];
+    let steps = vec![act(Act::NewHeader { family: 1 }), of(1, step(0, FUA, 0, 9000)), sleep(0, 20)];
+    directed("keys rot", group(12, 24, 8), prepare, steps, false).then(Damage::Keys(0))
+}
+
+/// All of them.
+pub(super) fn all() -> Vec<Directed> {
+    vec![families(), encrypting(), overwriting(), alone(), rotten()]
+}

@@ -1,0 +1,279 @@
+//! A volume that has held plaintext is encrypted while it is in use: first each chunk, here, then what slots still hold
+//! of the plaintext, see [`super::wipe`].
+//!
+//! A chunk is encrypted by copying it: what is valid of it is read, encrypted, and written to another slot, and then
+//! one change of its entry names that slot and says that it holds ciphertext. So the change becomes durable like that of
+//! a chunk written for the first time (C1), and a crash leaves the chunk as it was or as it is to be. Writers wait for
+//! the one chunk that is being copied, and copy theirs themselves when they come first: plaintext is never written to a
+//! volume that has a family. Readers do not wait. (Beside evacuation the other exception to D7.)
+//!
+//! 1. The copy happens under a claim on the whole chunk. What was read under it is current, unless a sync failed
+//!    meanwhile: then it is dropped (C11.1).
+//! 2. It goes on until no chunk of the volume is plaintext, after a restart too: entries tell what is left.
+//! 3. Beside clients it takes a quarter of the time at most.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_format::{entry, Entry};
+
+use super::cipher::key_of;
+use crate::buf::BufMut;
+use crate::env::Env;
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::group::volume::VolumeInfo;
+use crate::io::split::runs;
+use crate::member::WriteFor;
+use crate::mutant::{self, Mutant};
+use crate::units::{ChunkId, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
+use crate::wait;
+
+/// Chunks encrypted side by side while clients leave the devices alone, and beside them.
+const AT_ONCE: usize = 16;
+const AT_ONCE_BESIDE: usize = 2;
+/// Devices left alone by clients for so long are idle.
+const IDLE: Duration = Duration::from_millis(100);
+/// Beside clients: rest after some chunks, in times that they took, and at most.
+const REST: u32 = 3;
+const REST_MOST: Duration = Duration::from_secs(2);
+/// After a pass that left something undone.
+const AGAIN: Duration = Duration::from_millis(200);
+const AGAIN_MOST: Duration = Duration::from_secs(60);
+/// A stop is noticed after so long.
+const NOTICE: Duration = Duration::from_millis(200);
+/// A slot is looked for again after so long, and for so long in all.
+const LOOK: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl<E: Env> Core<E> {
+    /// Encrypts what is to be encrypted, as a task of its own, if there is none yet.
+    pub(crate) fn start_encrypting(self: &Rc<Self>) {
+        self.families.wake.notify();
+        if self.writable && self.next_to_encrypt().is_some() && !self.families.running.replace(true) {
+            let core = self.clone();
+            self.env.spawn(async move {
+                core.encrypt_all().await;
+                core.families.running.set(false);
+            });
+        }
+    }
+
+    /// Whether this may still go on.
+    pub(super) fn encrypts(&self) -> bool {
+        !self.stopping.get() && !self.stopped.get() && !self.health.is_latched()
+    }
+
+    /// Volumes that may be encrypted now.
+    pub(super) fn to_encrypt(&self) -> Vec<Rc<VolumeInfo>> {
+        let mut living = self.volumes.living();
+        living.retain(|v| v.cipher.is_encrypting() && !v.cipher.is_locked());
+        living
+    }
+
+    fn next_to_encrypt(&self) -> Option<Rc<VolumeInfo>> {
+        self.to_encrypt().into_iter().next()
+    }
+
+    async fn encrypt_all(self: &Rc<Self>) {
+        let mut rest = AGAIN;
+        while self.encrypts() {
+            let more = self.families.wake.wait();
+            let volumes = self.to_encrypt();
+            if volumes.is_empty() {
+                return;
+            }
+            let mut left = 0;
+            for v in &volumes {
+                left += self.encrypt_chunks_of(v).await;
+            }
+            let done = left == 0 && self.wipe_after(&volumes).await;
+            self.families.failing.set(!done);
+            if done {
+                rest = AGAIN;
+                continue;
+            }
+            wait::first(self.pause(rest), more).await;
+            rest = (rest * 2).min(AGAIN_MOST);
+        }
+    }
+
+    pub(super) async fn pause(&self, duration: Duration) {
+        let until = self.env.now().plus(duration);
+        while self.encrypts() && self.env.now() < until {
+            self.env.sleep(until.since(self.env.now()).min(NOTICE)).await;
+        }
+    }
+
+    /// Whether clients leave the devices alone.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet_for(Tier::Fast).min(self.quiet_for(Tier::Slow)) >= IDLE
+    }
+
+    /// Rests beside clients after work that began then.
+    pub(super) async fn rest_after(&self, begun: crate::env::Instant) {
+        if !self.is_quiet() {
+            let took = self.env.now().since(begun);
+            self.pause((took * REST).min(REST_MOST)).await;
+        }
+    }
+
+    /// One pass over a volume; says how many chunks could not be encrypted.
+    async fn encrypt_chunks_of(&self, v: &Rc<VolumeInfo>) -> u64 {
+        self.count_plain(v).await;
+        let mut failed = 0;
+        let mut pages = self.pages_in_use(v, 0);
+        while let Some(chunks) = pages.next(self).await {
+            let chunks: Vec<ChunkId> = chunks.filter(|c| self.is_plain(*c)).collect();
+            let mut rest = &chunks[..];
+            while !rest.is_empty() {
+                if !self.encrypts() || v.deleted.get() {
+                    return failed + rest.len() as u64;
+                }
+                let (now, later) =
+                    rest.split_at(rest.len().min(if self.is_quiet() { AT_ONCE } else { AT_ONCE_BESIDE }));
+                rest = later;
+                let begun = self.env.now();
+                failed += self.encrypt_some(v, now).await;
+                self.rest_after(begun).await;
+            }
+        }
+        failed
+    }
+
+    /// Encrypts a few chunks side by side; says how many could not be.
+    async fn encrypt_some(&self, v: &Rc<VolumeInfo>, chunks: &[ChunkId]) -> u64 {
+        let _work = self.families.work.lock().await;
+        if v.cipher.is_locked() || self.wait_for_room(chunks.len()).await.is_err() {
+            return chunks.len() as u64;
+        }
+        let _room = self.commit.reserve(chunks.len());
+        let results = wait::all(chunks.iter().map(|c| self.encrypt_chunk(v, *c)).collect()).await;
+        let good = results.iter().filter(|r| r.is_ok()).count() as u64;
+        let plain = &v.cipher.plain;
+        plain.set(plain.get().saturating_sub(good));
+        chunks.len() as u64 - good
+    }
+
+    async fn count_plain(&self, v: &Rc<VolumeInfo>) {
+        let mut count = 0;
+        let mut pages = self.pages_in_use(v, 0);
+        while let Some(chunks) = pages.next(self).await {
+            count += chunks.filter(|c| self.is_plain(*c)).count() as u64;
+        }
+        v.cipher.plain.set(count);
+    }
+
+    /// Whether a chunk has a home and its content is no ciphertext. What cannot be known is taken for plaintext.
+    fn is_plain(&self, chunk: ChunkId) -> bool {
+        self.map.borrow().get(chunk).is_none_or(|e| e.is_mapped() && !e.is_encrypted())
+    }
+
+    /// Encrypts one chunk, unless it is. The caller has room for a change of its entry, and no claim on it.
+    pub(crate) async fn encrypt_chunk(&self, v: &VolumeInfo, chunk: ChunkId) -> Result<(), Error> {
+        let _claim = self.claims.claim_alone(chunk).await;
+        let before = self.entry(chunk)?;
+        if !before.is_mapped() || before.is_encrypted() {
+            return Ok(());
+        }
+        self.health.check()?;
+        self.claims.cancel_motion(chunk, false);
+        if before.mask == 0 {
+            let flags = before.flags | entry::ENCRYPTED;
+            self.change_entry(chunk, Entry { flags, ..before }.without_kept());
+            return Ok(());
+        }
+        if mutant::on(Mutant::EncryptedInPlace) {
+            let from = SlotId { member: before.member, slot: before.slot };
+            self.copy_encrypted(v, chunk, before.mask, from, from).await?;
+            self.change_entry(chunk, Entry { flags: before.flags | entry::ENCRYPTED, ..before }.without_kept());
+            return Ok(());
+        }
+        let from = SlotId { member: before.member, slot: before.slot };
+        let to = self.slot_to_encrypt_to(v, chunk, self.tier_of_member(from.member)).await?;
+        let failures = self.health.failures();
+        let copied = self.copy_encrypted(v, chunk, before.mask, from, to).await;
+        let sure = if self.health.failures() == failures { Ok(()) } else { self.health.check() };
+        if let Err(e) = copied.and(sure) {
+            self.untake(to, chunk);
+            return Err(e);
+        }
+        let after = Entry { member: to.member, slot: to.slot, flags: before.flags | entry::ENCRYPTED, ..before };
+        self.change_entry(chunk, after.without_kept());
+        Ok(())
+    }
+
+    async fn copy_encrypted(
+        &self,
+        v: &VolumeInfo,
+        chunk: ChunkId,
+        mask: u32,
+        from: SlotId,
+        to: SlotId,
+    ) -> Result<(), Error> {
+        let number = v.number_of(chunk).ok_or(Error::Lost)?;
+        let _pins = [self.claims.pin(from), self.claims.pin(to)];
+        for (first, end, valid) in runs(mask, 0, BLOCKS_PER_CHUNK) {
+            if valid {
+                let at = u64::from(first) * BLOCK;
+                let len = u64::from(end - first) * BLOCK;
+                let mut data = self.read_slot(from, at, len).await?;
+                key_of(v)?.encrypt((number * CHUNK + at) / BLOCK, &mut data);
+                self.write_slot(to, at, data).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_slot(&self, slot: SlotId, at: u64, len: u64) -> Result<BufMut, Error> {
+        let m = &self.members[slot.member as usize];
+        let read = m.read(m.layout.slot(slot.slot) + at, BufMut::new(len as usize)).await;
+        read.map_err(|source| Error::Device { member: slot.member, source })
+    }
+
+    /// The commit that makes the change of the entry durable syncs this first, like what a client has written.
+    async fn write_slot(&self, slot: SlotId, at: u64, data: BufMut) -> Result<(), Error> {
+        let m = &self.members[slot.member as usize];
+        let who = if mutant::on(Mutant::EncryptedNotSynced) { WriteFor::Engine } else { WriteFor::Client };
+        let result = m.write(m.layout.slot(slot.slot) + at, data.freeze(), who).await;
+        if result.is_err() {
+            m.taint(slot.slot);
+        }
+        result.map_err(|source| Error::Device { member: slot.member, source })
+    }
+
+    /// A slot for the ciphertext: in the same tier rather than in the other. On a full group one comes free when those
+    /// before it have left theirs (I5).
+    async fn slot_to_encrypt_to(&self, v: &VolumeInfo, chunk: ChunkId, tier: Tier) -> Result<SlotId, Error> {
+        let until = self.env.now().plus(PATIENCE);
+        let tiers = match v.placement {
+            crate::units::Placement::Auto => [tier, tier.other()],
+            crate::units::Placement::FastOnly => [Tier::Fast; 2],
+            crate::units::Placement::SlowOnly => [Tier::Slow; 2],
+        };
+        loop {
+            match self.slot_in_one_of(tiers, v.placement, chunk).await? {
+                Some(slot) => {
+                    self.cleanse_new(slot).await?;
+                    return Ok(slot);
+                }
+                None if !self.encrypts() => return Err(Error::Stopping),
+                None if self.env.now() >= until => return Err(Error::NoSpace),
+                None => {
+                    self.mover_wake.notify();
+                    self.env.sleep(LOOK).await;
+                }
+            }
+        }
+    }
+
+    /// A slot with a write of unknown outcome is written only after a sync (C2.2).
+    async fn cleanse_new(&self, slot: SlotId) -> Result<(), Error> {
+        let m = &self.members[slot.member as usize];
+        let tainted = m.tainted.borrow().contains(&slot.slot);
+        match tainted {
+            true => self.sync_member(slot.member, m.sync.written()).await,
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The headers of families, as members hold them: a keys zone with two sides, one of which the labels name.
+
+use bimetal_format::label::FamilyRow;
+use bimetal_format::layout::{keys_extents, Keys, KEYS_LEN};
+use bimetal_format::BLOCK;
+
+use crate::buf::BufMut;
+use crate::env::{Device, DeviceError, Env};
+use crate::error::Error;
+use crate::group::core::Core;
+use crate::group::structure::StructureError;
+use crate::member::{Member, WriteFor};
+use crate::mutant::{self, Mutant};
+
+/// A family with the part of its header that is not zeros at its end.
+pub(crate) type WithHeader = (FamilyRow, Vec<u8>);
+
+/// The keys zone of a member, as it is or will be.
+fn zone<D: Device>(m: &Member<D>) -> Keys {
+    let label = m.label.borrow();
+    let planned = keys_extents(label.device_size);
+    label.layout().keys.unwrap_or(Keys { sides: [planned[0].offset, planned[1].offset], len: KEYS_LEN })
+}
+
+/// Notes in a row how much of a header is stored, and gives that part.
+pub(crate) fn fit(row: &mut FamilyRow, group: &[u8; 16], header: &[u8]) -> Result<Vec<u8>, StructureError> {
+    let end = header.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1).next_multiple_of(BLOCK);
+    if end == 0 || header.len() % BLOCK != 0 || header.len() > u32::MAX as usize {
+        return Err(StructureError::BadHeader);
+    }
+    let stored = &header[..end];
+    row.header = (header.len() / BLOCK) as u32;
+    row.stored = (end / BLOCK) as u32;
+    row.crc = FamilyRow::checksum(group, &row.uuid, stored);
+    Ok(stored.to_vec())
+}
+
+/// Gives the headers places one after another.
+pub(crate) fn arrange(families: &mut [WithHeader]) -> Result<(), StructureError> {
+    let mut at = 0;
+    for (row, _) in families {
+        row.at = at;
+        at = at.saturating_add(row.stored);
+    }
+    let (need, have) = (u64::from(at) * BLOCK as u64, KEYS_LEN);
+    match need > have {
+        true => Err(StructureError::KeysFull { need, have }),
+        false => Ok(()),
+    }
+}
+
+/// Writes a side whole: what a change that was cut off has left there goes, too.
+async fn write_side<D: Device>(m: &Member<D>, side: u8, families: &[WithHeader]) -> Result<(), DeviceError> {
+    let mut content = BufMut::zeroed(KEYS_LEN as usize);
+    for (row, stored) in families {
+        content[row.at as usize * BLOCK..][..stored.len()].copy_from_slice(stored);
+    }
+    m.write(zone(m).sides[side as usize], content.freeze(), WriteFor::Engine).await
+}
+
+impl<E: Env> Core<E> {
+    /// Writes headers to a side of every member, durably. Until labels name that side they count for nothing.
+    pub(crate) async fn write_headers(&self, side: u8, families: &[WithHeader]) -> Result<(), Error> {
+        for m in self.members.iter() {
+            let _meta = m.meta.lock().await;
+            self.health.check()?;
+            let written = async {
+                write_side(m, side, families).await?;
+                match mutant::on(Mutant::HeadersNotSynced) {
+                    true => Ok(()),
+                    false => m.sync_all().await,
+                }
+            };
+            written.await.map_err(|e| self.latch(m.index, "the keys", e))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the headers that count to a member that is being added.
+    pub(crate) async fn copy_headers_to(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
+        let side = m.label.borrow().keys_side;
+        if !self.families.exist() {
+            return Ok(());
+        }
+        let families = self.read_headers().await?;
+        write_side(m, side, &families).await.map_err(StructureError::NewDevice)?;
+        write_side(m, 1 - side, &[]).await.map_err(StructureError::NewDevice)
+    }
+
+    /// All families with their headers, from whichever member has them whole.
+    pub(crate) async fn read_headers(&self) -> Result<Vec<WithHeader>, StructureError> {
+        self.read_headers_but(None).await
+    }
+
+    /// The same, without the header of one of them, which is about to be replaced.
+    pub(crate) async fn read_headers_but(&self, lost: Option<u32>) -> Result<Vec<WithHeader>, StructureError> {
+        let rows = self.first_member().label.borrow().families.clone();
+        let mut out = Vec::new();
+        for row in rows {
+            let stored = match lost == Some(row.id) {
+                true => self.read_header(&row).await.unwrap_or_default(),
+                false => self.read_header(&row).await?,
+            };
+            out.push((row, stored));
+        }
+        Ok(out)
+    }
+
+    async fn read_header(&self, row: &FamilyRow) -> Result<Vec<u8>, StructureError> {
+        for m in self.members.iter().filter(|m| m.is_present()) {
+            if let Some(stored) = self.header_on(m, row).await {
+                return Ok(stored);
+            }
+        }
+        Err(StructureError::HeaderLost(row.name.clone()))
+    }
+
+    /// The header of a family on one member, if it is whole there.
+    async fn header_on(&self, m: &Member<E::Device>, row: &FamilyRow) -> Option<Vec<u8>> {
+        let side = m.label.borrow().keys_side;
+        let place = zone(m).sides[side as usize] + u64::from(row.at) * BLOCK as u64;
+        let read = m.read(place, BufMut::new(row.stored_len())).await.ok()?;
+        let whole = FamilyRow::checksum(&self.uuid, &row.uuid, &read) == row.crc;
+        (whole || mutant::on(Mutant::HeaderNotChecked)).then(|| read.to_vec())
+    }
+
+    /// Overwrites the side that no label names (invariant 5). The caller holds the lock of changes.
+    pub(crate) async fn clear_old_headers(&self) -> Result<(), Error> {
+        if mutant::on(Mutant::OldHeadersLeft) {
+            return Ok(());
+        }
+        for m in self.members.iter() {
+            let _meta = m.meta.lock().await;
+            self.health.check()?;
+            let old = 1 - m.label.borrow().keys_side;
+            let place = zone(m).sides[old as usize];
+            let cleared = async {
+                let found = m.read(place, BufMut::new(KEYS_LEN as usize)).await;
+                if found.is_ok_and(|found| found.iter().all(|b| *b == 0)) {
+                    return Ok(());
+                }
+                m.write(place, BufMut::zeroed(KEYS_LEN as usize).freeze(), WriteFor::Engine).await?;
+                m.sync_all().await
+            };
+            cleared.await.map_err(|e| self.latch(m.index, "the keys", e))?;
+        }
+        Ok(())
+    }
+
+    /// After a start: what was replaced may still be there.
+    pub(crate) async fn clear_old_headers_after_start(&self) {
+        let _change = self.volumes.change.lock().await;
+        if !self.stopping.get() {
+            // If it fails the group has latched and says why; the next start does it.
+            let _later = self.clear_old_headers().await;
+        }
+    }
+}
