@@ -220,6 +220,7 @@ pub(crate) mod tests {
             fast_free: 20 * CHUNK,
             members: vec![member(0, Tier::Fast, 80, 20), member(1, Tier::Slow, 800, 700)],
             volumes: Vec::new(),
+            families: Vec::new(),
             deleting: Vec::new(),
             mover: MoverStatus { doing: "idle".into(), why: "nothing to move".into(), ..MoverStatus::default() },
             recovery: Vec::new(),

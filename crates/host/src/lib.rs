@@ -4,7 +4,7 @@
 //! members, emulated disks), [`locator`] (how they are named), [`net`] and [`fuse`] (sockets and `/dev/fuse`, for the
 //! exports), [`probe`] (may a device be taken?), [`extents`] (where files lie), [`attach`] (a volume as
 //! `/dev/...`), [`ublk`] (block devices that are served here), [`hygiene`] (memory locking and the like), [`memory`]
-//! (large pages for large tables), [`signals`].
+//! (large pages for large tables), [`signals`], [`luks`] (keys from passphrases, for commands).
 //!
 //! What is absent: this crate knows nothing of labels, maps, slots or volumes.
 
@@ -14,6 +14,7 @@ pub mod extents;
 pub mod fuse;
 pub mod hygiene;
 pub mod locator;
+pub mod luks;
 pub mod memory;
 pub mod net;
 pub mod probe;
