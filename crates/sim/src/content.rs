@@ -34,6 +34,16 @@ pub fn is_data_of(code: u64, volume: usize, sector: u64) -> bool {
     code >> 40 != 0 && code >> 40 <= MAX_WRITE && code == data_code(code >> 40, volume, sector)
 }
 
+/// Whether the bytes of a sector may come from several writes to it, of a part of it each: most words are of one or are
+/// zeros, but for those where one write ends and the next begins.
+pub fn may_be_patched(bytes: &[u8], volume: usize, sector: u64) -> bool {
+    let word = |(i, word): (usize, &[u8])| {
+        let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        word == 0 || is_data_of(word.wrapping_sub(i as u64), volume, sector)
+    };
+    bytes.chunks_exact(8).enumerate().filter(|w| word(*w)).count() * 4 >= bytes.len() / 8
+}
+
 /// Volume and write of a code that is data.
 pub fn writer_of(code: u64) -> Option<(usize, u64)> {
     let write = code >> 40;
@@ -115,6 +125,10 @@ mod tests {
 
     #[test]
     fn mixed_and_shifted_content_has_no_code() {
+        let mut cut = [0u8; SECTOR];
+        fill_sector(&mut cut, data_code(1, 0, 0));
+        cut[300..].fill(0);
+        assert!(sector_code(&cut).is_none() && may_be_patched(&cut, 0, 0) && !may_be_patched(&[0x5a; SECTOR], 0, 0));
         let mut bytes = [0u8; SECTOR];
         fill_sector(&mut bytes, data_code(1, 0, 0));
         bytes[300] ^= 1;

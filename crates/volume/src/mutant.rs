@@ -40,6 +40,7 @@ mutants! {
     EncryptedNotSynced: "families: the slot that a chunk was encrypted to is not synced before the record of it",
     PreparedWithoutFlag: "families: a demotion's prepared record does not say that the blocks are ciphertext",
     NothingWiped: "families: a volume counts as encrypted while slots still hold its plaintext",
+    WipedBeforeCommit: "families: blocks are overwritten whose TRIM is not durable",
     WipedUnclaimed: "families: blocks of a slot in use are overwritten without a claim on them",
     HeadersAfterTable: "families: labels name headers that are not durable yet",
     HeadersNotSynced: "families: headers are not synced before labels name them",

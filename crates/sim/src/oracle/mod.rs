@@ -28,7 +28,7 @@ mod value;
 use bimetal_volume::backend::{Piece, Pieces};
 use smallvec::SmallVec;
 
-use crate::content::{describe_bytes, is_data_of, SECTOR, SECTORS};
+use crate::content::{describe_bytes, is_data_of, may_be_patched, SECTOR, SECTORS};
 use history::{Entry, History, Knowledge, Span, SpanId};
 pub use value::Value;
 use value::{code_of, Patches};
@@ -408,7 +408,8 @@ impl Oracle {
         let candidates: SmallVec<[Entry; 4]> = h.entries().iter().filter(legal).copied().collect();
         let found: SmallVec<[Entry; 4]> = candidates.iter().filter(|e| same(e.value)).copied().collect();
         let older = |c: u64| c == ZERO_CODE || is_data_of(c, volume, sector);
-        if found.is_empty() && self.stale && code.is_none_or(older) {
+        let was_once = || code.map_or_else(|| !whole || may_be_patched(bytes, volume, sector), older);
+        if found.is_empty() && self.stale && was_once() {
             return Ok(());
         }
         if found.is_empty() {

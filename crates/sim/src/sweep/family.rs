@@ -65,6 +65,20 @@ fn overwriting() -> Directed {
     directed("overwriting plaintext", s, prepare, steps, false).after(vec![sleep(0, 500)])
 }
 
+/// Blocks are trimmed while what slots hold of the plaintext is overwritten: until the TRIM is durable they may be needed.
+fn trimmed_and_overwritten() -> Directed {
+    let mut s = group(14, 20, 16);
+    s.commit_ms = 5000;
+    let prepare = vec![fill(0, 12), flush(), act(Act::MakeFamily { family: 1 })];
+    let mut steps = vec![act(Act::Encrypt { family: 1 })];
+    for i in 0..40 {
+        let at = i % 12 * CHUNK + (i * 3 % 30) * 4096;
+        steps.extend([step(1, TRIM, at, 8192), Step { len: 4000, ..sleep(1, 0) }]);
+    }
+    steps.push(sleep(0, 100));
+    directed("trimmed and overwritten", s, prepare, steps, false)
+}
+
 /// Encrypted chunks go down, and the fast member dies.
 fn alone() -> Directed {
     let make = Act::Make { chunks: 20, placement: Placement::Auto, family: 1 };
@@ -83,5 +97,5 @@ fn rotten() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![families(), encrypting(), overwriting(), alone(), rotten()]
+    vec![families(), encrypting(), overwriting(), trimmed_and_overwritten(), alone(), rotten()]
 }

@@ -64,7 +64,8 @@ impl<E: Env> Core<E> {
         self.flush().await
     }
 
-    fn is_uncommitted(&self, chunk: ChunkId) -> bool {
+    /// Whether a change of the chunk is not durable yet.
+    pub(crate) fn is_uncommitted(&self, chunk: ChunkId) -> bool {
         self.commit.pending.borrow().contains_key(&chunk) || self.commit.committing.borrow().contains_key(&chunk)
     }
 

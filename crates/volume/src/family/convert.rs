@@ -22,6 +22,8 @@ use crate::buf::BufMut;
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
+use crate::group::create::headroom;
+use crate::group::structure::room::tier_of;
 use crate::group::volume::VolumeInfo;
 use crate::io::split::runs;
 use crate::member::WriteFor;
@@ -55,7 +57,15 @@ impl<E: Env> Core<E> {
             self.env.spawn(async move {
                 core.encrypt_all().await;
                 core.families.running.set(false);
+                core.families.ended.notify();
             });
+        }
+    }
+
+    /// Waits until nothing is being encrypted or overwritten any more. The group is stopping.
+    pub(crate) async fn encryption_ended(&self) {
+        while self.families.running.get() {
+            self.families.ended.wait().await;
         }
     }
 
@@ -105,6 +115,28 @@ impl<E: Env> Core<E> {
         }
     }
 
+    /// Chunks encrypted side by side. Half of the headroom is for the slots that clients need (I5).
+    fn chunks_at_once(&self) -> usize {
+        let most = if self.is_quiet() { AT_ONCE } else { AT_ONCE_BESIDE };
+        most.min((self.headroom() / 2) as usize).max(1)
+    }
+
+    /// Slots of a tier for the ciphertext of volumes that are bound to it and being encrypted: nobody makes room for them
+    /// when it is full of what may live on both.
+    pub(crate) fn aside_for_encryption(&self, tier: Tier) -> u64 {
+        let own = |v: &VolumeInfo| tier_of(v.placement) == Some(tier) && v.cipher.is_encrypting() && !v.deleted.get();
+        match self.volumes.all().iter().any(|v| own(v)) {
+            true => self.slots_for_encryption(),
+            false => 0,
+        }
+    }
+
+    /// See [`Core::aside_for_encryption`]: a small part of the headroom.
+    pub(crate) fn slots_for_encryption(&self) -> u64 {
+        let slots = self.slots_in(Tier::Fast) + self.slots_in(Tier::Slow);
+        (headroom(slots) / 8).clamp(1, AT_ONCE as u64)
+    }
+
     /// Whether clients leave the devices alone.
     pub(super) fn is_quiet(&self) -> bool {
         self.quiet_for(Tier::Fast).min(self.quiet_for(Tier::Slow)) >= IDLE
@@ -130,8 +162,7 @@ impl<E: Env> Core<E> {
                 if !self.encrypts() || v.deleted.get() {
                     return failed + rest.len() as u64;
                 }
-                let (now, later) =
-                    rest.split_at(rest.len().min(if self.is_quiet() { AT_ONCE } else { AT_ONCE_BESIDE }));
+                let (now, later) = rest.split_at(rest.len().min(self.chunks_at_once()));
                 rest = later;
                 let begun = self.env.now();
                 failed += self.encrypt_some(v, now).await;
@@ -191,8 +222,12 @@ impl<E: Env> Core<E> {
         }
         let from = SlotId { member: before.member, slot: before.slot };
         let to = self.slot_to_encrypt_to(v, chunk, self.tier_of_member(from.member)).await?;
+        let _held = self.families.hold(1);
         let failures = self.health.failures();
-        let copied = self.copy_encrypted(v, chunk, before.mask, from, to).await;
+        let copied = match self.cleanse_new(to).await {
+            Ok(()) => self.copy_encrypted(v, chunk, before.mask, from, to).await,
+            Err(e) => Err(e),
+        };
         let sure = if self.health.failures() == failures { Ok(()) } else { self.health.check() };
         if let Err(e) = copied.and(sure) {
             self.untake(to, chunk);
@@ -252,18 +287,16 @@ impl<E: Env> Core<E> {
             crate::units::Placement::SlowOnly => [Tier::Slow; 2],
         };
         loop {
-            match self.slot_in_one_of(tiers, v.placement, chunk).await? {
-                Some(slot) => {
-                    self.cleanse_new(slot).await?;
-                    return Ok(slot);
-                }
-                None if !self.encrypts() => return Err(Error::Stopping),
-                None if self.env.now() >= until => return Err(Error::NoSpace),
-                None => {
-                    self.mover_wake.notify();
-                    self.env.sleep(LOOK).await;
-                }
+            let found = match self.slot_in_one_of(tiers, v.placement, chunk).await {
+                // Of a volume bound to a tier the mover may have to make room first.
+                Err(Error::NoSpace) if self.env.now() < until => None,
+                found => found?,
+            };
+            if let Some(slot) = found {
+                return Ok(slot);
             }
+            self.mover_wake.notify();
+            self.env.sleep(LOOK).await;
         }
     }
 

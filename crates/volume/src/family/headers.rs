@@ -79,7 +79,7 @@ impl<E: Env> Core<E> {
     /// Writes the headers that count to a member that is being added.
     pub(crate) async fn copy_headers_to(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         let side = m.label.borrow().keys_side;
-        if !self.families.exist() {
+        if !self.families.have_been() {
             return Ok(());
         }
         let families = self.read_headers().await?;

@@ -45,11 +45,23 @@ pub(crate) struct Families {
     pub(crate) work: Mutex,
     /// There may be more to encrypt.
     pub(crate) wake: Signal,
-    /// The task that encrypts runs.
+    /// The task that encrypts runs; notified when it has ended.
     pub(crate) running: Cell<bool>,
+    pub(crate) ended: Signal,
     /// Something could not be encrypted or overwritten at the last try.
     pub(crate) failing: Cell<bool>,
     pub(crate) wiping: Wiping,
+    have_been: Cell<bool>,
+    held: Cell<usize>,
+}
+
+/// See [`Families::hold`].
+pub(crate) struct Held<'a>(&'a Cell<usize>, usize);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - self.1);
+    }
 }
 
 impl Families {
@@ -60,8 +72,11 @@ impl Families {
             work: Mutex::default(),
             wake: Signal::default(),
             running: Cell::new(false),
+            ended: Signal::default(),
             failing: Cell::new(false),
             wiping: Wiping::default(),
+            have_been: Cell::new(label.next_family > 0),
+            held: Cell::new(0),
         }
     }
 
@@ -69,11 +84,24 @@ impl Families {
     pub(crate) fn apply(&self, rows: &[FamilyRow]) {
         self.keys.borrow_mut().retain(|id, _| rows.iter().any(|f| f.id == *id));
         *self.rows.borrow_mut() = rows.to_vec();
+        self.have_been.set(true);
     }
 
-    /// Whether the group has families.
-    pub(crate) fn exist(&self) -> bool {
-        !self.rows.borrow().is_empty()
+    /// Whether the group has families, or has had some: members have keys zones.
+    pub(crate) fn have_been(&self) -> bool {
+        self.have_been.get()
+    }
+
+    /// Slots that were taken to encrypt or overwrite something, and are on their way to being free or in use: whoever needs
+    /// one waits for them.
+    pub(crate) fn held(&self) -> usize {
+        self.held.get()
+    }
+
+    /// Counts slots as held until this is dropped.
+    pub(crate) fn hold(&self, slots: usize) -> Held<'_> {
+        self.held.set(self.held.get() + slots);
+        Held(&self.held, slots)
     }
 
     /// The family of this name.

@@ -9,11 +9,13 @@
 //!    not be looked at again.
 //! 2. A free slot is taken while it is overwritten, one in use is pinned and its blocks are claimed: nothing else is
 //!    written there meanwhile.
-//! 3. The volume is encrypted when every slot of every member has been gone through and their devices are synced. A slot
+//! 3. A block is not valid when every start would say so: after a TRIM that is not durable a start may still take it for
+//!    what it held (I1).
+//! 4. The volume is encrypted when every slot of every member has been gone through and their devices are synced. A slot
 //!    that cannot be overwritten keeps it from that, and is tried again.
-//! 4. It begins again after a restart.
+//! 5. It begins again after a restart.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use bimetal_format::label::VolumeState;
@@ -45,18 +47,12 @@ const FRUITLESS: usize = 20;
 pub(crate) struct Wiping {
     /// By member index.
     todo: RefCell<Vec<Marked>>,
-    /// Free slots taken to be overwritten: whoever needs one waits for them.
-    held: Cell<usize>,
 }
 
 impl Wiping {
     /// Slots that have not been gone through.
     pub(crate) fn left(&self) -> u64 {
         self.todo.borrow().iter().map(Marked::count).sum()
-    }
-
-    pub(crate) fn held(&self) -> usize {
-        self.held.get()
     }
 
     fn is_due(&self, slot: SlotId) -> bool {
@@ -73,21 +69,44 @@ impl Wiping {
 impl<E: Env> Core<E> {
     /// Overwrites what slots hold of these volumes' plaintext, and makes them encrypted ones. Whether that is so.
     pub(super) async fn wipe_after(self: &Rc<Self>, volumes: &[Rc<VolumeInfo>]) -> bool {
-        let all = |m: &Member<E::Device>| {
-            let count = if m.is_present() { m.free.borrow().count() } else { 0 };
-            let mut slots = Marked::new(count);
-            slots.add_all(0..count);
-            slots
-        };
-        *self.families.wiping.todo.borrow_mut() = self.members.rows().map(all).collect();
         let wiped = mutant::on(Mutant::NothingWiped) || self.wipe_all().await;
         self.families.wiping.todo.borrow_mut().clear();
         wiped && self.finish_encrypting(volumes).await
     }
 
+    /// Members come and go meanwhile: all slots of a new one are due, none of one that has left.
+    fn cover_members(&self) {
+        let mut todo = self.families.wiping.todo.borrow_mut();
+        for m in self.members.rows() {
+            let count = m.free.borrow().count();
+            let index = m.index as usize;
+            if index == todo.len() {
+                let mut slots = Marked::new(count);
+                slots.add_all(0..count);
+                todo.push(slots);
+            }
+            if !m.is_present() {
+                todo[index] = Marked::new(0);
+            }
+        }
+    }
+
+    /// Makes what was overwritten durable. One that leaves the group meanwhile need not be.
+    async fn sync_wiped(&self, m: &Member<E::Device>) -> bool {
+        match m.sync_all().await {
+            Ok(()) => true,
+            Err(_) if !m.is_present() => true,
+            Err(e) => {
+                self.latch(m.index, "a sync", e);
+                false
+            }
+        }
+    }
+
     async fn wipe_all(&self) -> bool {
         let wiping = &self.families.wiping;
         let mut fruitless = 0;
+        self.cover_members();
         while wiping.left() > 0 && fruitless < FRUITLESS {
             let before = wiping.left();
             self.wipe_in_use().await;
@@ -97,18 +116,22 @@ impl<E: Env> Core<E> {
             if !self.encrypts() {
                 return false;
             }
+            self.cover_members();
             if wiping.left() == before {
                 fruitless += 1;
-                // What has left its chunk becomes free after a commit and a journal write.
+                // What has left its chunk becomes free, and what was trimmed is known to all, after a commit and the write of
+                // a journal.
                 self.commit.want_next();
+                self.reclaim.tell_slow();
                 self.reclaim.demand();
                 self.pause(std::time::Duration::from_millis(50)).await;
             } else {
                 fruitless = 0;
             }
         }
-        let syncs = self.members.iter().map(|m| self.sync_member(m.index, m.sync.written())).collect();
-        wiping.left() == 0 && wait::all(syncs).await.iter().all(Result::is_ok)
+        let synced = wait::all(self.members.iter().map(|m| self.sync_wiped(m)).collect()).await;
+        self.cover_members();
+        wiping.left() == 0 && synced.iter().all(|s| *s)
     }
 
     /// Says in the labels that the volumes are encrypted.
@@ -180,6 +203,9 @@ impl<E: Env> Core<E> {
         }
         let slot = home_of(&e);
         let m = &self.members[slot.member as usize];
+        if !self.is_known_to_all(chunk, m) && !mutant::on(Mutant::WipedBeforeCommit) {
+            return;
+        }
         let _pin = self.claims.pin(slot);
         for (from, to, valid) in runs(e.mask, 0, BLOCKS_PER_CHUNK) {
             if valid {
@@ -195,6 +221,11 @@ impl<E: Env> Core<E> {
         self.families.wiping.done(slot);
     }
 
+    /// Whether what the map says of a chunk is durable, on the member that it lives on too.
+    fn is_known_to_all(&self, chunk: ChunkId, m: &Member<E::Device>) -> bool {
+        !self.is_uncommitted(chunk) && !m.lag.borrow().contains_key(&chunk)
+    }
+
     /// Goes through the free slots of a member.
     async fn wipe_free(&self, m: &Member<E::Device>) {
         let mut from = 0;
@@ -204,11 +235,12 @@ impl<E: Env> Core<E> {
             let Some(next) = next else { return };
             from = next;
             if !taken.is_empty() {
+                let held = self.families.hold(taken.len());
                 self.overwrite(m, &taken).await;
                 for slot in &taken {
                     self.free_now(SlotId { member: m.index, slot: *slot });
                 }
-                self.families.wiping.held.set(0);
+                drop(held);
                 self.rest_after(begun).await;
             }
             wait::turn().await;
@@ -228,7 +260,6 @@ impl<E: Env> Core<E> {
         taken.truncate(most);
         let tainted = m.tainted.borrow();
         taken.retain(|s| !tainted.contains(s) && free.take_exact(*s));
-        self.families.wiping.held.set(taken.len());
         (taken, next)
     }
 
@@ -239,7 +270,7 @@ impl<E: Env> Core<E> {
         for run in slots.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(8)) {
             good &= self.overwrite_run(m, run, &zeros).await;
         }
-        let discards = good && m.discards() && self.sync_member(m.index, m.sync.written()).await.is_ok();
+        let discards = good && m.discards() && self.sync_wiped(m).await;
         if discards {
             for run in slots.chunk_by(|a, b| a + 1 == *b) {
                 // A hint: a member that cannot do it loses nothing.

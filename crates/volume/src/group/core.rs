@@ -163,9 +163,15 @@ impl<E: Env> Core<E> {
     /// is owed in any case.
     pub(crate) fn reserve_slots(&self) -> u64 {
         let open = self.slots_in(Tier::Fast).saturating_sub(self.volumes.bound(Placement::FastOnly));
-        let owed = self.volumes.promised(Placement::FastOnly) + self.volumes.set_aside(Tier::Fast);
+        let owed = self.volumes.promised(Placement::FastOnly) + self.set_aside(Tier::Fast);
         let lacking = u64::from(self.free_in(Tier::Fast) < owed);
         self.reserve.min(open / 4).max(lacking)
+    }
+
+    /// Slots of a tier that chunks which may live on both do not get: for a volume that is about to be bound to it, and for
+    /// the ciphertext of one that is bound to it and being encrypted.
+    pub(crate) fn set_aside(&self, tier: Tier) -> u64 {
+        self.volumes.set_aside(tier) + self.aside_for_encryption(tier)
     }
 
     /// Slots beyond what is promised to volumes (I5), or set aside for one that is about to be.
@@ -173,7 +179,7 @@ impl<E: Env> Core<E> {
         let slots = self.slots_in(Tier::Fast) + self.slots_in(Tier::Slow);
         let aside = match mutant::on(Mutant::I5AsideIsHeadroom) {
             true => 0,
-            false => self.volumes.set_aside(Tier::Fast) + self.volumes.set_aside(Tier::Slow),
+            false => self.set_aside(Tier::Fast) + self.set_aside(Tier::Slow),
         };
         slots.saturating_sub(self.volumes.promised_in_all() + aside)
     }

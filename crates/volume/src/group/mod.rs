@@ -68,7 +68,7 @@ impl<E: Env> Group<E> {
             self.core.env.spawn(async move { core.clear_deleted().await });
         }
         self.core.start_evacuating();
-        if self.core.families.exist() {
+        if self.core.families.have_been() {
             let core = self.core.clone();
             self.core.env.spawn(async move { core.clear_old_headers_after_start().await });
         }
@@ -123,6 +123,7 @@ impl<E: Env> Group<E> {
         let core = &self.core;
         core.mover_wake.notify();
         core.mover_ended().await;
+        core.encryption_ended().await;
         // A change of the volumes under way ends, or gives up where the next start goes on.
         let _change = core.volumes.change.lock().await;
         core.flush().await?;

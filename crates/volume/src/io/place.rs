@@ -29,7 +29,7 @@ impl<E: Env> Core<E> {
         if placement != Placement::Auto {
             return 0;
         }
-        free.saturating_sub(self.volumes.promised(bound) + self.volumes.set_aside(tier))
+        free.saturating_sub(self.volumes.promised(bound) + self.set_aside(tier))
     }
 
     /// Takes a free slot of `tier` for `chunk`, next to its neighbour where that is possible.
@@ -114,7 +114,7 @@ impl<E: Env> Core<E> {
         self.health.check()?;
         let freed = self.reclaim.freed.wait();
         let leaving = self.reclaim.len() + self.commit.left.borrow().len();
-        let on_the_way = leaving + self.claims.motions() + self.families.wiping.held();
+        let on_the_way = leaving + self.claims.motions() + self.families.held();
         let committing = self.commit.is_running();
         let kept = tiers.contains(&Tier::Slow) && self.kept.count() > 0;
         if on_the_way == 0 && !committing && !kept {

@@ -46,7 +46,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     let (left, found): (Vec<_>, Vec<_>) = found.into_iter().zip(left).partition(|(_, left)| *left);
     findings.extend(left.iter().map(|(f, _)| Finding::mended(left_behind(f))));
     let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().map(|(f, _)| f).partition(counts_by_itself);
-    let newest = newest_label(&counting)?;
+    let (counting, newest) = without_cut_off_leavers(counting, &mut findings)?;
     let name = newest.group_name.clone();
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
         return Err(OpenError::ReadOnlyFeatures { name });
@@ -232,6 +232,39 @@ fn newest_label<D>(found: &[Found<D>]) -> Result<Label, OpenError> {
         let apart = found.iter().filter(|f| !descends(first, &f.label)).map(|f| f.label.member);
         OpenError::Fork { name: first.group_name.clone(), members: apart.collect() }
     })
+}
+
+/// The newest label. A start that is cut off may have begun its epoch on a member alone that is leaving, and the next one
+/// may have found that dead and have gone on without it: then neither epoch descends from the other. The one that was
+/// begun on the leaver alone was never served, because it was never confirmed; the leaver is left alone.
+fn without_cut_off_leavers<D>(
+    counting: Vec<Found<D>>,
+    findings: &mut Vec<Finding>,
+) -> Result<(Vec<Found<D>>, Label), OpenError> {
+    let fork = match newest_label(&counting) {
+        Ok(newest) => return Ok((counting, newest)),
+        Err(e) => e,
+    };
+    let knows = |o: &Label, epoch: u64| o.epoch.id == epoch || o.epoch.history.contains(&epoch);
+    let cut_off: Vec<bool> = counting
+        .iter()
+        .map(|f| {
+            let l = &f.label;
+            let leaving = l.members.get(l.member as usize).is_some_and(|m| m.state == MemberCode::Leaving);
+            let alone = counting.iter().all(|o| o.label.member == l.member || !knows(&o.label, l.epoch.id));
+            leaving && alone && !l.epoch.confirmed
+        })
+        .collect();
+    let (aside, rest): (Vec<_>, Vec<_>) = counting.into_iter().zip(cut_off).partition(|(_, cut_off)| *cut_off);
+    let rest: Vec<Found<D>> = rest.into_iter().map(|(f, _)| f).collect();
+    let went_on = |newest: &Label| aside.iter().all(|(f, _)| !newest.epoch.has_member(f.label.member));
+    match newest_label(&rest) {
+        Ok(newest) if went_on(&newest) => {
+            findings.extend(aside.iter().map(|(f, _)| Finding::mended(went_on_without(f.label.member))));
+            Ok((rest, newest))
+        }
+        _ => Err(fork),
+    }
 }
 
 /// A member that is leaving and was not there when the newest epoch began is not taken back: that epoch began because it

@@ -240,6 +240,8 @@ impl<E: Env> Core<E> {
         if v.cipher.is_on() {
             return Err(StructureError::HasFamily(volume.into()));
         }
+        // One that is bound to a tier needs some slots of it that others do not take.
+        let _aside = self.free_bound(v.placement, self.slots_for_encryption()).await?;
         self.change_row(v.id, |r| {
             r.family = row.id;
             r.state = VolumeState::Encrypting;

@@ -35,7 +35,7 @@ mod leave;
 mod member;
 pub(crate) mod pages;
 mod resize;
-mod room;
+pub(crate) mod room;
 
 use bimetal_format::label::{Label, VolumeRow};
 

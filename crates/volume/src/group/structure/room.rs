@@ -17,7 +17,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const KEPT_AT_ONCE: usize = 64;
 
 /// The tier that a placement binds a volume to.
-fn tier_of(placement: Placement) -> Option<Tier> {
+pub(crate) fn tier_of(placement: Placement) -> Option<Tier> {
     match placement {
         Placement::Auto => None,
         Placement::FastOnly => Some(Tier::Fast),
