@@ -2,7 +2,7 @@
 //!
 //! 1. After each start the header of a family is one that a change which was answered had put there, or that of the
 //!    change that was cut off: whole.
-//! 2. At the end of a run no member holds plaintext of a volume that has a family, nor a header that was replaced. (That
+//! 2. At the end of a run no disk that was a member all the time holds plaintext of a volume that has a family, nor a header that was replaced. (That
 //!    none of it is sent there by later writes is checked at each, see [`crate::world::World::see`].)
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::judge::Kind;
 use super::{Run, Wrong};
 use crate::content::writer_of;
 use crate::counters::Seen;
-use crate::disk::{Cell, SimDisk};
+use crate::disk::Cell;
 use crate::env::{Ended, SimEnv};
 use crate::prng::Prng;
 use crate::scenario::{Act, MAX_FAMILIES};
@@ -293,11 +293,12 @@ impl Run<'_> {
     }
 
     /// Rule 2.
-    pub(super) fn nothing_secret_is_left(&self, members: &[SimDisk]) -> Result<(), Wrong> {
+    pub(super) fn nothing_secret_is_left(&self) -> Result<(), Wrong> {
         let table = self.shared.table.borrow();
         let families = self.shared.families.borrow();
         let has_family = |v: usize| table.get(v).is_some_and(|k| k.family > 0);
-        for disk in members {
+        let roster = self.shared.roster.borrow();
+        for disk in self.disks.iter().filter(|d| roster.never_left(d.index())) {
             let store = disk.store();
             for block in 0..store.blocks() {
                 let cell = store.durable(block);

@@ -90,7 +90,9 @@ impl Client {
                 Err(StructureError::Engine(e)) => {
                     return self.judge_change(&format!("removing disk {disk}"), &e, injected);
                 }
-                Err(StructureError::NotEmpty { .. }) => shared.roster.borrow_mut().end(false),
+                Err(StructureError::NotEmpty { .. } | StructureError::MayHoldPlaintext { .. }) => {
+                    shared.roster.borrow_mut().end(false)
+                }
                 Err(e) => {
                     shared.roster.borrow_mut().end(false);
                     let leaving = shared.roster.borrow().is_leaving(disk);

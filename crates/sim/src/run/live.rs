@@ -42,7 +42,7 @@ impl Run<'_> {
         self.stop(&env, &group, start, End::Stop)?;
         drop(group);
         self.check_offline()?;
-        self.nothing_secret_is_left(&self.members())?;
+        self.nothing_secret_is_left()?;
         if kept {
             // After an orderly stop the slow members alone serve kept copies, and those must be right (C9.2).
             self.damaged_start(Damage::Alone, self.scenario.sessions.len())?;

@@ -24,6 +24,8 @@ pub(super) struct Roster {
     tried: Vec<bool>,
     /// Whether each is leaving; `None`: nobody knows.
     leaving: Vec<Option<bool>>,
+    /// Disks that were members and have left: what they held then nobody has overwritten.
+    left: Vec<bool>,
 }
 
 impl Roster {
@@ -34,6 +36,7 @@ impl Roster {
             pending: None,
             tried: vec![false; disks],
             leaving: vec![Some(false); disks],
+            left: vec![false; disks],
         }
     }
 
@@ -42,10 +45,16 @@ impl Roster {
         self.inside[disk] && self.pending.is_none_or(|p| p.0 != disk)
     }
 
+    /// Whether it was a member for as long as any data was on it.
+    pub(super) fn never_left(&self, disk: usize) -> bool {
+        self.has(disk) && !self.left[disk]
+    }
+
     /// The change under way has happened, or not.
     pub(super) fn end(&mut self, made: bool) {
         if let (Some((disk, after)), true) = (self.pending.take(), made) {
             self.inside[disk] = after;
+            self.left[disk] |= !after;
             self.leaving[disk] = Some(false);
         }
     }
@@ -72,6 +81,7 @@ impl Roster {
         for (i, disk) in disks.iter().enumerate().filter(|_| faults) {
             if self.has(i) && self.leaving[i] != Some(false) && !listed(disk) {
                 (self.inside[i], self.leaving[i]) = (false, Some(false));
+                self.left[i] = true;
             }
         }
         let made = self.seen(status)?;

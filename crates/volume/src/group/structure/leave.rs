@@ -194,6 +194,10 @@ impl<E: Env> Core<E> {
         if m.standing.get() != Standing::Leaving {
             return Err(StructureError::NotLeaving(index));
         }
+        if let Some(v) = self.volumes.living().iter().find(|v| v.cipher.is_encrypting()) {
+            let volume = v.name.borrow().clone();
+            return Err(StructureError::MayHoldPlaintext { index, volume });
+        }
         let used = self.slots_used(m);
         if used > 0 {
             return Err(StructureError::NotEmpty { index, used: used * CHUNK });
