@@ -145,8 +145,8 @@ impl Client {
         let placement = after.map_or(Placement::Auto, |k| k.placement);
         let had = before.map_or(0, |k| k.chunks);
         let grown = after.map_or(0, |k| k.chunks).saturating_sub(had);
-        // To be encrypted takes some slots of the tier: an eighth of the headroom.
-        let need = if let Act::Encrypt { .. } = s.act { (headroom(fast + slow) / 8).max(1) } else { grown };
+        // To be encrypted takes some slots of the tier: an eighth of its headroom.
+        let need = if let Act::Encrypt { .. } = s.act { (headroom(fast) / 8).max(1) } else { grown };
         let sum =
             |of: &dyn Fn(&Known) -> bool| -> u64 { table.living().filter(|(_, k)| of(k)).map(|(_, k)| k.chunks).sum() };
         let room = |slots: u64, taken: u64| (slots - headroom(slots)).saturating_sub(taken);

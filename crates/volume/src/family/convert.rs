@@ -126,15 +126,14 @@ impl<E: Env> Core<E> {
     pub(crate) fn aside_for_encryption(&self, tier: Tier) -> u64 {
         let own = |v: &VolumeInfo| tier_of(v.placement) == Some(tier) && v.cipher.is_encrypting() && !v.deleted.get();
         match self.volumes.all().iter().any(|v| own(v)) {
-            true => self.slots_for_encryption(),
+            true => self.slots_for_encryption(tier),
             false => 0,
         }
     }
 
-    /// See [`Core::aside_for_encryption`]: a small part of the headroom.
-    pub(crate) fn slots_for_encryption(&self) -> u64 {
-        let slots = self.slots_in(Tier::Fast) + self.slots_in(Tier::Slow);
-        (headroom(slots) / 8).clamp(1, AT_ONCE as u64)
+    /// See [`Core::aside_for_encryption`]: a small part of the tier's headroom.
+    pub(crate) fn slots_for_encryption(&self, tier: Tier) -> u64 {
+        (headroom(self.slots_in(tier)) / 8).clamp(1, AT_ONCE as u64)
     }
 
     /// Whether clients leave the devices alone.

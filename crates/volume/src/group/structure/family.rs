@@ -6,6 +6,7 @@ use std::rc::Rc;
 use bimetal_crypt::FamilyKey;
 use bimetal_format::label::{is_name, FamilyRow, VolumeState, MAX_FAMILIES};
 
+use super::room::tier_of;
 use super::StructureError;
 use crate::env::Env;
 use crate::family::headers::{arrange, fit, WithHeader};
@@ -241,7 +242,8 @@ impl<E: Env> Core<E> {
             return Err(StructureError::HasFamily(volume.into()));
         }
         // One that is bound to a tier needs some slots of it that others do not take.
-        let _aside = self.free_bound(v.placement, self.slots_for_encryption()).await?;
+        let need = tier_of(v.placement).map_or(0, |tier| self.slots_for_encryption(tier));
+        let _aside = self.free_bound(v.placement, need).await?;
         self.change_row(v.id, |r| {
             r.family = row.id;
             r.state = VolumeState::Encrypting;

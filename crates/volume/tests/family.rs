@@ -1,0 +1,315 @@
+//! Families: what reaches members is what dm-crypt would write, headers are kept, locked means locked, and plaintext goes.
+
+mod memory;
+
+use std::future::Future;
+
+use bimetal_crypt::FamilyKey;
+use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::buf::BufMut;
+use bimetal_volume::error::Error;
+use bimetal_volume::group::structure::{NewFamily, StructureError};
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::units::{Placement, Tier};
+use bimetal_volume::{gather, inspect, Group, Volume};
+use memory::{MemoryDevice, MemoryEnv};
+
+const MIB: u64 = 1 << 20;
+const BLOCK: usize = 4096;
+/// Where a member has side 0 of its keys.
+const KEYS: u64 = 128 << 10;
+
+struct Rig {
+    env: MemoryEnv,
+    devices: Vec<MemoryDevice>,
+}
+
+fn key(byte: u8) -> FamilyKey {
+    FamilyKey::from_bytes(&[byte; 32])
+}
+
+/// A header of so many blocks.
+fn header(byte: u8, blocks: usize) -> Vec<u8> {
+    vec![byte; blocks * BLOCK]
+}
+
+fn family(name: &str, byte: u8, blocks: usize) -> NewFamily {
+    NewFamily { name: name.into(), uuid: [byte; 16], key: key(byte), header: header(byte, blocks) }
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let env = MemoryEnv::new();
+        let devices = vec![MemoryDevice::new(20 * MIB), MemoryDevice::new(80 * MIB)];
+        let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
+        let volume = NewVolume { name: "plain".into(), size: Some(20 * MIB), placement: Placement::Auto };
+        let options = CreateOptions {
+            name: "tank".into(),
+            volumes: vec![volume],
+            sector_size: 512,
+            reserve: Some(MIB),
+            journal_blocks: Some(16),
+        };
+        let e = env.clone();
+        env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+        Rig { env, devices }
+    }
+
+    fn open(&self) -> Group<MemoryEnv> {
+        let (env, devices) = (self.env.clone(), self.devices.clone());
+        let group = self.env.block_on(async move { Group::open(env, devices, OpenOptions::default()).await });
+        group.expect("the group opens")
+    }
+
+    fn run<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        g: &Group<MemoryEnv>,
+        what: impl FnOnce(Group<MemoryEnv>) -> F,
+    ) -> T {
+        self.env.block_on(what(g.clone()))
+    }
+
+    /// A family, and a volume `v` of 10 MiB in it.
+    fn with_family(&self) -> (Group<MemoryEnv>, Volume<MemoryEnv>) {
+        let g = self.open();
+        self.run(&g, |g| async move { g.create_family(family("home", 7, 3)).await }).expect("a family");
+        let new = NewVolume { name: "v".into(), size: Some(10 * MIB), placement: Placement::Auto };
+        self.run(&g, |g| async move { g.create_volume_in(&new, Some("home")).await }).expect("a volume");
+        let v = g.volume("v").expect("there");
+        (g, v)
+    }
+
+    fn write(&self, v: &Volume<MemoryEnv>, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let mut b = BufMut::with_phase(data.len(), offset);
+        b.copy_from_slice(data);
+        let v = v.clone();
+        self.env.block_on(async move {
+            v.write(offset, b.freeze(), WriteFlags { fua: true, ..WriteFlags::default() }).await
+        })
+    }
+
+    fn read(&self, v: &Volume<MemoryEnv>, offset: u64, len: u64) -> Result<Vec<u8>, Error> {
+        let v = v.clone();
+        self.env.block_on(async move { v.read(offset, len).await.map(|p| gather(&p)) })
+    }
+
+    fn stop(&self, g: Group<MemoryEnv>) {
+        self.env.block_on(async move { g.stop().await }).expect("an orderly stop");
+    }
+
+    fn seconds(&self, n: u64) {
+        self.env.block_on(bimetal_volume::env::Env::sleep(&self.env, std::time::Duration::from_secs(n)));
+    }
+
+    /// Members whose content has a block that is equal to this one.
+    fn holding(&self, block: &[u8]) -> Vec<usize> {
+        let holds = |d: &MemoryDevice| d.blocks.borrow().values().any(|b| b.chunks_exact(BLOCK).any(|b| b == block));
+        (0..self.devices.len()).filter(|i| holds(&self.devices[*i])).collect()
+    }
+}
+
+/// A block that no other is like.
+fn marker(n: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while out.len() < BLOCK {
+        out.extend_from_slice(&(0x006d_6172_6b65_7200 ^ n << 56 ^ out.len() as u64).to_le_bytes());
+    }
+    out
+}
+
+#[test]
+fn members_hold_what_dm_crypt_would_write() {
+    let rig = Rig::new();
+    let (g, v) = rig.with_family();
+    // Two blocks beyond the first chunk, the second of them the 65th of the volume.
+    let at = 64 * BLOCK as u64;
+    rig.write(&v, at, &[marker(1), marker(2)].concat()).expect("write");
+    assert_eq!(rig.read(&v, at, 2 * BLOCK as u64).expect("read"), [marker(1), marker(2)].concat());
+    let mut expected = marker(2);
+    key(7).volume_key(&v.uuid()).encrypt(65, &mut expected);
+    assert_eq!(rig.holding(&expected), [0]);
+    assert!(rig.holding(&marker(1)).is_empty() && rig.holding(&marker(2)).is_empty());
+    // The check can fail: plaintext is found where it is.
+    let plain = g.volume("plain").expect("there");
+    rig.write(&plain, at, &marker(1)).expect("write");
+    assert_eq!(rig.holding(&marker(1)), [0]);
+    rig.stop(g);
+}
+
+/// Requests of any alignment against a model in memory.
+#[test]
+fn requests_of_any_alignment_read_what_was_written() {
+    let rig = Rig::new();
+    let (g, v) = rig.with_family();
+    let mut model = vec![0u8; 2 * MIB as usize];
+    let mut x = 12_345u64;
+    let mut next = move |n: u64| {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (x >> 33) % n
+    };
+    for round in 0..400u64 {
+        let offset = next(2 * MIB - 1);
+        let len = 1 + next((2 * MIB - offset).min(if round % 10 == 0 { 600_000 } else { 9000 }));
+        let here = offset as usize..(offset + len) as usize;
+        match next(6) {
+            0 => {
+                let v = v.clone();
+                let zeroed = async move { v.write_zeroes(offset, len, WriteFlags::default()).await };
+                rig.env.block_on(zeroed).expect("zeroes");
+                model[here].fill(0);
+            }
+            1 | 2 => assert_eq!(rig.read(&v, offset, len).expect("read"), model[here], "round {round}: {offset}+{len}"),
+            _ => {
+                let data: Vec<u8> = (0..len).map(|i| (i ^ round * 37 ^ i >> 8) as u8).collect();
+                rig.write(&v, offset, &data).expect("write");
+                model[here].copy_from_slice(&data);
+            }
+        }
+    }
+    assert_eq!(rig.read(&v, 0, 2 * MIB).expect("read"), model);
+    rig.stop(g);
+    let g = rig.open();
+    g.unlock_family("home", key(7)).expect("unlocked");
+    assert_eq!(rig.read(&g.volume("v").expect("there"), 0, 2 * MIB).expect("read"), model);
+}
+
+#[test]
+fn a_locked_family_gives_and_takes_nothing() {
+    let rig = Rig::new();
+    let (g, v) = rig.with_family();
+    rig.write(&v, 0, &marker(3)).expect("write");
+    rig.run(&g, |g| async move { g.lock_family("home").await }).expect("locked");
+    assert_eq!(rig.read(&v, 0, 512), Err(Error::Locked));
+    assert_eq!(rig.write(&v, 0, &marker(4)), Err(Error::Locked));
+    assert!(v.extents(0, 4096, 9).is_err() && g.status().volumes[1].locked && !g.status().families[0].unlocked);
+    let new = NewVolume { name: "w".into(), size: Some(MIB), placement: Placement::Auto };
+    let made = rig.run(&g, |g| async move { g.create_volume_in(&new, Some("home")).await });
+    assert_eq!(made, Err(StructureError::FamilyLocked("home".into())));
+    assert_eq!(g.unlock_family("home", key(8)), Err(StructureError::WrongKey("home".into())));
+    assert_eq!(rig.read(&v, 0, 512), Err(Error::Locked), "a wrong key opens nothing");
+    g.unlock_family("home", key(7)).expect("unlocked");
+    assert_eq!(rig.read(&v, 0, BLOCK as u64).expect("read"), marker(3));
+    // A volume without a family does not care.
+    assert!(rig.read(&g.volume("plain").expect("there"), 0, 512).is_ok());
+    rig.stop(g);
+    let g = rig.open();
+    let v = g.volume("v").expect("there");
+    assert_eq!(rig.read(&v, 0, 512), Err(Error::Locked), "a start has no keys");
+}
+
+#[test]
+fn headers_are_kept_replaced_and_refused() {
+    let rig = Rig::new();
+    let (g, _) = rig.with_family();
+    let read = |g: &Group<MemoryEnv>, name: &'static str| rig.run(g, |g| async move { g.family_header(name).await });
+    let replace = |g: &Group<MemoryEnv>, before: Option<Vec<u8>>, new: Vec<u8>| {
+        rig.run(g, |g| async move { g.replace_header("home", before.as_deref(), new).await })
+    };
+    assert_eq!(read(&g, "home").expect("read"), header(7, 3));
+    // The end of a header is often empty, and not stored.
+    let mut long = header(9, 5);
+    long[2 * BLOCK..].fill(0);
+    replace(&g, Some(header(7, 3)), long.clone()).expect("replaced");
+    assert_eq!((read(&g, "home"), g.status().families[0].header), (Ok(long.clone()), 2 * BLOCK as u64));
+    assert!(rig.holding(&header(7, 1)).is_empty(), "what was replaced is overwritten");
+    assert_eq!(rig.holding(&header(9, 1)), [0, 1]);
+    let changed = replace(&g, Some(header(7, 3)), header(1, 1));
+    assert_eq!(changed, Err(StructureError::HeaderChanged("home".into())));
+    for bad in [Vec::new(), vec![0; BLOCK], vec![1; BLOCK + 1]] {
+        assert_eq!(replace(&g, Some(long.clone()), bad), Err(StructureError::BadHeader));
+    }
+    let full = rig.run(&g, |g| async move { g.create_family(family("large", 2, 223)).await });
+    assert_eq!(full, Err(StructureError::KeysFull { need: 225 * BLOCK as u64, have: 224 * BLOCK as u64 }));
+    rig.run(&g, |g| async move { g.create_family(family("large", 2, 222)).await }).expect("just fits");
+    assert_eq!(read(&g, "home").expect("read"), long);
+    let names = ["", "../x", "A", "large"].map(|name| {
+        let made = rig.run(&g, move |g| async move { g.create_family(family(name, 3, 1)).await });
+        made.expect_err("no such name").to_string()
+    });
+    assert!(names[..3].iter().all(|e| e.contains("use 1 to 63 of")) && names[3].contains("already"), "{names:?}");
+    let in_use = rig.run(&g, |g| async move { g.delete_family("home").await });
+    let why = StructureError::FamilyInUse { family: "home".into(), volumes: "v".into() };
+    assert_eq!(in_use, Err(why));
+    rig.run(&g, |g| async move { g.delete_family("large").await }).expect("deleted");
+    assert!(rig.holding(&header(2, 1)).is_empty());
+    rig.run(&g, |g| async move { g.rename_family("home", "work").await }).expect("renamed");
+    rig.stop(g);
+    let g = rig.open();
+    assert_eq!(read(&g, "work").expect("read"), long);
+    assert_eq!(read(&g, "home"), Err(StructureError::NoFamily("home".into())));
+}
+
+#[test]
+fn a_damaged_header_is_read_from_another_member_and_can_be_given_back() {
+    let rig = Rig::new();
+    let (g, _) = rig.with_family();
+    rig.stop(g);
+    let side = |d: &MemoryDevice| {
+        let places = [KEYS, d.size - 2 * MIB + (64 << 10)];
+        let blocks = d.blocks.borrow();
+        places
+            .into_iter()
+            .find(|p| blocks.get(&(p / BLOCK as u64)).is_some_and(|b| b[0] == 7))
+            .expect("a side is in use")
+    };
+    let spoil = |d: &MemoryDevice| {
+        let place = side(d) / BLOCK as u64;
+        d.blocks.borrow_mut().get_mut(&(place + 1)).expect("written")[100] ^= 1;
+    };
+    spoil(&rig.devices[0]);
+    let g = rig.open();
+    let read = |g: &Group<MemoryEnv>| rig.run(g, |g| async move { g.family_header("home").await });
+    assert_eq!(read(&g).expect("the other member has it"), header(7, 3));
+    spoil(&rig.devices[1]);
+    assert_eq!(read(&g), Err(StructureError::HeaderLost("home".into())));
+    // The key still opens it; a copy of the header can be given back.
+    g.unlock_family("home", key(7)).expect("unlocked");
+    assert_eq!((g.is_key_of("home", &key(7)), g.is_key_of("home", &key(1))), (Ok(true), Ok(false)));
+    let back = rig.run(&g, |g| async move { g.replace_header("home", None, header(7, 3)).await });
+    back.expect("given back");
+    assert_eq!(read(&g).expect("read"), header(7, 3));
+}
+
+#[test]
+fn a_filled_plain_volume_becomes_ciphertext_and_its_plaintext_goes() {
+    let rig = Rig::new();
+    let (g, _) = rig.with_family();
+    let plain = g.volume("plain").expect("there");
+    // More than the fast tier holds, written again and trimmed in part, so that it lies in many slots, and in some that are
+    // not its own any more.
+    for n in 0..100u64 {
+        rig.write(&plain, n * 200_704, &marker(n)).expect("write");
+    }
+    rig.seconds(20);
+    for n in (0..100u64).step_by(3) {
+        let v = plain.clone();
+        let at = n * 200_704 / 131_072 * 131_072;
+        rig.env.block_on(async move { v.trim(at, 131_072, WriteFlags::default()).await }).expect("trim");
+    }
+    let kept: Vec<u64> =
+        (0..100).filter(|n| rig.read(&plain, n * 200_704, BLOCK as u64).expect("read") == marker(*n)).collect();
+    assert!(kept.len() > 20 && kept.iter().all(|n| !rig.holding(&marker(*n)).is_empty()));
+    rig.run(&g, |g| async move { g.encrypt_volume("plain", "home").await }).expect("begun");
+    let again = rig.run(&g, |g| async move { g.encrypt_volume("plain", "home").await });
+    assert_eq!(again, Err(StructureError::HasFamily("plain".into())));
+    assert!(g.status().volumes[0].encrypting.is_some());
+    // It goes on after a restart, once unlocked.
+    rig.stop(g);
+    let g = rig.open();
+    rig.seconds(5);
+    assert!(g.status().volumes[0].encrypting.is_some_and(|e| e.waits_for.is_some()));
+    g.unlock_family("home", key(7)).expect("unlocked");
+    rig.seconds(60);
+    assert_eq!(g.status().volumes[0].encrypting, None);
+    for n in 0..100 {
+        assert!(rig.holding(&marker(n)).is_empty(), "marker {n}");
+    }
+    let plain = g.volume("plain").expect("there");
+    for n in kept {
+        assert_eq!(rig.read(&plain, n * 200_704, BLOCK as u64).expect("read"), marker(n));
+    }
+    rig.stop(g);
+    let (env, devices) = (rig.env.clone(), rig.devices.clone());
+    let report = rig.env.block_on(async move { inspect::check(env, devices).await }).expect("a report");
+    assert!(report.is_sound() && report.clean, "{report:?}");
+}
