@@ -145,7 +145,7 @@ pub enum StructureError {
     #[error("the header of family '{0}' was changed by somebody else meanwhile; try again")]
     HeaderChanged(String),
     /// No member has the header whole.
-    #[error("the header of family '{0}' is damaged on every member; restore it from a copy with `bimetal family restore-header`")]
+    #[error("the header of family '{0}' is damaged on every member; restore it from a copy with `bimetal family import-header`")]
     HeaderLost(String),
     /// There is no row for one more.
     #[error("a group has at most {MAX_MEMBERS} members in its life, those that have left it included")]
