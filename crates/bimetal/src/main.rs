@@ -17,6 +17,8 @@ mod disks;
 #[cfg(test)]
 mod documents;
 mod erase;
+mod handover;
+mod hex;
 mod holders;
 mod log;
 mod members;

@@ -22,6 +22,13 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         Err(e) if started => return Err(stopped_again(group, e)),
         found => found?,
     };
+    if let Some(family) = volume.family.as_ref().filter(|_| volume.locked) {
+        let name = &volume.name;
+        let why = anyhow::anyhow!(
+            "volume '{name}' is locked; unlock its family first: bimetal family unlock {group}/{family}"
+        );
+        return Err(if started { stopped_again(group, why) } else { why });
+    }
     let uuid = config::uuid_bytes(&volume.uuid).context("the daemon's answer is not understood")?;
     let request = Request {
         inode: bimetal_export::fuse::inode_of(&uuid),

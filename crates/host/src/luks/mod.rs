@@ -226,6 +226,15 @@ pub fn random_key() -> FamilyKey {
     FamilyKey::fill(|key| recovery::fill(key))
 }
 
+/// A new UUID (version 4), from the same.
+pub fn random_uuid() -> [u8; 16] {
+    let mut uuid = [0; 16];
+    recovery::fill(&mut uuid);
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}
+
 fn is_uuid(text: &str) -> bool {
     let dash = |i| matches!(i, 8 | 13 | 18 | 23);
     text.len() == 36 && text.bytes().enumerate().all(|(i, b)| if dash(i) { b == b'-' } else { b.is_ascii_hexdigit() })
