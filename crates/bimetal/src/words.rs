@@ -89,7 +89,7 @@ fn encrypting(s: &Status) -> Vec<String> {
                 "{what}: its data is; {} of the members may still hold old plaintext of it, and are being overwritten.",
                 approx(slots * CHUNK)
             ),
-            (_, chunks, _) => format!("{what}: {} of its data are plain yet.", approx(chunks * CHUNK)),
+            (_, chunks, _) => format!("{what}: {} of its data are still plain.", approx(chunks * CHUNK)),
         }
     };
     s.volumes.iter().filter_map(|v| v.encrypting.as_ref().map(|e| line(v, e))).collect()
@@ -324,7 +324,7 @@ pub(crate) mod tests {
             let text = summary(s, &[]).join("\n");
             assert!(text.contains(words), "{text}");
         };
-        says(&s, "1 MiB of its data are plain yet");
+        says(&s, "1 MiB of its data are still plain");
         s.volumes[0].encrypting = Some(Encrypting { plain_chunks: 0, slots_to_wipe: 80, waits_for: None });
         says(&s, "10 MiB of the members may still hold old plaintext");
         s.volumes[0].encrypting = Some(Encrypting { waits_for: Some(Waiting::Locked), ..Encrypting::default() });

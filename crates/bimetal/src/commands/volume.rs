@@ -70,14 +70,12 @@ fn delete(args: cli::VolumeDelete, output: Output) -> Result<()> {
 
 /// Makes a change, and says what it has come to.
 fn make(group: &str, change: VolumeChange, output: Output) -> Result<()> {
+    encrypt::refuse_locked(group, &change)?;
     let deletes = matches!(change, VolumeChange::Delete { .. });
     let before = if deletes { attached::to_volume(group, change.name())? } else { Vec::new() };
     let size = match runstate::daemon(group)? {
         Some(daemon) => by_daemon(group, daemon, &change)?,
-        None => {
-            encrypt::refuse_offline(group, &change)?;
-            offline(group, change.clone())?
-        }
+        None => offline(group, change.clone())?,
     };
     if deletes {
         attached::take_down(group, &before)?;

@@ -18,7 +18,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 pub(super) fn run(args: VolumeEncrypt, output: Output) -> Result<()> {
     let (name, group, family) = (named(&args.target)?, &args.target.group, &args.family);
     let change = VolumeChange::Encrypt { name: name.clone(), family: family.clone() };
-    refuse_unserved(group, &change)?;
+    refuse_locked(group, &change)?;
     let found = volumes(group)?.into_iter().find(|v| v.name == name);
     let v = found.with_context(|| format!("group '{group}' has no volume '{name}'"))?;
     // Asked again for what is under way, it waits for that.
@@ -61,23 +61,23 @@ pub(super) fn begun(group: &str, name: &str) -> String {
     )
 }
 
-/// Families are locked where no daemon has their keys.
-pub(super) fn refuse_offline(group: &str, change: &VolumeChange) -> Result<()> {
+/// Refuses, with the command that helps, what needs a family that is locked.
+pub(super) fn refuse_locked(group: &str, change: &VolumeChange) -> Result<()> {
     let family = match change {
         VolumeChange::Encrypt { family, .. } | VolumeChange::Create { family: Some(family), .. } => family,
         _ => return Ok(()),
     };
+    if let Some(daemon) = runstate::daemon(group)? {
+        let status: Status = daemon.get("/v1/status")?;
+        if status.families.iter().any(|f| f.name == *family && !f.unlocked) {
+            bail!("family '{family}' is locked; unlock it first: bimetal family unlock {group}/{family}");
+        }
+        return Ok(());
+    }
     bail!(
         "group '{group}' is not served, so its families are locked; this starts its daemon and unlocks the family: bimetal \
          family unlock {group}/{family}"
     )
-}
-
-fn refuse_unserved(group: &str, change: &VolumeChange) -> Result<()> {
-    match runstate::daemon(group)? {
-        Some(_) => Ok(()),
-        None => refuse_offline(group, change),
-    }
 }
 
 /// Returns when it is done.
