@@ -9,7 +9,7 @@ use bimetal_host::Locator;
 use serde_json::json;
 
 use super::detach::{held, is_anothers, DaemonProcess, Handle};
-use super::served::{choose, served, stopped_again, Served};
+use super::served::{choose, refuse_locked, served, stopped_again, Served};
 use crate::api::{self, Attachment, Status};
 use crate::cli::{Attach, Via};
 use crate::output::Output;
@@ -22,11 +22,7 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         Err(e) if started => return Err(stopped_again(group, e)),
         found => found?,
     };
-    if let Some(family) = volume.family.as_ref().filter(|_| volume.locked) {
-        let name = &volume.name;
-        let why = anyhow::anyhow!(
-            "volume '{name}' is locked; unlock its family first: bimetal family unlock {group}/{family}"
-        );
+    if let Err(why) = refuse_locked(group, volume) {
         return Err(if started { stopped_again(group, why) } else { why });
     }
     let uuid = config::uuid_bytes(&volume.uuid).context("the daemon's answer is not understood")?;

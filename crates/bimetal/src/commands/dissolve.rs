@@ -13,7 +13,7 @@ use bimetal_volume::env::Device;
 use serde_json::json;
 
 use super::create::{is_empty_file, refuse_member, refuse_used};
-use super::served::{choose, served, stop_if, Served};
+use super::served::{choose, refuse_locked, served, stop_if, Served};
 use crate::api::{self, DissolveRequest, Dissolving, Job, MemberChange, Status};
 use crate::cli::Dissolve;
 use crate::output::{confirm, Output};
@@ -64,6 +64,10 @@ fn request(volume: &api::Volume, onto: String, args: &Dissolve) -> DissolveReque
 fn copied(args: &Dissolve, status: &Status, volume: &api::Volume, output: Output) -> Result<Dissolving> {
     let group = &status.group;
     let Some(onto) = &args.onto else { bail!("{}", advice(status, volume)?) };
+    refuse_locked(group, volume)?;
+    if volume.family.is_some() {
+        eprintln!("The volume is encrypted; the copy will not be: it is what the volume shows.");
+    }
     let locator = members::parse(onto)?;
     let wish = request(volume, locator.to_string(), args);
     // What is under way is only watched.

@@ -99,6 +99,16 @@ pub(super) fn stop_if(started: bool, group: &str) {
     }
 }
 
+/// Refuses what cannot be read, with the command that helps.
+pub(super) fn refuse_locked(group: &str, volume: &api::Volume) -> Result<()> {
+    match &volume.family {
+        Some(family) if volume.locked => {
+            bail!("volume '{}' is locked; unlock its family first: bimetal family unlock {group}/{family}", volume.name)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The volume that is meant.
 pub(super) fn choose<'a>(status: &'a Status, wanted: Option<&str>) -> Result<&'a api::Volume> {
     let names = || status.volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");

@@ -13,6 +13,10 @@ use super::ask::passphrase;
 use super::{answer, open, Visit};
 use crate::cli;
 use crate::output::{confirm, Output};
+use crate::size::approx;
+
+/// Two of this size fit a request to the daemon. Ours are smaller.
+const LARGEST: usize = 1 << 20;
 
 pub(super) fn export(args: &cli::FamilyExport, output: Output) -> Result<()> {
     let visit = Visit::begin(&args.target.group)?;
@@ -58,6 +62,12 @@ pub(super) fn import(args: &cli::FamilyImport, output: Output) -> Result<()> {
     let (target, file) = (&args.target, args.file.display());
     let luks = Luks::load()?;
     let info = luks.check(&read(&args.file)?).with_context(|| file.to_string())?;
+    if info.header.as_bytes().len() > LARGEST {
+        bail!(
+            "{file} is a header of {}, which members have no room for: it was not made by Bimetal",
+            approx(info.header.as_bytes().len() as u64)
+        );
+    }
     let visit = Visit::begin(&target.group)?;
     let uuid = &visit.needs(&target.family)?.uuid;
     if info.uuid != *uuid {

@@ -9,6 +9,8 @@ mod header;
 mod passphrases;
 mod show;
 
+use std::io::IsTerminal;
+
 use anyhow::{bail, ensure, Context, Result};
 use bimetal_host::luks::{self, Cost, FamilyKey, Header, Luks, LuksError, Unlocked};
 use serde_json::json;
@@ -53,6 +55,13 @@ fn cost(cost: PassphraseCost) -> Cost {
     match cost {
         PassphraseCost::Default => Cost::Default,
         PassphraseCost::Light => Cost::Light,
+    }
+}
+
+/// Says that it takes a while, to whoever looks.
+fn be_patient(cost: Cost) {
+    if cost == Cost::Default && std::io::stderr().is_terminal() {
+        eprintln!("This takes some seconds, so that guessing takes long, too.");
     }
 }
 
@@ -160,6 +169,7 @@ fn create(args: &cli::FamilyCreate, output: Output) -> Result<()> {
     // LUKS has less room for a label than there is in a name. It is for people only.
     let label: String = family.chars().take(luks::MAX_LABEL).collect();
     let cost = cost(args.cost.cost);
+    be_patient(cost);
     let mut header = luks.format(&uuid_text(&uuid), &label, key.as_bytes(), SLOTS, &secret, cost)?;
     let recovery = args.recovery_key.then(luks::recovery_key);
     if let Some(recovery) = &recovery {

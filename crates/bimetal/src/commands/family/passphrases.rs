@@ -7,7 +7,7 @@ use bimetal_host::luks::{self, Header, Luks, Unlocked};
 use serde_json::json;
 
 use super::ask::{another_passphrase, one_from_input, passphrase, Secret};
-use super::{answer, cost, open, Visit};
+use super::{answer, be_patient, cost, open, Visit};
 use crate::cli::{self, FamilyTarget};
 use crate::output::Output;
 
@@ -43,7 +43,9 @@ pub(super) fn change(args: &cli::FamilyPasswd, output: Output) -> Result<()> {
     one_from_input([file, new_file])?;
     let o = Opened::by(&args.target, file, &format!("Old passphrase of {}", args.target))?;
     let new = another_passphrase(new_file, "New passphrase")?;
-    let header = o.luks.change_passphrase(&o.header, &o.secret, &new, cost(args.new.cost.cost))?;
+    let cost = cost(args.new.cost.cost);
+    be_patient(cost);
+    let header = o.luks.change_passphrase(&o.header, &o.secret, &new, cost)?;
     o.store(&args.target.family, &header, &new)?;
     output.show(&answer(&args.target, "passphrase changed"), || {
         format!(
@@ -59,7 +61,9 @@ pub(super) fn add(args: &cli::FamilyAdd, output: Output) -> Result<()> {
     one_from_input([file, new_file])?;
     let o = Opened::by(&args.target, file, &format!("A passphrase of {}", args.target))?;
     let new = another_passphrase(new_file, "Passphrase to add")?;
-    let header = o.luks.add_passphrase(&o.header, &o.secret, &new, cost(args.new.cost.cost))?;
+    let cost = cost(args.new.cost.cost);
+    be_patient(cost);
+    let header = o.luks.add_passphrase(&o.header, &o.secret, &new, cost)?;
     o.store(&args.target.family, &header, &new)?;
     output
         .show(&answer(&args.target, "passphrase added"), || format!("Family {} has one more passphrase.", args.target))
@@ -68,8 +72,9 @@ pub(super) fn add(args: &cli::FamilyAdd, output: Output) -> Result<()> {
 pub(super) fn add_recovery(args: &cli::FamilyAddRecovery, output: Output) -> Result<()> {
     let file = args.passphrase.passphrase_file.as_deref();
     let o = Opened::by(&args.target, file, &format!("A passphrase of {}", args.target))?;
-    let key = luks::recovery_key();
-    let header = o.luks.add_recovery_key(&o.header, &o.secret, &key, cost(args.cost.cost))?;
+    let (key, cost) = (luks::recovery_key(), cost(args.cost.cost));
+    be_patient(cost);
+    let header = o.luks.add_recovery_key(&o.header, &o.secret, &key, cost)?;
     o.store(&args.target.family, &header, &Secret::new(key.as_bytes().to_vec()))?;
     let mut answer = answer(&args.target, "recovery key added");
     answer["recovery_key"] = json!(key.as_str());
