@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
@@ -59,6 +59,11 @@ impl Offer {
             }
         };
         let offer = Offer { path: path.clone(), name, _fifo: fifo };
+        let made = offer._fifo.metadata().with_context(fail)?;
+        if !made.file_type().is_fifo() || made.uid() != rustix::process::geteuid().as_raw() {
+            // Whoever owns the folder could put something else there meanwhile.
+            bail!("{} was replaced by somebody: no key is written to it", path.display());
+        }
         let owner = std::fs::metadata(&folder).with_context(fail)?.uid();
         if paths::is_root() && owner != 0 {
             // The daemon is a user's, and reads only what is his.
@@ -86,9 +91,12 @@ pub(crate) async fn receive(group: &str, name: &str, peer: u32) -> Result<Family
     if !is_name(name) {
         bail!("the request does not say where the key is: {name:?} is no {PREFIX} and {DIGITS} digits");
     }
-    let path = paths::run_dir(group).join(name);
+    receive_at(&paths::run_dir(group).join(name), peer).await
+}
+
+async fn receive_at(path: &Path, peer: u32) -> Result<FamilyKey> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(&path, flags, Mode::empty());
+    let opened = rustix::fs::open(path, flags, Mode::empty());
     let file = File::from(opened.with_context(|| format!("the key cannot be taken from {}", path.display()))?);
     let meta = file.metadata().with_context(|| format!("{} cannot be looked at", path.display()))?;
     let own = rustix::process::geteuid().as_raw();
@@ -171,5 +179,20 @@ mod tests {
         writer.write_all(&[9; 32]).expect("written");
         take(&reader, &mut key).expect("whole");
         assert_eq!(key, [9; 32]);
+    }
+    #[test]
+    fn what_one_user_has_put_there_is_not_taken_for_another() {
+        let folder = tempfile::tempdir().expect("made");
+        let path = folder.path().join("fifo");
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+        let flags = OFlags::RDWR | OFlags::NONBLOCK;
+        let mut writer = File::from(rustix::fs::open(&path, flags, Mode::empty()).expect("opened"));
+        writer.write_all(&[9; 32]).expect("written");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("made");
+        let own = rustix::process::geteuid().as_raw();
+        let refused = runtime.block_on(receive_at(&path, own + 1)).expect_err("another's");
+        assert!(refused.to_string().contains("is not a FIFO that belongs to user"), "{refused}");
+        let key = runtime.block_on(receive_at(&path, own)).expect("his own");
+        assert_eq!(key.as_bytes(), &[9; 32]);
     }
 }

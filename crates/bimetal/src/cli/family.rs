@@ -14,7 +14,7 @@ Examples:
   bimetal volume create tank/home --family private --size 200GiB
   bimetal family unlock tank/private          # after each start of the daemon
   bimetal family lock tank/private
-The volumes of a family are encrypted (AES-256-XTS) under a key that a passphrase opens. Passphrases are kept in a LUKS2 header as cryptsetup makes it, which lies on every member; libcryptsetup must be installed. Whoever gets hold of the disks learns which blocks were written, but not what they hold. Without a passphrase, a recovery key or the header all is lost: keep a recovery key, and a copy of the header (export-header).")]
+The volumes of a family are encrypted (AES-256-XTS) under a key that a passphrase opens. The key lies in a LUKS2 header as cryptsetup makes it, on every member; libcryptsetup must be installed. Whoever gets hold of the disks learns which blocks were written, but not what they hold. If all passphrases and recovery keys are forgotten, or the header is lost, all is lost: keep a recovery key, and a copy of the header (export-header).")]
 pub(crate) struct Family {
     #[command(subcommand)]
     pub(crate) command: FamilyCommand,
@@ -265,7 +265,7 @@ pub(crate) struct FamilyDelete {
 Examples:
   bimetal family export-header tank/private /root/private.luks
   cryptsetup luksDump /root/private.luks
-Whoever has the file can try passphrases on it, also those that are removed from the family later. For cryptsetup and systemd-cryptenroll it is a detached LUKS2 header; what they change comes back with import-header.")]
+Whoever has the file can try passphrases on it, also those that are removed from the family later. For cryptsetup and systemd-cryptenroll it is a detached LUKS2 header; what they change comes back with import-header. (A newline at the end of a key file is part of the passphrase for cryptsetup, and not for Bimetal.)")]
 pub(crate) struct FamilyExport {
     /// GROUP/FAMILY
     #[arg(value_parser = family)]
