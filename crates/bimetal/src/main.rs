@@ -29,6 +29,7 @@ mod progress;
 mod recording;
 mod runstate;
 mod size;
+mod uuid;
 mod words;
 
 use std::process::ExitCode;

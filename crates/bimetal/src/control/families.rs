@@ -9,8 +9,8 @@ use axum::{Extension, Json};
 
 use super::{failure, parse, Peer};
 use crate::api::FamilyChange;
-use crate::config::uuid_bytes;
 use crate::daemon::{FamilyWork, Shared};
+use crate::uuid::uuid_bytes;
 use crate::{handover, hex};
 
 /// Largest body of a change: two headers that fill all room for them, as digits.
