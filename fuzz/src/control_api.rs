@@ -55,6 +55,8 @@ pub fn bodies(data: &[u8]) {
     let _ = serde_json::from_slice::<api::VolumeRequest>(data);
     let _ = serde_json::from_slice::<api::VolumeChange>(data);
     let _ = serde_json::from_slice::<api::MemberChange>(data);
+    let _ = serde_json::from_slice::<api::FamilyChange>(data);
+    let _ = serde_json::from_slice::<api::FamilyHeader>(data);
     let _ = serde_json::from_slice::<api::Fates>(data);
     let _ = serde_json::from_slice::<api::Job>(data);
     let _ = serde_json::from_slice::<api::Health>(data);

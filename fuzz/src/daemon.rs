@@ -6,6 +6,7 @@ mod jobs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bimetal_crypt::FamilyKey;
 use bimetal_volume::options::{OpenOptions, Status};
 use bimetal_volume::Group;
 
@@ -25,8 +26,26 @@ pub(crate) enum Made {
     Impossible(String),
 }
 
+/// What is known of the group from outside it.
+pub(crate) struct Facts {
+    pub(crate) group: String,
+}
+
+/// A change of the families, with its key.
+#[derive(Debug)]
+#[allow(dead_code, reason = "nobody carries it out")]
+pub(crate) enum FamilyWork {
+    Create { name: String, uuid: [u8; 16], key: FamilyKey, header: Vec<u8> },
+    Unlock { name: String, key: FamilyKey },
+    Lock { name: String, force: bool },
+    Header { name: String, key: FamilyKey, before: Option<Vec<u8>>, header: Vec<u8> },
+    Rename { name: String, new_name: String },
+    Delete { name: String },
+}
+
 /// Answers the API's questions.
 pub(crate) struct Shared {
+    pub(crate) facts: Facts,
     status: Status,
     pub(crate) jobs: jobs::Jobs,
 }
@@ -38,7 +57,8 @@ impl Shared {
         let e = env.clone();
         let options = OpenOptions { writable: false, migrate: false, ..OpenOptions::default() };
         let group = env.block_on(async move { Group::open(e, devices, options).await }).expect("it opens");
-        Arc::new(Shared { status: group.status(), jobs: jobs::Jobs::default() })
+        let facts = Facts { group: group.status().name };
+        Arc::new(Shared { facts, status: group.status(), jobs: jobs::Jobs::default() })
     }
 
     pub(crate) fn silence(&self) -> &'static str {
@@ -128,6 +148,29 @@ impl Shared {
         let job = self.jobs.begin()?;
         job.finish(Err(format!("a stored group does not change: {change:?}")));
         Ok(job)
+    }
+
+    /// Whoever can unlock has the right key.
+    pub(crate) fn change_families(&self, work: FamilyWork) -> Result<Arc<jobs::Job>, String> {
+        let job = self.jobs.begin()?;
+        job.finish(match work {
+            FamilyWork::Unlock { key, .. } if key.as_bytes() == &[7; 32] => Ok(done(None)),
+            work => Err(format!("a stored group does not change: {work:?}")),
+        });
+        Ok(job)
+    }
+
+    pub(crate) async fn family_header(&self, family: String) -> Result<api::FamilyHeader, String> {
+        match family.len() % 2 {
+            0 => Err(format!("there is no family '{family}'")),
+            _ => Ok(api::FamilyHeader {
+                schema: api::SCHEMA,
+                family,
+                uuid: String::new(),
+                header: None,
+                lost: Some("it is damaged on every member".into()),
+            }),
+        }
     }
 
     pub(crate) fn attachments(&self) -> anyhow::Result<Vec<api::Attachment>> {

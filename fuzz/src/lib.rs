@@ -23,6 +23,10 @@ mod api;
 #[path = "../../crates/bimetal/src/control/mod.rs"]
 mod control;
 mod daemon;
+mod handover;
+#[allow(dead_code)]
+#[path = "../../crates/bimetal/src/hex.rs"]
+mod hex;
 #[allow(dead_code)]
 #[path = "../../crates/bimetal/src/log.rs"]
 mod log;
@@ -32,6 +36,9 @@ mod paths;
 #[allow(dead_code)]
 #[path = "../../crates/bimetal/src/size.rs"]
 mod size;
+#[allow(dead_code)]
+#[path = "../../crates/bimetal/src/uuid.rs"]
+mod uuid;
 #[allow(dead_code)]
 #[path = "../../crates/bimetal/src/words.rs"]
 mod words;

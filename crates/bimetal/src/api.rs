@@ -39,6 +39,9 @@ pub(crate) struct Status {
     pub(crate) fast_free_bytes: u64,
     pub(crate) members: Vec<Member>,
     pub(crate) volumes: Vec<Volume>,
+    /// Families: volumes that share an encryption key.
+    #[serde(default)]
+    pub(crate) families: Vec<Family>,
     /// Volumes that are deleted, but whose chunks still hold space.
     #[serde(default)]
     pub(crate) deleting: Vec<Volume>,
@@ -114,6 +117,95 @@ pub(crate) struct Volume {
     pub(crate) placement: String,
     pub(crate) fast_bytes: u64,
     pub(crate) slow_bytes: u64,
+    /// The family whose key encrypts it, if it has one.
+    #[serde(default)]
+    pub(crate) family: Option<String>,
+    /// It cannot be read or written: its family is locked.
+    #[serde(default)]
+    pub(crate) locked: bool,
+    /// How far its encryption is, while it may still be found in plain on some member.
+    #[serde(default)]
+    pub(crate) encrypting: Option<Encrypting>,
+}
+
+/// How far the encryption of a volume is that was plain before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Encrypting {
+    /// Of its data, what is not encrypted yet.
+    pub(crate) plain_bytes: u64,
+    /// Space of the members that may still hold some of its plaintext and is to be overwritten; known when that has begun.
+    pub(crate) to_overwrite_bytes: u64,
+    /// All that is to be done, data and space together, in percent.
+    pub(crate) done_percent: u64,
+    /// Why it does not go on: `locked` or `failing`.
+    pub(crate) waits_for: Option<String>,
+}
+
+/// A family: volumes that share an encryption key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Family {
+    pub(crate) name: String,
+    /// Also that of its LUKS2 header.
+    pub(crate) uuid: String,
+    /// Its key is in the daemon's memory.
+    pub(crate) unlocked: bool,
+    /// Names of its volumes.
+    pub(crate) volumes: Vec<String>,
+    /// What its header takes on every member.
+    pub(crate) header_bytes: u64,
+}
+
+/// `POST /v1/families`: a change of the families. The answer is a [`Job`].
+///
+/// Keys are never part of it: `key` names a FIFO in the run-state folder of the group, which belongs to whoever asks and
+/// from which the daemon reads the 32 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum FamilyChange {
+    /// A new family, unlocked.
+    Create {
+        name: String,
+        /// Also that of its header.
+        uuid: String,
+        key: String,
+        /// LUKS2, in hexadecimal digits.
+        header: String,
+    },
+    /// Its volumes can be read and written from now on.
+    Unlock { name: String, key: String },
+    /// They cannot any more; the key leaves memory.
+    Lock {
+        name: String,
+        /// Although somebody uses them.
+        #[serde(default)]
+        force: bool,
+    },
+    /// Another header. The key proves that it is a wish of somebody who can open the family.
+    Header {
+        name: String,
+        key: String,
+        /// The header that the new one was made from, which must still be there; without: whatever is there.
+        #[serde(default)]
+        before: Option<String>,
+        header: String,
+    },
+    /// Another name.
+    Rename { name: String, new_name: String },
+    /// Away with one that has no volumes.
+    Delete { name: String },
+}
+
+/// `GET /v1/families/NAME/header`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FamilyHeader {
+    pub(crate) schema: u32,
+    pub(crate) family: String,
+    pub(crate) uuid: String,
+    /// LUKS2, in hexadecimal digits.
+    pub(crate) header: Option<String>,
+    /// Why there is none: no member has it whole.
+    #[serde(default)]
+    pub(crate) lost: Option<String>,
 }
 
 /// What the mover did since the daemon began to serve, in chunks of 128 KiB.
@@ -206,6 +298,13 @@ pub(crate) struct Dissolving {
     pub(crate) error: Option<String>,
 }
 
+impl Dissolving {
+    /// Whether it has not ended.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !matches!(self.phase.as_str(), "done" | "failed" | "cancelled")
+    }
+}
+
 /// A block device made by `bimetal attach`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attachment {
@@ -279,7 +378,12 @@ pub(crate) enum VolumeChange {
         /// `auto`, `fast-only` or `slow-only`.
         #[serde(default)]
         placement: Placement,
+        /// The family whose key encrypts it; it must be unlocked.
+        #[serde(default)]
+        family: Option<String>,
     },
+    /// It joins a family, and what it holds is encrypted in the background. The job ends when that has begun.
+    Encrypt { name: String, family: String },
     /// Another size.
     Resize {
         name: String,
@@ -304,6 +408,7 @@ impl VolumeChange {
     pub(crate) fn name(&self) -> &str {
         match self {
             VolumeChange::Create { name, .. }
+            | VolumeChange::Encrypt { name, .. }
             | VolumeChange::Resize { name, .. }
             | VolumeChange::Rename { name, .. }
             | VolumeChange::Delete { name, .. } => name,

@@ -1,6 +1,7 @@
 //! The command line, defined once. Help texts carry an example each.
 
 mod dissolve;
+mod family;
 mod member;
 mod volume;
 
@@ -8,6 +9,7 @@ use bimetal_lab::trace::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::dissolve::*;
+pub(crate) use self::family::*;
 pub(crate) use self::member::*;
 pub(crate) use self::volume::*;
 use crate::size::Size;
@@ -51,8 +53,10 @@ pub(crate) enum Command {
     Stop(Stop),
     /// What a group is doing, and why
     Status(StatusArgs),
-    /// Make, list, resize, rename and delete the volumes of a group, served or not
+    /// Make, list, resize, rename, encrypt and delete the volumes of a group, served or not
     Volume(Volume),
+    /// Encrypted volumes: make families of them, unlock and lock, passphrases
+    Family(Family),
     /// Members: list, add, evacuate, remove, replace
     Member(Member),
     /// Destroy a group: wipe the labels of its members and forget it

@@ -17,6 +17,8 @@ mod disks;
 #[cfg(test)]
 mod documents;
 mod erase;
+mod handover;
+mod hex;
 mod holders;
 mod log;
 mod members;
@@ -27,6 +29,7 @@ mod progress;
 mod recording;
 mod runstate;
 mod size;
+mod uuid;
 mod words;
 
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! `status` in plain words: what tiering is doing and why, what waits, what needs a person.
 
-use bimetal_volume::options::{MemberState, MemberStatus, Status};
+use bimetal_volume::options::{Encrypting, FamilyStatus, MemberState, MemberStatus, Status, VolumeStatus, Waiting};
 use bimetal_volume::units::{Tier, CHUNK};
 
 use crate::api::{RecentMoves, LEAVING};
@@ -10,6 +10,8 @@ use crate::size::approx;
 pub(crate) fn summary(s: &Status, recent: &[RecentMoves]) -> Vec<String> {
     let mut out = troubles(s);
     out.extend(leaving(s));
+    out.extend(locked(s));
+    out.extend(encrypting(s));
     out.push(occupation(s));
     out.push(reserve(s));
     if s.latched.is_some() {
@@ -57,6 +59,42 @@ fn leaving(s: &Status) -> Vec<String> {
     all.map(line).collect()
 }
 
+/// What cannot be read or written until somebody types a passphrase.
+fn locked(s: &Status) -> Vec<String> {
+    let line = |f: &FamilyStatus| {
+        let own: Vec<&str> =
+            s.volumes.iter().filter(|v| v.family.as_ref() == Some(&f.name)).map(|v| v.name.as_str()).collect();
+        // One without volumes keeps nobody waiting.
+        let what = (!own.is_empty()).then(|| own.join(", "))?;
+        let name = &f.name;
+        Some(format!(
+            "Family '{name}' is locked, and its volumes ({what}) cannot be read or written: `bimetal family unlock \
+             {}/{name}`.",
+            s.name
+        ))
+    };
+    s.families.iter().filter(|f| !f.unlocked).filter_map(line).collect()
+}
+
+/// How far volumes are that are being encrypted.
+fn encrypting(s: &Status) -> Vec<String> {
+    let line = |v: &VolumeStatus, e: &Encrypting| {
+        let what = format!("Volume '{}' is being encrypted", v.name);
+        match (e.waits_for, e.plain_chunks, e.slots_to_wipe) {
+            (Some(Waiting::Locked), ..) => {
+                format!("{what}, which waits until its family is unlocked: members may hold plaintext of it.")
+            }
+            (_, 0, 0) => format!("{what}."),
+            (_, 0, slots) => format!(
+                "{what}: its data is; {} of the members may still hold old plaintext of it, and are being overwritten.",
+                approx(slots * CHUNK)
+            ),
+            (_, chunks, _) => format!("{what}: {} of its data are still plain.", approx(chunks * CHUNK)),
+        }
+    };
+    s.volumes.iter().filter_map(|v| v.encrypting.as_ref().map(|e| line(v, e))).collect()
+}
+
 /// What a member is in its group.
 pub(crate) fn member_state(m: &MemberStatus) -> &'static str {
     match (m.present, m.state) {
@@ -96,6 +134,14 @@ pub(crate) fn troubles(s: &Status) -> Vec<String> {
             let size = approx(m.quarantined * CHUNK);
             out.push(format!("{size} of the {} member {} are set aside after failed writes.", m.tier, m.index));
         }
+    }
+    let failing = |v: &&VolumeStatus| v.encrypting.is_some_and(|e| e.waits_for == Some(Waiting::Failing));
+    for v in s.volumes.iter().filter(failing) {
+        out.push(format!(
+            "Volume '{}' cannot be encrypted to the end: something could not be read, written or overwritten. It is tried \
+             again, and members may hold plaintext of it meanwhile.",
+            v.name
+        ));
     }
     if s.mover.failed > 0 {
         let moves = counted(s.mover.failed, "move", "moves");
@@ -239,6 +285,53 @@ pub(crate) mod tests {
             ]
         );
         assert!(troubles(&status()).is_empty());
+    }
+
+    /// A group with a family of one volume, half encrypted.
+    fn with_family() -> Status {
+        let mut s = status();
+        s.families.push(FamilyStatus { name: "private".into(), uuid: [2; 16], unlocked: true, header: 163_840 });
+        s.volumes.push(VolumeStatus {
+            name: "home".into(),
+            uuid: [3; 16],
+            size: 100 * CHUNK,
+            placement: bimetal_volume::units::Placement::Auto,
+            fast_chunks: 20,
+            slow_chunks: 10,
+            family: Some("private".into()),
+            locked: false,
+            encrypting: Some(Encrypting { plain_chunks: 8, slots_to_wipe: 0, waits_for: None }),
+        });
+        s
+    }
+
+    #[test]
+    fn families_that_are_locked_say_what_opens_them() {
+        let mut s = with_family();
+        assert!(!summary(&s, &[]).join("\n").contains("locked"));
+        (s.families[0].unlocked, s.volumes[0].encrypting) = (false, None);
+        let text = summary(&s, &[]).join("\n");
+        assert!(text.contains("Family 'private' is locked") && text.contains("(home)"), "{text}");
+        assert!(text.contains("`bimetal family unlock tank/private`"), "{text}");
+        s.volumes.clear();
+        assert!(!summary(&s, &[]).join("\n").contains("locked"), "nobody waits for it");
+    }
+
+    #[test]
+    fn encryption_says_how_far_it_is_and_why_it_waits() {
+        let mut s = with_family();
+        let says = |s: &Status, words: &str| {
+            let text = summary(s, &[]).join("\n");
+            assert!(text.contains(words), "{text}");
+        };
+        says(&s, "1 MiB of its data are still plain");
+        s.volumes[0].encrypting = Some(Encrypting { plain_chunks: 0, slots_to_wipe: 80, waits_for: None });
+        says(&s, "10 MiB of the members may still hold old plaintext");
+        s.volumes[0].encrypting = Some(Encrypting { waits_for: Some(Waiting::Locked), ..Encrypting::default() });
+        says(&s, "waits until its family is unlocked");
+        assert!(troubles(&s).is_empty(), "that is no trouble");
+        s.volumes[0].encrypting = Some(Encrypting { waits_for: Some(Waiting::Failing), ..Encrypting::default() });
+        assert!(troubles(&s)[0].contains("cannot be encrypted to the end"), "{:?}", troubles(&s));
     }
 
     #[test]

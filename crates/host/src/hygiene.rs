@@ -59,6 +59,20 @@ pub fn prepare(wanted: Wanted) -> Hygiene {
     done
 }
 
+/// Prepares the process of a command that holds passphrases and keys for a moment: they are in no core dump, no other
+/// process of the same user reads them, and as far as this process may lock its memory they are not swapped out.
+pub fn guard_secrets() {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // What is not possible is not: a command that refused to work would help nobody.
+    // SAFETY: takes integers, and a pointer to an rlimit that is valid for the call.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        libc::setrlimit(libc::RLIMIT_CORE, &none);
+    }
+    raise_limit(libc::RLIMIT_MEMLOCK);
+    let _swapped_at_worst = lock_memory();
+}
+
 /// Locks all memory. Under a limit that could not be raised this is not tried: a daemon whose later allocations fail is
 /// worse than one that may be swapped.
 fn lock_memory() -> io::Result<()> {

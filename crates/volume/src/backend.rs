@@ -66,6 +66,10 @@ pub trait Backend: Clone + 'static {
     fn size(&self) -> u64;
     /// Whether writes are refused.
     fn read_only(&self) -> bool;
+    /// Whether every request is refused with [`Error::Locked`].
+    fn is_locked(&self) -> bool {
+        false
+    }
     /// Preferred and minimal natural block size, in bytes (512 or 4096).
     fn sector_size(&self) -> u32;
     /// Reads `len` bytes.

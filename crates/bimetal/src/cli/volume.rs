@@ -31,6 +31,8 @@ pub(crate) enum VolumeCommand {
     Rename(VolumeRename),
     /// Delete a volume with all its data
     Delete(VolumeDelete),
+    /// Encrypt a plain volume, while it is in use
+    Encrypt(VolumeEncrypt),
 }
 
 #[derive(Debug, Args)]
@@ -38,6 +40,7 @@ pub(crate) enum VolumeCommand {
 Examples:
   bimetal volume create tank/home --size 200GiB
   bimetal volume create tank/films --size 1TiB --placement slow-only
+  bimetal volume create tank/home --size 200GiB --family private
 A fast-only volume waits until enough of the fast tier is free; its space there is kept for it from then on.")]
 pub(crate) struct VolumeCreate {
     /// GROUP/NAME of the new volume
@@ -49,6 +52,30 @@ pub(crate) struct VolumeCreate {
     /// Where its data may live
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) placement: Placement,
+    /// Encrypt it under the key of this family, which must be unlocked
+    #[arg(long, value_name = "FAMILY", value_parser = group_name)]
+    pub(crate) family: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bimetal volume encrypt tank/home --family private
+  bimetal volume encrypt tank/home --family private --yes --wait
+The volume stays in use. What is written from now on is encrypted; what is there is encrypted in the background, also after a restart (the family must be unlocked then). At the end all space of all members that may still hold plaintext is overwritten, which takes about as long as writing every member once. There is no way back but to copy the data to a plain volume. Members that have left the group before may still hold plaintext, and so may the spare areas of flash devices.")]
+pub(crate) struct VolumeEncrypt {
+    /// GROUP/VOLUME
+    #[arg(value_parser = target)]
+    pub(crate) target: Target,
+    /// The family that it joins, which must be unlocked
+    #[arg(long, value_name = "FAMILY", value_parser = group_name)]
+    pub(crate) family: String,
+    /// Wait until all of it is encrypted, and show how far it is
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use bimetal_host::Locator;
 use serde_json::json;
 
 use super::detach::{held, is_anothers, DaemonProcess, Handle};
-use super::served::{choose, served, stopped_again, Served};
+use super::served::{choose, refuse_locked, served, stopped_again, Served};
 use crate::api::{self, Attachment, Status};
 use crate::cli::{Attach, Via};
 use crate::output::Output;
@@ -22,6 +22,9 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
         Err(e) if started => return Err(stopped_again(group, e)),
         found => found?,
     };
+    if let Err(why) = refuse_locked(group, volume) {
+        return Err(if started { stopped_again(group, why) } else { why });
+    }
     let uuid = config::uuid_bytes(&volume.uuid).context("the daemon's answer is not understood")?;
     let request = Request {
         inode: bimetal_export::fuse::inode_of(&uuid),

@@ -16,6 +16,7 @@ pub(super) fn may_change(group: &str, uuid: &Uuid, change: &VolumeChange) -> Res
     let name = change.name();
     let what = match change {
         VolumeChange::Create { .. }
+        | VolumeChange::Encrypt { .. }
         | VolumeChange::Resize { force: true, .. }
         | VolumeChange::Delete { force: true, .. } => return Ok(()),
         VolumeChange::Resize { .. } => "resized",

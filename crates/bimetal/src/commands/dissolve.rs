@@ -13,7 +13,7 @@ use bimetal_volume::env::Device;
 use serde_json::json;
 
 use super::create::{is_empty_file, refuse_member, refuse_used};
-use super::served::{choose, served, Served};
+use super::served::{choose, refuse_locked, served, stop_if, Served};
 use crate::api::{self, DissolveRequest, Dissolving, Job, MemberChange, Status};
 use crate::cli::Dissolve;
 use crate::output::{confirm, Output};
@@ -64,10 +64,14 @@ fn request(volume: &api::Volume, onto: String, args: &Dissolve) -> DissolveReque
 fn copied(args: &Dissolve, status: &Status, volume: &api::Volume, output: Output) -> Result<Dissolving> {
     let group = &status.group;
     let Some(onto) = &args.onto else { bail!("{}", advice(status, volume)?) };
+    refuse_locked(group, volume)?;
+    if volume.family.is_some() {
+        eprintln!("The volume is encrypted; the copy will not be: it is what the volume shows.");
+    }
     let locator = members::parse(onto)?;
     let wish = request(volume, locator.to_string(), args);
     // What is under way is only watched.
-    let is_this = |d: &Dissolving| d.volume_uuid == volume.uuid && d.onto == wish.onto && is_under_way(d);
+    let is_this = |d: &Dissolving| d.volume_uuid == volume.uuid && d.onto == wish.onto && d.is_under_way();
     let begun = match status.dissolving.as_ref().is_some_and(is_this) {
         true => ask(group, &wish)?,
         false => {
@@ -85,10 +89,6 @@ fn answer(group: &str, change: &str, row: &Dissolving) -> serde_json::Value {
 fn ask(group: &str, request: &DissolveRequest) -> Result<Dissolving> {
     let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile")?;
     daemon.post("/v1/dissolve", request)
-}
-
-fn is_under_way(d: &Dissolving) -> bool {
-    !matches!(d.phase.as_str(), "done" | "failed" | "cancelled")
 }
 
 /// A file that was made for this.
@@ -214,23 +214,6 @@ fn words(group: &str, volume: &api::Volume, d: &Dissolving) -> String {
         d.onto,
         approx(volume.size_bytes)
     )
-}
-
-/// Ends the daemon if it was started for this, unless somebody uses it by now.
-fn stop_if(started: bool, group: &str) {
-    let stop = || -> Result<()> {
-        let Some(daemon) = runstate::daemon(group)? else { return Ok(()) };
-        let status: Status = daemon.get("/v1/status")?;
-        let copies = status.dissolving.as_ref().is_some_and(is_under_way);
-        let used = copies || status.files.is_some() || !status.clients.is_empty() || !status.attachments.is_empty();
-        if let Some(daemon) = runstate::daemon(group)?.filter(|_| !used) {
-            let _accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
-        }
-        Ok(())
-    };
-    if let Some(Err(e)) = started.then(stop) {
-        eprintln!("bimetal: the daemon that was started for this is there still: {e:#}");
-    }
 }
 
 /// Where a volume could go, if nobody said where.

@@ -10,6 +10,7 @@ pub(crate) mod detach;
 mod devices;
 mod dissolve;
 mod dump;
+mod family;
 pub(crate) mod lab;
 mod member;
 mod rescue;
@@ -39,6 +40,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Stop(args) => return stop::run(args, output),
         Command::Status(args) => status::run(args, output)?,
         Command::Volume(args) => volume::run(args.command, output)?,
+        Command::Family(args) => family::run(args.command, output)?,
         Command::Member(args) => member::run(args.command, output)?,
         Command::Destroy(args) => destroy::run(args, output)?,
         Command::Check(args) => return check::run(args, output),

@@ -77,6 +77,38 @@ pub(super) fn stopped_again(group: &str, error: anyhow::Error) -> anyhow::Error 
     }
 }
 
+/// Ends the daemon if it was started for this, unless somebody uses it by now: a key that it has counts.
+pub(super) fn stop_if(started: bool, group: &str) {
+    let stop = || -> Result<()> {
+        let Some(daemon) = runstate::daemon(group)? else { return Ok(()) };
+        let status: Status = daemon.get("/v1/status")?;
+        let copies = status.dissolving.as_ref().is_some_and(api::Dissolving::is_under_way);
+        let unlocked = status.families.iter().any(|f| f.unlocked);
+        let used = copies
+            || unlocked
+            || status.files.is_some()
+            || !status.clients.is_empty()
+            || !status.attachments.is_empty();
+        if let Some(daemon) = runstate::daemon(group)?.filter(|_| !used) {
+            let _accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
+        }
+        Ok(())
+    };
+    if let Some(Err(e)) = started.then(stop) {
+        eprintln!("bimetal: the daemon that was started for this is there still: {e:#}");
+    }
+}
+
+/// Refuses what cannot be read, with the command that helps.
+pub(super) fn refuse_locked(group: &str, volume: &api::Volume) -> Result<()> {
+    match &volume.family {
+        Some(family) if volume.locked => {
+            bail!("volume '{}' is locked; unlock its family first: bimetal family unlock {group}/{family}", volume.name)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The volume that is meant.
 pub(super) fn choose<'a>(status: &'a Status, wanted: Option<&str>) -> Result<&'a api::Volume> {
     let names = || status.volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");

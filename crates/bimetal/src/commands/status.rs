@@ -135,9 +135,7 @@ fn running(s: &Status) -> String {
         text += &format!("  At the start: {line}\n");
     }
     text.push('\n');
-    let volumes: Vec<_> = s.volumes.iter().map(volume_row(s)).collect();
-    text +=
-        &indent(&table(&["VOLUME", "SIZE", "ON FAST", "ON SLOW", "PLACEMENT", "ATTACHED AS"], &volumes, &[1, 2, 3]));
+    text += &indent(&super::volume::volume_table(&s.volumes, "ATTACHED AS", |v| attached_as(s, v)));
     for v in &s.deleting {
         let left = approx(v.fast_bytes + v.slow_bytes);
         text += &format!("  {} is deleted; {left} of it are still to be freed\n", v.name);
@@ -159,22 +157,22 @@ fn running(s: &Status) -> String {
     text
 }
 
-fn volume_row(s: &Status) -> impl Fn(&api::Volume) -> Vec<String> + '_ {
-    |v| {
-        let attached = s.attachments.iter().filter(|a| a.volume == v.name).map(|a| {
-            // Only a ublk device outlives the daemon that it was made for.
-            let dead = Handle::of(a).is_ok_and(|h| !h.is_served_by(DaemonProcess::of(s))) && a.via != "ublk";
-            let state = if dead { ", dead since an earlier daemon ended" } else { "" };
-            match a.held_by.as_slice() {
-                [] if dead => format!("{} ({}){state}", a.device, a.via),
-                [] => format!("{} ({}), idle", a.device, a.via),
-                held => format!("{} ({}){state}: {}", a.device, a.via, held.join(", ")),
-            }
-        });
-        let attached: Vec<String> = attached.collect();
-        let attached = if attached.is_empty() { "-".into() } else { attached.join("; ") };
-        super::volume::cells(v, attached)
+fn attached_as(s: &Status, v: &api::Volume) -> String {
+    let attached = s.attachments.iter().filter(|a| a.volume == v.name).map(|a| {
+        // Only a ublk device outlives the daemon that it was made for.
+        let dead = Handle::of(a).is_ok_and(|h| !h.is_served_by(DaemonProcess::of(s))) && a.via != "ublk";
+        let state = if dead { ", dead since an earlier daemon ended" } else { "" };
+        match a.held_by.as_slice() {
+            [] if dead => format!("{} ({}){state}", a.device, a.via),
+            [] => format!("{} ({}), idle", a.device, a.via),
+            held => format!("{} ({}){state}: {}", a.device, a.via, held.join(", ")),
+        }
+    });
+    let attached: Vec<String> = attached.collect();
+    if attached.is_empty() {
+        return "-".into();
     }
+    attached.join("; ")
 }
 
 fn member_row(m: &api::Member) -> Vec<String> {

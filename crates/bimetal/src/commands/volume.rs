@@ -1,5 +1,7 @@
-//! `bimetal volume`: volumes are made, listed, resized, renamed and deleted, through the daemon where one serves the
+//! `bimetal volume`: volumes are made, listed, resized, renamed, encrypted and deleted, through the daemon where one serves the
 //! group, else on the members themselves.
+
+mod encrypt;
 
 use std::time::Duration;
 
@@ -8,13 +10,12 @@ use bimetal_host::device::Access;
 use bimetal_host::{HostEnv, Reactor};
 use bimetal_volume::group::Group;
 use bimetal_volume::options::OpenOptions;
-use bimetal_volume::units::CHUNK;
 use serde_json::json;
 
 use super::attached;
 use crate::api::{self, Job, Placement, VolumeChange};
 use crate::cli::{self, Target, VolumeCommand};
-use crate::daemon::change_volumes;
+use crate::daemon::{self, change_volumes};
 use crate::output::{confirm, table, Output};
 use crate::size::approx;
 use crate::{members, runstate};
@@ -31,7 +32,8 @@ pub(crate) fn run(command: VolumeCommand, output: Output) -> Result<()> {
                 cli::Placement::FastOnly => Placement::FastOnly,
                 cli::Placement::SlowOnly => Placement::SlowOnly,
             };
-            let change = VolumeChange::Create { name, size_bytes: args.size.map(|s| s.0), placement };
+            let change =
+                VolumeChange::Create { name, size_bytes: args.size.map(|s| s.0), placement, family: args.family };
             make(&args.target.group, change, output)
         }
         VolumeCommand::Resize(args) => {
@@ -43,6 +45,7 @@ pub(crate) fn run(command: VolumeCommand, output: Output) -> Result<()> {
             make(&args.target.group, VolumeChange::Rename { name, new_name: args.new_name }, output)
         }
         VolumeCommand::Delete(args) => delete(args, output),
+        VolumeCommand::Encrypt(args) => encrypt::run(args, output),
         VolumeCommand::List(args) => list(&args.group, output),
     }
 }
@@ -67,6 +70,7 @@ fn delete(args: cli::VolumeDelete, output: Output) -> Result<()> {
 
 /// Makes a change, and says what it has come to.
 fn make(group: &str, change: VolumeChange, output: Output) -> Result<()> {
+    encrypt::refuse_locked(group, &change)?;
     let deletes = matches!(change, VolumeChange::Delete { .. });
     let before = if deletes { attached::to_volume(group, change.name())? } else { Vec::new() };
     let size = match runstate::daemon(group)? {
@@ -78,6 +82,7 @@ fn make(group: &str, change: VolumeChange, output: Output) -> Result<()> {
     }
     let (what, name) = match &change {
         VolumeChange::Create { name, .. } => ("created", name),
+        VolumeChange::Encrypt { name, .. } => ("encrypting", name),
         VolumeChange::Resize { name, .. } => ("resized", name),
         VolumeChange::Rename { new_name, .. } => ("renamed", new_name),
         VolumeChange::Delete { name, .. } => ("deleted", name),
@@ -94,6 +99,7 @@ fn words(group: &str, change: &VolumeChange, size: Option<u64>) -> String {
         VolumeChange::Create { name, .. } => {
             format!("Created volume {group}/{name}, {size}.\nNext: bimetal attach {group}/{name}")
         }
+        VolumeChange::Encrypt { name, .. } => encrypt::begun(group, name),
         VolumeChange::Resize { name, .. } => {
             let attached = runstate::attachments(group).unwrap_or_default().into_iter().find(|a| a.volume == *name);
             let note = match attached {
@@ -189,16 +195,8 @@ fn volumes(group: &str) -> Result<Vec<api::Volume>> {
     with_group(group, Access::INSPECT, options, |_, open| async move {
         use bimetal_volume::backend::Backend;
         let sector = |name: &str| open.volume(name).map_or(4096, |v| v.sector_size());
-        let of = |v: &bimetal_volume::options::VolumeStatus| api::Volume {
-            sector_bytes: sector(&v.name),
-            name: v.name.clone(),
-            uuid: crate::config::uuid_text(&v.uuid),
-            size_bytes: v.size,
-            placement: v.placement.to_string(),
-            fast_bytes: v.fast_chunks * CHUNK,
-            slow_bytes: v.slow_chunks * CHUNK,
-        };
-        Ok(open.status().volumes.iter().map(of).collect())
+        let status = open.status();
+        Ok(status.volumes.iter().map(|v| daemon::volume_row(sector(&v.name), &status, v)).collect())
     })
 }
 
@@ -208,16 +206,23 @@ fn list(group: &str, output: Output) -> Result<()> {
         if all.is_empty() {
             return format!("Group '{group}' has no volume; make one: bimetal volume create {group}/NAME");
         }
-        let rows: Vec<_> = all.iter().map(|v| cells(v, v.uuid.clone())).collect();
-        table(&["VOLUME", "SIZE", "ON FAST", "ON SLOW", "PLACEMENT", "UUID"], &rows, &[1, 2, 3])
+        volume_table(&all, "UUID", |v| v.uuid.clone())
     })
 }
 
-/// The row of a volume in a table: what every table of volumes shows, then `last`.
-pub(super) fn cells(v: &api::Volume, last: String) -> Vec<String> {
-    let sizes = [v.size_bytes, v.fast_bytes, v.slow_bytes].map(approx);
-    let mut row = vec![v.name.clone()];
-    row.extend(sizes);
-    row.extend([v.placement.clone(), last]);
-    row
+/// A table of volumes; `last` says what stands in the last column. That of families is there if any volume has one.
+pub(super) fn volume_table(all: &[api::Volume], title: &str, last: impl Fn(&api::Volume) -> String) -> String {
+    let families = all.iter().any(|v| v.family.is_some());
+    let mut titles = vec!["VOLUME", "SIZE", "ON FAST", "ON SLOW", "PLACEMENT"];
+    titles.extend(families.then_some("FAMILY"));
+    titles.push(title);
+    let row = |v: &api::Volume| {
+        let mut row = vec![v.name.clone()];
+        row.extend([v.size_bytes, v.fast_bytes, v.slow_bytes].map(approx));
+        row.push(v.placement.clone());
+        row.extend(families.then(|| encrypt::cell(v)));
+        row.push(last(v));
+        row
+    };
+    table(&titles, &all.iter().map(row).collect::<Vec<_>>(), &[1, 2, 3])
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use bimetal_volume::options::{VolumeStatus, Waiting};
 use bimetal_volume::units::CHUNK;
 
 use crate::daemon::Snapshot;
@@ -62,7 +63,25 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
         ]
     });
     t.metric("volume_stored_bytes", "gauge", "Where its data lies.", tiers);
+    families(&mut t, snapshot);
     t.out
+}
+
+fn families(t: &mut Text, snapshot: &Snapshot) {
+    let s = &snapshot.status;
+    let unlocked = s.families.iter().map(|f| (format!("family=\"{}\"", f.name), u64::from(f.unlocked)));
+    t.metric("family_unlocked", "gauge", "1 while the key of the family is in memory.", unlocked);
+    let of = |v: &VolumeStatus| format!("volume=\"{}\"", v.name);
+    let encrypted = s.volumes.iter().filter(|v| v.family.is_some());
+    let locked = encrypted.map(|v| (of(v), u64::from(v.locked)));
+    t.metric("volume_locked", "gauge", "1 while the volume waits for a passphrase.", locked);
+    let encrypting = || s.volumes.iter().filter_map(|v| v.encrypting.map(|e| (v, e)));
+    let failing = encrypting().map(|(v, e)| (of(v), u64::from(e.waits_for == Some(Waiting::Failing))));
+    t.metric("volume_encrypting_failing", "gauge", "1 if something of it cannot be encrypted or overwritten.", failing);
+    let left = encrypting().map(|(v, e)| (of(v), e.plain_chunks));
+    t.metric("volume_encrypting_chunks_left", "gauge", "Chunks that are plaintext yet.", left);
+    let left = encrypting().map(|(v, e)| (of(v), e.slots_to_wipe));
+    t.metric("volume_encrypting_slots_left", "gauge", "Slots that may hold old plaintext of it.", left);
 }
 
 fn members(t: &mut Text, snapshot: &Snapshot) {

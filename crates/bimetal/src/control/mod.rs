@@ -3,6 +3,7 @@
 //! Data and control never mix (D9): this thread asks the group's thread through a bounded queue and waits with a limit,
 //! so neither a stuck client here nor a busy group there can stop the other.
 
+mod families;
 mod metrics;
 mod peer;
 
@@ -16,7 +17,7 @@ use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{header, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
@@ -37,6 +38,10 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// At the end, answers that have not gone out by then are given up.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The user at the other end of a connection.
+#[derive(Clone, Copy)]
+struct Peer(u32);
 
 /// The running API. Dropped instead of finished, it ends with the process and cuts off what it was saying.
 pub(crate) struct Control {
@@ -78,6 +83,8 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/volumes", post(change_volumes))
         .route("/v1/volumes/{volume}/fates/{from}", get(fates))
         .route("/v1/members", post(change_members))
+        .route("/v1/families", post(families::change).layer(DefaultBodyLimit::max(families::BODY_MAX)))
+        .route("/v1/families/{family}/header", get(families::header))
         .route("/v1/jobs/{job}", get(job))
         .route("/v1/attach", post(attach))
         .route("/v1/detach", post(detach))
@@ -123,10 +130,11 @@ async fn accept(
                 continue;
             }
         };
-        if !stream.peer_cred().is_ok_and(|c| peer::is_allowed(c.uid(), c.gid())) {
+        let Ok(who) = stream.peer_cred() else { continue };
+        if !peer::is_allowed(who.uid(), who.gid()) {
             continue;
         }
-        let (router, leaving) = (router.clone(), leaving.clone());
+        let (router, leaving) = (router.clone().layer(Extension(Peer(who.uid()))), leaving.clone());
         tokio::spawn(async move {
             // How a control client ends its connection is its own affair.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, converse(stream, router, leaving)).await;

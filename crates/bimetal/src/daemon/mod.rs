@@ -6,6 +6,7 @@
 mod alarms;
 mod dissolve;
 mod exports;
+mod families;
 mod files;
 mod history;
 mod jobs;
@@ -37,14 +38,15 @@ use crate::cli::Serve;
 use crate::config::uuid_text;
 use crate::members as found_members;
 use crate::output::Output;
-use crate::{control, log, paths, runstate};
+use crate::{control, handover, log, paths, runstate};
 use alarms::Alarms;
 use exports::Exports;
+pub(crate) use families::Work as FamilyWork;
 use files::Files;
 use history::History;
 pub(crate) use jobs::Done;
 pub(crate) use members::engine as change_members;
-pub(crate) use report::member_row;
+pub(crate) use report::{families, member_row, volume_row};
 pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
 use sockets::ControlSockets;
 use ublk::Devices;
@@ -63,6 +65,7 @@ pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
     let name = args.group.clone().context("name the group to serve")?;
     let lock = runstate::lock(&name)?;
     runstate::forget_end(&name);
+    handover::sweep(&name);
     let reactor = Reactor::new()?;
     let warnings = hygiene();
     #[cfg(feature = "mutants")]
@@ -143,6 +146,7 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         begun.elapsed().as_millis(),
         exports.uris(&group.volume_names()).join(", ")
     ));
+    families::locked(&group.status()).iter().for_each(|line| log::info(line));
     notify_ready();
     let ways = Rc::new(Ways {
         env: env.clone(),
@@ -213,6 +217,7 @@ async fn answer(
         }
     });
     let desk = Rc::new(dissolve::Desk::default());
+    let families = Rc::new(families::Desk::default());
     while let Some(question) = questions.recv().await {
         match question {
             Ask::Shutdown => return desk.end(env).await,
@@ -237,6 +242,16 @@ async fn answer(
             Ask::Members(change, job) => {
                 let (group, ways, shared) = (group.clone(), ways.clone(), shared.clone());
                 env.spawn(async move { job.finish(members::change(&group, &ways, &shared, change).await) });
+            }
+            Ask::Families(work, job) => {
+                let (group, ways, copied, families) = (group.clone(), ways.clone(), desk.row(), families.clone());
+                env.spawn(async move { job.finish(families.change(&group, &ways, copied, work).await) });
+            }
+            Ask::FamilyHeader(name, reply) => {
+                let group = group.clone();
+                env.spawn(async move {
+                    let _ = reply.send(families::header(&group, &name).await);
+                });
             }
             Ask::Attach(volume, reply) => {
                 let devices = ways.devices.clone();

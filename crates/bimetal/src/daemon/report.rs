@@ -3,7 +3,7 @@
 use bimetal_host::HostEnv;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::group::Group;
-use bimetal_volume::options::{MemberStatus, MoverStatus, VolumeStatus};
+use bimetal_volume::options::{Encrypting, FamilyStatus, MemberStatus, MoverStatus, Status, VolumeStatus, Waiting};
 use bimetal_volume::units::CHUNK;
 
 use super::shared::{Facts, Snapshot};
@@ -47,8 +47,9 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
         reserve_bytes: s.reserve,
         fast_free_bytes: s.fast_free,
         members: s.members.iter().map(|m| member_row(&facts.locators(), m)).collect(),
-        volumes: s.volumes.iter().map(|v| volume(facts, v)).collect(),
-        deleting: s.deleting.iter().map(|v| volume(facts, v)).collect(),
+        volumes: s.volumes.iter().map(|v| volume_row(facts.sector_bytes, s, v)).collect(),
+        families: families(s),
+        deleting: s.deleting.iter().map(|v| volume_row(facts.sector_bytes, s, v)).collect(),
         mover: mover(&s.mover),
         recent_moves: snapshot.recent.clone(),
         recovery: s.recovery.clone(),
@@ -88,16 +89,53 @@ pub(crate) fn member_row(locators: &[(String, String)], m: &MemberStatus) -> api
     }
 }
 
-fn volume(facts: &Facts, v: &VolumeStatus) -> api::Volume {
+/// A volume as the API shows it.
+pub(crate) fn volume_row(sector_bytes: u32, s: &Status, v: &VolumeStatus) -> api::Volume {
     api::Volume {
         name: v.name.clone(),
         uuid: uuid_text(&v.uuid),
         size_bytes: v.size,
-        sector_bytes: facts.sector_bytes,
+        sector_bytes,
         placement: v.placement.to_string(),
         fast_bytes: v.fast_chunks * CHUNK,
         slow_bytes: v.slow_chunks * CHUNK,
+        family: v.family.clone(),
+        locked: v.locked,
+        encrypting: v.encrypting.map(|e| encrypting(s, v, e)),
     }
+}
+
+/// How far the encryption of a volume is. First its chunks are encrypted, then all slots of the group are gone through.
+fn encrypting(s: &Status, v: &VolumeStatus, e: Encrypting) -> api::Encrypting {
+    let slots: u64 = s.members.iter().filter(|m| m.present).map(|m| m.slots).sum();
+    let chunks = v.fast_chunks + v.slow_chunks;
+    let slots_left = if e.slots_to_wipe > 0 { e.slots_to_wipe } else { slots };
+    let (all, left) = (chunks + slots, e.plain_chunks + slots_left);
+    api::Encrypting {
+        plain_bytes: e.plain_chunks * CHUNK,
+        to_overwrite_bytes: e.slots_to_wipe * CHUNK,
+        done_percent: all.saturating_sub(left) * 100 / all.max(1),
+        waits_for: e.waits_for.map(|why| match why {
+            Waiting::Locked => "locked".into(),
+            Waiting::Failing => "failing".into(),
+        }),
+    }
+}
+
+/// The families as the API shows them.
+pub(crate) fn families(s: &Status) -> Vec<api::Family> {
+    let volumes = |name: &str| {
+        let own = s.volumes.iter().filter(|v| v.family.as_deref() == Some(name));
+        own.map(|v| v.name.clone()).collect()
+    };
+    let row = |f: &FamilyStatus| api::Family {
+        volumes: volumes(&f.name),
+        name: f.name.clone(),
+        uuid: uuid_text(&f.uuid),
+        unlocked: f.unlocked,
+        header_bytes: f.header,
+    };
+    s.families.iter().map(row).collect()
 }
 
 fn mover(m: &MoverStatus) -> api::Mover {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bimetal_volume::options::{Status, Uuid};
 use tokio::sync::{mpsc, oneshot};
 
+use super::families::Work;
 use super::jobs::{Job, Jobs};
 use super::report;
 use crate::api::{self, MemberChange, VolumeChange};
@@ -33,6 +34,10 @@ pub(crate) enum Ask {
     Volumes(VolumeChange, Arc<Job>),
     /// The same of the members.
     Members(MemberChange, Arc<Job>),
+    /// The same of the families.
+    Families(Work, Arc<Job>),
+    /// Tell the header of a family.
+    FamilyHeader(String, oneshot::Sender<Result<api::FamilyHeader, String>>),
     /// Make a ublk device of a volume.
     Attach(String, oneshot::Sender<Result<Made, String>>),
     /// Take the ublk device of a volume away.
@@ -192,6 +197,12 @@ impl Shared {
         self.wait_for(Ask::Dissolve(request, reply), receiver).await
     }
 
+    /// `GET /v1/families/NAME/header`.
+    pub(crate) async fn family_header(&self, family: String) -> Result<api::FamilyHeader, String> {
+        let (reply, receiver) = oneshot::channel();
+        self.wait_for(Ask::FamilyHeader(family, reply), receiver).await
+    }
+
     async fn wait_for<T>(&self, question: Ask, answer: oneshot::Receiver<Result<T, String>>) -> Result<T, String> {
         let silent = || Err(self.silence().to_string());
         if !self.ask(question) {
@@ -226,7 +237,7 @@ impl Shared {
     /// Refuses, in words, what would hurt an attached device.
     pub(crate) fn may_change(&self, change: &VolumeChange) -> Result<(), String> {
         let (name, forced) = match change {
-            VolumeChange::Create { .. } => return Ok(()),
+            VolumeChange::Create { .. } | VolumeChange::Encrypt { .. } => return Ok(()),
             VolumeChange::Resize { name, force, .. } | VolumeChange::Delete { name, force } => (name, *force),
             VolumeChange::Rename { name, .. } => (name, false),
         };
@@ -255,6 +266,11 @@ impl Shared {
     /// The same for the members.
     pub(crate) fn change_members(&self, change: MemberChange) -> Result<Arc<Job>, String> {
         self.begin(|job| Ask::Members(change, job))
+    }
+
+    /// The same for the families.
+    pub(crate) fn change_families(&self, work: Work) -> Result<Arc<Job>, String> {
+        self.begin(|job| Ask::Families(work, job))
     }
 
     fn begin(&self, question: impl FnOnce(Arc<Job>) -> Ask) -> Result<Arc<Job>, String> {

@@ -16,6 +16,16 @@ use crate::{log, runstate};
 impl Devices {
     /// Begins to take over, and to remove, what is there.
     pub(crate) async fn take_over_all(&self) {
+        self.take_over_which(false).await;
+    }
+
+    /// Begins to take over what waited for a family that is unlocked now. What is made or removed at this moment, or served,
+    /// is left alone.
+    pub(crate) async fn take_over_unlocked(&self) {
+        self.take_over_which(true).await;
+    }
+
+    async fn take_over_which(&self, only_waiting: bool) {
         let found = self.env.blocking(|| Control::open()?.devices()).await;
         // Without the driver there is nothing to take over.
         let Ok(Ok(found)) = found else { return };
@@ -23,6 +33,9 @@ impl Devices {
         for found in found {
             let Some(volume) = volumes.iter().find(|v| device::tag_of(&v.uuid) == found.tag) else { continue };
             let (this, uuid, name) = (self.clone(), volume.uuid, volume.name.clone());
+            if only_waiting && (volume.family.is_none() || found.state == State::Dead || self.has_place(&uuid)) {
+                continue;
+            }
             if found.state == State::Dead {
                 self.env.spawn(async move { this.remove_half_made(&found, &uuid, &name).await });
             } else if self.has_place(&uuid) {
@@ -125,6 +138,10 @@ impl Devices {
 
 /// Why a device is left as it is, in words.
 fn refusal(found: &Found, backend: &Volume<bimetal_host::HostEnv>, group: &str) -> Option<String> {
+    if backend.is_locked() {
+        // To serve it would be to give errors to whoever has it mounted.
+        return Some(format!("waits until its family is unlocked (`bimetal family list {group}`)"));
+    }
     if backend.read_only() && !found.id.is_read_only() {
         return Some("waits for a daemon that may write: this one serves the group read-only".into());
     }

@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use bimetal_export::ublk::device::{self, Device};
 use bimetal_host::HostEnv;
+use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
+use bimetal_volume::error::Error;
 use bimetal_volume::group::{Group, Volume};
 use bimetal_volume::options::Uuid;
 
@@ -65,6 +67,9 @@ impl Devices {
         let uuid = backend.uuid();
         if let Some(device) = self.settled(&uuid).await? {
             return Ok(Made::Device { path: device.id().path(), uuid, new: false });
+        }
+        if backend.is_locked() {
+            return Err(format!("volume '{volume}': {}", Error::Locked));
         }
         self.begin(uuid, volume, "being made");
         match self.make(&backend).await {

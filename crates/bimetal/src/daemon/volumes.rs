@@ -51,11 +51,12 @@ fn is_there(group: &Group<HostEnv>, uuid: &Uuid) -> bool {
 /// The engine's part of a change; the size that the volume has after it, if it has a new one.
 pub(crate) async fn engine(group: &Group<HostEnv>, change: &VolumeChange) -> Outcome {
     let result = match change {
-        VolumeChange::Create { name, size_bytes, placement } => {
+        VolumeChange::Create { name, size_bytes, placement, family } => {
             let placement = placement_of(*placement);
             let new = NewVolume { name: name.clone(), size: *size_bytes, placement };
-            group.create_volume(&new).await.map(Some)
+            group.create_volume_in(&new, family.as_deref()).await.map(Some)
         }
+        VolumeChange::Encrypt { name, family } => group.encrypt_volume(name, family).await.map(|()| None),
         VolumeChange::Resize { name, size_bytes, .. } => group.resize_volume(name, *size_bytes).await.map(Some),
         VolumeChange::Rename { name, new_name } => group.rename_volume(name, new_name).await.map(|()| None),
         VolumeChange::Delete { name, .. } => group.delete_volume(name).await.map(|()| None),
@@ -101,7 +102,11 @@ async fn refusal(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange) -> 
 fn told(change: &VolumeChange, size: Option<u64>) -> String {
     let size = size.map(crate::size::approx).unwrap_or_default();
     match change {
-        VolumeChange::Create { name, .. } => format!("volume '{name}' is made ({size})"),
+        VolumeChange::Create { name, family: None, .. } => format!("volume '{name}' is made ({size})"),
+        VolumeChange::Create { name, family: Some(family), .. } => {
+            format!("volume '{name}' is made in family '{family}' ({size})")
+        }
+        VolumeChange::Encrypt { name, family } => format!("volume '{name}' is being encrypted, in family '{family}'"),
         VolumeChange::Resize { name, .. } => format!("volume '{name}' has {size} now"),
         VolumeChange::Rename { name, new_name } => format!("volume '{name}' is named '{new_name}' now"),
         VolumeChange::Delete { name, .. } => format!("volume '{name}' is deleted"),

@@ -5,6 +5,7 @@ mod common;
 mod control;
 mod demo;
 mod dissolve;
+mod family;
 mod files;
 mod flow;
 mod force;

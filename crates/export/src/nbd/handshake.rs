@@ -8,6 +8,7 @@ use bimetal_nbd::handshake::{encode_option_reply, ExportNameReply, Greeting, Opt
 use bimetal_nbd::option::{decode_text, Info, InfoRequest, ListedExport, MetaContext, MetaRequest};
 use bimetal_nbd::request::HeaderStyle;
 use bimetal_volume::backend::Backend;
+use bimetal_volume::error::Error;
 
 use crate::conn::{Conn, Part};
 use crate::runtime::Runtime;
@@ -195,7 +196,7 @@ impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
         // This option cannot say no but by closing, and has no room for extended headers.
         let found = decode_text(data).ok().and_then(|name| self.find(name));
         match found {
-            Some(export) if self.style != HeaderStyle::Extended => {
+            Some(export) if self.style != HeaderStyle::Extended && !export.backend.is_locked() => {
                 let terms = self.terms(&export);
                 let reply = ExportNameReply { size: terms.size, flags: abilities(&terms) };
                 reply.encode(!self.no_zeroes, &mut self.out);
@@ -222,6 +223,11 @@ impl<R: Runtime, B: Backend, C: Conn> Negotiation<'_, R, B, C> {
         let Some(export) = self.find(request.name) else {
             return self.refuse(option, rep::ERR_UNKNOWN, &self.unknown(request.name));
         };
+        if export.backend.is_locked() {
+            // Its first request would fail with a number; here there is room for words.
+            let why = format!("export {} is locked: {}", export.name, Error::Locked);
+            return self.refuse(option, rep::ERR_POLICY, &why);
+        }
         let terms = self.terms(&export);
         let Export { name, description, .. } = &*export;
         let mut told = vec![

@@ -29,6 +29,7 @@ struct Probe {
     log: Rc<RefCell<Vec<String>>>,
     fail: Rc<RefCell<Option<Error>>>,
     sector: Rc<Cell<u32>>,
+    locked: Rc<Cell<bool>>,
 }
 
 #[derive(Default)]
@@ -54,7 +55,14 @@ impl Gate {
 impl Probe {
     fn new(size: u64) -> Probe {
         let sector = Rc::new(Cell::new(4096));
-        Probe { memory: Memory::new(size), gate: Rc::default(), log: Rc::default(), fail: Rc::default(), sector }
+        Probe {
+            memory: Memory::new(size),
+            gate: Rc::default(),
+            log: Rc::default(),
+            fail: Rc::default(),
+            sector,
+            locked: Rc::default(),
+        }
     }
 
     async fn enter(&self, what: String) -> Result<(), Error> {
@@ -70,6 +78,9 @@ impl Backend for Probe {
     }
     fn read_only(&self) -> bool {
         false
+    }
+    fn is_locked(&self) -> bool {
+        self.locked.get()
     }
     fn sector_size(&self) -> u32 {
         self.sector.get()

@@ -1,6 +1,7 @@
 //! What a header says about itself: the JSON of LUKS2, as the library gives it out after checking it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::Deserialize;
 
@@ -52,6 +53,8 @@ pub enum Priority {
 /// All of it that is of use here.
 pub(super) struct Dump {
     pub(super) slots: Vec<SlotInfo>,
+    /// Where slots keep what they hold.
+    areas: Vec<Range<u64>>,
     pub(super) tokens: Vec<Token>,
     pub(super) key_slots_bytes: u64,
     json_bytes: u64,
@@ -77,20 +80,28 @@ impl Dump {
         for digest in raw.digests.values().filter(|d| !d.segments.is_empty()) {
             opening.extend(numbers(&digest.keyslots)?);
         }
-        let mut slots = Vec::new();
+        let (mut slots, mut areas) = (Vec::new(), Vec::new());
         for (n, slot) in &raw.keyslots {
             let n = number(n)?;
             let token = tokens.iter().find(|t| t.slots.contains(&n)).map(|t| t.kind.clone());
             slots.push(slot.info(n, opening.contains(&n), token));
+            let at = bytes(&slot.area.offset)?;
+            areas.push(at..at.saturating_add(bytes(&slot.area.size)?));
         }
         slots.sort_by_key(|s| s.number);
         let (key_slots_bytes, json_bytes) = (bytes(&raw.config.keyslots_size)?, bytes(&raw.config.json_size)?);
-        Ok(Dump { slots, tokens, key_slots_bytes, json_bytes })
+        Ok(Dump { slots, areas, tokens, key_slots_bytes, json_bytes })
     }
 
     /// Bytes of the whole header. Before the JSON of each copy lies a block of 4096.
     pub(super) fn header_bytes(&self) -> Option<u64> {
         self.json_bytes.checked_add(4096)?.checked_mul(2)?.checked_add(self.key_slots_bytes)
+    }
+
+    /// Whether a place in the header is where slots are kept, but belongs to none.
+    pub(super) fn is_unused(&self, offset: u64) -> bool {
+        let begin = self.header_bytes().map_or(u64::MAX, |end| end - self.key_slots_bytes);
+        offset >= begin && !self.areas.iter().any(|area| area.contains(&offset))
     }
 
     /// Slots that a passphrase is tried on.
@@ -122,7 +133,14 @@ struct RawSlot {
     #[serde(default)]
     key_size: u64,
     priority: Option<i64>,
+    area: RawArea,
     kdf: Option<RawKdf>,
+}
+
+#[derive(Deserialize)]
+struct RawArea {
+    offset: String,
+    size: String,
 }
 
 #[derive(Deserialize)]

@@ -62,8 +62,8 @@ pub enum LuksError {
     },
     /// The passphrase fits no slot.
     #[error(
-        "wrong passphrase: it fits none of the {slots} slots of the header; if you are sure of it, slots may be \
-         damaged, then try an exported copy of the header"
+        "wrong passphrase: no slot of the header opens with it ({slots} tried); if you are sure of it, slots may be \
+         damaged: then try an exported copy of the header"
     )]
     WrongPassphrase {
         /// Slots that it was tried on.

@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::image::Image;
-use super::{Cost, FamilyKey, LuksError, CIPHER, KEY_BYTES, MARK, METADATA_COPY, MODE, NOWHERE};
+use super::{Cost, LuksError, CIPHER, KEY_BYTES, MARK, METADATA_COPY, MODE, NOWHERE};
 
 const NAME: &CStr = c"libcryptsetup.so.12";
 const LUKS2: &CStr = c"LUKS2";
@@ -302,7 +302,7 @@ impl Context {
     /// Gets the key, and the number of the slot that the passphrase fits.
     ///
     /// The library copies as much as the slot holds, so the caller must have looked that no slot holds more than this.
-    pub(super) fn key(&self, key: &mut FamilyKey, passphrase: &[u8]) -> Result<u32, Failure> {
+    pub(super) fn key(&self, key: &mut [u8; KEY_BYTES], passphrase: &[u8]) -> Result<u32, Failure> {
         let mut len = key.len();
         let (pass, pass_len) = (passphrase.as_ptr().cast(), passphrase.len());
         // SAFETY: the device is open; each pointer is to as many bytes as its length says, and none of the slots that

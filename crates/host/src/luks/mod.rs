@@ -9,7 +9,7 @@
 //! All work is done by libcryptsetup, which is loaded when it is first needed: a machine without it runs everything but
 //! encrypted families. In reading order: [`Luks`] (what is asked), [`Header`], `opened` (how it is done), `image` (the
 //! file in memory that the library works on), `library` (the only place with foreign code), `dump` (what a header says
-//! about itself), [`recovery`], `secret`.
+//! about itself), [`recovery`].
 //!
 //! **What the header says of itself.** It carries the key of no device, and says so where LUKS2 has words for it:
 //! the subsystem and a token are called `bimetal`, and its data begin at [`NOWHERE`], where no device reaches. So
@@ -28,7 +28,6 @@ mod image;
 mod library;
 mod opened;
 pub mod recovery;
-mod secret;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -36,6 +35,7 @@ mod tools;
 
 use std::ffi::CString;
 
+pub use bimetal_crypt::FamilyKey;
 pub use dump::{Priority, SlotInfo};
 pub use error::LuksError;
 pub use header::{Header, HeaderInfo, Unlocked};
@@ -43,7 +43,6 @@ use image::Image;
 use library::Library;
 use opened::{not_empty, Opened};
 pub use recovery::recovery_key;
-pub use secret::FamilyKey;
 
 /// Bytes of a family key.
 pub const KEY_BYTES: usize = 32;
@@ -128,7 +127,7 @@ impl Luks {
         context.add_by_key(key, passphrase).map_err(|f| f.at("adding the first passphrase"))?;
         context.set_token(None, Some(&mark)).map_err(|f| f.at("marking the header"))?;
         drop(context);
-        Ok(Header(image.read(bytes)?))
+        Opened::open(self.library, &image.read(bytes)?)?.header()
     }
 
     /// Looks at bytes that may be a header, also one followed by other things, and makes it whole.
@@ -150,8 +149,7 @@ impl Luks {
     /// The family key. A wrong passphrase takes as long as all slots together.
     pub fn unlock(&self, header: &Header, passphrase: &[u8]) -> Result<Unlocked, LuksError> {
         let opened = Opened::open(self.library, &header.0)?;
-        let mut key = FamilyKey::zero();
-        let slot = opened.unlock_into(&mut key, passphrase)?;
+        let (key, slot) = opened.unlock(passphrase)?;
         let repaired = if opened.repaired { Some(opened.header()?) } else { None };
         Ok(Unlocked { key, slot, repaired })
     }
@@ -217,10 +215,24 @@ impl Luks {
     /// The header without the slot that this passphrase fits. As for the last one, see [`Luks::remove_slot`].
     pub fn remove_passphrase(&self, header: &Header, passphrase: &[u8], force: bool) -> Result<Header, LuksError> {
         let opened = Opened::open(self.library, &header.0)?;
-        let slot = opened.unlock_into(&mut FamilyKey::zero(), passphrase)?;
+        let (_key, slot) = opened.unlock(passphrase)?;
         opened.remove(slot, force)?;
         opened.header()
     }
+}
+
+/// A key for a new family, from the kernel's random numbers.
+pub fn random_key() -> FamilyKey {
+    FamilyKey::fill(|key| recovery::fill(key))
+}
+
+/// A new UUID (version 4), from the same.
+pub fn random_uuid() -> [u8; 16] {
+    let mut uuid = [0; 16];
+    recovery::fill(&mut uuid);
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
 }
 
 fn is_uuid(text: &str) -> bool {

@@ -27,8 +27,7 @@ impl Opened {
         let _ = library.open(&image)?.repair();
         let context = library.open(&image)?;
         context.load().map_err(|failure| error::not_loaded(bytes, &failure))?;
-        let dump = context.json().map_err(|f| f.at("reading the header"))?;
-        let dump = Dump::parse(&dump).map_err(|e| LuksError::Damaged { why: format!("its metadata: {e}") })?;
+        let dump = dump_of(&context)?;
         // Also for safety: the library copies as many bytes as the slot says, and trusts that all slots say the same.
         if let Some(other) = dump.slots.iter().find(|s| s.opens && s.key_bytes != KEY_BYTES as u64) {
             return Err(LuksError::OtherKey { slot: other.number, bytes: other.key_bytes });
@@ -39,12 +38,25 @@ impl Opened {
         Ok(Opened { context, image, dump, bytes: bytes_used, repaired })
     }
 
+    /// As it is now. Where there is no slot, or none any more, the library leaves random bytes, which nobody needs:
+    /// zeros there are not stored, and members have little room for headers.
     pub(super) fn header(&self) -> Result<Header, LuksError> {
-        Ok(Header(self.image.read(self.bytes)?))
+        const BLOCK: usize = 4096;
+        let mut bytes = self.image.read(self.bytes)?;
+        let dump = dump_of(&self.context)?;
+        let unused = bytes.chunks_mut(BLOCK).enumerate().filter(|(n, _)| dump.is_unused((n * BLOCK) as u64));
+        unused.for_each(|(_, block)| block.fill(0));
+        Ok(Header(bytes))
     }
 
-    pub(super) fn unlock_into(&self, key: &mut FamilyKey, passphrase: &[u8]) -> Result<u32, LuksError> {
-        self.context.key(key, passphrase).map_err(|f| self.failed(f, "unlocking"))
+    /// The key, and the slot that the passphrase fits.
+    pub(super) fn unlock(&self, passphrase: &[u8]) -> Result<(FamilyKey, u32), LuksError> {
+        let mut slot = 0;
+        let key = FamilyKey::try_fill(|key| {
+            slot = self.context.key(key, passphrase)?;
+            Ok(())
+        });
+        Ok((key.map_err(|f| self.failed(f, "unlocking"))?, slot))
     }
 
     pub(super) fn set_cost(&self, cost: Cost) -> Result<(), LuksError> {
@@ -55,9 +67,8 @@ impl Opened {
         not_empty(new)?;
         self.set_cost(cost)?;
         // Not by the library's way for two passphrases: that would also take a slot that holds some other key.
-        let mut key = FamilyKey::zero();
-        self.unlock_into(&mut key, existing)?;
-        let added = self.context.add_by_key(&key, new);
+        let (key, _) = self.unlock(existing)?;
+        let added = self.context.add_by_key(key.as_bytes(), new);
         added.map_err(|f| match self.dump.is_full() {
             true => LuksError::Full { slots: self.dump.slots.len() },
             false => self.failed(f, "adding a passphrase"),
@@ -96,6 +107,11 @@ impl Opened {
             _ => failure.at(step),
         }
     }
+}
+
+fn dump_of(context: &Context) -> Result<Dump, LuksError> {
+    let json = context.json().map_err(|f| f.at("reading the header"))?;
+    Dump::parse(&json).map_err(|e| LuksError::Damaged { why: format!("its metadata: {e}") })
 }
 
 /// There must be something to type.

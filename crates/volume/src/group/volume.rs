@@ -282,6 +282,10 @@ impl<E: Env> Backend for Volume<E> {
         !self.core.writable
     }
 
+    fn is_locked(&self) -> bool {
+        self.info().cipher.is_locked()
+    }
+
     fn sector_size(&self) -> u32 {
         self.core.sector_size
     }

@@ -30,6 +30,24 @@ fn exports_are_listed_and_chosen_by_name() {
 }
 
 #[test]
+fn a_locked_export_is_refused_in_words_until_it_is_unlocked() {
+    World::new().run(|w| async move {
+        w.probe.locked.set(true);
+        let mut c = Client::greet(w.dial()).await.expect("greeting");
+        assert_eq!(c.list().await.expect("list").len(), 1, "it is no secret that it is there");
+        for option in [opt::INFO, opt::GO] {
+            let Err(ClientError::Refused { kind, words, .. }) = c.info(option, "main").await else { panic!("taken") };
+            assert_eq!(kind, rep::ERR_POLICY);
+            assert!(words.contains("main is locked") && words.contains("bimetal family unlock"), "{words}");
+        }
+        let options = ClientOptions { export: "main".into(), export_name: true, ..ClientOptions::default() };
+        assert!(matches!(Client::connect(w.dial(), &options).await, Err(ClientError::Stream(_))));
+        w.probe.locked.set(false);
+        c.info(opt::GO, "main").await.expect("go");
+    });
+}
+
+#[test]
 fn the_empty_name_is_the_only_export() {
     World::new().run(|w| async move {
         let c = w.connect(HeaderStyle::Simple).await;

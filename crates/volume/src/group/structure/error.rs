@@ -145,7 +145,7 @@ pub enum StructureError {
     #[error("the header of family '{0}' was changed by somebody else meanwhile; try again")]
     HeaderChanged(String),
     /// No member has the header whole.
-    #[error("the header of family '{0}' is damaged on every member; restore it from a copy with `bimetal family restore-header`")]
+    #[error("the header of family '{0}' is damaged on every member; restore it from a copy with `bimetal family import-header`")]
     HeaderLost(String),
     /// A volume is being encrypted, and not all of its plaintext is overwritten.
     #[error("member {index} may still hold plaintext of volume '{volume}', which is being encrypted: try again when that is done (`bimetal status` shows how far it is). A device that cannot be written any more is best destroyed: once empty, it can be left out at the next start")]

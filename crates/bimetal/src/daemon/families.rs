@@ -1,0 +1,165 @@
+//! Changes of the families of a served group, and their keys. What has to do with passphrases is the commands'.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use bimetal_crypt::FamilyKey;
+use bimetal_host::HostEnv;
+use bimetal_volume::env::Env;
+use bimetal_volume::group::structure::{NewFamily, StructureError};
+use bimetal_volume::group::Group;
+use bimetal_volume::options::{Status, Uuid};
+
+use super::jobs::{Done, Outcome};
+use super::ways::Ways;
+use crate::config::uuid_text;
+use crate::{api, hex, log};
+
+/// The kernel tells of a file or a connection that was closed a little later.
+const CLOSING: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A change, with its key.
+pub(crate) enum Work {
+    Create { name: String, uuid: Uuid, key: FamilyKey, header: Vec<u8> },
+    Unlock { name: String, key: FamilyKey },
+    Lock { name: String, force: bool },
+    Header { name: String, key: FamilyKey, before: Option<Vec<u8>>, header: Vec<u8> },
+    Rename { name: String, new_name: String },
+    Delete { name: String },
+}
+
+/// Who changes the table of families.
+#[derive(Default)]
+pub(super) struct Desk {
+    busy: Cell<bool>,
+}
+
+/// The turn of a change; it ends when this goes.
+struct Turn<'a>(&'a Desk);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.busy.set(false);
+    }
+}
+
+impl Desk {
+    /// One change at a time: a name that was looked at must mean the same family when the change is made.
+    async fn turn(&self, env: &HostEnv) -> Turn<'_> {
+        while self.busy.replace(true) {
+            env.sleep(LOOK_AGAIN).await;
+        }
+        Turn(self)
+    }
+
+    /// Carries a change out.
+    pub(super) async fn change(
+        &self,
+        group: &Group<HostEnv>,
+        ways: &Ways,
+        copied: Option<api::Dissolving>,
+        work: Work,
+    ) -> Outcome {
+        let _turn = self.turn(&ways.env).await;
+        let told = carry_out(group, ways, copied, work).await?;
+        log::info(&told);
+        Ok(Done::default())
+    }
+}
+
+/// What was done, in words for the log.
+async fn carry_out(
+    group: &Group<HostEnv>,
+    ways: &Ways,
+    copied: Option<api::Dissolving>,
+    work: Work,
+) -> Result<String, String> {
+    let words = |e: StructureError| e.to_string();
+    match work {
+        Work::Create { name, uuid, key, header } => {
+            let new = NewFamily { name: name.clone(), uuid, key, header };
+            group.create_family(new).await.map_err(words)?;
+            Ok(format!("family '{name}' is made, and unlocked"))
+        }
+        Work::Unlock { name, key } => {
+            group.unlock_family(&name, key).map_err(words)?;
+            // Devices that waited for it.
+            ways.devices.take_over_unlocked().await;
+            Ok(format!("family '{name}' is unlocked"))
+        }
+        Work::Lock { name, force } => {
+            if let Some(why) = in_use(group, ways, copied, &name).await.filter(|_| !force) {
+                return Err(format!(
+                    "family '{name}' is in use: {why}. Unmount and detach first (bimetal detach {}/VOLUME), or add --force: \
+                     who uses them gets errors then",
+                    ways.group
+                ));
+            }
+            group.lock_family(&name).await.map_err(words)?;
+            Ok(format!("family '{name}' is locked"))
+        }
+        Work::Header { name, key, before, header } => {
+            // Whoever cannot open it must not be able to replace what opens it.
+            if !group.is_key_of(&name, &key).map_err(words)? {
+                return Err(words(StructureError::WrongKey(name)));
+            }
+            group.replace_header(&name, before.as_deref(), header).await.map_err(words)?;
+            Ok(format!("the header of family '{name}' is replaced"))
+        }
+        Work::Rename { name, new_name } => {
+            group.rename_family(&name, &new_name).await.map_err(words)?;
+            Ok(format!("family '{name}' is named '{new_name}' now"))
+        }
+        Work::Delete { name } => {
+            group.delete_family(&name).await.map_err(words)?;
+            Ok(format!("family '{name}' is deleted"))
+        }
+    }
+}
+
+/// Who uses volumes of a family, in words.
+async fn in_use(group: &Group<HostEnv>, ways: &Ways, copied: Option<api::Dissolving>, family: &str) -> Option<String> {
+    let end = ways.env.now().plus(CLOSING);
+    loop {
+        let volumes = group.status().volumes;
+        let own = volumes.iter().filter(|v| v.family.as_deref() == Some(family));
+        let users = own.filter_map(|v| {
+            let is_copied = |d: &&api::Dissolving| d.is_under_way() && d.volume_uuid == uuid_text(&v.uuid);
+            let copied = copied.as_ref().filter(is_copied).map(|d| format!("it is being copied onto {}", d.onto));
+            let users = [ways.users_of(&v.uuid), copied].into_iter().flatten().collect::<Vec<_>>().join(", ");
+            (!users.is_empty()).then(|| format!("volume '{}' ({users})", v.name))
+        });
+        let users: Vec<String> = users.collect();
+        if users.is_empty() {
+            return None;
+        }
+        if ways.env.now() >= end {
+            return Some(users.join(", "));
+        }
+        ways.env.sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// The answer to `GET /v1/families/NAME/header`.
+pub(super) async fn header(group: &Group<HostEnv>, name: &str) -> Result<api::FamilyHeader, String> {
+    let found = group.status().families.into_iter().find(|f| f.name == name);
+    let uuid = found.ok_or_else(|| StructureError::NoFamily(name.into()).to_string())?.uuid;
+    let (header, lost) = match group.family_header(name).await {
+        Ok(header) => (Some(hex::encode(&header)), None),
+        Err(e @ StructureError::HeaderLost(_)) => (None, Some(e.to_string())),
+        Err(e) => return Err(e.to_string()),
+    };
+    Ok(api::FamilyHeader { schema: api::SCHEMA, family: name.into(), uuid: uuid_text(&uuid), header, lost })
+}
+
+/// What is said when the daemon begins to serve: one line for each family.
+pub(super) fn locked(status: &Status) -> Vec<String> {
+    let line = |name: &String| {
+        let own = status.volumes.iter().filter(|v| v.family.as_ref() == Some(name));
+        let volumes = own.map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
+        let what = if volumes.is_empty() { "it has no volumes".into() } else { format!("its volumes wait: {volumes}") };
+        format!("family '{name}' is locked, {what}; `bimetal family unlock {}/{name}` opens it", status.name)
+    };
+    status.families.iter().filter(|f| !f.unlocked).map(|f| line(&f.name)).collect()
+}
