@@ -69,11 +69,16 @@ fn overwriting() -> Directed {
 fn trimmed_and_overwritten() -> Directed {
     let mut s = group(14, 20, 16);
     s.commit_ms = 5000;
-    let prepare = vec![fill(0, 12), flush(), act(Act::MakeFamily { family: 1 })];
-    let mut steps = vec![act(Act::Encrypt { family: 1 })];
-    for i in 0..40 {
-        let at = i % 12 * CHUNK + (i * 3 % 30) * 4096;
-        steps.extend([step(1, TRIM, at, 8192), Step { len: 4000, ..sleep(1, 0) }]);
+    let mut prepare = vec![fill(0, 12)];
+    // All slots have something to overwrite, one after another.
+    prepare.extend((0..12).map(|chunk| step(0, TRIM, chunk * CHUNK + 40_960, 4096)));
+    prepare.extend([flush(), act(Act::MakeFamily { family: 1 })]);
+    // The chunks are encrypted then, and the session after this one goes on with the slots.
+    prepare.extend([act(Act::Encrypt { family: 1 }), sleep(0, 15)]);
+    let mut steps = Vec::new();
+    for i in 0..60 {
+        let at = (71 - i) % 12 * CHUNK + (i * 3 % 30) * 4096;
+        steps.extend([step(1, TRIM, at, 8192), Step { len: 300 * (i / 12), ..sleep(1, 0) }]);
     }
     steps.push(sleep(0, 100));
     directed("trimmed and overwritten", s, prepare, steps, false)

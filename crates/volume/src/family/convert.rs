@@ -223,7 +223,7 @@ impl<E: Env> Core<E> {
         let to = self.slot_to_encrypt_to(v, chunk, self.tier_of_member(from.member)).await?;
         let _held = self.families.hold(1);
         let failures = self.health.failures();
-        let copied = match self.cleanse_new(to).await {
+        let copied = match self.cleanse_slot(to).await {
             Ok(()) => self.copy_encrypted(v, chunk, before.mask, from, to).await,
             Err(e) => Err(e),
         };
@@ -300,7 +300,7 @@ impl<E: Env> Core<E> {
     }
 
     /// A slot with a write of unknown outcome is written only after a sync (C2.2).
-    async fn cleanse_new(&self, slot: SlotId) -> Result<(), Error> {
+    pub(super) async fn cleanse_slot(&self, slot: SlotId) -> Result<(), Error> {
         let m = &self.members[slot.member as usize];
         let tainted = m.tainted.borrow().contains(&slot.slot);
         match tainted {

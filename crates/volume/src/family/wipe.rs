@@ -206,6 +206,10 @@ impl<E: Env> Core<E> {
         if !self.is_known_to_all(chunk, m) && !mutant::on(Mutant::WipedBeforeCommit) {
             return;
         }
+        // A write of unknown outcome could bring plaintext back (C2.2).
+        if self.cleanse_slot(slot).await.is_err() {
+            return;
+        }
         let _pin = self.claims.pin(slot);
         for (from, to, valid) in runs(e.mask, 0, BLOCKS_PER_CHUNK) {
             if valid {
