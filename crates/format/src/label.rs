@@ -9,7 +9,7 @@ mod families;
 pub(crate) mod raw;
 mod volumes;
 
-pub use self::families::FamilyRow;
+pub use self::families::{FamilyRow, MAX_HEADER};
 use self::raw::{RawHead, RawLabel, RawMember, RawZone};
 use self::volumes::{decode_volumes, encode_volume};
 pub use self::volumes::{rows_of, PageRun, PlacementCode, VolumeRow, VolumeState};

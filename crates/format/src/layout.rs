@@ -131,10 +131,10 @@ fn keys_of(zones: &[ZoneExtent]) -> Result<Option<Keys>, LayoutError> {
     let found: Vec<&ZoneExtent> = zones.iter().filter(|z| z.kind == ZoneKind::Keys).collect();
     match found[..] {
         [] => Ok(None),
-        [a, b] if a.len == b.len && a.version == 1 && b.version == 1 => {
+        [a, b] if a.len == KEYS_LEN && b.len == KEYS_LEN && a.version == 1 && b.version == 1 => {
             Ok(Some(Keys { sides: [a.offset, b.offset], len: a.len }))
         }
-        _ => Err(LayoutError::Table("the keys zone needs two sides of the same length")),
+        _ => Err(LayoutError::Table("the keys zone needs two sides of 896 KiB")),
     }
 }
 
@@ -244,7 +244,11 @@ impl Layout {
             }
             end = z.offset.checked_add(z.len).ok_or(LayoutError::Table("a zone's end overflows"))?;
             let (b, behind_b) = (label_b(size), label_b(size) + LABEL_SIZE as u64);
-            let inside = end <= b || z.kind == ZoneKind::Keys && z.offset >= behind_b && end <= b + MIB;
+            let inside = match z.kind {
+                ZoneKind::Keys => end <= b || z.offset >= behind_b && end <= b + MIB,
+                // The keys must have their place whenever the group gets a family.
+                _ => z.offset >= ZONES_START && end <= b,
+            };
             if !inside {
                 return Err(LayoutError::Table("a zone reaches beyond the device"));
             }

@@ -61,7 +61,10 @@ impl Marked {
 
     /// The first of its numbers from `from` on, `max` at most.
     pub(crate) fn some(&self, from: u64, max: usize) -> Vec<u64> {
-        self.iter().skip_while(|n| *n < from).take(max).collect()
+        let first = from / 64;
+        let words = (first..self.words.len() as u64).map(|row| (row, self.words.get(row as usize)));
+        let bits = words.flat_map(|(row, word)| bits_of(word).map(move |bit| row * 64 + bit));
+        bits.skip_while(|n| *n < from).take(max).collect()
     }
 
     fn put(&mut self, n: u64, inside: bool) {
@@ -78,11 +81,14 @@ impl Marked {
 
     /// Its numbers in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        self.words.rows().flat_map(|(row, word)| {
-            let bits = std::iter::successors(Some(word), |w| Some(w & w.wrapping_sub(1))).take_while(|w| *w != 0);
-            bits.map(move |w| row as u64 * 64 + u64::from(w.trailing_zeros()))
-        })
+        self.words.rows().flat_map(|(row, word)| bits_of(word).map(move |bit| row as u64 * 64 + bit))
     }
+}
+
+/// The bits that are set in a word.
+fn bits_of(word: u64) -> impl Iterator<Item = u64> {
+    let rest = std::iter::successors(Some(word), |w| Some(w & w.wrapping_sub(1))).take_while(|w| *w != 0);
+    rest.map(|w| u64::from(w.trailing_zeros()))
 }
 
 #[cfg(test)]

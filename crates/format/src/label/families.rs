@@ -8,6 +8,9 @@ use crate::block::crc32c;
 use crate::layout::Layout;
 use crate::BLOCK;
 
+/// Blocks of the largest header that LUKS2 knows: 16 MiB.
+pub const MAX_HEADER: u32 = 4096;
+
 /// A family as every label of the group lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilyRow {
@@ -83,7 +86,10 @@ pub(super) fn check(label: &Label, layout: &Layout) -> Result<(), LabelError> {
     let mut free = 0;
     for f in rows {
         let end = u64::from(f.at) + u64::from(f.stored);
-        field(u64::from(f.at) >= free && f.stored > 0 && f.stored <= f.header && end <= blocks, "place of a header")?;
+        field(
+            u64::from(f.at) >= free && f.stored > 0 && f.stored <= f.header && f.header <= MAX_HEADER && end <= blocks,
+            "place of a header",
+        )?;
         free = end;
     }
     Ok(())

@@ -4,6 +4,7 @@
 //!    change that was cut off: whole.
 //! 2. At the end of a run no disk that was a member all the time holds plaintext of a volume that has a family, nor a header that was replaced. (That
 //!    none of it is sent there by later writes is checked at each, see [`crate::world::World::see`].)
+//! 3. The same holds from the moment at which a volume counts as encrypted.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use bimetal_crypt::FamilyKey;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::error::Error;
 use bimetal_volume::group::structure::{NewFamily, StructureError};
-use bimetal_volume::options::Status;
+use bimetal_volume::options::{Status, VolumeStatus};
 use bimetal_volume::Group;
 
 use super::client::{Client, RETRY};
@@ -290,6 +291,31 @@ impl Run<'_> {
             (Ended::Crashed, _) => Err("crashed without a crash point".into()),
             (Ended::Hung(why), _) => Err(format!("encryption hung: {why}")),
         }
+    }
+
+    /// Rule 3: at the end of a session that no fault has disturbed. The overwriting is durable before the table says so.
+    pub(super) fn what_is_encrypted_is(&self, status: &Status) -> Result<(), Wrong> {
+        let done = |v: &VolumeStatus| v.family.is_some() && v.encrypting.is_none();
+        let done: Vec<usize> =
+            status.volumes.iter().filter(|v| done(v)).filter_map(|v| v.name[1..].parse().ok()).collect();
+        // Of a disk that lies nothing is known.
+        if done.is_empty() || self.disks.iter().any(|d| d.store().lying) {
+            return Ok(());
+        }
+        let roster = self.shared.roster.borrow();
+        for disk in self.disks.iter().filter(|d| roster.never_left(d.index())) {
+            let store = disk.store();
+            for block in 0..store.blocks() {
+                for cell in [store.current(block), store.durable(block)] {
+                    let codes = cell.codes(disk.index(), block).into_iter().flatten();
+                    if let Some((v, write)) = codes.filter_map(writer_of).find(|(v, _)| done.contains(v)) {
+                        let d = disk.index();
+                        return Err(format!("disk {d} holds plaintext of volume {v} at block {block}: write {write}"));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Rule 2.

@@ -78,15 +78,30 @@ impl Run<'_> {
         match ended? {
             Ended::Crashed => self.crash(env, session.end),
             Ended::Hung(why) => Err(format!("session {index} hung: {why}; {}", mover_words(&group))),
-            Ended::Done(()) => match session.end {
-                End::Crash(..) => self.crash(env, session.end),
-                End::Stop | End::StopOr(..) => {
-                    let stopped = self.stop(env, &group, start, session.end)?;
-                    let honest = session.faults.iter().all(|f| !f.lies);
-                    self.stopped_in_order = stopped && honest && self.world.injected() == start;
-                    Ok(())
-                }
-            },
+            Ended::Done(()) if self.world.injected() == start => {
+                self.what_is_encrypted_is(&group.status())?;
+                self.end_session(env, &group, session, start)
+            }
+            Ended::Done(()) => self.end_session(env, &group, session, start),
+        }
+    }
+
+    /// All steps are done.
+    fn end_session(
+        &mut self,
+        env: &SimEnv,
+        group: &Group<SimEnv>,
+        session: &Session,
+        start: Injected,
+    ) -> Result<(), Wrong> {
+        match session.end {
+            End::Crash(..) => self.crash(env, session.end),
+            End::Stop | End::StopOr(..) => {
+                let stopped = self.stop(env, group, start, session.end)?;
+                let honest = session.faults.iter().all(|f| !f.lies);
+                self.stopped_in_order = stopped && honest && self.world.injected() == start;
+                Ok(())
+            }
         }
     }
 

@@ -46,7 +46,7 @@ const AGAIN_MOST: Duration = Duration::from_secs(60);
 const NOTICE: Duration = Duration::from_millis(200);
 /// A slot is looked for again after so long, and for so long in all.
 const LOOK: Duration = Duration::from_millis(20);
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl<E: Env> Core<E> {
     /// Encrypts what is to be encrypted, as a task of its own, if there is none yet.
@@ -93,11 +93,15 @@ impl<E: Env> Core<E> {
             if volumes.is_empty() {
                 return;
             }
-            let mut left = 0;
+            let mut ready = Vec::new();
             for v in &volumes {
-                left += self.encrypt_chunks_of(v).await;
+                if self.encrypt_chunks_of(v).await == 0 {
+                    ready.push(v.clone());
+                }
             }
-            let done = left == 0 && self.wipe_after(&volumes).await;
+            // One that cannot be read keeps no other from its end.
+            let wiped = ready.is_empty() || self.wipe_after(&ready).await;
+            let done = wiped && ready.len() == volumes.len();
             self.families.failing.set(!done);
             if done {
                 rest = AGAIN;
@@ -202,8 +206,10 @@ impl<E: Env> Core<E> {
     /// Encrypts one chunk, unless it is. The caller has room for a change of its entry, and no claim on it.
     pub(crate) async fn encrypt_chunk(&self, v: &VolumeInfo, chunk: ChunkId) -> Result<(), Error> {
         let _claim = self.claims.claim_alone(chunk).await;
+        let failures = self.health.failures();
         let before = self.entry(chunk)?;
-        if !before.is_mapped() || before.is_encrypted() {
+        let own = self.volume_of(chunk).is_some_and(|owner| owner.id == v.id && !owner.deleted.get());
+        if !own || !before.is_mapped() || before.is_encrypted() {
             return Ok(());
         }
         self.health.check()?;
@@ -222,7 +228,6 @@ impl<E: Env> Core<E> {
         let from = SlotId { member: before.member, slot: before.slot };
         let to = self.slot_to_encrypt_to(v, chunk, self.tier_of_member(from.member)).await?;
         let _held = self.families.hold(1);
-        let failures = self.health.failures();
         let copied = match self.cleanse_slot(to).await {
             Ok(()) => self.copy_encrypted(v, chunk, before.mask, from, to).await,
             Err(e) => Err(e),
@@ -271,7 +276,9 @@ impl<E: Env> Core<E> {
         let who = if mutant::on(Mutant::EncryptedNotSynced) { WriteFor::Engine } else { WriteFor::Client };
         let result = m.write(m.layout.slot(slot.slot) + at, data.freeze(), who).await;
         if result.is_err() {
+            // The next try should go elsewhere, as after a copy by the mover.
             m.taint(slot.slot);
+            m.unwritable.borrow_mut().insert(slot.slot);
         }
         result.map_err(|source| Error::Device { member: slot.member, source })
     }
@@ -288,7 +295,7 @@ impl<E: Env> Core<E> {
         loop {
             let found = match self.slot_in_one_of(tiers, v.placement, chunk).await {
                 // Of a volume bound to a tier the mover may have to make room first.
-                Err(Error::NoSpace) if self.env.now() < until => None,
+                Err(Error::NoSpace) if self.env.now() < until && !self.stopping.get() => None,
                 found => found?,
             };
             if let Some(slot) = found {

@@ -1,6 +1,6 @@
 //! The headers of families, as members hold them: a keys zone with two sides, one of which the labels name.
 
-use bimetal_format::label::FamilyRow;
+use bimetal_format::label::{FamilyRow, MAX_HEADER};
 use bimetal_format::layout::{keys_extents, Keys, KEYS_LEN};
 use bimetal_format::BLOCK;
 
@@ -22,10 +22,16 @@ fn zone<D: Device>(m: &Member<D>) -> Keys {
     label.layout().keys.unwrap_or(Keys { sides: [planned[0].offset, planned[1].offset], len: KEYS_LEN })
 }
 
+/// Where a member has the header of a family.
+fn place_of<D: Device>(m: &Member<D>, row: &FamilyRow) -> u64 {
+    let side = m.label.borrow().keys_side;
+    zone(m).sides[side as usize] + u64::from(row.at) * BLOCK as u64
+}
+
 /// Notes in a row how much of a header is stored, and gives that part.
 pub(crate) fn fit(row: &mut FamilyRow, group: &[u8; 16], header: &[u8]) -> Result<Vec<u8>, StructureError> {
     let end = header.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1).next_multiple_of(BLOCK);
-    if end == 0 || header.len() % BLOCK != 0 || header.len() > u32::MAX as usize {
+    if end == 0 || header.len() % BLOCK != 0 || header.len() > MAX_HEADER as usize * BLOCK {
         return Err(StructureError::BadHeader);
     }
     let stored = &header[..end];
@@ -82,31 +88,28 @@ impl<E: Env> Core<E> {
         if !self.families.have_been() {
             return Ok(());
         }
-        let families = self.read_headers().await?;
+        let families = self.read_headers().await;
         write_side(m, side, &families).await.map_err(StructureError::NewDevice)?;
         write_side(m, 1 - side, &[]).await.map_err(StructureError::NewDevice)
     }
 
-    /// All families with their headers, from whichever member has them whole.
-    pub(crate) async fn read_headers(&self) -> Result<Vec<WithHeader>, StructureError> {
-        self.read_headers_but(None).await
-    }
-
-    /// The same, without the header of one of them, which is about to be replaced.
-    pub(crate) async fn read_headers_but(&self, lost: Option<u32>) -> Result<Vec<WithHeader>, StructureError> {
+    /// All families with their headers, for a change of some of them. One that no member has whole is carried along as it
+    /// is: its checksum says so for ever, and the others do not suffer. The caller holds the lock of changes.
+    pub(crate) async fn read_headers(&self) -> Vec<WithHeader> {
         let rows = self.first_member().label.borrow().families.clone();
         let mut out = Vec::new();
         for row in rows {
-            let stored = match lost == Some(row.id) {
-                true => self.read_header(&row).await.unwrap_or_default(),
-                false => self.read_header(&row).await?,
+            let stored = match self.read_header(&row).await {
+                Ok(stored) => stored,
+                Err(_) => self.damaged_header(&row).await,
             };
             out.push((row, stored));
         }
-        Ok(out)
+        out
     }
 
-    async fn read_header(&self, row: &FamilyRow) -> Result<Vec<u8>, StructureError> {
+    /// The header of one family, from whichever member has it whole.
+    pub(crate) async fn read_header(&self, row: &FamilyRow) -> Result<Vec<u8>, StructureError> {
         for m in self.members.iter().filter(|m| m.is_present()) {
             if let Some(stored) = self.header_on(m, row).await {
                 return Ok(stored);
@@ -115,11 +118,19 @@ impl<E: Env> Core<E> {
         Err(StructureError::HeaderLost(row.name.clone()))
     }
 
+    /// Whatever is left of a header.
+    async fn damaged_header(&self, row: &FamilyRow) -> Vec<u8> {
+        for m in self.members.iter().filter(|m| m.is_present()) {
+            if let Ok(read) = m.read(place_of(m, row), BufMut::new(row.stored_len())).await {
+                return read.to_vec();
+            }
+        }
+        vec![0; row.stored_len()]
+    }
+
     /// The header of a family on one member, if it is whole there.
-    async fn header_on(&self, m: &Member<E::Device>, row: &FamilyRow) -> Option<Vec<u8>> {
-        let side = m.label.borrow().keys_side;
-        let place = zone(m).sides[side as usize] + u64::from(row.at) * BLOCK as u64;
-        let read = m.read(place, BufMut::new(row.stored_len())).await.ok()?;
+    pub(crate) async fn header_on(&self, m: &Member<E::Device>, row: &FamilyRow) -> Option<Vec<u8>> {
+        let read = m.read(place_of(m, row), BufMut::new(row.stored_len())).await.ok()?;
         let whole = FamilyRow::checksum(&self.uuid, &row.uuid, &read) == row.crc;
         (whole || mutant::on(Mutant::HeaderNotChecked)).then(|| read.to_vec())
     }

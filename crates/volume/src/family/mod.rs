@@ -52,6 +52,8 @@ pub(crate) struct Families {
     pub(crate) failing: Cell<bool>,
     pub(crate) wiping: Wiping,
     have_been: Cell<bool>,
+    /// Id of the family that is about to be locked; 0: none.
+    pub(crate) locking: Cell<u32>,
     held: Cell<usize>,
 }
 
@@ -76,6 +78,7 @@ impl Families {
             failing: Cell::new(false),
             wiping: Wiping::default(),
             have_been: Cell::new(label.next_family > 0),
+            locking: Cell::new(0),
             held: Cell::new(0),
         }
     }
@@ -110,7 +113,7 @@ impl Families {
     }
 
     pub(crate) fn is_unlocked(&self, id: u32) -> bool {
-        self.keys.borrow().contains_key(&id)
+        self.keys.borrow().contains_key(&id) && self.locking.get() != id
     }
 
     pub(crate) fn put_key(&self, id: u32, key: FamilyKey) {
@@ -151,6 +154,11 @@ impl Cipher {
         self.encrypting.set(row.state == VolumeState::Encrypting);
     }
 
+    /// Id of its family, 0 if it has none.
+    pub(crate) fn family(&self) -> u32 {
+        self.family.get()
+    }
+
     /// Whether it has a family: what is written is encrypted.
     pub(crate) fn is_on(&self) -> bool {
         self.family.get() != 0
@@ -163,6 +171,11 @@ impl Cipher {
     /// Whether it has held plaintext that slots may still hold.
     pub(crate) fn is_encrypting(&self) -> bool {
         self.encrypting.get()
+    }
+
+    /// Its key leaves memory when the last request that makes use of it has ended.
+    pub(crate) fn forget_key(&self) {
+        self.key.borrow_mut().take();
     }
 
     /// Its key, while its family is unlocked.
@@ -188,6 +201,7 @@ impl<E: Env> Core<E> {
     pub(crate) async fn lock_volumes_of(&self, id: u32) {
         let all = self.volumes.all();
         let own = || all.iter().filter(|v| v.cipher.family.get() == id);
+        self.families.locking.set(id);
         own().for_each(|v| v.cipher.locking.set(true));
         for v in own() {
             v.drained().await;
@@ -195,9 +209,10 @@ impl<E: Env> Core<E> {
         let _nobody = self.families.work.lock().await;
         self.families.forget_key(id);
         for v in own() {
-            v.cipher.key.borrow_mut().take();
+            v.cipher.forget_key();
             v.cipher.locking.set(false);
         }
+        self.families.locking.set(0);
         crate::buf::wipe_recycled();
     }
 

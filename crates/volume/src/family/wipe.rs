@@ -47,6 +47,8 @@ const FRUITLESS: usize = 20;
 pub(crate) struct Wiping {
     /// By member index.
     todo: RefCell<Vec<Marked>>,
+    /// Ids of the volumes whose plaintext it is: what was done for them need not be done again after a pause.
+    of: RefCell<Vec<u32>>,
 }
 
 impl Wiping {
@@ -69,9 +71,20 @@ impl Wiping {
 impl<E: Env> Core<E> {
     /// Overwrites what slots hold of these volumes' plaintext, and makes them encrypted ones. Whether that is so.
     pub(super) async fn wipe_after(self: &Rc<Self>, volumes: &[Rc<VolumeInfo>]) -> bool {
-        let wiped = mutant::on(Mutant::NothingWiped) || self.wipe_all().await;
-        self.families.wiping.todo.borrow_mut().clear();
-        wiped && self.finish_encrypting(volumes).await
+        let wiping = &self.families.wiping;
+        let ids: Vec<u32> = volumes.iter().map(|v| v.id).collect();
+        let covered = ids.iter().all(|id| wiping.of.borrow().contains(id));
+        if !covered {
+            wiping.todo.borrow_mut().clear();
+            *wiping.of.borrow_mut() = ids;
+        }
+        let done = mutant::on(Mutant::NothingWiped) || self.wipe_all().await;
+        let done = done && self.finish_encrypting(volumes).await;
+        if done {
+            wiping.todo.borrow_mut().clear();
+            wiping.of.borrow_mut().clear();
+        }
+        done
     }
 
     /// Members come and go meanwhile: all slots of a new one are due, none of one that has left.
@@ -112,6 +125,7 @@ impl<E: Env> Core<E> {
             self.wipe_in_use().await;
             for m in self.members.iter() {
                 self.wipe_free(m).await;
+                self.wipe_quarantined(m).await;
             }
             if !self.encrypts() {
                 return false;
@@ -230,8 +244,24 @@ impl<E: Env> Core<E> {
         !self.is_uncommitted(chunk) && !m.lag.borrow().contains_key(&chunk)
     }
 
+    /// Goes through the slots of a member that were kept back after failures: nobody takes them.
+    async fn wipe_quarantined(&self, m: &Member<E::Device>) {
+        let due = |s: &SlotId| s.member == m.index && self.families.wiping.is_due(*s);
+        let kept_back: Vec<SlotId> = self.quarantine.borrow().iter().filter(|s| due(s)).copied().collect();
+        for slot in kept_back {
+            if self.cleanse_slot(slot).await.is_ok() {
+                self.overwrite(m, &[slot.slot]).await;
+            }
+        }
+    }
+
     /// Goes through the free slots of a member.
     async fn wipe_free(&self, m: &Member<E::Device>) {
+        // A slot with a write of unknown outcome is free for this only then (C2.2).
+        let tainted = !m.tainted.borrow().is_empty();
+        if tainted && !self.sync_wiped(m).await {
+            return;
+        }
         let mut from = 0;
         while self.encrypts() && !m.is_gone() {
             let begun = self.env.now();

@@ -50,6 +50,8 @@ impl Volumes {
             None => Rc::new(VolumeInfo::new(row)),
         };
         let all: Rc<[Rc<VolumeInfo>]> = rows.iter().map(volume).collect();
+        // Whoever still has a handle of one that is gone has no use for its key.
+        before.iter().filter(|v| rows.iter().all(|row| row.id != v.id)).for_each(|v| v.cipher.forget_key());
         let mut runs: Vec<Run> = all.iter().flat_map(runs_of).collect();
         runs.sort_by_key(|(first, ..)| *first);
         *self.runs.borrow_mut() = runs;

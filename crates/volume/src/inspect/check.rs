@@ -79,6 +79,7 @@ pub async fn check<E: Env>(env: E, devices: Vec<E::Device>) -> Result<Report, Op
     }
     for m in core.members.iter().filter(|m| m.is_present()) {
         check_member(&core, m, &mut report).await?;
+        check_headers(&core, m, &mut report).await;
     }
     check_slots(&core, &mut report);
     report.writes = core.members.iter().map(|m| m.counters.writes.get()).sum();
@@ -136,6 +137,20 @@ async fn check_member<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mu
     Ok(())
 }
 
+/// Every member has the headers of all families whole.
+async fn check_headers<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mut Report) {
+    let rows = m.label.borrow().families.clone();
+    for row in rows {
+        if core.header_on(m, &row).await.is_none() {
+            let what = format!(
+                "the header of family {} is damaged; another member's is used. Any change of a passphrase writes it anew",
+                row.name
+            );
+            report.note(m.index, core.read_header(&row).await.is_err(), what);
+        }
+    }
+}
+
 /// After an orderly stop every member's pages hold the whole map.
 fn compare_page<E: Env>(
     core: &Core<E>,
@@ -163,8 +178,14 @@ fn check_slots<E: Env>(core: &Core<E>, report: &mut Report) {
         slots_of(&e).for_each(|s| used[s.member as usize] += 1);
         report.chunks += 1;
         report.kept += u64::from(kept_slot(&e).is_some());
-        if core.volume_of(chunk).is_none() {
+        let Some(v) = core.volume_of(chunk) else {
             report.note(None, true, format!("chunk {} has a home but belongs to no volume", chunk.0));
+            continue;
+        };
+        let must = v.cipher.is_on() && !v.cipher.is_encrypting();
+        if e.mask != 0 && (e.is_encrypted() && !v.cipher.is_on() || must && !e.is_encrypted()) {
+            let (is, name) = (if must { "plaintext" } else { "ciphertext" }, v.name.borrow().clone());
+            report.note(None, true, format!("chunk {} of volume {name} is {is}, and should not be", chunk.0));
         }
     }
     for m in core.members.iter().filter(|m| m.is_present()) {

@@ -1,7 +1,8 @@
 //! Printing a group that is not in use.
 
 use bimetal_format::journal::RecordKind;
-use bimetal_format::label::Label;
+use bimetal_format::label::{FamilyRow, Label};
+use bimetal_format::BLOCK;
 
 use super::node::Node;
 use crate::env::Env;
@@ -18,6 +19,16 @@ pub struct DumpOptions {
     pub entries: bool,
     /// Every record of the journals.
     pub records: bool,
+}
+
+fn family(row: &FamilyRow) -> Node {
+    Node::default()
+        .text("name", row.name.clone())
+        .text("uuid", hex(&row.uuid))
+        .number("id", row.id.into())
+        .number("at", u64::from(row.at) * BLOCK as u64)
+        .number("stored", row.stored_len() as u64)
+        .number("header", u64::from(row.header) * BLOCK as u64)
 }
 
 /// The labels, zones, journals, directories and map of a group, as a tree. Writes nothing.
@@ -41,6 +52,8 @@ pub async fn dump<E: Env>(env: E, devices: Vec<E::Device>, what: DumpOptions) ->
             .number("id", v.id.into())
             .flag("deleted", v.deleted.get())
             .text("placement", v.placement.to_string())
+            .number("family", v.cipher.family().into())
+            .flag("encrypting", v.cipher.is_encrypting())
             .number("fast_chunks", v.fast_chunks.get())
             .number("slow_chunks", v.slow_chunks.get())
             .list("pages", runs)
@@ -54,6 +67,7 @@ pub async fn dump<E: Env>(env: E, devices: Vec<E::Device>, what: DumpOptions) ->
         .number("sector_size", u64::from(core.sector_size))
         .list("findings", core.findings.borrow().iter().map(|f| Node::default().text("what", f.what.clone())))
         .list("volumes", volumes)
+        .list("families", core.first_member().label.borrow().families.iter().map(family))
         .list("members", members);
     if what.entries {
         out = out.list("entries", entries(&core));

@@ -113,6 +113,11 @@ pub enum StructureError {
     /// Its key is not here.
     #[error("the family '{0}' is locked; unlock it first: `bimetal family unlock`")]
     FamilyLocked(String),
+    /// It is about to be locked.
+    #[error(
+        "the family '{0}' is just being locked: requests on its volumes are still on their way; try again in a moment"
+    )]
+    BeingLocked(String),
     /// A key of something else.
     #[error("the key is not that of family '{0}'")]
     WrongKey(String),

@@ -50,11 +50,17 @@ impl<E: Env> Group<E> {
 
     /// The header of a family, whole.
     pub async fn family_header(&self, name: &str) -> Result<Vec<u8>, StructureError> {
-        let row = self.core.family(name)?;
-        let found = self.core.read_headers().await?.into_iter().find(|(f, _)| f.id == row.id);
-        let (row, mut header) = found.ok_or_else(|| StructureError::NoFamily(name.into()))?;
-        header.resize(row.header as usize * bimetal_format::BLOCK, 0);
-        Ok(header)
+        loop {
+            let row = self.core.family(name)?;
+            let read = self.core.read_header(&row).await;
+            // A change meanwhile puts it elsewhere, and overwrites where it was.
+            if read.is_err() && self.core.families.find(name).as_ref() != Some(&row) {
+                continue;
+            }
+            let mut header = read?;
+            header.resize(row.header as usize * bimetal_format::BLOCK, 0);
+            return Ok(header);
+        }
     }
 
     /// Replaces the header of a family, for instance by one with another passphrase. The one before is overwritten on all
@@ -82,6 +88,9 @@ impl<E: Env> Group<E> {
         let row = self.core.family(name)?;
         if !key.confirms(&row.uuid, &row.check) {
             return Err(StructureError::WrongKey(name.into()));
+        }
+        if self.core.families.locking.get() == row.id {
+            return Err(StructureError::BeingLocked(name.into()));
         }
         if !self.core.families.is_unlocked(row.id) {
             self.core.families.put_key(row.id, key);
@@ -138,7 +147,7 @@ impl<E: Env> Core<E> {
         let _change = self.volumes.change.lock().await;
         self.check_writable()?;
         self.check_family_name(&new.name)?;
-        let mut families = self.read_headers().await?;
+        let mut families = self.read_headers().await;
         if families.len() >= MAX_FAMILIES {
             return Err(StructureError::ManyFamilies);
         }
@@ -162,7 +171,7 @@ impl<E: Env> Core<E> {
             return Ok(());
         }
         self.check_family_name(new)?;
-        let mut families = self.read_headers().await?;
+        let mut families = self.read_headers().await;
         families.iter_mut().filter(|(f, _)| f.id == id).for_each(|(f, _)| f.name = new.into());
         self.change_families(families).await
     }
@@ -178,7 +187,7 @@ impl<E: Env> Core<E> {
         if !own.is_empty() {
             return Err(StructureError::FamilyInUse { family: name.into(), volumes: own.join(", ") });
         }
-        let mut families = self.read_headers().await?;
+        let mut families = self.read_headers().await;
         families.retain(|(f, _)| f.id != id);
         self.change_families(families).await
     }
@@ -187,8 +196,7 @@ impl<E: Env> Core<E> {
         let _change = self.volumes.change.lock().await;
         self.check_writable()?;
         let id = self.family(name)?.id;
-        let lost = before.is_none().then_some(id);
-        let mut families = self.read_headers_but(lost).await?;
+        let mut families = self.read_headers().await;
         let Some((row, stored)) = families.iter_mut().find(|(f, _)| f.id == id) else {
             return Err(StructureError::NoFamily(name.into()));
         };
