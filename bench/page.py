@@ -12,6 +12,7 @@ from common import HERE, MIB, median, words
 TITLES = {
     "iops": "Random 4 KiB over NBD",
     "servers": "NBD, cell by cell",
+    "encryption": "An encrypted volume, cell by cell",
     "fuse": "A loop device over a FUSE file",
     "vm": "Mixed hot and cold load, fast disk and hard disk",
     "exports": "ublk against NBD, in a virtual machine",
@@ -23,8 +24,8 @@ TITLES = {
     "engine": "The engine alone",
 }
 OURS, LIMIT = "#c2410c", "#94a3b8"
-PEERS = {"qemu-nbd": "#1d4ed8", "dm-cache": "#1d4ed8", "nbdkit": "#0f766e", "bcache": "#0f766e", "nbdfuse": "#0f766e",
-         "qemu-storage-daemon": "#6d28d9", "dm-writecache": "#6d28d9"}
+PEERS = {"qemu-nbd": "#1d4ed8", "qemu-nbd LUKS": "#1d4ed8", "dm-cache": "#1d4ed8", "nbdkit": "#0f766e", "bcache": "#0f766e",
+         "nbdfuse": "#0f766e", "qemu-storage-daemon": "#6d28d9", "dm-writecache": "#6d28d9"}
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1f2937 }
 h2 { margin: 3rem 0 .3rem; border-top: 1px solid #e5e7eb; padding-top: 1.5rem } h3 { font-size: 1rem; margin: 1.2rem 0 .2rem }
