@@ -81,4 +81,79 @@ def all_of_them(world, full):
     return f"{len(digests)} files equal, {load.rounds} rounds of 24 MiB verified meanwhile"
 
 
-TESTS = [("change-members", all_of_them)]
+MARKER = b"this must not be found on any member " * 200
+
+
+def holding(*paths):
+    """Which of these files have the marker in them."""
+    def has(path):
+        with open(path, "rb") as f:
+            rest = b""
+            while piece := f.read(16 * MIB):
+                if MARKER[:1000] in rest + piece:
+                    return True
+                rest = piece[-1000:]
+        return False
+    return [p for p in paths if has(p)]
+
+
+def encrypted_too(world, full):
+    """The same, and meanwhile the volume is encrypted: in the end no member holds any of its plaintext, nor do those that
+    have left."""
+    kit.need_attach()
+    kit.need("fio")
+    kit.need_library("libcryptsetup.so.12")
+    size = 512 * MIB if full else 160 * MIB
+    make, checks = FILE_SYSTEMS["ext4"]
+    group = world.group(64 * MIB, size, "--volume", f"main:{size // 2}").serve()
+    device, mount, secret = group.attach(), world.path("mnt"), world.path("passphrase")
+    os.mkdir(mount)
+    world.mounts.append(mount)
+    with open(secret, "w") as f:
+        f.write("correct horse")
+    kit.run(*make, device)
+    kit.run("mount", device, mount)
+    digests = fill(mount, size // 4, 1 * MIB)
+    with open(f"{mount}/marked", "wb") as f:
+        f.write(MARKER * 100)
+        f.flush()
+        os.fsync(f.fileno())
+    old_fast, old_slow = group.members
+    assert holding(old_fast, old_slow), "the marker is found where it is"
+    new_fast, new_slow = world.file("fast2.img", 80 * MIB), world.file("slow2.img", size + 32 * MIB)
+    load = Load(mount)
+    try:
+        world.bimetal("member", "add", group.name, "--slow", new_slow, "--yes")
+        world.bimetal("family", "create", f"{group.name}/home", "--passphrase-file", secret, "--cost", "light")
+        world.bimetal("member", "evacuate", group.name, old_slow, "--no-wait")
+        world.bimetal("volume", "encrypt", f"{group.name}/main", "--family", "home", "--wait", "--yes", timeout=900)
+        world.bimetal("member", "remove", group.name, old_slow, "--yes", timeout=300)
+        world.bimetal("member", "replace", group.name, old_fast, new_fast, "--yes", timeout=300)
+    finally:
+        load.end()
+    assert set(members(group)) == {new_fast, new_slow}, members(group)
+    compare(digests)
+    kit.run("umount", mount)
+    for check in checks:
+        kit.run(*check, device)
+    group.detach()
+    group.stop()
+    found = holding(old_fast, old_slow, new_fast, new_slow)
+    assert not found, f"plaintext is left in {found}"
+    for left in (old_fast, old_slow):
+        os.remove(left)
+    group.members = [new_fast, new_slow]
+    group.check()
+    group.serve()
+    world.bimetal("family", "unlock", f"{group.name}/home", "--passphrase-file", secret)
+    kit.run("mount", "-o", "ro", group.attach(), mount)
+    compare(digests)
+    with open(f"{mount}/marked", "rb") as f:
+        assert f.read() == MARKER * 100
+    kit.run("umount", mount)
+    group.detach()
+    group.stop()
+    return f"{len(digests)} files equal, {load.rounds} rounds of 24 MiB verified meanwhile, no plaintext left"
+
+
+TESTS = [("change-members", all_of_them), ("change-members-encrypted", encrypted_too)]

@@ -1,5 +1,6 @@
 """What all tests here share: groups on files in a temporary folder, the daemon, and running tools."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -30,6 +31,14 @@ def need(*tools):
 def need_libnbd():
     if nbd is None:
         raise Skip("libnbd's Python module (python3-libnbd) is not installed")
+
+
+def need_library(name):
+    """Skips the test without a library that the program loads when it needs it."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        raise Skip(f"{name} is not installed")
 
 
 def need_attach():
