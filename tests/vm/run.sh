@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tests on a real kernel, in a throw-away virtual machine.
 #
-#   tests/vm/run.sh [powercut] [faulty] [cycles] [claimed] [memory] [ublk]      all of them by default
+#   tests/vm/run.sh [powercut] [faulty] [cycles] [claimed] [memory] [ublk] [crypt]      all of them by default
 #
 # BIMETAL_VM          a program with vm-run's interface                [../shared/rig/vm-run beside the checkout]
 # BIMETAL_BIN         the program under test                           [target/release/bimetal]
@@ -17,7 +17,7 @@ bin=${BIMETAL_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/bimetal}
 vm=${BIMETAL_VM:-$root/../shared/rig/vm-run}
 cuts=${BIMETAL_CUTS:-200}
 kills=${BIMETAL_KILLS:-100}
-parts=${*:-claimed cycles memory ublk powercut faulty}
+parts=${*:-claimed cycles memory ublk crypt powercut faulty}
 
 finish() { echo "$1 passed, $2 failed"; [ "$2" = 0 ]; exit; }
 skip_all() { echo "skipped: $1"; finish 0 0; }
@@ -191,10 +191,20 @@ ublk_guest() {
     rm -f "$work"/u[12]
 }
 
+crypt() {
+    needs python3 cryptsetup dmsetup losetup mkfs.ext4 fstrim nbd-client || return
+    script crypt --mem 1G --timeout 900 --modules nbd,ext4 --disk "$work/k1,size=48M,cache=unsafe" \
+        --disk "$work/k2,size=192M,cache=unsafe"
+    rm -f "$work"/k[12]
+}
+
 for part in $parts; do
     case $part in
-        powercut | faulty | cycles | claimed | memory | ublk) echo "== $part"; $part ;;
-        *) echo "what is '$part'? powercut, faulty, cycles, claimed, memory, ublk"; exit 2 ;;
+        powercut | faulty | cycles | claimed | memory | ublk | crypt) echo "== $part"; $part ;;
+        *)
+            echo "what is '$part'? powercut, faulty, cycles, claimed, memory, ublk, crypt"
+            exit 2
+            ;;
     esac
 done
 finish $passed $failed
