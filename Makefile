@@ -12,7 +12,7 @@ help:
 	@echo "make build          the program, optimised: target/release/bimetal"
 	@echo "make demo           see it work on two files, about a minute, no privileges needed"
 	@echo "make test           all tests; says at the end what was skipped and why"
-	@echo "make vm-test        tests on a real kernel in a virtual machine (BIMETAL_VM): power cuts, file systems, memory pressure"
+	@echo "make vm-test        tests on a real kernel in a virtual machine (BIMETAL_VM): power cuts, file systems, memory, dm-crypt"
 	@echo "make sim SEEDS=n    n random runs of the simulator, each with crashes [$(SEEDS)]"
 	@echo "make sweep          directed scenarios with a crash at every step"
 	@echo "make mutants        planted bugs: each must be caught by the simulator"

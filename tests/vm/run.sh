@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tests on a real kernel, in a throw-away virtual machine.
 #
-#   tests/vm/run.sh [powercut] [faulty] [cycles] [claimed] [memory] [ublk]      all of them by default
+#   tests/vm/run.sh [powercut] [faulty] [cycles] [claimed] [memory] [ublk] [crypt] [family]    all of them by default
 #
 # BIMETAL_VM          a program with vm-run's interface                [../shared/rig/vm-run beside the checkout]
 # BIMETAL_BIN         the program under test                           [target/release/bimetal]
@@ -17,7 +17,7 @@ bin=${BIMETAL_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/bimetal}
 vm=${BIMETAL_VM:-$root/../shared/rig/vm-run}
 cuts=${BIMETAL_CUTS:-200}
 kills=${BIMETAL_KILLS:-100}
-parts=${*:-claimed cycles memory ublk powercut faulty}
+parts=${*:-claimed cycles memory ublk crypt family powercut faulty}
 
 finish() { echo "$1 passed, $2 failed"; [ "$2" = 0 ]; exit; }
 skip_all() { echo "skipped: $1"; finish 0 0; }
@@ -191,10 +191,36 @@ ublk_guest() {
     rm -f "$work"/u[12]
 }
 
+crypt() {
+    needs python3 cryptsetup dmsetup losetup mkfs.ext4 fstrim nbd-client || return
+    script crypt --mem 1G --timeout 900 --modules nbd,ext4 --disk "$work/k1,size=48M,cache=unsafe" \
+        --disk "$work/k2,size=192M,cache=unsafe"
+    rm -f "$work"/k[12]
+}
+
+family() {
+    needs fio python3 mkfs.ext4 || return
+    local part try
+    for part in locks ends deaths; do
+        # A part whose kernel died of what is said at `ublk` is done again.
+        for try in 1 2 3 4; do
+            script family --mem 1G --timeout 900 --modules nbd,ext4 --env FAMILY_PART=$part --env FAMILY_DEATHS=6 \
+                --disk "$work/f1,size=64M,cache=unsafe" --disk "$work/f2,size=640M,cache=unsafe"
+            rm -f "$work"/f[12]
+            grep -q -e '^done$' -e '^FAILED' "$work/family.out" && break
+        done
+        grep -q '^done$' "$work/family.out"
+        verdict $? "family: $part, to the end"
+    done
+}
+
 for part in $parts; do
     case $part in
-        powercut | faulty | cycles | claimed | memory | ublk) echo "== $part"; $part ;;
-        *) echo "what is '$part'? powercut, faulty, cycles, claimed, memory, ublk"; exit 2 ;;
+        powercut | faulty | cycles | claimed | memory | ublk | crypt | family) echo "== $part"; $part ;;
+        *)
+            echo "what is '$part'? powercut, faulty, cycles, claimed, memory, ublk, crypt, family"
+            exit 2
+            ;;
     esac
 done
 finish $passed $failed

@@ -42,3 +42,15 @@ daemon_pid() { "$bimetal" status "$1" --json | sed -n 's/^ *"pid": \([0-9]*\).*/
 
 # A number of `status --json`, by name (first match).
 number() { "$bimetal" status "$1" --json | sed -n "s/^ *\"$2\": \([0-9]*\).*/\1/p" | head -n 1; }
+
+# A daemon of the group tank in the background, which says what it says to the file $log.
+serve() { "$bimetal" serve tank </dev/null >>"$log" 2>&1 & }
+serves() { "$bimetal" status tank --json | grep -q '"state": "serving"'; }
+
+# ublk devices: how many there are, and whether the daemon of tank serves so many.
+devices() { ls /sys/class/ublk-char 2>/dev/null | wc -l; }
+no_devices() { [ "$(devices)" = 0 ]; }
+served() { [ "$("$bimetal" status tank --json | grep -c '"peer": "/dev/ublkb')" = "$1" ]; }
+
+# I/O errors that the kernel has noted. It notes none of those that `--force` is meant to cause before this is asked.
+errors() { dmesg | grep -c -E 'I/O error|invalid error|critical .* error|EXT4-fs error|XFS .*(error|shutdown)'; }

@@ -9,12 +9,6 @@ mnt=/run/mnt log=$BIMETAL_RUN_DIR/serve.log
 mkdir -p $mnt
 
 sums() { (cd $mnt && find . -type f -exec md5sum {} + | sort -k 2 | md5sum); }
-devices() { ls /sys/class/ublk-char 2>/dev/null | wc -l; }
-no_devices() { [ "$(devices)" = 0 ]; }
-# I/O errors that the kernel has noted. It notes none of those that `--force` is meant to cause before this is asked.
-errors() { dmesg | grep -c -E 'I/O error|invalid error|critical .* error|EXT4-fs error|XFS .*(error|shutdown)'; }
-serve() { "$bimetal" serve tank </dev/null >>"$log" 2>&1 & }
-serves() { "$bimetal" status tank --json | grep -q '"state": "serving"'; }
 # The volume's device is served by the daemon that runs now.
 device_is_served() { "$bimetal" status tank --json | grep -q '"peer": "/dev/ublkb'; }
 free_slots() { "$bimetal" status tank --json | sed -n 's/^ *"free_slots": \([0-9]*\).*/\1/p' | awk '{s += $1} END {print s}'; }
@@ -223,7 +217,6 @@ two() {
     check "none is left of two" no_devices
     "$bimetal" volume delete tank/second --yes >&2
 }
-served() { [ "$("$bimetal" status tank --json | grep -c '"peer": "/dev/ublkb')" = "$1" ]; }
 all_threads_alike() { [ "$(grep -h CapEff /proc/"$(daemon_pid tank)"/task/*/status | sort -u | wc -l)" = 1 ]; }
 # POST /v1/attach for all volumes named, at the same time; the status codes go to /run/together.
 together() {

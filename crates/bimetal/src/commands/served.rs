@@ -29,7 +29,17 @@ pub(super) struct Served {
 
 /// The group's daemon; it is started if there is none and that is not unwanted.
 pub(super) fn served(group: &str, no_start: bool) -> Result<Served> {
-    match running(group)? {
+    use_or_start(group, no_start, false)
+}
+
+/// The same, but also a daemon that is to stop and waits for somebody: what it waits for may wait for a passphrase, as a
+/// mounted device of a locked volume does.
+pub(super) fn served_to_unlock(group: &str) -> Result<Served> {
+    use_or_start(group, false, true)
+}
+
+fn use_or_start(group: &str, no_start: bool, held_will_do: bool) -> Result<Served> {
+    match running(group, held_will_do)? {
         Some(status) => Ok(Served { status, started: false }),
         None if no_start => {
             bail!("group '{group}' is not being served; start it with `bimetal serve {group}` or without --no-start")
@@ -39,13 +49,14 @@ pub(super) fn served(group: &str, no_start: bool) -> Result<Served> {
 }
 
 /// What the group's daemon says. One that is stopping is waited for: what it has attached goes with it. The last that it
-/// does is to end the group, which answers nothing then.
-fn running(group: &str) -> Result<Option<Status>> {
+/// does is to end the group, which answers nothing then. With `held_will_do` one that is kept from it is not waited for.
+fn running(group: &str, held_will_do: bool) -> Result<Option<Status>> {
     let began = Instant::now();
     loop {
         let Some(daemon) = runstate::daemon(group)? else { return Ok(None) };
         match daemon.get::<Status>("/v1/status") {
             Ok(status) if status.state != "stopping" => return Ok(Some(status)),
+            Ok(status) if held_will_do && !status.stop_waits_for.is_empty() => return Ok(Some(status)),
             Ok(status) => {
                 let held = status.stop_waits_for.join(", ");
                 let (limit, why) = match held.is_empty() {

@@ -16,7 +16,7 @@ use bimetal_host::luks::{self, Cost, FamilyKey, Header, Luks, LuksError, Unlocke
 use serde_json::json;
 
 use self::ask::{new_passphrase, passphrase, Secret};
-use super::served::{served, stop_if, Served};
+use super::served::{served, served_to_unlock, stop_if, Served};
 use super::volume::wait_for;
 use crate::api::{self, FamilyChange, FamilyHeader, Status};
 use crate::cli::{self, FamilyCommand, FamilyTarget, PassphraseCost};
@@ -80,6 +80,12 @@ struct Visit<'a> {
 impl<'a> Visit<'a> {
     fn begin(group: &'a str) -> Result<Visit<'a>> {
         let Served { status, started } = served(group, false)?;
+        Ok(Visit { group, status, started })
+    }
+
+    /// The same to unlock a family.
+    fn to_unlock(group: &'a str) -> Result<Visit<'a>> {
+        let Served { status, started } = served_to_unlock(group)?;
         Ok(Visit { group, status, started })
     }
 
@@ -209,7 +215,7 @@ fn opens(luks: Luks, header: &Header, passphrase: &[u8], key: &FamilyKey) -> Res
 fn unlock(args: &cli::FamilyUnlock, output: Output) -> Result<()> {
     let FamilyTarget { group, family } = &args.target;
     let luks = Luks::load()?;
-    let visit = Visit::begin(group)?;
+    let visit = Visit::to_unlock(group)?;
     let found = visit.needs(family)?;
     let volumes = found.volumes.join(", ");
     if found.unlocked {
