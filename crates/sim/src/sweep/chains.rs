@@ -104,6 +104,17 @@ pub(super) fn catch_up_cut_off() -> Directed {
     Directed::chain("catch-up cut off", make, 5000)
 }
 
+/// A chunk goes down while a commit is under way, and is trimmed before the next: the record of that names neither its slot
+/// nor the slow member, whose journal has the prepared record of the move. It takes a moment that random runs meet once in
+/// hundreds of thousands; this is the one that they met, made smaller.
+pub(super) fn left_as_soon_as_it_came() -> Directed {
+    let make = |_| {
+        let found = crate::text::parse(include_str!("left_as_soon_as_it_came.txt"));
+        found.expect("the file beside this one is a scenario")
+    };
+    Directed::chain("left as soon as it came", make, 1)
+}
+
 /// Of a commit's blocks a later one is kept and the first is not. The end that the next start puts in its place, or a
 /// short commit after it, must not be continued by what lies behind.
 pub(super) fn kept_behind_the_end() -> Directed {

@@ -196,6 +196,11 @@ impl<E: Env> Core<E> {
             }
         }
         let mut left = snap.left;
+        if !mutant::on(Mutant::LeftUntold) {
+            // A chunk that went down and left again within one commit: the record of it names neither slot nor member, but
+            // the prepared record of the move is in that member's journal.
+            left.iter().for_each(|l| self.note_lag_on(l.chunk, l.slot.member));
+        }
         if mutant::on(Mutant::C1DirtySetAfterSync) {
             left.append(&mut self.commit.left.borrow_mut());
         }
