@@ -112,7 +112,7 @@ impl Rig {
 fn marker(n: u64) -> Vec<u8> {
     let mut out = Vec::new();
     while out.len() < BLOCK {
-        out.extend_from_slice(&(0x006d_6172_6b65_7200 ^ n << 56 ^ out.len() as u64).to_le_bytes());
+        out.extend_from_slice(&(0x006d_6172_6b65_7200 ^ (n << 56) ^ out.len() as u64).to_le_bytes());
     }
     out
 }
@@ -160,7 +160,7 @@ fn requests_of_any_alignment_read_what_was_written() {
             }
             1 | 2 => assert_eq!(rig.read(&v, offset, len).expect("read"), model[here], "round {round}: {offset}+{len}"),
             _ => {
-                let data: Vec<u8> = (0..len).map(|i| (i ^ round * 37 ^ i >> 8) as u8).collect();
+                let data: Vec<u8> = (0..len).map(|i| (i ^ (round * 37) ^ (i >> 8)) as u8).collect();
                 rig.write(&v, offset, &data).expect("write");
                 model[here].copy_from_slice(&data);
             }
