@@ -147,9 +147,10 @@ impl<E: Env> Core<E> {
 
 impl<E: Env> Volume<E> {
     /// What has become of a range, in order, without gaps, neighbours of one fate joined, in at most `max` runs (at
-    /// least one; fewer may cover less than the range). The range is extended to whole blocks.
+    /// least one; fewer may cover less than the range). The range is extended to whole blocks. Of a volume whose family
+    /// is locked too: it needs no key.
     pub fn fates(&self, offset: u64, len: u64, max: usize) -> Result<Vec<FateRun>, Error> {
-        self.info.check(offset, len)?;
+        self.info.check_range(offset, len)?;
         let first = offset / BLOCK * BLOCK;
         let end = (offset + len).div_ceil(BLOCK) * BLOCK;
         let mut found: Vec<FateRun> = Vec::new();

@@ -41,6 +41,7 @@ mutants! {
     PreparedWithoutFlag: "families: a demotion's prepared record does not say that the blocks are ciphertext",
     NothingWiped: "families: a volume counts as encrypted while slots still hold its plaintext",
     WipedBeforeCommit: "families: blocks are overwritten whose TRIM is not durable",
+    WipedNoQuarantine: "families: a free slot whose overwriting has failed is free again before a sync",
     WipedUnclaimed: "families: blocks of a slot in use are overwritten without a claim on them",
     HeadersAfterTable: "families: labels name headers that are not durable yet",
     HeadersNotSynced: "families: headers are not synced before labels name them",

@@ -8,6 +8,7 @@ use bimetal_crypt::FamilyKey;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::error::Error;
+use bimetal_volume::fate::{Fate, FateRun};
 use bimetal_volume::group::structure::{NewFamily, StructureError};
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier};
@@ -195,6 +196,10 @@ fn a_locked_family_gives_and_takes_nothing() {
     let g = rig.open();
     let v = g.volume("v").expect("there");
     assert_eq!(rig.read(&v, 0, 512), Err(Error::Locked), "a start has no keys");
+    let run = |offset, len, fate| FateRun { offset, len, fate };
+    let (block, rest) = (BLOCK as u64, 10 * MIB - BLOCK as u64);
+    let expected = vec![run(0, block, Fate::Whole), run(block, rest, Fate::NeverWritten)];
+    assert_eq!(v.fates(0, 10 * MIB, 9), Ok(expected), "what has become of it is told without a key");
 }
 
 #[test]

@@ -109,7 +109,7 @@ pub(crate) struct Cost {
 #[command(after_help = "\
 Examples:
   bimetal family create tank/private --recovery-key
-  bimetal family create tank/backup --passphrase-file /root/backup.pass
+  bimetal family create tank/backup --passphrase-file /media/usb/backup.pass
 The passphrase is asked for twice. The new family is unlocked: volumes can be made in it at once (bimetal volume create tank/home --family private), and plain ones encrypted (bimetal volume encrypt tank/home --family private).")]
 pub(crate) struct FamilyCreate {
     /// GROUP/NAME of the new family
@@ -263,8 +263,8 @@ pub(crate) struct FamilyDelete {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bimetal family export-header tank/private /root/private.luks
-  cryptsetup luksDump /root/private.luks
+  bimetal family export-header tank/private /media/usb/private.luks
+  cryptsetup luksDump /media/usb/private.luks
 Whoever has the file can try passphrases on it, also those that are removed from the family later. For cryptsetup and systemd-cryptenroll it is a detached LUKS2 header; what they change comes back with import-header. (A newline at the end of a key file is part of the passphrase for cryptsetup, and not for Bimetal.)")]
 pub(crate) struct FamilyExport {
     /// GROUP/FAMILY
@@ -277,7 +277,7 @@ pub(crate) struct FamilyExport {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  bimetal family import-header tank/private /root/private.luks
+  bimetal family import-header tank/private /media/usb/private.luks
   bimetal family export-header tank/private h && cryptsetup luksAddKey h && bimetal family import-header tank/private h
 A passphrase of the file is asked for, and must open the key of this very family; then the file's passphrases are the family's, and those before are overwritten. Also if the header is damaged on all members.")]
 pub(crate) struct FamilyImport {

@@ -197,6 +197,25 @@ fn a_plain_volume_is_encrypted_and_nothing_plain_is_left() {
 }
 
 #[test]
+fn what_is_lost_with_a_member_is_told_without_a_passphrase() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let Some(daemon) = private(&p, &["main:20MiB"]) else { return };
+    p.ok(&["volume", "create", "tank/home", "--size", "20MiB", "--family", "private"]);
+    fill(&p, "home", &marked("On the fast member. ", 4 * MIB));
+    stop(&p, daemon);
+    std::fs::rename(p.path("fast.img"), p.path("gone.img")).expect("renamed");
+    let lost = |p: &Place| p.json(&["rescue", "tank"])["volumes"][1].clone();
+    let alone = lost(&p);
+    assert_eq!((&alone["name"], alone["lost_bytes"].as_u64()), (&"home".into(), Some(4 * MIB)), "{alone}");
+    let daemon = p.serve(&["tank", "--read-only", "--allow-missing"]);
+    assert_eq!(lost(&p), alone, "as the daemon says it");
+    stop(&p, daemon);
+}
+
+#[test]
 fn encryption_goes_on_when_the_family_is_unlocked_again() {
     if !installed("nbdcopy") {
         return;

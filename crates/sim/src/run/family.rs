@@ -2,8 +2,9 @@
 //!
 //! 1. After each start the header of a family is one that a change which was answered had put there, or that of the
 //!    change that was cut off: whole.
-//! 2. At the end of a run no disk that was a member all the time holds plaintext of a volume that has a family, nor a header that was replaced. (That
-//!    none of it is sent there by later writes is checked at each, see [`crate::world::World::see`].)
+//! 2. At the end of a run no disk that was a member all the time holds plaintext of a volume that has a family, nor a
+//!    header that was replaced. (That none of it is sent there by later writes is checked at each, see
+//!    [`crate::world::World::see`].)
 //! 3. The same holds from the moment at which a volume counts as encrypted.
 
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use bimetal_crypt::FamilyKey;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::error::Error;
+use bimetal_volume::fate::FateRun;
 use bimetal_volume::group::structure::{NewFamily, StructureError};
 use bimetal_volume::options::{Status, VolumeStatus};
 use bimetal_volume::Group;
@@ -84,13 +86,24 @@ fn version_of(block: &[u8]) -> Option<(u8, u32)> {
     Some((rest[0], u32::from_le_bytes(version)))
 }
 
-/// Unlocks all families of a group, as its owner does after a start.
+/// Unlocks all families of a group, as its owner does after a start. What has become of the content of volumes is known
+/// before.
 pub(super) fn unlock_all(group: &Group<SimEnv>) -> Result<(), Wrong> {
-    for f in group.status().families {
+    let families = group.status().families;
+    let locked = if families.is_empty() { Vec::new() } else { all_fates(group)? };
+    for f in &families {
         let unlocked = group.unlock_family(&f.name, key(number(&f.name)));
         unlocked.map_err(|e| format!("family {} cannot be unlocked: {e}", f.name))?;
     }
-    Ok(())
+    match families.is_empty() || all_fates(group)? == locked {
+        true => Ok(()),
+        false => Err("unlocking has changed what has become of the volumes' content".into()),
+    }
+}
+
+fn all_fates(group: &Group<SimEnv>) -> Result<Vec<Vec<FateRun>>, Wrong> {
+    let volumes = group.volume_names().into_iter().filter_map(|name| group.volume(&name));
+    volumes.map(|v| v.fates(0, v.size(), usize::MAX).map_err(|e| format!("fates, locked or not: {e}"))).collect()
 }
 
 impl Families {

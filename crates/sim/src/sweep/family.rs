@@ -3,7 +3,8 @@
 use bimetal_volume::units::{Placement, CHUNK};
 
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
-use crate::scenario::{Act, Damage, Step};
+use crate::disk::Faults;
+use crate::scenario::{Act, Damage, Step, VolumeSpec};
 
 fn act(act: Act) -> Step {
     step(0, act, 0, 0)
@@ -84,6 +85,24 @@ fn trimmed_and_overwritten() -> Directed {
     directed("trimmed and overwritten", s, prepare, steps, false)
 }
 
+/// Slots cannot be overwritten, or so it seems: the zeros land late, when chunks may have moved there.
+fn overwritten_late() -> Directed {
+    let mut s = group(10, 120, 6);
+    s.volumes.push(VolumeSpec { chunks: 80, placement: Placement::Auto });
+    let mut prepare = vec![fill(0, 6), flush(), of(1, fill(0, 6)), of(1, flush()), act(Act::MakeFamily { family: 1 })];
+    prepare.extend([act(Act::Encrypt { family: 1 }), sleep(0, 10)]);
+    let mut steps = Vec::new();
+    for i in 6..80 {
+        steps.extend([of(1, step(1, WRITE, i * CHUNK, CHUNK)), sleep(1, 10)]);
+    }
+    steps.extend([sleep(1, 2500), of(1, step(1, Act::Read, 0, 80 * CHUNK)), step(0, Act::Read, 0, 6 * CHUNK)]);
+    let mut d = directed("overwritten late", s, prepare, steps, false);
+    let swept = d.swept();
+    d.scenario.sessions[swept].faults[1] =
+        Faults { write_ppm: 300_000, late: true, limit: 300, data_only: true, ..Faults::default() };
+    d
+}
+
 /// Encrypted chunks go down, and the fast member dies.
 fn alone() -> Directed {
     let make = Act::Make { chunks: 20, placement: Placement::Auto, family: 1 };
@@ -102,5 +121,5 @@ fn rotten() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![families(), encrypting(), overwriting(), trimmed_and_overwritten(), alone(), rotten()]
+    vec![families(), encrypting(), overwriting(), trimmed_and_overwritten(), overwritten_late(), alone(), rotten()]
 }

@@ -214,22 +214,33 @@ impl<E: Env> Core<E> {
         }
         self.health.check()?;
         self.claims.cancel_motion(chunk, false);
-        if before.mask == 0 {
-            let flags = before.flags | entry::ENCRYPTED;
-            self.change_entry(chunk, Entry { flags, ..before }.without_kept());
-            return Ok(());
-        }
-        if mutant::on(Mutant::EncryptedInPlace) {
-            let from = SlotId { member: before.member, slot: before.slot };
-            self.copy_encrypted(v, chunk, before.mask, from, from).await?;
-            self.change_entry(chunk, Entry { flags: before.flags | entry::ENCRYPTED, ..before }.without_kept());
-            return Ok(());
-        }
         let from = SlotId { member: before.member, slot: before.slot };
+        let to = match before.mask {
+            0 => from,
+            _ => self.copy_elsewhere(v, chunk, before.mask, from, failures).await?,
+        };
+        let after = Entry { member: to.member, slot: to.slot, flags: before.flags | entry::ENCRYPTED, ..before };
+        self.change_entry(chunk, after.without_kept());
+        Ok(())
+    }
+
+    /// Copies what is valid of a chunk, encrypted, to another slot, and says to which one. So many failures were known
+    /// before what is copied was found to be current.
+    async fn copy_elsewhere(
+        &self,
+        v: &VolumeInfo,
+        chunk: ChunkId,
+        mask: u32,
+        from: SlotId,
+        failures: u64,
+    ) -> Result<SlotId, Error> {
+        if mutant::on(Mutant::EncryptedInPlace) {
+            return self.copy_encrypted(v, chunk, mask, from, from).await.map(|()| from);
+        }
         let to = self.slot_to_encrypt_to(v, chunk, self.tier_of_member(from.member)).await?;
         let _held = self.families.hold(1);
-        let copied = match self.cleanse_slot(to).await {
-            Ok(()) => self.copy_encrypted(v, chunk, before.mask, from, to).await,
+        let copied = match self.cleanse(to).await {
+            Ok(()) => self.copy_encrypted(v, chunk, mask, from, to).await,
             Err(e) => Err(e),
         };
         let sure = if self.health.failures() == failures { Ok(()) } else { self.health.check() };
@@ -237,9 +248,7 @@ impl<E: Env> Core<E> {
             self.untake(to, chunk);
             return Err(e);
         }
-        let after = Entry { member: to.member, slot: to.slot, flags: before.flags | entry::ENCRYPTED, ..before };
-        self.change_entry(chunk, after.without_kept());
-        Ok(())
+        Ok(to)
     }
 
     async fn copy_encrypted(
@@ -303,16 +312,6 @@ impl<E: Env> Core<E> {
             }
             self.mover_wake.notify();
             self.env.sleep(LOOK).await;
-        }
-    }
-
-    /// A slot with a write of unknown outcome is written only after a sync (C2.2).
-    pub(super) async fn cleanse_slot(&self, slot: SlotId) -> Result<(), Error> {
-        let m = &self.members[slot.member as usize];
-        let tainted = m.tainted.borrow().contains(&slot.slot);
-        match tainted {
-            true => self.sync_member(slot.member, m.sync.written()).await,
-            false => Ok(()),
         }
     }
 }

@@ -221,7 +221,7 @@ impl<E: Env> Core<E> {
             return;
         }
         // A write of unknown outcome could bring plaintext back (C2.2).
-        if self.cleanse_slot(slot).await.is_err() {
+        if self.cleanse(slot).await.is_err() {
             return;
         }
         let _pin = self.claims.pin(slot);
@@ -249,7 +249,7 @@ impl<E: Env> Core<E> {
         let due = |s: &SlotId| s.member == m.index && self.families.wiping.is_due(*s);
         let kept_back: Vec<SlotId> = self.quarantine.borrow().iter().filter(|s| due(s)).copied().collect();
         for slot in kept_back {
-            if self.cleanse_slot(slot).await.is_ok() {
+            if self.cleanse(slot).await.is_ok() {
                 self.overwrite(m, &[slot.slot]).await;
             }
         }
@@ -271,13 +271,26 @@ impl<E: Env> Core<E> {
             if !taken.is_empty() {
                 let held = self.families.hold(taken.len());
                 self.overwrite(m, &taken).await;
-                for slot in &taken {
-                    self.free_now(SlotId { member: m.index, slot: *slot });
-                }
+                self.give_back(m, taken).await;
                 drop(held);
                 self.rest_after(begun).await;
             }
             wait::turn().await;
+        }
+    }
+
+    /// Makes slots free again. Zeros of unknown outcome must not land where chunks have moved meanwhile (C2.2).
+    async fn give_back(&self, m: &Member<E::Device>, slots: Vec<SlotIndex>) {
+        let tainted = |s: &SlotIndex| m.tainted.borrow().contains(s) && !mutant::on(Mutant::WipedNoQuarantine);
+        let (unsure, sure): (Vec<_>, Vec<_>) = slots.into_iter().partition(tainted);
+        let by_member = |slot| SlotId { member: m.index, slot };
+        sure.into_iter().map(by_member).for_each(|s| self.free_now(s));
+        if unsure.is_empty() {
+            return;
+        }
+        match self.sync_member(m.index, m.sync.written()).await {
+            Ok(()) => unsure.into_iter().map(by_member).for_each(|s| self.free_now(s)),
+            Err(_) => self.quarantine.borrow_mut().extend(unsure.into_iter().map(by_member)),
         }
     }
 

@@ -132,10 +132,17 @@ impl VolumeInfo {
 
     /// Refuses a range that is not inside the volume.
     pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), Error> {
+        match self.cipher.is_locked() {
+            true if !self.deleted.get() => Err(Error::Locked),
+            _ => self.check_range(offset, len),
+        }
+    }
+
+    /// Whether it has this range, locked or not.
+    pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
         let size = self.size.get();
         match offset.checked_add(len) {
             _ if self.deleted.get() => Err(Error::Deleted),
-            _ if self.cipher.is_locked() => Err(Error::Locked),
             Some(end) if end <= size => Ok(()),
             _ => Err(Error::OutOfRange { offset, len, size }),
         }

@@ -180,7 +180,7 @@ impl<E: Env> Core<E> {
 
     /// A slot with a write of unknown outcome is written again only after a sync (C2.2): else the old write could land
     /// after the new one.
-    async fn cleanse(&self, slot: SlotId) -> Result<(), Error> {
+    pub(crate) async fn cleanse(&self, slot: SlotId) -> Result<(), Error> {
         let m = &self.members[slot.member as usize];
         let tainted = {
             let t = m.tainted.borrow();
