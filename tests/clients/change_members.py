@@ -1,5 +1,6 @@
 """Every member of a group is another one in the end, while a file system on it is in use."""
 
+import hashlib
 import os
 import threading
 
@@ -39,19 +40,50 @@ def members(group):
 
 
 
-def all_of_them(world, full):
-    """A slow member is added, the old one removed, the fast one replaced; then the same is there without them."""
+def in_use(world, full):
+    """A served group with a mounted ext4 full of files: the group, its device, the mount, digests, size of the slow member."""
     kit.need_attach()
     kit.need("fio")
     size = 512 * MIB if full else 160 * MIB
-    make, checks = FILE_SYSTEMS["ext4"]
     group = world.group(64 * MIB, size, "--volume", f"main:{size // 2}").serve()
     device, mount = group.attach(), world.path("mnt")
     os.mkdir(mount)
     world.mounts.append(mount)
-    kit.run(*make, device)
+    kit.run(*FILE_SYSTEMS["ext4"][0], device)
     kit.run("mount", device, mount)
-    digests = fill(mount, size // 4, 1 * MIB)
+    return group, device, mount, fill(mount, size // 4, 1 * MIB), size
+
+
+def put_away(group, device, mount):
+    """Unmounts it, checks the filesystem, and stops the group."""
+    kit.run("umount", mount)
+    for check in FILE_SYSTEMS["ext4"][1]:
+        kit.run(*check, device)
+    group.detach()
+    group.stop()
+
+
+def without(group, old, new):
+    """From here on these members alone are there; the group is sound and served."""
+    for left in old:
+        os.remove(left)
+    group.members = new
+    group.check()
+    group.serve()
+
+
+def is_there_still(group, mount, digests):
+    """The files are what they were."""
+    kit.run("mount", "-o", "ro", group.attach(), mount)
+    compare(digests)
+    kit.run("umount", mount)
+    group.detach()
+    group.stop()
+
+
+def all_of_them(world, full):
+    """A slow member is added, the old one removed, the fast one replaced; then the same is there without them."""
+    group, device, mount, digests, size = in_use(world, full)
     old_fast, old_slow = group.members
     new_fast, new_slow = world.file("fast2.img", 80 * MIB), world.file("slow2.img", size + 32 * MIB)
     load = Load(mount)
@@ -63,21 +95,9 @@ def all_of_them(world, full):
         load.end()
     assert set(members(group)) == {new_fast, new_slow}, members(group)
     compare(digests)
-    for left in (old_fast, old_slow):
-        os.remove(left)
-    group.members = [new_fast, new_slow]
-    kit.run("umount", mount)
-    for check in checks:
-        kit.run(*check, device)
-    group.detach()
-    group.stop()
-    group.check()
-    group.serve()
-    kit.run("mount", "-o", "ro", group.attach(), mount)
-    compare(digests)
-    kit.run("umount", mount)
-    group.detach()
-    group.stop()
+    put_away(group, device, mount)
+    without(group, [old_fast, old_slow], [new_fast, new_slow])
+    is_there_still(group, mount, digests)
     return f"{len(digests)} files equal, {load.rounds} rounds of 24 MiB verified meanwhile"
 
 
@@ -100,24 +120,16 @@ def holding(*paths):
 def encrypted_too(world, full):
     """The same, and meanwhile the volume is encrypted: in the end no member holds any of its plaintext, nor do those that
     have left."""
-    kit.need_attach()
-    kit.need("fio")
     kit.need_library("libcryptsetup.so.12")
-    size = 512 * MIB if full else 160 * MIB
-    make, checks = FILE_SYSTEMS["ext4"]
-    group = world.group(64 * MIB, size, "--volume", f"main:{size // 2}").serve()
-    device, mount, secret = group.attach(), world.path("mnt"), world.path("passphrase")
-    os.mkdir(mount)
-    world.mounts.append(mount)
+    group, device, mount, digests, size = in_use(world, full)
+    secret, marked = world.path("passphrase"), f"{mount}/marked"
     with open(secret, "w") as f:
         f.write("correct horse")
-    kit.run(*make, device)
-    kit.run("mount", device, mount)
-    digests = fill(mount, size // 4, 1 * MIB)
-    with open(f"{mount}/marked", "wb") as f:
+    with open(marked, "wb") as f:
         f.write(MARKER * 100)
         f.flush()
         os.fsync(f.fileno())
+    digests[marked] = hashlib.sha256(MARKER * 100).hexdigest()
     old_fast, old_slow = group.members
     assert holding(old_fast, old_slow), "the marker is found where it is"
     new_fast, new_slow = world.file("fast2.img", 80 * MIB), world.file("slow2.img", size + 32 * MIB)
@@ -133,26 +145,12 @@ def encrypted_too(world, full):
         load.end()
     assert set(members(group)) == {new_fast, new_slow}, members(group)
     compare(digests)
-    kit.run("umount", mount)
-    for check in checks:
-        kit.run(*check, device)
-    group.detach()
-    group.stop()
+    put_away(group, device, mount)
     found = holding(old_fast, old_slow, new_fast, new_slow)
     assert not found, f"plaintext is left in {found}"
-    for left in (old_fast, old_slow):
-        os.remove(left)
-    group.members = [new_fast, new_slow]
-    group.check()
-    group.serve()
+    without(group, [old_fast, old_slow], [new_fast, new_slow])
     world.bimetal("family", "unlock", f"{group.name}/home", "--passphrase-file", secret)
-    kit.run("mount", "-o", "ro", group.attach(), mount)
-    compare(digests)
-    with open(f"{mount}/marked", "rb") as f:
-        assert f.read() == MARKER * 100
-    kit.run("umount", mount)
-    group.detach()
-    group.stop()
+    is_there_still(group, mount, digests)
     return f"{len(digests)} files equal, {load.rounds} rounds of 24 MiB verified meanwhile, no plaintext left"
 
 

@@ -6,6 +6,8 @@ mod control;
 mod demo;
 mod dissolve;
 mod family;
+mod family_headers;
+mod family_keys;
 mod files;
 mod flow;
 mod force;
