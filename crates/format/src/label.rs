@@ -39,7 +39,7 @@ pub const COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them may only read.
 pub const READ_ONLY_COMPATIBLE: u64 = 0;
 /// Features that a version which does not know them must refuse.
-pub const INCOMPATIBLE: u64 = KEPT_COPIES | CHANGED_TABLES | CHANGED_MEMBERS | LEAVING_MEMBERS | FAMILIES;
+pub const INCOMPATIBLE: u64 = KEPT_COPIES | CHANGED_TABLES | CHANGED_MEMBERS | LEAVING_MEMBERS | FAMILIES | REPAIRING;
 /// Incompatible feature: entries may name kept copies. A reader that does not know them would take records that do for
 /// the end of the journal.
 pub const KEPT_COPIES: u64 = 1;
@@ -54,6 +54,19 @@ pub const CHANGED_MEMBERS: u64 = 4;
 pub const LEAVING_MEMBERS: u64 = 8;
 /// Incompatible feature: there are families, or have been: chunks may hold ciphertext.
 pub const FAMILIES: u64 = 16;
+/// Incompatible feature: a repair of the group was begun, and is not done on this member.
+pub const REPAIRING: u64 = 32;
+
+/// What a repair has done to a member, as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// 0: nothing since the group was last started.
+    None,
+    /// 1: it was begun: the map is to be written anew, or another member's label says so already.
+    Begun,
+    /// 2: it is done, and the group was not started since.
+    Done,
+}
 
 /// Tier of a member, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +211,8 @@ pub struct Label {
     pub next_family: u32,
     /// Side of the keys zone that `families` speaks of.
     pub keys_side: u8,
+    /// What a repair has done.
+    pub repair: Repair,
 }
 
 /// Why bytes are not a usable label.
@@ -334,6 +349,11 @@ impl Label {
         h.keys_side = self.keys_side;
         h.next_family = U32::new(self.next_family);
         h.joining = self.joining.into();
+        h.repair = match self.repair {
+            Repair::None => 0,
+            Repair::Begun => 1,
+            Repair::Done => 2,
+        };
         h
     }
 
@@ -346,6 +366,7 @@ impl Label {
             | bit(self.members_changed, CHANGED_MEMBERS)
             | bit(leaving, LEAVING_MEMBERS)
             | bit(self.next_family > 0, FAMILIES)
+            | bit(self.repair == Repair::Begun, REPAIRING)
     }
 
     /// Reads a label from `bytes`, found at byte offset `place` of its member. Anything but a sound label of a known
@@ -420,6 +441,12 @@ impl Label {
             families: families.iter().map(families::decode_family).collect::<Result<_, _>>()?,
             next_family: h.next_family.get(),
             keys_side: h.keys_side,
+            repair: match h.repair {
+                0 => Repair::None,
+                1 => Repair::Begun,
+                2 => Repair::Done,
+                _ => return Err(LabelError::Field("repair mark")),
+            },
         })
     }
 
@@ -431,6 +458,8 @@ impl Label {
         field(self.root_side < 2, "root side")?;
         field(self.sector_size == 512 || self.sector_size == 4096, "sector size")?;
         field(h.clean < 2 && h.epoch_confirmed < 2, "clean or confirmed mark")?;
+        let repairing = h.incompatible.get() & REPAIRING != 0;
+        field(repairing == (self.repair == Repair::Begun), "repair mark")?;
         field(h.joining == 0 || self.members_changed && h.joining == 1, "joining mark")?;
         let growing = [
             self.sequence,

@@ -2,7 +2,7 @@
 
 mod examples;
 
-use bimetal_format::label::{is_name, Label, LabelError, MemberCode, VolumeState, LABEL_SIZE};
+use bimetal_format::label::{is_name, Label, LabelError, MemberCode, Repair, VolumeState, LABEL_SIZE};
 use bimetal_format::layout::{label_b, Layout, LayoutError, ZoneExtent, ZoneKind, LABEL_A, MIN_JOURNAL_BLOCKS};
 use bimetal_format::{away, directory, journal, page, Entry, Salt, BLOCK};
 use examples::{accepts, block, label, salt, Rng, GENERATION, INDEX, KINDS};
@@ -102,6 +102,7 @@ proptest! {
     fn labels_round_trip_and_one_flipped_bit_is_refused(seed: u64, bits in proptest::collection::vec(0..LABEL_SIZE * 8, 8)) {
         let mut l = label(seed);
         l.epoch.cut_off = seed as u8;
+        l.repair = [Repair::None, Repair::Begun, Repair::Done][seed as usize % 3];
         for place in [LABEL_A, label_b(l.device_size)] {
             let mut bytes = l.encode(place);
             prop_assert_eq!(Label::decode(&bytes, place), Ok(l.clone()));

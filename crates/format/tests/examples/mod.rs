@@ -3,7 +3,7 @@
 
 use bimetal_format::journal::{JournalHead, Record, RecordKind};
 use bimetal_format::label::{
-    Epoch, Label, MemberCode, MemberRow, PageRun, PlacementCode, TierCode, VolumeRow, VolumeState, MAX_VOLUMES,
+    Epoch, Label, MemberCode, MemberRow, PageRun, PlacementCode, Repair, TierCode, VolumeRow, VolumeState, MAX_VOLUMES,
 };
 use bimetal_format::layout::{pages_for, Layout};
 use bimetal_format::page::PageHead;
@@ -244,6 +244,7 @@ pub(crate) fn label(seed: u64) -> Label {
         families: Vec::new(),
         next_family: 0,
         keys_side: 0,
+        repair: Repair::None,
     };
     if seed % 2 == 1 {
         change_tables(r, &mut label);

@@ -3,7 +3,7 @@
 
 use bimetal_format::journal::RECORDS_PER_BLOCK;
 use bimetal_format::label::{
-    is_name, Epoch, Label, MemberCode, MemberRow, PageRun, PlacementCode, TierCode, VolumeRow, VolumeState,
+    is_name, Epoch, Label, MemberCode, MemberRow, PageRun, PlacementCode, Repair, TierCode, VolumeRow, VolumeState,
     MAX_MEMBERS, MAX_VOLUMES,
 };
 use bimetal_format::layout::{default_journal_blocks, pages_for, Layout, LayoutError, MIN_JOURNAL_BLOCKS};
@@ -176,6 +176,7 @@ fn labels<E: Env>(env: &E, plan: &Plan, uuid: Uuid, options: &CreateOptions) -> 
         families: Vec::new(),
         next_family: 0,
         keys_side: 0,
+        repair: Repair::None,
     };
     plan.layouts.iter().enumerate().map(of).collect()
 }

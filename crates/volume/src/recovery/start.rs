@@ -11,7 +11,7 @@
 
 use bimetal_format::directory::Expected;
 use bimetal_format::journal::Record;
-use bimetal_format::label::{Epoch, EPOCH_HISTORY};
+use bimetal_format::label::{Epoch, Repair, EPOCH_HISTORY};
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
 use super::load::Source;
@@ -159,6 +159,7 @@ async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         let mut label = m.label.borrow().clone();
         label.epoch = epoch.clone();
         label.clean = false;
+        label.repair = Repair::None;
         if !mutant::on(Mutant::C9MirrorsFromNotRaised) {
             label.mirrors_from = core.kept.mirrors_from(first_generation);
         }
