@@ -81,10 +81,14 @@ pub enum Seen {
     NoPlaintext,
     /// A family was locked while clients used its volumes.
     Locked,
+    /// A group was repaired of which a member was gone, or damaged.
+    Repaired,
+    /// A repair was cut off.
+    RepairCutOff,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 38] = [
+const NAMES: [(&str, bool); 40] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -123,6 +127,8 @@ const NAMES: [(&str, bool); 38] = [
     ("volume encrypted", true),
     ("plaintext gone", true),
     ("family locked", false),
+    ("repair", true),
+    ("repair cut off", true),
 ];
 
 /// What one run had.

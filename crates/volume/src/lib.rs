@@ -22,6 +22,7 @@ pub mod mutant;
 pub mod options;
 pub mod probe;
 mod recovery;
+pub mod repair;
 mod slots;
 mod sparse;
 pub mod tier;

@@ -41,6 +41,7 @@ impl Run<'_> {
             Damage::Stale(m) => self.stale(m),
             Damage::Fork(m) => self.fork(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
+            Damage::Repair(m, events) => self.repaired_without(m, events),
             Damage::Rot(m, blocks) => self.rotten(m, blocks, self.stopped_in_order),
         };
         for (disk, image) in self.disks.iter().zip(saved) {
@@ -107,7 +108,11 @@ impl Run<'_> {
             }
             result?;
         }
-        Ok(())
+        let gone = if alone { (0..members.len()).find(|i| inside[*i] && gone(*i)) } else { Some(missing) };
+        match self.world.random(|p| p.coin()) {
+            true => self.repaired(rest, gone, None),
+            false => Ok(()),
+        }
     }
 
     /// Whether what is left must know of every block whether it holds data: a fast member that has all commits, or a
@@ -237,7 +242,11 @@ impl Run<'_> {
         let Some((env, group)) = self.try_start(self.disks.clone(), options)? else { return Ok(false) };
         let result = self.peek(&env, &group, Some(View::NOTHING), false);
         env.kill();
-        result.map(|()| true)
+        result?;
+        if self.world.random(|p| p.coin()) {
+            self.repaired(self.disks.clone(), None, None)?;
+        }
+        Ok(true)
     }
 
     pub(super) fn try_start(

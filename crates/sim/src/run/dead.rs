@@ -61,7 +61,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn lose_power(&self) {
+    pub(super) fn lose_power(&self) {
         self.disks.iter().for_each(|d| d.power_cut(false));
         self.world.restart(None);
     }

@@ -19,6 +19,7 @@ mod judge;
 mod leave;
 mod live;
 mod members;
+mod repair;
 mod session;
 mod structure;
 mod table;

@@ -8,6 +8,7 @@ mod failures;
 mod family;
 mod kept;
 mod members;
+mod repair;
 mod structure;
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
@@ -307,7 +308,7 @@ pub fn all() -> Vec<Directed> {
         ),
         directed("start only", small(), vec![fill(0, 10), flush()], vec![], true),
     ];
-    let of_groups = structure::all().into_iter().chain(members::all()).chain(family::all());
+    let of_groups = structure::all().into_iter().chain(members::all()).chain(family::all()).chain(repair::all());
     plain.into_iter().chain(degraded::all()).chain(of_groups).collect()
 }
 

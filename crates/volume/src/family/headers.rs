@@ -93,6 +93,25 @@ impl<E: Env> Core<E> {
         write_side(m, 1 - side, &[]).await.map_err(StructureError::NewDevice)
     }
 
+    /// Writes the headers to a member anew on which one is damaged, if others have them all. Nobody else uses the member.
+    pub(crate) async fn mend_headers_of(&self, m: &Member<E::Device>) -> Result<(), DeviceError> {
+        let (side, rows) = (m.label.borrow().keys_side, m.label.borrow().families.clone());
+        let mut damaged = false;
+        let mut families = Vec::new();
+        for row in rows {
+            damaged |= self.header_on(m, &row).await.is_none();
+            match self.read_header(&row).await {
+                Ok(stored) => families.push((row, stored)),
+                // What is left of it may still be of use to somebody.
+                Err(_) => return Ok(()),
+            }
+        }
+        match damaged {
+            true => write_side(m, side, &families).await,
+            false => Ok(()),
+        }
+    }
+
     /// All families with their headers, for a change of some of them. One that no member has whole is carried along as it
     /// is: its checksum says so for ever, and the others do not suffer. The caller holds the lock of changes.
     pub(crate) async fn read_headers(&self) -> Vec<WithHeader> {

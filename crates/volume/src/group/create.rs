@@ -112,7 +112,7 @@ impl<E: Env> Group<E> {
 }
 
 /// Erases old labels and writes empty zones. The new label follows when all members are ready.
-pub(super) async fn lay_out<D: Device>(m: &Member<D>) -> Result<(), DeviceError> {
+pub(crate) async fn lay_out<D: Device>(m: &Member<D>) -> Result<(), DeviceError> {
     use crate::buf::BufMut;
     use crate::member::WriteFor;
     use bimetal_format::label::LABEL_SIZE;

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use bimetal_format::label::{Label, MemberCode, MemberRow, READ_ONLY_COMPATIBLE};
+use bimetal_format::label::{Label, MemberCode, MemberRow, Repair, READ_ONLY_COMPATIBLE};
 
 use super::{Finding, Found, Identified, OpenError};
 use crate::env::{Device, Env};
@@ -50,6 +50,10 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     let name = newest.group_name.clone();
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
         return Err(OpenError::ReadOnlyFeatures { name });
+    }
+    let unfinished = |f: &Found<D>| f.label.repair == Repair::Begun || is_unrepaired(&f.label, &newest);
+    if options.writable && counting.iter().any(unfinished) {
+        return Err(OpenError::RepairCutOff { name });
     }
     let table = newest_table(&counting, &newest).clone();
     let mut members = counting;
@@ -171,6 +175,12 @@ fn check_doubled<D>(members: &[Found<D>]) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// Whether a repair is done on another member, but not on this one, whose map says nothing any more.
+pub(crate) fn is_unrepaired(l: &Label, newest: &Label) -> bool {
+    let behind = l.repair != Repair::None && newest.repair == Repair::Done && l.epoch.id != newest.epoch.id;
+    behind && !mutant::on(Mutant::RepairGoesBack)
+}
+
 /// Whether a label belongs to the newest epoch, or to a start of it that was cut off.
 fn is_current(l: &Label, newest: &Label) -> bool {
     l.epoch.id == newest.epoch.id || newest.epoch.has_member(l.member)
@@ -205,10 +215,11 @@ fn take_table<D>(
             return Err(contradiction(&newest.group_name, table, l));
         }
         let behind = table.tables.saturating_sub(l.tables);
-        if behind > 1 && is_current(l, &newest) || behind > 0 && l.joining {
+        let repaired = is_unrepaired(l, &newest);
+        if behind > 1 && is_current(l, &newest) && !repaired || behind > 0 && l.joining {
             return Err(OpenError::Stale { name: newest.group_name.clone(), member: l.member });
         }
-        cut_off |= is_current(l, &newest) && (behind > 0 || l.joining);
+        cut_off |= is_current(l, &newest) && !repaired && (behind > 0 || l.joining);
     }
     if cut_off {
         findings.push(Finding::mended("a change of the volumes or members was cut off; it counts as made"));
@@ -291,6 +302,9 @@ fn check_epoch(label: &Label, newest: &Label) -> Result<Option<String>, OpenErro
     if mutant::on(Mutant::C4ForkAccepted) && !newest.epoch.history.contains(&label.epoch.id) {
         return Ok(None);
     }
+    if is_unrepaired(label, newest) {
+        return Ok(Some(format!("member {}: a repair was cut off before it was done here", label.member)));
+    }
     // No epoch was served before all members that were present had it durably. So an older label on a member that was
     // present is either the trace of starts that were cut off, or of an old copy.
     let was_present = newest.epoch.has_member(label.member);
@@ -327,7 +341,8 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
             Some((d, l, weaker)) => (Some(d), l, weaker),
             None => (None, newest.clone(), 0),
         };
-        absent.push(label.epoch.id != newest.epoch.id && !newest.epoch.has_member(index as u8));
+        let behind = label.epoch.id != newest.epoch.id && !newest.epoch.has_member(index as u8);
+        absent.push(behind || is_unrepaired(&label, newest));
         let m = Member::new(device, label, index as u8, options.journal_records);
         m.weaker_label.set(weaker);
         members.push(m);

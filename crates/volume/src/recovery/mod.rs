@@ -27,9 +27,11 @@ use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
 use crate::options::OpenOptions;
 
+pub(crate) use assemble::is_unrepaired;
 pub(crate) use finding::Finding;
 pub(crate) use identify::{identify, Found, Identified};
 pub(crate) use replay::{read_chain, Chain};
+pub(crate) use start::next_epoch;
 
 /// Why a group could not be opened. Devices are named by their position in the caller's list.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +131,12 @@ pub enum OpenError {
         /// What is damaged.
         what: String,
     },
+    /// A repair was begun and is not done.
+    #[error("a repair of group {name} was cut off; nothing was changed now. Repair it again, which goes on with it")]
+    RepairCutOff {
+        /// Name of the group.
+        name: String,
+    },
     /// Written with features that this version can only read.
     #[error("group {name} uses features that this program can only read; open it read-only or use a newer Bimetal")]
     ReadOnlyFeatures {
@@ -147,13 +155,34 @@ pub enum OpenError {
 
 /// Opens a group: see the module's head.
 pub(crate) async fn open<E: Env>(env: E, devices: Vec<E::Device>, options: OpenOptions) -> Result<Core<E>, OpenError> {
+    let (core, source) = load(env, devices, options).await?;
+    if core.writable {
+        start::start(&core, source).await?;
+    }
+    Ok(core)
+}
+
+/// Loads what a read-only start would serve, for a repair; and where the journal of each member that is there ends.
+pub(crate) async fn open_to_repair<E: Env>(
+    env: E,
+    devices: Vec<E::Device>,
+    options: OpenOptions,
+) -> Result<(Core<E>, Vec<Option<u64>>), OpenError> {
+    let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..options };
+    let (core, source) = load(env, devices, options).await?;
+    Ok((core, source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect()))
+}
+
+/// Steps 1 to 5.
+async fn load<E: Env>(
+    env: E,
+    devices: Vec<E::Device>,
+    options: OpenOptions,
+) -> Result<(Core<E>, load::Source), OpenError> {
     let found = identify(devices).await?;
     let assembled = assemble::assemble(found, &options)?;
     let (mut core, absent) = assemble::core_of(env, assembled, options);
     let source = load::load_map(&mut core, absent).await?;
     settle::settle(&core)?;
-    if core.writable {
-        start::start(&core, source).await?;
-    }
-    Ok(core)
+    Ok((core, source))
 }

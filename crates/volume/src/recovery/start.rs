@@ -134,26 +134,40 @@ async fn set_away<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     core.cover_regions(&regions).await.map_err(|e| failed_commit(e, 0))
 }
 
+/// The epoch after `parent`, with these members; not confirmed.
+pub(crate) fn next_epoch<'a, E: Env>(
+    core: &Core<E>,
+    parent: &Epoch,
+    present: impl Iterator<Item = &'a Member<E::Device>>,
+) -> Epoch
+where
+    E::Device: 'a,
+{
+    let mut members = [0u8; 32];
+    present.for_each(|m| members[m.index as usize / 8] |= 1 << (m.index % 8));
+    let mut history = parent.history.clone();
+    history.insert(0, parent.id);
+    history.truncate(EPOCH_HISTORY);
+    Epoch {
+        id: core.env.random().max(1),
+        first_generation: core.commit.generation.get() + 1,
+        members,
+        confirmed: false,
+        history,
+        cut_off: parent.cut_off_next(),
+    }
+}
+
 async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     if mutant::on(Mutant::C4NoEpoch) {
         return Ok(());
-    }
-    let mut members = [0u8; 32];
-    for m in core.members.iter().filter(|m| m.is_present()) {
-        members[m.index as usize / 8] |= 1 << (m.index % 8);
     }
     let newest = core.members.iter().filter(|m| m.is_present()).max_by_key(|m| {
         let l = m.label.borrow();
         (l.epoch.first_generation, l.epoch.confirmed)
     });
     let parent = newest.map(|m| m.label.borrow().epoch.clone()).expect("a writable group has members");
-    let cut_off = parent.cut_off_next();
-    let mut history = parent.history;
-    history.insert(0, parent.id);
-    history.truncate(EPOCH_HISTORY);
-    let id = core.env.random().max(1);
-    let first_generation = core.commit.generation.get() + 1;
-    let epoch = Epoch { id, first_generation, members, confirmed: false, history, cut_off };
+    let epoch = next_epoch(core, &parent, core.members.iter().filter(|m| m.is_present()));
     for m in core.members.iter().filter(|m| m.is_present()) {
         // The tail of a journal that begins anew stays: only with the whole map behind it may it be given up.
         let mut label = m.label.borrow().clone();
@@ -161,7 +175,7 @@ async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         label.clean = false;
         label.repair = Repair::None;
         if !mutant::on(Mutant::C9MirrorsFromNotRaised) {
-            label.mirrors_from = core.kept.mirrors_from(first_generation);
+            label.mirrors_from = core.kept.mirrors_from(epoch.first_generation);
         }
         label.generation = core.commit.generation.get();
         m.flip(label).await.map_err(failed(m.index))?;

@@ -112,7 +112,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Refuses a device that is a member already.
-    async fn check_device(&self, device: &E::Device, new: &NewMember) -> Result<(), StructureError> {
+    pub(crate) async fn check_device(&self, device: &E::Device, new: &NewMember) -> Result<(), StructureError> {
         let found = crate::probe::probe(device).await.map_err(StructureError::NewDevice)?;
         let label = match found {
             Ok(label) => label,
@@ -136,13 +136,19 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// The label of the new member as it will be, but for what its map and journal will say.
     fn plan_member(&self, device: &E::Device, new: &NewMember) -> Result<Label, StructureError> {
-        let mut label = self.first_member().label.borrow().clone();
+        let base = self.first_member().label.borrow().clone();
+        let mut label = self.label_of_new(base, device.size(), new)?;
+        label.tables += 1;
+        label.joining = true;
+        Ok(label)
+    }
+
+    /// The label of a new member as it will be, but for what its map and journal will say, made of another's.
+    pub(crate) fn label_of_new(&self, mut label: Label, size: u64, new: &NewMember) -> Result<Label, StructureError> {
         if label.members.len() >= MAX_MEMBERS {
             return Err(StructureError::ManyMembers);
         }
-        let size = device.size();
         // A commit that the other journals have room for must have room in this one.
         let least = self.members.iter().map(|m| m.layout.journal_blocks as u32).min().unwrap_or(0);
         let journal = new.journal_blocks.unwrap_or(default_journal_blocks(size)).max(least);
@@ -168,9 +174,7 @@ impl<E: Env> Core<E> {
         let tail = self.env.random() >> 24;
         (label.journal_tail, label.journal_end, label.journal_tail_hash) = (tail, tail, self.env.random());
         (label.root_generation, label.root_side, label.checkpoint_generation) = (0, 0, 0);
-        label.tables += 1;
         label.members_changed = true;
-        label.joining = true;
         Ok(label)
     }
 

@@ -1,0 +1,51 @@
+//! A member is gone for good, and the group is repaired: the power goes at every step of it, and in repairs after that.
+
+use bimetal_volume::units::{Tier, CHUNK};
+
+use super::{fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
+use crate::oracle::Crash;
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
+use crate::world::CrashPoint;
+
+/// Events of a repair, roughly.
+const REPAIR: u64 = 150;
+/// Members of the group.
+const MEMBERS: u64 = 4;
+
+fn mixed() -> Vec<Step> {
+    let mut steps = vec![fill(24, 6), flush(), sleep(0, 900)];
+    steps.extend(hot(2));
+    steps.extend([
+        step(0, TRIM, 5 * CHUNK + 4096, 40_960),
+        step(0, FUA, 9 * CHUNK, 8192),
+        step(0, TRIM, 2 * CHUNK, CHUNK),
+    ]);
+    steps.extend([flush(), sleep(0, 400), step(0, WRITE, 12 * CHUNK, 20_000)]);
+    steps
+}
+
+/// Each member is the one that is gone, after a crash and after a stop.
+fn without_one() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(10, 24, 36) };
+        s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 10, discard: false });
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 24, discard: true });
+        let session = s.quiet_session(vec![fill(0, 24), flush(), sleep(0, 3000)], End::Stop);
+        s.sessions.push(session);
+        let steps = mixed();
+        let at_the_end = CrashPoint { steps: steps.len() as u64, events: 0 };
+        let end = if n / MEMBERS % 3 == 0 { End::Stop } else { End::Crash(Crash::Power, at_the_end) };
+        let session = s.quiet_session(steps, end);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 36 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Repair((n % MEMBERS) as usize, n / MEMBERS % REPAIR));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("repaired without a member", make, MEMBERS * REPAIR * 2)
+}
+
+/// All of them.
+pub(super) fn all() -> Vec<Directed> {
+    vec![without_one()]
+}

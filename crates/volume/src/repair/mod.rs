@@ -1,0 +1,215 @@
+//! Repair: what can still be read of a group becomes all that it holds, so that it can be started again.
+//!
+//! Terms: a group is *broken* if no writable start is possible though its owner has no more to bring: a member is gone
+//! for good, or metadata is damaged on every member that had it. What a read-only start of the members at hand serves is
+//! *kept*; all other data is *given up*, and reads as zeros afterwards. A member that is not at hand is struck off; new
+//! devices can take the place of such.
+//!
+//! Invariants:
+//! 1. Exactly what [`Core::known`] serves is kept: reads before the repair and after it give the same, or an error before
+//!    and zeros after it.
+//! 2. From when the labels say that a repair was begun until it is done on all members at hand, no start writes.
+//! 3. Until the first member is done, nothing is overwritten that a read-only start needs: a repair that was cut off is begun
+//!    again, and comes to the same end. From then on that member's map is the group's, and the others are written anew.
+//! 4. Data is never written, nor moved.
+//!
+//! Order: new devices are laid out; the labels of all members at hand say *begun*; each member, the new ones first, gets
+//! the whole map and, with one flip, a label that names it, a new epoch, the new member table and an empty journal, *clean*
+//! as after an orderly stop and *done*.
+//!
+//! Counter-examples to shortcuts, which the simulator plants as mutants:
+//! - *Not marked* (`RepairUnmarked`). The power goes when one member is done. The next start takes the others for members of
+//!   a start that was cut off, or refuses all of it for good.
+//! - *Begun again from any member* (`RepairGoesBack`). The power goes when one of two is done, whose table has struck off the
+//!   third. The other one's map still says what lives there: it is taken for damaged, and with it what is whole.
+//! - *Doubt is kept* (`RepairKeepsDoubt`). A slow member alone says that a chunk lives on the fast tier: that slot may be
+//!   another's by now, whose data it would show.
+//! - *Journals go on* (`RepairKeepsJournal`). The records that were cut off or given up are replayed over the new map.
+
+mod keep;
+mod write;
+
+use bimetal_format::label::{Label, Repair as Mark};
+use bimetal_format::size::InWords;
+
+use crate::env::{Device, DeviceError, Env};
+use crate::fate::FateRun;
+use crate::group::core::Core;
+use crate::group::create::headroom;
+use crate::group::structure::{NewMember, StructureError};
+use crate::group::volume::VolumeInfo;
+use crate::member::Member;
+use crate::options::OpenOptions;
+use crate::recovery::{self, OpenError};
+use crate::units::{MemberIndex, Placement, Tier, CHUNK};
+use crate::Volume;
+use std::rc::Rc;
+
+/// Why a group was not repaired.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// Not even a read-only start is possible.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// No member of a tier would be left.
+    #[error("no {0} member is left; give a new device for it, with --{0}")]
+    NoMember(Tier),
+    /// What is left is smaller than the volumes.
+    #[error(
+        "the volumes of this group need {}, but the members that are left have {}; give a new device, with --fast or --slow",
+        InWords(*need), InWords(*have)
+    )]
+    NoRoom {
+        /// Bytes that volumes may hold.
+        need: u64,
+        /// Bytes that they may have of what is left.
+        have: u64,
+    },
+    /// The same of the volumes bound to a tier.
+    #[error(
+        "volumes bound to the {tier} tier need {}, but its members that are left have {}; give a new device, with --{tier}",
+        InWords(*need), InWords(*have)
+    )]
+    TierSmall {
+        /// The tier.
+        tier: Tier,
+        /// Bytes that such volumes may hold.
+        need: u64,
+        /// Bytes that they may have of what is left.
+        have: u64,
+    },
+    /// A new device cannot become a member.
+    #[error(transparent)]
+    NewDevice(StructureError),
+    /// A member failed half-way.
+    #[error("the repair was cut off, because member {member} has failed: {source}. Repair the group again; if that member cannot be written any more, without it")]
+    Failed {
+        /// Its index.
+        member: MemberIndex,
+        /// What it said.
+        source: DeviceError,
+    },
+}
+
+/// What a repair of a group comes to. Nothing is changed by having one.
+pub struct Plan<E: Env> {
+    core: Rc<Core<E>>,
+    /// Where the journal of each member ends that is at hand.
+    journal_ends: Vec<Option<u64>>,
+    new: Vec<(Member<E::Device>, Label)>,
+}
+
+/// What has become of a volume.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Its name.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// What has become of its content, in order, without gaps.
+    pub fates: Vec<FateRun>,
+}
+
+/// What was done.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Members that were struck off.
+    pub struck_off: Vec<MemberIndex>,
+    /// Members that are new, in the order in which they were given.
+    pub new: Vec<MemberIndex>,
+    /// Chunks of which nothing or only a part could be kept.
+    pub given_up: u64,
+}
+
+impl<E: Env> Plan<E> {
+    /// Looks at the members at hand. With `kept_copies` the older copy of a chunk is kept where its home is gone.
+    pub async fn new(env: E, devices: Vec<E::Device>, kept_copies: bool) -> Result<Plan<E>, RepairError> {
+        let options = OpenOptions { kept_copies, ..OpenOptions::default() };
+        let (core, journal_ends) = recovery::open_to_repair(env, devices, options).await?;
+        Ok(Plan { core: Rc::new(core), journal_ends, new: Vec::new() })
+    }
+
+    /// Name of the group.
+    pub fn group(&self) -> &str {
+        &self.core.name
+    }
+
+    /// What is wrong, in words; empty if a writable start needs no repair.
+    pub fn reasons(&self) -> Vec<String> {
+        let core = &self.core;
+        let serious = core.findings.borrow().iter().filter(|f| f.serious).map(|f| f.what.clone()).collect::<Vec<_>>();
+        let mut reasons = serious;
+        if !core.map_complete {
+            reasons.push("no fast member has a sound map, and those of slow ones may be older".into());
+        }
+        let marked = |m: &Member<E::Device>| m.is_present() && m.label.borrow().repair == Mark::Begun;
+        if core.members.iter().any(marked) {
+            reasons.push("a repair was cut off".into());
+        }
+        reasons
+    }
+
+    /// Members that are not at hand, and would be struck off.
+    pub fn missing(&self) -> Vec<MemberIndex> {
+        self.core.members.iter().filter(|m| !m.is_present()).map(|m| m.index).collect()
+    }
+
+    /// What becomes of the content of each volume.
+    pub fn volumes(&self) -> Vec<Kept> {
+        let of = |info: Rc<VolumeInfo>| {
+            let v = Volume { core: self.core.clone(), info };
+            let size = v.info.size.get();
+            // The range is the volume's own: there is nothing to refuse.
+            let fates = v.fates(0, size, usize::MAX).unwrap_or_default();
+            let name = v.info.name.borrow().clone();
+            Kept { name, size, fates }
+        };
+        self.core.volumes.living().into_iter().map(of).collect()
+    }
+
+    /// Takes a new device into the plan; its index comes back.
+    pub async fn add(&mut self, device: E::Device, new: &NewMember) -> Result<MemberIndex, RepairError> {
+        self.core.check_device(&device, new).await.map_err(RepairError::NewDevice)?;
+        let base = match self.new.last() {
+            Some((_, label)) => label.clone(),
+            None => self.core.first_member().label.borrow().clone(),
+        };
+        let label = self.core.label_of_new(base, device.size(), new).map_err(RepairError::NewDevice)?;
+        let index = label.member;
+        let m = Member::new(Some(device), label.clone(), index, self.core.options.journal_records);
+        self.new.push((m, label));
+        Ok(index)
+    }
+
+    /// Whether what volumes were promised fits what would be left (I5).
+    pub fn check(&self) -> Result<(), RepairError> {
+        let new_in = |tier| self.new.iter().filter(move |(m, _)| m.tier == tier);
+        let slots =
+            |tier: Tier| self.core.slots_in(tier) + new_in(tier).map(|(m, _)| m.free.borrow().count()).sum::<u64>();
+        for tier in [Tier::Fast, Tier::Slow] {
+            if self.core.members_of(tier).next().is_none() && new_in(tier).next().is_none() {
+                return Err(RepairError::NoMember(tier));
+            }
+        }
+        let volumes = &self.core.volumes;
+        for (tier, placement) in [(Tier::Fast, Placement::FastOnly), (Tier::Slow, Placement::SlowOnly)] {
+            let (need, have) = (volumes.bound(placement), slots(tier) - headroom(slots(tier)));
+            if need > have {
+                return Err(RepairError::TierSmall { tier, need: need * CHUNK, have: have * CHUNK });
+            }
+        }
+        let all = slots(Tier::Fast) + slots(Tier::Slow);
+        let (need, have) = (volumes.promised_in_all(), all - headroom(all));
+        match need > have {
+            true => Err(RepairError::NoRoom { need: need * CHUNK, have: have * CHUNK }),
+            false => Ok(()),
+        }
+    }
+
+    /// Repairs the group. It is stopped in order afterwards.
+    pub async fn carry_out(self) -> Result<Report, RepairError> {
+        self.check()?;
+        let Plan { core, journal_ends, new } = self;
+        write::carry_out(&core, &journal_ends, new).await
+    }
+}

@@ -1,0 +1,130 @@
+//! The repair of each member, and what its label says afterwards.
+
+use bimetal_format::label::{Label, MemberCode, Repair as Mark};
+
+use super::keep::reduce;
+use super::{RepairError, Report};
+use crate::env::{Device, DeviceError, Env};
+use crate::group::core::Core;
+use crate::group::create::lay_out;
+use crate::member::journal::Position;
+use crate::member::Member;
+use crate::mutant::{self, Mutant};
+use crate::recovery::{is_unrepaired, next_epoch};
+use crate::units::{MemberIndex, Tier};
+
+fn failed(member: MemberIndex) -> impl Fn(DeviceError) -> RepairError {
+    move |source| RepairError::Failed { member, source }
+}
+
+pub(super) async fn carry_out<E: Env>(
+    core: &Core<E>,
+    journal_ends: &[Option<u64>],
+    new: Vec<(Member<E::Device>, Label)>,
+) -> Result<Report, RepairError> {
+    let generation = core.commit.generation.get() + 1;
+    let given_up = reduce(core, generation);
+    core.commit.generation.set(generation);
+    core.commit.durable_generation.set(generation);
+    let members: Vec<&Member<E::Device>> = core.members.iter().filter(|m| m.is_present()).collect();
+    for (m, _) in &new {
+        lay_out(m).await.map_err(failed(m.index))?;
+    }
+    mark(&members).await?;
+    let agreed = agreed(core, &members, &new);
+    let fresh = || new.iter().map(|(m, _)| (m, true));
+    let all: Vec<(&Member<E::Device>, bool)> = fresh().chain(members.iter().map(|m| (*m, false))).collect();
+    for (m, _) in &all {
+        begin_anew(core, m, journal_ends.get(m.index as usize).copied().flatten());
+        let label = label_of(m, &agreed);
+        *m.label.borrow_mut() = label;
+    }
+    for (m, new) in &all {
+        write_headers(core, m, *new).await?;
+        core.checkpoint_steps(m, true).await.map_err(failed(m.index))?;
+    }
+    for (m, _) in all.iter().filter(|(m, _)| m.tier == Tier::Slow) {
+        // Only now: until the member was done they told what it may not know.
+        m.format_away().await.map_err(failed(m.index))?;
+        m.sync_all().await.map_err(failed(m.index))?;
+    }
+    let struck_off = core.members.iter().filter(|m| !m.is_present()).map(|m| m.index).collect();
+    Ok(Report { struck_off, new: fresh().map(|(m, _)| m.index).collect(), given_up })
+}
+
+/// Has the labels say that a repair was begun. If one is done on a member and was cut off on others, that one goes on to be
+/// the source, and no start writes for the others' sake.
+async fn mark<D: Device>(members: &[&Member<D>]) -> Result<(), RepairError> {
+    let newest = newest_of(members);
+    let cut_off = members.iter().any(|m| is_unrepaired(&m.label.borrow(), &newest));
+    if cut_off || mutant::on(Mutant::RepairUnmarked) {
+        return Ok(());
+    }
+    for m in members {
+        let mut label = m.label.borrow().clone();
+        label.repair = Mark::Begun;
+        m.flip(label).await.map_err(failed(m.index))?;
+    }
+    Ok(())
+}
+
+/// The label of the newest epoch.
+fn newest_of<D: Device>(members: &[&Member<D>]) -> Label {
+    let labels = members.iter().map(|m| m.label.borrow().clone());
+    labels
+        .max_by_key(|l| (l.epoch.first_generation, l.epoch.confirmed))
+        .expect("a group is opened with a member at least")
+}
+
+/// What all labels say when the repair is done.
+fn agreed<E: Env>(core: &Core<E>, members: &[&Member<E::Device>], new: &[(Member<E::Device>, Label)]) -> Label {
+    let mut label = newest_of(members);
+    label.epoch = next_epoch(core, &label.epoch, members.iter().copied().chain(new.iter().map(|(m, _)| m)));
+    label.epoch.confirmed = true;
+    let before = label.members.clone();
+    if let Some((_, last)) = new.last() {
+        label.members.clone_from(&last.members);
+    }
+    for m in core.members.iter().filter(|m| !m.is_present()) {
+        label.members[m.index as usize].state = MemberCode::Left;
+    }
+    label.members_changed |= label.members != before;
+    label.tables += 1;
+    label.mirrors_from = label.epoch.first_generation;
+    (label.clean, label.repair) = (true, Mark::Done);
+    label
+}
+
+/// The journal of a member is empty from here on. The first flip that says so is the one that names the new map.
+fn begin_anew<E: Env>(core: &Core<E>, m: &Member<E::Device>, journal_end: Option<u64>) {
+    let mut j = m.journal.borrow_mut();
+    if let Some(end) = journal_end.filter(|_| !mutant::on(Mutant::RepairKeepsJournal)) {
+        // Beyond the numbers of all blocks that lie on the ring: none of them can look like a later one.
+        j.head = Position { sequence: end + m.layout.journal_blocks, hash: core.env.random() };
+    }
+    (j.durable, j.tail) = (j.head, j.head.sequence);
+}
+
+/// The label of a member when the repair is done, but for what its map says.
+fn label_of<D: Device>(m: &Member<D>, agreed: &Label) -> Label {
+    let own = m.label.borrow();
+    let end = m.journal.borrow().head.sequence;
+    let mut label = Label {
+        member: m.index,
+        sequence: own.sequence,
+        device_size: own.device_size,
+        zones: own.zones.clone(),
+        journal_end: end,
+        ..agreed.clone()
+    };
+    label.add_keys_zone();
+    label
+}
+
+/// A new member gets the headers of families, and one of which the headers are damaged.
+async fn write_headers<E: Env>(core: &Core<E>, m: &Member<E::Device>, new: bool) -> Result<(), RepairError> {
+    match new {
+        true => core.copy_headers_to(m).await.map_err(RepairError::NewDevice),
+        false => core.mend_headers_of(m).await.map_err(failed(m.index)),
+    }
+}
