@@ -226,6 +226,8 @@ pub enum Damage {
     Keys(usize),
     /// A journal block of the member rots, which is not one of the last commit.
     Gap(usize),
+    /// Both labels of the member rot, and the group is repaired.
+    Labels(usize),
     /// The member is gone, and the group is repaired; the first repair is cut off after so many events.
     Repair(usize, u64),
 }

@@ -13,11 +13,11 @@ use super::{Run, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::disk::{Image, SimDisk};
 use crate::env::{Ended, SimEnv};
-use crate::scenario::{Damage, End};
+use crate::scenario::Damage;
 
 const BLOCK: u64 = 4096;
 /// Blocks of the first label.
-const LABEL: std::ops::Range<u64> = 16..32;
+pub(super) const LABEL: std::ops::Range<u64> = 16..32;
 /// First block after the labels' zone: the journal begins there.
 const JOURNAL: u64 = 256;
 
@@ -34,13 +34,14 @@ impl Run<'_> {
         let result = match damage {
             Damage::Missing(m) => self.without(m, false, index),
             Damage::Alone => self.without(0, true, index),
-            Damage::Forged => self.forged(index),
+            Damage::Forged => self.forged(),
             Damage::Gap(m) => self.gap(m),
             Damage::Keys(m) => self.rotten_keys(m),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
             Damage::Fork(m) => self.fork(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
+            Damage::Labels(m) => self.without_labels(m),
             Damage::Repair(m, events) => self.repaired_without(m, events),
             Damage::Rot(m, blocks) => self.rotten(m, blocks, self.stopped_in_order),
         };
@@ -139,7 +140,7 @@ impl Run<'_> {
         Ok(self.disks.iter().map(|d| members.iter().any(|m| Some(m.uuid) == label(d))).collect())
     }
 
-    fn fast_ones(&self, inside: &[bool]) -> usize {
+    pub(super) fn fast_ones(&self, inside: &[bool]) -> usize {
         self.scenario.disks().zip(inside).filter(|(m, inside)| m.tier == Tier::Fast && **inside).count()
     }
 
@@ -167,8 +168,9 @@ impl Run<'_> {
     }
 
     /// C7.3: a page that gives two chunks one slot. Nobody may read the data of another.
-    fn forged(&self, index: usize) -> Result<(), Wrong> {
-        if index == 0 || self.scenario.sessions[index - 1].end != End::Stop {
+    fn forged(&self) -> Result<(), Wrong> {
+        // Else a record of the journal may take the slot from one of the two, and nobody can see that it was forged.
+        if !self.stopped_in_order {
             return Ok(());
         }
         for (i, disk) in self.disks.iter().enumerate() {

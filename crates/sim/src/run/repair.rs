@@ -10,6 +10,7 @@ use bimetal_volume::options::OpenOptions;
 use bimetal_volume::repair::{Plan, RepairError, Report};
 use bimetal_volume::units::{Tier, CHUNK};
 
+use super::damage::LABEL;
 use super::{Run, Wrong, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::disk::SimDisk;
@@ -33,6 +34,8 @@ struct Given {
     new: Option<(SimDisk, Tier)>,
     /// Older copies are better than nothing.
     kept_copies: bool,
+    /// A member has no labels: what is on it is not served until the repair is done.
+    unlabelled: bool,
 }
 
 impl Given {
@@ -57,27 +60,72 @@ impl Run<'_> {
     pub(super) fn repaired(&self, devices: Vec<SimDisk>, gone: Option<usize>, first: Option<u64>) -> Result<(), Wrong> {
         let (replaced, kept_copies) = self.world.random(|p| (p.coin(), p.coin()));
         let new = gone.filter(|_| replaced).map(|i| self.disk_like(i));
-        let given = Given { devices, new, kept_copies };
-        let Some(before) = self.content(given.devices.clone(), kept_copies)? else { return Ok(()) };
-        let broken = !self.starts(&given)?;
+        let given = Given { devices, new, kept_copies, unlabelled: false };
+        match self.content(given.devices.clone(), kept_copies)? {
+            Some(before) => self.repaired_to(&given, &before, first),
+            None => Ok(()),
+        }
+    }
+
+    /// Both labels of a member rot: it is recognised, and nothing is lost if others know what lives on it.
+    pub(super) fn without_labels(&self, member: usize) -> Result<(), Wrong> {
+        let inside = self.insiders()?;
+        let fast = self.shared.specs[member].tier == Tier::Fast;
+        let known = self.stopped_in_order || !fast || self.fast_ones(&inside) > 1;
+        // A commit that was cut off may be known to that member alone.
+        let same = self.stopped_in_order || !fast;
+        if !inside[member] || !known {
+            return Ok(());
+        }
+        let Some(before) = self.content(self.disks.clone(), false)? else {
+            return Err("a read-only start with all members was refused".into());
+        };
+        let mut store = self.disks[member].store_mut();
+        let second = store.blocks() - 512;
+        for block in LABEL.chain(second..second + LABEL.end - LABEL.start) {
+            self.world.random(|p| store.rot(block, p));
+        }
+        drop(store);
+        let given = Given { devices: self.disks.clone(), new: None, kept_copies: false, unlabelled: true };
+        if self.starts(&given)? {
+            return Err("a writable start with a member without labels was not refused".into());
+        }
+        match same {
+            true => self.repaired_to(&given, &before, None),
+            false => self.repair(&given, None)?.map_or(Ok(()), |ended| self.repaired_at_all(&given, ended)),
+        }
+    }
+
+    fn repaired_at_all(&self, given: &Given, ended: Result<Report, RepairError>) -> Result<(), Wrong> {
+        self.lose_power();
+        ended.map_err(|e| format!("a repair was refused: {e}"))?;
+        match self.starts(given)? {
+            true => Ok(()),
+            false => Err("a start after a repair was refused".into()),
+        }
+    }
+
+    /// Repairs what is left, again if it is cut off, and sees what has come of what was there before.
+    fn repaired_to(&self, given: &Given, before: &Content, first: Option<u64>) -> Result<(), Wrong> {
+        let broken = !self.starts(given)?;
         let later: Vec<u64> = self.world.random(|p| (0..p.below(CUT_OFF)).map(|_| p.below(EVENTS)).collect());
         let cut_off =
             first.or_else(|| self.world.random(|p| p.coin().then(|| p.below(EVENTS)))).into_iter().chain(later);
         for events in cut_off {
             let point = CrashPoint { steps: 0, events };
-            if let Some(ended) = self.repair(&given, Some(point))? {
-                return self.judge(&given, &before, ended);
+            if let Some(ended) = self.repair(given, Some(point))? {
+                return self.judge(given, before, ended);
             }
             self.shared.marks.borrow_mut().mark(Seen::RepairCutOff);
             self.lose_power();
-            if broken && self.world.random(|p| p.coin()) && self.starts(&given)? {
+            if broken && self.world.random(|p| p.coin()) && self.starts(given)? {
                 // It may have been whole but for that.
-                self.holds(&given, &before, true, "after a repair that was cut off and a start that should not be")?;
+                self.holds(given, before, true, "after a repair that was cut off and a start that should not be")?;
             }
-            self.holds(&given, &before, false, "after a repair that was cut off")?;
+            self.holds(given, before, false, "after a repair that was cut off")?;
         }
-        match self.repair(&given, None)? {
-            Some(ended) => self.judge(&given, &before, ended),
+        match self.repair(given, None)? {
+            Some(ended) => self.judge(given, before, ended),
             None => Err("crashed without a crash point".into()),
         }
     }
@@ -179,6 +227,7 @@ impl Run<'_> {
         }
         for ((name, was), (_, is)) in before.iter().zip(&now) {
             let wrong = |(was, is): (&Option<u32>, &Option<u32>)| match was {
+                Some(_) if given.unlabelled && !done => is.is_some() && is != was,
                 Some(_) => is != was,
                 None => *is != Some(zeros) && (done || is.is_some()),
             };

@@ -24,28 +24,37 @@ fn mixed() -> Vec<Step> {
     steps
 }
 
+/// Two members of each tier, in use, then a crash or a stop, then `damage`.
+fn broken(n: u64, damage: Damage) -> Scenario {
+    let mut s = Scenario { seed: n + 1, ..group(10, 24, 36) };
+    s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 10, discard: false });
+    s.members.push(MemberSpec { tier: Tier::Slow, slots: 24, discard: true });
+    let session = s.quiet_session(vec![fill(0, 24), flush(), sleep(0, 3000)], End::Stop);
+    s.sessions.push(session);
+    let steps = mixed();
+    let at_the_end = CrashPoint { steps: steps.len() as u64, events: 0 };
+    let end = if n / MEMBERS % 3 == 0 { End::Stop } else { End::Crash(Crash::Power, at_the_end) };
+    let session = s.quiet_session(steps, end);
+    s.sessions.push(session);
+    let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 36 * CHUNK)], End::Stop);
+    session.damage = Some(damage);
+    s.sessions.push(session);
+    s
+}
+
 /// Each member is the one that is gone, after a crash and after a stop.
 fn without_one() -> Directed {
-    let make = |n: u64| {
-        let mut s = Scenario { seed: n + 1, ..group(10, 24, 36) };
-        s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 10, discard: false });
-        s.members.push(MemberSpec { tier: Tier::Slow, slots: 24, discard: true });
-        let session = s.quiet_session(vec![fill(0, 24), flush(), sleep(0, 3000)], End::Stop);
-        s.sessions.push(session);
-        let steps = mixed();
-        let at_the_end = CrashPoint { steps: steps.len() as u64, events: 0 };
-        let end = if n / MEMBERS % 3 == 0 { End::Stop } else { End::Crash(Crash::Power, at_the_end) };
-        let session = s.quiet_session(steps, end);
-        s.sessions.push(session);
-        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 36 * CHUNK)], End::Stop);
-        session.damage = Some(Damage::Repair((n % MEMBERS) as usize, n / MEMBERS % REPAIR));
-        s.sessions.push(session);
-        s
-    };
+    let make = |n: u64| broken(n, Damage::Repair((n % MEMBERS) as usize, n / MEMBERS % REPAIR));
     Directed::chain("repaired without a member", make, MEMBERS * REPAIR * 2)
+}
+
+/// Both labels of each member.
+fn without_labels() -> Directed {
+    let make = |n: u64| broken(n, Damage::Labels((n % MEMBERS) as usize));
+    Directed::chain("repaired without labels", make, MEMBERS * REPAIR)
 }
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![without_one()]
+    vec![without_one(), without_labels()]
 }

@@ -204,7 +204,7 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
     if p.chance(60_000) {
         let m = p.below(s.members.len() as u64) as usize;
         let first = [Damage::Missing(m), Damage::Stale(m), Damage::Rot(m, 3), Damage::Lost(m), Damage::Forged];
-        session.damage = Some(*p.pick(&[&first[..], &[Damage::Gap(m), Damage::Fork(m)]].concat()));
+        session.damage = Some(*p.pick(&[&first[..], &[Damage::Gap(m), Damage::Fork(m), Damage::Labels(m)]].concat()));
     }
     session
 }

@@ -23,6 +23,8 @@ use crate::units::{MemberIndex, Tier, CHUNK};
 pub(super) struct Assembled<D> {
     /// By member index; `None` is missing.
     devices: Vec<Option<(D, Label, usize)>>,
+    /// Members whose labels are damaged, which were recognised all the same.
+    recognised: Vec<MemberIndex>,
     /// The label that describes the group best.
     newest: Label,
     /// Members that are leaving and not there. The group can do without if nothing is left on them.
@@ -35,7 +37,7 @@ pub(super) struct Assembled<D> {
 pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -> Result<Assembled<D>, OpenError> {
     let Identified { found, mut unusable } = found;
     if found.is_empty() && !unusable.is_empty() {
-        let (device, why) = unusable.remove(0);
+        let (device, why, _) = unusable.remove(0);
         return Err(why.refusal(device));
     }
     check_one_group(&found)?;
@@ -65,6 +67,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     }
     check_doubled(&members)?;
     let mut devices: Vec<Option<(D, Label, usize)>> = (0..table.members.len()).map(|_| None).collect();
+    let recognised = members.iter().filter(|f| f.recognised).map(|f| f.label.member).collect();
     for f in members {
         findings.extend(f.problems.into_iter().map(Finding::mended));
         if let Some(why) = check_epoch(&f.label, &newest)? {
@@ -83,7 +86,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     }
     let absent = |(i, m): &(usize, &MemberRow)| devices[*i].is_none() && m.state != MemberCode::Left;
     let absent: Vec<_> = newest.members.iter().enumerate().filter(absent).collect();
-    let newer = unusable.iter().position(|(_, why)| why.is_newer());
+    let newer = unusable.iter().position(|(_, why, _)| why.is_newer());
     let were_leaving = absent.iter().all(|(_, m)| m.state == MemberCode::Leaving);
     let (dead, missing) = match options.writable && were_leaving && newer.is_none() {
         true => (absent, Vec::new()),
@@ -94,7 +97,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     let enough = missing.is_empty() || (options.allow_missing && harmless && newer.is_none());
     if !enough && !unusable.is_empty() {
         // It may be the one who is missing.
-        let (device, why) = unusable.remove(newer.unwrap_or(0));
+        let (device, why, _) = unusable.remove(newer.unwrap_or(0));
         return Err(why.refusal(device));
     }
     if !enough {
@@ -104,11 +107,11 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     findings.extend(missing.into_iter().map(|m| Finding::serious(format!("missing: member {m}"))));
     findings.extend(dead.iter().map(|row| Finding::mended(died_empty(*row))));
     let dead = dead.into_iter().map(|(i, _)| i as MemberIndex).collect();
-    let refused = unusable.iter().map(|(device, why)| format!("device {device} is not used: {why}"));
+    let refused = unusable.iter().map(|(device, why, _)| format!("device {device} is not used: {why}"));
     // With every member there it is none of them.
     findings.extend(refused.map(weigh));
-    let unusable = unusable.into_iter().next().map(|(device, why)| why.refusal(device));
-    Ok(Assembled { devices, newest, dead, unusable, findings })
+    let unusable = unusable.into_iter().next().map(|(device, why, _)| why.refusal(device));
+    Ok(Assembled { devices, recognised, newest, dead, unusable, findings })
 }
 
 /// A device that is being added becomes a member by the tables of the others.
@@ -327,6 +330,8 @@ pub(super) struct Absent {
     pub(super) dead: Vec<MemberIndex>,
     /// A device that may be one of these, and why it cannot be used.
     pub(super) unusable: Option<OpenError>,
+    /// Members whose labels are damaged.
+    pub(super) recognised: Vec<MemberIndex>,
 }
 
 /// A core with nothing loaded yet.
@@ -342,7 +347,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
             None => (None, newest.clone(), 0),
         };
         let behind = label.epoch.id != newest.epoch.id && !newest.epoch.has_member(index as u8);
-        absent.push(behind || is_unrepaired(&label, newest));
+        absent.push(behind || is_unrepaired(&label, newest) || a.recognised.contains(&(index as u8)));
         let m = Member::new(device, label, index as u8, options.journal_records);
         m.weaker_label.set(weaker);
         members.push(m);
@@ -384,5 +389,5 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         damaged_chunks: Default::default(),
         counters: Default::default(),
     };
-    (core, Absent { before: absent, dead: a.dead, unusable: a.unusable })
+    (core, Absent { before: absent, dead: a.dead, unusable: a.unusable, recognised: a.recognised })
 }

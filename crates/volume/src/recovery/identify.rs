@@ -18,6 +18,8 @@ pub(crate) struct Found<D> {
     pub(crate) weaker: usize,
     /// What was wrong with one of its two labels.
     pub(crate) problems: Vec<String>,
+    /// It has no sound label: it was recognised by what else is on it, for a repair.
+    pub(crate) recognised: bool,
 }
 
 /// Why nobody can say which member a device is, or why it cannot be that member.
@@ -47,10 +49,10 @@ impl Unusable {
     }
 }
 
-/// Devices with labels, and those without, each with its position and why.
+/// Devices with labels, and those without, each with its position, why, and itself if it answers.
 pub(crate) struct Identified<D> {
     pub(crate) found: Vec<Found<D>>,
-    pub(crate) unusable: Vec<(usize, Unusable)>,
+    pub(crate) unusable: Vec<(usize, Unusable, Option<D>)>,
 }
 
 /// Syncs each device and reads its labels. The sync comes first: a daemon that died may have left data in the device's
@@ -65,23 +67,23 @@ pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Identified<D>
     for (position, device) in devices.into_iter().enumerate() {
         match identify_one(device, position).await {
             Ok(f) => found.push(f),
-            Err(why) => unusable.push((position, why)),
+            Err((why, device)) => unusable.push((position, why, device)),
         }
     }
     Ok(Identified { found, unusable })
 }
 
-async fn identify_one<D: Device>(device: D, position: usize) -> Result<Found<D>, Unusable> {
+async fn identify_one<D: Device>(device: D, position: usize) -> Result<Found<D>, (Unusable, Option<D>)> {
     if !mutant::on(Mutant::C7NoFirstSync) {
-        device.sync().await.map_err(Unusable::Device)?;
+        device.sync().await.map_err(|e| (Unusable::Device(e), None))?;
     }
-    let labels = read_labels(&device).await.map_err(Unusable::Device)?;
+    let labels = read_labels(&device).await.map_err(|e| (Unusable::Device(e), None))?;
     let (reason, weaker) = (labels.reason(), labels.weaker);
-    let label = labels.newest.ok_or(Unusable::Label(reason))?;
+    let Some(label) = labels.newest else { return Err((Unusable::Label(reason), Some(device))) };
     if device.size() < label.device_size {
-        return Err(Unusable::Shrunk { size: device.size(), expected: label.device_size });
+        return Err((Unusable::Shrunk { size: device.size(), expected: label.device_size }, None));
     }
     let damaged = labels.problems.iter().filter(|(_, e)| !matches!(e, LabelError::NotALabel));
     let problems = damaged.map(|(place, e)| format!("member {}: label at byte {place}: {e}", label.member)).collect();
-    Ok(Found { device, label, position, weaker, problems })
+    Ok(Found { device, label, position, weaker, problems, recognised: false })
 }

@@ -27,6 +27,8 @@ pub(super) struct Source {
     pub(super) best: usize,
     /// Members whose map must be written anew.
     pub(super) rebuild: Vec<bool>,
+    /// Members without a sound label, which only a repair opens.
+    pub(super) recognised: Vec<MemberIndex>,
 }
 
 /// Loads the map from the best source and replays its journal.
@@ -72,8 +74,9 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
         take_prepared(core, &chains);
     }
     set_generations(core, best, &chains);
+    let recognised = absent.recognised.clone();
     release_dead(core, absent)?;
-    Ok(Source { chains, best, rebuild })
+    Ok(Source { chains, best, rebuild, recognised })
 }
 
 /// A member that is leaving and not there has left if no chunk is on it; else the group waits for it.

@@ -15,6 +15,7 @@ mod belief;
 mod finding;
 mod identify;
 mod load;
+mod recognise;
 mod replay;
 mod settle;
 mod start;
@@ -26,6 +27,7 @@ use bimetal_format::size::InWords;
 use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
 use crate::options::OpenOptions;
+use crate::units::MemberIndex;
 
 pub(crate) use assemble::is_unrepaired;
 pub(crate) use finding::Finding;
@@ -155,31 +157,42 @@ pub enum OpenError {
 
 /// Opens a group: see the module's head.
 pub(crate) async fn open<E: Env>(env: E, devices: Vec<E::Device>, options: OpenOptions) -> Result<Core<E>, OpenError> {
-    let (core, source) = load(env, devices, options).await?;
+    let found = identify(devices).await?;
+    let (core, source) = load(env, found, options).await?;
     if core.writable {
         start::start(&core, source).await?;
     }
     Ok(core)
 }
 
-/// Loads what a read-only start would serve, for a repair; and where the journal of each member that is there ends.
+/// What a repair has to know beside the map.
+pub(crate) struct ForRepair {
+    /// Where the journal of each member ends that is there, by index.
+    pub(crate) journal_ends: Vec<Option<u64>>,
+    /// Members both of whose labels are damaged.
+    pub(crate) unlabelled: Vec<MemberIndex>,
+}
+
+/// Loads what a read-only start would serve, for a repair, which knows members without their labels too.
 pub(crate) async fn open_to_repair<E: Env>(
     env: E,
     devices: Vec<E::Device>,
     options: OpenOptions,
-) -> Result<(Core<E>, Vec<Option<u64>>), OpenError> {
+) -> Result<(Core<E>, ForRepair), OpenError> {
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..options };
-    let (core, source) = load(env, devices, options).await?;
-    Ok((core, source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect()))
+    let mut found = identify(devices).await?;
+    recognise::recognise(&env, &mut found).await;
+    let (core, source) = load(env, found, options).await?;
+    let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
+    Ok((core, ForRepair { journal_ends, unlabelled: source.recognised }))
 }
 
-/// Steps 1 to 5.
+/// Steps 2 to 5.
 async fn load<E: Env>(
     env: E,
-    devices: Vec<E::Device>,
+    found: Identified<E::Device>,
     options: OpenOptions,
 ) -> Result<(Core<E>, load::Source), OpenError> {
-    let found = identify(devices).await?;
     let assembled = assemble::assemble(found, &options)?;
     let (mut core, absent) = assemble::core_of(env, assembled, options);
     let source = load::load_map(&mut core, absent).await?;

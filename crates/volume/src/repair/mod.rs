@@ -13,8 +13,8 @@
 //!    again, and comes to the same end. From then on that member's map is the group's, and the others are written anew.
 //! 4. Data is never written, nor moved.
 //!
-//! Order: new devices are laid out; the labels of all members at hand say *begun*; each member, the new ones first, gets
-//! the whole map and, with one flip, a label that names it, a new epoch, the new member table and an empty journal, *clean*
+//! Order: new devices are laid out; the labels of all members at hand say *begun* (one whose labels are damaged gets none
+//! until it is done: its map says nothing); each member, the new ones first, gets the whole map and, with one flip, a label that names it, a new epoch, the new member table and an empty journal, *clean*
 //! as after an orderly stop and *done*.
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
@@ -40,7 +40,7 @@ use crate::group::structure::{NewMember, StructureError};
 use crate::group::volume::VolumeInfo;
 use crate::member::Member;
 use crate::options::OpenOptions;
-use crate::recovery::{self, OpenError};
+use crate::recovery::{self, ForRepair, OpenError};
 use crate::units::{MemberIndex, Placement, Tier, CHUNK};
 use crate::Volume;
 use std::rc::Rc;
@@ -94,8 +94,7 @@ pub enum RepairError {
 /// What a repair of a group comes to. Nothing is changed by having one.
 pub struct Plan<E: Env> {
     core: Rc<Core<E>>,
-    /// Where the journal of each member ends that is at hand.
-    journal_ends: Vec<Option<u64>>,
+    known: ForRepair,
     new: Vec<(Member<E::Device>, Label)>,
 }
 
@@ -125,8 +124,8 @@ impl<E: Env> Plan<E> {
     /// Looks at the members at hand. With `kept_copies` the older copy of a chunk is kept where its home is gone.
     pub async fn new(env: E, devices: Vec<E::Device>, kept_copies: bool) -> Result<Plan<E>, RepairError> {
         let options = OpenOptions { kept_copies, ..OpenOptions::default() };
-        let (core, journal_ends) = recovery::open_to_repair(env, devices, options).await?;
-        Ok(Plan { core: Rc::new(core), journal_ends, new: Vec::new() })
+        let (core, known) = recovery::open_to_repair(env, devices, options).await?;
+        Ok(Plan { core: Rc::new(core), known, new: Vec::new() })
     }
 
     /// Name of the group.
@@ -145,6 +144,9 @@ impl<E: Env> Plan<E> {
         let marked = |m: &Member<E::Device>| m.is_present() && m.label.borrow().repair == Mark::Begun;
         if core.members.iter().any(marked) {
             reasons.push("a repair was cut off".into());
+        }
+        for index in &self.known.unlabelled {
+            reasons.push(format!("both labels of member {index} are damaged"));
         }
         reasons
     }
@@ -209,7 +211,7 @@ impl<E: Env> Plan<E> {
     /// Repairs the group. It is stopped in order afterwards.
     pub async fn carry_out(self) -> Result<Report, RepairError> {
         self.check()?;
-        let Plan { core, journal_ends, new } = self;
-        write::carry_out(&core, &journal_ends, new).await
+        let Plan { core, known, new } = self;
+        write::carry_out(&core, &known, new).await
     }
 }

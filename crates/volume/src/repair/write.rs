@@ -10,7 +10,7 @@ use crate::group::create::lay_out;
 use crate::member::journal::Position;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
-use crate::recovery::{is_unrepaired, next_epoch};
+use crate::recovery::{is_unrepaired, next_epoch, ForRepair};
 use crate::units::{MemberIndex, Tier};
 
 fn failed(member: MemberIndex) -> impl Fn(DeviceError) -> RepairError {
@@ -19,7 +19,7 @@ fn failed(member: MemberIndex) -> impl Fn(DeviceError) -> RepairError {
 
 pub(super) async fn carry_out<E: Env>(
     core: &Core<E>,
-    journal_ends: &[Option<u64>],
+    known: &ForRepair,
     new: Vec<(Member<E::Device>, Label)>,
 ) -> Result<Report, RepairError> {
     let generation = core.commit.generation.get() + 1;
@@ -30,12 +30,14 @@ pub(super) async fn carry_out<E: Env>(
     for (m, _) in &new {
         lay_out(m).await.map_err(failed(m.index))?;
     }
-    mark(&members).await?;
+    let labelled: Vec<&Member<E::Device>> =
+        members.iter().filter(|m| !known.unlabelled.contains(&m.index)).copied().collect();
+    mark(&labelled).await?;
     let agreed = agreed(core, &members, &new);
     let fresh = || new.iter().map(|(m, _)| (m, true));
     let all: Vec<(&Member<E::Device>, bool)> = fresh().chain(members.iter().map(|m| (*m, false))).collect();
     for (m, _) in &all {
-        begin_anew(core, m, journal_ends.get(m.index as usize).copied().flatten());
+        begin_anew(core, m, known.journal_ends.get(m.index as usize).copied().flatten());
         let label = label_of(m, &agreed);
         *m.label.borrow_mut() = label;
     }
