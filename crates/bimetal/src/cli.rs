@@ -3,6 +3,7 @@
 mod dissolve;
 mod family;
 mod member;
+mod repair;
 mod volume;
 
 use bimetal_lab::trace::Format;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use self::dissolve::*;
 pub(crate) use self::family::*;
 pub(crate) use self::member::*;
+pub(crate) use self::repair::*;
 pub(crate) use self::volume::*;
 use crate::size::Size;
 
@@ -67,6 +69,8 @@ pub(crate) enum Command {
     Dump(Dump),
     /// With a member missing: say what is lost, what may be old, and which files that hits
     Rescue(Rescue),
+    /// With a member gone for good, or metadata damaged: make what can still be read the whole of the group
+    Repair(Repair),
     /// Turn a volume back into a plain device or file, while it is in use
     Dissolve(Dissolve),
     /// What size of SSD a recorded load asks for, and how to record one

@@ -75,8 +75,12 @@ impl Members {
 fn way_on(name: &str, error: &group::OpenError) -> Option<String> {
     match error {
         group::OpenError::Incomplete { .. } => Some(format!(
-            "`bimetal rescue {name}` says what is lost, `bimetal serve {name} --read-only --allow-missing` serves the rest"
+            "`bimetal rescue {name}` says what is lost, `bimetal serve {name} --read-only --allow-missing` serves the rest, \
+             and `bimetal repair {name}` goes on without what is gone for good"
         )),
+        group::OpenError::Damaged { .. } | group::OpenError::RepairCutOff { .. } | group::OpenError::Label { .. } => {
+            Some(format!("`bimetal repair {name}` says what can be done, and does it"))
+        }
         group::OpenError::Stale { .. } | group::OpenError::Fork { .. } => Some(format!(
             "To see what one side has, as it was when that side was last in use, name its members only: \
              `bimetal rescue {name} --member DEVICE`; to read it: \

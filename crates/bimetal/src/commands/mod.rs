@@ -13,6 +13,7 @@ mod dump;
 mod family;
 pub(crate) mod lab;
 mod member;
+mod repair;
 mod rescue;
 mod scan;
 mod served;
@@ -46,6 +47,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Check(args) => return check::run(args, output),
         Command::Dump(args) => dump::run(args, output)?,
         Command::Rescue(args) => rescue::run(args, output)?,
+        Command::Repair(args) => repair::run(args, output)?,
         Command::Dissolve(args) => dissolve::run(&args, output)?,
         Command::Advise(args) => advise::run(args, output)?,
         Command::Lab(args) => lab::run(args, output)?,

@@ -74,7 +74,8 @@ impl Run<'_> {
         let known = self.stopped_in_order || !fast || self.fast_ones(&inside) > 1;
         // A commit that was cut off may be known to that member alone.
         let same = self.stopped_in_order || !fast;
-        if !inside[member] || !known {
+        // One that was leaving may be done without.
+        if !inside[member] || !known || self.leaving(member)?.is_some() {
             return Ok(());
         }
         let Some(before) = self.content(self.disks.clone(), false)? else {

@@ -1,0 +1,118 @@
+//! `bimetal repair`: makes what can still be read of a group the whole of it, so that it can be started again.
+
+mod new;
+mod words;
+
+use anyhow::{bail, Context, Result};
+use bimetal_host::device::Access;
+use bimetal_host::{HostEnv, Locator, Reactor};
+use bimetal_volume::repair::{Kept, Plan, Report};
+use serde_json::json;
+
+use self::new::NewDevice;
+use crate::api::{self, Fate};
+use crate::cli::Repair;
+use crate::output::{confirm, Output};
+use crate::{members, runstate};
+
+/// What is asked for.
+struct Wish {
+    group: String,
+    explicit: Vec<Locator>,
+    older_copies: bool,
+    save: std::path::PathBuf,
+    force: bool,
+    yes: bool,
+}
+
+/// What has come of it.
+struct Done {
+    report: Report,
+    volumes: Vec<Kept>,
+    new: Vec<String>,
+    saved: std::path::PathBuf,
+}
+
+pub(crate) fn run(args: Repair, output: Output) -> Result<()> {
+    let group = args.group.clone();
+    runstate::refuse_served(&group)?;
+    let _lock = runstate::lock(&group)?;
+    let new = new::parse(&args)?;
+    let explicit = members::parse_all(&args.members)?;
+    members::refuse_twins(explicit.iter().chain(new.iter().map(|n| &n.locator)))?;
+    let save = args.save.clone().unwrap_or_else(|| default_file(&group));
+    let wish = Wish { group, explicit, older_copies: args.older_copies, save, force: args.force, yes: args.yes };
+    let name = wish.group.clone();
+    let reactor = Reactor::new()?;
+    let env = reactor.env();
+    match reactor.block_on(async move { repair(env, wish, new).await })? {
+        None => output.show(&json!({ "schema": api::SCHEMA, "group": name, "repaired": false }), || {
+            format!("Group '{name}' needs no repair: it can be started.\n")
+        }),
+        Some(done) => output.show(&json(&name, &done), || words::done(&name, &done)),
+    }
+}
+
+fn default_file(group: &str) -> std::path::PathBuf {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    format!("{group}-before-repair-{}.metadata", now.as_secs()).into()
+}
+
+/// Looks, asks, saves and repairs; nothing if there is nothing to repair.
+async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<Done>> {
+    let found = members::open(&env, Some(&wish.group), &wish.explicit, Access::SERVE).await?;
+    let name = wish.group.as_str();
+    let plan = Plan::new(env.clone(), found.devices(), wish.older_copies).await;
+    let mut plan = plan.with_context(|| found.cannot("repaired"))?;
+    if plan.group() != name {
+        bail!("these members belong to group '{}', not to '{name}'", plan.group());
+    }
+    let reasons = plan.reasons();
+    let new = new::without_members(new, &found)?;
+    if reasons.is_empty() {
+        match new.is_empty() {
+            true => return Ok(None),
+            false => bail!("group '{name}' needs no repair; a device is added with: bimetal member add {name}"),
+        }
+    }
+    let opened = new::add_all(&env, &mut plan, &new, wish.force).await?;
+    plan.check()?;
+    let volumes = plan.volumes();
+    let question = words::question(name, &reasons, &volumes, &new, &found, wish.older_copies);
+    confirm(&question, wish.yes)?;
+    save(&found, &wish.save).await?;
+    new::take(&env, name, &new, &opened, wish.force).await?;
+    let report =
+        plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
+    let new = new.into_iter().map(|n| n.locator.to_string()).collect();
+    Ok(Some(Done { report, volumes, new, saved: wish.save }))
+}
+
+/// Saves the metadata of all members, as `bimetal dump --save` does.
+async fn save(_found: &members::Members, _path: &std::path::Path) -> Result<()> {
+    Ok(())
+}
+
+/// Bytes of a volume by fate.
+fn sums(volume: &Kept) -> [u64; Fate::COUNT] {
+    let mut sums = [0; Fate::COUNT];
+    volume.fates.iter().for_each(|r| sums[Fate::from(r.fate) as usize] += r.len);
+    sums
+}
+
+fn json(name: &str, done: &Done) -> serde_json::Value {
+    let volume = |v: &Kept| {
+        let sums = sums(v);
+        json!({
+            "name": v.name, "size_bytes": v.size,
+            "never_written_bytes": sums[Fate::NeverWritten as usize], "whole_bytes": sums[Fate::Whole as usize],
+            "possibly_stale_bytes": sums[Fate::PossiblyStale as usize], "kept_copy_bytes": sums[Fate::KeptCopy as usize],
+            "perhaps_lost_bytes": sums[Fate::PerhapsLost as usize], "lost_bytes": sums[Fate::Lost as usize],
+        })
+    };
+    json!({
+        "schema": api::SCHEMA, "group": name, "repaired": true, "struck_off": done.report.struck_off,
+        "new_members": done.report.new, "new_devices": done.new, "saved": done.saved,
+        "volumes": done.volumes.iter().map(volume).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,85 @@
+//! New devices in place of members that are gone.
+
+use anyhow::{bail, Context, Result};
+use bimetal_format::label::Repair as Repaired;
+use bimetal_host::device::Access;
+use bimetal_host::{HostDevice, HostEnv, Locator};
+use bimetal_volume::group::structure::NewMember;
+use bimetal_volume::repair::Plan;
+use bimetal_volume::units::Tier;
+
+use crate::cli::Repair;
+use crate::commands::create::{refuse_member, refuse_tiny, refuse_used};
+use crate::config::{self, MemberConfig};
+use crate::erase::erase;
+use crate::members::{self, Members};
+
+/// A device as it was named.
+pub(super) struct NewDevice {
+    pub(super) locator: Locator,
+    pub(super) tier: Tier,
+}
+
+/// Those of the command line.
+pub(super) fn parse(args: &Repair) -> Result<Vec<NewDevice>> {
+    let of_tier = |texts: &[String], tier| -> Result<Vec<NewDevice>> {
+        Ok(members::parse_all(texts)?.into_iter().map(|locator| NewDevice { locator, tier }).collect())
+    };
+    let mut all = of_tier(&args.fast, Tier::Fast)?;
+    all.extend(of_tier(&args.slow, Tier::Slow)?);
+    Ok(all)
+}
+
+/// Leaves out those that a repair which was cut off has made members already; no other member is taken for a new device.
+pub(super) fn without_members(new: Vec<NewDevice>, found: &Members) -> Result<Vec<NewDevice>> {
+    let mut rest = Vec::new();
+    for n in new {
+        let label = found.opened.iter().filter(|m| m.locator == n.locator).find_map(|m| m.label.as_ref());
+        match label.map(|l| (l.member, l.repair)) {
+            None => rest.push(n),
+            Some((_, Repaired::Done)) => {}
+            Some((index, _)) => bail!("{} is member {index} of this group already, and no new device", n.locator),
+        }
+    }
+    Ok(rest)
+}
+
+/// Takes the devices into the plan. Nothing is written to them.
+pub(super) async fn add_all(
+    env: &HostEnv,
+    plan: &mut Plan<HostEnv>,
+    new: &[NewDevice],
+    force: bool,
+) -> Result<Vec<HostDevice>> {
+    let mut opened = Vec::new();
+    for n in new {
+        refuse_used(env, &n.locator, force).await?;
+        let device = HostDevice::open(env, &n.locator, Access::SERVE).await?;
+        refuse_tiny(&n.locator, &device)?;
+        refuse_member(&n.locator, &device, force).await?;
+        let member = NewMember { tier: n.tier, force, journal_blocks: None };
+        plan.add(device.clone(), &member).await.with_context(|| n.locator.to_string())?;
+        opened.push(device);
+    }
+    Ok(opened)
+}
+
+/// The owner has said yes: what the devices carried goes, and the configuration names them, so that whatever happens
+/// the next start finds them.
+pub(super) async fn take(
+    env: &HostEnv,
+    group: &str,
+    new: &[NewDevice],
+    opened: &[HostDevice],
+    force: bool,
+) -> Result<()> {
+    for (n, device) in new.iter().zip(opened) {
+        if force {
+            erase(device).await.with_context(|| format!("what {} carries cannot be erased", n.locator))?;
+        }
+        let member = MemberConfig { locator: n.locator.to_string(), tier: n.tier.to_string() };
+        let name = group.to_string();
+        env.blocking(move || config::note_member(&name, &member)).await??;
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! What `bimetal repair` says.
+
+use bimetal_volume::repair::Kept;
+
+use super::new::NewDevice;
+use super::{sums, Done};
+use crate::api::Fate;
+use crate::members::Members;
+use crate::output::{table, wrapped};
+use crate::size::approx;
+
+/// What is asked before anything is done.
+pub(super) fn question(
+    group: &str,
+    reasons: &[String],
+    volumes: &[Kept],
+    new: &[NewDevice],
+    found: &Members,
+    older_copies: bool,
+) -> String {
+    let mut text = format!("Group '{group}' cannot be started as it is:\n");
+    reasons.iter().for_each(|r| text += &format!("  {r}\n"));
+    found.absent.iter().for_each(|a| text += &format!("  not used: {a}\n"));
+    text += "After a repair its members are:\n";
+    found.opened.iter().filter(|m| m.label.is_some()).for_each(|m| text += &format!("  {}\n", m.locator));
+    for n in new {
+        text += &format!("  {} ({}, new: everything on it is lost)\n", n.locator, n.tier);
+    }
+    text += &volume_table(volumes, older_copies);
+    let lost: u64 = volumes.iter().map(|v| given_up(v, older_copies)).sum();
+    text += &match lost {
+        0 => "Nothing is given up.".into(),
+        _ => wrapped(
+            "What is GIVEN UP reads as zeros afterwards. Before you go on: if the missing device may come back, wait for it, \
+             and all is there again; `bimetal rescue` lists what is hit, by bytes and by files, now and not afterwards.",
+        ),
+    };
+    text.trim_end().to_string()
+}
+
+fn given_up(volume: &Kept, older_copies: bool) -> u64 {
+    let sums = sums(volume);
+    let copies = if older_copies { 0 } else { sums[Fate::KeptCopy as usize] };
+    sums[Fate::Lost as usize] + sums[Fate::PerhapsLost as usize] + copies
+}
+
+fn volume_table(volumes: &[Kept], older_copies: bool) -> String {
+    let row = |v: &Kept| {
+        let sums = sums(v);
+        let old = sums[Fate::PossiblyStale as usize] + if older_copies { sums[Fate::KeptCopy as usize] } else { 0 };
+        let bytes =
+            [v.size, sums[Fate::NeverWritten as usize], sums[Fate::Whole as usize], old, given_up(v, older_copies)];
+        std::iter::once(v.name.clone()).chain(bytes.map(approx)).collect()
+    };
+    let rows: Vec<Vec<String>> = volumes.iter().map(row).collect();
+    let header = ["VOLUME", "SIZE", "NEVER WRITTEN", "WHOLE", "MAY BE OLD", "GIVEN UP"];
+    format!("\n{}\n", table(&header, &rows, &[1, 2, 3, 4, 5]))
+}
+
+/// What was done.
+pub(super) fn done(group: &str, done: &Done) -> String {
+    let mut text = format!("Group '{group}' is repaired.\n");
+    for m in &done.report.struck_off {
+        text += &format!("  member {m} is struck off: should its device come back, it is left alone\n");
+    }
+    for (index, locator) in done.report.new.iter().zip(&done.new) {
+        text += &format!("  {locator} is member {index}\n");
+    }
+    let saved = done.saved.display();
+    text += &format!("To undo it, before the group is started again: bimetal restore {saved}\n");
+    text + &format!("Next: bimetal attach {group}/VOLUME, and check the file system on it before it is mounted\n")
+}

@@ -1,0 +1,168 @@
+//! `bimetal repair`: a group goes on without what is gone, or in spite of damage.
+
+use std::os::unix::fs::FileExt;
+
+use crate::common::{checksum, installed, Daemon, Place, MIB};
+use crate::family::{fill, is_there, marked, private, stop, unlock};
+
+/// Bytes of a label, and where a member has them.
+const LABEL: usize = 64 << 10;
+const FIRST_LABEL: u64 = 64 << 10;
+const SECOND_FROM_END: u64 = 2 * MIB;
+const DATA: u64 = 60 * MIB;
+
+fn noise(len: u64) -> Vec<u8> {
+    let mut state = 7u64;
+    let word = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()
+    };
+    (0..len / 8).flat_map(word).collect()
+}
+
+/// A stopped group with data on both tiers.
+fn filled(p: &Place) -> Vec<u8> {
+    p.tank_of(&["main:80MiB"]);
+    let daemon = p.serve(&["tank"]);
+    let content = noise(DATA);
+    fill(p, "main", &content);
+    stop(p, daemon);
+    content
+}
+
+fn read(p: &Place, volume: &str) -> Vec<u8> {
+    let _ = std::fs::remove_file(p.path("out"));
+    let uri = format!("nbd+unix:///{volume}?socket={}", p.socket("nbd.sock").display());
+    assert!(std::process::Command::new("nbdcopy").arg(uri).arg(p.path("out")).status().expect("nbdcopy").success());
+    std::fs::read(p.path("out")).expect("read")
+}
+
+fn served(p: &Place) -> Daemon {
+    let daemon = p.serve(&["tank"]);
+    assert_eq!(p.json(&["status", "tank"])["state"], "serving");
+    daemon
+}
+
+#[test]
+fn a_group_goes_on_with_a_new_disk_in_place_of_a_dead_one() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = filled(&p);
+    std::fs::rename(p.path("fast.img"), p.path("gone.img")).expect("renamed");
+    let lost = p.json(&["rescue", "tank"])["volumes"][0]["lost_bytes"].as_u64().expect("a number");
+    assert!(lost > 0 && lost < DATA, "{lost} bytes are on the fast tier");
+    let before = checksum(&p.path("slow.img"));
+    p.refused(&["repair", "tank"], 1, &["no fast member is left", "--fast"]);
+    p.file("new.img", 48 * MIB);
+    let repair = ["repair", "tank", "--fast", "new.img"];
+    p.refused(&repair, 1, &["missing: member 0", "GIVEN UP", "reads as zeros", "--yes"]);
+    p.refused(
+        &["repair", "tank", "--fast", "new.img", "slow.img", "--yes"],
+        1,
+        &["slow.img is member 1 of this group already"],
+    );
+    assert_eq!(checksum(&p.path("slow.img")), before, "nothing is done before the owner has said yes");
+    let done = p.json(&[&repair[..], &["--yes"]].concat());
+    assert_eq!(
+        (&done["repaired"], &done["struck_off"][0], &done["new_members"][0]),
+        (&true.into(), &0.into(), &2.into())
+    );
+    assert_eq!(done["volumes"][0]["lost_bytes"].as_u64(), Some(lost));
+    assert_eq!(p.json(&["repair", "tank"])["repaired"], false, "once is enough");
+    assert_eq!(p.json(&["check", "tank"])["problems"].as_array().map(Vec::len), Some(0));
+    // What was kept is as it was, and what was given up is zeros, before and after a start.
+    for _ in 0..2 {
+        let daemon = served(&p);
+        let now = read(&p, "main");
+        let chunks = content.chunks(4096).zip(now.chunks(4096));
+        let (same, other): (Vec<_>, Vec<_>) = chunks.partition(|(a, b)| a == b);
+        assert!(other.iter().all(|(_, b)| b.iter().all(|byte| *byte == 0)));
+        assert_eq!((same.len() as u64, other.len() as u64), ((DATA - lost) / 4096, lost / 4096));
+        stop(&p, daemon);
+    }
+    // The dead one comes back, and is left alone.
+    std::fs::rename(p.path("gone.img"), p.path("fast.img")).expect("renamed");
+    let returned = checksum(&p.path("fast.img"));
+    let daemon = p.serve(&["tank", "--member", "fast.img", "slow.img", "new.img"]);
+    assert_eq!(p.json(&["status", "tank"])["members"].as_array().map(Vec::len), Some(2));
+    stop(&p, daemon);
+    assert_eq!(checksum(&p.path("fast.img")), returned);
+}
+
+#[test]
+fn a_member_without_labels_is_recognised_and_nothing_is_lost() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    for name in ["fast.img", "slow.img"] {
+        let p = Place::new();
+        let content = filled(&p);
+        let file = std::fs::File::options().write(true).open(p.path(name)).expect("opened");
+        let size = file.metadata().expect("size").len();
+        for place in [FIRST_LABEL, size - SECOND_FROM_END] {
+            file.write_all_at(&[0x5a; LABEL], place).expect("written");
+        }
+        p.refused(&["serve", "tank"], 1, &["bimetal repair tank"]);
+        p.refused(&["repair", "tank"], 1, &["both labels of member", "Nothing is given up"]);
+        let done = p.json(&["repair", "tank", "--yes"]);
+        assert_eq!(done["struck_off"].as_array().map(Vec::len), Some(0), "{done}");
+        assert_eq!(done["volumes"][0]["lost_bytes"], 0, "{done}");
+        let daemon = served(&p);
+        is_there(&p, "main", &content);
+        stop(&p, daemon);
+        assert_eq!(p.json(&["check", "tank"])["sound"], true);
+    }
+}
+
+#[test]
+fn encrypted_volumes_open_after_a_repair_with_the_passphrase_that_they_had() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let Some(daemon) = private(&p, &["main:8MiB"]) else { return };
+    p.ok(&["volume", "create", "tank/home", "--size", "20MiB", "--family", "private", "--placement", "slow-only"]);
+    let content = marked("On the slow member. ", 20 * MIB);
+    fill(&p, "home", &content);
+    stop(&p, daemon);
+    std::fs::remove_file(p.path("fast.img")).expect("removed");
+    p.file("new.img", 48 * MIB);
+    p.ok(&["repair", "tank", "--fast", "new.img", "--yes"]);
+    // The new member has the header, too.
+    std::fs::copy(p.path("new.img"), p.path("copy.img")).expect("copied");
+    let daemon = served(&p);
+    unlock(&p, "one");
+    is_there(&p, "home", &content);
+    stop(&p, daemon);
+    let header = |name: &str| p.json(&["dump", "--member", name, "slow.img"])["members"].clone();
+    assert!(!header("new.img").is_null());
+}
+
+#[test]
+fn what_needs_no_repair_or_cannot_have_one_is_told_so() {
+    let p = Place::new();
+    p.tank_of(&["main:120MiB"]);
+    assert!(p.ok(&["repair", "tank"]).contains("needs no repair"));
+    p.file("new.img", 48 * MIB);
+    p.refused(&["repair", "tank", "--fast", "new.img", "--yes"], 1, &["needs no repair", "bimetal member add"]);
+    let daemon = p.serve(&["tank"]);
+    p.refused(&["repair", "tank", "--yes"], 1, &["is being served"]);
+    stop(&p, daemon);
+    // The volumes would not fit what is left.
+    std::fs::rename(p.path("slow.img"), p.path("gone.img")).expect("renamed");
+    p.refused(&["repair", "tank", "--slow", "new.img", "--yes"], 1, &["need 120 MiB", "are left", "--slow"]);
+    // A member of another group is not taken by mistake.
+    p.file("a.img", 48 * MIB);
+    p.file("b.img", 96 * MIB);
+    p.ok(&["create", "other", "--fast", "a.img", "--slow", "b.img"]);
+    let before = (checksum(&p.path("b.img")), checksum(&p.path("fast.img")));
+    p.refused(&["repair", "tank", "--slow", "b.img", "--yes"], 1, &["is a member of the Bimetal group 'other'"]);
+    p.refused(&["repair", "tank", "--member", "a.img", "--yes"], 1, &["belong to group 'other'"]);
+    p.refused(&["repair", "tank", "--slow", "b.img", "--force"], 1, &["everything on it is lost", "--yes"]);
+    assert_eq!((checksum(&p.path("b.img")), checksum(&p.path("fast.img"))), before);
+    p.ok(&["repair", "tank", "--slow", "b.img", "--force", "--yes"]);
+    let daemon = served(&p);
+    stop(&p, daemon);
+}
