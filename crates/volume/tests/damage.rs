@@ -11,10 +11,13 @@ use bimetal_format::journal;
 use bimetal_format::label::{TierCode, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_format::Salt;
+use bimetal_volume::backend::Backend;
 use bimetal_volume::options::OpenOptions;
+use bimetal_volume::repair::RepairError;
 use bimetal_volume::units::CHUNK;
+use bimetal_volume::Group;
 use image::sample::{sample, Sample};
-use image::{check, open, read, read_only, writable, Members};
+use image::{check, open, read, read_only, repair, stop, writable, Members};
 use memory::{MemoryDevice, MemoryEnv};
 
 const BLOCK: usize = 4096;
@@ -135,8 +138,37 @@ fn examine(members: &Members, s: &Sample, case: &dyn std::fmt::Debug) -> (Outcom
         let again = look(&used, s, writable(), case);
         assert!(again.opened && again.unreadable == 0, "{case:?}: and so can the next: {again:?}");
         assert_eq!(again.old, writing.old);
+    } else if reading.opened {
+        repairs(members, case);
     }
     (reading, writing, checked)
+}
+
+/// A repair keeps what a read-only start serves, and all else is zeros; then the group starts again.
+fn repairs(members: &Members, case: &dyn std::fmt::Debug) {
+    let (env, used) = (MemoryEnv::new(), members.copy());
+    let before = content(&open(&env, &used.0, read_only()).expect("it was readable"));
+    match repair(&env, &used.0) {
+        Ok(report) => assert!(report.new.is_empty(), "{case:?}"),
+        // The damage has left no label on a member that the volume does not fit without.
+        Err(RepairError::NoRoom { .. } | RepairError::NoMember(_)) => return,
+        Err(e) => panic!("{case:?}: {e}"),
+    }
+    let report = check(&env, &used.0).expect("checked");
+    assert!(report.clean && report.problems.iter().all(|p| !p.serious), "{case:?}: {:?}", report.problems);
+    let group = open(&env, &used.0, writable()).unwrap_or_else(|e| panic!("{case:?}: after a repair: {e}"));
+    for (chunk, (was, is)) in before.into_iter().zip(content(&group)).enumerate() {
+        let is = is.unwrap_or_else(|| panic!("{case:?}: chunk {chunk} cannot be read after a repair"));
+        // What could not be read may have been so in parts, or its member had no label and was recognised.
+        assert!(was.is_none_or(|was| was == is), "{case:?}: chunk {chunk} is another one after a repair");
+    }
+    stop(&env, group).expect("an orderly stop");
+}
+
+/// Every chunk that can be read.
+fn content(group: &Group<MemoryEnv>) -> Vec<Option<Vec<u8>>> {
+    let (env, volume) = (MemoryEnv::new(), group.volume("main").expect("a label that counts lists it"));
+    (0..volume.size() / CHUNK).map(|c| read(&env, &volume, c * CHUNK, CHUNK).ok()).collect()
 }
 
 /// Words that a finding or error must have when this structure is damaged.

@@ -8,11 +8,17 @@ mod memory;
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::units::CHUNK;
-use image::{check, open, read, read_only, stop, writable, Members};
+use image::{check, open, read, read_only, repair, repaired_content, stop, writable, Members};
 use memory::MemoryEnv;
 
 const KILLED: &[u8] = include_bytes!("golden/v1-killed.img");
 const STOPPED: &[u8] = include_bytes!("golden/v1-stopped.img");
+/// A journal block of the only fast member is damaged; a repair of that was begun; it is done on the slow member.
+const DAMAGED: &[u8] = include_bytes!("golden/v1-damaged.img");
+const REPAIR_BEGUN: &[u8] = include_bytes!("golden/v1-repair-begun.img");
+const REPAIR_HALF: &[u8] = include_bytes!("golden/v1-repair-half.img");
+/// What the volume of these holds when it is repaired.
+const REPAIRED: u32 = 0x6ce0_12cb;
 /// CRC-32C of what the volume of the stored groups holds.
 const CONTENT: u32 = 0x2e8a_a1f0;
 
@@ -43,6 +49,32 @@ fn a_group_that_was_killed_is_read() {
 #[test]
 fn a_group_that_was_stopped_is_read() {
     verify(STOPPED, false);
+}
+
+/// No start may write to it; a repair keeps what was always kept.
+fn verify_repair(file: &[u8], words: &str) {
+    let env = MemoryEnv::new();
+    let members = Members::load(file);
+    let refusal = open(&env, &members.0, writable()).err().expect("a writable start is refused").to_string();
+    assert!(refusal.contains(words), "{refusal}");
+    let report = repair(&env, &members.0).expect("it can be repaired");
+    assert!(report.struck_off.is_empty());
+    assert_eq!(check(&env, &members.0).expect("check runs").problems, []);
+    assert_eq!(repaired_content(&members), REPAIRED);
+    let group = open(&env, &members.0, writable()).expect("opens");
+    stop(&env, group).expect("orderly stop");
+    assert_eq!(repaired_content(&members), REPAIRED);
+}
+
+#[test]
+fn a_group_with_a_damaged_journal_is_repaired() {
+    verify_repair(DAMAGED, "damaged in the middle");
+}
+
+#[test]
+fn a_repair_that_was_cut_off_goes_on() {
+    verify_repair(REPAIR_BEGUN, "a repair of group");
+    verify_repair(REPAIR_HALF, "a repair of group");
 }
 
 #[test]

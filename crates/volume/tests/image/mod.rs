@@ -14,6 +14,7 @@ use bimetal_volume::buf::BufMut;
 use bimetal_volume::error::Error;
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::repair::{Plan, RepairError, Report};
 use bimetal_volume::units::{Placement, Tier};
 use bimetal_volume::{gather, inspect, Group, Volume};
 
@@ -88,6 +89,21 @@ pub(crate) fn flush(env: &MemoryEnv, v: &Volume<MemoryEnv>) -> Result<(), Error>
 
 pub(crate) fn stop(env: &MemoryEnv, g: Group<MemoryEnv>) -> Result<(), Error> {
     env.block_on(async move { g.stop().await })
+}
+
+/// Repairs a group.
+pub(crate) fn repair(env: &MemoryEnv, devices: &[MemoryDevice]) -> Result<Report, RepairError> {
+    let (e, devices) = (env.clone(), devices.to_vec());
+    env.block_on(async move { Plan::new(e, devices, false).await?.carry_out().await })
+}
+
+/// CRC-32C of all that the volume of a repaired group holds.
+pub(crate) fn repaired_content(members: &Members) -> u32 {
+    let env = MemoryEnv::new();
+    let group = open(&env, &members.copy().0, read_only()).expect("it opens");
+    let volume = group.volume("main").expect("its volume");
+    let all = read(&env, &volume, 0, volume.size()).expect("all of it can be read");
+    bimetal_format::block::crc32c(&all)
 }
 
 impl MemoryDevice {
