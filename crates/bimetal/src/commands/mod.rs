@@ -14,6 +14,7 @@ mod family;
 pub(crate) mod lab;
 mod member;
 mod rescue;
+mod restore;
 mod scan;
 mod served;
 mod status;
@@ -45,6 +46,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Destroy(args) => destroy::run(args, output)?,
         Command::Check(args) => return check::run(args, output),
         Command::Dump(args) => dump::run(args, output)?,
+        Command::Restore(args) => restore::run(args, output)?,
         Command::Rescue(args) => rescue::run(args, output)?,
         Command::Dissolve(args) => dissolve::run(&args, output)?,
         Command::Advise(args) => advise::run(args, output)?,
