@@ -15,4 +15,5 @@ mod lab;
 mod leave;
 mod member;
 mod refusals;
+mod saved;
 mod volume;
