@@ -275,12 +275,19 @@ fn what_was_cut_off_is_completed_by_the_same_command() {
 #[test]
 fn holes_stay_holes_and_a_group_that_was_destroyed_comes_back() {
     let p = Place::new();
-    p.tank();
-    p.ok(&["dump", "tank", "--save", "tank.saved"]);
+    p.file("fast.img", FAST);
+    p.file("slow.img", SLOW);
+    // Without configuration block devices are looked at, and other tests have groups named `tank` there.
+    p.ok(&["create", "saved-once", "--fast", "fast.img", "--slow", "slow.img"]);
+    p.ok(&["dump", "saved-once", "--save", "tank.saved"]);
     let blocks = || std::fs::metadata(p.path("slow.img")).expect("there").blocks();
     let before = blocks();
-    p.ok(&["destroy", "tank", "--yes"]);
-    p.refused(&["restore", "tank.saved", "--yes"], 1, &["no group named 'tank' is configured", "Nothing was written"]);
+    p.ok(&["destroy", "saved-once", "--yes"]);
+    p.refused(
+        &["restore", "tank.saved", "--yes"],
+        1,
+        &["no group named 'saved-once' is configured", "Nothing was written"],
+    );
     let words = p.ok(&["restore", "tank.saved", "--yes", "--force", "--member", "fast.img", "slow.img"]);
     assert!(words.contains("bimetal check --member"), "{words}");
     assert_eq!(blocks(), before);
