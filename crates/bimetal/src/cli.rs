@@ -4,6 +4,7 @@ mod dissolve;
 mod family;
 mod member;
 mod repair;
+mod saved;
 mod volume;
 
 use bimetal_lab::trace::Format;
@@ -13,6 +14,7 @@ pub(crate) use self::dissolve::*;
 pub(crate) use self::family::*;
 pub(crate) use self::member::*;
 pub(crate) use self::repair::*;
+pub(crate) use self::saved::*;
 pub(crate) use self::volume::*;
 use crate::size::Size;
 
@@ -65,8 +67,10 @@ pub(crate) enum Command {
     Destroy(Destroy),
     /// Verify everything on the members of a group that is not being served, without writing
     Check(Check),
-    /// Print everything that is written on the members of a group that is not being served
+    /// Print everything that is written on the members of a group that is not being served, or save its metadata to a file
     Dump(Dump),
+    /// Write saved metadata back, as long as it still fits
+    Restore(Restore),
     /// With a member missing: say what is lost, what may be old, and which files that hits
     Rescue(Rescue),
     /// With a member gone for good, or metadata damaged: make what can still be read the whole of the group
@@ -352,17 +356,6 @@ pub(crate) struct Destroy {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  bimetal check tank\n  bimetal check --member fast.img slow.img")]
 pub(crate) struct Check {
-    /// The group
-    #[arg(value_parser = group_name, required_unless_present = "members")]
-    pub(crate) group: Option<String>,
-    /// Members, instead of those in the configuration
-    #[arg(long = "member", value_name = "LOCATOR", num_args = 1..)]
-    pub(crate) members: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  bimetal dump tank\n  bimetal dump --member fast.img slow.img --json")]
-pub(crate) struct Dump {
     /// The group
     #[arg(value_parser = group_name, required_unless_present = "members")]
     pub(crate) group: Option<String>,

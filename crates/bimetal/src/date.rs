@@ -1,4 +1,4 @@
-//! The day, for reports. Nothing that is measured depends on it.
+//! The day and the time of day, for people. Nothing that is measured or decided depends on it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,6 +6,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     day(seconds / 86_400)
+}
+
+/// A moment in seconds since 1970, as 2026-11-21 17:05 UTC.
+pub(crate) fn moment(seconds: u64) -> String {
+    let (minutes, hours) = (seconds / 60 % 60, seconds / 3600 % 24);
+    // A file may say anything.
+    match seconds < 1 << 40 {
+        true => format!("{} {hours:02}:{minutes:02} UTC", day(seconds / 86_400)),
+        false => "at a time that is none".into(),
+    }
 }
 
 /// A day by its number since 1970-01-01, in the Gregorian calendar (Hinnant, "chrono-compatible low-level date
@@ -38,5 +48,7 @@ mod tests {
         for (number, text) in cases {
             assert_eq!(day(number), text);
         }
+        assert_eq!(moment(20_778 * 86_400 + 17 * 3600 + 5 * 60 + 59), "2026-11-21 17:05 UTC");
+        assert_eq!(moment(u64::MAX), "at a time that is none");
     }
 }

@@ -28,6 +28,7 @@ mod paths;
 mod progress;
 mod recording;
 mod runstate;
+mod saved;
 mod size;
 mod uuid;
 mod words;

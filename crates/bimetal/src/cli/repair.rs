@@ -25,7 +25,7 @@ pub(crate) struct Repair {
     /// Where only an older copy is left of what was on the fast tier, keep that
     #[arg(long)]
     pub(crate) older_copies: bool,
-    /// Save the metadata to this file, which must not be there yet [default: GROUP-before-repair-SECONDS.metadata]
+    /// Save the metadata to this file, which must not be there yet [default: GROUP-before-repair-SECONDS.saved]
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<std::path::PathBuf>,
     /// Members that are left, instead of those in the configuration

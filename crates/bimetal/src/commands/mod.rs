@@ -15,6 +15,7 @@ pub(crate) mod lab;
 mod member;
 mod repair;
 mod rescue;
+mod restore;
 mod scan;
 mod served;
 mod status;
@@ -46,6 +47,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Destroy(args) => destroy::run(args, output)?,
         Command::Check(args) => return check::run(args, output),
         Command::Dump(args) => dump::run(args, output)?,
+        Command::Restore(args) => restore::run(args, output)?,
         Command::Rescue(args) => rescue::run(args, output)?,
         Command::Repair(args) => repair::run(args, output)?,
         Command::Dissolve(args) => dissolve::run(&args, output)?,

@@ -16,4 +16,5 @@ mod leave;
 mod member;
 mod refusals;
 mod repair;
+mod saved;
 mod volume;

@@ -92,6 +92,36 @@ fn a_group_goes_on_with_a_new_disk_in_place_of_a_dead_one() {
 }
 
 #[test]
+fn a_repair_is_undone_until_the_group_is_started() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = filled(&p);
+    let slow = std::fs::read(p.path("slow.img")).expect("read");
+    std::fs::rename(p.path("fast.img"), p.path("gone.img")).expect("renamed");
+    p.file("new.img", 48 * MIB);
+    let repair = ["repair", "tank", "--fast", "new.img", "--yes", "--save", "before"];
+    p.ok(&repair);
+    assert!(p.ok(&repair).contains("needs no repair"), "the new one is a member now");
+    // The dead one was not dead.
+    std::fs::rename(p.path("gone.img"), p.path("fast.img")).expect("renamed");
+    p.ok(&["restore", "before", "--yes"]);
+    assert!(std::fs::read(p.path("slow.img")).expect("read") == slow, "every byte is as it was");
+    std::fs::remove_file(p.path("new.img")).expect("removed");
+    let daemon = served(&p);
+    is_there(&p, "main", &content);
+    stop(&p, daemon);
+    p.refused(&["restore", "before", "--yes"], 1, &["Nothing was written", "was used since"]);
+    // A file that is there is not overwritten, and then nothing is repaired.
+    std::fs::rename(p.path("fast.img"), p.path("gone.img")).expect("renamed");
+    p.file("new.img", 48 * MIB);
+    let before = checksum(&p.path("slow.img"));
+    p.refused(&repair, 1, &["before", "nothing was repaired", "--save"]);
+    assert_eq!(checksum(&p.path("slow.img")), before);
+}
+
+#[test]
 fn a_member_without_labels_is_recognised_and_nothing_is_lost() {
     if !installed("nbdcopy") {
         return;

@@ -13,7 +13,7 @@ use self::new::NewDevice;
 use crate::api::{self, Fate};
 use crate::cli::Repair;
 use crate::output::{confirm, Output};
-use crate::{members, runstate};
+use crate::{members, runstate, saved};
 
 /// What is asked for.
 struct Wish {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Repair, output: Output) -> Result<()> {
 
 fn default_file(group: &str) -> std::path::PathBuf {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    format!("{group}-before-repair-{}.metadata", now.as_secs()).into()
+    format!("{group}-before-repair-{}.saved", now.as_secs()).into()
 }
 
 /// Looks, asks, saves and repairs; nothing if there is nothing to repair.
@@ -80,17 +80,13 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let volumes = plan.volumes();
     let question = words::question(name, &reasons, &volumes, &new, &found, wish.older_copies);
     confirm(&question, wish.yes)?;
-    save(&found, &wish.save).await?;
+    let saved = saved::save(&env, &found.opened, &wish.save).await;
+    saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
     new::take(&env, name, &new, &opened, wish.force).await?;
     let report =
         plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
     Ok(Some(Done { report, volumes, new, saved: wish.save }))
-}
-
-/// Saves the metadata of all members, as `bimetal dump --save` does.
-async fn save(_found: &members::Members, _path: &std::path::Path) -> Result<()> {
-    Ok(())
 }
 
 /// Bytes of a volume by fate.

@@ -1,0 +1,228 @@
+//! `bimetal restore`: writes metadata back that `dump --save` has saved.
+
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+use bimetal_host::device::Access;
+use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
+use bimetal_volume::env::{Device, Env};
+use serde_json::json;
+
+use self::plan::{not_in_file, plan, Candidate, Group, Plan};
+use crate::cli::Restore;
+use crate::members::{self, Members};
+use crate::output::{confirm, Output};
+use crate::saved::{put_back, save, Mark, Saved, SavedFile, Target, Written};
+use crate::size::approx;
+use crate::{api, date, runstate};
+
+pub(crate) fn run(args: Restore, output: Output) -> Result<()> {
+    let saved = SavedFile::open(&args.file)?;
+    let name = saved.group.clone();
+    runstate::refuse_served(&name)?;
+    let lock = runstate::lock(&name)?;
+    let explicit = members::parse_all(&args.members)?;
+    let reactor = Reactor::new()?;
+    let env = reactor.env();
+    let done = reactor.block_on(async move { restore(&env, &saved, &explicit, &args).await })?;
+    drop(lock);
+    output.show(&done.json(&name), || done.words(&name))
+}
+
+/// What was done.
+struct Done {
+    file: PathBuf,
+    saved_at: u64,
+    /// Index, locator and proof of each member.
+    members: Vec<(u8, String, &'static str)>,
+    erased: Vec<String>,
+    before: Before,
+    written: Written,
+    not_in_file: Vec<String>,
+    /// Members were named: the next command must name them, too.
+    named: bool,
+}
+
+/// What has become of what stood there before.
+enum Before {
+    Saved(Box<Saved>),
+    /// It could not be saved, and why.
+    Lost(String),
+}
+
+async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &Restore) -> Result<Done> {
+    const UNTOUCHED: &str = "Nothing was written";
+    let found = members::open(env, Some(&saved.group), explicit, Access::SERVE).await.context(UNTOUCHED)?;
+    let candidates = candidates(&found, !explicit.is_empty()).await;
+    let group = Group { name: &saved.group, uuid: saved.uuid, file: saved.id, members: &saved.members };
+    let plan = plan(&group, &candidates).with_context(|| with_absent(UNTOUCHED, &found))?;
+    if !plan.is_proven() && !args.force {
+        bail!("{UNTOUCHED}: {}", unproven(saved));
+    }
+    confirm(&question(env, saved, &plan, &candidates), args.yes)?;
+    let before = save_before(env, &found, &args.file).await.context(UNTOUCHED)?;
+    let target = |i: usize| Target { locator: candidates[i].locator.clone(), device: found.opened[i].device.clone() };
+    let targets: Vec<Target<HostDevice>> = plan.targets.iter().map(|(i, _)| target(*i)).collect();
+    let added: Vec<Target<HostDevice>> = plan.added.iter().map(|i| target(*i)).collect();
+    let written = put_back(saved, &targets, &added).await.with_context(|| cut_off(saved, &before))?;
+    let of_member = |((i, proof), m): (&(usize, plan::Proof), &crate::saved::SavedMember)| {
+        (m.label.member, candidates[*i].locator.clone(), proof.name())
+    };
+    Ok(Done {
+        file: args.file.clone(),
+        saved_at: saved.saved_at,
+        members: plan.targets.iter().zip(&saved.members).map(of_member).collect(),
+        erased: added.iter().map(|t| t.locator.clone()).collect(),
+        before,
+        written,
+        not_in_file: not_in_file(&group),
+        named: !explicit.is_empty(),
+    })
+}
+
+async fn candidates(found: &Members, given: bool) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    for m in &found.opened {
+        candidates.push(Candidate {
+            locator: m.locator.to_string(),
+            size: m.device.size(),
+            label: m.label.clone(),
+            mark: Mark::of(&m.device).await,
+            given,
+        });
+    }
+    candidates
+}
+
+fn with_absent(what: &str, found: &Members) -> String {
+    match found.absent.is_empty() {
+        true => what.to_owned(),
+        false => format!("{what} ({})", found.absent.join("; ")),
+    }
+}
+
+/// Why a restore without any label needs force.
+fn unproven(saved: &SavedFile) -> String {
+    format!(
+        "no device carries a label that says whether group '{}' was used since {} was made. If it was started since then, even \
+         once, what was saved does not describe any more what is in the slots: the volumes would hold wrong data, without any \
+         error. Only if you know that it was not started: --force",
+        saved.group,
+        saved.path().display()
+    )
+}
+
+fn cut_off(saved: &SavedFile, before: &Before) -> String {
+    let kept = match before {
+        Before::Saved(before) => format!(" (what was there before is in {})", before.file.display()),
+        Before::Lost(_) => String::new(),
+    };
+    format!(
+        "The metadata of group '{}' is not completely written back{kept}, and the group does not start. When what is in \
+         the way is gone, give the same command again, with all members named by --member, and with --force if it asks \
+         for it: it begins anew and completes it",
+        saved.group
+    )
+}
+
+fn question(env: &HostEnv, saved: &SavedFile, plan: &Plan, candidates: &[Candidate]) -> String {
+    let mut text = format!(
+        "This replaces the metadata of group '{}' by that of {}, which was saved {} ({} ago):",
+        saved.group,
+        saved.path().display(),
+        date::moment(saved.saved_at),
+        ago(env.unix_seconds().saturating_sub(saved.saved_at))
+    );
+    for ((i, proof), m) in plan.targets.iter().zip(&saved.members) {
+        let (at, bytes) = (&candidates[*i].locator, approx(m.bytes()));
+        text += &format!("\n  {at}: {}, {bytes} of metadata; {}", m.named(), proof.words());
+    }
+    for i in &plan.added {
+        text += &format!("\n  {}: became a member by the repair; its label is erased", candidates[*i].locator);
+    }
+    if !plan.is_proven() {
+        text += "\nNothing proves that the group was not started since. If it was, its volumes will hold wrong data.";
+    }
+    text
+}
+
+/// "3 days".
+fn ago(seconds: u64) -> String {
+    let (n, unit) = match seconds {
+        0..120 => (seconds, "second"),
+        120..7200 => (seconds / 60, "minute"),
+        7200..172_800 => (seconds / 3600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    format!("{n} {unit}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Saves what is about to be overwritten to a new file.
+async fn save_before(env: &HostEnv, found: &Members, file: &Path) -> Result<Before> {
+    if found.opened.iter().all(|m| m.label.is_none()) {
+        return Ok(Before::Lost("no device carries a label that says where it lies".into()));
+    }
+    let path = name_before(file, env.unix_seconds())?;
+    let saved =
+        save(env, &found.opened, &path).await.context("what is there now must be saved first, and cannot be")?;
+    Ok(Before::Saved(Box::new(saved)))
+}
+
+/// A name beside the file that nothing has yet.
+fn name_before(file: &Path, now: u64) -> Result<PathBuf> {
+    let name = file.file_name().context("the file has no name")?;
+    let named = |more: String| {
+        let mut name = name.to_owned();
+        name.push(format!(".before-restore-{now}{more}"));
+        file.with_file_name(name)
+    };
+    // Within one second nobody gives this command often.
+    let names = std::iter::once(String::new()).chain((2..100).map(|n| format!("-{n}"))).map(named);
+    let mut free = names.filter(|path| path.symlink_metadata().is_err());
+    free.next().with_context(|| format!("all names like {} are taken", named(String::new()).display()))
+}
+
+impl Done {
+    fn json(&self, group: &str) -> serde_json::Value {
+        let member = |(index, locator, proof): &(u8, String, &str)| json!({ "index": index, "locator": locator, "proof": proof });
+        let (before, not_saved) = match &self.before {
+            Before::Saved(saved) => (Some(&saved.file), saved.not_saved.clone()),
+            Before::Lost(why) => (None, vec![why.clone()]),
+        };
+        json!({
+            "schema": api::SCHEMA, "group": group, "restored": true, "file": self.file, "saved_at": self.saved_at,
+            "members": self.members.iter().map(member).collect::<Vec<_>>(), "erased": self.erased,
+            "changed_bytes": self.written.changed_bytes, "before": before, "before_not_saved": not_saved,
+            "not_in_file": self.not_in_file,
+        })
+    }
+
+    fn words(&self, group: &str) -> String {
+        let devices: Vec<&str> = self.members.iter().map(|(_, locator, _)| locator.as_str()).collect();
+        let mut text = format!(
+            "The metadata of group '{group}' is that of {} again, on {}; {} were changed.\n",
+            self.file.display(),
+            devices.join(", "),
+            approx(self.written.changed_bytes)
+        );
+        for erased in &self.erased {
+            text += &format!("{erased} is no member any more; its label is erased.\n");
+        }
+        text += &match &self.before {
+            Before::Saved(saved) => {
+                let not = saved.not_saved.iter().map(|line| format!("Not in it: {line}.\n")).collect::<String>();
+                format!("What was there before is in {}.\n{not}", saved.file.display())
+            }
+            Before::Lost(why) => format!("What was there before could not be saved: {why}.\n"),
+        };
+        for missing in &self.not_in_file {
+            text += &format!("MISSING: {missing} was not there when the group was saved, and is not in the file.\n");
+        }
+        let members = if self.named { format!("--member {}", devices.join(" ")) } else { group.to_owned() };
+        text + &format!("`bimetal check {members}` verifies it.\n")
+    }
+}

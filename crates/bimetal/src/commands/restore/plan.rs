@@ -1,0 +1,279 @@
+//! Which device is which saved member, and whether what was saved may be written back. Metadata that is older than what is in the
+//! slots gives wrong data without a word, so everything that is not known to be right is refused.
+
+use std::collections::HashSet;
+
+use anyhow::{bail, Result};
+use bimetal_format::label::{Label, MemberCode, Repair};
+
+use crate::members::own_uuid;
+use crate::saved::{Mark, SavedMember};
+use crate::size::approx;
+
+/// A device that may be a member.
+pub(super) struct Candidate {
+    pub(super) locator: String,
+    /// Bytes of the device.
+    pub(super) size: u64,
+    pub(super) label: Option<Label>,
+    /// What an earlier `restore` has left in the place of the label.
+    pub(super) mark: Option<Mark>,
+    /// It was named by whoever gave the command.
+    pub(super) given: bool,
+}
+
+/// What the file says of the group.
+pub(super) struct Group<'a> {
+    pub(super) name: &'a str,
+    pub(super) uuid: [u8; 16],
+    /// Name of the file for ever.
+    pub(super) file: [u8; 16],
+    pub(super) members: &'a [SavedMember],
+}
+
+/// Why a device may be written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// Its label is the one that was saved.
+    Unchanged,
+    /// Its label says that a repair was begun since, and nothing else.
+    RepairBegun,
+    /// Its label says that a repair was done since, and that the group was not started after that.
+    RepairDone,
+    /// The same file was being written back to it.
+    RestoreBegun,
+    /// There is none: another file was being written back to it.
+    OtherRestoreBegun,
+    /// There is none: it carries no label, and is taken for the only member that it can be.
+    None,
+}
+
+impl Proof {
+    /// In words, after the name of a device.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Proof::Unchanged => "its label is the one that was saved",
+            Proof::RepairBegun => "a repair was begun on it since",
+            Proof::RepairDone => "it was repaired since, and not started after that",
+            Proof::RestoreBegun => "writing this file back to it was cut off",
+            Proof::OtherRestoreBegun => "writing another file back to it was cut off",
+            Proof::None => "it carries no label, and is taken for this member because of its size",
+        }
+    }
+
+    /// The same for programs.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Proof::Unchanged => "unchanged",
+            Proof::RepairBegun => "repair begun",
+            Proof::RepairDone => "repair done",
+            Proof::RestoreBegun => "restore begun",
+            Proof::OtherRestoreBegun => "other restore begun",
+            Proof::None => "none",
+        }
+    }
+}
+
+/// What goes where.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// For each saved member its candidate, and why it may be written to.
+    pub(super) targets: Vec<(usize, Proof)>,
+    /// Candidates that the repair has added to the group: they lose their labels.
+    pub(super) added: Vec<usize>,
+}
+
+impl Plan {
+    /// Whether anything proves that the group was not used since it was saved.
+    pub(super) fn is_proven(&self) -> bool {
+        self.targets.iter().any(|(_, proof)| !matches!(proof, Proof::OtherRestoreBegun | Proof::None))
+    }
+}
+
+/// Finds the device of each saved member. Anything that is not sure is refused, in words that begin with what is wrong.
+pub(super) fn plan(group: &Group<'_>, candidates: &[Candidate]) -> Result<Plan> {
+    let mut targets: Vec<Option<(usize, Proof)>> = vec![None; group.members.len()];
+    let mut plan = Plan { targets: Vec::new(), added: Vec::new() };
+    let mut unknown = Vec::new();
+    for (i, c) in candidates.iter().enumerate() {
+        let known = match (&c.label, c.mark) {
+            (Some(label), _) => by_label(group, c, label)?,
+            (None, Some(mark)) => by_mark(group, c, mark)?,
+            (None, None) => Identity::Unknown,
+        };
+        match known {
+            Identity::Member(m, proof) => match targets[m].replace((i, proof)) {
+                None => fits(&group.members[m], c)?,
+                Some((twin, _)) => bail!(
+                    "{} and {} are both {}; name only the right one with --member",
+                    candidates[twin].locator,
+                    c.locator,
+                    group.members[m].named()
+                ),
+            },
+            Identity::Added => plan.added.push(i),
+            Identity::Beside => {}
+            Identity::Unknown => unknown.push(i),
+        }
+    }
+    by_size(group, candidates, &unknown, &mut targets)?;
+    plan.targets = all_found(group, &targets)?;
+    Ok(plan)
+}
+
+/// Who a candidate is.
+enum Identity {
+    Member(usize, Proof),
+    /// A device that became a member by a repair after the group was saved.
+    Added,
+    /// A member that was not saved. It is left alone.
+    Beside,
+    Unknown,
+}
+
+fn by_label(group: &Group<'_>, c: &Candidate, label: &Label) -> Result<Identity> {
+    if label.group != group.uuid {
+        bail!("{} is a member of another group, named '{}'", c.locator, label.group_name);
+    }
+    match group.members.iter().position(|m| m.uuid() == own_uuid(label)) {
+        Some(m) => match proof(group, &group.members[m].label, label) {
+            Some(proof) => Ok(Identity::Member(m, proof)),
+            None => Err(used_since(group, c)),
+        },
+        None => not_saved(group, c, label),
+    }
+}
+
+/// What a member's label proves: nothing has changed in slots since `saved` was its label.
+fn proof(group: &Group<'_>, saved: &Label, now: &Label) -> Option<Proof> {
+    let same_epoch = now.epoch.id == saved.epoch.id;
+    match now.repair {
+        _ if same_epoch && now.sequence == saved.sequence => Some(Proof::Unchanged),
+        Repair::Begun if same_epoch => Some(Proof::RepairBegun),
+        Repair::Done if follows(group, now) => Some(Proof::RepairDone),
+        _ => None,
+    }
+}
+
+/// Whether the epoch before that of the label is one that was saved. It need not be the member's own: one that had been
+/// left behind gets the history of the others.
+fn follows(group: &Group<'_>, label: &Label) -> bool {
+    let before = label.epoch.history.first();
+    before.is_some_and(|before| group.members.iter().any(|m| m.label.epoch.id == *before))
+}
+
+fn used_since(group: &Group<'_>, c: &Candidate) -> anyhow::Error {
+    anyhow::anyhow!(
+        "group '{}' was used since it was saved, as the label of {} says. What was saved does not describe any more what is \
+         in the slots, and would give wrong data",
+        group.name,
+        c.locator
+    )
+}
+
+/// A device of the group whose metadata is not in the file.
+fn not_saved(group: &Group<'_>, c: &Candidate, label: &Label) -> Result<Identity> {
+    let uuid = own_uuid(label);
+    let was_member = group.members.iter().flat_map(|m| &m.label.members).any(|row| row.uuid == uuid);
+    if !was_member && label.repair == Repair::Done && follows(group, label) {
+        return Ok(Identity::Added);
+    }
+    let epochs: HashSet<u64> = group.members.iter().flat_map(|m| epochs(&m.label)).collect();
+    match (epochs.contains(&label.epoch.id), label.repair) {
+        (true, Repair::None) => Ok(Identity::Beside),
+        (_, Repair::Begun | Repair::Done) => bail!(
+            "{} was changed by a repair, and what it held before is not in this file: it was missing when the group was saved",
+            c.locator
+        ),
+        (false, Repair::None) => Err(used_since(group, c)),
+    }
+}
+
+/// The epoch of a label, and those before.
+fn epochs(label: &Label) -> impl Iterator<Item = u64> + '_ {
+    std::iter::once(label.epoch.id).chain(label.epoch.history.iter().copied())
+}
+
+fn by_mark(group: &Group<'_>, c: &Candidate, mark: Mark) -> Result<Identity> {
+    if mark.group != group.uuid {
+        bail!("{} is a member of another group, to which `bimetal restore` was writing", c.locator);
+    }
+    match group.members.iter().position(|m| m.uuid() == mark.member) {
+        Some(m) if mark.file == group.file => Ok(Identity::Member(m, Proof::RestoreBegun)),
+        Some(m) => Ok(Identity::Member(m, Proof::OtherRestoreBegun)),
+        None => bail!("{} is a member that is not in this file; another file was being written back to it", c.locator),
+    }
+}
+
+/// Devices that do not say who they are: each only if it was named, and can be but one.
+fn by_size(
+    group: &Group<'_>,
+    candidates: &[Candidate],
+    unknown: &[usize],
+    targets: &mut [Option<(usize, Proof)>],
+) -> Result<()> {
+    let given: Vec<usize> = unknown.iter().copied().filter(|i| candidates[*i].given).collect();
+    let before: Vec<bool> = targets.iter().map(Option::is_some).collect();
+    for &i in &given {
+        let c = &candidates[i];
+        let fitting: Vec<usize> =
+            (0..group.members.len()).filter(|m| !before[*m] && group.members[*m].size == c.size).collect();
+        let rivals = given.iter().filter(|r| candidates[**r].size == c.size).count();
+        match (fitting[..].first(), fitting.len(), rivals) {
+            (Some(m), 1, 1) => targets[*m] = Some((i, Proof::None)),
+            (None, ..) => bail!(
+                "{} carries no sound label, and no member that is still to be found has its size of {} ({} bytes)",
+                c.locator,
+                approx(c.size),
+                c.size
+            ),
+            _ => bail!(
+                "{} carries no sound label, and by its size of {} it can be each of several members; which one cannot be told",
+                c.locator,
+                approx(c.size)
+            ),
+        }
+    }
+    if let Some(i) = unknown.iter().find(|i| !candidates[**i].given).filter(|_| targets.contains(&None)) {
+        bail!(
+            "{} carries no sound label. If it is a member of group '{}', name it and all others with --member",
+            candidates[*i].locator,
+            group.name
+        );
+    }
+    Ok(())
+}
+
+/// A member whose device has another size now has its second label elsewhere.
+fn fits(member: &SavedMember, c: &Candidate) -> Result<()> {
+    if member.size != c.size {
+        bail!("{} has {} bytes, and had {} when it was saved; give it that size again", c.locator, c.size, member.size);
+    }
+    Ok(())
+}
+
+fn all_found(group: &Group<'_>, targets: &[Option<(usize, Proof)>]) -> Result<Vec<(usize, Proof)>> {
+    let missing: Vec<String> = group
+        .members
+        .iter()
+        .zip(targets)
+        .filter(|(_, target)| target.is_none())
+        .map(|(m, _)| format!("{}, which was {} when it was saved", m.named(), m.locator))
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "not all members were found that are in the file: {}. All of them are needed; name them with --member",
+            missing.join("; ")
+        );
+    }
+    Ok(targets.iter().copied().flatten().collect())
+}
+
+/// Members that the saved labels name and the file does not have.
+pub(super) fn not_in_file(group: &Group<'_>) -> Vec<String> {
+    let newest = group.members.iter().map(|m| &m.label).max_by_key(|l| (!l.joining, l.tables, l.generation));
+    let rows = newest.into_iter().flat_map(|l| l.members.iter().enumerate());
+    let saved: HashSet<[u8; 16]> = group.members.iter().map(SavedMember::uuid).collect();
+    let absent = rows.filter(|(_, row)| row.state != MemberCode::Left && !saved.contains(&row.uuid));
+    absent.map(|(i, row)| format!("member {i} ({})", approx(row.size))).collect()
+}

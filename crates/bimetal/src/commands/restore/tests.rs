@@ -1,0 +1,216 @@
+//! What may be written back, and to what.
+
+use bimetal_format::label::{Label, Repair};
+
+use super::plan::{plan, Candidate, Group, Plan, Proof};
+use crate::saved::testing::{images, labels, now, Memory, Power, EPOCH, GROUP};
+use crate::saved::{Mark, SavedFile};
+
+const FILE: [u8; 16] = [0x1d; 16];
+
+/// A saved file of so many members.
+fn file(members: u8) -> (tempfile::TempDir, SavedFile) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("saved");
+    let device = |(i, image)| (format!("dev{i}"), Memory::new(image, &Power::default()));
+    let devices: Vec<(String, Memory)> = images(members).into_iter().enumerate().map(device).collect();
+    now(crate::saved::testing::save(FILE, &devices, &path));
+    let file = SavedFile::open(&path).expect("sound");
+    (folder, file)
+}
+
+fn planned(saved: &SavedFile, candidates: &[Candidate]) -> anyhow::Result<Plan> {
+    plan(&Group { name: "tank", uuid: GROUP, file: FILE, members: &saved.members }, candidates)
+}
+
+fn refused(saved: &SavedFile, candidates: &[Candidate], words: &[&str]) {
+    let said = planned(saved, candidates).expect_err("refused").to_string();
+    assert!(words.iter().all(|w| said.contains(w)), "{said}");
+}
+
+/// The members as they were saved.
+fn candidates(members: u8) -> Vec<Candidate> {
+    labels(members).into_iter().map(candidate).collect()
+}
+
+fn candidate(label: Label) -> Candidate {
+    let (locator, size) = (format!("/dev/{}", label.member), label.device_size);
+    Candidate { locator, size, label: Some(label), mark: None, given: true }
+}
+
+fn bare(size: u64) -> Candidate {
+    Candidate { locator: format!("/dev/bare{size}"), size, label: None, mark: None, given: true }
+}
+
+fn change(candidate: &mut Candidate, how: impl FnOnce(&mut Label)) {
+    how(candidate.label.as_mut().expect("it has one"));
+}
+
+fn proofs(plan: &Plan) -> Vec<Proof> {
+    plan.targets.iter().map(|t| t.1).collect()
+}
+
+#[test]
+fn labels_that_did_not_change_prove_it_in_any_order() {
+    let (_folder, saved) = file(3);
+    let mut found = candidates(3);
+    found.reverse();
+    let plan = planned(&saved, &found).expect("permitted");
+    assert_eq!(plan.targets, [2, 1, 0].map(|i| (i, Proof::Unchanged)));
+    assert!(plan.is_proven() && plan.added.is_empty());
+}
+
+#[test]
+fn any_other_label_refuses() {
+    let (_folder, saved) = file(2);
+    let used: [(&str, Change); 7] = [
+        ("flipped", |l| l.sequence += 1),
+        ("an older label", |l| l.sequence -= 1),
+        ("started", |l| start(l, 78)),
+        ("another history", |l| l.epoch.id = 78),
+        ("repaired, and started", |l| {
+            start(l, 78);
+            l.repair = Repair::Done;
+            start(l, 79);
+            l.repair = Repair::None;
+        }),
+        ("repaired after a start", |l| {
+            start(l, 78);
+            start(l, 79);
+            l.repair = Repair::Done;
+        }),
+        ("a repair begun after a start", |l| {
+            start(l, 78);
+            l.repair = Repair::Begun;
+        }),
+    ];
+    for (what, how) in used {
+        for changed in [0, 1] {
+            let mut found = candidates(2);
+            change(&mut found[changed], how);
+            let said = planned(&saved, &found).expect_err(what).to_string();
+            assert!(said.contains("was used since it was saved"), "{what}: {said}");
+        }
+    }
+}
+
+/// What happens to a label.
+type Change = fn(&mut Label);
+
+/// The label of the next epoch.
+fn start(label: &mut Label, epoch: u64) {
+    label.epoch.history.insert(0, label.epoch.id);
+    label.epoch.id = epoch;
+    label.sequence += 2;
+}
+
+#[test]
+fn a_repair_can_be_undone_and_one_cut_off_too() {
+    let (_folder, saved) = file(3);
+    let mut found = candidates(3);
+    change(&mut found[0], |l| {
+        start(l, 78);
+        l.repair = Repair::Done;
+    });
+    change(&mut found[1], |l| {
+        l.sequence += 1;
+        l.repair = Repair::Begun;
+    });
+    let plan = planned(&saved, &found).expect("permitted");
+    assert_eq!(proofs(&plan), [Proof::RepairDone, Proof::RepairBegun, Proof::Unchanged]);
+}
+
+#[test]
+fn a_device_that_the_repair_added_is_known_and_a_member_that_was_missing_too() {
+    let (_folder, saved) = file(2);
+    let mut new = candidates(3).remove(2);
+    change(&mut new, |l| {
+        start(l, 78);
+        l.repair = Repair::Done;
+    });
+    let mut found = candidates(2);
+    found.push(new);
+    assert_eq!(planned(&saved, &found).expect("permitted").added, [2]);
+    // Without the mark of a repair nobody knows what it holds.
+    change(&mut found[2], |l| l.repair = Repair::None);
+    refused(&saved, &found, &["was used since"]);
+    // One that was left behind long ago is not touched.
+    change(&mut found[2], |l| l.epoch.id = 60);
+    let plan = planned(&saved, &found).expect("permitted");
+    assert!(plan.added.is_empty() && plan.targets.len() == 2);
+}
+
+#[test]
+fn a_member_that_was_not_saved_is_not_taken_for_one_that_the_repair_added() {
+    let (_folder, whole) = file(3);
+    let mut found = candidates(3);
+    change(&mut found[2], |l| {
+        start(l, 78);
+        l.repair = Repair::Done;
+    });
+    let group = Group { name: "tank", uuid: GROUP, file: FILE, members: &whole.members[..2] };
+    let said = plan(&group, &found).expect_err("its slots hold data").to_string();
+    assert!(said.contains("was missing when the group was saved"), "{said}");
+    change(&mut found[2], |l| l.repair = Repair::None);
+    assert!(plan(&group, &found).is_err(), "it was used");
+    assert_eq!(super::not_in_file(&group), ["member 2 (8 MiB)"]);
+}
+
+#[test]
+fn a_device_without_label_is_matched_by_its_size_if_it_was_named() {
+    let (_folder, saved) = file(3);
+    let sizes: Vec<u64> = saved.members.iter().map(|m| m.size).collect();
+    let all: Vec<Candidate> = sizes.iter().rev().map(|s| bare(*s)).collect();
+    let plan = planned(&saved, &all).expect("each fits one");
+    assert_eq!(plan.targets, [2, 1, 0].map(|i| (i, Proof::None)));
+    assert!(!plan.is_proven());
+    let mut found = candidates(3);
+    found[1] = bare(sizes[1]);
+    let plan = planned(&saved, &found).expect("permitted");
+    assert_eq!(proofs(&plan), [Proof::Unchanged, Proof::None, Proof::Unchanged]);
+    assert!(plan.is_proven());
+    found[1].given = false;
+    refused(&saved, &found, &["carries no sound label", "--member"]);
+    found[1] = bare(sizes[1] + 4096);
+    refused(&saved, &found, &["no member that is still to be found has its size"]);
+    found[1] = bare(sizes[0]);
+    refused(&saved, &found, &["no member that is still to be found has its size"]);
+    // Two that could be the same member.
+    found[1] = bare(sizes[1]);
+    found.push(bare(sizes[1]));
+    refused(&saved, &found, &["which one cannot be told"]);
+}
+
+#[test]
+fn what_an_earlier_restore_left_tells_which_member_it_is() {
+    let (_folder, saved) = file(2);
+    let marked = |m: usize, file| {
+        let mark = Some(Mark { group: GROUP, member: saved.members[m].uuid(), file });
+        Candidate { mark, given: false, ..bare(saved.members[m].size) }
+    };
+    let plan = planned(&saved, &[marked(1, FILE), marked(0, FILE)]).expect("permitted");
+    assert_eq!(plan.targets, [1, 0].map(|i| (i, Proof::RestoreBegun)));
+    assert!(plan.is_proven());
+    let plan = planned(&saved, &[marked(0, [9; 16]), marked(1, [9; 16])]).expect("known");
+    assert!(!plan.is_proven(), "another file proves nothing");
+    let mut other = marked(0, FILE);
+    other.mark = Some(Mark { group: [9; 16], member: saved.members[0].uuid(), file: FILE });
+    refused(&saved, &[other, marked(1, FILE)], &["another group"]);
+}
+
+#[test]
+fn what_does_not_belong_there_is_refused() {
+    let (_folder, saved) = file(2);
+    let mut found = candidates(2);
+    found.pop();
+    refused(&saved, &found, &["member 1 (slow, 7 MiB), which was dev1", "--member"]);
+    found.push(candidates(2).remove(0));
+    refused(&saved, &found, &["are both member 0"]);
+    let mut found = candidates(2);
+    change(&mut found[1], |l| l.group = [9; 16]);
+    refused(&saved, &found, &["/dev/1 is a member of another group"]);
+    let mut found = candidates(2);
+    found[0].size += 4096;
+    refused(&saved, &found, &["give it that size again"]);
+    assert_eq!(saved.members[0].label.epoch.id, EPOCH);
+}

@@ -1,0 +1,180 @@
+//! Writing metadata back. At no moment may a group be found that mixes what was saved with what was there:
+//!
+//! 1. Both places of every member's label become a [`Mark`], the one that does not count first; all synced. Until then no
+//!    zone has changed, and a member that still has a label has the one that it had. From then on there is no group.
+//! 2. All zones are written, zeros included; all synced; read back and compared.
+//! 3. The labels, the one that counts first. A member that has one has all its zones, and so have all others.
+//!
+//! Whatever ends this in the middle, writing back the same file again completes it.
+
+use anyhow::{bail, ensure, Context, Result};
+use bimetal_format::label::LABEL_SIZE;
+use bimetal_volume::buf::BufMut;
+use bimetal_volume::env::{Device, DeviceError};
+
+use super::read::{Piece, SavedFile};
+use super::{counting_label, Mark};
+use crate::progress::Progress;
+
+/// A device, and which of the members in the file it is.
+pub(crate) struct Target<D> {
+    pub(crate) locator: String,
+    pub(crate) device: D,
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// Bytes that were not what was saved, and are now.
+    pub(crate) changed_bytes: u64,
+}
+
+/// Writes everything in the file back to `targets`, one for each of its members in their order. `added` are devices that became
+/// members later: they lose their labels. Nobody else may use any of them.
+///
+/// It is an error if a device cannot be written or read, or does not hold what was written to it. Then the group does not
+/// start, and the same call completes it, unless nothing had been written yet.
+pub(crate) async fn put_back<D: Device>(
+    saved: &SavedFile,
+    targets: &[Target<D>],
+    added: &[Target<D>],
+) -> Result<Written> {
+    assert_eq!(saved.members.len(), targets.len(), "a device for each member");
+    take_labels(saved, targets, added).await?;
+    let changed_bytes = write_zones(saved, targets).await?;
+    compare_zones(saved, targets).await?;
+    let labels = write_labels(saved, targets).await?;
+    Ok(Written { changed_bytes: changed_bytes + labels })
+}
+
+/// First step: no member has a label any more.
+async fn take_labels<D: Device>(saved: &SavedFile, targets: &[Target<D>], added: &[Target<D>]) -> Result<()> {
+    for t in added {
+        bimetal_volume::probe::wipe(&t.device).await.with_context(|| failed(t))?;
+    }
+    for (t, member) in targets.iter().zip(&saved.members) {
+        let mark = Mark { group: saved.uuid, member: member.uuid(), file: saved.id }.encode();
+        for place in weaker_first(&t.device, super::label_places(member.label.device_size)).await {
+            t.device.write(place, mark.clone()).await.with_context(|| failed(t))?;
+            // A label that counts for less must not be the only one left.
+            t.device.sync().await.with_context(|| failed(t))?;
+        }
+        let left = bimetal_volume::probe::probe(&t.device).await.with_context(|| failed(t))?;
+        ensure!(left.is_err(), "{}: its label cannot be taken away", t.locator);
+    }
+    Ok(())
+}
+
+/// The places of a label, the one that counts last.
+async fn weaker_first<D: Device>(device: &D, places: [u64; 2]) -> [u64; 2] {
+    let [a, b] = places.map(|place| device.read(place, BufMut::new(LABEL_SIZE)));
+    let contents = [a.await, b.await].map(|(content, read)| if read.is_ok() { content } else { BufMut::new(0) });
+    match counting_label(places, [&contents[0], &contents[1]]) {
+        Some((0, _)) => [places[1], places[0]],
+        _ => places,
+    }
+}
+
+/// Second step: the zones hold what was saved. The bytes that changed.
+async fn write_zones<D: Device>(saved: &SavedFile, targets: &[Target<D>]) -> Result<u64> {
+    let mut walk = Walk::begin(saved, "Writing")?;
+    let mut changed = 0;
+    while let Some(piece) = walk.next(targets)? {
+        let t = &targets[piece.member];
+        for (start, end) in piece.saved() {
+            let (offset, wanted) = (piece.offset + start as u64, &piece.content[start..end]);
+            // What is so already stays: a hole of a file stays a hole.
+            if !holds(&t.device, offset, wanted).await.unwrap_or(false) {
+                let content = BufMut::copy_of(wanted).freeze();
+                t.device.write(offset, content).await.with_context(|| failed(t))?;
+                changed += wanted.len() as u64;
+            }
+        }
+    }
+    for t in targets {
+        t.device.sync().await.with_context(|| failed(t))?;
+    }
+    Ok(changed)
+}
+
+async fn compare_zones<D: Device>(saved: &SavedFile, targets: &[Target<D>]) -> Result<()> {
+    let mut walk = Walk::begin(saved, "Reading back")?;
+    while let Some(piece) = walk.next(targets)? {
+        compare(&targets[piece.member], &piece).await?;
+    }
+    Ok(())
+}
+
+async fn compare<D: Device>(t: &Target<D>, piece: &Piece) -> Result<()> {
+    for (start, end) in piece.saved() {
+        let offset = piece.offset + start as u64;
+        let same = holds(&t.device, offset, &piece.content[start..end]).await.with_context(|| failed(t))?;
+        if !same {
+            bail!("{} does not hold what was written to it, at byte {offset} or behind; replace the device", t.locator);
+        }
+    }
+    Ok(())
+}
+
+async fn holds<D: Device>(device: &D, offset: u64, wanted: &[u8]) -> Result<bool, DeviceError> {
+    let (content, read) = device.read(offset, BufMut::new(wanted.len())).await;
+    read.map(|()| content[..] == *wanted)
+}
+
+/// Third step: the labels. The bytes written.
+async fn write_labels<D: Device>(saved: &SavedFile, targets: &[Target<D>]) -> Result<u64> {
+    let mut changed = 0;
+    for (t, member) in targets.iter().zip(&saved.members) {
+        for piece in &member.labels {
+            for (start, end) in piece.saved() {
+                let content = BufMut::copy_of(&piece.content[start..end]).freeze();
+                t.device.write(piece.offset + start as u64, content).await.with_context(|| failed(t))?;
+                changed += (end - start) as u64;
+            }
+            t.device.sync().await.with_context(|| failed(t))?;
+            compare(t, piece).await?;
+        }
+    }
+    Ok(changed)
+}
+
+fn failed<D>(t: &Target<D>) -> String {
+    format!("{} cannot be written back to", t.locator)
+}
+
+/// All pieces of zones, with progress.
+struct Walk<'a> {
+    pieces: super::read::FilePieces<'a>,
+    saved: &'a SavedFile,
+    progress: Progress,
+    what: &'static str,
+    done: u64,
+    whole: u64,
+}
+
+impl<'a> Walk<'a> {
+    fn begin(saved: &'a SavedFile, what: &'static str) -> Result<Walk<'a>> {
+        let whole = saved.members.iter().map(|m| m.bytes()).sum();
+        let pieces = saved.pieces().with_context(|| unreadable(saved))?;
+        Ok(Walk { pieces, saved, progress: Progress::new(), what, done: 0, whole })
+    }
+
+    /// The next piece that is not of a label.
+    fn next<D>(&mut self, targets: &[Target<D>]) -> Result<Option<Piece>> {
+        loop {
+            let next = self.pieces.next().with_context(|| unreadable(self.saved))?;
+            let Some(piece) = next else { return Ok(None) };
+            self.done += piece.content.len() as u64;
+            let (part, at) = (self.progress.part(self.done, self.whole), &targets[piece.member].locator);
+            self.progress.show(|| format!("{} {at}: {part}", self.what));
+            let labels = &self.saved.members[piece.member].labels;
+            if labels.iter().all(|label| label.offset != piece.offset) {
+                return Ok(Some(piece));
+            }
+        }
+    }
+}
+
+fn unreadable(saved: &SavedFile) -> String {
+    format!("{} cannot be read any more", saved.path().display())
+}
