@@ -203,6 +203,45 @@ def rescued(world, group, mount, digests, offline, kind, must):
     return f"{words}, {reads_kept_copies(group, state['runs'])} old copies read", state["kept_copy_bytes"]
 
 
+def repaired(world, group, tier, mount, digests):
+    """The member is gone for good, and the group goes on with a new one: what `rescue` calls whole is whole, on a file system
+    that was checked and is written to."""
+    at = 0 if tier == "fast" else 1
+    size = os.path.getsize(group.members[at])
+    os.remove(group.members[at])
+    # Chunks have moved since it was asked the first time.
+    runs = json.loads(world.bimetal("rescue", group.name, "--json").stdout)["volumes"][0]["runs"]
+    listed = None
+    if mounted(group, mount, "ext4", False, runs):
+        found = world.bimetal("rescue", f"{group.name}/main", "--files", mount, "--json")
+        listed = json.loads(found.stdout)["files"]["hit"]
+        kit.run("umount", mount)
+    group.detach()
+    group.stop()
+    group.members[at] = world.file(f"{group.name}-new.img", size)
+    saved = world.path(f"{group.name}.saved")
+    world.bimetal("repair", group.name, f"--{tier}", group.members[at], "--yes", "--save", saved)
+    group.check()
+    group.serve()
+    device = group.attach()
+    if listed is None:
+        group.detach()
+        group.stop()
+        return ", repaired"
+    checked = kit.run("e2fsck", "-f", "-y", device, ok=False)
+    assert checked.returncode < 4, f"e2fsck gives up: {checked.stdout}{checked.stderr}"
+    kit.run("mount", device, mount)
+    whole, _ = judge(mount, digests, listed)
+    with open(f"{mount}/new", "wb") as f:
+        f.write(os.urandom(MIB))
+    kit.run("umount", mount)
+    kit.run("e2fsck", "-f", "-n", device)
+    group.detach()
+    group.stop()
+    group.check()
+    return f", {whole} whole after a repair"
+
+
 def lost(tier, orderly, kind="ext4"):
     def test(world, full):
         kit.need_attach()
@@ -229,7 +268,6 @@ def lost(tier, orderly, kind="ext4"):
             # Where nothing was pressed out of the fast tier, the file system's own is on it, and nowhere else.
             must = tier == "slow" and level == "low"
             words, copies = rescued(world, group, mount, digests, offline, kind, must)
-            told.append(f"{level}: {words}")
             kept += copies
             # Both together again: nothing was changed.
             os.rename(member + ".dead", member)
@@ -239,6 +277,9 @@ def lost(tier, orderly, kind="ext4"):
             kit.run("umount", mount)
             group.detach()
             group.stop()
+            if kind == "ext4":
+                words += repaired(world, group, tier, mount, digests)
+            told.append(f"{level}: {words}")
         # What was read again and again went up, and its place below was kept.
         assert kept or tier == "slow" or orderly, "no old copy was there to be read"
         return "; ".join(told)
