@@ -213,6 +213,8 @@ pub struct Label {
     pub keys_side: u8,
     /// What a repair has done.
     pub repair: Repair,
+    /// Which repair that was, random and not zero; it stays when the group is started again. 0: there was none yet.
+    pub repair_id: u32,
 }
 
 /// Why bytes are not a usable label.
@@ -354,6 +356,7 @@ impl Label {
             Repair::Begun => 1,
             Repair::Done => 2,
         };
+        h.repair_id = U32::new(self.repair_id);
         h
     }
 
@@ -447,6 +450,7 @@ impl Label {
                 2 => Repair::Done,
                 _ => return Err(LabelError::Field("repair mark")),
             },
+            repair_id: h.repair_id.get(),
         })
     }
 
@@ -460,6 +464,7 @@ impl Label {
         field(h.clean < 2 && h.epoch_confirmed < 2, "clean or confirmed mark")?;
         let repairing = h.incompatible.get() & REPAIRING != 0;
         field(repairing == (self.repair == Repair::Begun), "repair mark")?;
+        field(self.repair == Repair::None || self.repair_id != 0, "repair id")?;
         field(h.joining == 0 || self.members_changed && h.joining == 1, "joining mark")?;
         let growing = [
             self.sequence,

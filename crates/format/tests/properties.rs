@@ -102,7 +102,7 @@ proptest! {
     fn labels_round_trip_and_one_flipped_bit_is_refused(seed: u64, bits in proptest::collection::vec(0..LABEL_SIZE * 8, 8)) {
         let mut l = label(seed);
         l.epoch.cut_off = seed as u8;
-        l.repair = [Repair::None, Repair::Begun, Repair::Done][seed as usize % 3];
+        (l.repair, l.repair_id) = ([Repair::None, Repair::Begun, Repair::Done][seed as usize % 3], seed as u32 | 1);
         for place in [LABEL_A, label_b(l.device_size)] {
             let mut bytes = l.encode(place);
             prop_assert_eq!(Label::decode(&bytes, place), Ok(l.clone()));

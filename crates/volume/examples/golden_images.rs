@@ -35,7 +35,7 @@ fn damaged() -> Vec<(&'static str, Members)> {
     let (label, layout) = (gap.0[0].label(), gap.0[0].layout());
     gap.0[0].flip(layout.journal_block(label.journal_tail + 1) + 64, 1);
     let begun = gap.copy();
-    begun.0.iter().for_each(|d| d.set_label(&Label { repair: Repair::Begun, ..d.label() }));
+    begun.0.iter().for_each(|d| d.set_label(&Label { repair: Repair::Begun, repair_id: 7, ..d.label() }));
     let done = begun.copy();
     repair(&MemoryEnv::new(), &done.0).expect("it can be repaired");
     let half = Members(vec![begun.0[0].copy(), done.0[1].copy()]);

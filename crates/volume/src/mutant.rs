@@ -94,6 +94,8 @@ mutants! {
     LeftBeforeCommit: "a member has left the group before the moves that emptied it are durable everywhere",
     RepairUnmarked: "repair: the labels of members do not say that a repair was begun",
     RepairGoesBack: "repair: a repair that was cut off is done anew from a member that it had not reached",
+    RepairTakesAnother: "repair: a member that another repair was begun on is written anew, and not refused as an old copy",
+    RepairTrustsAny: "repair: a device without labels is a member by blocks of any epoch",
     RepairKeepsDoubt: "repair: what is in doubt is kept",
     RepairKeepsJournal: "repair: the journals go on where they were",
     C8AwayClearedEarly: "C8.1: away bits are cleared before the member has the pages that they speak of",

@@ -25,6 +25,9 @@ pub(crate) struct Repair {
     /// Where only an older copy is left of what was on the fast tier, keep that
     #[arg(long)]
     pub(crate) older_copies: bool,
+    /// With all fast members gone after a crash and several slow ones left: give up what is on all but one of these
+    #[arg(long)]
+    pub(crate) give_up_others: bool,
     /// Save the metadata to this file, which must not be there yet [default: GROUP-before-repair-SECONDS.saved]
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<std::path::PathBuf>,

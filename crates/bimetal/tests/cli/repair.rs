@@ -92,6 +92,41 @@ fn a_group_goes_on_with_a_new_disk_in_place_of_a_dead_one() {
 }
 
 #[test]
+fn the_new_disk_may_stand_where_the_dead_one_stood() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    filled(&p);
+    std::fs::remove_file(p.path("fast.img")).expect("removed");
+    p.file("fast.img", 48 * MIB);
+    p.refused(&["repair", "tank", "--member", "fast.img", "--yes"], 1, &[]);
+    p.refused(
+        &["repair", "tank", "--fast", "fast.img"],
+        1,
+        &["Struck off for ever", "member 0", "fast.img (fast, new"],
+    );
+    p.ok(&["repair", "tank", "--fast", "fast.img", "--yes"]);
+    let daemon = served(&p);
+    stop(&p, daemon);
+}
+
+#[test]
+fn a_member_that_was_forgotten_on_the_command_line_is_not_struck_off() {
+    let p = Place::new();
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    p.file("more.img", 96 * MIB);
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "more.img", "--volume", "main:40MiB"]);
+    let before = checksum(&p.path("slow.img"));
+    let repair = ["repair", "tank", "--member", "fast.img", "slow.img", "--yes"];
+    p.refused(&repair, 1, &["more.img carries a label of group 'tank' and was not named"]);
+    assert_eq!(checksum(&p.path("slow.img")), before);
+    std::fs::remove_file(p.path("more.img")).expect("removed");
+    assert_eq!(p.json(&repair)["struck_off"][0], 2);
+}
+
+#[test]
 fn a_repair_is_undone_until_the_group_is_started() {
     if !installed("nbdcopy") {
         return;

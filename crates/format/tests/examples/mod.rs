@@ -245,6 +245,7 @@ pub(crate) fn label(seed: u64) -> Label {
         next_family: 0,
         keys_side: 0,
         repair: Repair::None,
+        repair_id: 0,
     };
     if seed % 2 == 1 {
         change_tables(r, &mut label);

@@ -145,7 +145,7 @@ impl Run<'_> {
     }
 
     /// A writable start of all members, and the power goes as soon as it is done.
-    fn settled_start(&self) -> Result<(), Wrong> {
+    pub(super) fn settled_start(&self) -> Result<(), Wrong> {
         let options = OpenOptions { migrate: false, ..self.open_options() };
         let Some((env, _group)) = self.try_start(self.disks.clone(), options)? else {
             return Err("a start with all members was refused".into());

@@ -1,10 +1,14 @@
 //! A group is repaired, and the power goes on the way: what was served before is served afterwards, what was not is zeros.
 //! A part of the experiments in `damage`.
 
+use std::cell::{Cell, RefCell};
+
 use bimetal_format::block::crc32c;
-use bimetal_volume::backend::Backend;
+use bimetal_volume::backend::{Backend, Piece, WriteFlags};
+use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::{Device as _, DeviceTraits};
 use bimetal_volume::group::structure::NewMember;
+use bimetal_volume::group::OpenError;
 use bimetal_volume::inspect;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::repair::{Plan, RepairError, Report};
@@ -13,7 +17,7 @@ use bimetal_volume::units::{Tier, CHUNK};
 use super::damage::LABEL;
 use super::{Run, Wrong, STEP_LIMIT};
 use crate::counters::Seen;
-use crate::disk::SimDisk;
+use crate::disk::{Image, SimDisk};
 use crate::env::{Ended, SimEnv};
 use crate::scenario::Speed;
 use crate::world::CrashPoint;
@@ -30,8 +34,12 @@ type Content = Vec<(String, Vec<Option<u32>>)>;
 struct Given {
     /// Members that are left.
     devices: Vec<SimDisk>,
-    /// A device in place of one that is gone.
-    new: Option<(SimDisk, Tier)>,
+    /// Devices in place of one that is gone: the last one; those before it were given to repairs that were cut off.
+    new: RefCell<Vec<(SimDisk, Tier)>>,
+    /// Not at hand in this attempt.
+    absent: Cell<Option<usize>>,
+    /// A member was left out of an attempt: what was on it may be given up.
+    loose: Cell<bool>,
     /// Older copies are better than nothing.
     kept_copies: bool,
     /// A member has no labels: what is on it is not served until the repair is done.
@@ -41,10 +49,17 @@ struct Given {
 impl Given {
     /// All devices; the new one as such until a repair has made it a member.
     fn split(&self) -> (Vec<SimDisk>, Option<(SimDisk, Tier)>) {
-        let mut devices = self.devices.clone();
-        let joined = self.new.as_ref().filter(|(disk, _)| super::forge::own_uuid(disk).is_some());
-        devices.extend(joined.map(|(disk, _)| disk.clone()));
-        (devices, self.new.clone().filter(|_| joined.is_none()))
+        let at_hand = self.devices.iter().enumerate().filter(|(i, _)| Some(*i) != self.absent.get());
+        let mut devices: Vec<SimDisk> = at_hand.map(|(_, d)| d.clone()).collect();
+        let mut news = self.new.borrow().clone();
+        let fresh = news.pop_if(|(disk, _)| super::forge::own_uuid(disk).is_none());
+        devices.extend(news.into_iter().map(|(disk, _)| disk));
+        (devices, fresh)
+    }
+
+    fn of(devices: Vec<SimDisk>, kept_copies: bool) -> Given {
+        let new = RefCell::default();
+        Given { devices, new, absent: Cell::new(None), loose: Cell::new(false), kept_copies, unlabelled: false }
     }
 }
 
@@ -59,10 +74,10 @@ impl Run<'_> {
     /// cut off, the first after so many events.
     pub(super) fn repaired(&self, devices: Vec<SimDisk>, gone: Option<usize>, first: Option<u64>) -> Result<(), Wrong> {
         let (replaced, kept_copies) = self.world.random(|p| (p.coin(), p.coin()));
-        let new = gone.filter(|_| replaced).map(|i| self.disk_like(i));
-        let given = Given { devices, new, kept_copies, unlabelled: false };
+        let given = Given::of(devices, kept_copies);
+        given.new.borrow_mut().extend(gone.filter(|_| replaced).map(|i| self.disk_like(i, 1)));
         match self.content(given.devices.clone(), kept_copies)? {
-            Some(before) => self.repaired_to(&given, &before, first),
+            Some(before) => self.repaired_to(&given, &before, gone, first),
             None => Ok(()),
         }
     }
@@ -72,53 +87,68 @@ impl Run<'_> {
         let inside = self.insiders()?;
         let fast = self.shared.specs[member].tier == Tier::Fast;
         let known = self.stopped_in_order || !fast || self.fast_ones(&inside) > 1;
-        // A commit that was cut off may be known to that member alone.
-        let same = self.stopped_in_order || !fast;
         // One that was leaving may be done without.
         if !inside[member] || !known || self.leaving(member)?.is_some() {
             return Ok(());
         }
+        if !self.stopped_in_order {
+            // A commit, or a change of the volumes, that was cut off may be known to that member alone.
+            self.settled_start()?;
+        }
         let Some(before) = self.content(self.disks.clone(), false)? else {
             return Err("a read-only start with all members was refused".into());
         };
-        let mut store = self.disks[member].store_mut();
+        self.rot_labels(&self.disks[member]);
+        let given = Given { unlabelled: true, ..Given::of(self.disks.clone(), false) };
+        if self.starts(&given)? {
+            return Err("a writable start with a member without labels was not refused".into());
+        }
+        self.repaired_to(&given, &before, None, None)
+    }
+
+    fn rot_labels(&self, disk: &SimDisk) {
+        let mut store = disk.store_mut();
         let second = store.blocks() - 512;
         for block in LABEL.chain(second..second + LABEL.end - LABEL.start) {
             self.world.random(|p| store.rot(block, p));
         }
-        drop(store);
-        let given = Given { devices: self.disks.clone(), new: None, kept_copies: false, unlabelled: true };
-        if self.starts(&given)? {
-            return Err("a writable start with a member without labels was not refused".into());
-        }
-        match same {
-            true => self.repaired_to(&given, &before, None),
-            false => self.repair(&given, None)?.map_or(Ok(()), |ended| self.repaired_at_all(&given, ended)),
-        }
-    }
-
-    fn repaired_at_all(&self, given: &Given, ended: Result<Report, RepairError>) -> Result<(), Wrong> {
-        self.lose_power();
-        ended.map_err(|e| format!("a repair was refused: {e}"))?;
-        match self.starts(given)? {
-            true => Ok(()),
-            false => Err("a start after a repair was refused".into()),
-        }
     }
 
     /// Repairs what is left, again if it is cut off, and sees what has come of what was there before.
-    fn repaired_to(&self, given: &Given, before: &Content, first: Option<u64>) -> Result<(), Wrong> {
+    fn repaired_to(
+        &self,
+        given: &Given,
+        before: &Content,
+        gone: Option<usize>,
+        first: Option<u64>,
+    ) -> Result<(), Wrong> {
         let broken = !self.starts(given)?;
         let later: Vec<u64> = self.world.random(|p| (0..p.below(CUT_OFF)).map(|_| p.below(EVENTS)).collect());
         let cut_off =
             first.or_else(|| self.world.random(|p| p.coin().then(|| p.below(EVENTS)))).into_iter().chain(later);
+        let mut copy = None;
         for events in cut_off {
             let point = CrashPoint { steps: 0, events };
-            if let Some(ended) = self.repair(given, Some(point))? {
-                return self.judge(given, before, ended);
+            let others = self.world.random(|p| (p.below(6), p.below(given.devices.len() as u64), p.below(4)));
+            given.absent.set((others.0 == 0 && given.devices.len() > 2).then_some(others.1 as usize));
+            given.loose.set(given.loose.get() || given.absent.get().is_some());
+            let ended = self.repair(given, Some(point))?;
+            let whole = given.absent.take().is_none();
+            if let Some(ended) = ended.filter(|_| whole) {
+                self.judge(given, before, ended)?;
+                return copy.map_or(Ok(()), |(i, image)| self.old_copy(given, i, image));
+            }
+            let i = self.world.random(|p| p.below(given.devices.len() as u64)) as usize;
+            copy = Some((i, given.devices[i].store().image()));
+            let news = given.new.borrow().len();
+            if let (0, Some(gone), true) = (others.2, gone, news > 0) {
+                given.new.borrow_mut().push(self.disk_like(gone, news + 1));
             }
             self.shared.marks.borrow_mut().mark(Seen::RepairCutOff);
             self.lose_power();
+            if given.loose.get() {
+                continue;
+            }
             if broken && self.world.random(|p| p.coin()) && self.starts(given)? {
                 // It may have been whole but for that.
                 self.holds(given, before, true, "after a repair that was cut off and a start that should not be")?;
@@ -126,18 +156,58 @@ impl Run<'_> {
             self.holds(given, before, false, "after a repair that was cut off")?;
         }
         match self.repair(given, None)? {
-            Some(ended) => self.judge(given, before, ended),
-            None => Err("crashed without a crash point".into()),
+            Some(ended) => self.judge(given, before, ended)?,
+            None => return Err("crashed without a crash point".into()),
+        }
+        copy.map_or(Ok(()), |(i, image)| self.old_copy(given, i, image))
+    }
+
+    /// A member as it was while a repair was under way is put in its place, after the group was used and repaired once more.
+    fn old_copy(&self, given: &Given, member: usize, image: Image) -> Result<(), Wrong> {
+        let Some((env, group)) = self.try_start(given.split().0, self.open_options())? else { return Ok(()) };
+        let volumes: Vec<_> = group.volume_names().iter().filter_map(|n| group.volume(n)).collect();
+        let ended = env.run(STEP_LIMIT, async move {
+            for v in &volumes {
+                v.write(0, BufMut::zeroed(CHUNK as usize).freeze(), WriteFlags::default()).await?;
+            }
+            group.stop().await
+        });
+        env.kill();
+        self.lose_power();
+        if !matches!(ended, Ended::Done(Ok(()))) {
+            return Err("a group could not be used after a repair".into());
+        }
+        if !matches!(self.repair(given, None)?, Some(Ok(_))) {
+            return Ok(());
+        }
+        self.lose_power();
+        let now = self.content(given.split().0, false)?;
+        given.devices[member].store_mut().swap_image(image);
+        if self.world.random(|p| p.coin()) {
+            // Then it has to prove that it is a member by what else is on it.
+            self.rot_labels(&given.devices[member]);
+            if !matches!(self.repair(given, None)?, Some(Ok(_))) {
+                return Ok(());
+            }
+            self.lose_power();
+        }
+        let (Some(shown), Some(now)) = (self.content(given.split().0, false)?, now) else { return Ok(()) };
+        let zeros = Some(crc32c(&[0; BLOCK as usize]));
+        let blocks = |content: Content| content.into_iter().flat_map(|(_, blocks)| blocks);
+        let old = |(shown, now): (Option<u32>, Option<u32>)| shown.is_some() && shown != now && shown != zeros;
+        match blocks(shown).zip(blocks(now)).any(old) {
+            true => Err("an old copy of a member is taken for it".into()),
+            false => Ok(()),
         }
     }
 
     /// An empty disk like this one.
-    fn disk_like(&self, index: usize) -> (SimDisk, Tier) {
+    fn disk_like(&self, index: usize, number: usize) -> (SimDisk, Tier) {
         let m = &self.shared.specs[index];
         let traits = DeviceTraits { discard: m.discard, rotational: m.tier == Tier::Slow };
         let disk = SimDisk::new(
             &self.world,
-            self.disks.len() + 1,
+            self.disks.len() + number,
             self.disks[index].size(),
             traits,
             Speed::of(m.tier).latency(),
@@ -176,6 +246,10 @@ impl Run<'_> {
             // It says so before it writes anything.
             Err(RepairError::NoMember(_) | RepairError::NoRoom { .. } | RepairError::TierSmall { .. }) => {
                 return self.holds(given, before, false, "after a repair that was refused");
+            }
+            // Those who were without each other have each struck the other off.
+            Err(RepairError::Open(OpenError::Fork { .. } | OpenError::Stale { .. })) if given.loose.get() => {
+                return Ok(());
             }
             Err(e) => return Err(format!("a repair was refused: {e}")),
         }
@@ -218,6 +292,9 @@ impl Run<'_> {
 
     /// What was served is served, and is the same; what was not is zeros, or not served as long as the repair is not `done`.
     fn holds(&self, given: &Given, before: &Content, done: bool, when: &str) -> Result<(), Wrong> {
+        if given.loose.get() {
+            return self.is_its_own(given).map_err(|e| format!("{when}, once without a member: {e}"));
+        }
         let Some(now) = self.content(given.split().0, given.kept_copies)? else {
             return Err(format!("{when} a read-only start was refused"));
         };
@@ -240,6 +317,36 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What is read of a block was once written there, or is zeros.
+    fn is_its_own(&self, given: &Given) -> Result<(), Wrong> {
+        let options = OpenOptions { writable: false, allow_missing: true, ..self.open_options() };
+        let Some((env, group)) = self.try_start(given.split().0, options)? else {
+            return Err("a read-only start was refused".into());
+        };
+        let (shared, volumes) = (self.shared.clone(), super::table::listed(&self.shared, &group)?);
+        let ended = env.run(STEP_LIMIT, async move {
+            for (index, volume) in volumes.iter().enumerate() {
+                let Some(v) = volume else { continue };
+                for at in (0..v.size()).step_by(BLOCK as usize) {
+                    let issued = shared.world.sequence();
+                    let Ok(pieces) = v.read(at, BLOCK).await else { continue };
+                    let zeros = pieces.iter().all(|p| matches!(p, Piece::Zero(_)));
+                    let judged = shared.oracle.borrow_mut().peek(index, at, &pieces, issued, true);
+                    judged
+                        .or_else(|e| if zeros { Ok(()) } else { Err(e) })
+                        .map_err(|e| format!("{at} of volume {index}: {e}"))?;
+                }
+            }
+            Ok(())
+        });
+        env.kill();
+        match ended {
+            Ended::Done(result) => result,
+            Ended::Crashed => Err("crashed without a crash point".into()),
+            Ended::Hung(why) => Err(format!("read hung: {why}")),
+        }
     }
 
     /// What a read-only start of these serves; nothing if it is refused.

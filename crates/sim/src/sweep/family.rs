@@ -103,6 +103,22 @@ fn overwritten_late() -> Directed {
     d
 }
 
+/// A volume is deleted while it is encrypted and written to.
+fn deleted_meanwhile() -> Directed {
+    let mut s = group(12, 30, 6);
+    s.volumes.push(VolumeSpec { chunks: 16, placement: Placement::Auto });
+    let prepare = vec![of(1, fill(0, 16)), of(1, flush()), act(Act::MakeFamily { family: 1 })];
+    let mut steps = vec![of(1, act(Act::Encrypt { family: 1 })), sleep(0, 2), of(1, act(Act::Delete)), sleep(0, 500)];
+    for i in 0..40 {
+        let client = 1 + (i % 3) as u8;
+        let at = (i * 7 % 6) * CHUNK + 8192;
+        let act = if i % 4 == 3 { Act::Zeroes { fua: false, no_hole: true } } else { WRITE };
+        // Long ones: the volume is deleted when a part of them is done.
+        steps.push(of(1, step(client, act, at, 9 * CHUNK)));
+    }
+    directed("deleted while it is encrypted", s, prepare, steps, false)
+}
+
 /// Encrypted chunks go down, and the fast member dies.
 fn alone() -> Directed {
     let make = Act::Make { chunks: 20, placement: Placement::Auto, family: 1 };
@@ -121,5 +137,14 @@ fn rotten() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![families(), encrypting(), overwriting(), trimmed_and_overwritten(), overwritten_late(), alone(), rotten()]
+    vec![
+        families(),
+        encrypting(),
+        overwriting(),
+        trimmed_and_overwritten(),
+        overwritten_late(),
+        deleted_meanwhile(),
+        alone(),
+        rotten(),
+    ]
 }

@@ -209,7 +209,11 @@ impl<E: Env> Core<E> {
         let failures = self.health.failures();
         let before = self.entry(chunk)?;
         let own = self.volume_of(chunk).is_some_and(|owner| owner.id == v.id && !owner.deleted.get());
-        if !own || !before.is_mapped() || before.is_encrypted() {
+        if !own {
+            // It was deleted. A request that was let in before has to end: that is what the deletion waits for.
+            return Err(Error::Deleted);
+        }
+        if !before.is_mapped() || before.is_encrypted() {
             return Ok(());
         }
         self.health.check()?;

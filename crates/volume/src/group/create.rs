@@ -177,6 +177,7 @@ fn labels<E: Env>(env: &E, plan: &Plan, uuid: Uuid, options: &CreateOptions) -> 
         next_family: 0,
         keys_side: 0,
         repair: Repair::None,
+        repair_id: 0,
     };
     plan.layouts.iter().enumerate().map(of).collect()
 }

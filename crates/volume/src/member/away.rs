@@ -44,7 +44,8 @@ impl<D: Device> Member<D> {
             let mut sound = 0;
             for side in 0..2u8 {
                 let place = self.layout.away_block(index as u64, side);
-                let buf = self.read(place, BufMut::new(BLOCK as usize)).await?;
+                // What cannot be read is as good as rotten.
+                let Ok(buf) = self.read(place, BufMut::new(BLOCK as usize)).await else { continue };
                 let Ok((sequence, bits)) = raw::decode(&buf, index as u64, &self.salt(place)) else { continue };
                 if bits.len() != WORDS {
                     continue;

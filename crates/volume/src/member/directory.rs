@@ -34,7 +34,7 @@ pub(crate) fn block_of(page: u32) -> usize {
 /// Why a directory could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DirectoryError {
-    #[error(transparent)]
+    #[error("page directory: {0}")]
     Device(#[from] DeviceError),
     #[error("page directory: {0}")]
     Block(#[from] BlockError),

@@ -25,6 +25,8 @@ pub(super) struct Assembled<D> {
     devices: Vec<Option<(D, Label, usize)>>,
     /// Members whose labels are damaged, which were recognised all the same.
     recognised: Vec<MemberIndex>,
+    /// Where the members are in the caller's list.
+    positions: Vec<usize>,
     /// The label that describes the group best.
     newest: Label,
     /// Members that are leaving and not there. The group can do without if nothing is left on them.
@@ -44,7 +46,9 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     let mut findings: Vec<Finding> = Vec::new();
     // What a member that has left says of the group is as old as its leaving, and may be so old that no epoch of today
     // knows it.
-    let left: Vec<bool> = found.iter().map(|f| found.iter().any(|o| struck_off(&f.label, &o.label))).collect();
+    let strikes = |o: &Label, l: &Label| struck_off(l, o) && (!struck_off(o, l) || descends(o, l));
+    let gone = |l: &Label| found.iter().any(|o| strikes(&o.label, l) || done_without(l, &o.label));
+    let left: Vec<bool> = found.iter().map(|f| gone(&f.label)).collect();
     let (left, found): (Vec<_>, Vec<_>) = found.into_iter().zip(left).partition(|(_, left)| *left);
     findings.extend(left.iter().map(|(f, _)| Finding::mended(left_behind(f))));
     let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().map(|(f, _)| f).partition(counts_by_itself);
@@ -53,8 +57,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
         return Err(OpenError::ReadOnlyFeatures { name });
     }
-    let unfinished = |f: &Found<D>| f.label.repair == Repair::Begun || is_unrepaired(&f.label, &newest);
-    if options.writable && counting.iter().any(unfinished) {
+    if options.writable && counting.iter().any(|f| is_unfinished(&f.label, &newest)) {
         return Err(OpenError::RepairCutOff { name });
     }
     let table = newest_table(&counting, &newest).clone();
@@ -67,6 +70,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     }
     check_doubled(&members)?;
     let mut devices: Vec<Option<(D, Label, usize)>> = (0..table.members.len()).map(|_| None).collect();
+    let positions = members.iter().map(|f| f.position).collect();
     let recognised = members.iter().filter(|f| f.recognised).map(|f| f.label.member).collect();
     for f in members {
         findings.extend(f.problems.into_iter().map(Finding::mended));
@@ -111,7 +115,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     // With every member there it is none of them.
     findings.extend(refused.map(weigh));
     let unusable = unusable.into_iter().next().map(|(device, why, _)| why.refusal(device));
-    Ok(Assembled { devices, recognised, newest, dead, unusable, findings })
+    Ok(Assembled { devices, recognised, positions, newest, dead, unusable, findings })
 }
 
 /// A device that is being added becomes a member by the tables of the others.
@@ -147,7 +151,7 @@ fn died_empty(row: (usize, &MemberRow)) -> String {
     format!("member {} is not there; it was leaving and nothing is on it any more, so that it has left", describe(row))
 }
 
-pub(super) fn describe((index, row): (usize, &MemberRow)) -> String {
+pub(crate) fn describe((index, row): (usize, &MemberRow)) -> String {
     let tier = match row.tier {
         bimetal_format::label::TierCode::Fast => Tier::Fast,
         bimetal_format::label::TierCode::Slow => Tier::Slow,
@@ -178,15 +182,34 @@ fn check_doubled<D>(members: &[Found<D>]) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether a repair is done on another member, but not on this one, whose map says nothing any more.
-pub(crate) fn is_unrepaired(l: &Label, newest: &Label) -> bool {
+/// Whether a repair is done on another member, but not on this one, whose map says nothing any more. An old copy of a member
+/// that was marked by another repair is an old copy.
+fn is_unrepaired(l: &Label, newest: &Label) -> bool {
+    let same = l.repair_id == newest.repair_id || mutant::on(Mutant::RepairTakesAnother);
     let behind = l.repair != Repair::None && newest.repair == Repair::Done && l.epoch.id != newest.epoch.id;
-    behind && !mutant::on(Mutant::RepairGoesBack)
+    same && behind && !mutant::on(Mutant::RepairGoesBack)
+}
+
+/// Whether a repair was begun, or is done on a part of the members.
+pub(crate) fn is_unfinished(l: &Label, newest: &Label) -> bool {
+    is_unrepaired(l, newest) || (l.repair == Repair::Begun && l.epoch.id == newest.epoch.id)
+}
+
+/// A device that a repair made a member, before that was cut off and done without it.
+fn done_without(label: &Label, other: &Label) -> bool {
+    let uuid = |l: &Label| l.members.get(label.member as usize).map(|m| m.uuid);
+    let same = label.repair != Repair::None && label.repair_id == other.repair_id && !other.joining;
+    same && other.tables >= label.tables && uuid(other).is_some() && uuid(other) != uuid(label)
 }
 
 /// Whether a label belongs to the newest epoch, or to a start of it that was cut off.
 fn is_current(l: &Label, newest: &Label) -> bool {
     l.epoch.id == newest.epoch.id || newest.epoch.has_member(l.member)
+}
+
+/// Whether the epoch of a label is that of another, or comes after it.
+fn descends(l: &Label, from: &Label) -> bool {
+    l.epoch.id == from.epoch.id || l.epoch.history.contains(&from.epoch.id)
 }
 
 /// The tables that count: of the labels that are current those with the highest number.
@@ -332,6 +355,8 @@ pub(super) struct Absent {
     pub(super) unusable: Option<OpenError>,
     /// Members whose labels are damaged.
     pub(super) recognised: Vec<MemberIndex>,
+    /// Where the members are in the caller's list.
+    pub(super) positions: Vec<usize>,
 }
 
 /// A core with nothing loaded yet.
@@ -389,5 +414,8 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         damaged_chunks: Default::default(),
         counters: Default::default(),
     };
-    (core, Absent { before: absent, dead: a.dead, unusable: a.unusable, recognised: a.recognised })
+    (
+        core,
+        Absent { before: absent, dead: a.dead, unusable: a.unusable, recognised: a.recognised, positions: a.positions },
+    )
 }

@@ -15,7 +15,7 @@ use crate::buf::BufMut;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::kept::{kept_slot, slots_of};
-use crate::member::directory::{Directory, DirectoryError};
+use crate::member::directory::Directory;
 use crate::mutant::{self, Mutant};
 use crate::tier::Policy;
 use crate::units::{MemberIndex, SlotId, Tier, BLOCK};
@@ -29,6 +29,10 @@ pub(super) struct Source {
     pub(super) rebuild: Vec<bool>,
     /// Members without a sound label, which only a repair opens.
     pub(super) recognised: Vec<MemberIndex>,
+    /// Where the members are in the caller's list.
+    pub(super) positions: Vec<usize>,
+    /// Slow members that know of chunks on them, and are not believed.
+    pub(super) doubted: Vec<MemberIndex>,
 }
 
 /// Loads the map from the best source and replays its journal.
@@ -44,10 +48,10 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
         chains.push(Some(read_chain(m).await.map_err(fail)?));
         match m.load_directory().await {
             Ok(d) => *m.directory.borrow_mut() = d,
-            Err(DirectoryError::Device(e)) => return Err(fail(e)),
-            Err(DirectoryError::Block(e)) => {
+            // What cannot be read is as good as rotten; a device that answers nothing has failed before.
+            Err(e) => {
                 rebuild[m.index as usize] = true;
-                let what = format!("member {}: page directory: {e}", m.index);
+                let what = format!("member {}: {e}", m.index);
                 core.findings.borrow_mut().push(Finding::mended(what));
             }
         }
@@ -74,9 +78,10 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
         take_prepared(core, &chains);
     }
     set_generations(core, best, &chains);
-    let recognised = absent.recognised.clone();
+    let (recognised, positions) = (absent.recognised.clone(), absent.positions.clone());
+    let doubted = owned.iter().enumerate().filter(|(i, n)| *i != best && **n > 0).map(|(i, _)| i as u8).collect();
     release_dead(core, absent)?;
-    Ok(Source { chains, best, rebuild, recognised })
+    Ok(Source { chains, best, rebuild, recognised, positions, doubted })
 }
 
 /// A member that is leaving and not there has left if no chunk is on it; else the group waits for it.

@@ -24,12 +24,13 @@ mod window;
 use bimetal_format::label::LabelError;
 use bimetal_format::size::InWords;
 
+use self::load::Source;
 use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
 use crate::options::OpenOptions;
 use crate::units::MemberIndex;
 
-pub(crate) use assemble::is_unrepaired;
+pub(crate) use assemble::{describe, is_unfinished};
 pub(crate) use finding::Finding;
 pub(crate) use identify::{identify, Found, Identified};
 pub(crate) use replay::{read_chain, Chain};
@@ -171,6 +172,10 @@ pub(crate) struct ForRepair {
     pub(crate) journal_ends: Vec<Option<u64>>,
     /// Members both of whose labels are damaged.
     pub(crate) unlabelled: Vec<MemberIndex>,
+    /// Positions in the caller's list of the devices that are members.
+    pub(crate) positions: Vec<usize>,
+    /// Slow members whose own map knows of chunks on them, and is not believed.
+    pub(crate) doubted: Vec<MemberIndex>,
 }
 
 /// Loads what a read-only start would serve, for a repair, which knows members without their labels too.
@@ -184,7 +189,8 @@ pub(crate) async fn open_to_repair<E: Env>(
     recognise::recognise(&env, &mut found).await;
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
-    Ok((core, ForRepair { journal_ends, unlabelled: source.recognised }))
+    let Source { recognised, positions, doubted, .. } = source;
+    Ok((core, ForRepair { journal_ends, unlabelled: recognised, positions, doubted }))
 }
 
 /// Steps 2 to 5.
@@ -192,7 +198,7 @@ async fn load<E: Env>(
     env: E,
     found: Identified<E::Device>,
     options: OpenOptions,
-) -> Result<(Core<E>, load::Source), OpenError> {
+) -> Result<(Core<E>, Source), OpenError> {
     let assembled = assemble::assemble(found, &options)?;
     let (mut core, absent) = assemble::core_of(env, assembled, options);
     let source = load::load_map(&mut core, absent).await?;

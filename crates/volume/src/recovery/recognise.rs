@@ -1,58 +1,96 @@
 //! For a repair: members whose labels are both damaged, by what else lies on them.
 //!
-//! The blocks of the away bitmap are on every member from the beginning, and their checksums say of which member of which
-//! group they are, and where they lie. With the rows of the other members' tables that is all there is to know but what the
-//! labels knew alone: which map and journal were current. So nothing on such a device is believed but the data in its slots,
-//! and its map is written anew.
+//! The checksum of a block of metadata says of which member of which group it is, and where it lies; journal blocks and map
+//! pages say in which epoch they were written. Every start that counts leaves such a block of its epoch on every member that
+//! takes part: the end that it puts behind the journal, or the pages if the member was written anew. So a device is taken for a
+//! member if, laid out as the tables of the others say, it holds a sound block of the newest epoch; an older copy of the member
+//! holds none, nor does a device that was to become one and did not. With two such devices nobody knows which it is, and
+//! neither is taken.
+//!
+//! Of such a member nothing is believed but the data in its slots: which map and journal were current its labels knew alone. Its
+//! map is written anew.
 
-use bimetal_format::away;
-use bimetal_format::label::{Label, MemberCode, MemberRow};
-use bimetal_format::layout::{away_blocks, default_journal_blocks, Layout};
-use bimetal_format::{Salt, BLOCK};
+use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, Repair, LABEL_SIZE};
+use bimetal_format::layout::{default_journal_blocks, label_b, Layout};
+use bimetal_format::{journal, page, Salt, BLOCK};
 
+use super::identify::Unusable;
 use super::{Found, Identified};
 use crate::buf::BufMut;
 use crate::env::{Device, Env};
+use crate::mutant::{self, Mutant};
+
+/// Blocks read at once.
+const READ: u64 = 256;
+
+/// What a device without a label in its places turned out to be.
+struct Recognised {
+    label: Label,
+    /// It has a label all the same: the second one, where that was before the device grew.
+    own: bool,
+}
 
 /// Takes devices without a sound label for members of the group that the others belong to, where they prove to be.
 pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::Device>) {
-    let counting = identified.found.iter().map(|f| &f.label).filter(|l| !l.joining);
-    let Some(base) = counting.max_by_key(|l| (l.tables, l.epoch.first_generation)).cloned() else { return };
+    let counting = || identified.found.iter().map(|f| &f.label).filter(|l| !l.joining);
+    let Some(base) = counting().max_by_key(|l| (l.tables, l.epoch.first_generation)).cloned() else { return };
+    let known: Vec<u8> = counting().map(|l| l.member).collect();
+    let mut seen: Vec<Option<Recognised>> = Vec::new();
+    for (_, why, device) in &identified.unusable {
+        let damaged = matches!(why, Unusable::Label(LabelError::NotALabel | LabelError::Checksum));
+        seen.push(match device.as_ref().filter(|_| damaged) {
+            Some(device) => who_is(env, device, &base, &known).await,
+            None => None,
+        });
+    }
+    let members: Vec<u8> = seen.iter().flatten().map(|r| r.label.member).collect();
+    let twins = |label: &Label| members.iter().filter(|m| **m == label.member).count() > 1;
     let mut rest = Vec::new();
-    for (position, why, device) in std::mem::take(&mut identified.unusable) {
-        let known: Vec<u8> = identified.found.iter().map(|f| f.label.member).collect();
-        let recognised = match (&device, why.is_newer()) {
-            (Some(device), false) => who_is(env, device, &base, &known).await,
-            _ => None,
-        };
-        match (recognised, device) {
-            (Some(label), Some(device)) => {
-                let problems = vec![format!(
-                    "member {}: both of its labels are damaged; it was recognised by what else is on it",
-                    label.member
-                )];
-                identified.found.push(Found { device, label, position, weaker: 0, problems, recognised: true });
-            }
+    for ((position, why, device), seen) in std::mem::take(&mut identified.unusable).into_iter().zip(seen) {
+        match (seen.filter(|r| !twins(&r.label)), device) {
+            (Some(r), Some(device)) => identified.found.push(found(r, device, position)),
             (_, device) => rest.push((position, why, device)),
         }
     }
     identified.unusable = rest;
 }
 
-/// A label for a device that is a member which is not `known` yet.
-async fn who_is<E: Env>(env: &E, device: &E::Device, base: &Label, known: &[u8]) -> Option<Label> {
+fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {
+    let index = r.label.member;
+    let what = match r.own {
+        true => "its first label is damaged, and the second is where it was before the device grew",
+        false => "both of its labels are damaged; it was recognised by what else is on it",
+    };
+    let problems = vec![format!("member {index}: {what}")];
+    Found { device, label: r.label, position, weaker: 0, problems, recognised: !r.own }
+}
+
+/// Which member a device is that is not `known` yet.
+async fn who_is<E: Env>(env: &E, device: &E::Device, base: &Label, known: &[u8]) -> Option<Recognised> {
     let rows = base.members.iter().enumerate().map(|(i, row)| (i as u8, row));
     for (index, row) in rows.filter(|(i, row)| row.state != MemberCode::Left && !known.contains(i)) {
         if device.size() < row.size {
             continue;
         }
+        if let Some(label) = label_of_smaller(device, base, index, row).await {
+            return Some(Recognised { label, own: true });
+        }
         for layout in layouts(base, row) {
-            if is_member(device, base, index, &layout).await {
-                return Some(label_of(env, base, index, &layout));
+            if is_current(device, base, index, &layout).await {
+                return Some(Recognised { label: label_of(env, base, index, &layout), own: false });
             }
         }
     }
     None
+}
+
+/// The second label of a device that has grown since it was laid out.
+async fn label_of_smaller<D: Device>(device: &D, base: &Label, index: u8, row: &MemberRow) -> Option<Label> {
+    let place = label_b(row.size);
+    let (buf, read) = device.read(place, BufMut::new(LABEL_SIZE)).await;
+    let label = read.ok().and_then(|()| Label::decode(&buf, place).ok())?;
+    let own = label.members.get(index as usize).map(|m| m.uuid) == Some(row.uuid);
+    (label.group == base.group && label.member == index && own && !label.joining).then_some(label)
 }
 
 /// How a member of this row may be laid out: the number of its journal blocks is in its own label alone.
@@ -64,16 +102,35 @@ fn layouts(base: &Label, row: &MemberRow) -> Vec<Layout> {
     planned.filter(|l| l.slot_count == u64::from(row.slots)).collect()
 }
 
-/// Whether any block of the away bitmap is where this member would have it.
-async fn is_member<D: Device>(device: &D, base: &Label, index: u8, layout: &Layout) -> bool {
-    for block in 0..away_blocks(layout.pages) {
-        for side in 0..2 {
-            let place = layout.away_block(block, side);
-            let (buf, result) = device.read(place, BufMut::new(BLOCK)).await;
-            let salt = Salt { group: base.group, member: index, place };
-            if result.is_ok() && away::decode(&buf, block, &salt).is_ok() {
+/// The newest epoch, and those before it down to the last in which anything was served.
+fn newest_epochs(base: &Label) -> Vec<u64> {
+    let epoch = &base.epoch;
+    let unserved = match !epoch.confirmed || base.repair == Repair::Done {
+        true => usize::from(epoch.cut_off),
+        false => 0,
+    };
+    std::iter::once(epoch.id).chain(epoch.history.iter().take(unserved).copied()).collect()
+}
+
+/// Whether a journal block or a map page of the newest epoch is where this member would have it.
+async fn is_current<D: Device>(device: &D, base: &Label, index: u8, layout: &Layout) -> bool {
+    let epochs = newest_epochs(base);
+    for (first, blocks) in [(layout.journal, layout.journal_blocks), (layout.map, layout.pages * 2)] {
+        let mut at = 0;
+        while at < blocks {
+            let count = READ.min(blocks - at);
+            let place = first + at * BLOCK as u64;
+            let (buf, read) = device.read(place, BufMut::new(count as usize * BLOCK)).await;
+            let sound = |(i, bytes): (usize, &[u8])| {
+                let salt = Salt { group: base.group, member: index, place: place + (i * BLOCK) as u64 };
+                let newest = |epoch| epochs.contains(&epoch) || mutant::on(Mutant::RepairTrustsAny);
+                let of_journal = journal::decode(bytes, &salt).is_ok_and(|(h, ..)| newest(h.epoch));
+                of_journal || page::decode(bytes, &salt).is_ok_and(|(h, _)| newest(h.epoch))
+            };
+            if read.is_ok() && buf.chunks_exact(BLOCK).enumerate().any(sound) {
                 return true;
             }
+            at += count;
         }
     }
     false

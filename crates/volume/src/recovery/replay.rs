@@ -67,10 +67,10 @@ pub(crate) async fn read_chain<D: Device>(m: &Member<D>) -> Result<Chain, Device
         let until_wrap = blocks - sequence % blocks;
         let count = (READ / BLOCK).min(until_wrap).min(limit - sequence);
         let place = m.layout.journal_block(sequence);
-        let buf = m.read(place, BufMut::new((count * BLOCK) as usize)).await?;
-        for (i, bytes) in buf.chunks_exact(BLOCK as usize).enumerate() {
-            let at = sequence + i as u64;
-            let block = journal::decode(bytes, &m.salt(place + i as u64 * BLOCK)).ok();
+        for (at, block) in (sequence..).zip(read_blocks(m, place, count).await?) {
+            // What cannot be read may have been durable: it is a hole, not the end.
+            chain.damaged |= block.is_none() && !ended;
+            let block = block.and_then(|b| journal::decode(&b, &m.salt(m.layout.journal_block(at))).ok());
             ended = chain.take(at, block, ended);
         }
         sequence += count;
@@ -82,6 +82,22 @@ pub(crate) async fn read_chain<D: Device>(m: &Member<D>) -> Result<Chain, Device
         chain.skip_last();
     }
     Ok(chain)
+}
+
+/// The blocks of a run, each by itself if they cannot be read together; an error if none can be.
+async fn read_blocks<D: Device>(m: &Member<D>, place: u64, count: u64) -> Result<Vec<Option<Vec<u8>>>, DeviceError> {
+    let error = match m.read(place, BufMut::new((count * BLOCK) as usize)).await {
+        Ok(all) => return Ok(all.chunks_exact(BLOCK as usize).map(|b| Some(b.to_vec())).collect()),
+        Err(e) => e,
+    };
+    let mut blocks = Vec::with_capacity(count as usize);
+    for n in 0..count {
+        blocks.push(m.read(place + n * BLOCK, BufMut::new(BLOCK as usize)).await.ok().map(|b| b.to_vec()));
+    }
+    match blocks.iter().all(Option::is_none) {
+        true => Err(error),
+        false => Ok(blocks),
+    }
 }
 
 impl Chain {

@@ -36,6 +36,23 @@ pub(super) fn batches(pages: u32) -> impl Iterator<Item = Vec<(Range<u32>, u8)>>
     })
 }
 
+/// The copies of these pages on one side; zeros, which are no page, where one of them cannot be read. `None` if none can be.
+async fn read_pages<D: Device>(m: &Member<D>, side: u8, first: u32, last: u32) -> Option<BufMut> {
+    let (place, pages) = (m.layout.page(first, side), (last - first + 1) as usize);
+    let size = BLOCK as usize;
+    if let Ok(all) = m.read(place, BufMut::new(pages * size)).await {
+        return Some(all);
+    }
+    let (mut all, mut any) = (BufMut::zeroed(pages * size), false);
+    for (n, page) in all.chunks_exact_mut(size).enumerate() {
+        if let Ok(one) = m.read(place + (n * size) as u64, BufMut::new(size)).await {
+            page.copy_from_slice(&one);
+            any = true;
+        }
+    }
+    any.then_some(all)
+}
+
 impl Window {
     /// Reads the copies of a window that are current, on `side`, and wanted. `None` if there are none.
     pub(super) async fn read<D: Device>(
@@ -49,8 +66,7 @@ impl Window {
             all.filter(|(p, e)| e.is_some() && e.side() == side && wanted(*p, *e)).collect()
         };
         let (first, last) = (pages.first()?.0, pages.last()?.0);
-        let len = u64::from(last - first + 1) * BLOCK;
-        let content = m.read(m.layout.page(first, side), BufMut::new(len as usize)).await.ok();
+        let content = read_pages(m, side, first, last).await;
         Some(Window { side, pages, content })
     }
 

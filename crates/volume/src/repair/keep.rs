@@ -8,16 +8,23 @@ use crate::group::core::Core;
 use crate::mutant::{self, Mutant};
 use crate::slots::FreeSlots;
 use crate::units::ChunkId;
+use crate::wait;
+
+/// Pages looked at without a pause.
+const AT_ONCE: usize = 256;
 
 /// Reduces the map to what is kept, as of `generation`. The number of chunks of which something is given up comes back.
-pub(super) fn reduce<E: Env>(core: &Core<E>, generation: u64) -> u64 {
+pub(super) async fn reduce<E: Env>(core: &Core<E>, generation: u64) -> u64 {
     let pages: Vec<u32> = (0..core.map.borrow().len() as u32).filter(|page| is_known(core, *page)).collect();
     for m in core.members.iter() {
         let count = m.free.borrow().count();
         m.free.replace(FreeSlots::new(count));
     }
     let mut given_up = 0;
-    for page in pages {
+    for (n, page) in pages.into_iter().enumerate() {
+        if n % AT_ONCE == 0 {
+            wait::turn().await;
+        }
         let entries: Vec<(Entry, bool)> = chunks_of(page).map(|c| kept(core, c)).collect();
         given_up += entries.iter().filter(|(_, whole)| !whole).count() as u64;
         let mut map = core.map.borrow_mut();

@@ -29,21 +29,24 @@
 mod keep;
 mod write;
 
-use bimetal_format::label::{Label, Repair as Mark};
+use bimetal_format::label::{Label, READ_ONLY_COMPATIBLE};
 use bimetal_format::size::InWords;
 
 use crate::env::{Device, DeviceError, Env};
-use crate::fate::FateRun;
+use crate::fate::Fate;
 use crate::group::core::Core;
 use crate::group::create::headroom;
 use crate::group::structure::{NewMember, StructureError};
 use crate::group::volume::VolumeInfo;
 use crate::member::Member;
 use crate::options::OpenOptions;
-use crate::recovery::{self, ForRepair, OpenError};
+use crate::recovery::{self, is_unfinished, ForRepair, OpenError};
 use crate::units::{MemberIndex, Placement, Tier, CHUNK};
 use crate::Volume;
 use std::rc::Rc;
+
+/// Runs of one fate looked at together.
+const RUNS: usize = 4096;
 
 /// Why a group was not repaired.
 #[derive(Debug, thiserror::Error)]
@@ -105,8 +108,8 @@ pub struct Kept {
     pub name: String,
     /// Bytes.
     pub size: u64,
-    /// What has become of its content, in order, without gaps.
-    pub fates: Vec<FateRun>,
+    /// Bytes of each fate, in the order of [`Fate::ALL`].
+    pub bytes: [u64; Fate::ALL.len()],
 }
 
 /// What was done.
@@ -141,8 +144,9 @@ impl<E: Env> Plan<E> {
         if !core.map_complete {
             reasons.push("no fast member has a sound map, and those of slow ones may be older".into());
         }
-        let marked = |m: &Member<E::Device>| m.is_present() && m.label.borrow().repair == Mark::Begun;
-        if core.members.iter().any(marked) {
+        let newest = write::newest_of(&core.members.iter().filter(|m| m.is_present()).collect::<Vec<_>>());
+        let unfinished = |m: &Member<E::Device>| m.is_present() && is_unfinished(&m.label.borrow(), &newest);
+        if core.members.iter().any(unfinished) {
             reasons.push("a repair was cut off".into());
         }
         for index in &self.known.unlabelled {
@@ -151,20 +155,38 @@ impl<E: Env> Plan<E> {
         reasons
     }
 
-    /// Members that are not at hand, and would be struck off.
-    pub fn missing(&self) -> Vec<MemberIndex> {
-        self.core.members.iter().filter(|m| !m.is_present()).map(|m| m.index).collect()
+    /// Members that are not at hand, and would be struck off, in words.
+    pub fn missing(&self) -> Vec<String> {
+        let label = self.core.first_member().label.borrow();
+        let gone = self.core.members.iter().filter(|m| !m.is_present()).map(|m| m.index as usize);
+        gone.map(|i| recovery::describe((i, &label.members[i]))).collect()
+    }
+
+    /// Positions in the caller's list of the devices that are members.
+    pub fn members(&self) -> &[usize] {
+        &self.known.positions
+    }
+
+    /// Slow members of which more is given up than need be: without a fast one each knows only what is its own, and one of
+    /// them is believed.
+    pub fn doubted(&self) -> &[MemberIndex] {
+        &self.known.doubted
     }
 
     /// What becomes of the content of each volume.
     pub fn volumes(&self) -> Vec<Kept> {
         let of = |info: Rc<VolumeInfo>| {
             let v = Volume { core: self.core.clone(), info };
-            let size = v.info.size.get();
+            let (size, name) = (v.info.size.get(), v.info.name.borrow().clone());
+            let (mut at, mut bytes) = (0, [0; Fate::ALL.len()]);
             // The range is the volume's own: there is nothing to refuse.
-            let fates = v.fates(0, size, usize::MAX).unwrap_or_default();
-            let name = v.info.name.borrow().clone();
-            Kept { name, size, fates }
+            while let Some(runs) = v.fates(at, size - at, RUNS).ok().filter(|runs| !runs.is_empty()) {
+                for run in runs {
+                    at += run.len;
+                    bytes[run.fate as usize] += run.len;
+                }
+            }
+            Kept { name, size, bytes }
         };
         self.core.volumes.living().into_iter().map(of).collect()
     }
@@ -185,11 +207,15 @@ impl<E: Env> Plan<E> {
 
     /// Whether what volumes were promised fits what would be left (I5).
     pub fn check(&self) -> Result<(), RepairError> {
+        if self.core.first_member().label.borrow().read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
+            return Err(OpenError::ReadOnlyFeatures { name: self.core.name.clone() }.into());
+        }
         let new_in = |tier| self.new.iter().filter(move |(m, _)| m.tier == tier);
         let slots =
             |tier: Tier| self.core.slots_in(tier) + new_in(tier).map(|(m, _)| m.free.borrow().count()).sum::<u64>();
         for tier in [Tier::Fast, Tier::Slow] {
-            if self.core.members_of(tier).next().is_none() && new_in(tier).next().is_none() {
+            // One that is leaving will not be there for long.
+            if self.core.open_to_chunks(tier).next().is_none() && new_in(tier).next().is_none() {
                 return Err(RepairError::NoMember(tier));
             }
         }

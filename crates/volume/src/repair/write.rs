@@ -1,6 +1,6 @@
 //! The repair of each member, and what its label says afterwards.
 
-use bimetal_format::label::{Label, MemberCode, Repair as Mark};
+use bimetal_format::label::{Label, MemberCode, Repair as Mark, EPOCH_HISTORY};
 
 use super::keep::reduce;
 use super::{RepairError, Report};
@@ -10,7 +10,7 @@ use crate::group::create::lay_out;
 use crate::member::journal::Position;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
-use crate::recovery::{is_unrepaired, next_epoch, ForRepair};
+use crate::recovery::{next_epoch, ForRepair};
 use crate::units::{MemberIndex, Tier};
 
 fn failed(member: MemberIndex) -> impl Fn(DeviceError) -> RepairError {
@@ -23,7 +23,7 @@ pub(super) async fn carry_out<E: Env>(
     new: Vec<(Member<E::Device>, Label)>,
 ) -> Result<Report, RepairError> {
     let generation = core.commit.generation.get() + 1;
-    let given_up = reduce(core, generation);
+    let given_up = reduce(core, generation).await;
     core.commit.generation.set(generation);
     core.commit.durable_generation.set(generation);
     let members: Vec<&Member<E::Device>> = core.members.iter().filter(|m| m.is_present()).collect();
@@ -32,8 +32,8 @@ pub(super) async fn carry_out<E: Env>(
     }
     let labelled: Vec<&Member<E::Device>> =
         members.iter().filter(|m| !known.unlabelled.contains(&m.index)).copied().collect();
-    mark(&labelled).await?;
-    let agreed = agreed(core, &members, &new);
+    let id = mark(core, &labelled).await?;
+    let agreed = agreed(core, &members, &new, id);
     let fresh = || new.iter().map(|(m, _)| (m, true));
     let all: Vec<(&Member<E::Device>, bool)> = fresh().chain(members.iter().map(|m| (*m, false))).collect();
     for (m, _) in &all {
@@ -54,24 +54,25 @@ pub(super) async fn carry_out<E: Env>(
     Ok(Report { struck_off, new: fresh().map(|(m, _)| m.index).collect(), given_up })
 }
 
-/// Has the labels say that a repair was begun. If one is done on a member and was cut off on others, that one goes on to be
-/// the source, and no start writes for the others' sake.
-async fn mark<D: Device>(members: &[&Member<D>]) -> Result<(), RepairError> {
+/// Has the labels say that a repair was begun, and gives its number. One that was cut off keeps its number: where it is done on
+/// a member, that one goes on to be the source, and those which are not done say so already.
+async fn mark<E: Env>(core: &Core<E>, members: &[&Member<E::Device>]) -> Result<u32, RepairError> {
     let newest = newest_of(members);
-    let cut_off = members.iter().any(|m| is_unrepaired(&m.label.borrow(), &newest));
-    if cut_off || mutant::on(Mutant::RepairUnmarked) {
-        return Ok(());
-    }
-    for m in members {
+    let id = match newest.repair {
+        Mark::None => (core.env.random() as u32).max(1),
+        _ => newest.repair_id,
+    };
+    let says_so = |l: &Label| l.repair != Mark::None && l.repair_id == id;
+    for m in members.iter().filter(|m| !says_so(&m.label.borrow()) && !mutant::on(Mutant::RepairUnmarked)) {
         let mut label = m.label.borrow().clone();
-        label.repair = Mark::Begun;
+        (label.repair, label.repair_id) = (Mark::Begun, id);
         m.flip(label).await.map_err(failed(m.index))?;
     }
-    Ok(())
+    Ok(id)
 }
 
 /// The label of the newest epoch.
-fn newest_of<D: Device>(members: &[&Member<D>]) -> Label {
+pub(super) fn newest_of<D: Device>(members: &[&Member<D>]) -> Label {
     let labels = members.iter().map(|m| m.label.borrow().clone());
     labels
         .max_by_key(|l| (l.epoch.first_generation, l.epoch.confirmed))
@@ -79,10 +80,23 @@ fn newest_of<D: Device>(members: &[&Member<D>]) -> Label {
 }
 
 /// What all labels say when the repair is done.
-fn agreed<E: Env>(core: &Core<E>, members: &[&Member<E::Device>], new: &[(Member<E::Device>, Label)]) -> Label {
+fn agreed<E: Env>(
+    core: &Core<E>,
+    members: &[&Member<E::Device>],
+    new: &[(Member<E::Device>, Label)],
+    id: u32,
+) -> Label {
     let mut label = newest_of(members);
-    label.epoch = next_epoch(core, &label.epoch, members.iter().copied().chain(new.iter().map(|(m, _)| m)));
+    let before_it = label.epoch.clone();
+    label.epoch = next_epoch(core, &before_it, members.iter().copied().chain(new.iter().map(|(m, _)| m)));
     label.epoch.confirmed = true;
+    if label.repair == Mark::Done {
+        // Nothing was served in the epoch of a repair that was cut off, or is repaired again.
+        label.epoch.cut_off = match before_it.cut_off as usize {
+            n @ 1..EPOCH_HISTORY => n as u8 + 1,
+            _ => 0,
+        };
+    }
     let before = label.members.clone();
     if let Some((_, last)) = new.last() {
         label.members.clone_from(&last.members);
@@ -93,7 +107,7 @@ fn agreed<E: Env>(core: &Core<E>, members: &[&Member<E::Device>], new: &[(Member
     label.members_changed |= label.members != before;
     label.tables += 1;
     label.mirrors_from = label.epoch.first_generation;
-    (label.clean, label.repair) = (true, Mark::Done);
+    (label.clean, label.repair, label.repair_id) = (true, Mark::Done, id);
     label
 }
 

@@ -20,6 +20,7 @@ struct Wish {
     group: String,
     explicit: Vec<Locator>,
     older_copies: bool,
+    give_up_others: bool,
     save: std::path::PathBuf,
     force: bool,
     yes: bool,
@@ -41,7 +42,8 @@ pub(crate) fn run(args: Repair, output: Output) -> Result<()> {
     let explicit = members::parse_all(&args.members)?;
     members::refuse_twins(explicit.iter().chain(new.iter().map(|n| &n.locator)))?;
     let save = args.save.clone().unwrap_or_else(|| default_file(&group));
-    let wish = Wish { group, explicit, older_copies: args.older_copies, save, force: args.force, yes: args.yes };
+    let Repair { older_copies, give_up_others, force, yes, .. } = args;
+    let wish = Wish { group, explicit, older_copies, give_up_others, save, force, yes };
     let name = wish.group.clone();
     let reactor = Reactor::new()?;
     let env = reactor.env();
@@ -60,13 +62,15 @@ fn default_file(group: &str) -> std::path::PathBuf {
 
 /// Looks, asks, saves and repairs; nothing if there is nothing to repair.
 async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<Done>> {
-    let found = members::open(&env, Some(&wish.group), &wish.explicit, Access::SERVE).await?;
     let name = wish.group.as_str();
+    let mut found = members::open(&env, Some(name), &wish.explicit, Access::SERVE).await?;
+    new::let_go(&mut found, &new);
     let plan = Plan::new(env.clone(), found.devices(), wish.older_copies).await;
     let mut plan = plan.with_context(|| found.cannot("repaired"))?;
     if plan.group() != name {
         bail!("these members belong to group '{}', not to '{name}'", plan.group());
     }
+    new::refuse_unnamed(&env, name, &wish.explicit, &new).await?;
     let reasons = plan.reasons();
     let new = new::without_members(new, &found)?;
     if reasons.is_empty() {
@@ -75,10 +79,13 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
             false => bail!("group '{name}' needs no repair; a device is added with: bimetal member add {name}"),
         }
     }
+    if !plan.doubted().is_empty() && !wish.give_up_others {
+        bail!("{}", words::doubted(name, plan.doubted(), &found));
+    }
     let opened = new::add_all(&env, &mut plan, &new, wish.force).await?;
     plan.check()?;
     let volumes = plan.volumes();
-    let question = words::question(name, &reasons, &volumes, &new, &found, wish.older_copies);
+    let question = words::question(&plan, &reasons, &volumes, &new, &found, wish.older_copies);
     confirm(&question, wish.yes)?;
     let saved = saved::save(&env, &found.opened, &wish.save).await;
     saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
@@ -92,7 +99,8 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
 /// Bytes of a volume by fate.
 fn sums(volume: &Kept) -> [u64; Fate::COUNT] {
     let mut sums = [0; Fate::COUNT];
-    volume.fates.iter().for_each(|r| sums[Fate::from(r.fate) as usize] += r.len);
+    let by_fate = bimetal_volume::fate::Fate::ALL.into_iter().zip(volume.bytes);
+    by_fate.for_each(|(fate, bytes)| sums[Fate::from(fate) as usize] += bytes);
     sums
 }
 

@@ -44,6 +44,27 @@ pub(super) fn without_members(new: Vec<NewDevice>, found: &Members) -> Result<Ve
     Ok(rest)
 }
 
+/// A new device may stand where the configuration has the one that is gone: then it is open already, and no member.
+pub(super) fn let_go(found: &mut Members, new: &[NewDevice]) {
+    found.opened.retain(|m| m.label.is_some() || !new.iter().any(|n| n.locator == m.locator));
+}
+
+/// Where members are named, those that are at hand and were forgotten are not struck off without a word.
+pub(super) async fn refuse_unnamed(env: &HostEnv, group: &str, explicit: &[Locator], new: &[NewDevice]) -> Result<()> {
+    let config = if explicit.is_empty() { None } else { config::load(group)? };
+    for m in config.into_iter().flat_map(|c| c.members.into_iter().map(move |m| (c.uuid.clone(), m))) {
+        let (uuid, locator) = (m.0, members::parse(&m.1.locator)?);
+        if explicit.contains(&locator) || new.iter().any(|n| n.locator == locator) {
+            continue;
+        }
+        let Ok(device) = HostDevice::open(env, &locator, Access::PEEK).await else { continue };
+        if members::read_label(&device).await?.is_ok_and(|l| config::uuid_text(&l.group) == uuid) {
+            bail!("{locator} carries a label of group '{group}' and was not named: name it too, or disconnect it");
+        }
+    }
+    Ok(())
+}
+
 /// Takes the devices into the plan. Nothing is written to them.
 pub(super) async fn add_all(
     env: &HostEnv,

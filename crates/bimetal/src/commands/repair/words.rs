@@ -1,6 +1,7 @@
 //! What `bimetal repair` says.
 
-use bimetal_volume::repair::Kept;
+use bimetal_host::HostEnv;
+use bimetal_volume::repair::{Kept, Plan};
 
 use super::new::NewDevice;
 use super::{sums, Done};
@@ -9,22 +10,39 @@ use crate::members::Members;
 use crate::output::{table, wrapped};
 use crate::size::approx;
 
+/// Why nothing is done yet: more would be given up than need be.
+pub(super) fn doubted(group: &str, doubted: &[u8], found: &Members) -> String {
+    let list: Vec<String> = doubted.iter().map(u8::to_string).collect();
+    let places: Vec<String> = found.opened.iter().map(|m| m.locator.to_string()).collect();
+    format!(
+        "without a fast member each slow one knows only what is its own. One is believed, and what is on member {} would be \
+         given up, though it is there. Copy it first, with one of {} at a time: `bimetal serve {group} --read-only \
+         --allow-missing --member DEVICE`; then repair with --give-up-others",
+        list.join(", "),
+        places.join(", ")
+    )
+}
+
 /// What is asked before anything is done.
 pub(super) fn question(
-    group: &str,
+    plan: &Plan<HostEnv>,
     reasons: &[String],
     volumes: &[Kept],
     new: &[NewDevice],
     found: &Members,
     older_copies: bool,
 ) -> String {
-    let mut text = format!("Group '{group}' cannot be started as it is:\n");
+    let mut text = format!("Group '{}' cannot be started as it is:\n", plan.group());
     reasons.iter().for_each(|r| text += &format!("  {r}\n"));
     found.absent.iter().for_each(|a| text += &format!("  not used: {a}\n"));
     text += "After a repair its members are:\n";
-    found.opened.iter().filter(|m| m.label.is_some()).for_each(|m| text += &format!("  {}\n", m.locator));
+    let members = plan.members().iter().filter_map(|at| found.opened.get(*at));
+    members.for_each(|m| text += &format!("  {}\n", m.locator));
     for n in new {
         text += &format!("  {} ({}, new: everything on it is lost)\n", n.locator, n.tier);
+    }
+    for m in plan.missing() {
+        text += &format!("Struck off for ever, also if it comes back: member {m}\n");
     }
     text += &volume_table(volumes, older_copies);
     let lost: u64 = volumes.iter().map(|v| given_up(v, older_copies)).sum();
