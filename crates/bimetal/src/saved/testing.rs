@@ -225,6 +225,7 @@ fn label(index: u8, size: u64, layout: &Layout, rows: &[MemberRow]) -> Label {
         next_family: 0,
         keys_side: 0,
         repair: Repair::None,
+        repair_id: 0,
     }
 }
 
