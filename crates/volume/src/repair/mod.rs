@@ -24,6 +24,11 @@
 //!   third. The other one's map still says what lives there: it is taken for damaged, and with it what is whole.
 //! - *Doubt is kept* (`RepairKeepsDoubt`). A slow member alone says that a chunk lives on the fast tier: that slot may be
 //!   another's by now, whose data it would show.
+//! - *Any mark will do* (`RepairTakesAnother`). An image is made of a member while a repair is under way. Years later another
+//!   repair is done, and the image takes the member's place: it is written anew with the newest map, and its slots hold what they
+//!   held then.
+//! - *Any block will do* (`RepairTrustsAny`). The same of an image whose labels were wiped, or of a device that was to be a member
+//!   once and has blocks that say of which.
 //! - *Journals go on* (`RepairKeepsJournal`). The records that were cut off or given up are replayed over the new map.
 
 mod keep;
