@@ -115,6 +115,16 @@ pub(super) fn left_as_soon_as_it_came() -> Directed {
     Directed::chain("left as soon as it came", make, 1)
 }
 
+/// A client's write to a member fails and lands later, when the volume stands still for the end of its copy: what is compared
+/// differs from what was written, and no device is to blame. Found by a random run, made smaller.
+pub(super) fn failed_writes_land_late() -> Directed {
+    let make = |_| {
+        let found = crate::text::parse(include_str!("failed_writes_land_late.txt"));
+        found.expect("the file beside this one is a scenario")
+    };
+    Directed::chain("failed writes land late", make, 1)
+}
+
 /// Of a commit's blocks a later one is kept and the first is not. The end that the next start puts in its place, or a
 /// short commit after it, must not be continued by what lies behind.
 pub(super) fn kept_behind_the_end() -> Directed {

@@ -237,6 +237,7 @@ impl<E: Env, D: Device> Dissolve<E, D> {
     /// Has the volume stand still, and makes both the same. The caller sees to it that nobody misses it.
     pub async fn finish(&self) -> Result<Frozen, DissolveError> {
         let frozen = freeze(&self.volume).await;
+        self.let_failed_writes_land().await?;
         self.note_changes();
         // The first round writes, the second finds it equal.
         self.round(Phase::Finishing).await?;
@@ -253,6 +254,17 @@ impl<E: Env, D: Device> Dissolve<E, D> {
             Some(piece) => Err(DissolveError::Unkept { offset: piece * self.piece }),
             None => Ok(frozen),
         }
+    }
+
+    /// A write that has failed may still be on its way to a member, until that is synced (C2.2): what is read twice would
+    /// differ.
+    async fn let_failed_writes_land(&self) -> Result<(), DissolveError> {
+        let core = &self.volume.core;
+        for m in core.members.iter().filter(|m| m.is_present() && !m.tainted.borrow().is_empty()) {
+            let synced = core.sync_member(m.index, m.sync.written()).await;
+            synced.map_err(|source| DissolveError::Source { offset: 0, source })?;
+        }
+        Ok(())
     }
 
     fn check_size(&self) -> Result<(), DissolveError> {
