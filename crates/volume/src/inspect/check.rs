@@ -182,7 +182,8 @@ fn check_slots<E: Env>(core: &Core<E>, report: &mut Report) {
             report.note(None, true, format!("chunk {} has a home but belongs to no volume", chunk.0));
             continue;
         };
-        let must = v.cipher.is_on() && !v.cipher.is_encrypting();
+        // One that was deleted while it was being encrypted stays half plaintext until its chunks are free.
+        let must = v.cipher.is_on() && !v.cipher.is_encrypting() && !v.deleted.get();
         if e.mask != 0 && (e.is_encrypted() && !v.cipher.is_on() || must && !e.is_encrypted()) {
             let (is, name) = (if must { "plaintext" } else { "ciphertext" }, v.name.borrow().clone());
             report.note(None, true, format!("chunk {} of volume {name} is {is}, and should not be", chunk.0));
