@@ -233,6 +233,32 @@ fn a_flipped_bit_after_an_orderly_stop() {
     flip_in_every_structure(&sample(&MemoryEnv::new(), &[8], &[16], true), 1);
 }
 
+/// A sector that cannot be read costs what it holds, and no more than if it were rotten.
+#[test]
+fn an_unreadable_block_is_as_good_as_a_rotten_one() {
+    for clean in [false, true] {
+        let s = sample(&MemoryEnv::new(), &[8], &[16], clean);
+        for place in places(&s.members).into_iter().filter(|p| p.what != "label") {
+            let (rotten, unreadable) = (s.members.copy(), s.members.copy());
+            rotten.0[place.member].flip(place.bytes.start + 64, 1);
+            let d = &unreadable.0[place.member];
+            for block in 0..d.size / BLOCK as u64 {
+                let content = d.peek(block * BLOCK as u64, BLOCK);
+                d.poke(block * BLOCK as u64, &content);
+            }
+            d.holes_fail.set(true);
+            d.blocks.borrow_mut().remove(&(place.bytes.start / BLOCK as u64));
+            let (rotten, unreadable) =
+                (look(&rotten, &s, read_only(), &place), look(&unreadable, &s, read_only(), &place));
+            assert!(unreadable.opened, "{clean} {place:?}: {unreadable:?}");
+            // What was the end of the journal may be told from a commit that was cut off, if it cannot be read.
+            if place.what != "last commit" {
+                assert_eq!(unreadable.unreadable, rotten.unreadable, "{clean} {place:?}: {unreadable:?} {rotten:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn both_labels_of_a_member_damaged() {
     let s = sample(&MemoryEnv::new(), &[8], &[16], false);

@@ -157,7 +157,7 @@ fn a_header_leaves_for_other_tools_and_comes_back() {
 }
 
 /// Overwrites the header where a member has it.
-fn damage(p: &Place, member: &str, header: &[u8]) {
+pub(crate) fn damage(p: &Place, member: &str, header: &[u8]) {
     let file = std::fs::File::options().read(true).write(true).open(p.path(member)).expect("opened");
     let content = std::fs::read(p.path(member)).expect("read");
     let at = position(&content, &header[..METADATA]).expect("it is there");

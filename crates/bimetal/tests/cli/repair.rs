@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::common::{checksum, installed, Daemon, Place, MIB};
 use crate::family::{fill, is_there, marked, private, stop, unlock};
+use crate::family_headers::{damage, exported};
 
 /// Bytes of a label, and where a member has them.
 const LABEL: usize = 64 << 10;
@@ -28,6 +29,15 @@ fn filled(p: &Place) -> Vec<u8> {
     fill(p, "main", &content);
     stop(p, daemon);
     content
+}
+
+/// Both labels of a member are overwritten.
+fn without_labels(p: &Place, member: &str) {
+    let file = std::fs::File::options().write(true).open(p.path(member)).expect("opened");
+    let size = file.metadata().expect("size").len();
+    for place in [FIRST_LABEL, size - SECOND_FROM_END] {
+        file.write_all_at(&[0x5a; LABEL], place).expect("written");
+    }
 }
 
 fn read(p: &Place, volume: &str) -> Vec<u8> {
@@ -164,11 +174,7 @@ fn a_member_without_labels_is_recognised_and_nothing_is_lost() {
     for name in ["fast.img", "slow.img"] {
         let p = Place::new();
         let content = filled(&p);
-        let file = std::fs::File::options().write(true).open(p.path(name)).expect("opened");
-        let size = file.metadata().expect("size").len();
-        for place in [FIRST_LABEL, size - SECOND_FROM_END] {
-            file.write_all_at(&[0x5a; LABEL], place).expect("written");
-        }
+        without_labels(&p, name);
         p.refused(&["serve", "tank"], 1, &["bimetal repair tank"]);
         p.refused(&["repair", "tank"], 1, &["both labels of member", "Nothing is given up"]);
         let done = p.json(&["repair", "tank", "--yes"]);
@@ -195,14 +201,21 @@ fn encrypted_volumes_open_after_a_repair_with_the_passphrase_that_they_had() {
     std::fs::remove_file(p.path("fast.img")).expect("removed");
     p.file("new.img", 48 * MIB);
     p.ok(&["repair", "tank", "--fast", "new.img", "--yes"]);
-    // The new member has the header, too.
-    std::fs::copy(p.path("new.img"), p.path("copy.img")).expect("copied");
+    // The new member has the header, too: the check would tell.
+    let check = || p.json(&["check", "tank"])["problems"].clone();
+    assert_eq!(check().as_array().map(Vec::len), Some(0), "{}", check());
     let daemon = served(&p);
     unlock(&p, "one");
     is_there(&p, "home", &content);
+    let header = exported(&p, "h");
     stop(&p, daemon);
-    let header = |name: &str| p.json(&["dump", "--member", name, "slow.img"])["members"].clone();
-    assert!(!header("new.img").is_null());
+    // A repair mends it where it is damaged, as well.
+    damage(&p, "slow.img", &header);
+    let told = p.run(&["check", "tank"]).out;
+    assert!(told.contains("the header of family private is damaged"), "{told}");
+    without_labels(&p, "new.img");
+    assert!(p.ok(&["repair", "tank", "--yes"]).contains("It cannot be undone"));
+    assert_eq!(check().as_array().map(Vec::len), Some(0), "{}", check());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use bimetal_format::label::{Label, MemberCode, MemberRow, Repair, READ_ONLY_COMPATIBLE};
 
+use super::identify::Unusable;
 use super::{Finding, Found, Identified, OpenError};
 use crate::env::{Device, Env};
 use crate::family::Families;
@@ -22,7 +23,7 @@ use crate::units::{MemberIndex, Tier, CHUNK};
 /// Members that belong together.
 pub(super) struct Assembled<D> {
     /// By member index; `None` is missing.
-    devices: Vec<Option<(D, Label, usize)>>,
+    devices: Vec<Place<D>>,
     /// Members whose labels are damaged, which were recognised all the same.
     recognised: Vec<MemberIndex>,
     /// Where the members are in the caller's list.
@@ -44,14 +45,8 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     }
     check_one_group(&found)?;
     let mut findings: Vec<Finding> = Vec::new();
-    // What a member that has left says of the group is as old as its leaving, and may be so old that no epoch of today
-    // knows it.
-    let strikes = |o: &Label, l: &Label| struck_off(l, o) && (!struck_off(o, l) || descends(o, l));
-    let gone = |l: &Label| found.iter().any(|o| strikes(&o.label, l) || done_without(l, &o.label));
-    let left: Vec<bool> = found.iter().map(|f| gone(&f.label)).collect();
-    let (left, found): (Vec<_>, Vec<_>) = found.into_iter().zip(left).partition(|(_, left)| *left);
-    findings.extend(left.iter().map(|(f, _)| Finding::mended(left_behind(f))));
-    let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().map(|(f, _)| f).partition(counts_by_itself);
+    let found = without_left(found, &mut findings);
+    let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().partition(counts_by_itself);
     let (counting, newest) = without_cut_off_leavers(counting, &mut findings)?;
     let name = newest.group_name.clone();
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
@@ -69,26 +64,65 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
         }
     }
     check_doubled(&members)?;
-    let mut devices: Vec<Option<(D, Label, usize)>> = (0..table.members.len()).map(|_| None).collect();
     let positions = members.iter().map(|f| f.position).collect();
     let recognised = members.iter().filter(|f| f.recognised).map(|f| f.label.member).collect();
-    for f in members {
-        findings.extend(f.problems.into_iter().map(Finding::mended));
-        if let Some(why) = check_epoch(&f.label, &newest)? {
-            findings.push(Finding::mended(why));
-        }
-        let index = f.label.member as usize;
-        match devices.get_mut(index) {
-            Some(place) => *place = Some((f.device, f.label, f.weaker)),
-            // Whoever has another table has another number, and then one member of these cannot be right.
-            None => return Err(contradiction(&name, &table, &f.label)),
-        }
-    }
+    let mut devices = in_places(members, &newest, &table, &mut findings)?;
     let newest = take_table(&mut devices, newest, &table, &mut findings)?;
     if options.writable && !mutant::on(Mutant::DeadLeaverTakenBack) {
         set_aside_leavers(&mut devices, &newest, &mut findings);
     }
-    let absent = |(i, m): &(usize, &MemberRow)| devices[*i].is_none() && m.state != MemberCode::Left;
+    let there: Vec<bool> = devices.iter().map(Option::is_some).collect();
+    let (dead, unusable) = weigh_absent(&there, &newest, unusable, options, &mut findings)?;
+    Ok(Assembled { devices, recognised, positions, newest, dead, unusable, findings })
+}
+
+/// Leaves out devices that have left the group. What such a one says of the group is as old as its leaving, and may be so old
+/// that no epoch of today knows it.
+fn without_left<D>(found: Vec<Found<D>>, findings: &mut Vec<Finding>) -> Vec<Found<D>> {
+    // Where two repairs that did not know of each other have each struck the other's member off, descent decides.
+    let strikes = |o: &Label, l: &Label| struck_off(l, o) && (!struck_off(o, l) || descends(o, l));
+    let gone = |l: &Label| found.iter().any(|o| strikes(&o.label, l) || done_without(l, &o.label));
+    let left: Vec<bool> = found.iter().map(|f| gone(&f.label)).collect();
+    let (left, rest): (Vec<_>, Vec<_>) = found.into_iter().zip(left).partition(|(_, left)| *left);
+    findings.extend(left.iter().map(|(f, _)| Finding::mended(left_behind(f))));
+    rest.into_iter().map(|(f, _)| f).collect()
+}
+
+/// A device with its label and the place of the label that is to be written first.
+type Place<D> = Option<(D, Label, usize)>;
+
+/// The members by their indexes.
+fn in_places<D>(
+    members: Vec<Found<D>>,
+    newest: &Label,
+    table: &Label,
+    findings: &mut Vec<Finding>,
+) -> Result<Vec<Place<D>>, OpenError> {
+    let mut devices: Vec<Place<D>> = (0..table.members.len()).map(|_| None).collect();
+    for f in members {
+        findings.extend(f.problems.into_iter().map(Finding::mended));
+        if let Some(why) = check_epoch(&f.label, newest)? {
+            findings.push(Finding::mended(why));
+        }
+        match devices.get_mut(f.label.member as usize) {
+            Some(place) => *place = Some((f.device, f.label, f.weaker)),
+            // Whoever has another table has another number, and then one member of these cannot be right.
+            None => return Err(contradiction(&newest.group_name, table, &f.label)),
+        }
+    }
+    Ok(devices)
+}
+
+/// Whether the group can do without the members that are not there: those that may have left, and why a device cannot be used
+/// that may be one of them.
+fn weigh_absent<D>(
+    there: &[bool],
+    newest: &Label,
+    mut unusable: Vec<(usize, Unusable, Option<D>)>,
+    options: &OpenOptions,
+    findings: &mut Vec<Finding>,
+) -> Result<(Vec<MemberIndex>, Option<OpenError>), OpenError> {
+    let absent = |(i, m): &(usize, &MemberRow)| !there[*i] && m.state != MemberCode::Left;
     let absent: Vec<_> = newest.members.iter().enumerate().filter(absent).collect();
     let newer = unusable.iter().position(|(_, why, _)| why.is_newer());
     let were_leaving = absent.iter().all(|(_, m)| m.state == MemberCode::Leaving);
@@ -105,17 +139,16 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
         return Err(why.refusal(device));
     }
     if !enough {
-        return Err(OpenError::Incomplete { name, missing: missing.join(", ") });
+        return Err(OpenError::Incomplete { name: newest.group_name.clone(), missing: missing.join(", ") });
     }
     let weigh = if missing.is_empty() { Finding::mended } else { Finding::serious };
     findings.extend(missing.into_iter().map(|m| Finding::serious(format!("missing: member {m}"))));
     findings.extend(dead.iter().map(|row| Finding::mended(died_empty(*row))));
-    let dead = dead.into_iter().map(|(i, _)| i as MemberIndex).collect();
     let refused = unusable.iter().map(|(device, why, _)| format!("device {device} is not used: {why}"));
     // With every member there it is none of them.
     findings.extend(refused.map(weigh));
     let unusable = unusable.into_iter().next().map(|(device, why, _)| why.refusal(device));
-    Ok(Assembled { devices, recognised, positions, newest, dead, unusable, findings })
+    Ok((dead.into_iter().map(|(i, _)| i as MemberIndex).collect(), unusable))
 }
 
 /// A device that is being added becomes a member by the tables of the others.
@@ -226,7 +259,7 @@ fn contradiction(name: &str, a: &Label, b: &Label) -> OpenError {
 /// Gives all labels the tables that count. A change is durable on all members before the next begins, so that none is
 /// further behind than one change. Who a member is, and the pages, never change.
 fn take_table<D>(
-    devices: &mut [Option<(D, Label, usize)>],
+    devices: &mut [Place<D>],
     mut newest: Label,
     table: &Label,
     findings: &mut Vec<Finding>,
@@ -306,7 +339,7 @@ fn without_cut_off_leavers<D>(
 
 /// A member that is leaving and was not there when the newest epoch began is not taken back: that epoch began because it
 /// was empty, and may have given away what its journal alone knows of.
-fn set_aside_leavers<D>(devices: &mut [Option<(D, Label, usize)>], newest: &Label, findings: &mut Vec<Finding>) {
+fn set_aside_leavers<D>(devices: &mut [Place<D>], newest: &Label, findings: &mut Vec<Finding>) {
     for (index, place) in devices.iter_mut().enumerate() {
         let leaving = newest.members[index].state == MemberCode::Leaving;
         if leaving && place.as_ref().is_some_and(|(_, l, _)| !is_current(l, newest)) {

@@ -15,7 +15,7 @@ use crate::buf::BufMut;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::kept::{kept_slot, slots_of};
-use crate::member::directory::Directory;
+use crate::member::directory::{Directory, DirectoryError};
 use crate::mutant::{self, Mutant};
 use crate::tier::Policy;
 use crate::units::{MemberIndex, SlotId, Tier, BLOCK};
@@ -39,6 +39,7 @@ pub(super) struct Source {
 pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Result<Source, OpenError> {
     let mut chains = Vec::new();
     let mut rebuild = absent.before.clone();
+    let mut unread = None;
     for m in core.members.rows() {
         if !m.is_present() {
             chains.push(None);
@@ -50,6 +51,9 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
             Ok(d) => *m.directory.borrow_mut() = d,
             // What cannot be read is as good as rotten; a device that answers nothing has failed before.
             Err(e) => {
+                if let DirectoryError::Device(source) = e {
+                    unread = Some(OpenError::Member { member: m.index, source });
+                }
                 rebuild[m.index as usize] = true;
                 let what = format!("member {}: {e}", m.index);
                 core.findings.borrow_mut().push(Finding::mended(what));
@@ -61,6 +65,10 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     }
     let owned = owned(core, &chains, &rebuild).await;
     let best = choose(core, &chains, &rebuild, &owned)?;
+    // It may be read the next time. To write another one over it, cut off, would leave a map that nobody can be sure of.
+    if let Some(refusal) = unread.filter(|_| core.writable && core.members[best].tier == Tier::Slow) {
+        return Err(refusal);
+    }
     for (i, chain) in chains.iter().enumerate() {
         rebuild[i] |= i != best && chain.as_ref().is_some_and(|c| c.damaged);
     }

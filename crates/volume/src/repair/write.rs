@@ -137,10 +137,11 @@ fn label_of<D: Device>(m: &Member<D>, agreed: &Label) -> Label {
     label
 }
 
-/// A new member gets the headers of families, and one of which the headers are damaged.
+/// A new member gets the headers of families, and one of which the headers are damaged; durably, before its label names them.
 async fn write_headers<E: Env>(core: &Core<E>, m: &Member<E::Device>, new: bool) -> Result<(), RepairError> {
     match new {
-        true => core.copy_headers_to(m).await.map_err(RepairError::NewDevice),
-        false => core.mend_headers_of(m).await.map_err(failed(m.index)),
+        true => core.copy_headers_to(m).await.map_err(RepairError::NewDevice)?,
+        false => core.mend_headers_of(m).await.map_err(failed(m.index))?,
     }
+    m.sync_all().await.map_err(failed(m.index))
 }

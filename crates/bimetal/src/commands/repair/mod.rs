@@ -32,6 +32,8 @@ struct Done {
     volumes: Vec<Kept>,
     new: Vec<String>,
     saved: std::path::PathBuf,
+    /// Where members are that had no label, so that their metadata could not be saved: such a repair cannot be undone.
+    not_saved: Vec<String>,
 }
 
 pub(crate) fn run(args: Repair, output: Output) -> Result<()> {
@@ -87,13 +89,15 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let volumes = plan.volumes();
     let question = words::question(&plan, &reasons, &volumes, &new, &found, wish.older_copies);
     confirm(&question, wish.yes)?;
+    let members = plan.members().iter().filter_map(|at| found.opened.get(*at));
+    let not_saved = members.filter(|m| m.label.is_none()).map(|m| m.locator.to_string()).collect();
     let saved = saved::save(&env, &found.opened, &wish.save).await;
     saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
     new::take(&env, name, &new, &opened, wish.force).await?;
     let report =
         plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
-    Ok(Some(Done { report, volumes, new, saved: wish.save }))
+    Ok(Some(Done { report, volumes, new, saved: wish.save, not_saved }))
 }
 
 /// Bytes of a volume by fate.
@@ -117,6 +121,7 @@ fn json(name: &str, done: &Done) -> serde_json::Value {
     json!({
         "schema": api::SCHEMA, "group": name, "repaired": true, "struck_off": done.report.struck_off,
         "new_members": done.report.new, "new_devices": done.new, "saved": done.saved,
+        "not_saved": done.not_saved,
         "volumes": done.volumes.iter().map(volume).collect::<Vec<_>>(),
     })
 }

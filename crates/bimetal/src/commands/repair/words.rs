@@ -85,6 +85,12 @@ pub(super) fn done(group: &str, done: &Done) -> String {
         text += &format!("  {locator} is member {index}\n");
     }
     let saved = done.saved.display();
-    text += &format!("To undo it, before the group is started again: bimetal restore {saved}\n");
+    text += &match done.not_saved.is_empty() {
+        true => format!("To undo it, before the group is started again: bimetal restore {saved}\n"),
+        false => format!(
+            "It cannot be undone: without labels, the metadata of {} could not be saved. That of the others is in {saved}\n",
+            done.not_saved.join(", ")
+        ),
+    };
     text + &format!("Next: bimetal attach {group}/VOLUME, and check the file system on it before it is mounted\n")
 }
