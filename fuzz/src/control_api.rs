@@ -52,6 +52,7 @@ pub fn bodies(data: &[u8]) {
         assert!(serde_json::from_slice::<api::Status>(&again).is_ok());
     }
     let _ = serde_json::from_slice::<api::StopRequest>(data);
+    let _ = serde_json::from_slice::<api::CheckRequest>(data);
     let _ = serde_json::from_slice::<api::VolumeRequest>(data);
     let _ = serde_json::from_slice::<api::VolumeChange>(data);
     let _ = serde_json::from_slice::<api::MemberChange>(data);

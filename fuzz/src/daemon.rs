@@ -150,6 +150,13 @@ impl Shared {
         Ok(job)
     }
 
+    pub(crate) fn check(&self, request: api::CheckRequest) -> Result<Arc<jobs::Job>, String> {
+        let job = self.jobs.begin()?;
+        job.is_over(0, 0);
+        job.finish(Err(format!("a stored group is not in use: {request:?}")));
+        Ok(job)
+    }
+
     /// Whoever can unlock has the right key.
     pub(crate) fn change_families(&self, work: FamilyWork) -> Result<Arc<jobs::Job>, String> {
         let job = self.jobs.begin()?;

@@ -17,7 +17,7 @@ mod memory;
 
 // The control API as the daemon has it, over another `daemon`.
 #[allow(dead_code)] // the command line's parts of these modules
-#[path = "../../crates/bimetal/src/api.rs"]
+#[path = "../../crates/bimetal/src/api/mod.rs"]
 mod api;
 #[allow(dead_code, reason = "only the daemon ends it")]
 #[path = "../../crates/bimetal/src/control/mod.rs"]

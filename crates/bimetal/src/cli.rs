@@ -354,7 +354,12 @@ pub(crate) struct Destroy {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  bimetal check tank\n  bimetal check --member fast.img slow.img")]
+#[command(after_help = "\
+Examples:
+  bimetal check tank                       # in use, or stopped
+  bimetal check tank --mend                # in use: what is damaged is written anew
+  bimetal check --member fast.img slow.img # copies of members
+Verifies what members hold beside data: labels, maps, journals. Writes nothing without --mend.")]
 pub(crate) struct Check {
     /// The group
     #[arg(value_parser = group_name, required_unless_present = "members")]
@@ -362,6 +367,9 @@ pub(crate) struct Check {
     /// Members, instead of those in the configuration
     #[arg(long = "member", value_name = "LOCATOR", num_args = 1..)]
     pub(crate) members: Vec<String>,
+    /// Write anew what is damaged, from the memory of the daemon that serves the group
+    #[arg(long, conflicts_with = "members")]
+    pub(crate) mend: bool,
 }
 
 #[derive(Debug, Args)]

@@ -85,10 +85,14 @@ pub enum Seen {
     Repaired,
     /// A repair was cut off.
     RepairCutOff,
+    /// The group was verified while it was in use.
+    Checked,
+    /// Such a check found damage, and mended it.
+    Mended,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 40] = [
+const NAMES: [(&str, bool); 42] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -129,6 +133,8 @@ const NAMES: [(&str, bool); 40] = [
     ("family locked", false),
     ("repair", true),
     ("repair cut off", true),
+    ("checked in use", true),
+    ("mended in use", false),
 ];
 
 /// What one run had.

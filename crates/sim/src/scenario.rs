@@ -85,6 +85,17 @@ pub enum Act {
     Rename,
     /// Copies the volume onto a device outside the group, until both are the same; `offset` and `len` are not used.
     Dissolve,
+    /// Bits rot in all metadata of the disk of this number; volume, `offset` and `len` are not used. For scenarios in which another
+    /// fast member has all of it, and in which a check follows that mends.
+    Rot {
+        /// Any disk.
+        disk: usize,
+    },
+    /// Verifies the group while it is in use; volume, `offset` and `len` are not used.
+    Check {
+        /// What is damaged would be written anew.
+        mend: bool,
+    },
     /// Makes the family of this number; volume, `offset` and `len` are not used, nor in the next three.
     MakeFamily {
         /// From 1 on.

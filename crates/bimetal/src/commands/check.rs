@@ -1,86 +1,130 @@
-//! `bimetal check`: verifies a group that is not being served, and writes nothing.
+//! `bimetal check`: verifies a group, by its daemon while it is served. Writes nothing unless it is to mend.
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Context, Result};
 use bimetal_host::device::Access;
 use bimetal_host::Reactor;
-use bimetal_volume::inspect::{check, Report};
-use serde_json::json;
+use bimetal_volume::inspect::check;
 
+use crate::api::{CheckRequest, Checked, Job};
 use crate::cli::Check;
+use crate::client::Client;
 use crate::output::Output;
+use crate::progress::Progress;
 use crate::size::approx;
-use crate::{api, members, runstate};
+use crate::{members, runstate};
 
 pub(crate) fn run(args: Check, output: Output) -> Result<ExitCode> {
-    let explicit = members::parse_all(&args.members)?;
     // Members that are named may be copies.
-    if let Some(group) = args.group.as_deref().filter(|_| explicit.is_empty()) {
-        runstate::refuse_served(group)?;
-    }
-    let reactor = Reactor::new()?;
-    let env = reactor.env();
-    let (report, absent, strangers) = reactor.block_on(async move {
-        let found = members::open(&env, args.group.as_deref(), &explicit, Access::INSPECT).await?;
-        let report = check(env, found.devices()).await.with_context(|| found.cannot("verified"))?;
-        let strangers: Vec<String> = found.strangers.into_iter().map(|s| s.why).collect();
-        anyhow::Ok((report, found.absent, strangers))
-    })?;
-    output.show(&json(&report, &absent, &strangers), || words(&report, &absent, &strangers))?;
-    let sound = report.is_sound() && absent.is_empty();
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let group = args.group.clone().filter(|_| args.members.is_empty());
+    let daemon = group.as_deref().map_or(Ok(None), runstate::daemon)?;
+    let checked = match (group, daemon) {
+        (Some(group), Some(daemon)) => in_use(&group, daemon, args.mend, output)?,
+        (Some(group), None) => {
+            runstate::refuse_served(&group)?;
+            if args.mend {
+                bail!("group '{group}' is not served; its next start mends what can be mended: bimetal serve {group}");
+            }
+            stopped(args)?
+        }
+        (None, _) => stopped(args)?,
+    };
+    output.show(&serde_json::to_value(&checked)?, || words(&checked))?;
+    Ok(if checked.sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn json(r: &Report, absent: &[String], strangers: &[String]) -> serde_json::Value {
-    json!({
-        "schema": api::SCHEMA, "group": r.name, "sound": r.is_sound() && absent.is_empty(), "clean": r.clean,
-        "problems": r.problems.iter()
-            .map(|p| json!({"member": p.member, "what": p.what, "serious": p.serious})).collect::<Vec<_>>(),
-        "absent": absent, "no_members": strangers, "pages_verified": r.pages, "records_to_replay": r.records, "chunks": r.chunks,
-        "kept_chunks": r.kept, "deleting": r.deleting,
-        "slots": r.slots.iter().map(|(m, used, free)| json!({"member": m, "used": used, "free": free})).collect::<Vec<_>>(),
-        "writes": r.writes,
+/// By the daemon, which knows what must be there.
+fn in_use(group: &str, daemon: Client, mend: bool, output: Output) -> Result<Checked> {
+    let mut job: Job = daemon.post("/v1/check", &CheckRequest { mend })?;
+    let mut progress = (!output.json).then(Progress::new);
+    while !job.done {
+        if let (Some(progress), Some((over, of))) = (&mut progress, job.over) {
+            let part = progress.part(over, of);
+            progress.show(|| format!("verifying {group}: {part}"));
+        }
+        let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile")?;
+        job = daemon.get(&format!("/v1/jobs/{}", job.job))?;
+    }
+    match (job.error, job.checked) {
+        (Some(why), _) => bail!("group '{group}' was not verified: {why}"),
+        (None, Some(checked)) => Ok(checked),
+        (None, None) => bail!("the daemon is of an earlier version, which cannot verify a group in use"),
+    }
+}
+
+/// From the members themselves.
+fn stopped(args: Check) -> Result<Checked> {
+    let explicit = members::parse_all(&args.members)?;
+    let reactor = Reactor::new()?;
+    let env = reactor.env();
+    reactor.block_on(async move {
+        let found = members::open(&env, args.group.as_deref(), &explicit, Access::INSPECT).await?;
+        let report = check(env, found.devices()).await.with_context(|| found.cannot("verified"))?;
+        let mut checked = Checked::from(report);
+        checked.no_members = found.strangers.into_iter().map(|s| s.why).collect();
+        checked.absent = found.absent;
+        checked.sound &= checked.absent.is_empty();
+        Ok(checked)
     })
 }
 
-fn words(r: &Report, absent: &[String], strangers: &[String]) -> String {
+fn words(c: &Checked) -> String {
     const SLOT: u64 = bimetal_volume::units::CHUNK;
-    let stopped = if r.clean { "it was stopped in order" } else { "it was not stopped in order" };
+    let how = match (c.in_use, c.clean) {
+        (true, _) => "it is in use",
+        (false, true) => "it was stopped in order",
+        (false, false) => "it was not stopped in order",
+    };
+    let records = if c.in_use { "were verified" } else { "will be replayed" };
     let mut text = format!(
-        "Group '{}': {stopped}; {} map pages verified, {} chunks have a home, {} journal records will be replayed.\n",
-        r.name, r.pages, r.chunks, r.records
+        "Group '{}': {how}; {} map pages verified, {} chunks have a home, {} journal records {records}.\n",
+        c.group, c.pages_verified, c.chunks, c.records_to_replay
     );
-    for (member, used, free) in &r.slots {
-        text += &format!("  member {member}: {} used, {} free\n", approx(used * SLOT), approx(free * SLOT));
+    for s in &c.slots {
+        text += &format!("  member {}: {} used, {} free\n", s.member, approx(s.used * SLOT), approx(s.free * SLOT));
     }
-    if r.kept > 0 {
-        let kept = approx(r.kept * SLOT);
+    if c.kept_chunks > 0 {
+        let kept = approx(c.kept_chunks * SLOT);
         text += &format!("  {kept} of the slow tier are places kept for chunks that are on the fast tier now\n");
     }
-    for name in &r.deleting {
-        text += &format!("  volume {name} is deleted; the next start goes on to free its space\n");
+    for name in &c.deleting {
+        text += &match c.in_use {
+            true => format!("  volume {name} is deleted; its space is being freed\n"),
+            false => format!("  volume {name} is deleted; the next start goes on to free its space\n"),
+        };
     }
-    for line in absent {
+    for line in &c.absent {
         text += &format!("  MISSING: {line}\n");
     }
-    for line in strangers {
+    for line in &c.no_members {
         text += &format!(
             "  {line}; no member is there, though the configuration names it: the next start strikes it out\n"
         );
     }
-    for p in &r.problems {
+    for p in &c.problems {
         let place = p.member.map_or(String::new(), |m| format!("member {m}: "));
-        let weight = if p.serious { "SERIOUS" } else { "mended at the next start" };
-        text += &format!("  {place}{} ({weight})\n", p.what);
+        text += &format!("  {place}{} ({})\n", p.what, p.weight());
     }
-    text += &match (r.is_sound() && absent.is_empty(), r.writes) {
-        (true, 0) => "Everything is in order. Nothing was written.\n".to_string(),
-        (false, 0) => match r.problems.len() + absent.len() {
-            1 => "1 problem was found. Nothing was written.\n".to_string(),
-            n => format!("{n} problems were found. Nothing was written.\n"),
-        },
-        (_, n) => format!("{n} WRITES WERE SENT: that is a bug, please report it.\n"),
+    text + &verdict(c)
+}
+
+fn verdict(c: &Checked) -> String {
+    let mended = c.problems.iter().filter(|p| p.mended).count();
+    let open = c.problems.len() - mended + c.absent.len();
+    let written = match mended {
+        0 => "Nothing was written.".to_string(),
+        1 => "1 was mended.".to_string(),
+        n => format!("{n} were mended."),
     };
-    text
+    let hint = match c.in_use && c.problems.iter().any(|p| !p.mended && !p.serious) && mended == 0 {
+        true => format!("\nTo have what is damaged written anew now: bimetal check {} --mend", c.group),
+        false => String::new(),
+    };
+    match (c.writes, open, open + mended) {
+        (1.., ..) => format!("{} WRITES WERE SENT: that is a bug, please report it.\n", c.writes),
+        (0, 0, 0) => "Everything is in order. Nothing was written.\n".to_string(),
+        (0, _, 1) => format!("1 problem was found. {written}{hint}\n"),
+        (0, _, n) => format!("{n} problems were found. {written}{hint}\n"),
+    }
 }

@@ -23,8 +23,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
 
 use crate::api::{
-    AttachAnswer, DissolveRequest, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest, VolumeChange,
-    VolumeRequest, SCHEMA,
+    AttachAnswer, CheckRequest, DissolveRequest, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest,
+    VolumeChange, VolumeRequest, SCHEMA,
 };
 use crate::daemon::{Made, Shared};
 
@@ -85,6 +85,7 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/members", post(change_members))
         .route("/v1/families", post(families::change).layer(DefaultBodyLimit::max(families::BODY_MAX)))
         .route("/v1/families/{family}/header", get(families::header))
+        .route("/v1/check", post(check))
         .route("/v1/jobs/{job}", get(job))
         .route("/v1/attach", post(attach))
         .route("/v1/detach", post(detach))
@@ -233,6 +234,21 @@ async fn change_members(State(shared): State<Arc<Shared>>, body: axum::body::Byt
         Err(refusal) => return refusal,
     };
     match shared.change_members(change) {
+        Ok(job) => Json(job.wait().await).into_response(),
+        Err(why) => failure(StatusCode::SERVICE_UNAVAILABLE, why),
+    }
+}
+
+/// Begins to verify the group; a body is not needed.
+async fn check(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
+    let request: CheckRequest = match body.len() {
+        0 => CheckRequest::default(),
+        _ => match parse(&body) {
+            Ok(r) => r,
+            Err(refusal) => return refusal,
+        },
+    };
+    match shared.check(request) {
         Ok(job) => Json(job.wait().await).into_response(),
         Err(why) => failure(StatusCode::SERVICE_UNAVAILABLE, why),
     }

@@ -12,6 +12,8 @@ use crate::api;
 const REMEMBERED: usize = 32;
 /// How long one answer waits for the end; whoever wants to know asks again.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// The same where there is progress to tell.
+const LIVELY: Duration = Duration::from_millis(300);
 
 /// What a job has made.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +28,8 @@ pub(crate) struct Done {
     pub(crate) used: Option<u64>,
     /// Why the label of what was taken out is still there.
     pub(crate) not_erased: Option<String>,
+    /// What a check found.
+    pub(crate) checked: Option<api::Checked>,
 }
 
 /// What has come of a job, or why it failed.
@@ -36,12 +40,22 @@ pub(crate) type Outcome = Result<Done, String>;
 pub(crate) struct Job {
     number: u64,
     outcome: watch::Sender<Option<Outcome>>,
+    over: Mutex<Option<(u64, u64)>>,
 }
 
 impl Job {
     /// It has ended.
     pub(crate) fn finish(&self, outcome: Outcome) {
         self.outcome.send_replace(Some(outcome));
+    }
+
+    /// It is over so much, of how much.
+    pub(crate) fn is_over(&self, part: u64, of: u64) {
+        *self.over.lock().unwrap_or_else(PoisonError::into_inner) = Some((part, of));
+    }
+
+    fn how_far(&self) -> Option<(u64, u64)> {
+        *self.over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_ended(&self) -> bool {
@@ -51,7 +65,8 @@ impl Job {
     /// What is known of it, at its end or after a while.
     pub(crate) async fn wait(&self) -> api::Job {
         let mut ended = self.outcome.subscribe();
-        let _still_running = tokio::time::timeout(PATIENCE, ended.wait_for(Option::is_some)).await;
+        let patience = if self.how_far().is_some() { LIVELY } else { PATIENCE };
+        let _still_running = tokio::time::timeout(patience, ended.wait_for(Option::is_some)).await;
         let outcome = self.outcome.borrow().clone();
         let (error, done) = match outcome.clone() {
             None => (None, Done::default()),
@@ -68,6 +83,8 @@ impl Job {
             member: done.member,
             used_bytes: done.used,
             not_erased: done.not_erased,
+            checked: done.checked,
+            over: self.how_far(),
         }
     }
 }
@@ -89,7 +106,7 @@ impl Jobs {
             jobs.1.remove(at);
         }
         jobs.0 += 1;
-        let job = Arc::new(Job { number: jobs.0, outcome: watch::Sender::new(None) });
+        let job = Arc::new(Job { number: jobs.0, outcome: watch::Sender::new(None), over: Mutex::default() });
         jobs.1.push_back(job.clone());
         Ok(job)
     }

@@ -4,6 +4,7 @@
 //! [`keeper`] waits for the moment to stop. They meet in [`shared`].
 
 mod alarms;
+mod check;
 mod dissolve;
 mod exports;
 mod families;
@@ -218,6 +219,7 @@ async fn answer(
     });
     let desk = Rc::new(dissolve::Desk::default());
     let families = Rc::new(families::Desk::default());
+    let checks = Rc::new(check::Desk::default());
     while let Some(question) = questions.recv().await {
         match question {
             Ask::Shutdown => return desk.end(env).await,
@@ -246,6 +248,10 @@ async fn answer(
             Ask::Families(work, job) => {
                 let (group, ways, copied, families) = (group.clone(), ways.clone(), desk.row(), families.clone());
                 env.spawn(async move { job.finish(families.change(&group, &ways, copied, work).await) });
+            }
+            Ask::Check(request, job) => {
+                let (group, checks) = (group.clone(), checks.clone());
+                env.spawn(async move { job.finish(checks.check(&group, request, &job).await) });
             }
             Ask::FamilyHeader(name, reply) => {
                 let group = group.clone();

@@ -36,6 +36,8 @@ pub(crate) enum Ask {
     Members(MemberChange, Arc<Job>),
     /// The same of the families.
     Families(Work, Arc<Job>),
+    /// Verify the group while it is in use.
+    Check(api::CheckRequest, Arc<Job>),
     /// Tell the header of a family.
     FamilyHeader(String, oneshot::Sender<Result<api::FamilyHeader, String>>),
     /// Make a ublk device of a volume.
@@ -271,6 +273,14 @@ impl Shared {
     /// The same for the families.
     pub(crate) fn change_families(&self, work: Work) -> Result<Arc<Job>, String> {
         self.begin(|job| Ask::Families(work, job))
+    }
+
+    /// Begins a check of the group.
+    pub(crate) fn check(&self, request: api::CheckRequest) -> Result<Arc<Job>, String> {
+        self.begin(|job| {
+            job.is_over(0, 0);
+            Ask::Check(request, job)
+        })
     }
 
     fn begin(&self, question: impl FnOnce(Arc<Job>) -> Ask) -> Result<Arc<Job>, String> {

@@ -1,6 +1,7 @@
 //! The real program on files in temporary folders.
 
 mod attach;
+mod check;
 mod common;
 mod control;
 mod demo;

@@ -86,6 +86,8 @@ impl Client {
                 self.change_members(&s).await;
             }
             Act::Dissolve => self.dissolve(s.volume).await,
+            Act::Rot { disk } => self.rot(disk),
+            Act::Check { mend } => self.check(mend).await,
             Act::Sleep => self.shared.world.sleep(s.len * MICROS).await,
             Act::Heat { times } => {
                 for _ in 0..times {
@@ -118,7 +120,7 @@ impl Client {
 
     /// The step, cut at the end of its volume; `None` if nothing is left of it.
     fn inside(&self, s: Step) -> Option<Step> {
-        if matches!(s.act, Act::Sleep | Act::Dissolve) || s.act.is_structural() {
+        if matches!(s.act, Act::Sleep | Act::Dissolve | Act::Rot { .. } | Act::Check { .. }) || s.act.is_structural() {
             return Some(s);
         }
         let size = self.shared.table.borrow().get(s.volume)?.chunks * CHUNK;

@@ -50,7 +50,9 @@ impl Client {
             }
             Err(DissolveError::Source { source, .. }) if changed && overtaken(&source) => {}
             Err(DissolveError::Source { source, .. }) => {
-                self.judge(Kind::Read, &format!("copying volume {number}"), &source, injected);
+                // It reads, and flushes before it compares for the last time.
+                let kind = if matches!(source, Error::Latched(_)) { Kind::Flush } else { Kind::Read };
+                self.judge(kind, &format!("copying volume {number}"), &source, injected);
             }
             Err(DissolveError::Resized | DissolveError::TooSmall { .. }) if changed => {}
             Err(e) => self.shared.fail(format!("volume {number} could not be copied: {e}")),

@@ -8,6 +8,7 @@
 //! 4. If any member broke its promise to keep what it had synced, whatever is wrong is that member's fault.
 
 mod apart;
+mod check;
 mod client;
 mod damage;
 mod dead;
@@ -139,6 +140,9 @@ struct Shared {
     families: RefCell<family::Families>,
     /// See the scenario.
     outlives: bool,
+    /// What members hold may be damaged when a session begins; and was on purpose, and not mended yet.
+    damaged: bool,
+    rotten: std::cell::Cell<bool>,
 }
 
 impl Shared {
@@ -180,6 +184,8 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         used: RefCell::new((0..crate::scenario::MAX_VOLUMES).map(|n| n < scenario.volumes.len()).collect()),
         families: RefCell::default(),
         outlives: scenario.outlives,
+        damaged: scenario.sessions.iter().flat_map(|s| &s.faults).any(|f| f.lies),
+        rotten: std::cell::Cell::new(false),
     });
     world.set_members(disks.len());
     let mut run = Run {

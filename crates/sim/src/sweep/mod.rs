@@ -3,6 +3,7 @@
 
 mod budget;
 mod chains;
+mod check;
 mod degraded;
 mod failures;
 mod family;
@@ -309,7 +310,12 @@ pub fn all() -> Vec<Directed> {
         ),
         directed("start only", small(), vec![fill(0, 10), flush()], vec![], true),
     ];
-    let of_groups = structure::all().into_iter().chain(members::all()).chain(family::all()).chain(repair::all());
+    let of_groups = structure::all()
+        .into_iter()
+        .chain(members::all())
+        .chain(family::all())
+        .chain(repair::all())
+        .chain(check::all());
     plain.into_iter().chain(degraded::all()).chain(of_groups).collect()
 }
 

@@ -1,5 +1,6 @@
 //! Random scenarios. Swarm testing: each seed draws which features it uses and how much, so that runs differ in kind.
 
+mod check;
 mod dissolve;
 mod family;
 mod members;
@@ -28,6 +29,9 @@ const DISSOLVES: u64 = 0x6c65_6176_6573;
 /// Runs in a million that have families.
 const FAMILIES_PPM: u32 = 150_000;
 const FAMILIES: u64 = 0x6661_6d69_6c79;
+/// Runs in a million in which the group is verified while it is in use.
+const CHECKS_PPM: u32 = 100_000;
+const CHECKS: u64 = 0x6368_6563_6b73;
 
 /// What one run likes to do.
 struct Taste {
@@ -87,6 +91,10 @@ pub fn generate(seed: u64) -> Scenario {
     let mut families = Prng::new(seed ^ FAMILIES);
     if families.chance(FAMILIES_PPM) {
         family::mix_in(&mut s, &mut families);
+    }
+    let mut checks = Prng::new(seed ^ CHECKS);
+    if checks.chance(CHECKS_PPM) {
+        check::mix_in(&mut s, &mut checks);
     }
     s
 }
@@ -348,7 +356,10 @@ mod tests {
                 let first_ones = step.volume < s.volumes.len() && !s.sessions.iter().any(changes_volumes);
                 if first_ones
                     && !step.act.is_of_members()
-                    && !matches!(step.act, Act::Sleep | Act::Flush | Act::Dissolve)
+                    && !matches!(
+                        step.act,
+                        Act::Sleep | Act::Flush | Act::Dissolve | Act::Rot { .. } | Act::Check { .. }
+                    )
                 {
                     let size = s.volumes[step.volume].chunks * CHUNK;
                     assert!(step.len > 0 && step.offset + step.len <= size, "seed {seed}: {step:?}");

@@ -21,7 +21,7 @@ use crate::units::Tier;
 
 /// An open group. Cloning gives another handle.
 pub struct Group<E: Env> {
-    core: Rc<Core<E>>,
+    pub(crate) core: Rc<Core<E>>,
 }
 
 impl<E: Env> Clone for Group<E> {

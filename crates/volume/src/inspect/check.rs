@@ -1,5 +1,6 @@
 //! Verifying a group that is not in use.
 
+use bimetal_format::directory::Expected;
 use bimetal_format::label::Label;
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
@@ -12,6 +13,10 @@ use crate::member::Member;
 use crate::options::OpenOptions;
 use crate::recovery::{self, OpenError};
 use crate::units::{ChunkId, Tier, BLOCK};
+use crate::wait;
+
+/// Pages read side by side.
+const SIDE_BY_SIDE: usize = 64;
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +27,8 @@ pub struct Problem {
     pub what: String,
     /// Data is lost or in doubt; otherwise the next writable start mends it.
     pub serious: bool,
+    /// It has been mended by the check that found it.
+    pub mended: bool,
 }
 
 /// What a check found.
@@ -29,13 +36,15 @@ pub struct Problem {
 pub struct Report {
     /// Group name.
     pub name: String,
+    /// It was verified while it was in use.
+    pub in_use: bool,
     /// It was stopped in order: nothing needs to be replayed.
     pub clean: bool,
     /// What is wrong.
     pub problems: Vec<Problem>,
     /// Map pages that were verified, all members together.
     pub pages: u64,
-    /// Journal records that the next start replays.
+    /// Journal records that the next start replays; in use, those on all members.
     pub records: u64,
     /// Volumes that are deleted, whose chunks the next writable start goes on to free.
     pub deleting: Vec<String>,
@@ -50,13 +59,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing is wrong.
+    /// Nothing is wrong (any more).
     pub fn is_sound(&self) -> bool {
-        self.problems.is_empty()
+        self.problems.iter().all(|p| p.mended)
     }
 
     fn note(&mut self, member: impl Into<Option<u8>>, serious: bool, what: impl Into<String>) {
-        self.problems.push(Problem { member: member.into(), what: what.into(), serious });
+        self.problems.push(Problem { member: member.into(), what: what.into(), serious, mended: false });
     }
 }
 
@@ -111,30 +120,48 @@ async fn check_member<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mu
         report.records = report.records.max(chain.records.len() as u64);
     }
     let pages: Vec<_> = m.directory.borrow().pages.rows().collect();
-    for (number, expected) in pages {
-        let number = number as u32;
-        let place = m.layout.page(number, expected.side());
-        let buf = m.read(place, BufMut::new(BLOCK as usize)).await.map_err(fail)?;
-        match page::decode(&buf, &m.salt(place)) {
-            Err(e) => report.note(m.index, false, format!("map page {number}: {e}; another member's copy is used")),
-            Ok((head, _)) if head.generation < expected.generation() => {
-                let what =
-                    format!("map page {number} has generation {}, not {}", head.generation, expected.generation());
-                report.note(m.index, false, what);
-            }
-            Ok((head, _)) if head.page != number => {
-                report.note(m.index, false, format!("map page {number} says that it is page {}", head.page));
-            }
-            Ok((head, entries)) => {
-                report.pages += 1;
-                if report.clean {
-                    let believed = entries.map(|e| core.kept.believed(head.generation, e));
-                    compare_page(core, m, number, &believed, report);
-                }
-            }
+    for part in pages.chunks(SIDE_BY_SIDE) {
+        let places = part.iter().map(|(number, e)| m.layout.page(*number as u32, e.side()));
+        let reads = places.map(|place| m.read(place, BufMut::new(BLOCK as usize))).collect();
+        for ((number, expected), read) in part.iter().zip(wait::all(reads).await) {
+            check_page(core, m, *number as u32, *expected, &read.map_err(fail)?, report);
         }
     }
     Ok(())
+}
+
+fn check_page<E: Env>(
+    core: &Core<E>,
+    m: &Member<E::Device>,
+    number: u32,
+    expected: Expected,
+    bytes: &[u8],
+    report: &mut Report,
+) {
+    match page::decode(bytes, &m.salt(m.layout.page(number, expected.side()))) {
+        Err(e) => report.note(m.index, false, format!("map page {number}: {e}; another member's copy is used")),
+        Ok((head, _)) if head.generation < expected.generation() => {
+            let what = format!("map page {number} has generation {}, not {}", head.generation, expected.generation());
+            report.note(m.index, false, what);
+        }
+        Ok((head, _)) if head.page != number => {
+            report.note(m.index, false, format!("map page {number} says that it is page {}", head.page));
+        }
+        Ok((head, entries)) => {
+            report.pages += 1;
+            if report.clean {
+                let believed = entries.map(|e| core.kept.believed(head.generation, e));
+                compare_page(core, m, number, &believed, report);
+            }
+        }
+    }
+}
+
+/// What is said of a header that is damaged on one member.
+pub(super) fn damaged_header(family: &str) -> String {
+    format!(
+        "the header of family {family} is damaged; another member's is used. Any change of a passphrase writes it anew"
+    )
 }
 
 /// Every member has the headers of all families whole.
@@ -142,11 +169,7 @@ async fn check_headers<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &m
     let rows = m.label.borrow().families.clone();
     for row in rows {
         if core.header_on(m, &row).await.is_none() {
-            let what = format!(
-                "the header of family {} is damaged; another member's is used. Any change of a passphrase writes it anew",
-                row.name
-            );
-            report.note(m.index, core.read_header(&row).await.is_err(), what);
+            report.note(m.index, core.read_header(&row).await.is_err(), damaged_header(&row.name));
         }
     }
 }
@@ -171,6 +194,18 @@ fn compare_page<E: Env>(
     }
 }
 
+/// What is wrong with a chunk that has a home, if its volume is asked.
+pub(super) fn wrong_content<E: Env>(core: &Core<E>, chunk: ChunkId, e: &Entry) -> Option<String> {
+    let Some(v) = core.volume_of(chunk) else {
+        return Some(format!("chunk {} has a home but belongs to no volume", chunk.0));
+    };
+    // One that was deleted while it was being encrypted stays half plaintext until its chunks are free.
+    let must = v.cipher.is_on() && !v.cipher.is_encrypting() && !v.deleted.get();
+    let wrong = e.mask != 0 && (e.is_encrypted() && !v.cipher.is_on() || must && !e.is_encrypted());
+    let is = if must { "plaintext" } else { "ciphertext" };
+    wrong.then(|| format!("chunk {} of volume {} is {is}, and should not be", chunk.0, v.name.borrow()))
+}
+
 fn check_slots<E: Env>(core: &Core<E>, report: &mut Report) {
     let map = core.map.borrow();
     let mut used = vec![0u64; core.members.len()];
@@ -178,15 +213,8 @@ fn check_slots<E: Env>(core: &Core<E>, report: &mut Report) {
         slots_of(&e).for_each(|s| used[s.member as usize] += 1);
         report.chunks += 1;
         report.kept += u64::from(kept_slot(&e).is_some());
-        let Some(v) = core.volume_of(chunk) else {
-            report.note(None, true, format!("chunk {} has a home but belongs to no volume", chunk.0));
-            continue;
-        };
-        // One that was deleted while it was being encrypted stays half plaintext until its chunks are free.
-        let must = v.cipher.is_on() && !v.cipher.is_encrypting() && !v.deleted.get();
-        if e.mask != 0 && (e.is_encrypted() && !v.cipher.is_on() || must && !e.is_encrypted()) {
-            let (is, name) = (if must { "plaintext" } else { "ciphertext" }, v.name.borrow().clone());
-            report.note(None, true, format!("chunk {} of volume {name} is {is}, and should not be", chunk.0));
+        if let Some(what) = wrong_content(core, chunk, &e) {
+            report.note(None, true, what);
         }
     }
     for m in core.members.iter().filter(|m| m.is_present()) {

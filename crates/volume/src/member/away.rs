@@ -31,6 +31,11 @@ impl Away {
         Away { durable: vec![0; blocks * WORDS], newest: vec![(0, 1); blocks], unsound: Vec::new() }
     }
 
+    /// Sequence and side of the newest copy of a block.
+    pub(crate) fn newest_of(&self, index: u64) -> (u64, u8) {
+        self.newest[index as usize]
+    }
+
     pub(crate) fn is_set(&self, region: u32) -> bool {
         self.durable[region as usize / 64] & 1 << (region % 64) != 0
     }

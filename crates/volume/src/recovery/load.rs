@@ -373,7 +373,7 @@ fn set_generations<E: Env>(core: &Core<E>, best: usize, chains: &[Option<Chain>]
 
 impl Directory {
     /// The current copy of a page is worthless: any state of the page is newer.
-    pub(super) fn forget_generation(&mut self, page: u32) {
+    pub(crate) fn forget_generation(&mut self, page: u32) {
         let e = self.pages.get(page as usize);
         if e.is_some() && e.generation() > 1 {
             self.pages.set(page as usize, Expected::new(1, e.side()));

@@ -4,7 +4,7 @@
 //! 3. labels with the new epoch on every member, durable, not yet *confirmed*;
 //! 4. other fast journals get what they lack of the last commit; members left behind get a new map;
 //! 5. a block without records ends each journal, so that nothing of a commit that was cut off lies where the next one
-//!    goes;
+//!    goes, and each member can be told from an older copy of itself (see [`super::recognise`]);
 //! 6. all labels say *confirmed*. Only now is anything served.
 //!
 //! A crash in between is harmless: an epoch that is not confirmed was never used.
@@ -214,12 +214,18 @@ async fn catch_up<E: Env>(core: &Core<E>, m: &Member<E::Device>, source: &Source
 
 /// Writes a block without records where the journal ends. A block of a commit that was cut off may lie there, torn:
 /// parts of the next block, torn too, could make it whole again, and with it a commit that nobody has seen for a
-/// session. A damaged journal begins anew elsewhere and needs none; nor does a full one: no commit was begun without
-/// room, so that behind its last block lies its first.
+/// session. A damaged journal begins anew elsewhere and needs none. A full one gives up what all members know by now:
+/// without a block of this epoch the member could not be recognised, should it lose its labels.
 async fn seal_end<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), OpenError> {
     let _meta = m.meta.lock().await;
-    if mutant::on(Mutant::TornEndLeft) || !m.journal_has_room(1) {
+    if mutant::on(Mutant::TornEndLeft) {
         return Ok(());
+    }
+    if !m.journal_has_room(1) {
+        if mutant::on(Mutant::SealNeedsRoom) {
+            return Ok(());
+        }
+        core.checkpoint_locked(m, false).await.map_err(|e| failed_commit(e, m.index))?;
     }
     m.append_end(core.commit.generation.get(), core.epoch()).await.map_err(failed(m.index))?;
     // Its sync is that of the confirmed label.

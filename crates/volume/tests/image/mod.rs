@@ -1,6 +1,7 @@
 //! Groups in memory whose members are looked at and damaged behind the engine's back.
 #![allow(dead_code)] // each test file uses a part
 
+pub(crate) mod places;
 pub(crate) mod sample;
 
 use std::cell::RefCell;

@@ -42,6 +42,7 @@ fn change(group: &str, places: Vec<(String, String)>, change: MemberChange) -> R
             member: job.member,
             used: job.used_bytes,
             not_erased: job.not_erased,
+            checked: None,
         });
     }
     let looks = matches!(change, MemberChange::Evacuate { dry_run: true, .. });

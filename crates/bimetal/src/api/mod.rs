@@ -1,8 +1,12 @@
 //! The control API's JSON, version 1. Fields are only ever added. The types of the engine are not serialisable on
 //! purpose: what goes over the wire is decided here.
 
+mod check;
+
 use bimetal_volume::units;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use check::{CheckRequest, Checked};
 
 /// Version of every JSON document of the API and of `--json`.
 pub(crate) const SCHEMA: u32 = 1;
@@ -511,6 +515,12 @@ pub(crate) struct Job {
     /// Why the label of a member that was taken out could not be erased, if it could not.
     #[serde(default)]
     pub(crate) not_erased: Option<String>,
+    /// What a check found.
+    #[serde(default)]
+    pub(crate) checked: Option<Checked>,
+    /// How far it is, and of how much, where that is known: map pages.
+    #[serde(default)]
+    pub(crate) over: Option<(u64, u64)>,
 }
 
 /// A member that has just been added, or taken out.

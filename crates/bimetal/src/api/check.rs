@@ -1,0 +1,106 @@
+//! What a check of a group found: `POST /v1/check`, and `bimetal check --json`.
+
+use bimetal_volume::inspect::Report;
+use serde::{Deserialize, Serialize};
+
+use super::SCHEMA;
+
+/// `POST /v1/check`: the group is verified while it is in use. The answer is a [`super::Job`].
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct CheckRequest {
+    /// What is damaged is written anew.
+    #[serde(default)]
+    pub(crate) mend: bool,
+}
+
+impl Problem {
+    /// How much it matters.
+    pub(crate) fn weight(&self) -> &'static str {
+        match (self.mended, self.serious) {
+            (true, _) => "mended",
+            (false, true) => "SERIOUS",
+            (false, false) => "mended at the next start",
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Checked {
+    pub(crate) schema: u32,
+    pub(crate) group: String,
+    /// Nothing is wrong (any more).
+    pub(crate) sound: bool,
+    /// Verified while it was served.
+    pub(crate) in_use: bool,
+    /// It was stopped in order. Never while it is in use.
+    pub(crate) clean: bool,
+    pub(crate) problems: Vec<Problem>,
+    /// Members that are not there, in words.
+    pub(crate) absent: Vec<String>,
+    /// Devices that the configuration names and that are no members, in words.
+    pub(crate) no_members: Vec<String>,
+    /// Copies of map pages, on all members together.
+    pub(crate) pages_verified: u64,
+    /// That the next start replays; while it is in use: that were verified in the journals.
+    pub(crate) records_to_replay: u64,
+    pub(crate) chunks: u64,
+    pub(crate) kept_chunks: u64,
+    /// Volumes whose space is being freed.
+    pub(crate) deleting: Vec<String>,
+    pub(crate) slots: Vec<Slots>,
+    /// Write requests of a check that must not write: always zero.
+    pub(crate) writes: u64,
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Problem {
+    /// The member that shows it, if it is one member's.
+    pub(crate) member: Option<u8>,
+    pub(crate) what: String,
+    /// Data is lost or in doubt.
+    pub(crate) serious: bool,
+    /// It was written anew, and is whole now.
+    pub(crate) mended: bool,
+}
+
+/// Slots of a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Slots {
+    pub(crate) member: u8,
+    pub(crate) used: u64,
+    pub(crate) free: u64,
+}
+
+impl From<Report> for Checked {
+    fn from(r: Report) -> Checked {
+        let problems = r.problems.iter().map(|p| Problem {
+            member: p.member,
+            what: p.what.clone(),
+            serious: p.serious,
+            mended: p.mended,
+        });
+        Checked {
+            schema: SCHEMA,
+            sound: r.is_sound(),
+            problems: problems.collect(),
+            in_use: r.in_use,
+            clean: r.clean,
+            absent: Vec::new(),
+            no_members: Vec::new(),
+            pages_verified: r.pages,
+            records_to_replay: r.records,
+            chunks: r.chunks,
+            kept_chunks: r.kept,
+            deleting: r.deleting,
+            slots: r
+                .slots
+                .iter()
+                .map(|(member, used, free)| Slots { member: *member, used: *used, free: *free })
+                .collect(),
+            writes: r.writes,
+            group: r.name,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A group is verified while it is served, and what is damaged under it is mended.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use crate::common::{installed, Place, MIB};
+
+const BLOCK: usize = 4096;
+/// Where labels begin; before that is nothing of Bimetal.
+const LABEL: usize = 64 << 10;
+
+/// Flips a bit in every block of metadata of a member but for its first label; gives the number of blocks.
+fn damage(p: &Place, member: &str) -> usize {
+    let file = File::options().read(true).write(true).open(p.path(member)).expect("a member");
+    let mut zone = vec![0; MIB as usize * 4];
+    file.read_exact_at(&mut zone, 0).expect("read");
+    let mut changed = 0;
+    for (n, block) in zone.chunks_mut(BLOCK).enumerate().skip((LABEL + LABEL) / BLOCK) {
+        // Metadata begin with a magic; data of this test do not.
+        if block.starts_with(b"BM") {
+            block[100] ^= 4;
+            file.write_all_at(block, (n * BLOCK) as u64).expect("written");
+            changed += 1;
+        }
+    }
+    file.sync_all().expect("synced");
+    changed
+}
+
+fn fill(p: &Place) {
+    let file = p.path("content");
+    std::fs::write(&file, vec![b'x'; 20 << 20]).expect("written");
+    let uri = format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display());
+    let copied = Command::new("nbdcopy").arg("--flush").arg(&file).arg(uri).status().expect("nbdcopy");
+    assert!(copied.success());
+}
+
+#[test]
+fn a_group_in_use_is_verified_and_mended() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    p.tank_of(&["main:40MiB"]);
+    p.refused(&["check", "tank", "--mend"], 1, &["is not served", "bimetal serve tank"]);
+    let mut daemon = p.serve(&["tank"]);
+    fill(&p);
+    let whole = p.json(&["check", "tank"]);
+    assert_eq!((&whole["sound"], &whole["in_use"]), (&true.into(), &true.into()), "{whole}");
+    assert!(whole["chunks"].as_u64() >= Some(160) && whole["records_to_replay"].as_u64() > Some(0), "{whole}");
+    assert!(p.ok(&["check", "tank"]).contains("it is in use"));
+    assert!(damage(&p, "fast.img") > 3);
+    let told = p.run(&["check", "tank"]);
+    assert_eq!(told.code, 1, "{}", told.out);
+    for words in
+        ["member 0: ", "is not sound (mended at the next start)", "Nothing was written", "bimetal check tank --mend"]
+    {
+        assert!(told.out.contains(words), "{words}: {}", told.out);
+    }
+    let mended = p.ok(&["check", "tank", "--mend"]);
+    assert!(mended.contains("(mended)") && !mended.contains("next start"), "{mended}");
+    let again = p.json(&["check", "tank"]);
+    assert_eq!(again["problems"].as_array().map(Vec::len), Some(0), "{again}");
+    assert!(p.log().contains("is not sound (mended)"), "{}", p.log());
+    // What was mended is on the member: nothing else has it after a kill.
+    daemon.child.kill().expect("killed");
+    daemon.wait();
+    let after = p.json(&["check", "tank"]);
+    assert_eq!((&after["sound"], &after["in_use"]), (&true.into(), &false.into()), "{after}");
+    let mut daemon = p.serve(&["tank"]);
+    let uri = format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display());
+    let back = p.path("back");
+    assert!(Command::new("nbdcopy").arg(uri).arg(&back).status().expect("nbdcopy").success());
+    let back = std::fs::read(&back).expect("read");
+    assert!(back[..20 << 20].iter().all(|b| *b == b'x') && back[20 << 20..].iter().all(|b| *b == 0));
+    daemon.terminate();
+    assert_eq!(daemon.wait(), 0);
+}
+
+#[test]
+fn a_check_by_hand_is_a_job() {
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    let answer = p.ask("POST", "/v1/check", "");
+    assert!(answer.contains("\"done\":true") && answer.contains("\"sound\":true"), "{answer}");
+    let refused = p.ask("POST", "/v1/check", "{\"mend\":7}");
+    assert!(refused.contains("400") && refused.contains("the request is not understood"), "{refused}");
+}

@@ -1,0 +1,51 @@
+//! Steps that verify the group beside the requests of clients: nothing may be found but what was damaged on purpose.
+
+use bimetal_volume::error::Error;
+
+use super::client::Client;
+use super::damage::LABEL;
+use super::SLOTS_START;
+use crate::counters::Seen;
+
+impl Client {
+    /// Damages all metadata of a disk under the running engine, but for one label.
+    pub(super) fn rot(&self, disk: usize) {
+        let mut store = self.shared.disks[disk].store_mut();
+        for block in LABEL.end..SLOTS_START / 4096 {
+            self.shared.world.random(|p| store.rot(block, p));
+        }
+        self.shared.rotten.set(true);
+    }
+
+    /// Verifies the group.
+    pub(super) async fn check(&self, mend: bool) {
+        let before = self.shared.world.injected();
+        let result = self.group.check(mend, &|_, _| {}).await;
+        if !self.answered() {
+            return;
+        }
+        // What cannot be read is told of.
+        let readable = self.shared.world.injected().reads == before.reads;
+        match result {
+            Ok(report) => {
+                // A write that failed may have left a label half written.
+                let latched = self.group.status().latched.is_some();
+                let rotten = self.shared.rotten.get();
+                let wrong = match (self.shared.damaged || latched, rotten) {
+                    (true, _) => report.problems.iter().find(|p| p.serious),
+                    (false, false) => report.problems.first(),
+                    (false, true) => report.problems.iter().find(|p| p.serious || mend && !p.mended),
+                };
+                self.shared.rotten.set(rotten && !mend);
+                self.shared.marks.borrow_mut().mark_if(rotten && mend && !report.problems.is_empty(), Seen::Mended);
+                if let Some(p) = wrong.filter(|_| readable) {
+                    self.shared.fail(format!("a check of the group in use finds {p:?}"));
+                }
+                self.shared.marks.borrow_mut().mark(Seen::Checked);
+            }
+            Err(Error::Stopping) => {}
+            Err(e) if mend => self.judge(super::judge::Kind::Flush, "a check", &e, before),
+            Err(e) => self.shared.fail(format!("a check of the group in use was refused: {e}")),
+        }
+    }
+}
