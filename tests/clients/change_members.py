@@ -90,7 +90,9 @@ def all_of_them(world, full):
     try:
         world.bimetal("member", "add", group.name, "--slow", new_slow, "--yes")
         world.bimetal("member", "remove", group.name, old_slow, "--yes", timeout=300)
+        world.bimetal("check", group.name)
         world.bimetal("member", "replace", group.name, old_fast, new_fast, "--yes", timeout=300)
+        world.bimetal("check", group.name)
     finally:
         load.end()
     assert set(members(group)) == {new_fast, new_slow}, members(group)
@@ -138,7 +140,9 @@ def encrypted_too(world, full):
         world.bimetal("member", "add", group.name, "--slow", new_slow, "--yes")
         world.bimetal("family", "create", f"{group.name}/home", "--passphrase-file", secret, "--cost", "light")
         world.bimetal("member", "evacuate", group.name, old_slow, "--no-wait")
+        world.bimetal("check", group.name)
         world.bimetal("volume", "encrypt", f"{group.name}/main", "--family", "home", "--wait", "--yes", timeout=900)
+        world.bimetal("check", group.name)
         world.bimetal("member", "remove", group.name, old_slow, "--yes", timeout=300)
         world.bimetal("member", "replace", group.name, old_fast, new_fast, "--yes", timeout=300)
     finally:

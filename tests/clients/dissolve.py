@@ -1,5 +1,6 @@
 """A volume becomes a plain file again: while a file system on it is in use, and killed on the way again and again."""
 
+import hashlib
 import json
 import os
 import random
@@ -103,4 +104,61 @@ def killed(world, full):
     return f"killed {cut} times in the middle; the last run wrote {done['written_bytes'] // MIB} of {size // MIB} MiB"
 
 
-TESTS = [("dissolve", in_use), ("dissolve-killed", killed)]
+def killed_in_use(world, full):
+    """ext4 full of files, mounted and written to; the daemon is killed on the way again and again, and with it the device. What
+    was synced to the file system before each kill is there in the end."""
+    kit.need_attach()
+    kills, size = (20, 20 * GIB) if full else (3, 320 * MIB)
+    make, checks = FILE_SYSTEMS["ext4"]
+    group = world.group(size // 8, size, "--volume", f"main:{size}").serve()
+    device, mount, onto = group.attach(), world.path("mnt"), world.path("out.img")
+    os.mkdir(mount)
+    world.mounts.append(mount)
+    kit.run(*make, device)
+    kit.run("mount", device, mount)
+    digests = fill(mount, size // 2, 1 * MIB)
+    kit.run("sync", "-f", mount)
+    rng, resumed = random.Random(11), []
+    for number in range(kills):
+        copy = world.start(kit.BIN, "dissolve", f"{group.name}/main", "--onto", onto, "--yes", env=world.env,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        kit.wait_until("it has begun", 60, lambda: copy.poll() is not None or group.status().get("dissolving"), 0.01)
+        # Used meanwhile; synced before the kill.
+        fresh = f"{mount}/round{number}"
+        with open(fresh, "wb") as f:
+            content = rng.randbytes(rng.randrange(1, 4 * MIB))
+            f.write(content)
+            f.flush()
+            os.fsync(f.fileno())
+        digests[fresh] = hashlib.sha256(content).hexdigest()
+        folder = os.open(mount, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+        time.sleep(rng.uniform(0, 30.0 if full else 0.5))
+        resumed.append(group.status()["dissolving"]["written_bytes"])
+        group.kill()
+        assert copy.wait(60) != 0, "it was mounted: it cannot be done"
+        kit.run("umount", "-l", mount)
+        world.bimetal("detach", "--all", ok=False)
+        group.serve()
+        # The journal of the file system brings back what was cut off.
+        kit.run("mount", group.attach(), mount)
+    compare(digests)
+    kit.run("umount", mount)
+    group.detach()
+    done = dissolve(world, group, onto)
+    assert done["phase"] == "done" and done["unsure_bytes"] == 0, done
+    group.stop()
+    group.check()
+    for member in group.members:
+        os.remove(member)
+    for check in checks:
+        kit.run(*check, onto)
+    kit.run("mount", "-o", "ro,loop", onto, mount)
+    compare(digests)
+    kit.run("umount", mount)
+    last = done["written_bytes"] // MIB
+    return f"killed {kills} times, {len(digests)} files equal; the runs wrote {[w // MIB for w in resumed] + [last]} MiB"
+
+
+TESTS = [("dissolve", in_use), ("dissolve-killed", killed), ("dissolve-killed-in-use", killed_in_use)]

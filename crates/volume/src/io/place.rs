@@ -34,21 +34,25 @@ impl<E: Env> Core<E> {
 
     /// Takes a free slot of `tier` for `chunk`, next to its neighbour where that is possible.
     pub(crate) fn take_slot(&self, tier: Tier, chunk: ChunkId) -> Option<SlotId> {
-        if let Some(slot) = self.take_beside(tier, chunk) {
-            return Some(slot);
-        }
+        self.take_beside(tier, chunk).or_else(|| self.take_fresh(tier, chunk))
+    }
+
+    /// Takes a free slot of `tier` wherever there is room for a run.
+    pub(crate) fn take_fresh(&self, tier: Tier, chunk: ChunkId) -> Option<SlotId> {
         let lane = (chunk.0 % RUN) as u32;
         let m = self.open_to_chunks(tier).max_by_key(|m| m.free.borrow().free())?;
         let slot = m.free.borrow_mut().take(None, lane)?;
         Some(SlotId { member: m.index, slot })
     }
 
-    /// The slot that lies to a neighbour's as `chunk` does to the neighbour: the chunk before it, or else one of the
-    /// same MiB. With several members in a tier a run would else be torn apart whenever it comes out of order.
+    /// The slot that lies to a neighbour's as `chunk` does to the neighbour: one of the same MiB, the one before it rather than
+    /// the others, or else the last of the MiB before. With several members in a tier a run would else be torn apart whenever
+    /// it comes out of order; and of a volume that is written at random no MiB would lie in one piece.
     fn take_beside(&self, tier: Tier, chunk: ChunkId) -> Option<SlotId> {
         let first = chunk.0 / RUN * RUN;
+        let before = chunk.0.checked_sub(1);
         let same_mib = (first..first + RUN).filter(|c| *c != chunk.0);
-        for near in chunk.0.checked_sub(1).into_iter().chain(same_mib) {
+        for near in before.filter(|c| *c >= first).into_iter().chain(same_mib).chain(before) {
             let Some(e) = self.neighbour(near).filter(Entry::is_mapped) else { continue };
             let slot = (i64::from(e.slot) + chunk.0 as i64 - near as i64).try_into().ok();
             let m = &self.members[e.member as usize];

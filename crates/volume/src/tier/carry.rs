@@ -56,6 +56,8 @@ impl<E: Env> Core<E> {
         add_to(&m.finishing[kind], good.len());
         m.copied[kind].borrow_mut().extend(good.into_iter().map(|(mv, _)| mv));
         self.mover_wake.notify();
+        // Whoever evacuates goes on copying.
+        m.ended.notify();
         if !m.finisher[kind].replace(true) {
             self.finish_copied(job).await;
             m.finisher[kind].set(false);

@@ -53,6 +53,10 @@ pub(crate) struct MoverState {
     pub(super) evacuating: Cell<bool>,
     /// A member begins to leave.
     pub(super) leaving: Signal,
+    /// Batches of evacuations that are tasks of their own.
+    pub(super) evacuations: Cell<usize>,
+    /// Of the evacuation begun last: the slot that is left, and the one that was taken.
+    pub(super) last_evacuated: Cell<Option<(SlotId, SlotId)>>,
     /// Chunks that went to another member of their tier.
     pub(crate) evacuated: Cell<u64>,
     /// Nothing new is begun.
@@ -99,6 +103,8 @@ impl MoverState {
             running: Cell::default(),
             evacuating: Cell::default(),
             leaving: Signal::default(),
+            evacuations: Cell::default(),
+            last_evacuated: Cell::default(),
             evacuated: Cell::default(),
             held: Cell::default(),
             ended: Signal::default(),

@@ -238,8 +238,7 @@ impl Scheduler {
 
     /// Moves that can wait are no faster than a load on the fast tier allows that never pauses.
     fn spare_the_fast_tier(&mut self, l: &Levels, now: Instant, plan: &mut Plan) {
-        let steady = self.pace.quiet(now) < QUIET_FAST && self.fast.busy_percent(now) >= LIGHT_PERCENT;
-        if l.free < l.reserve || !steady {
+        if l.free < l.reserve || !self.is_steady(now) {
             return;
         }
         let (wanted, down) = (plan.demote.max(plan.promote), plan.demote > 0);
@@ -250,6 +249,17 @@ impl Scheduler {
         (plan.demote, plan.promote) = (plan.demote.min(chunks), plan.promote.min(chunks));
         let what = if down { "cold chunks to the slow tier" } else { "chunks to the fast tier" };
         plan.doing = format!("moving {what}, slowly, so that requests to the fast tier do not feel it");
+    }
+
+    /// Whether small requests to the fast tier come without a pause.
+    pub(super) fn is_steady(&mut self, now: Instant) -> bool {
+        self.pace.quiet(now) < QUIET_FAST && self.fast.busy_percent(now) >= LIGHT_PERCENT
+    }
+
+    /// Of so many chunks that could leave a member, those that a steady load on the fast tier allows now; or how long to wait.
+    pub(super) fn spare(&mut self, wanted: usize, now: Instant) -> Result<usize, Duration> {
+        self.pace.beside(true);
+        self.pace.take(wanted, now)
     }
 
     fn load(&mut self, tier: Tier) -> &mut Load {

@@ -1,0 +1,62 @@
+//! What is on a member.
+
+use std::ops::Range;
+
+use bimetal_format::ENTRIES_PER_PAGE;
+
+use super::AGAIN;
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::kept::kept_slot;
+use crate::units::{ChunkId, MemberIndex, SlotIndex};
+use crate::wait;
+
+/// Pages of the map looked through without a pause.
+const PAGES_AT_ONCE: u32 = 512;
+
+impl<E: Env> Core<E> {
+    /// The chunks that live in these slots of `m`, in the order of the slots: so they are read without seeks, whatever order
+    /// they have in their volumes. Kept copies that lie there are dropped on the way.
+    pub(super) async fn find_on(&self, m: MemberIndex, slots: Range<SlotIndex>) -> Vec<ChunkId> {
+        let mut found = Vec::new();
+        let pages = self.map.borrow().len() as u32;
+        for page in 0..pages {
+            let mut copies = Vec::new();
+            if let Some(p) = self.map.borrow().page(page) {
+                let start = u64::from(page) * ENTRIES_PER_PAGE as u64;
+                for (i, e) in p.entries().enumerate().filter(|(_, e)| e.is_mapped()) {
+                    let chunk = ChunkId(start + i as u64);
+                    if e.member == m && slots.contains(&e.slot) {
+                        found.push((e.slot, chunk));
+                    }
+                    if kept_slot(&e).is_some_and(|s| s.member == m && slots.contains(&s.slot)) {
+                        copies.push(chunk);
+                    }
+                }
+            }
+            self.drop_copies(&copies, m).await;
+            if (page + 1) % PAGES_AT_ONCE == 0 {
+                wait::turn().await;
+            }
+        }
+        found.sort_unstable();
+        found.into_iter().map(|(_, c)| c).collect()
+    }
+
+    async fn drop_copies(&self, chunks: &[ChunkId], m: MemberIndex) {
+        for chunk in chunks {
+            while !self.commit.has_room(1) && self.evacuates() {
+                self.commit.want_next();
+                wait::first(self.commit.done.wait(), self.env.sleep(AGAIN)).await;
+            }
+            let entry = self.map.borrow().get(*chunk);
+            let there = entry.filter(|e| kept_slot(e).is_some_and(|s| s.member == m));
+            if let Some(e) = there.filter(|_| self.evacuates() && !self.claims.in_motion(*chunk)) {
+                self.change_entry(*chunk, e.without_kept());
+            }
+        }
+        if !chunks.is_empty() {
+            self.commit.want_next();
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! A member is emptied: what lives on it goes to other members, by the same steps as any move (copied, synced, switched,
+//! committed). Invariants of moves: see [`super::mover`].
+//!
+//! 1. Within a tier where there is room, else, for volumes that may live on both, to the other one: never into what
+//!    volumes bound to a tier were promised, nor into the half of the headroom that is the clients' (I5).
+//! 2. Alone it takes all of the time; beside clients of the tiers concerned a quarter at most; beside small requests to the fast
+//!    tier that never pause, wherever it is, as much as these do not feel ([`super::pace`]).
+//! 3. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now, or cannot be read, is
+//!    tried again, less and less often, and keeps no other from going. Of what is written all the time writers wait in the
+//!    end, one chunk at a time: the only move that they ever wait for (D7).
+
+mod find;
+mod place;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::mover::{add_to, take_from, Move};
+use super::Job;
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::member::{Member, Standing};
+use crate::units::{ChunkId, MemberIndex, Tier};
+use crate::wait;
+
+/// Slots of the member whose chunks are looked up at a time: 64 GiB, moved in the order in which they lie there. The whole map is
+/// looked through for them; the list of them takes 8 MiB.
+const SPAN: u32 = 1 << 19;
+/// Chunks moved together while nobody else uses the tier, and beside clients.
+const BATCH: usize = 64;
+const BATCH_BESIDE: usize = 8;
+/// While nobody else uses the tier: chunks that are being copied, and all that are on their way, at most.
+const COPYING: usize = 2 * BATCH;
+const UNDER_WAY: usize = 16 * BATCH;
+/// A tier left alone by clients for so long is idle.
+const IDLE: Duration = Duration::from_millis(100);
+/// Beside clients: rest after a batch, in times that it took, and at most.
+const REST: u32 = 3;
+const REST_MOST: Duration = Duration::from_secs(2);
+/// After a pass that freed nothing, and after many of them.
+const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN_MOST: Duration = Duration::from_secs(30);
+/// When passes that freed nothing are this far apart, writers have to wait for what is left.
+const FORCED: Duration = Duration::from_millis(400);
+/// Between looks whether a chunk that writers wait for has switched.
+const SWITCHED: Duration = Duration::from_millis(1);
+/// A stop is noticed after so long.
+const NOTICE: Duration = Duration::from_millis(200);
+
+impl<E: Env> Core<E> {
+    /// Slots of a member that something lives on, or that are on their way to being free.
+    pub(crate) fn slots_used(&self, m: &Member<E::Device>) -> u64 {
+        let (count, free) = (m.free.borrow().count(), m.free.borrow().free());
+        let kept_back = self.quarantine.borrow().iter().filter(|s| s.member == m.index).count() as u64;
+        count - free - kept_back
+    }
+
+    /// Empties the members that are leaving, as a task of its own, if there is none yet.
+    pub(crate) fn start_evacuating(self: &Rc<Self>) {
+        self.mover.leaving.notify();
+        if !self.mover.evacuating.replace(true) {
+            let core = self.clone();
+            self.env.spawn(async move {
+                core.evacuate_all().await;
+                core.mover.evacuating.set(false);
+                core.mover.ended.notify();
+            });
+        }
+    }
+
+    fn evacuates(&self) -> bool {
+        !self.stopping.get() && !self.stopped.get() && !self.health.is_latched()
+    }
+
+    async fn evacuate_all(self: &Rc<Self>) {
+        let used =
+            |indexes: &[MemberIndex]| indexes.iter().map(|m| self.slots_used(&self.members[*m as usize])).sum::<u64>();
+        let mut rest = AGAIN;
+        while self.evacuates() {
+            let another = self.mover.leaving.wait();
+            let leaving =
+                self.members.iter().filter(|m| m.standing.get() == Standing::Leaving && self.slots_used(m) > 0);
+            let leaving: Vec<MemberIndex> = leaving.map(|m| m.index).collect();
+            if leaving.is_empty() {
+                return;
+            }
+            let before = used(&leaving);
+            for m in &leaving {
+                self.evacuate(*m, rest >= FORCED).await;
+            }
+            // What a dying disk cannot read is not asked for without a pause.
+            if used(&leaving) < before {
+                rest = AGAIN;
+            } else {
+                let until = self.env.now().plus(rest);
+                wait::first(self.rest(rest), another).await;
+                // One more member leaves, and waits for no other.
+                let early = self.env.now() < until;
+                rest = if early { AGAIN } else { (rest * 2).min(AGAIN_MOST) };
+            }
+        }
+    }
+
+    async fn rest(&self, duration: Duration) {
+        let until = self.env.now().plus(duration);
+        while self.evacuates() && self.env.now() < until {
+            self.env.sleep(until.since(self.env.now()).min(NOTICE)).await;
+        }
+    }
+
+    /// Moves chunks that are written all the time: writers wait while theirs is on the way, one at a time.
+    async fn force_away(self: &Rc<Self>, m: MemberIndex, chunks: &[ChunkId]) {
+        for chunk in chunks {
+            if !self.evacuates() || self.members[m as usize].standing.get() != Standing::Leaving {
+                return;
+            }
+            let claim = self.claims.claim_alone(*chunk).await;
+            let Some((job, mv)) = self.begin_evacuation(m, *chunk, Some(&claim)) else { continue };
+            self.carry(job, vec![mv]).await;
+            while self.claims.in_motion(*chunk) && self.evacuates() {
+                self.env.sleep(SWITCHED).await;
+            }
+        }
+    }
+
+    /// One pass over all that is on a member.
+    async fn evacuate(self: &Rc<Self>, m: MemberIndex, forced: bool) {
+        let member = &self.members[m as usize];
+        let slots = member.free.borrow().count() as u32;
+        for first in (0..slots).step_by(SPAN as usize) {
+            let leaves = || self.evacuates() && member.standing.get() == Standing::Leaving;
+            if !leaves() {
+                break;
+            }
+            let chunks = self.find_on(m, first..slots.min(first.saturating_add(SPAN))).await;
+            match forced {
+                true => self.force_away(m, &chunks).await,
+                false => self.move_away(m, &chunks).await,
+            }
+        }
+        while self.mover.evacuations.get() > 0 {
+            self.mover.ended.wait().await;
+        }
+        // What has left is free after a commit, a journal write and a discard.
+        self.commit.want_next();
+        self.reclaim.demand();
+    }
+
+    /// Moves chunks off a member, as many at a time as clients leave time for.
+    async fn move_away(self: &Rc<Self>, m: MemberIndex, chunks: &[ChunkId]) {
+        let mut rest = chunks;
+        while !rest.is_empty() && self.evacuates() && self.members[m as usize].standing.get() == Standing::Leaving {
+            if self.mover.is_held() {
+                self.rest(AGAIN).await;
+                continue;
+            }
+            // Without the mover nobody else drops copies for room.
+            let excess = self.kept_excess();
+            if excess > 0 {
+                self.drop_kept(excess);
+            }
+            if !self.has_hands_free() {
+                wait::first(self.mover.ended.wait(), self.env.sleep(NOTICE)).await;
+                continue;
+            }
+            let (batch, alone) = match self.allowed(m) {
+                Ok(allowed) => allowed,
+                Err(wait) => {
+                    self.rest(wait).await;
+                    continue;
+                }
+            };
+            let (now, later) = rest.split_at(rest.len().min(batch.min((self.commit.limit.get() / 4).max(1))));
+            rest = later;
+            let begun = self.env.now();
+            let moves = self.begin_evacuations(m, now);
+            let batches: Vec<_> = moves.into_iter().filter(|(_, moves)| !moves.is_empty()).collect();
+            if batches.is_empty() {
+                wait::turn().await;
+            } else if alone {
+                batches.into_iter().for_each(|(job, moves)| self.send_off(job, moves));
+            } else {
+                wait::all(batches.into_iter().map(|(job, moves)| self.carry(job, moves)).collect()).await;
+                let took = self.env.now().since(begun);
+                self.rest((took * REST).min(REST_MOST)).await;
+            }
+        }
+    }
+
+    /// How many chunks may go together now, and whether no client feels it; or how long to wait.
+    fn allowed(&self, m: MemberIndex) -> Result<(usize, bool), Duration> {
+        let (now, concerned) = (self.env.now(), self.tiers_of_evacuation(m));
+        let mut scheduler = self.mover.scheduler.borrow_mut();
+        let steady = scheduler.is_steady(now);
+        // Small requests to the fast tier that never pause say themselves how much they bear.
+        let unfelt = |t: Tier| steady && t == Tier::Fast || scheduler.quiet(t, now) >= IDLE;
+        let alone = concerned.into_iter().all(unfelt);
+        let batch = if alone { BATCH } else { BATCH_BESIDE };
+        match steady {
+            true => Ok((scheduler.spare(batch, now)?.max(1), alone)),
+            false => Ok((batch, alone)),
+        }
+    }
+
+    /// Whether the next batch may begin: what is copied must not wait for what is being switched, within limits.
+    fn has_hands_free(&self) -> bool {
+        let of = |cells: &[std::cell::Cell<usize>; 2]| cells[0].get() + cells[1].get();
+        of(&self.mover.copying) < COPYING && of(&self.mover.under_way) < UNDER_WAY
+    }
+
+    /// Carries a batch as a task of its own.
+    fn send_off(self: &Rc<Self>, job: Job, moves: Vec<Move>) {
+        add_to(&self.mover.evacuations, 1);
+        let (core, carried) = (self.clone(), self.clone().carry(job, moves));
+        self.env.spawn(async move {
+            carried.await;
+            take_from(&core.mover.evacuations, 1);
+            core.mover.ended.notify();
+        });
+    }
+
+    /// Carries a batch; completes when it has been copied, and mostly when it has been switched.
+    fn carry(self: &Rc<Self>, job: Job, moves: Vec<Move>) -> impl std::future::Future<Output = ()> {
+        add_to(&self.mover.batches, 1);
+        add_to(&self.mover.copying[job as usize], moves.len());
+        add_to(&self.mover.under_way[job as usize], moves.len());
+        self.clone().run_batch(job, moves, Vec::new())
+    }
+}

@@ -1,0 +1,80 @@
+//! Where a chunk of a member that leaves goes.
+
+use crate::claim::Claimed;
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::tier::mover::Move;
+use crate::tier::Job;
+use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
+
+/// Slots that lie so far apart on the member still lie so on the next one.
+const NEAR: u32 = 16;
+
+impl<E: Env> Core<E> {
+    /// What a member's chunks are read from, and where they go.
+    pub(super) fn tiers_of_evacuation(&self, m: MemberIndex) -> [Tier; 2] {
+        let own = self.members[m as usize].tier;
+        [own, self.shelter(own, Placement::Auto).unwrap_or(own)]
+    }
+
+    /// Moves of these chunks.
+    pub(super) fn begin_evacuations(&self, m: MemberIndex, chunks: &[ChunkId]) -> [(Job, Vec<Move>); 2] {
+        let mut moves = [(Job::Demote, Vec::new()), (Job::Promote, Vec::new())];
+        for chunk in chunks {
+            if let Some((job, mv)) = self.begin_evacuation(m, *chunk, None) {
+                let place = if job == Job::Demote { 0 } else { 1 };
+                moves[place].1.push(mv);
+            }
+        }
+        for (_, moves) in &mut moves {
+            moves.sort_by_key(|mv| mv.to);
+        }
+        moves
+    }
+
+    pub(super) fn begin_evacuation(
+        &self,
+        m: MemberIndex,
+        chunk: ChunkId,
+        claim: Option<&Claimed<'_>>,
+    ) -> Option<(Job, Move)> {
+        let entry = self.entry(chunk).ok().filter(|e| e.is_mapped() && e.member == m)?;
+        let tier = self.shelter(self.members[m as usize].tier, self.placement_of(chunk)?)?;
+        if !claim.map_or_else(|| self.claims.begin_motion(chunk), |c| self.claims.begin_motion_under(c)) {
+            return None;
+        }
+        let job = if tier == Tier::Fast { Job::Promote } else { Job::Demote };
+        let from = SlotId { member: m, slot: entry.slot };
+        let Some(to) = self.take_like(from, tier).or_else(|| self.take_fresh(tier, chunk)) else {
+            self.claims.end_motion(chunk);
+            return None;
+        };
+        let certain = !self.members[m as usize].tainted.borrow().contains(&from.slot);
+        self.mover.last_evacuated.set(Some((from, to)));
+        Some((job, Move { chunk, from, to, mask: entry.mask, kept: false, certain }))
+    }
+
+    /// The slot that lies to the one taken last as `from` does to the one left last: what is read without seeks is written
+    /// without seeks. Chunks that are neighbours in a volume stay as near to each other as they were.
+    fn take_like(&self, from: SlotId, tier: Tier) -> Option<SlotId> {
+        let (left, taken) = self.mover.last_evacuated.get().filter(|(left, _)| left.member == from.member)?;
+        let apart = from.slot.checked_sub(left.slot).filter(|apart| (1..=NEAR).contains(apart))?;
+        let m = &self.members[taken.member as usize];
+        let next = SlotId { member: taken.member, slot: taken.slot + apart };
+        (m.tier == tier && m.takes_slots() && m.free.borrow_mut().take_exact(next.slot)).then_some(next)
+    }
+
+    /// The tier in which a chunk of this placement finds a place: its own rather than the other one, and either beyond
+    /// the reserve rather than in it.
+    fn shelter(&self, own: Tier, placement: Placement) -> Option<Tier> {
+        let room = |tier| self.available(tier, placement);
+        let free = self.available(Tier::Fast, Placement::Auto) + self.available(Tier::Slow, Placement::Auto);
+        if placement == Placement::Auto && free <= self.headroom() / 2 {
+            return None;
+        }
+        let kept_free = |tier| if tier == Tier::Fast { self.reserve_slots() } else { 0 };
+        let tiers = [own, own.other()];
+        let beyond = tiers.into_iter().find(|t| room(*t) > kept_free(*t));
+        beyond.or_else(|| tiers.into_iter().find(|t| room(*t) > 0))
+    }
+}
