@@ -106,7 +106,8 @@ impl Pace {
     fn judge(&mut self, now: Instant) {
         if self.held_up > self.beside / TAIL + self.seen / HELD_UP {
             self.rate = (self.rate / 2.0).max(LEAST);
-        } else if std::mem::take(&mut self.used) {
+        } else if std::mem::take(&mut self.used) && self.tail.is_some() {
+            // Who does not know yet what is usual cannot tell whether anybody feels it.
             self.rate = (self.rate * 1.25).min(MOST);
         }
         if self.usual.count() >= USUAL {
@@ -171,6 +172,19 @@ mod tests {
         let (few, many) = (100_000 / HELD_UP / 2, 100_000 / TAIL + 100_000 / HELD_UP);
         assert!((few..many).contains(&hits), "{hits}");
         assert!(moved >= 300, "{moved}: it goes on all the same");
+    }
+
+    #[test]
+    fn nobody_becomes_faster_who_does_not_know_what_is_usual() {
+        let (mut p, mut now) = (Pace::new(Instant(1)), Instant(1));
+        let mut moved = 0;
+        for n in 0..100_000u64 {
+            now = now.plus(MS / 5);
+            p.beside(true);
+            moved += if n % 50 == 0 { p.take(8, now).unwrap_or(0) } else { 0 };
+            p.served(4096, MS / 10, now);
+        }
+        assert!((500..=660).contains(&moved), "{moved} in 20 s");
     }
 
     #[test]

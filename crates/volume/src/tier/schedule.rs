@@ -262,6 +262,11 @@ impl Scheduler {
         self.pace.take(wanted, now)
     }
 
+    /// What was spared has come to its end: requests that end from here on say what is usual.
+    pub(super) fn nothing_moves(&mut self) {
+        self.pace.beside(false);
+    }
+
     fn load(&mut self, tier: Tier) -> &mut Load {
         match tier {
             Tier::Fast => &mut self.fast,

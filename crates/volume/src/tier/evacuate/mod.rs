@@ -12,6 +12,7 @@
 mod find;
 mod place;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -46,6 +47,11 @@ const FORCED: Duration = Duration::from_millis(400);
 const SWITCHED: Duration = Duration::from_millis(1);
 /// A stop is noticed after so long.
 const NOTICE: Duration = Duration::from_millis(200);
+
+/// Chunks of both kinds.
+fn sum(cells: &[Cell<usize>; 2]) -> usize {
+    cells[0].get() + cells[1].get()
+}
 
 impl<E: Env> Core<E> {
     /// Slots of a member that something lives on, or that are on their way to being free.
@@ -204,8 +210,7 @@ impl<E: Env> Core<E> {
 
     /// Whether the next batch may begin: what is copied must not wait for what is being switched, within limits.
     fn has_hands_free(&self) -> bool {
-        let of = |cells: &[std::cell::Cell<usize>; 2]| cells[0].get() + cells[1].get();
-        of(&self.mover.copying) < COPYING && of(&self.mover.under_way) < UNDER_WAY
+        sum(&self.mover.copying) < COPYING && sum(&self.mover.under_way) < UNDER_WAY
     }
 
     /// Carries a batch as a task of its own.
@@ -214,6 +219,9 @@ impl<E: Env> Core<E> {
         let (core, carried) = (self.clone(), self.clone().carry(job, moves));
         self.env.spawn(async move {
             carried.await;
+            if sum(&core.mover.copying) + sum(&core.mover.finishing) == 0 {
+                core.mover.scheduler.borrow_mut().nothing_moves();
+            }
             take_from(&core.mover.evacuations, 1);
             core.mover.ended.notify();
         });
