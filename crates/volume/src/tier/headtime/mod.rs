@@ -19,7 +19,7 @@ use super::heat::{Clock, LIGHT, OCTAVE};
 use super::regions::Regions;
 use super::residence::Residence;
 use super::sample::Sample;
-use super::stream::{Run, Streams, RUN};
+use super::stream::{Follows, Run, Streams, RUN};
 use super::{Policy, Touch, View};
 use crate::units::{ChunkId, Tier, CHUNK};
 
@@ -38,6 +38,10 @@ const AGAIN_EXCHANGE: i32 = LOG_1_5 - (LIGHT + 1) * OCTAVE;
 
 /// What a visit of weight 1 has too much when it turns out to be inside a stream: 15/16 of a visit.
 const OVERCOUNTED: i32 = -381;
+
+/// A touch that seeks though its chunk has just been visited: the disk pays for it as for any other, but a chunk that
+/// is asked for ten times in a moment is not ten times as likely to be used tomorrow.
+const REPEATED: i32 = -2 * OCTAVE;
 
 /// Counts of visits are noisy: among chunks that are all hot, a candidate must be ahead by this part of an octave.
 const NOISE: i32 = OCTAVE / 2;
@@ -237,7 +241,14 @@ impl Policy for HeadTime {
         let walks = run.bytes >= CHUNK / 2 && t.len < CHUNK / 2;
         if (run.bytes >= RUN && run.entered) || t.born {
             self.correlation.note(t.chunk, now);
+        } else if run.follows == Follows::Same {
+            // The head is there: no seek would be saved.
+            return;
         } else if !self.correlation.counts(t.chunk, walks, now) {
+            if run.follows == Follows::Nothing && !walks && !stream {
+                let heat = self.heat_up(v, t.chunk, REPEATED, false);
+                self.consider(v, t.chunk, heat, kind);
+            }
             return;
         }
         if t.born {
