@@ -40,8 +40,6 @@ const PROMOTION: i64 = VISIT;
 /// Visits between two choices. At each, gains lose a part, so that the last 32 rounds count.
 const ROUND: u32 = 256;
 const FADE: i64 = 32;
-/// Another half-life is chosen when it is ahead by a part of all visits that count.
-const AHEAD: i64 = ROUND as i64 * FADE * VISIT / 160;
 
 const NOBODY: u64 = u64::MAX;
 const OUTSIDE: u16 = u16::MAX;
@@ -192,7 +190,7 @@ impl HalfLife {
         }
     }
 
-    /// Chooses the half-life with the highest gain, if it is clearly ahead; whether it is another one.
+    /// Chooses the half-life with the highest gain; whether it is another one.
     fn choose(&mut self) -> bool {
         if self.trials[USUAL].row.len() < self.slots {
             // There is room for everything: no half-life is better than another.
@@ -201,10 +199,7 @@ impl HalfLife {
         }
         let gain = |i: usize| self.trials[i].gain;
         let best = (0..TRIALS).fold(self.chosen, |best, i| if gain(i) > gain(best) { i } else { best });
-        let other = gain(best) > gain(self.chosen) + AHEAD;
-        if other {
-            self.chosen = best;
-        }
+        let other = std::mem::replace(&mut self.chosen, best) != best;
         self.trials.iter_mut().for_each(|t| t.gain -= t.gain / FADE);
         other
     }
