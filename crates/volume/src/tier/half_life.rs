@@ -12,6 +12,7 @@
 //! 2. `inside[i]` is `k` exactly if the trial `i` holds the entry at place `k` of its row.
 
 use super::heat::{usual_half_life, Clock, ANCIENT, OCTAVE};
+use super::newborn::{Birth, Newborns};
 use crate::units::ChunkId;
 
 /// Half-lives tried, in halves of the usual one.
@@ -40,8 +41,6 @@ const PROMOTION: i64 = VISIT;
 /// Visits between two choices. At each, gains lose a part, so that the last 32 rounds count.
 const ROUND: u32 = 256;
 const FADE: i64 = 32;
-/// Another half-life is chosen when it is ahead by a part of all visits that count.
-const AHEAD: i64 = ROUND as i64 * FADE * VISIT / 160;
 
 const NOBODY: u64 = u64::MAX;
 const OUTSIDE: u16 = u16::MAX;
@@ -52,6 +51,8 @@ struct Entry {
     chunk: u64,
     heats: [u16; TRIALS],
     inside: [u16; TRIALS],
+    /// How it was born and when, in visits, if it was while it is followed.
+    born: Option<(Birth, u32)>,
 }
 
 /// A fast tier in miniature.
@@ -68,7 +69,7 @@ fn spread(c: ChunkId) -> u32 {
     (c.0.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
 }
 
-/// Trials of several half-lives.
+/// Trials of several half-lives, and what becomes of new chunks.
 pub(super) struct HalfLife {
     table: Box<[Entry]>,
     trials: [Trial; TRIALS],
@@ -80,13 +81,14 @@ pub(super) struct HalfLife {
     chosen: usize,
     visits: u32,
     random: u32,
+    newborns: Newborns,
 }
 
 impl HalfLife {
     pub(super) fn new(fast_slots: u32) -> HalfLife {
         let share = fast_slots.div_ceil(SLOTS).max(LEAST_SHARE);
         let usual = usual_half_life(fast_slots);
-        let empty = Entry { chunk: NOBODY, heats: [0; TRIALS], inside: [OUTSIDE; TRIALS] };
+        let empty = Entry { chunk: NOBODY, heats: [0; TRIALS], inside: [OUTSIDE; TRIALS], born: None };
         let trial = |halves: u64| Trial {
             clock: Clock::with_half_life(usual * halves / 2 / u64::from(share)),
             row: Vec::new(),
@@ -101,6 +103,7 @@ impl HalfLife {
             chosen: USUAL,
             visits: 0,
             random: 1,
+            newborns: Newborns::new(usual / u64::from(share)),
         }
     }
 
@@ -109,19 +112,43 @@ impl HalfLife {
         std::mem::size_of_val(&*self.table) + TRIALS * self.slots * std::mem::size_of::<u16>()
     }
 
+    /// Heat that a birth stands for, relative to now.
+    pub(super) fn heat_of(&self, birth: Birth) -> i32 {
+        self.newborns.heat(birth)
+    }
+
     /// Counts a visit of weight 1, or a birth; now and then `clock` is given the half-life that has proved best.
-    pub(super) fn visit(&mut self, clock: &mut Clock, c: ChunkId, born: bool) {
+    pub(super) fn visit(&mut self, clock: &mut Clock, c: ChunkId, birth: Option<Birth>) {
         let h = spread(c);
         if u64::from(h) * u64::from(self.share) >= 1 << 32 {
             return;
         }
         let at = self.entry_of(c, h as usize);
+        self.follow(at, birth);
         for i in 0..TRIALS {
-            self.try_visit(i, at, born);
+            self.try_visit(i, at, birth);
         }
         self.visits = self.visits.wrapping_add(1);
-        if self.visits.is_multiple_of(ROUND) && self.choose() {
+        if !self.visits.is_multiple_of(ROUND) {
+            return;
+        }
+        self.newborns.learn();
+        if self.choose() {
             clock.set_half_life(self.usual * HALVES[self.chosen] / 2);
+        }
+    }
+
+    /// Notes what becomes of new chunks.
+    fn follow(&mut self, at: usize, birth: Option<Birth>) {
+        self.newborns.pass();
+        let entry = &mut self.table[at];
+        match (birth, entry.born) {
+            (Some(birth), _) => {
+                entry.born = Some((birth, self.visits));
+                self.newborns.born(birth);
+            }
+            (None, Some((birth, at))) => self.newborns.visited(birth, self.visits.wrapping_sub(at)),
+            (None, None) => {}
         }
     }
 
@@ -137,17 +164,17 @@ impl HalfLife {
         let at = set.min_by_key(|i| (known(i), clock.rank(self.table[*i].heats[TRIALS - 1]))).unwrap_or(first);
         (0..TRIALS).for_each(|i| self.leave(i, at));
         let heats = std::array::from_fn(|i| self.trials[i].clock.absolute(ANCIENT, 0));
-        self.table[at] = Entry { chunk: c.0, heats, inside: [OUTSIDE; TRIALS] };
+        self.table[at] = Entry { chunk: c.0, heats, inside: [OUTSIDE; TRIALS], born: None };
         at
     }
 
     /// What a visit does in one trial.
-    fn try_visit(&mut self, i: usize, at: usize, born: bool) {
-        let random = self.random();
+    fn try_visit(&mut self, i: usize, at: usize, birth: Option<Birth>) {
+        let (random, born) = (self.random(), birth.is_some());
         let (trial, entry) = (&mut self.trials[i], &mut self.table[at]);
         trial.clock.visit(false);
         let before = trial.clock.relative(entry.heats[i]);
-        let heat = if born { 0 } else { trial.clock.ladd(before, 0) };
+        let heat = birth.map_or_else(|| trial.clock.ladd(before, 0), |birth| self.newborns.heat(birth));
         entry.heats[i] = trial.clock.absolute(heat, random);
         if entry.inside[i] != OUTSIDE {
             trial.gain += if born { 0 } else { VISIT };
@@ -192,7 +219,7 @@ impl HalfLife {
         }
     }
 
-    /// Chooses the half-life with the highest gain, if it is clearly ahead; whether it is another one.
+    /// Chooses the half-life with the highest gain; whether it is another one.
     fn choose(&mut self) -> bool {
         if self.trials[USUAL].row.len() < self.slots {
             // There is room for everything: no half-life is better than another.
@@ -201,10 +228,7 @@ impl HalfLife {
         }
         let gain = |i: usize| self.trials[i].gain;
         let best = (0..TRIALS).fold(self.chosen, |best, i| if gain(i) > gain(best) { i } else { best });
-        let other = gain(best) > gain(self.chosen) + AHEAD;
-        if other {
-            self.chosen = best;
-        }
+        let other = std::mem::replace(&mut self.chosen, best) != best;
         self.trials.iter_mut().for_each(|t| t.gain -= t.gain / FADE);
         other
     }
@@ -224,7 +248,7 @@ mod tests {
     /// The half-life chosen, in halves of the usual one, after visits of these chunks, which are spread out.
     fn chosen(visits: impl Iterator<Item = u64>) -> u64 {
         let (mut half_life, mut clock) = (HalfLife::new(FAST), Clock::new(FAST));
-        visits.for_each(|c| half_life.visit(&mut clock, ChunkId(c * 7), false));
+        visits.for_each(|c| half_life.visit(&mut clock, ChunkId(c * 7), None));
         let halves = HALVES[half_life.chosen];
         // The clock was told.
         let before = clock.value();
@@ -269,7 +293,7 @@ mod tests {
     fn rows_and_entries_agree_whatever_happens() {
         let (mut h, mut clock, mut s) = (HalfLife::new(64), Clock::new(64), 5);
         for i in 0..50_000 {
-            h.visit(&mut clock, ChunkId(random(&mut s) % 300_000), i % 7 == 0);
+            h.visit(&mut clock, ChunkId(random(&mut s) % 300_000), (i % 7 == 0).then_some(Birth::Random));
         }
         for (i, trial) in h.trials.iter().enumerate() {
             assert_eq!(trial.row.len(), h.slots);

@@ -23,6 +23,7 @@ mod latency;
 mod levels;
 pub(crate) mod lift;
 pub(crate) mod mover;
+mod newborn;
 mod pace;
 mod regions;
 mod residence;

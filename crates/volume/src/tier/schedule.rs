@@ -227,7 +227,7 @@ impl Scheduler {
             if plan.demote + plan.promote > 0 {
                 self.share.clear();
             }
-        } else if l.free >= goal.reserve {
+        } else {
             self.exchange_a_few(l, &goal, now, &mut plan);
         }
         let begun = plan.demote + plan.promote;
@@ -388,7 +388,8 @@ impl Scheduler {
         Plan { demote: 0, promote, doing, why, next_check: next_check.max(SOON) }
     }
 
-    /// Beside a load that leaves no time for exchanges, a few chunks change places.
+    /// Beside a load that leaves no time for exchanges, a few chunks change places. What new data take from the reserve is
+    /// freed at the same rate while chunks want to come up: else a busy group that is written to would never adapt.
     fn exchange_a_few(&mut self, l: &Levels, goal: &Goal, now: Instant, plan: &mut Plan) {
         let (room, promotable) = (goal.room(l) as usize, self.promotable(l, now));
         let (job, most) = match room {

@@ -168,6 +168,15 @@ fn beside_a_load_that_never_pauses_a_few_chunks_change_places() {
 }
 
 #[test]
+fn beside_a_load_that_never_pauses_chunks_change_places_though_the_reserve_is_short() {
+    // New data took some of it, and a disk that is never quiet has more to do than ever until what is used has come up.
+    let mut g = Group::new(RESERVE - 100);
+    g.l.candidates = 1000;
+    g.run(60_000 * MS, 10 * MS, Some((Tier::Slow, MS)));
+    assert!(g.l.candidates < 900, "{}", g.l.candidates);
+}
+
+#[test]
 fn a_steady_load_on_the_fast_tier_is_spared_unless_the_reserve_is_short() {
     // A request of a millisecond, and a pause.
     let promoted = |pause: Duration| {

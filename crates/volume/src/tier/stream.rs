@@ -7,12 +7,27 @@ const RECORDS: usize = 64;
 /// A request belongs to a run if it begins within this many bytes of the run's end, on either side: requests of one
 /// stream overtake each other in a queue.
 const GAP: u64 = 256 << 10;
+/// A disk needs no seek for a request that begins at most so many bytes behind the end of another ...
+const NEAR: u64 = 64 << 10;
+/// ... while fewer runs than it has places for in its cache have begun since.
+const NEAR_RUNS: u32 = 16;
 /// Unit in which run ends are compared; 2^32 of them are 128 TiB, and a false match beyond does no harm.
 const UNIT_SHIFT: u32 = 15;
 /// From this length on a run is established: its requests follow each other, and it is kept longer.
 pub(super) const RUN: u64 = 1 << 20;
 /// A newer record is preferred to an established run only after this many requests.
 const KEEP_RUN: u32 = 4096;
+
+/// What a request goes on from without a seek.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Follows {
+    /// Nothing: the disk seeks.
+    Nothing,
+    /// A request that ended in the same chunk.
+    Same,
+    /// One that ended in another.
+    Other,
+}
 
 /// What is known of a run after a request was added to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +42,8 @@ pub(super) struct Run {
     pub(super) became_stream: bool,
     /// All its chunks had their first home from it.
     pub(super) born: bool,
+    /// What the request goes on from.
+    pub(super) follows: Follows,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -37,6 +54,22 @@ struct Record {
     born: bool,
     /// New chunks of this run go to the slow tier.
     direct: bool,
+    /// Runs that had begun when it was last extended.
+    begun: u32,
+}
+
+impl Record {
+    /// What a request at `offset` goes on from after `begun` runs.
+    fn follows(&self, offset: u64, begun: u32) -> Follows {
+        let near = offset.checked_sub(self.end).is_some_and(|gap| gap <= NEAR);
+        if !near || begun.wrapping_sub(self.begun) >= NEAR_RUNS {
+            Follows::Nothing
+        } else if self.end.saturating_sub(1) / CHUNK == offset / CHUNK {
+            Follows::Same
+        } else {
+            Follows::Other
+        }
+    }
 }
 
 /// Table of runs, the least recently used is replaced.
@@ -47,13 +80,15 @@ pub(super) struct Streams {
     records: [Record; RECORDS],
     last: usize,
     clock: u32,
+    /// Runs that have begun.
+    begun: u32,
 }
 
 impl Streams {
     pub(super) fn new() -> Streams {
         // No run ends at the last address of the key space.
         let keys = [u32::MAX - ((2 * GAP) >> UNIT_SHIFT) as u32; RECORDS];
-        Streams { keys, stamps: [0; RECORDS], records: [Record::default(); RECORDS], last: 0, clock: 0 }
+        Streams { keys, stamps: [0; RECORDS], records: [Record::default(); RECORDS], last: 0, clock: 0, begun: 0 }
     }
 
     /// Adds a request; `threshold` is the length from which a run is a stream.
@@ -63,12 +98,15 @@ impl Streams {
         let chunk = end.saturating_sub(1) / CHUNK;
         let Some(id) = self.find(offset) else {
             let id = self.oldest();
-            self.records[id] = Record { end, bytes: len, high: chunk, born, direct: false };
+            self.begun = self.begun.wrapping_add(1);
+            self.records[id] = Record { end, bytes: len, high: chunk, born, direct: false, begun: self.begun };
             self.keep(id);
-            return Run { id, bytes: len, entered: true, became_stream: false, born };
+            let follows = Follows::Nothing;
+            return Run { id, bytes: len, entered: true, became_stream: false, born, follows };
         };
         let r = &mut self.records[id];
-        let before = r.bytes;
+        let (before, follows) = (r.bytes, r.follows(offset, self.begun));
+        r.begun = self.begun;
         r.bytes += end.saturating_sub(r.end.max(offset));
         r.end = r.end.max(end);
         let entered = chunk > r.high;
@@ -82,6 +120,7 @@ impl Streams {
             entered,
             became_stream: before < threshold && r.bytes >= threshold,
             born: r.born,
+            follows,
         };
         self.keep(id);
         run
@@ -199,6 +238,22 @@ mod tests {
             let run = s.add(((rng >> 33) % (16 * MIB)) & !4095, 4096, false, STREAM);
             assert!(run.bytes < MIB, "{run:?}");
         }
+    }
+
+    #[test]
+    fn a_request_follows_another_until_the_disk_has_forgotten_it() {
+        let mut s = Streams::new();
+        let mut follows = |at: u64| s.add(at, 4096, false, STREAM).follows;
+        assert_eq!(follows(MIB), Follows::Nothing);
+        assert_eq!(follows(MIB + 4096), Follows::Same);
+        assert_eq!(follows(MIB + 20_000), Follows::Same);
+        assert_eq!(follows(MIB + 16_384), Follows::Nothing, "backwards");
+        assert_eq!(follows(MIB + CHUNK - 4096 - 30_000), Follows::Nothing, "too far away");
+        assert_eq!(follows(MIB + CHUNK), Follows::Other);
+        (0..15).for_each(|i| assert_eq!(follows((100 + i) * MIB), Follows::Nothing));
+        assert_eq!(follows(MIB + CHUNK + 4096), Follows::Same);
+        (0..16).for_each(|i| assert_eq!(follows((200 + i) * MIB), Follows::Nothing));
+        assert_eq!(follows(MIB + CHUNK + 8192), Follows::Nothing);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!   the cost of the exchange ([`EXCHANGE`]). This one rule is second touch, hysteresis and scan resistance together.
 //! - A stream that comes again is judged at its own scale ([`AGAIN`]), as much of it as fits, so that a file read twice
 //!   moves up when what it displaces is colder still, and a film does not displace the system.
-//! - How long heat lasts follows what serves best ([`HalfLife`]).
+//! - How long heat lasts follows what serves best, and how warm new chunks are what becomes of them ([`HalfLife`]).
 
 mod promotions;
 mod victims;
@@ -16,10 +16,11 @@ use super::candidates::Candidates;
 use super::correlate::Correlation;
 use super::half_life::HalfLife;
 use super::heat::{Clock, LIGHT, OCTAVE};
+use super::newborn::Birth;
 use super::regions::Regions;
 use super::residence::Residence;
 use super::sample::Sample;
-use super::stream::{Run, Streams, RUN};
+use super::stream::{Follows, Run, Streams, RUN};
 use super::{Policy, Touch, View};
 use crate::units::{ChunkId, Tier, CHUNK};
 
@@ -38,6 +39,10 @@ const AGAIN_EXCHANGE: i32 = LOG_1_5 - (LIGHT + 1) * OCTAVE;
 
 /// What a visit of weight 1 has too much when it turns out to be inside a stream: 15/16 of a visit.
 const OVERCOUNTED: i32 = -381;
+
+/// A touch that seeks though its chunk has just been visited: the disk pays for it as for any other, but a chunk that
+/// is asked for ten times in a moment is not ten times as likely to be used tomorrow.
+const REPEATED: i32 = -2 * OCTAVE;
 
 /// Counts of visits are noisy: among chunks that are all hot, a candidate must be ahead by this part of an octave.
 const NOISE: i32 = OCTAVE / 2;
@@ -160,20 +165,30 @@ impl HeadTime {
     fn born(&mut self, v: &mut impl View, c: ChunkId, run: &Run) {
         let length = run.bytes / CHUNK;
         let stream = length >= RETRO_CHUNKS;
-        let weight = if stream { -LIGHT * OCTAVE } else { 0 };
+        let birth = if stream { Birth::Stream } else { Birth::Random };
         // New data make older data older, whatever they weigh.
         self.clock.visit(false);
-        if !stream {
-            self.half_life.visit(&mut self.clock, c, true);
-        }
+        self.half_life.visit(&mut self.clock, c, Some(birth));
+        let weight = self.birth_weight(v, c, birth);
         self.heat_up(v, c, weight, true);
         self.observe(v);
         if run.born && stream && length < 2 * RETRO_CHUNKS {
-            self.cool(v, ChunkId(c.0.saturating_sub(RETRO_CHUNKS)), weight);
+            self.cool(v, ChunkId(c.0.saturating_sub(RETRO_CHUNKS)));
         }
     }
 
-    fn cool(&mut self, v: &mut impl View, c: ChunkId, weight: i32) {
+    /// What a birth stands for. A new chunk on the slow tier takes nobody's place, and what is known of others is not
+    /// held against it: a file that was written and is read once has been used twice.
+    fn birth_weight(&self, v: &impl View, c: ChunkId, birth: Birth) -> i32 {
+        let learned = self.half_life.heat_of(birth);
+        match v.tier_of(c) {
+            Some(Tier::Slow) => learned.max(birth.usual()),
+            _ => learned,
+        }
+    }
+
+    fn cool(&mut self, v: &mut impl View, c: ChunkId) {
+        let weight = self.birth_weight(v, c, Birth::Stream);
         // Only what has the heat of one birth: what was used since is left alone.
         let heat = self.clock.relative(v.heat(c));
         if v.tier_of(c).is_some() && heat > weight && heat <= OCTAVE / 4 {
@@ -237,7 +252,14 @@ impl Policy for HeadTime {
         let walks = run.bytes >= CHUNK / 2 && t.len < CHUNK / 2;
         if (run.bytes >= RUN && run.entered) || t.born {
             self.correlation.note(t.chunk, now);
+        } else if run.follows == Follows::Same {
+            // The head is there: no seek would be saved.
+            return;
         } else if !self.correlation.counts(t.chunk, walks, now) {
+            if run.follows == Follows::Nothing && !walks && !stream {
+                let heat = self.heat_up(v, t.chunk, REPEATED, false);
+                self.consider(v, t.chunk, heat, kind);
+            }
             return;
         }
         if t.born {
@@ -246,7 +268,7 @@ impl Policy for HeadTime {
         }
         self.clock.visit(stream);
         if !stream {
-            self.half_life.visit(&mut self.clock, t.chunk, false);
+            self.half_life.visit(&mut self.clock, t.chunk, None);
         }
         let weight = if stream { -LIGHT * OCTAVE } else { 0 };
         let heat = self.heat_up(v, t.chunk, weight, false);

@@ -1,0 +1,55 @@
+//! What counts as a visit.
+
+use std::time::Duration;
+
+use super::group;
+use crate::tier::toy::Toy;
+use crate::tier::{Policy, View};
+use crate::units::{ChunkId, CHUNK};
+
+const CHUNK_READ: u64 = 9000;
+
+/// A group with a chunk that was read once, and how warm that made it.
+fn read_once(block: u64) -> (Toy, u16) {
+    let mut g = group();
+    g.pass(0..10_000, true);
+    g.w.now = g.w.now.plus(Duration::from_secs(60));
+    let cold = g.policy.restore(0);
+    g.w.set_heat(ChunkId(CHUNK_READ), cold);
+    read(&mut g, block);
+    let heat = g.w.heat(ChunkId(CHUNK_READ));
+    (g, heat)
+}
+
+fn read(g: &mut Toy, block: u64) {
+    g.request(CHUNK_READ * CHUNK + block * 4096, 4096, false);
+}
+
+/// Sixteenths of an octave that the chunk has become warmer since.
+fn warmer(g: &Toy, since: u16) -> u16 {
+    g.w.heat(ChunkId(CHUNK_READ)).wrapping_sub(since)
+}
+
+#[test]
+fn a_walk_through_a_chunk_is_one_visit_however_slow() {
+    let (mut g, heat) = read_once(0);
+    for block in 1..32 {
+        g.w.now = g.w.now.plus(Duration::from_secs(5));
+        read(&mut g, block);
+    }
+    assert_eq!(warmer(&g, heat), 0);
+}
+
+#[test]
+fn of_touches_that_seek_in_one_moment_four_are_a_visit() {
+    let (mut g, heat) = read_once(31);
+    for block in [24, 16, 8, 0] {
+        read(&mut g, block);
+    }
+    // Two visits: an octave.
+    assert!((14..=18).contains(&warmer(&g, heat)), "{}", warmer(&g, heat));
+    g.w.now = g.w.now.plus(Duration::from_secs(5));
+    read(&mut g, 3);
+    // Three.
+    assert!((23..=28).contains(&warmer(&g, heat)), "{}", warmer(&g, heat));
+}
