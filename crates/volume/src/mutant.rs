@@ -99,6 +99,7 @@ mutants! {
     SealNeedsRoom: "a start leaves no block of its epoch on a member whose journal is full",
     RepairKeepsDoubt: "repair: what is in doubt is kept",
     RepairKeepsJournal: "repair: the journals go on where they were",
+    MendOverGoodLabel: "a check of a group in use mends: of two labels the whole one is written first",
     MendSkipsPages: "a check of a group in use mends: damaged pages are not written anew",
     C8AwayClearedEarly: "C8.1: away bits are cleared before the member has the pages that they speak of",
     C8WritableWithoutAll: "C8.2: a start without all members may write",

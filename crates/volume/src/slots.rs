@@ -63,6 +63,13 @@ impl FreeSlots {
         u64::from(s) < self.count && self.taken[s as usize / 64] & 1 << (s % 64) == 0
     }
 
+    /// Whether a slot of these, which begin and end with a word or with the last slot, is taken.
+    pub(crate) fn any_taken(&self, slots: std::ops::Range<SlotIndex>) -> bool {
+        let words = slots.start as usize / 64..(slots.end as usize).div_ceil(64);
+        let behind = |w: usize| if (w as u64 + 1) * 64 > self.count { u64::MAX << (self.count % 64) } else { 0 };
+        words.into_iter().any(|w| self.taken[w] & !behind(w) != 0)
+    }
+
     fn group_is_free(&self, s: SlotIndex) -> bool {
         (self.taken[s as usize / 64] >> ((s % 64) & !7)) & 0xff == 0
     }
@@ -177,6 +184,14 @@ fn first_zero(words: &[u64], from: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_taken_slot_is_seen_in_its_words_and_what_is_behind_the_last_is_not() {
+        let mut s = FreeSlots::new(200);
+        assert!(!s.any_taken(0..200) && !s.any_taken(128..200));
+        assert!(s.take_exact(130));
+        assert!(s.any_taken(128..200) && s.any_taken(0..200) && !s.any_taken(0..128));
+    }
 
     #[test]
     fn follows_the_predecessor_and_then_opens_groups() {

@@ -16,10 +16,11 @@ pub(crate) struct CheckRequest {
 impl Problem {
     /// How much it matters.
     pub(crate) fn weight(&self) -> &'static str {
-        match (self.mended, self.serious) {
-            (true, _) => "mended",
-            (false, true) => "SERIOUS",
-            (false, false) => "mended at the next start",
+        match (self.mended, self.serious, self.in_memory) {
+            (true, ..) => "mended",
+            (false, true, _) => "SERIOUS",
+            (false, false, true) => "the daemon has it whole in memory",
+            (false, false, false) => "mended at the next start",
         }
     }
 }
@@ -36,6 +37,9 @@ pub(crate) struct Checked {
     /// It was stopped in order. Never while it is in use.
     pub(crate) clean: bool,
     pub(crate) problems: Vec<Problem>,
+    /// More of the same that are not among them.
+    #[serde(default)]
+    pub(crate) untold: u64,
     /// Members that are not there, in words.
     pub(crate) absent: Vec<String>,
     /// Devices that the configuration names and that are no members, in words.
@@ -61,6 +65,9 @@ pub(crate) struct Problem {
     pub(crate) what: String,
     /// Data is lost or in doubt.
     pub(crate) serious: bool,
+    /// The daemon has it whole in memory, and writes it anew if it is asked to.
+    #[serde(default)]
+    pub(crate) in_memory: bool,
     /// It was written anew, and is whole now.
     pub(crate) mended: bool,
 }
@@ -79,12 +86,14 @@ impl From<Report> for Checked {
             member: p.member,
             what: p.what.clone(),
             serious: p.serious,
+            in_memory: p.in_memory,
             mended: p.mended,
         });
         Checked {
             schema: SCHEMA,
             sound: r.is_sound(),
             problems: problems.collect(),
+            untold: r.untold,
             in_use: r.in_use,
             clean: r.clean,
             absent: Vec::new(),

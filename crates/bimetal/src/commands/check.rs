@@ -106,19 +106,22 @@ fn words(c: &Checked) -> String {
         let place = p.member.map_or(String::new(), |m| format!("member {m}: "));
         text += &format!("  {place}{} ({})\n", p.what, p.weight());
     }
+    if c.untold > 0 {
+        text += &format!("  ... and {} more of the kind\n", c.untold);
+    }
     text + &verdict(c)
 }
 
 fn verdict(c: &Checked) -> String {
     let mended = c.problems.iter().filter(|p| p.mended).count();
-    let open = c.problems.len() - mended + c.absent.len();
+    let open = c.problems.len() - mended + c.absent.len() + c.untold as usize;
     let written = match mended {
         0 => "Nothing was written.".to_string(),
         1 => "1 was mended.".to_string(),
         n => format!("{n} were mended."),
     };
-    let hint = match c.in_use && c.problems.iter().any(|p| !p.mended && !p.serious) && mended == 0 {
-        true => format!("\nTo have what is damaged written anew now: bimetal check {} --mend", c.group),
+    let hint = match c.problems.iter().any(|p| p.in_memory && !p.mended) {
+        true => format!("\nHave it written anew before the daemon ends: bimetal check {} --mend", c.group),
         false => String::new(),
     };
     match (c.writes, open, open + mended) {

@@ -7,11 +7,16 @@ use super::damage::LABEL;
 use super::SLOTS_START;
 use crate::counters::Seen;
 
+/// Blocks from the second label to the end of a disk.
+const SECOND_LABEL: u64 = 512;
+
 impl Client {
     /// Damages all metadata of a disk under the running engine, but for one label.
     pub(super) fn rot(&self, disk: usize) {
         let mut store = self.shared.disks[disk].store_mut();
-        for block in LABEL.end..SLOTS_START / 4096 {
+        let second = store.blocks() - SECOND_LABEL;
+        let label = second..second + LABEL.end - LABEL.start;
+        for block in (LABEL.end..SLOTS_START / 4096).chain(label) {
             self.shared.world.random(|p| store.rot(block, p));
         }
         self.shared.rotten.set(true);
@@ -32,7 +37,7 @@ impl Client {
                 let latched = self.group.status().latched.is_some();
                 let rotten = self.shared.rotten.get();
                 let wrong = match (self.shared.damaged || latched, rotten) {
-                    (true, _) => report.problems.iter().find(|p| p.serious),
+                    (true, _) => report.problems.iter().find(|p| p.serious && !latched),
                     (false, false) => report.problems.first(),
                     (false, true) => report.problems.iter().find(|p| p.serious || mend && !p.mended),
                 };

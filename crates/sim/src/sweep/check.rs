@@ -5,8 +5,8 @@ use bimetal_volume::units::{Tier, CHUNK};
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::scenario::{Act, MemberSpec, Scenario, Step};
 
-fn rots(name: &'static str, disk: usize) -> Directed {
-    let mut s: Scenario = group(12, 40, 40);
+fn rots(name: &'static str, disk: usize, tear: bool) -> Directed {
+    let mut s = Scenario { tear, ..group(12, 40, 40) };
     s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 10, discard: false });
     let prepare = vec![fill(0, 24), step(0, TRIM, 21 * CHUNK + 8192, 16_384), flush(), sleep(0, 3000)];
     let of = |client, steps: Vec<Step>| steps.into_iter().map(move |s| Step { client, ..s });
@@ -23,5 +23,9 @@ fn rots(name: &'static str, disk: usize) -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![rots("mended in use, first", 0), rots("mended in use, second", 1)]
+    vec![
+        rots("mended in use, first", 0, false),
+        rots("mended in use, second", 1, false),
+        rots("mended in use, torn", 0, true),
+    ]
 }

@@ -27,6 +27,8 @@ pub struct Problem {
     pub what: String,
     /// Data is lost or in doubt; otherwise the next writable start mends it.
     pub serious: bool,
+    /// The group is in use, and can write it anew; should it end otherwise, this may be missed.
+    pub in_memory: bool,
     /// It has been mended by the check that found it.
     pub mended: bool,
 }
@@ -42,6 +44,8 @@ pub struct Report {
     pub clean: bool,
     /// What is wrong.
     pub problems: Vec<Problem>,
+    /// More of the same that are not among them.
+    pub untold: u64,
     /// Map pages that were verified, all members together.
     pub pages: u64,
     /// Journal records that the next start replays; in use, those on all members.
@@ -61,11 +65,17 @@ pub struct Report {
 impl Report {
     /// Nothing is wrong (any more).
     pub fn is_sound(&self) -> bool {
-        self.problems.iter().all(|p| p.mended)
+        self.untold == 0 && self.problems.iter().all(|p| p.mended)
     }
 
     fn note(&mut self, member: impl Into<Option<u8>>, serious: bool, what: impl Into<String>) {
-        self.problems.push(Problem { member: member.into(), what: what.into(), serious, mended: false });
+        self.problems.push(Problem {
+            member: member.into(),
+            what: what.into(),
+            serious,
+            in_memory: false,
+            mended: false,
+        });
     }
 }
 

@@ -45,6 +45,9 @@ impl<E: Env> Core<E> {
         let (good, bad): (Vec<_>, Vec<_>) = moves.into_iter().zip(copied).partition(|(_, ok)| *ok);
         take_from(&m.copying[kind], count);
         take_from(&m.under_way[kind], bad.len());
+        let of_evacuations = |moves: &[(Move, bool)]| moves.iter().filter(|(mv, _)| mv.evacuates).count();
+        take_from(&m.evacuating_copies[kind], of_evacuations(&good) + of_evacuations(&bad));
+        take_from(&m.evacuating_moves[kind], of_evacuations(&bad));
         for (mv, _) in bad {
             add(&m.failed, 1);
             // What a member that leaves cannot do says nothing of the others.
@@ -83,7 +86,7 @@ impl<E: Env> Core<E> {
                 return;
             }
             part.sort_by_key(|mv| mv.to);
-            let count = part.len();
+            let (count, evacuated) = (part.len(), part.iter().filter(|mv| mv.evacuates).count());
             let unswitched = Unswitched(&m.finishing[job as usize], Cell::new(count));
             let _latched = match job {
                 Job::Demote => self.finish_demotions(part, &unswitched).await,
@@ -91,6 +94,7 @@ impl<E: Env> Core<E> {
             };
             drop(unswitched);
             take_from(&m.under_way[job as usize], count);
+            take_from(&m.evacuating_moves[job as usize], evacuated);
             self.mover_wake.notify();
         }
     }

@@ -53,6 +53,9 @@ pub(crate) struct MoverState {
     pub(super) evacuating: Cell<bool>,
     /// A member begins to leave.
     pub(super) leaving: Signal,
+    /// Of the chunks being copied and under way, those of evacuations: the scheduler has not sent them off.
+    pub(super) evacuating_copies: [Cell<usize>; 2],
+    pub(super) evacuating_moves: [Cell<usize>; 2],
     /// Batches of evacuations that are tasks of their own.
     pub(super) evacuations: Cell<usize>,
     /// Of the evacuation begun last: the slot that is left, and the one that was taken.
@@ -81,6 +84,8 @@ pub(crate) struct Move {
     /// No write of unknown outcome could reach `from` when the move began, and later ones cancel it: what is copied is
     /// what stays there.
     pub(super) certain: bool,
+    /// Its member is to leave: it goes beside what the scheduler plans.
+    pub(super) evacuates: bool,
 }
 
 impl MoverState {
@@ -103,6 +108,8 @@ impl MoverState {
             running: Cell::default(),
             evacuating: Cell::default(),
             leaving: Signal::default(),
+            evacuating_copies: Default::default(),
+            evacuating_moves: Default::default(),
             evacuations: Cell::default(),
             last_evacuated: Cell::default(),
             evacuated: Cell::default(),
@@ -224,8 +231,8 @@ impl<E: Env> Core<E> {
             leaving: (left + of(&m.finishing, Job::Demote)) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             candidates: self.policy.borrow().candidate_count(),
-            demoting: of(&m.copying, Job::Demote),
-            promoting: of(&m.under_way, Job::Promote),
+            demoting: of(&m.copying, Job::Demote) - of(&m.evacuating_copies, Job::Demote),
+            promoting: of(&m.under_way, Job::Promote) - of(&m.evacuating_moves, Job::Promote),
         }
     }
 
@@ -296,7 +303,7 @@ impl<E: Env> Core<E> {
         };
         let from = SlotId { member: entry.member, slot: entry.slot };
         let certain = !self.members[from.member as usize].tainted.borrow().contains(&from.slot);
-        Some(Move { chunk, from, to, mask: entry.mask, kept: copy.is_some(), certain })
+        Some(Move { chunk, from, to, mask: entry.mask, kept: copy.is_some(), certain, evacuates: false })
     }
 
     /// A slot for a chunk on its way, after the one taken last if the chunks are neighbours.

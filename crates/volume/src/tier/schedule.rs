@@ -258,8 +258,9 @@ impl Scheduler {
 
     /// Of so many chunks that could leave a member, those that a steady load on the fast tier allows now; or how long to wait.
     pub(super) fn spare(&mut self, wanted: usize, now: Instant) -> Result<usize, Duration> {
+        let taken = self.pace.take(wanted, now)?;
         self.pace.beside(true);
-        self.pace.take(wanted, now)
+        Ok(taken)
     }
 
     /// What was spared has come to its end: requests that end from here on say what is usual.

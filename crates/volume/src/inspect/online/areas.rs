@@ -9,6 +9,7 @@ use crate::buf::BufMut;
 use crate::env::Env;
 use crate::error::Error;
 use crate::member::Member;
+use crate::mutant::{self, Mutant};
 use crate::units::{Tier, BLOCK};
 
 /// Journal blocks read at once.
@@ -18,15 +19,20 @@ impl<E: Env> Check<'_, E> {
     pub(super) async fn labels(&mut self, m: &Member<E::Device>, damaged: &mut Damaged) -> Result<(), Error> {
         let begun = self.core.env.now();
         let places = [LABEL_A, label_b(m.label.borrow().device_size)];
-        for place in places {
+        for (which, place) in places.into_iter().enumerate() {
             let found = {
                 // A flip is not to write it meanwhile.
                 let _meta = m.meta.lock().await;
-                self.label(m, place).await
+                let found = self.label(m, place).await;
+                if found.is_err() && !mutant::on(Mutant::MendOverGoodLabel) {
+                    // The next flip is to write it first: should that be cut off, the other one is whole.
+                    m.weaker_label.set(which);
+                }
+                found
             };
             if let Err(why) = found {
                 damaged.rest = true;
-                self.note(m.index, false, format!("the label at byte {place}: {why}; the other copy is used"));
+                self.note_whole(m, format!("the label at byte {place}: {why}; the other copy is used"));
             }
         }
         self.rest(begun).await
@@ -70,7 +76,7 @@ impl<E: Env> Check<'_, E> {
             if still {
                 for (block, what) in wrong {
                     damaged.note_directory(&m.directory.borrow(), block);
-                    self.note(m.index, false, what);
+                    self.note_whole(m, what);
                 }
                 break;
             }
@@ -94,7 +100,7 @@ impl<E: Env> Check<'_, E> {
             }
             let Ok(bytes) = read else {
                 damaged.rest = true;
-                self.note(m.index, false, format!("journal blocks {at} to {} cannot be read", at + count - 1));
+                self.note_whole(m, format!("journal blocks {at} to {} cannot be read", at + count - 1));
                 return Ok(());
             };
             for (i, block) in bytes.chunks_exact(BLOCK as usize).enumerate() {
@@ -105,7 +111,7 @@ impl<E: Env> Check<'_, E> {
                     }
                     _ => {
                         damaged.rest = true;
-                        self.note(m.index, false, format!("journal block {at} is not sound"));
+                        self.note_whole(m, format!("journal block {at} is not sound"));
                         return Ok(());
                     }
                 }

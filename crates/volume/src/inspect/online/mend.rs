@@ -1,5 +1,7 @@
 //! What is damaged on a member is written anew, from memory.
 
+use bimetal_format::directory::PAGES_PER_DIRECTORY;
+
 use super::Damaged;
 use crate::env::Env;
 use crate::error::Error;
@@ -11,9 +13,9 @@ use crate::mutant::{self, Mutant};
 impl Damaged {
     /// A block of the directory is damaged, or the root: a page that it names, written anew, has it written with it.
     pub(super) fn note_directory(&mut self, directory: &Directory, block: Option<usize>) {
-        let named = directory.pages.rows().map(|(page, _)| page as u32);
-        let mut of_block = named.filter(|page| block.is_none_or(|b| crate::member::directory::block_of(*page) == b));
-        self.pages.extend(of_block.next());
+        let all = directory.pages.len();
+        let range = block.map_or(0..all, |b| b * PAGES_PER_DIRECTORY..all.min((b + 1) * PAGES_PER_DIRECTORY));
+        self.pages.extend(range.into_iter().find(|page| directory.pages.get(*page).is_some()).map(|page| page as u32));
         self.rest = true;
     }
 }
@@ -23,6 +25,9 @@ impl<E: Env> Core<E> {
     /// labels, and a tail of the journal beyond all that is on the ring.
     pub(super) async fn write_anew(&self, m: &Member<E::Device>, damaged: Damaged) -> Result<(), Error> {
         let _meta = m.meta.lock().await;
+        if self.stopping.get() {
+            return Err(Error::Stopping);
+        }
         for page in damaged.pages.into_iter().filter(|_| !mutant::on(Mutant::MendSkipsPages)) {
             m.directory.borrow_mut().forget_generation(page);
         }

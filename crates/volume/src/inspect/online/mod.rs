@@ -21,13 +21,13 @@ use crate::env::{Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::Group;
-use crate::member::Member;
+use crate::member::{Member, Standing};
 use crate::units::Tier;
 use crate::wait;
 
 /// Tries to read what changes meanwhile.
 const TRIES: usize = 5;
-/// Problems that are told, at most: a member that is noise has as many as pages.
+/// Problems that are told, at most, but for serious ones: a member that is noise has as many as pages.
 const TOLD: usize = 1000;
 /// Beside clients it rests so many times as long as it works, and after this time it counts as alone.
 const REST: u32 = 3;
@@ -68,6 +68,7 @@ impl<E: Env> Group<E> {
         let named: u64 = core.members.iter().filter(|m| m.is_present()).map(named).sum();
         let all = named + core.map.borrow().len() as u64;
         let mut check = Check { core, report, over: 0, all, progress };
+        check.known();
         for m in core.members.iter().filter(|m| m.is_present()) {
             check.member(m, mend).await?;
         }
@@ -88,19 +89,26 @@ struct Check<'a, E: Env> {
 impl<E: Env> Check<'_, E> {
     /// All that one member holds beside data.
     async fn member(&mut self, m: &Member<E::Device>, mend: bool) -> Result<(), Error> {
-        let first = self.report.problems.len();
+        let (first, untold) = (self.report.problems.len(), self.report.untold);
         let damaged = self.areas(m).await?;
-        if m.is_gone() {
-            // It has left meanwhile, and nothing of it counts.
-            self.report.problems.truncate(first);
+        if self.forget_gone(m, first, untold) || damaged.is_empty() || !mend {
             return Ok(());
         }
-        if damaged.is_empty() || !mend {
+        if m.standing.get() == Standing::Leaving {
+            // It may be a disk that dies: a write that fails would end the writes of all.
             return Ok(());
         }
-        self.core.write_anew(m, damaged).await?;
         let before = self.report.problems.split_off(first);
+        self.report.untold = untold;
+        match self.core.write_anew(m, damaged).await {
+            Err(Error::Stopping) => return Err(Error::Stopping),
+            Err(e) => self.note(m.index, true, format!("what is damaged could not be written anew: {e}")),
+            Ok(()) => {}
+        }
         self.areas(m).await?;
+        if self.forget_gone(m, first, untold) {
+            return Ok(());
+        }
         let mut still = self.report.problems.split_off(first);
         for mut problem in before {
             let same = still.iter().position(|p| p.what == problem.what);
@@ -109,6 +117,15 @@ impl<E: Env> Check<'_, E> {
         }
         self.report.problems.extend(still);
         Ok(())
+    }
+
+    /// Whether a member has left meanwhile: then nothing of it counts.
+    fn forget_gone(&mut self, m: &Member<E::Device>, first: usize, untold: u64) -> bool {
+        if m.is_gone() {
+            self.report.problems.truncate(first);
+            self.report.untold = untold;
+        }
+        m.is_gone()
     }
 
     /// Each area of a member.
@@ -124,8 +141,40 @@ impl<E: Env> Check<'_, E> {
     }
 
     fn note(&mut self, member: impl Into<Option<u8>>, serious: bool, what: String) {
-        if self.report.problems.len() < TOLD {
-            self.report.problems.push(Problem { member: member.into(), what, serious, mended: false });
+        if serious || self.report.problems.len() < TOLD {
+            self.report.problems.push(Problem {
+                member: member.into(),
+                what,
+                serious,
+                in_memory: false,
+                mended: false,
+            });
+        } else {
+            self.report.untold += 1;
+        }
+    }
+
+    /// Something on a member is damaged that is whole in memory, if the group is written.
+    fn note_whole(&mut self, m: &Member<E::Device>, what: String) {
+        let told = self.report.problems.len();
+        self.note(m.index, false, what);
+        let in_memory = self.core.writable && !self.core.health.is_latched();
+        self.report.problems.iter_mut().skip(told).for_each(|p| p.in_memory = in_memory);
+    }
+
+    /// What is known without looking.
+    fn known(&mut self) {
+        let core = self.core;
+        if let Some(why) = core.health.latched() {
+            self.note(None, true, format!("it has stopped accepting writes: {why}"));
+        }
+        for m in core.members.iter().filter(|m| !m.is_present()) {
+            self.note(m.index, true, "it is missing".into());
+        }
+        // What a start has found and, if it writes, mended.
+        let findings = core.findings.borrow().clone();
+        for f in findings.into_iter().filter(|f| f.serious || !core.writable) {
+            self.note(None, f.serious, f.what);
         }
     }
 

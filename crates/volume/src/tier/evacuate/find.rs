@@ -13,12 +13,16 @@ use crate::wait;
 
 /// Pages of the map looked through without a pause.
 const PAGES_AT_ONCE: u32 = 512;
+/// Slots whose chunks are sorted without a pause.
+const PART: usize = 1 << 14;
 
 impl<E: Env> Core<E> {
     /// The chunks that live in these slots of `m`, in the order of the slots: so they are read without seeks, whatever order
     /// they have in their volumes. Kept copies that lie there are dropped on the way.
     pub(super) async fn find_on(&self, m: MemberIndex, slots: Range<SlotIndex>) -> Vec<ChunkId> {
-        let mut found = Vec::new();
+        // In parts, so that nobody waits while they are sorted.
+        let part = |slot: SlotIndex| (slot - slots.start) as usize / PART;
+        let mut found = vec![Vec::new(); slots.len().div_ceil(PART)];
         let pages = self.map.borrow().len() as u32;
         for page in 0..pages {
             let mut copies = Vec::new();
@@ -27,7 +31,7 @@ impl<E: Env> Core<E> {
                 for (i, e) in p.entries().enumerate().filter(|(_, e)| e.is_mapped()) {
                     let chunk = ChunkId(start + i as u64);
                     if e.member == m && slots.contains(&e.slot) {
-                        found.push((e.slot, chunk));
+                        found[part(e.slot)].push((e.slot, chunk));
                     }
                     if kept_slot(&e).is_some_and(|s| s.member == m && slots.contains(&s.slot)) {
                         copies.push(chunk);
@@ -39,8 +43,13 @@ impl<E: Env> Core<E> {
                 wait::turn().await;
             }
         }
-        found.sort_unstable();
-        found.into_iter().map(|(_, c)| c).collect()
+        let mut sorted = Vec::with_capacity(found.iter().map(Vec::len).sum());
+        for mut part in found {
+            part.sort_unstable();
+            sorted.extend(part.into_iter().map(|(_, c)| c));
+            wait::turn().await;
+        }
+        sorted
     }
 
     async fn drop_copies(&self, chunks: &[ChunkId], m: MemberIndex) {

@@ -43,6 +43,10 @@ const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_MOST: Duration = Duration::from_secs(30);
 /// When passes that freed nothing are this far apart, writers have to wait for what is left.
 const FORCED: Duration = Duration::from_millis(400);
+/// The shortest rest.
+const SOON: Duration = Duration::from_millis(1);
+/// Chunks looked at without a pause.
+const LOOKED_AT: usize = 64;
 /// Between looks whether a chunk that writers wait for has switched.
 const SWITCHED: Duration = Duration::from_millis(1);
 /// A stop is noticed after so long.
@@ -116,7 +120,10 @@ impl<E: Env> Core<E> {
 
     /// Moves chunks that are written all the time: writers wait while theirs is on the way, one at a time.
     async fn force_away(self: &Rc<Self>, m: MemberIndex, chunks: &[ChunkId]) {
-        for chunk in chunks {
+        for (n, chunk) in chunks.iter().enumerate() {
+            if n % LOOKED_AT == LOOKED_AT - 1 {
+                wait::turn().await;
+            }
             if !self.evacuates() || self.members[m as usize].standing.get() != Standing::Leaving {
                 return;
             }
@@ -138,7 +145,11 @@ impl<E: Env> Core<E> {
             if !leaves() {
                 break;
             }
-            let chunks = self.find_on(m, first..slots.min(first.saturating_add(SPAN))).await;
+            let span = first..slots.min(first.saturating_add(SPAN));
+            if !member.free.borrow().any_taken(span.clone()) {
+                continue;
+            }
+            let chunks = self.find_on(m, span).await;
             match forced {
                 true => self.force_away(m, &chunks).await,
                 false => self.move_away(m, &chunks).await,
@@ -172,7 +183,7 @@ impl<E: Env> Core<E> {
             let (batch, alone) = match self.allowed(m) {
                 Ok(allowed) => allowed,
                 Err(wait) => {
-                    self.rest(wait).await;
+                    self.rest(wait.max(SOON)).await;
                     continue;
                 }
             };
@@ -216,12 +227,9 @@ impl<E: Env> Core<E> {
     /// Carries a batch as a task of its own.
     fn send_off(self: &Rc<Self>, job: Job, moves: Vec<Move>) {
         add_to(&self.mover.evacuations, 1);
-        let (core, carried) = (self.clone(), self.clone().carry(job, moves));
+        let (core, carried) = (self.clone(), self.carry(job, moves));
         self.env.spawn(async move {
             carried.await;
-            if sum(&core.mover.copying) + sum(&core.mover.finishing) == 0 {
-                core.mover.scheduler.borrow_mut().nothing_moves();
-            }
             take_from(&core.mover.evacuations, 1);
             core.mover.ended.notify();
         });
@@ -229,9 +237,17 @@ impl<E: Env> Core<E> {
 
     /// Carries a batch; completes when it has been copied, and mostly when it has been switched.
     fn carry(self: &Rc<Self>, job: Job, moves: Vec<Move>) -> impl std::future::Future<Output = ()> {
-        add_to(&self.mover.batches, 1);
-        add_to(&self.mover.copying[job as usize], moves.len());
-        add_to(&self.mover.under_way[job as usize], moves.len());
-        self.clone().run_batch(job, moves, Vec::new())
+        let (m, kind, count) = (&self.mover, job as usize, moves.len());
+        add_to(&m.batches, 1);
+        for of_kind in [&m.copying, &m.under_way, &m.evacuating_copies, &m.evacuating_moves] {
+            add_to(&of_kind[kind], count);
+        }
+        let core = self.clone();
+        async move {
+            core.clone().run_batch(job, moves, Vec::new()).await;
+            if sum(&core.mover.copying) + sum(&core.mover.finishing) == 0 {
+                core.mover.scheduler.borrow_mut().nothing_moves();
+            }
+        }
     }
 }

@@ -51,7 +51,7 @@ impl<E: Env> Core<E> {
         };
         let certain = !self.members[m as usize].tainted.borrow().contains(&from.slot);
         self.mover.last_evacuated.set(Some((from, to)));
-        Some((job, Move { chunk, from, to, mask: entry.mask, kept: false, certain }))
+        Some((job, Move { chunk, from, to, mask: entry.mask, kept: false, certain, evacuates: true }))
     }
 
     /// The slot that lies to the one taken last as `from` does to the one left last: what is read without seeks is written
