@@ -7,7 +7,9 @@ feels of it.
    of as many bytes. Written in order once, and once in 128 KiB pieces in random order, which lie on the member as they came.
 2. Beside a load of 4 KiB random requests the p99 is at most 1.5 times that of the same load with nothing to move. The hard disk is
    emptied meanwhile. What went within the load stands beside each figure: an evacuation that only waits would disturb nobody.
-   Both loads take turns; the bars are medians of the ratios within a round.
+   Each round measures the load alone first and then beside the evacuation, of the same bytes in the same places: they lie at the
+   end of what leaves, and their volumes are bound to their tier, since what came up between would be compared with a disk. The
+   bars are medians of the ratios within a round.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import tempfile
 import time
 
 from common import GIB, MIB, Scratch, Verdicts, binary, fio, machine, median, need, save, words
-from fill import tiers, wait_for
+from fill import wait_for
 
 LEAST_RATE, MOST_P99 = 0.8, 1.5
 # Name, tier, model, bytes.
@@ -26,6 +28,8 @@ PAIRS = (("hard disk", "slow", "hdd2012", 1536 * MIB), ("SSD", "fast", "rate=400
 CASES = (("fast", "randread", 1), ("fast", "randread", 16), ("fast", "randwrite", 16), ("slow", "randread", 1),
          ("slow", "randread", 4), ("slow", "randwrite", 4))
 AREA = 128 * MIB
+# Volumes that stay on their tier: name, bytes, and where the loads go.
+VOLUMES = {"fast": ("quick", AREA, 0), "slow": ("large", 2 * GIB, 2 * GIB - AREA)}
 
 
 def options():
@@ -115,10 +119,11 @@ def read_from(s):
     return [m["read_bytes"] for m in s.status("load")["members"] if m["tier"] == "slow"]
 
 
-def load(s, server, case, at, seconds):
+def load(s, server, case, seconds):
     tier, rw, depth = case
+    volume, _, at = VOLUMES[tier]
     before = read_from(s)
-    job = fio(server.uri(), rw, bs="4k", iodepth=depth, offset=at, size=AREA, time_based=True, randrepeat=0, norandommap=True,
+    job = fio(server.uri(volume), rw, bs="4k", iodepth=depth, offset=at, size=AREA, time_based=True, randrepeat=0, norandommap=True,
               runtime=seconds * (4 if tier == "slow" else 1))
     side = job["read" if rw.endswith("read") else "write"]
     own = side["total_ios"] * 4096 if tier == "slow" and rw == "randread" else 0
@@ -131,49 +136,43 @@ def other_of(s):
     return sorted((1, 2), key=lambda m: on_member(s, "load", m))
 
 
-def one_case(s, server, case, o, work_first):
-    """Beside an evacuation, and without it."""
-    found = {}
-    at = find(server, case[0])
-    for state in ("work", "off") if work_first else ("off", "work"):
-        if state == "work":
-            full = other_of(s)[1]
-            s.bimetal("member", "evacuate", "load", str(full), "--no-wait")
-            used = on_member(s, "load", full)
-            if wait_for(20, lambda: on_member(s, "load", full) < used) is None:
-                raise RuntimeError("the evacuation does not begin")
-            found[state] = load(s, server, case, at, o.seconds)
-            # What is left goes while nobody looks; then it takes data again.
-            if wait_for(300, lambda: on_member(s, "load", full) == 0) is None:
-                raise RuntimeError("the evacuation does not end")
-            s.bimetal("member", "evacuate", "load", str(full), "--cancel")
-        else:
-            found[state] = load(s, server, case, at, o.seconds)
-    return found
-
-
-def find(server, tier):
-    """A range of the volume that lies on a tier."""
-    kind, size = (1 if tier == "fast" else 2), 2 * GIB
-    for at in range(0, size - AREA, 32 * MIB):
-        if tiers(server, at, AREA).get(kind, 0) >= 0.97 * AREA:
-            return at
-    raise RuntimeError(f"no {AREA // MIB} MiB lie on the {tier} tier")
+def one_case(s, server, case, o):
+    """Without an evacuation, and beside one."""
+    off = load(s, server, case, o.seconds)
+    full = other_of(s)[1]
+    s.bimetal("member", "evacuate", "load", str(full), "--no-wait")
+    used = on_member(s, "load", full)
+    if wait_for(20, lambda: on_member(s, "load", full) < used) is None:
+        raise RuntimeError("the evacuation does not begin")
+    work = load(s, server, case, o.seconds)
+    if on_member(s, "load", full) < AREA:
+        raise RuntimeError("the evacuation has come to what the load asks for")
+    # What is left goes while nobody looks; then it takes data again.
+    if wait_for(300, lambda: on_member(s, "load", full) == 0) is None:
+        raise RuntimeError("the evacuation does not end")
+    s.bimetal("member", "evacuate", "load", str(full), "--cancel")
+    return {"off": off, "work": work}
 
 
 def loads(s, apart, o, verdicts):
     fast = s.sparse("fast.img", 640 * MIB)
     slow, second = (s.sparse(os.path.join(apart, f"bimetal-slow{n}.img"), 3 * GIB) for n in (1, 2))
-    s.bimetal("create", "load", "--fast", fast, "--slow", f"emulated:hdd2012:{slow}", "--volume", f"main:{2 * GIB}", "--yes")
+    s.bimetal("create", "load", "--fast", fast, "--slow", f"emulated:hdd2012:{slow}", "--yes",
+              *(word for tier, (name, size, _) in VOLUMES.items() for word in ("--volume", f"{name}:{size}:{tier}-only")))
     server = serve(s, "load")
     s.bimetal("member", "add", "load", "--slow", f"emulated:hdd2012:{second}", "--yes")
-    fio(server.uri(), "write", bs="1m", iodepth=4, size=2 * GIB)
+    for name, size, _ in VOLUMES.values():
+        fio(server.uri(name), "write", bs="1m", iodepth=4, size=size)
     time.sleep(10)
+    # All of it onto one disk.
+    full = other_of(s)[0]
+    s.bimetal("member", "evacuate", "load", str(full))
+    s.bimetal("member", "evacuate", "load", str(full), "--cancel")
     cases = [case for case in CASES if o.tier in (None, case[0])]
     samples = {case: [] for case in cases}
     for number in range(o.rounds):
         for case in cases:
-            samples[case].append(one_case(s, server, case, o, number % 2 == 1))
+            samples[case].append(one_case(s, server, case, o))
         print(f"round {number + 1} of {o.rounds}", flush=True)
     server.stop()
     rows = []

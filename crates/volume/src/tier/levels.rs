@@ -30,6 +30,8 @@ pub struct Levels {
     pub demoting: usize,
     /// Promotions begun whose slow slot is not free yet; their fast slots are no more in `free`.
     pub promoting: usize,
+    /// Chunks that are leaving a member and have not switched, by no plan of the scheduler's.
+    pub evacuating: usize,
 }
 
 /// How short of the reserve the fast tier is.

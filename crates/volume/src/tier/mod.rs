@@ -25,6 +25,7 @@ pub(crate) mod lift;
 pub(crate) mod mover;
 mod newborn;
 mod pace;
+mod patience;
 mod regions;
 mod residence;
 mod sample;

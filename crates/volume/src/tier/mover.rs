@@ -137,6 +137,11 @@ impl MoverState {
         self.held.get()
     }
 
+    /// Chunks that are leaving a member and have not switched.
+    pub(super) fn leaving_now(&self) -> usize {
+        self.evacuating_moves.iter().map(Cell::get).sum()
+    }
+
     /// No move is begun until this is dropped. The caller holds the lock of changes.
     pub(crate) fn hold(&self) -> Held<'_> {
         self.held.set(true);
@@ -233,6 +238,7 @@ impl<E: Env> Core<E> {
             candidates: self.policy.borrow().candidate_count(),
             demoting: of(&m.copying, Job::Demote) - of(&m.evacuating_copies, Job::Demote),
             promoting: of(&m.under_way, Job::Promote) - of(&m.evacuating_moves, Job::Promote),
+            evacuating: m.leaving_now(),
         }
     }
 

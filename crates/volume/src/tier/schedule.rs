@@ -10,7 +10,8 @@
 //! 4. Promotions stop when they have had their share of the SSD's life ([`Endurance`]); demotions never do.
 //! 5. A disk that is never quiet still gets a few moves ([`Share`]).
 //! 6. A load on the fast tier that never pauses does not feel moves that can wait ([`Pace`]).
-//! 7. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
+//! 7. A load on the slow tier keeps its tail beside an evacuation ([`Patience`]).
+//! 8. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use super::latency::{Load, Verdict};
 pub use super::levels::Levels;
 use super::levels::{mib, shortage, Band, Goal};
 use super::pace::Pace;
+use super::patience::Patience;
 use super::share::Share;
 use super::GROUP_CHUNKS;
 use crate::env::Instant;
@@ -115,6 +117,10 @@ pub struct Scheduler {
     endurance: Endurance,
     share: Share,
     pace: Pace,
+    patience: Patience,
+    /// Whether the mover has something on the way, or whoever empties a member.
+    moves: bool,
+    evacuates: bool,
 }
 
 impl Scheduler {
@@ -141,6 +147,9 @@ impl Scheduler {
             endurance: Endurance::new(burst, now),
             share: Share::default(),
             pace: Pace::new(now),
+            patience: Patience::new(now),
+            moves: false,
+            evacuates: false,
         }
     }
 
@@ -153,7 +162,10 @@ impl Scheduler {
     pub fn foreground_done(&mut self, tier: Tier, bytes: u64, latency: Duration, now: Instant) {
         self.load(tier).done(latency, now);
         match tier {
-            Tier::Slow => self.share.served(latency, now),
+            Tier::Slow => {
+                self.share.served(latency, now);
+                self.patience.served(latency, now);
+            }
             Tier::Fast => self.pace.served(bytes, latency, now),
         }
     }
@@ -232,7 +244,8 @@ impl Scheduler {
         }
         let begun = plan.demote + plan.promote;
         self.beside(begun > 0);
-        self.pace.beside(begun + l.demoting + l.promoting > 0);
+        self.moves = begun + l.demoting + l.promoting > 0;
+        self.evacuates(l.evacuating > 0, now);
         plan
     }
 
@@ -258,14 +271,24 @@ impl Scheduler {
 
     /// Of so many chunks that could leave a member, those that a steady load on the fast tier allows now; or how long to wait.
     pub(super) fn spare(&mut self, wanted: usize, now: Instant) -> Result<usize, Duration> {
-        let taken = self.pace.take(wanted, now)?;
-        self.pace.beside(true);
-        Ok(taken)
+        self.pace.take(wanted, now)
     }
 
-    /// What was spared has come to its end: requests that end from here on say what is usual.
-    pub(super) fn nothing_moves(&mut self) {
-        self.pace.beside(false);
+    /// Whether requests to the slow tier bear that some chunks leave a member; or how long to wait.
+    pub(super) fn bears(&mut self, now: Instant) -> Result<(), Duration> {
+        self.patience.allows(now)
+    }
+
+    /// Chunks are leaving a member from here on, or none is: then requests say what is usual.
+    pub(super) fn evacuates(&mut self, evacuates: bool, now: Instant) {
+        self.evacuates = evacuates;
+        self.requests_are_beside(now);
+    }
+
+    fn requests_are_beside(&mut self, now: Instant) {
+        let moving = self.moves || self.evacuates;
+        self.pace.beside(moving);
+        self.patience.beside(moving, now);
     }
 
     fn load(&mut self, tier: Tier) -> &mut Load {

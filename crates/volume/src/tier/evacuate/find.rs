@@ -52,6 +52,20 @@ impl<E: Env> Core<E> {
         sorted
     }
 
+    /// How many of these chunks, from the first on, lie in so many runs of slots of `m`. They are given in the order of their slots.
+    pub(super) fn in_runs(&self, m: MemberIndex, chunks: &[ChunkId], runs: usize) -> usize {
+        let (map, mut last, mut begun) = (self.map.borrow(), None, 0);
+        for (n, chunk) in chunks.iter().enumerate() {
+            let Some(e) = map.get(*chunk).filter(|e| e.is_mapped() && e.member == m) else { continue };
+            begun += usize::from(last.is_none_or(|s: SlotIndex| s + 1 != e.slot));
+            if begun > runs {
+                return n;
+            }
+            last = Some(e.slot);
+        }
+        chunks.len()
+    }
+
     async fn drop_copies(&self, chunks: &[ChunkId], m: MemberIndex) {
         for chunk in chunks {
             while !self.commit.has_room(1) && self.evacuates() {

@@ -3,8 +3,9 @@
 //!
 //! 1. Within a tier where there is room, else, for volumes that may live on both, to the other one: never into what
 //!    volumes bound to a tier were promised, nor into the half of the headroom that is the clients' (I5).
-//! 2. Alone it takes all of the time; beside clients of the tiers concerned a quarter at most; beside small requests to the fast
-//!    tier that never pause, wherever it is, as much as these do not feel ([`super::pace`]).
+//! 2. Alone it takes all of the time; beside clients of the tiers concerned a quarter at most; as much as keeps the tail of
+//!    requests to the slow one ([`super::patience`]); beside small requests to the fast tier that never pause, wherever it is, as
+//!    much as these do not feel ([`super::pace`]).
 //! 3. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now, or cannot be read, is
 //!    tried again, less and less often, and keeps no other from going. Of what is written all the time writers wait in the
 //!    end, one chunk at a time: the only move that they ever wait for (D7).
@@ -27,15 +28,18 @@ use crate::wait;
 /// Slots of the member whose chunks are looked up at a time: 64 GiB, moved in the order in which they lie there. The whole map is
 /// looked through for them; the list of them takes 8 MiB.
 const SPAN: u32 = 1 << 19;
-/// Chunks moved together while nobody else uses the tier, and beside clients.
-const BATCH: usize = 64;
-const BATCH_BESIDE: usize = 8;
+/// Chunks moved together while nobody else uses the tier.
+const BATCH: usize = 16;
+/// Beside clients: chunks, and the runs in which they lie on the member. A disk reads either in some 50 ms: for so long a request
+/// waits, at worst.
+const BATCH_BESIDE: usize = 32;
+const RUNS_BESIDE: usize = 4;
 /// While nobody else uses the tier: chunks that are being copied, and all that are on their way, at most.
 const COPYING: usize = 2 * BATCH;
 const UNDER_WAY: usize = 16 * BATCH;
 /// A tier left alone by clients for so long is idle.
 const IDLE: Duration = Duration::from_millis(100);
-/// Beside clients: rest after a batch, in times that it took, and at most.
+/// Beside clients: rest after a batch, in times that copying it took, and at most.
 const REST: u32 = 3;
 const REST_MOST: Duration = Duration::from_secs(2);
 /// After a pass that freed nothing, and after many of them.
@@ -187,17 +191,22 @@ impl<E: Env> Core<E> {
                     continue;
                 }
             };
-            let (now, later) = rest.split_at(rest.len().min(batch.min((self.commit.limit.get() / 4).max(1))));
+            let most = self.in_runs(m, &rest[..rest.len().min(batch)], RUNS_BESIDE);
+            let (now, later) = rest.split_at(most.min((self.commit.limit.get() / 4).max(1)));
             rest = later;
             let begun = self.env.now();
             let moves = self.begin_evacuations(m, now);
             let batches: Vec<_> = moves.into_iter().filter(|(_, moves)| !moves.is_empty()).collect();
             if batches.is_empty() {
                 wait::turn().await;
-            } else if alone {
-                batches.into_iter().for_each(|(job, moves)| self.send_off(job, moves));
-            } else {
-                wait::all(batches.into_iter().map(|(job, moves)| self.carry(job, moves)).collect()).await;
+                continue;
+            }
+            batches.into_iter().for_each(|(job, moves)| self.send_off(job, moves));
+            if !alone {
+                // What waits for syncs and commits leaves most disks alone: it takes no part in this.
+                while sum(&self.mover.evacuating_copies) > 0 {
+                    self.mover.ended.wait().await;
+                }
                 let took = self.env.now().since(begun);
                 self.rest((took * REST).min(REST_MOST)).await;
             }
@@ -212,6 +221,9 @@ impl<E: Env> Core<E> {
         // Small requests to the fast tier that never pause say themselves how much they bear.
         let unfelt = |t: Tier| steady && t == Tier::Fast || scheduler.quiet(t, now) >= IDLE;
         let alone = concerned.into_iter().all(unfelt);
+        if concerned.contains(&Tier::Slow) && !unfelt(Tier::Slow) {
+            scheduler.bears(now)?;
+        }
         let batch = if alone { BATCH } else { BATCH_BESIDE };
         match steady {
             true => Ok((scheduler.spare(batch, now)?.max(1), alone)),
@@ -242,12 +254,12 @@ impl<E: Env> Core<E> {
         for of_kind in [&m.copying, &m.under_way, &m.evacuating_copies, &m.evacuating_moves] {
             add_to(&of_kind[kind], count);
         }
+        m.scheduler.borrow_mut().evacuates(true, self.env.now());
         let core = self.clone();
         async move {
             core.clone().run_batch(job, moves, Vec::new()).await;
-            if sum(&core.mover.copying) + sum(&core.mover.finishing) == 0 {
-                core.mover.scheduler.borrow_mut().nothing_moves();
-            }
+            let left = core.mover.leaving_now();
+            core.mover.scheduler.borrow_mut().evacuates(left > 0, core.env.now());
         }
     }
 }

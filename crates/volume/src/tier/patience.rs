@@ -1,0 +1,175 @@
+//! How many requests to a busy disk an evacuation may hold up.
+//!
+//! A disk has one head: whatever is moved beside a request delays it. So no pace leaves a load untouched, but its tail can be
+//! kept: a request is *held up* if it was there beside moves and took [`MUCH`] times what one in [`TAIL`] exceeds without them.
+//! For each that is, [`FEW`] must be served before more is moved. So what goes at a time may be more than one request's worth: it
+//! holds up those that are there, once. A load on another disk of the tier holds nobody back.
+
+use std::time::Duration;
+
+use super::histogram::Histogram;
+use crate::env::Instant;
+
+/// The tail that is kept is what one request in so many exceeds.
+const TAIL: u32 = 100;
+/// One request in so many may be held up: half of those beyond the tail, since some take long anyway.
+const FEW: i32 = 200;
+/// In the tail times this: below the 1.5 that are promised, since a tail is known within a few percent only.
+const MUCH: f64 = 1.3;
+/// Requests without moves that say what is usual, and that many at most: then the old ones count half.
+const USUAL: u32 = 2 * TAIL;
+const USUAL_MOST: u32 = 6 * TAIL;
+/// A load that comes after such a pause is another one, with another tail.
+const PAUSE: Duration = Duration::from_secs(2);
+/// What is usual is worked out anew after so many.
+const OFTEN: u32 = TAIL / 2;
+/// Bins of an octave, as a power of two.
+const PARTS: u32 = 5;
+/// However little a load bears, something moves after this time.
+const LONGEST: Duration = Duration::from_secs(2);
+/// Until it is asked again.
+const SOON: Duration = Duration::from_millis(20);
+
+/// What the requests of a tier bear.
+pub(super) struct Patience {
+    /// Latencies while nothing is moved.
+    usual: Histogram,
+    /// What counts as held up, if that is known.
+    limit: Option<Duration>,
+    /// When a request ended last.
+    last: Option<Instant>,
+    moving: bool,
+    /// When moves ended last.
+    ended: Option<Instant>,
+    /// When moves were allowed last.
+    allowed: Instant,
+    /// Requests that are to be served before more is moved; below zero: what is left of one that may be held up.
+    owed: i32,
+}
+
+impl Patience {
+    pub(super) fn new(now: Instant) -> Patience {
+        let usual = Histogram::new(PARTS);
+        Patience { usual, limit: None, last: None, moving: false, ended: None, allowed: now, owed: 0 }
+    }
+
+    /// Says whether chunks are on the move from now on.
+    pub(super) fn beside(&mut self, moving: bool, now: Instant) {
+        if self.moving && !moving {
+            self.ended = Some(now);
+        }
+        self.moving = moving;
+    }
+
+    /// A request ended that took so long.
+    pub(super) fn served(&mut self, latency: Duration, now: Instant) {
+        if self.last.is_some_and(|last| now.since(last) >= latency + PAUSE) {
+            self.usual.clear();
+            self.limit = None;
+        }
+        self.last = Some(now);
+        self.owed = (self.owed - 1).max(-FEW);
+        // One that had to wait for a move may end after it.
+        let beside = self.moving || self.ended.is_some_and(|ended| now.since(ended) < latency);
+        if beside {
+            self.owed += if self.limit.is_some_and(|limit| latency > limit) { FEW } else { 0 };
+            return;
+        }
+        self.usual.add(latency);
+        if self.usual.count() >= USUAL_MOST {
+            self.usual.halve();
+        }
+        if self.usual.count() >= USUAL && self.usual.count() % OFTEN == 0 {
+            self.limit = Some(self.usual.slowest_but_one_in(TAIL).mul_f64(MUCH));
+        }
+    }
+
+    /// Whether something may be moved now; or how long to wait.
+    pub(super) fn allows(&mut self, now: Instant) -> Result<(), Duration> {
+        let rested = now.since(self.allowed);
+        // Who does not know yet what is usual cannot tell whether anybody is held up.
+        if rested < LONGEST && (self.limit.is_none() || self.owed > 0) {
+            return Err(SOON.min(LONGEST - rested));
+        }
+        self.allowed = now;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A disk that serves one request after the other, each in 5 to 20 ms, and between them a piece of an evacuation whenever that
+    /// is allowed, which takes `piece`. Gives the pieces, the requests, and the share of them that took over 1.5 times 20 ms.
+    fn run(p: &mut Patience, now: &mut Instant, requests: u32, piece: Duration) -> (u32, f64) {
+        let (mut pieces, mut late) = (0, 0);
+        for n in 0..requests {
+            let begun = *now;
+            if p.allows(*now).is_ok() {
+                pieces += 1;
+                p.beside(true, *now);
+                *now = now.plus(piece);
+                p.beside(false, *now);
+            }
+            *now = now.plus(5 * MS + MS * 15 * (n * 613 % 1000) / 1000);
+            let took = now.since(begun);
+            late += u32::from(took > 30 * MS);
+            p.served(took, *now);
+        }
+        (pieces, f64::from(late) / f64::from(requests))
+    }
+
+    #[test]
+    fn the_tail_of_a_load_is_kept_whatever_a_move_takes() {
+        for (piece, least) in [(2, 8000), (12, 100), (45, 45), (300, 45)] {
+            let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
+            run(&mut p, &mut now, 1000, piece * MS);
+            let (pieces, late) = run(&mut p, &mut now, 10_000, piece * MS);
+            assert!(late <= 0.007, "{piece} ms: {late}");
+            assert!(pieces >= least, "{piece} ms: {pieces}");
+        }
+    }
+
+    #[test]
+    fn something_moves_however_little_a_load_bears() {
+        let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
+        run(&mut p, &mut now, 1000, 60 * MS);
+        // It is held up every time, by others than those that ask.
+        p.beside(true, now);
+        let (begun, mut pieces) = (now, 0);
+        while now.since(begun) < 100 * LONGEST {
+            now = now.plus(20 * MS);
+            p.served(100 * MS, now);
+            pieces += u32::from(p.allows(now).is_ok());
+        }
+        assert!((95..=101).contains(&pieces), "{pieces}");
+    }
+
+    #[test]
+    fn a_load_after_a_pause_is_another_one() {
+        let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
+        for _ in 0..1000 {
+            now = now.plus(100 * MS);
+            p.served(100 * MS, now);
+        }
+        now = now.plus(PAUSE);
+        run(&mut p, &mut now, 1000, 45 * MS);
+        let (_, late) = run(&mut p, &mut now, 1000, 45 * MS);
+        assert!(late <= 0.007, "{late}");
+    }
+
+    #[test]
+    fn nobody_goes_fast_who_does_not_know_what_is_usual() {
+        let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
+        p.beside(true, now);
+        let mut pieces = 0;
+        for _ in 0..1000 {
+            now = now.plus(20 * MS);
+            p.served(20 * MS, now);
+            pieces += u32::from(p.allows(now).is_ok());
+        }
+        assert!((9..=11).contains(&pieces), "{pieces} in 20 s");
+    }
+}
