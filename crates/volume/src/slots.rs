@@ -11,7 +11,8 @@
 
 use crate::units::SlotIndex;
 
-const GROUP: u64 = 8;
+/// Slots of a group.
+pub(crate) const GROUP: u64 = 8;
 
 /// Free slots of a member.
 pub(crate) struct FreeSlots {
@@ -68,6 +69,11 @@ impl FreeSlots {
         let words = slots.start as usize / 64..(slots.end as usize).div_ceil(64);
         let behind = |w: usize| if (w as u64 + 1) * 64 > self.count { u64::MAX << (self.count % 64) } else { 0 };
         words.into_iter().any(|w| self.taken[w] & !behind(w) != 0)
+    }
+
+    /// Whether a slot, and all of its group, is free.
+    pub(crate) fn is_in_free_group(&self, s: SlotIndex) -> bool {
+        self.is_free(s) && self.group_is_free(s)
     }
 
     fn group_is_free(&self, s: SlotIndex) -> bool {

@@ -10,32 +10,18 @@ use std::time::Duration;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
-use bimetal_volume::group::structure::{LeaveReport, NewMember, StructureError};
+use bimetal_volume::group::structure::{LeaveReport, StructureError};
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::{Tier, CHUNK};
 use bimetal_volume::Group;
-use image::{check, create, create_sized, flush, open, read, stop, writable, write, Members, MIB};
+use image::sample::stamp;
+use image::{add, check, create, create_sized, evacuate, flush, open, pass, read, stop, used};
+use image::{writable, write, Members, MIB};
 use memory::{MemoryDevice, MemoryEnv, HELD};
-
-fn add(env: &MemoryEnv, g: &Group<MemoryEnv>, device: &MemoryDevice, tier: Tier) {
-    let (g, device) = (g.clone(), device.clone());
-    let new = NewMember { tier, force: false, journal_blocks: Some(16) };
-    env.block_on(async move { g.add_member(device, &new).await }).expect("added");
-}
-
-fn evacuate(env: &MemoryEnv, g: &Group<MemoryEnv>, index: usize) {
-    let g = g.clone();
-    env.block_on(async move { g.evacuate_member(index as u8).await }).expect("there is room");
-}
 
 fn remove(env: &MemoryEnv, g: &Group<MemoryEnv>, index: usize) -> Result<LeaveReport, StructureError> {
     let g = g.clone();
     env.block_on(async move { g.remove_member(index as u8).await })
-}
-
-fn pass(env: &MemoryEnv, seconds: u64) {
-    let e = env.clone();
-    env.block_on(async move { e.sleep(Duration::from_secs(seconds)).await });
 }
 
 /// A group with room for a slow member to leave.
@@ -43,12 +29,6 @@ fn one_fast_two_slow(env: &MemoryEnv) -> (Members, Group<MemoryEnv>) {
     let m = create_sized(env, "tank", &[16], &[32, 32], Some(20 * MIB));
     let g = open(env, &m.0, writable()).expect("opens");
     (m, g)
-}
-
-/// Slots in use on a member.
-fn used(g: &Group<MemoryEnv>, index: usize) -> u64 {
-    let m = &g.status().members[index];
-    m.slots - m.free - m.quarantined
 }
 
 /// Where a device has a block of this byte.
@@ -249,4 +229,121 @@ fn kept_copies_make_room_for_what_leaves_without_the_mover() {
     assert_eq!(used(&g, 1), 0, "of {before} copies {} are left", kept(&g));
     remove(&env, &g, 1).expect("it is empty");
     stop(&env, g).expect("orderly stop");
+}
+
+/// Fills a group until a member has many chunks, and has those take their time when they are copied.
+fn fill_with_held(env: &MemoryEnv, m: &Members, index: usize) -> u64 {
+    let g = open(env, &m.0, writable()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    let mut filled = 0;
+    while used(&g, index) < 96 {
+        // The last of each MiB first, which follows nobody: so all members of a tier get some.
+        for chunk in (filled..filled + 8).rev() {
+            write(env, &v, chunk * CHUNK, &stamp(chunk, 1)).expect("write");
+        }
+        filled += 8;
+    }
+    let there = |chunk: u64| {
+        let content = stamp(chunk, 1);
+        m.0[index].blocks.borrow().values().any(|b| b[..] == content[..])
+    };
+    for chunk in (0..filled).filter(|c| there(*c)) {
+        write(env, &v, chunk * CHUNK, &[HELD; 4096]).expect("write");
+    }
+    stop(env, g).expect("orderly stop");
+    filled
+}
+
+/// The reserve is for new writes also while a member is emptied, which may take days: what is on its way from it is none of
+/// what the mover may have on its way, and frees no slot of the reserve.
+fn the_reserve_is_restored_beside(index: usize, fast: &[u64], slow: &[u64]) {
+    let env = MemoryEnv::new();
+    let mut m = create_sized(&env, "tank", fast, slow, Some(fast.iter().sum::<u64>() * MIB + 30 * MIB));
+    m.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let mut next = fill_with_held(&env, &m, index);
+    let g = open(&env, &m.0, OpenOptions::default()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    pass(&env, 60);
+    let short = |g: &Group<MemoryEnv>| g.status().fast_free < g.status().reserve;
+    assert!(!short(&g));
+    m.0.iter().for_each(|d| d.hold_for.set(Duration::from_secs(60)));
+    evacuate(&env, &g, index);
+    pass(&env, 1);
+    // More than the mover would ever send off at once.
+    let on_their_way = g.status().mover.in_flight;
+    assert!(on_their_way > 64, "only {on_their_way} are on their way");
+    while !short(&g) {
+        write(&env, &v, next * CHUNK, &stamp(next, 1)).expect("write");
+        next += 1;
+    }
+    let before = g.status().mover.demoted;
+    pass(&env, 5);
+    let after = g.status();
+    assert_eq!(after.mover.evacuated, 0, "they are still on their way");
+    assert!(!short(&g) && after.mover.demoted > before, "{} of {} are free", after.fast_free, after.reserve);
+    pass(&env, 300);
+    assert_eq!(used(&g, index), 0);
+    stop(&env, g).expect("orderly stop");
+}
+
+/// The same of what has been copied and waits for a disk whose sync takes long.
+#[test]
+fn what_a_member_that_leaves_is_about_to_free_is_no_part_of_the_reserve() {
+    let env = MemoryEnv::new();
+    let mut m = create_sized(&env, "tank", &[16], &[64, 64], Some(46 * MIB));
+    m.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let mut next = fill_with_held(&env, &m, 1);
+    let g = open(&env, &m.0, OpenOptions::default()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    pass(&env, 60);
+    m.0[2].sync_takes.set(Duration::from_secs(60));
+    evacuate(&env, &g, 1);
+    pass(&env, 1);
+    let on_their_way = g.status().mover.in_flight;
+    let short = |g: &Group<MemoryEnv>| g.status().fast_free < g.status().reserve;
+    while !short(&g) {
+        write(&env, &v, next * CHUNK, &stamp(next, 1)).expect("write");
+        next += 1;
+    }
+    pass(&env, 5);
+    let after = g.status().mover;
+    assert_eq!(after.evacuated, 0, "they have not switched yet");
+    assert!(after.in_flight > on_their_way, "no more than {on_their_way} are on their way: {}", after.doing);
+    m.0[2].sync_takes.set(Duration::ZERO);
+    pass(&env, 300);
+    assert!(!short(&g) && used(&g, 1) == 0);
+    stop(&env, g).expect("orderly stop");
+}
+
+#[test]
+fn the_reserve_is_restored_while_a_slow_member_is_emptied() {
+    the_reserve_is_restored_beside(1, &[16], &[64, 64]);
+}
+
+#[test]
+fn the_reserve_is_restored_while_a_fast_member_is_emptied() {
+    the_reserve_is_restored_beside(0, &[32, 96], &[128]);
+}
+
+/// The free slots of the fast tier are all on the member that leaves. Nobody writes, so nobody else wakes the mover.
+#[test]
+fn the_reserve_is_restored_when_what_leaves_takes_it_along() {
+    let env = MemoryEnv::new();
+    let mut m = create_sized(&env, "tank", &[16], &[64], Some(30 * MIB));
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    for chunk in 0..v.size() / CHUNK {
+        write(&env, &v, chunk * CHUNK, &[7; 4096]).expect("write");
+    }
+    m.0.push(MemoryDevice::new(32 * MIB));
+    add(&env, &g, &m.0[2], Tier::Fast);
+    stop(&env, g).expect("orderly stop");
+    let g = open(&env, &m.0, OpenOptions::default()).expect("opens");
+    pass(&env, 60);
+    let free: Vec<u64> = g.status().members.iter().map(|m| m.free).collect();
+    assert!(free[0] < 8 && free[2] > 100, "{free:?}");
+    evacuate(&env, &g, 2);
+    pass(&env, 5);
+    let after = g.status();
+    assert!(after.fast_free >= after.reserve, "{} of {} are free", after.fast_free, after.reserve);
 }

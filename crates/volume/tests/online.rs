@@ -3,19 +3,15 @@
 mod image;
 mod memory;
 
+use bimetal_format::entry::{ENCRYPTED, MAPPED};
+use bimetal_format::Entry;
 use bimetal_volume::error::Error;
-use bimetal_volume::inspect::Report;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::Group;
-use image::places::{expected_words, places, Place};
-use image::sample::{sample, Sample};
-use image::{open, read, read_only, stop, writable, Members};
+use image::places::{entries, expected_words, forge, places, Place};
+use image::sample::{sample, stamp, Sample};
+use image::{check_in_use as check, flush, open, read, read_only, stop, writable, write, Members};
 use memory::MemoryEnv;
-
-fn check(env: &MemoryEnv, group: &Group<MemoryEnv>, mend: bool) -> Result<Report, Error> {
-    let group = group.clone();
-    env.block_on(async move { group.check(mend, &|over, of| assert!(over <= of)).await })
-}
 
 /// All that the volume must hold is there.
 fn holds(env: &MemoryEnv, group: &Group<MemoryEnv>, s: &Sample, case: &dyn std::fmt::Debug) {
@@ -110,4 +106,74 @@ fn a_group_that_is_not_written_is_verified_too_but_not_mended() {
     let page = places(&members).into_iter().find(|p| p.what == "page").expect("it has pages");
     members.0[page.member].flip(page.bytes.start + 70, 2);
     assert!(!check(&env, &group, false).expect("verified").is_sound());
+}
+
+/// A change of an entry, in words.
+type Lie = (&'static str, fn(&mut Entry));
+
+/// Changes after which it is still one that could be.
+const LIES: [Lie; 5] = [
+    ("other valid blocks", |e| e.mask ^= 1 << 31),
+    ("another slot", |e| e.slot ^= 1),
+    ("another member", |e| e.member ^= 1),
+    ("no home", |e| *e = Entry::default()),
+    ("ciphertext", |e| e.flags ^= ENCRYPTED),
+];
+
+/// A sound copy with another content: no checksum tells, only what the group knows. A start would believe it.
+#[test]
+fn a_page_copy_that_is_sound_but_says_something_else_is_found_and_mended() {
+    let s = sample(&MemoryEnv::new(), &[6], &[10], true);
+    let pages: Vec<Place> = places(&s.members).into_iter().filter(|p| p.what == "page").collect();
+    assert_eq!(pages.iter().map(|p| p.member).collect::<Vec<_>>(), [0, 1], "each member has a copy");
+    for page in &pages {
+        let known = entries(&s.members.0[page.member], page.bytes.start);
+        let (first, last) = (known.iter().position(Entry::is_mapped), known.iter().rposition(Entry::is_mapped));
+        let (first, last) = (first.expect("it holds some"), last.expect("it holds some"));
+        let unused = known.iter().rposition(|e| !e.is_mapped()).expect("it is not full");
+        let invented: fn(&mut Entry) = |e| *e = Entry { flags: MAPPED, mask: 1, ..Entry::default() };
+        let all = [first, last].into_iter().flat_map(|i| LIES.map(|(what, lie)| (i, what, lie)));
+        for (i, what, lie) in all.chain([(unused, "a home", invented)]) {
+            let case = (page.member, i, what);
+            let (env, members) = (MemoryEnv::new(), s.members.copy());
+            let group = open(&env, &members.0, writable()).expect("opens");
+            forge(&members.0[page.member], page.bytes.start, |entries| lie(&mut entries[i]));
+            let found = check(&env, &group, false).expect("verified");
+            let problem = found.problems.first().unwrap_or_else(|| panic!("{case:?} is not found"));
+            let words = format!("is not what the group knows: entry {i}");
+            assert!(problem.what.ends_with(&words) && problem.in_memory, "{case:?}: {problem:?}");
+            assert_eq!((problem.member, problem.serious), (Some(page.member as u8), false));
+            assert!(!found.is_sound() && found.problems.len() == 1, "{case:?}: {found:?}");
+            let mended = check(&env, &group, true).expect("verified");
+            assert!(mended.is_sound() && mended.problems.len() == 1, "{case:?}: {mended:?}");
+            assert!(check(&env, &group, false).expect("verified").problems.is_empty(), "{case:?}");
+            // After this the copies are all there is.
+            env.kill();
+            let env = MemoryEnv::new();
+            let group = open(&env, &members.0, writable()).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+            holds(&env, &group, &s, &case);
+        }
+    }
+}
+
+/// The coarse heat of a page is as old as the page; what is not committed yet is on no page.
+#[test]
+fn what_differs_for_a_good_reason_is_no_damage() {
+    let s = sample(&MemoryEnv::new(), &[6], &[10], true);
+    let (env, members) = (MemoryEnv::new(), s.members.copy());
+    let group = open(&env, &members.0, writable()).expect("opens");
+    for page in places(&members).into_iter().filter(|p| p.what == "page") {
+        forge(&members.0[page.member], page.bytes.start, |entries| entries.iter_mut().for_each(|e| e.heat ^= 3));
+    }
+    assert!(check(&env, &group, false).expect("verified").problems.is_empty());
+    let volume = group.volume("main").expect("made at creation");
+    let unused = (0..s.now.len() as u64 / 4096).find(|b| s.now[(b * 4096) as usize] == 0).expect("not full");
+    write(&env, &volume, unused * 4096, &stamp(unused, 99)).expect("write");
+    assert_eq!(group.status().pending, 1);
+    let report = check(&env, &group, false).expect("verified");
+    assert!(report.problems.is_empty(), "pending: {report:?}");
+    flush(&env, &volume).expect("flush");
+    assert_eq!(group.status().pending, 0);
+    let report = check(&env, &group, false).expect("verified");
+    assert!(report.problems.is_empty(), "in the journal only: {report:?}");
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bimetal_format::journal::{Record, RecordKind};
 use bimetal_format::Entry;
 
-use super::mover::{add_to, take_from, target, Move};
+use super::mover::{add_to, take_from, target, Move, MoverState};
 use super::{Job, Policy};
 use crate::buf::{Buf, BufMut};
 use crate::commit::Left;
@@ -48,6 +48,7 @@ impl<E: Env> Core<E> {
         let of_evacuations = |moves: &[(Move, bool)]| moves.iter().filter(|(mv, _)| mv.evacuates).count();
         take_from(&m.evacuating_copies[kind], of_evacuations(&good) + of_evacuations(&bad));
         take_from(&m.evacuating_moves[kind], of_evacuations(&bad));
+        add_to(&m.evacuating_switches[kind], of_evacuations(&good));
         for (mv, _) in bad {
             add(&m.failed, 1);
             // What a member that leaves cannot do says nothing of the others.
@@ -86,8 +87,8 @@ impl<E: Env> Core<E> {
                 return;
             }
             part.sort_by_key(|mv| mv.to);
-            let (count, evacuated) = (part.len(), part.iter().filter(|mv| mv.evacuates).count());
-            let unswitched = Unswitched(&m.finishing[job as usize], Cell::new(count));
+            let (count, evacuated) = (part.len(), evacuations(&part));
+            let unswitched = Unswitched::new(m, job, &part);
             let _latched = match job {
                 Job::Demote => self.finish_demotions(part, &unswitched).await,
                 Job::Promote => self.finish_promotions(part, &unswitched).await,
@@ -221,7 +222,7 @@ impl<E: Env> Core<E> {
                 self.reclaim.add(vec![Left { slot: mv.to, chunk: mv.chunk }]);
             }
         });
-        unswitched.less(moves.len());
+        unswitched.less(moves);
         self.settle_moves(Job::Demote, switched).await
     }
 
@@ -258,7 +259,7 @@ impl<E: Env> Core<E> {
             moves.iter().for_each(|m| self.free_now(m.from));
         }
         let switched = self.switch_all(&moves, |mv| self.untake(mv.to, mv.chunk));
-        unswitched.less(moves.len());
+        unswitched.less(&moves);
         self.settle_moves(Job::Promote, switched).await
     }
 
@@ -316,19 +317,30 @@ impl<E: Env> Core<E> {
     }
 }
 
-/// Chunks of a batch that are counted as finishing until they have switched.
-struct Unswitched<'a>(&'a Cell<usize>, Cell<usize>);
+fn evacuations(moves: &[Move]) -> usize {
+    moves.iter().filter(|mv| mv.evacuates).count()
+}
 
-impl Unswitched<'_> {
-    fn less(&self, n: usize) {
-        self.0.set(self.0.get() - n);
-        self.1.set(self.1.get() - n);
+/// Chunks of a batch that are counted as finishing until they have switched: all of them, and those of evacuations.
+struct Unswitched<'a>([(&'a Cell<usize>, Cell<usize>); 2]);
+
+impl<'a> Unswitched<'a> {
+    fn new(m: &'a MoverState, job: Job, moves: &[Move]) -> Unswitched<'a> {
+        let (all, evacuating) = (&m.finishing[job as usize], &m.evacuating_switches[job as usize]);
+        Unswitched([(all, Cell::new(moves.len())), (evacuating, Cell::new(evacuations(moves)))])
+    }
+
+    fn less(&self, moves: &[Move]) {
+        for ((counted, own), n) in self.0.iter().zip([moves.len(), evacuations(moves)]) {
+            take_from(counted, n);
+            take_from(own, n);
+        }
     }
 }
 
 impl Drop for Unswitched<'_> {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - self.1.get());
+        self.0.iter().for_each(|(counted, own)| take_from(counted, own.get()));
     }
 }
 

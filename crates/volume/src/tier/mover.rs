@@ -53,8 +53,9 @@ pub(crate) struct MoverState {
     pub(super) evacuating: Cell<bool>,
     /// A member begins to leave.
     pub(super) leaving: Signal,
-    /// Of the chunks being copied and under way, those of evacuations: the scheduler has not sent them off.
+    /// Of the chunks being copied, finishing and under way, those of evacuations: the scheduler has not sent them off.
     pub(super) evacuating_copies: [Cell<usize>; 2],
+    pub(super) evacuating_switches: [Cell<usize>; 2],
     pub(super) evacuating_moves: [Cell<usize>; 2],
     /// Batches of evacuations that are tasks of their own.
     pub(super) evacuations: Cell<usize>,
@@ -109,6 +110,7 @@ impl MoverState {
             evacuating: Cell::default(),
             leaving: Signal::default(),
             evacuating_copies: Default::default(),
+            evacuating_switches: Default::default(),
             evacuating_moves: Default::default(),
             evacuations: Cell::default(),
             last_evacuated: Cell::default(),
@@ -229,11 +231,12 @@ impl<E: Env> Core<E> {
         let at_home = self.volumes.mapped_in(Tier::Fast);
         let used = self.free_in(Tier::Fast) + at_home + unswitched(Job::Promote) as u64;
         let left = self.slots_in(Tier::Fast).saturating_sub(used) as usize;
+        let demoted = of(&m.finishing, Job::Demote) - of(&m.evacuating_switches, Job::Demote);
         Levels {
             fast_slots: self.slots_in(Tier::Fast) as u32,
             free: self.available(Tier::Fast, Placement::Auto) as u32,
             reserve: self.reserve_slots() as u32,
-            leaving: (left + of(&m.finishing, Job::Demote)) as u32,
+            leaving: (left + demoted) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             candidates: self.policy.borrow().candidate_count(),
             demoting: of(&m.copying, Job::Demote) - of(&m.evacuating_copies, Job::Demote),

@@ -7,12 +7,15 @@ pub(crate) mod sample;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bimetal_format::label::{Label, LABEL_SIZE};
 use bimetal_format::layout::{label_b, Layout, LABEL_A};
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
+use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
+use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::repair::{Plan, RepairError, Report};
@@ -58,7 +61,7 @@ pub(crate) fn read_only() -> OpenOptions {
 
 /// Writable, with nothing that moves by itself, so that a test knows what lies where.
 pub(crate) fn writable() -> OpenOptions {
-    OpenOptions { migrate: false, commit_interval: std::time::Duration::from_secs(3600), ..OpenOptions::default() }
+    OpenOptions { migrate: false, commit_interval: Duration::from_secs(3600), ..OpenOptions::default() }
 }
 
 pub(crate) fn open(env: &MemoryEnv, devices: &[MemoryDevice], options: OpenOptions) -> Open {
@@ -69,6 +72,12 @@ pub(crate) fn open(env: &MemoryEnv, devices: &[MemoryDevice], options: OpenOptio
 pub(crate) fn check(env: &MemoryEnv, devices: &[MemoryDevice]) -> Result<inspect::Report, OpenError> {
     let (e, devices) = (env.clone(), devices.to_vec());
     env.block_on(async move { inspect::check(e, devices).await })
+}
+
+/// Verifies a group that is open, and mends it if asked to.
+pub(crate) fn check_in_use(env: &MemoryEnv, g: &Group<MemoryEnv>, mend: bool) -> Result<inspect::Report, Error> {
+    let g = g.clone();
+    env.block_on(async move { g.check(mend, &|over, of| assert!(over <= of)).await })
 }
 
 pub(crate) fn write(env: &MemoryEnv, v: &Volume<MemoryEnv>, offset: u64, data: &[u8]) -> Result<(), Error> {
@@ -90,6 +99,31 @@ pub(crate) fn flush(env: &MemoryEnv, v: &Volume<MemoryEnv>) -> Result<(), Error>
 
 pub(crate) fn stop(env: &MemoryEnv, g: Group<MemoryEnv>) -> Result<(), Error> {
     env.block_on(async move { g.stop().await })
+}
+
+/// Adds a member to an open group.
+pub(crate) fn add(env: &MemoryEnv, g: &Group<MemoryEnv>, device: &MemoryDevice, tier: Tier) {
+    let (g, device) = (g.clone(), device.clone());
+    let new = NewMember { tier, force: false, journal_blocks: Some(16) };
+    env.block_on(async move { g.add_member(device, &new).await }).expect("added");
+}
+
+/// Has a member begin to leave.
+pub(crate) fn evacuate(env: &MemoryEnv, g: &Group<MemoryEnv>, index: usize) {
+    let g = g.clone();
+    env.block_on(async move { g.evacuate_member(index as u8).await }).expect("there is room");
+}
+
+/// Slots in use on a member.
+pub(crate) fn used(g: &Group<MemoryEnv>, index: usize) -> u64 {
+    let m = &g.status().members[index];
+    m.slots - m.free - m.quarantined
+}
+
+/// Lets time pass.
+pub(crate) fn pass(env: &MemoryEnv, seconds: u64) {
+    let e = env.clone();
+    env.block_on(async move { e.sleep(Duration::from_secs(seconds)).await });
 }
 
 /// Repairs a group.

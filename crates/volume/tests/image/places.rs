@@ -6,7 +6,7 @@ use bimetal_format::directory::{decode_directory, decode_root, Expected, PAGES_P
 use bimetal_format::journal;
 use bimetal_format::label::{TierCode, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
-use bimetal_format::Salt;
+use bimetal_format::{page, Entry, Salt, ENTRIES_PER_PAGE};
 
 use super::Members;
 use crate::memory::MemoryDevice;
@@ -54,6 +54,21 @@ pub(crate) fn places(members: &Members) -> Vec<Place> {
         }
     }
     out
+}
+
+/// The entries of a page copy.
+pub(crate) fn entries(d: &MemoryDevice, at: u64) -> Box<[Entry; ENTRIES_PER_PAGE]> {
+    page::decode(&d.peek(at, BLOCK), &salt(d, at)).expect("sound").1
+}
+
+/// Has a page copy say something else, with the same head and a good checksum: what a write that was lost, or a fault of the
+/// engine, leaves.
+pub(crate) fn forge(d: &MemoryDevice, at: u64, change: impl FnOnce(&mut [Entry; ENTRIES_PER_PAGE])) {
+    let (head, mut entries) = page::decode(&d.peek(at, BLOCK), &salt(d, at)).expect("sound");
+    change(&mut entries);
+    let mut block = vec![0; BLOCK];
+    page::encode(&mut block, &head, &entries, &salt(d, at));
+    d.poke(at, &block);
 }
 
 pub(crate) fn directory(d: &MemoryDevice, at: u64, index: u64, e: Expected) -> Vec<(u32, Expected)> {

@@ -153,6 +153,8 @@ pub(crate) struct MemoryDevice {
     pub(crate) hold_until: Rc<Cell<Instant>>,
     /// And so long.
     pub(crate) hold_for: Rc<Cell<Duration>>,
+    /// A sync takes so long.
+    pub(crate) sync_takes: Rc<Cell<Duration>>,
     /// The clock for that.
     pub(crate) env: Option<MemoryEnv>,
 }
@@ -172,6 +174,7 @@ impl MemoryDevice {
             failed_reads: Rc::default(),
             hold_for: Rc::default(),
             hold_until: Rc::default(),
+            sync_takes: Rc::default(),
             env: None,
         }
     }
@@ -235,6 +238,9 @@ impl Device for MemoryDevice {
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
+        if let Some(env) = self.env.as_ref().filter(|_| !self.sync_takes.get().is_zero()) {
+            env.sleep(self.sync_takes.get()).await;
+        }
         self.answers().await;
         self.syncs.set(self.syncs.get() + 1);
         Ok(())

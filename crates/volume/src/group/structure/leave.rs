@@ -140,6 +140,8 @@ impl<E: Env> Core<E> {
         self.wait_for_slots(m.tier, || (free_there(), promised() + here())).await?;
         m.standing.set(Standing::Leaving);
         self.count_homeless(m.tier);
+        // Free slots of it count for the reserve no more.
+        self.mover_wake.notify();
         Ok(())
     }
 

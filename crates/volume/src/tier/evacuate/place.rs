@@ -3,12 +3,10 @@
 use crate::claim::Claimed;
 use crate::env::Env;
 use crate::group::core::Core;
+use crate::slots::GROUP;
 use crate::tier::mover::Move;
 use crate::tier::Job;
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
-
-/// Slots that lie so far apart on the member still lie so on the next one.
-const NEAR: u32 = 16;
 
 impl<E: Env> Core<E> {
     /// What a member's chunks are read from, and where they go.
@@ -55,13 +53,19 @@ impl<E: Env> Core<E> {
     }
 
     /// The slot that lies to the one taken last as `from` does to the one left last: what is read without seeks is written
-    /// without seeks. Chunks that are neighbours in a volume stay as near to each other as they were.
+    /// without seeks. Chunks that are neighbours in a volume stay as near to each other as they were. Groups of slots that
+    /// nothing is left in are left out: `take_fresh` would come back to them. A group is begun only if it is wholly free: else
+    /// there may be no room in it for what belongs together.
     fn take_like(&self, from: SlotId, tier: Tier) -> Option<SlotId> {
         let (left, taken) = self.mover.last_evacuated.get().filter(|(left, _)| left.member == from.member)?;
-        let apart = from.slot.checked_sub(left.slot).filter(|apart| (1..=NEAR).contains(apart))?;
+        let apart = from.slot.checked_sub(left.slot).filter(|apart| *apart > 0)?;
+        let group = |slot| slot / GROUP as u32;
+        let left_out = (group(from.slot) - group(left.slot)).saturating_sub(1) * GROUP as u32;
         let m = &self.members[taken.member as usize];
-        let next = SlotId { member: taken.member, slot: taken.slot + apart };
-        (m.tier == tier && m.takes_slots() && m.free.borrow_mut().take_exact(next.slot)).then_some(next)
+        let next = SlotId { member: taken.member, slot: taken.slot + (apart - left_out) };
+        let mut free = m.free.borrow_mut();
+        let room = group(next.slot) == group(taken.slot) || free.is_in_free_group(next.slot);
+        (m.tier == tier && m.takes_slots() && room && free.take_exact(next.slot)).then_some(next)
     }
 
     /// The tier in which a chunk of this placement finds a place: its own rather than the other one, and either beyond
