@@ -1,9 +1,8 @@
 //! Verifying a group while it is in use: what its members hold must be what the engine believes that they hold.
 //!
 //! What is current on a member does not change in its place: a checkpoint writes to the other sides, the journal behind its
-//! head, and a flip makes it current. So no lock is needed but for the labels, and the headers
-//! that they name. What was read is compared with what the engine says of it
-//! afterwards; if that has changed meanwhile, it is read again or left out.
+//! head, and a flip makes it current. So no lock is needed but for the labels, and the headers that they name. What was read is
+//! compared with what the engine says of it afterwards; if that has changed meanwhile, it is read again or left out.
 //!
 //! The engine itself does not need what is damaged on a member before the next start: all of it is in memory. So damage can be
 //! mended while the group runs, by a checkpoint that writes it anew ([`mend`]).
