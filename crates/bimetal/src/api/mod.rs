@@ -20,6 +20,9 @@ pub(crate) use self::status::*;
 /// Version of every JSON document of the API and of `--json`.
 pub(crate) const SCHEMA: u32 = 1;
 
+/// What the daemon says to a request that it does not know begins with this, and did in every version.
+pub(crate) const NO_SUCH_PATH: &str = "no such path";
+
 /// `POST /v1/stop`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct StopRequest {

@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use anyhow::{bail, Context, Result};
+use anyhow::{anyhow, bail, Context, Result};
 use bimetal_host::device::Access;
 use bimetal_host::Reactor;
 use bimetal_volume::inspect::check;
 
 use crate::api::{CheckRequest, Checked, Job};
 use crate::cli::Check;
-use crate::client::Client;
+use crate::client::{Client, TooOld};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::size::approx;
@@ -36,7 +36,8 @@ pub(crate) fn run(args: Check, output: Output) -> Result<ExitCode> {
 
 /// By the daemon, which knows what must be there.
 fn in_use(group: &str, daemon: Client, mend: bool, output: Output) -> Result<Checked> {
-    let mut job: Job = daemon.post("/v1/check", &CheckRequest { mend })?;
+    let begun = daemon.post("/v1/check", &CheckRequest { mend });
+    let mut job: Job = begun.map_err(|e| if e.is::<TooOld>() { too_old(group) } else { e })?;
     let mut progress = (!output.json).then(Progress::new);
     while !job.done {
         if let (Some(progress), Some((over, of))) = (&mut progress, job.over) {
@@ -49,8 +50,18 @@ fn in_use(group: &str, daemon: Client, mend: bool, output: Output) -> Result<Che
     match (job.error, job.checked) {
         (Some(why), _) => bail!("group '{group}' was not verified: {why}"),
         (None, Some(checked)) => Ok(checked),
-        (None, None) => bail!("the daemon is of an earlier version, which cannot verify a group in use"),
+        (None, None) => bail!("the daemon's answer is not understood; are both the same version?"),
     }
+}
+
+/// What the daemon cannot do, this program can when that has ended.
+fn too_old(group: &str) -> anyhow::Error {
+    let process = runstate::locked_by(group).map_or(String::new(), |id| format!(" (process {id})"));
+    anyhow!(
+        "group '{group}' is served by a daemon of an earlier version{process}, which cannot verify it. Stop that \
+         (bimetal stop {group}), then either verify the group at rest (bimetal check {group}), or serve it with this \
+         version (bimetal serve {group}) and check again"
+    )
 }
 
 /// From the members themselves.

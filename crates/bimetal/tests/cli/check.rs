@@ -1,7 +1,9 @@
 //! A group is verified while it is served, and what is damaged under it is mended.
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 
 use crate::common::{installed, Place, MIB};
@@ -93,4 +95,38 @@ fn a_check_by_hand_is_a_job() {
     assert!(answer.contains("\"done\":true") && answer.contains("\"sound\":true"), "{answer}");
     let refused = p.ask("POST", "/v1/check", "{\"mend\":7}");
     assert!(refused.contains("400") && refused.contains("the request is not understood"), "{refused}");
+}
+
+/// What a daemon answers to a request that its version does not know yet.
+const UNKNOWN: &str = "{\"schema\":1,\"error\":\"no such path; see /v1/status, /v1/health, /v1/metrics\"}";
+
+#[test]
+fn a_daemon_of_an_earlier_version_is_named_and_what_to_do() {
+    let p = Place::new();
+    p.tank();
+    std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
+    let listener = UnixListener::bind(p.socket("control.sock")).expect("a socket");
+    // It holds the lock of the group, with its process in it.
+    let lock = File::create(p.socket("lock")).expect("a lock");
+    (&lock).write_all(b"4711\n").and_then(|()| lock.lock()).expect("locked");
+    let daemon = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            let mut piece = [0; 1024];
+            let n = stream.read(&mut piece).expect("a request");
+            assert!(n > 0, "{}", String::from_utf8_lossy(&request));
+            request.extend(&piece[..n]);
+        }
+        let head = format!("HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n", UNKNOWN.len());
+        stream.write_all((head + UNKNOWN).as_bytes()).expect("answered");
+        String::from_utf8_lossy(&request).into_owned()
+    });
+    let told = p.run(&["check", "tank"]);
+    assert!(daemon.join().expect("it answers").starts_with("POST /v1/check "));
+    assert_eq!((told.code, told.out.as_str()), (1, ""), "{}", told.err);
+    for words in ["group 'tank'", "process 4711", "earlier version", "bimetal stop tank", "bimetal check tank"] {
+        assert!(told.err.contains(words), "{words}: {}", told.err);
+    }
+    assert!(!told.err.contains("no such path"), "{}", told.err);
 }
