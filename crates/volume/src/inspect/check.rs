@@ -96,6 +96,9 @@ pub async fn check<E: Env>(env: E, devices: Vec<E::Device>) -> Result<Report, Op
             report.note(None, finding.serious, finding.what.clone());
         }
     }
+    if let Some(what) = old_map(&core) {
+        report.note(None, true, what);
+    }
     for m in core.members.iter().filter(|m| m.is_present()) {
         check_member(&core, m, &mut report).await?;
         check_headers(&core, m, &mut report).await;
@@ -103,6 +106,12 @@ pub async fn check<E: Env>(env: E, devices: Vec<E::Device>) -> Result<Report, Op
     check_slots(&core, &mut report);
     report.writes = core.members.iter().map(|m| m.counters.writes.get()).sum();
     Ok(report)
+}
+
+/// What is said of a map that only a slow member has, though a fast one is there: no start writes over that.
+pub(super) fn old_map<E: Env>(core: &Core<E>) -> Option<&'static str> {
+    let is_old = !core.map_complete && core.members_of(Tier::Fast).next().is_some();
+    is_old.then_some("no fast member has a sound map, and those of slow ones may be older; no start writes any more")
 }
 
 async fn check_labels<D: Device>(device: &D, position: usize, report: &mut Report) -> Result<(), OpenError> {

@@ -15,6 +15,7 @@ mod slots;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::check::old_map;
 use super::{Problem, Report};
 use crate::env::{Env, Instant};
 use crate::error::Error;
@@ -174,6 +175,9 @@ impl<E: Env> Check<'_, E> {
         let findings = core.findings.borrow().clone();
         for f in findings.into_iter().filter(|f| f.serious || !core.writable) {
             self.note(None, f.serious, f.what);
+        }
+        if let Some(what) = old_map(core) {
+            self.note(None, true, what.into());
         }
     }
 
