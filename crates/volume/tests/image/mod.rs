@@ -68,7 +68,7 @@ pub(crate) fn open(env: &MemoryEnv, devices: &[MemoryDevice], options: OpenOptio
 
 pub(crate) fn check(env: &MemoryEnv, devices: &[MemoryDevice]) -> Result<inspect::Report, OpenError> {
     let (e, devices) = (env.clone(), devices.to_vec());
-    env.block_on(async move { inspect::check(e, devices).await })
+    env.block_on(async move { inspect::check(e, devices, &|_, _| {}).await })
 }
 
 pub(crate) fn write(env: &MemoryEnv, v: &Volume<MemoryEnv>, offset: u64, data: &[u8]) -> Result<(), Error> {
