@@ -100,7 +100,7 @@ fn look(devices: &[MemoryDevice]) {
     let before: Vec<u64> = devices.iter().map(|d| d.writes.get()).collect();
     let env = MemoryEnv::new();
     let (e, d) = (env.clone(), devices.to_vec());
-    if let Ok(report) = env.block_on(async move { inspect::check(e, d).await }) {
+    if let Ok(report) = env.block_on(async move { inspect::check(e, d, &|_, _| {}).await }) {
         assert_eq!(report.writes, 0);
     }
     let (e, d) = (env.clone(), devices.to_vec());

@@ -5,7 +5,7 @@ import os
 import threading
 
 import kit
-from attached import FILE_SYSTEMS, compare, fill
+from attached import compare, fill, has_files, mount_new, verify
 from kit import MIB
 
 
@@ -39,26 +39,20 @@ def members(group):
     return {m["locator"]: m for m in group.status()["members"]}
 
 
-
 def in_use(world, full):
     """A served group with a mounted ext4 full of files: the group, its device, the mount, digests, size of the slow member."""
     kit.need_attach()
     kit.need("fio")
     size = 512 * MIB if full else 160 * MIB
     group = world.group(64 * MIB, size, "--volume", f"main:{size // 2}").serve()
-    device, mount = group.attach(), world.path("mnt")
-    os.mkdir(mount)
-    world.mounts.append(mount)
-    kit.run(*FILE_SYSTEMS["ext4"][0], device)
-    kit.run("mount", device, mount)
+    device, mount = mount_new(world, group)
     return group, device, mount, fill(mount, size // 4, 1 * MIB), size
 
 
 def put_away(group, device, mount):
-    """Unmounts it, checks the filesystem, and stops the group."""
+    """Unmounts it, checks the file system, and stops the group."""
     kit.run("umount", mount)
-    for check in FILE_SYSTEMS["ext4"][1]:
-        kit.run(*check, device)
+    verify("ext4", device)
     group.detach()
     group.stop()
 
@@ -74,9 +68,7 @@ def without(group, old, new):
 
 def is_there_still(group, mount, digests):
     """The files are what they were."""
-    kit.run("mount", "-o", "ro", group.attach(), mount)
-    compare(digests)
-    kit.run("umount", mount)
+    has_files(group.attach(), mount, digests)
     group.detach()
     group.stop()
 

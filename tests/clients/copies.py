@@ -5,6 +5,7 @@ import os
 import re
 
 import kit
+from attached import mount_new
 from kit import GIB, KIB, MIB
 
 CONTEXTS = ("base:allocation", "bimetal:tier", "bimetal:heat")
@@ -178,11 +179,7 @@ def go_back(world, full):
     kit.need_attach()
     group = world.group(64 * MIB, 256 * MIB)
     group.serve()
-    device, mount = group.attach(), world.path("mnt")
-    os.mkdir(mount)
-    world.mounts.append(mount)
-    kit.run("mkfs.ext4", "-q", device)
-    kit.run("mount", device, mount)
+    _, mount = mount_new(world, group)
     for i in range(10):
         pseudo_random(f"{mount}/file{i}", 12 * MIB)
     names = {n: kit.run("sha256sum", f"{mount}/{n}").stdout.split()[0] for n in os.listdir(mount) if n != "lost+found"}

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import kit
-from attached import FILE_SYSTEMS, compare, fill
+from attached import compare, fill, has_files, mount_new, verify
 from change_members import Load
 from kit import GIB, MIB
 
@@ -19,23 +19,41 @@ def dissolve(world, group, onto, *more):
     return json.loads(done.stdout)["dissolving"]
 
 
+def begin(world, group, onto, *more, output=subprocess.DEVNULL):
+    """The same command as a process, once the daemon has heard of it."""
+    copy = world.start(kit.BIN, "dissolve", f"{group.name}/main", "--onto", onto, "--yes", *more, env=world.env,
+                       stdout=output, stderr=output, text=True)
+    kit.wait_until("it has begun", 60, lambda: copy.poll() is not None or group.status().get("dissolving"), 0.01)
+    assert copy.poll() in (None, 0), "it is refused"
+    return copy
+
+
+def full_of_files(world, size):
+    """A served group with a mounted ext4, half of it files: the group, the mount, the digests."""
+    kit.need_attach()
+    group = world.group(size // 8, size, "--volume", f"main:{size}").serve()
+    _, mount = mount_new(world, group)
+    return group, mount, fill(mount, size // 2, 1 * MIB)
+
+
+def is_all_there_is(group, onto, mount, digests):
+    """Without any member the file is a sound file system with the same files."""
+    group.stop()
+    group.check()
+    for member in group.members:
+        os.remove(member)
+    verify("ext4", onto)
+    has_files(onto, mount, digests, "ro,loop")
+
+
 def in_use(world, full):
     """ext4 on the volume is written to until the copy waits for it; the file is a file system with the same files."""
-    kit.need_attach()
     kit.need("fio")
-    size = 20 * GIB if full else 320 * MIB
-    make, checks = FILE_SYSTEMS["ext4"]
-    group = world.group(size // 8, size, "--volume", f"main:{size}").serve()
-    device, mount, onto = group.attach(), world.path("mnt"), world.path("out.img")
-    os.mkdir(mount)
-    world.mounts.append(mount)
-    kit.run(*make, device)
-    kit.run("mount", device, mount)
-    digests = fill(mount, size // 2, 1 * MIB)
+    group, mount, digests = full_of_files(world, 20 * GIB if full else 320 * MIB)
+    onto = world.path("out.img")
     load = Load(mount)
     try:
-        copy = world.start(kit.BIN, "dissolve", f"{group.name}/main", "--onto", onto, "--yes", "--json",
-                           env=world.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        copy = begin(world, group, onto, "--json", output=subprocess.PIPE)
 
         def waits():
             assert copy.poll() is None, copy.communicate()
@@ -55,16 +73,7 @@ def in_use(world, full):
     assert copy.returncode == 0, err
     done = json.loads(out)["dissolving"]
     assert done["phase"] == "done" and done["unsure_bytes"] == 0, done
-    group.stop()
-    group.check()
-    # Without any of it the file is all there is.
-    for member in group.members:
-        os.remove(member)
-    for check in checks:
-        kit.run(*check, onto)
-    kit.run("mount", "-o", "ro,loop", onto, mount)
-    compare(digests)
-    kit.run("umount", mount)
+    is_all_there_is(group, onto, mount, digests)
     return f"{len(digests)} files equal, {load.rounds} rounds of 24 MiB verified meanwhile"
 
 
@@ -84,9 +93,7 @@ def killed(world, full):
     while cut < kills:
         turns += 1
         assert turns < 4 * kills, "it is always done before it is killed"
-        copy = world.start(kit.BIN, "dissolve", f"{group.name}/main", "--onto", onto, "--yes", env=world.env,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        kit.wait_until("it has begun", 60, lambda: copy.poll() is not None or group.status().get("dissolving"), 0.01)
+        copy = begin(world, group, onto)
         time.sleep(rng.uniform(0, 0.02 if cut % 2 else 3.0 if full else 0.2))
         group.kill()
         if copy.wait(60) == 0:
@@ -107,22 +114,13 @@ def killed(world, full):
 def killed_in_use(world, full):
     """ext4 full of files, mounted and written to; the daemon is killed on the way again and again, and with it the device. What
     was synced to the file system before each kill is there in the end."""
-    kit.need_attach()
     kills, size = (20, 20 * GIB) if full else (3, 320 * MIB)
-    make, checks = FILE_SYSTEMS["ext4"]
-    group = world.group(size // 8, size, "--volume", f"main:{size}").serve()
-    device, mount, onto = group.attach(), world.path("mnt"), world.path("out.img")
-    os.mkdir(mount)
-    world.mounts.append(mount)
-    kit.run(*make, device)
-    kit.run("mount", device, mount)
-    digests = fill(mount, size // 2, 1 * MIB)
+    group, mount, digests = full_of_files(world, size)
+    onto = world.path("out.img")
     kit.run("sync", "-f", mount)
     rng, resumed = random.Random(11), []
     for number in range(kills):
-        copy = world.start(kit.BIN, "dissolve", f"{group.name}/main", "--onto", onto, "--yes", env=world.env,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        kit.wait_until("it has begun", 60, lambda: copy.poll() is not None or group.status().get("dissolving"), 0.01)
+        copy = begin(world, group, onto)
         # Used meanwhile; synced before the kill.
         fresh = f"{mount}/round{number}"
         with open(fresh, "wb") as f:
@@ -148,15 +146,7 @@ def killed_in_use(world, full):
     group.detach()
     done = dissolve(world, group, onto)
     assert done["phase"] == "done" and done["unsure_bytes"] == 0, done
-    group.stop()
-    group.check()
-    for member in group.members:
-        os.remove(member)
-    for check in checks:
-        kit.run(*check, onto)
-    kit.run("mount", "-o", "ro,loop", onto, mount)
-    compare(digests)
-    kit.run("umount", mount)
+    is_all_there_is(group, onto, mount, digests)
     last = done["written_bytes"] // MIB
     return f"killed {kills} times, {len(digests)} files equal; the runs wrote {[w // MIB for w in resumed] + [last]} MiB"
 

@@ -51,6 +51,13 @@ def need_attach():
             raise Skip(f"there is no {node}")
 
 
+def need_file_system(kind):
+    """Skips the test if the kernel does not have it."""
+    with open("/proc/filesystems") as f:
+        if kind not in f.read().split() and run("modprobe", kind, ok=False).returncode != 0:
+            raise Skip(f"this kernel has no {kind}")
+
+
 def run(*args, ok=True, timeout=300, **more):
     """Runs a program; with `ok` it must end with 0. Returns its CompletedProcess, output as text."""
     args = [str(a) for a in args]

@@ -9,6 +9,7 @@ import random
 import time
 
 import kit
+from attached import mount_new
 from kit import KIB, MIB
 
 FAST, SLOW = 96 * MIB, 384 * MIB
@@ -76,11 +77,7 @@ KINDS = {"ext4": (("mkfs.ext4", "-q", "-N", "24000"), "ro,noload"), "xfs": (ONE_
 def filled(world, full, level, name, press, kind):
     """A group with a file system full of files, not served any more; and what the files hold."""
     group = world.group(FAST, SLOW, "--reserve", "8MiB", name=name).serve()
-    device, mount = group.attach(), world.path(f"{name}-mnt")
-    os.mkdir(mount)
-    world.mounts.append(mount)
-    kit.run(*KINDS[kind][0], device)
-    kit.run("mount", device, mount)
+    device, mount = mount_new(world, group, KINDS[kind][0], f"{name}-mnt")
     digests = write_files(mount, 10000 if full else 600, int((FAST + SLOW) * LEVELS[level]))
     kit.run("sync", "-f", mount)
     digests.update(use(mount, digests))
@@ -246,9 +243,7 @@ def lost(tier, orderly, kind="ext4"):
     def test(world, full):
         kit.need_attach()
         kit.need(KINDS[kind][0][0])
-        with open("/proc/filesystems") as f:
-            if kind not in f.read().split() and kit.run("modprobe", kind, ok=False).returncode != 0:
-                raise kit.Skip(f"this kernel has no {kind}")
+        kit.need_file_system(kind)
         told, kept = [], 0
         for level in LEVELS if full and kind == "ext4" else ["low" if kind == "xfs" else "half"]:
             name = f"{tier}-{level}"

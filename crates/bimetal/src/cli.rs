@@ -65,7 +65,7 @@ pub(crate) enum Command {
     Member(Member),
     /// Destroy a group: wipe the labels of its members and forget it
     Destroy(Destroy),
-    /// Verify everything on the members of a group that is not being served, without writing
+    /// Verify what the members of a group hold beside data, while it is in use or stopped
     Check(Check),
     /// Print everything that is written on the members of a group that is not being served, or save its metadata to a file
     Dump(Dump),
@@ -359,7 +359,9 @@ Examples:
   bimetal check tank                       # in use, or stopped
   bimetal check tank --mend                # in use: what is damaged is written anew
   bimetal check --member fast.img slow.img # copies of members
-Verifies what members hold beside data: labels, maps, journals. Writes nothing without --mend.")]
+Verifies what members hold beside data: labels, maps, journals, headers of encrypted volumes.
+Data has no checksums. Writes nothing without --mend.
+Exit codes: 0 all is in order or was mended, 1 it is not or cannot be verified, 2 wrong usage.")]
 pub(crate) struct Check {
     /// The group
     #[arg(value_parser = group_name, required_unless_present = "members")]

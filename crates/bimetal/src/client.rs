@@ -9,11 +9,16 @@ use anyhow::{bail, Context, Result};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
-use crate::api::Failure;
+use crate::api::{Failure, NO_SUCH_PATH};
 
 /// An answer longer than this is not from our daemon.
 const ANSWER_MAX: u64 = 16 << 20;
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The daemon is of an earlier version, which cannot do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("the daemon is of an earlier version, which cannot do that; restart it with this version")]
+pub(crate) struct TooOld;
 
 /// A daemon that can be asked.
 pub(crate) struct Client {
@@ -67,6 +72,7 @@ impl Client {
                 .context("the daemon's answer is not understood; are both the same version?");
         }
         match serde_json::from_slice::<Failure>(body) {
+            Ok(f) if status == 404 && f.error.starts_with(NO_SUCH_PATH) => bail!(TooOld),
             Ok(f) => bail!("{}", f.error),
             Err(_) => bail!("the daemon answered with status {status}"),
         }

@@ -58,16 +58,27 @@ impl Members {
 
     /// Why the engine refuses group `name`, in words that lead on.
     pub(crate) fn refusal(&self, name: &str, error: group::OpenError) -> anyhow::Error {
-        let way = way_on(name, &error);
-        let shown = format!("group '{name}' cannot be opened ({})", self.legend());
-        match way {
-            None => anyhow::Error::new(error).context(shown),
-            Some(way) => anyhow::anyhow!("{error}. {way}").context(shown),
-        }
+        leading_on(name, error).context(format!("group '{name}' cannot be opened ({})", self.legend()))
+    }
+
+    /// Why the members cannot be what was asked for; if the group was named, in words that lead on.
+    pub(crate) fn refusal_to_be(&self, what: &str, name: Option<&str>, error: group::OpenError) -> anyhow::Error {
+        let error = match name {
+            Some(name) => leading_on(name, error),
+            None => error.into(),
+        };
+        error.context(self.cannot(what))
     }
 
     pub(crate) fn devices(&self) -> Vec<HostDevice> {
         self.opened.iter().map(|m| m.device.clone()).collect()
+    }
+}
+
+fn leading_on(name: &str, error: group::OpenError) -> anyhow::Error {
+    match way_on(name, &error) {
+        None => error.into(),
+        Some(way) => anyhow::anyhow!("{error}. {way}"),
     }
 }
 

@@ -78,6 +78,11 @@ fn printed(mut t: Table, right: &[usize]) -> String {
     t.lines().map(|l| l.trim_end().to_string() + "\n").collect()
 }
 
+/// Every line two columns to the right.
+pub(crate) fn indent(text: &str) -> String {
+    text.lines().map(|l| format!("  {l}\n")).collect()
+}
+
 /// A paragraph in lines of at most 100 columns, unless a word is longer.
 pub(crate) fn wrapped(text: &str) -> String {
     const WIDTH: usize = 100;

@@ -105,7 +105,8 @@ pub(crate) fn member_state(m: &MemberStatus) -> &'static str {
     }
 }
 
-fn counted(n: u64, one: &str, many: &str) -> String {
+/// "1 page", "2 pages".
+pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 

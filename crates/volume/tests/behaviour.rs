@@ -77,7 +77,7 @@ impl Rig {
 
     fn check(&self) -> inspect::Report {
         let (env, devices) = (self.env.clone(), self.devices.clone());
-        self.env.block_on(async move { inspect::check(env, devices).await }).expect("check runs")
+        self.env.block_on(async move { inspect::check(env, devices, &|_, _| {}).await }).expect("check runs")
     }
 }
 

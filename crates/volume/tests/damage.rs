@@ -296,15 +296,22 @@ fn a_journal_that_was_written_anew_is_sound() {
 #[test]
 fn a_check_tells_lost_data_from_what_the_next_start_mends() {
     for (fast, serious) in [(&[8, 8][..], false), (&[8][..], true)] {
-        let env = MemoryEnv::new();
-        let s = sample(&env, fast, &[16], false);
-        let place = places(&s.members).into_iter().find(|p| p.what == "journal" && p.member == 0).expect("has one");
-        s.members.0[0].flip(place.bytes.start + 64, 1);
-        let report = check(&env, &s.members.0).expect("checked");
-        assert_eq!(report.problems.iter().any(|p| p.serious), serious, "{:?}", report.problems);
-        let said = report.problems.iter().filter(|p| p.what.contains("damaged in the middle")).count();
-        assert_eq!(said, 1, "{:?}", report.problems);
-        assert_eq!(open(&env, &s.members.0, writable()).is_err(), serious);
+        for (what, said) in [("journal", "damaged in the middle"), ("root", "page directory")] {
+            let env = MemoryEnv::new();
+            let s = sample(&env, fast, &[16], false);
+            let place = places(&s.members).into_iter().find(|p| p.what == what && p.member == 0).expect("has one");
+            s.members.0[0].flip(place.bytes.start + 64, 1);
+            let report = check(&env, &s.members.0).expect("checked");
+            assert_eq!(report.problems.iter().any(|p| p.serious), serious, "{what}: {:?}", report.problems);
+            let told = report.problems.iter().filter(|p| p.what.contains(said)).count();
+            assert_eq!(told, 1, "{what}: {:?}", report.problems);
+            // What is served read-only is said to be what it is, too.
+            let group = open(&env, &s.members.0, read_only()).expect("readable");
+            let g = group.clone();
+            let online = env.block_on(async move { g.check(false, &|_, _| {}).await }).expect("checked");
+            assert_eq!(online.problems.iter().any(|p| p.serious), serious, "{what}: {:?}", online.problems);
+            assert_eq!(open(&env, &s.members.0, writable()).is_err(), serious);
+        }
     }
 }
 

@@ -315,6 +315,6 @@ fn a_filled_plain_volume_becomes_ciphertext_and_its_plaintext_goes() {
     }
     rig.stop(g);
     let (env, devices) = (rig.env.clone(), rig.devices.clone());
-    let report = rig.env.block_on(async move { inspect::check(env, devices).await }).expect("a report");
+    let report = rig.env.block_on(async move { inspect::check(env, devices, &|_, _| {}).await }).expect("a report");
     assert!(report.is_sound() && report.clean, "{report:?}");
 }

@@ -66,7 +66,7 @@ sum=$(sums)
 kill -TERM "$pid"
 check "a second SIGTERM ends it" until_true 30 sh -c "! kill -0 $pid"
 umount $mnt 2>/dev/null || umount -l $mnt
-check "after the second SIGTERM the group was stopped in order" sh -c "$bimetal check tank | grep -q 'stopped in order'"
+check "after the second SIGTERM the group was stopped in order" sh -c "$bimetal check tank | grep -q 'was stopped in order'"
 nbd-client -d "$dev" >/dev/null 2>&1
 dev=$("$bimetal" attach tank/main --via nbd) || failed "attach after the second SIGTERM"
 mount "$dev" $mnt

@@ -1,6 +1,7 @@
 //! What a check of a group found: `POST /v1/check`, and `bimetal check --json`.
 
 use bimetal_volume::inspect::Report;
+use bimetal_volume::units;
 use serde::{Deserialize, Serialize};
 
 use super::SCHEMA;
@@ -14,13 +15,14 @@ pub(crate) struct CheckRequest {
 }
 
 impl Problem {
-    /// How much it matters.
-    pub(crate) fn weight(&self) -> &'static str {
+    /// How much it matters; nothing is said of what a start mends that may not come, because of something `serious`.
+    pub(crate) fn weight(&self, serious: bool) -> &'static str {
         match (self.mended, self.serious, self.in_memory) {
-            (true, ..) => "mended",
-            (false, true, _) => "SERIOUS",
-            (false, false, true) => "the daemon has it whole in memory",
-            (false, false, false) => "mended at the next start",
+            (true, ..) => " (mended)",
+            (false, true, _) => " (SERIOUS)",
+            (false, false, true) => " (the daemon has it whole in memory)",
+            (false, false, false) if serious => "",
+            (false, false, false) => " (the next start mends it)",
         }
     }
 }
@@ -72,16 +74,28 @@ pub(crate) struct Problem {
     pub(crate) mended: bool,
 }
 
-/// Slots of a member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Space of a member, in slots of 128 KiB and in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Slots {
     pub(crate) member: u8,
+    pub(crate) tier: String,
+    /// Where it was found.
+    pub(crate) locator: Option<String>,
     pub(crate) used: u64,
+    pub(crate) used_bytes: u64,
     pub(crate) free: u64,
+    pub(crate) free_bytes: u64,
 }
 
-impl From<Report> for Checked {
-    fn from(r: Report) -> Checked {
+impl Checked {
+    /// From what the engine found; `place` tells the tier of a member, and where it is.
+    pub(crate) fn of(r: Report, place: impl Fn(u8) -> (String, Option<String>)) -> Checked {
+        let slots = |(member, used, free): &(u8, u64, u64)| {
+            let (tier, locator) = place(*member);
+            let (used_bytes, free_bytes) = (used * units::CHUNK, free * units::CHUNK);
+            Slots { member: *member, tier, locator, used: *used, used_bytes, free: *free, free_bytes }
+        };
         let problems = r.problems.iter().map(|p| Problem {
             member: p.member,
             what: p.what.clone(),
@@ -103,11 +117,7 @@ impl From<Report> for Checked {
             chunks: r.chunks,
             kept_chunks: r.kept,
             deleting: r.deleting,
-            slots: r
-                .slots
-                .iter()
-                .map(|(member, used, free)| Slots { member: *member, used: *used, free: *free })
-                .collect(),
+            slots: r.slots.iter().map(slots).collect(),
             writes: r.writes,
             group: r.name,
         }

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::detach::{DaemonProcess, Handle};
 use crate::api::{self, Status};
 use crate::cli::StatusArgs;
-use crate::output::{table, Output};
+use crate::output::{indent, table, Output};
 use crate::size::approx;
 use crate::{config, paths, runstate};
 
@@ -191,10 +191,6 @@ fn member_row(m: &api::Member) -> Vec<String> {
             (true, false) => place,
         },
     ]
-}
-
-fn indent(text: &str) -> String {
-    text.lines().map(|l| format!("  {l}\n")).collect()
 }
 
 /// Seconds for people.

@@ -24,7 +24,7 @@ use tokio::sync::{watch, Semaphore};
 
 use crate::api::{
     AttachAnswer, CheckRequest, DissolveRequest, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest,
-    VolumeChange, VolumeRequest, SCHEMA,
+    VolumeChange, VolumeRequest, NO_SUCH_PATH, SCHEMA,
 };
 use crate::daemon::{Made, Shared};
 
@@ -92,7 +92,7 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/files", post(files))
         .route("/v1/dissolve", post(dissolve))
         .route("/v1/stop", post(stop))
-        .fallback(|| async { failure(StatusCode::NOT_FOUND, "no such path; see /v1/status, /v1/health, /v1/metrics") })
+        .fallback(no_such_path)
         .method_not_allowed_fallback(|| async { failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method") })
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(shared)
@@ -158,6 +158,10 @@ async fn converse(stream: tokio::net::UnixStream, router: Router, mut leaving: w
 
 fn failure(code: StatusCode, words: impl Into<String>) -> Response {
     (code, Json(Failure { schema: SCHEMA, error: words.into() })).into_response()
+}
+
+async fn no_such_path() -> Response {
+    failure(StatusCode::NOT_FOUND, format!("{NO_SUCH_PATH}; see /v1/status, /v1/health, /v1/metrics"))
 }
 
 /// The group's thread did not answer in time.

@@ -7,6 +7,8 @@ use bimetal_host::HostEnv;
 use bimetal_volume::Group;
 
 use super::jobs::{Done, Job, Outcome};
+use super::report::member_row;
+use super::shared::Shared;
 use crate::api::{CheckRequest, Checked};
 use crate::log;
 
@@ -16,13 +18,22 @@ pub(super) struct Desk(Cell<bool>);
 
 impl Desk {
     /// Carries a check out; `job` hears how far it is.
-    pub(super) async fn check(&self, group: &Group<HostEnv>, request: CheckRequest, job: &Arc<Job>) -> Outcome {
+    pub(super) async fn check(
+        &self,
+        group: &Group<HostEnv>,
+        shared: &Shared,
+        request: CheckRequest,
+        job: &Arc<Job>,
+    ) -> Outcome {
         if self.0.replace(true) {
             return Err("the group is just being checked; wait for the end of that".into());
         }
         let result = group.check(request.mend, &|over, of| job.is_over(over, of)).await;
         self.0.set(false);
-        let checked = Checked::from(result.map_err(|e| e.to_string())?);
+        let (status, locators) = (group.status(), shared.facts.locators());
+        let row = |index| status.members.iter().find(|m| m.index == index).map(|m| member_row(&locators, m));
+        let place = |index| row(index).map_or_else(Default::default, |m| (m.tier, m.locator));
+        let checked = Checked::of(result.map_err(|e| e.to_string())?, place);
         for p in &checked.problems {
             let place = p.member.map_or(String::new(), |m| format!("member {m}: "));
             let mended = if p.mended { " (mended)" } else { "" };

@@ -250,8 +250,8 @@ async fn answer(
                 env.spawn(async move { job.finish(families.change(&group, &ways, copied, work).await) });
             }
             Ask::Check(request, job) => {
-                let (group, checks) = (group.clone(), checks.clone());
-                env.spawn(async move { job.finish(checks.check(&group, request, &job).await) });
+                let (group, shared, checks) = (group.clone(), shared.clone(), checks.clone());
+                env.spawn(async move { job.finish(checks.check(&group, &shared, request, &job).await) });
             }
             Ask::FamilyHeader(name, reply) => {
                 let group = group.clone();

@@ -1,7 +1,9 @@
 //! A group is verified while it is served, and what is damaged under it is mended.
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 
 use crate::common::{installed, Place, MIB};
@@ -49,7 +51,11 @@ fn a_group_in_use_is_verified_and_mended() {
     let whole = p.json(&["check", "tank"]);
     assert_eq!((&whole["sound"], &whole["in_use"]), (&true.into(), &true.into()), "{whole}");
     assert!(whole["chunks"].as_u64() >= Some(160) && whole["records_to_replay"].as_u64() > Some(0), "{whole}");
-    assert!(p.ok(&["check", "tank"]).contains("it is in use"));
+    let fast = &whole["slots"][0];
+    assert_eq!((&fast["tier"], &fast["locator"]), (&"fast".into(), &p.path("fast.img").display().to_string().into()));
+    assert_eq!(fast["used_bytes"].as_u64(), fast["used"].as_u64().map(|slots| slots * (128 << 10)), "{whole}");
+    let told = p.ok(&["check", "tank"]);
+    assert!(told.contains("Group 'tank' is in use.") && told.contains("fast.img\n"), "{told}");
     assert!(damage(&p, "fast.img") > 3);
     let told = p.run(&["check", "tank"]);
     assert_eq!(told.code, 1, "{}", told.out);
@@ -71,6 +77,8 @@ fn a_group_in_use_is_verified_and_mended() {
     daemon.wait();
     let after = p.json(&["check", "tank"]);
     assert_eq!((&after["sound"], &after["in_use"]), (&true.into(), &false.into()), "{after}");
+    assert_eq!(after["slots"], p.json(&["check", "--member", "slow.img", "fast.img"])["slots"], "in any order");
+    assert_eq!((&after["slots"][1]["tier"], after["slots"][1]["locator"].is_string()), (&"slow".into(), true));
     let mut daemon = p.serve(&["tank"]);
     let uri = format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display());
     let back = p.path("back");
@@ -79,6 +87,29 @@ fn a_group_in_use_is_verified_and_mended() {
     assert!(back[..20 << 20].iter().all(|b| *b == b'x') && back[20 << 20..].iter().all(|b| *b == 0));
     daemon.terminate();
     assert_eq!(daemon.wait(), 0);
+}
+
+#[test]
+fn what_no_start_can_use_leads_on_to_the_repair() {
+    let p = Place::new();
+    p.tank();
+    std::fs::rename(p.path("slow.img"), p.path("away")).expect("renamed");
+    let told = p.run(&["check", "tank"]);
+    assert_eq!(told.code, 1, "{}", told.err);
+    for words in ["slow.img does not exist", "missing: member 1 (slow", "1 problem was found", "bimetal rescue tank"] {
+        assert!(told.out.contains(words), "{words}: {}", told.out);
+    }
+    std::fs::rename(p.path("away"), p.path("slow.img")).expect("renamed");
+    if !installed("nbdcopy") {
+        return;
+    }
+    let mut daemon = p.serve(&["tank"]);
+    fill(&p);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    assert!(damage(&p, "fast.img") > 0 && damage(&p, "slow.img") > 0);
+    let words = ["cannot be verified", "no member has a sound page directory", "bimetal repair tank"];
+    p.refused(&["check", "tank"], 1, &words);
 }
 
 #[test]
@@ -93,4 +124,38 @@ fn a_check_by_hand_is_a_job() {
     assert!(answer.contains("\"done\":true") && answer.contains("\"sound\":true"), "{answer}");
     let refused = p.ask("POST", "/v1/check", "{\"mend\":7}");
     assert!(refused.contains("400") && refused.contains("the request is not understood"), "{refused}");
+}
+
+/// What a daemon answers to a request that its version does not know yet.
+const UNKNOWN: &str = "{\"schema\":1,\"error\":\"no such path; see /v1/status, /v1/health, /v1/metrics\"}";
+
+#[test]
+fn a_daemon_of_an_earlier_version_is_named_and_what_to_do() {
+    let p = Place::new();
+    p.tank();
+    std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
+    let listener = UnixListener::bind(p.socket("control.sock")).expect("a socket");
+    // It holds the lock of the group, with its process in it.
+    let lock = File::create(p.socket("lock")).expect("a lock");
+    (&lock).write_all(b"4711\n").and_then(|()| lock.lock()).expect("locked");
+    let daemon = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            let mut piece = [0; 1024];
+            let n = stream.read(&mut piece).expect("a request");
+            assert!(n > 0, "{}", String::from_utf8_lossy(&request));
+            request.extend(&piece[..n]);
+        }
+        let head = format!("HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n", UNKNOWN.len());
+        stream.write_all((head + UNKNOWN).as_bytes()).expect("answered");
+        String::from_utf8_lossy(&request).into_owned()
+    });
+    let told = p.run(&["check", "tank"]);
+    assert!(daemon.join().expect("it answers").starts_with("POST /v1/check "));
+    assert_eq!((told.code, told.out.as_str()), (1, ""), "{}", told.err);
+    for words in ["group 'tank'", "process 4711", "earlier version", "bimetal stop tank", "bimetal check tank"] {
+        assert!(told.err.contains(words), "{words}: {}", told.err);
+    }
+    assert!(!told.err.contains("no such path"), "{}", told.err);
 }

@@ -26,7 +26,7 @@ fn a_group_is_made_served_stopped_checked_and_destroyed() {
     assert!(words.contains("serving") && words.contains("reserve"), "{words}");
     p.refused(&["serve", "tank"], 1, &["already being served"]);
     p.refused(&["destroy", "tank", "--yes"], 1, &["being served", "stop"]);
-    assert!(p.ok(&["check", "tank"]).contains("it is in use"));
+    assert!(p.ok(&["check", "tank"]).contains("Group 'tank' is in use."));
     p.ok(&["stop", "tank"]);
     assert_eq!(daemon.wait(), 0, "{}", p.log());
     assert!(!p.socket("control.sock").exists() && !p.socket("nbd.sock").exists());

@@ -102,7 +102,7 @@ impl Run<'_> {
         self.world.restart(None);
         let env = SimEnv::new(&self.world);
         let (checker, devices) = (env.clone(), self.members());
-        let ended = env.run(STEP_LIMIT, async move { inspect::check(checker, devices).await });
+        let ended = env.run(STEP_LIMIT, async move { inspect::check(checker, devices, &|_, _| {}).await });
         env.kill();
         let report = match ended {
             Ended::Done(Ok(report)) => report,

@@ -276,7 +276,7 @@ impl Run<'_> {
     fn is_sound(&self, given: &Given) -> Result<(), Wrong> {
         let env = SimEnv::new(&self.world);
         let (checker, devices) = (env.clone(), given.split().0);
-        let ended = env.run(STEP_LIMIT, async move { inspect::check(checker, devices).await });
+        let ended = env.run(STEP_LIMIT, async move { inspect::check(checker, devices, &|_, _| {}).await });
         env.kill();
         match ended {
             // Devices that are no members, and were none before, are told of.

@@ -80,8 +80,9 @@ impl Report {
 }
 
 /// Verifies labels, page directories, every page copy and journal of all members, and the map that a start would use:
-/// every slot used once, none beyond its member, none lost. Writes nothing.
-pub async fn check<E: Env>(env: E, devices: Vec<E::Device>) -> Result<Report, OpenError> {
+/// every slot used once, none beyond its member, none lost. Writes nothing. `progress` hears how many page copies it has
+/// been over, and of how many.
+pub async fn check<E: Env>(env: E, devices: Vec<E::Device>, progress: &dyn Fn(u64, u64)) -> Result<Report, OpenError> {
     let mut report = Report::default();
     for (position, d) in devices.iter().enumerate() {
         check_labels(d, position, &mut report).await?;
@@ -96,13 +97,29 @@ pub async fn check<E: Env>(env: E, devices: Vec<E::Device>) -> Result<Report, Op
             report.note(None, finding.serious, finding.what.clone());
         }
     }
-    for m in core.members.iter().filter(|m| m.is_present()) {
-        check_member(&core, m, &mut report).await?;
+    if let Some(what) = old_map(&core) {
+        report.note(None, true, what);
+    }
+    let present = || core.members.iter().filter(|m| m.is_present());
+    let all = present().map(|m| m.directory.borrow().pages.rows().count() as u64).sum();
+    let mut over = 0;
+    for m in present() {
+        let is_over = |pages| {
+            over += pages;
+            progress(over, all);
+        };
+        check_member(&core, m, &mut report, is_over).await?;
         check_headers(&core, m, &mut report).await;
     }
     check_slots(&core, &mut report);
     report.writes = core.members.iter().map(|m| m.counters.writes.get()).sum();
     Ok(report)
+}
+
+/// What is said of a map that only a slow member has, though a fast one is there: no start writes over that.
+pub(super) fn old_map<E: Env>(core: &Core<E>) -> Option<&'static str> {
+    let is_old = !core.map_complete && core.members_of(Tier::Fast).next().is_some();
+    is_old.then_some("no fast member has a sound map, and those of slow ones may be older; no start writes any more")
 }
 
 async fn check_labels<D: Device>(device: &D, position: usize, report: &mut Report) -> Result<(), OpenError> {
@@ -114,7 +131,12 @@ async fn check_labels<D: Device>(device: &D, position: usize, report: &mut Repor
     Ok(())
 }
 
-async fn check_member<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mut Report) -> Result<(), OpenError> {
+async fn check_member<E: Env>(
+    core: &Core<E>,
+    m: &Member<E::Device>,
+    report: &mut Report,
+    mut is_over: impl FnMut(u64),
+) -> Result<(), OpenError> {
     let fail = |source| OpenError::Member { member: m.index, source };
     let chain = recovery::read_chain(m).await.map_err(fail)?;
     // After a crash a torn block is nothing unusual.
@@ -136,6 +158,7 @@ async fn check_member<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &mu
         for ((number, expected), read) in part.iter().zip(wait::all(reads).await) {
             check_page(core, m, *number as u32, *expected, &read.map_err(fail)?, report);
         }
+        is_over(part.len() as u64);
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ pub(crate) fn open(env: &MemoryEnv, devices: &[MemoryDevice], options: OpenOptio
 
 pub(crate) fn check(env: &MemoryEnv, devices: &[MemoryDevice]) -> Result<inspect::Report, OpenError> {
     let (e, devices) = (env.clone(), devices.to_vec());
-    env.block_on(async move { inspect::check(e, devices).await })
+    env.block_on(async move { inspect::check(e, devices, &|_, _| {}).await })
 }
 
 /// Verifies a group that is open, and mends it if asked to.

@@ -1,9 +1,8 @@
 //! Verifying a group while it is in use: what its members hold must be what the engine believes that they hold.
 //!
 //! What is current on a member does not change in its place: a checkpoint writes to the other sides, the journal behind its
-//! head, and a flip makes it current. So no lock is needed but for the labels, and the headers
-//! that they name. What was read is compared with what the engine says of it
-//! afterwards; if that has changed meanwhile, it is read again or left out.
+//! head, and a flip makes it current. So no lock is needed but for the labels, and the headers that they name. What was read is
+//! compared with what the engine says of it afterwards; if that has changed meanwhile, it is read again or left out.
 //!
 //! The engine itself does not need what is damaged on a member before the next start: all of it is in memory. So damage can be
 //! mended while the group runs, by a checkpoint that writes it anew ([`mend`]).
@@ -16,6 +15,7 @@ mod slots;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::check::old_map;
 use super::{Problem, Report};
 use crate::env::{Env, Instant};
 use crate::error::Error;
@@ -175,6 +175,9 @@ impl<E: Env> Check<'_, E> {
         let findings = core.findings.borrow().clone();
         for f in findings.into_iter().filter(|f| f.serious || !core.writable) {
             self.note(None, f.serious, f.what);
+        }
+        if let Some(what) = old_map(core) {
+            self.note(None, true, what.into());
         }
     }
 

@@ -1,0 +1,67 @@
+//! Volumes as block devices of this machine, and as files.
+
+use serde::{Deserialize, Serialize};
+
+/// Answer to `POST /v1/files`: the volumes are files in this folder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FilesShown {
+    pub(crate) schema: u32,
+    pub(crate) folder: String,
+}
+
+/// A block device made by `bimetal attach`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attachment {
+    pub(crate) volume: String,
+    /// `/dev/...`.
+    pub(crate) device: String,
+    /// `ublk`, `nbd` or `fuse`.
+    pub(crate) via: String,
+    /// Who holds it: mount points, swap, devices stacked on it. Filled when asked for, not stored.
+    #[serde(default)]
+    pub(crate) held_by: Vec<String>,
+    /// UUID of the volume: another may have the name now. Empty in records of earlier versions.
+    #[serde(default)]
+    pub(crate) volume_uuid: String,
+    /// What is needed to take it down, by the means that made it.
+    #[serde(default)]
+    pub(crate) handle: serde_json::Value,
+}
+
+impl Attachment {
+    /// Whether both are of the same volume.
+    pub(crate) fn is_of(&self, other: &Attachment) -> bool {
+        self.is_of_volume(&other.volume, &other.volume_uuid)
+    }
+
+    /// Whether this is of the volume with this UUID, or with this name where no UUID was written down.
+    pub(crate) fn is_of_volume(&self, name: &str, uuid: &str) -> bool {
+        match self.volume_uuid.is_empty() || uuid.is_empty() {
+            true => self.volume == name,
+            false => self.volume_uuid == uuid,
+        }
+    }
+}
+
+/// `POST /v1/attach` and `POST /v1/detach`: a volume as a ublk device of the daemon.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct VolumeRequest {
+    pub(crate) volume: String,
+    /// Of `detach`: the volume's UUID, which counts instead of the name. The name may be another's by then.
+    #[serde(default)]
+    pub(crate) volume_uuid: String,
+    /// Detach although somebody uses it: they get errors, and what was not yet written is lost.
+    #[serde(default)]
+    pub(crate) force: bool,
+}
+
+/// Answer to both.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct AttachAnswer {
+    pub(crate) schema: u32,
+    /// The device that is there now, if there is one.
+    pub(crate) device: Option<String>,
+    /// Why none can be had on this machine.
+    #[serde(default)]
+    pub(crate) why: String,
+}
