@@ -3,6 +3,9 @@
 mod new;
 mod words;
 
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use anyhow::{bail, Context, Result};
 use bimetal_host::device::Access;
 use bimetal_host::{HostEnv, Locator, Reactor};
@@ -21,7 +24,7 @@ struct Wish {
     explicit: Vec<Locator>,
     older_copies: bool,
     give_up_others: bool,
-    save: std::path::PathBuf,
+    save: PathBuf,
     force: bool,
     yes: bool,
 }
@@ -31,7 +34,7 @@ struct Done {
     report: Report,
     volumes: Vec<Kept>,
     new: Vec<String>,
-    saved: std::path::PathBuf,
+    saved: PathBuf,
     /// Where members are that had no label, so that their metadata could not be saved: such a repair cannot be undone.
     not_saved: Vec<String>,
 }
@@ -57,9 +60,11 @@ pub(crate) fn run(args: Repair, output: Output) -> Result<()> {
     }
 }
 
-fn default_file(group: &str) -> std::path::PathBuf {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    format!("{group}-before-repair-{}.saved", now.as_secs()).into()
+/// A name of now that is not taken: two repairs may come within a second.
+fn default_file(group: &str) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let mut names = (now..).map(|n| PathBuf::from(format!("{group}-before-repair-{n}.saved")));
+    names.find(|name| name.symlink_metadata().is_err()).expect("there are more numbers than files")
 }
 
 /// Looks, asks, saves and repairs; nothing if there is nothing to repair.

@@ -11,34 +11,27 @@
 //!    end, one chunk at a time: the only move that they ever wait for (D7).
 
 mod find;
+mod gait;
 mod place;
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use self::gait::NotYet;
 use super::mover::{add_to, take_from, Move};
 use super::Job;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::member::{Member, Standing};
-use crate::units::{ChunkId, MemberIndex, Tier};
+use crate::units::{ChunkId, MemberIndex};
 use crate::wait;
 
 /// Slots of the member whose chunks are looked up at a time: 64 GiB, moved in the order in which they lie there. The whole map is
 /// looked through for them; the list of them takes 8 MiB.
 const SPAN: u32 = 1 << 19;
-/// Chunks moved together while nobody else uses the tier.
-const BATCH: usize = 16;
-/// Beside clients: chunks, and the runs in which they lie on the member. A disk reads either in some 50 ms: for so long a request
-/// waits, at worst.
-const BATCH_BESIDE: usize = 32;
-const RUNS_BESIDE: usize = 4;
-/// While nobody else uses the tier: chunks that are being copied, and all that are on their way, at most.
-const COPYING: usize = 2 * BATCH;
-const UNDER_WAY: usize = 16 * BATCH;
-/// A tier left alone by clients for so long is idle.
-const IDLE: Duration = Duration::from_millis(100);
+/// Chunks that are on their way, at most.
+const UNDER_WAY: usize = 1024;
 /// Beside clients: rest after a batch, in times that copying it took, and at most.
 const REST: u32 = 3;
 const REST_MOST: Duration = Duration::from_secs(2);
@@ -180,18 +173,18 @@ impl<E: Env> Core<E> {
             if excess > 0 {
                 self.drop_kept(excess);
             }
-            if !self.has_hands_free() {
-                wait::first(self.mover.ended.wait(), self.env.sleep(NOTICE)).await;
-                continue;
-            }
-            let (batch, alone) = match self.allowed(m) {
-                Ok(allowed) => allowed,
-                Err(wait) => {
-                    self.rest(wait.max(SOON)).await;
+            let gait = match self.gait(m) {
+                Ok(gait) => gait,
+                Err(NotYet::HandsFull) => {
+                    wait::first(self.mover.ended.wait(), self.env.sleep(NOTICE)).await;
+                    continue;
+                }
+                Err(NotYet::Rest(rest)) => {
+                    self.rest(rest.max(SOON)).await;
                     continue;
                 }
             };
-            let most = self.in_runs(m, &rest[..rest.len().min(batch)], RUNS_BESIDE);
+            let most = self.in_runs(m, &rest[..rest.len().min(gait.batch)], gait.runs);
             let (now, later) = rest.split_at(most.min((self.commit.limit.get() / 4).max(1)));
             rest = later;
             let begun = self.env.now();
@@ -202,7 +195,7 @@ impl<E: Env> Core<E> {
                 continue;
             }
             batches.into_iter().for_each(|(job, moves)| self.send_off(job, moves));
-            if !alone {
+            if gait.rests {
                 // What waits for syncs and commits leaves most disks alone: it takes no part in this.
                 while sum(&self.mover.evacuating_copies) > 0 {
                     self.mover.ended.wait().await;
@@ -211,29 +204,6 @@ impl<E: Env> Core<E> {
                 self.rest((took * REST).min(REST_MOST)).await;
             }
         }
-    }
-
-    /// How many chunks may go together now, and whether no client feels it; or how long to wait.
-    fn allowed(&self, m: MemberIndex) -> Result<(usize, bool), Duration> {
-        let (now, concerned) = (self.env.now(), self.tiers_of_evacuation(m));
-        let mut scheduler = self.mover.scheduler.borrow_mut();
-        let steady = scheduler.is_steady(now);
-        // Small requests to the fast tier that never pause say themselves how much they bear.
-        let unfelt = |t: Tier| steady && t == Tier::Fast || scheduler.quiet(t, now) >= IDLE;
-        let alone = concerned.into_iter().all(unfelt);
-        if concerned.contains(&Tier::Slow) && !unfelt(Tier::Slow) {
-            scheduler.bears(now)?;
-        }
-        let batch = if alone { BATCH } else { BATCH_BESIDE };
-        match steady {
-            true => Ok((scheduler.spare(batch, now)?.max(1), alone)),
-            false => Ok((batch, alone)),
-        }
-    }
-
-    /// Whether the next batch may begin: what is copied must not wait for what is being switched, within limits.
-    fn has_hands_free(&self) -> bool {
-        sum(&self.mover.copying) < COPYING && sum(&self.mover.under_way) < UNDER_WAY
     }
 
     /// Carries a batch as a task of its own.

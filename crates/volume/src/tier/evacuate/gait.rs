@@ -1,0 +1,77 @@
+//! How much leaves a member at a time, by what clients want of the tiers concerned.
+
+use std::time::Duration;
+
+use super::{sum, UNDER_WAY};
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::units::{MemberIndex, Tier};
+
+/// A tier left alone by clients for so long is idle, and for so long nobody is there at all.
+const IDLE: Duration = Duration::from_millis(100);
+const LONG_IDLE: Duration = Duration::from_secs(2);
+
+/// How an evacuation goes.
+#[derive(Debug)]
+pub(super) struct Gait {
+    /// Chunks moved together, at most.
+    pub(super) batch: usize,
+    /// And runs of slots in which they lie on the member.
+    pub(super) runs: usize,
+    /// Chunks that are being copied, at most.
+    copying: usize,
+    /// Whether it rests after each batch.
+    pub(super) rests: bool,
+}
+
+/// While nobody is there.
+const ALONE: Gait = Gait { batch: 64, runs: 64, copying: 128, rests: false };
+/// Between requests: one that comes waits for a few pieces of [`super::super::carry::RUN`] chunks, and the devices are hardly ever
+/// idle.
+const BETWEEN: Gait = Gait { batch: 16, runs: 4, copying: 32, rests: false };
+/// Beside requests. A disk reads so many chunks, or so many runs, in some 50 ms: for so long a request waits, at worst.
+const BESIDE: Gait = Gait { batch: 32, runs: 4, copying: 32, rests: true };
+
+/// Why nothing may be begun now.
+pub(super) enum NotYet {
+    /// Enough is on its way.
+    HandsFull,
+    /// Clients want the devices, for this time at least.
+    Rest(Duration),
+}
+
+impl From<Duration> for NotYet {
+    fn from(rest: Duration) -> NotYet {
+        NotYet::Rest(rest)
+    }
+}
+
+impl<E: Env> Core<E> {
+    /// How the evacuation of this member may go on: what is copied must not wait for what is being switched, within limits. Or why
+    /// not.
+    pub(super) fn gait(&self, m: MemberIndex) -> Result<Gait, NotYet> {
+        let (now, concerned) = (self.env.now(), self.tiers_of_evacuation(m));
+        let mut scheduler = self.mover.scheduler.borrow_mut();
+        let steady = scheduler.is_steady(now);
+        let quiet = |t: Tier| match steady && t == Tier::Fast {
+            // Small requests to the fast tier that never pause say themselves how much they bear.
+            true => IDLE,
+            false => scheduler.quiet(t, now),
+        };
+        let mut gait = match concerned.into_iter().map(quiet).min() {
+            Some(quiet) if quiet < IDLE => BESIDE,
+            Some(quiet) if quiet < LONG_IDLE => BETWEEN,
+            _ => ALONE,
+        };
+        if sum(&self.mover.copying) >= gait.copying || sum(&self.mover.under_way) >= UNDER_WAY {
+            return Err(NotYet::HandsFull);
+        }
+        if gait.rests && concerned.contains(&Tier::Slow) && scheduler.quiet(Tier::Slow, now) < IDLE {
+            scheduler.bears(now)?;
+        }
+        if steady {
+            gait.batch = scheduler.spare(gait.batch, now)?.max(1);
+        }
+        Ok(gait)
+    }
+}
