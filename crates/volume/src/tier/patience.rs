@@ -127,7 +127,7 @@ mod tests {
             let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
             run(&mut p, &mut now, 1000, piece * MS);
             let (pieces, late) = run(&mut p, &mut now, 10_000, piece * MS);
-            assert!(late <= 0.007, "{piece} ms: {late}");
+            assert!(late <= 0.009, "{piece} ms: {late}");
             assert!(pieces >= least, "{piece} ms: {pieces}");
         }
     }
@@ -157,7 +157,7 @@ mod tests {
         now = now.plus(PAUSE);
         run(&mut p, &mut now, 1000, 45 * MS);
         let (_, late) = run(&mut p, &mut now, 1000, 45 * MS);
-        assert!(late <= 0.007, "{late}");
+        assert!(late <= 0.009, "{late}");
     }
 
     #[test]
