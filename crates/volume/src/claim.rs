@@ -55,10 +55,19 @@ struct Claim {
 }
 
 #[derive(Default)]
+struct Pinned {
+    count: u32,
+    /// The overwriting that was the last here, by its number.
+    overwritten: u64,
+}
+
+#[derive(Default)]
 pub(crate) struct Claims {
     claims: RefCell<IntMap<ChunkId, Claim>>,
     released: Signal,
-    pins: RefCell<IntMap<SlotId, u32>>,
+    pins: RefCell<IntMap<SlotId, Pinned>>,
+    /// How often blocks that are not valid were overwritten in a slot that was pinned.
+    overwrites: Cell<u64>,
     /// Notified when a slot's last pin goes.
     pub(crate) unpinned: Signal,
     /// Chunks in motion, and whether their move was cancelled.
@@ -135,8 +144,22 @@ impl Claims {
 
     /// Says that I/O on the slot is in flight, until the pin is dropped.
     pub(crate) fn pin(&self, slot: SlotId) -> Pin<'_> {
-        *self.pins.borrow_mut().entry(slot).or_insert(0) += 1;
+        self.pins.borrow_mut().entry(slot).or_default().count += 1;
         Pin { claims: self, slot }
+    }
+
+    /// Blocks of the slot that are not valid are overwritten from here on. A read that began while they were valid may find
+    /// either.
+    pub(crate) fn overwrites(&self, slot: SlotId) {
+        if let Some(pinned) = self.pins.borrow_mut().get_mut(&slot) {
+            self.overwrites.set(self.overwrites.get() + 1);
+            pinned.overwritten = self.overwrites.get();
+        }
+    }
+
+    /// A moment to ask of what was overwritten since then.
+    pub(crate) fn moment(&self) -> u64 {
+        self.overwrites.get()
     }
 
     pub(crate) fn is_pinned(&self, slot: SlotId) -> bool {
@@ -236,12 +259,20 @@ pub(crate) struct Pin<'a> {
     slot: SlotId,
 }
 
+impl Pin<'_> {
+    /// Whether blocks of the slot that are not valid any more were overwritten after that moment.
+    pub(crate) fn overwritten_since(&self, moment: u64) -> bool {
+        let pins = self.claims.pins.borrow();
+        self.claims.overwrites.get() != moment && pins.get(&self.slot).is_some_and(|p| p.overwritten > moment)
+    }
+}
+
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
         let mut pins = self.claims.pins.borrow_mut();
-        if let Some(n) = pins.get_mut(&self.slot) {
-            *n -= 1;
-            if *n == 0 {
+        if let Some(pinned) = pins.get_mut(&self.slot) {
+            pinned.count -= 1;
+            if pinned.count == 0 {
                 pins.remove(&self.slot);
                 drop(pins);
                 self.claims.unpinned.notify();

@@ -43,6 +43,7 @@ mutants! {
     WipedBeforeCommit: "families: blocks are overwritten whose TRIM is not durable",
     WipedNoQuarantine: "families: a free slot whose overwriting has failed is free again before a sync",
     WipedUnclaimed: "families: blocks of a slot in use are overwritten without a claim on them",
+    WipedUnderReader: "families: a read decrypts what was overwritten meanwhile, after a TRIM",
     HeadersAfterTable: "families: labels name headers that are not durable yet",
     HeadersNotSynced: "families: headers are not synced before labels name them",
     HeaderNotChecked: "families: a header is taken from a member where it is damaged",

@@ -4,7 +4,9 @@ use bimetal_volume::units::{Placement, CHUNK};
 
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
-use crate::scenario::{Act, Damage, Step, VolumeSpec};
+use crate::oracle::Crash;
+use crate::scenario::{Act, Damage, End, Speed, Step, VolumeSpec};
+use crate::world::CrashPoint;
 
 fn act(act: Act) -> Step {
     step(0, act, 0, 0)
@@ -85,6 +87,30 @@ fn trimmed_and_overwritten() -> Directed {
     directed("trimmed and overwritten", s, prepare, steps, false)
 }
 
+/// Reads take long, and what they are to find is trimmed and overwritten meanwhile, in the slot that its chunk lives in.
+fn trimmed_and_overwritten_under_reads() -> Directed {
+    let make = |n: u64| {
+        let mut s = group(14, 20, 12);
+        (s.seed, s.commit_ms) = (n + 1, 5000);
+        let mut prepare = vec![fill(0, 12)];
+        prepare.extend((0..12).map(|chunk| step(0, TRIM, chunk * CHUNK + 40_960, 4096)));
+        prepare.extend([flush(), act(Act::MakeFamily { family: 1 }), act(Act::Encrypt { family: 1 }), sleep(0, 15)]);
+        let mut steps = Vec::new();
+        for i in 0..40 {
+            let at = i * 5 % 12 * CHUNK + i / 12 * 20_480 + 53_248;
+            steps.extend([2, 3].map(|client| step(client, Act::Read, at, 12_288)));
+            steps.extend([sleep(1, 1), step(1, Act::Trim { fua: true }, at, 8192)]);
+        }
+        let session = s.quiet_session(prepare, End::Crash(Crash::Daemon, CrashPoint { steps: 16, events: n }));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.speed[0] = Speed::Storm;
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("trimmed and overwritten under reads", make, 60)
+}
+
 /// Slots cannot be overwritten, or so it seems: the zeros land late, when chunks may have moved there.
 fn overwritten_late() -> Directed {
     let mut s = group(10, 120, 6);
@@ -138,6 +164,7 @@ fn rotten() -> Directed {
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
+        trimmed_and_overwritten_under_reads(),
         families(),
         encrypting(),
         overwriting(),

@@ -8,7 +8,7 @@
 //! 1. It begins when no chunk of the volume is plaintext and no more can be written: what has been overwritten once need
 //!    not be looked at again.
 //! 2. A free slot is taken while it is overwritten, one in use is pinned and its blocks are claimed: nothing else is
-//!    written there meanwhile.
+//!    written there meanwhile. A read that began before a TRIM, and may find zeros instead of ciphertext, is done again.
 //! 3. A block is not valid when every start would say so: after a TRIM that is not durable a start may still take it for
 //!    what it held (I1).
 //! 4. The volume is encrypted when every slot of every member has been gone through and their devices are synced. A slot
@@ -225,6 +225,9 @@ impl<E: Env> Core<E> {
             return;
         }
         let _pin = self.claims.pin(slot);
+        if !mutant::on(Mutant::WipedUnderReader) {
+            self.claims.overwrites(slot);
+        }
         for (from, to, valid) in runs(e.mask, 0, BLOCKS_PER_CHUNK) {
             if valid {
                 continue;

@@ -48,7 +48,20 @@ impl<E: Env> Core<E> {
             return Err(Error::Stopping);
         }
         let _admitted = self.requests.enter(len, self.options.max_inflight_bytes).await;
+        let mut first = true;
+        loop {
+            let pieces = self.read_once(v, offset, len, used && first).await?;
+            if let Some(pieces) = pieces {
+                return Ok(pieces);
+            }
+            first = false;
+        }
+    }
+
+    /// Nothing if what was read is of no use: it was trimmed meanwhile, and then overwritten where there was ciphertext.
+    async fn read_once(&self, v: &VolumeInfo, offset: u64, len: u64, used: bool) -> Result<Option<Pieces>, Error> {
         let parts = v.parts(offset, len);
+        let moment = self.claims.moment();
         // Look up and pin in one step, without an await: what is read now cannot be given to another chunk (C2.1).
         let mut pins: SmallVec<[Pin<'_>; 4]> = SmallVec::new();
         let mut steps: SmallVec<[Step; 4]> = SmallVec::new();
@@ -69,10 +82,13 @@ impl<E: Env> Core<E> {
         if used && lift::begins_late() {
             lifts = self.begin_lifts(parts);
         }
+        if encrypted.contains(&true) && pins.iter().any(|pin| pin.overwritten_since(moment)) {
+            return Ok(None);
+        }
         lifts.carry(offset % BLOCK, &pieces);
         drop(pins);
         let pieces = cipher::decrypt(v, offset / BLOCK * BLOCK, pieces, &encrypted)?;
-        Ok(trim_edges(pieces, offset % BLOCK, len))
+        Ok(Some(trim_edges(pieces, offset % BLOCK, len)))
     }
 
     fn plan_part<'a>(
