@@ -119,7 +119,7 @@ pub async fn check<E: Env>(env: E, devices: Vec<E::Device>, progress: &dyn Fn(u6
 /// What is said of a map that only a slow member has, though a fast one is there: no start writes over that.
 pub(super) fn old_map<E: Env>(core: &Core<E>) -> Option<&'static str> {
     let is_old = !core.map_complete && core.members_of(Tier::Fast).next().is_some();
-    is_old.then_some("no fast member has a sound map, and those of slow ones may be older; no start writes any more")
+    is_old.then_some("no fast member that is there has a sound map, and those of slow ones may be older; no start writes with these members")
 }
 
 async fn check_labels<D: Device>(device: &D, position: usize, report: &mut Report) -> Result<(), OpenError> {

@@ -30,7 +30,7 @@ pub struct Levels {
     pub demoting: usize,
     /// Promotions begun whose slow slot is not free yet; their fast slots are no more in `free`.
     pub promoting: usize,
-    /// Chunks that are leaving a member and have not switched, by no plan of the scheduler's.
+    /// Chunks that are leaving a member and have not switched for good, by no plan of the scheduler's.
     pub evacuating: usize,
 }
 

@@ -139,7 +139,7 @@ impl MoverState {
         self.held.get()
     }
 
-    /// Chunks that are leaving a member and have not switched.
+    /// Chunks that are leaving a member and whose switch is not committed.
     pub(super) fn leaving_now(&self) -> usize {
         self.evacuating_moves.iter().map(Cell::get).sum()
     }

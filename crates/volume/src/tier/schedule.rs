@@ -275,8 +275,14 @@ impl Scheduler {
     }
 
     /// Whether requests to the slow tier bear that some chunks leave a member; or how long to wait.
-    pub(super) fn bears(&mut self, now: Instant) -> Result<(), Duration> {
+    pub(super) fn bears(&self, now: Instant) -> Result<(), Duration> {
         self.patience.allows(now)
+    }
+
+    /// Chunks begin to leave a member.
+    pub(super) fn evacuation_begins(&mut self, now: Instant) {
+        self.patience.begins(now);
+        self.evacuates(true, now);
     }
 
     /// Chunks are leaving a member from here on, or none is: then requests say what is usual.
@@ -288,7 +294,7 @@ impl Scheduler {
     fn requests_are_beside(&mut self, now: Instant) {
         let moving = self.moves || self.evacuates;
         self.pace.beside(moving);
-        self.patience.beside(moving, now);
+        self.patience.beside(moving, self.evacuates, now);
     }
 
     fn load(&mut self, tier: Tier) -> &mut Load {

@@ -29,8 +29,8 @@ const ALONE: Gait = Gait { batch: 64, runs: 64, copying: 128, rests: false };
 /// Between requests: one that comes waits for a few pieces of [`super::super::carry::RUN`] chunks, and the devices are hardly ever
 /// idle.
 const BETWEEN: Gait = Gait { batch: 16, runs: 4, copying: 32, rests: false };
-/// Beside requests. A disk reads so many chunks, or so many runs, in some 50 ms: for so long a request waits, at worst.
-const BESIDE: Gait = Gait { batch: 32, runs: 4, copying: 32, rests: true };
+/// Beside requests. A disk reads so many chunks in some 50 ms, so many runs in some 90: for so long a request waits.
+const BESIDE: Gait = Gait { batch: 32, runs: 8, copying: 32, rests: true };
 
 /// Why nothing may be begun now.
 pub(super) enum NotYet {
@@ -63,7 +63,7 @@ impl<E: Env> Core<E> {
             Some(quiet) if quiet < LONG_IDLE => BETWEEN,
             _ => ALONE,
         };
-        if sum(&self.mover.copying) >= gait.copying || sum(&self.mover.under_way) >= UNDER_WAY {
+        if sum(&self.mover.evacuating_copies) >= gait.copying || sum(&self.mover.under_way) >= UNDER_WAY {
             return Err(NotYet::HandsFull);
         }
         if gait.rests && concerned.contains(&Tier::Slow) && scheduler.quiet(Tier::Slow, now) < IDLE {

@@ -3,8 +3,8 @@
 //!
 //! 1. Within a tier where there is room, else, for volumes that may live on both, to the other one: never into what
 //!    volumes bound to a tier were promised, nor into the half of the headroom that is the clients' (I5).
-//! 2. Alone it takes all of the time; beside clients of the tiers concerned a quarter at most; as much as keeps the tail of
-//!    requests to the slow one ([`super::patience`]); beside small requests to the fast tier that never pause, wherever it is, as
+//! 2. Alone it takes all of the time; between requests of clients it goes on with a short queue; beside those that leave no gaps
+//!    it takes a quarter of the time at most, as much as keeps the tail of requests to the slow tier ([`super::patience`]); beside small requests to the fast tier that never pause, wherever it is, as
 //!    much as these do not feel ([`super::pace`]).
 //! 3. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now, or cannot be read, is
 //!    tried again, less and less often, and keeps no other from going. Of what is written all the time writers wait in the
@@ -224,7 +224,7 @@ impl<E: Env> Core<E> {
         for of_kind in [&m.copying, &m.under_way, &m.evacuating_copies, &m.evacuating_moves] {
             add_to(&of_kind[kind], count);
         }
-        m.scheduler.borrow_mut().evacuates(true, self.env.now());
+        m.scheduler.borrow_mut().evacuation_begins(self.env.now());
         let core = self.clone();
         async move {
             core.clone().run_batch(job, moves, Vec::new()).await;
