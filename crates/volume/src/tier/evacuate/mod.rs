@@ -4,8 +4,8 @@
 //! 1. Within a tier where there is room, else, for volumes that may live on both, to the other one: never into what
 //!    volumes bound to a tier were promised, nor into the half of the headroom that is the clients' (I5).
 //! 2. Alone it takes all of the time; between requests of clients it goes on with a short queue; beside those that leave no gaps
-//!    it takes a quarter of the time at most, as much as keeps the tail of requests to the slow tier ([`super::patience`]); beside small requests to the fast tier that never pause, wherever it is, as
-//!    much as these do not feel ([`super::pace`]).
+//!    it takes a quarter of the time at most, as much as keeps the tail of requests to the slow tier ([`super::patience`]); beside
+//!    small requests to the fast tier that never pause, wherever it is, as much as these do not feel ([`super::pace`]).
 //! 3. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now, or cannot be read, is
 //!    tried again, less and less often, and keeps no other from going. Of what is written all the time writers wait in the
 //!    end, one chunk at a time: the only move that they ever wait for (D7).
