@@ -52,6 +52,7 @@ mutants! {
     C1NoPreparedRecord: "C1.6: a demotion switches without a prepared record on the slow member",
     LagForgotten: "C1.6: what a slow member's journal was to be told is forgotten",
     LeftUntold: "C1.6: a slow slot that was taken and left within one commit is free before its member's journal has heard",
+    AwayUnreadUnwritten: "C8.1: an away block that could not be read counts as all set, but is not written so",
     C1NoAwayBit: "C1.6, C8.1: commits do not wait for the away bit of their region",
     C2FreeBeforeRecord: "C2.1: a slot is free as soon as it is left",
     C2FreeDuringRead: "C2.1: a slot is free although a read of it is in flight",

@@ -115,6 +115,21 @@ pub(super) fn left_as_soon_as_it_came() -> Directed {
     Directed::chain("left as soon as it came", make, 1)
 }
 
+/// Away blocks of the slow member cannot be read at one start, and at the next they can: what was to count as all set must be
+/// written so, or the slow member alone calls lost data never written. The first was found by a random run, made smaller.
+pub(super) fn away_unread() -> Directed {
+    let make = |n: u64| {
+        let mut s =
+            crate::text::parse(include_str!("away_unread.txt")).expect("the file beside this one is a scenario");
+        if n > 0 {
+            s.seed = n;
+            s.sessions[0].faults[1].read_ppm = 400_000;
+        }
+        s
+    };
+    Directed::chain("away blocks unread", make, 100)
+}
+
 /// A client's write to a member fails and lands later, when the volume stands still for the end of its copy: what is compared
 /// differs from what was written, and no device is to blame. Found by a random run, made smaller.
 pub(super) fn failed_writes_land_late() -> Directed {

@@ -282,6 +282,7 @@ pub fn all() -> Vec<Directed> {
         directed("long commits", long, vec![], long_commits(), false),
         late_writes(),
         chains::left_as_soon_as_it_came(),
+        chains::away_unread(),
         chains::failed_writes_land_late(),
         outliving(),
         chains::torn_twice(),

@@ -3,6 +3,8 @@
 //! Invariants:
 //! 1. `durable` bits are on the medium; a commit waits until the bits of its regions are.
 //! 2. A block is written to its older side; if either side is unreadable at a start, the block counts as all set.
+//! 3. What counts as all set for that is written so before anything is done that relies on it: what could not be read may be
+//!    readable again at the next start, and says what was true then.
 
 use bimetal_format::away::{self as raw, REGIONS_PER_BLOCK};
 use bimetal_format::layout::away_blocks;
@@ -10,6 +12,7 @@ use bimetal_format::layout::away_blocks;
 use super::{Member, WriteFor};
 use crate::buf::BufMut;
 use crate::env::{Device, DeviceError};
+use crate::mutant::{self, Mutant};
 use crate::units::BLOCK;
 
 const WORDS: usize = REGIONS_PER_BLOCK / 64;
@@ -70,14 +73,45 @@ impl<D: Device> Member<D> {
         Ok(())
     }
 
+    /// Writes the blocks that count as all set because not both sides could be read. The caller holds `away_meta`, or is alone.
+    pub(crate) async fn mend_away(&self) -> Result<(), DeviceError> {
+        let unsound = self.away.borrow().unsound.clone();
+        if unsound.is_empty() || mutant::on(Mutant::AwayUnreadUnwritten) {
+            return Ok(());
+        }
+        for index in unsound {
+            let (known, side) = self.away.borrow().newest_of(index);
+            let (mut last, mut failed) = (None, None);
+            // The side that could not be read first: it is one ahead of the other at most. With both, no older one is left.
+            for (sequence, side) in [(known + 2, 1 - side), (known + 3, side)] {
+                match self.write_away_block(index, sequence, side, &[u64::MAX; WORDS]).await {
+                    Ok(()) => last = Some((sequence, side)),
+                    Err(e) => failed = Some(e),
+                }
+            }
+            match (last, failed) {
+                // One that is newer than the other ever was will do.
+                (Some(newest), failed) if failed.is_none() || known > 0 => {
+                    self.away.borrow_mut().newest[index as usize] = newest;
+                }
+                (_, failed) => return Err(failed.unwrap_or(DeviceError::Io(5))),
+            }
+        }
+        self.sync_all().await
+    }
+
+    async fn write_away_block(&self, index: u64, sequence: u64, side: u8, bits: &[u64]) -> Result<(), DeviceError> {
+        let place = self.layout.away_block(index, side);
+        let mut buf = BufMut::new(BLOCK as usize);
+        raw::encode(&mut buf, index, sequence, bits, &self.salt(place));
+        self.write(place, buf.freeze(), WriteFor::Engine).await
+    }
+
     /// Writes the first copies of both sides, all clear. For a new member.
     pub(crate) async fn format_away(&self) -> Result<(), DeviceError> {
         for index in 0..away_blocks(self.layout.pages) {
             for side in 0..2u8 {
-                let place = self.layout.away_block(index, side);
-                let mut buf = BufMut::new(BLOCK as usize);
-                raw::encode(&mut buf, index, u64::from(side) + 1, &[0; WORDS], &self.salt(place));
-                self.write(place, buf.freeze(), WriteFor::Engine).await?;
+                self.write_away_block(index, u64::from(side) + 1, side, &[0; WORDS]).await?;
             }
         }
         Ok(())
@@ -86,6 +120,7 @@ impl<D: Device> Member<D> {
     /// For a member that joins a group in use: says of no region that it knows it.
     pub(crate) async fn set_all_away(&self) -> Result<(), DeviceError> {
         self.load_away().await?;
+        self.mend_away().await?;
         self.write_away(|bits, _| bits.fill(u64::MAX)).await
     }
 
@@ -127,10 +162,7 @@ impl<D: Device> Member<D> {
             }
             let (sequence, side) = newest[index];
             written[index] = (sequence + 1, 1 - side);
-            let place = self.layout.away_block(index as u64, 1 - side);
-            let mut buf = BufMut::new(BLOCK as usize);
-            raw::encode(&mut buf, index as u64, sequence + 1, &bits[part], &self.salt(place));
-            self.write(place, buf.freeze(), WriteFor::Engine).await?;
+            self.write_away_block(index as u64, sequence + 1, 1 - side, &bits[part]).await?;
         }
         self.sync_all().await?;
         let mut away = self.away.borrow_mut();

@@ -127,6 +127,9 @@ fn hold_believed<E: Env>(core: &Core<E>, m: &Member<E::Device>, chunk: ChunkId, 
 
 /// Sets the away bits of all regions in use, so that no flush has to wait for one of them.
 async fn set_away<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
+    for m in core.members_of(Tier::Slow) {
+        m.mend_away().await.map_err(failed(m.index))?;
+    }
     let regions: Vec<u32> = {
         let map = core.map.borrow();
         (0..map.len() as u32).filter(|p| map.page(*p).is_some()).collect()
