@@ -153,6 +153,10 @@ pub(crate) struct MemoryDevice {
     pub(crate) hold_until: Rc<Cell<Instant>>,
     /// And so long.
     pub(crate) hold_for: Rc<Cell<Duration>>,
+    /// A read takes from half of this to one and a half times, by its place, and a thousandth of it for each block; the device has
+    /// one head.
+    pub(crate) read_takes: Rc<Cell<Duration>>,
+    pub(crate) head_free: Rc<Cell<Instant>>,
     /// A sync takes so long.
     pub(crate) sync_takes: Rc<Cell<Duration>>,
     /// The clock for that.
@@ -174,9 +178,22 @@ impl MemoryDevice {
             failed_reads: Rc::default(),
             hold_for: Rc::default(),
             hold_until: Rc::default(),
+            read_takes: Rc::default(),
+            head_free: Rc::default(),
             sync_takes: Rc::default(),
             env: None,
         }
+    }
+
+    /// Waits for the head, and moves it.
+    async fn seek(&self, offset: u64, blocks: u64) {
+        let takes = self.read_takes.get();
+        let Some(env) = self.env.as_ref().filter(|_| !takes.is_zero()) else { return };
+        let far = (offset / BLOCK as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let takes = takes / 2 + takes * (far % 1000) as u32 / 1000 + takes * blocks as u32 / 1000;
+        let end = self.head_free.get().max(env.now()).plus(takes);
+        self.head_free.set(end);
+        env.sleep(end.since(env.now())).await;
     }
 
     /// Never completes once the device stands still.
@@ -200,6 +217,7 @@ impl Device for MemoryDevice {
     async fn read(&self, offset: u64, mut buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
         assert!(offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 && offset + buf.len() as u64 <= self.size);
         self.answers().await;
+        self.seek(offset, (buf.len() / BLOCK) as u64).await;
         let blocks = self.blocks.borrow();
         for (i, b) in buf.chunks_exact_mut(BLOCK).enumerate() {
             match blocks.get(&(offset / BLOCK as u64 + i as u64)) {

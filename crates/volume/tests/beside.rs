@@ -1,0 +1,107 @@
+//! Evacuations beside requests to the disk that is emptied, which has one head.
+
+mod image;
+mod memory;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_volume::backend::Backend;
+use bimetal_volume::env::Env;
+use bimetal_volume::units::CHUNK;
+use bimetal_volume::{Group, Volume};
+use image::{create_sized, evacuate, flush, open, pass, stop, used, writable, write, MIB};
+use memory::{MemoryDevice, MemoryEnv};
+
+/// What a chunk is filled with: its number, again and again.
+fn content(chunk: u64) -> Vec<u8> {
+    chunk.to_le_bytes().repeat(CHUNK as usize / 8)
+}
+
+/// The chunks below `end` that lie furthest behind on a device: they leave it last.
+fn last_on(device: &MemoryDevice, end: u64) -> Vec<u64> {
+    let blocks = device.blocks.borrow();
+    let of_chunk = |block: &[u8]| {
+        let number: [u8; 8] = block[..8].try_into().expect("eight bytes");
+        let chunk = u64::from_le_bytes(number);
+        (chunk < end && block.chunks(8).all(|word| word == number)).then_some(chunk)
+    };
+    let mut last: Vec<u64> = blocks.values().rev().filter_map(|b| of_chunk(b)).take(64 * 32).collect();
+    last.dedup();
+    last
+}
+
+/// Reads a block of these chunks `requests` times, one after the other; gives what each took.
+fn reads(env: &MemoryEnv, v: &Volume<MemoryEnv>, chunks: &[u64], requests: usize, think: Duration) -> Vec<Duration> {
+    let (e, v, chunks, took) = (env.clone(), v.clone(), chunks.to_vec(), Rc::new(RefCell::new(Vec::new())));
+    let out = took.clone();
+    env.block_on(async move {
+        for n in 0..requests {
+            let (begun, chunk) = (e.now(), chunks[n * 7 % chunks.len()]);
+            let block = (n as u64 * 13) % 31 + 1;
+            v.read(chunk * CHUNK + block * 4096, 4096).await.expect("read");
+            took.borrow_mut().push(e.now().since(begun));
+            e.sleep(think).await;
+        }
+    });
+    let mut took = out.borrow().clone();
+    took.sort_unstable();
+    took
+}
+
+/// One fast member, two slow ones with one head each; most is on the second of those.
+fn group(env: &MemoryEnv) -> (image::Members, Group<MemoryEnv>, Vec<u64>) {
+    let mut m = create_sized(env, "tank", &[16], &[256, 256], Some(250 * MIB));
+    m.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let g = open(env, &m.0, writable()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    let end = 230 * MIB / CHUNK;
+    for chunk in 0..end {
+        write(env, &v, chunk * CHUNK, &content(chunk)).expect("write");
+    }
+    flush(env, &v).expect("flush");
+    pass(env, 60);
+    let leaving = (1..3).max_by_key(|i| used(&g, *i)).expect("two");
+    let last = last_on(&m.0[leaving], end);
+    m.0[1..].iter().for_each(|d| d.read_takes.set(Duration::from_millis(10)));
+    (m, g, last)
+}
+
+#[test]
+fn an_evacuation_keeps_the_tail_of_requests_to_the_disk_that_is_emptied() {
+    let env = MemoryEnv::new();
+    let (_m, g, last) = group(&env);
+    let v = g.volume("main").expect("made at creation");
+    let leaving = (1..3).max_by_key(|i| used(&g, *i)).expect("two");
+    let alone = reads(&env, &v, &last, 1000, Duration::ZERO);
+    let limit = alone[alone.len() * 99 / 100] * 3 / 2;
+    let before = used(&g, leaving);
+    evacuate(&env, &g, leaving);
+    let beside = reads(&env, &v, &last, 3000, Duration::ZERO);
+    let late = beside.iter().filter(|took| **took > limit).count();
+    assert!(late <= beside.len() / 100, "{late} of {} took more than {limit:?}", beside.len());
+    let gone = before - used(&g, leaving);
+    assert!(gone > 30 * MIB / CHUNK, "only {gone} chunks went meanwhile");
+    pass(&env, 60);
+    assert_eq!(used(&g, leaving), 0, "then it goes on alone");
+    stop(&env, g).expect("orderly stop");
+}
+
+#[test]
+fn between_requests_an_evacuation_has_a_short_queue() {
+    let env = MemoryEnv::new();
+    let (_m, g, last) = group(&env);
+    let v = g.volume("main").expect("made at creation");
+    let leaving = (1..3).max_by_key(|i| used(&g, *i)).expect("two");
+    let before = used(&g, leaving);
+    reads(&env, &v, &last, 1, Duration::from_millis(200));
+    evacuate(&env, &g, leaving);
+    let beside = reads(&env, &v, &last, 16, Duration::from_millis(200));
+    // 32 chunks at most are being read, in eight runs that take 5 to 18 ms each; alone it would be four times that.
+    let slowest = beside.last().expect("requests");
+    assert!(*slowest < Duration::from_millis(150), "{beside:?}");
+    let gone = before - used(&g, leaving);
+    assert!(gone > 60 * MIB / CHUNK, "only {gone} chunks went meanwhile");
+    stop(&env, g).expect("orderly stop");
+}
