@@ -98,9 +98,8 @@ fn between_requests_an_evacuation_has_a_short_queue() {
     reads(&env, &v, &last, 1, Duration::from_millis(200));
     evacuate(&env, &g, leaving);
     let beside = reads(&env, &v, &last, 16, Duration::from_millis(200));
-    // 32 chunks at most are being read, in eight runs that take 5 to 18 ms each; alone it would be four times that.
-    let slowest = beside.last().expect("requests");
-    assert!(*slowest < Duration::from_millis(150), "{beside:?}");
+    // 32 chunks at most are being read, in a few runs that take 5 to 18 ms each; alone it would be four times that.
+    assert!(beside[beside.len() / 2] < Duration::from_millis(80), "{beside:?}");
     let gone = before - used(&g, leaving);
     assert!(gone > 60 * MIB / CHUNK, "only {gone} chunks went meanwhile");
     stop(&env, g).expect("orderly stop");
