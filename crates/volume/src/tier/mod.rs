@@ -25,13 +25,13 @@ pub(crate) mod lift;
 pub(crate) mod mover;
 mod newborn;
 mod pace;
-mod patience;
 mod regions;
 mod residence;
 mod sample;
 pub mod schedule;
 mod share;
 mod stream;
+mod tail_budget;
 pub(crate) mod view;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! 4. Promotions stop when they have had their share of the SSD's life ([`Endurance`]); demotions never do.
 //! 5. A disk that is never quiet still gets a few moves ([`Share`]).
 //! 6. A load on the fast tier that never pauses does not feel moves that can wait ([`Pace`]).
-//! 7. A load on the slow tier keeps its tail beside an evacuation ([`Patience`]).
+//! 7. A load on the slow tier keeps its tail beside an evacuation ([`TailBudget`]).
 //! 8. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
 
 use std::time::Duration;
@@ -20,8 +20,8 @@ use super::latency::{Load, Verdict};
 pub use super::levels::Levels;
 use super::levels::{mib, shortage, Band, Goal};
 use super::pace::Pace;
-use super::patience::Patience;
 use super::share::Share;
+use super::tail_budget::TailBudget;
 use super::GROUP_CHUNKS;
 use crate::env::Instant;
 use crate::units::Tier;
@@ -117,7 +117,7 @@ pub struct Scheduler {
     endurance: Endurance,
     share: Share,
     pace: Pace,
-    patience: Patience,
+    tail_budget: TailBudget,
     /// Whether the mover has something on the way, or whoever empties a member.
     moves: bool,
     evacuates: bool,
@@ -147,7 +147,7 @@ impl Scheduler {
             endurance: Endurance::new(burst, now),
             share: Share::default(),
             pace: Pace::new(now),
-            patience: Patience::new(now),
+            tail_budget: TailBudget::new(now),
             moves: false,
             evacuates: false,
         }
@@ -164,7 +164,7 @@ impl Scheduler {
         match tier {
             Tier::Slow => {
                 self.share.served(latency, now);
-                self.patience.served(latency, now);
+                self.tail_budget.served(latency, now);
             }
             Tier::Fast => self.pace.served(bytes, latency, now),
         }
@@ -276,12 +276,12 @@ impl Scheduler {
 
     /// Whether requests to the slow tier bear that some chunks leave a member; or how long to wait.
     pub(super) fn bears(&self, now: Instant) -> Result<(), Duration> {
-        self.patience.allows(now)
+        self.tail_budget.allows(now)
     }
 
     /// Chunks begin to leave a member.
     pub(super) fn evacuation_begins(&mut self, now: Instant) {
-        self.patience.begins(now);
+        self.tail_budget.begins(now);
         self.evacuates(true, now);
     }
 
@@ -294,7 +294,7 @@ impl Scheduler {
     fn requests_are_beside(&mut self, now: Instant) {
         let moving = self.moves || self.evacuates;
         self.pace.beside(moving);
-        self.patience.beside(moving, self.evacuates, now);
+        self.tail_budget.beside(moving, self.evacuates, now);
     }
 
     fn load(&mut self, tier: Tier) -> &mut Load {

@@ -4,21 +4,21 @@
 //! 1. Within a tier where there is room, else, for volumes that may live on both, to the other one: never into what
 //!    volumes bound to a tier were promised, nor into the half of the headroom that is the clients' (I5).
 //! 2. Alone it takes all of the time; between requests of clients it goes on with a short queue; beside those that leave no gaps
-//!    it takes a quarter of the time at most, as much as keeps the tail of requests to the slow tier ([`super::patience`]); beside
+//!    it takes a quarter of the time at most, as much as keeps the tail of requests to the slow tier ([`super::tail_budget`]); beside
 //!    small requests to the fast tier that never pause, wherever it is, as much as these do not feel ([`super::pace`]).
 //! 3. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now, or cannot be read, is
 //!    tried again, less and less often, and keeps no other from going. Of what is written all the time writers wait in the
 //!    end, one chunk at a time: the only move that they ever wait for (D7).
 
 mod find;
-mod gait;
 mod place;
+mod throttle;
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use self::gait::NotYet;
+use self::throttle::NotYet;
 use super::mover::{add_to, take_from, Move};
 use super::Job;
 use crate::env::Env;
@@ -173,8 +173,8 @@ impl<E: Env> Core<E> {
             if excess > 0 {
                 self.drop_kept(excess);
             }
-            let gait = match self.gait(m) {
-                Ok(gait) => gait,
+            let throttle = match self.throttle(m) {
+                Ok(throttle) => throttle,
                 Err(NotYet::HandsFull) => {
                     wait::first(self.mover.ended.wait(), self.env.sleep(NOTICE)).await;
                     continue;
@@ -184,7 +184,7 @@ impl<E: Env> Core<E> {
                     continue;
                 }
             };
-            let most = self.in_runs(m, &rest[..rest.len().min(gait.batch)], gait.runs);
+            let most = self.in_runs(m, &rest[..rest.len().min(throttle.batch)], throttle.runs);
             let (now, later) = rest.split_at(most.min((self.commit.limit.get() / 4).max(1)));
             rest = later;
             let begun = self.env.now();
@@ -195,7 +195,7 @@ impl<E: Env> Core<E> {
                 continue;
             }
             batches.into_iter().for_each(|(job, moves)| self.send_off(job, moves));
-            if gait.rests {
+            if throttle.rests {
                 // What waits for syncs and commits leaves most disks alone: it takes no part in this.
                 while sum(&self.mover.evacuating_copies) > 0 {
                     self.mover.ended.wait().await;

@@ -13,7 +13,7 @@ const LONG_IDLE: Duration = Duration::from_secs(2);
 
 /// How an evacuation goes.
 #[derive(Debug)]
-pub(super) struct Gait {
+pub(super) struct Throttle {
     /// Chunks moved together, at most.
     pub(super) batch: usize,
     /// And runs of slots in which they lie on the member.
@@ -25,12 +25,12 @@ pub(super) struct Gait {
 }
 
 /// While nobody is there.
-const ALONE: Gait = Gait { batch: 64, runs: 64, copying: 128, rests: false };
+const ALONE: Throttle = Throttle { batch: 64, runs: 64, copying: 128, rests: false };
 /// Between requests: one that comes waits for a few pieces of [`super::super::carry::RUN`] chunks, and the devices are hardly ever
 /// idle.
-const BETWEEN: Gait = Gait { batch: 16, runs: 4, copying: 32, rests: false };
+const BETWEEN: Throttle = Throttle { batch: 16, runs: 4, copying: 32, rests: false };
 /// Beside requests. A disk reads so many chunks in some 50 ms, so many runs in some 90: for so long a request waits.
-const BESIDE: Gait = Gait { batch: 32, runs: 8, copying: 32, rests: true };
+const BESIDE: Throttle = Throttle { batch: 32, runs: 8, copying: 32, rests: true };
 
 /// Why nothing may be begun now.
 pub(super) enum NotYet {
@@ -49,7 +49,7 @@ impl From<Duration> for NotYet {
 impl<E: Env> Core<E> {
     /// How the evacuation of this member may go on: what is copied must not wait for what is being switched, within limits. Or why
     /// not.
-    pub(super) fn gait(&self, m: MemberIndex) -> Result<Gait, NotYet> {
+    pub(super) fn throttle(&self, m: MemberIndex) -> Result<Throttle, NotYet> {
         let (now, concerned) = (self.env.now(), self.tiers_of_evacuation(m));
         let mut scheduler = self.mover.scheduler.borrow_mut();
         let steady = scheduler.is_steady(now);
@@ -58,20 +58,20 @@ impl<E: Env> Core<E> {
             true => IDLE,
             false => scheduler.quiet(t, now),
         };
-        let mut gait = match concerned.into_iter().map(quiet).min() {
+        let mut throttle = match concerned.into_iter().map(quiet).min() {
             Some(quiet) if quiet < IDLE => BESIDE,
             Some(quiet) if quiet < LONG_IDLE => BETWEEN,
             _ => ALONE,
         };
-        if sum(&self.mover.evacuating_copies) >= gait.copying || sum(&self.mover.under_way) >= UNDER_WAY {
+        if sum(&self.mover.evacuating_copies) >= throttle.copying || sum(&self.mover.under_way) >= UNDER_WAY {
             return Err(NotYet::HandsFull);
         }
-        if gait.rests && concerned.contains(&Tier::Slow) && scheduler.quiet(Tier::Slow, now) < IDLE {
+        if throttle.rests && concerned.contains(&Tier::Slow) && scheduler.quiet(Tier::Slow, now) < IDLE {
             scheduler.bears(now)?;
         }
         if steady {
-            gait.batch = scheduler.spare(gait.batch, now)?.max(1);
+            throttle.batch = scheduler.spare(throttle.batch, now)?.max(1);
         }
-        Ok(gait)
+        Ok(throttle)
     }
 }

@@ -57,7 +57,7 @@ impl Span {
 }
 
 /// What the requests of a tier bear.
-pub(super) struct Patience {
+pub(super) struct TailBudget {
     /// Latencies while nothing is moved.
     usual: Histogram,
     /// What counts as held up, if that is known.
@@ -73,11 +73,11 @@ pub(super) struct Patience {
     owed: i32,
 }
 
-impl Patience {
-    pub(super) fn new(now: Instant) -> Patience {
+impl TailBudget {
+    pub(super) fn new(now: Instant) -> TailBudget {
         let usual = Histogram::new(PARTS);
         let (moves, evacuations) = Default::default();
-        Patience { usual, limit: None, last: None, moves, evacuations, begun: now, owed: 0 }
+        TailBudget { usual, limit: None, last: None, moves, evacuations, begun: now, owed: 0 }
     }
 
     /// Says whether chunks are on the move from now on, and whether any leaves a member.
@@ -141,7 +141,7 @@ mod tests {
 
     /// A disk that serves one request after the other, each in 5 to 20 ms, and between them a piece of an evacuation whenever that
     /// is allowed, which takes `piece`. Gives the pieces, the requests, and the share of them that took over 1.5 times 20 ms.
-    fn run(p: &mut Patience, now: &mut Instant, requests: u32, piece: Duration) -> (u32, f64) {
+    fn run(p: &mut TailBudget, now: &mut Instant, requests: u32, piece: Duration) -> (u32, f64) {
         let (mut pieces, mut late) = (0, 0);
         for n in 0..requests {
             let begun = *now;
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn the_tail_of_a_load_is_kept_whatever_a_move_takes() {
         for (piece, least) in [(2, 8000), (12, 100), (45, 45), (300, 45)] {
-            let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
+            let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
             run(&mut p, &mut now, 1000, piece * MS);
             let (pieces, late) = run(&mut p, &mut now, 10_000, piece * MS);
             assert!(late <= 0.009, "{piece} ms: {late}");
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn something_moves_however_little_a_load_bears() {
-        let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
+        let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
         run(&mut p, &mut now, 1000, 60 * MS);
         // It is held up every time, by others than those that ask.
         p.beside(true, true, now);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     /// A request in 20 ms, all of them held up; gives the pieces.
-    fn held_up(p: &mut Patience, now: &mut Instant, requests: u32) -> u32 {
+    fn held_up(p: &mut TailBudget, now: &mut Instant, requests: u32) -> u32 {
         let mut pieces = 0;
         for _ in 0..requests {
             *now = now.plus(20 * MS);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_is_owed_is_paid_in_bounded_time() {
-        let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
+        let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
         run(&mut p, &mut now, 1000, 60 * MS);
         p.beside(true, true, now);
         held_up(&mut p, &mut now, 1_000_000);
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn moves_of_the_mover_say_nothing_of_evacuations() {
-        let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
+        let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
         run(&mut p, &mut now, 1000, 60 * MS);
         p.beside(true, false, now);
         held_up(&mut p, &mut now, 1000);
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_load_after_a_pause_is_another_one() {
-        let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
+        let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
         for _ in 0..1000 {
             now = now.plus(100 * MS);
             p.served(100 * MS, now);
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn nobody_goes_fast_who_does_not_know_what_is_usual() {
-        let (mut p, mut now) = (Patience::new(Instant(1)), Instant(1));
+        let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
         p.beside(true, true, now);
         assert!((6..=7).contains(&held_up(&mut p, &mut now, 10_000)), "in 200 s");
     }
