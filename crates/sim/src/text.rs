@@ -113,7 +113,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         if *f != Faults::default() {
             let _ = writeln!(
                 out,
-                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={}",
+                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}",
                 f.read_ppm,
                 f.write_ppm,
                 f.late,
@@ -122,7 +122,9 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
                 f.data_only,
                 f.lies,
                 f.garbled_ppm,
-                f.garbled_from
+                f.garbled_from,
+                f.area.0,
+                f.area.1
             );
         }
     }
@@ -163,6 +165,13 @@ impl<'a> Words<'a> {
         let word = self.word()?;
         let value = word.strip_prefix(key).and_then(|w| w.strip_prefix('='));
         value.and_then(|v| v.parse().ok()).ok_or_else(|| format!("`{word}` should be `{key}=...`"))
+    }
+
+    fn area(&mut self) -> Parsed<(u64, u64)> {
+        let words: String = self.value("area")?;
+        let (first, end) = words.split_once('-').ok_or_else(|| format!("`{words}` should be two blocks"))?;
+        let block = |word: &str| word.parse().map_err(|_| format!("`{word}` should be a block"));
+        Ok((block(first)?, block(end)?))
     }
 
     fn has(&mut self, flag: &str) -> bool {
@@ -296,6 +305,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
                 lies: w.value("lies")?,
                 garbled_ppm: w.value("garbled")?,
                 garbled_from: w.value("from")?,
+                area: w.area()?,
             };
         }
         "speed" => {

@@ -104,3 +104,34 @@ fn between_requests_an_evacuation_has_a_short_queue() {
     assert!(gone > 60 * MIB / CHUNK, "only {gone} chunks went meanwhile");
     stop(&env, g).expect("orderly stop");
 }
+
+/// For three seconds after it begins to leave, what is in the slots of a disk cannot be read.
+fn evacuate_with_an_outage(env: &MemoryEnv, g: &Group<MemoryEnv>, leaving: usize, device: &MemoryDevice) {
+    let slots = device.layout().slots / 4096;
+    let gone = device.blocks.borrow_mut().split_off(&slots);
+    device.holes_fail.set(true);
+    let takes = device.read_takes.replace(Duration::ZERO);
+    evacuate(env, g, leaving);
+    pass(env, 3);
+    assert!(device.failed_reads.get() > 0, "nothing was tried");
+    device.blocks.borrow_mut().extend(gone);
+    device.holes_fail.set(false);
+    device.read_takes.set(takes);
+}
+
+#[test]
+fn after_an_outage_an_evacuation_goes_as_before() {
+    let env = MemoryEnv::new();
+    let (m, g, last) = group(&env);
+    let v = g.volume("main").expect("made at creation");
+    m.0[1..].iter().for_each(|d| d.sync_takes.set(Duration::from_millis(15)));
+    let leaving = (1..3).max_by_key(|i| used(&g, *i)).expect("two");
+    let alone = reads(&env, &v, &last, 1000, Duration::ZERO);
+    let limit = alone[alone.len() * 99 / 100] * 3 / 2;
+    evacuate_with_an_outage(&env, &g, leaving, &m.0[leaving]);
+    let beside = reads(&env, &v, &last, 1000, Duration::ZERO);
+    let late = beside.iter().filter(|took| **took > limit).count();
+    assert!(late <= beside.len() / 100, "{late} of {} took more than {limit:?}", beside.len());
+    pass(&env, 20);
+    assert_eq!(used(&g, leaving), 0, "alone it is fast");
+}

@@ -232,7 +232,8 @@ impl SimDisk {
         let state = &mut *op.state.borrow_mut();
         let mut faults = inner.faults;
         let slots = METADATA_BLOCKS..inner.store.blocks() - METADATA_BLOCKS;
-        if faults.data_only && !slots.contains(&op.first) {
+        let elsewhere = faults.area != (0, 0) && !(faults.area.0..faults.area.1).contains(&op.first);
+        if elsewhere || faults.data_only && !slots.contains(&op.first) {
             (faults.read_ppm, faults.write_ppm) = (0, 0);
         }
         let failed = match state.kind {

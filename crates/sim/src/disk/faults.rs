@@ -57,6 +57,8 @@ pub struct Faults {
     pub limit: u32,
     /// Only requests for slots fail, none for metadata: else most groups latch before anything else can happen.
     pub data_only: bool,
+    /// Only requests that begin in these blocks fail: the first, and the one behind the last. 0 and 0: all.
+    pub area: (u64, u64),
     /// Syncs answer without doing anything.
     pub lies: bool,
 }

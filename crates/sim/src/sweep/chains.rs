@@ -5,6 +5,7 @@
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::{fill, flush, sleep, step, Directed, FUA, WRITE};
+use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::scenario::{Act, End, MemberSpec, Scenario, Step, VolumeSpec};
 use crate::world::CrashPoint;
@@ -56,6 +57,9 @@ fn used(s: &mut Scenario, steps: Vec<Step>) {
 fn each(act: Act, chunks: std::ops::Range<u64>) -> Vec<Step> {
     chunks.map(|c| step(0, act, c * CHUNK, CHUNK)).collect()
 }
+
+/// Both sides of the away block in the scenario of [`away_unread`].
+const AWAY_BLOCK: (u64, u64) = (342, 344);
 
 /// Several chunks in one commit.
 fn one_commit() -> Vec<Step> {
@@ -128,6 +132,28 @@ pub(super) fn away_unread() -> Directed {
         s
     };
     Directed::chain("away blocks unread", make, 100)
+}
+
+/// The same, of a group that was opened often, and blocks that cannot be read may not take what they count as either: then the
+/// start is refused, and at the next the other side must be newer than what comes back.
+pub(super) fn away_unwritten() -> Directed {
+    let make = |n: u64| {
+        let mut s =
+            crate::text::parse(include_str!("away_unread.txt")).expect("the file beside this one is a scenario");
+        s.seed = n + 1;
+        let (mut faulty, alone) = (s.sessions.remove(0), s.sessions.remove(0));
+        for chunk in 0..4 {
+            let session = s.quiet_session(vec![step(0, FUA, chunk * CHUNK, 4096)], End::Stop);
+            s.sessions.push(session);
+        }
+        let faults = Faults { write_ppm: 500_000, area: AWAY_BLOCK, ..Faults::default() };
+        faulty.faults[1] = Faults { read_ppm: 1_000_000, limit: 3, ..faults };
+        s.sessions.push(faulty.clone());
+        faulty.faults[1] = Faults { read_ppm: 500_000, limit: 2, ..faults };
+        s.sessions.extend([faulty, alone]);
+        s
+    };
+    Directed::chain("away blocks unwritten", make, 1200)
 }
 
 /// A client's write to a member fails and lands later, when the volume stands still for the end of its copy: what is compared

@@ -111,6 +111,37 @@ fn trimmed_and_overwritten_under_reads() -> Directed {
     Directed::chain("trimmed and overwritten under reads", make, 60)
 }
 
+/// The last valid block of a chunk is trimmed while a larger write to it fails, and then the chunk is encrypted and written again.
+fn emptied_and_encrypted() -> Directed {
+    let make = |n: u64| {
+        let mut s = group(20, 24, 16);
+        (s.seed, s.commit_ms) = (n + 1, 60_000);
+        // Of each chunk the first block; the next one's has to be read for a write across both that ends within it.
+        let mut prepare: Vec<Step> = (0..16).map(|c| step(0, FUA, c * CHUNK, 4096)).collect();
+        prepare.push(act(Act::MakeFamily { family: 1 }));
+        let session = s.quiet_session(prepare, End::Stop);
+        s.sessions.push(session);
+        let mut steps = Vec::new();
+        for c in (0..16).step_by(2) {
+            let client = 1 + c as u8;
+            steps.push(step(client, WRITE, (c + 1) * CHUNK - 4096, 4096 + 512));
+            steps.push(step(client + 1, Act::Read, c * CHUNK, 4096));
+            steps.extend([step(0, TRIM, c * CHUNK, 4096)]);
+        }
+        steps.extend([sleep(0, 100), act(Act::Encrypt { family: 1 })]);
+        steps.extend((0..16).step_by(2).map(|c| step(0, WRITE, c * CHUNK, 4096)));
+        let point = CrashPoint { steps: steps.len() as u64, events: n % 4 };
+        let mut session = s.quiet_session(steps, End::Crash([Crash::Daemon, Crash::Power][n as usize % 2], point));
+        let faults = Faults { read_ppm: 400_000, limit: 6, data_only: true, ..Faults::default() };
+        session.faults.iter_mut().for_each(|f| *f = faults);
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 16 * CHUNK)], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("emptied and encrypted", make, 200)
+}
+
 /// Slots cannot be overwritten, or so it seems: the zeros land late, when chunks may have moved there.
 fn overwritten_late() -> Directed {
     let mut s = group(10, 120, 6);
@@ -165,6 +196,7 @@ fn rotten() -> Directed {
 pub(super) fn all() -> Vec<Directed> {
     vec![
         trimmed_and_overwritten_under_reads(),
+        emptied_and_encrypted(),
         families(),
         encrypting(),
         overwriting(),

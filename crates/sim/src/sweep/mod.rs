@@ -283,6 +283,7 @@ pub fn all() -> Vec<Directed> {
         late_writes(),
         chains::left_as_soon_as_it_came(),
         chains::away_unread(),
+        chains::away_unwritten(),
         chains::failed_writes_land_late(),
         outliving(),
         chains::torn_twice(),

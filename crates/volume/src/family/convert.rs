@@ -9,6 +9,7 @@
 //!
 //! 1. The copy happens under a claim on the whole chunk. What was read under it is current, unless a sync failed
 //!    meanwhile: then it is dropped (C11.1).
+//!    A chunk without valid blocks leaves its slot.
 //! 2. It goes on until no chunk of the volume is plaintext, after a restart too: entries tell what is left.
 //! 3. Beside clients it takes a quarter of the time at most.
 
@@ -219,6 +220,11 @@ impl<E: Env> Core<E> {
         self.health.check()?;
         self.claims.cancel_motion(chunk, false);
         let from = SlotId { member: before.member, slot: before.slot };
+        if before.mask == 0 && !mutant::on(Mutant::EmptyEncryptedInPlace) {
+            // Valid blocks may have been trimmed, in memory only: the slot is not one of ciphertext before that is durable.
+            self.change_entry(chunk, Entry::default());
+            return Ok(());
+        }
         let to = match before.mask {
             0 => from,
             _ => self.copy_elsewhere(v, chunk, before.mask, from, failures).await?,

@@ -5,6 +5,8 @@
 //! 2. A block is written to its older side; if either side is unreadable at a start, the block counts as all set.
 //! 3. What counts as all set for that is written so before anything is done that relies on it: what could not be read may be
 //!    readable again at the next start, and says what was true then.
+//! 4. What is written later has a higher sequence, also than copies that nobody could read: with neither side read it goes on from
+//!    the generation, of which there are more than writes of a block (`PER_GENERATION` for each).
 
 use bimetal_format::away::{self as raw, REGIONS_PER_BLOCK};
 use bimetal_format::layout::away_blocks;
@@ -18,6 +20,10 @@ use crate::units::BLOCK;
 const WORDS: usize = REGIONS_PER_BLOCK / 64;
 /// Regions set together with one that is needed: a GiB, so that a flush practically never waits for a bit.
 const AHEAD: u32 = 32;
+/// More than a block is written within a generation: each write sets a bit of it at least, or clears all.
+const PER_GENERATION: u64 = 1 << 20;
+/// Generations above this are taken for it: sequences have an end (2^62).
+const LAST_GENERATION: u64 = 1 << 41;
 
 pub(crate) struct Away {
     /// Durable bits, all blocks one after another.
@@ -26,12 +32,14 @@ pub(crate) struct Away {
     newest: Vec<(u64, u8)>,
     /// Blocks of which not both sides were sound when they were loaded.
     pub(crate) unsound: Vec<u64>,
+    /// No copy that was read or written has a higher sequence.
+    highest: u64,
 }
 
 impl Away {
     pub(crate) fn new(regions: u64) -> Away {
         let blocks = away_blocks(regions) as usize;
-        Away { durable: vec![0; blocks * WORDS], newest: vec![(0, 1); blocks], unsound: Vec::new() }
+        Away { durable: vec![0; blocks * WORDS], newest: vec![(0, 1); blocks], unsound: Vec::new(), highest: 0 }
     }
 
     /// Sequence and side of the newest copy of a block.
@@ -48,6 +56,7 @@ impl<D: Device> Member<D> {
     /// Reads both sides of every block; what cannot be read counts as set.
     pub(crate) async fn load_away(&self) -> Result<(), DeviceError> {
         let mut away = Away::new(self.layout.pages);
+        away.highest = self.away.borrow().highest;
         for index in 0..away.newest.len() {
             let mut sound = 0;
             for side in 0..2u8 {
@@ -59,6 +68,7 @@ impl<D: Device> Member<D> {
                     continue;
                 }
                 sound += 1;
+                away.highest = away.highest.max(sequence);
                 if sequence > away.newest[index].0 {
                     away.newest[index] = (sequence, side);
                     away.durable[index * WORDS..][..WORDS].copy_from_slice(&bits);
@@ -73,16 +83,18 @@ impl<D: Device> Member<D> {
         Ok(())
     }
 
-    /// Writes the blocks that count as all set because not both sides could be read. The caller holds `away_meta`, or is alone.
-    pub(crate) async fn mend_away(&self) -> Result<(), DeviceError> {
+    /// Writes the blocks that count as all set because not both sides could be read. `generation`: the newest that was given out.
+    /// The caller holds `away_meta`, or is alone.
+    pub(crate) async fn mend_away(&self, generation: u64) -> Result<(), DeviceError> {
         let unsound = self.away.borrow().unsound.clone();
         if unsound.is_empty() || mutant::on(Mutant::AwayUnreadUnwritten) {
             return Ok(());
         }
         for index in unsound {
-            let (known, side) = self.away.borrow().newest_of(index);
+            let (read, side) = self.away.borrow().newest_of(index);
+            let known = self.at_least(read, generation);
             let (mut last, mut failed) = (None, None);
-            // The side that could not be read first: it is one ahead of the other at most. With both, no older one is left.
+            // The side that could not be read first: it is one ahead of the other at most.
             for (sequence, side) in [(known + 2, 1 - side), (known + 3, side)] {
                 match self.write_away_block(index, sequence, side, &[u64::MAX; WORDS]).await {
                     Ok(()) => last = Some((sequence, side)),
@@ -91,7 +103,7 @@ impl<D: Device> Member<D> {
             }
             match (last, failed) {
                 // One that is newer than the other ever was will do.
-                (Some(newest), failed) if failed.is_none() || known > 0 => {
+                (Some(newest), failed) if failed.is_none() || read > 0 => {
                     self.away.borrow_mut().newest[index as usize] = newest;
                 }
                 (_, failed) => return Err(failed.unwrap_or(DeviceError::Io(5))),
@@ -100,9 +112,19 @@ impl<D: Device> Member<D> {
         self.sync_all().await
     }
 
+    /// A sequence that no copy of a block has exceeded by more than one, if this is the newest that was read.
+    fn at_least(&self, read: u64, generation: u64) -> u64 {
+        if read > 0 || mutant::on(Mutant::AwaySequenceAnew) {
+            return read;
+        }
+        self.away.borrow().highest.max(generation.min(LAST_GENERATION) * PER_GENERATION)
+    }
+
     async fn write_away_block(&self, index: u64, sequence: u64, side: u8, bits: &[u64]) -> Result<(), DeviceError> {
         let place = self.layout.away_block(index, side);
         let mut buf = BufMut::new(BLOCK as usize);
+        let highest = self.away.borrow().highest.max(sequence);
+        self.away.borrow_mut().highest = highest;
         raw::encode(&mut buf, index, sequence, bits, &self.salt(place));
         self.write(place, buf.freeze(), WriteFor::Engine).await
     }
@@ -118,9 +140,9 @@ impl<D: Device> Member<D> {
     }
 
     /// For a member that joins a group in use: says of no region that it knows it.
-    pub(crate) async fn set_all_away(&self) -> Result<(), DeviceError> {
+    pub(crate) async fn set_all_away(&self, generation: u64) -> Result<(), DeviceError> {
         self.load_away().await?;
-        self.mend_away().await?;
+        self.mend_away(generation).await?;
         self.write_away(|bits, _| bits.fill(u64::MAX)).await
     }
 

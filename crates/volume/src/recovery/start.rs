@@ -128,7 +128,7 @@ fn hold_believed<E: Env>(core: &Core<E>, m: &Member<E::Device>, chunk: ChunkId, 
 /// Sets the away bits of all regions in use, so that no flush has to wait for one of them.
 async fn set_away<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     for m in core.members_of(Tier::Slow) {
-        m.mend_away().await.map_err(failed(m.index))?;
+        m.mend_away(core.commit.generation.get()).await.map_err(failed(m.index))?;
     }
     let regions: Vec<u32> = {
         let map = core.map.borrow();

@@ -212,7 +212,7 @@ impl<E: Env> Core<E> {
             // Should its label outlive this, it knows that what it does not know of is perhaps lost (C8.1). If it cannot be
             // written, so be it.
             let _away = m.away_meta.lock().await;
-            let _told = m.set_all_away().await;
+            let _told = m.set_all_away(self.commit.generation.get()).await;
         }
         let others = self.members.iter().filter(|o| o.index != index).collect();
         self.flip_member_code(others, index, MemberCode::Left).await?;

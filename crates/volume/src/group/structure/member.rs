@@ -221,7 +221,7 @@ impl<E: Env> Core<E> {
         lay_out(m).await.map_err(StructureError::NewDevice)?;
         self.copy_headers_to(m).await?;
         if m.tier == Tier::Slow {
-            m.set_all_away().await.map_err(StructureError::NewDevice)?;
+            m.set_all_away(self.commit.generation.get()).await.map_err(StructureError::NewDevice)?;
         }
         let mut held = None;
         for pass in 0..2 * PASSES {

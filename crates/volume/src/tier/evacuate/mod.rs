@@ -133,6 +133,12 @@ impl<E: Env> Core<E> {
         }
     }
 
+    async fn evacuations_ended(&self) {
+        while self.mover.evacuations.get() > 0 {
+            self.mover.ended.wait().await;
+        }
+    }
+
     /// One pass over all that is on a member.
     async fn evacuate(self: &Rc<Self>, m: MemberIndex, forced: bool) {
         let member = &self.members[m as usize];
@@ -147,14 +153,14 @@ impl<E: Env> Core<E> {
                 continue;
             }
             let chunks = self.find_on(m, span).await;
-            match forced {
-                true => self.force_away(m, &chunks).await,
-                false => self.move_away(m, &chunks).await,
+            self.move_away(m, &chunks).await;
+            if forced {
+                // Only what would not go otherwise: perhaps the devices failed for a moment, and now all would.
+                self.evacuations_ended().await;
+                self.force_away(m, &chunks).await;
             }
         }
-        while self.mover.evacuations.get() > 0 {
-            self.mover.ended.wait().await;
-        }
+        self.evacuations_ended().await;
         // What has left is free after a commit, a journal write and a discard.
         self.commit.want_next();
         self.reclaim.demand();

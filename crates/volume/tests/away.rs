@@ -1,0 +1,71 @@
+//! Away blocks that cannot be read at one start and can at another.
+
+mod image;
+mod memory;
+
+use bimetal_volume::units::CHUNK;
+use image::{create, flush, open, read, read_only, stop, used, writable, write, Members};
+use memory::MemoryEnv;
+
+/// A group that was opened often, with the two blocks of 4 KiB that are the away block of its slow member: the newer one first.
+fn group() -> (Members, [u64; 2]) {
+    let env = MemoryEnv::new();
+    let m = create(&env, "tank", &[16], &[32]);
+    for n in 0..6u64 {
+        let g = open(&env, &m.0, writable()).expect("opens");
+        let v = g.volume("main").expect("made at creation");
+        write(&env, &v, n * CHUNK, &[n as u8 + 1; 4096]).expect("write");
+        flush(&env, &v).expect("flush");
+        stop(&env, g).expect("orderly stop");
+    }
+    let slow = &m.0[1];
+    // Every block can be read, but those that are taken away.
+    for b in 0..slow.size / 4096 {
+        slow.blocks.borrow_mut().entry(b).or_insert_with(|| vec![0xa5; 4096].into());
+    }
+    slow.holes_fail.set(true);
+    let at = [0, 1].map(|side| slow.layout().away_block(0, side) / 4096);
+    let newer = at.into_iter().max_by_key(|b| sequence(&m, *b)).expect("two");
+    (m, [newer, at[0] + at[1] - newer])
+}
+
+/// Sequence of a copy of the away block; 0 if there is none.
+fn sequence(m: &Members, block: u64) -> u64 {
+    let slow = &m.0[1];
+    if !slow.blocks.borrow().contains_key(&block) {
+        return 0;
+    }
+    let l = slow.label();
+    let place = block * 4096;
+    let salt = bimetal_format::Salt { group: l.group, member: l.member, place };
+    bimetal_format::away::decode(&slow.peek(place, 4096), 0, &salt).map_or(0, |(n, _)| n)
+}
+
+#[test]
+fn what_nobody_could_read_is_not_newer_than_what_was_written_since() {
+    let (m, [newer, older]) = group();
+    let slow = &m.0[1];
+    let was = slow.blocks.borrow()[&newer].clone();
+    // Neither can be read, and the newer one takes no write.
+    slow.blocks.borrow_mut().retain(|b, _| *b != newer && *b != older);
+    slow.bad.borrow_mut().insert(newer);
+    let env = MemoryEnv::new();
+    assert!(open(&env, &m.0, writable()).is_err(), "nothing may rely on bits that are not written");
+    assert!(sequence(&m, older) > 0, "one side could be");
+    // At the next start that one can be read; it says that all is away.
+    let g = open(&env, &m.0, writable()).expect("one side that is newer than the other will do");
+    let v = g.volume("main").expect("made at creation");
+    write(&env, &v, 20 * CHUNK, &[77; 4096]).expect("write");
+    flush(&env, &v).expect("durable");
+    assert_eq!(used(&g, 0), 7, "on the fast member");
+    env.kill();
+    drop((g, v));
+    // The fast member dies, and the block can be read again.
+    slow.blocks.borrow_mut().insert(newer, was);
+    slow.bad.borrow_mut().clear();
+    let env = MemoryEnv::new();
+    let g = open(&env, &m.0[1..], read_only()).expect("degraded");
+    let v = g.volume("main").expect("made at creation");
+    let read = read(&env, &v, 20 * CHUNK, 4096);
+    assert!(read.is_err(), "lost data are called never written: {:?}", read.map(|b| b[0]));
+}
