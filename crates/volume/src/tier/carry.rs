@@ -38,7 +38,7 @@ impl<E: Env> Core<E> {
         let m = &self.mover;
         let (count, kind) = (moves.len(), job as usize);
         let copied = match lifted.is_empty() {
-            true => self.copy_all(&moves).await,
+            true => self.copy_all(job, &moves).await,
             false => self.write_lifted(&moves, &lifted).await,
         };
         add(&m.lifts, lifted.len() as u64);
@@ -101,21 +101,25 @@ impl<E: Env> Core<E> {
     }
 
     /// Copies all moves, neighbours together; says for each whether it worked.
-    async fn copy_all(&self, moves: &[Move]) -> Vec<bool> {
-        let mut copies = Vec::new();
+    async fn copy_all(&self, job: Job, moves: &[Move]) -> Vec<bool> {
+        let mut together = Vec::new();
         let mut rest = moves;
         while let Some(first) = rest.first() {
             let mut n = 1;
             while first.mask == u32::MAX && n < RUN.min(rest.len()) && follows(&rest[n - 1], &rest[n]) {
                 n += 1;
             }
-            copies.push(self.copy_run(&rest[..n]));
+            together.push(&rest[..n]);
             rest = &rest[n..];
         }
-        wait::all(copies).await.into_iter().flatten().collect()
+        let copied = match self.gives_way(job, moves) {
+            true => self.copy_in_turn(job, &together).await,
+            false => wait::all(together.iter().map(|run| self.copy_run(run)).collect()).await,
+        };
+        copied.into_iter().flatten().collect()
     }
 
-    async fn copy_run(&self, run: &[Move]) -> Vec<bool> {
+    pub(super) async fn copy_run(&self, run: &[Move]) -> Vec<bool> {
         let _pins: Vec<_> = run.iter().flat_map(|m| [self.claims.pin(m.from), self.claims.pin(m.to)]).collect();
         let copied = self.copy_blocks(run).await;
         let alone = match run {

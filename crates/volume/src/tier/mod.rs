@@ -12,6 +12,7 @@ mod backoff;
 mod births;
 mod candidates;
 mod carry;
+mod copies;
 mod correlate;
 mod endurance;
 mod evacuate;

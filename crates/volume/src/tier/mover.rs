@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::copies::Copies;
 use super::{Job, Levels, Policy, Scheduler};
 use crate::buf::Buf;
 use crate::env::{Env, Instant};
@@ -48,6 +49,8 @@ pub(crate) struct MoverState {
     /// Chunks promoted by lifts.
     pub(crate) lifts: Cell<u64>,
     pub(super) batches: Cell<usize>,
+    /// Copies that give way to requests.
+    pub(super) copies: Copies,
     pub(super) running: Cell<bool>,
     /// A task empties members that are leaving.
     pub(super) evacuating: Cell<bool>,
@@ -106,6 +109,7 @@ impl MoverState {
             lifted: RefCell::default(),
             lifts: Cell::default(),
             batches: Cell::default(),
+            copies: Copies::default(),
             running: Cell::default(),
             evacuating: Cell::default(),
             leaving: Signal::default(),

@@ -10,7 +10,7 @@
 //! 4. Promotions stop when they have had their share of the SSD's life ([`Endurance`]); demotions never do.
 //! 5. A disk that is never quiet still gets a few moves ([`Share`]).
 //! 6. A load on the fast tier that never pauses does not feel moves that can wait ([`Pace`]).
-//! 7. A load on the slow tier keeps its tail beside an evacuation ([`TailBudget`]).
+//! 7. A load on the slow tier keeps its tail beside moves that can wait, and beside evacuations ([`TailBudget`]).
 //! 8. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
 
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub use super::levels::Levels;
 use super::levels::{mib, shortage, Band, Goal};
 use super::pace::Pace;
 use super::share::Share;
-use super::tail_budget::TailBudget;
+use super::tail_budget::{TailBudget, BY_EVACUATIONS, BY_MOVES};
 use super::GROUP_CHUNKS;
 use crate::env::Instant;
 use crate::units::Tier;
@@ -29,21 +29,23 @@ use crate::units::Tier;
 /// Most chunks on the move while nobody else uses the disks.
 const WINDOW_IDLE: usize = 64;
 /// Most chunks on the move under a load.
-const WINDOW_LOAD: usize = 8;
+const WINDOW_LOAD: usize = 16;
 /// Chunks of a group, moved by force.
 const FORCED: usize = 8;
 /// Without progress for so long, a group is moved by force.
 const WATCHDOG: Duration = Duration::from_secs(10);
 /// The window is adapted this often.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Part of a period in which work goes on beside a light load.
+/// Part of a period in which work goes on beside a light load, and quiet before it does: a stream that the disk's cache serves is
+/// no light load, but leaves no such gap.
 const DUTY: Duration = Duration::from_millis(30);
+const QUIET_LIGHT: Duration = Duration::from_millis(5);
 /// A load below this share of the time is light.
 const LIGHT_PERCENT: u32 = 15;
 /// Quiet before promotions begin.
 const QUIET_PROMOTE: Duration = Duration::from_millis(200);
 /// Quiet before work that is not urgent uses the disks to the full.
-const QUIET_LONG: Duration = Duration::from_secs(2);
+const QUIET_LONG: Duration = Duration::from_millis(700);
 /// Quiet of the fast tier before moves use the disks to the full.
 const QUIET_FAST: Duration = Duration::from_millis(100);
 /// New data come in a burst if there were fewer free slots than before in this time.
@@ -117,7 +119,9 @@ pub struct Scheduler {
     endurance: Endurance,
     share: Share,
     pace: Pace,
-    tail_budget: TailBudget,
+    /// What requests to the slow tier bear of evacuations, and of moves that can wait.
+    evacuation_budget: TailBudget,
+    move_budget: TailBudget,
     /// Whether the mover has something on the way, or whoever empties a member.
     moves: bool,
     evacuates: bool,
@@ -147,7 +151,8 @@ impl Scheduler {
             endurance: Endurance::new(burst, now),
             share: Share::default(),
             pace: Pace::new(now),
-            tail_budget: TailBudget::new(now),
+            evacuation_budget: TailBudget::new(BY_EVACUATIONS, now),
+            move_budget: TailBudget::new(BY_MOVES, now),
             moves: false,
             evacuates: false,
         }
@@ -164,7 +169,8 @@ impl Scheduler {
         match tier {
             Tier::Slow => {
                 self.share.served(latency, now);
-                self.tail_budget.served(latency, now);
+                self.evacuation_budget.served(latency, now);
+                self.move_budget.served(latency, now);
             }
             Tier::Fast => self.pace.served(bytes, latency, now),
         }
@@ -243,6 +249,9 @@ impl Scheduler {
             self.exchange_a_few(l, &goal, now, &mut plan);
         }
         let begun = plan.demote + plan.promote;
+        if begun > 0 {
+            self.move_budget.begins(now);
+        }
         self.beside(begun > 0);
         self.moves = begun + l.demoting + l.promoting > 0;
         self.evacuates(l.evacuating > 0, now);
@@ -276,12 +285,12 @@ impl Scheduler {
 
     /// Whether requests to the slow tier bear that some chunks leave a member; or how long to wait.
     pub(super) fn bears(&self, now: Instant) -> Result<(), Duration> {
-        self.tail_budget.allows(now)
+        self.evacuation_budget.allows(now)
     }
 
     /// Chunks begin to leave a member.
     pub(super) fn evacuation_begins(&mut self, now: Instant) {
-        self.tail_budget.begins(now);
+        self.evacuation_budget.begins(now);
         self.evacuates(true, now);
     }
 
@@ -294,7 +303,8 @@ impl Scheduler {
     fn requests_are_beside(&mut self, now: Instant) {
         let moving = self.moves || self.evacuates;
         self.pace.beside(moving);
-        self.tail_budget.beside(moving, self.evacuates, now);
+        self.evacuation_budget.beside(moving, self.evacuates, now);
+        self.move_budget.beside(moving, self.moves, now);
     }
 
     fn load(&mut self, tier: Tier) -> &mut Load {
@@ -427,8 +437,8 @@ impl Scheduler {
             _ => (Job::Promote, room.min(GROUP_CHUNKS as usize)),
         };
         let most = most.min(promotable);
-        if most == 0 || self.pauses[job as usize].until > now || self.slow.quiet(now) >= QUIET_PROMOTE || goal.turn == 0
-        {
+        let paused = self.pauses[job as usize].until > now || self.move_budget.allows(now).is_err();
+        if most == 0 || paused || self.slow.quiet(now) >= QUIET_PROMOTE || goal.turn == 0 {
             return;
         }
         let most = most.min(l.candidates);
@@ -457,6 +467,10 @@ impl Scheduler {
             return Leave::Wait(pause.since(now));
         }
         let (slow, fast) = (self.slow.quiet(now), self.fast.quiet(now));
+        let can_wait = job == Job::Promote || band <= Band::Below;
+        if let (true, Err(wait)) = (can_wait && slow < QUIET_LONG, self.move_budget.allows(now)) {
+            return Leave::Wait(wait);
+        }
         let full = if job == Job::Demote && band != Band::Ok { quiet } else { QUIET_LONG };
         if slow >= full && slow > Duration::ZERO && fast >= QUIET_FAST {
             return Leave::Go(WINDOW_IDLE, "at full speed");
@@ -469,7 +483,7 @@ impl Scheduler {
         }
         let in_period = Duration::from_nanos(now.0 % PERIOD.as_nanos() as u64);
         let light = self.slow.busy_percent(now) < LIGHT_PERCENT && !burst;
-        if light && in_period < DUTY {
+        if light && in_period < DUTY && slow >= QUIET_LIGHT {
             return Leave::Go(self.window, "beside a light load");
         }
         let wait = if burst { QUIET_FAST - fast } else { quiet.saturating_sub(slow) };

@@ -122,7 +122,7 @@ fn a_load_that_suffers_makes_the_window_small() {
     let mut g = Group::new(0);
     (g.l.reserve, g.l.slow_free) = (1_000_000, 3_000_000);
     g.run(3000 * MS, 10 * MS, Some((Tier::Slow, 10 * MS)));
-    assert_eq!(g.s.window, 8);
+    assert_eq!(g.s.window, super::WINDOW_LOAD);
     g.run(3000 * MS, 10 * MS, Some((Tier::Slow, 50 * MS)));
     assert!(g.s.window <= 2, "{}", g.s.window);
 }

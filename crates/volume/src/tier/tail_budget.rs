@@ -1,7 +1,7 @@
-//! How many requests to a busy disk an evacuation may hold up.
+//! How many requests to a busy disk moves may hold up.
 //!
 //! A disk has one head: whatever is moved beside a request delays it. So no pace leaves a load untouched, but its tail can be
-//! kept: a request is *held up* if it was there beside moves and took [`MUCH`] times what one in [`TAIL`] exceeds without them.
+//! kept: a request is *held up* if it was there beside moves and took so much longer than what one in [`TAIL`] exceeds without them.
 //! For each that is, [`FEW`] must be served before more is moved. So what goes at a time may be more than one request's worth: it
 //! holds up those that are there, once. A load on another disk of the tier holds nobody back.
 
@@ -14,8 +14,10 @@ use crate::env::Instant;
 const TAIL: u32 = 100;
 /// One request in so many may be held up: half of those beyond the tail, since some take long anyway.
 const FEW: i32 = 200;
-/// In the tail times this: below the 1.5 that are promised, since a tail is known within a few percent only.
-const MUCH: f64 = 1.3;
+/// In the tail times this, by what is moved. Evacuations: below the 1.5 that are promised, since a tail is known within a few percent
+/// only. Moves of the mover, which can wait: below 1.1.
+pub(super) const BY_EVACUATIONS: Budget = Budget { much: 1.3, longest: Duration::from_secs(2) };
+pub(super) const BY_MOVES: Budget = Budget { much: 1.05, longest: Duration::from_secs(1) };
 /// Requests without moves that say what is usual, and that many at most: then the old ones count half.
 const USUAL: u32 = 2 * TAIL;
 const USUAL_MOST: u32 = 6 * TAIL;
@@ -25,8 +27,6 @@ const PAUSE: Duration = Duration::from_secs(2);
 const OFTEN: u32 = TAIL / 2;
 /// Bins of an octave, as a power of two.
 const PARTS: u32 = 5;
-/// However little a load bears, something moves after this time.
-const LONGEST: Duration = Duration::from_secs(2);
 /// While it is not known what is usual: so long nothing has moved before something does, or so long something has.
 const UNKNOWN: Duration = Duration::from_secs(1);
 const UNKNOWN_LONGEST: Duration = Duration::from_secs(30);
@@ -34,6 +34,15 @@ const UNKNOWN_LONGEST: Duration = Duration::from_secs(30);
 const DEBT: i32 = 10;
 /// Until it is asked again.
 const SOON: Duration = Duration::from_millis(20);
+
+/// How much is borne.
+#[derive(Clone, Copy)]
+pub(super) struct Budget {
+    /// A request is held up that takes so many times the tail.
+    much: f64,
+    /// However little a load bears, something moves after this time.
+    longest: Duration,
+}
 
 /// Something that is under way or not.
 #[derive(Default)]
@@ -56,37 +65,38 @@ impl Span {
     }
 }
 
-/// What the requests of a tier bear.
+/// What the requests of a tier bear of evacuations, or of other moves.
 pub(super) struct TailBudget {
+    of: Budget,
     /// Latencies while nothing is moved.
     usual: Histogram,
     /// What counts as held up, if that is known.
     limit: Option<Duration>,
     /// When a request ended last.
     last: Option<Instant>,
-    /// Moves of whatever kind, and evacuations.
+    /// Moves of whatever kind, and those that it is about.
     moves: Span,
-    evacuations: Span,
-    /// When an evacuation moved something last.
+    own: Span,
+    /// When one of its own began last.
     begun: Instant,
     /// Requests that are to be served before more is moved; below zero: what is left of one that may be held up.
     owed: i32,
 }
 
 impl TailBudget {
-    pub(super) fn new(now: Instant) -> TailBudget {
+    pub(super) fn new(of: Budget, now: Instant) -> TailBudget {
         let usual = Histogram::new(PARTS);
-        let (moves, evacuations) = Default::default();
-        TailBudget { usual, limit: None, last: None, moves, evacuations, begun: now, owed: 0 }
+        let (moves, own) = Default::default();
+        TailBudget { of, usual, limit: None, last: None, moves, own, begun: now, owed: 0 }
     }
 
-    /// Says whether chunks are on the move from now on, and whether any leaves a member.
-    pub(super) fn beside(&mut self, moving: bool, evacuating: bool, now: Instant) {
+    /// Says whether chunks are on the move from now on, and whether any of its own is.
+    pub(super) fn beside(&mut self, moving: bool, own: bool, now: Instant) {
         self.moves.set(moving, now);
-        self.evacuations.set(evacuating, now);
+        self.own.set(own, now);
     }
 
-    /// An evacuation begins to move something.
+    /// Something of its own begins to move.
     pub(super) fn begins(&mut self, now: Instant) {
         self.begun = now;
     }
@@ -99,7 +109,7 @@ impl TailBudget {
         }
         self.last = Some(now);
         self.owed = (self.owed - 1).max(-FEW);
-        if self.evacuations.met(latency, now) && self.limit.is_some_and(|limit| latency > limit) {
+        if self.own.met(latency, now) && self.limit.is_some_and(|limit| latency > limit) {
             self.owed = (self.owed + FEW).min(DEBT * FEW);
         }
         if self.moves.met(latency, now) {
@@ -110,7 +120,7 @@ impl TailBudget {
             self.usual.halve();
         }
         if self.usual.count() >= USUAL && self.usual.count() % OFTEN == 0 {
-            self.limit = Some(self.usual.slowest_but_one_in(TAIL).mul_f64(MUCH));
+            self.limit = Some(self.usual.slowest_but_one_in(TAIL).mul_f64(self.of.much));
         }
     }
 
@@ -118,7 +128,7 @@ impl TailBudget {
     pub(super) fn allows(&self, now: Instant) -> Result<(), Duration> {
         let rested = now.since(self.begun);
         let allowed = match self.limit {
-            Some(_) => self.owed <= 0 || rested >= LONGEST,
+            Some(_) => self.owed <= 0 || rested >= self.of.longest,
             // Who does not know yet what is usual cannot tell whether anybody is held up, and has to let it be seen.
             None => {
                 let still = !self.moves.on && self.moves.ended.is_none_or(|ended| now.since(ended) >= UNKNOWN);
@@ -163,7 +173,7 @@ mod tests {
     #[test]
     fn the_tail_of_a_load_is_kept_whatever_a_move_takes() {
         for (piece, least) in [(2, 8000), (12, 100), (45, 45), (300, 45)] {
-            let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
+            let (mut p, mut now) = (TailBudget::new(BY_EVACUATIONS, Instant(1)), Instant(1));
             run(&mut p, &mut now, 1000, piece * MS);
             let (pieces, late) = run(&mut p, &mut now, 10_000, piece * MS);
             assert!(late <= 0.009, "{piece} ms: {late}");
@@ -173,7 +183,7 @@ mod tests {
 
     #[test]
     fn something_moves_however_little_a_load_bears() {
-        let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
+        let (mut p, mut now) = (TailBudget::new(BY_EVACUATIONS, Instant(1)), Instant(1));
         run(&mut p, &mut now, 1000, 60 * MS);
         // It is held up every time, by others than those that ask.
         p.beside(true, true, now);
@@ -196,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_is_owed_is_paid_in_bounded_time() {
-        let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
+        let (mut p, mut now) = (TailBudget::new(BY_EVACUATIONS, Instant(1)), Instant(1));
         run(&mut p, &mut now, 1000, 60 * MS);
         p.beside(true, true, now);
         held_up(&mut p, &mut now, 1_000_000);
@@ -208,7 +218,7 @@ mod tests {
 
     #[test]
     fn moves_of_the_mover_say_nothing_of_evacuations() {
-        let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
+        let (mut p, mut now) = (TailBudget::new(BY_EVACUATIONS, Instant(1)), Instant(1));
         run(&mut p, &mut now, 1000, 60 * MS);
         p.beside(true, false, now);
         held_up(&mut p, &mut now, 1000);
@@ -217,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_load_after_a_pause_is_another_one() {
-        let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
+        let (mut p, mut now) = (TailBudget::new(BY_EVACUATIONS, Instant(1)), Instant(1));
         for _ in 0..1000 {
             now = now.plus(100 * MS);
             p.served(100 * MS, now);
@@ -230,7 +240,7 @@ mod tests {
 
     #[test]
     fn nobody_goes_fast_who_does_not_know_what_is_usual() {
-        let (mut p, mut now) = (TailBudget::new(Instant(1)), Instant(1));
+        let (mut p, mut now) = (TailBudget::new(BY_EVACUATIONS, Instant(1)), Instant(1));
         p.beside(true, true, now);
         assert!((6..=7).contains(&held_up(&mut p, &mut now, 10_000)), "in 200 s");
     }
