@@ -1,6 +1,6 @@
 //! Waiting for a condition on one thread.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -12,7 +12,26 @@ use crate::env::Env;
 #[derive(Default)]
 pub(crate) struct Signal {
     version: Cell<u64>,
-    waiting: RefCell<Vec<Waker>>,
+    waiting: RefCell<Waiting>,
+}
+
+/// Who waits. Each wait has one place, however often it is looked at, and gives it back when it is given up: the condition may not
+/// come true for hours.
+#[derive(Default)]
+struct Waiting {
+    wakers: Vec<Option<Waker>>,
+    vacant: Vec<usize>,
+}
+
+impl Waiting {
+    fn add(&mut self, waker: Waker) -> usize {
+        if let Some(place) = self.vacant.pop() {
+            self.wakers[place] = Some(waker);
+            return place;
+        }
+        self.wakers.push(Some(waker));
+        self.wakers.len() - 1
+    }
 }
 
 impl Signal {
@@ -20,17 +39,23 @@ impl Signal {
     pub(crate) fn notify(&self) {
         self.version.set(self.version.get() + 1);
         let mut woken = std::mem::take(&mut *self.waiting.borrow_mut());
-        woken.drain(..).for_each(Waker::wake);
+        woken.vacant.clear();
+        woken.wakers.drain(..).flatten().for_each(Waker::wake);
         // A steady load makes no new list each time.
         let mut waiting = self.waiting.borrow_mut();
-        if waiting.is_empty() {
+        if waiting.wakers.is_empty() {
             *waiting = woken;
         }
     }
 
+    /// The list that a wait is in which has not come true.
+    fn list(&self, wait: &Wait<'_>) -> Option<RefMut<'_, Waiting>> {
+        (self.version.get() == wait.seen).then(|| self.waiting.borrow_mut())
+    }
+
     /// Completes at the first `notify` after this call.
     pub(crate) fn wait(&self) -> Wait<'_> {
-        Wait { signal: self, seen: self.version.get() }
+        Wait { signal: self, seen: self.version.get(), place: None }
     }
 }
 
@@ -38,16 +63,32 @@ impl Signal {
 pub(crate) struct Wait<'a> {
     signal: &'a Signal,
     seen: u64,
+    place: Option<usize>,
 }
 
 impl Future for Wait<'_> {
     type Output = ();
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.signal.version.get() != self.seen {
-            return Poll::Ready(());
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(mut list) = self.signal.list(&self) else { return Poll::Ready(()) };
+        match self.place {
+            Some(place) => {
+                if let Some(waker) = &mut list.wakers[place] {
+                    waker.clone_from(cx.waker());
+                }
+            }
+            None => self.place = Some(list.add(cx.waker().clone())),
         }
-        self.signal.waiting.borrow_mut().push(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let place = self.place.take();
+        if let (Some(place), Some(mut list)) = (place, self.signal.list(self)) {
+            list.wakers[place] = None;
+            list.vacant.push(place);
+        }
     }
 }
 
@@ -144,5 +185,42 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         self.0.locked.set(false);
         self.0.released.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(wait: &mut Wait<'_>) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        Pin::new(wait).poll(&mut cx).is_ready()
+    }
+
+    #[test]
+    fn a_condition_that_does_not_come_true_costs_no_memory() {
+        let signal = Signal::default();
+        let mut lasting = signal.wait();
+        for _ in 0..1000 {
+            let mut given_up = signal.wait();
+            assert!(!poll(&mut lasting) && !poll(&mut given_up));
+        }
+        assert_eq!(signal.waiting.borrow().wakers.len(), 2);
+        signal.notify();
+        assert!(poll(&mut lasting));
+        assert!(signal.waiting.borrow().wakers.is_empty());
+    }
+
+    #[test]
+    fn a_wait_of_before_is_not_in_the_new_list() {
+        let signal = Signal::default();
+        let mut old = signal.wait();
+        assert!(!poll(&mut old));
+        signal.notify();
+        let mut new = signal.wait();
+        assert!(!poll(&mut new));
+        drop(old);
+        let list = signal.waiting.borrow();
+        assert!(list.wakers[0].is_some() && list.vacant.is_empty());
     }
 }

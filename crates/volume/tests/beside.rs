@@ -1,4 +1,4 @@
-//! Evacuations beside requests to the disk that is emptied, which has one head.
+//! Moves beside requests to the same disk, which has one head: evacuations, and promotions that were begun in a quiet moment.
 
 mod image;
 mod memory;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
+use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::{Group, Volume};
 use image::{create_sized, evacuate, flush, open, pass, stop, used, writable, write, MIB};
@@ -19,15 +20,15 @@ fn content(chunk: u64) -> Vec<u8> {
     chunk.to_le_bytes().repeat(CHUNK as usize / 8)
 }
 
-/// The chunks below `end` that lie furthest behind on a device: they leave it last.
-fn last_on(device: &MemoryDevice, end: u64) -> Vec<u64> {
+/// So many of the chunks below `end` that lie furthest behind on a device: they leave it last.
+fn last_on(device: &MemoryDevice, end: u64, most: usize) -> Vec<u64> {
     let blocks = device.blocks.borrow();
     let of_chunk = |block: &[u8]| {
         let number: [u8; 8] = block[..8].try_into().expect("eight bytes");
         let chunk = u64::from_le_bytes(number);
         (chunk < end && block.chunks(8).all(|word| word == number)).then_some(chunk)
     };
-    let mut last: Vec<u64> = blocks.values().rev().filter_map(|b| of_chunk(b)).take(64 * 32).collect();
+    let mut last: Vec<u64> = blocks.values().rev().filter_map(|b| of_chunk(b)).take(most * 32).collect();
     last.dedup();
     last
 }
@@ -63,7 +64,7 @@ fn group(env: &MemoryEnv) -> (image::Members, Group<MemoryEnv>, Vec<u64>) {
     flush(env, &v).expect("flush");
     pass(env, 60);
     let leaving = (1..3).max_by_key(|i| used(&g, *i)).expect("two");
-    let last = last_on(&m.0[leaving], end);
+    let last = last_on(&m.0[leaving], end, 64);
     m.0[1..].iter().for_each(|d| d.read_takes.set(Duration::from_millis(10)));
     (m, g, last)
 }
@@ -134,4 +135,48 @@ fn after_an_outage_an_evacuation_goes_as_before() {
     assert!(late <= beside.len() / 100, "{late} of {} took more than {limit:?}", beside.len());
     pass(&env, 20);
     assert_eq!(used(&g, leaving), 0, "alone it is fast");
+}
+
+/// A group most of which went down, and chunks that are on the slow member, in its order.
+fn group_with_a_mover(env: &MemoryEnv) -> (image::Members, Group<MemoryEnv>, Vec<u64>) {
+    let mut m = create_sized(env, "tank", &[128], &[256], Some(250 * MIB));
+    m.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let g = open(env, &m.0, OpenOptions { migrate: true, ..writable() }).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    let end = 230 * MIB / CHUNK;
+    for chunk in 0..end {
+        write(env, &v, chunk * CHUNK, &content(chunk)).expect("write");
+    }
+    flush(env, &v).expect("flush");
+    pass(env, 60);
+    let slow = last_on(&m.0[1], end, 1000);
+    assert!(slow.len() > 600, "{} on the slow member", slow.len());
+    (m, g, slow)
+}
+
+#[test]
+fn promotions_that_began_in_a_quiet_moment_give_way_to_requests() {
+    let env = MemoryEnv::new();
+    let (m, g, slow) = group_with_a_mover(&env);
+    let v = g.volume("main").expect("made at creation");
+    // Chunks here and there are used until they are to come up.
+    let used: Vec<u64> = slow.iter().copied().step_by(9).collect();
+    reads(&env, &v, &used, used.len() * 4, Duration::ZERO);
+    m.0[1].read_takes.set(Duration::from_millis(40));
+    let before = g.status().mover.promoted;
+    let mut first = Vec::new();
+    for n in 0..20 {
+        // Nobody wants anything for a moment, and then a few requests come, one after the other.
+        let e = env.clone();
+        env.block_on(async move { e.sleep(Duration::from_millis(900)).await });
+        let some = reads(&env, &v, &slow[n + 1..n + 2], 5, Duration::from_millis(10));
+        assert!(some[3] < Duration::from_millis(150), "more than one waited for a queue: {some:?}");
+        first.push(some[4]);
+    }
+    // 16 copies of 20 to 60 ms are before the first of them, and not the 64 that were planned.
+    let longest = first.iter().max().expect("some");
+    assert!(*longest < Duration::from_millis(900), "{first:?}");
+    let gone = g.status().mover.promoted - before;
+    assert!(gone as usize > used.len() * 9 / 10, "only {gone} chunks came up");
+    stop(&env, g).expect("orderly stop");
 }

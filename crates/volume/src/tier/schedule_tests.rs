@@ -152,6 +152,45 @@ fn promotions_go_on_beside_a_light_load() {
     assert!(g.l.candidates < 800, "{}", g.l.candidates);
 }
 
+/// A disk with one head and a light load: a request of 0.25 to 0.75 ms, and a pause of 6. What the mover sends off before the next
+/// is served first, 4 ms a chunk. Gives the chunks, and the share of requests that took 1.1 times 0.75 ms or more.
+fn one_head(g: &mut Group, requests: u32) -> (usize, f64) {
+    let (mut chunks, mut late, mut free_from) = (0, 0, g.now);
+    for n in 0..requests {
+        let next = g.now.plus(6 * MS);
+        while g.now < next {
+            let plan = g.s.plan(&g.l, g.now);
+            for _ in 0..plan.promote {
+                free_from = free_from.max(g.now).plus(4 * MS);
+                g.l.promoting += 1;
+                g.done_at.push((free_from, Job::Promote));
+            }
+            chunks += plan.promote;
+            g.now = g.now.plus(plan.next_check).min(next);
+            let ended = g.done_at.extract_if(.., |m| m.0 <= g.now).count();
+            g.l.promoting -= ended;
+            (0..ended).for_each(|_| g.s.moved(Job::Promote, g.now));
+        }
+        g.s.foreground_started(Tier::Slow, g.now);
+        let own = MS / 4 + MS * (n * 613 % 1000) / 2000;
+        let took = free_from.max(g.now).plus(own).since(g.now);
+        g.now = g.now.plus(took);
+        g.s.foreground_done(Tier::Slow, 4096, took, g.now);
+        late += u32::from(took.as_micros() > 825);
+    }
+    (chunks, f64::from(late) / f64::from(requests))
+}
+
+#[test]
+fn a_light_load_on_the_slow_tier_keeps_its_tail_beside_promotions() {
+    let mut g = Group::new(RESERVE * 4);
+    g.l.candidates = 100_000;
+    one_head(&mut g, 2000);
+    let (chunks, late) = one_head(&mut g, 10_000);
+    assert!(late <= 0.009, "{late} of the requests");
+    assert!(chunks >= 40, "{chunks} chunks in a minute");
+}
+
 #[test]
 fn beside_a_load_that_never_pauses_a_few_chunks_change_places() {
     // With room from the start, and with room that has to be made.

@@ -85,14 +85,20 @@ impl MemoryEnv {
 struct Sleep {
     shared: Rc<Shared>,
     at: u64,
+    /// Whom the timer wakes: there is one, however often it is looked at.
+    wakes: Option<Waker>,
 }
 
 impl Future for Sleep {
     type Output = ();
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if self.shared.now.get() >= self.at {
             return Poll::Ready(());
         }
+        if self.wakes.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            return Poll::Pending;
+        }
+        self.wakes = Some(cx.waker().clone());
         let serial = self.shared.serial.get();
         self.shared.serial.set(serial + 1);
         self.shared.timers.borrow_mut().push(Timer(self.at, serial, cx.waker().clone()));
@@ -108,7 +114,7 @@ impl Env for MemoryEnv {
     }
 
     fn sleep(&self, d: Duration) -> impl Future<Output = ()> + 'static {
-        Sleep { shared: self.shared.clone(), at: self.shared.now.get() + d.as_nanos() as u64 }
+        Sleep { shared: self.shared.clone(), at: self.shared.now.get() + d.as_nanos() as u64, wakes: None }
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {
