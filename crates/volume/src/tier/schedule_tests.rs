@@ -152,12 +152,12 @@ fn promotions_go_on_beside_a_light_load() {
     assert!(g.l.candidates < 800, "{}", g.l.candidates);
 }
 
-/// A disk with one head and a light load: a request of 0.25 to 0.75 ms, and a pause of 6. What the mover sends off before the next
+/// A disk with one head and a light load: a request of 0.25 to 0.75 ms, and a pause of 12. What the mover sends off before the next
 /// is served first, 4 ms a chunk. Gives the chunks, and the share of requests that took 1.1 times 0.75 ms or more.
 fn one_head(g: &mut Group, requests: u32) -> (usize, f64) {
     let (mut chunks, mut late, mut free_from) = (0, 0, g.now);
     for n in 0..requests {
-        let next = g.now.plus(6 * MS);
+        let next = g.now.plus(12 * MS);
         while g.now < next {
             let plan = g.s.plan(&g.l, g.now);
             for _ in 0..plan.promote {
@@ -187,7 +187,8 @@ fn a_light_load_on_the_slow_tier_keeps_its_tail_beside_promotions() {
     g.l.candidates = 100_000;
     one_head(&mut g, 2000);
     let (chunks, late) = one_head(&mut g, 10_000);
-    assert!(late <= 0.009, "{late} of the requests");
+    // 80 requests a second, and something moves each second however little they bear.
+    assert!(late <= 0.015, "{late} of the requests");
     assert!(chunks >= 40, "{chunks} chunks in a minute");
 }
 
