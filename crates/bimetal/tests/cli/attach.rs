@@ -21,6 +21,22 @@ pub(crate) fn tool(name: &str, args: &[&str]) {
     assert!(out.status.success(), "{name} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
+/// Unmounts a folder. A file that was just written may be open for a moment longer: a child that another test is about to start has
+/// a copy of what was open when it was forked.
+pub(crate) fn unmount(at: &str) {
+    let begun = std::time::Instant::now();
+    loop {
+        let out = Command::new("umount").arg(at).output().expect("umount");
+        let words = String::from_utf8_lossy(&out.stderr).into_owned();
+        let busy = words.contains("busy") && begun.elapsed().as_secs() < 10;
+        if out.status.success() {
+            return;
+        }
+        assert!(busy, "umount {at}: {words}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_mounted_volume_keeps_the_daemon_serving_until_it_is_released() {
     if !possible() {
@@ -46,7 +62,7 @@ fn a_mounted_volume_keeps_the_daemon_serving_until_it_is_released() {
     assert!(status["stop_waits_for"][0].as_str().is_some_and(|w| w.contains(&at)), "{status}");
     assert_eq!(std::fs::read_to_string(format!("{at}/hello")).expect("still there"), "world");
     p.refused(&["attach", "tank/main"], 1, &["is being stopped", "is mounted at", &at]);
-    tool("umount", &[&at]);
+    unmount(&at);
     // Not a device that goes with the daemon that is stopping.
     let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
     assert_eq!(p.json(&["status", "tank"])["state"], "serving");
@@ -59,7 +75,7 @@ fn a_mounted_volume_keeps_the_daemon_serving_until_it_is_released() {
     tool("fsck.ext4", &["-fn", &device]);
     tool("mount", &[&device, &at]);
     assert_eq!(std::fs::read_to_string(format!("{at}/hello")).expect("still there"), "world");
-    tool("umount", &[&at]);
+    unmount(&at);
     p.ok(&["detach", "tank/main"]);
     p.ok(&["stop", "tank"]);
     assert!(!p.path("run/tank/fuse").exists(), "no mount stays behind");
@@ -106,12 +122,12 @@ fn a_killed_daemon_leaves_a_dead_device_that_goes_or_is_replaced() {
     tool("sync", &["-f", &format!("{at}/kept")]);
     kill();
     p.refused(&["attach", "tank", "--via", "fuse"], 1, &["left over from a daemon that died", "mounted at"]);
-    tool("umount", &[&at]);
+    unmount(&at);
     let device = attach();
     assert_eq!(p.json(&["status", "tank"])["attachments"].as_array().map(Vec::len), Some(1));
     tool("mount", &[&device, &at]);
     assert_eq!(std::fs::read(format!("{at}/kept")).expect("kept"), vec![9; MIB as usize]);
-    tool("umount", &[&at]);
+    unmount(&at);
     tool("fsck.ext4", &["-fn", &device]);
     p.ok(&["stop", "tank"]);
     assert!(!dead.exists());
@@ -144,7 +160,7 @@ fn fstrim_gives_the_space_of_removed_files_back() {
     tool("fstrim", &[&at]);
     let trimmed = stored();
     assert!(trimmed + (20 << 20) <= full, "{full} bytes before, {trimmed} after");
-    tool("umount", &[&at]);
+    unmount(&at);
     p.ok(&["stop", "tank"]);
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }
@@ -197,7 +213,7 @@ fn a_file_system_that_is_mounted_where_nobody_sees_it_keeps_the_device() {
     tool("fsck.ext4", &["-fn", &device]);
     tool("mount", &[&device, &at]);
     assert_eq!(std::fs::read_to_string(format!("{at}/file")).expect("kept"), "kept\n");
-    tool("umount", &[&at]);
+    unmount(&at);
     p.ok(&["detach", "tank/main"]);
     p.ok(&["stop", "tank"]);
 }

@@ -1,6 +1,6 @@
 //! Volumes made, resized, renamed and deleted, served and not.
 
-use crate::attach::{possible, tool};
+use crate::attach::{possible, tool, unmount};
 use crate::common::{installed, Place, MIB};
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -188,7 +188,7 @@ fn a_file_system_grows_with_its_volume_and_an_attached_one_is_not_taken_away() {
     p.refused(&["volume", "rename", "tank/home", "house"], 1, &["is attached as", "detach"]);
     let words = p.ok(&["volume", "resize", "tank/home", "64MiB"]);
     assert!(words.contains("keeps the size that it had"), "{words}");
-    tool("umount", &[&at]);
+    unmount(&at);
     p.ok(&["detach", "tank/home"]);
     p.ok(&["volume", "rename", "tank/home", "house"]);
     let device = p.ok(&["attach", "tank/house", "--via", "fuse"]).trim().to_string();
@@ -198,7 +198,7 @@ fn a_file_system_grows_with_its_volume_and_an_attached_one_is_not_taken_away() {
     let big = vec![7u8; 40 << 20];
     std::fs::write(format!("{at}/big"), &big).expect("more than fitted before");
     assert_eq!(std::fs::read_to_string(format!("{at}/hello")).expect("still there"), "world");
-    tool("umount", &[&at]);
+    unmount(&at);
     tool("fsck.ext4", &["-fn", &device]);
     p.ok(&["detach", "tank/house"]);
     p.ok(&["volume", "delete", "tank/house", "--yes"]);
