@@ -44,6 +44,8 @@ pub(super) struct Run {
     pub(super) born: bool,
     /// What the request goes on from.
     pub(super) follows: Follows,
+    /// Which run it is, of all.
+    pub(super) number: u32,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -56,6 +58,8 @@ struct Record {
     direct: bool,
     /// Runs that had begun when it was last extended.
     begun: u32,
+    /// Which run it is.
+    number: u32,
 }
 
 impl Record {
@@ -99,10 +103,11 @@ impl Streams {
         let Some(id) = self.find(offset) else {
             let id = self.oldest();
             self.begun = self.begun.wrapping_add(1);
-            self.records[id] = Record { end, bytes: len, high: chunk, born, direct: false, begun: self.begun };
+            self.records[id] =
+                Record { end, bytes: len, high: chunk, born, direct: false, begun: self.begun, number: self.begun };
             self.keep(id);
             let follows = Follows::Nothing;
-            return Run { id, bytes: len, entered: true, became_stream: false, born, follows };
+            return Run { id, bytes: len, entered: true, became_stream: false, born, follows, number: self.begun };
         };
         let r = &mut self.records[id];
         let (before, follows) = (r.bytes, r.follows(offset, self.begun));
@@ -121,6 +126,7 @@ impl Streams {
             became_stream: before < threshold && r.bytes >= threshold,
             born: r.born,
             follows,
+            number: r.number,
         };
         self.keep(id);
         run

@@ -13,7 +13,7 @@ mod victims;
 use super::backoff::Backoff;
 use super::births::Births;
 use super::candidates::Candidates;
-use super::correlate::Correlation;
+use super::correlate::{hash, Correlation};
 use super::half_life::HalfLife;
 use super::heat::{Clock, LIGHT, OCTAVE};
 use super::newborn::Birth;
@@ -28,8 +28,9 @@ use crate::units::{ChunkId, Tier, CHUNK};
 const LOG_1_5: i32 = 2396;
 /// An exchange of two chunks costs the disk as much as 1.5 random visits.
 const EXCHANGE: i32 = LOG_1_5;
-/// A chunk that nothing has to leave for is taken at its first random visit: a free slot serves nobody.
-const ROOM: i32 = 0;
+/// A chunk that nothing has to leave for is taken at its first random visit, also if it has to wait a while for its turn: a free
+/// slot serves nobody.
+const ROOM: i32 = -2 * OCTAVE;
 /// A chunk of a stream too large for the fast tier must be two random visits ahead.
 const EXCHANGE_LARGE: i32 = OCTAVE;
 /// A stream that fits is worth moving from more than one and a half passes on ...
@@ -44,7 +45,8 @@ const OVERCOUNTED: i32 = -381;
 /// is asked for ten times in a moment is not ten times as likely to be used tomorrow.
 const REPEATED: i32 = -2 * OCTAVE;
 
-/// Counts of visits are noisy: among chunks that are all hot, a candidate must be ahead by this part of an octave.
+/// Counts of visits are noisy: a candidate must be ahead by a standard deviation (the root of the count, where visits come
+/// independently of each other), but not by more than this part of an octave.
 const NOISE: i32 = OCTAVE / 2;
 
 /// A run is a stream from this length on. Shorter runs come back as random accesses, and at this length the seek is a
@@ -54,7 +56,7 @@ const STREAM: u64 = 8 << 20;
 const RETRO_CHUNKS: u64 = STREAM / CHUNK;
 
 /// For a promotion only chunks among this share of the fast tier leave.
-const COLDEST_PERCENT: u32 = 4;
+const COLDEST_PERCENT: u32 = 2;
 /// The threshold is computed anew after so many visits; a slot is sampled every few.
 const VISITS_PER_THRESHOLD: u32 = 256;
 const VISITS_PER_SAMPLE: u32 = 4;
@@ -80,7 +82,7 @@ impl HeadTime {
     /// The policy of a group with so many fast slots, before its clock and heats are restored.
     pub fn new(fast_slots: u32) -> HeadTime {
         HeadTime {
-            clock: Clock::new(fast_slots),
+            clock: Clock::with_half_life(HalfLife::first(fast_slots)),
             half_life: HalfLife::new(fast_slots),
             streams: Streams::new(),
             births: Births::new(),
@@ -108,6 +110,13 @@ impl HeadTime {
         std::mem::size_of::<HeadTime>() + tables.iter().chain(&waiting).sum::<usize>()
     }
 
+    /// The heat of a chunk after so many visits.
+    #[cfg(test)]
+    pub(in crate::tier) fn heat_of_visits(&self, visits: i32) -> u16 {
+        let heat = (f64::from(visits).max(1e-6).log2() * f64::from(OCTAVE)) as i32;
+        self.clock.absolute(heat, 0)
+    }
+
     /// Heat, relative to now, from which a chunk is worth an exchange.
     fn bar(&self, v: &impl View, kind: Kind) -> i32 {
         // Room for everything: nothing has to leave. The mover frees some slots beyond the reserve for promotions,
@@ -120,15 +129,18 @@ impl HeadTime {
             Kind::LargeStream => (EXCHANGE_LARGE, EXCHANGE_LARGE),
             Kind::Stream => (AGAIN_EXCHANGE, AGAIN),
         };
-        coldest.map_or(least, |c| least.max(self.clock.ladd(c, margin)).max(c.saturating_add(NOISE)))
+        coldest.map_or(least, |c| {
+            let noisy = c.saturating_add(NOISE).min(self.clock.ladd(c, c / 2));
+            least.max(self.clock.ladd(c, margin)).max(noisy)
+        })
     }
 
-    /// Adds a visit of weight 2^`weight` octaves; a first one replaces what the number said of an earlier life.
-    fn heat_up(&mut self, v: &mut impl View, c: ChunkId, weight: i32, born: bool) -> i32 {
+    /// Adds a visit of weight 2^`weight` octaves; a first one replaces what the number said of an earlier life. Chunks with the
+    /// same `run` are rounded alike: a file that is read as a whole is not torn apart by it.
+    fn heat_up(&mut self, v: &mut impl View, c: ChunkId, weight: i32, born: bool, run: u32) -> i32 {
         let before = self.clock.relative(v.heat(c));
         let heat = if born { weight } else { self.clock.ladd(before, weight) };
-        let random = v.random();
-        v.set_heat(c, self.clock.absolute(heat, random));
+        v.set_heat(c, self.clock.absolute(heat, hash(u64::from(run))));
         if born {
             self.note_region(v, c);
         }
@@ -170,7 +182,7 @@ impl HeadTime {
         self.clock.visit(false);
         self.half_life.visit(&mut self.clock, c, Some(birth));
         let weight = self.birth_weight(v, c, birth);
-        self.heat_up(v, c, weight, true);
+        self.heat_up(v, c, weight, true, run.number);
         self.observe(v);
         if run.born && stream && length < 2 * RETRO_CHUNKS {
             self.cool(v, ChunkId(c.0.saturating_sub(RETRO_CHUNKS)));
@@ -257,7 +269,7 @@ impl Policy for HeadTime {
             return;
         } else if !self.correlation.counts(t.chunk, walks, now) {
             if run.follows == Follows::Nothing && !walks && !stream {
-                let heat = self.heat_up(v, t.chunk, REPEATED, false);
+                let heat = self.heat_up(v, t.chunk, REPEATED, false, run.number);
                 self.consider(v, t.chunk, heat, kind);
             }
             return;
@@ -271,7 +283,7 @@ impl Policy for HeadTime {
             self.half_life.visit(&mut self.clock, t.chunk, None);
         }
         let weight = if stream { -LIGHT * OCTAVE } else { 0 };
-        let heat = self.heat_up(v, t.chunk, weight, false);
+        let heat = self.heat_up(v, t.chunk, weight, false, run.number);
         self.observe(v);
         if run.became_stream {
             self.look_back(v, &run);
@@ -307,7 +319,7 @@ impl Policy for HeadTime {
         self.clock.pass_time(v.now());
         if v.tier_of(c) == Some(Tier::Slow) && self.correlation.counts(c, false, v.now()) {
             // As good as two visits.
-            let heat = self.heat_up(v, c, OCTAVE, false);
+            let heat = self.heat_up(v, c, OCTAVE, false, c.0 as u32);
             self.observe(v);
             self.consider(v, c, heat, Kind::Random);
         }

@@ -85,9 +85,9 @@ fn of_a_loop_that_is_larger_than_the_fast_tier_as_much_as_fits_stays_there() {
     assert!(served >= fast && g.promoted - promoted < 16, "{served} served, {} moved", g.promoted - promoted);
 }
 
-/// How far the policy's clock goes with a visit, in parts of what it does usually.
+/// How far the policy's clock goes with a visit, in parts of what it does at first.
 fn pace(g: &mut Toy) -> u64 {
-    let visits = 8 * u64::from(g.w.fast_slots());
+    let visits = 16 * 8 * u64::from(g.w.fast_slots());
     let before = g.policy.clock();
     g.w.now = g.w.now.plus(SECOND);
     g.request(0, 4096, false);
@@ -106,5 +106,52 @@ fn where_one_project_follows_another_heat_fades_sooner() {
             g.w.now = g.w.now.plus(SECOND / 4);
         }
     }
-    assert_eq!(pace(&mut g), 2);
+    assert_eq!(pace(&mut g), 32);
+}
+
+#[test]
+fn while_there_is_room_a_chunk_comes_up_at_its_first_visit_though_it_had_to_wait() {
+    let mut g = Toy::new(FAST, 16384, 0);
+    g.pass(0..10_000, true);
+    (0..u64::from(FAST)).for_each(|c| g.w.forget(ChunkId(c)));
+    g.w.reserve = RESERVE;
+    for c in (6000..8000).step_by(20) {
+        g.request(c * CHUNK + 8192, 4096, false);
+    }
+    // Others are used before the mover has a moment, so that what was counted is not worth as much any more.
+    for n in 0..2 * u64::from(FAST) {
+        g.w.now = g.w.now.plus(SECOND / 2);
+        g.request(9000 * CHUNK + n % 7 * CHUNK, 4096, false);
+    }
+    g.quiet(20 * SECOND);
+    let up = (6000..8000).step_by(20).filter(|c| g.w.tier_of(ChunkId(*c)) == Some(crate::units::Tier::Fast)).count();
+    assert!(up >= 95, "{up} of 100");
+}
+
+/// A full fast tier on which each chunk was used `usual` times, and one on the slow tier that was used `more` times; whether that
+/// one is to come up.
+fn comes_up(usual: i32, more: i32) -> bool {
+    let mut g = group();
+    g.w.reserve = 0;
+    g.pass(0..8000, true);
+    let used = |g: &mut Toy, c: u64, times: i32| {
+        let heat = g.policy.heat_of_visits(times);
+        g.w.set_heat(ChunkId(c), heat);
+    };
+    (0..8000).for_each(|c| used(&mut g, c, if c < u64::from(FAST) { usual } else { 0 }));
+    used(&mut g, 6000, more - 1);
+    g.w.reserve = RESERVE;
+    g.w.now = g.w.now.plus(60 * SECOND);
+    // One more makes a candidate of it, after the others have been looked at.
+    (0..8).for_each(|_| drop(g.policy.victims(&mut g.w, 1)));
+    g.request(6000 * CHUNK + 4096, 4096, false);
+    g.policy.candidate_count() > 0
+}
+
+#[test]
+fn the_more_was_counted_the_less_a_candidate_must_be_ahead() {
+    assert!(!comes_up(4, 5), "a visit more pays for no exchange");
+    assert!(comes_up(4, 6), "half as much again does");
+    assert!(!comes_up(400, 410), "within what chance does");
+    assert!(comes_up(400, 430), "a standard deviation is 20");
 }
