@@ -15,11 +15,11 @@ use super::heat::{usual_half_life, Clock, ANCIENT, OCTAVE};
 use super::newborn::{Birth, Newborns};
 use crate::units::ChunkId;
 
-/// Half-lives tried, in halves of the usual one. The longest comes first: what is used for ever is never forgotten unless it is
-/// seen that something else serves better.
+/// Half-lives tried, in halves of the usual one.
 const HALVES: [u64; TRIALS] = [1, 2, 8, 32];
 const TRIALS: usize = 4;
-const FIRST: usize = TRIALS - 1;
+/// The trial of the usual half-life.
+const USUAL: usize = 1;
 
 /// Chunks that are followed at most, and the places where one of them can be.
 const ENTRIES: usize = 8192;
@@ -100,16 +100,11 @@ impl HalfLife {
             share,
             slots: (fast_slots / share).max(1) as usize,
             usual,
-            chosen: FIRST,
+            chosen: USUAL,
             visits: 0,
             random: 1,
             newborns: Newborns::new(usual / u64::from(share)),
         }
-    }
-
-    /// The half-life to begin with, in visits of weight 1.
-    pub(super) fn first(fast_slots: u32) -> u64 {
-        usual_half_life(fast_slots) * HALVES[FIRST] / 2
     }
 
     /// Bytes of memory that it takes.
@@ -226,7 +221,7 @@ impl HalfLife {
 
     /// Chooses the half-life with the highest gain; whether it is another one.
     fn choose(&mut self) -> bool {
-        if self.trials[FIRST].row.len() < self.slots {
+        if self.trials[USUAL].row.len() < self.slots {
             // There is room for everything: no half-life is better than another.
             self.trials.iter_mut().for_each(|t| t.gain = 0);
             return false;
@@ -252,7 +247,7 @@ mod tests {
 
     /// The half-life chosen, in halves of the usual one, after visits of these chunks, which are spread out.
     fn chosen(visits: impl Iterator<Item = u64>) -> u64 {
-        let (mut half_life, mut clock) = (HalfLife::new(FAST), Clock::with_half_life(HalfLife::first(FAST)));
+        let (mut half_life, mut clock) = (HalfLife::new(FAST), Clock::new(FAST));
         visits.for_each(|c| half_life.visit(&mut clock, ChunkId(c * 7), None));
         let halves = HALVES[half_life.chosen];
         // The clock was told.
@@ -291,7 +286,7 @@ mod tests {
     #[test]
     fn what_fits_into_the_fast_tier_changes_nothing() {
         let mut s = 1;
-        assert_eq!(chosen((0..300_000).map(|_| random(&mut s) % 500)), HALVES[FIRST]);
+        assert_eq!(chosen((0..300_000).map(|_| random(&mut s) % 500)), 2);
     }
 
     #[test]

@@ -56,7 +56,7 @@ const STREAM: u64 = 8 << 20;
 const RETRO_CHUNKS: u64 = STREAM / CHUNK;
 
 /// For a promotion only chunks among this share of the fast tier leave.
-const COLDEST_PERCENT: u32 = 2;
+const COLDEST_PERCENT: u32 = 4;
 /// The threshold is computed anew after so many visits; a slot is sampled every few.
 const VISITS_PER_THRESHOLD: u32 = 256;
 const VISITS_PER_SAMPLE: u32 = 4;
@@ -82,7 +82,7 @@ impl HeadTime {
     /// The policy of a group with so many fast slots, before its clock and heats are restored.
     pub fn new(fast_slots: u32) -> HeadTime {
         HeadTime {
-            clock: Clock::with_half_life(HalfLife::first(fast_slots)),
+            clock: Clock::new(fast_slots),
             half_life: HalfLife::new(fast_slots),
             streams: Streams::new(),
             births: Births::new(),
