@@ -70,14 +70,16 @@ impl Future for Wait<'_> {
     type Output = ();
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(mut list) = self.signal.list(&self) else { return Poll::Ready(()) };
-        match self.place {
-            Some(place) => {
-                if let Some(waker) = &mut list.wakers[place] {
-                    waker.clone_from(cx.waker());
-                }
+        let old = match self.place {
+            Some(place) => list.wakers[place].replace(cx.waker().clone()),
+            None => {
+                self.place = Some(list.add(cx.waker().clone()));
+                None
             }
-            None => self.place = Some(list.add(cx.waker().clone())),
-        }
+        };
+        // With the last waker of a task the task may go, and what it waits for here.
+        drop(list);
+        drop(old);
         Poll::Pending
     }
 }
@@ -86,8 +88,11 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let place = self.place.take();
         if let (Some(place), Some(mut list)) = (place, self.signal.list(self)) {
-            list.wakers[place] = None;
+            let waker = list.wakers[place].take();
             list.vacant.push(place);
+            // As above: nothing of the list is held while it goes.
+            drop(list);
+            drop(waker);
         }
     }
 }

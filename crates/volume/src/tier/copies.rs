@@ -15,18 +15,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::mover::Move;
+use super::schedule::{QUIET_LIGHT, QUIET_LONG, QUIET_PROMOTE};
 use super::Job;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
 use crate::units::{MemberIndex, Placement, Tier};
 use crate::wait::{self, Mutex, Signal};
 
-/// The slow tier left alone by clients for so long is idle, for so long it is between two requests, and for so long perhaps only
-/// within a row of them.
-const IDLE: Duration = Duration::from_millis(700);
-const BETWEEN: Duration = Duration::from_millis(200);
-const WITHIN: Duration = Duration::from_millis(5);
-/// Copies under way then, at most.
+/// Copies under way at most while the slow tier is quiet for long, for a while, or perhaps only within a row of requests.
 const WHILE_IDLE: usize = 16;
 const WHILE_BETWEEN: usize = 2;
 const WHILE_WITHIN: usize = 1;
@@ -49,9 +45,9 @@ pub(super) struct Copies {
 /// Copies that may be under way after such a quiet of the slow tier.
 fn width(quiet: Duration) -> usize {
     match quiet {
-        q if q >= IDLE => WHILE_IDLE,
-        q if q >= BETWEEN => WHILE_BETWEEN,
-        q if q >= WITHIN => WHILE_WITHIN,
+        q if q >= QUIET_LONG => WHILE_IDLE,
+        q if q >= QUIET_PROMOTE => WHILE_BETWEEN,
+        q if q >= QUIET_LIGHT => WHILE_WITHIN,
         _ => 0,
     }
 }
@@ -60,7 +56,7 @@ impl<E: Env> Core<E> {
     /// Whether a batch that begins now gives way to requests.
     pub(super) fn gives_way(&self, job: Job, moves: &[Move]) -> bool {
         let planned = moves.iter().all(|m| !m.evacuates);
-        planned && self.quiet_for(Tier::Slow) >= WITHIN && !self.copies_are_urgent(job)
+        planned && self.quiet_for(Tier::Slow) >= QUIET_LIGHT && !self.copies_are_urgent(job)
     }
 
     fn copies_are_urgent(&self, job: Job) -> bool {

@@ -5,8 +5,9 @@
 //! moved since. So decay costs nothing: no chunk is ever aged, and two chunks that are not touched keep their order.
 //!
 //! `L` wraps every 512 octaves. A value is read as being at most [`AHEAD`] octaves in front of the clock, and behind
-//! it otherwise, so that only a chunk that slept for 448 octaves or more (17 years, or millions of visits on the
-//! smallest group) could be mistaken, once, for a hot one. Coarser steps would be worse: rounded at random to steps
+//! it otherwise. A chunk of the fast tier that slept for more than [`ASLEEP`] octaves is set to [`ANCIENT`] when the rolling
+//! sample comes upon it, which happens hundreds of times before 480 octaves have passed. One of the slow tier that slept for 480
+//! octaves may look hot to its next visit, once: then it comes up a visit early. Coarser steps would be worse: rounded at random to steps
 //! of a sixteenth of an octave, the count of a hot chunk is off by 15 % (Flajolet, Approximate Counting, 1985), in
 //! these by 5 %, and chunks that are equally hot would be parted.
 
@@ -21,9 +22,11 @@ pub(super) const OCTAVE: i32 = 4096;
 /// Fine steps in a `u16` step.
 const FINE: i32 = OCTAVE / STEPS;
 /// A heat is never more than this many octaves in front of the clock.
-const AHEAD: i32 = 64;
+const AHEAD: i32 = 32;
 /// Relative heat of a chunk about which nothing is known.
 pub(super) const ANCIENT: i32 = -128 * OCTAVE;
+/// One that is as cold as that has not been used for so long that it is as good as unknown.
+const ASLEEP: i32 = -256 * OCTAVE;
 
 /// Visits (of weight 1) per fast slot after which a visit counts half.
 const HALF_LIFE_PER_SLOT: u64 = 8;
@@ -130,6 +133,11 @@ impl Clock {
         let ahead = (i64::from(heat) * i64::from(FINE) - self.fine()).rem_euclid(range);
         let d = if ahead < i64::from(AHEAD * OCTAVE) { ahead } else { ahead - range };
         d as i32
+    }
+
+    /// The heat of a chunk that sleeps, as it is to be kept: a long sleep must not go once round. `None` if it may stay as it is.
+    pub(super) fn of_sleeper(&self, heat: u16) -> Option<u16> {
+        (self.relative(heat) < ASLEEP).then(|| self.absolute(ANCIENT, 0))
     }
 
     /// Place of a heat in the order of all heats at this time: cheap, and good for comparisons only.
@@ -280,7 +288,7 @@ mod tests {
             }
             assert_eq!(clock.coarse(clock.absolute(ANCIENT, 0)), 0);
             assert!(clock.relative(clock.restore(0)) < -100 * OCTAVE);
-            assert!(clock.relative(clock.restore(clock.coarse(clock.absolute(40 * OCTAVE, 0)))) > 14 * OCTAVE);
+            assert!(clock.relative(clock.restore(clock.coarse(clock.absolute(30 * OCTAVE, 0)))) > 14 * OCTAVE);
         }
     }
 

@@ -24,8 +24,8 @@ impl Sample {
         std::mem::size_of_val(&*self.heats)
     }
 
-    /// Looks at `tries` random fast slots.
-    pub(super) fn take(&mut self, v: &mut impl View, tries: usize) {
+    /// Looks at `tries` random fast slots. Chunks that have slept for very long are kept from looking hot.
+    pub(super) fn take(&mut self, v: &mut impl View, clock: &Clock, tries: usize) {
         let slots = u64::from(v.fast_slots());
         if slots == 0 {
             return;
@@ -34,6 +34,9 @@ impl Sample {
             // Multiply and shift: an index below `slots` without a division.
             let i = (u64::from(v.random()) * slots) >> 32;
             if let Some(c) = v.fast_at(i as u32) {
+                if let Some(heat) = clock.of_sleeper(v.heat(c)) {
+                    v.set_heat(c, heat);
+                }
                 self.heats[self.next] = v.heat(c);
                 self.next = (self.next + 1) % SAMPLES;
                 self.taken = (self.taken + 1).min(SAMPLES);

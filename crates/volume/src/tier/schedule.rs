@@ -39,13 +39,13 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Part of a period in which work goes on beside a light load, and quiet before it does: a stream that the disk's cache serves is
 /// no light load, but leaves no such gap.
 const DUTY: Duration = Duration::from_millis(30);
-const QUIET_LIGHT: Duration = Duration::from_millis(5);
+pub(super) const QUIET_LIGHT: Duration = Duration::from_millis(5);
 /// A load below this share of the time is light.
 const LIGHT_PERCENT: u32 = 15;
 /// Quiet before promotions begin.
-const QUIET_PROMOTE: Duration = Duration::from_millis(200);
+pub(super) const QUIET_PROMOTE: Duration = Duration::from_millis(200);
 /// Quiet before work that is not urgent uses the disks to the full.
-const QUIET_LONG: Duration = Duration::from_millis(700);
+pub(super) const QUIET_LONG: Duration = Duration::from_millis(700);
 /// Quiet of the fast tier before moves use the disks to the full.
 const QUIET_FAST: Duration = Duration::from_millis(100);
 /// New data come in a burst if there were fewer free slots than before in this time.

@@ -224,7 +224,7 @@ impl HeadTime {
     fn observe(&mut self, v: &mut impl View) {
         self.visits = self.visits.wrapping_add(1);
         if self.visits.is_multiple_of(VISITS_PER_SAMPLE) {
-            self.sample.take(v, 1);
+            self.sample.take(v, &self.clock, 1);
         }
         if self.visits.is_multiple_of(VISITS_PER_THRESHOLD) {
             self.refresh(v, 0);
@@ -232,7 +232,7 @@ impl HeadTime {
     }
 
     fn refresh(&mut self, v: &mut impl View, samples: usize) {
-        self.sample.take(v, samples);
+        self.sample.take(v, &self.clock, samples);
         self.coldest =
             self.sample.quantile(&self.clock, COLDEST_PERCENT).map(|relative| self.clock.absolute(relative, 0));
     }

@@ -67,3 +67,20 @@ fn a_file_that_is_read_as_a_whole_stays_equally_warm_everywhere() {
     let (least, most) = (heats.iter().min().expect("some"), heats.iter().max().expect("some"));
     assert!(most - least <= 1, "{heats:?}");
 }
+
+#[test]
+fn a_chunk_that_sleeps_for_ever_is_never_taken_for_a_hot_one() {
+    let mut g = Toy::new(256, 4096, 0);
+    g.pass(0..256, true);
+    // Heats come round after 512 octaves. A few visits for each of them, instead of the thousands that there are.
+    let mut hottest = 0;
+    for octave in 0..1200 {
+        g.policy.restore_clock(g.policy.clock() + (1 << 32));
+        for c in 100..228 {
+            g.w.now = g.w.now.plus(Duration::from_secs(1));
+            g.request(c * CHUNK, 4096, false);
+        }
+        hottest = hottest.max(if octave > 20 { g.policy.heat_level(g.w.heat(ChunkId(7))) } else { 0 });
+    }
+    assert_eq!(hottest, 0);
+}
