@@ -75,15 +75,20 @@ impl Run<'_> {
             self.settled_start()?;
         }
         let healthy = self.healthy_view()?;
-        let leaving = if alone { None } else { self.leaving(missing)? };
+        let (leaving, told) = match alone {
+            true => (None, false),
+            // Only its own label may say so yet, or no longer.
+            false => (self.leaving(missing, &self.disks)?, self.leaving(missing, &rest)?.is_some()),
+        };
         // Another fast member may not know yet that it is empty.
-        let may_go = leaving == Some(Leaving::Empty) && (tier == Tier::Slow || self.stopped_in_order);
+        let knows = told && (tier == Tier::Slow || self.stopped_in_order);
+        let may_go = leaving == Some(Leaving::Empty) && knows;
         if leaving == Some(Leaving::Empty) {
             self.cut_off_starts(&rest, may_go)?;
         }
         for allow_missing in [false, true] {
             match self.try_start(rest.clone(), OpenOptions { allow_missing, ..self.open_options() })? {
-                Some((env, group)) if leaving.is_some() => return self.without_dead(&env, &group),
+                Some((env, group)) if leaving.is_some() || told => return self.without_dead(&env, &group),
                 Some(_) => return Err("a writable start without all members was not refused".into()),
                 None if may_go => {
                     return Err("a start without an emptied member was refused".into());

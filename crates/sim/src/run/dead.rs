@@ -87,11 +87,11 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the member on this disk is leaving.
-    pub(super) fn leaving(&self, disk: usize) -> Result<Option<Leaving>, Wrong> {
-        let options = OpenOptions { writable: false, ..self.open_options() };
-        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
-            return Err("a read-only start with all members was refused".into());
+    /// Whether the member on this disk is leaving, as these members have it: all, or those without it.
+    pub(super) fn leaving(&self, disk: usize, asked: &[SimDisk]) -> Result<Option<Leaving>, Wrong> {
+        let options = OpenOptions { writable: false, allow_missing: true, ..self.open_options() };
+        let Some((env, group)) = self.try_start(asked.to_vec(), options)? else {
+            return Err("a read-only start with nothing damaged was refused".into());
         };
         let uuid = super::forge::own_uuid(&self.disks[disk]);
         let members = group.status().members;

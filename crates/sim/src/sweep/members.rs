@@ -120,6 +120,15 @@ fn dies_while_it_leaves(name: &'static str, disk: usize) -> Directed {
     directed(name, two_each(), prepare, steps, false).then(Damage::Missing(disk))
 }
 
+/// The labels change one after another: whether an empty member leaves is known to it alone for a moment, or to the others
+/// alone.
+fn dies_as_it_is_called_off() -> Directed {
+    let keep = step(0, Act::Keep { disk: 2 }, 0, 0);
+    let steps = [0, 1].map(|i| [evacuate(2), step(0, FUA, i * CHUNK, 8192), keep]).concat();
+    let prepare = vec![fill(0, 8), flush()];
+    directed("slow member dies as its leaving is called off", two_each(), prepare, steps, false).then(Damage::Missing(2))
+}
+
 /// A new device takes the place of an old one, and volumes bound to its tier go with their room.
 fn replaced() -> Directed {
     let mut s = with_spares(group(10, 16, 12), &[(Tier::Fast, 12), (Tier::Slow, 18)]);
@@ -187,6 +196,7 @@ pub(super) fn all() -> Vec<Directed> {
         leaves_and_another_dies(),
         dies_while_it_leaves("fast member dies while it leaves", 0),
         dies_while_it_leaves("slow member dies while it leaves", 2),
+        dies_as_it_is_called_off(),
         replaced(),
         bound_and_leaving(),
         leaves_with_forgotten_copies(),
