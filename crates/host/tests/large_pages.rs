@@ -70,14 +70,50 @@ fn no_memory_is_no_table() {
 }
 
 #[test]
-fn buffers_and_small_things_are_the_systems() {
-    let layout = Layout::from_size_align(LARGE, 4096).expect("a layout");
-    // SAFETY: the layout has a size, and what came of it is given back with it.
+fn what_is_aligned_and_no_buffer_is_the_systems() {
+    for size in [LARGE + 4096, 3 * 4096] {
+        let layout = Layout::from_size_align(size, 4096).expect("a layout");
+        // SAFETY: the layout has a size, and what came of it is given back with it.
+        unsafe {
+            let at = MEMORY.alloc(layout);
+            assert!(!at.is_null() && (at as usize).is_multiple_of(4096));
+            at.write_bytes(1, size);
+            assert!(!flags_of(at as usize).contains(" hg"));
+            MEMORY.dealloc(at, layout);
+        }
+    }
+}
+
+#[test]
+fn buffers_are_cut_from_large_pages_and_zero_when_asked() {
+    let layout = |pages: usize| Layout::from_size_align(pages * 4096, 4096).expect("a layout");
+    let advised = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+    let mut held = Vec::new();
+    for round in 0..600 {
+        let of = layout(1 << (round % 10));
+        // SAFETY: the layout has a size; what comes is written within it, read after that, and given back with it.
+        unsafe {
+            let at = if round % 3 == 0 { MEMORY.alloc_zeroed(of) } else { MEMORY.alloc(of) };
+            assert_eq!(at as usize % of.size(), 0, "a buffer lies at a multiple of its size");
+            assert!(!advised || flags_of(at as usize).contains(" hg"));
+            if round % 3 == 0 {
+                assert!(std::slice::from_raw_parts(at, of.size()).iter().all(|b| *b == 0), "round {round}");
+            }
+            at.write_bytes(round as u8 | 1, of.size());
+            held.push((at, of, round as u8 | 1));
+            if round % 2 == 1 {
+                let (at, of, fill) = held.swap_remove(round * 7 % held.len());
+                assert!(std::slice::from_raw_parts(at, of.size()).iter().all(|b| *b == fill), "round {round}");
+                MEMORY.dealloc(at, of);
+            }
+        }
+    }
+    // SAFETY: as above; each is given back once, the first grown before.
     unsafe {
-        let at = MEMORY.alloc(layout);
-        assert!(!at.is_null() && (at as usize).is_multiple_of(4096));
-        at.write_bytes(1, LARGE);
-        assert!(!flags_of(at as usize).contains(" hg"));
-        MEMORY.dealloc(at, layout);
+        let (at, of, fill) = held.remove(0);
+        let grown = MEMORY.realloc(at, of, 2 * of.size());
+        assert!(std::slice::from_raw_parts(grown, of.size()).iter().all(|b| *b == fill), "realloc keeps the content");
+        MEMORY.dealloc(grown, layout(of.size() / 2048));
+        held.into_iter().for_each(|(at, of, _)| MEMORY.dealloc(at, of));
     }
 }

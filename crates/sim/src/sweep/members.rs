@@ -126,7 +126,8 @@ fn dies_as_it_is_called_off() -> Directed {
     let keep = step(0, Act::Keep { disk: 2 }, 0, 0);
     let steps = [0, 1].map(|i| [evacuate(2), step(0, FUA, i * CHUNK, 8192), keep]).concat();
     let prepare = vec![fill(0, 8), flush()];
-    directed("slow member dies as its leaving is called off", two_each(), prepare, steps, false).then(Damage::Missing(2))
+    directed("slow member dies as its leaving is called off", two_each(), prepare, steps, false)
+        .then(Damage::Missing(2))
 }
 
 /// A new device takes the place of an old one, and volumes bound to its tier go with their room.
