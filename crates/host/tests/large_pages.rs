@@ -9,8 +9,12 @@ static MEMORY: LargePages = LargePages;
 
 const LARGE: usize = 2 << 20;
 
-/// The flags of the mapping that this address is in, as `/proc/self/smaps` has them.
 fn flags_of(at: usize) -> String {
+    flags_at(at).unwrap_or_else(|| panic!("{at:x} is not mapped"))
+}
+
+/// The flags of the mapping that this address is in, as `/proc/self/smaps` has them.
+fn flags_at(at: usize) -> Option<String> {
     let all = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
     let mut inside = false;
     for line in all.lines() {
@@ -19,10 +23,10 @@ fn flags_of(at: usize) -> String {
         if let Some((Some(from), Some(to))) = range.map(|(a, b)| (hex(a), hex(b))) {
             inside = (from..to).contains(&at);
         } else if inside && line.starts_with("VmFlags:") {
-            return line.to_string();
+            return Some(line.to_string());
         }
     }
-    panic!("{at:x} is not mapped");
+    None
 }
 
 #[test]
@@ -84,36 +88,78 @@ fn what_is_aligned_and_no_buffer_is_the_systems() {
     }
 }
 
+fn layout(pages: usize) -> Layout {
+    Layout::from_size_align(pages * 4096, 4096).expect("a layout")
+}
+
+/// Fills memory, which must be zero, with a byte that tells it from others.
+///
+/// # Safety
+/// It came of `of`, and nobody else uses it.
+unsafe fn fill(at: *mut u8, of: Layout, fill: u8) {
+    // SAFETY: the caller's promises.
+    unsafe {
+        assert!(std::slice::from_raw_parts(at, of.size()).iter().all(|b| *b == 0), "what comes is zero");
+        at.write_bytes(fill, of.size());
+    }
+}
+
+/// # Safety
+/// It came of `of`, and nobody else uses it.
+unsafe fn holds(at: *mut u8, len: usize, fill: u8) -> bool {
+    // SAFETY: the caller's promises.
+    unsafe { std::slice::from_raw_parts(at, len).iter().all(|b| *b == fill) }
+}
+
 #[test]
-fn buffers_are_cut_from_large_pages_and_zero_when_asked() {
-    let layout = |pages: usize| Layout::from_size_align(pages * 4096, 4096).expect("a layout");
+fn buffers_are_cut_from_large_pages_and_leave_nothing_behind() {
     let advised = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
     let mut held = Vec::new();
-    for round in 0..600 {
+    for round in 0..200usize {
         let of = layout(1 << (round % 10));
-        // SAFETY: the layout has a size; what comes is written within it, read after that, and given back with it.
+        let byte = round as u8 | 1;
+        // SAFETY: the layout has a size; what comes is written within it, read after that, and given back once with it.
         unsafe {
-            let at = if round % 3 == 0 { MEMORY.alloc_zeroed(of) } else { MEMORY.alloc(of) };
+            let at = MEMORY.alloc_zeroed(of);
             assert_eq!(at as usize % of.size(), 0, "a buffer lies at a multiple of its size");
             assert!(!advised || flags_of(at as usize).contains(" hg"));
-            if round % 3 == 0 {
-                assert!(std::slice::from_raw_parts(at, of.size()).iter().all(|b| *b == 0), "round {round}");
-            }
-            at.write_bytes(round as u8 | 1, of.size());
-            held.push((at, of, round as u8 | 1));
-            if round % 2 == 1 {
-                let (at, of, fill) = held.swap_remove(round * 7 % held.len());
-                assert!(std::slice::from_raw_parts(at, of.size()).iter().all(|b| *b == fill), "round {round}");
+            fill(at, of, byte);
+            held.push((at, of, byte));
+            if round % 3 != 0 {
+                let (at, of, byte) = held.swap_remove(round * 7 % held.len());
+                assert!(holds(at, of.size(), byte), "round {round}");
                 MEMORY.dealloc(at, of);
             }
         }
     }
-    // SAFETY: as above; each is given back once, the first grown before.
+    // SAFETY: as above.
+    held.into_iter().for_each(|(at, of, _)| unsafe { MEMORY.dealloc(at, of) });
+}
+
+#[test]
+fn buffers_keep_their_content_as_they_become_others() {
+    // From one buffer to another, to what is none, and back.
+    let sizes = [4, 8, 6, 16, 1024, 2, 1];
+    // SAFETY: the layouts have sizes; each is given back once, as the last one that it became.
     unsafe {
-        let (at, of, fill) = held.remove(0);
-        let grown = MEMORY.realloc(at, of, 2 * of.size());
-        assert!(std::slice::from_raw_parts(grown, of.size()).iter().all(|b| *b == fill), "realloc keeps the content");
-        MEMORY.dealloc(grown, layout(of.size() / 2048));
-        held.into_iter().for_each(|(at, of, _)| MEMORY.dealloc(at, of));
+        let mut at = MEMORY.alloc(layout(sizes[0]));
+        at.write_bytes(7, sizes[0] * 4096);
+        for pair in sizes.windows(2) {
+            at = MEMORY.realloc(at, layout(pair[0]), pair[1] * 4096);
+            assert!(holds(at, pair[0].min(pair[1]) * 4096, 7), "{pair:?}");
+            at.write_bytes(7, pair[1] * 4096);
+        }
+        MEMORY.dealloc(at, layout(1));
     }
+}
+
+#[test]
+fn memory_of_many_buffers_goes_back_to_the_system() {
+    let of = layout(512);
+    // SAFETY: the layout has a size; each is given back once with it.
+    let blocks: Vec<*mut u8> = (0..40).map(|_| unsafe { MEMORY.alloc(of) }).collect();
+    // SAFETY: as above.
+    blocks.iter().for_each(|at| unsafe { MEMORY.dealloc(*at, of) });
+    let mapped = blocks.iter().filter(|at| flags_at(**at as usize).is_some()).count();
+    assert!(mapped <= 20, "{mapped} of 40 blocks are still mapped");
 }

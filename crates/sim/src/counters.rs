@@ -71,6 +71,8 @@ pub enum Seen {
     SickMember,
     /// A member that died when it had been emptied, and was done without.
     DeadLeaver,
+    /// A member of which only itself, or only the others, knew that it was leaving.
+    HalfTold,
     /// A volume copied onto a plain device while it was in use.
     Dissolved,
     /// A family made, deleted, or given another header.
@@ -92,7 +94,7 @@ pub enum Seen {
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 42] = [
+const NAMES: [(&str, bool); 43] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -126,6 +128,7 @@ const NAMES: [(&str, bool); 42] = [
     ("member kept", false),
     ("member slow, not dead", true),
     ("emptied member dead", false),
+    ("leaving known to some", false),
     ("volume dissolved", true),
     ("family changed", true),
     ("volume encrypted", true),

@@ -15,18 +15,31 @@ use bimetal_volume::{Group, Volume};
 use image::{create_sized, evacuate, flush, open, pass, stop, used, writable, write, MIB};
 use memory::{MemoryDevice, MemoryEnv};
 
+/// So many chunks of the volume hold data.
+const FILLED: u64 = 230 * MIB / CHUNK;
+
 /// What a chunk is filled with: its number, again and again.
 fn content(chunk: u64) -> Vec<u8> {
     chunk.to_le_bytes().repeat(CHUNK as usize / 8)
 }
 
-/// So many of the chunks below `end` that lie furthest behind on a device: they leave it last.
-fn last_on(device: &MemoryDevice, end: u64, most: usize) -> Vec<u64> {
+/// Fills the chunks, and waits until moves have made room.
+fn fill(env: &MemoryEnv, g: &Group<MemoryEnv>) {
+    let v = g.volume("main").expect("made at creation");
+    for chunk in 0..FILLED {
+        write(env, &v, chunk * CHUNK, &content(chunk)).expect("write");
+    }
+    flush(env, &v).expect("flush");
+    pass(env, 60);
+}
+
+/// So many of the filled chunks that lie furthest behind on a device: they leave it last.
+fn last_on(device: &MemoryDevice, most: usize) -> Vec<u64> {
     let blocks = device.blocks.borrow();
     let of_chunk = |block: &[u8]| {
         let number: [u8; 8] = block[..8].try_into().expect("eight bytes");
         let chunk = u64::from_le_bytes(number);
-        (chunk < end && block.chunks(8).all(|word| word == number)).then_some(chunk)
+        (chunk < FILLED && block.chunks(8).all(|word| word == number)).then_some(chunk)
     };
     let mut last: Vec<u64> = blocks.values().rev().filter_map(|b| of_chunk(b)).take(most * 32).collect();
     last.dedup();
@@ -56,15 +69,9 @@ fn group(env: &MemoryEnv) -> (image::Members, Group<MemoryEnv>, Vec<u64>) {
     let mut m = create_sized(env, "tank", &[16], &[256, 256], Some(250 * MIB));
     m.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
     let g = open(env, &m.0, writable()).expect("opens");
-    let v = g.volume("main").expect("made at creation");
-    let end = 230 * MIB / CHUNK;
-    for chunk in 0..end {
-        write(env, &v, chunk * CHUNK, &content(chunk)).expect("write");
-    }
-    flush(env, &v).expect("flush");
-    pass(env, 60);
+    fill(env, &g);
     let leaving = (1..3).max_by_key(|i| used(&g, *i)).expect("two");
-    let last = last_on(&m.0[leaving], end, 64);
+    let last = last_on(&m.0[leaving], 64);
     m.0[1..].iter().for_each(|d| d.read_takes.set(Duration::from_millis(10)));
     (m, g, last)
 }
@@ -142,14 +149,8 @@ fn group_with_a_mover(env: &MemoryEnv) -> (image::Members, Group<MemoryEnv>, Vec
     let mut m = create_sized(env, "tank", &[128], &[256], Some(250 * MIB));
     m.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
     let g = open(env, &m.0, OpenOptions { migrate: true, ..writable() }).expect("opens");
-    let v = g.volume("main").expect("made at creation");
-    let end = 230 * MIB / CHUNK;
-    for chunk in 0..end {
-        write(env, &v, chunk * CHUNK, &content(chunk)).expect("write");
-    }
-    flush(env, &v).expect("flush");
-    pass(env, 60);
-    let slow = last_on(&m.0[1], end, 1000);
+    fill(env, &g);
+    let slow = last_on(&m.0[1], 1000);
     assert!(slow.len() > 600, "{} on the slow member", slow.len());
     (m, g, slow)
 }

@@ -6,7 +6,8 @@
 //! Invariants:
 //! 1. A bit of `used` is set if and only if its page belongs to a buffer that was given out and has not come back.
 //! 2. Blocks are sorted by address, so that a buffer finds its own.
-//! 3. At most one block has no buffer in it; others go back to the system.
+//! 3. At most [`SPARE`] blocks have no buffer in them; others go back to the system.
+//! 4. What is in no buffer is zero: nothing that passed through a buffer stays behind it.
 
 use super::{map, LARGE};
 
@@ -14,6 +15,8 @@ use super::{map, LARGE};
 const PAGE: usize = 4096;
 const PAGES: usize = LARGE / PAGE;
 const WORD: usize = u64::BITS as usize;
+/// Blocks kept for what comes next: as much as is kept of each size by those who use buffers.
+const SPARE: usize = 8;
 
 struct Block {
     start: usize,
@@ -29,8 +32,10 @@ impl Block {
 
     /// The first page of `pages` free ones in a row.
     fn find(&self, pages: usize) -> Option<usize> {
-        let mut places = (0..PAGES).step_by(pages).filter(|_| self.free >= pages);
-        places.find(|first| words(*first, pages).all(|(word, mask)| self.used[word] & mask == 0))
+        if self.free < pages {
+            return None;
+        }
+        (0..PAGES).step_by(pages).find(|first| words(*first, pages).all(|(word, mask)| self.used[word] & mask == 0))
     }
 }
 
@@ -55,7 +60,7 @@ impl Buffers {
         Buffers { blocks: Vec::new() }
     }
 
-    /// A buffer with any content; null if there is no memory.
+    /// A buffer of zeros; null if there is no memory.
     pub(super) fn take(&mut self, size: usize) -> *mut u8 {
         let pages = size / PAGE;
         let found = self.blocks.iter().enumerate().find_map(|(i, b)| b.find(pages).map(|first| (i, first)));
@@ -70,6 +75,8 @@ impl Buffers {
 
     /// Another block.
     fn add(&mut self) -> Option<usize> {
+        // The list is kept by the same allocator as a thing of another kind, whose refusal is no panic.
+        self.blocks.try_reserve(1).ok()?;
         let start = map(LARGE).expose_provenance();
         if start == 0 {
             return None;
@@ -79,17 +86,26 @@ impl Buffers {
         Some(index)
     }
 
-    /// Takes a buffer of that size back. Gives the address of a block that nobody needs, to be unmapped.
+    /// Takes a buffer of that size back, full of zeros. Gives the address of a block that nobody needs, to be unmapped.
+    ///
+    /// # Safety
+    /// [`Buffers::take`] gave it for this size, and nobody uses it any more.
     #[must_use]
-    pub(super) fn give(&mut self, at: *mut u8, size: usize) -> Option<*mut u8> {
-        let at = at.addr();
-        let index = self.blocks.partition_point(|b| b.start <= at).checked_sub(1)?;
-        let block = &mut self.blocks[index];
-        for (word, mask) in words((at - block.start) / PAGE, size / PAGE) {
+    pub(super) unsafe fn give(&mut self, at: *mut u8, size: usize) -> Option<*mut u8> {
+        let (at, pages) = (at.addr(), size / PAGE);
+        let index = self.blocks.partition_point(|b| b.start <= at).wrapping_sub(1);
+        let Some(block) = self.blocks.get_mut(index) else { std::process::abort() };
+        let first = at.wrapping_sub(block.start) / PAGE;
+        let is_taken = |(word, mask): (usize, u64)| block.used.get(word).is_some_and(|used| used & mask == mask);
+        if !words(first, pages).all(is_taken) {
+            // Given back twice: whoever has it now would share it with the next one.
+            std::process::abort();
+        }
+        for (word, mask) in words(first, pages) {
             block.used[word] &= !mask;
         }
-        block.free += size / PAGE;
-        let spare = block.is_empty() && self.blocks.iter().filter(|b| b.is_empty()).count() > 1;
+        block.free += pages;
+        let spare = block.is_empty() && self.blocks.iter().filter(|b| b.is_empty()).count() > SPARE;
         spare.then(|| std::ptr::with_exposed_provenance_mut(self.blocks.remove(index).start))
     }
 }
@@ -99,9 +115,11 @@ mod tests {
     use super::*;
 
     fn give(b: &mut Buffers, at: *mut u8, size: usize) {
-        if let Some(start) = b.give(at, size) {
-            // SAFETY: a block of this size that nobody uses any more.
-            unsafe { libc::munmap(start.cast(), LARGE) };
+        // SAFETY: each is given back once, with the size that it was taken for; then a block that nobody uses any more.
+        unsafe {
+            if let Some(start) = b.give(at, size) {
+                libc::munmap(start.cast(), LARGE);
+            }
         }
     }
 
@@ -134,7 +152,7 @@ mod tests {
             assert_eq!(b.blocks.iter().map(|b| PAGES - b.free).sum::<usize>(), pages);
         }
         held.into_iter().for_each(|(at, size)| give(&mut b, at, size));
-        assert_eq!(b.blocks.len(), 1, "one block stays for what comes next");
+        assert_eq!(b.blocks.len(), SPARE, "some blocks stay for what comes next");
     }
 
     #[test]
@@ -147,7 +165,8 @@ mod tests {
         let whole = b.take(LARGE);
         assert_eq!(b.blocks.len(), 2);
         give(&mut b, whole, LARGE);
+        assert_eq!((b.take(LARGE), b.blocks.len()), (whole, 2));
         small.into_iter().for_each(|at| give(&mut b, at, PAGE));
-        assert_eq!(b.blocks.len(), 1);
+        assert_eq!((b.take(LARGE).is_null(), b.blocks.len()), (false, 2), "the pieces are one again");
     }
 }

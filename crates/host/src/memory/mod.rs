@@ -14,9 +14,9 @@ use buffers::{is_buffer, Buffers};
 /// A large page of x86-64, and of arm64 with small pages of 4 KiB; what is smaller is not treated here.
 const LARGE: usize = 2 << 20;
 
-/// The system's allocator, but for buffers and large tables: those are mappings of their own, aligned to large pages, and the system
-/// is advised to back them with such (`MADV_HUGEPAGE`, see `madvise(2)`). Where it has none to give, or is told never
-/// to, they are as they were. Install it with `#[global_allocator]`.
+/// The system's allocator, but for buffers and large tables: these are mappings, or parts of them, aligned to large pages,
+/// and the system is advised to back them with such (`MADV_HUGEPAGE`, see `madvise(2)`). Where it has none to give, or is
+/// told never to, they are as they were. Install it with `#[global_allocator]`.
 pub struct LargePages;
 
 /// What memory is for, as far as its layout tells.
@@ -35,19 +35,24 @@ fn kind(layout: Layout) -> Kind {
     }
 }
 
-/// Buffers are kept by who uses them and seldom come here, so that one list for all threads is enough. Its own memory is
-/// small and no buffer: the system's allocator has it.
+/// Buffers are kept by who uses them and seldom come here, so that one list for all threads is enough. The memory of the list
+/// is no buffer, so that it is not asked for here while it is locked.
 static BUFFERS: Mutex<Buffers> = Mutex::new(Buffers::new());
 
 fn take_buffer(size: usize) -> *mut u8 {
     BUFFERS.lock().unwrap_or_else(PoisonError::into_inner).take(size)
 }
 
-fn give_buffer(at: *mut u8, size: usize) {
-    let spare = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner).give(at, size);
-    if let Some(start) = spare {
-        // SAFETY: a mapping of this size that `take` made and that has no buffer in it any more.
-        unsafe { libc::munmap(start.cast(), LARGE) };
+/// # Safety
+/// [`take_buffer`] gave it for this size, and nobody uses it any more.
+unsafe fn give_buffer(at: *mut u8, size: usize) {
+    // SAFETY: the caller's promises; then a mapping of this size that `take` made and that has no buffer in it any more.
+    unsafe {
+        at.write_bytes(0, size);
+        let spare = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner).give(at, size);
+        if let Some(start) = spare {
+            libc::munmap(start.cast(), LARGE);
+        }
     }
 }
 
@@ -89,8 +94,9 @@ fn map(size: usize) -> *mut u8 {
 // SAFETY: other layouts are the system's allocator's, from beginning to end, since what is a table or a buffer depends on the
 // layout alone. A table is a mapping of its own of at least the size that was asked for, aligned to more than any alignment
 // that `kind` lets in, and it is unmapped only by `dealloc`. A buffer is a part of such a mapping that nobody else has
-// (invariant 1 of `buffers`), aligned to its size, which is not less than a page; the mapping is unmapped when no buffer is in
-// it. Neither panics: a poisoned lock is taken, and no arithmetic there can overflow.
+// (invariant 1 of `buffers`), aligned to its size, which is not less than a page, and zero (invariant 4); the mapping is unmapped
+// when no buffer is in it. Neither panics: a poisoned lock is taken, the list grows by `try_reserve`, and what was not given out
+// ends the program.
 unsafe impl GlobalAlloc for LargePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match kind(layout) {
@@ -104,14 +110,7 @@ unsafe impl GlobalAlloc for LargePages {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         match kind(layout) {
             Kind::Table => map(layout.size()),
-            Kind::Buffer => {
-                let at = take_buffer(layout.size());
-                if !at.is_null() {
-                    // SAFETY: so many bytes that nobody else has. What was in it may be anything: buffers are used again.
-                    unsafe { at.write_bytes(0, layout.size()) };
-                }
-                at
-            }
+            Kind::Buffer => take_buffer(layout.size()),
             // SAFETY: the caller's promises.
             Kind::Other => unsafe { System.alloc_zeroed(layout) },
         }
@@ -123,7 +122,8 @@ unsafe impl GlobalAlloc for LargePages {
             Kind::Table => unsafe {
                 libc::munmap(at.cast(), whole_pages(layout.size()));
             },
-            Kind::Buffer => give_buffer(at, layout.size()),
+            // SAFETY: the caller's promises.
+            Kind::Buffer => unsafe { give_buffer(at, layout.size()) },
             // SAFETY: the caller's promises.
             Kind::Other => unsafe { System.dealloc(at, layout) },
         }

@@ -16,11 +16,12 @@ use crate::world::CrashPoint;
 /// How long a group is open whose start was not cut off.
 const AFTER_START: Duration = Duration::from_secs(2);
 
-/// A member that is leaving.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leaving {
-    Empty,
-    InUse,
+/// What a member is to a group.
+#[derive(Clone, Copy)]
+pub(super) struct Standing {
+    pub(super) leaving: bool,
+    /// It is there, and nothing is on it.
+    pub(super) empty: bool,
 }
 
 impl Run<'_> {
@@ -87,16 +88,32 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the member on this disk is leaving, as these members have it: all, or those without it.
-    pub(super) fn leaving(&self, disk: usize, asked: &[SimDisk]) -> Result<Option<Leaving>, Wrong> {
-        let options = OpenOptions { writable: false, allow_missing: true, ..self.open_options() };
+    /// What the member on this disk is to a group of these: all, or those without it.
+    pub(super) fn standing(&self, disk: usize, asked: &[SimDisk]) -> Result<Standing, Wrong> {
+        let allow_missing = asked.len() < self.disks.len();
+        let options = OpenOptions { writable: false, allow_missing, ..self.open_options() };
         let Some((env, group)) = self.try_start(asked.to_vec(), options)? else {
             return Err("a read-only start with nothing damaged was refused".into());
         };
         let uuid = super::forge::own_uuid(&self.disks[disk]);
         let members = group.status().members;
         env.kill();
-        let leaving = members.iter().find(|m| Some(m.uuid) == uuid && m.state == MemberState::Leaving);
-        Ok(leaving.map(|m| if m.free == m.slots { Leaving::Empty } else { Leaving::InUse }))
+        let member = members.iter().find(|m| Some(m.uuid) == uuid);
+        // One that is struck off has left.
+        Ok(member.map_or(Standing { leaving: true, empty: true }, |m| Standing {
+            leaving: m.state == MemberState::Leaving,
+            empty: m.present && m.free == m.slots,
+        }))
+    }
+
+    /// Whether those without it say that this member is leaving, which must be as it was answered.
+    pub(super) fn told_of(&self, disk: usize, rest: &[SimDisk]) -> Result<bool, Wrong> {
+        let told = self.standing(disk, rest)?.leaving;
+        match self.shared.roster.borrow().surely_leaving(disk) {
+            Some(sure) if sure != told => {
+                Err(format!("the others say that disk {disk} is leaving: {told}, but the opposite was answered"))
+            }
+            _ => Ok(told),
+        }
     }
 }

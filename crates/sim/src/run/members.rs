@@ -111,6 +111,11 @@ impl Roster {
         self.leaving[disk] == Some(true)
     }
 
+    /// The same; `None` if a change of it was not answered.
+    pub(super) fn surely_leaving(&self, disk: usize) -> Option<bool> {
+        self.leaving[disk]
+    }
+
     /// It is about to leave.
     pub(super) fn going(&mut self, disk: usize) {
         self.pending = Some((disk, false));

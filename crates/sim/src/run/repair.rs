@@ -88,7 +88,7 @@ impl Run<'_> {
         let fast = self.shared.specs[member].tier == Tier::Fast;
         let known = self.stopped_in_order || !fast || self.fast_ones(&inside) > 1;
         // One that was leaving may be done without.
-        if !inside[member] || !known || self.leaving(member, &self.disks)?.is_some() {
+        if !inside[member] || !known || self.standing(member, &self.disks)?.leaving {
             return Ok(());
         }
         if !self.stopped_in_order {
