@@ -17,6 +17,8 @@ pub(super) struct Span {
     pub(super) outlives: bool,
     /// It failed, and may still take effect (rule 7).
     pub(super) open: bool,
+    /// Since when such a one cannot any more; 0 for others.
+    pub(super) closed: u64,
     /// It did not fail. What failed may have happened, but replaces nothing for sure.
     pub(super) sure: bool,
 }
@@ -108,9 +110,9 @@ impl History {
         self.0.iter().all(|e| k.span(e).answered != u64::MAX && !k.span(e).open)
     }
 
-    /// End of the last request.
+    /// Since when no request can take effect any more.
     pub(super) fn last_answer(&self, k: &Knowledge<'_>) -> u64 {
-        self.0.iter().map(|e| k.span(e).answered).max().unwrap_or(0)
+        self.0.iter().map(|e| k.span(e).answered.max(k.span(e).closed)).max().unwrap_or(0)
     }
 
     /// Values that the death of the daemon alone leaves, each once.

@@ -15,8 +15,8 @@
 //!    again; after a power cut at all, after the death of the daemon until the next power cut or flush (what sits in a
 //!    device's cache may still be lost; a flush ends that).
 //! 6. A read with no request in flight on the sector settles in the same way which of two overlapping writes came last.
-//! 7. A failed write may have happened or not. If the disk may still carry it out late, reads before the next answered
-//!    FLUSH settle nothing; but a request that follows it replaces it like any other (C2.2: what failed must be over
+//! 7. A failed write may have happened or not. If the disk may still carry it out late, reads that began before the next
+//!    FLUSH was answered settle nothing; but a request that follows it replaces it like any other (C2.2: what failed must be over
 //!    before its place is written again).
 //! 8. After a failed sync the device may have lost anything not durable, so until the next start a read may return
 //!    whatever rule 4 allows.
@@ -122,7 +122,15 @@ impl Oracle {
         };
         Oracle {
             volumes: sizes.iter().map(volume).collect(),
-            spans: vec![Span { issued: 0, answered: 0, durable: true, outlives: true, open: false, sure: true }],
+            spans: vec![Span {
+                issued: 0,
+                answered: 0,
+                durable: true,
+                outlives: true,
+                open: false,
+                closed: 0,
+                sure: true,
+            }],
             patches: Patches::default(),
             next_write: 1,
             sync_failed: false,
@@ -209,7 +217,15 @@ impl Oracle {
     pub fn issue(&mut self, volume: usize, offset: u64, len: u64, value: Value, promise: Promise, now: u64) -> Issued {
         let span = self.spans.len() as SpanId;
         let (durable, outlives) = (promise == Promise::Durable, promise != Promise::None);
-        self.spans.push(Span { issued: now, answered: u64::MAX, durable, outlives, open: false, sure: true });
+        self.spans.push(Span {
+            issued: now,
+            answered: u64::MAX,
+            durable,
+            outlives,
+            open: false,
+            closed: 0,
+            sure: true,
+        });
         let mut at = offset;
         while at < offset + len {
             let end = (at - at % BLOCK + BLOCK).min(offset + len);
@@ -261,15 +277,16 @@ impl Oracle {
         }
     }
 
-    /// A FLUSH issued at `issued` was answered (rules 3 and 7).
-    pub fn flushed(&mut self, volume: usize, issued: u64) {
+    /// A FLUSH issued at `issued` was answered at sequence `now` (rules 3 and 7).
+    pub fn flushed(&mut self, volume: usize, issued: u64, now: u64) {
         let v = &mut self.volumes[volume];
         v.flushed = v.flushed.max(issued);
         let spans = &mut self.spans;
         v.open.retain(|(span, failed)| {
             let over = *failed < issued;
             if over {
-                spans[*span as usize].open = false;
+                let span = &mut spans[*span as usize];
+                (span.open, span.closed) = (false, now);
             }
             !over
         });
@@ -303,7 +320,15 @@ impl Oracle {
         // What outlived the daemon follows what did not: only a power cut can bring that back.
         let durable = crash == Crash::Power;
         for at in [now.saturating_sub(1), now] {
-            self.spans.push(Span { issued: at, answered: at, durable, outlives: true, open: false, sure: true });
+            self.spans.push(Span {
+                issued: at,
+                answered: at,
+                durable,
+                outlives: true,
+                open: false,
+                closed: 0,
+                sure: true,
+            });
         }
         self.sync_failed = false;
         self.reads.clear();
@@ -433,6 +458,7 @@ impl Oracle {
                     durable: false,
                     outlives: false,
                     open: false,
+                    closed: 0,
                     sure: true,
                 });
             }

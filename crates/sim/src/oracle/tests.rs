@@ -85,7 +85,7 @@ fn unflushed_writes_may_be_lost_sector_by_sector_and_then_stay_so() {
 fn flushed_and_fua_writes_survive() {
     let mut o = oracle();
     let a = write(&mut o, false, 10, 12);
-    o.flushed(0, 14);
+    o.flushed(0, 14, 15);
     let b = write(&mut o, false, 18, 20);
     o.crash(Crash::Power, 30);
     assert!(!reads(&mut o, 0, 32), "flushed, must survive");
@@ -126,7 +126,7 @@ fn what_outlives_the_daemon_may_be_lost_by_a_power_cut_only() {
 fn a_flush_issued_before_the_answer_promises_nothing() {
     let mut o = oracle();
     write(&mut o, false, 10, 16);
-    o.flushed(0, 14);
+    o.flushed(0, 14, 15);
     o.crash(Crash::Power, 30);
     assert!(reads(&mut o, 0, 32));
 }
@@ -145,7 +145,7 @@ fn after_a_daemon_death_the_cache_may_still_be_lost_until_a_flush() {
     let a = write(&mut o, false, 10, 12);
     o.crash(Crash::Daemon, 20);
     assert!(reads(&mut o, a, 22));
-    o.flushed(0, 24);
+    o.flushed(0, 24, 25);
     o.crash(Crash::Power, 30);
     assert!(!reads(&mut o, 0, 32), "read, then flushed");
     assert!(reads(&mut o, a, 34));
@@ -161,7 +161,7 @@ fn overlapping_writes_end_in_either_order_but_in_one() {
     o.answered(wb, 16);
     assert!(reads(&mut o, a, 20));
     assert!(!reads(&mut o, b, 22));
-    o.flushed(0, 24);
+    o.flushed(0, 24, 25);
     o.crash(Crash::Power, 30);
     assert!(!reads(&mut o, b, 32) && reads(&mut o, a, 34));
 }
@@ -172,7 +172,7 @@ fn failed_writes_may_be_either_and_late_ones_until_a_flush() {
     let a = o.write_id();
     let w = o.issue(0, 0, B, Value::write(a), Promise::None, 10);
     o.failed(0, w, false, 12);
-    o.flushed(0, 13);
+    o.flushed(0, 13, 14);
     assert!(reads(&mut o, 0, 14) && !reads(&mut o, a, 16), "it had not happened, so it never will");
 
     let mut o = oracle();
@@ -180,8 +180,18 @@ fn failed_writes_may_be_either_and_late_ones_until_a_flush() {
     let w = o.issue(0, 0, B, Value::write(a), Promise::None, 10);
     o.failed(0, w, true, 12);
     assert!(reads(&mut o, 0, 13) && reads(&mut o, a, 14), "landed late");
-    o.flushed(0, 16);
+    o.flushed(0, 16, 17);
     assert!(reads(&mut o, a, 18) && !reads(&mut o, 0, 20), "settled");
+
+    let mut o = oracle();
+    let a = o.write_id();
+    let w = o.issue(0, 0, B, Value::write(a), Promise::None, 10);
+    o.failed(0, w, true, 12);
+    o.read_begins(14);
+    o.flushed(0, 16, 20);
+    assert!(reads(&mut o, 0, 14), "it looked before the flush that had it land");
+    o.read_ends(14);
+    assert!(reads(&mut o, a, 22) && !reads(&mut o, 0, 24), "which only a later one settles");
 
     let mut o = oracle();
     let a = o.write_id();

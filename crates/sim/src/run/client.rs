@@ -277,7 +277,7 @@ impl Client {
         }
         self.shared.world.note(23, issued, || format!("answered: flush of volume {volume}: {result:?}"));
         match result {
-            Ok(()) => self.shared.oracle.borrow_mut().flushed(volume, issued),
+            Ok(()) => self.shared.oracle.borrow_mut().flushed(volume, issued, self.shared.world.sequence()),
             Err(e) if self.overtaken(volume, stamp, &e) => {}
             Err(e) => self.judge(Kind::Flush, &format!("flush of volume {volume}"), &e, before),
         }

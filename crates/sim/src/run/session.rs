@@ -227,7 +227,7 @@ impl Run<'_> {
         match stopped {
             Ended::Done(Ok(())) => {
                 for volume in 0..crate::scenario::MAX_VOLUMES {
-                    self.shared.oracle.borrow_mut().flushed(volume, issued);
+                    self.shared.oracle.borrow_mut().flushed(volume, issued, self.world.sequence());
                 }
                 env.kill();
                 self.die(Crash::Power);
