@@ -4,6 +4,7 @@ use anyhow::{bail, Result};
 use bimetal_export::ublk::device;
 use bimetal_host::attach;
 use bimetal_volume::options::Uuid;
+use serde_json::json;
 
 use super::detach::{held, is_anothers, Handle};
 use crate::api::{Attachment, VolumeChange};
@@ -58,6 +59,46 @@ pub(super) fn to_volume(group: &str, name: &str) -> Result<Vec<Attachment>> {
     let mut all = runstate::attachments(group)?;
     all.retain(|a| a.volume == name);
     Ok(all)
+}
+
+/// A device of a volume that has been resized.
+pub(super) struct Follower {
+    device: String,
+    /// Why it has not the new size; may be empty.
+    why_not: Option<String>,
+}
+
+impl Follower {
+    pub(super) fn json(&self) -> serde_json::Value {
+        json!({ "device": self.device, "has_new_size": self.why_not.is_none() })
+    }
+
+    /// What a person is told.
+    pub(super) fn words(&self) -> String {
+        let device = &self.device;
+        match &self.why_not {
+            None => format!("\n{device} has it, too."),
+            Some(why) => {
+                let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+                format!(
+                    "\n{device} keeps the size that it had{why}. Detach and attach the volume again to see the new one."
+                )
+            }
+        }
+    }
+}
+
+/// Has the devices of a volume take its new size, where that can be done while they are in use.
+pub(super) fn follow_size(group: &str, name: &str, size: u64) -> Result<Vec<Follower>> {
+    let follow = |a: Attachment| {
+        let done = Handle::of(&a).and_then(|handle| Ok(attach::follow_size(&handle.attached(&a), size)?));
+        let why_not = match done {
+            Ok(followed) => (!followed).then(String::new),
+            Err(error) => Some(format!("{error:#}")),
+        };
+        Follower { device: a.device, why_not }
+    };
+    Ok(to_volume(group, name)?.into_iter().map(follow).collect())
 }
 
 /// The volume is deleted: takes down what it was attached as, and forgets it. What somebody holds can only be told.

@@ -12,7 +12,7 @@ use bimetal_volume::group::Group;
 use bimetal_volume::options::OpenOptions;
 use serde_json::json;
 
-use super::attached;
+use super::attached::{self, Follower};
 use crate::api::{self, Job, Placement, VolumeChange};
 use crate::cli::{self, Target, VolumeCommand};
 use crate::daemon::{self, change_volumes};
@@ -87,13 +87,20 @@ fn make(group: &str, change: VolumeChange, output: Output) -> Result<()> {
         VolumeChange::Rename { new_name, .. } => ("renamed", new_name),
         VolumeChange::Delete { name, .. } => ("deleted", name),
     };
-    let answer = json!({
+    let mut answer = json!({
         "schema": api::SCHEMA, "group": group, "volume": name, "change": what, "size_bytes": size,
     });
-    output.show(&answer, || words(group, &change, size))
+    let followers = match (&change, size) {
+        (VolumeChange::Resize { name, .. }, Some(size)) => attached::follow_size(group, name, size)?,
+        _ => Vec::new(),
+    };
+    if matches!(change, VolumeChange::Resize { .. }) {
+        answer["attached"] = followers.iter().map(Follower::json).collect();
+    }
+    output.show(&answer, || words(group, &change, size, &followers))
 }
 
-fn words(group: &str, change: &VolumeChange, size: Option<u64>) -> String {
+fn words(group: &str, change: &VolumeChange, size: Option<u64>, followers: &[Follower]) -> String {
     let size = size.map(|s| format!("{} ({s} bytes)", approx(s))).unwrap_or_default();
     match change {
         VolumeChange::Create { name, .. } => {
@@ -101,14 +108,8 @@ fn words(group: &str, change: &VolumeChange, size: Option<u64>) -> String {
         }
         VolumeChange::Encrypt { name, .. } => encrypt::begun(group, name),
         VolumeChange::Resize { name, .. } => {
-            let attached = runstate::attachments(group).unwrap_or_default().into_iter().find(|a| a.volume == *name);
-            let note = match attached {
-                Some(a) => {
-                    let device = a.device;
-                    format!("\n{device} keeps the size that it had: neither the kernel's NBD client nor FUSE can change it. Detach and attach the volume again to see the new one.")
-                }
-                None => "\nNBD clients see it when they connect anew.".to_string(),
-            };
+            let note: String = followers.iter().map(Follower::words).collect();
+            let note = if note.is_empty() { "\nNBD clients see it when they connect anew.".into() } else { note };
             format!("Volume {group}/{name} has {size} now.{note}")
         }
         VolumeChange::Rename { name, new_name } => format!("Volume {group}/{name} is {group}/{new_name} now."),

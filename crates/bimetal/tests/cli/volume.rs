@@ -3,6 +3,7 @@
 use crate::attach::{possible, tool, unmount};
 use crate::common::{installed, Place, MIB};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 /// What no volume made later may ever show.
@@ -170,6 +171,11 @@ fn a_volume_in_use_is_deleted_only_by_force_and_its_client_is_told() {
     assert_eq!(names(&p.json(&["volume", "list", "tank"])), ["root"]);
 }
 
+fn size_of(device: &str) -> u64 {
+    let out = Command::new("blockdev").args(["--getsize64", device]).output().expect("blockdev");
+    String::from_utf8_lossy(&out.stdout).trim().parse().expect("bytes")
+}
+
 #[test]
 fn a_file_system_grows_with_its_volume_and_an_attached_one_is_not_taken_away() {
     if !possible() || !installed("resize2fs") {
@@ -186,8 +192,18 @@ fn a_file_system_grows_with_its_volume_and_an_attached_one_is_not_taken_away() {
     std::fs::write(format!("{at}/hello"), "world").expect("a file");
     p.refused(&["volume", "delete", "tank/home", "--yes"], 1, &["is attached as", "is mounted at", "detach"]);
     p.refused(&["volume", "rename", "tank/home", "house"], 1, &["is attached as", "detach"]);
-    let words = p.ok(&["volume", "resize", "tank/home", "64MiB"]);
-    assert!(words.contains("keeps the size that it had"), "{words}");
+    let words = p.ok(&["volume", "resize", "tank/home", "48MiB"]);
+    assert!(words.contains(&format!("{device} has it, too")), "{words}");
+    assert_eq!(size_of(&device), 48 * MIB, "while it is mounted");
+    let answer = p.json(&["volume", "resize", "tank/home", "64MiB"]);
+    assert_eq!(answer["attached"], serde_json::json!([{ "device": &device, "has_new_size": true }]));
+    let mut end = vec![5u8; 4096];
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open(&device).expect("opened");
+    opened.write_all_at(&end, 64 * MIB - 4096).and_then(|()| opened.sync_all()).expect("written beyond the old end");
+    opened.read_exact_at(&mut end, 64 * MIB - 4096).expect("read");
+    assert!(end.iter().all(|b| *b == 5));
+    assert!(opened.write_at(&end, 64 * MIB).is_err(), "no further");
+    drop(opened);
     unmount(&at);
     p.ok(&["detach", "tank/home"]);
     p.ok(&["volume", "rename", "tank/home", "house"]);
@@ -222,16 +238,14 @@ fn what_was_attached_is_forgotten_with_its_volume() {
     assert!(!Command::new("losetup").arg(&old).output().expect("losetup").status.success(), "{old} is taken down");
     p.ok(&["volume", "create", "tank/home", "--size", "24MiB"]);
     let device = p.ok(&["attach", "tank/home", "--via", "fuse"]).trim().to_string();
-    let size = Command::new("blockdev").args(["--getsize64", &device]).output().expect("blockdev");
-    assert_eq!(String::from_utf8_lossy(&size.stdout).trim(), (24 * MIB).to_string(), "the new volume");
+    assert_eq!(size_of(&device), 24 * MIB, "the new volume");
     tool("dd", &["if=/dev/zero", &format!("of={device}"), "bs=4096", "count=1", "oflag=direct", "status=none"]);
     p.ok(&["detach", "tank/home"]);
     // Renamed and replaced, at once.
     p.ok(&["volume", "rename", "tank/home", "old"]);
     p.ok(&["volume", "create", "tank/home", "--size", "8MiB"]);
     let device = p.ok(&["attach", "tank/home", "--via", "fuse"]).trim().to_string();
-    let size = Command::new("blockdev").args(["--getsize64", &device]).output().expect("blockdev");
-    assert_eq!(String::from_utf8_lossy(&size.stdout).trim(), (8 * MIB).to_string());
+    assert_eq!(size_of(&device), 8 * MIB);
     p.ok(&["stop", "tank"]);
 }
 

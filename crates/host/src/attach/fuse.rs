@@ -63,6 +63,22 @@ fn open_volume(file: &Path, request: &Request<'_>) -> Result<File, AttachError> 
     Err(AttachError::step(file.display().to_string(), why))
 }
 
+/// Has the loop device take the size of the volume, which is this by now. False if the device is none of the volume's.
+pub(super) fn follow_size(attached: &Attached, size: u64) -> Result<bool, AttachError> {
+    let Some(file) = loop_device::backing_file(&attached.device).filter(|file| is_ours(attached, file)) else {
+        return Ok(false);
+    };
+    // The kernel learns the size of the file when somebody asks for it.
+    let found = fs::metadata(&file).map_err(|e| AttachError::step(file.display().to_string(), e))?.len();
+    if found != size {
+        let why =
+            format!("it has {found} bytes instead of {size}; the volume was changed again, or its name is another's");
+        return Err(AttachError::step(file.display().to_string(), why));
+    }
+    loop_device::take_size(&attached.device)?;
+    Ok(true)
+}
+
 /// Takes the loop device away. The mount is the daemon's affair.
 pub(super) fn detach(attached: &Attached) -> Result<(), AttachError> {
     let file = loop_device::backing_file(&attached.device);

@@ -13,6 +13,7 @@ use crate::probe::sysfs::{line, number};
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CLR_FD: libc::Ioctl = 0x4c01;
+const LOOP_SET_CAPACITY: libc::Ioctl = 0x4c07;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
@@ -102,6 +103,17 @@ fn check(device: PathBuf, number_of_loop: i32) -> Result<PathBuf, AttachError> {
     }
     detach(&device)?;
     Err(AttachError::step(device.display().to_string(), "the kernel does not grant direct I/O on the FUSE file"))
+}
+
+/// Has a loop device take the size that its file has by now. What has it open sees that.
+pub(super) fn take_size(device: &Path) -> Result<(), AttachError> {
+    let opened = File::open(device).map_err(|e| AttachError::step(device.display().to_string(), e))?;
+    // SAFETY: takes no argument.
+    if unsafe { libc::ioctl(opened.as_raw_fd(), LOOP_SET_CAPACITY) } < 0 {
+        let error = io::Error::last_os_error();
+        return Err(AttachError::step(format!("giving {} its new size", device.display()), error));
+    }
+    Ok(())
 }
 
 /// Takes the file out of a loop device and waits until the kernel has let it go.

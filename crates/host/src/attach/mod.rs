@@ -180,6 +180,15 @@ pub fn is_anothers(attached: &Attached) -> bool {
     }
 }
 
+/// Has the block device take the size that its volume has by now, in bytes. False if it keeps the one that it had: ublk and
+/// the kernel's NBD client are told of none.
+pub fn follow_size(attached: &Attached, size: u64) -> Result<bool, AttachError> {
+    match attached.via {
+        Via::Fuse if !is_anothers(attached) => fuse::follow_size(attached, size),
+        Via::Fuse | Via::Ublk | Via::Nbd => Ok(false),
+    }
+}
+
 /// Takes the block device away again. Refused while it is mounted or otherwise in use. Steps that were done before, or
 /// by someone else, are no errors.
 pub fn detach(attached: &Attached) -> Result<(), AttachError> {
