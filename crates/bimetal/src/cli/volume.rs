@@ -92,8 +92,8 @@ Examples:
   bimetal volume resize tank/home 300GiB     # then, in it: resize2fs, xfs_growfs, btrfs filesystem resize
   bimetal volume resize tank/home 100GiB     # after the file system in it was shrunk
 A smaller size is refused while any block beyond it holds data; discard what is not used any more (fstrim, blkdiscard).
-A device attached by FUSE has the new size at once, also while it is mounted; one attached by ublk or NBD has to be detached
-and attached again, and other clients see it when they connect anew.")]
+A device attached by FUSE has the new size at once, also while it is mounted; one attached by ublk or NBD has to be \
+detached and attached again. Other clients see it when they connect anew.")]
 pub(crate) struct VolumeResize {
     /// GROUP/VOLUME
     #[arg(value_parser = target)]
