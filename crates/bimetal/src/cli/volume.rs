@@ -101,7 +101,7 @@ pub(crate) struct VolumeResize {
     /// The new size, rounded down to 128 KiB
     #[arg(value_parser = size)]
     pub(crate) size: Size,
-    /// Shrink although clients are connected: they keep the old size and get errors beyond the new one
+    /// Shrink although it is in use: clients get errors beyond the new size, and most go on with the old one
     #[arg(long)]
     pub(crate) force: bool,
 }

@@ -239,6 +239,10 @@ fn what_was_attached_is_forgotten_with_its_volume() {
     p.ok(&["volume", "create", "tank/home", "--size", "24MiB"]);
     let device = p.ok(&["attach", "tank/home", "--via", "fuse"]).trim().to_string();
     assert_eq!(size_of(&device), 24 * MIB, "the new volume");
+    p.refused(&["volume", "resize", "tank/home", "16MiB"], 1, &["in use", "--force"]);
+    assert_eq!(size_of(&device), 24 * MIB);
+    p.ok(&["volume", "resize", "tank/home", "16MiB", "--force"]);
+    assert_eq!(size_of(&device), 16 * MIB, "smaller, too");
     tool("dd", &["if=/dev/zero", &format!("of={device}"), "bs=4096", "count=1", "oflag=direct", "status=none"]);
     p.ok(&["detach", "tank/home"]);
     // Renamed and replaced, at once.

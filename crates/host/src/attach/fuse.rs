@@ -75,7 +75,7 @@ pub(super) fn follow_size(attached: &Attached, size: u64) -> Result<bool, Attach
             format!("it has {found} bytes instead of {size}; the volume was changed again, or its name is another's");
         return Err(AttachError::step(file.display().to_string(), why));
     }
-    loop_device::take_size(&attached.device)?;
+    loop_device::take_size(&attached.device, size)?;
     Ok(true)
 }
 

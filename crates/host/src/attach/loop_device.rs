@@ -105,15 +105,20 @@ fn check(device: PathBuf, number_of_loop: i32) -> Result<PathBuf, AttachError> {
     Err(AttachError::step(device.display().to_string(), "the kernel does not grant direct I/O on the FUSE file"))
 }
 
-/// Has a loop device take the size that its file has by now. What has it open sees that.
-pub(super) fn take_size(device: &Path) -> Result<(), AttachError> {
+/// Has a loop device take the size that its file has by now, in bytes. What has it open sees that.
+pub(super) fn take_size(device: &Path, size: u64) -> Result<(), AttachError> {
     let opened = File::open(device).map_err(|e| AttachError::step(device.display().to_string(), e))?;
     // SAFETY: takes no argument.
     if unsafe { libc::ioctl(opened.as_raw_fd(), LOOP_SET_CAPACITY) } < 0 {
         let error = io::Error::last_os_error();
         return Err(AttachError::step(format!("giving {} its new size", device.display()), error));
     }
-    Ok(())
+    let name = device.file_name().unwrap_or_default();
+    let found = number(&Path::new("/sys/block").join(name).join("size")).map(|sectors| sectors * 512);
+    match found == Some(size) {
+        true => Ok(()),
+        false => Err(AttachError::step(device.display().to_string(), "the kernel does not take the new size")),
+    }
 }
 
 /// Takes the file out of a loop device and waits until the kernel has let it go.

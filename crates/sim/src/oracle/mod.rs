@@ -122,15 +122,7 @@ impl Oracle {
         };
         Oracle {
             volumes: sizes.iter().map(volume).collect(),
-            spans: vec![Span {
-                issued: 0,
-                answered: 0,
-                durable: true,
-                outlives: true,
-                open: false,
-                closed: 0,
-                sure: true,
-            }],
+            spans: vec![Span::new(0, 0, true, true)],
             patches: Patches::default(),
             next_write: 1,
             sync_failed: false,
@@ -217,15 +209,7 @@ impl Oracle {
     pub fn issue(&mut self, volume: usize, offset: u64, len: u64, value: Value, promise: Promise, now: u64) -> Issued {
         let span = self.spans.len() as SpanId;
         let (durable, outlives) = (promise == Promise::Durable, promise != Promise::None);
-        self.spans.push(Span {
-            issued: now,
-            answered: u64::MAX,
-            durable,
-            outlives,
-            open: false,
-            closed: 0,
-            sure: true,
-        });
+        self.spans.push(Span::new(now, u64::MAX, durable, outlives));
         let mut at = offset;
         while at < offset + len {
             let end = (at - at % BLOCK + BLOCK).min(offset + len);
@@ -320,15 +304,7 @@ impl Oracle {
         // What outlived the daemon follows what did not: only a power cut can bring that back.
         let durable = crash == Crash::Power;
         for at in [now.saturating_sub(1), now] {
-            self.spans.push(Span {
-                issued: at,
-                answered: at,
-                durable,
-                outlives: true,
-                open: false,
-                closed: 0,
-                sure: true,
-            });
+            self.spans.push(Span::new(at, at, durable, true));
         }
         self.sync_failed = false;
         self.reads.clear();
@@ -452,15 +428,7 @@ impl Oracle {
             let settled = pruned.settle(&found, k.spans.len() as SpanId, &k);
             *slot.get_or_insert_with(|| Block::Whole(fresh())).split_at(sector) = pruned;
             if settled {
-                self.spans.push(Span {
-                    issued: end,
-                    answered: end,
-                    durable: false,
-                    outlives: false,
-                    open: false,
-                    closed: 0,
-                    sure: true,
-                });
+                self.spans.push(Span::new(end, end, false, false));
             }
         }
         Ok(())

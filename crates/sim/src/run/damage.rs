@@ -6,6 +6,7 @@ use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::Tier;
 use bimetal_volume::{Group, Volume};
 
+use super::dead::Leave;
 use super::fates::{tier_code, View};
 use super::table::listed;
 use super::{Run, Wrong, SLOTS_START, STEP_LIMIT};
@@ -74,22 +75,7 @@ impl Run<'_> {
             self.settled_start()?;
         }
         let healthy = self.healthy_view()?;
-        let (mut told, mut may_go) = (false, false);
-        if !alone {
-            let own = self.standing(missing, &self.disks)?;
-            // Only its own label may say so yet, or no longer.
-            told = self.told_of(missing, &rest)?;
-            if own.leaving != told {
-                self.shared.marks.borrow_mut().mark(Seen::HalfTold);
-            }
-            // Another fast member may not know yet that it is empty.
-            may_go = own.leaving && own.empty && told && (tier == Tier::Slow || self.stopped_in_order);
-            if own.empty && (own.leaving || told) {
-                self.cut_off_starts(&rest, may_go)?;
-                // By now the others may have heard it, either way.
-                told = self.standing(missing, &rest)?.leaving;
-            }
-        }
+        let Leave { told, may_go } = if alone { Leave::default() } else { self.leave_of(missing, &rest)? };
         for allow_missing in [false, true] {
             match self.try_start(rest.clone(), OpenOptions { allow_missing, ..self.open_options() })? {
                 Some((env, group)) if told => return self.without_dead(&env, &group),

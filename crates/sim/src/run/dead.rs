@@ -5,6 +5,7 @@ use std::time::Duration;
 use bimetal_volume::env::Env as _;
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::{MemberState, OpenOptions};
+use bimetal_volume::units::Tier;
 use bimetal_volume::Group;
 
 use super::{Run, Wrong, STEP_LIMIT};
@@ -22,6 +23,15 @@ pub(super) struct Standing {
     pub(super) leaving: bool,
     /// It is there, and nothing is on it.
     pub(super) empty: bool,
+}
+
+/// Whether a group can do without a member, because that is leaving.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Leave {
+    /// The others say that it is leaving.
+    pub(super) told: bool,
+    /// They know for sure that nothing is on it: they must do without.
+    pub(super) may_go: bool,
 }
 
 impl Run<'_> {
@@ -43,7 +53,7 @@ impl Run<'_> {
 
     /// Writable starts without an emptied member, and with it, that are cut off. None is refused if the rest knows for sure
     /// that it is empty.
-    pub(super) fn cut_off_starts(&self, rest: &[SimDisk], may_go: bool) -> Result<(), Wrong> {
+    fn cut_off_starts(&self, rest: &[SimDisk], may_go: bool) -> Result<(), Wrong> {
         for _ in 0..self.world.random(|p| p.below(17)) {
             let (back, events) = self.world.random(|p| (p.coin(), p.below(220)));
             let devices = if back { self.disks.clone() } else { rest.to_vec() };
@@ -106,8 +116,27 @@ impl Run<'_> {
         }))
     }
 
+    /// What those without it make of this member, after starts that were cut off if it is empty.
+    pub(super) fn leave_of(&self, disk: usize, rest: &[SimDisk]) -> Result<Leave, Wrong> {
+        let own = self.standing(disk, &self.disks)?;
+        // Only its own label may say so yet, or no longer.
+        let told = self.told_of(disk, rest)?;
+        if own.leaving != told {
+            self.shared.marks.borrow_mut().mark(Seen::HalfTold);
+        }
+        // Another fast member may not know yet that it is empty.
+        let known = self.shared.specs[disk].tier == Tier::Slow || self.stopped_in_order;
+        let may_go = own.leaving && own.empty && told && known;
+        if !own.empty || !(own.leaving || told) {
+            return Ok(Leave { told, may_go });
+        }
+        self.cut_off_starts(rest, may_go)?;
+        // By now the others may have heard it, either way.
+        Ok(Leave { told: self.standing(disk, rest)?.leaving, may_go })
+    }
+
     /// Whether those without it say that this member is leaving, which must be as it was answered.
-    pub(super) fn told_of(&self, disk: usize, rest: &[SimDisk]) -> Result<bool, Wrong> {
+    fn told_of(&self, disk: usize, rest: &[SimDisk]) -> Result<bool, Wrong> {
         let told = self.standing(disk, rest)?.leaving;
         match self.shared.roster.borrow().surely_leaving(disk) {
             Some(sure) if sure != told => {

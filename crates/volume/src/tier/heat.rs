@@ -7,8 +7,8 @@
 //! `L` wraps every 512 octaves. A value is read as being at most [`AHEAD`] octaves in front of the clock, and behind
 //! it otherwise. A chunk of the fast tier that slept for more than [`ASLEEP`] octaves is set to [`ANCIENT`] when the rolling
 //! sample comes upon it, which happens hundreds of times before 480 octaves have passed. One of the slow tier that slept for 480
-//! octaves may look hot to its next visit, once: then it comes up a visit early. Coarser steps would be worse: rounded at random to steps
-//! of a sixteenth of an octave, the count of a hot chunk is off by 15 % (Flajolet, Approximate Counting, 1985), in
+//! octaves may look hot to its next visit, once: then it comes up a visit early. Coarser steps would be worse: rounded at
+//! random to steps of a sixteenth of an octave, the count of a hot chunk is off by 15 % (Flajolet, Approximate Counting, 1985), in
 //! these by 5 %, and chunks that are equally hot would be parted.
 
 use std::sync::OnceLock;
