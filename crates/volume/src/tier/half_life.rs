@@ -11,7 +11,7 @@
 //! 1. A chunk is followed or not for ever, so a trial sees every visit of the chunks that it knows.
 //! 2. `inside[i]` is `k` exactly if the trial `i` holds the entry at place `k` of its row.
 
-use super::heat::{usual_half_life, Clock, ANCIENT, OCTAVE};
+use super::heat::{usual_half_life, Clock, ANCIENT, MISSED, OCTAVE};
 use super::newborn::{Birth, Newborns};
 use crate::units::ChunkId;
 
@@ -31,7 +31,8 @@ const LEAST_SHARE: u32 = 4;
 /// Chunks that a trial looks at for a victim.
 const LOOKS: usize = 12;
 
-/// A promotion must be ahead of its victim by 1.5 visits and by half an octave, as in earnest.
+/// A promotion must be ahead of its victim by 1.5 visits and by half an octave: half a visit more than in earnest, which tells the
+/// half-lives apart better.
 const EXCHANGE: i32 = 2396;
 const NOISE: i32 = OCTAVE / 2;
 /// A visit served, and a promotion, in units of gain. Moves take half the time of a visit, but there cannot be many.
@@ -172,7 +173,8 @@ impl HalfLife {
     fn try_visit(&mut self, i: usize, at: usize, birth: Option<Birth>) {
         let (random, born) = (self.random(), birth.is_some());
         let (trial, entry) = (&mut self.trials[i], &mut self.table[at]);
-        trial.clock.visit(false);
+        let missed = entry.inside[i] == OUTSIDE && !born;
+        trial.clock.visit(if missed { MISSED } else { 0 });
         let before = trial.clock.relative(entry.heats[i]);
         let heat = birth.map_or_else(|| trial.clock.ladd(before, 0), |birth| self.newborns.heat(birth));
         entry.heats[i] = trial.clock.absolute(heat, random);
@@ -252,7 +254,7 @@ mod tests {
         let halves = HALVES[half_life.chosen];
         // The clock was told.
         let before = clock.value();
-        clock.visit(false);
+        clock.visit(0);
         assert_eq!((1 << 32) / (clock.value() - before), half_life.usual * halves / 2);
         halves
     }

@@ -41,6 +41,10 @@ const COARSE_AHEAD: i32 = 16;
 /// The weight of a visit is `2^-LIGHT` for one inside a stream: it costs the disk a sixteenth of a random access.
 pub(super) const LIGHT: i32 = 4;
 
+/// A visit that the slow tier has to serve makes others older as two do: while what is used is on the fast tier the past is
+/// remembered for long, and when something else is used it is forgotten sooner.
+pub(super) const MISSED: i32 = OCTAVE;
+
 /// Visits of weight 1 after which a visit counts half, unless something else has proved better.
 pub(super) fn usual_half_life(fast_slots: u32) -> u64 {
     (u64::from(fast_slots) * HALF_LIFE_PER_SLOT).max(4096)
@@ -104,9 +108,10 @@ impl Clock {
         self.n = if n < START { n + START } else { n };
     }
 
-    /// Moves the clock by a visit.
-    pub(super) fn visit(&mut self, stream: bool) {
-        self.n = self.n.wrapping_add(if stream { self.per_visit >> LIGHT } else { self.per_visit });
+    /// Moves the clock by a visit of weight `2^weight`, in fine steps.
+    pub(super) fn visit(&mut self, weight: i32) {
+        let part = (f64::from(weight) / f64::from(OCTAVE)).exp2();
+        self.n = self.n.wrapping_add((self.per_visit as f64 * part) as u64);
     }
 
     /// Moves the clock by the real time that has passed; cheap when called often.
@@ -235,7 +240,7 @@ mod tests {
         }
         let heat = clock.absolute(3 * OCTAVE, 0);
         for _ in 0..2 * 8 * 1024 {
-            clock.visit(false);
+            clock.visit(0);
         }
         assert!((clock.relative(heat) - OCTAVE).abs() <= 2, "{}", clock.relative(heat));
     }

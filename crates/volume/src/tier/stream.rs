@@ -36,6 +36,10 @@ pub(super) struct Run {
     pub(super) id: usize,
     /// Bytes that went forward in it; gaps, repetitions and overtaken requests do not count.
     pub(super) bytes: u64,
+    /// The same before this request; 0 if the run begins with it.
+    pub(super) before: u64,
+    /// The chunk in which it began.
+    pub(super) start: u64,
     /// The request enters a chunk that the run had not reached.
     pub(super) entered: bool,
     /// This request made the run reach the length asked for.
@@ -52,6 +56,7 @@ pub(super) struct Run {
 struct Record {
     end: u64,
     bytes: u64,
+    start: u64,
     high: u64,
     born: bool,
     /// New chunks of this run go to the slow tier.
@@ -103,11 +108,13 @@ impl Streams {
         let Some(id) = self.find(offset) else {
             let id = self.oldest();
             self.begun = self.begun.wrapping_add(1);
+            let (start, number) = (offset / CHUNK, self.begun);
             self.records[id] =
-                Record { end, bytes: len, high: chunk, born, direct: false, begun: self.begun, number: self.begun };
+                Record { end, bytes: len, start, high: chunk, born, direct: false, begun: number, number };
             self.keep(id);
             let follows = Follows::Nothing;
-            return Run { id, bytes: len, entered: true, became_stream: false, born, follows, number: self.begun };
+            let (bytes, before) = (len, 0);
+            return Run { id, bytes, before, start, entered: true, became_stream: false, born, follows, number };
         };
         let r = &mut self.records[id];
         let (before, follows) = (r.bytes, r.follows(offset, self.begun));
@@ -122,6 +129,8 @@ impl Streams {
         let run = Run {
             id,
             bytes: r.bytes,
+            before,
+            start: r.start,
             entered,
             became_stream: before < threshold && r.bytes >= threshold,
             born: r.born,

@@ -1,6 +1,7 @@
 //! The policy in use: chunks are ranked by the disk-head time that the fast tier saves for them.
 //!
-//! - A random visit weighs 1, a visit inside a stream a sixteenth: that is what they cost a disk's head.
+//! - A random visit weighs 1, a visit inside a stream a sixteenth: that is what they cost a disk's head. In shorter runs it is in
+//!   between ([`runs`]).
 //! - A chunk on the slow tier becomes a candidate when its heat exceeds that of the coldest chunks of the fast tier by
 //!   the cost of the exchange ([`EXCHANGE`]). This one rule is second touch, hysteresis and scan resistance together.
 //! - A stream that comes again is judged at its own scale ([`AGAIN`]), as much of it as fits, so that a file read twice
@@ -8,6 +9,7 @@
 //! - How long heat lasts follows what serves best, and how warm new chunks are what becomes of them ([`HalfLife`]).
 
 mod promotions;
+mod runs;
 mod victims;
 
 use super::backoff::Backoff;
@@ -15,7 +17,7 @@ use super::births::Births;
 use super::candidates::Candidates;
 use super::correlate::{hash, Correlation};
 use super::half_life::HalfLife;
-use super::heat::{Clock, LIGHT, OCTAVE};
+use super::heat::{Clock, LIGHT, MISSED, OCTAVE};
 use super::newborn::Birth;
 use super::regions::Regions;
 use super::residence::Residence;
@@ -26,8 +28,10 @@ use crate::units::{ChunkId, Tier, CHUNK};
 
 /// log2(1.5) octaves.
 const LOG_1_5: i32 = 2396;
-/// An exchange of two chunks costs the disk as much as 1.5 random visits.
-const EXCHANGE: i32 = LOG_1_5;
+/// A chunk must be a visit ahead of what leaves for it, which is twice what an exchange costs the disk ...
+const EXCHANGE: i32 = 0;
+/// ... and must have more than one to show.
+const SECOND_TOUCH: i32 = LOG_1_5;
 /// A chunk that nothing has to leave for is taken at its first random visit, also if it has to wait a while for its turn: a free
 /// slot serves nobody.
 const ROOM: i32 = -2 * OCTAVE;
@@ -38,8 +42,8 @@ const AGAIN: i32 = LOG_1_5 - LIGHT * OCTAVE;
 /// ... if what leaves for it is colder by three quarters of a pass.
 const AGAIN_EXCHANGE: i32 = LOG_1_5 - (LIGHT + 1) * OCTAVE;
 
-/// What a visit of weight 1 has too much when it turns out to be inside a stream: 15/16 of a visit.
-const OVERCOUNTED: i32 = -381;
+/// log2 of what a visit in a run of half a stream's length has too much when it turns out to be inside a stream: 0.65 - 1/16.
+const OVERCOUNTED: i32 = -3160;
 
 /// A touch that seeks though its chunk has just been visited: the disk pays for it as for any other, but a chunk that
 /// is asked for ten times in a moment is not ten times as likely to be used tomorrow.
@@ -125,7 +129,7 @@ impl HeadTime {
         let coldest = if plenty { None } else { self.coldest.map(|h| self.clock.relative(h)) };
         let (margin, least) = match kind {
             Kind::Random if plenty => return ROOM,
-            Kind::Random => (EXCHANGE, EXCHANGE),
+            Kind::Random => (EXCHANGE, SECOND_TOUCH),
             Kind::LargeStream => (EXCHANGE_LARGE, EXCHANGE_LARGE),
             Kind::Stream => (AGAIN_EXCHANGE, AGAIN),
         };
@@ -166,7 +170,8 @@ impl HeadTime {
     /// milder rule and by what this visit should have weighed. Bounded, and once per stream.
     fn look_back(&mut self, v: &mut impl View, run: &Run) {
         let high = self.streams.high(run.id).0;
-        for c in (high.saturating_sub(RETRO_CHUNKS - 1)..=high).map(ChunkId) {
+        // Bytes that were overtaken do not count: there may be more chunks than that.
+        for c in (run.start.max(high.saturating_sub(2 * RETRO_CHUNKS - 1))..=high).map(ChunkId) {
             let heat = self.clock.relative(v.heat(c));
             self.consider(v, c, self.clock.lsub(heat, OVERCOUNTED), Kind::Stream);
         }
@@ -179,9 +184,10 @@ impl HeadTime {
         let stream = length >= RETRO_CHUNKS;
         let birth = if stream { Birth::Stream } else { Birth::Random };
         // New data make older data older, whatever they weigh.
-        self.clock.visit(false);
+        self.clock.visit(0);
         self.half_life.visit(&mut self.clock, c, Some(birth));
-        let weight = self.birth_weight(v, c, birth);
+        let lighter = if stream { 0 } else { runs::weight(run.bytes) };
+        let weight = self.birth_weight(v, c, birth) + lighter;
         self.heat_up(v, c, weight, true, run.number);
         self.observe(v);
         if run.born && stream && length < 2 * RETRO_CHUNKS {
@@ -259,6 +265,11 @@ impl Policy for HeadTime {
         if stream && !t.write {
             self.births.beside(v, t.len);
         }
+        if !stream {
+            self.lengthened(v, t.chunk, &run);
+        } else if run.became_stream && !t.born {
+            self.look_back(v, &run);
+        }
         let kind = self.kind_of(v, run.bytes);
         // A large request does not come back for the rest of its chunk.
         let walks = run.bytes >= CHUNK / 2 && t.len < CHUNK / 2;
@@ -278,16 +289,14 @@ impl Policy for HeadTime {
             self.born(v, t.chunk, &run);
             return;
         }
-        self.clock.visit(stream);
+        let weight = if stream { -LIGHT * OCTAVE } else { runs::weight(run.bytes) };
+        let missed = !stream && v.tier_of(t.chunk) == Some(Tier::Slow);
+        self.clock.visit(weight + if missed { MISSED } else { 0 });
         if !stream {
             self.half_life.visit(&mut self.clock, t.chunk, None);
         }
-        let weight = if stream { -LIGHT * OCTAVE } else { 0 };
         let heat = self.heat_up(v, t.chunk, weight, false, run.number);
         self.observe(v);
-        if run.became_stream {
-            self.look_back(v, &run);
-        }
         self.consider(v, t.chunk, heat, kind);
     }
 

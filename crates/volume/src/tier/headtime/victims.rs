@@ -8,6 +8,10 @@ use crate::units::{ChunkId, Tier};
 const LOOKS: usize = 16;
 const LOOKS_IN_VAIN: usize = 128;
 
+/// A chunk leaves a hole where so many of its 1 MiB neighbours stay: what is read as a whole would be cut in two, and the disk
+/// asked for a piece in the middle.
+const NEIGHBOURS_THAT_STAY: usize = 3;
+
 impl HeadTime {
     /// At most `max` chunks that should leave the fast tier, the coldest first as far as it is known.
     pub(super) fn coldest_chunks(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
@@ -27,14 +31,10 @@ impl HeadTime {
         let sure = found.partition_point(|(heat, _)| *heat <= limit);
         let few = if short { max.min(GROUP_CHUNKS as usize) } else { 0 };
         let max = if sure >= few { max } else { few };
-        for &(heat, c) in &found[..sure.max(few).min(found.len())] {
-            if out.len() >= max {
-                break;
-            }
-            if out.binary_search(&c).is_err() {
-                self.take_group(v, c, heat, max, &mut out);
-                out.sort_unstable();
-            }
+        let found = &found[..sure.max(few).min(found.len())];
+        self.take_coldest(found, v, max, |c| !self.leaves_a_hole(v, c, coldest), &mut out);
+        if out.is_empty() {
+            self.take_coldest(found, v, max, |_| true, &mut out);
         }
         if out.is_empty() && !short {
             self.prune(v);
@@ -78,6 +78,34 @@ impl HeadTime {
     fn may_leave(&self, v: &impl View, c: ChunkId) -> bool {
         let fresh = v.free_fast().saturating_mul(2) >= v.reserve() && self.residence.is_fresh(c, v.now());
         !fresh && !self.backoff.waits(c, v.now())
+    }
+
+    /// Takes up to `max` of the chunks found, with neighbours, that are `fit`.
+    fn take_coldest(
+        &self,
+        found: &[(i32, ChunkId)],
+        v: &impl View,
+        max: usize,
+        fit: impl Fn(ChunkId) -> bool,
+        out: &mut Vec<ChunkId>,
+    ) {
+        for &(heat, c) in found {
+            if out.len() >= max {
+                break;
+            }
+            if out.binary_search(&c).is_err() && fit(c) {
+                self.take_group(v, c, heat, max, out);
+                out.sort_unstable();
+            }
+        }
+    }
+
+    fn leaves_a_hole(&self, v: &impl View, c: ChunkId, coldest: i32) -> bool {
+        let first = c.0 - c.0 % GROUP_CHUNKS;
+        let stays = |n: &ChunkId| {
+            v.tier_of(*n) == Some(Tier::Fast) && self.clock.relative(v.heat(*n)) > coldest.saturating_add(NOISE)
+        };
+        (first..first + GROUP_CHUNKS).map(ChunkId).filter(stays).count() >= NEIGHBOURS_THAT_STAY
     }
 
     /// Adds a victim and those of its 1 MiB neighbours that are about as cold.

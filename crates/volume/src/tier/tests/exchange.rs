@@ -155,3 +155,34 @@ fn the_more_was_counted_the_less_a_candidate_must_be_ahead() {
     assert!(!comes_up(400, 410), "within what chance does");
     assert!(comes_up(400, 430), "a standard deviation is 20");
 }
+
+/// A full fast tier whose chunks were all used a hundred times, but those of `once` once.
+fn used_once(once: impl Fn(u64) -> bool) -> Toy {
+    let mut g = Toy::new(FAST, 16384, 0);
+    g.pass(0..8000, true);
+    let (hot, cold) = (g.policy.heat_of_visits(100), g.policy.heat_of_visits(1));
+    (0..u64::from(FAST)).for_each(|c| g.w.set_heat(ChunkId(c), if once(c) { cold } else { hot }));
+    g.w.now = g.w.now.plus(60 * SECOND);
+    // Where the coldest lie is found out.
+    (0..200).for_each(|_| drop(g.policy.victims(&mut g.w, 1)));
+    g
+}
+
+#[test]
+fn nothing_leaves_from_the_middle_of_what_stays_while_something_else_can() {
+    // One as cold as the others lies among chunks that stay.
+    let mut g = used_once(|c| c == 403 || (1000..1200).contains(&c));
+    for _ in 0..20 {
+        let out = g.policy.victims(&mut g.w, 8);
+        assert!(!out.is_empty() && out.iter().all(|c| (1000..1200).contains(&c.0)), "{out:?}");
+        out.into_iter().for_each(|c| g.demote(c));
+    }
+}
+
+#[test]
+fn where_only_holes_can_be_made_they_are() {
+    // One in four is cold: six that stay are its neighbours.
+    let mut g = used_once(|c| c % 4 == 0);
+    let out = g.policy.victims(&mut g.w, 8);
+    assert!(!out.is_empty() && out.iter().all(|c| c.0 % 4 == 0), "{out:?}");
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::group;
 use crate::tier::toy::Toy;
 use crate::tier::{Policy, View};
-use crate::units::{ChunkId, CHUNK};
+use crate::units::{ChunkId, Tier, CHUNK};
 
 const CHUNK_READ: u64 = 9000;
 
@@ -65,7 +65,8 @@ fn a_file_that_is_read_as_a_whole_stays_equally_warm_everywhere() {
     }
     let heats: Vec<u16> = file.map(|c| g.w.heat(ChunkId(c))).collect();
     let (least, most) = (heats.iter().min().expect("some"), heats.iter().max().expect("some"));
-    assert!(most - least <= 1, "{heats:?}");
+    // In 128ths of an octave: what is taken back each time a run doubles is rounded.
+    assert!(most - least <= 4, "{heats:?}");
 }
 
 #[test]
@@ -83,4 +84,57 @@ fn a_chunk_that_sleeps_for_ever_is_never_taken_for_a_hot_one() {
         hottest = hottest.max(if octave > 20 { g.policy.heat_level(g.w.heat(ChunkId(7))) } else { 0 });
     }
     assert_eq!(hottest, 0);
+}
+
+/// How much colder, in 128ths of an octave, a run of so many chunks leaves each of them than a visit of one alone; the least and
+/// the most.
+fn colder(chunks: u64, request: u64) -> (i32, i32) {
+    let (mut g, alone) = read_once(9);
+    let cold = g.policy.restore(0);
+    let run = 9200..9200 + chunks;
+    run.clone().for_each(|c| g.w.set_heat(ChunkId(c), cold));
+    let first = run.start * CHUNK;
+    (0..chunks * CHUNK / request).for_each(|n| {
+        g.request(first + n * request, request, false);
+    });
+    let less: Vec<i32> = run.map(|c| i32::from(alone.wrapping_sub(g.w.heat(ChunkId(c))) as i16)).collect();
+    (less.iter().copied().min().expect("some"), less.iter().copied().max().expect("some"))
+}
+
+#[test]
+fn the_longer_a_run_the_less_a_visit_of_each_of_its_chunks_counts() {
+    for request in [CHUNK, 4096] {
+        for (chunks, less) in [(1, 0), (2, 16), (8, 48), (32, 80)] {
+            let (least, most) = colder(chunks, request);
+            assert!(least >= less - 4 && most <= less + 4, "{chunks} by {request}: {least} to {most}, not {less}");
+        }
+    }
+}
+
+#[test]
+fn what_was_counted_before_a_run_is_not_taken_back_with_it() {
+    let (mut g, _) = read_once(9);
+    let c = ChunkId(9203);
+    let hot = g.policy.heat_of_visits(8);
+    g.w.set_heat(c, hot);
+    g.pass(9200..9216, false);
+    let (most, now) = (g.policy.heat_of_visits(9), g.w.heat(c));
+    assert!((hot..most).contains(&now), "{now}, not from {hot} to {most}");
+}
+
+#[test]
+fn while_the_slow_tier_has_to_serve_what_is_used_the_past_fades_twice_as_fast() {
+    let mut g = group();
+    g.pass(0..10_000, true);
+    let mut passes = |c: u64| {
+        let before = g.policy.clock();
+        g.w.now = g.w.now.plus(Duration::from_secs(60));
+        let idle = g.policy.clock() - before;
+        g.request(c * CHUNK + 4096, 4096, false);
+        (g.w.tier_of(ChunkId(c)), g.policy.clock() - before - idle)
+    };
+    let ((fast, served), (slow, missed)) = (passes(7), passes(9000));
+    assert_eq!((fast, slow), (Some(Tier::Fast), Some(Tier::Slow)));
+    // The minute itself is in both.
+    assert!((missed - served).abs_diff((1 << 32) / (8 * 2048)) < 4, "{served} {missed}");
 }
