@@ -1,5 +1,5 @@
 //! The matrix of placement policies:
-//! `matrix [--traces FOLDER] [--seeds 1,101] [--percent 5,10,20] [--no-bounds] [--speed] [TRACE...]`
+//! `matrix [--traces FOLDER] [--seeds 1,201] [--percent 5,10,20] [--no-bounds] [--speed] [TRACE...]`
 //!
 //! Without traces only generators are replayed, without `--seeds` none of them. `--speed` measures decisions instead.
 

@@ -115,6 +115,6 @@ pub(super) fn cells() -> Vec<Cell> {
     vec![
         cell("db-host", Origin::Trace, 5, 2900),
         cell("db-host", Origin::Trace, 20, 3600),
-        cell("zipf-files", Origin::Generated { seed: 101 }, 5, 3200),
+        cell("zipf-files", Origin::Generated { seed: 201 }, 5, 3200),
     ]
 }
