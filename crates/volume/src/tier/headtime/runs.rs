@@ -4,7 +4,7 @@
 //! Where runs meet they are cut, though: what is read in long pieces is worth little unless nearly all of it is on the fast
 //! tier. By the head's time alone a chunk of 32 would weigh a tenth; then single visits of some chunks of a large file
 //! outweigh all the long ones, and the file is torn between the tiers. So a visit gets lighter by [`LIGHTER`] with each doubling,
-//! which is a quarter of that.
+//! which is a fifth of that.
 //!
 //! How long a run is, is known only at its end: each time it has doubled, what its chunks were given for it is made less.
 
