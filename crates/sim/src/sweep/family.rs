@@ -108,7 +108,7 @@ fn trimmed_and_overwritten_under_reads() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("trimmed and overwritten under reads", make, 60)
+    Directed::chain("trimmed and overwritten under reads", make, 400)
 }
 
 /// The last valid block of a chunk is trimmed while a larger write to it fails, and then the chunk is encrypted and written again.
