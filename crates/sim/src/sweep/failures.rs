@@ -7,7 +7,7 @@ use super::{directed, fill, flush, group, hot, records, sleep, step, Directed, F
 use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::run::FIRST_PAGE;
-use crate::scenario::{Act, End, Scenario, Speed};
+use crate::scenario::{Act, Damage, End, Scenario, Speed};
 use crate::world::CrashPoint;
 
 /// Chunks that hold something old behind their first block.
@@ -95,4 +95,19 @@ pub(super) fn late_over_newer() -> Directed {
         s
     };
     Directed::chain("late over newer", make, 100)
+}
+
+/// Each page of the map gives one slot to two chunks, with a correct checksum: one of them would be served the other's data.
+pub(super) fn two_claim_one_slot() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 24, 32) };
+        let steps = vec![fill(0, 2 + n % 20), sleep(0, n % 3 * 1500), step(0, FUA, n % 10 * CHUNK, 4096)];
+        let session = s.quiet_session(steps, End::Stop);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 24 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Forged);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("two claim one slot", make, 60)
 }

@@ -1,11 +1,11 @@
 //! Directed scenarios of families: a crash at every step of making them, of new headers, and of encrypting what was there.
 
-use bimetal_volume::units::{Placement, CHUNK};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
-use crate::scenario::{Act, Damage, End, Speed, Step, VolumeSpec};
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Speed, Step, VolumeSpec};
 use crate::world::CrashPoint;
 
 fn act(act: Act) -> Step {
@@ -87,28 +87,30 @@ fn trimmed_and_overwritten() -> Directed {
     directed("trimmed and overwritten", s, prepare, steps, false)
 }
 
-/// Reads take long, and what they are to find is trimmed and overwritten meanwhile, in the slot that its chunk lives in.
+/// Reads take long, and what they are to find is trimmed and overwritten meanwhile, in the slot that its chunk lives in. When
+/// that comes to a chunk is left open: all of them are read and trimmed all the while.
 fn trimmed_and_overwritten_under_reads() -> Directed {
     let make = |n: u64| {
         let mut s = group(14, 20, 12);
         (s.seed, s.commit_ms) = (n + 1, 5000);
-        let mut prepare = vec![fill(0, 12)];
-        prepare.extend((0..12).map(|chunk| step(0, TRIM, chunk * CHUNK + 40_960, 4096)));
-        prepare.extend([flush(), act(Act::MakeFamily { family: 1 }), act(Act::Encrypt { family: 1 }), sleep(0, 15)]);
-        let mut steps = Vec::new();
-        for i in 0..40 {
-            let at = i * 5 % 12 * CHUNK + i / 12 * 20_480 + 53_248;
-            steps.extend([2, 3].map(|client| step(client, Act::Read, at, 12_288)));
-            steps.extend([sleep(1, 1), step(1, Act::Trim { fua: true }, at, 8192)]);
-        }
-        let session = s.quiet_session(prepare, End::Crash(Crash::Daemon, CrashPoint { steps: 16, events: n }));
+        let prepare = vec![fill(0, 12), flush(), act(Act::MakeFamily { family: 1 })];
+        let session = s.quiet_session(prepare, End::Stop);
         s.sessions.push(session);
+        let mut steps = vec![act(Act::Encrypt { family: 1 })];
+        for round in 0..30 {
+            for c in 0..12 {
+                let reader = 2 + c as u8;
+                steps.extend([step(reader, Act::Read, c * CHUNK, CHUNK), sleep(reader, 5)]);
+                steps.push(step(1, TRIM, c * CHUNK + round * 4096, 4096));
+            }
+            steps.push(sleep(1, 80 + n % 3 * 50));
+        }
         let mut session = s.quiet_session(steps, End::Stop);
         session.speed[0] = Speed::Storm;
         s.sessions.push(session);
         s
     };
-    Directed::chain("trimmed and overwritten under reads", make, 400)
+    Directed::chain("trimmed and overwritten under reads", make, 100)
 }
 
 /// The last valid block of a chunk is trimmed while a larger write to it fails, and then the chunk is encrypted and written again.
@@ -142,22 +144,28 @@ fn emptied_and_encrypted() -> Directed {
     Directed::chain("emptied and encrypted", make, 200)
 }
 
-/// Slots cannot be overwritten, or so it seems: the zeros land late, when chunks may have moved there.
+/// Free slots cannot be overwritten, or so it seems: the zeros land late. Meanwhile a member leaves, and what lives on it goes
+/// to those slots.
 fn overwritten_late() -> Directed {
-    let mut s = group(10, 120, 6);
-    s.volumes.push(VolumeSpec { chunks: 80, placement: Placement::Auto });
-    let mut prepare = vec![fill(0, 6), flush(), of(1, fill(0, 6)), of(1, flush()), act(Act::MakeFamily { family: 1 })];
-    prepare.extend([act(Act::Encrypt { family: 1 }), sleep(0, 10)]);
-    let mut steps = Vec::new();
-    for i in 6..80 {
-        steps.extend([of(1, step(1, WRITE, i * CHUNK, CHUNK)), sleep(1, 10)]);
-    }
-    steps.extend([sleep(1, 2500), of(1, step(1, Act::Read, 0, 80 * CHUNK)), step(0, Act::Read, 0, 6 * CHUNK)]);
-    let mut d = directed("overwritten late", s, prepare, steps, false);
-    let swept = d.swept();
-    d.scenario.sessions[swept].faults[1] =
-        Faults { write_ppm: 300_000, late: true, limit: 300, data_only: true, ..Faults::default() };
-    d
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(10, 46, 6) };
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 80, discard: n % 4 < 2 });
+        s.volumes.push(VolumeSpec { chunks: 40, placement: Placement::SlowOnly });
+        let prepare = [fill(0, 6), of(1, fill(0, 40)), flush(), act(Act::MakeFamily { family: 1 })];
+        let session = s.quiet_session(prepare.to_vec(), End::Stop);
+        s.sessions.push(session);
+        let read = [of(1, step(0, Act::Read, 0, 40 * CHUNK)), step(0, Act::Read, 0, 6 * CHUNK)];
+        let mut steps = vec![act(Act::Encrypt { family: 1 }), act(Act::Evacuate { disk: 2 }), sleep(0, 2500)];
+        steps.extend(read);
+        let mut session = s.quiet_session(steps, End::Stop);
+        let write_ppm = 300_000 << (n / 2 % 2);
+        session.faults[1] = Faults { write_ppm, late: true, limit: 300, data_only: true, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(read.to_vec(), End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("overwritten late", make, 200)
 }
 
 /// A volume is deleted while it is encrypted and written to.

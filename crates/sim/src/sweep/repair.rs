@@ -9,6 +9,8 @@ use crate::world::CrashPoint;
 
 /// Events of a repair, roughly.
 const REPAIR: u64 = 150;
+/// Writes that fill the journals more than once.
+const LONGEST: u64 = 24;
 /// Members of the group.
 const MEMBERS: u64 = 4;
 
@@ -55,13 +57,22 @@ fn without_labels() -> Directed {
 }
 
 /// A start finds a journal full to its last block, and leaves no block of its epoch there for want of room: without its labels
-/// the member cannot be told from an older copy of itself. Found by a random run, made smaller.
+/// the member cannot be told from an older copy of itself. Which write fills it is left open: there is a point for each.
 fn no_room_to_seal() -> Directed {
-    let make = |_| {
-        let found = crate::text::parse(include_str!("no_room_to_seal.txt"));
-        found.expect("the file beside this one is a scenario")
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, commit_ms: 60_000, migrate: false, ..group(40, 40, 60) };
+        s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 40, discard: false });
+        let writes = 1 + n / 2 % LONGEST;
+        let steps: Vec<Step> = (0..writes).map(|i| step(0, FUA, i * CHUNK, 4096)).collect();
+        let answered = CrashPoint { steps: writes, events: n / 2 / LONGEST };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, answered));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, LONGEST * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Labels((n % 2) as usize));
+        s.sessions.push(session);
+        s
     };
-    Directed::chain("repaired after a start without room", make, 1)
+    Directed::chain("repaired after a start without room", make, 2 * LONGEST * 4)
 }
 
 /// All of them.
