@@ -201,9 +201,10 @@ impl Advisor {
             len: a.len,
             kind,
             follows: a.follows,
+            behind: 0,
             visit: false,
         };
-        let ns = |there| i64::try_from(self.cost.of(&piece, there)).unwrap_or(i64::MAX);
+        let ns = |there: bool| i64::try_from(self.cost.of(&piece, there.then_some(0))).unwrap_or(i64::MAX);
         (ns(a.follows != Follows::Nothing), ns(false))
     }
 

@@ -103,7 +103,7 @@ impl Run<'_> {
         }
         // What the disk served before is behind the cache; it is taken as if the head were where the trace says.
         let follows = p.follows != Follows::Nothing;
-        self.out.foreground_ns += self.cost.of(p, follows);
+        self.out.foreground_ns += self.cost.of(p, follows.then_some(0));
         self.out.slow_follows += u64::from(follows);
         self.out.slow_seeks += u64::from(!follows);
     }

@@ -53,6 +53,8 @@ pub struct Piece {
     pub kind: Kind,
     /// What it goes on from.
     pub follows: Follows,
+    /// Chunks that its run went through right before its own, 255 at most.
+    pub behind: u8,
     /// Whether it counts as a visit.
     pub visit: bool,
 }
@@ -150,17 +152,22 @@ impl Cutter {
             self.seen.resize(chunks, Seen::Never);
             self.stream.chunks = chunks as u32;
         }
-        let mut follows = if a.op == Op::Trim { Follows::Nothing } else { self.ends.follow(a.offset, end).follows };
+        let (mut follows, mut run) = (Follows::Nothing, 0);
+        if a.op != Op::Trim {
+            let found = self.ends.follow(a.offset, end);
+            (follows, run) = (found.follows, found.bytes - a.len);
+        }
         let mut at = a.offset;
         while at < end {
             let next = end.min((at / CHUNK + 1) * CHUNK);
-            self.piece(a, at, next, follows);
+            let behind = (run + at - a.offset).div_ceil(CHUNK).min(u8::MAX.into()) as u8;
+            self.piece(a, at, next, (follows, behind));
             (at, follows) = (next, Follows::Before);
         }
         Ok(())
     }
 
-    fn piece(&mut self, a: &Access, at: u64, next: u64, follows: Follows) {
+    fn piece(&mut self, a: &Access, at: u64, next: u64, (follows, behind): (Follows, u8)) {
         let chunk = (at / CHUNK) as u32;
         let before = self.seen[chunk as usize];
         let whole = next - at == CHUNK;
@@ -179,6 +186,6 @@ impl Cutter {
         self.stream.footprint += u32::from(before == Seen::Never);
         self.stream.user_bytes += if kind == Kind::Trim { 0 } else { u64::from(len) };
         let offset = (at % CHUNK) as u32;
-        self.stream.pieces.push(Piece { time_ns, chunk, offset, len, kind, follows, visit });
+        self.stream.pieces.push(Piece { time_ns, chunk, offset, len, kind, follows, behind, visit });
     }
 }

@@ -157,11 +157,11 @@ impl<S: Seat> Run<'_, S> {
             self.out.fast += 1;
             self.out.fast_births += u64::from(p.kind == Kind::Birth);
         } else {
-            let follows = self.head_is_there(p);
-            ns = self.setup.cost.of(p, follows);
+            let passed = self.passed_over(p);
+            ns = self.setup.cost.of(p, passed);
             self.out.foreground_ns += ns;
-            self.out.slow_follows += u64::from(follows);
-            self.out.slow_seeks += u64::from(!follows);
+            self.out.slow_follows += u64::from(passed.is_some());
+            self.out.slow_seeks += u64::from(passed.is_none());
         }
         self.seat.touch(&mut self.tiers, p);
         self.seat.served(&self.tiers, p, ns);
@@ -181,12 +181,17 @@ impl<S: Seat> Run<'_, S> {
         tier
     }
 
-    /// Whether the disk served what the piece goes on from.
-    fn head_is_there(&self, p: &Piece) -> bool {
+    /// Bytes between where the disk served the piece's run last and the piece, if the head passes over them: the fast tier
+    /// serves what lies there.
+    fn passed_over(&self, p: &Piece) -> Option<u64> {
         match p.follows {
-            Follows::Nothing => false,
-            Follows::Same => true,
-            Follows::Before => p.chunk.checked_sub(1).is_some_and(|c| self.tiers.is_on(c, Tier::Slow)),
+            Follows::Nothing => None,
+            Follows::Same => Some(0),
+            Follows::Before => {
+                let most = (self.setup.cost.pass_over / CHUNK + 1).min(p.behind.into()).min(p.chunk.into());
+                let chunks = (1..=most as u32).find(|n| self.tiers.is_on(p.chunk - n, Tier::Slow))?;
+                Some(u64::from(chunks - 1) * CHUNK)
+            }
         }
     }
 

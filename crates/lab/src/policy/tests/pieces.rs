@@ -25,6 +25,20 @@ fn a_request_is_cut_at_chunk_borders() {
 }
 
 #[test]
+fn a_piece_knows_how_many_chunks_its_run_went_through_before() {
+    let list = [
+        (0, Op::Read, 10 * CHUNK - 4096, 4096),
+        (1, Op::Read, 10 * CHUNK, 2 * CHUNK + 4096),
+        (2, Op::Read, 12 * CHUNK + 4096, CHUNK),
+        (3, Op::Read, 13 * CHUNK, 4096),
+        (4, Op::Read, 0, 300 * CHUNK),
+    ];
+    let behind: Vec<_> = cut(Start::Aged, &list).pieces.iter().map(|p| p.behind).collect();
+    assert_eq!(behind[..7], [0, 1, 2, 3, 3, 4, 0]);
+    assert_eq!(behind[behind.len() - 300..], (0..300).map(|n: u32| n.min(255) as u8).collect::<Vec<_>>()[..]);
+}
+
+#[test]
 fn what_was_read_first_was_there_before() {
     let list = [
         (0, Op::Read, 0, 4096),

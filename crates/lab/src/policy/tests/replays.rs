@@ -56,12 +56,37 @@ fn every_policy_serves_every_access_within_its_budget() {
     }
 }
 
+/// Head time of a read of so many chunks, all but the first and the last of which are fast.
+fn read_over_a_hole(hole: u64, cost: HeadCost) -> u64 {
+    let list = [
+        Access { time_us: 0, op: Op::Write, offset: CHUNK, len: hole * CHUNK },
+        Access { time_us: 5_000_000, op: Op::Read, offset: 0, len: (hole + 2) * CHUNK },
+    ];
+    let s = Stream::new(list, Start::Fresh).expect("small enough");
+    let r = replay(&s, &mut Seated(FirstFit), &Setup { cost, ..Setup::new(hole as u32) });
+    assert_eq!((r.fast, r.slow_seeks + r.slow_follows), (2 * hole, 2));
+    r.foreground_ns
+}
+
+#[test]
+fn the_head_passes_over_what_the_fast_tier_serves() {
+    let cost = HeadCost { bytes_per_second: 1_000_000_000, ..HeadCost::default() };
+    // So do the disks that it stands for.
+    assert_eq!(cost.pass_over, bimetal_sim::model::catalog::hdd2012().pass_over);
+    let most = cost.pass_over / CHUNK;
+    for hole in 1..=most {
+        assert_eq!(read_over_a_hole(hole, cost), cost.seek_read_ns + cost.follow_ns + (hole + 2) * CHUNK);
+    }
+    assert_eq!(read_over_a_hole(most + 1, cost), 2 * (cost.seek_read_ns + CHUNK), "too far: it seeks");
+}
+
 #[test]
 fn a_replay_adds_up_as_by_hand() {
     let cost = HeadCost {
         seek_read_ns: 1000,
         seek_write_ns: 500,
         follow_ns: 10,
+        pass_over: 0,
         bytes_per_second: 1_000_000_000,
         promote_ns: 70,
         demote_ns: 30,
@@ -84,15 +109,6 @@ fn a_replay_adds_up_as_by_hand() {
     assert_eq!(r.foreground_ns, (1000 + 1024) + (10 + 512) + (500 + 512));
     assert_eq!((r.promotions, r.demotions, r.background_ns), (3, 3, 3 * 70 + 3 * 30));
     assert_eq!(r.moved_per_user_byte(), 6.0 * CHUNK as f64 / (512.0 * 5.0 + 1024.0 * 2.0));
-}
-
-#[test]
-fn a_stream_with_holes_on_the_disk_costs_seeks() {
-    // Chunk 1 is fast, the others are not: a pass over all seeks at the beginning and after the hole.
-    let at = |i: u64, op, c: u64, n: u64| Access { time_us: i * 5_000_000, op, offset: c * CHUNK, len: n * CHUNK };
-    let s = Stream::new([at(0, Op::Write, 1, 1), at(1, Op::Read, 0, 4)], Start::Fresh).expect("small enough");
-    let r = replay(&s, &mut Seated(FirstFit), &Setup::new(1));
-    assert_eq!((r.fast, r.slow_seeks, r.slow_follows), (1 + 1, 2, 1));
 }
 
 /// An LRU cache of 4 KiB blocks in frames, with sets.
