@@ -49,6 +49,8 @@ pub enum Seen {
     Spared,
     /// A kept copy ended by a write.
     KeptEnded,
+    /// A chunk of the slow tier that a client wrote whole, and that came up by it.
+    WrittenAnew,
     /// A kept copy dropped because slow slots were scarce.
     KeptDropped,
     /// A volume made while the group was open.
@@ -94,7 +96,7 @@ pub enum Seen {
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 43] = [
+const NAMES: [(&str, bool); 44] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -117,6 +119,7 @@ const NAMES: [(&str, bool); 43] = [
     ("lift", true),
     ("promotions spared", false),
     ("kept copy written", true),
+    ("chunk written anew", true),
     ("kept copy dropped", false),
     ("volume made", true),
     ("volume deleted", true),

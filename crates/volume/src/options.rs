@@ -193,6 +193,8 @@ pub struct MoverStatus {
     pub demoted_uncopied: u64,
     /// Of those moved to the fast tier (or on their way there), such as a client's read had brought anyway.
     pub lifted: u64,
+    /// Came to the fast tier without being moved, because a client wrote them whole.
+    pub written_anew: u64,
     /// Chunks on the fast tier whose place on the slow tier still holds the same data.
     pub kept: u64,
     /// Kept places given up because the chunk was written.

@@ -250,6 +250,39 @@ fn a_chunk_that_a_client_reads_whole_is_not_read_again_to_be_promoted() {
     assert_eq!(rig.check().problems, []);
 }
 
+#[test]
+fn a_chunk_that_a_client_writes_whole_goes_where_a_new_one_would() {
+    let rig = Rig::new(24, 64);
+    let (group, v) = rig.open();
+    for i in 0..200 {
+        rig.write(&v, i * CHUNK, pattern(i, CHUNK));
+    }
+    rig.rest(Duration::from_secs(60));
+    let tier = |at: u64| v.extents(at * CHUNK, CHUNK, 1).expect("inside")[0].tier;
+    let cold: Vec<u64> = (0..200).filter(|i| tier(*i) == 2).collect();
+    let free = |group: &Group<_>| group.status().members.iter().map(|m| m.free).sum::<u64>();
+    let (free_before, moved) = (free(&group), group.status().mover.promoted);
+    // All of it, and a part: of that the rest is needed.
+    rig.write(&v, cold[7] * CHUNK, pattern(1007, CHUNK));
+    rig.write(&v, cold[9] * CHUNK, pattern(1009, CHUNK - 4096));
+    assert_eq!((tier(cold[7]), tier(cold[9])), (1, 2));
+    assert_eq!((group.status().mover.written_anew, group.status().mover.promoted), (1, moved));
+    let as_written = |rig: &Rig, v: &Volume<_>| {
+        assert!(rig.read(v, cold[7] * CHUNK, CHUNK) == pattern(1007, CHUNK));
+        assert!(rig.read(v, cold[9] * CHUNK, CHUNK - 4096) == pattern(1009, CHUNK - 4096));
+        assert!(rig.read(v, (cold[9] + 1) * CHUNK - 4096, 4096) == pattern(cold[9], CHUNK)[CHUNK as usize - 4096..]);
+    };
+    as_written(&rig, &v);
+    rig.flush(&v);
+    rig.rest(Duration::from_secs(10));
+    assert_eq!(free(&group), free_before, "the place that it had is free again");
+    rig.stop(&group);
+    assert_eq!(rig.check().problems, []);
+    let (group, v) = rig.open();
+    as_written(&rig, &v);
+    rig.stop(&group);
+}
+
 /// A group with 200 chunks of `pattern(i)` of which these four were promoted and keep their places.
 fn with_kept_copies(rig: &Rig) -> Vec<u64> {
     let (group, v) = rig.open();

@@ -161,6 +161,9 @@ pub(crate) struct Mover {
     /// Of these, such as still had their place on the slow tier, so that nothing was copied.
     #[serde(default)]
     pub(crate) demoted_uncopied_chunks: u64,
+    /// Came to the fast tier without being moved, because a client wrote them whole.
+    #[serde(default)]
+    pub(crate) written_anew_chunks: u64,
     /// On the fast tier, with their place on the slow tier kept.
     #[serde(default)]
     pub(crate) kept_chunks: u64,

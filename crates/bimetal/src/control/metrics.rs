@@ -43,6 +43,8 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     t.one("demoted_bytes_total", "counter", "Moved to the slow tier.", s.mover.demoted * CHUNK);
     let uncopied = s.mover.demoted_uncopied * CHUNK;
     t.one("demoted_uncopied_bytes_total", "counter", "Moved to a kept place, without copying.", uncopied);
+    let anew = s.mover.written_anew * CHUNK;
+    t.one("written_anew_bytes_total", "counter", "Came to the fast tier because a client wrote all of it.", anew);
     t.one("kept_bytes", "gauge", "On the fast tier, with the place on the slow tier kept.", s.mover.kept * CHUNK);
     t.one("moves_cancelled_total", "counter", "Moves given up because a write came.", s.mover.cancelled);
     t.one("moves_failed_total", "counter", "Moves that failed on a device error.", s.mover.failed);

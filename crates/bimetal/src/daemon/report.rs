@@ -143,6 +143,7 @@ fn mover(m: &MoverStatus) -> api::Mover {
         promoted_chunks: m.promoted,
         demoted_chunks: m.demoted,
         demoted_uncopied_chunks: m.demoted_uncopied,
+        written_anew_chunks: m.written_anew,
         kept_chunks: m.kept,
         cancelled_chunks: m.cancelled,
         failed_chunks: m.failed,

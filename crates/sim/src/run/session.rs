@@ -254,6 +254,7 @@ impl Run<'_> {
             (status.mover.lifted > 0, Seen::Lifted),
             (status.mover.doing.contains("sparing"), Seen::Spared),
             (status.mover.kept_ended > 0, Seen::KeptEnded),
+            (status.mover.written_anew > 0, Seen::WrittenAnew),
             (status.mover.kept_dropped > 0, Seen::KeptDropped),
             (status.latched.is_some(), Seen::Latched),
             (counters.journal_wraps > 0, Seen::JournalWrap),

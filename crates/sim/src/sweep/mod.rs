@@ -1,6 +1,7 @@
 //! Directed scenarios, each run again with a crash at every point of its main session, one after the other, and with a
 //! second crash during the recovery from the first.
 
+mod anew;
 mod budget;
 mod chains;
 mod check;
@@ -302,6 +303,8 @@ pub fn all() -> Vec<Directed> {
         kept::dropped(),
         kept::alone(),
         kept::lifted(),
+        anew::written(),
+        anew::failing(),
         directed("unaligned writes", small(), vec![], unaligned.collect(), false),
         directed("zeroes and trims", small(), vec![], zeroing, false),
         directed(

@@ -84,6 +84,7 @@ impl<E: Env> Core<E> {
             demoted: m.demoted.get(),
             demoted_uncopied: self.kept.used.get(),
             lifted: m.lifts.get(),
+            written_anew: m.written_anew.get(),
             kept: self.kept.count(),
             kept_ended: self.kept.ended.get(),
             kept_dropped: self.kept.dropped.get(),

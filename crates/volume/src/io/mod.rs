@@ -4,6 +4,7 @@
 //! A request must run to its end: dropping its future while device I/O is in flight would release claims too early.
 //! Exports therefore give each request a task of its own, which outlives the connection.
 
+mod anew;
 pub(crate) mod place;
 pub(crate) mod read;
 pub(crate) mod split;

@@ -1,9 +1,12 @@
 //! Writes: in place on the home slot; a new chunk takes a slot first. A mask bit is set when the write has completed
 //! (C1.2), and a failed write sets none (C11.2).
 
+use std::cell::Cell;
+
 use bimetal_format::{entry, Entry};
 use smallvec::SmallVec;
 
+use super::anew::Anew;
 use super::split::{mask_of, Part};
 use crate::backend::{Piece, WriteFlags};
 use crate::buf::{Buf, BufMut};
@@ -26,9 +29,11 @@ use crate::wait;
 const ROUND: usize = 64;
 
 /// A part of a write that has a home.
-struct Placed<'a> {
+struct Placed<'a, E: Env> {
     part: Part,
     slot: SlotId,
+    /// The slot is not the chunk's home yet.
+    anew: Option<Anew<'a, E>>,
     /// Its blocks are ciphertext.
     encrypted: bool,
     claimed: Claimed<'a>,
@@ -78,16 +83,32 @@ impl<E: Env> Core<E> {
 
     /// Writes what lies in a few chunks of a request that begins at byte `offset` of the volume.
     async fn write_round(&self, v: &VolumeInfo, offset: u64, round: &[Part], data: &Buf) -> Result<(), Error> {
+        let anew = Cell::new(false);
+        match self.write_parts(v, offset, round, data, Some(&anew)).await {
+            // The homes that the chunks have may take what another place did not.
+            Err(Error::Device { .. }) if anew.get() => self.write_parts(v, offset, round, data, None).await,
+            written => written,
+        }
+    }
+
+    /// The same; chunks are written anew only if `anew` is there, which then says that some were.
+    async fn write_parts(
+        &self,
+        v: &VolumeInfo,
+        offset: u64,
+        round: &[Part],
+        data: &Buf,
+        anew: Option<&Cell<bool>>,
+    ) -> Result<(), Error> {
         let failures = self.health.failures();
-        let encrypt = v.cipher.is_on();
-        let _room = self.room_for(round, encrypt).await?;
-        let mut placed: SmallVec<[Placed<'_>; 2]> = SmallVec::new();
+        let _room = self.room_for(v, round, anew.is_some()).await?;
+        let mut placed: SmallVec<[Placed<'_, E>; 2]> = SmallVec::new();
         let mut born: SmallVec<[ChunkId; 2]> = SmallVec::new();
         for part in round {
             if mutant::on(Mutant::ChunkBorder) && !placed.is_empty() {
                 break;
             }
-            let p = self.place_part(v, part, encrypt, &mut born).await?;
+            let p = self.place_part(v, part, anew, &mut born).await?;
             placed.push(p);
         }
         self.touch_all(round.iter().copied(), true, &born);
@@ -129,14 +150,27 @@ impl<E: Env> Core<E> {
         &'a self,
         v: &VolumeInfo,
         part: &Part,
-        encrypt: bool,
+        anew: Option<&Cell<bool>>,
         born: &mut SmallVec<[ChunkId; 2]>,
-    ) -> Result<Placed<'a>, Error> {
-        let claimed = self.claim_part(v, part, encrypt).await?;
+    ) -> Result<Placed<'a, E>, Error> {
+        let claimed = self.claim_part(v, part, v.cipher.is_on()).await?;
         loop {
             self.health.check()?;
             self.claims.cancel_motion(part.chunk, false);
             let entry = self.entry(part.chunk)?;
+            let wanted = anew.filter(|_| self.may_go_anew(v, part, &entry));
+            if let Some((used, anew)) = wanted.and_then(|used| Some((used, self.begin_anew(v, part, &claimed)?))) {
+                used.set(true);
+                let (slot, encrypted) = (anew.slot, v.cipher.is_on());
+                return Ok(Placed {
+                    part: *part,
+                    slot,
+                    anew: Some(anew),
+                    encrypted,
+                    claimed,
+                    _pin: self.claims.pin(slot),
+                });
+            }
             let slot = match entry.is_mapped() {
                 true => SlotId { member: entry.member, slot: entry.slot },
                 false => {
@@ -161,7 +195,7 @@ impl<E: Env> Core<E> {
                 self.add_mask(part.chunk, part.blocks());
             }
             let encrypted = now.is_encrypted();
-            return Ok(Placed { part: *part, slot, encrypted, claimed, _pin: self.claims.pin(slot) });
+            return Ok(Placed { part: *part, slot, anew: None, encrypted, claimed, _pin: self.claims.pin(slot) });
         }
     }
 
@@ -193,13 +227,14 @@ impl<E: Env> Core<E> {
     }
 
     /// Takes room for the entries that this round will change; overwrites in place need none.
-    async fn room_for(&self, round: &[Part], encrypt: bool) -> Result<Option<Reserved<'_>>, Error> {
+    async fn room_for(&self, v: &VolumeInfo, round: &[Part], anew: bool) -> Result<Option<Reserved<'_>>, Error> {
         let mut changes = 0;
         for p in round {
             let e = self.entry(p.chunk)?;
-            let plain = encrypt && !e.is_encrypted();
+            let plain = v.cipher.is_on() && !e.is_encrypted();
             let valid = e.is_mapped() && e.mask & p.blocks() == p.blocks();
-            changes += usize::from(!valid || plain || kept_slot(&e).is_some());
+            let anew = anew && self.may_go_anew(v, p, &e);
+            changes += usize::from(!valid || plain || anew || kept_slot(&e).is_some());
         }
         if changes == 0 {
             return Ok(None);
@@ -222,7 +257,8 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    fn wish_for(&self, v: &VolumeInfo, part: &Part) -> Tier {
+    /// The tier for a chunk that is new, or as good as new.
+    pub(super) fn wish_for(&self, v: &VolumeInfo, part: &Part) -> Tier {
         let mut view = self.view();
         let address = part.chunk.0 * CHUNK + part.from;
         let touch = Touch { chunk: part.chunk, write: true, offset_in_group: address, len: part.len, born: true };
@@ -238,7 +274,7 @@ impl<E: Env> Core<E> {
         &self,
         v: &VolumeInfo,
         offset: u64,
-        placed: &[Placed<'_>],
+        placed: &[Placed<'_, E>],
         data: &Buf,
     ) -> Result<SmallVec<[(u64, Buf); 2]>, Error> {
         let mut contents: SmallVec<[(u64, Buf); 2]> = SmallVec::new();
@@ -264,7 +300,13 @@ impl<E: Env> Core<E> {
 
     /// The whole blocks to write for a part, not encrypted yet, and their offset in the slot. Edges inside a block are merged with what
     /// the block holds.
-    async fn content_of(&self, v: &VolumeInfo, offset: u64, p: &Placed<'_>, data: &Buf) -> Result<(u64, Buf), Error> {
+    async fn content_of(
+        &self,
+        v: &VolumeInfo,
+        offset: u64,
+        p: &Placed<'_, E>,
+        data: &Buf,
+    ) -> Result<(u64, Buf), Error> {
         let part = &p.part;
         let own = data.slice(part.at as usize, part.len as usize);
         if part.whole_blocks() == part.blocks() && own.is_aligned() {
@@ -300,7 +342,7 @@ impl<E: Env> Core<E> {
         Ok(block)
     }
 
-    async fn transfer(&self, run: &Run, placed: &[Placed<'_>]) -> Result<(), Error> {
+    async fn transfer(&self, run: &Run, placed: &[Placed<'_, E>]) -> Result<(), Error> {
         let tier = self.tier_of_member(run.member);
         let begun = self.foreground_begins(tier);
         let m = &self.members[run.member as usize];
@@ -319,8 +361,14 @@ impl<E: Env> Core<E> {
     }
 
     /// The write of a part has completed: its blocks are valid from now on, or, if it failed, as valid as before.
-    fn settle_part(&self, p: &Placed<'_>, ok: bool) {
+    fn settle_part(&self, p: &Placed<'_, E>, ok: bool) {
         let chunk = p.claimed.chunk;
+        if let Some(anew) = &p.anew {
+            if ok || mutant::on(Mutant::AnewThoughFailed) {
+                anew.come_home();
+            }
+            return;
+        }
         if ok || mutant::on(Mutant::C11MaskOnError) {
             let mut mask = p.claimed.mask;
             if mutant::on(Mutant::MaskBitLost) && mask.count_ones() > 1 {

@@ -48,6 +48,8 @@ pub(crate) struct MoverState {
     pub(super) lifted: RefCell<Vec<(Move, Buf)>>,
     /// Chunks promoted by lifts.
     pub(crate) lifts: Cell<u64>,
+    /// Chunks that came up because they were written whole.
+    pub(crate) written_anew: Cell<u64>,
     pub(super) batches: Cell<usize>,
     /// Copies that give way to requests.
     pub(super) copies: Copies,
@@ -108,6 +110,7 @@ impl MoverState {
             under_way: Default::default(),
             lifted: RefCell::default(),
             lifts: Cell::default(),
+            written_anew: Cell::default(),
             batches: Cell::default(),
             copies: Copies::default(),
             running: Cell::default(),
@@ -138,6 +141,11 @@ impl Drop for Held<'_> {
 }
 
 impl MoverState {
+    /// Whether chunks may change their tier now.
+    pub(crate) fn moves(&self) -> bool {
+        self.running.get() && !self.held.get()
+    }
+
     /// Whether no move is to begin.
     pub(super) fn is_held(&self) -> bool {
         self.held.get()
