@@ -34,6 +34,7 @@ mod share;
 mod stream;
 mod tail_budget;
 pub(crate) mod view;
+mod worth;
 
 #[cfg(test)]
 mod tests;

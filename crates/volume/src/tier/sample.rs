@@ -2,6 +2,7 @@
 //! cannot drift when chunks are born, trimmed or moved.
 
 use super::heat::Clock;
+use super::worth::worth;
 use super::View;
 
 /// Heats remembered.
@@ -37,7 +38,7 @@ impl Sample {
                 if let Some(heat) = clock.of_sleeper(v.heat(c)) {
                     v.set_heat(c, heat);
                 }
-                self.heats[self.next] = v.heat(c);
+                self.heats[self.next] = clock.absolute(worth(clock, v, c), 0);
                 self.next = (self.next + 1) % SAMPLES;
                 self.taken = (self.taken + 1).min(SAMPLES);
             }

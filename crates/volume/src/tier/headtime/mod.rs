@@ -23,6 +23,7 @@ use super::regions::Regions;
 use super::residence::Residence;
 use super::sample::Sample;
 use super::stream::{Follows, Run, Streams, RUN};
+use super::worth::{worth, ALONE};
 use super::{Policy, Touch, View};
 use crate::units::{ChunkId, Tier, CHUNK};
 
@@ -76,7 +77,7 @@ pub struct HeadTime {
     queue: Candidates,
     backoff: Backoff,
     residence: Residence,
-    /// Heat of the coldest chunks of the fast tier; `None` before a chunk was seen there.
+    /// Worth of the coldest chunks of the fast tier; `None` before a chunk was seen there.
     coldest: Option<u16>,
     visits: u32,
     regions: Regions,
@@ -158,9 +159,12 @@ impl HeadTime {
         }
     }
 
-    /// Queues a slow chunk that is hot enough.
+    /// Queues a slow chunk that is hot enough. `heat`: what it is judged by, which may be less than what is kept.
     fn consider(&mut self, v: &impl View, c: ChunkId, heat: i32, kind: Kind) {
-        let over = heat - self.bar(v, kind);
+        let mut over = heat - self.bar(v, kind);
+        if kind == Kind::Random && over >= -ALONE {
+            over += worth(&self.clock, v, c) - self.clock.relative(v.heat(c));
+        }
         if over >= 0 && v.tier_of(c) == Some(Tier::Slow) && !self.backoff.waits(c, v.now()) {
             self.queue.push(c, (over / OCTAVE).min(7) as u8, kind == Kind::Stream);
         }
@@ -223,6 +227,15 @@ impl HeadTime {
             // Of a stream that is larger than the fast tier, as much as fits: the rest does not drive it out again.
             _ if bytes / CHUNK <= u64::from(v.fast_slots() - v.fast_slots() / 16) => Kind::Stream,
             _ => Kind::LargeStream,
+        }
+    }
+
+    /// What a chunk that wants to come up is judged by: chunks of a stream by their heat, others by their worth.
+    fn rated(&self, v: &impl View, c: ChunkId, stream: bool) -> i32 {
+        if stream {
+            self.clock.relative(v.heat(c))
+        } else {
+            worth(&self.clock, v, c)
         }
     }
 
@@ -313,7 +326,7 @@ impl Policy for HeadTime {
         let bar = self.bar(v, if stream { Kind::Stream } else { Kind::Random });
         let now = v.now();
         let waits = self.backoff.waits(c, now) || self.residence.is_fresh(c, now);
-        let wanted = !waits && self.clock.relative(v.heat(c)) >= bar;
+        let wanted = !waits && self.rated(v, c, stream) >= bar;
         if wanted {
             self.queue.remove(c);
         }

@@ -57,7 +57,7 @@ impl HeadTime {
                 }
                 None => continue,
             }
-            let heat = self.clock.relative(v.heat(c));
+            let heat = self.rated(v, c, w.stream);
             if self.backoff.waits(c, now) || self.residence.is_fresh(c, now) {
                 w.mask |= asked & bit;
             } else if asked & bit != 0 && heat >= bar {

@@ -18,9 +18,9 @@ use crate::units::{ChunkId, CHUNK};
 /// What each doubling of a run takes from the weight of a visit in it.
 const LIGHTER: i32 = OCTAVE / 8;
 
-/// How often a run of so many bytes has doubled since its first chunk.
+/// How often a run of so many bytes has doubled since its first chunk. A begun chunk counts: the head seeks once for both.
 fn doublings(bytes: u64) -> i32 {
-    (bytes / CHUNK).max(1).ilog2() as i32
+    bytes.div_ceil(CHUNK).max(1).ilog2() as i32
 }
 
 /// The weight of a visit in a run of so many bytes that is no stream.
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_longer_a_run_the_lighter_a_visit() {
-        let weights = [0, 4096, CHUNK, 2 * CHUNK, 4 * CHUNK, 32 * CHUNK].map(weight);
-        assert_eq!(weights, [0, 0, 0, -LIGHTER, -2 * LIGHTER, -5 * LIGHTER]);
+        let weights = [0, 4096, CHUNK, CHUNK + 4096, 2 * CHUNK, 4 * CHUNK, 32 * CHUNK].map(weight);
+        assert_eq!(weights, [0, 0, 0, -LIGHTER, -LIGHTER, -2 * LIGHTER, -5 * LIGHTER]);
     }
 }

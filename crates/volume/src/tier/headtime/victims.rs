@@ -1,6 +1,7 @@
 //! Which chunks leave the fast tier: those of the regions that promise the coldest.
 
 use super::{HeadTime, COLDEST_PERCENT, NOISE};
+use crate::tier::worth::worth;
 use crate::tier::{View, GROUP_CHUNKS};
 use crate::units::{ChunkId, Tier};
 
@@ -65,9 +66,9 @@ impl HeadTime {
         let mut heats = Vec::new();
         for slot in self.regions.slots(r, v.fast_slots()) {
             if let Some(c) = v.fast_at(slot).filter(|c| self.may_leave(v, *c)) {
-                let heat = v.heat(c);
-                found.push((self.clock.relative(heat), c));
-                heats.push(heat);
+                let worth = worth(&self.clock, v, c);
+                found.push((worth, c));
+                heats.push(self.clock.absolute(worth, 0));
             }
         }
         self.regions.set(&self.clock, r, &mut heats);
@@ -103,7 +104,7 @@ impl HeadTime {
     fn leaves_a_hole(&self, v: &impl View, c: ChunkId, coldest: i32) -> bool {
         let first = c.0 - c.0 % GROUP_CHUNKS;
         let stays = |n: &ChunkId| {
-            v.tier_of(*n) == Some(Tier::Fast) && self.clock.relative(v.heat(*n)) > coldest.saturating_add(NOISE)
+            v.tier_of(*n) == Some(Tier::Fast) && worth(&self.clock, v, *n) > coldest.saturating_add(NOISE)
         };
         (first..first + GROUP_CHUNKS).map(ChunkId).filter(stays).count() >= NEIGHBOURS_THAT_STAY
     }
@@ -114,7 +115,7 @@ impl HeadTime {
         let known = out.len();
         out.push(c);
         for n in (first..first + GROUP_CHUNKS).map(ChunkId) {
-            let cold = || self.clock.relative(v.heat(n)) <= limit.saturating_add(NOISE);
+            let cold = || worth(&self.clock, v, n) <= limit.saturating_add(NOISE);
             let free = || v.tier_of(n) == Some(Tier::Fast) && self.may_leave(v, n);
             if n != c && out.len() < max && !out[..known].contains(&n) && free() && cold() {
                 out.push(n);

@@ -44,6 +44,21 @@ fn victims_are_found_behind_many_regions_that_hold_none() {
 }
 
 #[test]
+fn what_is_read_together_leaves_before_what_is_as_hot_and_stands_alone() {
+    let mut g = Toy::new(512, FAST, 0);
+    g.pass(0..512, true);
+    let alone = |c: u64| c < 64 && c % GROUP_CHUNKS == 3;
+    (0..64).filter(|c| !alone(*c)).for_each(|c| g.w.forget(ChunkId(c)));
+    let heat = g.policy.heat_of_visits(4);
+    (0..512).for_each(|c| g.w.set_heat(ChunkId(c), heat));
+    g.w.reserve = 128;
+    // What was seen before does not count any more.
+    (0..200).for_each(|_| drop(g.policy.victims(&mut g.w, 1)));
+    let leave = g.policy.victims(&mut g.w, 64);
+    assert!(leave.len() >= 8 && !leave.iter().any(|c| alone(c.0)), "{leave:?}");
+}
+
+#[test]
 fn what_a_read_brought_is_taken_only_while_it_is_wanted() {
     let mut g = group();
     g.pass(0..8000, true);
@@ -128,9 +143,9 @@ fn while_there_is_room_a_chunk_comes_up_at_its_first_visit_though_it_had_to_wait
     assert!(up >= 95, "{up} of 100");
 }
 
-/// A full fast tier on which each chunk was used `usual` times, and one on the slow tier that was used `more` times; whether that
-/// one is to come up.
-fn comes_up(usual: i32, more: i32) -> bool {
+/// A full fast tier on which each chunk was used `usual` times, and one on the slow tier that was used `more` times, `alone` or
+/// as often as its neighbour; whether that one is to come up.
+fn comes_up(usual: i32, more: i32, alone: bool) -> bool {
     let mut g = group();
     g.w.reserve = 0;
     g.pass(0..8000, true);
@@ -140,6 +155,7 @@ fn comes_up(usual: i32, more: i32) -> bool {
     };
     (0..8000).for_each(|c| used(&mut g, c, if c < u64::from(FAST) { usual } else { 0 }));
     used(&mut g, 6000, more - 1);
+    used(&mut g, 6001, if alone { 0 } else { more });
     g.w.reserve = RESERVE;
     g.w.now = g.w.now.plus(60 * SECOND);
     // One more makes a candidate of it, after the others have been looked at.
@@ -150,10 +166,17 @@ fn comes_up(usual: i32, more: i32) -> bool {
 
 #[test]
 fn the_more_was_counted_the_less_a_candidate_must_be_ahead() {
-    assert!(!comes_up(4, 5), "a visit more pays for no exchange");
-    assert!(comes_up(4, 6), "half as much again does");
-    assert!(!comes_up(400, 410), "within what chance does");
-    assert!(comes_up(400, 430), "a standard deviation is 20");
+    assert!(!comes_up(4, 5, false), "a visit more pays for no exchange");
+    assert!(comes_up(4, 6, false), "half as much again does");
+    assert!(!comes_up(400, 410, false), "within what chance does");
+    assert!(comes_up(400, 430, false), "a standard deviation is 20");
+}
+
+#[test]
+fn a_chunk_that_stands_alone_comes_up_for_fewer_visits() {
+    assert!(comes_up(4, 5, true));
+    assert!(comes_up(400, 310, true));
+    assert!(!comes_up(400, 270, true));
 }
 
 /// A full fast tier whose chunks were all used a hundred times, but those of `once` once.
