@@ -14,25 +14,42 @@ const WINDOW: Duration = Duration::from_millis(200);
 /// The same for touches that go on where others ended: a log grows through a chunk slowly.
 const WINDOW_WALK: Duration = Duration::from_secs(2);
 
+/// A visit that was counted.
+#[derive(Clone, Copy)]
+struct Counted {
+    chunk: ChunkId,
+    at: Instant,
+    /// The run that it was part of; 0 for none.
+    run: u32,
+}
+
+const NOBODY: Counted = Counted { chunk: ChunkId(u64::MAX), at: Instant(0), run: 0 };
+
 /// Hash-indexed array of the chunks counted last.
 pub(super) struct Correlation {
-    entries: Box<[(ChunkId, Instant)]>,
+    entries: Box<[Counted]>,
 }
 
 impl Correlation {
     pub(super) fn new() -> Correlation {
-        Correlation { entries: vec![(ChunkId(u64::MAX), Instant(0)); ENTRIES].into_boxed_slice() }
+        Correlation { entries: vec![NOBODY; ENTRIES].into_boxed_slice() }
     }
 
-    /// Whether the touch is a new visit; if so it is remembered.
-    pub(super) fn counts(&mut self, c: ChunkId, walks: bool, now: Instant) -> bool {
+    /// Whether the touch, part of this run, is a new visit; if so it is remembered.
+    pub(super) fn counts(&mut self, c: ChunkId, walks: bool, now: Instant, run: u32) -> bool {
         let e = &mut self.entries[(hash(c.0) as usize) % ENTRIES];
         let window = if walks { WINDOW_WALK } else { WINDOW };
-        if e.0 == c && now.since(e.1) < window {
+        if e.chunk == c && now.since(e.at) < window {
             return false;
         }
-        *e = (c, now);
+        *e = Counted { chunk: c, at: now, run };
         true
+    }
+
+    /// Whether this run's visit of the chunk was counted, as far as it is known.
+    pub(super) fn counted_in(&self, c: ChunkId, run: u32) -> bool {
+        let e = &self.entries[(hash(c.0) as usize) % ENTRIES];
+        e.chunk != c || e.run == run
     }
 
     /// Bytes of memory that it takes.
@@ -41,8 +58,8 @@ impl Correlation {
     }
 
     /// Remembers a visit that was counted for another reason.
-    pub(super) fn note(&mut self, c: ChunkId, now: Instant) {
-        self.entries[(hash(c.0) as usize) % ENTRIES] = (c, now);
+    pub(super) fn note(&mut self, c: ChunkId, now: Instant, run: u32) {
+        self.entries[(hash(c.0) as usize) % ENTRIES] = Counted { chunk: c, at: now, run };
     }
 }
 
@@ -62,19 +79,28 @@ mod tests {
     #[test]
     fn touches_within_the_window_are_one_visit() {
         let mut f = Correlation::new();
-        assert!(f.counts(ChunkId(7), false, at(0)));
-        assert!(!f.counts(ChunkId(7), false, at(10)));
-        assert!(f.counts(ChunkId(8), false, at(11)));
-        assert!(!f.counts(ChunkId(7), false, at(199)));
-        assert!(f.counts(ChunkId(7), false, at(200)));
-        assert!(!f.counts(ChunkId(7), false, at(399)));
+        assert!(f.counts(ChunkId(7), false, at(0), 1));
+        assert!(!f.counts(ChunkId(7), false, at(10), 1));
+        assert!(f.counts(ChunkId(8), false, at(11), 1));
+        assert!(!f.counts(ChunkId(7), false, at(199), 1));
+        assert!(f.counts(ChunkId(7), false, at(200), 1));
+        assert!(!f.counts(ChunkId(7), false, at(399), 1));
+    }
+
+    #[test]
+    fn it_is_known_which_run_was_counted() {
+        let mut f = Correlation::new();
+        assert!(f.counts(ChunkId(7), false, at(0), 5) && !f.counts(ChunkId(7), false, at(10), 6));
+        assert!(f.counted_in(ChunkId(7), 5) && !f.counted_in(ChunkId(7), 6));
+        f.note(ChunkId(7), at(20), 6);
+        assert!(f.counted_in(ChunkId(7), 6) && f.counted_in(ChunkId(8), 6), "of others nothing is known");
     }
 
     #[test]
     fn a_walk_through_a_chunk_is_one_visit() {
         let mut f = Correlation::new();
-        let counted = (0..20).filter(|i| f.counts(ChunkId(7), true, at(i * 100))).count();
+        let counted = (0..20).filter(|i| f.counts(ChunkId(7), true, at(i * 100), 1)).count();
         assert_eq!(counted, 1);
-        assert!(f.counts(ChunkId(7), true, at(2000)));
+        assert!(f.counts(ChunkId(7), true, at(2000), 1));
     }
 }

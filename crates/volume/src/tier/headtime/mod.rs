@@ -287,11 +287,11 @@ impl Policy for HeadTime {
         // A large request does not come back for the rest of its chunk.
         let walks = run.bytes >= CHUNK / 2 && t.len < CHUNK / 2;
         if (run.bytes >= RUN && run.entered) || t.born {
-            self.correlation.note(t.chunk, now);
+            self.correlation.note(t.chunk, now, run.number);
         } else if run.follows == Follows::Same {
             // The head is there: no seek would be saved.
             return;
-        } else if !self.correlation.counts(t.chunk, walks, now) {
+        } else if !self.correlation.counts(t.chunk, walks, now, run.number) {
             if run.follows == Follows::Nothing && !walks && !stream {
                 let heat = self.heat_up(v, t.chunk, REPEATED, false, run.number);
                 self.consider(v, t.chunk, heat, kind);
@@ -339,7 +339,7 @@ impl Policy for HeadTime {
 
     fn hint(&mut self, v: &mut impl View, c: ChunkId) {
         self.clock.pass_time(v.now());
-        if v.tier_of(c) == Some(Tier::Slow) && self.correlation.counts(c, false, v.now()) {
+        if v.tier_of(c) == Some(Tier::Slow) && self.correlation.counts(c, false, v.now(), 0) {
             // As good as two visits.
             let heat = self.heat_up(v, c, OCTAVE, false, c.0 as u32);
             self.observe(v);

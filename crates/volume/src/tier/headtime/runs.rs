@@ -39,7 +39,8 @@ impl HeadTime {
         // What `c` is given follows, unless an earlier request has entered it. Bytes that were overtaken do not count.
         let end = if run.entered { c.0 } else { c.0 + 1 };
         for c in (run.start.max(end.saturating_sub(2 * run.bytes / CHUNK))..end).map(ChunkId) {
-            if v.tier_of(c).is_none() {
+            // A visit that was not counted gave nothing.
+            if v.tier_of(c).is_none() || !self.correlation.counted_in(c, run.number) {
                 continue;
             }
             let heat = self.clock.relative(v.heat(c));

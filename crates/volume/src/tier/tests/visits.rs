@@ -138,3 +138,26 @@ fn while_the_slow_tier_has_to_serve_what_is_used_the_past_fades_twice_as_fast() 
     // The minute itself is in both.
     assert!((missed - served).abs_diff((1 << 32) / (8 * 2048)) < 4, "{served} {missed}");
 }
+
+#[test]
+fn nothing_is_taken_back_of_visits_that_were_not_counted() {
+    let mut g = group();
+    g.pass(0..10_000, true);
+    g.w.now = g.w.now.plus(Duration::from_secs(60));
+    let (first, cold) = (CHUNK_READ - 2, g.policy.restore(0));
+    (first..first + 4).for_each(|c| g.w.set_heat(ChunkId(c), cold));
+    // A file of four chunks, again and again; the third is entered by a small request, as if by a walk.
+    let mut read = || {
+        g.w.now = g.w.now.plus(Duration::from_millis(100));
+        for (at, len) in
+            [(0, CHUNK), (CHUNK, CHUNK), (2 * CHUNK, 4096), (2 * CHUNK + 4096, CHUNK - 4096), (3 * CHUNK, CHUNK)]
+        {
+            g.request(first * CHUNK + at, len, false);
+        }
+        g.w.heat(ChunkId(CHUNK_READ))
+    };
+    let once = read();
+    let often = (0..100).map(|_| read()).last().expect("it was read");
+    // Five times at least, by the longest of the windows.
+    assert!((256..1024).contains(&often.wrapping_sub(once)), "{}", often.wrapping_sub(once) as i16);
+}
