@@ -507,7 +507,7 @@ Examples:
   bimetal lab compare
   BIMETAL_TRACES=/data/traces bimetal lab compare --out policies.html
   bimetal lab compare --only zipf-files,drift --fast 10 --no-bounds
-Generated loads, each with six seeds (201 to 203 are not used in tuning): zipf-files, scan, film-copy, drift, shift, loop, \
+Generated loads, each with six seeds (301 to 303 are not used in tuning): zipf-files, scan, film-copy, drift, shift, loop, \
 churn, boot, sync-writes, vm-image, nearly-full. Recordings are named by their file without extensions.")]
 pub(crate) struct Compare {
     /// Only these loads

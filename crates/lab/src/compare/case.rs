@@ -10,8 +10,8 @@ use crate::workload::{self, SpecError, Workload};
 /// Seeds of generators on which the policy was tuned.
 pub const TUNING_SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 /// Seeds on which it is judged; none of them was looked at while it was tuned. Whoever looks at them takes others next time, as was
-/// done with 101 to 103.
-pub const VALIDATION_SEEDS: std::ops::RangeInclusive<u64> = 201..=203;
+/// done with 101 to 103 and 201 to 203.
+pub const VALIDATION_SEEDS: std::ops::RangeInclusive<u64> = 301..=303;
 
 /// Bytes of the volume on which a generator works. Its sets are parts of the volume, so this sets only the scale.
 const VOLUME: u64 = 4 << 30;

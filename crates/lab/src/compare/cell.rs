@@ -32,7 +32,7 @@ pub struct Bounds {
     pub min_foreground_ns: u64,
     /// Foreground and moves of the oracle of epochs.
     pub epoch_total_ns: u64,
-    /// Foreground and moves: no policy needs less.
+    /// Foreground and moves: no policy needs less, in Bimetal's engine or elsewhere.
     pub least_total_ns: u64,
 }
 
@@ -43,7 +43,7 @@ impl Bounds {
         Bounds {
             min_foreground_ns: min(stream, cost, slots).foreground_ns,
             epoch_total_ns: epoch.foreground_ns + epoch.promotions * cost.promote_ns + epoch.demotions * cost.demote_ns,
-            least_total_ns: lower_bound(stream, cost, slots, &Lagrange::new(cost)).total_ns,
+            least_total_ns: lower_bound(stream, cost, slots, &Lagrange::engine(cost)).total_ns,
         }
     }
 }

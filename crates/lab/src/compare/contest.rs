@@ -57,7 +57,7 @@ pub fn each_seat(chunks: u32, setup: &Setup, visitor: &mut impl Visitor) {
     visitor.seat(Role::Baseline, Seated(ClockBloom::new(slots, 2)));
     visitor.seat(Role::Baseline, Seated(ClockBloom::new(slots, 3)));
     visitor.seat(Role::Policy, Production::new(slots));
-    visitor.seat(Role::Scheduled, Production::scheduled(slots, &setup.cost));
+    visitor.seat(Role::Scheduled, Production::scheduled(slots));
 }
 
 struct Replays<'a> {

@@ -125,8 +125,14 @@ impl<S: Seat> Seat for Timed<S> {
     fn waiting(&self) -> usize {
         self.seat.waiting()
     }
-    fn moved(&mut self, tiers: &mut Tiers, chunk: u32, to: Tier) {
-        self.timed(|s| s.moved(tiers, chunk, to));
+    fn moved(&mut self, tiers: &mut Tiers, chunk: u32, to: Tier, ns: u64) {
+        self.timed(|s| s.moved(tiers, chunk, to, ns));
+    }
+    fn in_engine(&self) -> bool {
+        self.seat.in_engine()
+    }
+    fn written_anew(&mut self, tiers: &mut Tiers, chunk: u32) {
+        self.timed(|s| s.written_anew(tiers, chunk));
     }
     fn settled(&mut self, tiers: &Tiers, chunk: u32, tier: Tier) {
         self.seat.settled(tiers, chunk, tier);

@@ -8,6 +8,7 @@
 pub mod bound;
 pub mod cache;
 mod cost;
+mod engine;
 pub(crate) mod follow;
 mod fusion;
 mod heap;

@@ -6,7 +6,6 @@ use bimetal_volume::env::Instant;
 use bimetal_volume::tier::{HeadTime, Job, Levels, Plan, Policy, Scheduler, Touch};
 use bimetal_volume::units::{ChunkId, Tier, CHUNK};
 
-use super::cost::HeadCost;
 use super::piece::{Kind, Piece};
 use super::seat::Seat;
 use super::tiers::Tiers;
@@ -24,8 +23,6 @@ struct Paced {
     next: Instant,
     /// No chunk was moved since the last plan.
     idle: bool,
-    promote: Duration,
-    demote: Duration,
 }
 
 /// [`HeadTime`] over the tiers of a replay.
@@ -41,10 +38,9 @@ impl Production {
     }
 
     /// The policy with the scheduler, which says within the budget when and how much is moved.
-    pub fn scheduled(fast_slots: u32, cost: &HeadCost) -> Production {
+    pub fn scheduled(fast_slots: u32) -> Production {
         let now = Instant(1);
-        let (promote, demote) = (Duration::from_nanos(cost.promote_ns), Duration::from_nanos(cost.demote_ns));
-        let paced = Some(Paced { scheduler: Scheduler::new(now), now, next: now, idle: false, promote, demote });
+        let paced = Some(Paced { scheduler: Scheduler::new(now), now, next: now, idle: false });
         Production { policy: HeadTime::new(fast_slots), paced }
     }
 }
@@ -93,11 +89,19 @@ impl Seat for Production {
         self.policy.candidate_count()
     }
 
-    fn moved(&mut self, tiers: &mut Tiers, chunk: u32, to: Tier) {
+    fn in_engine(&self) -> bool {
+        true
+    }
+
+    fn written_anew(&mut self, tiers: &mut Tiers, chunk: u32) {
+        self.policy.moved(tiers, ChunkId(u64::from(chunk)), Tier::Fast);
+    }
+
+    fn moved(&mut self, tiers: &mut Tiers, chunk: u32, to: Tier, ns: u64) {
         self.policy.moved(tiers, ChunkId(u64::from(chunk)), to);
         if let Some(p) = &mut self.paced {
-            let (job, takes) = if to == Tier::Fast { (Job::Promote, p.promote) } else { (Job::Demote, p.demote) };
-            p.now = p.now.plus(takes);
+            let job = if to == Tier::Fast { Job::Promote } else { Job::Demote };
+            p.now = p.now.plus(Duration::from_nanos(ns));
             p.idle = false;
             p.scheduler.moved(job, p.now);
         }

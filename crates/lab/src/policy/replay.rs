@@ -4,6 +4,7 @@
 use bimetal_volume::units::{Tier, CHUNK};
 
 use super::cost::HeadCost;
+use super::engine::{write_anew, Copies};
 use super::follow::Follows;
 use super::piece::{Kind, Piece, Stream};
 use super::seat::Seat;
@@ -78,6 +79,10 @@ pub struct Replay {
     pub promotions: u64,
     /// Chunks moved down.
     pub demotions: u64,
+    /// Chunks that went down to the copy that they had kept: nothing was moved.
+    pub let_go: u64,
+    /// Chunks of the slow tier that were replaced whole, and are on the fast one since.
+    pub written_anew: u64,
     /// Bytes read and written by pieces.
     pub user_bytes: u64,
 }
@@ -112,7 +117,8 @@ impl Replay {
 /// Replays a stream on a policy.
 pub fn replay(stream: &Stream, seat: &mut impl Seat, setup: &Setup) -> Replay {
     let tiers = Tiers::new(stream.chunks, setup.fast_slots, setup.reserve, setup.seed);
-    let mut run = Run { tiers, seat, setup, out: Replay::default(), credit: 0 };
+    let copies = seat.in_engine().then(|| Copies::new(stream.chunks));
+    let mut run = Run { tiers, seat, setup, out: Replay::default(), credit: 0, copies };
     run.out.policy = run.seat.name();
     let every = setup.budget.every.max(1);
     for (i, piece) in stream.pieces.iter().enumerate() {
@@ -122,7 +128,7 @@ pub fn replay(stream: &Stream, seat: &mut impl Seat, setup: &Setup) -> Replay {
         // A policy with a clock of its own may be late: its disk has not done the requests before this one.
         run.tiers.set_now(piece.time_ns.max(run.seat.clock_ns().unwrap_or(0)));
         match piece.kind {
-            Kind::Trim => run.tiers.unmap(piece.chunk),
+            Kind::Trim => run.discard(piece.chunk),
             _ => run.serve(piece),
         }
         if (i as u64 + 1) % every == 0 {
@@ -142,14 +148,19 @@ struct Run<'a, S> {
     out: Replay,
     /// Moves that may be made, in thousandths.
     credit: u64,
+    /// Copies that the engine keeps; `None` for policies that do not sit in it.
+    copies: Option<Copies>,
 }
 
 impl<S: Seat> Run<'_, S> {
     fn serve(&mut self, p: &Piece) {
-        let tier = match self.tiers.tier(p.chunk) {
-            Some(tier) => tier,
-            None => self.first_home(p),
-        };
+        let home = self.tiers.tier(p.chunk).unwrap_or_else(|| self.first_home(p));
+        let anew = home == Tier::Slow && self.copies.is_some() && write_anew(self.seat, &mut self.tiers, p);
+        let tier = if anew { Tier::Fast } else { home };
+        self.out.written_anew += u64::from(anew);
+        if p.writes() {
+            self.end_copy(p.chunk);
+        }
         self.out.accesses += 1;
         self.out.user_bytes += u64::from(p.len);
         let mut ns = 0;
@@ -165,6 +176,16 @@ impl<S: Seat> Run<'_, S> {
         }
         self.seat.touch(&mut self.tiers, p);
         self.seat.served(&self.tiers, p, ns);
+    }
+
+    fn discard(&mut self, chunk: u32) {
+        self.end_copy(chunk);
+        self.tiers.unmap(chunk);
+    }
+
+    /// Whether the chunk had a copy on the slow tier.
+    fn end_copy(&mut self, chunk: u32) -> bool {
+        self.copies.as_mut().is_some_and(|copies| copies.end(chunk))
     }
 
     /// A home for a chunk that has none: what is not born now was there before the trace, on the slow tier.
@@ -244,10 +265,21 @@ impl<S: Seat> Run<'_, S> {
             return 0;
         }
         let chunks = self.seat.victims(&mut self.tiers, max);
-        let done = chunks.into_iter().filter(|c| self.carry(*c, Tier::Slow)).count();
-        self.out.demotions += done as u64;
-        self.out.background_ns += done as u64 * self.setup.cost.demote_ns;
-        done
+        chunks.into_iter().filter(|c| self.leave(*c)).count()
+    }
+
+    /// Takes a chunk down, to the copy it has kept if there is one. Whether it went.
+    fn leave(&mut self, chunk: u32) -> bool {
+        if self.end_copy(chunk) {
+            self.tiers.set(chunk, Tier::Slow);
+            self.seat.moved(&mut self.tiers, chunk, Tier::Slow, 0);
+            self.out.let_go += 1;
+            return true;
+        }
+        let ns = self.setup.cost.demote_ns;
+        let went = self.carry(chunk, Tier::Slow, ns);
+        self.out.demotions += u64::from(went);
+        went
     }
 
     fn promote(&mut self, max: usize) -> usize {
@@ -256,18 +288,23 @@ impl<S: Seat> Run<'_, S> {
             return 0;
         }
         let chunks = self.seat.candidates(&mut self.tiers, max);
-        let done = chunks.into_iter().filter(|c| self.carry(*c, Tier::Fast)).count();
+        let ns = self.setup.cost.promote_ns;
+        let done = chunks.into_iter().filter(|c| self.carry(*c, Tier::Fast, ns)).count();
         self.out.promotions += done as u64;
-        self.out.background_ns += done as u64 * self.setup.cost.promote_ns;
         done
     }
 
-    fn carry(&mut self, chunk: u32, to: Tier) -> bool {
+    /// Copies a chunk to the other tier, in so many ns of head time.
+    fn carry(&mut self, chunk: u32, to: Tier, ns: u64) -> bool {
         if !self.tiers.is_on(chunk, to.other()) || !self.tiers.set(chunk, to) {
             return false;
         }
         self.credit = self.credit.saturating_sub(1000);
-        self.seat.moved(&mut self.tiers, chunk, to);
+        self.out.background_ns += ns;
+        if let (Some(copies), Tier::Fast) = (&mut self.copies, to) {
+            copies.keep(chunk);
+        }
+        self.seat.moved(&mut self.tiers, chunk, to, ns);
         true
     }
 }

@@ -26,8 +26,18 @@ pub trait Seat {
     /// Chunks that want to enter; some may turn out not to when asked for.
     fn waiting(&self) -> usize;
 
-    /// A chunk was moved.
-    fn moved(&mut self, tiers: &mut Tiers, chunk: u32, to: Tier);
+    /// A chunk was moved, in so many ns of disk time; 0 if the disk was not asked.
+    fn moved(&mut self, tiers: &mut Tiers, chunk: u32, to: Tier, ns: u64);
+
+    /// Whether it sits in Bimetal's engine, with what that does about moves beside the policy (see [`super::engine`]).
+    fn in_engine(&self) -> bool {
+        false
+    }
+
+    /// A write has replaced a whole chunk of the slow tier, and went to the fast one.
+    fn written_anew(&mut self, tiers: &mut Tiers, chunk: u32) {
+        let _ = (tiers, chunk);
+    }
 
     /// A chunk got its first home.
     fn settled(&mut self, tiers: &Tiers, chunk: u32, tier: Tier) {
@@ -124,7 +134,7 @@ impl<B: Baseline> Seat for Seated<B> {
         self.0.waiting()
     }
 
-    fn moved(&mut self, tiers: &mut Tiers, chunk: u32, to: Tier) {
+    fn moved(&mut self, tiers: &mut Tiers, chunk: u32, to: Tier, _ns: u64) {
         self.0.moved(tiers, chunk, to);
     }
 

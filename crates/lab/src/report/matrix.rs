@@ -16,6 +16,8 @@ pub(super) fn section(cells: &[Cell]) -> String {
     out.push_str(
         "<p>Recorded and generated loads are replayed on Bimetal's policy and on others, with the same disk, the same fast tier \
          and the same budget of moves. What counts is how long the slow disk is busy for each access; moves are told apart. \
+         In Bimetal's engine what came up and was not written goes down to its old place without a move, and a write that \
+         replaces a whole 128 KiB goes to the fast tier if there is room; the others copy both ways, and write in place. \
          Loads marked <i>not seen</i> come from generator seeds that were not used while the policy was tuned.</p>\n",
     );
     for (role, name) in ROLES {

@@ -131,7 +131,8 @@ pub(super) fn cell_json(c: &Cell) -> serde_json::Value {
         json!({
             "policy": r.policy, "role": role(e.role), "foreground_ns": r.foreground_ns, "background_ns": r.background_ns,
             "fast_accesses": r.fast, "slow_seeks": r.slow_seeks, "slow_follows": r.slow_follows,
-            "promotions": r.promotions, "demotions": r.demotions, "user_bytes": r.user_bytes,
+            "promotions": r.promotions, "demotions": r.demotions, "let_go": r.let_go,
+            "written_anew": r.written_anew, "user_bytes": r.user_bytes,
         })
     };
     let seed = match c.origin {

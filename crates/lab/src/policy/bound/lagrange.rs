@@ -8,6 +8,7 @@
 
 use crate::policy::cost::HeadCost;
 use crate::policy::piece::{Kind, Stream};
+use bimetal_volume::units::CHUNK;
 
 /// Whether a chunk may come up at any time, or only right after an access of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +31,20 @@ pub struct Lagrange {
     /// Head time of a demotion of what was not written since it came up, in ns: that of any other, unless the slow tier
     /// keeps a copy.
     pub demote_clean_ns: u64,
+    /// Whether what replaces a whole chunk of the slow tier can be written to the fast one.
+    pub anew: bool,
 }
 
 impl Lagrange {
     /// The bound for tiers without kept copies.
     pub fn new(cost: &HeadCost) -> Lagrange {
-        Lagrange { windows: 64, rounds: 60, prefetch: Prefetch::Allowed, demote_clean_ns: cost.demote_ns }
+        let (prefetch, demote_clean_ns) = (Prefetch::Allowed, cost.demote_ns);
+        Lagrange { windows: 64, rounds: 60, prefetch, demote_clean_ns, anew: false }
+    }
+
+    /// The bound for Bimetal's engine ([`super::super::engine`]), and for all that do less.
+    pub fn engine(cost: &HeadCost) -> Lagrange {
+        Lagrange { demote_clean_ns: 0, anew: true, ..Lagrange::new(cost) }
     }
 }
 
@@ -234,8 +243,10 @@ impl<'a> Problem<'a> {
         ways[SLOW] = down.1;
         let stay = |state: usize| (costs[state] + self.hold(last, i + 1), Way { from: state as u8, again: false });
         let (clean, dirty) = (lesser(up, stay(CLEAN)), stay(DIRTY));
+        let whole = self.how.anew && u64::from(p.len) == CHUNK;
         if p.writes() {
-            (next[DIRTY], ways[DIRTY]) = lesser(clean, dirty);
+            let anew = if whole { (down.0 + serve, down.1) } else { (NO, down.1) };
+            (next[DIRTY], ways[DIRTY]) = lesser(lesser(clean, dirty), anew);
         } else {
             (next[CLEAN], ways[CLEAN]) = clean;
             (next[DIRTY], ways[DIRTY]) = dirty;

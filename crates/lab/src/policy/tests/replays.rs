@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::policy::cache::{Arc, Cache, Lfu, Lru, S3Fifo, TinyLfu};
+use bimetal_volume::units::Tier;
 
 /// Small tiers with all kinds of budgets.
 pub(super) fn setups() -> Vec<Setup> {
@@ -32,7 +33,7 @@ pub(super) fn every_policy(s: &Stream, setup: &Setup) -> Vec<Replay> {
     out.push(replay(s, &mut Seated(ClockBloom::new(slots, 2)), setup));
     out.push(replay(s, &mut Seated(ClockBloom::new(slots, 3)), setup));
     out.push(replay(s, &mut Production::new(slots), setup));
-    out.push(replay(s, &mut Production::scheduled(slots, &setup.cost), setup));
+    out.push(replay(s, &mut Production::scheduled(slots), setup));
     out
 }
 
@@ -109,6 +110,81 @@ fn a_replay_adds_up_as_by_hand() {
     assert_eq!(r.foreground_ns, (1000 + 1024) + (10 + 512) + (500 + 512));
     assert_eq!((r.promotions, r.demotions, r.background_ns), (3, 3, 3 * 70 + 3 * 30));
     assert_eq!(r.moved_per_user_byte(), 6.0 * CHUNK as f64 / (512.0 * 5.0 + 1024.0 * 2.0));
+}
+
+/// A seat in the engine whose policy is that of an algorithm.
+struct InEngine(Seated<Shadow<Lru>>);
+
+impl Seat for InEngine {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+    fn place(&mut self, tiers: &mut Tiers, piece: &Piece) -> Tier {
+        self.0.place(tiers, piece)
+    }
+    fn touch(&mut self, tiers: &mut Tiers, piece: &Piece) {
+        self.0.touch(tiers, piece);
+    }
+    fn victims(&mut self, tiers: &mut Tiers, max: usize) -> Vec<u32> {
+        self.0.victims(tiers, max)
+    }
+    fn candidates(&mut self, tiers: &mut Tiers, max: usize) -> Vec<u32> {
+        self.0.candidates(tiers, max)
+    }
+    fn waiting(&self) -> usize {
+        self.0.waiting()
+    }
+    fn moved(&mut self, tiers: &mut Tiers, chunk: u32, to: Tier, ns: u64) {
+        self.0.moved(tiers, chunk, to, ns);
+    }
+    fn in_engine(&self) -> bool {
+        true
+    }
+}
+
+/// A replay of requests, seconds apart, with all but one of the fast slots reserved.
+fn in_engine(list: &[(Op, u64, u64)], slots: u32, budget: Budget) -> Replay {
+    let access = |(i, (op, offset, len)): (usize, &(Op, u64, u64))| Access {
+        time_us: i as u64 * 5_000_000,
+        op: *op,
+        offset: *offset,
+        len: *len,
+    };
+    let s = Stream::new(list.iter().enumerate().map(access), Start::Aged).expect("small enough");
+    let setup = Setup { reserve: slots - 1, budget, ..Setup::new(slots) };
+    replay(&s, &mut InEngine(Seated(Shadow::new(Lru::new(s.chunks, 1)))), &setup)
+}
+
+#[test]
+fn what_came_up_and_was_not_written_goes_down_without_a_move() {
+    let (read, write) = (|c: u64| (Op::Read, c * CHUNK, 4096), |c: u64| (Op::Write, c * CHUNK, 4096));
+    // Chunk 0 comes up and leaves for chunk 1, which leaves for chunk 0.
+    let r = in_engine(&[read(0), read(1), read(0)], 1, Budget::UNLIMITED);
+    assert_eq!((r.promotions, r.let_go, r.demotions), (3, 2, 0));
+    assert_eq!(r.background_ns, 3 * HeadCost::default().promote_ns);
+    // It is written while it is fast: its copy is old.
+    let r = in_engine(&[read(0), write(0), read(1)], 1, Budget::UNLIMITED);
+    assert_eq!((r.promotions, r.let_go, r.demotions), (2, 0, 1));
+    // The write came before it was promoted.
+    let r = in_engine(&[write(0), read(1)], 1, Budget::UNLIMITED);
+    assert_eq!((r.promotions, r.let_go, r.demotions), (2, 1, 0));
+    // What is new has no copy, though another chunk had that number once.
+    let r = in_engine(&[read(0), (Op::Trim, 0, CHUNK), write(0), read(1)], 1, Budget::UNLIMITED);
+    assert_eq!((r.promotions, r.let_go, r.demotions), (2, 0, 1));
+}
+
+#[test]
+fn what_replaces_a_whole_chunk_of_the_slow_tier_goes_to_the_fast_one() {
+    let whole = |c: u64| (Op::Write, c * CHUNK, CHUNK);
+    let r = in_engine(&[whole(0), (Op::Write, CHUNK, CHUNK - 512), (Op::Read, 2 * CHUNK, CHUNK)], 4, Budget::UNLIMITED);
+    assert_eq!((r.written_anew, r.fast, r.slow_seeks + r.slow_follows), (1, 1, 2));
+    // Half of the reserve is left; without the engine it goes nowhere else.
+    let none = Budget { per_thousand: 0, ..Budget::USUAL };
+    let r = in_engine(&[0, 2, 4, 6].map(whole), 4, none);
+    assert_eq!((r.written_anew, r.fast), (3, 3));
+    let s =
+        Stream::new([Access { time_us: 0, op: Op::Write, offset: 0, len: CHUNK }], Start::Aged).expect("small enough");
+    assert_eq!(replay(&s, &mut Seated(FirstFit), &Setup::new(8)).fast, 0);
 }
 
 /// An LRU cache of 4 KiB blocks in frames, with sets.
@@ -191,11 +267,11 @@ fn the_scheduler_frees_slots_beside_a_disk_that_is_never_done() {
     let s = Stream::new(list, Start::Fresh).expect("small enough");
     let setup = Setup { reserve: 32, ..Setup::new(256) };
     let first_fit = replay(&s, &mut Seated(FirstFit), &setup);
-    let r = replay(&s, &mut Production::scheduled(256, &setup.cost), &setup);
+    let r = replay(&s, &mut Production::scheduled(256), &setup);
     assert!(r.demotions > 32 && r.fast_births > first_fit.fast_births, "{r:?}");
     // The same requests with time between them: what is used again comes up. All chunks are used alike, so that few are
     // worth a move.
     let pieces = s.pieces.iter().map(|p| Piece { time_ns: p.time_ns * 1000, ..*p }).collect();
-    let quiet = replay(&Stream { pieces, ..s }, &mut Production::scheduled(256, &setup.cost), &setup);
+    let quiet = replay(&Stream { pieces, ..s }, &mut Production::scheduled(256), &setup);
     assert!(quiet.promotions > 30, "{quiet:?}");
 }
