@@ -1,5 +1,5 @@
 //! Whole chunks of the slow tier that are written anew on the fast one, while others read, write and trim them; with
-//! crashes in between, and with writes that fail.
+//! crashes in between, with writes that fail, and where all room is promised to others.
 
 use bimetal_volume::units::CHUNK;
 
@@ -60,4 +60,28 @@ pub(super) fn failing() -> Directed {
         s
     };
     Directed::chain("written anew, and the writes fail", make, 200)
+}
+
+/// Volumes that were promised every slot but the headroom, and long writes of chunks that have a home and chunks that have none:
+/// one waits for a chunk that somebody uses slowly, the others take what is free meanwhile. All of them must end.
+pub(super) fn full() -> Directed {
+    let make = |n: u64| {
+        let mut s = group(40, 80, 105);
+        (s.seed, s.commit_ms, s.journal) = (n + 1, 1000, 64);
+        let session = s.quiet_session(vec![fill(0, 105), sleep(0, 3000)], End::Stop);
+        s.sessions.push(session);
+        let (first, last) = (60, 84);
+        let mut steps = vec![step(0, TRIM, 0, 34 * CHUNK), step(0, TRIM, last * CHUNK, CHUNK), flush()];
+        steps.extend((0..3).map(|client| sleep(client, 4000)));
+        // The last but one is busy.
+        steps.extend((0..8).map(|k| step(1, WRITE, (last - 1) * CHUNK + k * 8192, 4096)));
+        steps.extend([sleep(0, n % 5), sleep(2, n / 5 % 8)]);
+        steps.push(step(0, WRITE, first * CHUNK, (last + 1 - first) * CHUNK));
+        steps.push(step(2, WRITE, 0, 34 * CHUNK));
+        steps.push(step(0, Act::Read, first * CHUNK, (last + 1 - first) * CHUNK));
+        let session = s.quiet_session(steps, End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("written anew, and all room is promised", make, 80)
 }

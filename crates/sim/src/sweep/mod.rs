@@ -305,6 +305,7 @@ pub fn all() -> Vec<Directed> {
         kept::lifted(),
         anew::written(),
         anew::failing(),
+        anew::full(),
         directed("unaligned writes", small(), vec![], unaligned.collect(), false),
         directed("zeroes and trims", small(), vec![], zeroing, false),
         directed(

@@ -10,6 +10,9 @@
 //!    trims or moves it.
 //! 3. A write that fails changes nothing (C11.2); it is done again in place.
 //! 4. Half of the reserve is left to chunks without a home, and half of the headroom (I5).
+//! 5. All requests together hold at most half of the headroom in slots for chunks that are being written anew. A request keeps
+//!    what it took while it waits for claims, and for slots of its other chunks. Counter-example to more: it has twenty, and
+//!    waits for the claim of somebody who waits for a slot that was promised to him; the twenty were that.
 
 use std::cell::Cell;
 
@@ -52,6 +55,7 @@ impl<E: Env> Anew<'_, E> {
 
 impl<E: Env> Drop for Anew<'_, E> {
     fn drop(&mut self) {
+        self.core.mover.anew.set(self.core.mover.anew.get() - 1);
         if !self.done.get() {
             self.core.claims.end_motion(self.chunk);
             self.core.untake(self.slot, self.chunk);
@@ -74,13 +78,17 @@ impl<E: Env> Core<E> {
         if fast <= self.reserve_slots() / 2 || free <= self.headroom() / 2 || self.wish_for(v, part) != Tier::Fast {
             return None;
         }
-        if !self.claims.begin_motion_under(claim) {
+        let too_many = self.mover.anew.get() >= self.headroom() / 2 && !mutant::on(Mutant::AnewOfAny);
+        if too_many || !self.claims.begin_motion_under(claim) {
             return None;
         }
-        let Some(slot) = self.take_slot(Tier::Fast, part.chunk) else {
+        let after = self.mover.last_anew.get().and_then(|last| self.take_after(last, part.chunk));
+        let Some(slot) = after.or_else(|| self.take_slot(Tier::Fast, part.chunk)) else {
             self.claims.end_motion(part.chunk);
             return None;
         };
+        self.mover.last_anew.set(Some((part.chunk, slot)));
+        add(&self.mover.anew, 1);
         let anew = Anew { core: self, chunk: part.chunk, slot, encrypted: v.cipher.is_on(), done: Cell::new(false) };
         // A write of unknown outcome may still reach it (C2.2): that is for those to wait for who need a slot.
         let tainted = self.members[slot.member as usize].tainted.borrow().contains(&slot.slot);

@@ -355,6 +355,10 @@ impl<E: Env> Core<E> {
         if result.is_err() {
             for p in &placed[run.parts.clone()] {
                 m.taint(p.slot.slot);
+                if p.anew.is_some() && run.parts.len() == 1 {
+                    // The next one goes elsewhere, as after a copy by the mover. Of several it is not known which it was.
+                    m.unwritable.borrow_mut().insert(p.slot.slot);
+                }
             }
         }
         result.map_err(|source| Error::Device { member: run.member, source })

@@ -50,6 +50,10 @@ pub(crate) struct MoverState {
     pub(crate) lifts: Cell<u64>,
     /// Chunks that came up because they were written whole.
     pub(crate) written_anew: Cell<u64>,
+    /// Chunks that are being written anew: each has a slot more than it was promised.
+    pub(crate) anew: Cell<u64>,
+    /// The one begun last, and its slot: the map does not know that yet, and a neighbour should lie next to it.
+    pub(crate) last_anew: Cell<Option<(ChunkId, SlotId)>>,
     pub(super) batches: Cell<usize>,
     /// Copies that give way to requests.
     pub(super) copies: Copies,
@@ -111,6 +115,8 @@ impl MoverState {
             lifted: RefCell::default(),
             lifts: Cell::default(),
             written_anew: Cell::default(),
+            anew: Cell::default(),
+            last_anew: Cell::default(),
             batches: Cell::default(),
             copies: Copies::default(),
             running: Cell::default(),
