@@ -43,8 +43,8 @@ const AGAIN: i32 = LOG_1_5 - LIGHT * OCTAVE;
 /// ... if what leaves for it is colder by three quarters of a pass.
 const AGAIN_EXCHANGE: i32 = LOG_1_5 - (LIGHT + 1) * OCTAVE;
 
-/// log2 of what a visit in a run of half a stream's length has too much when it turns out to be inside a stream: 0.65 - 1/16.
-const OVERCOUNTED: i32 = -3160;
+/// log2 of what a visit in a run of half a stream's length has too much when it turns out to be inside a stream: 0.42 - 1/16.
+const OVERCOUNTED: i32 = -6070;
 
 /// A touch that seeks though its chunk has just been visited: the disk pays for it as for any other, but a chunk that
 /// is asked for ten times in a moment is not ten times as likely to be used tomorrow.
@@ -122,22 +122,29 @@ impl HeadTime {
         self.clock.absolute(heat, 0)
     }
 
-    /// Heat, relative to now, from which a chunk is worth an exchange.
-    fn bar(&self, v: &impl View, kind: Kind) -> i32 {
+    /// What a chunk must show to be worth an exchange.
+    fn bar(&self, v: &impl View, kind: Kind) -> Bar {
         // Room for everything: nothing has to leave. The mover frees some slots beyond the reserve for promotions,
         // which is not plenty.
         let plenty = v.free_fast() > v.reserve() + v.reserve() / 4 + 8;
         let coldest = if plenty { None } else { self.coldest.map(|h| self.clock.relative(h)) };
         let (margin, least) = match kind {
-            Kind::Random if plenty => return ROOM,
+            Kind::Random if plenty => return Bar { least: ROOM, ahead: i32::MIN },
             Kind::Random => (EXCHANGE, SECOND_TOUCH),
             Kind::LargeStream => (EXCHANGE_LARGE, EXCHANGE_LARGE),
             Kind::Stream => (AGAIN_EXCHANGE, AGAIN),
         };
-        coldest.map_or(least, |c| {
+        let ahead = coldest.map_or(i32::MIN, |c| {
             let noisy = c.saturating_add(NOISE).min(self.clock.ladd(c, c / 2));
-            least.max(self.clock.ladd(c, margin)).max(noisy)
-        })
+            self.clock.ladd(c, margin).max(noisy)
+        });
+        Bar { least, ahead }
+    }
+
+    /// By how much what a chunk shows is over the bar: negative if it is not. `heat`: what it is judged by.
+    fn over(&self, v: &impl View, c: ChunkId, heat: i32, stream: bool, bar: &Bar) -> i32 {
+        let alone = if stream { 0 } else { worth(&self.clock, v, c) - self.clock.relative(v.heat(c)) };
+        (heat + alone / 2 - bar.least).min((heat + alone).saturating_sub(bar.ahead))
     }
 
     /// Adds a visit of weight 2^`weight` octaves; a first one replaces what the number said of an earlier life. Chunks with the
@@ -161,10 +168,12 @@ impl HeadTime {
 
     /// Queues a slow chunk that is hot enough. `heat`: what it is judged by, which may be less than what is kept.
     fn consider(&mut self, v: &impl View, c: ChunkId, heat: i32, kind: Kind) {
-        let mut over = heat - self.bar(v, kind);
-        if kind == Kind::Random && over >= -ALONE {
-            over += worth(&self.clock, v, c) - self.clock.relative(v.heat(c));
+        let bar = self.bar(v, kind);
+        // Most are far below: their neighbours need not be asked.
+        if heat.saturating_add(ALONE) < bar.ahead {
+            return;
         }
+        let over = self.over(v, c, heat, kind != Kind::Random, &bar);
         if over >= 0 && v.tier_of(c) == Some(Tier::Slow) && !self.backoff.waits(c, v.now()) {
             self.queue.push(c, (over / OCTAVE).min(7) as u8, kind == Kind::Stream);
         }
@@ -230,15 +239,6 @@ impl HeadTime {
         }
     }
 
-    /// What a chunk that wants to come up is judged by: chunks of a stream by their heat, others by their worth.
-    fn rated(&self, v: &impl View, c: ChunkId, stream: bool) -> i32 {
-        if stream {
-            self.clock.relative(v.heat(c))
-        } else {
-            worth(&self.clock, v, c)
-        }
-    }
-
     /// Keeps the sample and the threshold fresh.
     fn observe(&mut self, v: &mut impl View) {
         self.visits = self.visits.wrapping_add(1);
@@ -255,6 +255,14 @@ impl HeadTime {
         self.coldest =
             self.sample.quantile(&self.clock, COLDEST_PERCENT).map(|relative| self.clock.absolute(relative, 0));
     }
+}
+
+/// What a chunk that comes up must show: something of its own, and more than what leaves for it. Relative to now.
+struct Bar {
+    /// The heat that it must have.
+    least: i32,
+    /// What it must be rated at.
+    ahead: i32,
 }
 
 /// By which rule a visit is judged.
@@ -326,7 +334,7 @@ impl Policy for HeadTime {
         let bar = self.bar(v, if stream { Kind::Stream } else { Kind::Random });
         let now = v.now();
         let waits = self.backoff.waits(c, now) || self.residence.is_fresh(c, now);
-        let wanted = !waits && self.rated(v, c, stream) >= bar;
+        let wanted = !waits && self.over(v, c, self.clock.relative(v.heat(c)), stream, &bar) >= 0;
         if wanted {
             self.queue.remove(c);
         }

@@ -44,7 +44,7 @@ impl HeadTime {
         // A neighbour in a stream costs no seek of its own, so half the heat is enough, but not less than that of what
         // leaves.
         let coldest = self.coldest.map_or(i32::MIN, |h| self.clock.relative(h));
-        let near_bar = (bar - OCTAVE).max(coldest);
+        let near_bar = (bar.least.max(bar.ahead) - OCTAVE).max(coldest);
         let (now, asked) = (v.now(), std::mem::take(&mut w.mask));
         let (mut ripe, mut near, mut rest, mut fast) = (0u8, 0u8, 0u8, 0u8);
         for i in 0..GROUP_CHUNKS {
@@ -57,10 +57,10 @@ impl HeadTime {
                 }
                 None => continue,
             }
-            let heat = self.rated(v, c, w.stream);
+            let heat = self.clock.relative(v.heat(c));
             if self.backoff.waits(c, now) || self.residence.is_fresh(c, now) {
                 w.mask |= asked & bit;
-            } else if asked & bit != 0 && heat >= bar {
+            } else if asked & bit != 0 && self.over(v, c, heat, w.stream, &bar) >= 0 {
                 ripe |= bit;
             } else if w.stream && heat >= near_bar {
                 near |= bit;

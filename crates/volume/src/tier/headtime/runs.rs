@@ -4,7 +4,7 @@
 //! Where runs meet they are cut, though: what is read in long pieces is worth little unless nearly all of it is on the fast
 //! tier. By the head's time alone a chunk of 32 would weigh a tenth; then single visits of some chunks of a large file
 //! outweigh all the long ones, and the file is torn between the tiers. So a visit gets lighter by [`LIGHTER`] with each doubling,
-//! which is a fifth of that.
+//! which is two fifths of that.
 //!
 //! How long a run is, is known only at its end: each time it has doubled, what its chunks were given for it is made less.
 
@@ -16,7 +16,7 @@ use crate::tier::View;
 use crate::units::{ChunkId, CHUNK};
 
 /// What each doubling of a run takes from the weight of a visit in it.
-const LIGHTER: i32 = OCTAVE / 8;
+const LIGHTER: i32 = OCTAVE / 4;
 
 /// How often a run of so many bytes has doubled since its first chunk. A begun chunk counts: the head seeks once for both.
 fn doublings(bytes: u64) -> i32 {
