@@ -79,6 +79,11 @@ pub trait View {
     /// another placement than `auto`, or on the move.
     fn tier_of(&self, c: ChunkId) -> Option<Tier>;
 
+    /// Whether a chunk has a home, also one that cannot be moved now.
+    fn is_mapped(&self, c: ChunkId) -> bool {
+        self.tier_of(c).is_some()
+    }
+
     /// Fast slots that can be taken at once.
     fn free_fast(&self) -> u32;
 

@@ -65,6 +65,10 @@ impl<E: Env> View for EngineView<'_, E> {
         m.is_present().then_some(m.tier)
     }
 
+    fn is_mapped(&self, c: ChunkId) -> bool {
+        self.core.entry(c).is_ok_and(|e| e.is_mapped())
+    }
+
     fn free_fast(&self) -> u32 {
         self.core.available(Tier::Fast, Placement::Auto) as u32
     }

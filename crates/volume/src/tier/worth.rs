@@ -21,7 +21,7 @@ const AS_WARM: i32 = OCTAVE * 3 / 2;
 /// The worth of a chunk relative to now, in the fine steps of heats.
 pub(super) fn worth(clock: &Clock, v: &impl View, c: ChunkId) -> i32 {
     let heat = clock.relative(v.heat(c));
-    let warm = |n: ChunkId| v.tier_of(n).is_some() && clock.relative(v.heat(n)) >= heat - AS_WARM;
+    let warm = |n: ChunkId| v.is_mapped(n) && clock.relative(v.heat(n)) >= heat - AS_WARM;
     let beside = (c.0 > 0 && warm(ChunkId(c.0 - 1))) || warm(ChunkId(c.0 + 1));
     heat + if beside { 0 } else { ALONE }
 }
