@@ -1,14 +1,14 @@
-//! The heat distribution of the fast tier, from a rolling sample: cheaper than a histogram kept at every touch, and it
+//! How much what is on the fast tier is worth there, from a rolling sample: cheaper than a histogram kept at every touch, and it
 //! cannot drift when chunks are born, trimmed or moved.
 
 use super::heat::Clock;
 use super::worth::worth;
 use super::View;
 
-/// Heats remembered.
+/// Chunks remembered.
 const SAMPLES: usize = 256;
 
-/// A rolling sample of the heats of chunks on the fast tier.
+/// A rolling sample of what chunks on the fast tier are worth, in the form of heats.
 pub(super) struct Sample {
     heats: Box<[u16; SAMPLES]>,
     taken: usize,
@@ -45,7 +45,7 @@ impl Sample {
         }
     }
 
-    /// Relative heat below or at which about `percent` of the fast tier lies; `None` before anything was seen.
+    /// Relative worth below or at which about `percent` of the fast tier lies; `None` before anything was seen.
     pub(super) fn quantile(&self, clock: &Clock, percent: u32) -> Option<i32> {
         if self.taken == 0 {
             return None;

@@ -214,7 +214,7 @@ impl Scheduler {
     }
 
     /// Whether so many promotions, those under way counted in, are within the endurance budget.
-    pub fn affords(&mut self, promotions: usize, fast_slots: u32, now: Instant) -> bool {
+    pub(super) fn affords(&mut self, promotions: usize, fast_slots: u32, now: Instant) -> bool {
         self.endurance.tokens(fast_slots, now) >= promotions as u64
     }
 

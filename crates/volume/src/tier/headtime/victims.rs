@@ -61,7 +61,7 @@ impl HeadTime {
         (found, i32::MAX)
     }
 
-    /// Looks at a region: its chunks that may leave, with their heats, are added to `found`.
+    /// Looks at a region: its chunks that may leave, with what they are worth, are added to `found`.
     fn look(&mut self, v: &impl View, r: usize, found: &mut Vec<(i32, ChunkId)>) {
         let mut heats = Vec::new();
         for slot in self.regions.slots(r, v.fast_slots()) {
