@@ -131,6 +131,9 @@ impl<S: Seat> Seat for Timed<S> {
     fn in_engine(&self) -> bool {
         self.seat.in_engine()
     }
+    fn wants(&mut self, tiers: &mut Tiers, chunk: u32) -> bool {
+        self.timed(|s| s.wants(tiers, chunk))
+    }
     fn written_anew(&mut self, tiers: &mut Tiers, chunk: u32) {
         self.timed(|s| s.written_anew(tiers, chunk));
     }

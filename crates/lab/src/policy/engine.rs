@@ -2,7 +2,8 @@
 //!
 //! - A chunk that comes up keeps its slow slot while it is not written: its demotion moves nothing ([`Copies`]). The slow tier of a
 //!   replay is never full, so no copy is dropped for room.
-//! - A write that replaces a whole chunk of the slow tier goes where a new chunk would, while half of the reserve is left.
+//! - A write that replaces a whole chunk of the slow tier goes where a new chunk would, while there is room beyond the reserve, or
+//!   half of the reserve for a chunk that is wanted on the fast tier.
 //!
 //! Chunks that come up from what a client has just read are not here: they cost the disk nothing either, but are moves all the same.
 //! Policies that do not sit in the engine copy each chunk both ways, as the systems do that they are known from.
@@ -36,6 +37,9 @@ impl Copies {
 pub(super) fn write_anew(seat: &mut impl Seat, tiers: &mut Tiers, p: &Piece) -> bool {
     let whole = p.kind == Kind::Write && u64::from(p.len) == CHUNK;
     if !whole || tiers.free() <= tiers.reserve() / 2 || seat.place(tiers, p) != Tier::Fast {
+        return false;
+    }
+    if tiers.free() <= tiers.reserve() + tiers.reserve() / 4 && !seat.wants(tiers, p.chunk) {
         return false;
     }
     let came = tiers.set(p.chunk, Tier::Fast);

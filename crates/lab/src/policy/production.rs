@@ -93,6 +93,10 @@ impl Seat for Production {
         true
     }
 
+    fn wants(&mut self, tiers: &mut Tiers, chunk: u32) -> bool {
+        self.policy.wants(tiers, ChunkId(u64::from(chunk)))
+    }
+
     fn written_anew(&mut self, tiers: &mut Tiers, chunk: u32) {
         self.policy.moved(tiers, ChunkId(u64::from(chunk)), Tier::Fast);
     }

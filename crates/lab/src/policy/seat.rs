@@ -34,6 +34,12 @@ pub trait Seat {
         false
     }
 
+    /// Whether a chunk of the slow tier is to come up. If so it is no candidate any more.
+    fn wants(&mut self, tiers: &mut Tiers, chunk: u32) -> bool {
+        let _ = (tiers, chunk);
+        false
+    }
+
     /// A write has replaced a whole chunk of the slow tier, and went to the fast one.
     fn written_anew(&mut self, tiers: &mut Tiers, chunk: u32) {
         let _ = (tiers, chunk);

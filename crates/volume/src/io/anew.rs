@@ -1,7 +1,7 @@
 //! Whole chunks that are written anew. A write that replaces a whole chunk of the slow tier needs nothing of what is
-//! there, so it goes where a new chunk would go: to the fast tier while that has room to spare. What a file system
-//! writes to blocks that it never trimmed is as new as any other data, and what is written again and again comes up by
-//! itself, without a read and without a copy.
+//! there, so it goes where a new chunk would go: to the fast tier while that has room beyond the reserve, or if the chunk is
+//! wanted there. What a file system writes to blocks that it never trimmed is as new as any other data, and what is written
+//! again and again comes up by itself, without a read and without a copy.
 //!
 //! Invariants:
 //! 1. The old data stay the chunk's until the new ones are all there. Then the home changes in one step, before the
@@ -76,6 +76,12 @@ impl<E: Env> Core<E> {
         let fast = self.available(Tier::Fast, Placement::Auto);
         let free = fast + self.available(Tier::Slow, Placement::Auto);
         if fast <= self.reserve_slots() / 2 || free <= self.headroom() / 2 || self.wish_for(v, part) != Tier::Fast {
+            return None;
+        }
+        // What is not asked for again takes room that nobody needs: not what is kept for new chunks, nor the little more that the
+        // mover frees.
+        let spare = fast > self.reserve_slots() + self.reserve_slots() / 4;
+        if !spare && !self.policy.borrow_mut().wants(&mut self.view(), part.chunk) {
             return None;
         }
         let too_many = self.mover.anew.get() >= self.headroom() / 2 && !mutant::on(Mutant::AnewOfAny);
