@@ -44,7 +44,7 @@ impl HeadTime {
     }
 
     /// Looks at the regions that promise the coldest chunks, until `max` are found that none of the others undercuts;
-    /// the chunks found with their heats, and the heat that the others promise: `usual` while some were never looked
+    /// the chunks found with what they are worth, and what the others promise: `usual` while some were never looked
     /// at.
     fn search(&mut self, v: &impl View, max: usize, limit: i32, usual: i32) -> (Vec<(i32, ChunkId)>, i32) {
         let (mut found, mut seen) = (Vec::new(), vec![self.regions.next_turn()]);
