@@ -21,9 +21,25 @@ fn rots(name: &'static str, disk: usize, tear: bool) -> Directed {
     directed(name, s, prepare, steps, false)
 }
 
+/// One label after the other rots and is mended, with nothing beside it: most of the points are in the writing of labels.
+fn labels_rot() -> Directed {
+    let mut s = group(10, 10, 8);
+    s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 10, discard: true });
+    s.tear = true;
+    let mend = |i| [step(0, Act::Rot { disk: i }, 0, 0), step(0, Act::Check { mend: true }, 0, 0), sleep(0, 20)];
+    directed(
+        "labels mended in use",
+        s,
+        vec![fill(0, 2), flush()],
+        (0..8).map(|i| i % 2).flat_map(mend).collect(),
+        false,
+    )
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
+        labels_rot(),
         rots("mended in use, first", 0, false),
         rots("mended in use, second", 1, false),
         rots("mended in use, torn", 0, true),

@@ -68,6 +68,21 @@ fn overwriting() -> Directed {
     directed("overwriting plaintext", s, prepare, steps, false).after(vec![sleep(0, 500)])
 }
 
+/// The same, with nothing to encrypt first: what slots hold is overwritten from the first chunk on, and written from the last
+/// one back, so both are at one chunk at some time.
+fn overwriting_and_written() -> Directed {
+    const CHUNKS: u64 = 16;
+    let mut s = group(24, 24, CHUNKS);
+    s.volumes.push(s.volumes[0].clone());
+    let mut prepare = vec![of(1, fill(0, CHUNKS))];
+    prepare.extend((0..CHUNKS).map(|c| of(1, step(0, TRIM, c * CHUNK + 4096, CHUNK - 4096))));
+    prepare.extend([of(1, flush()), act(Act::MakeFamily { family: 1 })]);
+    let mut steps = vec![act(Act::Encrypt { family: 1 })];
+    steps.extend((0..CHUNKS).rev().map(|c| of(1, step(0, WRITE, c * CHUNK + 4096, CHUNK - 8192))));
+    steps.extend([of(1, flush()), sleep(0, 300)]);
+    directed("overwritten and written", s, prepare, steps, false).after(vec![sleep(0, 500)])
+}
+
 /// Blocks are trimmed while what slots hold of the plaintext is overwritten: until the TRIM is durable they may be needed.
 fn trimmed_and_overwritten() -> Directed {
     let mut s = group(14, 20, 16);
@@ -208,6 +223,7 @@ pub(super) fn all() -> Vec<Directed> {
         families(),
         encrypting(),
         overwriting(),
+        overwriting_and_written(),
         trimmed_and_overwritten(),
         overwritten_late(),
         deleted_meanwhile(),
