@@ -9,6 +9,7 @@ mod blocking;
 mod ops;
 mod random;
 mod setup;
+mod spin;
 mod timers;
 
 use std::cell::{Cell, RefCell};
@@ -37,11 +38,13 @@ const TASKS_PER_TURN: usize = 256;
 const NOBODY: u64 = u64::MAX;
 /// `user_data` of alarms.
 const ALARM: u64 = u64::MAX - 1;
-/// Requests are handed over in the middle of a turn once so many wait...
-const HAND_OVER: usize = 2;
-/// ... and they are this part of those in flight: while little is under way, the device works on the first ones as the
-/// others are prepared (at QD 16 a tenth more of them, `bench/iops.py`); with much under way, fewer system calls count.
-const HAND_OVER_PART: usize = 8;
+/// Requests are handed over in the middle of a turn at once if the kernel works on none, so that devices begin; else when so
+/// many wait: from three on the kernel rings a device's bell once for all of them...
+const HAND_OVER: usize = 4;
+/// ... and they are this part of those that it works on: with much under way, fewer system calls count (`bench/servers.py`).
+const HAND_OVER_PART: usize = 16;
+/// Answers that are commands which wait for the next request gather to so many.
+const HAND_OVER_PARKED: usize = 16;
 /// How often a kernel that does not take all requests at once is asked again.
 const HAND_OVER_TRIES: usize = 64;
 /// How long the end of the reactor waits for requests that the kernel still has.
@@ -57,6 +60,7 @@ pub(crate) struct Core {
     wake_file: Rc<OwnedFd>,
     wake_armed: Cell<bool>,
     alarm: alarm::Alarm,
+    spin: RefCell<spin::Spin>,
 }
 
 impl Core {
@@ -85,6 +89,7 @@ impl Core {
             wake_file: Rc::new(ours),
             wake_armed: Cell::new(false),
             alarm: alarm::Alarm::default(),
+            spin: RefCell::default(),
         })
     }
 
@@ -106,12 +111,14 @@ impl Core {
         file: Option<Rc<OwnedFd>>,
         on_drop: OnDrop,
     ) -> Op {
-        let index = self.ops.borrow_mut().insert(keep, file);
-        self.push(&entry.user_data(u64::from(index)));
+        let parked = matches!(keep, Keep::Parked(_));
+        let index = self.ops.borrow_mut().insert(keep, file, on_drop == OnDrop::Finish && !parked);
+        self.push(&entry.user_data(u64::from(index)), !parked);
         Op { core: self.clone(), index, on_drop, done: false }
     }
 
-    fn push(&self, entry: &squeue::Entry) {
+    /// Queues an entry. One that is not `urgent` gathers with others of its kind.
+    fn push(&self, entry: &squeue::Entry, urgent: bool) {
         loop {
             {
                 let mut ring = self.ring.borrow_mut();
@@ -119,7 +126,7 @@ impl Core {
                 // `start`); cancel requests point to nothing.
                 if unsafe { ring.submission().push(entry) }.is_ok() {
                     let waiting = ring.submission().len();
-                    if waiting < HAND_OVER || waiting * HAND_OVER_PART < self.ops.borrow().ending() {
+                    if !self.is_due(waiting, urgent) {
                         return;
                     }
                     // What the kernel does not take now waits for the end of the turn.
@@ -132,13 +139,25 @@ impl Core {
         }
     }
 
+    /// Whether what waits is to be handed over in the middle of a turn.
+    fn is_due(&self, waiting: usize, urgent: bool) -> bool {
+        let at_work = self.ops.borrow().working().saturating_sub(waiting);
+        match urgent {
+            true => at_work == 0 || waiting >= HAND_OVER.max(at_work / HAND_OVER_PART),
+            false => waiting >= HAND_OVER_PARKED,
+        }
+    }
+
     /// One turn: tasks, submission, completions. Sleeps in the kernel when nothing is ready and not `ended`.
     fn turn(self: &Rc<Self>, ended: impl Fn() -> bool) {
         self.arm_wake();
         self.executor.run_ready(TASKS_PER_TURN);
         self.ring_timers();
-        let wait = if ended() || self.executor.has_ready() { Wait::No } else { Wait::Forever };
-        self.enter(wait);
+        if ended() || self.executor.has_ready() {
+            self.enter(Wait::No);
+        } else {
+            self.wait();
+        }
         self.reap();
     }
 
@@ -152,7 +171,31 @@ impl Core {
         }
         let next = self.timers.borrow().earliest();
         if let Some(entry) = next.and_then(|at| self.alarm.set(at, now)) {
-            self.push(&entry);
+            self.push(&entry, false);
+        }
+    }
+
+    /// Hands queued requests to the kernel, and waits for a completion: looks for it first, if that is likely to help.
+    fn wait(&self) {
+        let looking = self.spin.borrow().begin();
+        let begun = self.now();
+        if looking.is_some() {
+            self.enter(Wait::No);
+            while self.ring.borrow_mut().completion().is_empty() && self.now().since(begun) < spin::LIMIT {
+                std::hint::spin_loop();
+                self.take_work();
+            }
+        }
+        drop(looking);
+        self.enter(Wait::Forever);
+        self.spin.borrow_mut().waited(self.now().since(begun));
+    }
+
+    /// Has the kernel make completions of what it has done, if it says that there is something.
+    fn take_work(&self) {
+        let due = self.ring.borrow_mut().submission().taskrun();
+        if due {
+            self.enter(Wait::No);
         }
     }
 
@@ -306,7 +349,7 @@ impl Drop for Op {
             drop_result(&keep, result);
         }
         if pending && self.on_drop == OnDrop::Cancel {
-            self.core.push(&opcode::AsyncCancel::new(u64::from(self.index)).build().user_data(NOBODY));
+            self.core.push(&opcode::AsyncCancel::new(u64::from(self.index)).build().user_data(NOBODY), false);
         }
     }
 }

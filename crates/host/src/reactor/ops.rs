@@ -47,6 +47,8 @@ struct Slot {
     state: State,
     keep: Keep,
     file: Option<Rc<OwnedFd>>,
+    /// The kernel can end it without anybody else.
+    works: bool,
 }
 
 const NO_SLOT: u32 = u32::MAX;
@@ -58,11 +60,13 @@ pub(super) struct Ops {
     in_flight: usize,
     /// Of these, parked ones.
     parked: usize,
+    /// Of these, those that the kernel can end without anybody else.
+    working: usize,
 }
 
 impl Ops {
     pub(super) fn new() -> Ops {
-        Ops { slots: Vec::with_capacity(256), free: NO_SLOT, in_flight: 0, parked: 0 }
+        Ops { slots: Vec::with_capacity(256), free: NO_SLOT, in_flight: 0, parked: 0, working: 0 }
     }
 
     /// Operations whose completion has not arrived.
@@ -75,11 +79,17 @@ impl Ops {
         self.in_flight - self.parked
     }
 
-    /// Takes a slot for an operation that is about to be submitted.
-    pub(super) fn insert(&mut self, keep: Keep, file: Option<Rc<OwnedFd>>) -> u32 {
+    /// Those that the kernel can end without anybody else: what devices do, and what is sent.
+    pub(super) fn working(&self) -> usize {
+        self.working
+    }
+
+    /// Takes a slot for an operation that is about to be submitted. `works` if it waits for no other program.
+    pub(super) fn insert(&mut self, keep: Keep, file: Option<Rc<OwnedFd>>, works: bool) -> u32 {
         self.in_flight += 1;
         self.parked += usize::from(matches!(keep, Keep::Parked(_)));
-        let slot = Slot { state: State::Pending(None), keep, file };
+        self.working += usize::from(works);
+        let slot = Slot { state: State::Pending(None), keep, file, works };
         if self.free == NO_SLOT {
             self.slots.push(slot);
             return (self.slots.len() - 1) as u32;
@@ -98,6 +108,7 @@ impl Ops {
         self.in_flight -= 1;
         let slot = &mut self.slots[index as usize];
         self.parked -= usize::from(matches!(slot.keep, Keep::Parked(_)));
+        self.working -= usize::from(slot.works);
         match std::mem::replace(&mut slot.state, State::Done(result)) {
             State::Pending(waker) => Finished::Wake(waker),
             State::Abandoned => {
@@ -178,20 +189,20 @@ mod tests {
     fn an_abandoned_operation_keeps_its_buffer_until_completion() {
         let mut ops = Ops::new();
         let buf = BufMut::new(4096).freeze();
-        let index = ops.insert(Keep::Write(buf.clone()), None);
+        let index = ops.insert(Keep::Write(buf.clone()), None, true);
         assert!(ops.abandon(index).0);
         let buf = buf.try_unfreeze().expect_err("the slot holds a handle");
         drop(ops.complete(index, 0));
         assert!(buf.try_unfreeze().is_ok(), "released by the completion");
-        assert_eq!(ops.insert(Keep::None, None), index, "slots are used again");
+        assert_eq!(ops.insert(Keep::None, None, false), index, "slots are used again");
     }
 
     #[test]
     fn nobody_waits_for_parked_operations() {
         let mut ops = Ops::new();
-        let parked = ops.insert(Keep::Parked(BufMut::new(4096)), None);
+        let parked = ops.insert(Keep::Parked(BufMut::new(4096)), None, false);
         assert_eq!((ops.in_flight(), ops.ending()), (1, 0));
-        let other = ops.insert(Keep::None, None);
+        let other = ops.insert(Keep::None, None, false);
         assert_eq!(ops.ending(), 1);
         assert!(matches!(ops.complete(other, 0), Finished::Wake(None)));
         assert!(matches!(ops.complete(parked, 0), Finished::Wake(None)));
@@ -200,9 +211,21 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_for_others_is_not_at_work() {
+        let mut ops = Ops::new();
+        let (own, other) = (ops.insert(Keep::None, None, true), ops.insert(Keep::None, None, false));
+        ops.insert(Keep::Parked(BufMut::new(4096)), None, false);
+        assert_eq!((ops.in_flight(), ops.working()), (3, 1));
+        drop(ops.complete(other, 0));
+        assert_eq!(ops.working(), 1);
+        drop(ops.complete(own, 0));
+        assert_eq!(ops.working(), 0);
+    }
+
+    #[test]
     fn results_wait_for_their_future() {
         let mut ops = Ops::new();
-        let (a, b) = (ops.insert(Keep::None, None), ops.insert(Keep::NewFile, None));
+        let (a, b) = (ops.insert(Keep::None, None, false), ops.insert(Keep::NewFile, None, false));
         assert!(matches!(ops.complete(b, 7), Finished::Wake(None)));
         assert!(ops.poll(a, Waker::noop()).is_none());
         assert!(matches!(ops.poll(b, Waker::noop()), Some((7, Keep::NewFile))));
