@@ -78,6 +78,35 @@ fn more_requests_than_the_ring_holds() {
 }
 
 #[test]
+fn a_loop_that_stays_awake_hears_timers_and_other_threads() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let core = env.core().clone();
+    (0..100).for_each(|_| core.spin.borrow_mut().waited(Duration::ZERO));
+    let short = async move {
+        for _ in 0..200 {
+            env.sleep(Duration::from_micros(5)).await;
+        }
+        // These are longer than it stays awake, and end in another thread.
+        for i in 0..200u64 {
+            let done = env.blocking(move || std::thread::sleep(Duration::from_micros(i))).await;
+            done.expect("ran");
+            env.sleep(Duration::from_micros(5)).await;
+        }
+    };
+    let start = Wall::now();
+    reactor.block_on(short);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    let env = reactor.env();
+    reactor.block_on(async move {
+        for _ in 0..8 {
+            env.sleep(Duration::from_millis(3)).await;
+        }
+    });
+    assert!(core.spin.borrow().begin().is_none(), "long waits put it to sleep");
+}
+
+#[test]
 fn random_numbers_differ() {
     let reactor = Reactor::new().expect("io_uring");
     let env = reactor.env();
