@@ -1,4 +1,5 @@
 use std::cell::Cell;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -27,7 +28,8 @@ fn nbdkit(dir: &Path, args: &[&str]) -> Option<(Server, NbdLocator)> {
     };
     let server = Server(child);
     for _ in 0..3000 {
-        if socket.exists() {
+        // It is there a moment before it listens.
+        if UnixStream::connect(&socket).is_ok() {
             return Some((server, NbdLocator { server: NbdServer::Unix(socket), export: String::new() }));
         }
         std::thread::sleep(Duration::from_millis(10));
