@@ -1,7 +1,7 @@
 //! Looking for completions for a moment before sleeping.
 //!
 //! A thread that sleeps in the kernel is woken by an interrupt, and a processor that was idle leaves its idle state first: on a
-//! virtual machine that costs as much as a read of an SSD. A thread that looks for so long does not pay it. Whether that is
+//! virtual machine two such wake-ups cost as much as a read of an SSD. A thread that looks for so long does not pay it. Whether that is
 //! worth the processor's time is learned from the waits before, as hypervisors do before they halt a virtual processor: after
 //! a run of short waits the next one is taken for short as well. Of a disk's milliseconds or of an idle client's seconds not
 //! one is spent looking.
@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// A wait of this length is short, and nobody looks for longer: the time of a read of a SATA SSD, less than most wake-ups cost
-/// twice.
+/// Nobody looks for longer. About the time of a 4 KiB read of an SSD on the virtual machine where it was chosen.
 pub(super) const LIMIT: Duration = Duration::from_micros(50);
 /// A wait that began in the kernel is longer by its wake-up.
 const SHORT: Duration = Duration::from_micros(80);
