@@ -106,6 +106,25 @@ fn a_loop_that_stays_awake_hears_timers_and_other_threads() {
     assert!(core.spin.borrow().begin().is_none(), "long waits put it to sleep");
 }
 
+/// Processor time of this thread so far.
+fn used() -> Duration {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is valid for the call; every thread has this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
+    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+}
+
+#[test]
+fn a_loop_that_stayed_awake_sleeps_when_nothing_comes() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    (0..100).for_each(|_| env.core().spin.borrow_mut().waited(Duration::ZERO));
+    let before = used();
+    reactor.block_on(async move { env.sleep(Duration::from_millis(400)).await });
+    let took = used() - before;
+    assert!(took < Duration::from_millis(100), "{took:?} of processor time while nothing was to be done");
+}
+
 #[test]
 fn random_numbers_differ() {
     let reactor = Reactor::new().expect("io_uring");
