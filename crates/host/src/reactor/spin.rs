@@ -26,23 +26,35 @@ const ENOUGH: u8 = 8;
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
 /// What the waits so far tell about the next one.
-#[derive(Default)]
 pub(super) struct Spin {
     score: u8,
+    /// Whether somebody of those who take turns is looking.
+    others: &'static AtomicBool,
+}
+
+impl Default for Spin {
+    fn default() -> Spin {
+        Spin::beside(&LOOKING)
+    }
 }
 
 impl Spin {
-    /// Whether to look before sleeping: the permission to.
-    pub(super) fn begin(&self) -> Option<Looking> {
-        self.begin_beside(&LOOKING, processors())
+    /// One that takes turns with those that have the same flag.
+    pub(super) fn beside(others: &'static AtomicBool) -> Spin {
+        Spin { score: 0, others }
     }
 
-    fn begin_beside(&self, others: &'static AtomicBool, processors: usize) -> Option<Looking> {
+    /// Whether to look before sleeping: the permission to.
+    pub(super) fn begin(&self) -> Option<Looking> {
+        self.begin_on(processors())
+    }
+
+    fn begin_on(&self, processors: usize) -> Option<Looking> {
         if self.score < ENOUGH || processors < 2 {
             return None;
         }
-        let free = others.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
-        free.is_ok().then_some(Looking(others))
+        let free = self.others.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed);
+        free.is_ok().then_some(Looking(self.others))
     }
 
     /// Learns from a wait.
@@ -82,18 +94,18 @@ mod tests {
         spin.waited(Duration::from_millis(9));
         assert!(spin.score >= ENOUGH, "one in many is borne");
         spin.waited(Duration::from_millis(9));
-        assert!(spin.score < ENOUGH && spin.begin_beside(&LOOKING, 2).is_none());
+        assert!(spin.score < ENOUGH && spin.begin_on(2).is_none());
     }
 
     #[test]
     fn one_looks_at_a_time_and_none_where_there_is_one_processor() {
         static OTHERS: AtomicBool = AtomicBool::new(false);
-        let mut spin = Spin::default();
+        let mut spin = Spin::beside(&OTHERS);
         (0..100).for_each(|_| spin.waited(Duration::ZERO));
-        let first = spin.begin_beside(&OTHERS, 2);
-        assert!(first.is_some() && spin.begin_beside(&OTHERS, 2).is_none());
+        let first = spin.begin_on(2);
+        assert!(first.is_some() && spin.begin_on(2).is_none());
         drop(first);
-        assert!(spin.begin_beside(&OTHERS, 1).is_none());
-        assert!(spin.begin_beside(&OTHERS, 2).is_some());
+        assert!(spin.begin_on(1).is_none());
+        assert!(spin.begin_on(2).is_some());
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant as Wall;
 
 #[test]
@@ -79,10 +80,11 @@ fn more_requests_than_the_ring_holds() {
 
 #[test]
 fn a_loop_that_stays_awake_hears_timers_and_other_threads() {
+    static MINE: AtomicBool = AtomicBool::new(false);
     let reactor = Reactor::new().expect("io_uring");
     let env = reactor.env();
     let core = env.core().clone();
-    (0..100).for_each(|_| core.spin.borrow_mut().waited(Duration::ZERO));
+    stay_awake(&env, &MINE);
     let short = async move {
         for _ in 0..200 {
             env.sleep(Duration::from_micros(5)).await;
@@ -106,6 +108,13 @@ fn a_loop_that_stays_awake_hears_timers_and_other_threads() {
     assert!(core.spin.borrow().begin().is_none(), "long waits put it to sleep");
 }
 
+/// Has the loop stay awake, whatever the loops of other tests do.
+fn stay_awake(env: &HostEnv, turns: &'static AtomicBool) {
+    let mut spin = spin::Spin::beside(turns);
+    (0..100).for_each(|_| spin.waited(Duration::ZERO));
+    *env.core().spin.borrow_mut() = spin;
+}
+
 /// Processor time of this thread so far.
 fn used() -> Duration {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -116,9 +125,10 @@ fn used() -> Duration {
 
 #[test]
 fn a_loop_that_stayed_awake_sleeps_when_nothing_comes() {
+    static MINE: AtomicBool = AtomicBool::new(false);
     let reactor = Reactor::new().expect("io_uring");
     let env = reactor.env();
-    (0..100).for_each(|_| env.core().spin.borrow_mut().waited(Duration::ZERO));
+    stay_awake(&env, &MINE);
     let before = used();
     reactor.block_on(async move { env.sleep(Duration::from_millis(400)).await });
     let took = used() - before;
