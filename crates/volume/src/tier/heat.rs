@@ -30,6 +30,8 @@ const ASLEEP: i32 = -256 * OCTAVE;
 
 /// Visits (of weight 1) per fast slot after which a visit counts half.
 const HALF_LIFE_PER_SLOT: u64 = 8;
+/// On a tiny fast tier it takes a few more: counts of less than that are chance.
+const HALF_LIFE_LEAST: u64 = 1024;
 /// The clock also moves by an octave in this time, so that a group that is hardly used forgets too.
 const HALF_LIFE_SECONDS: u64 = 14 * 86_400;
 
@@ -47,7 +49,7 @@ pub(super) const MISSED: i32 = OCTAVE;
 
 /// Visits of weight 1 after which a visit counts half, unless something else has proved better.
 pub(super) fn usual_half_life(fast_slots: u32) -> u64 {
-    (u64::from(fast_slots) * HALF_LIFE_PER_SLOT).max(4096)
+    (u64::from(fast_slots) * HALF_LIFE_PER_SLOT).max(HALF_LIFE_LEAST)
 }
 
 /// What a visit of weight 1 adds to a clock; a sixteenth of it is not 0.

@@ -26,6 +26,7 @@ pub(crate) mod lift;
 pub(crate) mod mover;
 mod newborn;
 mod pace;
+mod recency;
 mod regions;
 mod residence;
 mod sample;

@@ -2,7 +2,7 @@
 //! cannot drift when chunks are born, trimmed or moved.
 
 use super::heat::Clock;
-use super::worth::worth;
+use super::worth::Scale;
 use super::View;
 
 /// Chunks remembered.
@@ -26,7 +26,7 @@ impl Sample {
     }
 
     /// Looks at `tries` random fast slots. Chunks that have slept for very long are kept from looking hot.
-    pub(super) fn take(&mut self, v: &mut impl View, clock: &Clock, tries: usize) {
+    pub(super) fn take(&mut self, v: &mut impl View, scale: Scale, tries: usize) {
         let slots = u64::from(v.fast_slots());
         if slots == 0 {
             return;
@@ -35,10 +35,10 @@ impl Sample {
             // Multiply and shift: an index below `slots` without a division.
             let i = (u64::from(v.random()) * slots) >> 32;
             if let Some(c) = v.fast_at(i as u32) {
-                if let Some(heat) = clock.of_sleeper(v.heat(c)) {
+                if let Some(heat) = scale.clock.of_sleeper(v.heat(c)) {
                     v.set_heat(c, heat);
                 }
-                self.heats[self.next] = clock.absolute(worth(clock, v, c), 0);
+                self.heats[self.next] = scale.clock.absolute(scale.worth(v, c), 0);
                 self.next = (self.next + 1) % SAMPLES;
                 self.taken = (self.taken + 1).min(SAMPLES);
             }

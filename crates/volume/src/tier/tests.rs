@@ -4,6 +4,7 @@
 mod births;
 mod exchange;
 mod property;
+mod recency;
 mod visits;
 
 use std::time::Duration;

@@ -8,6 +8,7 @@
 //!   moves up when what it displaces is colder still, and a film does not displace the system.
 //! - How long heat lasts follows what serves best, and how warm new chunks are what becomes of them ([`HalfLife`]).
 
+mod born;
 mod promotions;
 mod runs;
 mod victims;
@@ -18,12 +19,12 @@ use super::candidates::Candidates;
 use super::correlate::{hash, Correlation};
 use super::half_life::HalfLife;
 use super::heat::{Clock, LIGHT, MISSED, OCTAVE};
-use super::newborn::Birth;
+use super::recency::Recency;
 use super::regions::Regions;
 use super::residence::Residence;
 use super::sample::Sample;
 use super::stream::{Follows, Run, Streams, RUN};
-use super::worth::{worth, ALONE};
+use super::worth::{Scale, ALONE};
 use super::{Policy, Touch, View};
 use crate::units::{ChunkId, Tier, CHUNK};
 
@@ -81,6 +82,7 @@ pub struct HeadTime {
     coldest: Option<u16>,
     visits: u32,
     regions: Regions,
+    recency: Recency,
 }
 
 impl HeadTime {
@@ -99,19 +101,22 @@ impl HeadTime {
             coldest: None,
             visits: 0,
             regions: Regions::new(fast_slots),
+            recency: Recency::new(fast_slots),
         }
     }
 
-    /// The fast tier has another size or other members: where its coldest chunks lie is to be found anew.
+    /// The fast tier has another size or other members: where its coldest chunks lie is to be found anew, and what was used lately
+    /// is forgotten.
     pub(crate) fn resized(&mut self, fast_slots: u32) {
         self.regions = Regions::new(fast_slots);
+        self.recency = Recency::new(fast_slots);
     }
 
     /// Bytes of memory that it takes, nearly the same for any size of the group; the heat of each chunk is kept by the
     /// [`View`].
     pub fn bytes(&self) -> usize {
         let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes(), self.regions.bytes()];
-        let waiting = [self.backoff.bytes(), self.residence.bytes(), self.half_life.bytes()];
+        let waiting = [self.backoff.bytes(), self.residence.bytes(), self.half_life.bytes(), self.recency.bytes()];
         std::mem::size_of::<HeadTime>() + tables.iter().chain(&waiting).sum::<usize>()
     }
 
@@ -120,6 +125,11 @@ impl HeadTime {
     pub(in crate::tier) fn heat_of_visits(&self, visits: i32) -> u16 {
         let heat = (f64::from(visits).max(1e-6).log2() * f64::from(OCTAVE)) as i32;
         self.clock.absolute(heat, 0)
+    }
+
+    /// What chunks are rated by.
+    fn scale(&self) -> Scale<'_> {
+        Scale { clock: &self.clock, recency: &self.recency }
     }
 
     /// What a chunk must show to be worth an exchange.
@@ -143,7 +153,7 @@ impl HeadTime {
 
     /// By how much what a chunk shows is over the bar: negative if it is not. `heat`: what it is judged by.
     fn over(&self, v: &impl View, c: ChunkId, heat: i32, stream: bool, bar: &Bar) -> i32 {
-        let alone = if stream { 0 } else { worth(&self.clock, v, c) - self.clock.relative(v.heat(c)) };
+        let alone = if stream { 0 } else { self.scale().alone(v, c) };
         (heat + alone / 2 - bar.least).min((heat + alone).saturating_sub(bar.ahead))
     }
 
@@ -163,6 +173,13 @@ impl HeadTime {
     fn note_region(&mut self, v: &impl View, c: ChunkId) {
         if let Some(slot) = v.fast_slot(c) {
             self.regions.note(&self.clock, slot, v.heat(c));
+        }
+    }
+
+    /// A chunk is used: that counts for a while where it is on the fast tier.
+    fn used(&mut self, v: &impl View, c: ChunkId) {
+        if let Some(slot) = v.fast_slot(c) {
+            self.recency.used(slot);
         }
     }
 
@@ -190,45 +207,6 @@ impl HeadTime {
         }
     }
 
-    /// Counts a birth. What was born before its run was a stream was born too warm: one such chunk is cooled for each
-    /// that follows.
-    fn born(&mut self, v: &mut impl View, c: ChunkId, run: &Run) {
-        let length = run.bytes / CHUNK;
-        let stream = length >= RETRO_CHUNKS;
-        let birth = if stream { Birth::Stream } else { Birth::Random };
-        // New data make older data older, whatever they weigh.
-        self.clock.visit(0);
-        self.half_life.visit(&mut self.clock, c, Some(birth));
-        let lighter = if stream { 0 } else { runs::weight(run.bytes) };
-        let weight = self.birth_weight(v, c, birth) + lighter;
-        self.heat_up(v, c, weight, true, run.number);
-        self.observe(v);
-        if run.born && stream && length < 2 * RETRO_CHUNKS {
-            self.cool(v, ChunkId(c.0.saturating_sub(RETRO_CHUNKS)));
-        }
-    }
-
-    /// What a birth stands for. A new chunk on the slow tier takes nobody's place, and what is known of others is not
-    /// held against it: a file that was written and is read once has been used twice.
-    fn birth_weight(&self, v: &impl View, c: ChunkId, birth: Birth) -> i32 {
-        let learned = self.half_life.heat_of(birth);
-        match v.tier_of(c) {
-            Some(Tier::Slow) => learned.max(birth.usual()),
-            _ => learned,
-        }
-    }
-
-    fn cool(&mut self, v: &mut impl View, c: ChunkId) {
-        let weight = self.birth_weight(v, c, Birth::Stream);
-        // Only what has the heat of one birth: what was used since is left alone.
-        let heat = self.clock.relative(v.heat(c));
-        if v.tier_of(c).is_some() && heat > weight && heat <= OCTAVE / 4 {
-            let random = v.random();
-            v.set_heat(c, self.clock.absolute(weight, random));
-            self.note_region(v, c);
-        }
-    }
-
     /// The rule for a visit inside a run of so many bytes.
     fn kind_of(&self, v: &impl View, bytes: u64) -> Kind {
         match bytes {
@@ -243,15 +221,19 @@ impl HeadTime {
     fn observe(&mut self, v: &mut impl View) {
         self.visits = self.visits.wrapping_add(1);
         if self.visits.is_multiple_of(VISITS_PER_SAMPLE) {
-            self.sample.take(v, &self.clock, 1);
+            self.take_sample(v, 1);
         }
         if self.visits.is_multiple_of(VISITS_PER_THRESHOLD) {
             self.refresh(v, 0);
         }
     }
 
+    fn take_sample(&mut self, v: &mut impl View, tries: usize) {
+        self.sample.take(v, Scale { clock: &self.clock, recency: &self.recency }, tries);
+    }
+
     fn refresh(&mut self, v: &mut impl View, samples: usize) {
-        self.sample.take(v, &self.clock, samples);
+        self.take_sample(v, samples);
         self.coldest =
             self.sample.quantile(&self.clock, COLDEST_PERCENT).map(|relative| self.clock.absolute(relative, 0));
     }
@@ -315,6 +297,7 @@ impl Policy for HeadTime {
         self.clock.visit(weight + if missed { MISSED } else { 0 });
         if !stream {
             self.half_life.visit(&mut self.clock, t.chunk, None);
+            self.used(v, t.chunk);
         }
         let heat = self.heat_up(v, t.chunk, weight, false, run.number);
         self.observe(v);
@@ -358,6 +341,7 @@ impl Policy for HeadTime {
     fn moved(&mut self, v: &mut impl View, c: ChunkId, to: Tier) {
         if to == Tier::Fast {
             self.note_region(v, c);
+            self.used(v, c);
         }
         self.backoff.succeeded(c);
         self.residence.moved(c, v.now());

@@ -1,7 +1,6 @@
 //! Which chunks leave the fast tier: those of the regions that promise the coldest.
 
 use super::{HeadTime, COLDEST_PERCENT, NOISE};
-use crate::tier::worth::worth;
 use crate::tier::{View, GROUP_CHUNKS};
 use crate::units::{ChunkId, Tier};
 
@@ -26,6 +25,10 @@ impl HeadTime {
         let coldest = self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX);
         let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest }, coldest);
         found.sort_unstable();
+        // What was used lately cools faster or slower than heat does, and the sample is of some time ago: by a little the coldest
+        // of all may be warmer than it says.
+        let least = found.first().map_or(coldest, |(worth, _)| *worth);
+        let coldest = coldest.max(least.min(coldest.saturating_add(NOISE)));
         // For a promotion only the coldest leave. To restore the reserve the coldest there are must, and where colder
         // ones are promised elsewhere a few of them: next time it is looked there.
         let limit = if short { promised.saturating_add(NOISE) } else { coldest };
@@ -66,9 +69,9 @@ impl HeadTime {
         let mut heats = Vec::new();
         for slot in self.regions.slots(r, v.fast_slots()) {
             if let Some(c) = v.fast_at(slot).filter(|c| self.may_leave(v, *c)) {
-                let worth = worth(&self.clock, v, c);
-                found.push((worth, c));
-                heats.push(self.clock.absolute(worth, 0));
+                found.push((self.scale().worth(v, c), c));
+                // A mark outlasts a moment.
+                heats.push(self.clock.absolute(self.scale().lasting(v, c), 0));
             }
         }
         self.regions.set(&self.clock, r, &mut heats);
@@ -104,7 +107,7 @@ impl HeadTime {
     fn leaves_a_hole(&self, v: &impl View, c: ChunkId, coldest: i32) -> bool {
         let first = c.0 - c.0 % GROUP_CHUNKS;
         let stays = |n: &ChunkId| {
-            v.tier_of(*n) == Some(Tier::Fast) && worth(&self.clock, v, *n) > coldest.saturating_add(NOISE)
+            v.tier_of(*n) == Some(Tier::Fast) && self.scale().worth(v, *n) > coldest.saturating_add(NOISE)
         };
         (first..first + GROUP_CHUNKS).map(ChunkId).filter(stays).count() >= NEIGHBOURS_THAT_STAY
     }
@@ -115,7 +118,7 @@ impl HeadTime {
         let known = out.len();
         out.push(c);
         for n in (first..first + GROUP_CHUNKS).map(ChunkId) {
-            let cold = || worth(&self.clock, v, n) <= limit.saturating_add(NOISE);
+            let cold = || self.scale().worth(v, n) <= limit.saturating_add(NOISE);
             let free = || v.tier_of(n) == Some(Tier::Fast) && self.may_leave(v, n);
             if n != c && out.len() < max && !out[..known].contains(&n) && free() && cold() {
                 out.push(n);

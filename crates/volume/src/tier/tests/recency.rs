@@ -1,0 +1,78 @@
+//! What was used a moment ago, and what it changes.
+
+use super::{FAST, SECOND};
+use crate::tier::toy::Toy;
+use crate::tier::{Policy, View};
+use crate::units::{ChunkId, CHUNK};
+
+const SLOTS: u32 = 512;
+
+/// A full fast tier, and as much again on the slow one.
+fn full() -> Toy {
+    let mut g = Toy::new(SLOTS, FAST, 0);
+    g.pass(0..2 * u64::from(SLOTS), true);
+    assert_eq!(g.fast_of(0..u64::from(SLOTS)), SLOTS as usize);
+    g
+}
+
+/// Uses each of these chunks, one after the other and far apart.
+fn used(g: &mut Toy, chunks: std::ops::Range<u64>) {
+    for c in chunks {
+        g.w.now = g.w.now.plus(3 * SECOND);
+        g.request(c * CHUNK + c % 2 * 65536, 4096, false);
+    }
+}
+
+/// The chunks that would leave if all of the fast tier were as hot.
+fn would_leave(g: &mut Toy) -> Vec<u64> {
+    let heat = g.policy.heat_of_visits(2);
+    (0..u64::from(SLOTS)).for_each(|c| g.w.set_heat(ChunkId(c), heat));
+    g.w.now = g.w.now.plus(60 * SECOND);
+    // What was seen before does not count any more.
+    (0..200).for_each(|_| drop(g.policy.victims(&mut g.w, 1)));
+    g.policy.victims(&mut g.w, 64).into_iter().map(|c| c.0).collect()
+}
+
+#[test]
+fn of_what_is_as_hot_that_stays_which_was_used_a_moment_ago() {
+    let mut g = full();
+    used(&mut g, 0..256);
+    let out = would_leave(&mut g);
+    assert!(out.len() >= 8 && out.iter().all(|c| *c >= 256), "{out:?}");
+    // Since then the other half was used.
+    used(&mut g, 256..512);
+    let out = would_leave(&mut g);
+    assert!(out.len() >= 8 && out.iter().all(|c| *c < 256), "{out:?}");
+}
+
+#[test]
+fn what_comes_to_a_slot_in_a_stream_has_nothing_of_what_was_there_before() {
+    let mut g = full();
+    used(&mut g, 128..512);
+    used(&mut g, 0..128);
+    for c in 0..128 {
+        g.w.forget(ChunkId(c));
+    }
+    g.w.now = g.w.now.plus(60 * SECOND);
+    g.pass(1024..1152, true);
+    assert_eq!(g.fast_of(1024..1152), 128);
+    let heat = g.policy.heat_of_visits(2);
+    (1024..1152).for_each(|c| g.w.set_heat(ChunkId(c), heat));
+    let out = would_leave(&mut g);
+    // The first ones were not known to be a stream.
+    assert!(out.len() >= 8 && out.iter().all(|c| *c >= 1024), "{out:?}");
+}
+
+#[test]
+fn what_has_to_leave_is_found_though_heat_has_faded_and_recency_has_not() {
+    let mut g = full();
+    used(&mut g, 0..512);
+    let heat = g.policy.heat_of_visits(2);
+    (0..u64::from(SLOTS)).for_each(|c| g.w.set_heat(ChunkId(c), heat));
+    (0..200).for_each(|_| drop(g.policy.victims(&mut g.w, 1)));
+    // Only the slow tier is used: that is no use of the fast one.
+    for round in 0..40 {
+        used(&mut g, 512 + round..1024);
+        assert!(!g.policy.victims(&mut g.w, 8).is_empty(), "round {round}");
+    }
+}
