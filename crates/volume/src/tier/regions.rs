@@ -1,7 +1,8 @@
 //! Where the coldest chunks of the fast tier lie, without looking at all of them.
 //!
 //! Terms: a *region* is a run of fast slots. Its *mark* is the worth up to which one in [`SHARE`] of its chunks was when
-//! somebody looked, or the heat of a colder chunk that has come to it since, which is no more than its worth.
+//! somebody looked (with little of what a use a moment ago adds, which passes), or the heat of a colder chunk that has come to it
+//! since, which is no more than its worth.
 //!
 //! Invariants:
 //! 1. A mark is never too high for long: heat only grows, new and cooled chunks are noted, and what was missed (a chunk

@@ -112,8 +112,8 @@ impl HeadTime {
         self.recency = Recency::new(fast_slots);
     }
 
-    /// Bytes of memory that it takes, nearly the same for any size of the group; the heat of each chunk is kept by the
-    /// [`View`].
+    /// Bytes of memory that it takes: a byte for each fast slot, and nearly the same for any size of the group beside. The heat of
+    /// each chunk is kept by the [`View`].
     pub fn bytes(&self) -> usize {
         let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes(), self.regions.bytes()];
         let waiting = [self.backoff.bytes(), self.residence.bytes(), self.half_life.bytes(), self.recency.bytes()];

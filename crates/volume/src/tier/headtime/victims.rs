@@ -1,12 +1,17 @@
 //! Which chunks leave the fast tier: those of the regions that promise the coldest.
 
 use super::{HeadTime, COLDEST_PERCENT, NOISE};
+use crate::tier::heat::OCTAVE;
 use crate::tier::{View, GROUP_CHUNKS};
 use crate::units::{ChunkId, Tier};
 
 /// Regions that one call of `victims` looks at, and while none holds a chunk that may leave.
 const LOOKS: usize = 16;
 const LOOKS_IN_VAIN: usize = 128;
+
+/// What a mark has of a use a moment ago, at most. Regions of what was just used would hide others behind them if it had
+/// nothing of it, and would be found too late when the moment has passed if it had all.
+const LATELY: i32 = OCTAVE;
 
 /// A chunk leaves a hole where so many of its 1 MiB neighbours stay: what is read as a whole would be cut in two, and the disk
 /// asked for a piece in the middle.
@@ -69,9 +74,9 @@ impl HeadTime {
         let mut heats = Vec::new();
         for slot in self.regions.slots(r, v.fast_slots()) {
             if let Some(c) = v.fast_at(slot).filter(|c| self.may_leave(v, *c)) {
-                found.push((self.scale().worth(v, c), c));
-                // A mark outlasts a moment.
-                heats.push(self.clock.absolute(self.scale().lasting(v, c), 0));
+                let (worth, lasting) = (self.scale().worth(v, c), self.scale().lasting(v, c));
+                found.push((worth, c));
+                heats.push(self.clock.absolute(worth.min(lasting + LATELY), 0));
             }
         }
         self.regions.set(&self.clock, r, &mut heats);

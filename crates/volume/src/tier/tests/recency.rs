@@ -2,8 +2,8 @@
 
 use super::{FAST, SECOND};
 use crate::tier::toy::Toy;
-use crate::tier::{Policy, View};
-use crate::units::{ChunkId, CHUNK};
+use crate::tier::{Policy, View, GROUP_CHUNKS};
+use crate::units::{ChunkId, Tier, CHUNK};
 
 const SLOTS: u32 = 512;
 
@@ -74,5 +74,28 @@ fn what_has_to_leave_is_found_though_heat_has_faded_and_recency_has_not() {
     for round in 0..40 {
         used(&mut g, 512 + round..1024);
         assert!(!g.policy.victims(&mut g.w, 8).is_empty(), "round {round}");
+    }
+}
+
+#[test]
+fn regions_of_what_was_used_a_moment_ago_do_not_hide_what_has_to_leave() {
+    const REGION: u64 = 256;
+    let slots = 60 * REGION;
+    let mut g = Toy::new(slots as u32, FAST, 0);
+    g.pass(0..slots, true);
+    // One in eight of the first regions has less to show than one in eight of the others, but was used just now.
+    let (hot, cold, colder) = (g.policy.heat_of_visits(100), g.policy.heat_of_visits(3), g.policy.heat_of_visits(2));
+    let odd = |c: u64| c / GROUP_CHUNKS % 8 == 0;
+    let lately = |c: u64| odd(c) && c < 20 * REGION;
+    (0..slots).filter(|c| lately(*c)).for_each(|c| g.policy.moved(&mut g.w, ChunkId(c), Tier::Fast));
+    for c in 0..slots {
+        let heat = if lately(c) { colder } else { cold };
+        g.w.set_heat(ChunkId(c), if odd(c) { heat } else { hot });
+    }
+    g.w.now = g.w.now.plus(60 * SECOND);
+    (0..200).for_each(|_| drop(g.policy.victims(&mut g.w, 1)));
+    for round in 0..60 {
+        let out = g.policy.victims(&mut g.w, 8);
+        assert!(!out.is_empty() && out.iter().all(|c| odd(c.0) && !lately(c.0)), "round {round}: {out:?}");
     }
 }
