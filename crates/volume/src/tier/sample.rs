@@ -38,7 +38,7 @@ impl Sample {
                 if let Some(heat) = scale.clock.of_sleeper(v.heat(c)) {
                     v.set_heat(c, heat);
                 }
-                self.heats[self.next] = scale.clock.absolute(scale.worth(v, c), 0);
+                self.heats[self.next] = scale.clock.absolute(scale.in_slot(v, c, i as u32).0, 0);
                 self.next = (self.next + 1) % SAMPLES;
                 self.taken = (self.taken + 1).min(SAMPLES);
             }

@@ -29,26 +29,34 @@ pub(super) struct Scale<'a> {
 impl Scale<'_> {
     /// The worth of a chunk relative to now, in the fine steps of heats.
     pub(super) fn worth(self, v: &impl View, c: ChunkId) -> i32 {
-        let lately = v.fast_slot(c).map_or(NONE, |slot| self.recency.counts_like(slot));
-        self.with(v, c, lately)
+        match v.fast_slot(c) {
+            Some(slot) => self.in_slot(v, c, slot).0,
+            None => self.lasting(v, c),
+        }
     }
 
-    /// What of it lasts: a use a moment ago left out.
-    pub(super) fn lasting(self, v: &impl View, c: ChunkId) -> i32 {
-        self.with(v, c, NONE)
+    /// The worth of the chunk in a fast slot, and what of it lasts: a use a moment ago left out.
+    pub(super) fn in_slot(self, v: &impl View, c: ChunkId, slot: u32) -> (i32, i32) {
+        let (heat, alone) = (self.clock.relative(v.heat(c)), self.alone(v, c));
+        let lately = self.recency.counts_like(slot);
+        let used = if lately == NONE { heat } else { self.clock.ladd(heat, lately) };
+        (used + alone, heat + alone)
+    }
+
+    fn lasting(self, v: &impl View, c: ChunkId) -> i32 {
+        self.clock.relative(v.heat(c)) + self.alone(v, c)
     }
 
     /// How much more a chunk is worth than its heat because it stands alone.
     pub(super) fn alone(self, v: &impl View, c: ChunkId) -> i32 {
-        self.lasting(v, c) - self.clock.relative(v.heat(c))
-    }
-
-    fn with(self, v: &impl View, c: ChunkId, lately: i32) -> i32 {
         let heat = self.clock.relative(v.heat(c));
         let warm = |n: ChunkId| v.is_mapped(n) && self.clock.relative(v.heat(n)) >= heat - AS_WARM;
         let beside = (c.0 > 0 && warm(ChunkId(c.0 - 1))) || warm(ChunkId(c.0 + 1));
-        let alone = if beside { 0 } else { ALONE };
-        alone + if lately == NONE { heat } else { self.clock.ladd(heat, lately) }
+        if beside {
+            0
+        } else {
+            ALONE
+        }
     }
 }
 
@@ -97,6 +105,6 @@ mod tests {
         let scale = Scale { clock: &clock, recency: &recency };
         // Four visits, and what counts like four.
         assert_eq!([9, 10, 70].map(|c| scale.worth(&g.w, ChunkId(c)) - plain), [OCTAVE, 0, 0]);
-        assert_eq!((scale.lasting(&g.w, ChunkId(9)), scale.alone(&g.w, ChunkId(9))), (plain, 0));
+        assert_eq!(scale.in_slot(&g.w, ChunkId(9), slot), (plain + OCTAVE, plain));
     }
 }

@@ -17,6 +17,16 @@ const LATELY: i32 = OCTAVE;
 /// asked for a piece in the middle.
 const NEIGHBOURS_THAT_STAY: usize = 3;
 
+/// The first `n`, in order: most of what is found at a look does not matter.
+fn first_of<T: Ord>(list: &mut [T], n: usize) -> &[T] {
+    let n = n.min(list.len());
+    if n > 0 && n < list.len() {
+        list.select_nth_unstable(n - 1);
+    }
+    list[..n].sort_unstable();
+    &list[..n]
+}
+
 impl HeadTime {
     /// At most `max` chunks that should leave the fast tier, the coldest first as far as it is known.
     pub(super) fn coldest_chunks(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
@@ -29,18 +39,17 @@ impl HeadTime {
         let short = v.free_fast() < v.reserve();
         let coldest = self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX);
         let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest }, coldest);
-        found.sort_unstable();
         // What was used lately cools faster or slower than heat does, and the sample is of some time ago: by a little the coldest
         // of all may be warmer than it says.
-        let least = found.first().map_or(coldest, |(worth, _)| *worth);
+        let least = found.iter().map(|(worth, _)| *worth).min().unwrap_or(coldest);
         let coldest = coldest.max(least.min(coldest.saturating_add(NOISE)));
         // For a promotion only the coldest leave. To restore the reserve the coldest there are must, and where colder
         // ones are promised elsewhere a few of them: next time it is looked there.
         let limit = if short { promised.saturating_add(NOISE) } else { coldest };
-        let sure = found.partition_point(|(heat, _)| *heat <= limit);
+        let sure = found.iter().filter(|(worth, _)| *worth <= limit).count();
         let few = if short { max.min(GROUP_CHUNKS as usize) } else { 0 };
         let max = if sure >= few { max } else { few };
-        let found = &found[..sure.max(few).min(found.len())];
+        let found = first_of(&mut found, sure.max(few));
         self.take_coldest(found, v, max, |c| !self.leaves_a_hole(v, c, coldest), &mut out);
         if out.is_empty() {
             self.take_coldest(found, v, max, |_| true, &mut out);
@@ -74,7 +83,7 @@ impl HeadTime {
         let mut heats = Vec::new();
         for slot in self.regions.slots(r, v.fast_slots()) {
             if let Some(c) = v.fast_at(slot).filter(|c| self.may_leave(v, *c)) {
-                let (worth, lasting) = (self.scale().worth(v, c), self.scale().lasting(v, c));
+                let (worth, lasting) = self.scale().in_slot(v, c, slot);
                 found.push((worth, c));
                 heats.push(self.clock.absolute(worth.min(lasting + LATELY), 0));
             }
