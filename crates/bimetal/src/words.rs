@@ -175,9 +175,16 @@ fn occupation(s: &Status) -> String {
 }
 
 fn reserve(s: &Status) -> String {
-    let (free, target) = (approx(s.fast_free), approx(s.reserve));
-    if s.fast_free >= s.reserve {
-        format!("{free} of fast space are free for new writes (reserve {target}).")
+    let (free, reserve, target) = (approx(s.fast_free), approx(s.reserve), approx(s.keep_free));
+    let at_once = s.reserve.saturating_sub(s.keep_free);
+    if s.fast_free >= s.keep_free && at_once == 0 {
+        format!("{free} of fast space are free for new writes (reserve {reserve}).")
+    } else if s.fast_free >= s.keep_free {
+        let at_once = approx(at_once);
+        format!(
+            "{free} of fast space are free for new writes, and {at_once} of cold data make room at once, because the slow \
+             tier has a copy of them (reserve {reserve})."
+        )
     } else {
         let (used, _) = used_of(s, Tier::Slow);
         let slow_full = used_of(s, Tier::Slow).1 == used;
@@ -190,7 +197,8 @@ fn reserve(s: &Status) -> String {
         } else {
             "cold data will be demoted to restore it"
         };
-        format!("{free} of fast space are free, less than the reserve of {target}: {next}.")
+        let whole = if at_once == 0 { "the reserve of " } else { "what should be free of the reserve, " };
+        format!("{free} of fast space are free, less than {whole}{target}: {next}.")
     }
 }
 
@@ -264,6 +272,7 @@ pub(crate) mod tests {
             commits: 3,
             pending: 0,
             reserve: 16 * CHUNK,
+            keep_free: 16 * CHUNK,
             fast_free: 20 * CHUNK,
             members: vec![member(0, Tier::Fast, 80, 20), member(1, Tier::Slow, 800, 700)],
             volumes: Vec::new(),
@@ -360,5 +369,18 @@ pub(crate) mod tests {
         s.fast_free = 0;
         s.members[0].free = 0;
         assert!(summary(&s, &[]).iter().any(|l| l.contains("less than the reserve")));
+        s.keep_free = 4 * CHUNK;
+        assert!(summary(&s, &[]).iter().any(|l| l.contains("less than what should be free of the reserve, 512 KiB")));
+    }
+
+    #[test]
+    fn what_makes_room_at_once_is_told_apart_from_what_is_free() {
+        let mut s = status();
+        assert!(summary(&s, &[])
+            .iter()
+            .any(|l| l.contains("2.5 MiB of fast space are free for new writes (reserve 2 MiB)")));
+        s.keep_free = 4 * CHUNK;
+        let lines = summary(&s, &[]);
+        assert!(lines.iter().any(|l| l.contains("and 1.5 MiB of cold data make room at once")), "{lines:?}");
     }
 }

@@ -43,6 +43,8 @@ pub enum Seen {
     KeptCopy,
     /// A demotion to the kept place, without copying.
     Uncopied,
+    /// Chunks let go for new data.
+    LetGo,
     /// A promotion of what a client's read had brought.
     Lifted,
     /// Promotions held back by the endurance budget.
@@ -96,7 +98,7 @@ pub enum Seen {
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 44] = [
+const NAMES: [(&str, bool); 45] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -116,6 +118,7 @@ const NAMES: [(&str, bool); 44] = [
     ("liveness phase", false),
     ("kept copy", true),
     ("demotion uncopied", true),
+    ("let go", false),
     ("lift", true),
     ("promotions spared", false),
     ("kept copy written", true),

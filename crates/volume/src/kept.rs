@@ -50,6 +50,8 @@ pub(crate) struct Kept {
     pub(crate) ended: Cell<u64>,
     /// Copies dropped for their slots.
     pub(crate) dropped: Cell<u64>,
+    /// Chunks sent down to theirs to make room for new data.
+    pub(crate) let_go: Cell<u64>,
 }
 
 impl Kept {

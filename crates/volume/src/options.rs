@@ -191,6 +191,8 @@ pub struct MoverStatus {
     pub demoted: u64,
     /// Of those moved to the slow tier, such as had their place there still, so that nothing was copied.
     pub demoted_uncopied: u64,
+    /// Sent there to make room for new data at once.
+    pub let_go: u64,
     /// Of those moved to the fast tier (or on their way there), such as a client's read had brought anyway.
     pub lifted: u64,
     /// Came to the fast tier without being moved, because a client wrote them whole.
@@ -234,8 +236,10 @@ pub struct Status {
     pub commits: u64,
     /// Entry changes that wait for a commit.
     pub pending: u64,
-    /// Fast bytes kept free for new writes.
+    /// Fast bytes for new writes: free, or of cold chunks that the slow tier has a copy of and that make room at once.
     pub reserve: u64,
+    /// Those of them that are to be free.
+    pub keep_free: u64,
     /// Fast bytes free now.
     pub fast_free: u64,
     /// Members.

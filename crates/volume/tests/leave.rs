@@ -264,7 +264,7 @@ fn the_reserve_is_restored_beside(index: usize, fast: &[u64], slow: &[u64]) {
     let g = open(&env, &m.0, OpenOptions::default()).expect("opens");
     let v = g.volume("main").expect("made at creation");
     pass(&env, 60);
-    let short = |g: &Group<MemoryEnv>| g.status().fast_free < g.status().reserve;
+    let short = |g: &Group<MemoryEnv>| g.status().fast_free < g.status().keep_free;
     assert!(!short(&g));
     m.0.iter().for_each(|d| d.hold_for.set(Duration::from_secs(60)));
     evacuate(&env, &g, index);
@@ -280,7 +280,7 @@ fn the_reserve_is_restored_beside(index: usize, fast: &[u64], slow: &[u64]) {
     pass(&env, 5);
     let after = g.status();
     assert_eq!(after.mover.evacuated, 0, "they are still on their way");
-    assert!(!short(&g) && after.mover.demoted > before, "{} of {} are free", after.fast_free, after.reserve);
+    assert!(!short(&g) && after.mover.demoted > before, "{} of {} are free", after.fast_free, after.keep_free);
     pass(&env, 300);
     assert_eq!(used(&g, index), 0);
     stop(&env, g).expect("orderly stop");
@@ -300,7 +300,7 @@ fn what_a_member_that_leaves_is_about_to_free_is_no_part_of_the_reserve() {
     evacuate(&env, &g, 1);
     pass(&env, 1);
     let on_their_way = g.status().mover.in_flight;
-    let short = |g: &Group<MemoryEnv>| g.status().fast_free < g.status().reserve;
+    let short = |g: &Group<MemoryEnv>| g.status().fast_free < g.status().keep_free;
     while !short(&g) {
         write(&env, &v, next * CHUNK, &stamp(next, 1)).expect("write");
         next += 1;
@@ -345,5 +345,5 @@ fn the_reserve_is_restored_when_what_leaves_takes_it_along() {
     evacuate(&env, &g, 2);
     pass(&env, 5);
     let after = g.status();
-    assert!(after.fast_free >= after.reserve, "{} of {} are free", after.fast_free, after.reserve);
+    assert!(after.fast_free >= after.keep_free, "{} of {} are free", after.fast_free, after.keep_free);
 }

@@ -33,7 +33,11 @@ pub(crate) struct Status {
     pub(crate) commits: u64,
     /// Changes that wait for the next commit.
     pub(crate) pending_changes: u64,
+    /// Fast space for new data: free, or of cold data that make room at once.
     pub(crate) reserve_bytes: u64,
+    /// What of it is to be free.
+    #[serde(default)]
+    pub(crate) keep_free_bytes: u64,
     pub(crate) fast_free_bytes: u64,
     pub(crate) members: Vec<Member>,
     pub(crate) volumes: Vec<Volume>,
@@ -161,6 +165,9 @@ pub(crate) struct Mover {
     /// Of these, such as still had their place on the slow tier, so that nothing was copied.
     #[serde(default)]
     pub(crate) demoted_uncopied_chunks: u64,
+    /// Sent there to make room for new data at once.
+    #[serde(default)]
+    pub(crate) let_go_chunks: u64,
     /// Came to the fast tier without being moved, because a client wrote them whole.
     #[serde(default)]
     pub(crate) written_anew_chunks: u64,

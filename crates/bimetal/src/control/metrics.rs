@@ -37,11 +37,13 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     t.one("generation", "counter", "Number of the newest durable commit.", s.generation);
     t.one("commits_total", "counter", "Commits made.", s.commits);
     t.one("pending_changes", "gauge", "Changes of the map that wait for a commit.", s.pending);
-    t.one("reserve_bytes", "gauge", "Fast space to be kept free.", s.reserve);
+    t.one("reserve_bytes", "gauge", "Fast space for new data, free or to be had at once.", s.reserve);
+    t.one("keep_free_bytes", "gauge", "Fast space of it to be kept free.", s.keep_free);
     t.one("fast_free_bytes", "gauge", "Fast space that is free.", s.fast_free);
     t.one("promoted_bytes_total", "counter", "Moved to the fast tier.", s.mover.promoted * CHUNK);
     t.one("demoted_bytes_total", "counter", "Moved to the slow tier.", s.mover.demoted * CHUNK);
     let uncopied = s.mover.demoted_uncopied * CHUNK;
+    t.one("let_go_bytes_total", "counter", "Sent there to make room for new data.", s.mover.let_go * CHUNK);
     t.one("demoted_uncopied_bytes_total", "counter", "Moved to a kept place, without copying.", uncopied);
     let anew = s.mover.written_anew * CHUNK;
     t.one("written_anew_bytes_total", "counter", "Came to the fast tier because a client wrote all of it.", anew);

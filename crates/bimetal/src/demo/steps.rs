@@ -99,7 +99,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 pub(crate) fn reserve(world: &World, show: &mut Show, figures: &mut Figures) -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(60);
     let before = world.status()?;
-    let missing = before.reserve_bytes.saturating_sub(before.fast_free_bytes);
+    let missing = before.keep_free_bytes.saturating_sub(before.fast_free_bytes);
     if missing == 0 {
         show.line(&format!(
             "{} are free already, the reserve is {}.",
@@ -110,10 +110,10 @@ pub(crate) fn reserve(world: &World, show: &mut Show, figures: &mut Figures) -> 
     }
     let took = wait_for(world, LIMIT, |s| {
         show.live(|| {
-            let (free, target) = (s.fast_free_bytes, s.reserve_bytes);
+            let (free, target) = (s.fast_free_bytes, s.keep_free_bytes);
             format!("{} {} free of {}  {}", bar(free, target), approx(free), approx(target), s.mover.doing)
         });
-        Ok(s.fast_free_bytes >= s.reserve_bytes)
+        Ok(s.fast_free_bytes >= s.keep_free_bytes)
     })?;
     let Some(took) = took else { bail!("the reserve did not come back within {} s", LIMIT.as_secs()) };
     show.line(&format!(

@@ -2,6 +2,7 @@
 //!
 //! - A chunk that comes up keeps its slow slot while it is not written: its demotion moves nothing ([`Copies`]). The slow tier of a
 //!   replay is never full, so no copy is dropped for room.
+//! - Chunks with a copy stand for a part of the reserve, and are let go for new data ([`reserve`]).
 //! - A write that replaces a whole chunk of the slow tier goes where a new chunk would, while there is room beyond the reserve, or
 //!   half of the reserve for a chunk that is wanted on the fast tier.
 //!
@@ -15,31 +16,47 @@ use super::seat::Seat;
 use super::tiers::Tiers;
 
 /// Chunks of the fast tier whose slow slot still holds the same data.
-pub(super) struct Copies(Vec<bool>);
+pub(super) struct Copies {
+    of: Vec<bool>,
+    count: u64,
+}
 
 impl Copies {
     pub(super) fn new(chunks: u32) -> Copies {
-        Copies(vec![false; chunks as usize])
+        Copies { of: vec![false; chunks as usize], count: 0 }
     }
 
     /// A chunk came up from the slow tier.
     pub(super) fn keep(&mut self, chunk: u32) {
-        self.0[chunk as usize] = true;
+        self.count += u64::from(!std::mem::replace(&mut self.of[chunk as usize], true));
     }
 
     /// A chunk is written, discarded, or goes down; whether it had a copy.
     pub(super) fn end(&mut self, chunk: u32) -> bool {
-        std::mem::take(&mut self.0[chunk as usize])
+        let had = std::mem::take(&mut self.of[chunk as usize]);
+        self.count -= u64::from(had);
+        had
+    }
+
+    /// Whether a chunk has a copy.
+    pub(super) fn has(&self, chunk: u32) -> bool {
+        self.of[chunk as usize]
+    }
+
+    /// Chunks that have one.
+    pub(super) fn count(&self) -> u64 {
+        self.count
     }
 }
 
 /// Gives a chunk of the slow tier that is replaced a home on the fast one, if a new chunk would get it there.
 pub(super) fn write_anew(seat: &mut impl Seat, tiers: &mut Tiers, p: &Piece) -> bool {
     let whole = p.kind == Kind::Write && u64::from(p.len) == CHUNK;
-    if !whole || tiers.free() <= tiers.reserve() / 2 || seat.place(tiers, p) != Tier::Fast {
+    let found = tiers.free() + (tiers.reserve() - tiers.keep_free());
+    if !whole || tiers.free() == 0 || found <= tiers.reserve() / 2 || seat.place(tiers, p) != Tier::Fast {
         return false;
     }
-    if tiers.free() <= tiers.reserve() + tiers.reserve() / 4 && !seat.wants(tiers, p.chunk) {
+    if tiers.free() <= tiers.keep_free() + tiers.reserve() / 4 && !seat.wants(tiers, p.chunk) {
         return false;
     }
     let came = tiers.set(p.chunk, Tier::Fast);

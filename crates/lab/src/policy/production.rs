@@ -77,6 +77,14 @@ impl Seat for Production {
         found
     }
 
+    fn let_go(&mut self, tiers: &mut Tiers, max: usize) -> Vec<u32> {
+        let found: Vec<u32> = self.policy.let_go(tiers, max).into_iter().map(number).collect();
+        if let (Some(p), true) = (&mut self.paced, max > 0) {
+            p.scheduler.let_go(found.len(), p.now);
+        }
+        found
+    }
+
     fn candidates(&mut self, tiers: &mut Tiers, max: usize) -> Vec<u32> {
         let found: Vec<u32> = self.policy.candidates(tiers, max).into_iter().map(number).collect();
         if let (Some(p), true) = (&mut self.paced, found.is_empty()) {
@@ -140,7 +148,8 @@ impl Seat for Production {
             let levels = Levels {
                 fast_slots: tiers.fast_slots(),
                 free: tiers.free(),
-                reserve: tiers.reserve(),
+                keep_free: tiers.keep_free(),
+                low: tiers.low(),
                 // The slow tier of a replay is never full.
                 slow_free: u32::MAX / 4,
                 candidates: self.policy.candidate_count(),
@@ -148,7 +157,7 @@ impl Seat for Production {
             };
             let plan = p.scheduler.plan(&levels, p.now);
             p.next = p.now.plus(plan.next_check.max(SOON));
-            if plan.demote + plan.promote > 0 {
+            if plan.demote + plan.promote + plan.let_go > 0 {
                 p.idle = true;
                 return Some(plan);
             }

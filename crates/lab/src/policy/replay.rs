@@ -1,6 +1,7 @@
 //! The replay: pieces in, tiers, a budget for moves, and what it all cost a disk's head. No queues, no time but that of
 //! the trace: it says which chunks a policy keeps fast, not how long anybody waited.
 
+use bimetal_volume::tier::reserve;
 use bimetal_volume::units::{Tier, CHUNK};
 
 use super::cost::HeadCost;
@@ -37,7 +38,7 @@ const EXCHANGES: usize = 8;
 pub struct Setup {
     /// Chunks that the fast tier holds.
     pub fast_slots: u32,
-    /// Of these, kept free for new writes.
+    /// Of these, for new writes.
     pub reserve: u32,
     /// Head times.
     pub cost: HeadCost,
@@ -116,9 +117,9 @@ impl Replay {
 
 /// Replays a stream on a policy.
 pub fn replay(stream: &Stream, seat: &mut impl Seat, setup: &Setup) -> Replay {
-    let tiers = Tiers::new(stream.chunks, setup.fast_slots, setup.reserve, setup.seed);
-    let copies = seat.in_engine().then(|| Copies::new(stream.chunks));
-    let mut run = Run { tiers, seat, setup, out: Replay::default(), credit: 0, copies };
+    let mut tiers = Tiers::new(stream.chunks, setup.fast_slots, setup.reserve, setup.seed);
+    tiers.copies = seat.in_engine().then(|| Copies::new(stream.chunks));
+    let mut run = Run { tiers, seat, setup, out: Replay::default(), credit: 0 };
     run.out.policy = run.seat.name();
     let every = setup.budget.every.max(1);
     for (i, piece) in stream.pieces.iter().enumerate() {
@@ -148,14 +149,12 @@ struct Run<'a, S> {
     out: Replay,
     /// Moves that may be made, in thousandths.
     credit: u64,
-    /// Copies that the engine keeps; `None` for policies that do not sit in it.
-    copies: Option<Copies>,
 }
 
 impl<S: Seat> Run<'_, S> {
     fn serve(&mut self, p: &Piece) {
         let home = self.tiers.tier(p.chunk).unwrap_or_else(|| self.first_home(p));
-        let anew = home == Tier::Slow && self.copies.is_some() && write_anew(self.seat, &mut self.tiers, p);
+        let anew = home == Tier::Slow && self.tiers.copies.is_some() && write_anew(self.seat, &mut self.tiers, p);
         let tier = if anew { Tier::Fast } else { home };
         self.out.written_anew += u64::from(anew);
         if p.writes() {
@@ -185,7 +184,7 @@ impl<S: Seat> Run<'_, S> {
 
     /// Whether the chunk had a copy on the slow tier.
     fn end_copy(&mut self, chunk: u32) -> bool {
-        self.copies.as_mut().is_some_and(|copies| copies.end(chunk))
+        self.tiers.copies.as_mut().is_some_and(|copies| copies.end(chunk))
     }
 
     /// A home for a chunk that has none: what is not born now was there before the trace, on the slow tier.
@@ -194,6 +193,9 @@ impl<S: Seat> Run<'_, S> {
             Kind::Birth => self.seat.place(&mut self.tiers, p),
             _ => Tier::Slow,
         };
+        if wish == Tier::Fast && self.seat.clock_ns().is_none() {
+            self.make_room();
+        }
         if !self.tiers.set(p.chunk, wish) {
             self.tiers.set(p.chunk, Tier::Slow);
         }
@@ -228,9 +230,11 @@ impl<S: Seat> Run<'_, S> {
 
     /// Lets a policy with a clock of its own move what it likes before the next request comes.
     fn pass_time(&mut self, until_ns: u64) {
-        while self.affordable() > 0 {
+        // To let go costs nothing.
+        while self.affordable() > 0 || self.tiers.free() < self.tiers.low() {
             let Some(plan) = self.seat.plan(&self.tiers, until_ns) else { return };
             self.tiers.set_now(self.seat.clock_ns().unwrap_or(until_ns));
+            self.let_go(plan.let_go);
             self.demote(plan.demote);
             self.promote(plan.promote);
         }
@@ -239,8 +243,8 @@ impl<S: Seat> Run<'_, S> {
     /// Moves what the policy wants and the budget allows.
     fn turn(&mut self) {
         loop {
-            let short = self.tiers.reserve().saturating_sub(self.tiers.free()) as usize;
-            let room = self.tiers.free().saturating_sub(self.tiers.reserve()) as usize;
+            let short = self.tiers.keep_free().saturating_sub(self.tiers.free()) as usize;
+            let room = self.tiers.free().saturating_sub(self.tiers.keep_free()) as usize;
             let waiting = self.seat.waiting();
             let done = if short > 0 {
                 self.demote(short)
@@ -266,6 +270,20 @@ impl<S: Seat> Run<'_, S> {
         }
         let chunks = self.seat.victims(&mut self.tiers, max);
         chunks.into_iter().filter(|c| self.leave(*c)).count()
+    }
+
+    /// Lets chunks go where free slots are few, as the engine's scheduler does.
+    fn make_room(&mut self) {
+        let (free, keep_free) = (self.tiers.free(), self.tiers.keep_free());
+        if free < self.tiers.low() {
+            self.let_go((keep_free.saturating_sub(free) as usize).min(reserve::AT_ONCE));
+        }
+    }
+
+    fn let_go(&mut self, max: usize) {
+        for chunk in self.seat.let_go(&mut self.tiers, max) {
+            self.leave(chunk);
+        }
     }
 
     /// Takes a chunk down, to the copy it has kept if there is one. Whether it went.
@@ -301,7 +319,7 @@ impl<S: Seat> Run<'_, S> {
         }
         self.credit = self.credit.saturating_sub(1000);
         self.out.background_ns += ns;
-        if let (Some(copies), Tier::Fast) = (&mut self.copies, to) {
+        if let (Some(copies), Tier::Fast) = (&mut self.tiers.copies, to) {
             copies.keep(chunk);
         }
         self.seat.moved(&mut self.tiers, chunk, to, ns);

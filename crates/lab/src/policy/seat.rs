@@ -34,6 +34,12 @@ pub trait Seat {
         false
     }
 
+    /// At most `max` chunks of the fast tier with a kept copy that are to make room for new data.
+    fn let_go(&mut self, tiers: &mut Tiers, max: usize) -> Vec<u32> {
+        let _ = (tiers, max);
+        Vec::new()
+    }
+
     /// Whether a chunk of the slow tier is to come up. If so it is no candidate any more.
     fn wants(&mut self, tiers: &mut Tiers, chunk: u32) -> bool {
         let _ = (tiers, chunk);

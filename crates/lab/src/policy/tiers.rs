@@ -3,8 +3,10 @@
 
 use bimetal_sim::prng::Prng;
 use bimetal_volume::env::Instant;
-use bimetal_volume::tier::View;
+use bimetal_volume::tier::{reserve, View};
 use bimetal_volume::units::{ChunkId, Tier};
+
+use super::engine::Copies;
 
 /// A chunk without a home, and one on the slow tier; below these, the fast slot.
 const UNMAPPED: u32 = u32::MAX;
@@ -19,11 +21,13 @@ pub struct Tiers {
     slots: Vec<Option<u32>>,
     free: Vec<u32>,
     reserve: u32,
+    /// Copies that the engine keeps; `None` for policies that do not sit in it.
+    pub(super) copies: Option<Copies>,
     rng: Prng,
 }
 
 impl Tiers {
-    /// Tiers for chunks below `chunks`, with so many fast slots, of which the mover keeps `reserve` free.
+    /// Tiers for chunks below `chunks`, with so many fast slots, of which new data find `reserve`.
     pub fn new(chunks: u32, fast_slots: u32, reserve: u32, seed: u64) -> Tiers {
         Tiers {
             now: Instant(0),
@@ -32,6 +36,7 @@ impl Tiers {
             slots: vec![None; fast_slots as usize],
             free: (0..fast_slots).rev().collect(),
             reserve,
+            copies: None,
             rng: Prng::new(seed),
         }
     }
@@ -70,9 +75,23 @@ impl Tiers {
         self.free.len() as u32
     }
 
-    /// Fast slots that the mover keeps free.
+    /// Fast slots that new data find.
     pub fn reserve(&self) -> u32 {
         self.reserve
+    }
+
+    /// Those of them that the mover keeps free.
+    pub fn keep_free(&self) -> u32 {
+        reserve::to_keep_free(self.reserve.into(), self.copied()) as u32
+    }
+
+    /// Free slots below which chunks are let go.
+    pub(super) fn low(&self) -> u32 {
+        reserve::low(self.reserve.into(), self.copied()) as u32
+    }
+
+    fn copied(&self) -> u64 {
+        self.copies.as_ref().map_or(0, Copies::count)
     }
 
     pub(super) fn set_now(&mut self, ns: u64) {
@@ -138,6 +157,13 @@ impl View for Tiers {
     }
     fn reserve(&self) -> u32 {
         self.reserve
+    }
+    fn keep_free(&self) -> u32 {
+        Tiers::keep_free(self)
+    }
+    fn has_copy(&self, c: ChunkId) -> bool {
+        let chunk = u32::try_from(c.0).ok();
+        chunk.is_some_and(|c| self.copies.as_ref().is_some_and(|copies| copies.has(c)))
     }
     fn random(&mut self) -> u32 {
         (self.rng.next() >> 32) as u32

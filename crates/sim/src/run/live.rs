@@ -189,11 +189,11 @@ async fn reserve_returns(client: &Client, group: &Group<SimEnv>) -> Result<(), W
     loop {
         let status = group.status();
         let slow_free = free_for_all(&status);
-        if status.fast_free >= status.reserve || movable(&status) == 0 || slow_free == 0 {
+        if status.fast_free >= status.keep_free || movable(&status) == 0 || slow_free == 0 {
             return Ok(());
         }
         if client.shared.world.now() > deadline {
-            let (free, want) = (status.fast_free / CHUNK, status.reserve / CHUNK);
+            let (free, want) = (status.fast_free / CHUNK, status.keep_free / CHUNK);
             return Err(format!("after {LIVENESS:?} only {free} of {want} reserve slots are free"));
         }
         client.sleep(LOOK).await;
@@ -226,7 +226,7 @@ async fn hot_is_promoted(client: &Client, group: &Group<SimEnv>, auto: &[usize])
         .filter(|v| v.placement == Placement::FastOnly)
         .map(|v| v.size / CHUNK)
         .sum::<u64>();
-    if fast <= bound + group.status().reserve / CHUNK + 1 {
+    if fast <= bound + group.status().keep_free / CHUNK + 1 {
         return Ok(());
     }
     let deadline = client.shared.world.now() + LIVENESS.as_nanos() as u64;

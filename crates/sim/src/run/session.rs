@@ -251,6 +251,7 @@ impl Run<'_> {
             (status.mover.cancelled > 0, Seen::CancelledMove),
             (status.mover.kept > 0, Seen::KeptCopy),
             (status.mover.demoted_uncopied > 0, Seen::Uncopied),
+            (status.mover.let_go > 0, Seen::LetGo),
             (status.mover.lifted > 0, Seen::Lifted),
             (status.mover.doing.contains("sparing"), Seen::Spared),
             (status.mover.kept_ended > 0, Seen::KeptEnded),

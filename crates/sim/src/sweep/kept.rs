@@ -123,6 +123,33 @@ pub(super) fn lifted() -> Directed {
     directed("lifted and written", s, vec![fill(0, 64), sleep(0, 3000)], steps, false)
 }
 
+/// New data in small writes take what is free; cold chunks are let go for more of them, some of which are written meanwhile.
+pub(super) fn let_go() -> Directed {
+    let mut s = group(96, 240, 220);
+    (s.reserve, s.commit_ms, s.journal) = (24, 1000, 64);
+    let visit = |c: u64| step(0, Act::Read, c * CHUNK, 4096);
+    let mut prepare = vec![fill(0, 150), sleep(0, 15_000), step(0, TRIM, 0, 60 * CHUNK), flush(), sleep(0, 3000)];
+    // One visit brings them up while there is plenty of room. What was there before is used more.
+    prepare.extend((0..26).map(|i| visit(100 + i * 7 % 26)));
+    prepare.extend([
+        sleep(0, 4000),
+        step(0, Act::Heat { times: 6 }, 60 * CHUNK, 40 * CHUNK),
+        fill(150, 40),
+        sleep(0, 6000),
+    ]);
+    let mut steps = Vec::new();
+    for i in 0..40 {
+        steps.push(step(0, WRITE, i * 7 % 40 * CHUNK + i % 4 * 4096, 4096));
+        steps.push(sleep(0, 4));
+        if i % 4 == 1 {
+            steps.push(step(1, WRITE, (100 + i * 3 % 26) * CHUNK, 8192));
+            steps.push(sleep(1, 20));
+        }
+    }
+    steps.extend([flush(), sleep(0, 300), step(0, Act::Read, 0, 150 * CHUNK)]);
+    directed("let go for new data", s, prepare, steps, false)
+}
+
 /// The slow member alone after a crash: it must not serve what it kept.
 pub(super) fn alone() -> Directed {
     let prepare = [vec![fill(0, 30), sleep(0, 12_000)], hot(5), vec![sleep(0, 4000)]].concat();

@@ -301,6 +301,7 @@ pub fn all() -> Vec<Directed> {
         kept::forgotten(),
         kept::uncopied(),
         kept::dropped(),
+        kept::let_go(),
         kept::alone(),
         kept::lifted(),
         anew::written(),

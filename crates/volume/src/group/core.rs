@@ -25,7 +25,7 @@ use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Uuid};
 use crate::recovery::Finding;
 use crate::tier::mover::MoverState;
-use crate::tier::HeadTime;
+use crate::tier::{reserve, HeadTime};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
 use crate::wait::Signal;
 
@@ -158,7 +158,7 @@ impl<E: Env> Core<E> {
         self.members_of(tier).map(|m| m.free.borrow().count()).sum()
     }
 
-    /// Fast slots kept free for new writes: never more than a quarter of those that are left when members leave, and beside
+    /// Fast slots for new writes: never more than a quarter of those that are left when members leave, and beside
     /// what volumes are bound to. Else it could not be reached, and nothing would ever be promoted. What bound volumes lack
     /// is owed in any case.
     pub(crate) fn reserve_slots(&self) -> u64 {
@@ -166,6 +166,11 @@ impl<E: Env> Core<E> {
         let owed = self.volumes.promised(Placement::FastOnly) + self.set_aside(Tier::Fast);
         let lacking = u64::from(self.free_in(Tier::Fast) < owed);
         self.reserve.min(open / 4).max(lacking)
+    }
+
+    /// Those of them that are to be kept free; the others may hold chunks that can be let go.
+    pub(crate) fn keep_free_slots(&self) -> u64 {
+        reserve::to_keep_free(self.reserve_slots(), self.kept.count())
     }
 
     /// Slots of a tier that chunks which may live on both do not get: for a volume that is about to be bound to it, and for

@@ -75,12 +75,14 @@ impl<E: Env> Core<E> {
     pub(super) fn begin_anew(&self, v: &VolumeInfo, part: &Part, claim: &Claimed<'_>) -> Option<Anew<'_, E>> {
         let fast = self.available(Tier::Fast, Placement::Auto);
         let free = fast + self.available(Tier::Slow, Placement::Auto);
-        if fast <= self.reserve_slots() / 2 || free <= self.headroom() / 2 || self.wish_for(v, part) != Tier::Fast {
+        let (reserve, keep_free) = (self.reserve_slots(), self.keep_free_slots());
+        let found = fast + (reserve - keep_free);
+        if fast == 0 || found <= reserve / 2 || free <= self.headroom() / 2 || self.wish_for(v, part) != Tier::Fast {
             return None;
         }
         // What is not asked for again takes room that nobody needs: not what is kept for new chunks, nor the little more that the
         // mover frees.
-        let spare = fast > self.reserve_slots() + self.reserve_slots() / 4;
+        let spare = fast > keep_free + reserve / 4;
         if !spare && !self.policy.borrow_mut().wants(&mut self.view(), part.chunk) {
             return None;
         }

@@ -188,6 +188,9 @@ impl<E: Env> Core<E> {
         if mutant::on(Mutant::SourceFreedEarly) {
             moves.iter().for_each(|m| self.free_now(m.from));
         }
+        if mutant::on(Mutant::C9LetGoAtOnce) {
+            moves.iter().filter(|m| m.kept).for_each(|m| self.free_now(m.from));
+        }
         let mut targets: Vec<MemberIndex> = moves.iter().map(|m| m.to.member).collect();
         targets.dedup();
         let mut outcome = Ok(());

@@ -60,7 +60,7 @@ impl<E: Env> Core<E> {
     }
 
     fn copies_are_urgent(&self, job: Job) -> bool {
-        let short = || self.available(Tier::Fast, Placement::Auto) * 2 < self.reserve_slots();
+        let short = || self.available(Tier::Fast, Placement::Auto) * 2 < self.keep_free_slots();
         self.stopping.get() || self.mover.is_held() || job == Job::Demote && short()
     }
 

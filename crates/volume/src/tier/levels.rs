@@ -1,4 +1,4 @@
-//! What the scheduler measures the group by: levels, how short of the reserve it is, and what it aims at.
+//! What the scheduler measures the group by: levels, how short of free slots it is, and what it aims at.
 
 use std::time::Duration;
 
@@ -18,8 +18,10 @@ pub struct Levels {
     pub fast_slots: u32,
     /// Fast slots that can be taken at once.
     pub free: u32,
-    /// Fast slots to be kept free.
-    pub reserve: u32,
+    /// Fast slots to be kept free: the reserve, or the part of it that no chunk with a kept copy stands for.
+    pub keep_free: u32,
+    /// Free slots below which chunks with a kept copy are let go; 0 where there are none.
+    pub low: u32,
     /// Fast slots left by demotions or TRIM that become free by a commit or discard that is under way.
     pub leaving: u32,
     /// Slow slots that can be taken at once.
@@ -34,7 +36,7 @@ pub struct Levels {
     pub evacuating: usize,
 }
 
-/// How short of the reserve the fast tier is.
+/// How short of free slots the fast tier is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Band {
     Ok,
@@ -44,11 +46,11 @@ pub(super) enum Band {
 }
 
 impl Band {
-    pub(super) fn of(free: u32, reserve: u32) -> Band {
+    pub(super) fn of(free: u32, keep_free: u32) -> Band {
         match free {
-            f if f >= reserve => Band::Ok,
-            f if f.saturating_mul(2) >= reserve => Band::Below,
-            f if f.saturating_mul(16) >= reserve => Band::Low,
+            f if f >= keep_free => Band::Ok,
+            f if f.saturating_mul(2) >= keep_free => Band::Below,
+            f if f.saturating_mul(16) >= keep_free => Band::Low,
             _ => Band::Critical,
         }
     }
@@ -77,9 +79,9 @@ impl Band {
 
 /// What is to be reached, in chunks.
 pub(super) struct Goal {
-    /// The reserve, or what a group that is nearly full can have of it.
-    pub(super) reserve: u32,
-    /// Chunks that are freed beyond the reserve for promotions.
+    /// What is to be kept free, or as much as a group that is nearly full can have.
+    pub(super) keep_free: u32,
+    /// Chunks that are freed beyond that for promotions.
     pub(super) turn: u32,
     /// Freeing goes on up to this.
     pub(super) refill: u32,
@@ -88,9 +90,9 @@ pub(super) struct Goal {
 impl Goal {
     pub(super) fn of(l: &Levels) -> Goal {
         let all = l.free.saturating_add(l.leaving).saturating_add(l.slow_free);
-        let reserve = l.reserve.min(all);
-        let turn = (l.candidates.min(TURN as usize) as u32).min((reserve / 8).max(8)).min((all / 4).max(1));
-        Goal { reserve, turn, refill: reserve.saturating_add(reserve / 10).saturating_add(turn) }
+        let keep_free = l.keep_free.min(all);
+        let turn = (l.candidates.min(TURN as usize) as u32).min((keep_free / 8).max(8)).min((all / 4).max(1));
+        Goal { keep_free, turn, refill: keep_free.saturating_add(keep_free / 10).saturating_add(turn) }
     }
 
     /// Free fast slots when what is under way has ended.
@@ -102,14 +104,14 @@ impl Goal {
     pub(super) fn room(&self, l: &Levels) -> u32 {
         match l.slow_free {
             0 => SWAP.min(l.free.div_ceil(2)),
-            _ => l.free.saturating_sub(self.reserve),
+            _ => l.free.saturating_sub(self.keep_free),
         }
     }
 }
 
 /// How short the group is, in words.
 pub(super) fn shortage(l: &Levels) -> String {
-    format!("only {} of the {} reserve are free", mib(l.free.into()), mib(l.reserve.into()))
+    format!("only {} of {} for new data are free", mib(l.free.into()), mib(l.keep_free.into()))
 }
 
 /// Chunks in words, to a tenth of a MiB: a chunk more or less is seen.

@@ -99,7 +99,7 @@ impl<E: Env> Core<E> {
         }
         // A batch is one commit, beside the changes of clients.
         let most = LIFTS_MAX.min(self.commit.limit.get() / 2);
-        let room = self.available(Tier::Fast, Placement::Auto) > self.reserve_slots() && under_way.get() < most;
+        let room = self.available(Tier::Fast, Placement::Auto) > self.keep_free_slots() && under_way.get() < most;
         let fast_slots = self.slots_in(Tier::Fast) as u32;
         let afford = |core: &Core<E>| {
             let mut scheduler = core.mover.scheduler.borrow_mut();

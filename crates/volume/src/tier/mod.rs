@@ -26,8 +26,10 @@ pub(crate) mod lift;
 pub(crate) mod mover;
 mod newborn;
 mod pace;
+mod pause;
 mod recency;
 mod regions;
+pub mod reserve;
 mod residence;
 mod sample;
 pub mod schedule;
@@ -88,8 +90,14 @@ pub trait View {
     /// Fast slots that can be taken at once.
     fn free_fast(&self) -> u32;
 
-    /// Fast slots to be kept free for new writes.
+    /// Fast slots for new writes: free, or of cold chunks that can be let go ([`reserve`]).
     fn reserve(&self) -> u32;
+
+    /// Those of them that are to be kept free.
+    fn keep_free(&self) -> u32;
+
+    /// Whether a fast chunk has a kept copy on the slow tier.
+    fn has_copy(&self, c: ChunkId) -> bool;
 
     /// 32 random bits; seeded in the simulator.
     fn random(&mut self) -> u32;
@@ -121,9 +129,13 @@ pub trait Policy {
 
     /// At most `max` chunks that should leave the fast tier, coldest first within reason, then put in [`ChunkId`] order
     /// so that neighbours go together. Looks at a bounded number of slots; empty means none was found this time. The
-    /// caller moves them now or forgets them. While less than the reserve is free, repeated calls find whatever can
+    /// caller moves them now or forgets them. While less is free than should be, repeated calls find whatever can
     /// be moved (I6).
     fn victims(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
+
+    /// At most `max` chunks of the fast tier with a kept copy that are colder than new data, the coldest of them as far as it is
+    /// known, in [`ChunkId`] order. As with [`Policy::victims`], empty means none was found this time.
+    fn let_go(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
 
     /// At most `max` chunks that should enter the fast tier, the most deserving first, in runs of neighbours. They are
     /// taken off the queue: the caller moves them now, or calls [`Policy::gave_up`].

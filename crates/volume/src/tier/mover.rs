@@ -18,11 +18,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::copies::Copies;
-use super::{Job, Levels, Policy, Scheduler};
+use super::{reserve, Job, Levels, Policy, Scheduler};
 use crate::buf::Buf;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
 use crate::kept::kept_slot;
+use crate::member::add;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
 use crate::wait::{self, Signal};
@@ -202,7 +203,7 @@ impl<E: Env> Core<E> {
     fn has_work(&self) -> bool {
         // Every request asks: the reserve is worked out only where it may be short.
         let free = self.free_in(Tier::Fast);
-        let short = free < self.reserve.max(1) && free < self.reserve_slots();
+        let short = free < self.reserve.max(1) && free < self.keep_free_slots();
         short || self.policy.borrow().candidate_count() > 0 || self.kept_excess() > 0
     }
 
@@ -218,6 +219,10 @@ impl<E: Env> Core<E> {
             self.start_lifted();
             let plan = self.mover.scheduler.borrow_mut().plan(&self.levels(), self.env.now());
             *self.mover.words.borrow_mut() = (plan.doing, plan.why);
+            if plan.let_go > 0 {
+                let begun = self.start_letting_go(plan.let_go);
+                self.mover.scheduler.borrow_mut().let_go(begun, self.env.now());
+            }
             for (job, wanted) in [(Job::Demote, plan.demote), (Job::Promote, plan.promote)] {
                 if wanted > 0 && !self.start_batch(job, wanted) {
                     self.mover.scheduler.borrow_mut().came_to_nothing(job, self.env.now());
@@ -253,7 +258,8 @@ impl<E: Env> Core<E> {
         Levels {
             fast_slots: self.slots_in(Tier::Fast) as u32,
             free: self.available(Tier::Fast, Placement::Auto) as u32,
-            reserve: self.reserve_slots() as u32,
+            keep_free: self.keep_free_slots() as u32,
+            low: reserve::low(self.reserve_slots(), self.kept.count()) as u32,
             leaving: (left + demoted) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             candidates: self.policy.borrow().candidate_count(),
@@ -263,7 +269,7 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Chooses chunks, takes slots for them, and sends them off as a batch of their own. False if none could be moved.
+    /// Chooses chunks and sends them off. False if none could be moved.
     fn start_batch(self: &Rc<Self>, job: Job, wanted: usize) -> bool {
         if self.mover.held.get() {
             return false;
@@ -282,6 +288,23 @@ impl<E: Env> Core<E> {
                 Job::Promote => policy.candidates(&mut view, wanted),
             }
         };
+        self.begin_batch(job, chunks) > 0
+    }
+
+    /// Chooses chunks that go down to their kept copies, and sends them off: how many.
+    fn start_letting_go(self: &Rc<Self>, wanted: usize) -> usize {
+        if self.mover.held.get() {
+            return 0;
+        }
+        let wanted = wanted.min((self.commit.limit.get() / 2).max(1));
+        let chunks = self.policy.borrow_mut().let_go(&mut self.view(), wanted);
+        let begun = self.begin_batch(Job::Demote, chunks);
+        add(&self.kept.let_go, begun as u64);
+        begun
+    }
+
+    /// Takes slots for chunks and sends them off as a batch of their own: how many.
+    fn begin_batch(self: &Rc<Self>, job: Job, chunks: Vec<ChunkId>) -> usize {
         let mut moves = Vec::with_capacity(chunks.len());
         for chunk in chunks {
             match self.begin_move(job, chunk) {
@@ -289,16 +312,17 @@ impl<E: Env> Core<E> {
                 None => self.policy.borrow_mut().gave_up(&mut self.view(), chunk),
             }
         }
-        if moves.is_empty() {
-            return false;
+        let count = moves.len();
+        if count == 0 {
+            return 0;
         }
         moves.sort_by_key(|m| m.to);
         add_to(&self.mover.batches, 1);
-        add_to(&self.mover.copying[job as usize], moves.len());
-        add_to(&self.mover.under_way[job as usize], moves.len());
+        add_to(&self.mover.copying[job as usize], count);
+        add_to(&self.mover.under_way[job as usize], count);
         let core = self.clone();
         self.env.spawn(async move { core.run_batch(job, moves, Vec::new()).await });
-        true
+        count
     }
 
     /// Sends off as one batch what reads have brought.

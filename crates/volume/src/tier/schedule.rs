@@ -1,8 +1,8 @@
 //! When to move, and how much at a time: a state machine over levels, latencies and the time, without I/O.
 //!
 //! What it holds to:
-//! 1. Below the reserve something is always moved down, whatever the load (I6): at least the drip of `Band::drip`, and
-//!    a forced group if for [`WATCHDOG`] nothing came through.
+//! 1. While less is free than should be, something is always moved down, whatever the load (I6): at least the drip of
+//!    `Band::drip`, and a forced group if for [`WATCHDOG`] nothing came through.
 //! 2. Quiet disks are used to the full at once; under load at most [`WINDOW_LOAD`] chunks are on the move, fewer
 //!    when the load suffers.
 //! 3. Promotions never take the reserve: slots for them are freed first, in turns, so that the disk
@@ -11,7 +11,8 @@
 //! 5. A disk that is never quiet still gets a few moves ([`Share`]).
 //! 6. A load on the fast tier that never pauses does not feel moves that can wait ([`Pace`]).
 //! 7. A load on the slow tier keeps its tail beside moves that can wait, and beside evacuations ([`TailBudget`]).
-//! 8. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
+//! 8. While free slots are few, what can be let go is let go beside any load: nothing is copied for it ([`reserve`]).
+//! 9. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
 
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ use super::latency::{Load, Verdict};
 pub use super::levels::Levels;
 use super::levels::{mib, shortage, Band, Goal};
 use super::pace::Pace;
+use super::pause::Pause;
+use super::reserve;
 use super::share::Share;
 use super::tail_budget::{TailBudget, BY_EVACUATIONS, BY_MOVES};
 use super::GROUP_CHUNKS;
@@ -56,9 +59,6 @@ const FLOOR_FAST: Duration = Duration::from_millis(2);
 /// Shortest and longest time to the next look.
 const SOON: Duration = Duration::from_millis(10);
 const REST: Duration = Duration::from_secs(60);
-/// First and longest pause of a kind of work that found nothing to do or failed.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The two kinds of moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,8 @@ pub struct Plan {
     pub demote: usize,
     /// Promotions that may be begun now, besides those on the way.
     pub promote: usize,
+    /// Chunks with a kept copy that may be let go now, besides.
+    pub let_go: usize,
     /// What is being done, in plain words.
     pub doing: String,
     /// Why, in plain words.
@@ -83,13 +85,6 @@ pub struct Plan {
     /// Ask again after this time at the latest (10 ms or more), or when a move ended, free slots fell below the
     /// reserve, or a candidate was found while there was none.
     pub next_check: Duration,
-}
-
-/// A kind of work that may have to pause.
-#[derive(Clone, Copy)]
-struct Pause {
-    until: Instant,
-    length: Duration,
 }
 
 /// How freely a job may run now.
@@ -115,6 +110,8 @@ pub struct Scheduler {
     last_drip: Instant,
     last_progress: Instant,
     pauses: [Pause; 2],
+    /// Of letting go.
+    let_go_pause: Pause,
     forced: u64,
     endurance: Endurance,
     share: Share,
@@ -135,7 +132,6 @@ impl Scheduler {
 
     /// The same with so many chunks that may be promoted at once; then the endurance budget is all there is.
     pub fn with_burst(burst: u64, now: Instant) -> Scheduler {
-        let pause = Pause { until: now, length: PAUSE_FIRST };
         Scheduler {
             fast: Load::new(now),
             slow: Load::new(now),
@@ -146,7 +142,8 @@ impl Scheduler {
             sank: None,
             last_drip: now,
             last_progress: now,
-            pauses: [pause; 2],
+            pauses: [Pause::none(now); 2],
+            let_go_pause: Pause::none(now),
             forced: 0,
             endurance: Endurance::new(burst, now),
             share: Share::default(),
@@ -186,7 +183,7 @@ impl Scheduler {
 
     /// A move was committed.
     pub fn moved(&mut self, job: Job, now: Instant) {
-        self.pauses[job as usize] = Pause { until: now, length: PAUSE_FIRST };
+        self.pauses[job as usize] = Pause::none(now);
         match job {
             Job::Demote => self.last_progress = now,
             Job::Promote => self.endurance.spend(),
@@ -196,15 +193,18 @@ impl Scheduler {
     /// The policy named no chunk, or a device refused the move: this kind of work pauses, longer every time until a
     /// move succeeds. (A move cancelled by a write is no reason to pause.)
     pub fn came_to_nothing(&mut self, job: Job, now: Instant) {
-        let p = &mut self.pauses[job as usize];
-        if p.until <= now {
-            // Several failures of one batch are one failure.
-            p.until = now.plus(p.length);
-            p.length = (p.length * 2).min(PAUSE_MAX);
-        }
+        self.pauses[job as usize].failed(now);
         if job == Job::Demote {
             // What room there is beyond the reserve may still be used; `take_turns` decides anew.
             self.refilling = false;
+        }
+    }
+
+    /// Some chunks were let go, or the policy named none, which makes for pauses as above.
+    pub fn let_go(&mut self, chunks: usize, now: Instant) {
+        match chunks {
+            0 => self.let_go_pause.failed(now),
+            _ => self.let_go_pause = Pause::none(now),
         }
     }
 
@@ -220,6 +220,30 @@ impl Scheduler {
 
     /// What may be done now.
     pub fn plan(&mut self, l: &Levels, now: Instant) -> Plan {
+        let mut plan = self.plan_moves(l, now);
+        plan.let_go = self.to_let_go(l, now);
+        if plan.let_go > 0 {
+            plan.doing =
+                "making room for new data by letting go of cold chunks that the slow tier has a copy of".into();
+            plan.why = shortage(l);
+        }
+        if l.low > 0 && l.free < l.keep_free {
+            // New data may come fast.
+            plan.next_check = plan.next_check.min(PERIOD);
+        }
+        plan
+    }
+
+    /// Chunks to be let go now.
+    fn to_let_go(&self, l: &Levels, now: Instant) -> usize {
+        let coming = l.free.saturating_add(l.leaving).saturating_add(l.demoting as u32);
+        match coming < l.low && self.let_go_pause.is_over(now) {
+            true => (l.keep_free.saturating_sub(coming) as usize).min(reserve::AT_ONCE),
+            false => 0,
+        }
+    }
+
+    fn plan_moves(&mut self, l: &Levels, now: Instant) -> Plan {
         self.adapt(l, now);
         let goal = Goal::of(l);
         self.take_turns(l, &goal);
@@ -231,6 +255,7 @@ impl Scheduler {
             return Plan {
                 demote: forced,
                 promote: 0,
+                let_go: 0,
                 doing: "moving cold chunks to the slow tier".into(),
                 why: format!("{}; nothing has come through for {} s", shortage(l), WATCHDOG.as_secs()),
                 next_check: PERIOD,
@@ -260,7 +285,7 @@ impl Scheduler {
 
     /// Moves that can wait are no faster than a load on the fast tier allows that never pauses.
     fn spare_the_fast_tier(&mut self, l: &Levels, now: Instant, plan: &mut Plan) {
-        if l.free < l.reserve || !self.is_steady(now) {
+        if l.free < l.keep_free || !self.is_steady(now) {
             return;
         }
         let (wanted, down) = (plan.demote.max(plan.promote), plan.demote > 0);
@@ -345,7 +370,7 @@ impl Scheduler {
         if l.slow_free == 0 {
             // Nothing can go down before something has come up.
             self.refilling = false;
-        } else if coming < goal.reserve || (goal.turn > 0 && goal.room(l) == 0 && coming <= goal.reserve) {
+        } else if coming < goal.keep_free || (goal.turn > 0 && goal.room(l) == 0 && coming <= goal.keep_free) {
             self.refilling = true;
         } else if coming >= goal.refill {
             self.refilling = false;
@@ -353,7 +378,7 @@ impl Scheduler {
     }
 
     fn short(&self, l: &Levels, goal: &Goal) -> bool {
-        l.free < goal.reserve && l.slow_free > 0
+        l.free < goal.keep_free && l.slow_free > 0
     }
 
     fn force(&mut self, l: &Levels, goal: &Goal, now: Instant) -> usize {
@@ -367,13 +392,21 @@ impl Scheduler {
     }
 
     fn plan_demotion(&mut self, l: &Levels, goal: &Goal, now: Instant) -> Plan {
-        let why = if l.free < goal.reserve { shortage(l) } else { "making room for chunks that are used again".into() };
+        let why =
+            if l.free < goal.keep_free { shortage(l) } else { "making room for chunks that are used again".into() };
         let missing = goal.refill.saturating_sub(goal.coming(l)).min(l.slow_free) as usize;
         if missing == 0 {
             let why = if l.slow_free == 0 { "the slow tier has no free slot".into() } else { why };
-            return Plan { demote: 0, promote: 0, doing: "waiting for moves to end".into(), why, next_check: PERIOD };
+            return Plan {
+                demote: 0,
+                promote: 0,
+                let_go: 0,
+                doing: "waiting for moves to end".into(),
+                why,
+                next_check: PERIOD,
+            };
         }
-        let band = Band::of(l.free, goal.reserve);
+        let band = Band::of(l.free, goal.keep_free);
         // Room for promotions is as urgent as these are.
         let quiet = if goal.turn > 0 { band.quiet().min(QUIET_PROMOTE) } else { band.quiet() };
         let (demote, how, next_check) = match self.leave(Job::Demote, band, quiet, now) {
@@ -390,7 +423,7 @@ impl Scheduler {
         };
         // The end of a move brings the mover back anyway.
         let soonest = if demote + l.demoting > 0 { PERIOD } else { SOON };
-        Plan { demote, promote: 0, doing, why, next_check: next_check.max(soonest) }
+        Plan { demote, promote: 0, let_go: 0, doing, why, next_check: next_check.max(soonest) }
     }
 
     fn plan_promotion(&mut self, l: &Levels, goal: &Goal, now: Instant) -> Plan {
@@ -399,12 +432,12 @@ impl Scheduler {
                 0 => ("resting", REST),
                 _ => ("waiting for moves to end", PERIOD),
             };
-            let why = match (l.free < l.reserve, l.slow_free) {
+            let why = match (l.free < l.keep_free, l.slow_free) {
                 (true, 0) => format!("{}, and the slow tier has no free slot for more", shortage(l)),
                 (true, _) => format!("{}, and the others are on their way", shortage(l)),
                 (false, _) => "nothing on the slow tier is used enough to be moved, and the reserve is free".into(),
             };
-            return Plan { demote: 0, promote: 0, doing: doing.into(), why, next_check };
+            return Plan { demote: 0, promote: 0, let_go: 0, doing: doing.into(), why, next_check };
         }
         let why = format!("{} there are used again", mib(l.candidates as u64));
         let promotable = self.promotable(l, now);
@@ -412,7 +445,7 @@ impl Scheduler {
             let doing = "sparing the SSD".into();
             let why = format!("{why}, but promotions have had their share of the SSD's life for now");
             let next_check = Endurance::next_group(l.fast_slots).clamp(PERIOD, REST);
-            return Plan { demote: 0, promote: 0, doing, why, next_check };
+            return Plan { demote: 0, promote: 0, let_go: 0, doing, why, next_check };
         }
         let room = goal.room(l) as usize;
         let (promote, how, next_check) = match self.leave(Job::Promote, Band::Ok, QUIET_PROMOTE, now) {
@@ -425,7 +458,7 @@ impl Scheduler {
             0 => "waiting for a quiet moment to move chunks to the fast tier".into(),
             _ => format!("moving chunks to the fast tier, {how}"),
         };
-        Plan { demote: 0, promote, doing, why, next_check: next_check.max(SOON) }
+        Plan { demote: 0, promote, let_go: 0, doing, why, next_check: next_check.max(SOON) }
     }
 
     /// Beside a load that leaves no time for exchanges, a few chunks change places. What new data take from the reserve is
@@ -437,7 +470,7 @@ impl Scheduler {
             _ => (Job::Promote, room.min(GROUP_CHUNKS as usize)),
         };
         let most = most.min(promotable);
-        let paused = self.pauses[job as usize].until > now || self.move_budget.allows(now).is_err();
+        let paused = !self.pauses[job as usize].is_over(now) || self.move_budget.allows(now).is_err();
         if most == 0 || paused || self.slow.quiet(now) >= QUIET_PROMOTE || goal.turn == 0 {
             return;
         }
@@ -462,9 +495,9 @@ impl Scheduler {
 
     /// How freely a job may run, by what else the disks have to do.
     fn leave(&mut self, job: Job, band: Band, quiet: Duration, now: Instant) -> Leave {
-        let pause = self.pauses[job as usize].until;
-        if pause > now {
-            return Leave::Wait(pause.since(now));
+        let pause = &self.pauses[job as usize];
+        if !pause.is_over(now) {
+            return Leave::Wait(pause.left(now));
         }
         let (slow, fast) = (self.slow.quiet(now), self.fast.quiet(now));
         let can_wait = job == Job::Promote || band <= Band::Below;
@@ -494,7 +527,7 @@ impl Scheduler {
     fn drip(&mut self, band: Band, demoting: usize, now: Instant) -> (usize, Duration) {
         let Some((chunks, every)) = band.drip() else { return (0, REST) };
         // A pause after failures holds for the drip too; the watchdog goes through it.
-        if self.pauses[Job::Demote as usize].until > now {
+        if !self.pauses[Job::Demote as usize].is_over(now) {
             return (0, REST);
         }
         let since = now.since(self.last_drip);

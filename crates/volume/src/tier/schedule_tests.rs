@@ -21,7 +21,7 @@ struct Group {
 
 impl Group {
     fn new(free: u32) -> Group {
-        let l = Levels { free, reserve: RESERVE, slow_free: 100_000, ..Levels::default() };
+        let l = Levels { free, keep_free: RESERVE, slow_free: 100_000, ..Levels::default() };
         let now = Instant(1);
         Group { s: Scheduler::new(now), l, now, done_at: Vec::new(), plans: 0, peak: 0 }
     }
@@ -120,7 +120,7 @@ fn under_a_load_that_never_pauses_free_slots_still_grow() {
 #[test]
 fn a_load_that_suffers_makes_the_window_small() {
     let mut g = Group::new(0);
-    (g.l.reserve, g.l.slow_free) = (1_000_000, 3_000_000);
+    (g.l.keep_free, g.l.slow_free) = (1_000_000, 3_000_000);
     g.run(3000 * MS, 10 * MS, Some((Tier::Slow, 10 * MS)));
     assert_eq!(g.s.window, super::WINDOW_LOAD);
     g.run(3000 * MS, 10 * MS, Some((Tier::Slow, 50 * MS)));
@@ -244,7 +244,7 @@ fn a_steady_load_on_the_fast_tier_is_spared_unless_the_reserve_is_short() {
 fn promotions_stop_when_the_ssd_has_had_its_share_and_say_so() {
     let mut s = Scheduler::new(Instant(1));
     let fast_slots = 1 << 20;
-    let l = Levels { fast_slots, free: 1 << 19, reserve: RESERVE, slow_free: 1 << 20, ..Levels::default() };
+    let l = Levels { fast_slots, free: 1 << 19, keep_free: RESERVE, slow_free: 1 << 20, ..Levels::default() };
     let (mut now, mut promoted, mut sparing) = (Instant(1), 0u64, 0);
     for _ in 0..20_000 {
         let plan = s.plan(&Levels { candidates: 1000, ..l }, now);
@@ -288,7 +288,7 @@ fn a_full_slow_tier_is_said_in_words_and_nothing_spins() {
 #[test]
 fn work_that_comes_to_nothing_pauses_longer_and_longer_but_is_forced_in_the_end() {
     let mut s = Scheduler::new(Instant(1));
-    let l = Levels { free: 0, reserve: RESERVE, slow_free: 1000, ..Levels::default() };
+    let l = Levels { free: 0, keep_free: RESERVE, slow_free: 1000, ..Levels::default() };
     let (mut now, mut plans, mut asked) = (Instant(1), 0, 0);
     while now < Instant(60_000_000_000) {
         let plan = s.plan(&l, now);
@@ -302,4 +302,34 @@ fn work_that_comes_to_nothing_pauses_longer_and_longer_but_is_forced_in_the_end(
     assert!((10..100).contains(&asked), "{asked}");
     assert!(plans < 700, "{plans}");
     assert!(s.forced() >= 5, "{}", s.forced());
+}
+
+#[test]
+fn what_can_be_let_go_is_let_go_beside_any_load_when_free_slots_are_few() {
+    let mut g = Group::new(512);
+    (g.l.keep_free, g.l.low) = (512, 256);
+    let plan = |g: &mut Group| {
+        // The slow tier is never quiet.
+        g.s.foreground_started(Tier::Slow, g.now);
+        g.now = g.now.plus(20 * MS);
+        g.s.plan(&g.l, g.now)
+    };
+    assert_eq!(plan(&mut g).let_go, 0);
+    g.l.free = 256;
+    assert_eq!(plan(&mut g).let_go, 0);
+    g.l.free = 200;
+    let p = plan(&mut g);
+    assert_eq!((p.let_go, p.promote), (312, 0));
+    assert!(p.next_check <= 100 * MS && p.doing.contains("letting go"), "{p:?}");
+    // What is on its way counts.
+    g.l.leaving = 312;
+    assert_eq!(plan(&mut g).let_go, 0);
+    // Nothing was found: not again at once, but again.
+    g.l.leaving = 0;
+    g.s.let_go(0, g.now);
+    let again: Vec<usize> = (0..5).map(|_| plan(&mut g).let_go).collect();
+    assert_eq!(again, [0, 0, 312, 312, 312]);
+    // Nothing has a copy.
+    g.l.low = 0;
+    assert_eq!(plan(&mut g).let_go, 0);
 }

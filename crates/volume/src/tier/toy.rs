@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{HeadTime, Job, Levels, Policy, Scheduler, Touch, View};
+use super::{reserve, HeadTime, Job, Levels, Policy, Scheduler, Touch, View};
 use crate::env::Instant;
 use crate::units::{ChunkId, Tier, CHUNK};
 
@@ -18,6 +18,8 @@ pub(super) struct World {
     slow_used: u32,
     fast_used: u32,
     pub(super) reserve: u32,
+    /// Fast chunks with a kept copy.
+    pub(super) copies: std::collections::BTreeSet<ChunkId>,
     pub(super) rng: u64,
 }
 
@@ -48,6 +50,12 @@ impl View for World {
     }
     fn reserve(&self) -> u32 {
         self.reserve
+    }
+    fn keep_free(&self) -> u32 {
+        reserve::to_keep_free(self.reserve.into(), self.copies.len() as u64) as u32
+    }
+    fn has_copy(&self, c: ChunkId) -> bool {
+        self.copies.contains(&c)
     }
     fn random(&mut self) -> u32 {
         self.rng = self.rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -112,6 +120,7 @@ impl Toy {
             slow_used: 0,
             fast_used: 0,
             reserve,
+            copies: Default::default(),
             rng: 42,
         };
         let scheduler = Scheduler::new(w.now);
@@ -182,7 +191,8 @@ impl Toy {
     pub(super) fn step(&mut self, takes_time: bool) -> Duration {
         let levels = Levels {
             free: self.w.free_fast(),
-            reserve: self.w.reserve,
+            keep_free: self.w.keep_free(),
+            low: reserve::low(self.w.reserve.into(), self.w.copies.len() as u64) as u32,
             slow_free: self.w.slow_free(),
             candidates: self.policy.candidate_count(),
             ..Levels::default()
@@ -191,6 +201,14 @@ impl Toy {
         self.plans += 1;
         assert!(plan.next_check >= Duration::from_millis(10));
         assert!(!plan.doing.is_empty() && !plan.why.is_empty());
+        let gone = self.policy.let_go(&mut self.w, plan.let_go);
+        if plan.let_go > 0 {
+            self.scheduler.let_go(gone.len(), self.w.now);
+        }
+        for c in &gone {
+            assert!(self.w.copies.remove(c), "only what has a copy is let go");
+            self.demote(*c);
+        }
         let down = self.policy.victims(&mut self.w, plan.demote);
         let up = self.policy.candidates(&mut self.w, plan.promote);
         assert!(down.len() <= plan.demote && up.len() <= plan.promote);
@@ -212,7 +230,7 @@ impl Toy {
         }
         self.demoted += down.len() as u64;
         self.promoted += up.len() as u64;
-        if down.len() + up.len() > 0 {
+        if down.len() + up.len() + gone.len() > 0 {
             return Duration::ZERO;
         }
         plan.next_check

@@ -3,6 +3,7 @@
 use super::View;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
+use crate::kept::kept_slot;
 use crate::units::{ChunkId, Placement, Tier};
 
 /// A [`View`] of a group. Borrows components only for the length of a call.
@@ -75,6 +76,14 @@ impl<E: Env> View for EngineView<'_, E> {
 
     fn reserve(&self) -> u32 {
         self.core.reserve_slots() as u32
+    }
+
+    fn keep_free(&self) -> u32 {
+        self.core.keep_free_slots() as u32
+    }
+
+    fn has_copy(&self, c: ChunkId) -> bool {
+        self.core.entry(c).is_ok_and(|e| kept_slot(&e).is_some())
     }
 
     fn random(&mut self) -> u32 {

@@ -76,7 +76,7 @@ impl<E: Env> Core<E> {
         if placement == Placement::Auto && free <= self.headroom() / 2 {
             return None;
         }
-        let kept_free = |tier| if tier == Tier::Fast { self.reserve_slots() } else { 0 };
+        let kept_free = |tier| if tier == Tier::Fast { self.keep_free_slots() } else { 0 };
         let tiers = [own, own.other()];
         let beyond = tiers.into_iter().find(|t| room(*t) > kept_free(*t));
         beyond.or_else(|| tiers.into_iter().find(|t| room(*t) > 0))

@@ -134,9 +134,9 @@ impl HeadTime {
 
     /// What a chunk must show to be worth an exchange.
     fn bar(&self, v: &impl View, kind: Kind) -> Bar {
-        // Room for everything: nothing has to leave. The mover frees some slots beyond the reserve for promotions,
-        // which is not plenty.
-        let plenty = v.free_fast() > v.reserve() + v.reserve() / 4 + 8;
+        // Room for everything: nothing has to leave. The mover frees some slots more than it must for promotions, which is
+        // not plenty.
+        let plenty = v.free_fast() > v.keep_free() + v.reserve() / 4 + 8;
         let coldest = if plenty { None } else { self.coldest.map(|h| self.clock.relative(h)) };
         let (margin, least) = match kind {
             Kind::Random if plenty => return Bar { least: ROOM, ahead: i32::MIN },
@@ -306,6 +306,10 @@ impl Policy for HeadTime {
 
     fn victims(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
         self.coldest_chunks(v, max)
+    }
+
+    fn let_go(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
+        self.cold_with_copy(v, max)
     }
 
     fn candidates(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {

@@ -1,0 +1,107 @@
+//! The reserve: new data in small writes find it, though most of it holds chunks that serve reads meanwhile.
+
+mod image;
+mod memory;
+
+use std::time::Duration;
+
+use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::env::Env;
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions, Status};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+use bimetal_volume::{Group, Volume};
+use image::{open, pass, read, stop, write};
+use memory::{MemoryDevice, MemoryEnv};
+
+fn is_fast(v: &Volume<MemoryEnv>, chunk: u64) -> bool {
+    v.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].tier != 2
+}
+
+fn millis(env: &MemoryEnv, n: u64) {
+    let sleep = env.sleep(Duration::from_millis(n));
+    env.block_on(sleep);
+}
+
+/// A group of 64 and 256 MiB with the usual reserve, on devices that take their time.
+fn create_and_open(env: &MemoryEnv) -> Group<MemoryEnv> {
+    let mut devices = [64, 256].map(|mib| MemoryDevice::new(mib << 20));
+    devices.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect();
+    let options = CreateOptions {
+        name: "tank".into(),
+        volumes: vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }],
+        sector_size: 4096,
+        reserve: None,
+        journal_blocks: Some(16),
+    };
+    let e = env.clone();
+    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    open(env, &devices, OpenOptions::default()).expect("opens")
+}
+
+/// Visits chunks of a list in no order that looks like a stream.
+fn visit(env: &MemoryEnv, v: &Volume<MemoryEnv>, chunks: &[u64]) {
+    for i in 0..chunks.len() {
+        let c = chunks[i * 61 % chunks.len()];
+        read(env, v, c * CHUNK + 8192, 4096).expect("read");
+        millis(env, 5);
+    }
+}
+
+fn byte(chunk: u64) -> u8 {
+    (chunk % 250) as u8 + 1
+}
+
+/// A group of 64 and 256 MiB whose fast tier is full but for the reserve, with more than a hundred chunks that came up and keep
+/// their places. Chunks below 200 are free, those from 200 to 900 are written.
+fn with_copies(env: &MemoryEnv, g: &Group<MemoryEnv>, v: &Volume<MemoryEnv>) {
+    (0..900).for_each(|c| write(env, v, c * CHUNK, &[byte(c); CHUNK as usize]).expect("write"));
+    pass(env, 60);
+    let trimmed = v.clone();
+    env.block_on(async move { trimmed.trim(0, 200 * CHUNK, WriteFlags::default()).await.expect("trim") });
+    pass(env, 10);
+    let cold: Vec<u64> = (200..900).filter(|c| !is_fast(v, *c)).take(150).collect();
+    visit(env, v, &cold);
+    pass(env, 60);
+    assert!(g.status().mover.kept > 100, "{:?}", g.status().mover);
+    // It is not as if they had just been used.
+    let others: Vec<u64> = (200..900).filter(|c| is_fast(v, *c) && !cold.contains(c)).collect();
+    (0..12).for_each(|_| visit(env, v, &others));
+    // As much new data as there is room for.
+    let room = (g.status().fast_free.saturating_sub(g.status().keep_free)) / CHUNK;
+    (1000..1000 + room).for_each(|c| write(env, v, c * CHUNK, &[byte(c); CHUNK as usize]).expect("write"));
+    pass(env, 60);
+}
+
+#[test]
+fn small_new_data_find_the_whole_reserve_though_most_of_it_holds_other_chunks() {
+    let env = MemoryEnv::new();
+    let g = create_and_open(&env);
+    let v = g.volume("main").expect("made at creation");
+    with_copies(&env, &g, &v);
+    let before = g.status();
+    let free = |s: &Status| s.fast_free / CHUNK;
+    let reserve = before.reserve / CHUNK;
+    assert!(before.keep_free * 2 < before.reserve && free(&before) < reserve * 2 / 3, "{before:?}");
+    let new: Vec<u64> = (0..reserve).map(|i| i * 61 % 200).collect();
+    // The disk is never quiet, so the mover has no time to copy.
+    let mut busy = (200..900).filter(|c| !is_fast(&v, *c)).collect::<Vec<u64>>().into_iter().cycle();
+    for c in &new {
+        write(&env, &v, c * CHUNK, &[byte(*c); 4096]).expect("write");
+        for at in busy.by_ref().take(3) {
+            read(&env, &v, at * CHUNK, 4096).expect("read");
+            millis(&env, 2);
+        }
+    }
+    let after = g.status();
+    let fast = new.iter().filter(|c| is_fast(&v, **c)).count() as u64;
+    assert!(fast + 2 >= reserve, "{fast} of {reserve} are on the fast tier: {:?}", after.mover);
+    assert!(after.mover.let_go > 0, "{:?}", after.mover);
+    pass(&env, 60);
+    assert!(g.status().fast_free >= g.status().keep_free, "{:?}", g.status().mover);
+    for c in (200..900).chain(new) {
+        let data = read(&env, &v, c * CHUNK, 4096).expect("read");
+        assert!(data.iter().all(|b| *b == byte(c)), "chunk {c}");
+    }
+    stop(&env, g).expect("orderly stop");
+}
