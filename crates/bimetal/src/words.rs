@@ -378,9 +378,9 @@ pub(crate) mod tests {
         let mut s = status();
         assert!(summary(&s, &[])
             .iter()
-            .any(|l| l.contains("2.5 MiB of fast space are free for new writes (reserve 2 MiB)")));
+            .any(|l| l.contains("2.50 MiB of fast space are free for new writes (reserve 2 MiB)")));
         s.keep_free = 4 * CHUNK;
         let lines = summary(&s, &[]);
-        assert!(lines.iter().any(|l| l.contains("and 1.5 MiB of cold data make room at once")), "{lines:?}");
+        assert!(lines.iter().any(|l| l.contains("and 1.50 MiB of cold data make room at once")), "{lines:?}");
     }
 }
