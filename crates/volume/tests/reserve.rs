@@ -23,7 +23,7 @@ fn millis(env: &MemoryEnv, n: u64) {
 }
 
 /// A group of 64 and 256 MiB with the usual reserve, on devices that take their time.
-fn create_and_open(env: &MemoryEnv) -> Group<MemoryEnv> {
+fn create(env: &MemoryEnv) -> [MemoryDevice; 2] {
     let mut devices = [64, 256].map(|mib| MemoryDevice::new(mib << 20));
     devices.iter_mut().for_each(|d| d.env = Some(env.clone()));
     let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect();
@@ -36,7 +36,7 @@ fn create_and_open(env: &MemoryEnv) -> Group<MemoryEnv> {
     };
     let e = env.clone();
     env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
-    open(env, &devices, OpenOptions::default()).expect("opens")
+    devices
 }
 
 /// Visits chunks of a list in no order that looks like a stream.
@@ -76,7 +76,7 @@ fn with_copies(env: &MemoryEnv, g: &Group<MemoryEnv>, v: &Volume<MemoryEnv>) {
 #[test]
 fn small_new_data_find_the_whole_reserve_though_most_of_it_holds_other_chunks() {
     let env = MemoryEnv::new();
-    let g = create_and_open(&env);
+    let g = open(&env, &create(&env), OpenOptions::default()).expect("opens");
     let v = g.volume("main").expect("made at creation");
     with_copies(&env, &g, &v);
     let before = g.status();
@@ -103,5 +103,33 @@ fn small_new_data_find_the_whole_reserve_though_most_of_it_holds_other_chunks() 
         let data = read(&env, &v, c * CHUNK, 4096).expect("read");
         assert!(data.iter().all(|b| *b == byte(c)), "chunk {c}");
     }
+    stop(&env, g).expect("orderly stop");
+}
+
+#[test]
+fn new_data_find_it_also_while_the_mover_waits_for_something_else() {
+    let env = MemoryEnv::new();
+    let devices = create(&env);
+    let g = open(&env, &devices, OpenOptions::default()).expect("opens");
+    with_copies(&env, &g, &g.volume("main").expect("made at creation"));
+    stop(&env, g).expect("orderly stop");
+    // Nothing may be promoted, and so the mover waits for as long as an SSD needs for a share of its life.
+    let options = OpenOptions { promotion_burst: 0, ..OpenOptions::default() };
+    let g = open(&env, &devices, options).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    let cold: Vec<u64> = (200..900).filter(|c| !is_fast(&v, *c)).take(40).collect();
+    for _ in 0..3 {
+        visit(&env, &v, &cold);
+        millis(&env, 500);
+    }
+    let before = g.status();
+    assert!(before.mover.candidates > 0 && before.mover.doing.contains("sparing"), "{:?}", before.mover);
+    for c in (0..before.reserve / CHUNK).map(|i| i * 61 % 200) {
+        write(&env, &v, c * CHUNK, &[byte(c); 4096]).expect("write");
+        // Later it may be moved down: the disk is quiet.
+        assert!(is_fast(&v, c), "{:?}", g.status());
+        millis(&env, 5);
+    }
+    assert!(g.status().mover.let_go > 0, "{:?}", g.status().mover);
     stop(&env, g).expect("orderly stop");
 }

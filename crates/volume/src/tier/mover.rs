@@ -81,6 +81,8 @@ pub(crate) struct MoverState {
     last: [Cell<Option<(ChunkId, SlotId)>>; 2],
     /// The mover sleeps for long; a change of levels wakes it.
     resting: Cell<bool>,
+    /// Fewer free fast slots than this wake it whatever it waits for; 0 when it has seen that.
+    low: Cell<u64>,
 }
 
 /// One chunk on its way.
@@ -134,6 +136,7 @@ impl MoverState {
             next_move: Cell::new(1),
             last: Default::default(),
             resting: Cell::default(),
+            low: Cell::default(),
         }
     }
 }
@@ -189,8 +192,9 @@ impl<E: Env> Core<E> {
     pub(crate) fn foreground_ends(&self, tier: Tier, bytes: u64, begun: Instant) {
         let now = self.env.now();
         self.mover.scheduler.borrow_mut().foreground_done(tier, bytes, now.since(begun), now);
-        if self.mover.resting.get() && self.has_work() {
+        if self.mover.resting.get() && self.has_work() || self.runs_low() {
             self.mover.resting.set(false);
+            self.mover.low.set(0);
             self.mover_wake.notify();
         }
     }
@@ -207,6 +211,12 @@ impl<E: Env> Core<E> {
         short || self.policy.borrow().candidate_count() > 0 || self.kept_excess() > 0
     }
 
+    /// Whether free slots have become so few that chunks should be let go, and the mover does not know it.
+    fn runs_low(&self) -> bool {
+        let low = self.mover.low.get();
+        low > 0 && self.available(Tier::Fast, Placement::Auto) < low
+    }
+
     /// The mover's task.
     pub(crate) async fn run_mover(self: Rc<Self>) {
         self.mover.running.set(true);
@@ -217,7 +227,9 @@ impl<E: Env> Core<E> {
             }
             self.drop_kept(self.kept_excess());
             self.start_lifted();
-            let plan = self.mover.scheduler.borrow_mut().plan(&self.levels(), self.env.now());
+            let levels = self.levels();
+            let plan = self.mover.scheduler.borrow_mut().plan(&levels, self.env.now());
+            self.mover.low.set(if levels.free < levels.low { 0 } else { levels.low.into() });
             *self.mover.words.borrow_mut() = (plan.doing, plan.why);
             if plan.let_go > 0 {
                 let begun = self.start_letting_go(plan.let_go);
