@@ -4,7 +4,7 @@
 //!   replay is never full, so no copy is dropped for room.
 //! - Chunks with a copy stand for a part of the reserve, and are let go for new data ([`reserve`]).
 //! - A write that replaces a whole chunk of the slow tier goes where a new chunk would, while there is room beyond the reserve, or
-//!   half of the reserve for a chunk that is wanted on the fast tier.
+//!   half of what should be free for a chunk that is wanted on the fast tier.
 //!
 //! Chunks that come up from what a client has just read are not here: they cost the disk nothing either, but are moves all the same.
 //! Policies that do not sit in the engine copy each chunk both ways, as the systems do that they are known from.
@@ -52,8 +52,7 @@ impl Copies {
 /// Gives a chunk of the slow tier that is replaced a home on the fast one, if a new chunk would get it there.
 pub(super) fn write_anew(seat: &mut impl Seat, tiers: &mut Tiers, p: &Piece) -> bool {
     let whole = p.kind == Kind::Write && u64::from(p.len) == CHUNK;
-    let found = tiers.free() + (tiers.reserve() - tiers.keep_free());
-    if !whole || tiers.free() == 0 || found <= tiers.reserve() / 2 || seat.place(tiers, p) != Tier::Fast {
+    if !whole || tiers.free() <= tiers.keep_free() / 2 || seat.place(tiers, p) != Tier::Fast {
         return false;
     }
     if tiers.free() <= tiers.keep_free() + tiers.reserve() / 4 && !seat.wants(tiers, p.chunk) {

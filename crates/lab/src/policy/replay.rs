@@ -193,9 +193,6 @@ impl<S: Seat> Run<'_, S> {
             Kind::Birth => self.seat.place(&mut self.tiers, p),
             _ => Tier::Slow,
         };
-        if wish == Tier::Fast && self.seat.clock_ns().is_none() {
-            self.make_room();
-        }
         if !self.tiers.set(p.chunk, wish) {
             self.tiers.set(p.chunk, Tier::Slow);
         }
@@ -242,6 +239,7 @@ impl<S: Seat> Run<'_, S> {
 
     /// Moves what the policy wants and the budget allows.
     fn turn(&mut self) {
+        self.make_room();
         loop {
             let short = self.tiers.keep_free().saturating_sub(self.tiers.free()) as usize;
             let room = self.tiers.free().saturating_sub(self.tiers.keep_free()) as usize;

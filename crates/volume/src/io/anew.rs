@@ -9,7 +9,7 @@
 //! 2. From the choice of the slot to that step the chunk is in motion, under a claim on all of it: nobody else writes,
 //!    trims or moves it.
 //! 3. A write that fails changes nothing (C11.2); it is done again in place.
-//! 4. Half of the reserve is left to chunks without a home, and half of the headroom (I5).
+//! 4. Half of what should be free is left to chunks without a home, and half of the headroom (I5).
 //! 5. All requests together hold at most half of the headroom in slots for chunks that are being written anew. A request keeps
 //!    what it took while it waits for claims, and for slots of its other chunks. Counter-example to more: it has twenty, and
 //!    waits for the claim of somebody who waits for a slot that was promised to him; the twenty were that.
@@ -75,14 +75,13 @@ impl<E: Env> Core<E> {
     pub(super) fn begin_anew(&self, v: &VolumeInfo, part: &Part, claim: &Claimed<'_>) -> Option<Anew<'_, E>> {
         let fast = self.available(Tier::Fast, Placement::Auto);
         let free = fast + self.available(Tier::Slow, Placement::Auto);
-        let (reserve, keep_free) = (self.reserve_slots(), self.keep_free_slots());
-        let found = fast + (reserve - keep_free);
-        if fast == 0 || found <= reserve / 2 || free <= self.headroom() / 2 || self.wish_for(v, part) != Tier::Fast {
+        let keep_free = self.keep_free_slots();
+        if fast <= keep_free / 2 || free <= self.headroom() / 2 || self.wish_for(v, part) != Tier::Fast {
             return None;
         }
         // What is not asked for again takes room that nobody needs: not what is kept for new chunks, nor the little more that the
         // mover frees.
-        let spare = fast > keep_free + reserve / 4;
+        let spare = fast > keep_free + self.reserve_slots() / 4;
         if !spare && !self.policy.borrow_mut().wants(&mut self.view(), part.chunk) {
             return None;
         }
