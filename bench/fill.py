@@ -140,12 +140,12 @@ def step(s, steps, began):
 
 def fill(s, server, verdicts, result):
     st = s.status("fill")
-    full = st["fast_free_bytes"] - st["reserve_bytes"] // 2
+    full = st["fast_free_bytes"] - st["keep_free_bytes"] // 2
     size = full // MIB * MIB + SLOW_PART
     fio(server.uri(), "write", size=size, write_lat_log=s.file("fill"), log_offset=1, **LOAD)
-    missing = max(0, st["reserve_bytes"] - s.status("fill")["fast_free_bytes"])
+    missing = max(0, st["keep_free_bytes"] - s.status("fill")["fast_free_bytes"])
     steps, began = [], time.monotonic()
-    back = wait_for(120, lambda: step(s, steps, began) >= st["reserve_bytes"])
+    back = wait_for(120, lambda: step(s, steps, began) >= s.status("fill")["keep_free_bytes"])
     print(f"filled; reserve back after {seconds(back)}", flush=True)
     rows = completions(s.file("fill"))
     result["fill_fast"] = rate_between(rows, 16 * MIB, full - 32 * MIB)

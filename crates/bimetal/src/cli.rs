@@ -178,7 +178,7 @@ pub(crate) struct Create {
     /// Logical sector of the volumes, for ever: 4096, or 512 for old systems
     #[arg(long, default_value = "4096", value_parser = sector)]
     pub(crate) sector: u32,
-    /// Fast space kept free for new writes [default: 4GiB; at most a quarter of what
+    /// Fast space for new writes, free or made free at once [default: 4GiB; at most a quarter of what
     /// volumes bound to the fast tier leave of it]
     #[arg(long, value_parser = size)]
     pub(crate) reserve: Option<Size>,

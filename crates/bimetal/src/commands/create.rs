@@ -61,7 +61,7 @@ fn locators(config: &GroupConfig) -> String {
 fn words(config: &GroupConfig, report: &CreateReport) -> String {
     let name = &config.name;
     let mut text = format!(
-        "Group '{name}' is made: {} for data, {} of the fast tier are kept free for new writes.\n",
+        "Group '{name}' is made: {} for data, {} of the fast tier are the reserve for new writes.\n",
         approx(report.capacity),
         approx(report.reserve)
     );
