@@ -95,7 +95,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     all.get(all.len() / 2).copied()
 }
 
-/// Waits until the reserve is free again.
+/// Waits until the reserve is whole again.
 pub(crate) fn reserve(world: &World, show: &mut Show, figures: &mut Figures) -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(60);
     let before = world.status()?;

@@ -435,7 +435,7 @@ impl Scheduler {
             let why = match (l.free < l.keep_free, l.slow_free) {
                 (true, 0) => format!("{}, and the slow tier has no free slot for more", shortage(l)),
                 (true, _) => format!("{}, and the others are on their way", shortage(l)),
-                (false, _) => "nothing on the slow tier is used enough to be moved, and the reserve is free".into(),
+                (false, _) => "nothing on the slow tier is used enough to be moved, and the reserve is whole".into(),
             };
             return Plan { demote: 0, promote: 0, let_go: 0, doing: doing.into(), why, next_check };
         }
