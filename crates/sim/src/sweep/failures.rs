@@ -1,13 +1,13 @@
 //! Directed scenarios in which a device fails while requests are on their way. Every point has a seed of its own, and
 //! so other moments.
 
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::units::{Placement, CHUNK};
 
 use super::{directed, fill, flush, group, hot, records, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::run::FIRST_PAGE;
-use crate::scenario::{Act, Damage, End, Scenario, Speed};
+use crate::scenario::{Act, Damage, End, Scenario, Speed, Step, VolumeSpec};
 use crate::world::CrashPoint;
 
 /// Chunks that hold something old behind their first block.
@@ -73,6 +73,36 @@ pub(super) fn garbled_page() -> Directed {
         s
     };
     Directed::chain("garbled page", make, 100)
+}
+
+/// The page directory of the slow member cannot be read at a start, which is cut off while it writes that member's map anew: what
+/// is there of the old directory and what of the new one must not be taken for one.
+pub(super) fn directory_unread() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, tear: n % 4 == 0, ..group(12, 24, 16) };
+        s.volumes.push(VolumeSpec { chunks: 12, placement: Placement::Auto });
+        let second = |act, chunk| Step { volume: 1, ..step(0, act, chunk * CHUNK, 4096) };
+        let session = s.quiet_session(vec![fill(0, 6), second(WRITE, 0), flush()], End::Stop);
+        s.sessions.push(session);
+        // The page of the first volume is older than the directory, which is on the side that a new one begins with.
+        let mut steps = Vec::new();
+        for round in 0..2 {
+            steps.extend((0..6).map(|i| second(FUA, round * 6 + i)));
+            steps.push(sleep(0, 2500));
+        }
+        let end = End::Crash(Crash::Power, CrashPoint { steps: steps.len() as u64, events: 0 });
+        let session = s.quiet_session(steps, end);
+        s.sessions.push(session);
+        let end = End::Crash(Crash::Power, CrashPoint { steps: 0, events: 40 + n % 40 });
+        let mut session = s.quiet_session(Vec::new(), end);
+        let pages = FIRST_PAGE + u64::from(s.journal);
+        session.faults[1] = Faults { read_ppm: 1_000_000, limit: 1, area: (pages, pages + 64), ..Faults::default() };
+        s.sessions.push(session);
+        let again = s.quiet_session(vec![step(0, Act::Read, 0, 6 * CHUNK)], End::Stop);
+        s.sessions.push(again);
+        s
+    };
+    Directed::chain("directory unread, and its map half written", make, 320)
 }
 
 /// A write fails, the same blocks are written again at once, and then the first one lands after all.

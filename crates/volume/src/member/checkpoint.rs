@@ -238,8 +238,9 @@ impl<E: Env> Core<E> {
         written: &mut Vec<Written>,
     ) -> Result<(), DeviceError> {
         let mut images = Vec::new();
-        let generation = self.commit.durable_generation.get().max(1);
         let (mut blocks, root) = (m.directory.borrow().blocks.clone(), m.directory.borrow().root);
+        // Never less than that of any block that a root names: a directory begun anew must differ from all of them.
+        let generation = self.commit.durable_generation.get().max(root.generation()).max(1);
         for changed in changes.pages.chunk_by(|a, b| block_of(a.0) == block_of(b.0)) {
             let b = block_of(changed[0].0);
             let side = Directory::other_side(blocks[b]);

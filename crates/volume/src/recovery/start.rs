@@ -239,6 +239,7 @@ async fn seal_end<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), O
 
 /// Writes the whole map to a member that was left behind or is damaged, under a journal that begins anew.
 async fn rebuild<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), OpenError> {
+    disown_directory(core, m).await?;
     {
         let map = core.map.borrow();
         let mut d = m.directory.borrow_mut();
@@ -252,6 +253,26 @@ async fn rebuild<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), Op
         }
     }
     core.checkpoint(m, false).await.map_err(|e| failed_commit(e, m.index))
+}
+
+/// Where the directory that the label names could not be read, it is not known which sides are in use, and what is written now
+/// goes over some of them. Should that be cut off, nothing of it may be taken for the old directory, nor that for whole: the label
+/// names one that is nowhere, and the new one gets a generation that none had before.
+async fn disown_directory<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), OpenError> {
+    let mut label = m.label.borrow().clone();
+    let unread = !m.directory.borrow().root.is_some() && label.root_generation > 0;
+    if !unread || mutant::on(Mutant::C5NewUnderOldName) {
+        return Ok(());
+    }
+    let is_empty = (0..m.layout.pages).all(|p| core.map.borrow().generation(p as u32) == 0);
+    let nowhere = label.root_generation.max(core.commit.durable_generation.get()) + 1;
+    label.root_generation = if is_empty { 0 } else { nowhere };
+    let side = label.root_side;
+    m.flip(label).await.map_err(failed(m.index))?;
+    if !is_empty {
+        m.directory.borrow_mut().root = Expected::new(nowhere + 1, side);
+    }
+    Ok(())
 }
 
 async fn confirm<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
