@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bimetal_volume::env::Instant;
-use bimetal_volume::tier::{HeadTime, Job, Levels, Plan, Policy, Scheduler, Touch};
+use bimetal_volume::tier::{Extent, HeadTime, Job, Levels, Plan, Policy, Scheduler, Touch};
 use bimetal_volume::units::{ChunkId, Tier, CHUNK};
 
 use super::piece::{Kind, Piece};
@@ -126,7 +126,9 @@ impl Seat for Production {
         let (tier, time) = if ns > 0 { (Tier::Slow, Duration::from_nanos(ns)) } else { (Tier::Fast, FAST) };
         p.scheduler.foreground_started(tier, p.now);
         p.now = p.now.plus(time);
-        p.scheduler.foreground_done(tier, u64::from(piece.len), time, p.now);
+        let offset = u64::from(piece.chunk) * CHUNK + u64::from(piece.offset);
+        let extent = Extent { member: tier as u8, offset, bytes: piece.len.into() };
+        p.scheduler.foreground_done(tier, &extent, time, p.now);
     }
 
     fn clock_ns(&self) -> Option<u64> {

@@ -45,11 +45,44 @@ pub(super) struct Wanted {
 
 const EMPTY: Wanted = Wanted { group: 0, mask: 0, priority: 0, stream: false, asked: 0 };
 
+/// Places of the table with groups of one priority, a bit each: who takes a few of many need not look at all of it.
+struct Places {
+    words: Box<[u64]>,
+    count: usize,
+}
+
+impl Places {
+    fn none() -> Places {
+        Places { words: vec![0; ENTRIES / 64].into_boxed_slice(), count: 0 }
+    }
+
+    /// Adds one that is not among them.
+    fn add(&mut self, i: usize) {
+        self.words[i / 64] |= 1 << (i % 64);
+        self.count += 1;
+    }
+
+    /// Removes one that is among them.
+    fn remove(&mut self, i: usize) {
+        self.words[i / 64] &= !(1 << (i % 64));
+        self.count -= 1;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        let words = self.words.iter().enumerate().filter(|(_, word)| **word != 0);
+        words.flat_map(|(n, word)| {
+            // What is left of a word when its lowest bit is taken out, until nothing is.
+            let rest = std::iter::successors(Some(*word), |w| Some(w & (w - 1)).filter(|w| *w != 0));
+            rest.map(move |w| n * 64 + w.trailing_zeros() as usize)
+        })
+    }
+}
+
 /// The queue.
 pub(super) struct Candidates {
     table: Box<[Wanted]>,
     chunks: usize,
-    per_priority: [u32; PRIORITIES],
+    per_priority: [Places; PRIORITIES],
     /// Groups are served from here on upwards, then around: the head of a disk sweeps one way.
     sweep: u64,
     /// Requests so far.
@@ -61,7 +94,7 @@ impl Candidates {
         Candidates {
             table: vec![EMPTY; ENTRIES].into_boxed_slice(),
             chunks: 0,
-            per_priority: [0; PRIORITIES],
+            per_priority: std::array::from_fn(|_| Places::none()),
             sweep: 0,
             requests: 0,
         }
@@ -69,7 +102,7 @@ impl Candidates {
 
     /// Bytes of memory that it takes.
     pub(super) fn bytes(&self) -> usize {
-        std::mem::size_of_val(&*self.table)
+        std::mem::size_of_val(&*self.table) + PRIORITIES * ENTRIES / 8
     }
 
     /// Chunks that may come up: those in the queue, and the rest of each group most of which is in it.
@@ -141,14 +174,14 @@ impl Candidates {
     fn set(&mut self, i: usize, w: Wanted) {
         self.table[i] = w;
         self.chunks += brought_by(w.mask);
-        self.per_priority[w.priority as usize] += 1;
+        self.per_priority[w.priority as usize].add(i);
     }
 
     fn clear(&mut self, i: usize) -> Wanted {
         let old = std::mem::replace(&mut self.table[i], EMPTY);
         if old.mask != 0 {
             self.chunks -= brought_by(old.mask);
-            self.per_priority[old.priority as usize] -= 1;
+            self.per_priority[old.priority as usize].remove(i);
         }
         old
     }
@@ -161,7 +194,7 @@ impl Candidates {
         let mut lowest = 0;
         let mut groups = 0;
         for p in (0..PRIORITIES).rev() {
-            groups += self.per_priority[p] as usize;
+            groups += self.per_priority[p].count;
             if groups >= max {
                 lowest = p;
                 break;
@@ -170,10 +203,8 @@ impl Candidates {
         let sweep = self.sweep;
         let place = |w: &Wanted| w.group.wrapping_sub(sweep);
         let order = |w: &Wanted| (u8::MAX - w.priority, u32::MAX - w.asked, place(w));
-        let mut found: Vec<(_, usize)> = (0..ENTRIES)
-            .filter(|i| self.table[*i].mask != 0 && self.table[*i].priority as usize >= lowest)
-            .map(|i| (order(&self.table[i]), i))
-            .collect();
+        let waiting = self.per_priority[lowest..].iter().flat_map(Places::iter);
+        let mut found: Vec<(_, usize)> = waiting.map(|i| (order(&self.table[i]), i)).collect();
         if found.len() > max {
             found.select_nth_unstable(max - 1);
             found.truncate(max);

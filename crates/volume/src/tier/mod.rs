@@ -33,6 +33,7 @@ pub mod reserve;
 mod residence;
 mod sample;
 pub mod schedule;
+mod seeks;
 mod share;
 mod stream;
 mod tail_budget;
@@ -47,6 +48,7 @@ mod toy;
 pub(crate) use endurance::BURST as PROMOTION_BURST;
 pub use headtime::HeadTime;
 pub use schedule::{Job, Levels, Plan, Scheduler};
+pub use seeks::Extent;
 
 use crate::env::Instant;
 use crate::units::{ChunkId, Tier};

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::copies::Copies;
-use super::{reserve, Job, Levels, Policy, Scheduler};
+use super::{reserve, Extent, Job, Levels, Policy, Scheduler};
 use crate::buf::Buf;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
@@ -188,10 +188,10 @@ impl<E: Env> Core<E> {
         now
     }
 
-    /// It came back; it was for so many bytes.
-    pub(crate) fn foreground_ends(&self, tier: Tier, bytes: u64, begun: Instant) {
+    /// It came back; it was for these bytes.
+    pub(crate) fn foreground_ends(&self, tier: Tier, extent: &Extent, begun: Instant) {
         let now = self.env.now();
-        self.mover.scheduler.borrow_mut().foreground_done(tier, bytes, now.since(begun), now);
+        self.mover.scheduler.borrow_mut().foreground_done(tier, extent, now.since(begun), now);
         if self.mover.resting.get() && self.has_work() || self.runs_low() {
             self.mover.resting.set(false);
             self.mover.low.set(0);

@@ -23,6 +23,7 @@ use super::levels::{mib, shortage, Band, Goal};
 use super::pace::Pace;
 use super::pause::Pause;
 use super::reserve;
+use super::seeks::{Extent, Seeks};
 use super::share::Share;
 use super::tail_budget::{TailBudget, BY_EVACUATIONS, BY_MOVES};
 use super::GROUP_CHUNKS;
@@ -114,6 +115,7 @@ pub struct Scheduler {
     let_go_pause: Pause,
     forced: u64,
     endurance: Endurance,
+    seeks: Seeks,
     share: Share,
     pace: Pace,
     /// What requests to the slow tier bear of evacuations, and of moves that can wait.
@@ -146,6 +148,7 @@ impl Scheduler {
             let_go_pause: Pause::none(now),
             forced: 0,
             endurance: Endurance::new(burst, now),
+            seeks: Seeks::default(),
             share: Share::default(),
             pace: Pace::new(now),
             evacuation_budget: TailBudget::new(BY_EVACUATIONS, now),
@@ -160,16 +163,16 @@ impl Scheduler {
         self.load(tier).started(now);
     }
 
-    /// A foreground request for so many bytes to a tier came back, well or not.
-    pub fn foreground_done(&mut self, tier: Tier, bytes: u64, latency: Duration, now: Instant) {
+    /// A foreground request to a tier came back, well or not.
+    pub fn foreground_done(&mut self, tier: Tier, extent: &Extent, latency: Duration, now: Instant) {
         self.load(tier).done(latency, now);
         match tier {
             Tier::Slow => {
-                self.share.served(latency, now);
+                self.share.served(self.seeks.add(extent), latency, now);
                 self.evacuation_budget.served(latency, now);
                 self.move_budget.served(latency, now);
             }
-            Tier::Fast => self.pace.served(bytes, latency, now),
+            Tier::Fast => self.pace.served(extent.bytes, latency, now),
         }
     }
 

@@ -3,13 +3,18 @@
 //! A disk that is always busy gains most from promotions, and has no quiet moment for them. So one chunk may change
 //! places for every [`TIME_PER_CHUNK`] that the disk serves requests. That delays some of them; what is saved up goes
 //! together, so that they are few.
+//!
+//! A request that seeks is what a promotion saves the disk, and bears a wait of its own length; a stream loses by each
+//! interruption what it takes to come back. So time that is spent on seeks counts [`SEEKS`] times.
 
 use std::time::Duration;
 
 use crate::env::Instant;
 
 /// Time in which the slow tier is busy for each chunk that is moved.
-const TIME_PER_CHUNK: Duration = Duration::from_millis(96);
+const TIME_PER_CHUNK: Duration = Duration::from_millis(192);
+/// How much more the time of a request counts that seeks.
+const SEEKS: u32 = 8;
 /// Chunks whose time is saved up before any goes.
 const FEWEST: u32 = 8;
 /// Chunks whose time is saved up at most: they go together.
@@ -24,9 +29,9 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// A request of the slow tier ended that took so long.
-    pub(super) fn served(&mut self, latency: Duration, now: Instant) {
-        let new = self.counted.map_or(latency, |t| latency.min(now.since(t)));
+    /// A request of the slow tier ended that took so long, and had to seek or not.
+    pub(super) fn served(&mut self, seeks: bool, latency: Duration, now: Instant) {
+        let new = self.counted.map_or(latency, |t| latency.min(now.since(t))) * if seeks { SEEKS } else { 1 };
         self.counted = Some(now);
         self.saved = (self.saved + new).min(TIME_PER_CHUNK * TOGETHER);
     }
@@ -56,10 +61,10 @@ mod tests {
     fn a_chunk_for_so_much_time_however_many_requests_there_are() {
         for overlap in [1u32, 16] {
             let (mut share, mut moved, mut now) = (Share::default(), 0, Instant(1));
-            share.served(Duration::ZERO, now);
-            for _ in 0..96_000 {
+            share.served(false, Duration::ZERO, now);
+            for _ in 0..192_000 {
                 now = now.plus(Duration::from_millis(1));
-                share.served(Duration::from_millis(1) * overlap, now);
+                share.served(false, Duration::from_millis(1) * overlap, now);
                 moved += share.take(50);
             }
             // What is saved up in the end is not counted.
@@ -68,13 +73,27 @@ mod tests {
     }
 
     #[test]
+    fn time_of_seeks_counts_more() {
+        let (mut share, mut now, mut moved) = (Share::default(), Instant(1), [0, 0]);
+        share.served(false, Duration::ZERO, now);
+        for seeks in [true, false] {
+            for _ in 0..19_200 {
+                now = now.plus(Duration::from_millis(10));
+                share.served(seeks, Duration::from_millis(10), now);
+                moved[usize::from(seeks)] += share.take(8);
+            }
+        }
+        assert_eq!(moved, [1000, 8000]);
+    }
+
+    #[test]
     fn a_few_are_saved_up_for_a_busy_disk_and_none_for_one_at_rest() {
         let mut share = Share::default();
-        share.served(Duration::from_secs(100), Instant(100_000_000_000));
+        share.served(false, Duration::from_secs(100), Instant(100_000_000_000));
         assert_eq!((share.take(9), share.take(99), share.take(23), share.take(1)), (9, 0, 23, 0));
-        share.served(Duration::from_secs(100), Instant(200_000_000_000));
+        share.served(false, Duration::from_secs(100), Instant(200_000_000_000));
         assert_eq!((share.take(0), share.take(99), share.take(99)), (0, TOGETHER as usize, 0));
-        share.served(Duration::from_millis(1), Instant(300_000_000_000));
+        share.served(false, Duration::from_millis(1), Instant(300_000_000_000));
         assert_eq!(share.take(1), 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{reserve, HeadTime, Job, Levels, Policy, Scheduler, Touch, View};
+use super::{reserve, Extent, HeadTime, Job, Levels, Policy, Scheduler, Touch, View};
 use crate::env::Instant;
 use crate::units::{ChunkId, Tier, CHUNK};
 
@@ -146,7 +146,8 @@ impl Toy {
             Tier::Slow => Duration::from_millis(1),
         };
         self.w.now = self.w.now.plus(latency);
-        self.scheduler.foreground_done(tier, t.len, latency, self.w.now);
+        let extent = Extent { member: tier as u8, offset, bytes: len };
+        self.scheduler.foreground_done(tier, &extent, latency, self.w.now);
         Some(tier)
     }
 
