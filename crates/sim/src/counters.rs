@@ -91,6 +91,8 @@ pub enum Seen {
     Repaired,
     /// A repair was cut off.
     RepairCutOff,
+    /// A start that mended a member was cut off.
+    MendingCutOff,
     /// The group was verified while it was in use.
     Checked,
     /// Such a check found damage, and mended it.
@@ -98,7 +100,7 @@ pub enum Seen {
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 45] = [
+const NAMES: [(&str, bool); 46] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -142,6 +144,7 @@ const NAMES: [(&str, bool); 45] = [
     ("family locked", false),
     ("repair", true),
     ("repair cut off", true),
+    ("mending cut off", false),
     ("checked in use", true),
     ("mended in use", false),
 ];

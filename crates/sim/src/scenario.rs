@@ -239,6 +239,8 @@ pub enum Damage {
     Gap(usize),
     /// Both labels of the member rot, and the group is repaired.
     Labels(usize),
+    /// The root of the member's page directory rots; the first start that mends it is cut off after so many events.
+    Directory(usize, u64),
     /// The member is gone, and the group is repaired; the first repair is cut off after so many events.
     Repair(usize, u64),
 }

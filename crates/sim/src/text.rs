@@ -107,6 +107,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::Gap(m)) => drop(writeln!(out, "journal-gap {m}")),
         Some(Damage::Rot(m, n)) => drop(writeln!(out, "rot {m} blocks={n}")),
         Some(Damage::Labels(m)) => drop(writeln!(out, "rotten-labels {m}")),
+        Some(Damage::Directory(m, n)) => drop(writeln!(out, "rotten-directory {m} events={n}")),
         Some(Damage::Repair(m, n)) => drop(writeln!(out, "repair {m} events={n}")),
     }
     for (i, f) in session.faults.iter().enumerate() {
@@ -286,6 +287,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "stale" => s.damage = Some(Damage::Stale(member(w)?)),
         "fork" => s.damage = Some(Damage::Fork(member(w)?)),
         "rotten-labels" => s.damage = Some(Damage::Labels(member(w)?)),
+        "rotten-directory" => s.damage = Some(Damage::Directory(member(w)?, w.value("events")?)),
         "repair" => s.damage = Some(Damage::Repair(member(w)?, w.value("events")?)),
         "rot" => s.damage = Some(Damage::Rot(member(w)?, w.value("blocks")?)),
         "lost-pages" => s.damage = Some(Damage::Lost(member(w)?)),

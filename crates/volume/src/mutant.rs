@@ -76,6 +76,7 @@ mutants! {
     C5OldPageAccepted: "C5.2: a page older than the directory expects is taken",
     C5SameSide: "C5.2: a page is written over the side that is current",
     C5NewUnderOldName: "C5.2: a directory begun anew and cut off can be taken for the one that the label names",
+    C5MendedTooLate: "C5.2: a slow member no more says that it was stopped in order before the fast one is mended that needs it",
     C5NotReadBack: "C5.2: a page counts as written although it does not read back as it was sent",
     C5GapServesSlots: "C5: behind a hole in the journal, chunks are read from slots that may be another's by now",
     C5TailBeforePages: "C5.3: the journal tail moves before the pages are synced",

@@ -265,6 +265,18 @@ fn truncated_and_random_members_are_refused_in_words() {
     }
 }
 
+#[test]
+fn a_directory_that_cannot_be_read_once_is_read_again() {
+    let s = sample(&MemoryEnv::new(), &[8], &[16], false);
+    for p in places(&s.members).into_iter().filter(|p| ["root", "directory"].contains(&p.what)) {
+        let members = s.members.copy();
+        members.0[p.member].misread.borrow_mut().insert(p.bytes.start / BLOCK as u64);
+        let seen = look(&members, &s, writable(), &p);
+        assert!(seen.opened && seen.words.is_empty() && seen.unreadable == 0, "{seen:?}");
+        assert_eq!(members.0[p.member].failed_reads.get(), 1, "{p:?}");
+    }
+}
+
 /// Members of a group with two fast ones, the journal of one of them damaged before its last commit; one for each
 /// block.
 fn damaged_journals(s: &Sample) -> Vec<Members> {

@@ -78,7 +78,7 @@ impl Run<'_> {
     }
 
     /// A writable start, and the power goes after so many events: in it, or soon after. Gives why it was refused, if it was.
-    fn cut_off_start(&self, devices: Vec<SimDisk>, events: u64) -> Result<Option<OpenError>, Wrong> {
+    pub(super) fn cut_off_start(&self, devices: Vec<SimDisk>, events: u64) -> Result<Option<OpenError>, Wrong> {
         self.lose_power();
         self.world.restart(Some(CrashPoint { steps: 0, events }));
         let env = SimEnv::new(&self.world);

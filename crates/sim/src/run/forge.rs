@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bimetal_format::label::{Label, LABEL_SIZE};
-use bimetal_format::layout::{label_b, LABEL_A};
+use bimetal_format::layout::{label_b, Layout, LABEL_A};
 use bimetal_format::{journal, page, Salt};
 
 use bimetal_volume::env::Device as _;
@@ -16,6 +16,12 @@ fn label(store: &Store, disk: usize) -> Option<Label> {
     let blocks = first..first + (LABEL_SIZE / BLOCK) as u64;
     let bytes: Vec<u8> = blocks.flat_map(|b| store.durable(b).bytes(disk, b)).collect();
     Label::decode(&bytes, LABEL_A).ok()
+}
+
+/// Where everything lies on a member, if the first copy of its label is sound.
+pub(super) fn layout(store: &Store, disk: usize) -> Option<Layout> {
+    let label = label(store, disk)?;
+    Layout::from_zones(&label.zones, label.device_size).ok()
 }
 
 /// The UUID of the member that a disk says it is.

@@ -20,6 +20,7 @@ mod judge;
 mod leave;
 mod live;
 mod members;
+mod mend;
 mod repair;
 mod session;
 mod structure;

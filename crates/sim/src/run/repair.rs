@@ -28,10 +28,10 @@ const CUT_OFF: u64 = 4;
 const EVENTS: u64 = 160;
 
 /// By volume, its name and, block by block, what is read: the checksum of it, or nothing where that is an error.
-type Content = Vec<(String, Vec<Option<u32>>)>;
+pub(super) type Content = Vec<(String, Vec<Option<u32>>)>;
 
 /// What a repair is given.
-struct Given {
+pub(super) struct Given {
     /// Members that are left.
     devices: Vec<SimDisk>,
     /// Devices in place of one that is gone: the last one; those before it were given to repairs that were cut off.
@@ -57,7 +57,7 @@ impl Given {
         (devices, fresh)
     }
 
-    fn of(devices: Vec<SimDisk>, kept_copies: bool) -> Given {
+    pub(super) fn of(devices: Vec<SimDisk>, kept_copies: bool) -> Given {
         let new = RefCell::default();
         Given { devices, new, absent: Cell::new(None), loose: Cell::new(false), kept_copies, unlabelled: false }
     }
@@ -263,7 +263,7 @@ impl Run<'_> {
     }
 
     /// Whether a writable start is not refused. Its power goes soon after.
-    fn starts(&self, given: &Given) -> Result<bool, Wrong> {
+    pub(super) fn starts(&self, given: &Given) -> Result<bool, Wrong> {
         let started = self.try_start(given.split().0, OpenOptions { migrate: false, ..self.open_options() })?;
         if let Some((env, _)) = &started {
             env.kill();
@@ -273,7 +273,7 @@ impl Run<'_> {
     }
 
     /// The check finds nothing.
-    fn is_sound(&self, given: &Given) -> Result<(), Wrong> {
+    pub(super) fn is_sound(&self, given: &Given) -> Result<(), Wrong> {
         let env = SimEnv::new(&self.world);
         let (checker, devices) = (env.clone(), given.split().0);
         let ended = env.run(STEP_LIMIT, async move { inspect::check(checker, devices, &|_, _| {}).await });
@@ -291,7 +291,7 @@ impl Run<'_> {
     }
 
     /// What was served is served, and is the same; what was not is zeros, or not served as long as the repair is not `done`.
-    fn holds(&self, given: &Given, before: &Content, done: bool, when: &str) -> Result<(), Wrong> {
+    pub(super) fn holds(&self, given: &Given, before: &Content, done: bool, when: &str) -> Result<(), Wrong> {
         if given.loose.get() {
             return self.is_its_own(given).map_err(|e| format!("{when}, once without a member: {e}"));
         }
@@ -350,7 +350,7 @@ impl Run<'_> {
     }
 
     /// What a read-only start of these serves; nothing if it is refused.
-    fn content(&self, devices: Vec<SimDisk>, kept_copies: bool) -> Result<Option<Content>, Wrong> {
+    pub(super) fn content(&self, devices: Vec<SimDisk>, kept_copies: bool) -> Result<Option<Content>, Wrong> {
         let options = OpenOptions { writable: false, allow_missing: true, kept_copies, ..self.open_options() };
         let Some((env, group)) = self.try_start(devices, options)? else { return Ok(None) };
         let volumes: Vec<_> = group.volume_names().into_iter().filter_map(|n| Some((group.volume(&n)?, n))).collect();

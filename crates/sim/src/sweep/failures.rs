@@ -96,7 +96,7 @@ pub(super) fn directory_unread() -> Directed {
         let end = End::Crash(Crash::Power, CrashPoint { steps: 0, events: 40 + n % 40 });
         let mut session = s.quiet_session(Vec::new(), end);
         let pages = FIRST_PAGE + u64::from(s.journal);
-        session.faults[1] = Faults { read_ppm: 1_000_000, limit: 1, area: (pages, pages + 64), ..Faults::default() };
+        session.faults[1] = Faults { read_ppm: 1_000_000, limit: 2, area: (pages, pages + 64), ..Faults::default() };
         s.sessions.push(session);
         let again = s.quiet_session(vec![step(0, Act::Read, 0, 6 * CHUNK)], End::Stop);
         s.sessions.push(again);

@@ -9,6 +9,8 @@ use crate::world::CrashPoint;
 
 /// Events of a repair, roughly.
 const REPAIR: u64 = 150;
+/// Events of a start that mends a directory, roughly.
+const MENDING: u64 = 120;
 /// Writes that fill the journals more than once.
 const LONGEST: u64 = 24;
 /// Members of the group.
@@ -56,6 +58,22 @@ fn without_labels() -> Directed {
     Directed::chain("repaired without labels", make, MEMBERS * REPAIR)
 }
 
+/// The page directory of a member rots, and the start that mends it is cut off. With one fast member, only a slow one that was stopped
+/// in order can mend it.
+fn directory_rots() -> Directed {
+    let make = |n: u64| {
+        let (member, events) = ((n % 2) as usize, n / 2);
+        let mut s = Scenario { seed: n + 1, ..group(12, 32, 36) };
+        let session = s.quiet_session(vec![fill(0, 20), flush(), sleep(0, 3000), step(0, FUA, 0, 8192)], End::Stop);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 36 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Directory(member, events));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("directory mended", make, 2 * MENDING)
+}
+
 /// A start finds a journal full to its last block, and leaves no block of its epoch there for want of room: without its labels
 /// the member cannot be told from an older copy of itself. Which write fills it is left open: there is a point for each.
 fn no_room_to_seal() -> Directed {
@@ -77,5 +95,5 @@ fn no_room_to_seal() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![without_one(), without_labels(), no_room_to_seal()]
+    vec![without_one(), without_labels(), directory_rots(), no_room_to_seal()]
 }

@@ -212,7 +212,8 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
     if p.chance(60_000) {
         let m = p.below(s.members.len() as u64) as usize;
         let first = [Damage::Missing(m), Damage::Stale(m), Damage::Rot(m, 3), Damage::Lost(m), Damage::Forged];
-        session.damage = Some(*p.pick(&[&first[..], &[Damage::Gap(m), Damage::Fork(m), Damage::Labels(m)]].concat()));
+        let more = [Damage::Gap(m), Damage::Fork(m), Damage::Labels(m), Damage::Directory(m, p.below(120))];
+        session.damage = Some(*p.pick(&[&first[..], &more[..]].concat()));
     }
     session
 }

@@ -47,7 +47,12 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
         }
         let fail = |source| OpenError::Member { member: m.index, source };
         chains.push(Some(read_chain(m).await.map_err(fail)?));
-        match m.load_directory().await {
+        // Twice: what is given up is written anew over what may be sound, and is all that says what the pages of a member alone are.
+        let directory = match m.load_directory().await {
+            Err(_) => m.load_directory().await,
+            read => read,
+        };
+        match directory {
             Ok(d) => *m.directory.borrow_mut() = d,
             // What cannot be read is as good as rotten; a device that answers nothing has failed before.
             Err(e) => {

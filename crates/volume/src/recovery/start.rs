@@ -1,11 +1,13 @@
 //! Step 6: a writable group begins a new epoch (C4.1). Order:
 //! 1. heads of the journals; what slow members believe of their slots is held against the map (C2.1, C1.6);
 //! 2. away bits for all regions in use, durable (C8.1);
-//! 3. labels with the new epoch on every member, durable, not yet *confirmed*;
-//! 4. other fast journals get what they lack of the last commit; members left behind get a new map;
-//! 5. a block without records ends each journal, so that nothing of a commit that was cut off lies where the next one
+//! 3. fast members that only a slow one can mend, which was stopped in order and knows everything, get their map while its label still
+//!    says so: cut off, the next start can do the same;
+//! 4. labels with the new epoch on every member, durable, not yet *confirmed*;
+//! 5. other fast journals get what they lack of the last commit; members left behind get a new map;
+//! 6. a block without records ends each journal, so that nothing of a commit that was cut off lies where the next one
 //!    goes, and each member can be told from an older copy of itself (see [`super::recognise`]);
-//! 6. all labels say *confirmed*. Only now is anything served.
+//! 7. all labels say *confirmed*. Only now is anything served.
 //!
 //! A crash in between is harmless: an epoch that is not confirmed was never used.
 
@@ -36,18 +38,29 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
         }
     }
     set_away(core).await?;
+    let first = |m: &&Member<E::Device>| is_mended_first(core, &source, m);
+    for m in core.members.iter().filter(first) {
+        rebuild(core, m).await?;
+    }
     write_epoch(core).await?;
-    for m in core.members.iter() {
+    for m in core.members.iter().filter(|m| !first(m)) {
         if source.rebuild[m.index as usize] {
             rebuild(core, m).await?;
         } else if m.tier == Tier::Fast && m.index as usize != source.best {
             catch_up(core, m, &source).await?;
         }
     }
-    for m in core.members.iter().filter(|m| !source.rebuild[m.index as usize]) {
+    for m in core.members.iter().filter(|m| first(m) || !source.rebuild[m.index as usize]) {
         seal_end(core, m).await?;
     }
     confirm(core).await
+}
+
+/// Whether a member gets its map from a slow one that says that it was stopped in order. That is all that the map can be known by, and
+/// the new epoch takes it away.
+fn is_mended_first<E: Env>(core: &Core<E>, source: &Source, m: &Member<E::Device>) -> bool {
+    let by_slow = core.members[source.best].tier == Tier::Slow && !mutant::on(Mutant::C5MendedTooLate);
+    by_slow && m.tier == Tier::Fast && source.rebuild[m.index as usize]
 }
 
 fn failed(m: MemberIndex) -> impl Fn(DeviceError) -> OpenError {
@@ -239,6 +252,8 @@ async fn seal_end<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), O
 
 /// Writes the whole map to a member that was left behind or is damaged, under a journal that begins anew.
 async fn rebuild<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), OpenError> {
+    // What it says of an orderly stop is about the journal that is given up.
+    m.label.borrow_mut().clean = false;
     disown_directory(core, m).await?;
     {
         let map = core.map.borrow();

@@ -153,6 +153,8 @@ pub(crate) struct MemoryDevice {
     pub(crate) holes_fail: Rc<Cell<bool>>,
     /// Blocks that take no write.
     pub(crate) bad: Rc<RefCell<std::collections::BTreeSet<u64>>>,
+    /// Blocks whose next read fails.
+    pub(crate) misread: Rc<RefCell<std::collections::BTreeSet<u64>>>,
     /// Reads that failed.
     pub(crate) failed_reads: Rc<Cell<u64>>,
     /// Writes to slots wait until this time.
@@ -181,6 +183,7 @@ impl MemoryDevice {
             answers_left: Rc::new(Cell::new(u64::MAX)),
             holes_fail: Rc::default(),
             bad: Rc::default(),
+            misread: Rc::default(),
             failed_reads: Rc::default(),
             hold_for: Rc::default(),
             hold_until: Rc::default(),
@@ -226,7 +229,12 @@ impl Device for MemoryDevice {
         self.seek(offset, (buf.len() / BLOCK) as u64).await;
         let blocks = self.blocks.borrow();
         for (i, b) in buf.chunks_exact_mut(BLOCK).enumerate() {
-            match blocks.get(&(offset / BLOCK as u64 + i as u64)) {
+            let block = offset / BLOCK as u64 + i as u64;
+            if self.misread.borrow_mut().remove(&block) {
+                self.failed_reads.set(self.failed_reads.get() + 1);
+                return (buf, Err(DeviceError::Io(5)));
+            }
+            match blocks.get(&block) {
                 Some(data) => b.copy_from_slice(data),
                 None if self.holes_fail.get() => {
                     self.failed_reads.set(self.failed_reads.get() + 1);

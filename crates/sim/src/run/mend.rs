@@ -1,0 +1,58 @@
+//! A start mends what has rotted on a member, and is cut off on the way: the next one ends it. A part of the experiments in
+//! `damage`.
+
+use bimetal_volume::units::Tier;
+
+use super::repair::Given;
+use super::{forge, Run, Wrong};
+use crate::counters::Seen;
+
+const BLOCK: u64 = 4096;
+/// Starts of one experiment that are cut off, at most, and events after which they are.
+const CUT_OFF: u64 = 3;
+const EVENTS: u64 = 120;
+
+impl Run<'_> {
+    /// The root of a member's page directory rots, which others know all of; the first start after it is cut off after so many
+    /// events.
+    pub(super) fn rotten_directory(&self, member: usize, first: u64) -> Result<(), Wrong> {
+        let inside = self.insiders()?;
+        let fast = self.shared.specs[member].tier == Tier::Fast;
+        let known = self.stopped_in_order || !fast || self.fast_ones(&inside) > 1;
+        if !inside[member] || !known || self.standing(member, &self.disks)?.leaving {
+            return Ok(());
+        }
+        if !self.stopped_in_order {
+            // A commit that was cut off may be known to that member alone.
+            self.settled_start()?;
+        }
+        let Some(before) = self.content(self.disks.clone(), false)? else {
+            return Err("a read-only start with all members was refused".into());
+        };
+        self.rot_root(member);
+        let later: Vec<u64> = self.world.random(|p| (0..p.below(CUT_OFF)).map(|_| p.below(EVENTS)).collect());
+        for events in std::iter::once(first).chain(later) {
+            if let Some(why) = self.cut_off_start(self.disks.clone(), events)? {
+                return Err(format!("a start that mends a directory was refused: {why}"));
+            }
+            self.lose_power();
+            self.shared.marks.borrow_mut().mark(Seen::MendingCutOff);
+        }
+        let given = Given::of(self.disks.clone(), false);
+        if !self.starts(&given)? {
+            return Err("a start after those that were cut off was refused".into());
+        }
+        self.is_sound(&given)?;
+        self.holds(&given, &before, true, "after a directory was mended")
+    }
+
+    /// Both sides of the root, where they were written.
+    fn rot_root(&self, member: usize) {
+        let disk = &self.disks[member];
+        let Some(layout) = forge::layout(&disk.store(), member) else { return };
+        for side in [0, 1] {
+            let block = layout.root_block(0, side) / BLOCK;
+            self.world.random(|p| disk.store_mut().rot(block, p));
+        }
+    }
+}
