@@ -23,6 +23,8 @@ pub struct Tiers {
     reserve: u32,
     /// Copies that the engine keeps; `None` for policies that do not sit in it.
     pub(super) copies: Option<Copies>,
+    /// About how many of them are of cold chunks, as far as the policy knows.
+    cold: Option<u64>,
     rng: Prng,
 }
 
@@ -37,6 +39,7 @@ impl Tiers {
             free: (0..fast_slots).rev().collect(),
             reserve,
             copies: None,
+            cold: None,
             rng: Prng::new(seed),
         }
     }
@@ -82,16 +85,22 @@ impl Tiers {
 
     /// Those of them that the mover keeps free.
     pub fn keep_free(&self) -> u32 {
-        reserve::to_keep_free(self.reserve.into(), self.copied()) as u32
+        reserve::to_keep_free(self.reserve.into(), self.standing()) as u32
     }
 
     /// Free slots below which chunks are let go.
     pub(super) fn low(&self) -> u32 {
-        reserve::low(self.reserve.into(), self.copied()) as u32
+        reserve::low(self.reserve.into(), self.standing()) as u32
     }
 
-    fn copied(&self) -> u64 {
-        self.copies.as_ref().map_or(0, Copies::count)
+    /// Says about how many fast chunks are cold and have a copy.
+    pub(super) fn set_cold(&mut self, cold: Option<u64>) {
+        self.cold = cold;
+    }
+
+    /// Chunks that can be let go.
+    fn standing(&self) -> u64 {
+        reserve::standing(self.copies.as_ref().map_or(0, Copies::count), self.cold)
     }
 
     pub(super) fn set_now(&mut self, ns: u64) {

@@ -170,7 +170,7 @@ impl<E: Env> Core<E> {
 
     /// Those of them that are to be kept free; the others may hold chunks that can be let go.
     pub(crate) fn keep_free_slots(&self) -> u64 {
-        reserve::to_keep_free(self.reserve_slots(), self.kept.count())
+        reserve::to_keep_free(self.reserve_slots(), self.kept.standing())
     }
 
     /// Slots of a tier that chunks which may live on both do not get: for a volume that is about to be bound to it, and for

@@ -139,6 +139,9 @@ pub trait Policy {
     /// known, in [`ChunkId`] order. As with [`Policy::victims`], empty means none was found this time.
     fn let_go(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
 
+    /// About how many of so many fast slots hold a chunk that [`Policy::let_go`] may name; `None` before it has seen enough of them.
+    fn cold_copies(&self, fast_slots: u32) -> Option<u64>;
+
     /// At most `max` chunks that should enter the fast tier, the most deserving first, in runs of neighbours. They are
     /// taken off the queue: the caller moves them now, or calls [`Policy::gave_up`].
     fn candidates(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;

@@ -261,6 +261,7 @@ impl<E: Env> Core<E> {
 
     fn levels(&self) -> Levels {
         let m = &self.mover;
+        self.kept.set_cold(self.policy.borrow().cold_copies(self.slots_present(Tier::Fast) as u32));
         let of = |cells: &[Cell<usize>; 2], job: Job| cells[job as usize].get();
         let unswitched = |job| of(&m.copying, job) + of(&m.finishing, job);
         let at_home = self.volumes.mapped_in(Tier::Fast);
@@ -271,7 +272,7 @@ impl<E: Env> Core<E> {
             fast_slots: self.slots_in(Tier::Fast) as u32,
             free: self.available(Tier::Fast, Placement::Auto) as u32,
             keep_free: self.keep_free_slots() as u32,
-            low: reserve::low(self.reserve_slots(), self.kept.count()) as u32,
+            low: reserve::low(self.reserve_slots(), self.kept.standing()) as u32,
             leaving: (left + demoted) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             candidates: self.policy.borrow().candidate_count(),

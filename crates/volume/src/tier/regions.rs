@@ -71,6 +71,31 @@ impl Regions {
         Some((r, self.marks[r].map(|mark| clock.relative(mark))))
     }
 
+    /// The region with the lowest mark of those that have one, but for those `seen`.
+    pub(super) fn coldest_marked(&self, clock: &Clock, seen: &[usize]) -> Option<(usize, i32)> {
+        let mut best: Option<(u16, usize, u16)> = None;
+        for (r, heat) in self.marks.iter().enumerate().filter_map(|(r, mark)| Some((r, (*mark)?))) {
+            let rank = clock.rank(heat);
+            if best.is_none_or(|b| rank < b.0) && !seen.contains(&r) {
+                best = Some((rank, r, heat));
+            }
+        }
+        best.map(|(_, r, heat)| (r, clock.relative(heat)))
+    }
+
+    /// As [`Regions::note`], also in a region that has no mark.
+    pub(super) fn note_first(&mut self, clock: &Clock, slot: u32, heat: u16) {
+        match self.marks.get_mut((slot / self.size) as usize) {
+            Some(mark @ None) => *mark = Some(heat),
+            _ => self.note(clock, slot, heat),
+        }
+    }
+
+    /// Takes the mark of a region away.
+    pub(super) fn clear(&mut self, r: usize) {
+        self.marks[r] = None;
+    }
+
     /// Sets the mark of a region by the heats of those of its chunks that may leave, which are put in another order.
     pub(super) fn set(&mut self, clock: &Clock, r: usize, heats: &mut [u16]) {
         let mark = match heats.len() {
@@ -117,6 +142,21 @@ mod tests {
         assert_eq!(regions.coldest(&clock, &[]), Some((1, Some(-20 * OCTAVE))));
         assert_eq!(regions.coldest(&clock, &[0, 1, 2, 3]), None);
         assert_eq!([0; 5].map(|_| regions.next_turn()), [0, 1, 2, 3, 0]);
+    }
+
+    #[test]
+    fn of_regions_with_a_mark_the_coldest_is_found() {
+        let clock = Clock::new(1000);
+        let heat = |octaves: i32| clock.absolute(octaves * OCTAVE, 0);
+        let mut regions = Regions::new(1024);
+        assert_eq!(regions.coldest_marked(&clock, &[]), None);
+        regions.note_first(&clock, 300, heat(-3));
+        regions.note_first(&clock, 301, heat(4));
+        regions.note_first(&clock, 1023, heat(-2));
+        assert_eq!(regions.coldest_marked(&clock, &[]), Some((1, -3 * OCTAVE)));
+        assert_eq!(regions.coldest_marked(&clock, &[1]), Some((3, -2 * OCTAVE)));
+        regions.clear(1);
+        assert_eq!(regions.coldest_marked(&clock, &[3]), None);
     }
 
     #[test]

@@ -8,16 +8,23 @@ use super::View;
 /// Chunks remembered.
 const SAMPLES: usize = 256;
 
+/// Slots whose look says how many cold chunks have a kept copy: then the older ones count half. Fewer say nothing.
+const LOOKED_MOST: u32 = 4096;
+const LOOKED_LEAST: u32 = 256;
+
 /// A rolling sample of what chunks on the fast tier are worth, in the form of heats.
 pub(super) struct Sample {
     heats: Box<[u16; SAMPLES]>,
     taken: usize,
     next: usize,
+    /// Slots that were looked at, and those of them with a chunk that is cold and has a copy.
+    looked: u32,
+    cold_copies: u32,
 }
 
 impl Sample {
     pub(super) fn new() -> Sample {
-        Sample { heats: Box::new([0; SAMPLES]), taken: 0, next: 0 }
+        Sample { heats: Box::new([0; SAMPLES]), taken: 0, next: 0, looked: 0, cold_copies: 0 }
     }
 
     /// Bytes of memory that it takes.
@@ -25,8 +32,9 @@ impl Sample {
         std::mem::size_of_val(&*self.heats)
     }
 
-    /// Looks at `tries` random fast slots. Chunks that have slept for very long are kept from looking hot.
-    pub(super) fn take(&mut self, v: &mut impl View, scale: Scale, tries: usize) {
+    /// Looks at `tries` random fast slots. Chunks that have slept for very long are kept from looking hot. `cold`: what counts as it,
+    /// relative to now.
+    pub(super) fn take(&mut self, v: &mut impl View, scale: Scale, tries: usize, cold: i32) {
         let slots = u64::from(v.fast_slots());
         if slots == 0 {
             return;
@@ -34,15 +42,31 @@ impl Sample {
         for _ in 0..tries {
             // Multiply and shift: an index below `slots` without a division.
             let i = (u64::from(v.random()) * slots) >> 32;
+            self.count_look();
             if let Some(c) = v.fast_at(i as u32) {
                 if let Some(heat) = scale.clock.of_sleeper(v.heat(c)) {
                     v.set_heat(c, heat);
                 }
-                self.heats[self.next] = scale.clock.absolute(scale.in_slot(v, c, i as u32).0, 0);
+                let worth = scale.in_slot(v, c, i as u32).0;
+                self.cold_copies += u32::from(worth <= cold && v.has_copy(c));
+                self.heats[self.next] = scale.clock.absolute(worth, 0);
                 self.next = (self.next + 1) % SAMPLES;
                 self.taken = (self.taken + 1).min(SAMPLES);
             }
         }
+    }
+
+    fn count_look(&mut self) {
+        if self.looked >= LOOKED_MOST {
+            (self.looked, self.cold_copies) = (self.looked / 2, self.cold_copies / 2);
+        }
+        self.looked += 1;
+    }
+
+    /// About how many of so many fast slots have a chunk that is cold and has a kept copy; `None` before enough were seen.
+    pub(super) fn cold_copies(&self, fast_slots: u32) -> Option<u64> {
+        let share = || u64::from(fast_slots) * u64::from(self.cold_copies) / u64::from(self.looked);
+        (self.looked >= LOOKED_LEAST).then(share)
     }
 
     /// Relative worth below or at which about `percent` of the fast tier lies; `None` before anything was seen.

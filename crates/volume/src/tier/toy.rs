@@ -20,6 +20,8 @@ pub(super) struct World {
     pub(super) reserve: u32,
     /// Fast chunks with a kept copy.
     pub(super) copies: std::collections::BTreeSet<ChunkId>,
+    /// About how many of these are cold, as the policy said last.
+    pub(super) cold: Option<u64>,
     pub(super) rng: u64,
 }
 
@@ -52,7 +54,7 @@ impl View for World {
         self.reserve
     }
     fn keep_free(&self) -> u32 {
-        reserve::to_keep_free(self.reserve.into(), self.copies.len() as u64) as u32
+        reserve::to_keep_free(self.reserve.into(), self.standing()) as u32
     }
     fn has_copy(&self, c: ChunkId) -> bool {
         self.copies.contains(&c)
@@ -93,6 +95,11 @@ impl World {
         self.chunks[c.0 as usize].0 = None;
     }
 
+    /// Chunks that can be let go.
+    fn standing(&self) -> u64 {
+        reserve::standing(self.copies.len() as u64, self.cold)
+    }
+
     fn slow_free(&self) -> u32 {
         self.slow_slots - self.slow_used
     }
@@ -121,6 +128,7 @@ impl Toy {
             fast_used: 0,
             reserve,
             copies: Default::default(),
+            cold: None,
             rng: 42,
         };
         let scheduler = Scheduler::new(w.now);
@@ -190,10 +198,11 @@ impl Toy {
 
     /// Asks for a plan and carries it out at once; `MOVE` passes for each chunk if `takes_time`. When to ask again.
     pub(super) fn step(&mut self, takes_time: bool) -> Duration {
+        self.w.cold = self.policy.cold_copies(self.w.fast_slots());
         let levels = Levels {
             free: self.w.free_fast(),
             keep_free: self.w.keep_free(),
-            low: reserve::low(self.w.reserve.into(), self.w.copies.len() as u64) as u32,
+            low: reserve::low(self.w.reserve.into(), self.w.standing()) as u32,
             slow_free: self.w.slow_free(),
             candidates: self.policy.candidate_count(),
             ..Levels::default()

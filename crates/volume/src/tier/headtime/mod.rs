@@ -9,6 +9,7 @@
 //! - How long heat lasts follows what serves best, and how warm new chunks are what becomes of them ([`HalfLife`]).
 
 mod born;
+mod let_go;
 mod promotions;
 mod runs;
 mod victims;
@@ -80,8 +81,13 @@ pub struct HeadTime {
     residence: Residence,
     /// Worth of the coldest chunks of the fast tier; `None` before a chunk was seen there.
     coldest: Option<u16>,
+    /// What is colder or as cold may be let go, however cold new data are.
+    cold: Option<u16>,
     visits: u32,
     regions: Regions,
+    /// The same of chunks with a kept copy alone; a region without any has no mark. Fast slots from `noted` on were not looked at yet.
+    copied: Regions,
+    noted: u32,
     recency: Recency,
 }
 
@@ -99,8 +105,11 @@ impl HeadTime {
             backoff: Backoff::new(),
             residence: Residence::new(),
             coldest: None,
+            cold: None,
             visits: 0,
             regions: Regions::new(fast_slots),
+            copied: Regions::new(fast_slots),
+            noted: 0,
             recency: Recency::new(fast_slots),
         }
     }
@@ -109,13 +118,14 @@ impl HeadTime {
     /// is forgotten.
     pub(crate) fn resized(&mut self, fast_slots: u32) {
         self.regions = Regions::new(fast_slots);
+        (self.copied, self.noted) = (Regions::new(fast_slots), 0);
         self.recency = Recency::new(fast_slots);
     }
 
     /// Bytes of memory that it takes: a byte for each fast slot, and nearly the same for any size of the group beside. The heat of
     /// each chunk is kept by the [`View`].
     pub fn bytes(&self) -> usize {
-        let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes(), self.regions.bytes()];
+        let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes(), 2 * self.regions.bytes()];
         let waiting = [self.backoff.bytes(), self.residence.bytes(), self.half_life.bytes(), self.recency.bytes()];
         std::mem::size_of::<HeadTime>() + tables.iter().chain(&waiting).sum::<usize>()
     }
@@ -173,6 +183,9 @@ impl HeadTime {
     fn note_region(&mut self, v: &impl View, c: ChunkId) {
         if let Some(slot) = v.fast_slot(c) {
             self.regions.note(&self.clock, slot, v.heat(c));
+            if v.has_copy(c) {
+                self.copied.note_first(&self.clock, slot, v.heat(c));
+            }
         }
     }
 
@@ -229,13 +242,15 @@ impl HeadTime {
     }
 
     fn take_sample(&mut self, v: &mut impl View, tries: usize) {
-        self.sample.take(v, Scale { clock: &self.clock, recency: &self.recency }, tries);
+        let cold = self.cold.map_or(i32::MIN, |h| self.clock.relative(h));
+        self.sample.take(v, Scale { clock: &self.clock, recency: &self.recency }, tries, cold);
     }
 
     fn refresh(&mut self, v: &mut impl View, samples: usize) {
         self.take_sample(v, samples);
         self.coldest =
             self.sample.quantile(&self.clock, COLDEST_PERCENT).map(|relative| self.clock.absolute(relative, 0));
+        self.cold = self.cold_limit();
     }
 }
 
@@ -310,6 +325,10 @@ impl Policy for HeadTime {
 
     fn let_go(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
         self.cold_with_copy(v, max)
+    }
+
+    fn cold_copies(&self, fast_slots: u32) -> Option<u64> {
+        self.sample.cold_copies(fast_slots)
     }
 
     fn candidates(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {

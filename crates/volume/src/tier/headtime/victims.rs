@@ -2,16 +2,12 @@
 
 use super::{HeadTime, COLDEST_PERCENT, NOISE};
 use crate::tier::heat::OCTAVE;
-use crate::tier::newborn::Birth;
 use crate::tier::{View, GROUP_CHUNKS};
 use crate::units::{ChunkId, Tier};
 
 /// Regions that one call of `victims` looks at, and while none holds a chunk that may leave.
-const LOOKS: usize = 16;
-const LOOKS_IN_VAIN: usize = 128;
-
-/// What is among so many percent of the fast tier may be let go, however cold new data are.
-const LET_GO_PERCENT: u32 = 10;
+pub(super) const LOOKS: usize = 16;
+pub(super) const LOOKS_IN_VAIN: usize = 128;
 
 /// What a mark has of a use a moment ago, at most. Regions of what was just used would hide others behind them if it had
 /// nothing of it, and would be found too late when the moment has passed if it had all.
@@ -22,7 +18,7 @@ const LATELY: i32 = OCTAVE;
 const NEIGHBOURS_THAT_STAY: usize = 3;
 
 /// The first `n`, in order: most of what is found at a look does not matter.
-fn first_of<T: Ord>(list: &mut [T], n: usize) -> &[T] {
+pub(super) fn first_of<T: Ord>(list: &mut [T], n: usize) -> &[T] {
     let n = n.min(list.len());
     if n > 0 && n < list.len() {
         list.select_nth_unstable(n - 1);
@@ -40,9 +36,10 @@ impl HeadTime {
             return out;
         }
         self.refresh(v, 64);
+        self.note_some_copies(v);
         let short = v.free_fast() < v.keep_free();
         let coldest = self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX);
-        let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest }, coldest, |_, _| true);
+        let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest }, coldest);
         // What was used lately cools faster or slower than heat does, and the sample is of some time ago: by a little the coldest
         // of all may be warmer than it says.
         let least = found.iter().map(|(worth, _)| *worth).min().unwrap_or(coldest);
@@ -64,59 +61,49 @@ impl HeadTime {
         out
     }
 
-    /// At most `max` chunks with a kept copy that are colder than a small new one, or among the coldest tenth.
-    pub(super) fn cold_with_copy(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
-        if max == 0 || v.fast_slots() == 0 {
-            return Vec::new();
-        }
-        self.refresh(v, 64);
-        let tenth = self.sample.quantile(&self.clock, LET_GO_PERCENT).unwrap_or(i32::MAX);
-        let limit = tenth.max(self.half_life.heat_of(Birth::Random));
-        let (mut found, _) = self.search(v, max, limit, tenth, |v, c| v.has_copy(c));
-        found.retain(|(worth, _)| *worth <= limit);
-        let mut out: Vec<_> = first_of(&mut found, max).iter().map(|(_, c)| *c).collect();
-        out.sort_unstable();
-        out
-    }
-
-    /// Looks at the regions that promise the coldest chunks, until `max` that are `fit` are found that none of the others
-    /// undercuts; the chunks found with what they are worth, and what the others promise: `usual` while some were never
-    /// looked at.
-    fn search<V: View>(
-        &mut self,
-        v: &V,
-        max: usize,
-        limit: i32,
-        usual: i32,
-        fit: impl Fn(&V, ChunkId) -> bool,
-    ) -> (Vec<(i32, ChunkId)>, i32) {
+    /// Looks at the regions that promise the coldest chunks, until `max` are found that none of the others undercuts; the chunks found
+    /// with what they are worth, and what the others promise: `usual` while some were never looked at.
+    fn search(&mut self, v: &impl View, max: usize, limit: i32, usual: i32) -> (Vec<(i32, ChunkId)>, i32) {
         let (mut found, mut seen) = (Vec::new(), vec![self.regions.next_turn()]);
-        self.look(v, seen[0], &fit, &mut found);
+        self.look(v, seen[0], false, &mut found);
         while let Some((coldest, mark)) = self.regions.coldest(&self.clock, &seen) {
             let enough = |mark| found.iter().filter(|(heat, _)| *heat <= mark).count() >= max;
             let looks = if found.is_empty() { LOOKS_IN_VAIN } else { LOOKS };
             if seen.len() >= looks || mark.is_some_and(|mark| mark > limit || enough(mark)) {
                 return (found, mark.unwrap_or(usual));
             }
-            self.look(v, coldest, &fit, &mut found);
+            self.look(v, coldest, false, &mut found);
             seen.push(coldest);
         }
         (found, i32::MAX)
     }
 
-    /// Looks at a region: its chunks that may leave, with what they are worth, are added to `found` if they are `fit`.
-    fn look<V: View>(&mut self, v: &V, r: usize, fit: &impl Fn(&V, ChunkId) -> bool, found: &mut Vec<(i32, ChunkId)>) {
-        let mut heats = Vec::new();
+    /// Looks at a region: its chunks that may leave, or those of them with a kept copy, are added to `found` with what they are worth.
+    pub(super) fn look(&mut self, v: &impl View, r: usize, copied: bool, found: &mut Vec<(i32, ChunkId)>) {
+        let (mut heats, mut of_copied) = (Vec::new(), Vec::new());
         for slot in self.regions.slots(r, v.fast_slots()) {
-            if let Some(c) = v.fast_at(slot).filter(|c| self.may_leave(v, *c)) {
-                let (worth, lasting) = self.scale().in_slot(v, c, slot);
-                heats.push(self.clock.absolute(worth.min(lasting + LATELY), 0));
-                if fit(v, c) {
+            let Some(c) = v.fast_at(slot) else { continue };
+            let (may_leave, has_copy) = (self.may_leave(v, c), v.has_copy(c));
+            if !may_leave && !has_copy {
+                continue;
+            }
+            let (worth, lasting) = self.scale().in_slot(v, c, slot);
+            let heat = self.clock.absolute(worth.min(lasting + LATELY), 0);
+            if has_copy {
+                of_copied.push(heat);
+            }
+            if may_leave {
+                heats.push(heat);
+                if has_copy || !copied {
                     found.push((worth, c));
                 }
             }
         }
         self.regions.set(&self.clock, r, &mut heats);
+        match of_copied.is_empty() {
+            true => self.copied.clear(r),
+            false => self.copied.set(&self.clock, r, &mut of_copied),
+        }
     }
 
     /// Whether nothing speaks against moving a fast chunk now. What has just come up stays, unless free slots are few.

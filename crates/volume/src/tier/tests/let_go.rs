@@ -46,6 +46,37 @@ fn what_is_used_more_than_new_data_is_not_let_go() {
     g.w.copies = USED.map(ChunkId).collect();
     let found: usize = (0..20).map(|_| g.policy.let_go(&mut g.w, 100).len()).sum();
     assert_eq!(found, 0);
+    // So it stands for nothing.
+    for _ in 0..40_000 {
+        g.random(USED, false);
+        g.w.now = g.w.now.plus(Duration::from_millis(3));
+    }
+    g.step(false);
+    assert!(g.w.keep_free() >= RESERVE * 9 / 10, "{} of {RESERVE}", g.w.keep_free());
+}
+
+#[test]
+fn few_copies_are_found_among_many_chunks_as_cold() {
+    // 160 regions; the copies are in the last ones, and were there before the policy was told of any.
+    let (fast, reserve) = (40_960, 512);
+    let mut g = Toy::new(fast, 10_000, reserve);
+    let full = u64::from(fast - reserve);
+    g.pass(0..full, true);
+    g.w.copies = (full - 800..full).map(ChunkId).collect();
+    for _ in 0..20_000 {
+        g.random(0..2000, false);
+    }
+    // All regions were looked at, and all look alike.
+    (0..400).for_each(|_| drop(g.policy.victims(&mut g.w, 512)));
+    let mut gone = 0;
+    for _ in 0..4 {
+        for c in g.policy.let_go(&mut g.w, 200) {
+            assert!(g.w.copies.remove(&c), "{c:?} has no copy");
+            g.demote(c);
+            gone += 1;
+        }
+    }
+    assert_eq!(gone, 800);
 }
 
 #[test]
