@@ -93,7 +93,8 @@ pub(super) fn directory_unread() -> Directed {
         let end = End::Crash(Crash::Power, CrashPoint { steps: steps.len() as u64, events: 0 });
         let session = s.quiet_session(steps, end);
         s.sessions.push(session);
-        let end = End::Crash(Crash::Power, CrashPoint { steps: 0, events: 40 + n % 40 });
+        // When the map is being written.
+        let end = End::Crash(Crash::Power, CrashPoint { steps: 0, events: 52 + n % 9 });
         let mut session = s.quiet_session(Vec::new(), end);
         let pages = FIRST_PAGE + u64::from(s.journal);
         session.faults[1] = Faults { read_ppm: 1_000_000, limit: 2, area: (pages, pages + 64), ..Faults::default() };

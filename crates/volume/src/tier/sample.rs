@@ -33,34 +33,30 @@ impl Sample {
     }
 
     /// Looks at `tries` random fast slots. Chunks that have slept for very long are kept from looking hot. `cold`: what counts as it,
-    /// relative to now.
-    pub(super) fn take(&mut self, v: &mut impl View, scale: Scale, tries: usize, cold: i32) {
+    /// relative to now, if that is known.
+    pub(super) fn take(&mut self, v: &mut impl View, scale: Scale, tries: usize, cold: Option<i32>) {
         let slots = u64::from(v.fast_slots());
         if slots == 0 {
             return;
         }
+        if self.looked >= LOOKED_MOST {
+            (self.looked, self.cold_copies) = (self.looked / 2, self.cold_copies / 2);
+        }
         for _ in 0..tries {
             // Multiply and shift: an index below `slots` without a division.
             let i = (u64::from(v.random()) * slots) >> 32;
-            self.count_look();
+            self.looked += u32::from(cold.is_some());
             if let Some(c) = v.fast_at(i as u32) {
                 if let Some(heat) = scale.clock.of_sleeper(v.heat(c)) {
                     v.set_heat(c, heat);
                 }
                 let worth = scale.in_slot(v, c, i as u32).0;
-                self.cold_copies += u32::from(worth <= cold && v.has_copy(c));
+                self.cold_copies += u32::from(cold.is_some_and(|cold| worth <= cold) && v.has_copy(c));
                 self.heats[self.next] = scale.clock.absolute(worth, 0);
                 self.next = (self.next + 1) % SAMPLES;
                 self.taken = (self.taken + 1).min(SAMPLES);
             }
         }
-    }
-
-    fn count_look(&mut self) {
-        if self.looked >= LOOKED_MOST {
-            (self.looked, self.cold_copies) = (self.looked / 2, self.cold_copies / 2);
-        }
-        self.looked += 1;
     }
 
     /// About how many of so many fast slots have a chunk that is cold and has a kept copy; `None` before enough were seen.

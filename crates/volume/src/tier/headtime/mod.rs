@@ -242,7 +242,7 @@ impl HeadTime {
     }
 
     fn take_sample(&mut self, v: &mut impl View, tries: usize) {
-        let cold = self.cold.map_or(i32::MIN, |h| self.clock.relative(h));
+        let cold = self.cold.map(|h| self.clock.relative(h));
         self.sample.take(v, Scale { clock: &self.clock, recency: &self.recency }, tries, cold);
     }
 
