@@ -100,8 +100,8 @@ pub(super) fn half_a_commit() -> Directed {
 pub(super) fn catch_up_cut_off() -> Directed {
     let make = |n: u64| {
         let mut s = group(2, n + 1, false);
-        cut(&mut s, [each(FUA, 0..3), one_commit()].concat(), 8 + n % 4);
-        cut(&mut s, Vec::new(), 51 + n / 4 % 8);
+        cut(&mut s, [each(FUA, 0..3), one_commit()].concat(), 8 + n % 2);
+        cut(&mut s, Vec::new(), 51 + n / 2 % 8);
         used(&mut s, each(FUA, 30..38));
         s
     };
