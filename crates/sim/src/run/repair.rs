@@ -82,28 +82,41 @@ impl Run<'_> {
         }
     }
 
-    /// Both labels of a member rot: it is recognised, and nothing is lost if others know what lives on it.
-    pub(super) fn without_labels(&self, member: usize) -> Result<(), Wrong> {
+    /// What is served while all is whole, if others know all that this member does; none if it may be done without.
+    pub(super) fn known_without(&self, member: usize) -> Result<Option<Content>, Wrong> {
         let inside = self.insiders()?;
         let fast = self.shared.specs[member].tier == Tier::Fast;
         let known = self.stopped_in_order || !fast || self.fast_ones(&inside) > 1;
         // One that was leaving may be done without.
         if !inside[member] || !known || self.standing(member, &self.disks)?.leaving {
-            return Ok(());
+            return Ok(None);
         }
         if !self.stopped_in_order {
             // A commit, or a change of the volumes, that was cut off may be known to that member alone.
             self.settled_start()?;
         }
-        let Some(before) = self.content(self.disks.clone(), false)? else {
-            return Err("a read-only start with all members was refused".into());
-        };
+        match self.content(self.disks.clone(), false)? {
+            None => Err("a read-only start with all members was refused".into()),
+            before => Ok(before),
+        }
+    }
+
+    /// Both labels of a member rot: it is recognised, and nothing is lost if others know what lives on it.
+    pub(super) fn without_labels(&self, member: usize) -> Result<(), Wrong> {
+        match self.known_without(member)? {
+            Some(before) => self.recognised(member, &before),
+            None => Ok(()),
+        }
+    }
+
+    /// The same, where that is so.
+    pub(super) fn recognised(&self, member: usize, before: &Content) -> Result<(), Wrong> {
         self.rot_labels(&self.disks[member]);
         let given = Given { unlabelled: true, ..Given::of(self.disks.clone(), false) };
         if self.starts(&given)? {
             return Err("a writable start with a member without labels was not refused".into());
         }
-        self.repaired_to(&given, &before, None, None)
+        self.repaired_to(&given, before, None, None)
     }
 
     fn rot_labels(&self, disk: &SimDisk) {

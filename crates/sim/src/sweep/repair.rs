@@ -62,8 +62,11 @@ fn without_labels() -> Directed {
 /// in order can mend it.
 fn directory_rots() -> Directed {
     let make = |n: u64| {
-        let (member, events) = ((n % 2) as usize, n / 2);
+        let (member, events) = ((n % 2) as usize, n / 4);
         let mut s = Scenario { seed: n + 1, ..group(12, 32, 36) };
+        if n / 2 % 2 == 1 {
+            s.members.insert(1, MemberSpec { tier: Tier::Fast, slots: 12, discard: true });
+        }
         let session = s.quiet_session(vec![fill(0, 20), flush(), sleep(0, 3000), step(0, FUA, 0, 8192)], End::Stop);
         s.sessions.push(session);
         let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 36 * CHUNK)], End::Stop);
@@ -71,7 +74,7 @@ fn directory_rots() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("directory mended", make, 2 * MENDING)
+    Directed::chain("directory mended", make, 4 * MENDING)
 }
 
 /// A start finds a journal full to its last block, and leaves no block of its epoch there for want of room: without its labels
