@@ -52,9 +52,9 @@ fn byte(chunk: u64) -> u8 {
     (chunk % 250) as u8 + 1
 }
 
-/// A group of 64 and 256 MiB whose fast tier is full but for the reserve, with chunks that came up and keep
-/// their places. Chunks below 200 are free, those from 200 to 900 are written.
-fn with_copies(env: &MemoryEnv, g: &Group<MemoryEnv>, v: &Volume<MemoryEnv>) {
+/// A group whose fast tier is full but for the reserve, with chunks that came up and keep their places: these. Chunks below 200 are
+/// free, those from 200 to 900 are written.
+fn come_up(env: &MemoryEnv, g: &Group<MemoryEnv>, v: &Volume<MemoryEnv>) -> Vec<u64> {
     (0..900).for_each(|c| write(env, v, c * CHUNK, &[byte(c); CHUNK as usize]).expect("write"));
     pass(env, 60);
     let trimmed = v.clone();
@@ -64,8 +64,14 @@ fn with_copies(env: &MemoryEnv, g: &Group<MemoryEnv>, v: &Volume<MemoryEnv>) {
     visit(env, v, &cold);
     pass(env, 60);
     assert!(g.status().mover.kept > 80, "{:?}", g.status().mover);
+    cold.into_iter().filter(|c| is_fast(v, *c)).collect()
+}
+
+/// The same, and others are used than what came up.
+fn with_copies(env: &MemoryEnv, g: &Group<MemoryEnv>, v: &Volume<MemoryEnv>) {
+    let up = come_up(env, g, v);
     // It is not as if they had just been used.
-    let others: Vec<u64> = (200..900).filter(|c| is_fast(v, *c) && !cold.contains(c)).collect();
+    let others: Vec<u64> = (200..900).filter(|c| is_fast(v, *c) && !up.contains(c)).collect();
     (0..80).for_each(|_| visit(env, v, &others));
     // As much new data as there is room for.
     let room = (g.status().fast_free.saturating_sub(g.status().keep_free)) / CHUNK;
@@ -103,6 +109,20 @@ fn small_new_data_find_the_whole_reserve_though_most_of_it_holds_other_chunks() 
         let data = read(&env, &v, c * CHUNK, 4096).expect("read");
         assert!(data.iter().all(|b| *b == byte(c)), "chunk {c}");
     }
+    stop(&env, g).expect("orderly stop");
+}
+
+#[test]
+fn what_came_up_and_is_used_stands_for_nothing() {
+    let env = MemoryEnv::new();
+    let g = open(&env, &create(&env), OpenOptions::default()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    let up = come_up(&env, &g, &v);
+    (0..80).for_each(|_| visit(&env, &v, &up));
+    pass(&env, 60);
+    let s = g.status();
+    assert!(s.mover.kept as usize >= up.len() && s.keep_free * 10 >= s.reserve * 9, "{s:?}");
+    assert!(s.fast_free >= s.keep_free, "{s:?}");
     stop(&env, g).expect("orderly stop");
 }
 

@@ -75,6 +75,16 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_overtaken_does_not_take_the_stream_back() {
+        let (mut s, part) = (Seeks::default(), NEAR / 2);
+        assert!(s.add(&at(1, 0, part)));
+        // The third part comes before the second.
+        assert!(!s.add(&at(1, 2 * part, part)));
+        assert!(!s.add(&at(1, part, part)));
+        assert!(!s.add(&at(1, 4 * part + part / 2, part)));
+    }
+
+    #[test]
     fn what_lies_apart_or_on_another_device_seeks() {
         let mut s = Seeks::default();
         assert!(s.add(&at(1, 0, 4096)));
