@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bimetal_volume::env::Instant;
-use bimetal_volume::tier::{Extent, HeadTime, Job, Levels, Plan, Policy, Scheduler, Touch};
+use bimetal_volume::tier::{DeviceRange, HeadTime, Job, Levels, Plan, Policy, Scheduler, Touch};
 use bimetal_volume::units::{ChunkId, Tier, CHUNK};
 
 use super::piece::{Kind, Piece};
@@ -128,8 +128,8 @@ impl Seat for Production {
         p.scheduler.foreground_started(tier, p.now);
         p.now = p.now.plus(time);
         let offset = u64::from(piece.chunk) * CHUNK + u64::from(piece.offset);
-        let extent = Extent { member: tier as u8, offset, bytes: piece.len.into() };
-        p.scheduler.foreground_done(tier, &extent, time, p.now);
+        let range = DeviceRange { member: tier as u8, offset, bytes: piece.len.into() };
+        p.scheduler.foreground_done(tier, &range, time, p.now);
     }
 
     fn clock_ns(&self) -> Option<u64> {

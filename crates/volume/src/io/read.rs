@@ -12,7 +12,7 @@ use crate::family::cipher::{self, Encrypted};
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
 use crate::mutant::{self, Mutant};
-use crate::tier::{lift, Extent, Policy, Touch};
+use crate::tier::{lift, DeviceRange, Policy, Touch};
 use crate::units::{MemberIndex, SlotId, BLOCK};
 use crate::wait;
 
@@ -149,7 +149,7 @@ impl<E: Env> Core<E> {
         let tier = self.tier_of_member(member);
         let begun = self.foreground_begins(tier);
         let result = self.members[member as usize].read(offset, BufMut::new(len as usize)).await;
-        self.foreground_ends(tier, &Extent { member, offset, bytes: len }, begun);
+        self.foreground_ends(tier, &DeviceRange { member, offset, bytes: len }, begun);
         result.map_err(|source| Error::Device { member, source })
     }
 

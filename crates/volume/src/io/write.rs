@@ -20,7 +20,7 @@ use crate::group::volume::VolumeInfo;
 use crate::kept::kept_slot;
 use crate::member::WriteFor;
 use crate::mutant::{self, Mutant};
-use crate::tier::{Extent, Policy, Touch};
+use crate::tier::{DeviceRange, Policy, Touch};
 use crate::units::{ChunkId, MemberIndex, SlotId, Tier, BLOCK, CHUNK};
 use crate::wait;
 
@@ -348,8 +348,8 @@ impl<E: Env> Core<E> {
         let m = &self.members[run.member as usize];
         let owed = m.sync.owes_client();
         let result = m.write(run.offset, run.data.clone(), WriteFor::Client).await;
-        let extent = Extent { member: run.member, offset: run.offset, bytes: run.data.len() as u64 };
-        self.foreground_ends(tier, &extent, begun);
+        let range = DeviceRange { member: run.member, offset: run.offset, bytes: run.data.len() as u64 };
+        self.foreground_ends(tier, &range, begun);
         if !owed {
             self.commit.wake.notify();
         }

@@ -48,7 +48,7 @@ mod toy;
 pub(crate) use endurance::BURST as PROMOTION_BURST;
 pub use headtime::HeadTime;
 pub use schedule::{Job, Levels, Plan, Scheduler};
-pub use seeks::Extent;
+pub use seeks::DeviceRange;
 
 use crate::env::Instant;
 use crate::units::{ChunkId, Tier};

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::copies::Copies;
-use super::{reserve, Extent, Job, Levels, Policy, Scheduler};
+use super::{reserve, DeviceRange, Job, Levels, Policy, Scheduler};
 use crate::buf::Buf;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
@@ -189,9 +189,9 @@ impl<E: Env> Core<E> {
     }
 
     /// It came back; it was for these bytes.
-    pub(crate) fn foreground_ends(&self, tier: Tier, extent: &Extent, begun: Instant) {
+    pub(crate) fn foreground_ends(&self, tier: Tier, range: &DeviceRange, begun: Instant) {
         let now = self.env.now();
-        self.mover.scheduler.borrow_mut().foreground_done(tier, extent, now.since(begun), now);
+        self.mover.scheduler.borrow_mut().foreground_done(tier, range, now.since(begun), now);
         if self.mover.resting.get() && self.has_work() || self.runs_low() {
             self.mover.resting.set(false);
             self.mover.low.set(0);

@@ -23,7 +23,7 @@ use super::levels::{mib, shortage, Band, Goal};
 use super::pace::Pace;
 use super::pause::Pause;
 use super::reserve;
-use super::seeks::{Extent, Seeks};
+use super::seeks::{DeviceRange, Seeks};
 use super::share::Share;
 use super::tail_budget::{TailBudget, BY_EVACUATIONS, BY_MOVES};
 use super::GROUP_CHUNKS;
@@ -164,15 +164,15 @@ impl Scheduler {
     }
 
     /// A foreground request to a tier came back, well or not.
-    pub fn foreground_done(&mut self, tier: Tier, extent: &Extent, latency: Duration, now: Instant) {
+    pub fn foreground_done(&mut self, tier: Tier, range: &DeviceRange, latency: Duration, now: Instant) {
         self.load(tier).done(latency, now);
         match tier {
             Tier::Slow => {
-                self.share.served(self.seeks.add(extent), latency, now);
+                self.share.served(self.seeks.add(range), latency, now);
                 self.evacuation_budget.served(latency, now);
                 self.move_budget.served(latency, now);
             }
-            Tier::Fast => self.pace.served(extent.bytes, latency, now),
+            Tier::Fast => self.pace.served(range.bytes, latency, now),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Extent, Job, Levels, Scheduler};
+use super::{DeviceRange, Job, Levels, Scheduler};
 use crate::env::Instant;
 use crate::units::Tier;
 
@@ -29,8 +29,8 @@ impl Group {
     }
 
     /// What a request is for that ends now.
-    fn extent(&self) -> Extent {
-        Extent { member: 0, offset: self.now.0 / 1_000_000 * self.stride, bytes: 4096 }
+    fn range(&self) -> DeviceRange {
+        DeviceRange { member: 0, offset: self.now.0 / 1_000_000 * self.stride, bytes: 4096 }
     }
 
     /// One turn of a mover: ends moves that are due, asks, begins what may begin.
@@ -77,7 +77,7 @@ impl Group {
         while self.now < end {
             if let Some((tier, latency)) = load {
                 if ends.is_some_and(|e| e <= self.now) {
-                    self.s.foreground_done(tier, &self.extent(), latency, self.now);
+                    self.s.foreground_done(tier, &self.range(), latency, self.now);
                     ends = None;
                 }
                 if ends.is_none() {
@@ -91,7 +91,7 @@ impl Group {
             self.now = self.now.plus(MS);
         }
         if let (Some((tier, latency)), Some(_)) = (load, ends) {
-            self.s.foreground_done(tier, &self.extent(), latency, self.now);
+            self.s.foreground_done(tier, &self.range(), latency, self.now);
         }
     }
 }
@@ -182,7 +182,7 @@ fn one_head(g: &mut Group, requests: u32) -> (usize, f64) {
         let own = MS / 4 + MS * (n * 613 % 1000) / 2000;
         let took = free_from.max(g.now).plus(own).since(g.now);
         g.now = g.now.plus(took);
-        g.s.foreground_done(Tier::Slow, &g.extent(), took, g.now);
+        g.s.foreground_done(Tier::Slow, &g.range(), took, g.now);
         late += u32::from(took.as_micros() > 825);
     }
     (chunks, f64::from(late) / f64::from(requests))

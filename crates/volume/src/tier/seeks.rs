@@ -12,7 +12,7 @@ const NEAR: u64 = 256 << 10;
 
 /// Bytes of a device that a foreground request reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct DeviceRange {
     /// The device.
     pub member: MemberIndex,
     /// Where they begin on it.
@@ -21,7 +21,7 @@ pub struct Extent {
     pub bytes: u64,
 }
 
-impl Extent {
+impl DeviceRange {
     fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
@@ -36,18 +36,18 @@ pub(super) struct Seeks {
 
 impl Seeks {
     /// Adds a request; whether it makes its device seek.
-    pub(super) fn add(&mut self, e: &Extent) -> bool {
+    pub(super) fn add(&mut self, range: &DeviceRange) -> bool {
         let near = |end: &Option<(MemberIndex, u64)>| {
-            end.is_some_and(|(member, at)| member == e.member && at.abs_diff(e.offset) <= NEAR)
+            end.is_some_and(|(member, at)| member == range.member && at.abs_diff(range.offset) <= NEAR)
         };
         let known = self.ends.iter().position(near);
         let Some(i) = known else {
             self.next = (self.next + 1) % ENDS;
-            self.ends[self.next] = Some((e.member, e.end()));
+            self.ends[self.next] = Some((range.member, range.end()));
             return true;
         };
         // Whoever was overtaken does not take the stream back.
-        self.ends[i] = self.ends[i].max(Some((e.member, e.end())));
+        self.ends[i] = self.ends[i].max(Some((range.member, range.end())));
         false
     }
 }
@@ -56,8 +56,8 @@ impl Seeks {
 mod tests {
     use super::*;
 
-    fn at(member: MemberIndex, offset: u64, bytes: u64) -> Extent {
-        Extent { member, offset, bytes }
+    fn at(member: MemberIndex, offset: u64, bytes: u64) -> DeviceRange {
+        DeviceRange { member, offset, bytes }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{reserve, Extent, HeadTime, Job, Levels, Policy, Scheduler, Touch, View};
+use super::{reserve, DeviceRange, HeadTime, Job, Levels, Policy, Scheduler, Touch, View};
 use crate::env::Instant;
 use crate::units::{ChunkId, Tier, CHUNK};
 
@@ -154,8 +154,8 @@ impl Toy {
             Tier::Slow => Duration::from_millis(1),
         };
         self.w.now = self.w.now.plus(latency);
-        let extent = Extent { member: tier as u8, offset, bytes: len };
-        self.scheduler.foreground_done(tier, &extent, latency, self.w.now);
+        let range = DeviceRange { member: tier as u8, offset, bytes: len };
+        self.scheduler.foreground_done(tier, &range, latency, self.w.now);
         Some(tier)
     }
 
