@@ -30,6 +30,9 @@ pub struct Levels {
     pub candidates: usize,
     /// Demotions begun and not yet counted in `leaving`.
     pub demoting: usize,
+    /// Demotions whose data are being written or may still be in a disk's cache: those of `demoting`, and others until they have
+    /// switched.
+    pub unsettled: usize,
     /// Promotions begun whose slow slot is not free yet; their fast slots are no more in `free`.
     pub promoting: usize,
     /// Chunks that are leaving a member and have not switched for good, by no plan of the scheduler's.

@@ -413,7 +413,7 @@ impl Scheduler {
         // Room for promotions is as urgent as these are.
         let quiet = if goal.turn > 0 { band.quiet().min(QUIET_PROMOTE) } else { band.quiet() };
         let (demote, how, next_check) = match self.leave(Job::Demote, band, quiet, now) {
-            Leave::Go(window, how) => (window.saturating_sub(l.demoting + l.promoting), how, PERIOD),
+            Leave::Go(window, how) => (window.saturating_sub(on_the_way(l, window)), how, PERIOD),
             Leave::Wait(t) => {
                 let (drip, due) = self.drip(band, l.demoting, now);
                 (drip, "a little at a time beside other requests", t.min(due))
@@ -511,9 +511,10 @@ impl Scheduler {
         if slow >= full && slow > Duration::ZERO && fast >= QUIET_FAST {
             return Leave::Go(WINDOW_IDLE, "at full speed");
         }
-        // While a burst of new data comes in and there is room for it, making more of it can wait a little.
+        // While a burst of new data comes in, making room can wait: what has none goes to the slow tier at less cost than a cold
+        // chunk that would go there in its place.
         let sinking = self.sank.is_some_and(|t| now.since(t) < SINKING);
-        let burst = band == Band::Below && fast < QUIET_FAST && sinking;
+        let burst = band != Band::Ok && fast < QUIET_FAST && sinking;
         if slow >= quiet && !burst {
             return Leave::Go(self.window, "at a moderate speed");
         }
@@ -541,6 +542,15 @@ impl Scheduler {
         self.last_drip = now;
         (n, every)
     }
+}
+
+/// Demotions that count for a window of this size. A disk takes writes into its cache in no time, and then nobody is served until
+/// they are on its platters: beside a load, those in the cache count like those being copied. Room for promotions comes in turns
+/// that are small anyway.
+fn on_the_way(l: &Levels, window: usize) -> usize {
+    let cached = if l.free < l.keep_free { l.unsettled.saturating_sub(l.demoting) } else { 0 };
+    let borne = if window < WINDOW_IDLE { 0 } else { WINDOW_IDLE };
+    l.demoting + l.promoting + cached.saturating_sub(borne)
 }
 
 #[cfg(test)]

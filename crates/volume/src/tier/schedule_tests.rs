@@ -351,3 +351,19 @@ fn what_can_be_let_go_is_let_go_beside_any_load_when_free_slots_are_few() {
     g.l.low = 0;
     assert_eq!(plan(&mut g).let_go, 0);
 }
+
+#[test]
+fn what_a_disk_has_in_its_cache_counts_beside_a_load() {
+    let begun = |unsettled: usize, free: u32| {
+        let mut g = Group::new(free);
+        (g.l.unsettled, g.l.candidates) = (unsettled, 10_000);
+        g.s.window = super::WINDOW_LOAD;
+        g.s.foreground_started(Tier::Slow, g.now);
+        g.s.foreground_done(Tier::Slow, &g.range(), MS, g.now);
+        g.now = g.now.plus(2000 * MS);
+        g.s.foreground_started(Tier::Fast, g.now);
+        g.s.plan(&g.l, g.now).demote
+    };
+    assert_eq!([0, 6, 16, 400].map(|unsettled| begun(unsettled, RESERVE / 4)), [16, 10, 0, 0]);
+    assert_eq!(begun(16, RESERVE), 16, "room for promotions");
+}
