@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bimetal_format::journal::{Record, RecordKind};
 use bimetal_format::Entry;
 
-use super::mover::{add_to, let_go, take_from, target, Move, MoverState};
+use super::mover::{add_to, take_from, target, written_down, Move, MoverState};
 use super::{Job, Policy};
 use crate::buf::{Buf, BufMut};
 use crate::commit::Left;
@@ -51,7 +51,7 @@ impl<E: Env> Core<E> {
         add_to(&m.evacuating_switches[kind], of_evacuations(&good));
         for (mv, _) in bad {
             add(&m.failed, 1);
-            take_from(&m.letting_go, let_go(&[mv]));
+            take_from(&m.unsettled, written_down(job, &[mv]));
             // What a member that leaves cannot do says nothing of the others.
             if self.members[mv.from.member as usize].standing.get() != Standing::Leaving {
                 m.scheduler.borrow_mut().came_to_nothing(job, self.env.now());
@@ -88,7 +88,7 @@ impl<E: Env> Core<E> {
                 return;
             }
             part.sort_by_key(|mv| mv.to);
-            let (count, evacuated, let_go) = (part.len(), evacuations(&part), let_go(&part));
+            let (count, evacuated, settled) = (part.len(), evacuations(&part), written_down(job, &part));
             let unswitched = Unswitched::new(m, job, &part);
             let _latched = match job {
                 Job::Demote => self.finish_demotions(part, &unswitched).await,
@@ -97,7 +97,7 @@ impl<E: Env> Core<E> {
             drop(unswitched);
             take_from(&m.under_way[job as usize], count);
             take_from(&m.evacuating_moves[job as usize], evacuated);
-            take_from(&m.letting_go, let_go);
+            take_from(&m.unsettled, settled);
             self.mover_wake.notify();
         }
     }

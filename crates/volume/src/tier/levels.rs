@@ -30,8 +30,7 @@ pub struct Levels {
     pub candidates: usize,
     /// Demotions begun and not yet counted in `leaving`.
     pub demoting: usize,
-    /// Demotions whose data are being written or may still be in a disk's cache: those of `demoting`, and others until they have
-    /// switched.
+    /// Demotions whose data are being written or may still be in a disk's cache, until they have switched.
     pub unsettled: usize,
     /// Promotions begun whose slow slot is not free yet; their fast slots are no more in `free`.
     pub promoting: usize,

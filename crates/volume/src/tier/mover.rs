@@ -55,8 +55,8 @@ pub(crate) struct MoverState {
     pub(crate) anew: Cell<u64>,
     /// The one begun last, and its slot: the map does not know that yet, and a neighbour should lie next to it.
     pub(crate) last_anew: Cell<Option<(ChunkId, SlotId)>>,
-    /// Of the demotions under way, those to kept copies.
-    pub(super) letting_go: Cell<usize>,
+    /// Demotions under way that are written to the slow tier, but for those of evacuations.
+    pub(super) unsettled: Cell<usize>,
     pub(super) batches: Cell<usize>,
     /// Copies that give way to requests.
     pub(super) copies: Copies,
@@ -122,7 +122,7 @@ impl MoverState {
             written_anew: Cell::default(),
             anew: Cell::default(),
             last_anew: Cell::default(),
-            letting_go: Cell::default(),
+            unsettled: Cell::default(),
             batches: Cell::default(),
             copies: Copies::default(),
             running: Cell::default(),
@@ -176,9 +176,12 @@ impl MoverState {
     }
 }
 
-/// Those that go to kept copies, of what the scheduler sent off.
-pub(super) fn let_go(moves: &[Move]) -> usize {
-    moves.iter().filter(|m| m.kept && !m.evacuates).count()
+/// Those that are written to the slow tier, of what the scheduler sent off.
+pub(super) fn written_down(job: Job, moves: &[Move]) -> usize {
+    match job {
+        Job::Demote => moves.iter().filter(|m| !m.kept && !m.evacuates).count(),
+        Job::Promote => 0,
+    }
 }
 
 pub(super) fn target(job: Job) -> Tier {
@@ -271,7 +274,6 @@ impl<E: Env> Core<E> {
         let m = &self.mover;
         self.kept.set_cold(self.policy.borrow().cold_copies(self.slots_present(Tier::Fast) as u32));
         let of = |cells: &[Cell<usize>; 2], job: Job| cells[job as usize].get();
-        let under_way = |job| of(&m.under_way, job) - of(&m.evacuating_moves, job);
         let unswitched = |job| of(&m.copying, job) + of(&m.finishing, job);
         let at_home = self.volumes.mapped_in(Tier::Fast);
         let used = self.free_in(Tier::Fast) + at_home + unswitched(Job::Promote) as u64;
@@ -286,8 +288,8 @@ impl<E: Env> Core<E> {
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             candidates: self.policy.borrow().candidate_count(),
             demoting: of(&m.copying, Job::Demote) - of(&m.evacuating_copies, Job::Demote),
-            unsettled: under_way(Job::Demote).saturating_sub(m.letting_go.get()),
-            promoting: under_way(Job::Promote),
+            unsettled: m.unsettled.get(),
+            promoting: of(&m.under_way, Job::Promote) - of(&m.evacuating_moves, Job::Promote),
             evacuating: m.leaving_now(),
         }
     }
@@ -343,7 +345,7 @@ impl<E: Env> Core<E> {
         add_to(&self.mover.batches, 1);
         add_to(&self.mover.copying[job as usize], count);
         add_to(&self.mover.under_way[job as usize], count);
-        add_to(&self.mover.letting_go, let_go(&moves));
+        add_to(&self.mover.unsettled, written_down(job, &moves));
         let core = self.clone();
         self.env.spawn(async move { core.run_batch(job, moves, Vec::new()).await });
         count

@@ -511,8 +511,8 @@ impl Scheduler {
         if slow >= full && slow > Duration::ZERO && fast >= QUIET_FAST {
             return Leave::Go(WINDOW_IDLE, "at full speed");
         }
-        // While a burst of new data comes in, making room can wait: what has none goes to the slow tier at less cost than a cold
-        // chunk that would go there in its place.
+        // While a burst of new data comes in, making room can wait: what finds none goes to the slow tier, which costs no more than
+        // a cold chunk that goes there in its place.
         let sinking = self.sank.is_some_and(|t| now.since(t) < SINKING);
         let burst = band != Band::Ok && fast < QUIET_FAST && sinking;
         if slow >= quiet && !burst {
@@ -548,6 +548,7 @@ impl Scheduler {
 /// they are on its platters: beside a load, those in the cache count like those being copied. Room for promotions comes in turns
 /// that are small anyway.
 fn on_the_way(l: &Levels, window: usize) -> usize {
+    // Those being copied may go to kept copies: then they are not among the unsettled.
     let cached = if l.free < l.keep_free { l.unsettled.saturating_sub(l.demoting) } else { 0 };
     let borne = if window < WINDOW_IDLE { 0 } else { WINDOW_IDLE };
     l.demoting + l.promoting + cached.saturating_sub(borne)

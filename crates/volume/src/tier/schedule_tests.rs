@@ -367,3 +367,26 @@ fn what_a_disk_has_in_its_cache_counts_beside_a_load() {
     assert_eq!([0, 6, 16, 400].map(|unsettled| begun(unsettled, RESERVE / 4)), [16, 10, 0, 0]);
     assert_eq!(begun(16, RESERVE), 16, "room for promotions");
 }
+
+#[test]
+fn no_room_is_made_for_a_burst_that_is_still_coming() {
+    let slots = [RESERVE * 3 / 4, RESERVE / 4, RESERVE / 32];
+    let begun = slots.map(|free| {
+        let mut g = Group::new(free);
+        g.s.plan(&g.l, g.now);
+        // Nobody asks anything of the slow tier any more; new data take a slot in 20 ms from the fast one.
+        g.s.foreground_started(Tier::Slow, g.now);
+        g.s.foreground_done(Tier::Slow, &g.range(), MS, g.now);
+        (0..400)
+            .map(|n| {
+                g.l.free -= u32::from(n % 20 == 0);
+                g.s.foreground_started(Tier::Fast, g.now);
+                g.s.foreground_done(Tier::Fast, &g.range(), MS, g.now);
+                g.now = g.now.plus(MS);
+                g.s.plan(&g.l, g.now).demote
+            })
+            .sum::<usize>()
+    });
+    // The drip is due after seconds.
+    assert_eq!(begun, [0, 0, 0]);
+}
