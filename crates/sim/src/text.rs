@@ -109,6 +109,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::Labels(m)) => drop(writeln!(out, "rotten-labels {m}")),
         Some(Damage::Directory(m, n)) => drop(writeln!(out, "rotten-directory {m} events={n}")),
         Some(Damage::Repair(m, n)) => drop(writeln!(out, "repair {m} events={n}")),
+        Some(Damage::Back(m, gone, back)) => drop(writeln!(out, "back {m} gone={gone} back={back}")),
     }
     for (i, f) in session.faults.iter().enumerate() {
         if *f != Faults::default() {
@@ -289,6 +290,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "rotten-labels" => s.damage = Some(Damage::Labels(member(w)?)),
         "rotten-directory" => s.damage = Some(Damage::Directory(member(w)?, w.value("events")?)),
         "repair" => s.damage = Some(Damage::Repair(member(w)?, w.value("events")?)),
+        "back" => s.damage = Some(Damage::Back(member(w)?, w.value("gone")?, w.value("back")?)),
         "rot" => s.damage = Some(Damage::Rot(member(w)?, w.value("blocks")?)),
         "lost-pages" => s.damage = Some(Damage::Lost(member(w)?)),
         "alone" => s.damage = Some(Damage::Alone),

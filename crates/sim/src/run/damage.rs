@@ -43,6 +43,7 @@ impl Run<'_> {
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
             Damage::Labels(m) => self.without_labels(m),
             Damage::Directory(m, events) => self.rotten_directory(m, events),
+            Damage::Back(m, gone, back) => self.back_and_forth(m, gone, back),
             Damage::Repair(m, events) => self.repaired_without(m, events),
             Damage::Rot(m, blocks) => self.rotten(m, blocks, self.stopped_in_order),
         };

@@ -17,6 +17,9 @@ use crate::world::CrashPoint;
 /// How long a group is open whose start was not cut off.
 const AFTER_START: Duration = Duration::from_secs(2);
 
+/// More events than a start takes.
+const WHOLE: u64 = 220;
+
 /// What a member is to a group.
 #[derive(Clone, Copy)]
 pub(super) struct Standing {
@@ -51,11 +54,36 @@ impl Run<'_> {
         result.map_err(|e| format!("with a member that was thought dead: {e}"))
     }
 
+    /// A start without an emptied member that is cut off, one with it that is, and one after them.
+    pub(super) fn back_and_forth(&self, disk: usize, gone: u64, back: u64) -> Result<(), Wrong> {
+        let own = self.standing(disk, &self.disks)?;
+        if !(own.leaving && own.empty) {
+            return Err("the member that is to go and come is not empty".into());
+        }
+        let rest: Vec<SimDisk> =
+            self.disks.iter().enumerate().filter(|(i, _)| *i != disk).map(|(_, d)| d.clone()).collect();
+        let starts = [(&rest, gone), (&self.disks, back), (&self.disks, WHOLE)];
+        for (devices, events) in starts {
+            match self.cut_off_start(devices.clone(), events)? {
+                None => {}
+                // A start that began an epoch on that member alone: two histories are never put together.
+                Some(OpenError::Fork { .. }) => return Ok(()),
+                Some(refusal) => {
+                    return Err(format!(
+                        "cut off after {gone} without it, {back} with it, a start was refused: {refusal}"
+                    ))
+                }
+            }
+        }
+        self.lose_power();
+        Ok(())
+    }
+
     /// Writable starts without an emptied member, and with it, that are cut off. None is refused if the rest knows for sure
     /// that it is empty.
     fn cut_off_starts(&self, rest: &[SimDisk], may_go: bool) -> Result<(), Wrong> {
         for _ in 0..self.world.random(|p| p.below(17)) {
-            let (back, events) = self.world.random(|p| (p.coin(), p.below(220)));
+            let (back, events) = self.world.random(|p| (p.coin(), p.below(WHOLE)));
             let devices = if back { self.disks.clone() } else { rest.to_vec() };
             match self.cut_off_start(devices, events)? {
                 // A start that began an epoch on that member alone: two histories are never put together.

@@ -2,7 +2,7 @@
 //! such as were trimmed; after the crash one side is gone, and what is left has to tell lost, stale and never written
 //! apart.
 
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::units::{Placement, CHUNK};
 
 use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::oracle::Crash;
@@ -71,10 +71,23 @@ fn gap() -> Directed {
     directed("journal gap", s, vec![fill(0, 16)], (0..24).flat_map(round).collect(), false).then(Damage::Gap(0))
 }
 
+/// Slots of the slow tier go from chunk to chunk by TRIMs and writes: alone, the slow member must know whose each is.
+fn slots_of_others() -> Directed {
+    let mut s = Scenario { commit_ms: 50, ..group(12, 10, 8) };
+    s.volumes[0].placement = Placement::SlowOnly;
+    let round = |i: u64| {
+        let (old, new) = (i % 8, (i + 4) % 8);
+        [step(0, TRIM, old * CHUNK, CHUNK), flush(), sleep(0, 3500), step(0, WRITE, new * CHUNK, CHUNK), flush()]
+    };
+    let steps = (0..12).flat_map(round).collect();
+    directed("slots of others, fast gone", s, vec![fill(0, 4), flush()], steps, false).then(Damage::Missing(0))
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
         gap(),
+        slots_of_others(),
         stopping(),
         older_than_a_cut_off_start(),
         without("fast member gone", 0),

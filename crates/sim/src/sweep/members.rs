@@ -130,6 +130,21 @@ fn dies_as_it_is_called_off() -> Directed {
         .then(Damage::Missing(2))
 }
 
+/// A member goes when it is empty, and comes back: each of two starts is cut off where it writes labels, and may have begun an epoch that
+/// the other does not know.
+fn goes_empty_and_comes() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..two_each() };
+        let session = s.quiet_session(vec![fill(0, 8), flush(), evacuate(2), step(0, FUA, 0, 8192)], End::Stop);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 8 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Back(2, 60 + n % 32 * 2, 56 + n / 32 * 3));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("goes empty and comes", make, 32 * 12)
+}
+
 /// A new device takes the place of an old one, and volumes bound to its tier go with their room.
 fn replaced() -> Directed {
     let mut s = with_spares(group(10, 16, 12), &[(Tier::Fast, 12), (Tier::Slow, 18)]);
@@ -198,6 +213,7 @@ pub(super) fn all() -> Vec<Directed> {
         dies_while_it_leaves("fast member dies while it leaves", 0),
         dies_while_it_leaves("slow member dies while it leaves", 2),
         dies_as_it_is_called_off(),
+        goes_empty_and_comes(),
         replaced(),
         bound_and_leaving(),
         leaves_with_forgotten_copies(),
