@@ -42,8 +42,12 @@ pub struct Levels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Band {
     Ok,
+    /// By less than an eighth.
+    Nearly,
+    /// By up to half.
     Below,
     Low,
+    /// Less than a sixteenth is left.
     Critical,
 }
 
@@ -51,6 +55,7 @@ impl Band {
     pub(super) fn of(free: u32, keep_free: u32) -> Band {
         match free {
             f if f >= keep_free => Band::Ok,
+            f if keep_free - f < keep_free.div_ceil(8) => Band::Nearly,
             f if f.saturating_mul(2) >= keep_free => Band::Below,
             f if f.saturating_mul(16) >= keep_free => Band::Low,
             _ => Band::Critical,
@@ -61,20 +66,29 @@ impl Band {
     pub(super) fn quiet(self) -> Duration {
         match self {
             Band::Ok => Duration::from_secs(2),
-            Band::Below => Duration::from_millis(100),
+            Band::Nearly | Band::Below => Duration::from_millis(100),
             Band::Low => Duration::from_millis(20),
             Band::Critical => Duration::ZERO,
         }
     }
 
     /// Chunks moved whatever the load, and how often: seldom but a whole group at a time, because a stream on the disk
-    /// pays for each interruption: seeks, syncs, a journal write.
+    /// pays for each interruption: seeks, syncs, a journal write. A reserve that is nearly whole is in no hurry.
     pub(super) fn drip(self) -> Option<(usize, Duration)> {
         match self {
             Band::Ok => None,
+            Band::Nearly => Some((16, Duration::from_secs(64))),
             Band::Below => Some((16, Duration::from_secs(8))),
             Band::Low => Some((32, Duration::from_secs(8))),
             Band::Critical => Some((32, Duration::from_secs(2))),
+        }
+    }
+
+    /// Without progress for so long, a group is moved by force: later than the drip would be due.
+    pub(super) fn watchdog(self) -> Duration {
+        match self {
+            Band::Ok | Band::Nearly => Duration::from_secs(80),
+            Band::Below | Band::Low | Band::Critical => Duration::from_secs(10),
         }
     }
 }

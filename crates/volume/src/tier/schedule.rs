@@ -2,7 +2,7 @@
 //!
 //! What it holds to:
 //! 1. While less is free than should be, something is always moved down, whatever the load (I6): at least the drip of
-//!    `Band::drip`, and a forced group if for [`WATCHDOG`] nothing came through.
+//!    `Band::drip`, and a forced group if for `Band::watchdog` nothing came through.
 //! 2. Quiet disks are used to the full at once; under load at most [`WINDOW_LOAD`] chunks are on the move, fewer
 //!    when the load suffers.
 //! 3. Promotions never take the reserve: slots for them are freed first, in turns, so that the disk
@@ -36,8 +36,6 @@ const WINDOW_IDLE: usize = 64;
 const WINDOW_LOAD: usize = 16;
 /// Chunks of a group, moved by force.
 const FORCED: usize = 8;
-/// Without progress for so long, a group is moved by force.
-const WATCHDOG: Duration = Duration::from_secs(10);
 /// The window is adapted this often.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Part of a period in which work goes on beside a light load, and quiet before it does: a stream that the disk's cache serves is
@@ -253,6 +251,7 @@ impl Scheduler {
         if !self.short(l, &goal) {
             self.last_progress = now;
         }
+        let stuck = now.since(self.last_progress);
         let forced = self.force(l, &goal, now);
         if forced > 0 {
             return Plan {
@@ -260,7 +259,7 @@ impl Scheduler {
                 promote: 0,
                 let_go: 0,
                 doing: "moving cold chunks to the slow tier".into(),
-                why: format!("{}; nothing has come through for {} s", shortage(l), WATCHDOG.as_secs()),
+                why: format!("{}; nothing has come through for {} s", shortage(l), stuck.as_secs()),
                 next_check: PERIOD,
             };
         }
@@ -385,7 +384,8 @@ impl Scheduler {
     }
 
     fn force(&mut self, l: &Levels, goal: &Goal, now: Instant) -> usize {
-        let stuck = self.short(l, goal) && now.since(self.last_progress) >= WATCHDOG;
+        let patience = Band::of(l.free, goal.keep_free).watchdog();
+        let stuck = self.short(l, goal) && now.since(self.last_progress) >= patience;
         if !stuck || l.demoting + l.promoting + FORCED > WINDOW_IDLE {
             return 0;
         }

@@ -125,6 +125,22 @@ fn under_a_load_that_never_pauses_free_slots_still_grow() {
 }
 
 #[test]
+fn a_reserve_that_is_nearly_whole_is_in_no_hurry_beside_a_load() {
+    let free = RESERVE - RESERVE / 8 + 1;
+    let mut g = Group::new(free);
+    g.run(130_000 * MS, 40 * MS, Some((Tier::Slow, 30 * MS)));
+    assert_eq!((g.l.free + g.l.demoting as u32, g.s.forced()), (free + 32, 0), "a group each 64 s");
+    // A disk that takes nothing for so long is told to.
+    let mut g = Group::new(free);
+    g.run(90_000 * MS, 1_000_000 * MS, Some((Tier::Slow, 30 * MS)));
+    assert_eq!((g.l.demoting, g.s.forced()), (16 + 8, 1));
+    // Nobody is there: it is filled at once.
+    let mut g = Group::new(free);
+    g.run(3000 * MS, 40 * MS, None);
+    assert!(g.l.free >= RESERVE, "{}", g.l.free);
+}
+
+#[test]
 fn a_load_that_suffers_makes_the_window_small() {
     let mut g = Group::new(0);
     (g.l.keep_free, g.l.slow_free) = (1_000_000, 3_000_000);
