@@ -54,7 +54,7 @@ impl Run<'_> {
         result.map_err(|e| format!("with a member that was thought dead: {e}"))
     }
 
-    /// A start without an emptied member that is cut off, one with it that is, and one after them.
+    /// A start without an emptied member that is cut off, one with it that is, and all data after them.
     pub(super) fn back_and_forth(&self, disk: usize, gone: u64, back: u64) -> Result<(), Wrong> {
         let own = self.standing(disk, &self.disks)?;
         if !(own.leaving && own.empty) {
@@ -62,21 +62,24 @@ impl Run<'_> {
         }
         let rest: Vec<SimDisk> =
             self.disks.iter().enumerate().filter(|(i, _)| *i != disk).map(|(_, d)| d.clone()).collect();
-        let starts = [(&rest, gone), (&self.disks, back), (&self.disks, WHOLE)];
-        for (devices, events) in starts {
+        for (devices, events, all) in [(&rest, gone, false), (&self.disks, back, true), (&self.disks, WHOLE, true)] {
             match self.cut_off_start(devices.clone(), events)? {
                 None => {}
                 // A start that began an epoch on that member alone: two histories are never put together.
-                Some(OpenError::Fork { .. }) => return Ok(()),
+                Some(OpenError::Fork { .. }) if all => return Ok(()),
                 Some(refusal) => {
-                    return Err(format!(
-                        "cut off after {gone} without it, {back} with it, a start was refused: {refusal}"
-                    ))
+                    return Err(format!("a start that was to be cut off after {events} was refused: {refusal}"))
                 }
             }
         }
         self.lose_power();
-        Ok(())
+        let Some((env, group)) = self.try_start(self.disks.clone(), self.open_options())? else {
+            return Err("a start was refused after one that was not".into());
+        };
+        let result = self.peek(&env, &group, None, false);
+        env.kill();
+        self.lose_power();
+        result.map_err(|e| format!("cut off after {gone} without it, {back} with it: {e}"))
     }
 
     /// Writable starts without an emptied member, and with it, that are cut off. None is refused if the rest knows for sure

@@ -138,7 +138,7 @@ fn goes_empty_and_comes() -> Directed {
         let session = s.quiet_session(vec![fill(0, 8), flush(), evacuate(2), step(0, FUA, 0, 8192)], End::Stop);
         s.sessions.push(session);
         let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 8 * CHUNK)], End::Stop);
-        session.damage = Some(Damage::Back(2, 60 + n % 32 * 2, 56 + n / 32 * 3));
+        session.damage = Some(Damage::Back(2, 40 + n % 32 * 2, 56 + n / 32 * 3));
         s.sessions.push(session);
         s
     };

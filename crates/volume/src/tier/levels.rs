@@ -42,7 +42,7 @@ pub struct Levels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Band {
     Ok,
-    /// By less than an eighth.
+    /// By less than an eighth, and not for long.
     Nearly,
     /// By up to half.
     Below,
@@ -81,14 +81,6 @@ impl Band {
             Band::Below => Some((16, Duration::from_secs(8))),
             Band::Low => Some((32, Duration::from_secs(8))),
             Band::Critical => Some((32, Duration::from_secs(2))),
-        }
-    }
-
-    /// Without progress for so long, a group is moved by force: later than the drip would be due.
-    pub(super) fn watchdog(self) -> Duration {
-        match self {
-            Band::Ok | Band::Nearly => Duration::from_secs(80),
-            Band::Below | Band::Low | Band::Critical => Duration::from_secs(10),
         }
     }
 }

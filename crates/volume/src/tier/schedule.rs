@@ -2,7 +2,7 @@
 //!
 //! What it holds to:
 //! 1. While less is free than should be, something is always moved down, whatever the load (I6): at least the drip of
-//!    `Band::drip`, and a forced group if for `Band::watchdog` nothing came through.
+//!    `Band::drip`, and a forced group if for [`WATCHDOG`] nothing came through.
 //! 2. Quiet disks are used to the full at once; under load at most [`WINDOW_LOAD`] chunks are on the move, fewer
 //!    when the load suffers.
 //! 3. Promotions never take the reserve: slots for them are freed first, in turns, so that the disk
@@ -36,6 +36,11 @@ const WINDOW_IDLE: usize = 64;
 const WINDOW_LOAD: usize = 16;
 /// Chunks of a group, moved by force.
 const FORCED: usize = 8;
+/// Without progress for so long, a group is moved by force.
+const WATCHDOG: Duration = Duration::from_secs(10);
+/// A reserve that is short by a little is in no hurry for so long: a stream may have ended by then. Later it is as urgent as one that
+/// is short by more, since promotions wait for it.
+const LITTLE_FOR: Duration = Duration::from_secs(300);
 /// The window is adapted this often.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Part of a period in which work goes on beside a light load, and quiet before it does: a stream that the disk's cache serves is
@@ -108,6 +113,8 @@ pub struct Scheduler {
     sank: Option<Instant>,
     last_drip: Instant,
     last_progress: Instant,
+    /// Since when less is free than should be.
+    short_since: Option<Instant>,
     pauses: [Pause; 2],
     /// Of letting go.
     let_go_pause: Pause,
@@ -142,6 +149,7 @@ impl Scheduler {
             sank: None,
             last_drip: now,
             last_progress: now,
+            short_since: None,
             pauses: [Pause::none(now); 2],
             let_go_pause: Pause::none(now),
             forced: 0,
@@ -248,10 +256,10 @@ impl Scheduler {
         self.adapt(l, now);
         let goal = Goal::of(l);
         self.take_turns(l, &goal);
-        if !self.short(l, &goal) {
+        let band = self.band(l, &goal, now);
+        if !self.short(l, &goal) || band == Band::Nearly {
             self.last_progress = now;
         }
-        let stuck = now.since(self.last_progress);
         let forced = self.force(l, &goal, now);
         if forced > 0 {
             return Plan {
@@ -259,12 +267,12 @@ impl Scheduler {
                 promote: 0,
                 let_go: 0,
                 doing: "moving cold chunks to the slow tier".into(),
-                why: format!("{}; nothing has come through for {} s", shortage(l), stuck.as_secs()),
+                why: format!("{}; nothing has come through for {} s", shortage(l), WATCHDOG.as_secs()),
                 next_check: PERIOD,
             };
         }
         let mut plan = match self.refilling {
-            true => self.plan_demotion(l, &goal, now),
+            true => self.plan_demotion(l, &goal, band, now),
             false => self.plan_promotion(l, &goal, now),
         };
         if plan.demote + plan.promote > 0 {
@@ -379,13 +387,26 @@ impl Scheduler {
         }
     }
 
+    /// How short of free slots the group is. One that cannot have all that should be free is not nearly there with what it can have.
+    fn band(&mut self, l: &Levels, goal: &Goal, now: Instant) -> Band {
+        let band = Band::of(l.free, goal.keep_free);
+        if band == Band::Ok {
+            self.short_since = None;
+            return band;
+        }
+        let short_for = now.since(*self.short_since.get_or_insert(now));
+        match band {
+            Band::Nearly if short_for >= LITTLE_FOR || goal.keep_free < l.keep_free => Band::Below,
+            band => band,
+        }
+    }
+
     fn short(&self, l: &Levels, goal: &Goal) -> bool {
         l.free < goal.keep_free && l.slow_free > 0
     }
 
     fn force(&mut self, l: &Levels, goal: &Goal, now: Instant) -> usize {
-        let patience = Band::of(l.free, goal.keep_free).watchdog();
-        let stuck = self.short(l, goal) && now.since(self.last_progress) >= patience;
+        let stuck = self.short(l, goal) && now.since(self.last_progress) >= WATCHDOG;
         if !stuck || l.demoting + l.promoting + FORCED > WINDOW_IDLE {
             return 0;
         }
@@ -394,7 +415,7 @@ impl Scheduler {
         FORCED.min(l.slow_free as usize)
     }
 
-    fn plan_demotion(&mut self, l: &Levels, goal: &Goal, now: Instant) -> Plan {
+    fn plan_demotion(&mut self, l: &Levels, goal: &Goal, band: Band, now: Instant) -> Plan {
         let why =
             if l.free < goal.keep_free { shortage(l) } else { "making room for chunks that are used again".into() };
         let missing = goal.refill.saturating_sub(goal.coming(l)).min(l.slow_free) as usize;
@@ -409,7 +430,6 @@ impl Scheduler {
                 next_check: PERIOD,
             };
         }
-        let band = Band::of(l.free, goal.keep_free);
         // Room for promotions is as urgent as these are.
         let quiet = if goal.turn > 0 { band.quiet().min(QUIET_PROMOTE) } else { band.quiet() };
         let (demote, how, next_check) = match self.leave(Job::Demote, band, quiet, now) {

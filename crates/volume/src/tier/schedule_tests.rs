@@ -125,19 +125,39 @@ fn under_a_load_that_never_pauses_free_slots_still_grow() {
 }
 
 #[test]
-fn a_reserve_that_is_nearly_whole_is_in_no_hurry_beside_a_load() {
+fn a_reserve_that_is_nearly_whole_is_in_no_hurry_beside_a_load_for_a_while() {
     let free = RESERVE - RESERVE / 8 + 1;
     let mut g = Group::new(free);
-    g.run(130_000 * MS, 40 * MS, Some((Tier::Slow, 30 * MS)));
-    assert_eq!((g.l.free + g.l.demoting as u32, g.s.forced()), (free + 32, 0), "a group each 64 s");
-    // A disk that takes nothing for so long is told to.
-    let mut g = Group::new(free);
-    g.run(90_000 * MS, 1_000_000 * MS, Some((Tier::Slow, 30 * MS)));
-    assert_eq!((g.l.demoting, g.s.forced()), (16 + 8, 1));
+    g.run(290_000 * MS, 40 * MS, Some((Tier::Slow, 30 * MS)));
+    assert_eq!((g.l.free + g.l.demoting as u32, g.s.forced()), (free + 4 * 16, 0), "a group each 64 s");
+    g.run(110_000 * MS, 40 * MS, Some((Tier::Slow, 30 * MS)));
+    assert!((10 * 16..=15 * 16).contains(&(g.l.free - free - 4 * 16)), "then one each 8 s: {}", g.l.free - free);
     // Nobody is there: it is filled at once.
     let mut g = Group::new(free);
     g.run(3000 * MS, 40 * MS, None);
     assert!(g.l.free >= RESERVE, "{}", g.l.free);
+}
+
+#[test]
+fn a_reserve_that_becomes_short_by_more_is_no_reason_to_force_moves() {
+    let mut g = Group::new(RESERVE - RESERVE / 8 + 8);
+    // One new chunk in 2 s: it is soon short by more, and sinks no further then.
+    let mut least = g.l.free;
+    for _ in 0..400 {
+        g.run(2000 * MS, 40 * MS, Some((Tier::Slow, 30 * MS)));
+        g.l.free -= 1;
+        least = least.min(g.l.free);
+    }
+    assert_eq!(g.s.forced(), 0);
+    assert!(least >= RESERVE - RESERVE / 8 - 32, "{least}");
+}
+
+#[test]
+fn a_group_without_room_for_its_reserve_is_short_though_it_has_what_it_can() {
+    let mut g = Group::new(120);
+    g.l.slow_free = 10;
+    g.run(20_000 * MS, 40 * MS, Some((Tier::Slow, 30 * MS)));
+    assert_eq!(g.l.free, 130);
 }
 
 #[test]
