@@ -243,8 +243,8 @@ pub enum Damage {
     Directory(usize, u64),
     /// The member is gone, and the group is repaired; the first repair is cut off after so many events.
     Repair(usize, u64),
-    /// The member is empty and leaves; a start without it is cut off after so many events, one with it after as many as that,
-    /// and no later one is refused.
+    /// The member is empty and leaves. A start without it is cut off after the first number of events, one with it after the
+    /// second; then all data is there.
     Back(usize, u64, u64),
 }
 

@@ -17,7 +17,7 @@ use crate::world::CrashPoint;
 /// How long a group is open whose start was not cut off.
 const AFTER_START: Duration = Duration::from_secs(2);
 
-/// More events than a start takes.
+/// More events than a start of a small group takes: the power goes soon after.
 const WHOLE: u64 = 220;
 
 /// What a member is to a group.

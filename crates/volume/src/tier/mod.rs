@@ -35,6 +35,7 @@ mod sample;
 pub mod schedule;
 mod seeks;
 mod share;
+mod shortage;
 mod stream;
 mod tail_budget;
 pub(crate) mod view;

@@ -2,7 +2,7 @@
 //!
 //! What it holds to:
 //! 1. While less is free than should be, something is always moved down, whatever the load (I6): at least the drip of
-//!    `Band::drip`, and a forced group if for [`WATCHDOG`] nothing came through.
+//!    a `Band`, and a forced group if nothing came through for long ([`Shortage`]).
 //! 2. Quiet disks are used to the full at once; under load at most [`WINDOW_LOAD`] chunks are on the move, fewer
 //!    when the load suffers.
 //! 3. Promotions never take the reserve: slots for them are freed first, in turns, so that the disk
@@ -25,6 +25,7 @@ use super::pause::Pause;
 use super::reserve;
 use super::seeks::{DeviceRange, Seeks};
 use super::share::Share;
+use super::shortage::{Shortage, FORCED, WATCHDOG};
 use super::tail_budget::{TailBudget, BY_EVACUATIONS, BY_MOVES};
 use super::GROUP_CHUNKS;
 use crate::env::Instant;
@@ -34,13 +35,6 @@ use crate::units::Tier;
 const WINDOW_IDLE: usize = 64;
 /// Most chunks on the move under a load.
 const WINDOW_LOAD: usize = 16;
-/// Chunks of a group, moved by force.
-const FORCED: usize = 8;
-/// Without progress for so long, a group is moved by force.
-const WATCHDOG: Duration = Duration::from_secs(10);
-/// A reserve that is short by a little is in no hurry for so long: a stream may have ended by then. Later it is as urgent as one that
-/// is short by more, since promotions wait for it.
-const LITTLE_FOR: Duration = Duration::from_secs(300);
 /// The window is adapted this often.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Part of a period in which work goes on beside a light load, and quiet before it does: a stream that the disk's cache serves is
@@ -111,14 +105,10 @@ pub struct Scheduler {
     /// Free slots at the last plan, and when they were last seen to become fewer.
     free_before: u32,
     sank: Option<Instant>,
-    last_drip: Instant,
-    last_progress: Instant,
-    /// Since when less is free than should be.
-    short_since: Option<Instant>,
+    shortage: Shortage,
     pauses: [Pause; 2],
     /// Of letting go.
     let_go_pause: Pause,
-    forced: u64,
     endurance: Endurance,
     seeks: Seeks,
     share: Share,
@@ -147,12 +137,9 @@ impl Scheduler {
             refilling: false,
             free_before: 0,
             sank: None,
-            last_drip: now,
-            last_progress: now,
-            short_since: None,
+            shortage: Shortage::new(now),
             pauses: [Pause::none(now); 2],
             let_go_pause: Pause::none(now),
-            forced: 0,
             endurance: Endurance::new(burst, now),
             seeks: Seeks::default(),
             share: Share::default(),
@@ -194,7 +181,7 @@ impl Scheduler {
     pub fn moved(&mut self, job: Job, now: Instant) {
         self.pauses[job as usize] = Pause::none(now);
         match job {
-            Job::Demote => self.last_progress = now,
+            Job::Demote => self.shortage.progress(now),
             Job::Promote => self.endurance.spend(),
         }
     }
@@ -219,7 +206,7 @@ impl Scheduler {
 
     /// How often the watchdog had to force a move.
     pub fn forced(&self) -> u64 {
-        self.forced
+        self.shortage.forced()
     }
 
     /// Whether so many promotions, those under way counted in, are within the endurance budget.
@@ -256,11 +243,9 @@ impl Scheduler {
         self.adapt(l, now);
         let goal = Goal::of(l);
         self.take_turns(l, &goal);
-        let band = self.band(l, &goal, now);
-        if !self.short(l, &goal) || band == Band::Nearly {
-            self.last_progress = now;
-        }
-        let forced = self.force(l, &goal, now);
+        let band = self.shortage.band(l, &goal, now);
+        let may = l.demoting + l.promoting + FORCED <= WINDOW_IDLE;
+        let forced = self.shortage.force(l, may, now);
         if forced > 0 {
             return Plan {
                 demote: forced,
@@ -385,34 +370,6 @@ impl Scheduler {
         } else if coming >= goal.refill {
             self.refilling = false;
         }
-    }
-
-    /// How short of free slots the group is. One that cannot have all that should be free is not nearly there with what it can have.
-    fn band(&mut self, l: &Levels, goal: &Goal, now: Instant) -> Band {
-        let band = Band::of(l.free, goal.keep_free);
-        if band == Band::Ok {
-            self.short_since = None;
-            return band;
-        }
-        let short_for = now.since(*self.short_since.get_or_insert(now));
-        match band {
-            Band::Nearly if short_for >= LITTLE_FOR || goal.keep_free < l.keep_free => Band::Below,
-            band => band,
-        }
-    }
-
-    fn short(&self, l: &Levels, goal: &Goal) -> bool {
-        l.free < goal.keep_free && l.slow_free > 0
-    }
-
-    fn force(&mut self, l: &Levels, goal: &Goal, now: Instant) -> usize {
-        let stuck = self.short(l, goal) && now.since(self.last_progress) >= WATCHDOG;
-        if !stuck || l.demoting + l.promoting + FORCED > WINDOW_IDLE {
-            return 0;
-        }
-        self.last_progress = now;
-        self.forced += 1;
-        FORCED.min(l.slow_free as usize)
     }
 
     fn plan_demotion(&mut self, l: &Levels, goal: &Goal, band: Band, now: Instant) -> Plan {
@@ -549,18 +506,15 @@ impl Scheduler {
 
     /// The chunks that go down whatever the load, those still on the way counted in; and when more will be due.
     fn drip(&mut self, band: Band, demoting: usize, now: Instant) -> (usize, Duration) {
-        let Some((chunks, every)) = band.drip() else { return (0, REST) };
         // A pause after failures holds for the drip too; the watchdog goes through it.
         if !self.pauses[Job::Demote as usize].is_over(now) {
             return (0, REST);
         }
-        let since = now.since(self.last_drip);
-        let n = chunks.saturating_sub(demoting);
-        if since < every || n == 0 {
-            return (0, every.saturating_sub(since).max(PERIOD));
+        match self.shortage.drip(band, demoting, now) {
+            Some((0, due)) => (0, due.max(PERIOD)),
+            Some(due) => due,
+            None => (0, REST),
         }
-        self.last_drip = now;
-        (n, every)
     }
 }
 
