@@ -6,6 +6,7 @@
 
 mod alarm;
 mod blocking;
+mod gather;
 mod ops;
 mod random;
 mod setup;
@@ -28,6 +29,7 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{opcode, squeue, IoUring};
 
 use crate::device::HostDevice;
+use gather::{Kind, Moment};
 pub(crate) use ops::Keep;
 use ops::{Finished, Ops};
 pub use setup::SetupError;
@@ -38,13 +40,6 @@ const TASKS_PER_TURN: usize = 256;
 const NOBODY: u64 = u64::MAX;
 /// `user_data` of alarms.
 const ALARM: u64 = u64::MAX - 1;
-/// Requests are handed over in the middle of a turn at once if the kernel works on none, so that devices begin; else when so
-/// many wait: from three on the kernel rings a device's bell once for all of them...
-const HAND_OVER: usize = 4;
-/// ... and they are this part of those that it works on: with much under way, fewer system calls count (`bench/servers.py`).
-const HAND_OVER_PART: usize = 16;
-/// Answers that are commands which wait for the next request gather to so many.
-const HAND_OVER_PARKED: usize = 16;
 /// How often a kernel that does not take all requests at once is asked again.
 const HAND_OVER_TRIES: usize = 64;
 /// How long the end of the reactor waits for requests that the kernel still has.
@@ -61,6 +56,7 @@ pub(crate) struct Core {
     wake_armed: Cell<bool>,
     alarm: alarm::Alarm,
     spin: RefCell<spin::Spin>,
+    gather: gather::Gather,
 }
 
 impl Core {
@@ -90,6 +86,7 @@ impl Core {
             wake_armed: Cell::new(false),
             alarm: alarm::Alarm::default(),
             spin: RefCell::default(),
+            gather: gather::Gather::default(),
         })
     }
 
@@ -111,26 +108,25 @@ impl Core {
         file: Option<Rc<OwnedFd>>,
         on_drop: OnDrop,
     ) -> Op {
-        let parked = matches!(keep, Keep::Parked(_));
-        let index = self.ops.borrow_mut().insert(keep, file, on_drop == OnDrop::Finish && !parked);
-        self.push(&entry.user_data(u64::from(index)), !parked);
+        let works = on_drop == OnDrop::Finish && !matches!(keep, Keep::Parked(_));
+        let kind = if works { Kind::Works } else { Kind::Patient };
+        let index = self.ops.borrow_mut().insert(keep, file, works);
+        self.push(&entry.user_data(u64::from(index)), kind);
         Op { core: self.clone(), index, on_drop, done: false }
     }
 
-    /// Queues an entry. One that is not `urgent` gathers with others of its kind.
-    fn push(&self, entry: &squeue::Entry, urgent: bool) {
+    /// Queues an entry, and hands over what is queued if that is due.
+    fn push(&self, entry: &squeue::Entry, kind: Kind) {
         loop {
             {
                 let mut ring = self.ring.borrow_mut();
                 // SAFETY: what the entry points to lives in the slab until its completion arrives (contract of
                 // `start`); cancel requests point to nothing.
                 if unsafe { ring.submission().push(entry) }.is_ok() {
-                    let waiting = ring.submission().len();
-                    if !self.is_due(waiting, urgent) {
-                        return;
+                    if self.gather.queued(kind, self) {
+                        // What the kernel does not take now waits for the end of the turn.
+                        let _later = self.submit(&mut ring, 0);
                     }
-                    // What the kernel does not take now waits for the end of the turn.
-                    let _later = ring.submit();
                     return;
                 }
             }
@@ -139,18 +135,16 @@ impl Core {
         }
     }
 
-    /// Whether what waits is to be handed over in the middle of a turn.
-    fn is_due(&self, waiting: usize, urgent: bool) -> bool {
-        let at_work = self.ops.borrow().working().saturating_sub(waiting);
-        match urgent {
-            true => at_work == 0 || waiting >= HAND_OVER.max(at_work / HAND_OVER_PART),
-            false => waiting >= HAND_OVER_PARKED,
-        }
+    /// Hands over what is queued, and waits for so many completions.
+    fn submit(&self, ring: &mut IoUring, completions: usize) -> io::Result<usize> {
+        self.gather.handed_over();
+        ring.submit_and_wait(completions)
     }
 
     /// One turn: tasks, submission, completions. Sleeps in the kernel when nothing is ready and not `ended`.
     fn turn(self: &Rc<Self>, ended: impl Fn() -> bool) {
         self.arm_wake();
+        self.gather.begin();
         self.executor.run_ready(TASKS_PER_TURN);
         self.ring_timers();
         if ended() || self.executor.has_ready() {
@@ -171,7 +165,7 @@ impl Core {
         }
         let next = self.timers.borrow().earliest();
         if let Some(entry) = next.and_then(|at| self.alarm.set(at, now)) {
-            self.push(&entry, false);
+            self.push(&entry, Kind::Patient);
         }
     }
 
@@ -210,11 +204,12 @@ impl Core {
                     return;
                 }
                 drop(queue);
-                ring.submit()
+                self.submit(&mut ring, 0)
             }
-            Wait::Forever => ring.submit_and_wait(1),
+            Wait::Forever => self.submit(&mut ring, 1),
             Wait::For(d) => {
                 let limit = Timespec::new().sec(d.as_secs()).nsec(d.subsec_nanos());
+                self.gather.handed_over();
                 ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit))
             }
         };
@@ -292,6 +287,20 @@ impl Core {
     }
 }
 
+impl Moment for Core {
+    fn working(&self) -> usize {
+        self.ops.borrow().working()
+    }
+
+    fn has_commands(&self) -> bool {
+        self.ops.borrow().parked() > 0
+    }
+
+    fn has_ready(&self) -> bool {
+        self.executor.has_ready()
+    }
+}
+
 /// Closes a file that nobody will take.
 fn drop_result(keep: &Keep, result: i32) {
     if matches!(keep, Keep::NewFile) && result >= 0 {
@@ -349,7 +358,7 @@ impl Drop for Op {
             drop_result(&keep, result);
         }
         if pending && self.on_drop == OnDrop::Cancel {
-            self.core.push(&opcode::AsyncCancel::new(u64::from(self.index)).build().user_data(NOBODY), false);
+            self.core.push(&opcode::AsyncCancel::new(u64::from(self.index)).build().user_data(NOBODY), Kind::Patient);
         }
     }
 }

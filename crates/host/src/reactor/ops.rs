@@ -79,6 +79,11 @@ impl Ops {
         self.in_flight - self.parked
     }
 
+    /// Commands that wait for what somebody else wants.
+    pub(super) fn parked(&self) -> usize {
+        self.parked
+    }
+
     /// Those that the kernel can end without anybody else: what devices do, and what is sent.
     pub(super) fn working(&self) -> usize {
         self.working
