@@ -20,6 +20,8 @@ use std::cell::Cell;
 const FEWEST: usize = 4;
 /// ... or this part of those at work.
 const PART: usize = 16;
+/// The first batch of a turn where requests come by commands.
+const FIRST: usize = 8;
 /// Batches do not grow beyond it by growing within a turn, and so many patient ones go together.
 const MOST: usize = 16;
 
@@ -67,7 +69,7 @@ impl Gather {
     fn is_due(&self, now: &impl Moment) -> bool {
         let queued = self.working.get();
         let at_work = now.working().saturating_sub(queued);
-        let growing = if now.has_commands() { (2 * self.batch.get()).min(MOST) } else { 0 };
+        let growing = if now.has_commands() { (2 * self.batch.get()).clamp(FIRST, MOST) } else { 0 };
         if queued >= FEWEST.max(at_work / PART).max(growing) {
             self.batch.set(queued);
             return true;
@@ -143,12 +145,12 @@ mod tests {
 
     #[test]
     fn batches_grow_within_a_turn_where_requests_come_by_commands() {
-        assert_eq!(batches(64, 1, true), [4, 8, 16, 16, 16]);
+        assert_eq!(batches(64, 1, true), [8, 16, 16, 16]);
         assert_eq!(batches(45, 320, true), [20, 21], "not beyond what much work asks for");
         let gather = Gather::default();
         gather.batch.set(16);
         gather.begin();
-        gather.working.set(3);
+        gather.working.set(FIRST - 1);
         assert!(
             gather.queued(Kind::Works, &At { working: 9, commands: true, ready: true }),
             "a new turn begins with few"
