@@ -28,7 +28,9 @@ const MOST: usize = 16;
 /// What an entry of the queue is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
+    /// A request that works.
     Works,
+    /// One that waits for another program, or for a time.
     Patient,
 }
 
@@ -53,66 +55,36 @@ impl Gather {
         self.patient.set(0);
     }
 
-    /// One more is queued. Whether what is queued is to go to the kernel now.
-    pub(super) fn queued(&self, kind: Kind, now: &impl Moment) -> bool {
-        let count = match kind {
-            Kind::Works => &self.working,
-            Kind::Patient => &self.patient,
-        };
-        count.set(count.get() + 1);
-        match kind {
-            Kind::Works => self.is_due(now),
-            Kind::Patient => self.patient.get() >= MOST,
+    /// One more is queued. Whether what is queued is to go to the kernel now; `more` tells whether other tasks are ready.
+    pub(super) fn queued(&self, kind: Kind, now: Moment, more: impl FnOnce() -> bool) -> bool {
+        if kind == Kind::Patient {
+            self.patient.set(self.patient.get() + 1);
+            return self.patient.get() >= MOST;
         }
-    }
-
-    fn is_due(&self, now: &impl Moment) -> bool {
-        let queued = self.working.get();
-        let at_work = now.working().saturating_sub(queued);
-        let growing = if now.has_commands() { (2 * self.batch.get()).clamp(FIRST, MOST) } else { 0 };
+        let queued = self.working.get() + 1;
+        self.working.set(queued);
+        let at_work = now.working.saturating_sub(queued);
+        let growing = if now.commands { (2 * self.batch.get()).clamp(FIRST, MOST) } else { 0 };
         if queued >= FEWEST.max(at_work / PART).max(growing) {
             self.batch.set(queued);
             return true;
         }
-        at_work == 0 && now.has_ready()
+        at_work == 0 && more()
     }
 }
 
 /// What the loop is at.
-pub(super) trait Moment {
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
     /// Requests that work, the queued ones counted in.
-    fn working(&self) -> usize;
-
+    pub(super) working: usize,
     /// Whether commands are queued or with the kernel.
-    fn has_commands(&self) -> bool;
-
-    /// Whether other tasks are ready.
-    fn has_ready(&self) -> bool;
+    pub(super) commands: bool,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct At {
-        working: usize,
-        commands: bool,
-        ready: bool,
-    }
-
-    impl Moment for At {
-        fn working(&self) -> usize {
-            self.working
-        }
-
-        fn has_commands(&self) -> bool {
-            self.commands
-        }
-
-        fn has_ready(&self) -> bool {
-            self.ready
-        }
-    }
 
     /// Queues `n` requests in one turn, `at_work` others being in the kernel. The batches that go before its end.
     fn batches(n: usize, at_work: usize, commands: bool) -> Vec<usize> {
@@ -120,7 +92,7 @@ mod tests {
         let (mut waiting, mut found) = (0, Vec::new());
         for i in 1..=n {
             waiting += 1;
-            if gather.queued(Kind::Works, &At { working: at_work + i, commands, ready: i < n }) {
+            if gather.queued(Kind::Works, Moment { working: at_work + i, commands }, || i < n) {
                 gather.handed_over();
                 found.push(waiting);
                 waiting = 0;
@@ -152,7 +124,7 @@ mod tests {
         gather.begin();
         gather.working.set(FIRST - 1);
         assert!(
-            gather.queued(Kind::Works, &At { working: 9, commands: true, ready: true }),
+            gather.queued(Kind::Works, Moment { working: 20, commands: true }, || true),
             "a new turn begins with few"
         );
     }
@@ -160,14 +132,14 @@ mod tests {
     #[test]
     fn patient_ones_do_not_count_as_work_and_go_in_larger_batches() {
         let gather = Gather::default();
-        let now = At { working: 2, commands: true, ready: true };
+        let now = Moment { working: 2, commands: true };
         for _ in 1..MOST {
-            assert!(!gather.queued(Kind::Patient, &now));
+            assert!(!gather.queued(Kind::Patient, now, || true));
         }
-        assert!(!gather.queued(Kind::Works, &now), "another one is at work");
-        assert!(gather.queued(Kind::Patient, &now));
+        assert!(!gather.queued(Kind::Works, now, || true), "another one is at work");
+        assert!(gather.queued(Kind::Patient, now, || true));
         gather.handed_over();
-        assert!(!gather.queued(Kind::Patient, &now));
-        assert!(gather.queued(Kind::Works, &At { working: 1, ..now }), "devices stand still");
+        assert!(!gather.queued(Kind::Patient, now, || true));
+        assert!(gather.queued(Kind::Works, Moment { working: 1, ..now }, || true), "devices stand still");
     }
 }

@@ -123,7 +123,7 @@ impl Core {
                 // SAFETY: what the entry points to lives in the slab until its completion arrives (contract of
                 // `start`); cancel requests point to nothing.
                 if unsafe { ring.submission().push(entry) }.is_ok() {
-                    if self.gather.queued(kind, self) {
+                    if self.gather.queued(kind, self.moment(), || self.executor.has_ready()) {
                         // What the kernel does not take now waits for the end of the turn.
                         let _later = self.submit(&mut ring, 0);
                     }
@@ -133,6 +133,11 @@ impl Core {
             self.enter(Wait::No);
             self.reap();
         }
+    }
+
+    fn moment(&self) -> Moment {
+        let ops = self.ops.borrow();
+        Moment { working: ops.working(), commands: ops.parked() > 0 }
     }
 
     /// Hands over what is queued, and waits for so many completions.
@@ -284,20 +289,6 @@ impl Core {
             self.enter(Wait::For(left));
             self.reap();
         }
-    }
-}
-
-impl Moment for Core {
-    fn working(&self) -> usize {
-        self.ops.borrow().working()
-    }
-
-    fn has_commands(&self) -> bool {
-        self.ops.borrow().parked() > 0
-    }
-
-    fn has_ready(&self) -> bool {
-        self.executor.has_ready()
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use bimetal_volume::buf::BufMut;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant as Wall;
 
@@ -76,6 +77,53 @@ fn more_requests_than_the_ring_holds() {
         }
     });
     assert_eq!(done.get(), 10_000);
+}
+
+/// Queues `n` requests that the kernel ends at once, in one turn; what is queued after each. They have ended then.
+async fn queued_after_each(env: &HostEnv, n: usize, keep: impl Fn() -> Keep) -> Vec<usize> {
+    let mut queued = Vec::new();
+    let mut ops = Vec::new();
+    for _ in 0..n {
+        // SAFETY: a NOP points to nothing.
+        ops.push(unsafe { env.core().start(opcode::Nop::new().build(), keep(), None, OnDrop::Finish) });
+        queued.push(env.core().ring.borrow_mut().submission().len());
+    }
+    for op in ops {
+        assert_eq!(op.await.0, 0);
+    }
+    queued
+}
+
+#[test]
+fn requests_go_to_the_kernel_in_fours_within_a_turn_and_a_lone_one_at_its_end() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move {
+        env.sleep(Duration::from_millis(1)).await;
+        for _ in 0..2 {
+            assert_eq!(queued_after_each(&env, 1, || Keep::None).await, [1]);
+            assert_eq!(queued_after_each(&env, 9, || Keep::None).await, [1, 2, 3, 0, 1, 2, 3, 0, 1]);
+        }
+    });
+}
+
+#[test]
+fn batches_grow_within_a_turn_where_requests_come_by_commands_and_begin_anew_with_the_next() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move {
+        env.sleep(Duration::from_millis(1)).await;
+        for _ in 0..2 {
+            // SAFETY: a NOP points to nothing.
+            let command = unsafe {
+                env.core().start(opcode::Nop::new().build(), Keep::Parked(BufMut::new(4096)), None, OnDrop::Finish)
+            };
+            let queued = queued_after_each(&env, 24, || Keep::None).await;
+            let batches: Vec<usize> = (0..24).filter(|i| queued[*i] == 0).map(|i| i + 1).collect();
+            assert_eq!(batches, [8, 24], "eight, then sixteen: {queued:?}");
+            command.await;
+        }
+    });
 }
 
 #[test]
