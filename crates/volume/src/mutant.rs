@@ -151,8 +151,12 @@ mod switch {
     use super::Mutant;
     use std::cell::Cell;
 
+    const WORDS: usize = Mutant::ALL.len().div_ceil(64);
+
     thread_local! {
         static CURRENT: Cell<Option<Mutant>> = const { Cell::new(None) };
+        /// A bit for each fault whose place the thread has come to.
+        static MET: [Cell<u64>; WORDS] = const { [const { Cell::new(0) }; WORDS] };
     }
 
     /// Switches one fault on for this thread, or all off.
@@ -162,7 +166,17 @@ mod switch {
 
     /// Whether `m` is on.
     pub fn on(m: Mutant) -> bool {
+        MET.with(|met| {
+            let word = &met[m as usize / 64];
+            word.set(word.get() | 1 << (m as usize % 64));
+        });
         CURRENT.with(|c| c.get() == Some(m))
+    }
+
+    /// The faults whose places this thread has come to since it asked last, whether they were on or not.
+    pub fn take_met() -> Vec<Mutant> {
+        let words = MET.with(|met| met.each_ref().map(Cell::take));
+        Mutant::ALL.iter().copied().filter(|&m| words[m as usize / 64] >> (m as usize % 64) & 1 == 1).collect()
     }
 
     /// Whether any fault is on: checks that would stop a faulty engine before it does harm stand back.

@@ -37,6 +37,9 @@ mod on {
     /// Between two crash points of one scenario; a prime, so that all come.
     const STRIDE: u64 = 101;
     const LIMIT: Duration = Duration::from_secs(60);
+    /// Scenarios that did not come to a fault's place when they were looked at get a turn in so many rounds: at other points
+    /// they may.
+    const FAR: u64 = 4;
 
     struct Hunt {
         mutant: Mutant,
@@ -76,21 +79,46 @@ mod on {
             }
         }
 
-        /// Directed scenarios in turn, at points all over each of them.
-        fn sweeps(&self) {
-            let points = |d: &Directed| guarded(d.whole(), false).report.map_or(1, |r| d.points(&r.points));
-            let all: Vec<(Directed, u64)> = all().into_iter().map(|d| (points(&d), d)).map(|(n, d)| (d, n)).collect();
+        /// Directed scenarios in turn, at points all over each of them: those that come to the fault's place in every round,
+        /// the others in some.
+        fn sweeps(&self, courses: &[Course]) {
+            let (near, far): (Vec<_>, Vec<_>) = courses.iter().partition(|c| c.meets.contains(&self.mutant));
             for round in 0u64.. {
-                for (d, points) in &all {
-                    let n = round * STRIDE % points;
-                    let kind = if round % 3 == 2 { Crash::Daemon } else { Crash::Power };
-                    let mut s = d.at(n, kind);
-                    s.seed = s.seed.wrapping_add(round / points * 1000);
-                    if self.run(&s, &format!("sweep of \"{}\" at {n}", d.name)) {
-                        return;
-                    }
+                if near.iter().any(|c| self.sweep(c, round)) {
+                    return;
+                }
+                if (near.is_empty() || round % FAR == FAR - 1) && far.iter().any(|c| self.sweep(c, round / FAR)) {
+                    return;
                 }
             }
+        }
+
+        /// One point of a directed scenario; true when the hunt is over.
+        fn sweep(&self, course: &Course, round: u64) -> bool {
+            let Course { directed, points, .. } = course;
+            let n = round * STRIDE % points;
+            let kind = if round % 3 == 2 { Crash::Daemon } else { Crash::Power };
+            let mut s = directed.at(n, kind);
+            s.seed = s.seed.wrapping_add(round / points * 1000);
+            self.run(&s, &format!("sweep of \"{}\" at {n}", directed.name))
+        }
+    }
+
+    /// A directed scenario that was looked at once.
+    struct Course {
+        directed: Directed,
+        points: u64,
+        /// Faults whose places it comes to, with a crash or without.
+        meets: Vec<Mutant>,
+    }
+
+    impl Course {
+        fn look(directed: Directed) -> Course {
+            mutant::take_met();
+            let whole = guarded(directed.whole(), false);
+            let points = whole.report.map_or(1, |r| directed.points(&r.points));
+            guarded(&directed.at(points / 2, Crash::Power), false);
+            Course { directed, points, meets: mutant::take_met() }
         }
     }
 
@@ -104,6 +132,7 @@ mod on {
     pub(crate) fn mutants(args: &Args<'_>) -> Result<bool, String> {
         catch_panics();
         let (mut passed, mut failed) = (0, 0);
+        let courses: Vec<Course> = all().into_iter().map(Course::look).collect();
         println!("{:<24} {:>8} {:>7}  caught by", "mutant", "runs", "seconds");
         for &m in args.chosen(Mutant::ALL, |m| m.name())? {
             let hunt = Hunt {
@@ -115,7 +144,7 @@ mod on {
             };
             std::thread::scope(|scope| {
                 scope.spawn(|| hunt.seeds());
-                scope.spawn(|| hunt.sweeps());
+                scope.spawn(|| hunt.sweeps(&courses));
             });
             let (runs, seconds) = (hunt.runs.into_inner(), hunt.began.elapsed().as_secs_f64());
             match hunt.caught.into_inner().ok().flatten() {

@@ -3,7 +3,9 @@
 use bimetal_volume::units::{Placement, CHUNK};
 
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
-use crate::scenario::{Act, Damage, Scenario, Step, VolumeSpec};
+use crate::oracle::Crash;
+use crate::scenario::{Act, Damage, End, Scenario, Step, VolumeSpec};
+use crate::world::CrashPoint;
 
 fn of(volume: usize, step: Step) -> Step {
     Step { volume, ..step }
@@ -98,6 +100,22 @@ fn shrunk() -> Directed {
         .after([vec![resize(0, 30), read_all(0, 30), resize(0, 7)], later(1, 9)].concat())
 }
 
+/// First writes are on their way behind the new end when nothing lives there yet, for as long as they take.
+fn shrunk_beside_writes() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..with(14, 28, &[30]) };
+        let pause = Step { len: n * 30, ..sleep(0, 0) };
+        let beside = vec![step(1, WRITE, 10 * CHUNK, 13 * CHUNK), step(2, WRITE, 23 * CHUNK, 7 * CHUNK)];
+        let shrink = vec![pause, resize(0, 3), flush(), resize(0, 30), read_all(0, 30)];
+        let steps = [beside, shrink].concat();
+        let end = CrashPoint { steps: steps.len() as u64, events: 0 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, end));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("volume shrunk beside writes", make, 60)
+}
+
 /// A volume whose next pages are another's grows into pages elsewhere, and back; requests cross the border.
 fn grown() -> Directed {
     let mut s = with(20, 640, &[300, 10]);
@@ -143,6 +161,6 @@ fn bound_in_a_full_group() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    let volumes = vec![made(), deleted(), deleted_and_alone(), shrunk(), grown(), renamed()];
+    let volumes = vec![made(), deleted(), deleted_and_alone(), shrunk(), shrunk_beside_writes(), grown(), renamed()];
     volumes.into_iter().chain([bound(), bound_in_a_full_group(), dissolved()]).collect()
 }
