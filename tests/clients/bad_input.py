@@ -272,5 +272,30 @@ def noise_on_control(world, full):
     group.stop()
 
 
+def log_that_nobody_reads(world, _full):
+    """Standard error is a pipe that is full: the group is served and stopped all the same."""
+    kit.need_libnbd()
+    group = world.group(FAST, SLOW)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, bytes(4096))
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    group.daemon = world.start(kit.BIN, "serve", group.name, env=world.env, stdout=writer, stderr=writer)
+    kit.wait_until("the group is served", 30, lambda: group.status()["state"] == "serving")
+    handle = group.connect()
+    handle.pwrite(pattern(0), 0)
+    assert handle.pread(MIB, 0) == pattern(0)
+    handle.shutdown()
+    world.bimetal("stop", group.name)
+    assert group.daemon.wait(30) == 0
+    os.close(writer)
+    os.close(reader)
+    group.check()
+
+
 TESTS = [("wrong-members", wrong_members), ("stale-member", stale_member), ("flipped-bits", flipped_bits),
-         ("create-refusals", create_refusals), ("rude-sockets", rude_sockets), ("noise-on-control", noise_on_control)]
+         ("create-refusals", create_refusals), ("rude-sockets", rude_sockets), ("noise-on-control", noise_on_control),
+         ("log-that-nobody-reads", log_that_nobody_reads)]

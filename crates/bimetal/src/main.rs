@@ -47,7 +47,9 @@ static MEMORY: LargePages = LargePages;
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let output = Output { json: cli.json };
-    match commands::run(cli.command, output) {
+    let done = commands::run(cli.command, output);
+    log::finish();
+    match done {
         Ok(code) => code,
         Err(error) => {
             let error = output::chain(&error);
