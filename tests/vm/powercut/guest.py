@@ -250,19 +250,32 @@ def set_up(bimetal, fast, slow, fast_log, slow_log):
     return raw
 
 
+def await_durable(counters, seconds=0.05):
+    """Until a worker has been told that something is durable; without that, for so long."""
+    before, end = counters.get(DURABLE), time.monotonic() + seconds
+    while counters.get(DURABLE) == before and time.monotonic() < end:
+        pass
+
+
 def cuts(logs, count, seconds, counters, workers):
     """The marks. The second one on the fast member shows that nothing was made durable there between the first and the
-    slow member's, so that all three stand for one moment."""
+    slow member's, so that all three stand for one moment.
+
+    Every other one comes right behind an acknowledgement: what was promised too early is made good by the next flush,
+    a moment later. The beacons, which take a while, come behind the marks there."""
     fast, slow = logs
     rnd = random.Random(7)
     text = lambda numbers: "/".join(map(str, numbers))
     for number in range(count):
         time.sleep(rnd.random() * 2 * seconds / count)
-        for log in logs:
-            log.beacon(number)
+        prompt = number % 2 == 1
+        beacons = lambda: [log.beacon(number) for log in logs]
+        await_durable(counters) if prompt else beacons()
         name = "cut,%d,%s" % (number, text(counters.get(DURABLE)))
         fast.mark(name)
         slow.mark(name)
+        if prompt:
+            beacons()
         fast.mark("end,%d,%s" % (number, text(counters.get(BEGUN))))
         if any(os.waitpid(pid, os.WNOHANG)[0] for pid in workers):
             sys.exit("a worker ended too early")
