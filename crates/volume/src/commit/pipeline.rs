@@ -204,7 +204,7 @@ impl<E: Env> Core<E> {
         if mutant::on(Mutant::C1DirtySetAfterSync) {
             left.append(&mut self.commit.left.borrow_mut());
         }
-        self.reclaim.add(left);
+        self.reclaim_later(left);
         self.checkpoint_wake.notify();
     }
 }

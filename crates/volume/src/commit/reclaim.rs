@@ -1,6 +1,10 @@
 //! From *left* to *free* (C2.1): the record that left the slot is durable on the fast members and, for a slow slot, in
 //! that member's own journal; no I/O on the slot is in flight; its discard is done; no write of unknown outcome can
 //! still reach it (C2.2).
+//!
+//! Each tier has a *lane* and a task of its own: a disk that does not answer for a minute holds up no slot of the SSD.
+//! In it slots are *untold* while their own member, a slow one, has not heard that their chunk left, and else *ready*, for
+//! as long as requests on them last. Untold ones are not looked at before their member has been told: a TRIM leaves millions of them.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -18,86 +22,119 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const SOONEST: Duration = Duration::from_millis(1);
 /// Most slots given to one discard.
 const DISCARD_SLOTS: usize = 512;
+/// Slots looked at before others have their turn.
+const AT_ONCE: usize = 4096;
+
+/// Slots of one tier whose leaving record is durable on the fast members.
+#[derive(Default)]
+struct Lane {
+    ready: RefCell<Vec<Left>>,
+    untold: RefCell<Vec<Left>>,
+    /// Slots taken off the lane and not free yet.
+    busy: Cell<usize>,
+    wake: Signal,
+}
+
+impl Lane {
+    fn len(&self) -> usize {
+        self.ready.borrow().len() + self.untold.borrow().len() + self.busy.get()
+    }
+
+    fn of_member(&self, m: MemberIndex) -> usize {
+        let count = |list: &RefCell<Vec<Left>>| list.borrow().iter().filter(|l| l.slot.member == m).count();
+        count(&self.ready) + count(&self.untold)
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Reclaim {
-    /// Slots whose leaving record is durable on the fast members.
-    queue: RefCell<Vec<Left>>,
-    /// Slots taken off the queue and not free yet.
-    busy: Cell<usize>,
-    wake: Signal,
+    fast: Lane,
+    slow: Lane,
     /// A slot has become free.
     pub(crate) freed: Signal,
     /// Somebody waits for a slot.
     demanded: Cell<bool>,
     /// Slow members should hear of promotions that left them no slot to free (kept copies).
-    untold: Cell<bool>,
+    promoted: Cell<bool>,
 }
 
 impl Reclaim {
-    pub(crate) fn add(&self, mut left: Vec<Left>) {
-        if !left.is_empty() {
-            self.queue.borrow_mut().append(&mut left);
-            self.wake.notify();
+    fn lane(&self, tier: Tier) -> &Lane {
+        match tier {
+            Tier::Fast => &self.fast,
+            Tier::Slow => &self.slow,
         }
     }
 
     /// Slots on their way.
     pub(crate) fn len(&self) -> usize {
-        self.queue.borrow().len() + self.busy.get()
+        self.fast.len() + self.slow.len()
     }
 
     /// Slots of one member on their way.
     pub(crate) fn of_member(&self, m: MemberIndex) -> usize {
-        self.queue.borrow().iter().filter(|l| l.slot.member == m).count()
+        self.fast.of_member(m) + self.slow.of_member(m)
     }
 
     /// Somebody waits for a slot: write journals now.
     pub(crate) fn demand(&self) {
         self.demanded.set(true);
-        self.wake.notify();
+        self.slow.wake.notify();
     }
 
     /// Chunks were promoted and keep their slow slots: the slow members' journals are told as soon as if they had left
     /// them, so that a slow member alone takes no old home for the newest state.
     pub(crate) fn tell_slow(&self) {
-        self.untold.set(true);
-        self.wake.notify();
+        self.promoted.set(true);
+        self.slow.wake.notify();
     }
 
+    /// Both tasks look around.
     pub(crate) fn wake(&self) {
-        self.wake.notify();
+        self.fast.wake.notify();
+        self.slow.wake.notify();
     }
 }
 
 impl<E: Env> Core<E> {
-    /// The reclaimer's task.
-    pub(crate) async fn run_reclaimer(&self) {
-        let mut slow_since: Option<Instant> = None;
+    /// These slots are free as soon as they can be.
+    pub(crate) fn reclaim_later(&self, left: Vec<Left>) {
+        for l in left {
+            let lane = self.reclaim.lane(self.member(&l).tier);
+            let list = if self.lags(&l) { &lane.untold } else { &lane.ready };
+            list.borrow_mut().push(l);
+            lane.wake.notify();
+        }
+    }
+
+    /// The task of a tier's lane.
+    pub(crate) async fn run_reclaimer(&self, tier: Tier) {
+        let lane = self.reclaim.lane(tier);
+        let untold = || tier == Tier::Slow && (self.reclaim.promoted.get() || !lane.untold.borrow().is_empty());
+        let mut since: Option<Instant> = None;
         while !self.stopped.get() && !self.health.is_latched() {
-            let wake = self.reclaim.wake.wait();
+            let wake = lane.wake.wait();
             let unpinned = self.claims.unpinned.wait();
-            let has_slow = self.reclaim.untold.get()
-                || self.reclaim.queue.borrow().iter().any(|l| self.member(l).tier == Tier::Slow);
-            let waited = self.env.now().since(*slow_since.get_or_insert(self.env.now()));
-            // A demand that is raised from here on counts for the next round.
-            let demanded = self.reclaim.demanded.replace(false);
-            let with_slow = has_slow && (waited >= PATIENCE || demanded);
-            self.reclaim_batch(with_slow).await;
-            if with_slow || !has_slow {
-                slow_since = None;
+            if untold() {
+                let waited = self.env.now().since(*since.get_or_insert(self.env.now()));
+                // A demand that is raised from here on counts for the next round.
+                let demanded = self.reclaim.demanded.replace(false);
+                if demanded || waited >= PATIENCE {
+                    since = None;
+                    self.tell_slow_members(lane).await;
+                }
+            } else {
+                since = None;
             }
-            // A slot that waits for its member's journal does not care for pins; most requests end one.
-            let (rest, pinned) = {
-                let queue = self.reclaim.queue.borrow();
-                (queue.len() + usize::from(self.reclaim.untold.get()), queue.iter().any(|l| !self.lags(l)))
-            };
-            let waited = slow_since.map_or(Duration::ZERO, |t| self.env.now().since(t));
+            self.free_ready(lane).await;
+            let waited = since.map_or(Duration::ZERO, |t| self.env.now().since(t));
             let patience = || self.env.sleep(PATIENCE.saturating_sub(waited).max(SOONEST));
-            match (rest, pinned) {
-                (0, _) => wake.await,
-                (_, false) => wait::first(wake, patience()).await,
-                (_, true) => wait::first(wait::first(wake, unpinned), patience()).await,
+            // A slot that waits for its member's journal does not care for requests on slots; most requests end one.
+            let nothing_ready = lane.ready.borrow().is_empty();
+            match (nothing_ready, untold()) {
+                (true, false) => wake.await,
+                (true, true) => wait::first(wake, patience()).await,
+                (false, _) => wait::first(wait::first(wake, unpinned), patience()).await,
             }
         }
     }
@@ -106,39 +143,60 @@ impl<E: Env> Core<E> {
         &self.members[l.slot.member as usize]
     }
 
-    /// Frees what can be freed now: fast slots, and slow ones if their members' journals may be written.
-    pub(crate) async fn reclaim_batch(&self, with_slow: bool) {
-        if with_slow {
-            let untold = self.reclaim.untold.replace(false);
-            for m in self.members_of(Tier::Slow) {
-                let due = untold || self.reclaim.of_member(m.index) > 0;
-                if due && self.settle_lag(m).await.is_err() {
-                    return;
-                }
+    /// Writes the journals of slow members that have something to hear. What they do not take (a group is latched then) stays
+    /// untold.
+    async fn tell_slow_members(&self, lane: &Lane) {
+        let promoted = self.reclaim.promoted.replace(false);
+        for m in self.members_of(Tier::Slow) {
+            let due = promoted || lane.of_member(m.index) > 0;
+            if due && self.settle_lag(m).await.is_err() {
+                return;
             }
         }
-        let queue = std::mem::take(&mut *self.reclaim.queue.borrow_mut());
-        let (ready, rest): (Vec<Left>, Vec<Left>) = queue.into_iter().partition(|l| self.may_be_freed(l));
-        self.reclaim.queue.borrow_mut().extend(rest);
-        self.reclaim.busy.set(self.reclaim.busy.get() + ready.len());
-        let mut by_member: Vec<(MemberIndex, Vec<SlotIndex>)> = Vec::new();
-        for l in ready {
-            match by_member.iter_mut().find(|(m, _)| *m == l.slot.member) {
-                Some((_, slots)) => slots.push(l.slot.slot),
-                None => by_member.push((l.slot.member, vec![l.slot.slot])),
+        let told = lane.untold.take();
+        lane.ready.borrow_mut().extend(told);
+    }
+
+    /// Frees what is ready and has no request on it.
+    async fn free_ready(&self, lane: &Lane) {
+        let ready = lane.ready.take();
+        lane.busy.set(lane.busy.get() + ready.len());
+        let mut first = true;
+        for part in ready.chunks(AT_ONCE) {
+            if !std::mem::take(&mut first) {
+                wait::turn().await;
             }
+            self.free_part(lane, part).await;
+        }
+    }
+
+    async fn free_part(&self, lane: &Lane, part: &[Left]) {
+        let mut by_member: Vec<(MemberIndex, Vec<SlotIndex>)> = Vec::new();
+        for l in part {
+            let back = match (self.lags(l), self.may_be_freed(l)) {
+                (true, _) => &lane.untold,
+                (false, false) => &lane.ready,
+                (false, true) => {
+                    match by_member.iter_mut().find(|(m, _)| *m == l.slot.member) {
+                        Some((_, slots)) => slots.push(l.slot.slot),
+                        None => by_member.push((l.slot.member, vec![l.slot.slot])),
+                    }
+                    continue;
+                }
+            };
+            lane.busy.set(lane.busy.get() - 1);
+            back.borrow_mut().push(*l);
         }
         for (m, slots) in by_member {
             for part in slots.chunks(DISCARD_SLOTS) {
                 self.discard_and_free(m, part.to_vec()).await;
-                self.reclaim.busy.set(self.reclaim.busy.get() - part.len());
+                lane.busy.set(lane.busy.get() - part.len());
             }
         }
     }
 
     fn may_be_freed(&self, l: &Left) -> bool {
-        let pinned = self.claims.is_pinned(l.slot) && !mutant::on(Mutant::C2FreeDuringRead);
-        !pinned && !self.lags(l)
+        !self.claims.is_pinned(l.slot) || mutant::on(Mutant::C2FreeDuringRead)
     }
 
     /// Whether the slot's own member has not heard yet that its chunk left.

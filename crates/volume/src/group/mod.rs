@@ -59,8 +59,10 @@ impl<E: Env> Group<E> {
     fn start_tasks(&self) {
         let core = self.core.clone();
         self.core.env.spawn(async move { core.run_committer().await });
-        let core = self.core.clone();
-        self.core.env.spawn(async move { core.run_reclaimer().await });
+        for tier in [Tier::Fast, Tier::Slow] {
+            let core = self.core.clone();
+            self.core.env.spawn(async move { core.run_reclaimer(tier).await });
+        }
         let core = self.core.clone();
         self.core.env.spawn(async move { core.run_checkpointer().await });
         if self.core.volumes.all().iter().any(|v| v.deleted.get()) {

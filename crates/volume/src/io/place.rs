@@ -140,7 +140,7 @@ impl<E: Env> Core<E> {
     pub(crate) fn untake(&self, slot: SlotId, chunk: ChunkId) {
         let tainted = self.members[slot.member as usize].tainted.borrow().contains(&slot.slot);
         if tainted && !mutant::on(Mutant::C2NoQuarantine) {
-            self.reclaim.add(vec![Left { slot, chunk }]);
+            self.reclaim_later(vec![Left { slot, chunk }]);
         } else {
             self.free_now(slot);
         }

@@ -134,7 +134,7 @@ fn hold_believed<E: Env>(core: &Core<E>, m: &Member<E::Device>, chunk: ChunkId, 
     core.note_lag_on(chunk, m.index);
     let slot = SlotId { member: e.member, slot: e.slot };
     if m.free.borrow_mut().take_exact(e.slot) {
-        core.reclaim.add(vec![Left { slot, chunk }]);
+        core.reclaim_later(vec![Left { slot, chunk }]);
     }
 }
 

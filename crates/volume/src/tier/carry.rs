@@ -228,7 +228,7 @@ impl<E: Env> Core<E> {
             // The prepared record names the slot: it is free only after this member's journal has heard otherwise.
             self.note_lag_on(mv.chunk, mv.to.member);
             if !mv.kept {
-                self.reclaim.add(vec![Left { slot: mv.to, chunk: mv.chunk }]);
+                self.reclaim_later(vec![Left { slot: mv.to, chunk: mv.chunk }]);
             }
         });
         unswitched.less(moves);

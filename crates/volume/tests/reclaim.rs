@@ -1,0 +1,49 @@
+//! Slots on their way from *left* to *free*: who has to wait for whom.
+
+mod image;
+mod memory;
+
+use std::time::Duration;
+
+use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::options::OpenOptions;
+use bimetal_volume::units::CHUNK;
+use bimetal_volume::Volume;
+use image::{create, flush, open, pass, stop, write};
+use memory::MemoryEnv;
+
+fn trim(env: &MemoryEnv, v: &Volume<MemoryEnv>, first: u64, chunks: u64) {
+    let trimmed = v.clone();
+    env.block_on(
+        async move { trimmed.trim(first * CHUNK, chunks * CHUNK, WriteFlags::default()).await.expect("trim") },
+    );
+    flush(env, v).expect("flush");
+}
+
+#[test]
+fn a_disk_that_does_not_answer_holds_up_no_slot_of_the_ssd() {
+    let env = MemoryEnv::new();
+    let mut members = create(&env, "tank", &[16], &[64]);
+    members.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let g = open(&env, &members.0, OpenOptions { migrate: false, ..OpenOptions::default() }).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    (0..200).for_each(|c| write(&env, &v, c * CHUNK, &[1; CHUNK as usize]).expect("write"));
+    flush(&env, &v).expect("flush");
+    pass(&env, 10);
+    let tier = |c: u64| v.extents(c * CHUNK, CHUNK, 1).expect("inside")[0].tier;
+    assert!((0..16).all(|c| tier(c) == 1) && (180..200).all(|c| tier(c) == 2));
+    // The disk's journal is about to be told of the chunks that left it, and its sync does not come back for an hour.
+    let (hour, disk) = (Duration::from_secs(3600), members.0.last().expect("a slow member"));
+    trim(&env, &v, 180, 10);
+    disk.sync_takes.set(hour);
+    pass(&env, 30);
+    let (fast, slow) = (g.status().fast_free, g.status().members[1].free);
+    trim(&env, &v, 0, 16);
+    pass(&env, 30);
+    assert_eq!(g.status().members[1].free, slow, "the disk has answered: this is no test");
+    assert_eq!(g.status().fast_free, fast + 16 * CHUNK);
+    disk.sync_takes.set(Duration::ZERO);
+    pass(&env, 3700);
+    assert_eq!(g.status().members[1].free, slow + 10, "what waited for the disk is free as well");
+    stop(&env, g).expect("stops");
+}
