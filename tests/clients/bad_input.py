@@ -251,6 +251,47 @@ def rude_sockets(world, full):
     intact(group)
 
 
+def idle_sockets(world, full):
+    """Clients that ask for all they may and then do nothing: others get on, and volumes can be deleted."""
+    kit.need_libnbd()
+    group = world.group(FAST, SLOW, "--volume", "main:64MiB", "--volume", "other:32MiB").serve()
+    request = lambda command, length: struct.pack(">IHHQQI", 0x25609513, 0, command, 7, 0, length)
+
+    def connect(name, asks):
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(20)
+        s.connect(group.socket)
+        s.recv(64)
+        go = struct.pack(">II", 7, 6 + len(name)) + struct.pack(">I", len(name)) + name + b"\0\0"
+        s.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + go)
+        s.recv(4096)
+        s.sendall(asks)
+        return s
+
+    for asks in (request(0, 32 * MIB) * 2, request(1, 32 * MIB)):
+        idle = [connect(b"main", asks) for _ in range(9)]
+        time.sleep(0.5)
+        began = time.monotonic()
+        handle = group.connect()
+        for at in range(0, 16 * MIB, MIB):
+            handle.pwrite(pattern(at), at)
+            assert handle.pread(MIB, at) == pattern(at)
+        took = time.monotonic() - began
+        assert took < 10, f"{took} s beside clients that do nothing"
+        if full:
+            assert handle.pread(32 * MIB, 0)[:MIB] == pattern(0)
+            assert "was cut off" in group.words(), group.words()
+        handle.shutdown()
+        idle.append(connect(b"other", request(0, 32 * MIB)))
+        if asks[7] == 1:
+            world.bimetal("volume", "delete", "t/other", "--yes", "--force", timeout=30)
+        for s in idle:
+            s.close()
+        kit.wait_until("the clients that left are forgotten", 20, lambda: len(group.status()["clients"]) == 0)
+    group.stop()
+    group.check()
+
+
 def noise_on_control(world, full):
     group = filled(world).serve()
     control = f"{world.dir}/run/t/control.sock"
@@ -297,5 +338,5 @@ def log_that_nobody_reads(world, _full):
 
 
 TESTS = [("wrong-members", wrong_members), ("stale-member", stale_member), ("flipped-bits", flipped_bits),
-         ("create-refusals", create_refusals), ("rude-sockets", rude_sockets), ("noise-on-control", noise_on_control),
-         ("log-that-nobody-reads", log_that_nobody_reads)]
+         ("create-refusals", create_refusals), ("rude-sockets", rude_sockets), ("idle-sockets", idle_sockets),
+         ("noise-on-control", noise_on_control), ("log-that-nobody-reads", log_that_nobody_reads)]

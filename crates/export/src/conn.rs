@@ -16,6 +16,10 @@ pub trait Conn: Clone + 'static {
     /// Sends all parts, in order, and gives them back.
     fn send(&self, parts: Vec<Part>) -> impl Future<Output = (Vec<Part>, io::Result<()>)>;
 
+    /// Completes when the peer is gone for good: it neither sends nor receives any more. What it sent before need not have
+    /// been received. It may never complete, and be dropped.
+    fn hung_up(&self) -> impl Future<Output = ()>;
+
     /// Tells the peer that nothing more will be sent; receiving goes on.
     fn end_sending(&self);
 
@@ -30,6 +34,10 @@ impl Conn for Stream {
 
     async fn send(&self, parts: Vec<Part>) -> (Vec<Part>, io::Result<()>) {
         Stream::send(self, parts).await
+    }
+
+    async fn hung_up(&self) {
+        Stream::hung_up(self).await;
     }
 
     fn end_sending(&self) {

@@ -30,7 +30,15 @@ fn server(runtime: &TestRuntime, exports: usize) -> Server<TestRuntime, Memory> 
         read_only: i == 2,
     };
     // Small limits, so that waiting for room is reached.
-    let limits = Limits { requests_per_connection: 8, bytes_per_connection: 1 << 20, ..Limits::default() };
+    let limits = Limits {
+        requests_per_connection: 8,
+        bytes_per_connection: 1 << 20,
+        own_requests: 2,
+        own_bytes: 64 << 10,
+        requests: 10,
+        bytes: 1 << 20,
+        ..Limits::default()
+    };
     Server::new(runtime.clone(), (0..exports).map(export).collect(), limits)
 }
 

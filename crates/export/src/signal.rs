@@ -17,13 +17,30 @@ impl Signal {
             if condition() {
                 return Poll::Ready(());
             }
-            let mut waiting = self.waiting.borrow_mut();
-            if !waiting.iter().any(|w| w.will_wake(cx.waker())) {
-                waiting.push(cx.waker().clone());
-            }
+            self.register(cx.waker());
             Poll::Pending
         })
         .await;
+    }
+
+    /// The same, for a condition that depends on what `other` tells of, too.
+    pub(crate) async fn wait_until_with(&self, other: &Signal, mut condition: impl FnMut() -> bool) {
+        poll_fn(|cx| {
+            if condition() {
+                return Poll::Ready(());
+            }
+            self.register(cx.waker());
+            other.register(cx.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn register(&self, waker: &Waker) {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|w| w.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
     }
 
     /// Something has changed.

@@ -174,6 +174,8 @@ pub struct ServerStatus {
     pub turned_away: u64,
     /// Requests refused before they reached the backend: malformed, out of range, not allowed.
     pub refused: u64,
+    /// Connections cut off because they kept others waiting for room.
+    pub cut_off: u64,
     /// Counters per kind, in the order of [`Kind::ALL`].
     pub requests: [RequestStats; Kind::ALL.len()],
     /// No more requests are taken.

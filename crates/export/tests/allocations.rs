@@ -31,14 +31,21 @@ const MOST: u64 = COUNTED as u64 / 100;
 
 #[test]
 fn a_request_allocates_nothing() {
-    let loads = [("reads", 0), ("writes", 1), ("reads and writes", 3)];
-    let seen = loads.map(|(name, write_every)| (name, serve_and_count(write_every)));
+    // Less than the client asks for at a time: it waits for room again and again.
+    let little = Limits { own_requests: 0, own_bytes: 0, bytes: 4 * 4096, ..Limits::default() };
+    let loads = [
+        ("reads", 0, Limits::default()),
+        ("writes", 1, Limits::default()),
+        ("reads and writes", 3, Limits::default()),
+        ("with little room", 3, little),
+    ];
+    let seen = loads.map(|(name, write_every, limits)| (name, serve_and_count(write_every, limits)));
     assert!(seen.iter().all(|(_, n)| *n <= MOST), "allocations for {COUNTED} requests: {seen:?}");
 }
 
 /// Serves a load, every so many requests of which is a write (0: none); allocations of the server's thread during the
 /// counted part.
-fn serve_and_count(write_every: usize) -> u64 {
+fn serve_and_count(write_every: usize, limits: Limits) -> u64 {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (ours, theirs) = UnixStream::pair().expect("sockets");
     let answered = Arc::new(AtomicUsize::new(0));
@@ -59,7 +66,7 @@ fn serve_and_count(write_every: usize) -> u64 {
                 backend: volume,
                 read_only: false,
             };
-            let server = Server::new(env.clone(), vec![export], Limits::default());
+            let server = Server::new(env.clone(), vec![export], limits);
             server.serve(Stream::from_fd(&env, ours.into(), "test"), "test".into());
             (group, server)
         })

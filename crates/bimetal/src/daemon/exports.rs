@@ -119,6 +119,7 @@ impl<B: Backend> Served<B> {
     pub(crate) async fn start(env: &HostEnv, exports: Vec<Export<B>>, addresses: &[Address]) -> Result<Served<B>> {
         let sector_bytes = exports.first().map_or(4096, |e| e.backend.sector_size());
         let server = Server::new(env.clone(), exports, Limits::default());
+        server.warn_by(log::warn);
         let mut served = Served { server, listeners: Vec::new(), places: Vec::new(), sector_bytes };
         for address in addresses {
             let (listener, place) = listen(env, address).await?;

@@ -7,7 +7,8 @@
 //!
 //! Rules:
 //! 1. A request counts as in flight from its header until its answer was handed to the kernel, so that a client that
-//!    does not read its answers stops being read from (`load`).
+//!    does not read its answers stops being read from (`load`). It then stops no other: each connection has a little room
+//!    of its own, and who holds the rest for too long is cut off (`room`).
 //! 2. A payload is received into a buffer of its own, laid out as the backend wants it; only what arrived together with
 //!    a header is copied.
 //! 3. Stopping: what was taken is answered, what comes later is refused with ESHUTDOWN, then the stream is ended.
@@ -20,6 +21,7 @@ mod load;
 mod outbox;
 mod peer;
 mod receiver;
+mod room;
 mod transmission;
 mod validate;
 mod workers;
@@ -40,7 +42,7 @@ use crate::runtime::{timeout, Runtime};
 use crate::signal::Signal;
 use crate::stats::{Kind, Phase, RequestStats, ServerStatus};
 
-use load::Load;
+use load::{Load, Pool, Share};
 use peer::Peer;
 
 /// Preferred block size that is announced, in bytes.
@@ -72,9 +74,14 @@ pub struct Limits {
     pub requests_per_connection: usize,
     /// Bytes of payload in flight per connection. A single larger request is served alone.
     pub bytes_per_connection: u64,
-    /// Requests in flight of all connections.
+    /// Of these, requests that each connection may have in flight whatever others do.
+    pub own_requests: usize,
+    /// The same for bytes of payload.
+    pub own_bytes: u64,
+    /// Requests in flight of all connections, beyond those that are each one's own.
     pub requests: usize,
-    /// Bytes of payload in flight of all connections. A single larger request is served alone.
+    /// Bytes of payload in flight of all connections, beyond those that are each one's own. A single larger request is
+    /// served alone.
     pub bytes: u64,
     /// How long `stop` waits for clients that do not read their answers or do not hang up.
     pub grace: Duration,
@@ -87,6 +94,8 @@ impl Default for Limits {
             handshake: Duration::from_secs(30),
             requests_per_connection: 1024,
             bytes_per_connection: 64 << 20,
+            own_requests: 16,
+            own_bytes: 1 << 20,
             requests: 8192,
             bytes: 256 << 20,
             grace: Duration::from_secs(10),
@@ -108,7 +117,11 @@ struct Shared<R, B> {
     runtime: R,
     exports: RefCell<Vec<Rc<Export<B>>>>,
     limits: Limits,
-    load: Load,
+    pool: Rc<Pool>,
+    /// Whether somebody looks after clients that keep others waiting.
+    watching: Cell<bool>,
+    /// Who is told of what people should know.
+    warn: RefCell<Option<Box<dyn Fn(&str)>>>,
     counters: Counters,
     peers: RefCell<BTreeMap<u64, Rc<Peer>>>,
     stopping: Cell<bool>,
@@ -123,6 +136,7 @@ struct Counters {
     accepted: Cell<u64>,
     turned_away: Cell<u64>,
     refused: Cell<u64>,
+    cut_off: Cell<u64>,
     requests: RefCell<[RequestStats; Kind::ALL.len()]>,
 }
 
@@ -132,15 +146,33 @@ fn add_one(cell: &Cell<u64>) -> u64 {
     before
 }
 
+impl<R, B> Shared<R, B> {
+    /// What a new connection may have in flight.
+    fn load(&self) -> Load {
+        let limits = &self.limits;
+        let max = Share { requests: limits.requests_per_connection, bytes: limits.bytes_per_connection };
+        let own = Share { requests: limits.own_requests, bytes: limits.own_bytes };
+        Load::new(max, own, &self.pool)
+    }
+
+    fn warn(&self, words: &str) {
+        if let Some(warn) = &*self.warn.borrow() {
+            warn(words);
+        }
+    }
+}
+
 impl<R: Runtime, B: Backend> Server<R, B> {
     /// A server of these exports. The names should differ; of two equal ones the first is served.
     pub fn new(runtime: R, exports: Vec<Export<B>>, limits: Limits) -> Server<R, B> {
-        let load = Load::new(limits.requests, limits.bytes);
+        let pool = Pool::new(limits.requests, limits.bytes);
         Server(Rc::new(Shared {
             runtime,
             exports: RefCell::new(exports.into_iter().map(Rc::new).collect()),
             limits,
-            load,
+            pool,
+            watching: Cell::new(false),
+            warn: RefCell::default(),
             counters: Counters::default(),
             peers: RefCell::default(),
             stopping: Cell::new(false),
@@ -160,9 +192,8 @@ impl<R: Runtime, B: Backend> Server<R, B> {
         }
         let id = add_one(&shared.counters.accepted);
         let closer = conn.clone();
-        let per_connection = Load::new(shared.limits.requests_per_connection, shared.limits.bytes_per_connection);
         let close = Box::new(move || closer.close());
-        let peer = Rc::new(Peer::new(id, peer, shared.runtime.now(), per_connection, close));
+        let peer = Rc::new(Peer::new(id, peer, shared.runtime.now(), shared.load(), close));
         shared.peers.borrow_mut().insert(id, peer.clone());
         shared.runtime.spawn(watch_handshake(shared.runtime.clone(), Rc::downgrade(&peer), shared.limits.handshake));
         let shared = shared.clone();
@@ -174,6 +205,11 @@ impl<R: Runtime, B: Backend> Server<R, B> {
             shared.peers.borrow_mut().remove(&peer.id);
             shared.ended.notify();
         });
+    }
+
+    /// Says to `warn` what people should know.
+    pub fn warn_by(&self, warn: impl Fn(&str) + 'static) {
+        *self.0.warn.borrow_mut() = Some(Box::new(warn));
     }
 
     /// Orderly stop: takes no more connections and requests, answers what was taken, ends the streams. Returns when
@@ -245,6 +281,7 @@ impl<R: Runtime, B: Backend> Server<R, B> {
             accepted: shared.counters.accepted.get(),
             turned_away: shared.counters.turned_away.get(),
             refused: shared.counters.refused.get(),
+            cut_off: shared.counters.cut_off.get(),
             requests: shared.counters.requests.borrow().clone(),
             stopping: shared.stopping.get(),
         }
@@ -252,7 +289,8 @@ impl<R: Runtime, B: Backend> Server<R, B> {
 
     /// Requests in flight on all connections, and the bytes of their payloads.
     pub fn in_flight(&self) -> (usize, u64) {
-        (self.0.load.requests(), self.0.load.bytes())
+        let peers = self.0.peers.borrow();
+        peers.values().fold((0, 0), |(n, bytes), p| (n + p.load.requests(), bytes + p.load.bytes()))
     }
 
     /// Connections that are there now.

@@ -1,6 +1,7 @@
 //! A connection as the rest of the server sees it.
 
 use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use bimetal_volume::env::Instant;
 
@@ -8,6 +9,39 @@ use crate::signal::Signal;
 use crate::stats::{ConnectionStatus, Phase};
 
 use super::load::Load;
+
+/// A send or receive, to which the client does its part. Looking at the clock each time would cost more than it is worth:
+/// who wants to know how long one takes looks at it again and again.
+#[derive(Default)]
+pub(super) struct Exchange {
+    /// Beginnings and ends; odd while one is under way.
+    steps: Cell<u64>,
+    /// Those that were seen last, and when they were seen first.
+    seen: Cell<(u64, Instant)>,
+}
+
+impl Exchange {
+    pub(super) fn begin(&self) {
+        self.steps.set(self.steps.get() | 1);
+    }
+
+    pub(super) fn end(&self) {
+        self.steps.set((self.steps.get() | 1) + 1);
+    }
+
+    /// For how long the one that is under way, if any, has been seen.
+    fn took(&self, now: Instant) -> Duration {
+        let steps = self.steps.get();
+        if self.seen.get().0 != steps {
+            self.seen.set((steps, now));
+        }
+        if steps % 2 == 1 {
+            now.since(self.seen.get().1)
+        } else {
+            Duration::ZERO
+        }
+    }
+}
 
 /// What is known of a connection whatever its transport.
 pub(super) struct Peer {
@@ -18,6 +52,9 @@ pub(super) struct Peer {
     since: Instant,
     pub(super) answered: Cell<u64>,
     pub(super) load: Load,
+    pub(super) sending: Exchange,
+    /// Of a payload.
+    pub(super) receiving: Exchange,
     close: Box<dyn Fn()>,
     /// The server stops: refuse new requests, end when the rest is answered.
     pub(super) stopping: Cell<bool>,
@@ -34,15 +71,18 @@ impl Peer {
             since,
             answered: Cell::new(0),
             load,
+            sending: Exchange::default(),
+            receiving: Exchange::default(),
             close,
             stopping: Cell::new(false),
             stop_begun: Signal::default(),
         }
     }
 
-    /// Ends the stream at once.
+    /// Ends the stream at once, and the wait for room.
     pub(super) fn close(&self) {
         (self.close)();
+        self.load.close();
     }
 
     /// The server stops. A client that is still negotiating has nothing to lose.
@@ -51,7 +91,33 @@ impl Peer {
         if self.phase.get() == Phase::Handshake {
             self.close();
         }
+        // First a request that waits for room is refused, and only when that was sent is the stream ended.
+        self.load.notify();
         self.stop_begun.notify();
+    }
+
+    /// For how long the client has been seen at what it has to do for a send or receive.
+    pub(super) fn turn_took(&self, now: Instant) -> Duration {
+        self.sending.took(now).max(self.receiving.took(now))
+    }
+
+    /// Why it is cut off, for people.
+    pub(super) fn words_of_cut_off(&self, now: Instant) -> String {
+        let (sending, receiving) = (self.sending.took(now), self.receiving.took(now));
+        let (what, took) = if sending >= receiving {
+            ("has not read its answers", sending)
+        } else {
+            ("has not sent the data of a write", receiving)
+        };
+        format!(
+            "NBD: the client at {} of export {} was cut off: it {what} for {} s, and others wait for the memory that its {} \
+             requests ({} KiB) occupy; connect it again",
+            self.name,
+            self.export.borrow().as_deref().unwrap_or("none"),
+            took.as_secs(),
+            self.load.requests(),
+            self.load.bytes() >> 10,
+        )
     }
 
     pub(super) fn status(&self, now: Instant) -> ConnectionStatus {

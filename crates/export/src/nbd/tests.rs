@@ -3,6 +3,7 @@
 mod limits;
 mod negotiation;
 mod requests;
+mod room;
 mod stopping;
 
 use std::cell::{Cell, RefCell};
@@ -176,8 +177,8 @@ impl World {
         });
         assert!(finished.is_some(), "the test hangs");
         self.runtime.drop_tasks();
-        assert_eq!(self.server.0.load.requests(), 0, "requests are given back");
-        assert_eq!(self.server.0.load.bytes(), 0, "bytes are given back");
+        assert_eq!(self.server.in_flight(), (0, 0));
+        assert!(self.server.0.pool.is_idle(), "shared room is given back");
     }
 }
 

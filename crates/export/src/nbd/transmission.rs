@@ -21,6 +21,7 @@ use super::load::Share;
 use super::outbox::Outbox;
 use super::peer::Peer;
 use super::receiver::Receiver;
+use super::room::Room;
 use super::validate::{refuse, validate, Op, Refusal, Terms};
 use super::workers::{hand_over, Workers};
 use super::{add_one, Shared};
@@ -46,13 +47,7 @@ impl<R: Runtime, B: Backend> Session<R, B> {
     pub(super) fn give_back(&self, share: Share) {
         if share != Share::default() {
             self.peer.load.give_back(share);
-            self.shared.load.give_back(share);
         }
-    }
-
-    async fn take(&self, share: Share) {
-        self.peer.load.take(share).await;
-        self.shared.load.take(share).await;
     }
 }
 
@@ -79,7 +74,7 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
     shared.runtime.spawn(send_answers(session.clone(), conn.clone()));
     shared.runtime.spawn(end_at_stop(session.clone(), conn.clone()));
     // Whatever ended the stream, an error or the client's wish, what was taken is still answered.
-    let _ = read_requests(&session, chosen.receiver).await;
+    let _ = read_requests(&session, &conn, chosen.receiver).await;
     session.peer.phase.set(Phase::Ending);
     session.peer.load.wait_until_idle().await;
     session.workers.end();
@@ -94,6 +89,7 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
 /// The reader: takes requests off the stream as long as there is room for them.
 async fn read_requests<R: Runtime, B: Backend, C: Conn>(
     session: &Rc<Session<R, B>>,
+    conn: &C,
     mut receiver: Receiver<C>,
 ) -> io::Result<()> {
     let style = session.terms.style;
@@ -111,35 +107,42 @@ async fn read_requests<R: Runtime, B: Backend, C: Conn>(
         if payload_len > MAX_PAYLOAD.into() {
             return Ok(());
         }
-        take_request(session, &mut receiver, request, payload_len).await?;
+        if !take_request(session, conn, &mut receiver, request, payload_len).await? {
+            return Ok(());
+        }
     }
 }
 
+/// Takes one request, with its payload. False if there was no room for it before the connection ended.
 async fn take_request<R: Runtime, B: Backend, C: Conn>(
     session: &Rc<Session<R, B>>,
+    conn: &C,
     receiver: &mut Receiver<C>,
     request: Request,
     payload_len: u64,
-) -> io::Result<()> {
-    let checked = validate(&request, &session.terms);
-    let share = Share::of(checked.as_ref().map_or(0, Op::memory).max(payload_len));
-    session.take(share).await;
-    let received = match &checked {
-        Err(_) => receiver.skip(payload_len).await.map(|()| None),
-        Ok(_) if payload_len == 0 => Ok(None),
-        Ok(_) => receiver.take(BufMut::with_phase(payload_len as usize, request.offset)).await.map(Some),
+) -> io::Result<bool> {
+    let stopping = || refuse(errno::ESHUTDOWN, "the server is stopping");
+    let mut checked = validate(&request, &session.terms);
+    let mut share = Share::of(checked.as_ref().map_or(0, Op::memory).max(payload_len));
+    match session.take_room(conn, share).await {
+        Room::Taken => {}
+        Room::Stopping => (checked, share) = (stopping(), Share::of(0)),
+        Room::Gone => return Ok(false),
+    }
+    let received = match payload_len {
+        0 => Ok(None),
+        _ => receive_payload(session, receiver, &request, payload_len, checked.is_ok()).await,
     };
     let payload = match received {
-        Ok(payload) => payload.map(BufMut::freeze),
+        Ok(payload) => payload,
         Err(e) => {
             session.give_back(share);
             return Err(e);
         }
     };
-    let checked = match checked {
-        _ if session.peer.stopping.get() => refuse(errno::ESHUTDOWN, "the server is stopping"),
-        checked => checked,
-    };
+    if session.peer.stopping.get() {
+        checked = stopping();
+    }
     match checked.and_then(|op| with_filter(session, &request, op, payload.as_ref())) {
         Ok((op, filter)) => {
             let began = session.shared.runtime.now();
@@ -151,7 +154,24 @@ async fn take_request<R: Runtime, B: Backend, C: Conn>(
             session.answer_refused(&request, share, refusal);
         }
     }
-    Ok(())
+    Ok(true)
+}
+
+/// Receives a payload, or only skips it.
+async fn receive_payload<R: Runtime, B: Backend, C: Conn>(
+    session: &Session<R, B>,
+    receiver: &mut Receiver<C>,
+    request: &Request,
+    len: u64,
+    wanted: bool,
+) -> io::Result<Option<Buf>> {
+    session.peer.receiving.begin();
+    let received = match wanted {
+        true => receiver.take(BufMut::with_phase(len as usize, request.offset)).await.map(Some),
+        false => receiver.skip(len).await.map(|()| None),
+    };
+    session.peer.receiving.end();
+    Ok(received?.map(BufMut::freeze))
 }
 
 /// Checks the payload of a BLOCK_STATUS that names the contexts it wants, and fills in what only the payload says.
@@ -182,12 +202,14 @@ fn with_filter<R: Runtime, B: Backend>(
 /// The sender: everything that has gathered leaves together; never two sends at a time.
 async fn send_answers<R: Runtime, B: Backend, C: Conn>(session: Rc<Session<R, B>>, conn: C) {
     while let Some(batch) = session.outbox.next().await {
+        session.peer.sending.begin();
         let (parts, result) = conn.send(batch.parts).await;
+        session.peer.sending.end();
         session.outbox.recycle(parts);
         if result.is_err() {
             session.give_back(session.outbox.kill());
             // Wakes the reader.
-            conn.close();
+            session.peer.close();
         }
         session.give_back(batch.share);
     }
@@ -207,5 +229,5 @@ async fn end_at_stop<R: Runtime, B: Backend, C: Conn>(session: Rc<Session<R, B>>
     conn.end_sending();
     let hung_up = session.ended.wait_until(|| session.reader_ended.get());
     let _ = timeout(&session.shared.runtime, HANG_UP, hung_up).await;
-    conn.close();
+    peer.close();
 }

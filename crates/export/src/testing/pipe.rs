@@ -127,6 +127,18 @@ impl Conn for PipeConn {
         (parts, result)
     }
 
+    async fn hung_up(&self) {
+        poll_fn(|cx| {
+            if self.outgoing.broken.get() || self.incoming.broken.get() {
+                return Poll::Ready(());
+            }
+            self.outgoing.wait(cx.waker());
+            self.incoming.wait(cx.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+
     fn end_sending(&self) {
         self.outgoing.end();
     }

@@ -50,6 +50,10 @@ impl Conn for RecordingConn {
         self.inner.send(parts).await
     }
 
+    async fn hung_up(&self) {
+        self.inner.hung_up().await;
+    }
+
     fn end_sending(&self) {
         self.inner.end_sending();
     }

@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bimetal_volume::buf::BufMut;
+use bimetal_volume::env::Env;
 use io_uring::{opcode, types::Fd};
 
 use crate::reactor::{HostEnv, Keep, OnDrop};
@@ -30,6 +31,8 @@ const POLL_FIRST: u16 = 1;
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a remote peer may be silent while something is to be confirmed.
 const SILENCE: Duration = Duration::from_secs(60);
+/// A pause before it is looked again whether a peer that sends no more is gone.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A connected stream socket. Cloning gives another handle; the last one closes it.
 #[derive(Clone)]
@@ -202,6 +205,23 @@ impl Stream {
         let parts = message.take_parts();
         self.spare.set(Some(message));
         (parts, result)
+    }
+
+    /// Completes when the peer is gone: the connection is closed in both directions, or has failed. A peer that only says
+    /// that it will send no more is still there. May never complete.
+    pub async fn hung_up(&self) {
+        let events = libc::POLLHUP | libc::POLLERR;
+        loop {
+            let entry = opcode::PollAdd::new(Fd(self.file.as_raw_fd()), events as u32).build();
+            // SAFETY: the entry points to no memory, and the file is handed over.
+            let op = unsafe { self.env.core().start(entry, Keep::None, Some(self.file.clone()), OnDrop::Cancel) };
+            let (result, _) = op.await;
+            if result > 0 && result & i32::from(events) != 0 {
+                return;
+            }
+            // An error, or half of an end, which the ring tells of whether asked or not.
+            self.env.sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Closes one way or both; what waits there ends.

@@ -61,6 +61,24 @@ fn a_dropped_receive_is_cancelled_and_the_buffer_comes_back() {
 }
 
 #[test]
+fn a_peer_that_is_gone_is_noticed_although_it_left_something_to_read() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move {
+        let (a, b) = Stream::pair(&env).expect("pair");
+        b.send(vec![Part::Bytes(b"last words".to_vec())]).await.1.expect("sent");
+        b.shutdown(Way::Write).expect("shutdown");
+        let short = Duration::from_millis(20);
+        assert!(env.timeout(short, a.hung_up()).await.is_none(), "it still takes answers");
+        a.send(vec![Part::Bytes(b"answer".to_vec())]).await.1.expect("sent");
+        drop(b);
+        assert!(env.timeout(Duration::from_secs(20), a.hung_up()).await.is_some());
+        let (buf, n) = a.recv(BufMut::new(100), 0..100).await;
+        assert_eq!(&buf[..n.expect("received")], b"last words");
+    });
+}
+
+#[test]
 fn tcp_connects_and_a_refused_port_says_so() {
     let reactor = Reactor::new().expect("io_uring");
     let env = reactor.env();

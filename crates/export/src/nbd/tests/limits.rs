@@ -90,7 +90,7 @@ fn a_client_that_does_not_read_answers_is_not_read_from() {
 
 #[test]
 fn the_limit_of_all_connections_is_shared_in_turn() {
-    let limits = Limits { bytes: 64 << 10, ..Limits::default() };
+    let limits = Limits { bytes: 64 << 10, own_bytes: 0, ..Limits::default() };
     World::with(&["main"], limits).run(|w| async move {
         let (mut a, mut b) = (w.connect(HeaderStyle::Simple).await, w.connect(HeaderStyle::Simple).await);
         w.probe.gate.closed.set(true);
