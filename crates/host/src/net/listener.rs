@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use io_uring::{opcode, types::Fd};
 
-use super::Stream;
+use super::{give_up_on_silence, Stream};
 use crate::reactor::{HostEnv, Keep, OnDrop};
 
 /// A listening socket. A unix socket's file is removed with the last handle.
@@ -83,7 +83,11 @@ impl Listener {
             let (result, _) = op.await;
             if result >= 0 {
                 // SAFETY: the kernel made this descriptor for us just now.
-                return self.accepted(unsafe { OwnedFd::from_raw_fd(result) });
+                match self.accepted(unsafe { OwnedFd::from_raw_fd(result) }) {
+                    Ok(stream) => return Ok(stream),
+                    // The connection is gone already, and concerns nobody else.
+                    Err(_) => continue,
+                }
             }
             match -result {
                 // The connection was gone before it was taken, or a signal came.
@@ -105,6 +109,7 @@ impl Listener {
         }
         let stream = std::net::TcpStream::from(fd);
         stream.set_nodelay(true)?;
+        give_up_on_silence(&stream)?;
         let peer = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |a| a.to_string());
         Ok(Stream::wrap(&self.env, stream.into(), peer))
     }

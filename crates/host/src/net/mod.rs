@@ -239,8 +239,8 @@ impl Stream {
     }
 }
 
-/// Lets a connection fail when the peer has not confirmed what was sent for [`SILENCE`]: a machine that lost its power
-/// sends no farewell.
+/// Lets a connection fail when the peer has not confirmed what was sent, or that it is still there, for [`SILENCE`]: a machine
+/// that lost its power sends no farewell.
 fn give_up_on_silence(stream: &TcpStream) -> io::Result<()> {
     let millis = SILENCE.as_millis() as libc::c_int;
     let options = [

@@ -78,6 +78,23 @@ fn a_peer_that_is_gone_is_noticed_although_it_left_something_to_read() {
     });
 }
 
+/// Whether the kernel looks after a silent peer, after how many seconds, how often, and for how many milliseconds at most.
+fn patience(s: &Stream) -> [libc::c_int; 4] {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    ];
+    options.map(|(level, name)| {
+        let (mut value, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: the pointers are to an int and its length, both valid for the call.
+        let rc = unsafe { libc::getsockopt(s.file.as_raw_fd(), level, name, (&raw mut value).cast(), &mut len) };
+        assert_eq!(rc, 0);
+        value
+    })
+}
+
 #[test]
 fn tcp_connects_and_a_refused_port_says_so() {
     let reactor = Reactor::new().expect("io_uring");
@@ -88,9 +105,11 @@ fn tcp_connects_and_a_refused_port_says_so() {
         let server = listener.clone();
         env.spawn(async move {
             let s = server.accept().await.expect("accept");
+            assert_eq!(patience(&s), [1, 15, 5, 60_000]);
             s.send(vec![Part::Bytes(b"hi".to_vec())]).await.1.expect("sent");
         });
         let s = Stream::connect_tcp(&env, "127.0.0.1".into(), port).await.expect("connect");
+        assert_eq!(patience(&s), [1, 15, 5, 60_000]);
         let (buf, result) = s.recv_all(BufMut::new(2), 0..2).await;
         result.expect("received");
         assert_eq!(&buf[..], b"hi");
