@@ -40,7 +40,7 @@ use bimetal_volume::options::Uuid;
 use crate::conn::Conn;
 use crate::runtime::{timeout, Runtime};
 use crate::signal::Signal;
-use crate::stats::{Kind, Phase, RequestStats, ServerStatus};
+use crate::stats::{Kind, RequestStats, ServerStatus};
 
 use load::{Load, Pool, Share};
 use peer::Peer;
@@ -195,10 +195,11 @@ impl<R: Runtime, B: Backend> Server<R, B> {
         let close = Box::new(move || closer.close());
         let peer = Rc::new(Peer::new(id, peer, shared.runtime.now(), shared.load(), close));
         shared.peers.borrow_mut().insert(id, peer.clone());
-        shared.runtime.spawn(watch_handshake(shared.runtime.clone(), Rc::downgrade(&peer), shared.limits.handshake));
         let shared = shared.clone();
         self.0.runtime.spawn(async move {
-            if let Some(chosen) = handshake::negotiate(&shared, &conn, &peer).await {
+            let choosing = handshake::negotiate(&shared, &conn, &peer);
+            let chosen = timeout(&shared.runtime, shared.limits.handshake, choosing).await;
+            if let Some(chosen) = chosen.flatten() {
                 transmission::run(&shared, conn.clone(), peer.clone(), chosen).await;
             }
             conn.close();
@@ -296,15 +297,5 @@ impl<R: Runtime, B: Backend> Server<R, B> {
     /// Connections that are there now.
     pub fn connections(&self) -> usize {
         self.0.peers.borrow().len()
-    }
-}
-
-/// Closes a connection that takes too long to choose an export.
-async fn watch_handshake<R: Runtime>(runtime: R, peer: std::rc::Weak<Peer>, limit: Duration) {
-    runtime.sleep(limit).await;
-    if let Some(peer) = peer.upgrade() {
-        if peer.phase.get() == Phase::Handshake {
-            peer.close();
-        }
     }
 }

@@ -157,3 +157,17 @@ fn a_client_that_vanishes_within_a_payload_leaves_nothing_behind() {
         assert!(w.probe.log.borrow().is_empty(), "half a write is none");
     });
 }
+
+#[test]
+fn connections_that_come_and_go_leave_nothing_behind() {
+    World::new().run(|w| async move {
+        let before = w.runtime.live_tasks();
+        for _ in 0..50 {
+            w.dial().close();
+            w.connect(HeaderStyle::Simple).await.disconnect().await.expect("sent");
+            settle(&w).await;
+        }
+        assert_eq!(w.server.status().accepted, 100);
+        assert_eq!((w.server.connections(), w.runtime.live_tasks()), (0, before));
+    });
+}

@@ -2,6 +2,7 @@ use bimetal_nbd::consts::{cmd, errno};
 
 use super::*;
 use crate::conn::{Conn, Part};
+use crate::stats::Phase;
 
 #[test]
 fn goodbye_is_taken_after_everything_is_answered() {
