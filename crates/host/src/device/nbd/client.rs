@@ -14,6 +14,7 @@ use bimetal_nbd::WireError;
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::{DeviceError, Env};
 
+use super::covered::Covered;
 use super::input::Input;
 use crate::net::{Part, Stream, Way};
 use crate::reactor::HostEnv;
@@ -47,8 +48,8 @@ struct Pending {
     /// Where a read goes: the buffer, and the part of it that is asked for.
     target: Option<(BufMut, Range<usize>)>,
     offset: u64,
-    /// Bytes of a read that have arrived.
-    arrived: usize,
+    /// What of a read has arrived in chunks.
+    arrived: Covered,
     /// The first error a chunk told of.
     error: Option<DeviceError>,
     done: Option<Result<(), DeviceError>>,
@@ -139,7 +140,8 @@ impl Client {
         target: Option<(BufMut, Range<usize>)>,
         data: Option<Buf>,
     ) -> Waiting {
-        let request = Pending { target, offset, arrived: 0, error: None, done: None, waker: None, abandoned: false };
+        let arrived = Covered::default();
+        let request = Pending { target, offset, arrived, error: None, done: None, waker: None, abandoned: false };
         let mut pending = self.pending.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             pending.push(Slot::default());
@@ -321,7 +323,10 @@ impl Client {
         if len > whole.end - start {
             return Err(beyond);
         }
-        request.arrived += len;
+        if !request.arrived.add(from as usize..from as usize + len) {
+            // What it lacks elsewhere would be old memory.
+            return Err(Broken::Peer("the same part of a read twice"));
+        }
         Ok(start..start + len)
     }
 
@@ -344,7 +349,7 @@ impl Client {
             return Ok(Err(error));
         }
         match &request.target {
-            Some((_, whole)) if request.arrived != whole.len() => Err(Broken::Peer("an answer with gaps")),
+            Some((_, whole)) if !request.arrived.is_all(whole.len()) => Err(Broken::Peer("an answer with gaps")),
             _ => Ok(Ok(())),
         }
     }

@@ -4,6 +4,7 @@
 //! opened anew: nobody knows what became of unsynced writes, so only recovery may go on.
 
 mod client;
+mod covered;
 mod handshake;
 mod input;
 

@@ -3,9 +3,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use bimetal_nbd::consts::{opt, rep, reply_flag, reply_type, server_flag};
+use bimetal_nbd::handshake::{encode_option_reply, Greeting, OptionHeader};
+use bimetal_nbd::option::Info;
+use bimetal_nbd::reply::Chunk;
+use bimetal_nbd::request::{HeaderStyle, Request};
 use bimetal_volume::env::Env;
 
 use super::*;
+use crate::net::{Listener, Part};
 use crate::reactor::Reactor;
 
 /// An nbdkit that ends with the test.
@@ -181,6 +187,75 @@ fn a_lost_server_fails_what_is_in_flight_and_all_that_follows() {
         assert_eq!(device.write(0, pattern(0, 4096)).await, Err(DeviceError::Disconnected));
         assert_eq!(device.sync().await, Err(DeviceError::Disconnected));
     });
+}
+
+/// A server in memory that answers the first read with these chunks: where each begins and how long it is, a hole or data.
+async fn serve_chunks(stream: Stream, chunks: &[(u64, u32, bool)]) {
+    let mut input = Input::new(stream.clone());
+    let mut out = Greeting { flags: server_flag::FIXED_NEWSTYLE }.encode().to_vec();
+    let said = async |out: &mut Vec<u8>| stream.send(vec![Part::Bytes(std::mem::take(out))]).await.1.expect("sent");
+    said(&mut out).await;
+    input.take(4).await.expect("flags");
+    for _ in 0..2 {
+        let header = OptionHeader::decode(&input.array().await.expect("an option")).expect("an option");
+        input.take_vec(header.len as usize).await.expect("its data");
+        if header.option == opt::GO {
+            let flags = export_flag::HAS_FLAGS | export_flag::SEND_FLUSH;
+            encode_option_reply(opt::GO, rep::INFO, &Info::Export { size: 1 << 20, flags }.encode(), &mut out);
+        }
+        encode_option_reply(header.option, rep::ACK, &[], &mut out);
+        said(&mut out).await;
+    }
+    let request = input.take(HeaderStyle::Structured.request_size()).await.expect("a read");
+    let request = Request::decode(HeaderStyle::Structured, request).expect("a read");
+    for (i, (offset, len, hole)) in chunks.iter().enumerate() {
+        let flags = if i + 1 == chunks.len() { reply_flag::DONE } else { 0 };
+        let (kind, payload) = if *hole { (reply_type::OFFSET_HOLE, 12) } else { (reply_type::OFFSET_DATA, 8 + len) };
+        Chunk { flags, kind, cookie: request.cookie, offset: 0, len: payload }.encode(false, &mut out);
+        out.extend_from_slice(&(request.offset + offset).to_be_bytes());
+        match hole {
+            true => out.extend_from_slice(&len.to_be_bytes()),
+            false => out.extend(std::iter::repeat_n(7, *len as usize)),
+        }
+    }
+    said(&mut out).await;
+    // To the end of the connection.
+    let _ = input.take(1).await;
+}
+
+/// What reading 8 KiB gives when it is answered with these chunks.
+fn read_chunks(chunks: &'static [(u64, u32, bool)]) -> Result<Vec<u8>, DeviceError> {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let dir = tempfile::tempdir().expect("temp dir");
+    let socket = dir.path().join("s");
+    let listener = Listener::bind_unix(&env, &socket, 0o600).expect("bound");
+    reactor.block_on(async move {
+        env.spawn(async move { serve_chunks(listener.accept().await.expect("a client"), chunks).await });
+        let locator = NbdLocator { server: NbdServer::Unix(socket), export: String::new() };
+        let device = NbdDevice::open(&env, &locator, Access::SERVE).await.expect("opens");
+        let (buf, result) = device.read(4096, BufMut::new(8192)).await;
+        result.map(|()| buf.to_vec())
+    })
+}
+
+#[test]
+fn chunks_of_a_read_come_in_any_order() {
+    let data = read_chunks(&[(6000, 2192, false), (0, 4096, false), (4096, 1904, true)]).expect("a whole answer");
+    assert!(data[..4096].iter().chain(&data[6000..]).all(|b| *b == 7) && data[4096..6000].iter().all(|b| *b == 0));
+}
+
+#[test]
+fn chunks_of_a_read_that_overlap_or_leave_gaps_are_no_answer() {
+    let answers: [&[(u64, u32, bool)]; 4] = [
+        &[(0, 4096, false), (0, 4096, false)],
+        &[(0, 4096, true), (2048, 4096, false)],
+        &[(0, 4096, false), (4097, 4095, false)],
+        &[(0, 8192, false), (8191, 1, true)],
+    ];
+    for chunks in answers {
+        assert_eq!(read_chunks(chunks), Err(DeviceError::Disconnected), "{chunks:?}");
+    }
 }
 
 #[test]
