@@ -10,7 +10,7 @@ use bimetal_volume::buf::BufMut;
 /// An open `/dev/fuse`, or what stands for it in tests. Cloning gives another handle.
 pub trait Channel: Clone + 'static {
     /// Waits for a request, receives it into a [`request_area`], and says how many bytes it has. Any error but
-    /// `Interrupted` and `NotFound` (a request was given up) means that none will ever come.
+    /// `Interrupted`, `NotFound` (a request was given up) and `OutOfMemory` means that none will ever come.
     fn receive(&self, area: BufMut) -> impl Future<Output = (BufMut, io::Result<usize>)>;
 
     /// The same if a request is there already; `WouldBlock` if not.

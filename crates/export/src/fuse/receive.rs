@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::buf::BufMut;
@@ -15,6 +16,9 @@ use super::{Channel, Shared};
 
 /// Requests taken before those that were taken have their turn.
 const BURST: usize = 16;
+
+/// A pause before the kernel is asked again after it had no memory.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The receiver: to the end of the mount.
 pub(super) async fn receive<R: Runtime, B: Backend, C: Channel>(shared: Rc<Shared<R, B, C>>) {
@@ -35,8 +39,10 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
             let result = self.channel.try_receive(&mut area);
             found = self.found(area, result);
         }
-        if found == Found::Request {
-            yield_now().await;
+        match found {
+            Found::Request => yield_now().await,
+            Found::Failure => self.runtime.sleep(PAUSE).await,
+            Found::Nothing | Found::End => {}
         }
         found != Found::End
     }
@@ -66,6 +72,8 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
                     ErrorKind::WouldBlock => Found::Nothing,
                     // Given up by whoever asked, before it was here.
                     ErrorKind::Interrupted | ErrorKind::NotFound => Found::Request,
+                    // It says nothing of the mount, and what was asked is still there.
+                    ErrorKind::OutOfMemory => Found::Failure,
                     _ => Found::End,
                 }
             }
@@ -78,6 +86,8 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
 enum Found {
     Request,
     Nothing,
+    /// An error that passes.
+    Failure,
     /// The end.
     End,
 }

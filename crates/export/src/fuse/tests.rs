@@ -1,5 +1,6 @@
 //! The protocol byte by byte, over a volume in memory.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use bimetal_host::fuse::MAX_TRANSFER;
@@ -75,6 +76,18 @@ async fn set(kernel: &Kernel, valid: u32, size: u64) -> Result<AttrOut, i32> {
     let body = SetattrIn { valid, padding: 0, fh: 0, size };
     let body = ask(kernel, request(opcode::SETATTR, 14, MAIN, &[body.as_bytes(), &[0; 64]])).await?;
     Ok(AttrOut::read_from_bytes(&body).expect("attributes"))
+}
+
+#[test]
+fn a_kernel_without_memory_for_a_moment_does_not_end_the_mount() {
+    with_server(|kernel, _| async move {
+        for kind in [ErrorKind::OutOfMemory, ErrorKind::Interrupted, ErrorKind::OutOfMemory] {
+            kernel.fail(kind);
+        }
+        assert_eq!(write(&kernel, MAIN, 0, &[7; 4096]).await, Ok(4096));
+        kernel.fail(ErrorKind::OutOfMemory);
+        assert_eq!(read(&kernel, MAIN, 0, 4096).await, Ok(vec![7; 4096]));
+    });
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub struct Kernel(Rc<Inner>);
 struct Inner {
     requests: RefCell<VecDeque<Vec<u8>>>,
     answers: RefCell<Vec<Vec<u8>>>,
+    /// Receives that fail.
+    failures: RefCell<VecDeque<io::ErrorKind>>,
     gone: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
 }
@@ -27,6 +29,12 @@ impl Kernel {
     /// Asks something. What is longer than the largest request is cut off.
     pub fn ask(&self, request: Vec<u8>) {
         self.0.requests.borrow_mut().push_back(request);
+        self.wake();
+    }
+
+    /// Fails one receive.
+    pub fn fail(&self, kind: io::ErrorKind) {
+        self.0.failures.borrow_mut().push_back(kind);
         self.wake();
     }
 
@@ -74,6 +82,9 @@ impl Channel for Kernel {
     }
 
     fn try_receive(&self, area: &mut [u8]) -> io::Result<usize> {
+        if let Some(kind) = self.0.failures.borrow_mut().pop_front() {
+            return Err(kind.into());
+        }
         match self.0.requests.borrow_mut().pop_front() {
             Some(request) => {
                 let len = request.len().min(area.len());

@@ -20,6 +20,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::buf::BufMut;
@@ -29,6 +30,9 @@ use crate::runtime::Runtime;
 use crate::signal::Signal;
 pub use device::Device;
 pub use queue::Queue;
+
+/// A pause before the kernel is given an answer again that it had no memory for.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What a served queue tells about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,9 +77,10 @@ impl Serving {
             changed: Signal::default(),
         }));
         for tag in 0..queue.depth() {
-            let (shared, queue, backend) = (serving.0.clone(), queue.clone(), backend.clone());
+            let (clock, shared) = (runtime.clone(), serving.0.clone());
+            let (queue, backend) = (queue.clone(), backend.clone());
             let mut life = Box::pin(async move {
-                serve(&shared, &queue, &backend, tag).await;
+                serve(&clock, &shared, &queue, &backend, tag).await;
                 // Whoever waits for the end wants the queue closed.
                 drop(queue);
                 shared.tags.set(shared.tags.get() - 1);
@@ -137,8 +142,16 @@ impl Shared {
     }
 }
 
+/// Whether the kernel could not take an answer now, and would later.
+fn passes(errno: i32) -> bool {
+    const EINTR: i32 = -4;
+    const EAGAIN: i32 = -11;
+    const ENOMEM: i32 = -12;
+    matches!(errno, EINTR | EAGAIN | ENOMEM)
+}
+
 /// The life of a tag.
-async fn serve<Q: Queue, B: Backend>(shared: &Shared, queue: &Q, backend: &B, tag: u16) {
+async fn serve<R: Runtime, Q: Queue, B: Backend>(runtime: &R, shared: &Shared, queue: &Q, backend: &B, tag: u16) {
     let max = queue.max_bytes();
     let mut buf = BufMut::new(max);
     let mut answer = None;
@@ -146,6 +159,12 @@ async fn serve<Q: Queue, B: Backend>(shared: &Shared, queue: &Q, backend: &B, ta
         let (back, next) = queue.exchange(tag, answer, buf).await;
         let desc = match next {
             Ok(desc) => desc,
+            // Whoever asked would wait for the answer for ever. The first wish has to be made at once or not at all.
+            Err(errno) if answer.is_some() && passes(errno) => {
+                runtime.sleep(PAUSE).await;
+                buf = back;
+                continue;
+            }
             Err(errno) => {
                 if answer.is_none() {
                     shared.refused.set(Some(errno));

@@ -226,6 +226,27 @@ fn every_tag_wishes_for_a_request_before_anything_else_runs() {
 }
 
 #[test]
+fn an_answer_the_kernel_has_no_memory_for_is_given_again() {
+    let (runtime, queue, probe) = (TestRuntime::new(), Fake::new(2), Probe::new());
+    queue.write(0, plain(Kind::Write, 0, 8), 7);
+    for errno in [-12, -11, -4] {
+        queue.give(0, Next::End(errno));
+    }
+    queue.ask(0, plain(Kind::Read, 0, 8));
+    let serving = serve(&runtime, &queue, &probe);
+    assert_eq!(queue.answers(0), [4096; 5], "the write's four times, then the read's");
+    assert_eq!(queue.data(0, 4096), [7; 4096]);
+    assert_eq!(serving.status().requests, 2);
+    // The first wish is another matter: whoever makes the device is told.
+    queue.give(1, Next::End(-12));
+    settle(&runtime);
+    assert_eq!(serving.refused(), Some(-12));
+    queue.end();
+    settle(&runtime);
+    assert!(serving.is_over());
+}
+
+#[test]
 fn what_was_written_is_read() {
     let (runtime, queue, probe) = (TestRuntime::new(), Fake::new(2), Probe::new());
     queue.write(0, plain(Kind::Write, 8, 16), 7);
