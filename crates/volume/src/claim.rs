@@ -14,6 +14,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, SlotId};
@@ -140,6 +141,11 @@ impl Claims {
     /// Blocks of the chunk that somebody has claimed.
     pub(crate) fn busy(&self, chunk: ChunkId) -> u32 {
         self.claims.borrow().get(&chunk).map_or(0, |c| c.busy)
+    }
+
+    /// Whether somebody has a claim on any of these chunks, or waits for one.
+    pub(crate) fn any_in(&self, chunks: Range<ChunkId>) -> bool {
+        self.claims.borrow().keys().any(|c| chunks.contains(c))
     }
 
     /// Says that I/O on the slot is in flight, until the pin is dropped.

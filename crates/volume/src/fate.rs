@@ -97,8 +97,7 @@ impl<E: Env> Core<E> {
     /// What is known of a chunk: the one decision about what can be served.
     pub(crate) fn known(&self, chunk: ChunkId) -> Known {
         let Ok(entry) = self.entry(chunk) else { return Known::nothing() };
-        let certain = self.writable || (self.map_complete && !self.journal_gap.get());
-        let unsure = !certain && self.may_be_newer_elsewhere(chunk);
+        let unsure = !self.is_certain() && self.may_be_newer_elsewhere(chunk);
         let empty = if unsure { Fate::PerhapsLost } else { Fate::NeverWritten };
         if !entry.is_mapped() {
             return Known { entry, valid: empty, empty };
@@ -124,6 +123,11 @@ impl<E: Env> Core<E> {
             }
             None => Known { entry, valid: Fate::Lost, empty },
         }
+    }
+
+    /// Whether the map is complete: what it says is so.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.writable || (self.map_complete && !self.journal_gap.get())
     }
 
     /// Whether what is not known here may be newer on a missing member, or in a hole of the journal (C8.1).

@@ -39,6 +39,11 @@ impl Health {
         self.failures.get()
     }
 
+    /// The first chunk from this one on that is in doubt.
+    pub(crate) fn suspect_from(&self, chunk: ChunkId) -> Option<ChunkId> {
+        self.suspect.borrow().range(chunk..).next().copied()
+    }
+
     pub(crate) fn is_suspect(&self, chunk: ChunkId) -> bool {
         let suspect = self.suspect.borrow();
         !suspect.is_empty() && suspect.contains(&chunk)

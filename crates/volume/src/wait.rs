@@ -110,6 +110,23 @@ pub(crate) async fn turn() {
     .await
 }
 
+/// Steps of a long loop after which others have their turn: some microseconds.
+const STEPS: u32 = 64;
+
+/// Lets others have their turn now and then in a loop that may be long.
+#[derive(Default)]
+pub(crate) struct Pace(u32);
+
+impl Pace {
+    /// A step was done.
+    pub(crate) async fn step(&mut self) {
+        self.0 = (self.0 + 1) % STEPS;
+        if self.0 == 0 {
+            turn().await;
+        }
+    }
+}
+
 /// What `future` gives, which runs as a task of its own, to its end, also if nobody waits for it any more.
 pub(crate) async fn to_its_end<E: Env, T: 'static>(env: &E, future: impl Future<Output = T> + 'static) -> T {
     let done = Rc::new((Signal::default(), RefCell::new(None)));

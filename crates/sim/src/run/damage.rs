@@ -1,13 +1,13 @@
 //! Starts with a member missing, stale or rotten. Each is an experiment on the side: the media are put back afterwards,
 //! so that the run goes on as if it had not been.
 
-use bimetal_volume::backend::{Backend, Extent};
+use bimetal_volume::backend::Extent;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::Tier;
 use bimetal_volume::{Group, Volume};
 
 use super::dead::Leave;
-use super::fates::{tier_code, View};
+use super::fates::{all_extents, tier_code, View};
 use super::table::listed;
 use super::{Run, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
@@ -277,7 +277,7 @@ impl Run<'_> {
             return Err("a read-only start with all members was refused".into());
         };
         let extents = |v: &Option<Volume<SimEnv>>| match v {
-            Some(v) => v.extents(0, v.size(), usize::MAX).map_err(|e| format!("extents: {e}")),
+            Some(v) => all_extents(v),
             None => Ok(Vec::new()),
         };
         let view = listed(&self.shared, &group)?.iter().map(extents).collect();

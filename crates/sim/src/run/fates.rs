@@ -49,7 +49,7 @@ impl Run<'_> {
             };
             let found = v.fates(0, v.size(), usize::MAX).map_err(|e| format!("fates of volume {index}: {e}"))?;
             check_fates(&found, v.size(), view, index).map_err(|e| format!("fates of volume {index}: {e}"))?;
-            let extents = v.extents(0, v.size(), usize::MAX).map_err(|e| format!("extents of volume {index}: {e}"))?;
+            let extents = all_extents(v)?;
             check_holes(&found, &extents).map_err(|e| format!("extents of volume {index}: {e}"))?;
             fates.push(found);
         }
@@ -141,6 +141,21 @@ fn check_fates(found: &[FateRun], size: u64, view: Option<View<'_>>, volume: usi
         at += e.len;
     }
     Ok(())
+}
+
+/// All extents of a volume, in as many answers as it takes.
+pub(super) fn all_extents(v: &Volume<SimEnv>) -> Result<Vec<Extent>, Wrong> {
+    let (mut all, mut at) = (Vec::new(), 0);
+    while at < v.size() {
+        let some = v.extents(at, v.size() - at, usize::MAX).map_err(|e| format!("extents of {}: {e}", v.name()))?;
+        let len: u64 = some.iter().map(|e| e.len).sum();
+        if len == 0 || len > v.size() - at {
+            return Err(format!("extents of {} from byte {at} on cover {len} bytes", v.name()));
+        }
+        all.extend(some);
+        at += len;
+    }
+    Ok(all)
 }
 
 /// Whether holes are where nothing was ever written, and nowhere else: a client takes them for zeros unread.

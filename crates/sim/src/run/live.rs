@@ -10,6 +10,7 @@ use bimetal_volume::units::{Placement, CHUNK};
 use bimetal_volume::{Group, Volume};
 
 use super::client::Client;
+use super::fates::all_extents;
 use super::session::{mover_words, Start};
 use super::table::settle;
 use super::{Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
@@ -202,9 +203,8 @@ async fn reserve_returns(client: &Client, group: &Group<SimEnv>) -> Result<(), W
 
 /// First chunk of a volume that lives on the slow tier and holds data.
 fn slow_chunk(volume: &Volume<SimEnv>) -> Option<u64> {
-    let all = volume.extents(0, volume.size(), usize::MAX).ok()?;
     let mut at = 0;
-    for e in all {
+    for e in all_extents(volume).ok()? {
         if e.data && e.tier == 2 {
             return Some(at / CHUNK * CHUNK);
         }

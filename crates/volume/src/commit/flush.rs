@@ -1,8 +1,14 @@
 //! FLUSH and FUA: waiting for the right commit.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bimetal_format::Entry;
+
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
+use crate::group::volume::VolumeInfo;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex};
 
@@ -58,10 +64,24 @@ impl<E: Env> Core<E> {
     /// Waits until the death of this process cannot undo a completed change of `chunks` (`WriteFlags::outlives`). The
     /// data are with the members by then; what only this process knows is what no commit has made durable.
     pub(crate) async fn make_outlive(&self, mut chunks: impl Iterator<Item = ChunkId>) -> Result<(), Error> {
-        if mutant::on(Mutant::DiesWithDaemon) || !chunks.any(|c| self.is_uncommitted(c)) {
+        self.outlive_if(chunks.any(|c| self.is_uncommitted(c))).await
+    }
+
+    /// The same for a range, which may have many more chunks than there are changes.
+    pub(crate) async fn make_range_outlive(&self, v: &VolumeInfo, offset: u64, len: u64) -> Result<(), Error> {
+        self.outlive_if(v.chunk_ranges(offset, len).any(|chunks| self.any_uncommitted_in(chunks))).await
+    }
+
+    async fn outlive_if(&self, uncommitted: bool) -> Result<(), Error> {
+        if mutant::on(Mutant::DiesWithDaemon) || !uncommitted {
             return Ok(());
         }
         self.flush().await
+    }
+
+    fn any_uncommitted_in(&self, chunks: Range<ChunkId>) -> bool {
+        let any = |changed: &BTreeMap<ChunkId, Entry>| changed.range(chunks.clone()).next().is_some();
+        any(&self.commit.pending.borrow()) || any(&self.commit.committing.borrow())
     }
 
     /// Whether a change of the chunk is not durable yet.

@@ -217,6 +217,12 @@ impl<E: Env> Core<E> {
         self.map.borrow().get(chunk).ok_or(Error::Lost)
     }
 
+    /// The first chunk from this one on that is lost or in doubt whatever its page says.
+    pub(crate) fn doubtful_from(&self, chunk: ChunkId) -> Option<ChunkId> {
+        let damaged = self.damaged_chunks.borrow().range(chunk..).next().copied();
+        damaged.into_iter().chain(self.health.suspect_from(chunk)).min()
+    }
+
     fn is_damaged(&self, chunk: ChunkId) -> bool {
         let damaged = self.damaged_chunks.borrow();
         !damaged.is_empty() && damaged.contains(&chunk)

@@ -1,6 +1,7 @@
 //! A volume: the face that exports see.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 use bimetal_format::label::{PageRun, PlacementCode, VolumeRow, VolumeState};
@@ -20,7 +21,11 @@ use crate::mutant::{self, Mutant};
 use crate::options::Uuid;
 use crate::tier::Policy;
 use crate::units::{ChunkId, MemberIndex, Placement, Tier, BLOCK, CHUNK};
-use crate::wait::Signal;
+use crate::wait::{Pace, Signal};
+
+/// Stretches of a volume that one answer of [`Backend::extents`] tells of at most: nobody else has a turn meanwhile. Whoever asks
+/// goes on where the answer ends.
+const LOOKS: usize = 8192;
 
 /// What the group knows of a volume.
 pub(crate) struct VolumeInfo {
@@ -176,6 +181,21 @@ impl VolumeInfo {
         parts(move |n| chunk_in(&runs, n), offset, len)
     }
 
+    /// The chunks of a byte range, those that follow each other in the map together.
+    pub(crate) fn chunk_ranges(&self, offset: u64, len: u64) -> impl Iterator<Item = Range<ChunkId>> {
+        let runs = self.runs.borrow().clone();
+        let (mut n, end) = (offset / CHUNK, (offset + len).div_ceil(CHUNK));
+        std::iter::from_fn(move || {
+            if n >= end {
+                return None;
+            }
+            let first = chunk_in(&runs, n).0;
+            let count = chunks_left(&runs, n).clamp(1, end - n);
+            n += count;
+            Some(ChunkId(first)..ChunkId(first + count))
+        })
+    }
+
     /// The chunks that it has pages for, in its order, each run as first chunk and number; those beyond its size
     /// included.
     pub(crate) fn chunk_runs(&self) -> Vec<(u64, u64)> {
@@ -201,7 +221,7 @@ pub(crate) fn chunks_of(run: &PageRun) -> (u64, u64) {
 }
 
 /// The `n`-th chunk of a volume with these runs.
-fn chunk_in(runs: &[PageRun], mut n: u64) -> ChunkId {
+pub(crate) fn chunk_in(runs: &[PageRun], mut n: u64) -> ChunkId {
     let mut last = 0;
     for (first, count) in runs.iter().map(chunks_of) {
         if n < count {
@@ -212,6 +232,17 @@ fn chunk_in(runs: &[PageRun], mut n: u64) -> ChunkId {
     }
     debug_assert!(false, "the range was checked");
     ChunkId(last)
+}
+
+/// How many chunks of a volume with these runs follow each other in the map from its `n`-th on.
+pub(crate) fn chunks_left(runs: &[PageRun], mut n: u64) -> u64 {
+    for (_, count) in runs.iter().map(chunks_of) {
+        if n < count {
+            return count - n;
+        }
+        n -= count;
+    }
+    0
 }
 
 fn placement_of(row: &VolumeRow) -> Placement {
@@ -249,7 +280,19 @@ impl<E: Env> Volume<E> {
         self.info.uuid
     }
 
-    fn extents_of(&self, part: &Part) -> Vec<Extent> {
+    /// Tells the policy that the chunks of a range will be used soon.
+    async fn hint(&self, offset: u64, len: u64) {
+        let (mut walk, mut pace) = (self.info.walk(offset, len), Pace::default());
+        while let Some(stretch) = walk.next(&self.core).filter(|_| !self.core.stopping.get()) {
+            if !stretch.unused {
+                self.core.policy.borrow_mut().hint(&mut self.core.view(), stretch.first.chunk);
+            }
+            pace.step().await;
+        }
+    }
+
+    /// What is to be said of a part, in order.
+    fn extents_of(&self, part: &Part) -> impl Iterator<Item = Extent> {
         let core = &self.core;
         let entry = core.map.borrow().get(part.chunk).unwrap_or_default();
         let mapped = entry.is_mapped();
@@ -266,17 +309,18 @@ impl<E: Env> Volume<E> {
         };
         // What is lost is no hole: a client takes holes for zeros without reading them (C8.1).
         let known = core.known(part.chunk);
-        let data = |valid: bool| match mutant::on(Mutant::C8LostIsHole) {
+        let (part, mask) = (*part, known.mask());
+        let data = move |valid: bool| match mutant::on(Mutant::C8LostIsHole) {
             true => valid,
             false => known.fate(valid) != Fate::NeverWritten,
         };
         let (first, end) = ((part.from / BLOCK) as u32, (part.from + part.len).div_ceil(BLOCK) as u32);
-        let cut = |from: u32, to: u32| {
+        let cut = move |from: u32, to: u32| {
             let start = (u64::from(from) * BLOCK).max(part.from);
             (u64::from(to) * BLOCK).min(part.from + part.len) - start
         };
-        let extent = |(from, to, valid)| Extent { len: cut(from, to), data: data(valid), tier, heat };
-        runs(known.mask(), first, end).map(extent).collect()
+        let extent = move |(from, to, valid)| Extent { len: cut(from, to), data: data(valid), tier, heat };
+        runs(mask, first, end).map(extent)
     }
 }
 
@@ -319,15 +363,9 @@ impl<E: Env> Backend for Volume<E> {
     }
 
     async fn cache(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let v = self.info();
-        v.check(offset, len)?;
+        let _in = self.info().let_in(offset, len)?;
         if self.core.writable {
-            let mut view = self.core.view();
-            let mut policy = self.core.policy.borrow_mut();
-            for part in v.parts(offset, len) {
-                policy.hint(&mut view, part.chunk);
-            }
-            drop((policy, view));
+            self.hint(offset, len).await;
             self.core.mover_wake.notify();
         }
         Ok(())
@@ -337,13 +375,17 @@ impl<E: Env> Backend for Volume<E> {
         let v = self.info();
         v.check(offset, len)?;
         let mut out: Vec<Extent> = Vec::new();
-        for part in v.parts(offset, len) {
-            for e in self.extents_of(&part) {
+        let mut walk = v.walk(offset, len);
+        for _ in 0..LOOKS {
+            let Some(stretch) = walk.next(&self.core) else { break };
+            for e in self.extents_of(&stretch.first) {
+                // What is unused is one extent of one kind, however long.
+                let len = if stretch.unused { stretch.len } else { e.len };
                 let full = out.len() == max.max(1);
                 match out.last_mut() {
-                    Some(last) if (last.data, last.tier, last.heat) == (e.data, e.tier, e.heat) => last.len += e.len,
+                    Some(last) if (last.data, last.tier, last.heat) == (e.data, e.tier, e.heat) => last.len += len,
                     _ if full => return Ok(out),
-                    _ => out.push(e),
+                    _ => out.push(Extent { len, ..e }),
                 }
             }
         }

@@ -8,5 +8,6 @@ mod anew;
 pub(crate) mod place;
 pub(crate) mod read;
 pub(crate) mod split;
+pub(crate) mod walk;
 pub(crate) mod write;
 pub(crate) mod zero;

@@ -11,6 +11,7 @@ use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
 use crate::mutant::{self, Mutant};
 use crate::units::BLOCK;
+use crate::wait::Pace;
 
 /// Zeros written at a time where holes are not wanted.
 const ZERO_RUN: u64 = 1 << 20;
@@ -21,9 +22,7 @@ impl<E: Env> Core<E> {
         let _in = v.let_in_to_change(offset, len)?;
         self.check_writable()?;
         let _admitted = self.requests.enter(0, self.options.max_inflight_bytes).await;
-        for part in v.parts(offset, len) {
-            self.forget(&part).await?;
-        }
+        self.forget_all(v, offset, len).await?;
         self.confirm(v, offset, len, flags).await
     }
 
@@ -32,7 +31,7 @@ impl<E: Env> Core<E> {
         if flags.fua {
             self.flush().await?;
         } else if flags.outlives {
-            self.make_outlive(v.parts(offset, len).map(|p| p.chunk)).await?;
+            self.make_range_outlive(v, offset, len).await?;
         }
         Ok(())
     }
@@ -62,9 +61,7 @@ impl<E: Env> Core<E> {
             }
         }
         if first < last {
-            for part in v.parts(first, last - first) {
-                self.forget(&part).await?;
-            }
+            self.forget_all(v, first, last - first).await?;
         }
         self.confirm(v, offset, len, flags).await
     }
@@ -80,6 +77,23 @@ impl<E: Env> Core<E> {
             at += n;
         }
         self.confirm(v, offset, len, flags).await
+    }
+
+    /// Forgets the whole blocks inside the range. Others have their turn meanwhile: it may be all of a large volume.
+    async fn forget_all(&self, v: &VolumeInfo, offset: u64, len: u64) -> Result<(), Error> {
+        let (mut walk, mut pace) = (v.walk(offset, len), Pace::default());
+        while let Some(stretch) = walk.next(self) {
+            // A write that is under way may be about to give a chunk its first home.
+            if stretch.unused && !self.claims.any_in(stretch.chunks()) {
+                pace.step().await;
+                continue;
+            }
+            for part in stretch.parts() {
+                self.forget(&part).await?;
+                pace.step().await;
+            }
+        }
+        Ok(())
     }
 
     /// Clears the valid bits of the part's whole blocks; a chunk without any leaves its slot.

@@ -101,6 +101,12 @@ impl Map {
         self.places[page as usize].is(Place::EMPTY)
     }
 
+    /// How many pages in which nothing lives there are from that of `c` on, at most `most`.
+    pub(crate) fn unused_from(&self, c: ChunkId, most: u64) -> u64 {
+        let from = self.places.iter().skip(c.page() as usize).take(most as usize);
+        from.take_while(|place| place.is(Place::EMPTY)).count() as u64
+    }
+
     /// Gives the memory of a page back in which nothing is mapped. Its generation stays: members hold an older one or
     /// this.
     pub(crate) fn forget_page(&mut self, page: u32) {
