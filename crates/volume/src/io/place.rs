@@ -6,6 +6,7 @@ use crate::commit::Left;
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
+use crate::group::volume::VolumeInfo;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
 
@@ -82,19 +83,18 @@ impl<E: Env> Core<E> {
     /// A slot for the first home of `chunk`: in the tier that the policy wishes, else in the other, else after a
     /// commit that frees some. Waits for that, but never for a move (D7). `None`: somebody else gave the chunk a home
     /// meanwhile.
-    pub(crate) async fn allocate(
-        &self,
-        chunk: ChunkId,
-        wish: Tier,
-        placement: Placement,
-    ) -> Result<Option<SlotId>, Error> {
-        let order = match placement {
+    pub(crate) async fn allocate(&self, v: &VolumeInfo, chunk: ChunkId, wish: Tier) -> Result<Option<SlotId>, Error> {
+        let order = match v.placement {
             Placement::Auto => [wish, wish.other()],
             Placement::FastOnly => [Tier::Fast; 2],
             Placement::SlowOnly => [Tier::Slow; 2],
         };
         while !self.entry(chunk)?.is_mapped() {
-            if let Some(slot) = self.slot_in_one_of(order, placement, chunk).await? {
+            // It is promised nothing any more: what is free may be what another volume is promised (I5).
+            if v.deleted.get() {
+                return Err(Error::Deleted);
+            }
+            if let Some(slot) = self.slot_in_one_of(order, v.placement, chunk).await? {
                 return Ok(Some(slot));
             }
         }

@@ -175,7 +175,7 @@ impl<E: Env> Core<E> {
                 true => SlotId { member: entry.member, slot: entry.slot },
                 false => {
                     let wish = self.wish_for(v, part);
-                    let Some(slot) = self.allocate(part.chunk, wish, v.placement).await? else { continue };
+                    let Some(slot) = self.allocate(v, part.chunk, wish).await? else { continue };
                     born.push(part.chunk);
                     let mask = if mutant::on(Mutant::C1DirtyAtSubmit) { part.blocks() } else { 0 };
                     let new = home(slot, mask, v.cipher.is_on());
