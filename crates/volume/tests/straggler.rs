@@ -1,4 +1,4 @@
-//! Requests that were let in and still wait for others, while their volume goes.
+//! Requests that were let in and still wait for others, while their volume or the group goes.
 
 mod image;
 mod memory;
@@ -15,7 +15,7 @@ use bimetal_volume::error::Error;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::{open, pass, write, MIB};
+use image::{check, open, pass, write, MIB};
 use memory::{MemoryDevice, MemoryEnv, HELD};
 
 const PLAIN: WriteFlags = WriteFlags { fua: false, no_hole: false, outlives: false };
@@ -113,4 +113,24 @@ fn a_write_to_a_deleted_volume_takes_nothing_that_another_was_promised() {
     pass(&r.env, HOLDS + 5);
     assert_eq!(*straggler.borrow(), Some(Err(Error::Deleted)));
     assert!(matches!(*deleted.borrow(), Some(Ok(()))));
+}
+
+/// A group that is stopped counts what is in flight, and then writes its maps: nothing may change beside that.
+#[test]
+fn what_waits_for_room_when_the_group_stops_is_refused() {
+    let r = Rig::new();
+    let held = [0, CHUNK, 2 * CHUNK].map(|at| r.begin_write("main", at, vec![HELD; BLOCK as usize]));
+    let writes = r.begin_write("main", 4 * CHUNK, vec![1; CHUNK as usize]);
+    let v = r.volume("main");
+    let zeroes = r.begin(async move { v.write_zeroes(BLOCK / 2, CHUNK, WriteFlags { no_hole: true, ..PLAIN }).await });
+    let g = r.group.clone();
+    let stopped = r.begin(async move { g.stop().await });
+    assert!(writes.borrow().is_none() && zeroes.borrow().is_none() && stopped.borrow().is_none(), "they wait");
+    pass(&r.env, 3 * HOLDS);
+    assert!(held.iter().all(|h| *h.borrow() == Some(Ok(()))));
+    assert_eq!(*writes.borrow(), Some(Err(Error::Stopping)));
+    assert_eq!(*zeroes.borrow(), Some(Err(Error::Stopping)));
+    assert_eq!(*stopped.borrow(), Some(Ok(())));
+    let report = check(&r.env, &r.devices).expect("a report");
+    assert!(report.is_sound() && report.clean, "{report:?}");
 }

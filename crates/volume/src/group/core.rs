@@ -209,6 +209,15 @@ impl<E: Env> Core<E> {
         self.health.check()
     }
 
+    /// Waits until a request that changes `len` bytes may be in flight, if anything may be changed: also after the wait, since
+    /// a stop waits for those in flight only.
+    pub(crate) async fn admit_change(&self, len: u64) -> Result<Admitted<'_>, Error> {
+        self.check_writable()?;
+        let admitted = self.requests.enter(len, self.options.max_inflight_bytes).await;
+        self.check_writable()?;
+        Ok(admitted)
+    }
+
     /// The entry of a chunk for I/O, or an error if its state is lost or in doubt.
     pub(crate) fn entry(&self, chunk: ChunkId) -> Result<Entry, Error> {
         if self.health.is_suspect(chunk) || self.is_damaged(chunk) {

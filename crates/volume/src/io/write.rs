@@ -64,8 +64,7 @@ impl<E: Env> Core<E> {
         flags: WriteFlags,
     ) -> Result<(), Error> {
         let len = data.len() as u64;
-        self.check_writable()?;
-        let _admitted = self.requests.enter(len, self.options.max_inflight_bytes).await;
+        let _admitted = self.admit_change(len).await?;
         let all: SmallVec<[Part; 2]> = v.parts(offset, len).collect();
         for round in all.chunks(ROUND) {
             self.write_round(v, offset, round, &data).await?;

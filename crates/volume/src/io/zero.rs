@@ -20,8 +20,7 @@ impl<E: Env> Core<E> {
     /// Forgets the whole blocks inside the range.
     pub(crate) async fn trim(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
         let _in = v.let_in_to_change(offset, len)?;
-        self.check_writable()?;
-        let _admitted = self.requests.enter(0, self.options.max_inflight_bytes).await;
+        let _admitted = self.admit_change(0).await?;
         self.forget_all(v, offset, len).await?;
         self.confirm(v, offset, len, flags).await
     }
@@ -45,11 +44,11 @@ impl<E: Env> Core<E> {
         flags: WriteFlags,
     ) -> Result<(), Error> {
         let _in = v.let_in_to_change(offset, len)?;
-        self.check_writable()?;
         if flags.no_hole {
+            self.check_writable()?;
             return self.write_real_zeros(v, offset, len, flags).await;
         }
-        let _admitted = self.requests.enter(BLOCK, self.options.max_inflight_bytes).await;
+        let _admitted = self.admit_change(BLOCK).await?;
         let end = offset + len;
         let (first, last) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
         if !mutant::on(Mutant::ZeroesKeepEdges) {
