@@ -12,8 +12,9 @@ use std::time::Duration;
 use super::Left;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
+use crate::member::{add, take_off};
 use crate::mutant::{self, Mutant};
-use crate::units::{MemberIndex, SlotIndex, Tier, CHUNK};
+use crate::units::{ChunkId, MemberIndex, SlotId, SlotIndex, Tier, CHUNK};
 use crate::wait::{self, Signal};
 
 /// Slow slots wait so long before their member's journal is written for them, unless somebody needs a slot.
@@ -97,7 +98,13 @@ impl Reclaim {
 }
 
 impl<E: Env> Core<E> {
-    /// These slots are free as soon as they can be.
+    /// A slot that no record has to leave becomes free when nothing can reach it any more.
+    pub(crate) fn reclaim_slot(&self, slot: SlotId, chunk: ChunkId) {
+        add(&self.members[slot.member as usize].on_the_way, 1);
+        self.reclaim_later(vec![Left { slot, chunk }]);
+    }
+
+    /// These slots, which are counted already, are free as soon as they can be.
     pub(crate) fn reclaim_later(&self, left: Vec<Left>) {
         for l in left {
             let lane = self.reclaim.lane(self.member(&l).tier);
@@ -115,10 +122,10 @@ impl<E: Env> Core<E> {
         while !self.stopped.get() && !self.health.is_latched() {
             let wake = lane.wake.wait();
             let unpinned = self.claims.unpinned.wait();
+            // A demand that is raised from here on counts for the next round.
+            let demanded = tier == Tier::Slow && self.reclaim.demanded.replace(false);
             if untold() {
                 let waited = self.env.now().since(*since.get_or_insert(self.env.now()));
-                // A demand that is raised from here on counts for the next round.
-                let demanded = self.reclaim.demanded.replace(false);
                 if demanded || waited >= PATIENCE {
                     since = None;
                     self.tell_slow_members(lane).await;
@@ -191,6 +198,8 @@ impl<E: Env> Core<E> {
             for part in slots.chunks(DISCARD_SLOTS) {
                 self.discard_and_free(m, part.to_vec()).await;
                 lane.busy.set(lane.busy.get() - part.len());
+                // They are free now, or kept back, and those will not come.
+                take_off(&self.members[m as usize].on_the_way, part.len() as u64);
             }
         }
     }
@@ -211,7 +220,7 @@ impl<E: Env> Core<E> {
         if tainted && !mutant::on(Mutant::C2NoQuarantine) && self.sync_member(member, m.sync.written()).await.is_err() {
             // Quarantine goes on until the next start: the member could not be synced.
             for slot in slots {
-                self.quarantine.borrow_mut().push(crate::units::SlotId { member, slot });
+                self.quarantine.borrow_mut().push(SlotId { member, slot });
             }
             return;
         }
@@ -239,7 +248,7 @@ impl<E: Env> Core<E> {
         let m = &self.members[member as usize];
         for s in slots {
             if m.unwritable.borrow().contains(s) && self.may_shun() {
-                self.quarantine.borrow_mut().push(crate::units::SlotId { member, slot: *s });
+                self.quarantine.borrow_mut().push(SlotId { member, slot: *s });
                 continue;
             }
             let mut free = m.free.borrow_mut();

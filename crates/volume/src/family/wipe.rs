@@ -28,7 +28,7 @@ use crate::group::volume::VolumeInfo;
 use crate::io::split::runs;
 use crate::kept::kept_slot;
 use crate::marked::Marked;
-use crate::member::{Member, WriteFor};
+use crate::member::{add, take_off, Member, WriteFor};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, SlotId, SlotIndex, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
 use crate::wait;
@@ -272,9 +272,11 @@ impl<E: Env> Core<E> {
             let Some(next) = next else { return };
             from = next;
             if !taken.is_empty() {
-                let held = self.families.hold(taken.len());
+                let (held, count) = (self.families.hold(taken.len()), taken.len() as u64);
+                add(&m.on_the_way, count);
                 self.overwrite(m, &taken).await;
                 self.give_back(m, taken).await;
+                take_off(&m.on_the_way, count);
                 drop(held);
                 self.rest_after(begun).await;
             }

@@ -20,7 +20,7 @@ use crate::health::Health;
 use crate::kept::{kept_slot, slots_of, Kept};
 use crate::map::Map;
 use crate::member::set::Members;
-use crate::member::{Member, Standing};
+use crate::member::{add, Member, Standing};
 use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Uuid};
 use crate::recovery::Finding;
@@ -249,6 +249,7 @@ impl<E: Env> Core<E> {
             self.count_chunk(chunk, before.member, -1);
         }
         for slot in slots_of(&before).filter(|s| slots_of(&after).all(|held| held != *s)) {
+            add(&self.members[slot.member as usize].on_the_way, 1);
             self.commit.left.borrow_mut().push(Left { slot, chunk });
             let copy = Some(slot) == kept_slot(&before);
             if mutant::on(Mutant::C2FreeBeforeRecord) || (copy && mutant::on(Mutant::C9DroppedAtOnce)) {

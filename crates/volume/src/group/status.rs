@@ -33,7 +33,6 @@ impl<E: Env> Core<E> {
         let label = m.label.borrow();
         let row = &label.members[m.index as usize];
         let c = &m.counters;
-        let leaving = self.commit.left.borrow().iter().filter(|l| l.slot.member == m.index).count();
         MemberStatus {
             index: m.index,
             uuid: row.uuid,
@@ -47,7 +46,7 @@ impl<E: Env> Core<E> {
             size: row.size,
             slots: u64::from(row.slots),
             free: if m.is_present() { m.free.borrow().free() } else { 0 },
-            leaving: (leaving + self.reclaim.of_member(m.index)) as u64,
+            leaving: m.on_the_way.get(),
             quarantined: self.quarantine.borrow().iter().filter(|s| s.member == m.index).count() as u64,
             journal_used: m.journal.borrow().used(),
             journal_blocks: m.layout.journal_blocks,

@@ -98,15 +98,6 @@ impl Volumes {
         self.all.borrow().iter().filter(|v| v.placement == placement).map(held_or_promised).sum()
     }
 
-    /// Chunks that live on a tier.
-    pub(crate) fn mapped_in(&self, tier: Tier) -> u64 {
-        let count = |v: &Rc<VolumeInfo>| match tier {
-            Tier::Fast => v.fast_chunks.get(),
-            Tier::Slow => v.slow_chunks.get(),
-        };
-        self.all.borrow().iter().map(count).sum()
-    }
-
     /// Slots of a tier kept for a volume that is about to be bound to it.
     pub(crate) fn set_aside(&self, tier: Tier) -> u64 {
         self.set_aside[tier as usize].get()

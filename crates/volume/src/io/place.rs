@@ -2,7 +2,6 @@
 
 use bimetal_format::Entry;
 
-use crate::commit::Left;
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
@@ -140,7 +139,7 @@ impl<E: Env> Core<E> {
     pub(crate) fn untake(&self, slot: SlotId, chunk: ChunkId) {
         let tainted = self.members[slot.member as usize].tainted.borrow().contains(&slot.slot);
         if tainted && !mutant::on(Mutant::C2NoQuarantine) {
-            self.reclaim_later(vec![Left { slot, chunk }]);
+            self.reclaim_slot(slot, chunk);
         } else {
             self.free_now(slot);
         }

@@ -50,6 +50,10 @@ pub(crate) fn add(c: &Cell<u64>, n: u64) {
     c.set(c.get() + n);
 }
 
+pub(crate) fn take_off(c: &Cell<u64>, n: u64) {
+    c.set(c.get() - n);
+}
+
 /// For whom a write is made; decides what a flush must wait for (C1.6).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteFor {
@@ -93,6 +97,8 @@ pub(crate) struct Member<D: Device> {
     pub(crate) counters: Counters,
     pub(crate) sync: sync::SyncState,
     pub(crate) free: RefCell<FreeSlots>,
+    /// Slots that nothing lives on any more, or nothing ever did, and that become free by themselves.
+    pub(crate) on_the_way: Cell<u64>,
     /// Slots with a write of unknown outcome since the last successful sync (C2.2).
     pub(crate) tainted: RefCell<BTreeSet<SlotIndex>>,
     /// Slots to which a copy could not be written: while there are others they are not used again before the next start.
@@ -132,6 +138,7 @@ impl<D: Device> Member<D> {
             counters: Counters::default(),
             sync: sync::SyncState::default(),
             free: RefCell::new(FreeSlots::new(slots)),
+            on_the_way: Cell::default(),
             tainted: RefCell::default(),
             unwritable: RefCell::default(),
             occupants: RefCell::new(Occupants::new(if tier == Tier::Fast { slots } else { 0 })),

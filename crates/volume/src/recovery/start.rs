@@ -20,7 +20,6 @@ use super::load::Source;
 use super::replay::chunk_of;
 use super::window::{batches, Window};
 use super::{Chain, OpenError};
-use crate::commit::Left;
 use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
@@ -134,7 +133,7 @@ fn hold_believed<E: Env>(core: &Core<E>, m: &Member<E::Device>, chunk: ChunkId, 
     core.note_lag_on(chunk, m.index);
     let slot = SlotId { member: e.member, slot: e.slot };
     if m.free.borrow_mut().take_exact(e.slot) {
-        core.reclaim_later(vec![Left { slot, chunk }]);
+        core.reclaim_slot(slot, chunk);
     }
 }
 

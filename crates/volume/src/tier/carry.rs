@@ -9,7 +9,6 @@ use bimetal_format::Entry;
 use super::mover::{add_to, take_from, target, written_down, Move, MoverState};
 use super::{Job, Policy};
 use crate::buf::{Buf, BufMut};
-use crate::commit::Left;
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
@@ -228,7 +227,7 @@ impl<E: Env> Core<E> {
             // The prepared record names the slot: it is free only after this member's journal has heard otherwise.
             self.note_lag_on(mv.chunk, mv.to.member);
             if !mv.kept {
-                self.reclaim_later(vec![Left { slot: mv.to, chunk: mv.chunk }]);
+                self.reclaim_slot(mv.to, mv.chunk);
             }
         });
         unswitched.less(moves);

@@ -274,17 +274,14 @@ impl<E: Env> Core<E> {
         let m = &self.mover;
         self.kept.set_cold(self.policy.borrow().cold_copies(self.slots_present(Tier::Fast) as u32));
         let of = |cells: &[Cell<usize>; 2], job: Job| cells[job as usize].get();
-        let unswitched = |job| of(&m.copying, job) + of(&m.finishing, job);
-        let at_home = self.volumes.mapped_in(Tier::Fast);
-        let used = self.free_in(Tier::Fast) + at_home + unswitched(Job::Promote) as u64;
-        let left = self.slots_in(Tier::Fast).saturating_sub(used) as usize;
+        let left: u64 = self.open_to_chunks(Tier::Fast).map(|m| m.on_the_way.get()).sum();
         let demoted = of(&m.finishing, Job::Demote) - of(&m.evacuating_switches, Job::Demote);
         Levels {
             fast_slots: self.slots_in(Tier::Fast) as u32,
             free: self.available(Tier::Fast, Placement::Auto) as u32,
             keep_free: self.keep_free_slots() as u32,
             low: reserve::low(self.reserve_slots(), self.kept.standing()) as u32,
-            leaving: (left + demoted) as u32,
+            leaving: (left + demoted as u64) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             candidates: self.policy.borrow().candidate_count(),
             demoting: of(&m.copying, Job::Demote) - of(&m.evacuating_copies, Job::Demote),
