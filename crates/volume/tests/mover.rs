@@ -5,12 +5,12 @@ mod memory;
 
 use std::time::Duration;
 
-use bimetal_volume::backend::Backend;
+use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::env::Env;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::{open, pass, read, write};
+use image::{flush, open, pass, read, write};
 use memory::{MemoryDevice, MemoryEnv};
 
 const BLOCK: u64 = 4096;
@@ -79,4 +79,84 @@ fn a_place_that_takes_no_writes_does_not_stop_what_is_used_from_coming_up() {
     }
     let s = g.status();
     assert_eq!((s.members[0].quarantined, s.members[0].leaving), (1, 0), "{s:?}");
+}
+
+/// A block that only this chunk holds.
+fn stamp(chunk: u64) -> Vec<u8> {
+    (chunk | 0x5151_0000_0000).to_le_bytes().repeat(512)
+}
+
+/// What these chunks hold on a device cannot be read any more.
+fn lose(device: &MemoryDevice, chunks: &[u64]) {
+    let lost: std::collections::BTreeSet<Vec<u8>> = chunks.iter().map(|c| stamp(*c)).collect();
+    device.blocks.borrow_mut().retain(|_, block| !lost.contains(&block.to_vec()));
+    device.holes_fail.set(true);
+}
+
+#[test]
+fn room_for_new_data_is_made_though_hundreds_of_cold_chunks_cannot_be_read() {
+    let env = MemoryEnv::new();
+    let devices = create(&env, [256, 512], vec![volume("main", 500, Placement::Auto)]);
+    let (g, v) = open_main(&env, &devices);
+    let written = g.status().members[0].slots * 3 / 4 - 20;
+    (0..written).for_each(|c| write(&env, &v, c * CHUNK, &stamp(c)).expect("write"));
+    flush(&env, &v).expect("flush");
+    pass(&env, 100);
+    let fast: Vec<u64> = (0..written).filter(|c| is_fast(&v, *c)).collect();
+    let (bad, good) = fast.split_at(500);
+    for _ in 0..6 {
+        for i in 0..good.len() {
+            read(&env, &v, good[i * 61 % good.len()] * CHUNK, 4096).expect("read");
+            millis(&env, 1);
+        }
+        millis(&env, 300);
+    }
+    lose(&devices[0], bad);
+    // New data take the reserve.
+    (0..600).for_each(|c| write(&env, &v, (written + 10 + c) * CHUNK, &[9; 4096]).expect("write"));
+    pass(&env, 60);
+    let s = g.status();
+    assert!(s.fast_free >= s.keep_free, "{} of {}: {:?}", s.fast_free / CHUNK, s.keep_free / CHUNK, s.mover);
+    let words = format!("{} chunks of 128 KiB on the fast tier cannot be read and stay there", s.mover.failed);
+    assert!((400..=500).contains(&s.mover.failed) && s.mover.why.ends_with(&words), "{:?}", s.mover);
+    // They are left alone, and forgotten when they have no home any more.
+    let reads = devices[0].failed_reads.get();
+    pass(&env, 24 * 3600);
+    assert!(devices[0].failed_reads.get() < reads + 50, "{} more", devices[0].failed_reads.get() - reads);
+    for c in bad {
+        let v = v.clone();
+        let trimmed = *c * CHUNK;
+        env.block_on(async move { v.trim(trimmed, CHUNK, WriteFlags::default()).await }).expect("trim");
+    }
+    flush(&env, &v).expect("flush");
+    pass(&env, 120);
+    assert!(!g.status().mover.why.contains("cannot be read"), "{:?}", g.status().mover);
+}
+
+#[test]
+fn what_is_used_comes_up_though_other_chunks_of_the_disk_cannot_be_read() {
+    let env = MemoryEnv::new();
+    let devices = create(&env, [64, 256], vec![volume("main", 130, Placement::Auto)]);
+    let (g, v) = open_main(&env, &devices);
+    for c in 0..800 {
+        // Each has a block of its own behind one that is asked for.
+        write(&env, &v, c * CHUNK + 2 * BLOCK, &[1; 4096]).expect("write");
+        write(&env, &v, c * CHUNK + 9 * BLOCK, &stamp(c)).expect("write");
+    }
+    flush(&env, &v).expect("flush");
+    pass(&env, 200);
+    let used: Vec<u64> = (0..800).filter(|c| !is_fast(&v, *c)).take(80).collect();
+    let (bad, good): (Vec<u64>, Vec<u64>) = used.iter().partition(|c| **c / 8 % 2 == 0);
+    lose(&devices[1], &bad);
+    for _ in 0..20 {
+        use_much(&env, &v, &used);
+        pass(&env, 10);
+    }
+    let came = good.iter().filter(|c| is_fast(&v, **c)).count();
+    assert!(came * 10 >= good.len() * 9, "{came} of {}: {:?}", good.len(), g.status().mover);
+    // For some minutes; each was tried at most three times.
+    let failed = g.status().mover.failed;
+    assert!(failed <= 3 * bad.len() as u64, "{failed} for {}", bad.len());
+    let words = format!("{} chunks of 128 KiB on the slow tier cannot be read and stay there", bad.len());
+    assert!(g.status().mover.why.ends_with(&words), "{:?}", g.status().mover);
 }

@@ -22,10 +22,13 @@ use crate::wait;
 
 /// The half of a copy that failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Failed {
+pub(super) enum Failed {
     Read,
     Write,
 }
+
+/// What became of a copy.
+pub(super) type Copied = Result<(), Failed>;
 
 /// Chunks that one device request of a copy carries at most: 1 MiB.
 const RUN: usize = 8;
@@ -41,21 +44,16 @@ impl<E: Env> Core<E> {
             false => self.write_lifted(&moves, &lifted).await,
         };
         add(&m.lifts, lifted.len() as u64);
-        let (good, bad): (Vec<_>, Vec<_>) = moves.into_iter().zip(copied).partition(|(_, ok)| *ok);
+        let (good, bad): (Vec<_>, Vec<_>) = moves.into_iter().zip(copied).partition(|(_, copied)| copied.is_ok());
         take_from(&m.copying[kind], count);
         take_from(&m.under_way[kind], bad.len());
-        let of_evacuations = |moves: &[(Move, bool)]| moves.iter().filter(|(mv, _)| mv.evacuates).count();
+        let of_evacuations = |moves: &[(Move, Copied)]| moves.iter().filter(|(mv, _)| mv.evacuates).count();
         take_from(&m.evacuating_copies[kind], of_evacuations(&good) + of_evacuations(&bad));
         take_from(&m.evacuating_moves[kind], of_evacuations(&bad));
         add_to(&m.evacuating_switches[kind], of_evacuations(&good));
-        for (mv, _) in bad {
-            add(&m.failed, 1);
+        for (mv, copied) in bad {
             take_from(&m.unsettled, written_down(job, &[mv]));
-            // What a member that leaves cannot do says nothing of the others.
-            if self.members[mv.from.member as usize].standing.get() != Standing::Leaving {
-                m.scheduler.borrow_mut().came_to_nothing(job, self.env.now());
-            }
-            self.abandon(&mv);
+            self.copy_failed(job, &mv, copied);
         }
         add_to(&m.finishing[kind], good.len());
         m.copied[kind].borrow_mut().extend(good.into_iter().map(|(mv, _)| mv));
@@ -69,6 +67,24 @@ impl<E: Env> Core<E> {
         take_from(&m.batches, 1);
         m.ended.notify();
         self.mover_wake.notify();
+    }
+
+    fn copy_failed(&self, job: Job, mv: &Move, copied: Copied) {
+        add(&self.mover.failed, 1);
+        let now = self.env.now();
+        // What a member that leaves cannot do says nothing of the others.
+        let leaves = self.members[mv.from.member as usize].standing.get() == Standing::Leaving;
+        if !leaves {
+            let mut scheduler = self.mover.scheduler.borrow_mut();
+            match copied {
+                Err(Failed::Read) => scheduler.cannot_read(job, now),
+                _ => scheduler.came_to_nothing(job, now),
+            }
+        }
+        match copied {
+            Err(Failed::Read) => self.abandon_unread(mv),
+            _ => self.abandon(mv),
+        }
     }
 
     /// Switches what has been copied, all that is there at a time: a sync and a journal write cost the same for one
@@ -102,7 +118,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Copies all moves, neighbours together; says for each whether it worked.
-    async fn copy_all(&self, job: Job, moves: &[Move]) -> Vec<bool> {
+    async fn copy_all(&self, job: Job, moves: &[Move]) -> Vec<Copied> {
         let mut together = Vec::new();
         let mut rest = moves;
         while let Some(first) = rest.first() {
@@ -120,7 +136,7 @@ impl<E: Env> Core<E> {
         copied.into_iter().flatten().collect()
     }
 
-    pub(super) async fn copy_run(&self, run: &[Move]) -> Vec<bool> {
+    pub(super) async fn copy_run(&self, run: &[Move]) -> Vec<Copied> {
         let _pins: Vec<_> = run.iter().flat_map(|m| [self.claims.pin(m.from), self.claims.pin(m.to)]).collect();
         let copied = self.copy_blocks(run).await;
         let alone = match run {
@@ -129,7 +145,7 @@ impl<E: Env> Core<E> {
         };
         // One that cannot be read or written takes no neighbour with it.
         match copied {
-            Ok(()) => vec![true; run.len()],
+            Ok(()) => vec![Ok(()); run.len()],
             Err(Failed::Read) => alone().await,
             Err(Failed::Write) => {
                 let to = run[0].to.member;
@@ -137,20 +153,20 @@ impl<E: Env> Core<E> {
                 // After a sync the write that failed cannot land any more (C2.2).
                 match self.sync_member(to, self.members[to as usize].sync.written()).await {
                     Ok(()) => alone().await,
-                    Err(_) => vec![false; run.len()],
+                    Err(_) => vec![Err(Failed::Write); run.len()],
                 }
             }
         }
     }
 
-    async fn copy_one(&self, mv: &Move) -> bool {
+    async fn copy_one(&self, mv: &Move) -> Copied {
         let copied = self.copy_blocks(std::slice::from_ref(mv)).await;
         self.copied_one(mv, copied)
     }
 
-    /// Whether it worked. If not, a write of unknown outcome may be on its way to the target (C2.2), and the next copy
+    /// What became of it. If it failed, a write of unknown outcome may be on its way to the target (C2.2), and the next copy
     /// should go elsewhere.
-    fn copied_one(&self, mv: &Move, copied: Result<(), Failed>) -> bool {
+    fn copied_one(&self, mv: &Move, copied: Copied) -> Copied {
         let target = &self.members[mv.to.member as usize];
         if copied.is_err() {
             target.taint(mv.to.slot);
@@ -158,10 +174,10 @@ impl<E: Env> Core<E> {
         if copied == Err(Failed::Write) {
             target.unwritable.borrow_mut().insert(mv.to.slot);
         }
-        copied.is_ok()
+        copied
     }
 
-    async fn copy_blocks(&self, run: &[Move]) -> Result<(), Failed> {
+    async fn copy_blocks(&self, run: &[Move]) -> Copied {
         if run[0].kept {
             return Ok(());
         }
@@ -314,6 +330,7 @@ impl<E: Env> Core<E> {
         for mv in &switched {
             if self.tier_of_member(mv.from.member) == target(job) {
                 add(&self.mover.evacuated, 1);
+                self.policy.borrow_mut().was_read(mv.chunk);
                 continue;
             }
             self.policy.borrow_mut().moved(&mut self.view(), mv.chunk, target(job));

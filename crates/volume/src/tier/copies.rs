@@ -14,6 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::carry::Copied;
 use super::mover::Move;
 use super::schedule::{QUIET_LIGHT, QUIET_LONG, QUIET_PROMOTE};
 use super::Job;
@@ -65,7 +66,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Copies each run when it is its turn; what was given for each, in order.
-    pub(super) async fn copy_in_turn(&self, job: Job, runs: &[&[Move]]) -> Vec<Vec<bool>> {
+    pub(super) async fn copy_in_turn(&self, job: Job, runs: &[&[Move]]) -> Vec<Vec<Copied>> {
         let (begun, next, front) = (self.env.now(), Cell::new(0), Mutex::default());
         let copied = RefCell::new(vec![Vec::new(); runs.len()]);
         let lane = || async {

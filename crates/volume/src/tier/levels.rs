@@ -36,6 +36,8 @@ pub struct Levels {
     pub promoting: usize,
     /// Chunks that are leaving a member and have not switched for good, by no plan of the scheduler's.
     pub evacuating: usize,
+    /// Chunks of the fast and of the slow tier that could not be read when they were to be moved.
+    pub unreadable: [usize; 2],
 }
 
 /// How short of free slots the fast tier is.
@@ -120,6 +122,18 @@ impl Goal {
 /// How short the group is, in words.
 pub(super) fn shortage(l: &Levels) -> String {
     format!("only {} of {} for new data are free", mib(l.free.into()), mib(l.keep_free.into()))
+}
+
+/// What cannot be moved because it cannot be read, in words that follow others.
+pub(super) fn unreadable(l: &Levels) -> String {
+    let [fast, slow] = l.unreadable;
+    let chunks = |n| if n == 1 { "1 chunk".into() } else { format!("{n} chunks") };
+    let which = match (fast, slow) {
+        (_, 0) => format!("{} of 128 KiB on the fast tier", chunks(fast)),
+        (0, _) => format!("{} of 128 KiB on the slow tier", chunks(slow)),
+        _ => format!("{} of 128 KiB on the fast tier and {slow} on the slow tier", chunks(fast)),
+    };
+    format!("; {which} cannot be read and stay{} there", if fast + slow == 1 { "s" } else { "" })
 }
 
 /// Chunks in words, to a tenth of a MiB: a chunk more or less is seen.

@@ -9,6 +9,7 @@
 
 use smallvec::SmallVec;
 
+use super::carry::{Copied, Failed};
 use super::mover::Move;
 use super::{Job, Policy};
 use crate::backend::{Piece, Pieces};
@@ -150,7 +151,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Writes what was read to the new slots, neighbours together; says for each whether it worked.
-    pub(super) async fn write_lifted(&self, moves: &[Move], data: &[Buf]) -> Vec<bool> {
+    pub(super) async fn write_lifted(&self, moves: &[Move], data: &[Buf]) -> Vec<Copied> {
         let mut writes = Vec::new();
         let mut first = 0;
         while first < moves.len() {
@@ -171,14 +172,14 @@ impl<E: Env> Core<E> {
         run.join(data.get(next)?).filter(|_| follows)
     }
 
-    async fn write_run(&self, run: &[Move], data: Buf) -> Vec<bool> {
+    async fn write_run(&self, run: &[Move], data: Buf) -> Vec<Copied> {
         let _pins: Vec<_> = run.iter().map(|mv| self.claims.pin(mv.to)).collect();
         let m = &self.members[run[0].to.member as usize];
-        let ok = m.write(m.layout.slot(run[0].to.slot), data, WriteFor::Engine).await.is_ok();
-        if !ok {
+        let written = m.write(m.layout.slot(run[0].to.slot), data, WriteFor::Engine).await.map_err(|_| Failed::Write);
+        if written.is_err() {
             run.iter().for_each(|mv| m.taint(mv.to.slot));
         }
-        vec![ok; run.len()]
+        vec![written; run.len()]
     }
 }
 

@@ -38,6 +38,7 @@ mod share;
 mod shortage;
 mod stream;
 mod tail_budget;
+mod unreadable;
 pub(crate) mod view;
 mod worth;
 
@@ -121,7 +122,8 @@ pub struct Touch {
     pub born: bool,
 }
 
-/// Ranks chunks. All state besides one `u16` per chunk, kept by the [`View`], is a few hundred KiB at most.
+/// Ranks chunks. All state besides one `u16` per chunk, kept by the [`View`], is a few hundred KiB at most; 1.5 MiB more if very many
+/// chunks cannot be read.
 pub trait Policy {
     /// The tier for a chunk that gets its first home, before [`Policy::touch`] is told of the same request. `Fast`
     /// is a wish: without a free fast slot the chunk goes to the slow tier, and the other way round.
@@ -163,6 +165,15 @@ pub trait Policy {
     /// A move of the chunk was cancelled, failed, or not begun. It is tried again after a while, a bounded number of
     /// times; after that only a new request can bring it back.
     fn gave_up(&mut self, v: &mut impl View, c: ChunkId);
+
+    /// A chunk of this tier could not be read when it was to be moved: it is left alone for long, longer every time.
+    fn cannot_read(&mut self, v: &mut impl View, c: ChunkId, tier: Tier);
+
+    /// A chunk was read and moved within its tier.
+    fn was_read(&mut self, c: ChunkId);
+
+    /// How many chunks of each tier could not be read, as far as is known. Cheap, but for once a minute.
+    fn unreadable(&mut self, v: &impl View) -> [usize; 2];
 
     /// Heat as one byte of the entry on the members. 0 is the coldest.
     fn coarse(&self, heat: u16) -> u8;

@@ -273,6 +273,7 @@ impl<E: Env> Core<E> {
     fn levels(&self) -> Levels {
         let m = &self.mover;
         self.kept.set_cold(self.policy.borrow().cold_copies(self.slots_present(Tier::Fast) as u32));
+        let unreadable = self.policy.borrow_mut().unreadable(&self.view());
         let of = |cells: &[Cell<usize>; 2], job: Job| cells[job as usize].get();
         let left: u64 = self.open_to_chunks(Tier::Fast).map(|m| m.on_the_way.get()).sum();
         let demoted = of(&m.finishing, Job::Demote) - of(&m.evacuating_switches, Job::Demote);
@@ -288,6 +289,7 @@ impl<E: Env> Core<E> {
             unsettled: m.unsettled.get(),
             promoting: of(&m.under_way, Job::Promote) - of(&m.evacuating_moves, Job::Promote),
             evacuating: m.leaving_now(),
+            unreadable,
         }
     }
 
@@ -393,6 +395,18 @@ impl<E: Env> Core<E> {
     pub(super) fn abandon(&self, mv: &Move) {
         self.claims.end_motion(mv.chunk);
         self.policy.borrow_mut().gave_up(&mut self.view(), mv.chunk);
+        self.drop_target(mv);
+    }
+
+    /// The same of one whose chunk could not be read.
+    pub(super) fn abandon_unread(&self, mv: &Move) {
+        self.claims.end_motion(mv.chunk);
+        let tier = self.tier_of_member(mv.from.member);
+        self.policy.borrow_mut().cannot_read(&mut self.view(), mv.chunk, tier);
+        self.drop_target(mv);
+    }
+
+    fn drop_target(&self, mv: &Move) {
         if !mv.kept {
             self.untake(mv.to, mv.chunk);
         }

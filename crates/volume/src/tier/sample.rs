@@ -2,6 +2,7 @@
 //! cannot drift when chunks are born, trimmed or moved.
 
 use super::heat::Clock;
+use super::unreadable::Unreadable;
 use super::worth::Scale;
 use super::View;
 
@@ -33,8 +34,15 @@ impl Sample {
     }
 
     /// Looks at `tries` random fast slots. Chunks that have slept for very long are kept from looking hot. `cold`: what counts as it,
-    /// relative to now, if that is known.
-    pub(super) fn take(&mut self, v: &mut impl View, scale: Scale, tries: usize, cold: Option<i32>) {
+    /// relative to now, if that is known. What cannot be read does not count: it cannot leave.
+    pub(super) fn take(
+        &mut self,
+        v: &mut impl View,
+        scale: Scale,
+        tries: usize,
+        cold: Option<i32>,
+        unreadable: &Unreadable,
+    ) {
         let slots = u64::from(v.fast_slots());
         if slots == 0 {
             return;
@@ -46,7 +54,7 @@ impl Sample {
             // Multiply and shift: an index below `slots` without a division.
             let i = (u64::from(v.random()) * slots) >> 32;
             self.looked += u32::from(cold.is_some());
-            if let Some(c) = v.fast_at(i as u32) {
+            if let Some(c) = v.fast_at(i as u32).filter(|c| !unreadable.knows(*c)) {
                 if let Some(heat) = scale.clock.of_sleeper(v.heat(c)) {
                     v.set_heat(c, heat);
                 }

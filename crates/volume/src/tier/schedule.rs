@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::endurance::{Endurance, BURST};
 use super::latency::{Load, Verdict};
 pub use super::levels::Levels;
-use super::levels::{mib, shortage, Band, Goal};
+use super::levels::{mib, shortage, unreadable, Band, Goal};
 use super::pace::Pace;
 use super::pause::Pause;
 use super::reserve;
@@ -196,6 +196,11 @@ impl Scheduler {
         }
     }
 
+    /// A chunk could not be read: such work pauses only if that has become so of a great many in a row.
+    pub fn cannot_read(&mut self, job: Job, now: Instant) {
+        self.pauses[job as usize].unread(now);
+    }
+
     /// Some chunks were let go, or the policy named none, which makes for pauses as above.
     pub fn let_go(&mut self, chunks: usize, now: Instant) {
         match chunks {
@@ -222,6 +227,9 @@ impl Scheduler {
             plan.doing =
                 "making room for new data by letting go of cold chunks that the slow tier has a copy of".into();
             plan.why = shortage(l);
+        }
+        if l.unreadable != [0; 2] {
+            plan.why.push_str(&unreadable(l));
         }
         if l.low > 0 && l.free < l.keep_free {
             // New data may come fast.

@@ -23,6 +23,8 @@ pub(super) struct World {
     /// About how many of these are cold, as the policy said last.
     pub(super) cold: Option<u64>,
     pub(super) rng: u64,
+    /// Chunks that cannot be read where they are.
+    pub(super) unreadable: std::collections::BTreeSet<ChunkId>,
 }
 
 impl View for World {
@@ -113,6 +115,8 @@ pub(super) struct Toy {
     pub(super) promoted: u64,
     pub(super) demoted: u64,
     pub(super) plans: u64,
+    /// Moves that failed because the chunk could not be read.
+    pub(super) unread: u64,
     /// Chunks that have a home and were not written yet.
     placed: Vec<ChunkId>,
 }
@@ -130,9 +134,19 @@ impl Toy {
             copies: Default::default(),
             cold: None,
             rng: 42,
+            unreadable: Default::default(),
         };
         let scheduler = Scheduler::new(w.now);
-        Toy { w, policy: HeadTime::new(fast), scheduler, promoted: 0, demoted: 0, plans: 0, placed: Vec::new() }
+        Toy {
+            w,
+            policy: HeadTime::new(fast),
+            scheduler,
+            promoted: 0,
+            demoted: 0,
+            plans: 0,
+            unread: 0,
+            placed: Vec::new(),
+        }
     }
 
     /// A request inside one chunk; the tier that served it. Time passes by what it takes there.
@@ -205,6 +219,7 @@ impl Toy {
             low: reserve::low(self.w.reserve.into(), self.w.standing()) as u32,
             slow_free: self.w.slow_free(),
             candidates: self.policy.candidate_count(),
+            unreadable: self.policy.unreadable(&self.w),
             ..Levels::default()
         };
         let plan = self.scheduler.plan(&levels, self.w.now);
@@ -231,19 +246,29 @@ impl Toy {
         for (job, c) in moves {
             let to = if job == Job::Demote { Tier::Slow } else { Tier::Fast };
             assert_eq!(self.w.tier_of(c), Some(to.other()), "only what is on the other tier is named, and once");
-            self.w.set(c, to);
-            self.policy.moved(&mut self.w, c, to);
             if takes_time {
                 self.w.now = self.w.now.plus(MOVE);
             }
-            self.scheduler.moved(job, self.w.now);
+            self.carry(job, c, to);
         }
-        self.demoted += down.len() as u64;
-        self.promoted += up.len() as u64;
         if down.len() + up.len() + gone.len() > 0 {
             return Duration::ZERO;
         }
         plan.next_check
+    }
+
+    fn carry(&mut self, job: Job, c: ChunkId, to: Tier) {
+        if self.w.unreadable.contains(&c) {
+            self.policy.cannot_read(&mut self.w, c, to.other());
+            self.scheduler.cannot_read(job, self.w.now);
+            self.unread += 1;
+            return;
+        }
+        self.w.set(c, to);
+        self.policy.moved(&mut self.w, c, to);
+        self.scheduler.moved(job, self.w.now);
+        let moved = if job == Job::Demote { &mut self.demoted } else { &mut self.promoted };
+        *moved += 1;
     }
 
     /// Free slots on both tiers.

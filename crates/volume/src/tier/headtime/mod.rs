@@ -25,8 +25,10 @@ use super::regions::Regions;
 use super::residence::Residence;
 use super::sample::Sample;
 use super::stream::{Follows, Run, Streams, RUN};
+use super::unreadable::Unreadable;
 use super::worth::{Scale, ALONE};
 use super::{Policy, Touch, View};
+use crate::env::Instant;
 use crate::units::{ChunkId, Tier, CHUNK};
 
 /// log2(1.5) octaves.
@@ -78,6 +80,7 @@ pub struct HeadTime {
     sample: Sample,
     queue: Candidates,
     backoff: Backoff,
+    unreadable: Unreadable,
     residence: Residence,
     /// Worth of the coldest chunks of the fast tier; `None` before a chunk was seen there.
     coldest: Option<u16>,
@@ -103,6 +106,7 @@ impl HeadTime {
             sample: Sample::new(),
             queue: Candidates::new(),
             backoff: Backoff::new(),
+            unreadable: Unreadable::new(),
             residence: Residence::new(),
             coldest: None,
             cold: None,
@@ -126,8 +130,9 @@ impl HeadTime {
     /// each chunk is kept by the [`View`].
     pub fn bytes(&self) -> usize {
         let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes(), 2 * self.regions.bytes()];
-        let waiting = [self.backoff.bytes(), self.residence.bytes(), self.half_life.bytes(), self.recency.bytes()];
-        std::mem::size_of::<HeadTime>() + tables.iter().chain(&waiting).sum::<usize>()
+        let waiting = [self.backoff.bytes(), self.unreadable.bytes(), self.residence.bytes()];
+        let learned = [self.half_life.bytes(), self.recency.bytes()];
+        std::mem::size_of::<HeadTime>() + tables.iter().chain(&waiting).chain(&learned).sum::<usize>()
     }
 
     /// The heat of a chunk after so many visits.
@@ -196,6 +201,11 @@ impl HeadTime {
         }
     }
 
+    /// Whether a chunk's last move failed, and it is not to be tried again yet.
+    fn has_to_wait(&self, c: ChunkId, now: Instant) -> bool {
+        self.backoff.waits(c, now) || self.unreadable.waits(c, now)
+    }
+
     /// Queues a slow chunk that is hot enough. `heat`: what it is judged by, which may be less than what is kept.
     fn consider(&mut self, v: &impl View, c: ChunkId, heat: i32, kind: Kind) {
         let bar = self.bar(v, kind);
@@ -204,7 +214,7 @@ impl HeadTime {
             return;
         }
         let over = self.over(v, c, heat, kind != Kind::Random, &bar);
-        if over >= 0 && v.tier_of(c) == Some(Tier::Slow) && !self.backoff.waits(c, v.now()) {
+        if over >= 0 && v.tier_of(c) == Some(Tier::Slow) && !self.has_to_wait(c, v.now()) {
             self.queue.push(c, (over / OCTAVE).min(7) as u8, kind == Kind::Stream);
         }
     }
@@ -243,7 +253,8 @@ impl HeadTime {
 
     fn take_sample(&mut self, v: &mut impl View, tries: usize) {
         let cold = self.cold.map(|h| self.clock.relative(h));
-        self.sample.take(v, Scale { clock: &self.clock, recency: &self.recency }, tries, cold);
+        let scale = Scale { clock: &self.clock, recency: &self.recency };
+        self.sample.take(v, scale, tries, cold, &self.unreadable);
     }
 
     fn refresh(&mut self, v: &mut impl View, samples: usize) {
@@ -278,6 +289,9 @@ impl Policy for HeadTime {
     fn touch(&mut self, v: &mut impl View, t: &Touch) {
         let now = v.now();
         self.clock.pass_time(now);
+        if t.write && (t.born || t.len == CHUNK) {
+            self.unreadable.forget(t.chunk);
+        }
         let run = self.streams.add(t.offset_in_group, t.len, t.born, STREAM);
         let stream = run.bytes >= STREAM;
         if stream && !t.write {
@@ -339,7 +353,7 @@ impl Policy for HeadTime {
         let Some(stream) = self.queue.asked(c) else { return false };
         let bar = self.bar(v, if stream { Kind::Stream } else { Kind::Random });
         let now = v.now();
-        let waits = self.backoff.waits(c, now) || self.residence.is_fresh(c, now);
+        let waits = self.has_to_wait(c, now) || self.residence.is_fresh(c, now);
         let wanted = !waits && self.over(v, c, self.clock.relative(v.heat(c)), stream, &bar) >= 0;
         if wanted {
             self.queue.remove(c);
@@ -367,6 +381,7 @@ impl Policy for HeadTime {
             self.used(v, c);
         }
         self.backoff.succeeded(c);
+        self.unreadable.forget(c);
         self.residence.moved(c, v.now());
     }
 
@@ -377,6 +392,21 @@ impl Policy for HeadTime {
         if again && v.tier_of(c) != Some(Tier::Fast) {
             self.queue.push(c, 0, true);
         }
+    }
+
+    fn cannot_read(&mut self, v: &mut impl View, c: ChunkId, tier: Tier) {
+        if !self.unreadable.failed(c, tier, v.now()) {
+            self.backoff.failed(c, v.now());
+        }
+    }
+
+    fn was_read(&mut self, c: ChunkId) {
+        self.unreadable.forget(c);
+    }
+
+    fn unreadable(&mut self, v: &impl View) -> [usize; 2] {
+        self.unreadable.tidy(v);
+        self.unreadable.count()
     }
 
     fn coarse(&self, heat: u16) -> u8 {

@@ -57,6 +57,10 @@ impl HeadTime {
                 }
                 None => continue,
             }
+            if self.unreadable.waits(c, now) {
+                // Nobody waits that long: it may be asked for again.
+                continue;
+            }
             let heat = self.clock.relative(v.heat(c));
             if self.backoff.waits(c, now) || self.residence.is_fresh(c, now) {
                 w.mask |= asked & bit;
