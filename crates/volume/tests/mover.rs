@@ -160,3 +160,24 @@ fn what_is_used_comes_up_though_other_chunks_of_the_disk_cannot_be_read() {
     let words = format!("{} chunks of 128 KiB on the slow tier cannot be read and stay there", bad.len());
     assert!(g.status().mover.why.ends_with(&words), "{:?}", g.status().mover);
 }
+
+#[test]
+fn the_reserve_comes_back_soon_beside_a_volume_that_has_not_used_what_it_was_promised() {
+    let env = MemoryEnv::new();
+    let volumes = vec![volume("main", 130, Placement::Auto), volume("bound", 20, Placement::FastOnly)];
+    let devices = create(&env, [64, 256], volumes);
+    let (g, v) = open_main(&env, &devices);
+    (0..500).for_each(|c| write(&env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    pass(&env, 200);
+    let before = g.status();
+    assert_eq!(before.mover.doing, "resting");
+    // Small writes take all that is not promised.
+    for i in 0..before.reserve / CHUNK {
+        write(&env, &v, (600 + i * 61 % 300) * CHUNK, &[5; 4096]).expect("write");
+        millis(&env, 2);
+    }
+    pass(&env, 5);
+    let s = g.status();
+    let free = s.fast_free - (20 << 20);
+    assert!(free >= s.keep_free, "{} of {}: {:?}", free / CHUNK, s.keep_free / CHUNK, s.mover);
+}

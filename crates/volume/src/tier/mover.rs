@@ -217,7 +217,7 @@ impl<E: Env> Core<E> {
 
     fn has_work(&self) -> bool {
         // Every request asks: the reserve is worked out only where it may be short.
-        let free = self.free_in(Tier::Fast);
+        let free = self.available(Tier::Fast, Placement::Auto);
         let short = free < self.reserve.max(1) && free < self.keep_free_slots();
         short || self.policy.borrow().candidate_count() > 0 || self.kept_excess() > 0
     }
