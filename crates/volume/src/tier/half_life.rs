@@ -108,6 +108,24 @@ impl HalfLife {
         }
     }
 
+    /// The fast tier has another size, and `clock` gets the half-life for it. What was learned stays; who is followed, and what the
+    /// trials hold, begins anew.
+    pub(super) fn resized(&mut self, clock: &mut Clock, fast_slots: u32) {
+        let new = HalfLife::new(fast_slots);
+        if (new.share, new.slots, new.usual) == (self.share, self.slots, self.usual) {
+            return;
+        }
+        let known = std::mem::replace(self, new);
+        self.chosen = known.chosen;
+        self.newborns = known.newborns;
+        self.newborns.set_half_life(self.usual / u64::from(self.share));
+        self.tell(clock);
+    }
+
+    fn tell(&self, clock: &mut Clock) {
+        clock.set_half_life(self.usual * HALVES[self.chosen] / 2);
+    }
+
     /// Bytes of memory that it takes.
     pub(super) fn bytes(&self) -> usize {
         std::mem::size_of_val(&*self.table) + TRIALS * self.slots * std::mem::size_of::<u16>()
@@ -135,7 +153,7 @@ impl HalfLife {
         }
         self.newborns.learn();
         if self.choose() {
-            clock.set_half_life(self.usual * HALVES[self.chosen] / 2);
+            self.tell(clock);
         }
     }
 
@@ -289,6 +307,36 @@ mod tests {
     fn what_fits_into_the_fast_tier_changes_nothing() {
         let mut s = 1;
         assert_eq!(chosen((0..300_000).map(|_| random(&mut s) % 500)), 2);
+    }
+
+    #[test]
+    fn a_fast_tier_of_another_size_has_another_half_life_and_what_was_learned_stays() {
+        let (mut h, mut clock, mut s) = (HalfLife::new(FAST), Clock::new(FAST), 1);
+        for i in 0..600_000u64 {
+            let project = i / 12_000 * 100_000;
+            h.visit(&mut clock, ChunkId((project + random(&mut s) % 2000) * 7), None);
+            // They are never asked for again.
+            h.visit(&mut clock, ChunkId((1 << 40) + i * 7), Some(Birth::Stream));
+        }
+        let born = h.heat_of(Birth::Stream);
+        assert!(HALVES[h.chosen] != 2 && born < Birth::Stream.usual(), "{} {born}", HALVES[h.chosen]);
+        let halves = HALVES[h.chosen];
+        let half_life = |clock: &mut Clock| {
+            let before = clock.value();
+            clock.visit(0);
+            (1 << 32) / (clock.value() - before)
+        };
+        h.visits = 77;
+        h.resized(&mut clock, FAST);
+        assert_eq!((h.visits, half_life(&mut clock)), (77, usual_half_life(FAST) * halves / 2), "it has the same size");
+        for slots in [8 * FAST, FAST / 2] {
+            h.resized(&mut clock, slots);
+            assert_eq!(half_life(&mut clock), usual_half_life(slots) * halves / 2);
+            assert_eq!((HALVES[h.chosen], h.heat_of(Birth::Stream), h.visits), (halves, born, 0));
+            assert!(h.trials.iter().all(|t| t.row.is_empty() && t.gain == 0));
+            (0..50_000u64).for_each(|i| h.visit(&mut clock, ChunkId(i % 20_000), None));
+            assert_eq!(h.trials[USUAL].row.len(), h.slots);
+        }
     }
 
     #[test]

@@ -61,6 +61,11 @@ impl Newborns {
         Newborns { kinds: FIRST.map(kind), half_life: half_life.max(1) as f64 }
     }
 
+    /// From now on so many visits are a half-life. What was learned stays.
+    pub(super) fn set_half_life(&mut self, half_life: u64) {
+        self.half_life = half_life.max(1) as f64;
+    }
+
     /// Heat of a birth relative to now, in fine steps.
     pub(super) fn heat(&self, birth: Birth) -> i32 {
         self.kinds[birth as usize].heat

@@ -119,11 +119,12 @@ impl HeadTime {
     }
 
     /// The fast tier has another size or other members: where its coldest chunks lie is to be found anew, and what was used lately
-    /// is forgotten.
+    /// is forgotten. How long heat lasts follows the size.
     pub(crate) fn resized(&mut self, fast_slots: u32) {
         self.regions = Regions::new(fast_slots);
         (self.copied, self.noted) = (Regions::new(fast_slots), 0);
         self.recency = Recency::new(fast_slots);
+        self.half_life.resized(&mut self.clock, fast_slots);
     }
 
     /// Bytes of memory that it takes: a byte for each fast slot, and nearly the same for any size of the group beside. The heat of

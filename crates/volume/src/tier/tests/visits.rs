@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::group;
+use super::{group, FAST};
 use crate::tier::toy::Toy;
 use crate::tier::{Policy, View};
 use crate::units::{ChunkId, Tier, CHUNK};
@@ -160,4 +160,22 @@ fn nothing_is_taken_back_of_visits_that_were_not_counted() {
     let often = (0..100).map(|_| read()).last().expect("it was read");
     // Five times at least, by the longest of the windows.
     assert!((256..1024).contains(&often.wrapping_sub(once)), "{}", often.wrapping_sub(once) as i16);
+}
+
+#[test]
+fn heat_lasts_as_suits_a_fast_tier_that_has_grown() {
+    let octaves = |g: &mut Toy| {
+        let before = g.policy.clock();
+        for _ in 0..3000 {
+            g.random(0..1000, false);
+            g.w.now = g.w.now.plus(Duration::from_millis(20));
+        }
+        g.policy.clock() - before
+    };
+    let mut g = group();
+    g.pass(0..1000, true);
+    let small = octaves(&mut g);
+    g.policy.resized(8 * FAST);
+    let large = octaves(&mut g);
+    assert!(large * 7 < small && small < large * 9, "{small} {large}");
 }
