@@ -168,7 +168,7 @@ fn write_pages(m: &Member, plan: &Plan) -> io::Result<()> {
                 n += 1;
             }
             let page = first_page + p as u32;
-            let head = PageHead { page, volume, generation: plan.generation, epoch: m.label.epoch.id };
+            let head = PageHead { page, volume, generation: plan.generation, epoch: m.label.epoch.id, clock: 0 };
             let mut block = [0; BLOCK];
             let place = m.layout.page(page, 0);
             page::encode(&mut block, &head, &entries, &m.salt(place));

@@ -65,7 +65,7 @@ pub struct Head {
     pub version: U16,
     /// Records, entries or bits in use.
     pub count: U16,
-    /// Kind-specific flags.
+    /// Page: octaves of the policy's clock when it was written. Others: zero.
     pub flags: U32,
     /// First half of the group's UUID, for people who look at a dump.
     pub group: [u8; 8],

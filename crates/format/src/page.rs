@@ -1,6 +1,6 @@
 //! A page of the map: 252 entries. Each page has two places (sides A and B) on every member.
 
-use zerocopy::little_endian::{U16, U64};
+use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::block::{self, BlockError, Kind, Salt, HEAD};
 use crate::entry::{Entry, ENTRY_SIZE};
@@ -21,6 +21,8 @@ pub struct PageHead {
     pub generation: u64,
     /// Epoch in which it was written.
     pub epoch: u64,
+    /// Octaves of the policy's clock when it was written, to which the heat of its entries is relative; 0: not known.
+    pub clock: u32,
 }
 
 /// Writes a page into `out` (4096 bytes).
@@ -33,6 +35,7 @@ pub fn encode(out: &mut [u8], head: &PageHead, entries: &[Entry; ENTRIES_PER_PAG
     h.generation = U64::new(head.generation);
     h.sequence = U64::new(head.generation);
     h.epoch = U64::new(head.epoch);
+    h.flags = U32::new(head.clock);
     h.link = U64::new(u64::from(head.volume));
     h.extra = U64::new(u64::from(head.page));
     block::seal(out, Kind::Page, h, salt);
@@ -49,6 +52,7 @@ pub fn decode(bytes: &[u8], salt: &Salt) -> Result<(PageHead, Box<[Entry; ENTRIE
         volume: u32::try_from(h.link.get()).map_err(|_| BlockError::Field("volume"))?,
         generation: h.generation.get(),
         epoch: h.epoch.get(),
+        clock: h.flags.get(),
     };
     let mut entries = Box::new([Entry::default(); ENTRIES_PER_PAGE]);
     for (e, b) in entries.iter_mut().zip(bytes[HEAD..].chunks_exact(ENTRY_SIZE)) {

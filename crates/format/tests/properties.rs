@@ -27,8 +27,9 @@ proptest! {
     }
 
     #[test]
-    fn pages_round_trip(seed: u64) {
-        let (head, entries) = examples::page_content(&mut Rng(seed));
+    fn pages_round_trip(seed: u64, clock: u32) {
+        let (mut head, entries) = examples::page_content(&mut Rng(seed));
+        head.clock = clock;
         let mut out = vec![0xEE; BLOCK];
         page::encode(&mut out, &head, &entries, &salt());
         prop_assert_eq!(page::decode(&out, &salt()), Ok((head, entries)));

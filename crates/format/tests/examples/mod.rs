@@ -81,8 +81,8 @@ pub(crate) fn journal_head(r: &mut Rng) -> JournalHead {
 }
 
 pub(crate) fn page_content(r: &mut Rng) -> (PageHead, Box<[Entry; ENTRIES_PER_PAGE]>) {
-    let head =
-        PageHead { page: r.next() as u32, volume: r.next() as u32, generation: r.below(1 << 62), epoch: r.next() };
+    let (page, volume) = (r.next() as u32, r.next() as u32);
+    let head = PageHead { page, volume, generation: r.below(1 << 62), epoch: r.next(), clock: 0 };
     let mut entries = Box::new([Entry::default(); ENTRIES_PER_PAGE]);
     entries.iter_mut().for_each(|e| *e = entry(r));
     (head, entries)

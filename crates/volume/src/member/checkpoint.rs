@@ -224,7 +224,7 @@ impl<E: Env> Core<E> {
             };
         }
         let generation = self.commit.durable_generation.get().max(1);
-        let head = PageHead { page, volume, generation, epoch: self.epoch() };
+        let head = PageHead { page, volume, generation, epoch: self.epoch(), clock: policy.octave() };
         let mut buf = BufMut::new(BLOCK as usize);
         page::encode(&mut buf, &head, &entries, &m.salt(place));
         (generation, buf.freeze())

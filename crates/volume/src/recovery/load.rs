@@ -280,7 +280,7 @@ fn take_page<E: Env>(core: &Core<E>, page: u32, bytes: &[u8], salt: &bimetal_for
     let Some(p) = map.page_mut(page) else { return false };
     for (i, e) in entries.iter().enumerate() {
         p.set_entry(i, *e);
-        p.set_heat(i, policy.restore(e.heat));
+        p.set_heat(i, policy.restore(e.heat, head.clock));
     }
     map.set_generation(page, head.generation);
     true

@@ -10,6 +10,9 @@
 //! octaves may look hot to its next visit, once: then it comes up a visit early. Coarser steps would be worse: rounded at
 //! random to steps of a sixteenth of an octave, the count of a hot chunk is off by 15 % (Flajolet, Approximate Counting, 1985), in
 //! these by 5 %, and chunks that are equally hot would be parted.
+//!
+//! On the members a heat is one byte, which comes round after 127 octaves; a page of the map says under which octave of the
+//! clock its bytes were written, so that they keep their meaning while the clock goes on.
 
 use std::sync::OnceLock;
 
@@ -57,8 +60,8 @@ fn per_visit(half_life: u64) -> u64 {
     ((1u64 << 32) / half_life.max(1)).max(16)
 }
 
-/// Where a clock starts: so late that what was never used (heat 0) is cold, and a multiple of the 255 half octaves after
-/// which coarse heats repeat, so that what was saved under an earlier clock keeps its meaning.
+/// Where a clock starts: so late that what was never used (heat 0) is cold, that its octave is not 0, and at a multiple of the 255
+/// half octaves after which coarse heats repeat, so that what was saved under an earlier clock keeps its meaning.
 const START: u64 = 255 << 32;
 
 /// `log2(1 + 2^-x)` in fine steps, for x = 0 .. 16 octaves in steps.
@@ -181,8 +184,12 @@ impl Clock {
         ((visits(a) - visits(b)).max(least).log2() * f64::from(OCTAVE)) as i32
     }
 
-    /// One byte for the entry on the members: half octaves on the absolute scale, so that pages saved at different
-    /// times agree. 0: older than the byte can say.
+    /// Octaves of the clock, to be saved beside coarse heats: never 0.
+    pub(super) fn octave(&self) -> u32 {
+        (self.n >> 32) as u32
+    }
+
+    /// One byte for the entry on the members: half octaves on the absolute scale. 0: older than the byte can say.
     pub(super) fn coarse(&self, heat: u16) -> u8 {
         let rel = self.relative(heat).min((COARSE_AHEAD - 1) * OCTAVE);
         if rel < -(255 / COARSE_STEPS - COARSE_AHEAD) * OCTAVE {
@@ -192,17 +199,21 @@ impl Clock {
         (half.div_euclid(i64::from(OCTAVE)).rem_euclid(255) + 1) as u8
     }
 
-    /// Undoes [`Clock::coarse`] to half an octave.
-    pub(super) fn restore(&self, coarse: u8) -> u16 {
+    /// Undoes [`Clock::coarse`] to half an octave, however long ago that was: `at` is what [`Clock::octave`] said then, 0 if that
+    /// is not known.
+    pub(super) fn restore(&self, coarse: u8, at: u32) -> u16 {
         if coarse == 0 {
             return self.absolute(ANCIENT, 0);
         }
-        let now = (self.fine() * i64::from(COARSE_STEPS)).div_euclid(i64::from(OCTAVE));
-        let ahead = (i64::from(coarse) - 1 - now).rem_euclid(255);
+        let then = if at == 0 { self.fine() } else { i64::from(at) * i64::from(OCTAVE) };
+        // A clock that is behind what was saved under it was lost: nothing is known of the time since.
+        let now = self.fine().max(then);
+        let halves = (then * i64::from(COARSE_STEPS)).div_euclid(i64::from(OCTAVE));
+        let ahead = (i64::from(coarse) - 1 - halves).rem_euclid(255);
         let limit = i64::from(COARSE_AHEAD * COARSE_STEPS);
         let half = if ahead <= limit { ahead } else { ahead - 255 };
-        let fine = (now + half) * i64::from(OCTAVE / COARSE_STEPS);
-        self.absolute((fine - self.fine()) as i32, 0)
+        let fine = (halves + half) * i64::from(OCTAVE / COARSE_STEPS);
+        self.absolute((fine - now).max(i64::from(ANCIENT)) as i32, 0)
     }
 
     /// 0 to 15 for people: 10 is one random visit now, a step is a factor of 2.
@@ -288,14 +299,33 @@ mod tests {
                 // Restored at once, or after the clock has moved on.
                 for later in [0u64, 1, 7] {
                     clock.set(before + (later << 32) + later * 12345);
-                    let off = clock.relative(clock.restore(coarse)) - clock.relative(heat);
+                    let off = clock.relative(clock.restore(coarse, 0)) - clock.relative(heat);
                     assert!(off.abs() <= OCTAVE / 2, "{clock_at} {octaves} {later}: {off}");
                     clock.set(before);
                 }
             }
             assert_eq!(clock.coarse(clock.absolute(ANCIENT, 0)), 0);
-            assert!(clock.relative(clock.restore(0)) < -100 * OCTAVE);
-            assert!(clock.relative(clock.restore(clock.coarse(clock.absolute(30 * OCTAVE, 0)))) > 14 * OCTAVE);
+            assert!(clock.relative(clock.restore(0, 0)) < -100 * OCTAVE);
+            assert!(clock.relative(clock.restore(clock.coarse(clock.absolute(30 * OCTAVE, 0)), 0)) > 14 * OCTAVE);
+        }
+    }
+
+    #[test]
+    fn coarse_heat_means_the_same_however_late_it_is_read() {
+        let mut state = 5;
+        for octaves in -111..15 {
+            let mut clock = Clock::new(4096);
+            clock.set((300 << 32) + u64::from(random(&mut state)));
+            let (coarse, at) = (clock.coarse(clock.absolute(octaves * OCTAVE + 99, 0)), clock.octave());
+            for later in [0, 1, 60, 100, 127, 128, 130, 255, 500, 512, 70_000] {
+                clock.set((300 << 32) + u64::from(random(&mut state)) + ((later as u64) << 32));
+                let off = clock.relative(clock.restore(coarse, at)) - ((octaves - later) * OCTAVE).max(ANCIENT);
+                assert!(off.abs() <= 2 * OCTAVE, "{octaves} octaves, read {later} later: off by {off}");
+            }
+            // The label with the clock was lost.
+            clock.set(0);
+            let off = clock.relative(clock.restore(coarse, at)) - octaves * OCTAVE;
+            assert!(off.abs() <= 2 * OCTAVE, "{octaves} octaves, without the clock: off by {off}");
         }
     }
 

@@ -178,14 +178,18 @@ pub trait Policy {
     /// Heat as one byte of the entry on the members. 0 is the coldest.
     fn coarse(&self, heat: u16) -> u8;
 
-    /// The heat that [`Policy::coarse`] stood for, after [`Policy::restore_clock`].
-    fn restore(&self, coarse: u8) -> u16;
+    /// The heat that [`Policy::coarse`] stood for when [`Policy::octave`] was `at`, 0 if that is not known; after
+    /// [`Policy::restore_clock`].
+    fn restore(&self, coarse: u8, at: u32) -> u16;
 
     /// Heat for people: 0 (cold) to 15 (hot).
     fn heat_level(&self, heat: u16) -> u8;
 
     /// The policy's own clock, to be saved with the heats.
     fn clock(&self) -> u64;
+
+    /// What is to be saved beside the coarse heats of a page, to be able to read them at any later time; never 0.
+    fn octave(&self) -> u32;
 
     /// Sets the clock to what [`Policy::clock`] gave. To be called before any heat is restored.
     fn restore_clock(&mut self, clock: u64);

@@ -118,7 +118,7 @@ fn a_range_read_twice_is_promoted_as_a_whole() {
         if late {
             // Nothing is known of the range, as after the loss of its heat.
             for c in start..start + 500 {
-                let cold = g.policy.restore(0);
+                let cold = g.policy.restore(0, 0);
                 g.w.set_heat(ChunkId(c), cold);
             }
         }
@@ -273,12 +273,12 @@ fn heat_survives_a_restart() {
     let mut g = group_with_system();
     g.pass(2000..9000, true);
     g.quiet(60 * SECOND);
-    let clock = g.policy.clock();
+    let (clock, at) = (g.policy.clock(), g.policy.octave());
     let saved: Vec<u8> = (0..9000).map(|c| g.policy.coarse(g.w.heat(ChunkId(c)))).collect();
     g.policy = super::HeadTime::new(FAST);
     g.policy.restore_clock(clock);
     for (c, coarse) in saved.iter().enumerate() {
-        let heat = g.policy.restore(*coarse);
+        let heat = g.policy.restore(*coarse, at);
         g.w.set_heat(ChunkId(c as u64), heat);
     }
     g.pass(9000..16_000, true);

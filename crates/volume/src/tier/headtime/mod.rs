@@ -414,8 +414,8 @@ impl Policy for HeadTime {
         self.clock.coarse(heat)
     }
 
-    fn restore(&self, coarse: u8) -> u16 {
-        self.clock.restore(coarse)
+    fn restore(&self, coarse: u8, at: u32) -> u16 {
+        self.clock.restore(coarse, at)
     }
 
     fn heat_level(&self, heat: u16) -> u8 {
@@ -424,6 +424,10 @@ impl Policy for HeadTime {
 
     fn clock(&self) -> u64 {
         self.clock.value()
+    }
+
+    fn octave(&self) -> u32 {
+        self.clock.octave()
     }
 
     fn restore_clock(&mut self, clock: u64) {

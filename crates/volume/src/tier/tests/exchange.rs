@@ -68,7 +68,7 @@ fn what_a_read_brought_is_taken_only_while_it_is_wanted() {
         g.request(c.0 * CHUNK + round % 32 * 4096, 4096, false);
         g.w.now = g.w.now.plus(20 * SECOND);
     }
-    let (hot, cold) = (g.w.heat(c), g.policy.restore(0));
+    let (hot, cold) = (g.w.heat(c), g.policy.restore(0, 0));
     assert!(!g.policy.wants(&mut g.w, ChunkId(6001)), "nobody asked for it");
     g.w.set_heat(c, cold);
     assert!(!g.policy.wants(&mut g.w, c), "it has cooled since");

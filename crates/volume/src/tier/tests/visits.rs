@@ -14,7 +14,7 @@ fn read_once(block: u64) -> (Toy, u16) {
     let mut g = group();
     g.pass(0..10_000, true);
     g.w.now = g.w.now.plus(Duration::from_secs(60));
-    let cold = g.policy.restore(0);
+    let cold = g.policy.restore(0, 0);
     g.w.set_heat(ChunkId(CHUNK_READ), cold);
     read(&mut g, block);
     let heat = g.w.heat(ChunkId(CHUNK_READ));
@@ -90,7 +90,7 @@ fn a_chunk_that_sleeps_for_ever_is_never_taken_for_a_hot_one() {
 /// the most.
 fn colder(chunks: u64, request: u64) -> (i32, i32) {
     let (mut g, alone) = read_once(9);
-    let cold = g.policy.restore(0);
+    let cold = g.policy.restore(0, 0);
     let run = 9200..9200 + chunks;
     run.clone().for_each(|c| g.w.set_heat(ChunkId(c), cold));
     let first = run.start * CHUNK;
@@ -144,7 +144,7 @@ fn nothing_is_taken_back_of_visits_that_were_not_counted() {
     let mut g = group();
     g.pass(0..10_000, true);
     g.w.now = g.w.now.plus(Duration::from_secs(60));
-    let (first, cold) = (CHUNK_READ - 2, g.policy.restore(0));
+    let (first, cold) = (CHUNK_READ - 2, g.policy.restore(0, 0));
     (first..first + 4).for_each(|c| g.w.set_heat(ChunkId(c), cold));
     // A file of four chunks, again and again; the third is entered by a small request, as if by a walk.
     let mut read = || {

@@ -1,0 +1,90 @@
+//! Learned heat over stops, crashes and years: what is known of the chunks' use is there again at the next start.
+
+mod image;
+mod memory;
+
+use bimetal_volume::backend::Backend;
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+use bimetal_volume::{Group, Volume};
+use image::{flush, open, pass, read, stop, write, MIB};
+use memory::{MemoryDevice, MemoryEnv};
+
+/// Chunks that are used, each in a page of the map of its own or nearly so.
+const CHUNKS: u64 = 12;
+const APART: u64 = 60;
+
+fn options() -> OpenOptions {
+    OpenOptions { migrate: false, ..OpenOptions::default() }
+}
+
+/// A group of members in this order, with a volume `main`.
+fn create(env: &MemoryEnv, order: &[Tier]) -> Vec<MemoryDevice> {
+    let device = |tier: &Tier| (MemoryDevice::new(if *tier == Tier::Fast { 64 } else { 128 } * MIB), *tier);
+    let members: Vec<(MemoryDevice, Tier)> = order.iter().map(device).collect();
+    let devices = members.iter().map(|(d, _)| d.clone()).collect();
+    let options = CreateOptions {
+        name: "tank".into(),
+        volumes: vec![NewVolume { name: "main".into(), size: Some(100 * MIB), placement: Placement::Auto }],
+        sector_size: 4096,
+        reserve: Some(MIB),
+        journal_blocks: Some(16),
+    };
+    let e = env.clone();
+    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    devices
+}
+
+fn start(env: &MemoryEnv, devices: &[MemoryDevice]) -> (Group<MemoryEnv>, Volume<MemoryEnv>) {
+    let g = open(env, devices, options()).expect("it opens");
+    let v = g.volume("main").expect("its volume");
+    (g, v)
+}
+
+/// The chunks get homes, and the group is stopped: all members have their pages.
+fn fill(env: &MemoryEnv, devices: &[MemoryDevice]) {
+    let (g, v) = start(env, devices);
+    (0..CHUNKS).for_each(|c| write(env, &v, c * APART * CHUNK, &[1; 4096]).unwrap());
+    flush(env, &v).unwrap();
+    stop(env, g).unwrap();
+}
+
+fn heats(v: &Volume<MemoryEnv>) -> Vec<u8> {
+    (0..CHUNKS).map(|c| v.extents(c * APART * CHUNK, CHUNK, 1).unwrap()[0].heat).collect()
+}
+
+/// Reads the chunks again and again; how hot that makes them.
+fn learn(env: &MemoryEnv, v: &Volume<MemoryEnv>) -> Vec<u8> {
+    for _ in 0..24 {
+        (0..CHUNKS).for_each(|c| drop(read(env, v, c * APART * CHUNK, 4096).unwrap()));
+        pass(env, 3);
+    }
+    let heats = heats(v);
+    assert!(heats.iter().all(|h| *h >= 13), "{heats:?}");
+    heats
+}
+
+const FAST: Tier = Tier::Fast;
+const SLOW: Tier = Tier::Slow;
+
+#[test]
+fn what_sleeps_for_long_is_cold_after_every_restart() {
+    let env = MemoryEnv::new();
+    let devices = create(&env, &[FAST, SLOW]);
+    fill(&env, &devices);
+    let (g, v) = start(&env, &devices);
+    learn(&env, &v);
+    stop(&env, g).unwrap();
+    // The clock goes on by this many octaves: days of use of other chunks. Their pages are not written meanwhile.
+    for octaves in [20, 100, 118, 124, 128, 200, 300, 505, 515, 1000] {
+        let copies: Vec<MemoryDevice> = devices.iter().map(MemoryDevice::copy).collect();
+        for d in &copies {
+            let mut label = d.label();
+            label.policy_clock += octaves << 32;
+            d.set_label(&label);
+        }
+        let (g, v) = start(&env, &copies);
+        assert_eq!(heats(&v), [0; CHUNKS as usize], "after {octaves} octaves");
+        stop(&env, g).unwrap();
+    }
+}
