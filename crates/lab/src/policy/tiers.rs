@@ -12,6 +12,9 @@ use super::engine::Copies;
 const UNMAPPED: u32 = u32::MAX;
 const SLOW: u32 = u32::MAX - 1;
 
+/// Chunks of a part of the map, as in the engine.
+const PART: usize = bimetal_format::ENTRIES_PER_PAGE;
+
 /// Homes of chunks. The slow tier takes any number.
 pub struct Tiers {
     now: Instant,
@@ -157,6 +160,15 @@ impl View for Tiers {
         if let Some(h) = self.heat.get_mut(c.0 as usize) {
             *h = heat;
         }
+    }
+    fn parts(&self) -> u32 {
+        self.heat.len().div_ceil(PART) as u32
+    }
+    fn change_heats(&mut self, part: u32, change: impl Fn(u16) -> Option<u16>) -> bool {
+        for heat in self.heat.iter_mut().skip(part as usize * PART).take(PART) {
+            *heat = change(*heat).unwrap_or(*heat);
+        }
+        true
     }
     fn tier_of(&self, c: ChunkId) -> Option<Tier> {
         u32::try_from(c.0).ok().and_then(|c| self.tier(c))

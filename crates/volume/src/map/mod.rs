@@ -157,6 +157,19 @@ impl Map {
         }
     }
 
+    /// Shows all heats of a page to `change`, and keeps what it says instead; the page need not be written for that. False if it is
+    /// not in memory.
+    pub(crate) fn change_heats(&mut self, page: u32, change: impl Fn(u16) -> Option<u16>) -> bool {
+        let Some(n) = self.places[page as usize].number() else { return false };
+        let p = self.slabs.get_mut(n);
+        for i in 0..ENTRIES_PER_PAGE {
+            if let Some(heat) = change(p.heat(i)) {
+                p.set_heat(i, heat);
+            }
+        }
+        true
+    }
+
     /// Whether heat changed in the page since it was last written anywhere.
     pub(crate) fn is_heat_dirty(&self, page: u32) -> bool {
         self.places[page as usize].0 & Place::DIRTY != 0

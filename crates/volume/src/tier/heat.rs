@@ -5,11 +5,10 @@
 //! moved since. So decay costs nothing: no chunk is ever aged, and two chunks that are not touched keep their order.
 //!
 //! `L` wraps every 512 octaves. A value is read as being at most [`AHEAD`] octaves in front of the clock, and behind
-//! it otherwise. A chunk of the fast tier that slept for more than [`ASLEEP`] octaves is set to [`ANCIENT`] when the rolling
-//! sample comes upon it, which happens hundreds of times before 480 octaves have passed. One of the slow tier that slept for 480
-//! octaves may look hot to its next visit, once: then it comes up a visit early. Coarser steps would be worse: rounded at
-//! random to steps of a sixteenth of an octave, the count of a hot chunk is off by 15 % (Flajolet, Approximate Counting, 1985), in
-//! these by 5 %, and chunks that are equally hot would be parted.
+//! it otherwise. So that a chunk which sleeps for long does not come to look hot, whatever has slept for more than [`ASLEEP`]
+//! octaves is set to [`ANCIENT`], well before 480 have passed ([`Sleepers`](super::sleepers::Sleepers)). Coarser steps would not
+//! wrap, but be worse: rounded at random to steps of a sixteenth of an octave, the count of a hot chunk is off by 15 % (Flajolet,
+//! Approximate Counting, 1985), in these by 5 %, and chunks that are equally hot would be parted.
 //!
 //! On the members a heat is one byte, which comes round after 127 octaves; a page of the map says under which octave of the
 //! clock its bytes were written, so that they keep their meaning while the clock goes on.

@@ -36,6 +36,7 @@ pub mod schedule;
 mod seeks;
 mod share;
 mod shortage;
+mod sleepers;
 mod stream;
 mod tail_budget;
 mod unreadable;
@@ -81,6 +82,13 @@ pub trait View {
 
     /// Keeps the heat of a chunk in memory. Does not make the chunk's entry a pending change.
     fn set_heat(&mut self, c: ChunkId, heat: u16);
+
+    /// Parts of a few hundred chunks that the group is made of, for [`View::change_heats`].
+    fn parts(&self) -> u32;
+
+    /// Shows all heats of a part to `change`, and keeps in memory what it says instead; nothing has to be saved for that. False if
+    /// the part has no heats: nothing was ever used there.
+    fn change_heats(&mut self, part: u32, change: impl Fn(u16) -> Option<u16>) -> bool;
 
     /// Where a chunk lives if it may be moved; `None` for a chunk that is unmapped, out of range, of a volume with
     /// another placement than `auto`, or on the move.

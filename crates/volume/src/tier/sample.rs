@@ -33,7 +33,7 @@ impl Sample {
         std::mem::size_of_val(&*self.heats)
     }
 
-    /// Looks at `tries` random fast slots. Chunks that have slept for very long are kept from looking hot. `cold`: what counts as it,
+    /// Looks at `tries` random fast slots. `cold`: what counts as it,
     /// relative to now, if that is known. What cannot be read does not count: it cannot leave.
     pub(super) fn take(
         &mut self,
@@ -55,9 +55,6 @@ impl Sample {
             let i = (u64::from(v.random()) * slots) >> 32;
             self.looked += u32::from(cold.is_some());
             if let Some(c) = v.fast_at(i as u32).filter(|c| !unreadable.knows(*c)) {
-                if let Some(heat) = scale.clock.of_sleeper(v.heat(c)) {
-                    v.set_heat(c, heat);
-                }
                 let worth = scale.in_slot(v, c, i as u32).0;
                 self.cold_copies += u32::from(cold.is_some_and(|cold| worth <= cold) && v.has_copy(c));
                 self.heats[self.next] = scale.clock.absolute(worth, 0);

@@ -9,6 +9,9 @@ use crate::units::{ChunkId, Tier, CHUNK};
 /// Time that a move of a chunk takes.
 const MOVE: Duration = Duration::from_millis(2);
 
+/// Chunks of a part of the map.
+const PART: usize = 252;
+
 /// The map of a toy group.
 pub(super) struct World {
     pub(super) now: Instant,
@@ -45,6 +48,15 @@ impl View for World {
     }
     fn set_heat(&mut self, c: ChunkId, heat: u16) {
         self.chunks[c.0 as usize].1 = heat;
+    }
+    fn parts(&self) -> u32 {
+        self.chunks.len().div_ceil(PART) as u32
+    }
+    fn change_heats(&mut self, part: u32, change: impl Fn(u16) -> Option<u16>) -> bool {
+        for (_, heat) in self.chunks.iter_mut().skip(part as usize * PART).take(PART) {
+            *heat = change(*heat).unwrap_or(*heat);
+        }
+        true
     }
     fn tier_of(&self, c: ChunkId) -> Option<Tier> {
         self.chunks.get(c.0 as usize)?.0

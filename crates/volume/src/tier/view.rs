@@ -57,6 +57,14 @@ impl<E: Env> View for EngineView<'_, E> {
         self.core.map.borrow_mut().set_heat(c, heat);
     }
 
+    fn parts(&self) -> u32 {
+        self.core.map.borrow().len() as u32
+    }
+
+    fn change_heats(&mut self, part: u32, change: impl Fn(u16) -> Option<u16>) -> bool {
+        self.core.map.borrow_mut().change_heats(part, change)
+    }
+
     fn tier_of(&self, c: ChunkId) -> Option<Tier> {
         if self.core.placement_of(c) != Some(Placement::Auto) || self.core.claims.in_motion(c) {
             return None;

@@ -24,6 +24,7 @@ use super::recency::Recency;
 use super::regions::Regions;
 use super::residence::Residence;
 use super::sample::Sample;
+use super::sleepers::Sleepers;
 use super::stream::{Follows, Run, Streams, RUN};
 use super::unreadable::Unreadable;
 use super::worth::{Scale, ALONE};
@@ -78,6 +79,7 @@ pub struct HeadTime {
     births: Births,
     correlation: Correlation,
     sample: Sample,
+    sleepers: Sleepers,
     queue: Candidates,
     backoff: Backoff,
     unreadable: Unreadable,
@@ -104,6 +106,7 @@ impl HeadTime {
             births: Births::new(),
             correlation: Correlation::new(),
             sample: Sample::new(),
+            sleepers: Sleepers::default(),
             queue: Candidates::new(),
             backoff: Backoff::new(),
             unreadable: Unreadable::new(),
@@ -290,6 +293,7 @@ impl Policy for HeadTime {
     fn touch(&mut self, v: &mut impl View, t: &Touch) {
         let now = v.now();
         self.clock.pass_time(now);
+        self.sleepers.watch(v, &self.clock);
         if t.write && (t.born || t.len == CHUNK) {
             self.unreadable.forget(t.chunk);
         }

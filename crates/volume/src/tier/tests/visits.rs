@@ -72,7 +72,10 @@ fn a_file_that_is_read_as_a_whole_stays_equally_warm_everywhere() {
 #[test]
 fn a_chunk_that_sleeps_for_ever_is_never_taken_for_a_hot_one() {
     let mut g = Toy::new(256, 4096, 0);
-    g.pass(0..256, true);
+    // The last of them find no room on the fast tier.
+    g.pass(0..300, true);
+    let sleepers = [7, 290].map(ChunkId);
+    assert_eq!(sleepers.map(|c| g.w.tier_of(c)), [Some(Tier::Fast), Some(Tier::Slow)]);
     // Heats come round after 512 octaves. A few visits for each of them, instead of the thousands that there are.
     let mut hottest = 0;
     for octave in 0..1200 {
@@ -81,7 +84,9 @@ fn a_chunk_that_sleeps_for_ever_is_never_taken_for_a_hot_one() {
             g.w.now = g.w.now.plus(Duration::from_secs(1));
             g.request(c * CHUNK, 4096, false);
         }
-        hottest = hottest.max(if octave > 20 { g.policy.heat_level(g.w.heat(ChunkId(7))) } else { 0 });
+        if octave > 20 {
+            hottest = sleepers.iter().fold(hottest, |hottest, c| hottest.max(g.policy.heat_level(g.w.heat(*c))));
+        }
     }
     assert_eq!(hottest, 0);
 }
