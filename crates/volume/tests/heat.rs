@@ -7,7 +7,7 @@ use bimetal_volume::backend::Backend;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::{flush, open, pass, read, stop, write, MIB};
+use image::{add, evacuate, flush, open, pass, read, stop, used, write, MIB};
 use memory::{MemoryDevice, MemoryEnv};
 
 /// Chunks that are used, each in a page of the map of its own or nearly so.
@@ -64,8 +64,83 @@ fn learn(env: &MemoryEnv, v: &Volume<MemoryEnv>) -> Vec<u8> {
     heats
 }
 
+/// Kept to half an octave.
+fn assert_kept(env: &MemoryEnv, devices: &[MemoryDevice], before: &[u8], what: &str) {
+    let (g, v) = start(env, devices);
+    let after = heats(&v);
+    assert!(before.iter().zip(&after).all(|(a, b)| a.abs_diff(*b) <= 1), "{what}: {before:?}, then {after:?}");
+    stop(env, g).unwrap();
+}
+
 const FAST: Tier = Tier::Fast;
 const SLOW: Tier = Tier::Slow;
+
+#[test]
+fn an_orderly_stop_saves_heat_where_the_next_start_reads_it() {
+    for order in [&[FAST, SLOW][..], &[SLOW, FAST], &[SLOW, FAST, FAST], &[FAST, FAST, SLOW]] {
+        let env = MemoryEnv::new();
+        let devices = create(&env, order);
+        fill(&env, &devices);
+        let (g, v) = start(&env, &devices);
+        let before = learn(&env, &v);
+        stop(&env, g).unwrap();
+        assert_kept(&env, &devices, &before, &format!("{order:?}"));
+    }
+}
+
+#[test]
+fn an_hour_of_reading_is_not_lost_in_a_crash() {
+    for order in [&[FAST, SLOW][..], &[SLOW, FAST], &[FAST, FAST, SLOW], &[FAST, SLOW, FAST]] {
+        let env = MemoryEnv::new();
+        let devices = create(&env, order);
+        fill(&env, &devices);
+        let (_g, v) = start(&env, &devices);
+        let before = learn(&env, &v);
+        // Nothing is written, so nothing is committed.
+        pass(&env, 3700);
+        env.kill();
+        assert_kept(&env, &devices, &before, &format!("{order:?}"));
+    }
+}
+
+#[test]
+fn an_idle_group_is_not_written_to() {
+    let env = MemoryEnv::new();
+    let devices = create(&env, &[FAST, SLOW]);
+    fill(&env, &devices);
+    let (g, v) = start(&env, &devices);
+    learn(&env, &v);
+    pass(&env, 3700);
+    let saved = g.counters().checkpoints;
+    pass(&env, 24 * 3600);
+    assert_eq!(g.counters().checkpoints, saved);
+    stop(&env, g).unwrap();
+}
+
+#[test]
+fn heat_stays_when_a_member_joins_and_an_old_one_leaves() {
+    let env = MemoryEnv::new();
+    let devices = create(&env, &[FAST, SLOW]);
+    fill(&env, &devices);
+    let (g, v) = start(&env, &devices);
+    let before = learn(&env, &v);
+    // Pages are written to the new member: the old one still has to get their heat.
+    let mut new = MemoryDevice::new(64 * MIB);
+    new.env = Some(env.clone());
+    add(&env, &g, &new, FAST);
+    let all = [devices.clone(), vec![new.clone()]].concat();
+    stop(&env, g).unwrap();
+    assert_kept(&env, &all, &before, "joined");
+    let (g, v) = start(&env, &all);
+    evacuate(&env, &g, 0);
+    pass(&env, 60);
+    assert_eq!(used(&g, 0), 0);
+    let gone = g.clone();
+    env.block_on(async move { gone.remove_member(0).await }).expect("it is empty");
+    let before = learn(&env, &v);
+    stop(&env, g).unwrap();
+    assert_kept(&env, &[devices[1].clone(), new], &before, "replaced");
+}
 
 #[test]
 fn what_sleeps_for_long_is_cold_after_every_restart() {

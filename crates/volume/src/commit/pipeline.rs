@@ -162,7 +162,7 @@ impl<E: Env> Core<E> {
         let blocks = m.blocks_for(snap.records.len());
         let _meta = m.meta.lock().await;
         if !m.journal_has_room(blocks) {
-            self.checkpoint_locked(m, false).await?;
+            self.checkpoint_locked(m, &[]).await?;
         }
         let fail = |e| self.latch(m.index, "a journal write", e);
         m.append(&snap.records, snap.generation, self.epoch()).await.map_err(fail)?;

@@ -27,7 +27,7 @@ use crate::recovery::Finding;
 use crate::tier::mover::MoverState;
 use crate::tier::{reserve, HeadTime};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
-use crate::wait::Signal;
+use crate::wait::{Mutex, Signal};
 
 /// State of one open group.
 pub(crate) struct Core<E: Env> {
@@ -59,6 +59,8 @@ pub(crate) struct Core<E: Env> {
     pub(crate) kept: Kept,
     pub(crate) mover_wake: Signal,
     pub(crate) checkpoint_wake: Signal,
+    /// Held while heat that has changed is on its way to the fast members.
+    pub(crate) saving_heat: Mutex,
     /// Slots kept back until the next start (C2.2).
     pub(crate) quarantine: RefCell<Vec<SlotId>>,
     pub(crate) lag_notes: Cell<u64>,

@@ -106,8 +106,8 @@ impl<E: Env> Group<E> {
         }
     }
 
-    /// Orderly stop: refuses new requests, waits for those in flight, commits, saves the map and its heat on every
-    /// member, and marks them clean. After an error the next start recovers as after a crash; nothing is lost.
+    /// Orderly stop: refuses new requests, waits for those in flight, commits, saves the map on every member, its
+    /// heat on the fast ones, and marks them clean. After an error the next start recovers as after a crash; nothing is lost.
     pub async fn stop(&self) -> Result<(), Error> {
         let core = &self.core;
         core.stopping.set(true);
@@ -136,9 +136,7 @@ impl<E: Env> Group<E> {
         if early {
             self.clear_away().await?;
         }
-        for m in core.members.iter().filter(|m| m.is_present()) {
-            core.checkpoint(m, true).await?;
-        }
+        core.checkpoint_all().await?;
         if !early {
             self.clear_away().await?;
         }

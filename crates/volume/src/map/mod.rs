@@ -7,6 +7,8 @@
 
 mod slab;
 
+use std::ops::Range;
+
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
 use crate::sparse::Sparse;
@@ -14,7 +16,7 @@ use crate::units::ChunkId;
 pub(crate) use slab::Page;
 use slab::Slabs;
 
-/// Where a page is, and whether its heat changed since it was last written anywhere: one word, since each visit of a
+/// Where a page is, and whether its heat changed since it was last taken to be saved: one word, since each visit of a
 /// chunk asks for the first and notes the second.
 #[derive(Clone, Copy)]
 struct Place(u32);
@@ -170,15 +172,16 @@ impl Map {
         true
     }
 
-    /// Whether heat changed in the page since it was last written anywhere.
-    pub(crate) fn is_heat_dirty(&self, page: u32) -> bool {
-        self.places[page as usize].0 & Place::DIRTY != 0
-    }
-
-    /// The page is about to be written, with its heat.
-    pub(crate) fn heat_is_written(&mut self, page: u32) {
-        let place = &mut self.places[page as usize];
-        *place = place.at();
+    /// Adds those of the pages in `range` to `out` whose heat has changed since they were last taken. One that no commit has
+    /// reached stays: no member has a page to keep its heat in.
+    pub(crate) fn take_changed_heat(&mut self, range: Range<u32>, out: &mut Vec<u32>) {
+        for page in range {
+            let place = &mut self.places[page as usize];
+            if place.0 & Place::DIRTY != 0 && self.generations.get(page as usize) > 0 {
+                *place = place.at();
+                out.push(page);
+            }
+        }
     }
 
     /// All mapped chunks with their entries.

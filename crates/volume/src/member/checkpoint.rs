@@ -48,14 +48,20 @@ struct Written {
 impl<E: Env> Core<E> {
     /// The task that keeps journals at most half full, and saves heat now and then.
     pub(crate) async fn run_checkpointer(&self) {
-        let mut heat_saved = self.env.now();
+        let (mut heat_saved, mut hour) = (self.env.now(), Box::pin(self.env.sleep(SAVE_HEAT)));
         let mut due: Option<Instant> = None;
         while !self.stopped.get() && !self.health.is_latched() {
             let wake = self.checkpoint_wake.wait();
+            if self.env.now().since(heat_saved) >= SAVE_HEAT {
+                (heat_saved, hour) = (self.env.now(), Box::pin(self.env.sleep(SAVE_HEAT)));
+                if self.save_heat().await.is_err() {
+                    return;
+                }
+            }
             for m in self.members_of(Tier::Fast) {
                 if m.journal_used(1, 2) {
                     due.get_or_insert(self.env.now());
-                    if self.checkpoint(m, false).await.is_err() {
+                    if self.checkpoint(m, &[]).await.is_err() {
                         return;
                     }
                 }
@@ -68,23 +74,57 @@ impl<E: Env> Core<E> {
                 if m.lag.borrow().len() > LAG_MAX && self.settle_lag(m).await.is_err() {
                     return;
                 }
-                if (follow || m.journal_used(7, 8)) && self.checkpoint(m, false).await.is_err() {
+                if (follow || m.journal_used(7, 8)) && self.checkpoint(m, &[]).await.is_err() {
                     return;
                 }
             }
             due = due.filter(|_| !follow);
             match due {
-                None => wake.await,
+                None => wait::first(wake, hour.as_mut()).await,
                 Some(_) => wait::first(wake, self.env.sleep(QUIET / 2)).await,
             }
-            if self.env.now().since(heat_saved) > SAVE_HEAT {
-                heat_saved = self.env.now();
-                if let Some(m) = self.members_of(Tier::Fast).next() {
-                    if self.checkpoint(m, true).await.is_err() {
-                        return;
-                    }
-                }
+        }
+    }
+
+    /// Saves what heat has changed, if any has, on all fast members: the next start reads the map of one of them, and which is not
+    /// known after a crash.
+    async fn save_heat(&self) -> Result<(), Error> {
+        let _saving = self.saving_heat.lock().await;
+        let changed = self.changed_heat().await;
+        if !changed.is_empty() {
+            for m in self.members_of(Tier::Fast) {
+                self.checkpoint(m, &changed).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// For an orderly stop: writes the map to all members, and all heat to the fast ones, which come first.
+    pub(crate) async fn checkpoint_all(&self) -> Result<(), Error> {
+        let _saving = self.saving_heat.lock().await;
+        let changed = self.changed_heat().await;
+        for m in self.members_of(Tier::Fast) {
+            self.checkpoint(m, &changed).await?;
+        }
+        for m in self.members_of(Tier::Slow) {
+            self.checkpoint(m, &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// Pages with heat that has changed since it was last asked for, in order. The caller, who holds `saving_heat`, writes them.
+    async fn changed_heat(&self) -> Vec<u32> {
+        let mut changed = Vec::new();
+        let mut next = 0;
+        loop {
+            let len = self.map.borrow().len() as u32;
+            let end = len.min(next + LOOKED_AT);
+            self.map.borrow_mut().take_changed_heat(next..end, &mut changed);
+            if end == len {
+                return changed;
+            }
+            next = end;
+            wait::turn().await;
         }
     }
 
@@ -95,14 +135,14 @@ impl<E: Env> Core<E> {
         self.quiet_for(Tier::Slow) >= QUIET || self.env.now().since(since) >= FOLLOW
     }
 
-    /// Writes a checkpoint of member `m`; with `heat`, also pages of which only the heat has changed.
-    pub(crate) async fn checkpoint(&self, m: &Member<E::Device>, heat: bool) -> Result<(), Error> {
+    /// Writes a checkpoint of member `m`, also of these pages (in order), of which only the heat has changed.
+    pub(crate) async fn checkpoint(&self, m: &Member<E::Device>, heat: &[u32]) -> Result<(), Error> {
         let _meta = m.meta.lock().await;
         self.checkpoint_locked(m, heat).await
     }
 
     /// The same for a caller who holds `meta`.
-    pub(crate) async fn checkpoint_locked(&self, m: &Member<E::Device>, heat: bool) -> Result<(), Error> {
+    pub(crate) async fn checkpoint_locked(&self, m: &Member<E::Device>, heat: &[u32]) -> Result<(), Error> {
         // Whoever waited for `meta` while another's checkpoint failed must not go on from what that left behind: which side
         // of the pages, which label is current is not known any more.
         self.health.check()?;
@@ -115,7 +155,7 @@ impl<E: Env> Core<E> {
     }
 
     /// The same without consequences for the group if it fails. For a device that is not a member yet.
-    pub(crate) async fn checkpoint_steps(&self, m: &Member<E::Device>, heat: bool) -> Result<(), DeviceError> {
+    pub(crate) async fn checkpoint_steps(&self, m: &Member<E::Device>, heat: &[u32]) -> Result<(), DeviceError> {
         add(&self.counters.checkpoints, 1);
         // Everything up to here is in the pages as they are from now on.
         let tail = m.journal.borrow().durable;
@@ -161,9 +201,9 @@ impl<E: Env> Core<E> {
         m.flip(label).await
     }
 
-    /// Pages whose newest durable state this member does not have; with `heat`, also those of which only the heat
-    /// changed. Those that a commit changes meanwhile may or may not be among them: the journal has them.
-    pub(crate) async fn dirty_pages(&self, m: &Member<E::Device>, heat: bool) -> Vec<u32> {
+    /// Pages whose newest durable state this member does not have, and those in `heat` of which it has a copy. Those that a
+    /// commit changes meanwhile may or may not be among them: the journal has them.
+    pub(crate) async fn dirty_pages(&self, m: &Member<E::Device>, heat: &[u32]) -> Vec<u32> {
         let mut dirty = Vec::new();
         let mut next = 0;
         loop {
@@ -178,11 +218,12 @@ impl<E: Env> Core<E> {
         }
     }
 
-    fn is_behind(&self, m: &Member<E::Device>, page: u32, heat: bool) -> bool {
+    fn is_behind(&self, m: &Member<E::Device>, page: u32, heat: &[u32]) -> bool {
         let (map, directory) = (self.map.borrow(), m.directory.borrow());
         let expected = directory.pages.get(page as usize);
         let newer = map.generation(page) > expected.generation();
-        newer || (heat && expected.is_some() && map.is_heat_dirty(page))
+        let changed = || heat.binary_search(&page).is_ok() && expected.is_some() && map.page(page).is_some();
+        newer || changed()
     }
 
     async fn write_pages(
@@ -211,7 +252,6 @@ impl<E: Env> Core<E> {
     fn page_image(&self, m: &Member<E::Device>, page: u32, place: u64) -> (u64, Buf) {
         let mut map = self.map.borrow_mut();
         let volume = self.volume_of(ChunkId(u64::from(page) * ENTRIES_PER_PAGE as u64)).map_or(0, |v| v.id);
-        map.heat_is_written(page);
         let p = map.page_mut(page).expect("a dirty page is in memory");
         let policy = self.policy.borrow();
         let mut entries = [Entry::default(); ENTRIES_PER_PAGE];

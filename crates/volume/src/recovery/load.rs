@@ -154,8 +154,8 @@ fn choose<E: Env>(
     // Of two that hold the same last commit, one may hold only a part of it; the whole one must win, because its
     // records stay in its journal.
     // Of equals the one that has checkpointed least: a start that was cut off may have brought another up to date by a
-    // checkpoint, which then cannot tell a third one what that lacks. Of equals in that too the first: heat is saved to
-    // it alone.
+    // checkpoint, which then cannot tell a third one what that lacks. Of equals in that too the first, which heat is saved to
+    // before the others.
     let reach = |i: &usize| {
         let c = chains[*i].as_ref().expect("filtered");
         let checkpoint = core.members[*i].label.borrow().checkpoint_generation;

@@ -43,7 +43,7 @@ pub(super) async fn carry_out<E: Env>(
     }
     for (m, new) in &all {
         write_headers(core, m, *new).await?;
-        core.checkpoint_steps(m, true).await.map_err(failed(m.index))?;
+        core.checkpoint_steps(m, &[]).await.map_err(failed(m.index))?;
     }
     for (m, _) in all.iter().filter(|(m, _)| m.tier == Tier::Slow) {
         // Only now: until the member was done they told what it may not know.

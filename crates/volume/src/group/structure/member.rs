@@ -226,7 +226,7 @@ impl<E: Env> Core<E> {
         let mut held = None;
         for pass in 0..2 * PASSES {
             self.write_map(m).await?;
-            if self.dirty_pages(m, false).await.len() <= REST {
+            if self.dirty_pages(m, &[]).await.len() <= REST {
                 break;
             }
             if pass + 1 == PASSES {
@@ -239,7 +239,7 @@ impl<E: Env> Core<E> {
 
     async fn write_map(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         self.check_writable().map_err(StructureError::NotAdded)?;
-        self.checkpoint_steps(m, false).await.map_err(StructureError::NewDevice)
+        self.checkpoint_steps(m, &[]).await.map_err(StructureError::NewDevice)
     }
 
     /// Writes the rest of the map while no commit runs, and makes it a member: it gets every commit from then on.

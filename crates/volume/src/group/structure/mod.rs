@@ -201,7 +201,7 @@ impl<E: Env> Core<E> {
         }
         for m in self.members.iter().filter(|m| who(m)) {
             // What a checkpoint writes is in the pages; what it leaves behind is before the journal's new tail.
-            self.checkpoint(m, false).await?;
+            self.checkpoint(m, &[]).await?;
         }
         Ok(())
     }

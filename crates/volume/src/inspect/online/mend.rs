@@ -31,6 +31,6 @@ impl<E: Env> Core<E> {
         for page in damaged.pages.into_iter().filter(|_| !mutant::on(Mutant::MendSkipsPages)) {
             m.directory.borrow_mut().forget_generation(page);
         }
-        self.checkpoint_locked(m, false).await
+        self.checkpoint_locked(m, &[]).await
     }
 }
