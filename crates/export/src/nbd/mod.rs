@@ -112,6 +112,9 @@ impl<R: Runtime, B: Backend> Clone for Server<R, B> {
     }
 }
 
+/// Tells people.
+type Warn = Box<dyn Fn(&str)>;
+
 /// What all connections of a server share.
 struct Shared<R, B> {
     runtime: R,
@@ -121,7 +124,7 @@ struct Shared<R, B> {
     /// Whether somebody looks after clients that keep others waiting.
     watching: Cell<bool>,
     /// Who is told of what people should know.
-    warn: RefCell<Option<Box<dyn Fn(&str)>>>,
+    warn: RefCell<Option<Warn>>,
     counters: Counters,
     peers: RefCell<BTreeMap<u64, Rc<Peer>>>,
     stopping: Cell<bool>,
