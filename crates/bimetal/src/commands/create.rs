@@ -97,7 +97,12 @@ fn new_members(args: &Create) -> Result<Vec<NewMember>> {
 pub(crate) async fn refuse_used(env: &HostEnv, locator: &Locator, force: bool) -> Result<()> {
     bimetal_host::probe::examine(env, locator).await?.check(force)?;
     let Some(path) = locator.path().map(std::path::Path::to_owned) else { return Ok(()) };
-    refuse_open(env, path).await
+    let below = path.clone();
+    let files = env.blocking(move || bimetal_host::probe::loops::files_below(&below)).await?;
+    for path in std::iter::once(path).chain(files) {
+        refuse_open(env, path).await?;
+    }
+    Ok(())
 }
 
 /// Refuses what a program has open: the kernel keeps out only those who want a device for themselves alone. Programs

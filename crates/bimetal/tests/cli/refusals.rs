@@ -147,6 +147,25 @@ fn members_that_the_kernel_uses_are_not_served() {
 }
 
 #[test]
+fn a_member_of_a_served_group_is_not_taken_through_a_loop_device() {
+    let p = Place::new();
+    p.tank();
+    p.file("slow2.img", 96 * MIB);
+    p.file("fast3.img", 48 * MIB);
+    p.file("slow3.img", 96 * MIB);
+    p.ok(&["create", "pool", "--fast", "fast3.img", "--slow", "slow3.img", "--yes"]);
+    let daemon = p.serve(&["tank"]);
+    let Some(other_name) = Loop::over(&p.path("fast.img")) else { return };
+    let by = format!("(pid {})", daemon.child.id());
+    let create = ["create", "other", "--fast", &other_name.0, "--slow", "slow2.img", "--force", "--yes"];
+    p.refused(&create, 1, &[&other_name.0, "in use", "fast.img", &by]);
+    p.refused(&["member", "add", "pool", "--fast", &other_name.0, "--force", "--yes"], 1, &["in use", "fast.img", &by]);
+    p.refused(&["dissolve", "tank/main", "--onto", &other_name.0, "--force", "--yes"], 1, &["in use"]);
+    drop(daemon);
+    assert_eq!(p.json(&["check", "tank"])["sound"], true, "nothing was written");
+}
+
+#[test]
 fn serving_the_wrong_thing() {
     let p = Place::new();
     p.refused(&["serve", "nothere"], 1, &["no group named 'nothere'", "bimetal scan"]);

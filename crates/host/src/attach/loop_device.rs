@@ -14,6 +14,7 @@ const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CLR_FD: libc::Ioctl = 0x4c01;
 const LOOP_SET_CAPACITY: libc::Ioctl = 0x4c07;
+const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
@@ -146,4 +147,14 @@ pub(crate) fn detach(device: &Path) -> Result<(), AttachError> {
 pub(super) fn backing_file(device: &Path) -> Option<PathBuf> {
     let name = device.file_name()?;
     line(&Path::new("/sys/block").join(name).join("loop/backing_file")).map(PathBuf::from)
+}
+
+/// Device and inode of the file below a loop device; `None` to those who may not open it. Asks the file system of the file.
+pub(crate) fn place(device: &Path) -> Option<(u64, u64)> {
+    let opened = File::open(device).ok()?;
+    // SAFETY: the structure is plain integers, for which zeros are valid.
+    let mut info: LoopInfo = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one loop_info64 to the pointer, which is valid for the call.
+    let done = unsafe { libc::ioctl(opened.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) } == 0;
+    done.then_some((info.device, info.inode))
 }

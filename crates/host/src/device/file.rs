@@ -16,7 +16,7 @@ use io_uring::{opcode, squeue};
 use super::error::from_errno;
 use super::{Access, OpenError};
 use crate::probe::sysfs::BlockQueue;
-use crate::probe::usage;
+use crate::probe::{loops, usage};
 use crate::reactor::{HostEnv, Keep, OnDrop};
 
 /// Unit of direct I/O.
@@ -66,6 +66,11 @@ impl Found {
             if let Some(by) = user {
                 return Err(OpenError::Busy { path: path.to_owned(), by });
             }
+        }
+        // A claim on a loop device keeps nobody from its file.
+        let below = if access.lock && block_device { loops::holder_below(path, access.write) } else { None };
+        if let Some(by) = below {
+            return Err(OpenError::Busy { path: path.to_owned(), by });
         }
         let size = size_of_file(&file, block_device).map_err(|e| explain(path, access, e))?;
         Ok(Found { file, size, block_device, queue: BlockQueue::of(&meta) })

@@ -184,6 +184,46 @@ fn a_block_device_is_taken_alone_and_takes_discards() {
     drop(device);
 }
 
+#[test]
+fn a_loop_device_is_in_use_if_its_file_is_a_member_or_another_loop_device_over_it_is_held() {
+    if !crate::attach::tools::is_root() || !std::path::Path::new("/dev/loop-control").exists() {
+        eprintln!("skipped: making a block device needs root and loop devices");
+        return;
+    }
+    let file = file_of(8 << 20);
+    let other_name = file.path().with_extension("link");
+    std::fs::hard_link(file.path(), &other_name).expect("a second name");
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let made = [file.path(), &other_name].map(|name| crate::attach::loop_device::attach(name, 512, false).map(Loop));
+    std::fs::remove_file(&other_name).expect("removed");
+    let [Ok(first), Ok(second)] = made else {
+        eprintln!("skipped: no loop devices here");
+        return;
+    };
+    let (one, two) = (first.0.clone(), second.0.clone());
+    reactor.block_on(async move {
+        let open = |path, access| FileDevice::open_here(&env, path, access).map(|_| ()).map_err(|e| e.to_string());
+        open(&one, Access::SERVE).expect("nobody uses the other");
+        let used = crate::probe::usage::of(&one).expect("not to be made a new member").to_string();
+        assert!(used.contains(&two.display().to_string()), "{used}");
+        let held = FileDevice::open_here(&env, &two, Access::SERVE).expect("nobody uses the first");
+        let refused = open(&one, Access::SERVE).expect_err("they show the same file");
+        assert!(refused.contains(&two.display().to_string()), "{refused}");
+        drop(held);
+        // A group that is served by the name of the file holds a lock on that.
+        let member = std::fs::File::open(file.path()).expect("opens");
+        member.lock().expect("locked");
+        for access in [Access::SERVE, Access::INSPECT] {
+            let refused = open(&one, access).expect_err("the file is used");
+            assert!(refused.contains(&format!("(pid {})", std::process::id())), "{refused}");
+        }
+        let used = crate::probe::usage::of(&one).expect("in use").to_string();
+        assert!(used.contains(&format!("(pid {})", std::process::id())), "{used}");
+        open(&one, Access::PEEK).expect("looking is allowed");
+    });
+}
+
 /// MB/s of sequential requests of `len` with `depth` in flight for about `ms` of modelled time.
 fn sequential(model: &str, len: usize, depth: usize, total: usize, write: bool) -> f64 {
     let reactor = Reactor::new().expect("io_uring");

@@ -2,6 +2,7 @@
 
 pub mod below;
 pub mod disks;
+pub mod loops;
 pub mod signatures;
 pub mod sysfs;
 pub mod usage;

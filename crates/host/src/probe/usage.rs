@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::loops;
 use super::sysfs::{line, DeviceNumber};
 
 /// A use that forbids to take the device, whatever is forced.
@@ -27,6 +28,13 @@ pub enum Use {
         /// Path of the loop device.
         device: String,
     },
+    /// The device shows a file that is in use.
+    File {
+        /// The file.
+        file: PathBuf,
+        /// By whom.
+        by: String,
+    },
     /// A partition of the disk is in use.
     Partition {
         /// Name of the partition.
@@ -43,6 +51,9 @@ impl std::fmt::Display for Use {
             Use::Swap => f.write_str("it is used as swap space; run swapoff first"),
             Use::Below { holder } => write!(f, "the device {holder} is built on it; take that apart first"),
             Use::Loop { device } => write!(f, "{device} serves it as a loop device; run losetup -d {device} first"),
+            Use::File { file, by } => {
+                write!(f, "it shows the file {}, which is in use by {by}; stop that first", file.display())
+            }
             Use::Partition { name, used } => write!(f, "its partition {name} is in use: {used}"),
         }
     }
@@ -56,17 +67,19 @@ impl Use {
             Use::Swap => "the kernel's swap".into(),
             Use::Below { holder } => format!("the device {holder}, which is built on it"),
             Use::Loop { device } => format!("the loop device {device}"),
+            Use::File { file, by } => format!("{by}, through the file {}", file.display()),
             Use::Partition { name, .. } => format!("its partition {name}"),
         }
     }
 }
 
-/// How a device or file is used, if it is.
+/// How a device or file is used, if it is; a device is used, too, if a file that it is made of is.
 pub fn of(path: &Path) -> Option<Use> {
     let path = fs::canonicalize(path).ok()?;
     let meta = fs::metadata(&path).ok()?;
     if meta.file_type().is_block_device() {
-        of_block_device(DeviceNumber::new(meta.rdev()))
+        let number = DeviceNumber::new(meta.rdev());
+        of_block_device(number).or_else(|| loops::used(number))
     } else {
         of_file(&path)
     }
@@ -118,16 +131,16 @@ pub(crate) fn device_number(folder: &Path) -> Option<DeviceNumber> {
 }
 
 fn of_file(path: &Path) -> Option<Use> {
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    if swap_files(&swaps).any(|swap| swap == path) {
+    if is_swap_file(path) {
         return Some(Use::Swap);
     }
-    let loops = fs::read_dir("/sys/block").ok()?;
-    loops.flatten().find_map(|entry| {
-        let backing = line(&entry.path().join("loop/backing_file"))?;
-        let device = format!("/dev/{}", entry.file_name().to_string_lossy());
-        (Path::new(&backing) == path).then_some(Use::Loop { device })
-    })
+    loops::over(path).map(|device| Use::Loop { device: device.display().to_string() })
+}
+
+pub(super) fn is_swap_file(path: &Path) -> bool {
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let found = swap_files(&swaps).any(|swap| swap == path);
+    found
 }
 
 /// What the kernel does with a file by itself, and no lock tells: it serves it as a loop device, or swaps to it.
@@ -193,12 +206,18 @@ pub fn open_alone(path: &Path) -> io::Result<Option<fs::File>> {
 /// Who holds a lock on a file, by `/proc/locks`.
 pub fn lock_holder(path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
-    let number = DeviceNumber::new(meta.dev());
-    let place = format!("{:02x}:{:02x}:{}", number.major, number.minor, meta.ino());
+    lock_holder_of(meta.dev(), meta.ino(), true)
+}
+
+/// The same by device and inode of the file; who shares the lock with readers only if that is wanted.
+pub(super) fn lock_holder_of(device: u64, inode: u64, readers: bool) -> Option<String> {
+    let number = DeviceNumber::new(device);
+    let place = format!("{:02x}:{:02x}:{inode}", number.major, number.minor);
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let found = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&place.as_str());
+        let how = readers || fields.get(3) == Some(&"WRITE");
+        let found = how && fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&place.as_str());
         let pid = fields.get(4)?.parse().ok()?;
         found.then(|| process_name(pid))
     })
