@@ -58,27 +58,40 @@ impl Members {
 
     /// Why the engine refuses group `name`, in words that lead on.
     pub(crate) fn refusal(&self, name: &str, error: group::OpenError) -> anyhow::Error {
-        leading_on(name, error).context(format!("group '{name}' cannot be opened ({})", self.legend()))
+        self.leading_on(name, error).context(format!("group '{name}' cannot be opened ({})", self.legend()))
     }
 
     /// Why the members cannot be what was asked for; if the group was named, in words that lead on.
     pub(crate) fn refusal_to_be(&self, what: &str, name: Option<&str>, error: group::OpenError) -> anyhow::Error {
         let error = match name {
-            Some(name) => leading_on(name, error),
+            Some(name) => self.leading_on(name, error),
             None => error.into(),
         };
         error.context(self.cannot(what))
     }
 
+    fn leading_on(&self, name: &str, error: group::OpenError) -> anyhow::Error {
+        match self.way_without_labels().or_else(|| way_on(name, &error)) {
+            None => error.into(),
+            Some(way) => anyhow::anyhow!("{error}. {way}"),
+        }
+    }
+
+    /// What can be done if no device says any more that it is a member: nothing that reads metadata can.
+    pub(crate) fn way_without_labels(&self) -> Option<String> {
+        let gone = !self.opened.is_empty() && self.opened.iter().all(|m| m.label.is_none());
+        let places: Vec<String> = self.opened.iter().map(|m| m.locator.to_string()).collect();
+        gone.then(|| {
+            format!(
+                "No label is left on any of these devices. If the data are still there, and `bimetal dump --save` has saved the \
+                 metadata to a FILE since the last start: `bimetal restore FILE --member {} --force`",
+                places.join(" ")
+            )
+        })
+    }
+
     pub(crate) fn devices(&self) -> Vec<HostDevice> {
         self.opened.iter().map(|m| m.device.clone()).collect()
-    }
-}
-
-fn leading_on(name: &str, error: group::OpenError) -> anyhow::Error {
-    match way_on(name, &error) {
-        None => error.into(),
-        Some(way) => anyhow::anyhow!("{error}. {way}"),
     }
 }
 
@@ -289,6 +302,28 @@ async fn open_scanned(env: &HostEnv, name: &str, access: Access) -> Result<Membe
         members.opened.push(open_one(env, &locator, access).await?);
     }
     Ok(members)
+}
+
+/// Devices with a wanted label, among those that the configuration of a group names, some others, and all block devices.
+pub(crate) async fn carriers(
+    env: &HostEnv,
+    name: &str,
+    others: Vec<Locator>,
+    wanted: &dyn Fn(&Label) -> bool,
+) -> Vec<Locator> {
+    // A configuration that cannot be read names nothing.
+    let known = config::load(name).ok().flatten().map(|c| c.members).unwrap_or_default();
+    let mut places: Vec<Locator> = known.iter().filter_map(|m| Locator::parse(&m.locator).ok()).chain(others).collect();
+    places.dedup();
+    let mut found = Vec::new();
+    for locator in places {
+        let Ok(device) = HostDevice::open(env, &locator, Access::PEEK).await else { continue };
+        if read_label(&device).await.is_ok_and(|l| l.is_ok_and(|l| wanted(&l))) {
+            found.push(locator);
+        }
+    }
+    found.extend(scan_block_devices(env, wanted).await);
+    found
 }
 
 /// Block devices whose label is `wanted`. A device that cannot be read is no candidate.

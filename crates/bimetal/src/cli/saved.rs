@@ -43,7 +43,8 @@ pub(crate) struct Restore {
     /// which member it is
     #[arg(long = "member", value_name = "LOCATOR", num_args = 1..)]
     pub(crate) members: Vec<String>,
-    /// Although no label is left that says whether the group was started since: if it was, its data will be wrong
+    /// Although no label is left that says whether the group was started since, or a device that was named carries none: if it was,
+    /// or if that is not the old device with its data, data will be wrong
     #[arg(long)]
     pub(crate) force: bool,
     /// Do not ask

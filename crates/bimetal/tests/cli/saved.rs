@@ -82,7 +82,9 @@ fn metadata_that_is_all_gone_comes_back() {
     assert!(meta.len() < MIB, "{} bytes for metadata of 64 MiB of data", meta.len());
     assert_eq!(answer["members"].as_array().map(Vec::len), Some(2));
     wreck(&p);
-    p.refused(&["check", "tank"], 1, &[]);
+    for command in [&["check", "tank"][..], &["repair", "tank", "--yes"]] {
+        p.refused(command, 1, &["No label is left", "bimetal restore FILE --member", "fast.img", "slow.img --force"]);
+    }
     refused_untouched(
         &p,
         &["restore", "tank.saved", "--yes", "--force"],
@@ -204,9 +206,16 @@ fn a_member_that_is_missing_or_another_is_told() {
     write_over(&p, "slow.img", 0, MIB);
     write_over(&p, "slow.img", SLOW - 2 * MIB, MIB);
     assert!(p.ok(&["dump", "tank", "--save", "third"]).contains("NOT SAVED: "), "it names the device");
-    // With the other's label there is proof: no force is needed, but its name.
+    // The other's label proves that the group was not started since, but not that this is the device.
     refused_untouched(&p, &["restore", "whole", "--yes"], &["slow.img carries no sound label"]);
-    p.ok(&["restore", "whole", "--yes", "--member", "fast.img", "slow.img"]);
+    let named = ["restore", "whole", "--yes", "--member", "fast.img", "slow.img"];
+    refused_untouched(&p, &named, &["slow.img carries no label", "because of its size alone", "zeros", "--force"]);
+    // An empty device of the same size does not take the place of one that is there.
+    p.file("blank.img", SLOW);
+    let forced = p.ok(&[&named[..], &["--force"]].concat());
+    assert!(forced.contains("slow.img"), "{forced}");
+    let blank = ["restore", "whole", "--yes", "--force", "--member", "fast.img", "blank.img"];
+    refused_untouched(&p, &blank, &["slow.img carries a sound label of member 1", "--member"]);
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }
 

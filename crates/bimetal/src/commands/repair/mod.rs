@@ -15,8 +15,9 @@ use serde_json::json;
 use self::new::NewDevice;
 use crate::api::{self, Fate};
 use crate::cli::Repair;
+use crate::members::{self, Members};
 use crate::output::{confirm, Output};
-use crate::{members, runstate, saved};
+use crate::{runstate, saved};
 
 /// What is asked for.
 struct Wish {
@@ -73,7 +74,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let mut found = members::open(&env, Some(name), &wish.explicit, Access::SERVE).await?;
     new::let_go(&mut found, &new);
     let plan = Plan::new(env.clone(), found.devices(), wish.older_copies).await;
-    let mut plan = plan.with_context(|| found.cannot("repaired"))?;
+    let mut plan = plan.map_err(|e| unrepairable(&found, e.into()))?;
     if plan.group() != name {
         bail!("these members belong to group '{}', not to '{name}'", plan.group());
     }
@@ -103,6 +104,15 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
         plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
     Ok(Some(Done { report, volumes, new, saved: wish.save, not_saved }))
+}
+
+/// Why nothing can be repaired, and what is left to do.
+fn unrepairable(found: &Members, error: anyhow::Error) -> anyhow::Error {
+    let error = match found.way_without_labels() {
+        Some(way) => anyhow::anyhow!("{error:#}. {way}"),
+        None => error,
+    };
+    error.context(found.cannot("repaired"))
 }
 
 /// Bytes of a volume by fate.

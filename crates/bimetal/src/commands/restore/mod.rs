@@ -7,6 +7,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
+use bimetal_format::label::Label;
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::{Device, Env};
@@ -16,7 +17,7 @@ use self::plan::{not_in_file, plan, Candidate, Group, Plan};
 use crate::cli::Restore;
 use crate::members::{self, Members};
 use crate::output::{confirm, Output};
-use crate::saved::{put_back, save, Mark, Saved, SavedFile, Target, Written};
+use crate::saved::{put_back, save, Mark, Saved, SavedFile, SavedMember, Target, Written};
 use crate::size::approx;
 use crate::{api, date, runstate};
 
@@ -60,8 +61,12 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
     let candidates = candidates(&found, !explicit.is_empty()).await;
     let group = Group { name: &saved.group, uuid: saved.uuid, file: saved.id, members: &saved.members };
     let plan = plan(&group, &candidates).with_context(|| with_absent(UNTOUCHED, &found))?;
+    refuse_while_there(env, saved, &plan, explicit).await.context(UNTOUCHED)?;
     if !plan.is_proven() && !args.force {
         bail!("{UNTOUCHED}: {}", unproven(saved));
+    }
+    if let Some((m, i)) = plan.guessed().next().filter(|_| !args.force) {
+        bail!("{UNTOUCHED}: {}", guessed(&candidates[i].locator, &saved.members[m]));
     }
     confirm(&question(env, saved, &plan, &candidates), args.yes)?;
     let before = save_before(env, &found, &args.file).await.context(UNTOUCHED)?;
@@ -105,6 +110,36 @@ fn with_absent(what: &str, found: &Members) -> String {
     }
 }
 
+/// A device that is taken for a member by its size only is refused while another one carries the label of that member.
+async fn refuse_while_there(env: &HostEnv, saved: &SavedFile, plan: &Plan, explicit: &[Locator]) -> Result<()> {
+    for (m, _) in plan.guessed() {
+        let member = &saved.members[m];
+        let wanted = |l: &Label| l.group == saved.uuid && members::own_uuid(l) == member.uuid();
+        let others: Vec<Locator> =
+            [member.locator.as_str()].into_iter().filter_map(|at| Locator::parse(at).ok()).collect();
+        let found = members::carriers(env, &saved.group, others, &wanted).await;
+        if let Some(real) = found.iter().find(|at| !explicit.contains(at)) {
+            bail!(
+                "{real} carries a sound label of {}: name that device with --member. If it is a copy that is not to be used any \
+                 more, disconnect it first",
+                member.named()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Why a device without a label needs force, though others prove that the metadata fits.
+fn guessed(locator: &str, member: &SavedMember) -> String {
+    format!(
+        "{locator} carries no label, and is taken for {} because of its size alone. If it is another device, all that was on that \
+         member will read as what is on it now, or as zeros, without any error. Only if it is the very device, with its data: \
+         --force. If the member is lost, `bimetal repair {}` goes on without it",
+        member.named(),
+        member.label.group_name
+    )
+}
+
 /// Why a restore without any label needs force.
 fn unproven(saved: &SavedFile) -> String {
     format!(
@@ -143,6 +178,13 @@ fn question(env: &HostEnv, saved: &SavedFile, plan: &Plan, candidates: &[Candida
     }
     for i in &plan.added {
         text += &format!("\n  {}: became a member by the repair; its label is erased", candidates[*i].locator);
+    }
+    for (_, i) in plan.guessed() {
+        text += &format!(
+            "\nNothing proves that {} is the old device: what is not on it will read as zeros, or as what else is on it, without any \
+             error.",
+            candidates[i].locator
+        );
     }
     if !plan.is_proven() {
         text += "\nNothing proves that the group was not started since. If it was, its volumes will hold wrong data.";

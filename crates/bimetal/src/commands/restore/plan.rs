@@ -88,6 +88,12 @@ impl Plan {
     pub(super) fn is_proven(&self) -> bool {
         self.targets.iter().any(|(_, proof)| !matches!(proof, Proof::OtherRestoreBegun | Proof::None))
     }
+
+    /// Saved members whose device says nothing of who it is, and the candidates that are taken for them.
+    pub(super) fn guessed(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let all = self.targets.iter().enumerate();
+        all.filter(|(_, (_, proof))| *proof == Proof::None).map(|(m, (i, _))| (m, *i))
+    }
 }
 
 /// Finds the device of each saved member. Anything that is not sure is refused, in words that begin with what is wrong.

@@ -168,7 +168,9 @@ fn a_device_without_label_is_matched_by_its_size_if_it_was_named() {
     found[1] = bare(sizes[1]);
     let plan = planned(&saved, &found).expect("permitted");
     assert_eq!(proofs(&plan), [Proof::Unchanged, Proof::None, Proof::Unchanged]);
+    // That the metadata fits is proven, but not that this is the device that they describe.
     assert!(plan.is_proven());
+    assert_eq!(plan.guessed().collect::<Vec<_>>(), [(1, 1)]);
     found[1].given = false;
     refused(&saved, &found, &["carries no sound label", "--member"]);
     found[1] = bare(sizes[1] + 4096);
