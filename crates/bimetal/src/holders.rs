@@ -85,11 +85,19 @@ pub(crate) fn openers(device: &str) -> Vec<String> {
 /// Other processes that have a file or block device open, or a partition of it, in words, as far as this process may see
 /// them: root sees all. May ask the file system that `path` lies on.
 pub(crate) fn others_with_open(path: &Path) -> Vec<String> {
+    let found = processes_with_open(path);
+    let place = path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string();
+    found.into_iter().map(|pid| has_open(&place, pid)).collect()
+}
+
+/// The same by their ids.
+pub(crate) fn processes_with_open(path: &Path) -> Vec<u32> {
     let Ok(path) = path.canonicalize() else { return Vec::new() };
     let block = std::fs::metadata(&path).is_ok_and(|m| m.file_type().is_block_device());
     let Some(path) = path.to_str() else { return Vec::new() };
-    let found = processes(|name| if block { is_device(name, path) } else { name == path });
-    found.into_iter().filter(|pid| *pid != std::process::id()).map(|pid| has_open(path, pid)).collect()
+    let mut found = processes(|name| if block { is_device(name, path) } else { name == path });
+    found.retain(|pid| *pid != std::process::id());
+    found
 }
 
 fn has_open(device: &str, pid: u32) -> String {

@@ -16,6 +16,7 @@ mod demo;
 mod disks;
 #[cfg(test)]
 mod documents;
+mod elsewhere;
 mod erase;
 mod handover;
 mod hex;

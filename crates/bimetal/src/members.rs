@@ -13,6 +13,7 @@ use bimetal_volume::env::Env;
 use bimetal_volume::group;
 
 use crate::config::{self, uuid_text, GroupConfig};
+use crate::elsewhere;
 
 /// How long a busy device is tried again.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
@@ -235,6 +236,9 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
 fn refuse_barred(config: &GroupConfig, members: &Members, barred: &[String]) -> Result<()> {
     if barred.is_empty() || is_whole(&members.opened) {
         return Ok(());
+    }
+    if let Some(server) = elsewhere::server_of(&config.name) {
+        bail!("{}", server.words(&config.name));
     }
     bail!(
         "group '{}' lacks a member, which may be one that cannot be opened: {}. If it is none any more, take it out of \

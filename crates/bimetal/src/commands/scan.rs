@@ -14,7 +14,7 @@ use crate::cli::Scan;
 use crate::config::uuid_text;
 use crate::output::{table, Output};
 use crate::size::approx;
-use crate::{api, config, members, paths, runstate};
+use crate::{api, config, elsewhere, members, paths, runstate};
 
 /// A member that was found.
 struct Seen {
@@ -169,7 +169,10 @@ impl Found {
         }
         match runstate::locked_by(&self.name) {
             Some(pid) => format!("complete, served by process {pid}"),
-            None => "complete, not running".into(),
+            None => match elsewhere::server_of(&self.name) {
+                Some(server) => format!("complete, served by process {} with another run directory", server.process),
+                None => "complete, not running".into(),
+            },
         }
     }
 

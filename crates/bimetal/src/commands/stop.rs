@@ -10,7 +10,7 @@ use crate::api::{self, StopAccepted, StopRequest};
 use crate::cli::Stop;
 use crate::output::Output;
 use crate::runstate::{self, End};
-use crate::{holders, paths};
+use crate::{elsewhere, holders, paths};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -19,6 +19,9 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
     let Some(daemon) = runstate::daemon(group)? else {
         if let Some(pid) = runstate::locked_by(group) {
             bail!("group '{group}' is served by process {pid}, but its control socket is gone; end that process");
+        }
+        if let Some(server) = elsewhere::server_of(group) {
+            bail!("{}", server.words(group));
         }
         if !paths::config_file(group)?.exists() && !paths::run_dir(group).exists() {
             bail!("no group named '{group}' is known here; `bimetal status` lists those that are");
