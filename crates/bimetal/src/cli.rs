@@ -340,7 +340,10 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  bimetal destroy tank --yes")]
+#[command(after_help = "\
+Examples:
+  bimetal destroy tank
+  bimetal destroy tank --forget            # its members are gone, or serve another group now")]
 pub(crate) struct Destroy {
     /// The group
     #[arg(value_parser = group_name)]
@@ -348,6 +351,9 @@ pub(crate) struct Destroy {
     /// Members, instead of those in the configuration
     #[arg(long = "member", value_name = "LOCATOR", num_args = 1..)]
     pub(crate) members: Vec<String>,
+    /// Only remove what this machine knows of the group; no device is touched
+    #[arg(long, conflicts_with = "members")]
+    pub(crate) forget: bool,
     /// Do not ask
     #[arg(long, short)]
     pub(crate) yes: bool,

@@ -47,7 +47,7 @@ pub(crate) fn load(name: &str) -> Result<Option<GroupConfig>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
     };
-    let config: GroupConfig = toml::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    let config: GroupConfig = toml::from_str(&text).with_context(|| damaged(name, &path))?;
     if config.schema != 1 {
         bail!("{} has schema {}, this program knows schema 1; use a newer Bimetal", path.display(), config.schema);
     }
@@ -55,6 +55,14 @@ pub(crate) fn load(name: &str) -> Result<Option<GroupConfig>> {
         bail!("{} describes a group named '{}'; rename the file or the group", path.display(), config.name);
     }
     Ok(Some(config))
+}
+
+fn damaged(name: &str, path: &Path) -> String {
+    format!(
+        "{} is damaged; mend it, or have it removed (bimetal destroy {name} --forget: that touches no device) and name the members \
+         (bimetal serve {name} --member ...)",
+        path.display()
+    )
 }
 
 /// Writes the file, whole or not at all. An existing file is never overwritten.

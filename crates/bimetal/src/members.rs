@@ -225,7 +225,12 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
     members.strangers = strangers;
     members.absent = absent.into_iter().map(|a| a.why).chain(barred).collect();
     if members.opened.is_empty() {
-        bail!("no member of group '{}' was found: {}", config.name, members.absent.join("; "));
+        bail!(
+            "no member of group '{name}' was found: {}. If they are gone for good, `bimetal destroy {name} --forget` removes what is \
+             known of the group here, and touches no device",
+            members.absent.join("; "),
+            name = config.name
+        );
     }
     Ok(members)
 }

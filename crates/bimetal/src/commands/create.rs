@@ -76,7 +76,8 @@ fn refuse_known_name(name: &str) -> Result<()> {
     let path = paths::config_file(name)?;
     if path.exists() {
         bail!(
-            "a group named '{name}' is already described in {}; choose another name, or `bimetal destroy {name}` first",
+            "a group named '{name}' is already described in {}; choose another name, or `bimetal destroy {name}` first (if its \
+             members are gone: `bimetal destroy {name} --forget`)",
             path.display()
         );
     }

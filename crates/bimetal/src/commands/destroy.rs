@@ -1,4 +1,4 @@
-//! `bimetal destroy`: wipes the labels of a group's members and forgets it.
+//! `bimetal destroy`: wipes the labels of a group's members and forgets it, or only forgets it.
 
 use anyhow::{bail, Context, Result};
 use bimetal_host::device::Access;
@@ -9,18 +9,24 @@ use serde_json::json;
 use crate::cli::Destroy;
 use crate::output::{confirm, Output};
 use crate::size::approx;
-use crate::{api, config, members, runstate};
+use crate::{api, config, elsewhere, members, paths, runstate};
 
 pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
     let name = args.group.clone();
     runstate::refuse_served(&name)?;
+    if let (true, Some(server)) = (args.members.is_empty(), elsewhere::server_of(&name)) {
+        bail!("{}", server.words(&name));
+    }
     let lock = runstate::lock(&name)?;
+    if args.forget {
+        return forget(&name, &lock, args.yes, output);
+    }
     let explicit = members::parse_all(&args.members)?;
     let reactor = Reactor::new()?;
     let env = reactor.env();
     let (group, yes, given) = (name.clone(), args.yes, explicit.clone());
     let mut wiped = reactor.block_on(async move {
-        let found = members::open(&env, Some(&group), &given, Access::SERVE).await?;
+        let found = members::open(&env, Some(&group), &given, Access::SERVE).await.context("nothing was changed")?;
         wipe(&group, found, yes).await
     })?;
     let others = if explicit.is_empty() { Vec::new() } else { not_named(&name, &wiped) };
@@ -35,6 +41,30 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
         }
         text
     })
+}
+
+/// Removes the description of a group whose members are gone, or cannot be known.
+fn forget(name: &str, lock: &runstate::Lock, yes: bool, output: Output) -> Result<()> {
+    let path = paths::config_file(name)?;
+    if !path.exists() {
+        bail!("no group named '{name}' is described here ({} does not exist)", path.display());
+    }
+    let places = match config::load(name) {
+        Ok(config) => config.into_iter().flat_map(|c| c.members).map(|m| format!("\n  {}", m.locator)).collect(),
+        Err(why) => format!("\n  ({why:#})"),
+    };
+    confirm(
+        &format!(
+            "This removes {}, which says where the members of group '{name}' are. No device is touched: what is a member stays \
+             one, and `bimetal serve {name} --member` serves it. The members are, by that file:{places}",
+            path.display()
+        ),
+        yes,
+    )?;
+    config::remove(name)?;
+    runstate::forget(name, lock);
+    let answer = json!({ "schema": api::SCHEMA, "group": name, "destroyed": false, "forgotten": true });
+    output.show(&answer, || format!("Group '{name}' is forgotten here; no device was touched."))
 }
 
 /// What has become of the members, in words.
@@ -80,6 +110,7 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
         wiped.push(m.locator.to_string());
     }
     let mut absent = found.absent;
+    absent.extend(found.strangers.into_iter().map(|s| s.why));
     let unlabelled = unlabelled.iter().map(|m: &members::Opened| &m.locator).map(Locator::to_string);
     absent.extend(unlabelled.map(|l| format!("{l} carries no sound Bimetal label")));
     Ok(Wiped { members: wiped, absent })

@@ -40,7 +40,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Attach(args) => attach::run(args, output)?,
         Command::Detach(args) => detach::run(args, output)?,
         Command::Stop(args) => return stop::run(args, output),
-        Command::Status(args) => status::run(args, output)?,
+        Command::Status(args) => return status::run(args, output),
         Command::Volume(args) => volume::run(args.command, output)?,
         Command::Family(args) => family::run(args.command, output)?,
         Command::Member(args) => member::run(args.command, output)?,

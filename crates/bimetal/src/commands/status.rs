@@ -1,23 +1,32 @@
 //! `bimetal status`: of running groups by their daemon, of the others by what is known of them.
 
+use std::process::ExitCode;
+
 use anyhow::{bail, Result};
+use bimetal_host::Locator;
 use serde_json::json;
 
 use super::detach::{DaemonProcess, Handle};
 use crate::api::{self, Status};
 use crate::cli::StatusArgs;
-use crate::output::{indent, table, Output};
+use crate::elsewhere::{self, Server};
+use crate::output::{self, indent, table, Output};
 use crate::size::approx;
 use crate::{config, paths, runstate};
 
-pub(crate) fn run(args: StatusArgs, output: Output) -> Result<()> {
+pub(crate) fn run(args: StatusArgs, output: Output) -> Result<ExitCode> {
     let (names, one) = match args.group {
         Some(name) => (vec![name], true),
         None => (known_groups()?, false),
     };
-    let mut states = Vec::new();
+    // One group that cannot be told of does not hide the others.
+    let (mut states, mut failed) = (Vec::new(), Vec::new());
     for name in &names {
-        states.push(state_of(name)?);
+        match state_of(name) {
+            Ok(state) => states.push(state),
+            Err(why) if one => return Err(why),
+            Err(why) => failed.push((name.clone(), output::chain(&why))),
+        }
     }
     if let (true, [State::Unknown(name)]) = (one, states.as_slice()) {
         bail!("no group named '{name}' is known here; `bimetal scan` looks for groups on devices");
@@ -25,19 +34,34 @@ pub(crate) fn run(args: StatusArgs, output: Output) -> Result<()> {
     states.retain(|s| !matches!(s, State::Unknown(_)));
     if output.json {
         let mut documents = states.iter().map(State::json).collect::<Result<Vec<_>>>()?;
+        documents.extend(
+            failed
+                .iter()
+                .map(|(name, why)| json!({ "schema": api::SCHEMA, "group": name, "state": "unknown", "error": why })),
+        );
         let document = match (one, documents.len()) {
             (true, 1) => documents.remove(0),
             _ => json!({ "schema": api::SCHEMA, "groups": documents }),
         };
-        return output.show(&document, String::new);
+        output.show(&document, String::new)?;
+        return Ok(ended(&failed));
     }
-    if states.is_empty() {
-        return crate::output::emit(
-            "No group is known here. Make one with `bimetal create`, or look with `bimetal scan`.\n",
-        );
+    if states.is_empty() && failed.is_empty() {
+        output::emit("No group is known here. Make one with `bimetal create`, or look with `bimetal scan`.\n")?;
     }
     let words: Vec<String> = states.iter().map(State::words).collect();
-    crate::output::emit(&words.join("\n"))
+    output::emit(&words.join("\n"))?;
+    Ok(ended(&failed))
+}
+
+/// Says what could not be told; that is a failure.
+fn ended(failed: &[(String, String)]) -> ExitCode {
+    failed.iter().for_each(|(name, why)| eprintln!("bimetal: {name}: {why}"));
+    if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 enum State {
@@ -48,6 +72,10 @@ enum State {
         uuid: String,
         members: Vec<String>,
         pid: Option<String>,
+        /// It is served all the same.
+        elsewhere: Option<Server>,
+        /// Members that are not where they were, and why, by what can be told without waking a disk.
+        absent: Vec<String>,
         attachments: Vec<api::Attachment>,
     },
     Unknown(String),
@@ -69,15 +97,24 @@ fn state_of(name: &str) -> Result<State> {
     let Some(config) = config::load(name)? else {
         return Ok(match pid {
             None => State::Unknown(name.to_string()),
-            Some(_) => {
-                State::Down { name: name.into(), uuid: String::new(), members: vec![], pid, attachments: vec![] }
-            }
+            Some(_) => State::Down {
+                name: name.into(),
+                uuid: String::new(),
+                members: vec![],
+                pid,
+                elsewhere: None,
+                absent: vec![],
+                attachments: vec![],
+            },
         });
     };
+    let absent = config.members.iter().filter_map(|m| why_absent(name, &m.locator)).collect();
     Ok(State::Down {
         name: name.to_string(),
+        absent,
         uuid: config.uuid,
         members: config.members.into_iter().map(|m| format!("{} ({})", m.locator, m.tier)).collect(),
+        elsewhere: pid.is_none().then(|| elsewhere::server_of(name)).flatten(),
         pid,
         attachments: runstate::attachments(name).unwrap_or_else(|error| {
             eprintln!("bimetal: {error:#}");
@@ -86,13 +123,30 @@ fn state_of(name: &str) -> Result<State> {
     })
 }
 
+/// Why there may be no member of a group at a place.
+fn why_absent(group: &str, locator: &str) -> Option<String> {
+    let parsed = Locator::parse(locator).ok()?;
+    if parsed.path().is_some_and(|path| !path.exists()) {
+        return Some(format!("{locator} does not exist"));
+    }
+    let others = paths::configured_groups().ok()?.into_iter().filter(|other| other != group);
+    let has = |other: &String| {
+        let config = config::load(other).ok().flatten();
+        config.is_some_and(|c| c.members.iter().any(|m| m.locator == locator))
+    };
+    let other = others.into_iter().find(has)?;
+    Some(format!("{locator} is described as a member of group '{other}', too: the label decides"))
+}
+
 impl State {
     fn json(&self) -> Result<serde_json::Value> {
         Ok(match self {
             State::Running(s) => serde_json::to_value(s)?,
-            State::Down { name, uuid, members, pid, attachments } => json!({
-                "schema": api::SCHEMA, "group": name, "uuid": uuid, "state": "not running",
-                "configured_members": members, "pid": pid, "attachments": attachments,
+            State::Down { name, uuid, members, pid, elsewhere, absent, attachments } => json!({
+                "schema": api::SCHEMA, "group": name, "uuid": uuid,
+                "state": if elsewhere.is_some() { "served elsewhere" } else { "not running" },
+                "configured_members": members, "absent": absent, "attachments": attachments,
+                "pid": pid.clone().or_else(|| elsewhere.as_ref().map(|s| s.process.to_string())),
             }),
             State::Unknown(name) => json!({ "schema": api::SCHEMA, "group": name, "state": "unknown" }),
         })
@@ -101,11 +155,20 @@ impl State {
     fn words(&self) -> String {
         match self {
             State::Running(s) => running(s),
-            State::Down { name, members, pid: None, attachments, .. } => {
-                let mut text =
-                    format!("{name}: not running. Start it with `bimetal attach {name}` or `bimetal serve {name}`.\n");
+            State::Down { name, elsewhere: Some(server), .. } => format!("{name}: {}\n", server.words(name)),
+            State::Down { name, members, pid: None, absent, attachments, .. } => {
+                let mut text = match !members.is_empty() && absent.len() == members.len() {
+                    false => format!("{name}: not running. Start it with `bimetal attach {name}` or `bimetal serve {name}`.\n"),
+                    true => format!(
+                        "{name}: not running, and none of its members is where it was. If they have moved, `bimetal serve {name}` \
+                         finds block devices by their labels; if they are gone for good, `bimetal destroy {name} --forget`.\n"
+                    ),
+                };
                 for m in members {
                     text += &format!("  member {m}\n");
+                }
+                for why in absent {
+                    text += &format!("  {why}\n");
                 }
                 for a in attachments.iter().filter(|a| a.via == "ublk") {
                     text += &format!("  {} waits for the daemon, which takes it over when it starts\n", a.device);

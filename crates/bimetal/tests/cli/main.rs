@@ -12,6 +12,7 @@ mod family_keys;
 mod files;
 mod flow;
 mod force;
+mod known;
 mod lab;
 mod leave;
 mod member;

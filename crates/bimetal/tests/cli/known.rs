@@ -1,0 +1,69 @@
+//! What this machine knows of groups, when that is not how things are: members that are gone, descriptions that are damaged or name
+//! too much, daemons that cannot be reached.
+
+use std::io::Write;
+
+use crate::common::{done, Done, Place, MIB};
+
+fn description(p: &Place) -> std::path::PathBuf {
+    p.path("etc/groups/tank.toml")
+}
+
+#[test]
+fn a_group_whose_members_are_gone_is_forgotten_without_a_device() {
+    let p = Place::new();
+    p.tank();
+    for file in ["fast.img", "slow.img"] {
+        std::fs::remove_file(p.path(file)).expect("removed");
+    }
+    p.refused(&["destroy", "tank", "--yes"], 1, &["no member", "nothing was changed", "bimetal destroy tank --forget"]);
+    assert!(p.ok(&["status", "tank"]).contains("bimetal destroy tank --forget"));
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    let again = ["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--yes"];
+    p.refused(&again, 1, &["already described", "bimetal destroy tank --forget"]);
+    p.refused(&["destroy", "tank", "--forget"], 1, &["No device is touched", "fast.img", "--yes"]);
+    assert_eq!(p.json(&["destroy", "tank", "--forget", "--yes"])["forgotten"], true);
+    assert!(!description(&p).exists());
+    p.refused(&["destroy", "tank", "--forget", "--yes"], 1, &["no group named 'tank' is described here"]);
+    p.ok(&again);
+}
+
+#[test]
+fn a_description_that_is_damaged_hides_no_other_group_and_can_be_removed() {
+    let p = Place::new();
+    p.tank();
+    std::fs::write(p.path("etc/groups/bad.toml"), "schema = [").expect("written");
+    let Done { code, out, err } = p.run(&["status"]);
+    assert_eq!(code, 1, "{out}{err}");
+    assert!(out.contains("tank: not running"), "{out}");
+    assert!(err.contains("bad.toml is damaged") && err.contains("bimetal destroy bad --forget"), "{err}");
+    let listed = p.run(&["status", "--json"]);
+    assert!(listed.code == 1 && listed.out.contains("bad.toml is damaged"), "{}", listed.out);
+    p.ok(&["destroy", "bad", "--forget", "--yes"]);
+    p.ok(&["status"]);
+}
+
+#[test]
+fn a_daemon_with_another_run_directory_is_found_by_what_it_has_open() {
+    let p = Place::new();
+    p.tank();
+    let mut daemon = p.serve(&["tank"]);
+    let by = format!("process {}", daemon.child.id());
+    let from_elsewhere = |args: &[&str]| {
+        let mut command = p.command(args);
+        done(command.env("BIMETAL_RUN_DIR", p.path("run2")).output().expect("the program starts"))
+    };
+    for args in [&["stop", "tank"][..], &["serve", "tank"], &["destroy", "tank", "--yes"]] {
+        let Done { code, out, err } = from_elsewhere(args);
+        assert!(code == 1 && err.contains(&by) && err.contains("BIMETAL_RUN_DIR"), "{args:?}: {out}{err}");
+        assert!(!err.contains("take it out of"), "{args:?}: {err}");
+    }
+    let told = from_elsewhere(&["status", "tank"]).out;
+    assert!(told.contains(&by) && !told.contains("not running"), "{told}");
+    let told = from_elsewhere(&["scan"]).out;
+    assert!(told.contains(&by), "{told}");
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    assert!(from_elsewhere(&["status", "tank"]).out.contains("not running"));
+}
