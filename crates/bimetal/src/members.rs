@@ -206,6 +206,14 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
     }
     // Only if the configuration names all members: a place that seems empty may be another name for one that a scan finds.
     let whole = is_whole(&members.opened);
+    if whole {
+        let (ours, bare) = std::mem::take(&mut members.opened).into_iter().partition(|m: &Opened| m.label.is_some());
+        members.opened = ours;
+        absent.extend(bare.into_iter().map(|m: Opened| {
+            let locator = m.locator.to_string();
+            Stranger { why: format!("{locator} carries no sound Bimetal label"), locator }
+        }));
+    }
     let strangers = if whole { std::mem::take(&mut absent) } else { Vec::new() };
     // Also if every place could be opened: what carries no label now may have been a member's name once.
     if !whole {

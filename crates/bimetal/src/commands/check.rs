@@ -81,6 +81,13 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
         let named = group.as_deref().filter(|_| explicit.is_empty());
         let report = report.map_err(|e| found.refusal_to_be("verified", named, e))?;
         let mut checked = Checked::of(report, |member| place(&found, member));
+        for (i, m) in found.opened.iter().enumerate().filter(|(_, m)| m.label.is_none()) {
+            // The engine numbers devices; people name them.
+            let of_engine = format!("device {i} has no sound label");
+            for p in &mut checked.problems {
+                p.what = p.what.replace(&of_engine, &format!("{} has no sound label", m.locator));
+            }
+        }
         checked.no_members = found.strangers.into_iter().map(|s| s.why).collect();
         checked.absent = found.absent;
         checked.sound &= checked.absent.is_empty();

@@ -45,6 +45,23 @@ fn a_description_that_is_damaged_hides_no_other_group_and_can_be_removed() {
 }
 
 #[test]
+fn a_place_in_the_description_without_a_member_is_named_and_struck_out() {
+    let p = Place::new();
+    p.tank();
+    let stray = p.file("stray.img", 48 * MIB);
+    let mut file = std::fs::File::options().append(true).open(description(&p)).expect("there");
+    write!(file, "\n[[member]]\nlocator = \"{}\"\ntier = \"fast\"\n", stray.display()).expect("written");
+    let told = p.ok(&["check", "tank"]);
+    assert!(told.contains("stray.img carries no sound Bimetal label; no member is there"), "{told}");
+    assert!(told.contains("the next start strikes it out") && !told.contains("other copy"), "{told}");
+    let mut daemon = p.serve(&["tank"]);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    let text = std::fs::read_to_string(description(&p)).expect("there");
+    assert!(!text.contains("stray.img") && text.contains("fast.img"), "{text}");
+}
+
+#[test]
 fn a_daemon_with_another_run_directory_is_found_by_what_it_has_open() {
     let p = Place::new();
     p.tank();

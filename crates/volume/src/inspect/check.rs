@@ -126,7 +126,17 @@ async fn check_labels<D: Device>(device: &D, position: usize, report: &mut Repor
     let found = read_labels(device).await.map_err(|source| OpenError::Device { device: position, source })?;
     let member = found.newest.as_ref().map(|l: &Label| l.member);
     for (place, e) in found.problems {
-        report.note(member, false, format!("the label at byte {place} is not sound: {e}; the other copy is used"));
+        match member {
+            Some(_) => {
+                report.note(
+                    member,
+                    false,
+                    format!("the label at byte {place} is not sound: {e}; the other copy is used"),
+                );
+            }
+            // It is no member any more, and no start makes it one.
+            None => report.note(None, true, format!("device {position} has no sound label at byte {place}: {e}")),
+        }
     }
     Ok(())
 }
