@@ -18,18 +18,26 @@ use crate::{config, runstate};
 pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
     let group = &args.target.group;
     let Served { status, started } = served(group, args.no_start)?;
-    let volume = match choose(&status, args.target.volume.as_deref()) {
-        Err(e) if started => return Err(stopped_again(group, e)),
-        found => found?,
-    };
-    if let Err(why) = refuse_locked(group, volume) {
-        return Err(if started { stopped_again(group, why) } else { why });
-    }
+    let made = attached(&args, &status);
+    let (attachment, why) = made.map_err(|why| if started { stopped_again(group, why) } else { why })?;
+    eprintln!("Attached {group}/{} by {}: {why}.", attachment.volume, attachment.via);
+    let answer = json!({
+        "schema": api::SCHEMA, "group": group, "volume": attachment.volume, "device": attachment.device,
+        "via": attachment.via, "why": why,
+    });
+    output.show(&answer, || attachment.device.clone())
+}
+
+/// Attaches what is meant, or finds it attached; and says why by this way.
+fn attached(args: &Attach, status: &Status) -> Result<(Attachment, String)> {
+    let group = &args.target.group;
+    let volume = choose(status, args.target.volume.as_deref())?;
+    refuse_locked(group, volume)?;
     let uuid = config::uuid_bytes(&volume.uuid).context("the daemon's answer is not understood")?;
     let request = Request {
         inode: bimetal_export::fuse::inode_of(&uuid),
         size: volume.size_bytes,
-        export: export_of(&status, &volume.name)?,
+        export: export_of(status, &volume.name)?,
         show_file: &|| show_file(group, &volume.name).map_err(|e| format!("{e:#}")),
         read_only: status.read_only,
         sector_size: volume.sector_bytes,
@@ -40,17 +48,10 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
             Via::Fuse => attach::Via::Fuse,
         }),
     };
-    let made = runstate::update_attachments(group, |list| {
-        let maker = Maker { group, volume, uuid, daemon: DaemonProcess::of(&status), request: &request };
+    runstate::update_attachments(group, |list| {
+        let maker = Maker { group, volume, uuid, daemon: DaemonProcess::of(status), request: &request };
         maker.attach_or_find(list)
-    })??;
-    let (attachment, why) = made;
-    eprintln!("Attached {group}/{} by {}: {why}.", volume.name, attachment.via);
-    let answer = json!({
-        "schema": api::SCHEMA, "group": group, "volume": volume.name, "device": attachment.device,
-        "via": attachment.via, "why": why,
-    });
-    output.show(&answer, || attachment.device.clone())
+    })?
 }
 
 /// Has the daemon mount its volumes as files, and gives that of the volume.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 
 use crate::api::{self, Status};
+use crate::client::Client;
 use crate::{paths, runstate};
 
 /// A daemon that takes longer to recover its group is told of, but not waited for.
@@ -75,38 +76,50 @@ fn running(group: &str, held_will_do: bool) -> Result<Option<Status>> {
     }
 }
 
-/// A daemon that was started for nothing does not stay.
+/// A daemon that was started for nothing does not stay, unless somebody uses it by now.
 pub(super) fn stopped_again(group: &str, error: anyhow::Error) -> anyhow::Error {
-    let stop = || -> Result<()> {
-        let daemon = runstate::daemon(group)?.context("it is gone")?;
-        let _accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
-        Ok(())
-    };
-    match stop() {
-        Ok(()) => error.context("the daemon that was started for this is stopped again"),
-        Err(_) => error,
+    match end_unused(group) {
+        Ok(true) => error.context("the daemon that was started for this is stopped again"),
+        Ok(false) => error.context(format!(
+            "the daemon that was started for this is used by now, and runs on (bimetal stop {group})"
+        )),
+        Err(why) => error.context(format!("the daemon that was started for this is there still ({why:#})")),
     }
 }
 
-/// Ends the daemon if it was started for this, unless somebody uses it by now: a key that it has counts.
-pub(super) fn stop_if(started: bool, group: &str) {
-    let stop = || -> Result<()> {
-        let Some(daemon) = runstate::daemon(group)? else { return Ok(()) };
-        let status: Status = daemon.get("/v1/status")?;
-        let copies = status.dissolving.as_ref().is_some_and(api::Dissolving::is_under_way);
-        let unlocked = status.families.iter().any(|f| f.unlocked);
-        let used = copies
-            || unlocked
-            || status.files.is_some()
-            || !status.clients.is_empty()
-            || !status.attachments.is_empty();
-        if let Some(daemon) = runstate::daemon(group)?.filter(|_| !used) {
-            let _accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
+/// Tells a daemon to stop, and waits until it has: whatever is asked next would find one that does not answer any more.
+fn end(group: &str, daemon: Client) -> Result<()> {
+    let accepted: api::StopAccepted = daemon.post("/v1/stop", &api::StopRequest::default())?;
+    // It waits for others, and so may we for ever.
+    let limit = if accepted.waits_for.is_empty() { STOP } else { Duration::ZERO };
+    let began = Instant::now();
+    while runstate::is_served_by(group, accepted.process) {
+        if began.elapsed() >= limit {
+            bail!("it is to stop, but has not ended yet; `bimetal status {group}` says what it waits for");
         }
-        Ok(())
-    };
-    if let Some(Err(e)) = started.then(stop) {
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Ok(())
+}
+
+/// Ends the daemon if it was started for this, unless somebody uses it by now.
+pub(super) fn stop_if(started: bool, group: &str) {
+    if let Some(Err(e)) = started.then(|| end_unused(group)) {
         eprintln!("bimetal: the daemon that was started for this is there still: {e:#}");
+    }
+}
+
+/// Ends a daemon that nobody uses: a key that it has counts as use. Whether none is there now.
+fn end_unused(group: &str) -> Result<bool> {
+    let Some(daemon) = runstate::daemon(group)? else { return Ok(true) };
+    let status: Status = daemon.get("/v1/status")?;
+    let copies = status.dissolving.as_ref().is_some_and(api::Dissolving::is_under_way);
+    let unlocked = status.families.iter().any(|f| f.unlocked);
+    let used =
+        copies || unlocked || status.files.is_some() || !status.clients.is_empty() || !status.attachments.is_empty();
+    match runstate::daemon(group)?.filter(|_| !used) {
+        Some(daemon) => end(group, daemon).map(|()| true),
+        None => Ok(!used),
     }
 }
 

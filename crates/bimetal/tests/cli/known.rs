@@ -84,3 +84,21 @@ fn a_daemon_with_another_run_directory_is_found_by_what_it_has_open() {
     assert_eq!(daemon.wait(), 0, "{}", p.log());
     assert!(from_elsewhere(&["status", "tank"]).out.contains("not running"));
 }
+
+#[test]
+fn a_daemon_that_was_started_for_nothing_is_gone_when_the_command_ends() {
+    let p = Place::new();
+    p.tank();
+    for args in [&["attach", "tank/nothere"][..], &["attach", "tank", "--via", "ublk"]] {
+        let Done { code, err, .. } = p.run(args);
+        if code == 0 {
+            p.ok(&["detach", "tank"]);
+            p.ok(&["stop", "tank"]);
+            eprintln!("skipped: ublk works here");
+            continue;
+        }
+        assert!(err.contains("started for this is stopped again"), "{err}");
+        assert_eq!(p.json(&["status", "tank"])["state"], "not running");
+    }
+    p.ok(&["destroy", "tank", "--yes"]);
+}
