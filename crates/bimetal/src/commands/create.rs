@@ -164,12 +164,12 @@ async fn create(
         refuse_member(&m.locator, &device, force).await?;
         devices.push((device, m.tier));
     }
-    let lost: Vec<String> = new
-        .iter()
-        .zip(&devices)
-        .filter(|(m, _)| !is_empty_file(&m.locator))
-        .map(|(m, (d, _))| format!("  {} ({}, {})", m.locator, m.tier, approx(d.size())))
-        .collect();
+    let mut lost = Vec::new();
+    for (m, (d, _)) in new.iter().zip(&devices).filter(|(m, _)| !is_empty_file(&m.locator)) {
+        let label = members::read_label(d).await.ok().and_then(Result::ok);
+        let of = label.map_or(String::new(), |l| format!(", a member of the Bimetal group '{}'", l.group_name));
+        lost.push(format!("  {} ({}, {}{of})", m.locator, m.tier, approx(d.size())));
+    }
     if !lost.is_empty() {
         confirm(&format!("Everything on these devices will be lost:\n{}", lost.join("\n")), yes)?;
     }

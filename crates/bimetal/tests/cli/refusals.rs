@@ -85,6 +85,8 @@ fn creation_over_something_known_asks_for_force() {
         1,
         &["member of the Bimetal group 'tank'"],
     );
+    let other = ["other", "--fast", "fast.img", "--slow", "slow.img", "--force"];
+    create_refused(&p, &other, 1, &["will be lost", "fast.img (fast, 48 MiB, a member of the Bimetal group 'tank')"]);
 }
 
 #[test]
