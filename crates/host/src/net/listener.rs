@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use io_uring::{opcode, types::Fd};
 
-use super::{give_up_on_silence, Stream};
+use super::{give_up_on_the_dead, Stream};
 use crate::reactor::{HostEnv, Keep, OnDrop};
 
 /// A listening socket. A unix socket's file is removed with the last handle.
@@ -109,7 +109,7 @@ impl Listener {
         }
         let stream = std::net::TcpStream::from(fd);
         stream.set_nodelay(true)?;
-        give_up_on_silence(&stream)?;
+        give_up_on_the_dead(&stream)?;
         let peer = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |a| a.to_string());
         Ok(Stream::wrap(&self.env, stream.into(), peer))
     }

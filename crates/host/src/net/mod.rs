@@ -31,6 +31,10 @@ const POLL_FIRST: u16 = 1;
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a remote peer may be silent while something is to be confirmed.
 const SILENCE: Duration = Duration::from_secs(60);
+/// A peer of whom nothing was heard for so long is asked whether it is there...
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+/// ... and again, so often.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// A pause before it is looked again whether a peer that sends no more is gone.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -242,22 +246,31 @@ impl Stream {
 /// Lets a connection fail when the peer has not confirmed what was sent, or that it is still there, for [`SILENCE`]: a machine
 /// that lost its power sends no farewell.
 fn give_up_on_silence(stream: &TcpStream) -> io::Result<()> {
-    let millis = SILENCE.as_millis() as libc::c_int;
-    let options = [
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 15),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 5),
-        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis),
-    ];
-    for (level, name, value) in options {
-        let len = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the pointer is to an int of that size, valid for the call.
-        let rc = unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, (&raw const value).cast(), len) };
-        if rc < 0 {
-            return Err(io::Error::last_os_error());
-        }
+    give_up_on_the_dead(stream)?;
+    set(stream, libc::TCP_USER_TIMEOUT, SILENCE.as_millis() as libc::c_int)
+}
+
+/// The same of one that owes us nothing: it may take as long as it likes to receive, for instance while its machine is paused, as
+/// long as the machine's kernel answers. If that is dead and something was sent to it, the kernel gives up after a quarter of an hour.
+fn give_up_on_the_dead(stream: &TcpStream) -> io::Result<()> {
+    let probes = (SILENCE - PROBE_AFTER).as_secs() / PROBE_EVERY.as_secs();
+    set(stream, libc::TCP_KEEPIDLE, PROBE_AFTER.as_secs() as libc::c_int)?;
+    set(stream, libc::TCP_KEEPINTVL, PROBE_EVERY.as_secs() as libc::c_int)?;
+    set(stream, libc::TCP_KEEPCNT, probes as libc::c_int)?;
+    set_option(stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)
+}
+
+fn set(stream: &TcpStream, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    set_option(stream, libc::IPPROTO_TCP, name, value)
+}
+
+fn set_option(stream: &TcpStream, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointer is to an int of that size, valid for the call.
+    match unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, (&raw const value).cast(), len) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
