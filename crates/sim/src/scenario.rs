@@ -320,6 +320,9 @@ pub struct Scenario {
     /// Chunks that may be promoted at once before the endurance budget counts, at least a group of 8; 0: the engine's
     /// choice, which no run of the simulator uses up.
     pub burst: u64,
+    /// Bytes of requests that may be in flight, the others wait; 0: the engine's choice, which no run of the simulator
+    /// comes to.
+    pub inflight: u64,
     /// Whether the mover runs.
     pub migrate: bool,
     /// Members that the group is made of; the fast ones first.

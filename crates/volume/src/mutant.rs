@@ -91,6 +91,7 @@ mutants! {
     C7RangeNotTold: "C7.4: a deleted volume's map range is used again before all members know of its unmap",
     C7ShrinkDespiteWriter: "C7.4: a volume shrinks although a write beyond its new end is in flight",
     I5AsideIsHeadroom: "I5: slots set aside for a volume count as room that moves must leave",
+    I5DeletedTakesSlots: "I5: a write that was let in before its volume was deleted takes a slot that another was promised",
     JoiningCounts: "a device that is being added counts as a member by its own word",
     JoinedTooEarly: "a new fast member joins without the commits that ran while the map was written to it",
     SlotsBeforeTable: "slots of a new member are taken before the labels of the others name it",

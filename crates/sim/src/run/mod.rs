@@ -277,6 +277,10 @@ impl Run<'_> {
                 0 => default.promotion_burst,
                 n => n,
             },
+            max_inflight_bytes: match self.scenario.inflight {
+                0 => default.max_inflight_bytes,
+                n => n,
+            },
             journal_records: match self.scenario.records {
                 0 => default.journal_records,
                 n => n as usize,

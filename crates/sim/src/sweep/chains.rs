@@ -28,6 +28,7 @@ fn group(fast: usize, seed: u64, tear: bool) -> Scenario {
         reserve: 3,
         commit_ms: 60_000,
         burst: 0,
+        inflight: 0,
         migrate: false,
         members,
         spares: Vec::new(),

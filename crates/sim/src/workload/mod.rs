@@ -1,6 +1,7 @@
 //! Random scenarios. Swarm testing: each seed draws which features it uses and how much, so that runs differ in kind.
 
 mod check;
+mod crowd;
 mod dissolve;
 mod family;
 mod members;
@@ -29,6 +30,9 @@ const DISSOLVES: u64 = 0x6c65_6176_6573;
 /// Runs in a million that have families.
 const FAMILIES_PPM: u32 = 150_000;
 const FAMILIES: u64 = 0x6661_6d69_6c79;
+/// Runs in a million in which requests wait for each other: they are many, or large, or little may be in flight.
+const CROWDS_PPM: u32 = 100_000;
+const CROWDS: u64 = 0x63_726f_7764;
 /// Runs in a million in which the group is verified while it is in use.
 const CHECKS_PPM: u32 = 100_000;
 const CHECKS: u64 = 0x6368_6563_6b73;
@@ -66,9 +70,18 @@ pub fn generate(seed: u64) -> Scenario {
     if changing {
         structure::shrink_volumes(&mut s, &mut changes);
     }
-    let taste = taste(&s, &mut p);
+    let mut crowd = Prng::new(seed ^ CROWDS);
+    let crowded = crowd.chance(CROWDS_PPM);
+    if crowded {
+        crowd::make_room(&mut s, &mut crowd);
+    }
+    let mut taste = taste(&s, &mut p);
     let sessions = p.range(2, 4);
-    let steps = p.range(120, 360);
+    let mut steps = p.range(120, 360);
+    if crowded {
+        crowd::widen(&mut s, &mut taste, &mut crowd);
+        steps /= 2;
+    }
     for number in 0..sessions {
         let session = session(&s, &taste, number, steps / sessions, &mut p);
         s.sessions.push(session);
@@ -78,6 +91,9 @@ pub fn generate(seed: u64) -> Scenario {
     early.damage = None;
     if changing {
         structure::mix_in(&mut s, &mut changes);
+    }
+    if crowded {
+        crowd::mix_in(&mut s, &mut crowd);
     }
     // Likewise.
     let mut changes = Prng::new(seed ^ MEMBERS);
@@ -139,6 +155,7 @@ fn group(seed: u64, p: &mut Prng) -> Scenario {
         reserve: p.range(1, (fast / 4).max(1)),
         commit_ms: *p.pick(&[20, 200, 1000, 5000]),
         burst: *p.pick(&[0, 0, 8, 8, 12]),
+        inflight: 0,
         migrate: p.chance(950_000),
         members,
         spares: Vec::new(),
@@ -345,6 +362,21 @@ mod tests {
     fn some_runs_change_their_volumes() {
         let changing = (0..200).filter(|seed| generate(*seed).sessions.iter().any(changes_volumes)).count();
         assert!((50..120).contains(&changing), "{changing} of 200");
+    }
+
+    #[test]
+    fn some_runs_are_crowded() {
+        let all: Vec<Scenario> = (0..1000).map(generate).collect();
+        let steps = |s: &Scenario| s.sessions.iter().flat_map(|x| x.steps.clone()).collect::<Vec<_>>();
+        let crowds = all.iter().filter(|s| steps(s).iter().any(|t| t.client > 5)).count();
+        let large = |t: &Step| matches!(t.act, Act::Write { .. }) && t.len > 1 << 20;
+        let largest = all.iter().filter(|s| steps(s).iter().any(large)).count();
+        let little = all.iter().filter(|s| s.inflight > 0).count();
+        let about = 30..150;
+        assert!(
+            about.contains(&crowds) && about.contains(&largest) && about.contains(&little),
+            "{crowds} {largest} {little}"
+        );
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl<E: Env> Core<E> {
         };
         while !self.entry(chunk)?.is_mapped() {
             // It is promised nothing any more: what is free may be what another volume is promised (I5).
-            if v.deleted.get() {
+            if v.deleted.get() && !mutant::on(Mutant::I5DeletedTakesSlots) {
                 return Err(Error::Deleted);
             }
             if let Some(slot) = self.slot_in_one_of(order, v.placement, chunk).await? {
