@@ -54,6 +54,21 @@ fn served(p: &Place) -> Daemon {
 }
 
 #[test]
+fn a_new_disk_of_the_same_size_is_large_enough() {
+    for (i, (fast, slow)) in [(48, 96), (300, 1024), (1024, 4096), (2048, 20_480)].into_iter().enumerate() {
+        let p = Place::new();
+        let group = format!("g{i}");
+        p.file("fast.img", fast * MIB);
+        p.file("slow.img", slow * MIB);
+        p.ok(&["create", &group, "--fast", "fast.img", "--slow", "slow.img", "--yes"]);
+        std::fs::remove_file(p.path("fast.img")).expect("removed");
+        p.file("new.img", fast * MIB);
+        p.ok(&["repair", &group, "--fast", "new.img", "--yes"]);
+        assert_eq!(p.json(&["check", &group])["sound"], true, "{fast} MiB beside {slow} MiB");
+    }
+}
+
+#[test]
 fn a_group_goes_on_with_a_new_disk_in_place_of_a_dead_one() {
     if !installed("nbdcopy") {
         return;

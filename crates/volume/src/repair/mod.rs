@@ -35,6 +35,7 @@ mod keep;
 mod write;
 
 use bimetal_format::label::{Label, READ_ONLY_COMPATIBLE};
+use bimetal_format::layout::MIN_JOURNAL_BLOCKS;
 use bimetal_format::size::InWords;
 
 use crate::env::{Device, DeviceError, Env};
@@ -64,8 +65,9 @@ pub enum RepairError {
     NoMember(Tier),
     /// What is left is smaller than the volumes.
     #[error(
-        "the volumes of this group need {}, but the members that are left have {}; give a new device, with --fast or --slow",
-        InWords(*need), InWords(*have)
+        "the volumes of this group need {}, but the members that are left have {}, which is {} less; give a new device, with --fast \
+         or --slow",
+        InWords(*need), InWords(*have), InWords(need - have)
     )]
     NoRoom {
         /// Bytes that volumes may hold.
@@ -75,8 +77,9 @@ pub enum RepairError {
     },
     /// The same of the volumes bound to a tier.
     #[error(
-        "volumes bound to the {tier} tier need {}, but its members that are left have {}; give a new device, with --{tier}",
-        InWords(*need), InWords(*have)
+        "volumes bound to the {tier} tier need {}, but its members that are left have {}, which is {} less; give a new device, with \
+         --{tier}",
+        InWords(*need), InWords(*have), InWords(need - have)
     )]
     TierSmall {
         /// The tier.
@@ -203,7 +206,10 @@ impl<E: Env> Plan<E> {
             Some((_, label)) => label.clone(),
             None => self.core.first_member().label.borrow().clone(),
         };
-        let label = self.core.label_of_new(base, device.size(), new).map_err(RepairError::NewDevice)?;
+        // Nothing is served before the next start, which says anew how much a commit may take. So a small device gets a small
+        // journal, as at the creation of a group, and has room for all that one of its size had.
+        let label = self.core.label_of_new(base, device.size(), new, MIN_JOURNAL_BLOCKS);
+        let label = label.map_err(RepairError::NewDevice)?;
         let index = label.member;
         let m = Member::new(Some(device), label.clone(), index, self.core.options.journal_records);
         self.new.push((m, label));

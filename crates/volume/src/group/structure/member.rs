@@ -138,19 +138,26 @@ impl<E: Env> Core<E> {
 
     fn plan_member(&self, device: &E::Device, new: &NewMember) -> Result<Label, StructureError> {
         let base = self.first_member().label.borrow().clone();
-        let mut label = self.label_of_new(base, device.size(), new)?;
+        // A commit that the other journals have room for must have room in this one: how much one may take was said at the start.
+        let least = self.members.iter().map(|m| m.layout.journal_blocks as u32).min().unwrap_or(0);
+        let mut label = self.label_of_new(base, device.size(), new, least)?;
         label.tables += 1;
         label.joining = true;
         Ok(label)
     }
 
-    /// The label of a new member as it will be, but for what its map and journal will say, made of another's.
-    pub(crate) fn label_of_new(&self, mut label: Label, size: u64, new: &NewMember) -> Result<Label, StructureError> {
+    /// The label of a new member as it will be, but for what its map and journal will say, made of another's. Its journal has
+    /// `least` blocks, or as many as a device of its size has.
+    pub(crate) fn label_of_new(
+        &self,
+        mut label: Label,
+        size: u64,
+        new: &NewMember,
+        least: u32,
+    ) -> Result<Label, StructureError> {
         if label.members.len() >= MAX_MEMBERS {
             return Err(StructureError::ManyMembers);
         }
-        // A commit that the other journals have room for must have room in this one.
-        let least = self.members.iter().map(|m| m.layout.journal_blocks as u32).min().unwrap_or(0);
         let journal = new.journal_blocks.unwrap_or(default_journal_blocks(size)).max(least);
         let layout = Layout::plan(size, label.layout().pages, journal)?;
         let tier = match new.tier {
