@@ -84,7 +84,8 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
         for (i, m) in found.opened.iter().enumerate().filter(|(_, m)| m.label.is_none()) {
             // The engine numbers devices; people name them.
             let of_engine = format!("device {i} has no sound label");
-            for p in &mut checked.problems {
+            for p in checked.problems.iter_mut().filter(|p| p.what.starts_with(&of_engine)) {
+                p.serious = true;
                 p.what = p.what.replace(&of_engine, &format!("{} has no sound label", m.locator));
             }
         }

@@ -135,7 +135,7 @@ async fn check_labels<D: Device>(device: &D, position: usize, report: &mut Repor
                 );
             }
             // It is no member any more, and no start makes it one.
-            None => report.note(None, true, format!("device {position} has no sound label at byte {place}: {e}")),
+            None => report.note(None, false, format!("device {position} has no sound label at byte {place}: {e}")),
         }
     }
     Ok(())
