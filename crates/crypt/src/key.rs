@@ -117,6 +117,24 @@ fn wipe_stack() {
     [0u8; 16 << 10].zeroize();
 }
 
+/// Does `work` of the cipher and overwrites what that left on the stack: there are more round keys than registers. What stays there is
+/// copied on with whatever is moved from there before all of it was written, to the heap as well, where no later wipe finds it.
+fn traceless(work: impl FnOnce()) {
+    apart(work);
+    wipe_cipher();
+}
+
+#[inline(never)]
+fn apart(work: impl FnOnce()) {
+    work();
+}
+
+/// Runs for every request: in words, since each is written apart.
+#[inline(never)]
+fn wipe_cipher() {
+    [0u64; 1 << 10].zeroize();
+}
+
 /// Encrypts and decrypts the blocks of one volume by AES-256-XTS (IEEE Std 1619-2018, NIST SP 800-38E).
 ///
 /// Each block is a data unit of its own, whose tweak is its number in the volume as a little-endian number of 128 bits.
@@ -131,7 +149,7 @@ impl VolumeKey {
     /// Unless `data` is whole blocks, whose numbers fit in 64 bits.
     pub fn encrypt(&self, first_block: u64, data: &mut [u8]) {
         check(first_block, data);
-        self.0.encrypt::<BLOCK_SIZE>(first_block, None, data);
+        traceless(|| self.0.encrypt::<BLOCK_SIZE>(first_block, None, data));
     }
 
     /// Encrypts blocks into another buffer; cheaper than a copy that is then encrypted in place.
@@ -142,7 +160,7 @@ impl VolumeKey {
     pub fn encrypt_to(&self, first_block: u64, from: &[u8], to: &mut [u8]) {
         assert_eq!(from.len(), to.len(), "clear text and ciphertext are equally long");
         check(first_block, from);
-        self.0.encrypt::<BLOCK_SIZE>(first_block, Some(from), to);
+        traceless(|| self.0.encrypt::<BLOCK_SIZE>(first_block, Some(from), to));
     }
 
     /// Decrypts blocks in place, of which the first has the number `first_block`.
@@ -152,7 +170,7 @@ impl VolumeKey {
     /// Unless `data` is whole blocks, whose numbers fit in 64 bits.
     pub fn decrypt(&self, first_block: u64, data: &mut [u8]) {
         check(first_block, data);
-        self.0.decrypt::<BLOCK_SIZE>(first_block, None, data);
+        traceless(|| self.0.decrypt::<BLOCK_SIZE>(first_block, None, data));
     }
 }
 
