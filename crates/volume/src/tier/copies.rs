@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::carry::Copied;
+use super::foreground::{QUIET_LIGHT, QUIET_LONG};
 use super::mover::Move;
-use super::schedule::{QUIET_LIGHT, QUIET_LONG, QUIET_PROMOTE};
+use super::schedule::QUIET_PROMOTE;
 use super::Job;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;

@@ -16,6 +16,7 @@ mod copies;
 mod correlate;
 mod endurance;
 mod evacuate;
+mod foreground;
 mod half_life;
 mod headtime;
 mod heat;
@@ -27,6 +28,7 @@ pub(crate) mod mover;
 mod newborn;
 mod pace;
 mod pause;
+mod plan;
 mod recency;
 mod regions;
 pub mod reserve;
@@ -50,7 +52,9 @@ mod toy;
 
 pub(crate) use endurance::BURST as PROMOTION_BURST;
 pub use headtime::HeadTime;
-pub use schedule::{Job, Levels, Plan, Scheduler};
+pub use levels::Levels;
+pub use plan::{Job, Plan};
+pub use schedule::Scheduler;
 pub use seeks::DeviceRange;
 
 use crate::env::Instant;

@@ -212,7 +212,7 @@ impl<E: Env> Core<E> {
 
     /// For how long the foreground has left a tier alone.
     pub(crate) fn quiet_for(&self, tier: Tier) -> Duration {
-        self.mover.scheduler.borrow().quiet(tier, self.env.now())
+        self.mover.scheduler.borrow().foreground.quiet(tier, self.env.now())
     }
 
     fn has_work(&self) -> bool {

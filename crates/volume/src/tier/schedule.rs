@@ -3,122 +3,43 @@
 //! What it holds to:
 //! 1. While less is free than should be, something is always moved down, whatever the load (I6): at least the drip of
 //!    a `Band`, and a forced group if nothing came through for long ([`Shortage`]).
-//! 2. Quiet disks are used to the full at once; under load at most [`WINDOW_LOAD`] chunks are on the move, fewer
-//!    when the load suffers.
+//! 2. Besides, moves run as freely as the foreground allows ([`Foreground`]).
 //! 3. Promotions never take the reserve: slots for them are freed first, in turns, so that the disk
 //!    writes for a while and reads for a while.
 //! 4. Promotions stop when they have had their share of the SSD's life ([`Endurance`]); demotions never do.
-//! 5. A disk that is never quiet still gets a few moves ([`Share`]).
-//! 6. A load on the fast tier that never pauses does not feel moves that can wait ([`Pace`]).
-//! 7. A load on the slow tier keeps its tail beside moves that can wait, and beside evacuations ([`TailBudget`]).
-//! 8. While free slots are few, what can be let go is let go beside any load: nothing is copied for it ([`reserve`]).
-//! 9. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
+//! 5. While free slots are few, what can be let go is let go beside any load: nothing is copied for it ([`reserve`]).
+//! 6. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
 
 use std::time::Duration;
 
 use super::endurance::{Endurance, BURST};
-use super::latency::{Load, Verdict};
-pub use super::levels::Levels;
-use super::levels::{mib, shortage, unreadable, Band, Goal};
-use super::pace::Pace;
+use super::foreground::{Foreground, Leave, PERIOD, WINDOW_IDLE};
+use super::levels::{mib, shortage, unreadable, Band, Goal, Levels};
 use super::pause::Pause;
+use super::plan::{Job, Plan};
 use super::reserve;
-use super::seeks::{DeviceRange, Seeks};
-use super::share::Share;
+use super::seeks::DeviceRange;
 use super::shortage::{Shortage, FORCED, WATCHDOG};
-use super::tail_budget::{TailBudget, BY_EVACUATIONS, BY_MOVES};
 use super::GROUP_CHUNKS;
 use crate::env::Instant;
 use crate::units::Tier;
 
-/// Most chunks on the move while nobody else uses the disks.
-const WINDOW_IDLE: usize = 64;
-/// Most chunks on the move under a load.
-const WINDOW_LOAD: usize = 16;
-/// The window is adapted this often.
-const PERIOD: Duration = Duration::from_millis(100);
-/// Part of a period in which work goes on beside a light load, and quiet before it does: a stream that the disk's cache serves is
-/// no light load, but leaves no such gap.
-const DUTY: Duration = Duration::from_millis(30);
-pub(super) const QUIET_LIGHT: Duration = Duration::from_millis(5);
-/// A load below this share of the time is light.
-const LIGHT_PERCENT: u32 = 15;
 /// Quiet before promotions begin.
 pub(super) const QUIET_PROMOTE: Duration = Duration::from_millis(200);
-/// Quiet before work that is not urgent uses the disks to the full.
-pub(super) const QUIET_LONG: Duration = Duration::from_millis(700);
-/// Quiet of the fast tier before moves use the disks to the full.
-const QUIET_FAST: Duration = Duration::from_millis(100);
-/// New data come in a burst if there were fewer free slots than before in this time.
-const SINKING: Duration = Duration::from_millis(300);
-/// Latencies below these are never held against the mover.
-const FLOOR_SLOW: Duration = Duration::from_millis(25);
-const FLOOR_FAST: Duration = Duration::from_millis(2);
 /// Shortest and longest time to the next look.
 const SOON: Duration = Duration::from_millis(10);
 const REST: Duration = Duration::from_secs(60);
 
-/// The two kinds of moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Job {
-    /// To the slow tier.
-    Demote,
-    /// To the fast tier.
-    Promote,
-}
-
-/// What the mover may do now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// Demotions that may be begun now, besides those on the way.
-    pub demote: usize,
-    /// Promotions that may be begun now, besides those on the way.
-    pub promote: usize,
-    /// Chunks with a kept copy that may be let go now, besides.
-    pub let_go: usize,
-    /// What is being done, in plain words.
-    pub doing: String,
-    /// Why, in plain words.
-    pub why: String,
-    /// Ask again after this time at the latest (10 ms or more), or when a move ended, free slots fell below the
-    /// reserve, or a candidate was found while there was none.
-    pub next_check: Duration,
-}
-
-/// How freely a job may run now.
-enum Leave {
-    /// So many chunks on the move, for this reason.
-    Go(usize, &'static str),
-    /// Not before this time has passed.
-    Wait(Duration),
-}
-
 /// Decides how many chunks may be on the move.
 pub struct Scheduler {
-    fast: Load,
-    slow: Load,
-    /// Chunks on the move under a load: one more each period, half when the load suffers.
-    window: usize,
-    period_began: Instant,
+    pub(super) foreground: Foreground,
     /// Freeing slots until the goal is reached; then promotions have their turn.
     refilling: bool,
-    /// Free slots at the last plan, and when they were last seen to become fewer.
-    free_before: u32,
-    sank: Option<Instant>,
     shortage: Shortage,
     pauses: [Pause; 2],
     /// Of letting go.
     let_go_pause: Pause,
     endurance: Endurance,
-    seeks: Seeks,
-    share: Share,
-    pace: Pace,
-    /// What requests to the slow tier bear of evacuations, and of moves that can wait.
-    evacuation_budget: TailBudget,
-    move_budget: TailBudget,
-    /// Whether the mover has something on the way, or whoever empties a member.
-    moves: bool,
-    evacuates: bool,
 }
 
 impl Scheduler {
@@ -130,51 +51,23 @@ impl Scheduler {
     /// The same with so many chunks that may be promoted at once; then the endurance budget is all there is.
     pub fn with_burst(burst: u64, now: Instant) -> Scheduler {
         Scheduler {
-            fast: Load::new(now),
-            slow: Load::new(now),
-            window: 1,
-            period_began: now,
+            foreground: Foreground::new(now),
             refilling: false,
-            free_before: 0,
-            sank: None,
             shortage: Shortage::new(now),
             pauses: [Pause::none(now); 2],
             let_go_pause: Pause::none(now),
             endurance: Endurance::new(burst, now),
-            seeks: Seeks::default(),
-            share: Share::default(),
-            pace: Pace::new(now),
-            evacuation_budget: TailBudget::new(BY_EVACUATIONS, now),
-            move_budget: TailBudget::new(BY_MOVES, now),
-            moves: false,
-            evacuates: false,
         }
     }
 
     /// A foreground request was sent to a tier. Each is followed by one [`Scheduler::foreground_done`].
     pub fn foreground_started(&mut self, tier: Tier, now: Instant) {
-        self.load(tier).started(now);
+        self.foreground.started(tier, now);
     }
 
     /// A foreground request to a tier came back, well or not.
     pub fn foreground_done(&mut self, tier: Tier, range: &DeviceRange, latency: Duration, now: Instant) {
-        self.load(tier).done(latency, now);
-        match tier {
-            Tier::Slow => {
-                self.share.served(self.seeks.add(range), latency, now);
-                self.evacuation_budget.served(latency, now);
-                self.move_budget.served(latency, now);
-            }
-            Tier::Fast => self.pace.served(range.bytes, latency, now),
-        }
-    }
-
-    /// For how long the foreground has left a tier alone.
-    pub(crate) fn quiet(&self, tier: Tier, now: Instant) -> Duration {
-        match tier {
-            Tier::Fast => self.fast.quiet(now),
-            Tier::Slow => self.slow.quiet(now),
-        }
+        self.foreground.done(tier, range, latency, now);
     }
 
     /// A move was committed.
@@ -248,21 +141,15 @@ impl Scheduler {
     }
 
     fn plan_moves(&mut self, l: &Levels, now: Instant) -> Plan {
-        self.adapt(l, now);
+        self.foreground.adapt(l, now);
         let goal = Goal::of(l);
         self.take_turns(l, &goal);
         let band = self.shortage.band(l, &goal, now);
         let may = l.demoting + l.promoting + FORCED <= WINDOW_IDLE;
         let forced = self.shortage.force(l, may, now);
         if forced > 0 {
-            return Plan {
-                demote: forced,
-                promote: 0,
-                let_go: 0,
-                doing: "moving cold chunks to the slow tier".into(),
-                why: format!("{}; nothing has come through for {} s", shortage(l), WATCHDOG.as_secs()),
-                next_check: PERIOD,
-            };
+            let why = format!("{}; nothing has come through for {} s", shortage(l), WATCHDOG.as_secs());
+            return Plan { demote: forced, ..Plan::nothing("moving cold chunks to the slow tier", why, PERIOD) };
         }
         let mut plan = match self.refilling {
             true => self.plan_demotion(l, &goal, band, now),
@@ -271,100 +158,28 @@ impl Scheduler {
         if plan.demote + plan.promote > 0 {
             self.spare_the_fast_tier(l, now, &mut plan);
             if plan.demote + plan.promote > 0 {
-                self.share.clear();
+                self.foreground.share.clear();
             }
         } else {
             self.exchange_a_few(l, &goal, now, &mut plan);
         }
-        let begun = plan.demote + plan.promote;
-        if begun > 0 {
-            self.move_budget.begins(now);
-        }
-        self.beside(begun > 0);
-        self.moves = begun + l.demoting + l.promoting > 0;
-        self.evacuates(l.evacuating > 0, now);
+        self.foreground.moves_begin(plan.demote + plan.promote, l, now);
         plan
     }
 
     /// Moves that can wait are no faster than a load on the fast tier allows that never pauses.
     fn spare_the_fast_tier(&mut self, l: &Levels, now: Instant, plan: &mut Plan) {
-        if l.free < l.keep_free || !self.is_steady(now) {
+        if l.free < l.keep_free || !self.foreground.is_steady(now) {
             return;
         }
         let (wanted, down) = (plan.demote.max(plan.promote), plan.demote > 0);
-        let chunks = self.pace.take(wanted, now).unwrap_or_else(|wait| {
+        let chunks = self.foreground.spare(wanted, now).unwrap_or_else(|wait| {
             plan.next_check = plan.next_check.min(wait.max(SOON));
             0
         });
         (plan.demote, plan.promote) = (plan.demote.min(chunks), plan.promote.min(chunks));
         let what = if down { "cold chunks to the slow tier" } else { "chunks to the fast tier" };
         plan.doing = format!("moving {what}, slowly, so that requests to the fast tier do not feel it");
-    }
-
-    /// Whether small requests to the fast tier come without a pause.
-    pub(super) fn is_steady(&mut self, now: Instant) -> bool {
-        self.pace.quiet(now) < QUIET_FAST && self.fast.busy_percent(now) >= LIGHT_PERCENT
-    }
-
-    /// Of so many chunks that could leave a member, those that a steady load on the fast tier allows now; or how long to wait.
-    pub(super) fn spare(&mut self, wanted: usize, now: Instant) -> Result<usize, Duration> {
-        self.pace.take(wanted, now)
-    }
-
-    /// Whether requests to the slow tier bear that some chunks leave a member; or how long to wait.
-    pub(super) fn bears(&self, now: Instant) -> Result<(), Duration> {
-        self.evacuation_budget.allows(now)
-    }
-
-    /// Chunks begin to leave a member.
-    pub(super) fn evacuation_begins(&mut self, now: Instant) {
-        self.evacuation_budget.begins(now);
-        self.evacuates(true, now);
-    }
-
-    /// Chunks are leaving a member from here on, or none is: then requests say what is usual.
-    pub(super) fn evacuates(&mut self, evacuates: bool, now: Instant) {
-        self.evacuates = evacuates;
-        self.requests_are_beside(now);
-    }
-
-    fn requests_are_beside(&mut self, now: Instant) {
-        let moving = self.moves || self.evacuates;
-        self.pace.beside(moving);
-        self.evacuation_budget.beside(moving, self.evacuates, now);
-        self.move_budget.beside(moving, self.moves, now);
-    }
-
-    fn load(&mut self, tier: Tier) -> &mut Load {
-        match tier {
-            Tier::Fast => &mut self.fast,
-            Tier::Slow => &mut self.slow,
-        }
-    }
-
-    /// Requests that are observed now have moves beside them, or not.
-    fn beside(&mut self, moving: bool) {
-        self.slow.beside(moving);
-        self.fast.beside(moving);
-    }
-
-    /// Additive increase, multiplicative decrease of the window under load.
-    fn adapt(&mut self, l: &Levels, now: Instant) {
-        self.beside(l.demoting + l.promoting > 0);
-        if l.free < self.free_before {
-            self.sank = Some(now);
-        }
-        self.free_before = l.free;
-        if now.since(self.period_began) < PERIOD {
-            return;
-        }
-        let verdicts = [self.slow.suffers(FLOOR_SLOW), self.fast.suffers(FLOOR_FAST)];
-        if verdicts.contains(&Verdict::Suffers) {
-            self.window = (self.window / 2).max(1);
-        } else if !verdicts.contains(&Verdict::Unknown) {
-            self.window = (self.window + 1).min(WINDOW_LOAD);
-        }
-        self.period_began = now;
     }
 
     /// Switches between freeing slots and promoting.
@@ -386,14 +201,7 @@ impl Scheduler {
         let missing = goal.refill.saturating_sub(goal.coming(l)).min(l.slow_free) as usize;
         if missing == 0 {
             let why = if l.slow_free == 0 { "the slow tier has no free slot".into() } else { why };
-            return Plan {
-                demote: 0,
-                promote: 0,
-                let_go: 0,
-                doing: "waiting for moves to end".into(),
-                why,
-                next_check: PERIOD,
-            };
+            return Plan::nothing("waiting for moves to end", why, PERIOD);
         }
         // Room for promotions is as urgent as these are.
         let quiet = if goal.turn > 0 { band.quiet().min(QUIET_PROMOTE) } else { band.quiet() };
@@ -425,15 +233,14 @@ impl Scheduler {
                 (true, _) => format!("{}, and the others are on their way", shortage(l)),
                 (false, _) => "nothing on the slow tier is used enough to be moved, and the reserve is whole".into(),
             };
-            return Plan { demote: 0, promote: 0, let_go: 0, doing: doing.into(), why, next_check };
+            return Plan::nothing(doing, why, next_check);
         }
         let why = format!("{} there are used again", mib(l.candidates as u64));
         let promotable = self.promotable(l, now);
         if promotable < l.candidates.min(GROUP_CHUNKS as usize) && l.promoting == 0 {
-            let doing = "sparing the SSD".into();
             let why = format!("{why}, but promotions have had their share of the SSD's life for now");
             let next_check = Endurance::next_group(l.fast_slots).clamp(PERIOD, REST);
-            return Plan { demote: 0, promote: 0, let_go: 0, doing, why, next_check };
+            return Plan::nothing("sparing the SSD", why, next_check);
         }
         let room = goal.room(l) as usize;
         let (promote, how, next_check) = match self.leave(Job::Promote, Band::Ok, QUIET_PROMOTE, now) {
@@ -458,12 +265,12 @@ impl Scheduler {
             _ => (Job::Promote, room.min(GROUP_CHUNKS as usize)),
         };
         let most = most.min(promotable);
-        let paused = !self.pauses[job as usize].is_over(now) || self.move_budget.allows(now).is_err();
-        if most == 0 || paused || self.slow.quiet(now) >= QUIET_PROMOTE || goal.turn == 0 {
+        let paused = !self.pauses[job as usize].is_over(now) || self.foreground.bears_moves(now).is_err();
+        if most == 0 || paused || self.foreground.quiet(Tier::Slow, now) >= QUIET_PROMOTE || goal.turn == 0 {
             return;
         }
         let most = most.min(l.candidates);
-        let chunks = self.share.take(most.saturating_sub(l.demoting + l.promoting));
+        let chunks = self.foreground.share.take(most.saturating_sub(l.demoting + l.promoting));
         match job {
             Job::Demote => plan.demote = chunks,
             Job::Promote => plan.promote = chunks,
@@ -481,35 +288,13 @@ impl Scheduler {
         usize::try_from(tokens).unwrap_or(usize::MAX).saturating_sub(l.promoting)
     }
 
-    /// How freely a job may run, by what else the disks have to do.
+    /// How freely a job may run: not at all during its pause, else as the foreground allows.
     fn leave(&mut self, job: Job, band: Band, quiet: Duration, now: Instant) -> Leave {
         let pause = &self.pauses[job as usize];
-        if !pause.is_over(now) {
-            return Leave::Wait(pause.left(now));
+        match pause.is_over(now) {
+            true => self.foreground.leave(job, band, quiet, now),
+            false => Leave::Wait(pause.left(now)),
         }
-        let (slow, fast) = (self.slow.quiet(now), self.fast.quiet(now));
-        let can_wait = job == Job::Promote || band <= Band::Below;
-        if let (true, Err(wait)) = (can_wait && slow < QUIET_LONG, self.move_budget.allows(now)) {
-            return Leave::Wait(wait);
-        }
-        let full = if job == Job::Demote && band != Band::Ok { quiet } else { QUIET_LONG };
-        if slow >= full && slow > Duration::ZERO && fast >= QUIET_FAST {
-            return Leave::Go(WINDOW_IDLE, "at full speed");
-        }
-        // While a burst of new data comes in, making room can wait: what finds none goes to the slow tier, which costs no more than
-        // a cold chunk that goes there in its place.
-        let sinking = self.sank.is_some_and(|t| now.since(t) < SINKING);
-        let burst = band != Band::Ok && fast < QUIET_FAST && sinking;
-        if slow >= quiet && !burst {
-            return Leave::Go(self.window, "at a moderate speed");
-        }
-        let in_period = Duration::from_nanos(now.0 % PERIOD.as_nanos() as u64);
-        let light = self.slow.busy_percent(now) < LIGHT_PERCENT && !burst;
-        if light && in_period < DUTY && slow >= QUIET_LIGHT {
-            return Leave::Go(self.window, "beside a light load");
-        }
-        let wait = if burst { QUIET_FAST - fast } else { quiet.saturating_sub(slow) };
-        Leave::Wait(if light { wait.min(PERIOD - in_period) } else { wait })
     }
 
     /// The chunks that go down whatever the load, those still on the way counted in; and when more will be due.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::foreground::WINDOW_LOAD;
 use super::{DeviceRange, Job, Levels, Scheduler};
 use crate::env::Instant;
 use crate::units::Tier;
@@ -165,9 +166,9 @@ fn a_load_that_suffers_makes_the_window_small() {
     let mut g = Group::new(0);
     (g.l.keep_free, g.l.slow_free) = (1_000_000, 3_000_000);
     g.run(3000 * MS, 10 * MS, Some((Tier::Slow, 10 * MS)));
-    assert_eq!(g.s.window, super::WINDOW_LOAD);
+    assert_eq!(g.s.foreground.window, WINDOW_LOAD);
     g.run(3000 * MS, 10 * MS, Some((Tier::Slow, 50 * MS)));
-    assert!(g.s.window <= 2, "{}", g.s.window);
+    assert!(g.s.foreground.window <= 2, "{}", g.s.foreground.window);
 }
 
 #[test]
@@ -393,7 +394,7 @@ fn what_a_disk_has_in_its_cache_counts_beside_a_load() {
     let begun = |unsettled: usize, free: u32| {
         let mut g = Group::new(free);
         (g.l.unsettled, g.l.candidates) = (unsettled, 10_000);
-        g.s.window = super::WINDOW_LOAD;
+        g.s.foreground.window = WINDOW_LOAD;
         g.s.foreground_started(Tier::Slow, g.now);
         g.s.foreground_done(Tier::Slow, &g.range(), MS, g.now);
         g.now = g.now.plus(2000 * MS);

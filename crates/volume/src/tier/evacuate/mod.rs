@@ -230,12 +230,12 @@ impl<E: Env> Core<E> {
         for of_kind in [&m.copying, &m.under_way, &m.evacuating_copies, &m.evacuating_moves] {
             add_to(&of_kind[kind], count);
         }
-        m.scheduler.borrow_mut().evacuation_begins(self.env.now());
+        m.scheduler.borrow_mut().foreground.evacuation_begins(self.env.now());
         let core = self.clone();
         async move {
             core.clone().run_batch(job, moves, Vec::new()).await;
             let left = core.mover.leaving_now();
-            core.mover.scheduler.borrow_mut().evacuates(left > 0, core.env.now());
+            core.mover.scheduler.borrow_mut().foreground.evacuates(left > 0, core.env.now());
         }
     }
 }

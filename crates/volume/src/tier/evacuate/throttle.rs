@@ -52,11 +52,12 @@ impl<E: Env> Core<E> {
     pub(super) fn throttle(&self, m: MemberIndex) -> Result<Throttle, NotYet> {
         let (now, concerned) = (self.env.now(), self.tiers_of_evacuation(m));
         let mut scheduler = self.mover.scheduler.borrow_mut();
-        let steady = scheduler.is_steady(now);
+        let foreground = &mut scheduler.foreground;
+        let steady = foreground.is_steady(now);
         let quiet = |t: Tier| match steady && t == Tier::Fast {
             // Small requests to the fast tier that never pause say themselves how much they bear.
             true => IDLE,
-            false => scheduler.quiet(t, now),
+            false => foreground.quiet(t, now),
         };
         let mut throttle = match concerned.into_iter().map(quiet).min() {
             Some(quiet) if quiet < IDLE => BESIDE,
@@ -66,11 +67,11 @@ impl<E: Env> Core<E> {
         if sum(&self.mover.evacuating_copies) >= throttle.copying || sum(&self.mover.under_way) >= UNDER_WAY {
             return Err(NotYet::HandsFull);
         }
-        if throttle.rests && concerned.contains(&Tier::Slow) && scheduler.quiet(Tier::Slow, now) < IDLE {
-            scheduler.bears(now)?;
+        if throttle.rests && concerned.contains(&Tier::Slow) && foreground.quiet(Tier::Slow, now) < IDLE {
+            foreground.bears_evacuations(now)?;
         }
         if steady {
-            throttle.batch = scheduler.spare(throttle.batch, now)?.max(1);
+            throttle.batch = foreground.spare(throttle.batch, now)?.max(1);
         }
         Ok(throttle)
     }
