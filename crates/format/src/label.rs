@@ -121,12 +121,34 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// What the next epoch says of those before it.
-    pub fn cut_off_next(&self) -> u8 {
-        match (self.confirmed, self.cut_off as usize) {
-            (true, _) => 1,
-            (false, 1..EPOCH_HISTORY) => self.cut_off + 1,
-            (false, _) => 0,
+    /// The `history` of an epoch that comes after this one, and its `cut_off`; `served` tells whether this one was served.
+    ///
+    /// Starts that are cut off may be any number. Of more epochs than there is room for, those go first that were not served and that
+    /// no label carries: without the others a member would look as if it had been used apart.
+    pub fn history_after(&self, served: bool, carried: impl Fn(u64) -> bool) -> (Vec<u64>, u8) {
+        let mut history: Vec<u64> = std::iter::once(self.id).chain(self.history.iter().copied()).collect();
+        let mut unserved = match (served, usize::from(self.cut_off)) {
+            (true, _) => Some(0),
+            (false, 0) => None,
+            (false, n) => Some(n),
+        };
+        if history.len() > EPOCH_HISTORY {
+            let dispensable = unserved.and_then(|n| (1..n.min(history.len())).rev().find(|i| !carried(history[*i])));
+            if let Some(i) = dispensable {
+                history.remove(i);
+                unserved = unserved.map(|n| n - 1);
+            }
+            history.truncate(EPOCH_HISTORY);
+        }
+        let cut_off = unserved.filter(|n| *n < EPOCH_HISTORY).map_or(0, |n| n as u8 + 1);
+        (history, cut_off)
+    }
+
+    /// The last epoch that was served, as far as it is known: this one, or one before it.
+    pub fn last_served(&self) -> Option<u64> {
+        match self.confirmed {
+            true => Some(self.id),
+            false => usize::from(self.cut_off).checked_sub(1).and_then(|n| self.history.get(n)).copied(),
         }
     }
 
@@ -173,6 +195,9 @@ pub struct Label {
     pub next_volume: u32,
     /// Written by an orderly stop: nothing to replay, heat is saved.
     pub clean: bool,
+    /// No request was answered since the last orderly stop: said durably on all members before one of them is `clean`, and by those
+    /// that come after until an epoch is confirmed. Earlier versions do not say so.
+    pub stopped: bool,
     /// The epoch.
     pub epoch: Epoch,
     /// Sequence of the first journal block to replay.
@@ -328,6 +353,7 @@ impl Label {
         h.volume_count = U16::new(rows_of(&self.volumes) as u16);
         h.zone_count = U16::new(self.zones.len() as u16);
         h.clean = self.clean.into();
+        h.stopped = self.stopped.into();
         h.epoch_confirmed = self.epoch.confirmed.into();
         h.epoch_cut_off = self.epoch.cut_off;
         h.next_volume = U32::new(self.next_volume);
@@ -370,6 +396,13 @@ impl Label {
             | bit(leaving, LEAVING_MEMBERS)
             | bit(self.next_family > 0, FAMILIES)
             | bit(self.repair == Repair::Begun, REPAIRING)
+    }
+
+    /// What bytes that look like a label say of the size of their device, damaged or not. It tells where the other copy may lie on a
+    /// device that has grown since; that copy has a checksum of its own.
+    pub fn device_size_unchecked(bytes: &[u8]) -> Option<u64> {
+        let raw = RawLabel::read_from_bytes(bytes.get(..LABEL_SIZE)?).ok()?;
+        (raw.head.magic == MAGIC).then_some(raw.head.device_size.get())
     }
 
     /// Reads a label from `bytes`, found at byte offset `place` of its member. Anything but a sound label of a known
@@ -418,6 +451,7 @@ impl Label {
             sector_size: h.sector_size.get(),
             next_volume: h.next_volume.get(),
             clean: h.clean == 1,
+            stopped: h.stopped == 1,
             epoch: Epoch {
                 id: h.epoch.get(),
                 first_generation: h.epoch_first_generation.get(),
@@ -461,12 +495,24 @@ impl Label {
         field(self.epoch.id != 0, "epoch")?;
         field(self.root_side < 2, "root side")?;
         field(self.sector_size == 512 || self.sector_size == 4096, "sector size")?;
-        field(h.clean < 2 && h.epoch_confirmed < 2, "clean or confirmed mark")?;
+        field(h.clean < 2 && h.stopped < 2 && h.epoch_confirmed < 2, "clean, stopped or confirmed mark")?;
         let repairing = h.incompatible.get() & REPAIRING != 0;
         field(repairing == (self.repair == Repair::Begun), "repair mark")?;
         field(self.repair == Repair::None || self.repair_id != 0, "repair id")?;
         field(h.joining == 0 || self.members_changed && h.joining == 1, "joining mark")?;
-        let growing = [
+        field(self.growing().iter().all(|n| *n < GROWING_LIMIT), "sequence, generation or journal position")?;
+        let fits = |m: &MemberRow| u64::from(m.slots) * crate::CHUNK <= m.size;
+        field(self.members.iter().all(fits), "slots of a member")?;
+        let layout = Layout::from_zones(&self.zones, self.device_size)?;
+        field(layout.slot_count == u64::from(own.slots), "slot count")?;
+        families::check(self, &layout)?;
+        volumes::check_names(&self.volumes, self.next_volume)?;
+        volumes::check_pages(&self.volumes, layout.pages)
+    }
+
+    /// Numbers that only grow.
+    fn growing(&self) -> [u64; 8] {
+        [
             self.sequence,
             self.generation,
             self.root_generation,
@@ -475,15 +521,12 @@ impl Label {
             self.journal_tail,
             self.journal_end,
             self.tables,
-        ];
-        field(growing.iter().all(|n| *n < GROWING_LIMIT), "sequence, generation or journal position")?;
-        let fits = |m: &MemberRow| u64::from(m.slots) * crate::CHUNK <= m.size;
-        field(self.members.iter().all(fits), "slots of a member")?;
-        let layout = Layout::from_zones(&self.zones, self.device_size)?;
-        field(layout.slot_count == u64::from(own.slots), "slot count")?;
-        families::check(self, &layout)?;
-        volumes::check_names(&self.volumes, self.next_volume)?;
-        volumes::check_pages(&self.volumes, layout.pages)
+        ]
+    }
+
+    /// Whether a number is so large that no group can have come to it: what is written on from there could not be read again.
+    pub fn is_exhausted(&self) -> bool {
+        self.growing().iter().any(|n| *n >= GROWING_LIMIT / 2)
     }
 
     /// Volumes that are not deleted.

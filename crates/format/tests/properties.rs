@@ -2,7 +2,7 @@
 
 mod examples;
 
-use bimetal_format::label::{is_name, Label, LabelError, MemberCode, Repair, VolumeState, LABEL_SIZE};
+use bimetal_format::label::{is_name, Label, LabelError, MemberCode, Repair, VolumeState, EPOCH_HISTORY, LABEL_SIZE};
 use bimetal_format::layout::{label_b, Layout, LayoutError, ZoneExtent, ZoneKind, LABEL_A, MIN_JOURNAL_BLOCKS};
 use bimetal_format::{away, directory, journal, page, Entry, Salt, BLOCK};
 use examples::{accepts, block, label, salt, Rng, GENERATION, INDEX, KINDS};
@@ -102,7 +102,7 @@ proptest! {
     #[test]
     fn labels_round_trip_and_one_flipped_bit_is_refused(seed: u64, bits in proptest::collection::vec(0..LABEL_SIZE * 8, 8)) {
         let mut l = label(seed);
-        l.epoch.cut_off = seed as u8;
+        (l.epoch.cut_off, l.stopped) = (seed as u8, seed % 5 == 0);
         (l.repair, l.repair_id) = ([Repair::None, Repair::Begun, Repair::Done][seed as usize % 3], seed as u32 | 1);
         for place in [LABEL_A, label_b(l.device_size)] {
             let mut bytes = l.encode(place);
@@ -270,11 +270,41 @@ fn a_label_knows_which_epochs_were_served() {
     // Two starts were cut off since 20.
     (epoch.confirmed, epoch.cut_off) = (false, 2);
     assert_eq!([30, 20, 10].map(|id| epoch.has_served_since(id)), [false, false, true]);
-    assert_eq!(epoch.cut_off_next(), 3);
+    assert_eq!(epoch.last_served(), Some(20));
+    assert_eq!(epoch.history_after(false, |_| true), (vec![epoch.id, 30, 20, 10], 3));
     // An earlier version began it, and did not say.
     epoch.cut_off = 0;
     assert!(!epoch.has_served_since(10));
-    assert_eq!(epoch.cut_off_next(), 0);
+    assert_eq!(epoch.last_served(), None);
+    assert_eq!(epoch.history_after(false, |_| true).1, 0);
     epoch.confirmed = true;
-    assert_eq!(epoch.cut_off_next(), 1);
+    assert_eq!(epoch.last_served(), Some(epoch.id));
+    assert_eq!(epoch.history_after(true, |_| true).1, 1);
+}
+
+#[test]
+fn starts_that_are_cut_off_push_nobody_out_of_the_history() {
+    let mut epoch = label(42).epoch;
+    (epoch.id, epoch.confirmed, epoch.cut_off, epoch.history) = (1000, true, 1, vec![30, 20, 10]);
+    // One start came as far as a member that carries its epoch from then on.
+    let carried = |id| id == 1003;
+    for id in 1001..1200 {
+        let (history, cut_off) = epoch.history_after(epoch.confirmed, carried);
+        (epoch.id, epoch.confirmed, epoch.cut_off, epoch.history) = (id, false, cut_off, history);
+        assert!(epoch.history.len() <= EPOCH_HISTORY);
+        assert_eq!(epoch.last_served(), Some(1000));
+        assert!(!epoch.has_served_since(1000) && epoch.has_served_since(30));
+        assert!(id <= 1003 || epoch.history.contains(&1003) && !epoch.has_served_since(1003));
+        assert!(epoch.history.ends_with(&[1000, 30, 20, 10]));
+    }
+    // Where all of them are carried, the oldest of all goes, and at last it is not known any more which were served.
+    let all = |_| true;
+    for id in 1200..1300 {
+        let (history, cut_off) = epoch.history_after(false, all);
+        (epoch.id, epoch.cut_off, epoch.history) = (id, cut_off, history);
+    }
+    assert_eq!((epoch.history.len(), epoch.cut_off, epoch.last_served()), (EPOCH_HISTORY, 0, None));
+    // Once it is confirmed, everything begins anew.
+    epoch.confirmed = true;
+    assert_eq!(epoch.history_after(true, all).1, 1);
 }

@@ -85,9 +85,16 @@ pub enum Act {
     Rename,
     /// Copies the volume onto a device outside the group, until both are the same; `offset` and `len` are not used.
     Dissolve,
+    /// All disks are copied, as a program that reads them does it; volume, `offset` and `len` are not used.
+    Copy,
     /// Bits rot in all metadata of the disk of this number; volume, `offset` and `len` are not used. For scenarios in which another
     /// fast member has all of it, and in which a check follows that mends.
     Rot {
+        /// Any disk.
+        disk: usize,
+    },
+    /// Bits rot in what the disk of this number holds of the headers of families; volume, `offset` and `len` are not used.
+    RotKeys {
         /// Any disk.
         disk: usize,
     },
@@ -222,6 +229,9 @@ pub enum Damage {
     Missing(usize),
     /// An image from before the last session is put in the place of the member: the start must be refused.
     Stale(usize),
+    /// The member is as it was when all were last copied, in the midst of a session: the start must be refused. With `true` that holds
+    /// in any case; else only after an orderly stop, or if the group was opened again since.
+    Midst(usize, bool),
     /// All members but this one are of a copy of the group that was used apart since the last session began: the start
     /// must be refused.
     Fork(usize),
@@ -246,6 +256,9 @@ pub enum Damage {
     /// The member is empty and leaves. A start without it is cut off after the first number of events, one with it after the
     /// second; then all data is there.
     Back(usize, u64, u64),
+    /// A start is cut off after the first number of events, and more than a label can name after the second; then all data is
+    /// there.
+    Starts(u64, u64),
 }
 
 /// One life of the daemon.

@@ -54,7 +54,9 @@ fn act_text(act: Act) -> String {
         Act::Resize { chunks } => format!("resize chunks={chunks}"),
         Act::Rename => "rename".into(),
         Act::Dissolve => "dissolve".into(),
+        Act::Copy => "copy-members".into(),
         Act::Rot { disk } => format!("rot disk={disk}"),
+        Act::RotKeys { disk } => format!("rot-keys disk={disk}"),
         Act::Check { mend } => format!("check{}", flag(mend, "mend")),
         Act::AddMember { disk } => format!("add-member disk={disk}"),
         Act::Evacuate { disk } => format!("evacuate disk={disk}"),
@@ -110,6 +112,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         None => {}
         Some(Damage::Missing(m)) => drop(writeln!(out, "missing {m}")),
         Some(Damage::Stale(m)) => drop(writeln!(out, "stale {m}")),
+        Some(Damage::Midst(m, always)) => drop(writeln!(out, "midst {m} always={always}")),
         Some(Damage::Fork(m)) => drop(writeln!(out, "fork {m}")),
         Some(Damage::Alone) => drop(writeln!(out, "alone")),
         Some(Damage::Lost(m)) => drop(writeln!(out, "lost-pages {m}")),
@@ -121,6 +124,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::Directory(m, n)) => drop(writeln!(out, "rotten-directory {m} events={n}")),
         Some(Damage::Repair(m, n)) => drop(writeln!(out, "repair {m} events={n}")),
         Some(Damage::Back(m, gone, back)) => drop(writeln!(out, "back {m} gone={gone} back={back}")),
+        Some(Damage::Starts(first, then)) => drop(writeln!(out, "starts first={first} then={then}")),
     }
     for (i, f) in session.faults.iter().enumerate() {
         if *f != Faults::default() {
@@ -303,6 +307,8 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
     match verb {
         "missing" => s.damage = Some(Damage::Missing(member(w)?)),
         "stale" => s.damage = Some(Damage::Stale(member(w)?)),
+        "midst" => s.damage = Some(Damage::Midst(member(w)?, w.value("always")?)),
+        "starts" => s.damage = Some(Damage::Starts(w.value("first")?, w.value("then")?)),
         "fork" => s.damage = Some(Damage::Fork(member(w)?)),
         "rotten-labels" => s.damage = Some(Damage::Labels(member(w)?)),
         "rotten-directory" => s.damage = Some(Damage::Directory(member(w)?, w.value("events")?)),
@@ -377,7 +383,9 @@ fn parse_step(w: &mut Words<'_>) -> Parsed<Step> {
         "resize" => Act::Resize { chunks: w.value("chunks")? },
         "rename" => Act::Rename,
         "dissolve" => Act::Dissolve,
+        "copy-members" => Act::Copy,
         "rot" => Act::Rot { disk: w.value("disk")? },
+        "rot-keys" => Act::RotKeys { disk: w.value("disk")? },
         "check" => Act::Check { mend: w.has("mend") },
         "add-member" => Act::AddMember { disk: w.value("disk")? },
         "evacuate" => Act::Evacuate { disk: w.value("disk")? },

@@ -226,6 +226,7 @@ fn label(index: u8, size: u64, layout: &Layout, rows: &[MemberRow]) -> Label {
         keys_side: 0,
         repair: Repair::None,
         repair_id: 0,
+        stopped: false,
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) struct RawHead {
     pub(super) tables: U64,
     pub(super) family_count: U16,
     pub(super) keys_side: u8,
-    pad_of_families: u8,
+    pub(super) stopped: u8,
     pub(super) next_family: U32,
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn structures() -> Vec<(&'static str, Vec<Field>)> {
                 tables,
                 family_count,
                 keys_side,
-                pad_of_families,
+                stopped,
                 next_family,
             }),
         ),

@@ -217,6 +217,7 @@ pub(crate) fn label(seed: u64) -> Label {
         sector_size: if r.below(2) == 0 { 512 } else { 4096 },
         next_volume: (r.next() as u32).max(1000),
         clean: r.below(2) == 0,
+        stopped: false,
         epoch: Epoch {
             id: r.next() | 1,
             first_generation: r.below(1 << 62),

@@ -234,6 +234,11 @@ impl Store {
         Image(self.durable.clone())
     }
 
+    /// What reads see now, as a copy of the disk has it.
+    pub fn seen(&self) -> Image {
+        Image(self.current.clone())
+    }
+
     /// Replaces the whole content, as durable; returns what was durable before.
     pub fn swap_image(&mut self, image: Image) -> Image {
         self.records.clear();

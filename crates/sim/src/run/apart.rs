@@ -6,13 +6,25 @@ use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::CHUNK;
 
 use super::{Run, Wrong, STEP_LIMIT};
+use crate::disk::Image;
 use crate::env::Ended;
 
 impl Run<'_> {
     /// C4: an image from before the last session must be refused, or nothing of it may be believed.
     pub(super) fn stale(&self, member: usize) -> Result<(), Wrong> {
         let Some(before) = &self.before else { return Ok(()) };
-        self.disks[member].store_mut().swap_image(before[member].clone());
+        self.with_old(member, before[member].clone())
+    }
+
+    /// The same of a copy from the midst of a session, after which the members say that it ended in order, or know more.
+    pub(super) fn of_the_midst(&self, member: usize, always: bool) -> Result<(), Wrong> {
+        let copies = self.shared.copies.borrow();
+        let Some(copies) = copies.as_ref().filter(|_| always || self.shared.copies_show.get()) else { return Ok(()) };
+        self.with_old(member, copies[member].clone())
+    }
+
+    fn with_old(&self, member: usize, image: Image) -> Result<(), Wrong> {
+        self.disks[member].store_mut().swap_image(image);
         match self.try_start(self.disks.clone(), self.open_options())? {
             None => Ok(()),
             Some((env, group)) => {

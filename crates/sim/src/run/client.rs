@@ -86,7 +86,9 @@ impl Client {
                 self.change_members(&s).await;
             }
             Act::Dissolve => self.dissolve(s.volume).await,
+            Act::Copy => self.shared.copy_all(),
             Act::Rot { disk } => self.rot(disk),
+            Act::RotKeys { disk } => self.shared.rot_keys(disk),
             Act::Check { mend } => self.check(mend).await,
             Act::Sleep => self.shared.world.sleep(s.len * MICROS).await,
             Act::Heat { times } => {
@@ -120,7 +122,11 @@ impl Client {
 
     /// The step, cut at the end of its volume; `None` if nothing is left of it.
     fn inside(&self, s: Step) -> Option<Step> {
-        if matches!(s.act, Act::Sleep | Act::Dissolve | Act::Rot { .. } | Act::Check { .. }) || s.act.is_structural() {
+        if matches!(
+            s.act,
+            Act::Sleep | Act::Dissolve | Act::Copy | Act::Rot { .. } | Act::RotKeys { .. } | Act::Check { .. }
+        ) || s.act.is_structural()
+        {
             return Some(s);
         }
         let size = self.shared.table.borrow().get(s.volume)?.chunks * CHUNK;

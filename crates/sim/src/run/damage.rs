@@ -9,7 +9,7 @@ use bimetal_volume::{Group, Volume};
 use super::dead::Leave;
 use super::fates::{all_extents, tier_code, View};
 use super::table::listed;
-use super::{Run, Wrong, SLOTS_START, STEP_LIMIT};
+use super::{Run, Shared, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::disk::{Image, SimDisk};
 use crate::env::{Ended, SimEnv};
@@ -20,6 +20,20 @@ const BLOCK: u64 = 4096;
 pub(super) const LABEL: std::ops::Range<u64> = 16..32;
 /// First block after the labels' zone: the journal begins there.
 const JOURNAL: u64 = 256;
+
+impl Shared {
+    /// All that a disk holds of the headers of families rots.
+    pub(super) fn rot_keys(&self, disk: usize) {
+        let mut store = self.disks[disk].store_mut();
+        let blocks = store.blocks();
+        let behind = blocks - 2 * JOURNAL + (LABEL.end - LABEL.start)..blocks - JOURNAL;
+        let written = |b: &u64| !matches!(store.durable(*b), crate::disk::Cell::Virgin);
+        let keys: Vec<u64> = (LABEL.end..JOURNAL).chain(behind).filter(written).collect();
+        for block in keys {
+            self.world.random(|p| store.rot(block, p));
+        }
+    }
+}
 
 impl Run<'_> {
     /// Only after a power cut or stop: with data in caches the media say nothing.
@@ -39,11 +53,13 @@ impl Run<'_> {
             Damage::Keys(m) => self.rotten_keys(m),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
+            Damage::Midst(m, always) => self.of_the_midst(m, always),
             Damage::Fork(m) => self.fork(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
             Damage::Labels(m) => self.without_labels(m),
             Damage::Directory(m, events) => self.rotten_directory(m, events),
             Damage::Back(m, gone, back) => self.back_and_forth(m, gone, back),
+            Damage::Starts(first, then) => self.many_starts(first, then),
             Damage::Repair(m, events) => self.repaired_without(m, events),
             Damage::Rot(m, blocks) => self.rotten(m, blocks, self.stopped_in_order),
         };
@@ -200,14 +216,7 @@ impl Run<'_> {
 
     /// The headers of families are whole on another member.
     fn rotten_keys(&self, member: usize) -> Result<(), Wrong> {
-        let disk = &self.disks[member];
-        let blocks = disk.store().blocks();
-        let behind = blocks - 2 * JOURNAL + (LABEL.end - LABEL.start)..blocks - JOURNAL;
-        let written = |b: &u64| !matches!(disk.store().durable(*b), crate::disk::Cell::Virgin);
-        let keys: Vec<u64> = (LABEL.end..JOURNAL).chain(behind).filter(written).collect();
-        for block in keys {
-            self.world.random(|p| disk.store_mut().rot(block, p));
-        }
+        self.shared.rot_keys(member);
         let options = OpenOptions { writable: false, ..self.open_options() };
         let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
             return Err("a read-only start with rotten keys on one member was refused".into());

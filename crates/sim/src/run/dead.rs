@@ -20,6 +20,9 @@ const AFTER_START: Duration = Duration::from_secs(2);
 /// More events than a start of a small group takes: the power goes soon after.
 const WHOLE: u64 = 220;
 
+/// More starts than a label can name.
+const MANY: usize = bimetal_format::label::EPOCH_HISTORY + 6;
+
 /// What a member is to a group.
 #[derive(Clone, Copy)]
 pub(super) struct Standing {
@@ -80,6 +83,22 @@ impl Run<'_> {
         env.kill();
         self.lose_power();
         result.map_err(|e| format!("cut off after {gone} without it, {back} with it: {e}"))
+    }
+
+    /// A start that is cut off after the first number of events, many after the second, and all data after them.
+    pub(super) fn many_starts(&self, first: u64, then: u64) -> Result<(), Wrong> {
+        for events in std::iter::once(first).chain((0..MANY).map(|_| then)) {
+            if let Some(refusal) = self.cut_off_start(self.disks.clone(), events)? {
+                return Err(format!("after starts that were cut off one was refused: {refusal}"));
+            }
+        }
+        self.lose_power();
+        let Some((env, group)) = self.try_start(self.disks.clone(), self.open_options())? else {
+            return Err("after starts that were cut off one was refused".into());
+        };
+        let result = self.peek(&env, &group, None, false);
+        env.kill();
+        result
     }
 
     /// Writable starts without an emptied member, and with it, that are cut off. None is refused if the rest knows for sure

@@ -227,7 +227,9 @@ impl Client {
                 }
             }
             Err(StructureError::FamilyInUse { .. }) if in_use => shared.families.borrow_mut().end(false),
-            Err(StructureError::HeaderLost(_)) if shared.world.injected() != injected => {
+            Err(StructureError::HeaderLost(_) | StructureError::HeaderUnread { .. })
+                if shared.world.injected() != injected =>
+            {
                 shared.families.borrow_mut().end(false);
             }
             Err(e) => shared.fail(format!("{act:?} was refused: {e}")),

@@ -141,6 +141,9 @@ struct Shared {
     families: RefCell<family::Families>,
     /// See the scenario.
     outlives: bool,
+    /// All disks as somebody has copied them in the midst of a session, and whether the members must tell these from themselves.
+    copies: RefCell<Option<Vec<crate::disk::Image>>>,
+    copies_show: std::cell::Cell<bool>,
     /// What members hold may be damaged when a session begins; and was on purpose, and not mended yet.
     damaged: bool,
     rotten: std::cell::Cell<bool>,
@@ -149,6 +152,11 @@ struct Shared {
 impl Shared {
     fn fail(&self, wrong: Wrong) {
         self.wrong.borrow_mut().get_or_insert(wrong);
+    }
+
+    fn copy_all(&self) {
+        *self.copies.borrow_mut() = Some(self.disks.iter().map(|d| d.store().seen()).collect());
+        self.copies_show.set(false);
     }
 
     fn failed(&self) -> bool {
@@ -187,6 +195,8 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         outlives: scenario.outlives,
         damaged: scenario.sessions.iter().flat_map(|s| &s.faults).any(|f| f.lies),
         rotten: std::cell::Cell::new(false),
+        copies: RefCell::default(),
+        copies_show: std::cell::Cell::new(false),
     });
     world.set_members(disks.len());
     let mut run = Run {

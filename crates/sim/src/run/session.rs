@@ -60,7 +60,10 @@ impl Run<'_> {
         let opened = self.open(env, true)?;
         self.open_points.push(self.world.points());
         let group = match opened {
-            Start::Open(group) => group,
+            Start::Open(group) => {
+                self.shared.copies_show.set(true);
+                group
+            }
             Start::Crashed => {
                 self.shared.marks.borrow_mut().mark(Seen::CrashInRecovery);
                 return self.crash(env, session.end);
@@ -100,6 +103,7 @@ impl Run<'_> {
                 let stopped = self.stop(env, group, start, session.end)?;
                 let honest = session.faults.iter().all(|f| !f.lies);
                 self.stopped_in_order = stopped && honest && self.world.injected() == start;
+                self.shared.copies_show.set(self.stopped_in_order || self.shared.copies_show.get());
                 Ok(())
             }
         }

@@ -215,9 +215,30 @@ fn rotten() -> Directed {
     directed("keys rot", group(12, 24, 8), prepare, steps, false).then(Damage::Keys(0))
 }
 
+/// The keys of one member rot, and the others cannot read theirs just when another header is replaced: what is whole stays whole.
+fn unread() -> Directed {
+    let mut s = group(12, 24, 8);
+    s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 10, discard: true });
+    let prepare = vec![fill(0, 4), flush(), act(Act::MakeFamily { family: 1 }), act(Act::MakeFamily { family: 2 })];
+    let steps = vec![
+        act(Act::RotKeys { disk: 0 }),
+        act(Act::NewHeader { family: 2 }),
+        act(Act::NewHeader { family: 2 }),
+        step(0, FUA, 0, 9000),
+    ];
+    let anew = act(Act::NewHeader { family: 2 });
+    let mut d = directed("keys rot and cannot be read", s, prepare, steps, false).after(vec![anew]);
+    // Each copy is asked for twice, and once more for what is left of it.
+    let faults = |limit| Faults { read_ppm: 1_000_000, limit, area: (32, 256), ..Faults::default() };
+    let session = d.scenario.sessions.last_mut().expect("the one that is swept");
+    (session.faults[1], session.faults[2]) = (faults(4), faults(2));
+    d
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
+        unread(),
         trimmed_and_overwritten_under_reads(),
         emptied_and_encrypted(),
         families(),

@@ -5,6 +5,7 @@ mod anew;
 mod budget;
 mod chains;
 mod check;
+mod copies;
 mod degraded;
 mod failures;
 mod family;
@@ -325,7 +326,8 @@ pub fn all() -> Vec<Directed> {
         .chain(members::all())
         .chain(family::all())
         .chain(repair::all())
-        .chain(check::all());
+        .chain(check::all())
+        .chain(copies::all());
     plain.into_iter().chain(degraded::all()).chain(of_groups).collect()
 }
 

@@ -216,6 +216,10 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
         let step = step(s, t, p);
         session.steps.push(step);
     }
+    if p.chance(100_000) {
+        let at = p.below(session.steps.len() as u64 + 1) as usize;
+        session.steps.insert(at, Step { client: 0, volume: 0, act: Act::Copy, offset: 0, len: 0 });
+    }
     session.end = end(session.steps.len() as u64, p);
     if p.chance(300_000) {
         faults(s, &mut session, p);
@@ -230,7 +234,8 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
         let m = p.below(s.members.len() as u64) as usize;
         let first = [Damage::Missing(m), Damage::Stale(m), Damage::Rot(m, 3), Damage::Lost(m), Damage::Forged];
         let more = [Damage::Gap(m), Damage::Fork(m), Damage::Labels(m), Damage::Directory(m, p.below(120))];
-        session.damage = Some(*p.pick(&[&first[..], &more[..]].concat()));
+        let starts = [Damage::Midst(m, false), Damage::Starts(p.below(220), p.below(60))];
+        session.damage = Some(*p.pick(&[&first[..], &more[..], &starts[..]].concat()));
     }
     session
 }
@@ -391,7 +396,13 @@ mod tests {
                     && !step.act.is_of_members()
                     && !matches!(
                         step.act,
-                        Act::Sleep | Act::Flush | Act::Dissolve | Act::Rot { .. } | Act::Check { .. }
+                        Act::Sleep
+                            | Act::Flush
+                            | Act::Dissolve
+                            | Act::Copy
+                            | Act::Rot { .. }
+                            | Act::RotKeys { .. }
+                            | Act::Check { .. }
                     )
                 {
                     let size = s.volumes[step.volume].chunks * CHUNK;

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use super::Left;
-use crate::env::{Env, Instant};
+use crate::env::{DeviceError, Env, Instant};
 use crate::group::core::Core;
 use crate::member::{add, take_off};
 use crate::mutant::{self, Mutant};
@@ -53,6 +53,9 @@ pub(crate) struct Reclaim {
     slow: Lane,
     /// A slot has become free.
     pub(crate) freed: Signal,
+    /// Discards that devices have not answered, and one of them has been.
+    discarding: Cell<usize>,
+    discarded: Signal,
     /// Somebody waits for a slot.
     demanded: Cell<bool>,
     /// Slow members should hear of promotions that left them no slot to free (kept copies).
@@ -228,15 +231,36 @@ impl<E: Env> Core<E> {
         if mutant::on(Mutant::C2FreeDuringDiscard) {
             self.give_slots(member, &slots);
         }
-        if m.discards() {
-            for run in slots.chunk_by(|a, b| a + 1 == *b) {
-                // A discard is a hint: a member that cannot do it loses nothing.
-                let _hint = m.discard(m.layout.slot(run[0]), run.len() as u64 * CHUNK).await;
+        let mut unsure = false;
+        for run in slots.chunk_by(|a, b| a + 1 == *b).filter(|_| m.discards()) {
+            if self.stopped.get() {
+                return;
             }
+            self.reclaim.discarding.set(self.reclaim.discarding.get() + 1);
+            let hint = m.discard(m.layout.slot(run[0]), run.len() as u64 * CHUNK).await;
+            self.reclaim.discarding.set(self.reclaim.discarding.get() - 1);
+            self.reclaim.discarded.notify();
+            // A discard is a hint: a member that cannot do it loses nothing. One that has failed may still be carried out.
+            unsure |= !matches!(hint, Ok(()) | Err(DeviceError::Unsupported));
+        }
+        if unsure && self.sync_member(member, m.sync.written()).await.is_err() {
+            self.quarantine.borrow_mut().extend(slots.into_iter().map(|slot| SlotId { member, slot }));
+            return;
         }
         if !mutant::on(Mutant::C2FreeDuringDiscard) {
             self.give_slots(member, &slots);
         }
+    }
+
+    /// Completes when no device has a discard to answer any more, after this time at the latest. A server that is told so after the
+    /// connection has ended may carry it out beside what the next daemon writes.
+    pub(crate) async fn discards_ended(&self, patience: Duration) {
+        let all = async {
+            while self.reclaim.discarding.get() > 0 {
+                self.reclaim.discarded.wait().await;
+            }
+        };
+        wait::first(all, self.env.sleep(patience)).await;
     }
 
     /// Whether one more slot may be left unused: what is promised to volumes comes first (I5).

@@ -157,6 +157,7 @@ fn labels<E: Env>(env: &E, plan: &Plan, uuid: Uuid, options: &CreateOptions) -> 
         sector_size: options.sector_size,
         next_volume: plan.volumes.len() as u32 + 1,
         clean: true,
+        stopped: false,
         epoch: epoch.clone(),
         journal_tail: 0,
         journal_tail_hash: hash,

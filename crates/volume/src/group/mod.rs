@@ -8,6 +8,9 @@ pub(crate) mod volume;
 pub(crate) mod volumes;
 
 use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_format::label::Label;
 
 use self::core::Core;
 pub use self::create::{CreateError, CreateReport};
@@ -18,6 +21,9 @@ use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Status};
 pub use crate::recovery::OpenError;
 use crate::units::Tier;
+
+/// How long a stop waits for discards that devices have not answered.
+const LAST_DISCARDS: Duration = Duration::from_secs(5);
 
 /// An open group. Cloning gives another handle.
 pub struct Group<E: Env> {
@@ -118,6 +124,7 @@ impl<E: Env> Group<E> {
         core.reclaim.wake();
         core.checkpoint_wake.notify();
         core.mover_wake.notify();
+        core.discards_ended(LAST_DISCARDS).await;
         result
     }
 
@@ -141,11 +148,20 @@ impl<E: Env> Group<E> {
             self.clear_away().await?;
         }
         core.health.check()?;
+        // All say that no request comes any more before one is clean: a copy of a member from before says neither.
+        if !mutant::on(Mutant::C4StopMarkedLate) {
+            self.mark(|label, _| label.stopped = true).await?;
+        }
+        self.mark(|label, end| (label.stopped, label.clean, label.journal_end) = (true, true, end)).await
+    }
+
+    /// Changes the labels of all members, which are told where their journals end.
+    async fn mark(&self, change: impl Fn(&mut Label, u64)) -> Result<(), Error> {
+        let core = &self.core;
         for m in core.members.iter().filter(|m| m.is_present()) {
             let _meta = m.meta.lock().await;
             let mut label = m.label.borrow().clone();
-            label.clean = true;
-            label.journal_end = m.journal.borrow().head.sequence;
+            change(&mut label, m.journal.borrow().head.sequence);
             m.flip(label).await.map_err(|e| core.latch(m.index, "the label", e))?;
         }
         Ok(())

@@ -159,6 +159,7 @@ fn dump_label(l: &Label) -> Node {
         .number("device_size", l.device_size)
         .number("created", l.created)
         .flag("clean", l.clean)
+        .flag("stopped", l.stopped)
         .text("repair", format!("{:?}", l.repair).to_lowercase())
         .number("tables", l.tables)
         .number("generation", l.generation)

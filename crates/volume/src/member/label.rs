@@ -51,33 +51,56 @@ impl FoundLabels {
     }
 }
 
-/// Reads both labels of a device.
+/// Reads both labels of a device. The second lies where the device ended when it was laid out, which the first one says; if that one is
+/// damaged, what it says of it may be too, and the second may be where the device ends now.
 pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, DeviceError> {
     let mut found = FoundLabels { newest: None, problems: Vec::new(), weaker: 0 };
-    let mut sequences = [0; 2];
-    let mut last_error = None;
-    for (i, place) in [LABEL_A, label_b(device.size())].into_iter().enumerate() {
-        if place + LABEL_SIZE as u64 > device.size() {
-            found.problems.push((place, LabelError::NotALabel));
-            continue;
+    let first = read_label(device, LABEL_A).await;
+    // A device that was laid out with more has become smaller, which is told by its size.
+    let (end, laid_out) = (label_b(device.size()), first.laid_out.map_or(device.size(), |l| l.min(device.size())));
+    let mut second = read_label(device, label_b(laid_out)).await;
+    if first.outcome.is_err() && second.outcome.is_err() && second.place != end {
+        let at_end = read_label(device, end).await;
+        if at_end.outcome.is_ok() {
+            second = at_end;
         }
-        let (buf, result) = device.read(place, BufMut::new(LABEL_SIZE)).await;
-        if let Err(e) = result {
-            last_error = Some(e);
-            found.problems.push((place, LabelError::Checksum));
-            continue;
-        }
-        let label = Label::decode(&buf, place);
-        sequences[i] = label.as_ref().map_or(0, |l| l.sequence);
-        match label {
+    }
+    let sequence = |l: &ReadLabel| l.outcome.as_ref().map_or(0, |l| l.sequence);
+    found.weaker = usize::from(sequence(&second) < sequence(&first));
+    let unread = second.unread.or(first.unread);
+    for (place, outcome) in [(first.place, first.outcome), (second.place, second.outcome)] {
+        match outcome {
             Ok(l) if found.newest.as_ref().is_none_or(|n| l.sequence > n.sequence) => found.newest = Some(l),
             Ok(_) => {}
             Err(e) => found.problems.push((place, e)),
         }
     }
-    found.weaker = usize::from(sequences[1] < sequences[0]);
-    match (&found.newest, last_error) {
+    match (&found.newest, unread) {
         (None, Some(e)) => Err(e),
         _ => Ok(found),
+    }
+}
+
+/// What is where a label should be.
+struct ReadLabel {
+    place: u64,
+    outcome: Result<Label, LabelError>,
+    /// The size of the device that it was written for, if it says so much though it may be damaged.
+    laid_out: Option<u64>,
+    /// Why the place could not be read.
+    unread: Option<DeviceError>,
+}
+
+async fn read_label<D: Device>(device: &D, place: u64) -> ReadLabel {
+    if place.checked_add(LABEL_SIZE as u64).is_none_or(|end| end > device.size()) {
+        return ReadLabel { place, outcome: Err(LabelError::NotALabel), laid_out: None, unread: None };
+    }
+    let (buf, result) = device.read(place, BufMut::new(LABEL_SIZE)).await;
+    match result {
+        Err(e) => ReadLabel { place, outcome: Err(LabelError::Checksum), laid_out: None, unread: Some(e) },
+        Ok(()) => {
+            let laid_out = Label::device_size_unchecked(&buf);
+            ReadLabel { place, outcome: Label::decode(&buf, place), laid_out, unread: None }
+        }
     }
 }

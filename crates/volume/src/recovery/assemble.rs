@@ -52,6 +52,13 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
         return Err(OpenError::ReadOnlyFeatures { name });
     }
+    if let Some(f) = counting.iter().find(|f| options.writable && f.label.is_exhausted()) {
+        let what = format!(
+            "member {} has a sequence, generation or journal position that no group can have come to",
+            f.label.member
+        );
+        return Err(OpenError::Damaged { name, what });
+    }
     if options.writable && counting.iter().any(|f| is_unfinished(&f.label, &newest)) {
         return Err(OpenError::RepairCutOff { name });
     }
@@ -65,12 +72,13 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     }
     check_doubled(&members)?;
     let positions = members.iter().map(|f| f.position).collect();
-    let recognised = members.iter().filter(|f| f.recognised).map(|f| f.label.member).collect();
+    let recognised: Vec<MemberIndex> = members.iter().filter(|f| f.recognised).map(|f| f.label.member).collect();
     let mut devices = in_places(members, &newest, &table, &mut findings)?;
     let newest = take_table(&mut devices, newest, &table, &mut findings)?;
     if options.writable && !mutant::on(Mutant::DeadLeaverTakenBack) {
         set_aside_leavers(&mut devices, &newest, &mut findings);
     }
+    check_stopped(&devices, &recognised)?;
     let there: Vec<bool> = devices.iter().map(Option::is_some).collect();
     let (dead, unusable) = weigh_absent(&there, &newest, unusable, options, &mut findings)?;
     Ok(Assembled { devices, recognised, positions, newest, dead, unusable, findings })
@@ -376,6 +384,19 @@ fn check_epoch(label: &Label, newest: &Label) -> Result<Option<String>, OpenErro
         false => "was absent when the group was last started; its map is brought up to date",
     };
     Ok(Some(format!("member {}: {what}", label.member)))
+}
+
+/// After an orderly stop all members of the epoch that was stopped say so. One that does not was copied while it was in use, and what
+/// was written since is not on it.
+fn check_stopped<D>(devices: &[Place<D>], recognised: &[MemberIndex]) -> Result<(), OpenError> {
+    let labels = || devices.iter().flatten().map(|(_, l, _)| l).filter(|l| !recognised.contains(&l.member));
+    let ended = |l: &Label| if l.stopped && (l.clean || !l.epoch.confirmed) { l.epoch.last_served() } else { None };
+    let ended: Vec<u64> = labels().filter_map(ended).collect();
+    let in_use = |l: &&Label| ended.contains(&l.epoch.id) && !(l.stopped && l.epoch.confirmed);
+    match labels().find(in_use).filter(|_| !mutant::on(Mutant::C4CopyInUseAccepted)) {
+        Some(l) => Err(OpenError::Stale { name: l.group_name.clone(), member: l.member }),
+        None => Ok(()),
+    }
 }
 
 /// What is known of members that are not as they should be.

@@ -183,6 +183,9 @@ fn choose<E: Env>(
             return Err(OpenError::Stale { name: core.name.clone(), member: i as u8 });
         }
     }
+    if !furthest.damaged && is_behind_slow(core, chains, rebuild, best) {
+        return Err(OpenError::Stale { name: core.name.clone(), member: best as u8 });
+    }
     if furthest.damaged {
         let what =
             format!("the journal of member {best} is damaged in the middle, and no other member has the same records");
@@ -194,6 +197,16 @@ fn choose<E: Env>(
         core.journal_gap.set(true);
     }
     Ok(best)
+}
+
+/// Whether a slow member has heard of a commit that the best fast one does not have. It only hears of those that are durable there: an
+/// old copy was put in its place, or it lost what it had confirmed.
+fn is_behind_slow<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool], best: usize) -> bool {
+    let heard = |m: &crate::member::Member<E::Device>| chains[m.index as usize].as_ref().map_or(0, |c| c.generation);
+    let sound = core.members_of(Tier::Slow).filter(|m| !rebuild[m.index as usize]);
+    let newest = sound.map(heard).max().unwrap_or(0);
+    let is_fast = core.members[best].tier == Tier::Fast;
+    is_fast && newest > heard(&core.members[best]) && !mutant::on(Mutant::C4OlderThanTold)
 }
 
 /// Decides which recorded kept copies count. A slow member alone that was not stopped in order remembers those of its

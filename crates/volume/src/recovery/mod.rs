@@ -172,6 +172,8 @@ pub(crate) struct ForRepair {
     pub(crate) journal_ends: Vec<Option<u64>>,
     /// Members both of whose labels are damaged.
     pub(crate) unlabelled: Vec<MemberIndex>,
+    /// Members whose first label is damaged, and whose second is not where a start looks.
+    pub(crate) misplaced: Vec<MemberIndex>,
     /// Positions in the caller's list of the devices that are members.
     pub(crate) positions: Vec<usize>,
     /// Slow members whose own map knows of chunks on them, and is not believed.
@@ -186,11 +188,11 @@ pub(crate) async fn open_to_repair<E: Env>(
 ) -> Result<(Core<E>, ForRepair), OpenError> {
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..options };
     let mut found = identify(devices).await?;
-    recognise::recognise(&env, &mut found).await;
+    let misplaced = recognise::recognise(&env, &mut found).await;
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
     let Source { recognised, positions, doubted, .. } = source;
-    Ok((core, ForRepair { journal_ends, unlabelled: recognised, positions, doubted }))
+    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, doubted }))
 }
 
 /// Steps 2 to 5.

@@ -19,6 +19,7 @@ use super::{Found, Identified};
 use crate::buf::BufMut;
 use crate::env::{Device, Env};
 use crate::mutant::{self, Mutant};
+use crate::units::MemberIndex;
 
 /// Blocks read at once.
 const READ: u64 = 256;
@@ -30,10 +31,13 @@ struct Recognised {
     own: bool,
 }
 
-/// Takes devices without a sound label for members of the group that the others belong to, where they prove to be.
-pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::Device>) {
+/// Takes devices without a sound label for members of the group that the others belong to, where they prove to be. Gives those that have
+/// a label elsewhere.
+pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::Device>) -> Vec<MemberIndex> {
     let counting = || identified.found.iter().map(|f| &f.label).filter(|l| !l.joining);
-    let Some(base) = counting().max_by_key(|l| (l.tables, l.epoch.first_generation)).cloned() else { return };
+    let Some(base) = counting().max_by_key(|l| (l.tables, l.epoch.first_generation)).cloned() else {
+        return Vec::new();
+    };
     let known: Vec<u8> = counting().map(|l| l.member).collect();
     let mut seen: Vec<Option<Recognised>> = Vec::new();
     for (_, why, device) in &identified.unusable {
@@ -45,14 +49,18 @@ pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::De
     }
     let members: Vec<u8> = seen.iter().flatten().map(|r| r.label.member).collect();
     let twins = |label: &Label| members.iter().filter(|m| **m == label.member).count() > 1;
-    let mut rest = Vec::new();
+    let (mut rest, mut misplaced) = (Vec::new(), Vec::new());
     for ((position, why, device), seen) in std::mem::take(&mut identified.unusable).into_iter().zip(seen) {
         match (seen.filter(|r| !twins(&r.label)), device) {
-            (Some(r), Some(device)) => identified.found.push(found(r, device, position)),
+            (Some(r), Some(device)) => {
+                misplaced.extend(r.own.then_some(r.label.member));
+                identified.found.push(found(r, device, position));
+            }
             (_, device) => rest.push((position, why, device)),
         }
     }
     identified.unusable = rest;
+    misplaced
 }
 
 fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {

@@ -13,7 +13,7 @@
 
 use bimetal_format::directory::Expected;
 use bimetal_format::journal::Record;
-use bimetal_format::label::{Epoch, Repair, EPOCH_HISTORY};
+use bimetal_format::label::{Epoch, Repair};
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
 use super::load::Source;
@@ -149,10 +149,11 @@ async fn set_away<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     core.cover_regions(&regions).await.map_err(|e| failed_commit(e, 0))
 }
 
-/// The epoch after `parent`, with these members; not confirmed.
+/// The epoch after `parent`, with these members; not confirmed. `served` tells whether anything was served in `parent`.
 pub(crate) fn next_epoch<'a, E: Env>(
     core: &Core<E>,
     parent: &Epoch,
+    served: bool,
     present: impl Iterator<Item = &'a Member<E::Device>>,
 ) -> Epoch
 where
@@ -160,16 +161,15 @@ where
 {
     let mut members = [0u8; 32];
     present.for_each(|m| members[m.index as usize / 8] |= 1 << (m.index % 8));
-    let mut history = parent.history.clone();
-    history.insert(0, parent.id);
-    history.truncate(EPOCH_HISTORY);
+    let carried = |id| core.members.iter().any(|m| m.is_present() && m.label.borrow().epoch.id == id);
+    let (history, cut_off) = parent.history_after(served, |id| carried(id) || mutant::on(Mutant::C4HistoryForgets));
     Epoch {
         id: core.env.random().max(1),
         first_generation: core.commit.generation.get() + 1,
         members,
         confirmed: false,
         history,
-        cut_off: parent.cut_off_next(),
+        cut_off,
     }
 }
 
@@ -182,12 +182,15 @@ async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         (l.epoch.first_generation, l.epoch.confirmed)
     });
     let parent = newest.map(|m| m.label.borrow().epoch.clone()).expect("a writable group has members");
-    let epoch = next_epoch(core, &parent, core.members.iter().filter(|m| m.is_present()));
+    // Nothing is served before this epoch is confirmed.
+    let stopped = core.members.iter().filter(|m| m.is_present()).all(|m| m.label.borrow().stopped);
+    let epoch = next_epoch(core, &parent, parent.confirmed, core.members.iter().filter(|m| m.is_present()));
     for m in core.members.iter().filter(|m| m.is_present()) {
         // The tail of a journal that begins anew stays: only with the whole map behind it may it be given up.
         let mut label = m.label.borrow().clone();
         label.epoch = epoch.clone();
         label.clean = false;
+        label.stopped = stopped && !mutant::on(Mutant::C4StartForgetsStop);
         label.repair = Repair::None;
         if !mutant::on(Mutant::C9MirrorsFromNotRaised) {
             label.mirrors_from = core.kept.mirrors_from(epoch.first_generation);
@@ -291,7 +294,8 @@ async fn disown_directory<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Resu
 
 async fn confirm<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     for m in core.members.iter().filter(|m| m.is_present()) {
-        m.label.borrow_mut().epoch.confirmed = true;
+        let mut label = m.label.borrow_mut();
+        (label.epoch.confirmed, label.stopped) = (true, false);
     }
     if mutant::on(Mutant::C4NoEpoch) {
         return Ok(());

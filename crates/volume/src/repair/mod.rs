@@ -160,6 +160,11 @@ impl<E: Env> Plan<E> {
         for index in &self.known.unlabelled {
             reasons.push(format!("both labels of member {index} are damaged"));
         }
+        for index in &self.known.misplaced {
+            reasons.push(format!(
+                "of member {index} the first label is damaged, and the second lies where no start looks"
+            ));
+        }
         reasons
     }
 

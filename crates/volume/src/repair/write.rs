@@ -1,6 +1,6 @@
 //! The repair of each member, and what its label says afterwards.
 
-use bimetal_format::label::{Label, MemberCode, Repair as Mark, EPOCH_HISTORY};
+use bimetal_format::label::{Label, MemberCode, Repair as Mark};
 
 use super::keep::reduce;
 use super::{RepairError, Report};
@@ -88,15 +88,10 @@ fn agreed<E: Env>(
 ) -> Label {
     let mut label = newest_of(members);
     let before_it = label.epoch.clone();
-    label.epoch = next_epoch(core, &before_it, members.iter().copied().chain(new.iter().map(|(m, _)| m)));
+    // Nothing was served in the epoch of a repair that was cut off, or is repaired again.
+    let served = before_it.confirmed && label.repair != Mark::Done;
+    label.epoch = next_epoch(core, &before_it, served, members.iter().copied().chain(new.iter().map(|(m, _)| m)));
     label.epoch.confirmed = true;
-    if label.repair == Mark::Done {
-        // Nothing was served in the epoch of a repair that was cut off, or is repaired again.
-        label.epoch.cut_off = match before_it.cut_off as usize {
-            n @ 1..EPOCH_HISTORY => n as u8 + 1,
-            _ => 0,
-        };
-    }
     let before = label.members.clone();
     if let Some((_, last)) = new.last() {
         label.members.clone_from(&last.members);
@@ -107,7 +102,8 @@ fn agreed<E: Env>(
     label.members_changed |= label.members != before;
     label.tables += 1;
     label.mirrors_from = label.epoch.first_generation;
-    (label.clean, label.repair, label.repair_id) = (true, Mark::Done, id);
+    (label.clean, label.stopped) = (true, false);
+    (label.repair, label.repair_id) = (Mark::Done, id);
     label
 }
 

@@ -152,6 +152,16 @@ pub enum StructureError {
     /// No member has the header whole.
     #[error("the header of family '{0}' is damaged on every member; restore it from a copy with `bimetal family import-header`")]
     HeaderLost(String),
+    /// No member has the header whole that could be read.
+    #[error("nothing was changed: the header of family '{name}' is not whole on the other members, and member {member} cannot read its copy ({source}), which this change would replace. Look at the device and try again; or write the header anew from a copy: bimetal family import-header")]
+    HeaderUnread {
+        /// The family.
+        name: String,
+        /// The member.
+        member: MemberIndex,
+        /// What its device said.
+        source: DeviceError,
+    },
     /// A volume is being encrypted, and not all of its plaintext is overwritten.
     #[error("member {index} may still hold plaintext of volume '{volume}', which is being encrypted: try again when that is done (`bimetal status` shows how far it is). A device that cannot be written any more is best destroyed: once empty, it can be left out at the next start")]
     MayHoldPlaintext {

@@ -1,0 +1,89 @@
+//! Somebody copies a member while the group is in use, and puts the copy in its place later; and starts that are cut off again and
+//! again, which must not look as if members had been used apart.
+
+use bimetal_volume::units::CHUNK;
+
+use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
+use crate::oracle::Crash;
+use crate::scenario::{Act, Damage, End, Scenario, Step};
+use crate::world::CrashPoint;
+
+/// More crash points than a start of a small group has.
+const WHOLE: u64 = 220;
+
+/// Copies, and then all that a copy can be wrong in: chunks that are written in place, and slots that go to other chunks.
+fn changed_after_copies(in_place: bool) -> Vec<Step> {
+    let copy = step(0, Act::Copy, 0, 0);
+    let mut steps = vec![fill(0, 18), flush(), sleep(0, 4000), copy];
+    let written = |i: u64| step(0, FUA, i * CHUNK + 4096, 8192);
+    steps.extend((0..18).map(written));
+    if !in_place {
+        steps.extend((0..8).map(|i| step(0, TRIM, i * CHUNK, CHUNK)));
+        steps.extend([flush(), sleep(0, 4000), fill(20, 8), flush(), sleep(0, 4000)]);
+    }
+    steps
+}
+
+/// The session ended in order; then a start is cut off, or not.
+fn stopped() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 24, 30) };
+        let session = s.quiet_session(changed_after_copies(n % 4 < 2), End::Stop);
+        s.sessions.push(session);
+        if n >= 4 {
+            let point = CrashPoint { steps: 0, events: n - 4 };
+            let session = s.quiet_session(Vec::new(), End::Crash(Crash::Power, point));
+            s.sessions.push(session);
+        }
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Midst((n % 2) as usize, false));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("copied in use, then stopped", make, 70)
+}
+
+/// The power went: only the slow member can tell that the copy of the fast one is older.
+fn crashed() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 24, 30) };
+        let mut steps = changed_after_copies(false);
+        steps.push(step(0, WRITE, 29 * CHUNK, CHUNK));
+        let point = CrashPoint { steps: steps.len() as u64 - n % 2, events: n };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Midst(0, true));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("copied in use, then crashed", make, 12)
+}
+
+/// A service that is started again and again while one member takes no writes, or the power goes each time.
+fn starts() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 24, 30) };
+        let steps = vec![fill(0, 18), flush(), step(0, FUA, 4096, 8192)];
+        let point = CrashPoint { steps: steps.len() as u64, events: n };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Starts(WHOLE, if n % 2 == 0 { 16 + n / 2 % 16 } else { n }));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("starts cut off again and again", make, 110)
+}
+
+/// The stop is cut off while it says so on one member after another.
+fn stopping() -> Directed {
+    let prepare = vec![fill(0, 12), flush()];
+    directed("a stop is cut off", group(12, 24, 30), prepare, vec![step(0, FUA, 4096, 8192)], true)
+        .then(Damage::Midst(1, false))
+}
+
+/// All of them.
+pub(super) fn all() -> Vec<Directed> {
+    vec![stopped(), crashed(), starts(), stopping()]
+}

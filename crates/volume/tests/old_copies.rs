@@ -1,0 +1,228 @@
+//! Members that somebody copied while the group was in use and put back later, and starts that are cut off again and again: what the
+//! labels tell of old copies, and what only looks like one.
+
+mod image;
+mod memory;
+
+use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::env::Env;
+use bimetal_volume::group::OpenError;
+use bimetal_volume::options::{CreateOptions, NewVolume};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+use bimetal_volume::{Group, Volume};
+use image::{flush, open, pass, read, read_only, stop, writable, write, Members, MIB};
+use memory::{MemoryDevice, MemoryEnv};
+
+fn volume(name: &str, mib: u64, placement: Placement) -> NewVolume {
+    NewVolume { name: name.into(), size: Some(mib << 20), placement }
+}
+
+/// One SSD, one disk; and a volume that lives on the disk only, so that slots of the disk are given anew.
+fn pair(env: &MemoryEnv) -> Members {
+    let devices = vec![MemoryDevice::new(16 * MIB), MemoryDevice::new(32 * MIB)];
+    let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect();
+    let volumes = vec![volume("main", 4, Placement::Auto), volume("cold", 16, Placement::SlowOnly)];
+    let options =
+        CreateOptions { name: "tank".into(), volumes, sector_size: 4096, reserve: Some(MIB), journal_blocks: Some(16) };
+    let e = env.clone();
+    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    Members(devices)
+}
+
+fn trim(env: &MemoryEnv, v: &Volume<MemoryEnv>, offset: u64, len: u64) {
+    let v = v.clone();
+    env.block_on(async move { v.trim(offset, len, WriteFlags::default()).await }).expect("trim");
+}
+
+/// A session in the midst of which both members are copied; what is written after that is in place, or takes slots of others too.
+fn session(env: &MemoryEnv, m: &Members, in_place: bool) -> (Group<MemoryEnv>, Members) {
+    let g = open(env, &m.0, writable()).expect("opens");
+    let (v, c) = (g.volume("main").unwrap(), g.volume("cold").unwrap());
+    write(env, &v, 0, &[1; CHUNK as usize]).unwrap();
+    write(env, &c, 0, &[0xaa; CHUNK as usize]).unwrap();
+    flush(env, &c).unwrap();
+    pass(env, 60);
+    let copies = m.copy();
+    write(env, &v, 0, &[2; CHUNK as usize]).unwrap();
+    write(env, &c, 4096, &[0xab; 4096]).unwrap();
+    flush(env, &c).unwrap();
+    if !in_place {
+        write(env, &v, CHUNK, &[3; CHUNK as usize]).unwrap();
+        trim(env, &c, 0, CHUNK);
+        flush(env, &c).unwrap();
+        pass(env, 60);
+        write(env, &c, 8 * CHUNK, &[0xbb; CHUNK as usize]).unwrap();
+        flush(env, &c).unwrap();
+        pass(env, 60);
+    }
+    (g, copies)
+}
+
+/// These devices are refused because of `member`, also to be read.
+fn refused_as_old(env: &MemoryEnv, devices: &[MemoryDevice], old: u8, why: &dyn std::fmt::Debug) {
+    for options in [writable(), read_only()] {
+        match open(env, devices, options).map(|g| g.status().recovery) {
+            Err(OpenError::Stale { member, .. }) => assert_eq!(member, old, "{why:?}"),
+            other => panic!("{why:?}: {other:?}"),
+        }
+    }
+}
+
+/// The group with the copy of one member in its place.
+fn with(m: &Members, copies: &Members, which: usize) -> Members {
+    let mut mixed = m.copy();
+    mixed.0[which] = copies.copy().0.swap_remove(which);
+    mixed
+}
+
+#[test]
+fn after_a_stop_a_copy_from_before_it_is_refused() {
+    for in_place in [false, true] {
+        for which in 0..2 {
+            let env = MemoryEnv::new();
+            let m = pair(&env);
+            let (g, copies) = session(&env, &m, in_place);
+            stop(&env, g).expect("an orderly stop");
+            refused_as_old(&env, &with(&m, &copies, which).0, which as u8, &(in_place, which));
+            // Both together are the group as it was.
+            let then = open(&env, &copies.copy().0, writable()).expect("as after a power cut");
+            assert_eq!(read(&env, &then.volume("main").unwrap(), 0, 4096).unwrap()[0], 1);
+            // A start that is cut off after its first label takes nothing of that away.
+            let mut started = m.copy();
+            started.0[1].writes_left.set(0);
+            assert!(open(&env, &started.0, writable()).is_err(), "the second member takes no writes");
+            started.0[1] = started.0[1].copy();
+            started.0[1].writes_left.set(u64::MAX);
+            if which == 1 {
+                refused_as_old(&env, &with(&started, &copies, 1).0, 1, &"after a start that was cut off");
+            }
+            assert!(open(&env, &started.0, writable()).is_ok());
+        }
+    }
+}
+
+#[test]
+fn after_a_crash_a_copy_that_lacks_what_the_disk_has_heard_of_is_refused() {
+    let env = MemoryEnv::new();
+    let m = pair(&env);
+    let (g, copies) = session(&env, &m, false);
+    env.kill();
+    drop(g);
+    let env = MemoryEnv::new();
+    refused_as_old(&env, &with(&m, &copies, 0).0, 0, &"the SSD");
+    let healthy = open(&env, &m.copy().0, writable()).expect("a crash is no reason to refuse");
+    assert_eq!(read(&env, &healthy.volume("main").unwrap(), 0, 4096).unwrap()[0], 2);
+}
+
+#[test]
+fn a_stop_that_is_cut_off_anywhere_is_a_crash() {
+    let made = pair(&MemoryEnv::new());
+    let cut_off = |member: usize, writes: u64| {
+        let env = MemoryEnv::new();
+        let m = made.copy();
+        let g = open(&env, &m.0, writable()).expect("opens");
+        let v = g.volume("main").unwrap();
+        write(&env, &v, 0, &[9; 4096]).unwrap();
+        flush(&env, &v).unwrap();
+        m.0[member].writes_left.set(writes);
+        let stopped = stop(&env, g).is_ok();
+        let after = m.copy();
+        after.0[member].writes_left.set(u64::MAX);
+        let g = open(&env, &after.0, writable()).unwrap_or_else(|e| panic!("{member} after {writes}: {e}"));
+        assert_eq!(read(&env, &g.volume("main").unwrap(), 0, 4096).unwrap(), [9; 4096]);
+        stopped
+    };
+    for member in 0..2 {
+        let writes = (0..200).find(|writes| cut_off(member, *writes)).expect("a stop has few writes");
+        assert!(writes > 4, "two labels twice, and what comes before");
+    }
+}
+
+/// A daemon is killed while in use; then one member takes no writes for a while, and the service is started again and again.
+#[test]
+fn many_starts_that_are_cut_off_do_not_look_like_a_fork() {
+    let env = MemoryEnv::new();
+    let m = pair(&env);
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let v = g.volume("main").unwrap();
+    write(&env, &v, 0, &[9; 4096]).unwrap();
+    flush(&env, &v).unwrap();
+    env.kill();
+    drop((g, v));
+    let env = MemoryEnv::new();
+    // Else epochs of before come again.
+    for _ in 0..100_000 {
+        let _before = env.random();
+    }
+    m.0[1].writes_left.set(0);
+    for n in 0..150 {
+        assert!(open(&env, &m.0, writable()).is_err(), "start {n}");
+    }
+    assert_ne!(
+        m.0[0].label().epoch.id,
+        m.0[1].label().epoch.id,
+        "each of them began an epoch on the first member alone"
+    );
+    m.0[1].writes_left.set(u64::MAX);
+    let g = open(&env, &m.0, writable()).expect("as soon as the member is healthy");
+    assert_eq!(read(&env, &g.volume("main").unwrap(), 0, 4096).unwrap(), [9; 4096]);
+}
+
+/// A logical volume was enlarged below a member; then its first label is damaged, torn or gone.
+#[test]
+fn the_second_label_of_a_member_that_has_grown_is_found() {
+    let env = MemoryEnv::new();
+    let m = pair(&env);
+    let grown = Members(vec![m.0[0].clone(), m.0[1].resized(40 * MIB)]);
+    let g = open(&env, &grown.0, writable()).expect("a larger device is no harm");
+    write(&env, &g.volume("main").unwrap(), 0, &[9; 4096]).unwrap();
+    stop(&env, g).unwrap();
+    let place = bimetal_format::layout::LABEL_A;
+    let torn = grown.copy();
+    torn.0[1].flip(place + 16, 1);
+    let g = open(&env, &torn.0, writable()).expect("the second label is where the device ended");
+    assert_eq!(read(&env, &g.volume("main").unwrap(), 0, 4096).unwrap(), [9; 4096]);
+    assert!(g.status().recovery.iter().any(|f| f.contains("label at byte")), "{:?}", g.status().recovery);
+    // Even what it says of its size is wrong, but the device has not grown.
+    let rotten = pair(&env);
+    rotten.0[1].flip(place + 152 + 3, 1);
+    assert!(open(&env, &rotten.0, writable()).is_ok(), "the second label is where the device ends");
+    // Nothing is left of it: a repair finds the second by the size that the others tell, and says why there is something to repair.
+    let gone = grown.copy();
+    gone.0[1].poke(place, &vec![0; 65536]);
+    assert!(open(&env, &gone.0, writable()).is_err());
+    let (e, devices) = (env.clone(), gone.0.clone());
+    let plan = env.block_on(async move { bimetal_volume::repair::Plan::new(e, devices, false).await }).expect("a plan");
+    assert!(
+        plan.reasons().iter().any(|r| r.contains("of member 1 the first label is damaged")),
+        "{:?}",
+        plan.reasons()
+    );
+    env.block_on(async move { plan.carry_out().await }).expect("repaired");
+    let g = open(&env, &gone.0, writable()).expect("it has both labels again");
+    assert_eq!(read(&env, &g.volume("main").unwrap(), 0, 4096).unwrap(), [9; 4096]);
+}
+
+#[test]
+fn numbers_that_no_group_comes_to_are_not_written_on_from() {
+    for which in 0..3 {
+        let env = MemoryEnv::new();
+        let m = pair(&env);
+        let (g, _) = session(&env, &m, false);
+        stop(&env, g).unwrap();
+        for d in &m.0 {
+            let mut l = d.label();
+            let most = (1 << 62) - 1;
+            match which {
+                0 => l.generation = most,
+                1 => l.sequence = most,
+                _ => l.tables = most,
+            }
+            d.set_label(&l);
+        }
+        let refusal =
+            open(&env, &m.0, writable()).map(|_| ()).expect_err("what is written then could not be read again");
+        assert!(refusal.to_string().contains("no group can have come to"), "{refusal}");
+        assert!(open(&env, &m.0, read_only()).is_ok(), "{which}");
+    }
+}
