@@ -1,5 +1,6 @@
 //! Families: what reaches members is what dm-crypt would write, headers are kept, locked means locked, and plaintext goes.
 
+mod image;
 mod memory;
 
 use std::future::Future;
@@ -273,6 +274,32 @@ fn a_damaged_header_is_read_from_another_member_and_can_be_given_back() {
     let back = rig.run(&g, |g| async move { g.replace_header("home", None, header(7, 3)).await });
     back.expect("given back");
     assert_eq!(read(&g).expect("read"), header(7, 3));
+}
+
+#[test]
+fn what_cannot_be_read_of_a_header_is_not_replaced_by_a_damaged_copy() {
+    let rig = Rig::new();
+    let (g, _) = rig.with_family();
+    let long = header(9, 5);
+    let (put, other) = (long.clone(), header(8, 1));
+    rig.run(&g, |g| async move { g.replace_header("home", None, put).await }).expect("replaced");
+    let new = NewFamily { name: "other".into(), uuid: [8; 16], key: key(8), header: other };
+    rig.run(&g, |g| async move { g.create_family(new).await }).expect("made");
+    let place = |d: &MemoryDevice| {
+        let (label, layout) = (d.label(), d.layout());
+        let row = label.families.iter().find(|f| f.name == "home").expect("a row").clone();
+        layout.keys.expect("keys").sides[label.keys_side as usize] / BLOCK as u64 + u64::from(row.at)
+    };
+    rig.devices[0].flip((place(&rig.devices[0]) + 1) * BLOCK as u64, 1);
+    // Each read fails at the first of them: two while a whole copy is looked for, two while it is seen what is left.
+    let first = place(&rig.devices[1]);
+    rig.devices[1].misread.borrow_mut().extend(first..first + 5);
+    let rename = |g: &Group<MemoryEnv>| rig.run(g, |g| async move { g.rename_family("other", "another").await });
+    let refusal = rename(&g).expect_err("the last good copy would be overwritten");
+    assert!(matches!(&refusal, StructureError::HeaderUnread { name, member: 1, .. } if name == "home"), "{refusal}");
+    rename(&g).expect("it can be read now");
+    let read = rig.run(&g, |g| async move { g.family_header("home").await });
+    assert_eq!(read.expect("it is whole"), long);
 }
 
 #[test]

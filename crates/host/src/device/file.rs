@@ -58,7 +58,7 @@ impl Found {
     fn open(path: &Path, access: Access) -> Result<Found, OpenError> {
         let meta = std::fs::metadata(path).map_err(|e| explain(path, access, e))?;
         let block_device = check_kind(path, &meta)?;
-        let file = open_direct(path, access, block_device)?;
+        let (file, is_direct) = open_direct(path, access, block_device)?;
         if access.lock && !block_device {
             lock(&file, path, access.write)?;
             // The kernel itself takes no lock.
@@ -71,6 +71,9 @@ impl Found {
         let below = if access.lock && block_device { loops::holder_below(path, access.write) } else { None };
         if let Some(by) = below {
             return Err(OpenError::Busy { path: path.to_owned(), by });
+        }
+        if !is_direct {
+            read_anew(&file).map_err(|e| explain(path, access, e))?;
         }
         let size = size_of_file(&file, block_device).map_err(|e| explain(path, access, e))?;
         Ok(Found { file, size, block_device, queue: BlockQueue::of(&meta) })
@@ -303,16 +306,29 @@ fn check_kind(path: &Path, meta: &Metadata) -> Result<bool, OpenError> {
     Err(OpenError::WrongKind { path: path.to_owned(), kind: wrong })
 }
 
-fn open_direct(path: &Path, access: Access, block_device: bool) -> Result<File, OpenError> {
+/// The file, and whether the page cache stands aside.
+fn open_direct(path: &Path, access: Access, block_device: bool) -> Result<(File, bool), OpenError> {
     // On block devices O_EXCL keeps mounts, swap, RAID and other members out, also for a reader.
     let exclusive = if block_device && access.lock { libc::O_EXCL } else { 0 };
     let open = |flags| OpenOptions::new().read(true).write(access.write).custom_flags(flags | exclusive).open(path);
     match open(libc::O_DIRECT) {
         // Some file systems know no direct I/O; the page cache then stands between, and sync still holds.
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => open(0),
-        other => other,
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => open(0).map(|file| (file, false)),
+        other => other.map(|file| (file, true)),
     }
     .map_err(|e| explain(path, access, e))
+}
+
+/// Empties the page cache of a file: after a sync that failed, before us, it may show what the disk does not hold.
+fn read_anew(file: &File) -> io::Result<()> {
+    let synced = file.sync_data();
+    // SAFETY: takes integers. It is advice: what is still dirty stays.
+    let _advice = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    match synced {
+        // A file system that is never written has nothing to sync.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EROFS)) => Ok(()),
+        other => other,
+    }
 }
 
 fn explain(path: &Path, access: Access, source: io::Error) -> OpenError {

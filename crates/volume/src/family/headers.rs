@@ -88,7 +88,7 @@ impl<E: Env> Core<E> {
         if !self.families.have_been() {
             return Ok(());
         }
-        let families = self.read_headers().await;
+        let families = self.read_headers(None).await?;
         write_side(m, side, &families).await.map_err(StructureError::NewDevice)?;
         write_side(m, 1 - side, &[]).await.map_err(StructureError::NewDevice)
     }
@@ -113,18 +113,26 @@ impl<E: Env> Core<E> {
     }
 
     /// All families with their headers, for a change of some of them. One that no member has whole is carried along as it
-    /// is: its checksum says so for ever, and the others do not suffer. The caller holds the lock of changes.
-    pub(crate) async fn read_headers(&self) -> Vec<WithHeader> {
+    /// is: its checksum says so for ever, and the others do not suffer. But one that a member could not read may be whole there, and
+    /// what is written now would be all that is left: unless it is the one that the change replaces, nothing is changed then. The
+    /// caller holds the lock of changes.
+    pub(crate) async fn read_headers(&self, replaced: Option<u32>) -> Result<Vec<WithHeader>, StructureError> {
         let rows = self.first_member().label.borrow().families.clone();
         let mut out = Vec::new();
         for row in rows {
             let stored = match self.read_header(&row).await {
                 Ok(stored) => stored,
-                Err(_) => self.damaged_header(&row).await,
+                Err(_) => match self.damaged_header(&row).await {
+                    Err(unread) if replaced != Some(row.id) && !mutant::on(Mutant::HeaderUnreadLost) => {
+                        return Err(unread)
+                    }
+                    Err(_) => vec![0; row.stored_len()],
+                    Ok(stored) => stored,
+                },
             };
             out.push((row, stored));
         }
-        out
+        Ok(out)
     }
 
     /// The header of one family, from whichever member has it whole.
@@ -137,21 +145,39 @@ impl<E: Env> Core<E> {
         Err(StructureError::HeaderLost(row.name.clone()))
     }
 
-    /// Whatever is left of a header.
-    async fn damaged_header(&self, row: &FamilyRow) -> Vec<u8> {
+    /// What is left of a header of which no member that can be read has a whole copy; an error if a member cannot be read.
+    async fn damaged_header(&self, row: &FamilyRow) -> Result<Vec<u8>, StructureError> {
+        let mut left = None;
         for m in self.members.iter().filter(|m| m.is_present()) {
-            if let Ok(read) = m.read(place_of(m, row), BufMut::new(row.stored_len())).await {
-                return read.to_vec();
+            match self.stored_on(m, row).await {
+                // It could not be read a moment ago.
+                Ok(read) if self.is_whole(row, &read) => return Ok(read.to_vec()),
+                Ok(read) => left = left.or(Some(read)),
+                Err(source) => {
+                    return Err(StructureError::HeaderUnread { name: row.name.clone(), member: m.index, source });
+                }
             }
         }
-        vec![0; row.stored_len()]
+        Ok(left.map_or(vec![0; row.stored_len()], |read| read.to_vec()))
+    }
+
+    /// What a member has in the place of a header. What cannot be read is asked for twice.
+    async fn stored_on(&self, m: &Member<E::Device>, row: &FamilyRow) -> Result<BufMut, DeviceError> {
+        let place = place_of(m, row);
+        match m.read(place, BufMut::new(row.stored_len())).await {
+            Ok(read) => Ok(read),
+            Err(_) => m.read(place, BufMut::new(row.stored_len())).await,
+        }
     }
 
     /// The header of a family on one member, if it is whole there.
     pub(crate) async fn header_on(&self, m: &Member<E::Device>, row: &FamilyRow) -> Option<Vec<u8>> {
-        let read = m.read(place_of(m, row), BufMut::new(row.stored_len())).await.ok()?;
-        let whole = FamilyRow::checksum(&self.uuid, &row.uuid, &read) == row.crc;
-        (whole || mutant::on(Mutant::HeaderNotChecked)).then(|| read.to_vec())
+        let read = self.stored_on(m, row).await.ok()?;
+        self.is_whole(row, &read).then(|| read.to_vec())
+    }
+
+    fn is_whole(&self, row: &FamilyRow, stored: &[u8]) -> bool {
+        FamilyRow::checksum(&self.uuid, &row.uuid, stored) == row.crc || mutant::on(Mutant::HeaderNotChecked)
     }
 
     /// Overwrites the side that no label names (invariant 5). The caller holds the lock of changes.

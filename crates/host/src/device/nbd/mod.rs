@@ -106,6 +106,10 @@ impl NbdDevice {
     }
 
     pub(crate) async fn sync(&self) -> Result<(), DeviceError> {
+        if !self.handle.export.has(export_flag::SEND_FLUSH) {
+            // It was opened to be read only: there is nothing of ours to make durable, and a server may not be asked.
+            return Ok(());
+        }
         self.handle.client.simple(cmd::FLUSH, 0, 0).await
     }
 
