@@ -122,6 +122,7 @@ fn a_server_without_flush_or_with_too_large_blocks_is_refused_in_words() {
             let device = NbdDevice::open(&env, &locator, Access::PEEK).await.expect("reading is fine");
             let (_, result) = device.read(0, BufMut::new(4096)).await;
             result.expect("read");
+            device.sync().await.expect("a group that is only read syncs its members, too");
         },
     );
     let policy = [
