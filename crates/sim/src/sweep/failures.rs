@@ -28,7 +28,7 @@ pub(super) fn sick_ssd() -> Directed {
 pub(super) fn written_while_a_sync_fails() -> Directed {
     let make = |n: u64| {
         // Few have the sync fail at the right moment; the first does.
-        let mut s = Scenario { seed: n + 10, migrate: false, ..group(12, 24, 32) };
+        let mut s = Scenario { seed: n + 71, migrate: false, ..group(12, 24, 32) };
         let trims = (0..CHUNKS).map(|c| step(0, TRIM, c * CHUNK + 4096, CHUNK - 4096));
         // Neighbours do not lie next to each other, because others are there already: a write of two is two requests, one
         // of which may be done before the sync.
