@@ -18,6 +18,7 @@ mod disks;
 mod documents;
 mod elsewhere;
 mod erase;
+mod former;
 mod handover;
 mod hex;
 mod holders;

@@ -12,14 +12,14 @@ use bimetal_host::{HostDevice, Locator, Reactor};
 use bimetal_volume::env::Device;
 use serde_json::json;
 
-use super::create::{is_empty_file, refuse_member, refuse_used};
+use super::create::{is_empty_file, refuse_used};
 use super::served::{choose, refuse_locked, served, stop_if, Served};
 use crate::api::{self, DissolveRequest, Dissolving, Job, MemberChange, Status};
 use crate::cli::Dissolve;
 use crate::output::{confirm, Output};
 use crate::progress::Progress;
 use crate::size::{approx, Size};
-use crate::{members, runstate};
+use crate::{former, members, runstate};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
 /// A daemon that answers none of so many questions is not asked again.
@@ -112,7 +112,7 @@ fn look_at<'a>(locator: &'a Locator, volume: &api::Volume, args: &Dissolve) -> R
     if let Some(path) = path.filter(|p| is_new && !p.starts_with("/dev")) {
         return make(path, need);
     }
-    let size = look_at_what_is_there(locator, args.force)?;
+    let size = look_at_what_is_there(&args.target.group, locator, args.force)?;
     if size < need {
         let short = approx(need - size);
         bail!("{locator} has {} and the volume {}: it is too small by {short}", approx(size), approx(need));
@@ -141,14 +141,14 @@ fn sync_with_its_folder(file: &File, path: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn look_at_what_is_there(locator: &Locator, force: bool) -> Result<u64> {
-    let at = locator.clone();
+fn look_at_what_is_there(group: &str, locator: &Locator, force: bool) -> Result<u64> {
+    let (at, group) = (locator.clone(), group.to_string());
     let reactor = Reactor::new()?;
     let env = reactor.env();
     reactor.block_on(async move {
         refuse_used(&env, &at, force).await?;
         let device = HostDevice::open(&env, &at, Access::PEEK).await?;
-        refuse_member(&at, &device, force).await?;
+        former::refuse(&env, &at, &device, Some(&group), force).await?;
         Ok(device.size())
     })
 }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, TierCode};
+use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use serde_json::json;
 
 use crate::cli::Scan;
 use crate::config::uuid_text;
+use crate::members::tier_name;
 use crate::output::{table, Output};
 use crate::size::approx;
 use crate::{api, config, elsewhere, members, paths, runstate};
@@ -154,7 +155,7 @@ impl Found {
         let missing: Vec<String> = self
             .rows()
             .filter(|(.., at)| at.is_empty())
-            .map(|(i, row, _)| format!("{} member {i} ({})", tier(row.tier), approx(row.size)))
+            .map(|(i, row, _)| format!("{} member {i} ({})", tier_name(row.tier), approx(row.size)))
             .collect();
         let doubled = self.rows().find(|(.., at)| at.len() > 1);
         if let Some((i, _, at)) = doubled {
@@ -179,7 +180,7 @@ impl Found {
     fn json(&self) -> serde_json::Value {
         let member = |(i, row, at): (u8, &MemberRow, &[Locator])| {
             json!({
-                "index": i, "uuid": uuid_text(&row.uuid), "tier": tier(row.tier), "size_bytes": row.size,
+                "index": i, "uuid": uuid_text(&row.uuid), "tier": tier_name(row.tier), "size_bytes": row.size,
                 "found_at": at.iter().map(Locator::to_string).collect::<Vec<_>>(),
             })
         };
@@ -201,19 +202,12 @@ impl Found {
             .map(|(i, row, at)| {
                 let at: Vec<String> = at.iter().map(Locator::to_string).collect();
                 let place = if at.is_empty() { "not found".to_string() } else { at.join(", ") };
-                vec![i.to_string(), tier(row.tier).into(), approx(row.size), place]
+                vec![i.to_string(), tier_name(row.tier).into(), approx(row.size), place]
             })
             .collect();
         let members = table(&["MEMBER", "TIER", "SIZE", "WHERE"], &rows, &[2]);
         text += &members.lines().map(|l| format!("  {l}\n")).collect::<String>();
         text
-    }
-}
-
-fn tier(code: TierCode) -> &'static str {
-    match code {
-        TierCode::Fast => "fast",
-        TierCode::Slow => "slow",
     }
 }
 
@@ -231,7 +225,7 @@ async fn udev(env: &HostEnv, device: &str) -> Result<ExitCode> {
             label.group_name,
             uuid_text(&members::own_uuid(&label)),
             label.group_name,
-            label.members.get(label.member as usize).map_or("", |m| tier(m.tier)),
+            label.members.get(label.member as usize).map_or("", |m| tier_name(m.tier)),
         ),
         Err(LabelError::NotALabel) => return Ok(ExitCode::SUCCESS),
         Err(_) => "ID_FS_TYPE=bimetal_member\nID_FS_USAGE=raid\n".into(),

@@ -12,6 +12,7 @@ mod family_keys;
 mod files;
 mod flow;
 mod force;
+mod former;
 mod known;
 mod lab;
 mod leave;
