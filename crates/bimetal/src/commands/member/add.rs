@@ -48,10 +48,16 @@ pub(super) fn add(group: &str, locator: &Locator, tier: Tier, force: bool) -> Re
     super::change(group, Vec::new(), MemberChange::Add { locator: locator.to_string(), tier: tier.into(), force })
 }
 
-pub(super) fn words(group: &str, locator: &Locator, tier: Tier, done: &Done) -> String {
+fn words(group: &str, locator: &Locator, tier: Tier, done: &Done) -> String {
+    let room = approx(done.room.unwrap_or(0));
+    format!("{}. Volumes of the group can grow by {room}: bimetal volume resize", came(group, locator, tier, done))
+}
+
+/// That it is a member. While it takes another's place, nothing is said of room: who used it would keep that one from leaving.
+pub(super) fn came(group: &str, locator: &Locator, tier: Tier, done: &Done) -> String {
     let index = done.member.as_ref().map_or(String::new(), |m| m.index.to_string());
-    let (capacity, room) = (approx(done.size.unwrap_or(0)), approx(done.room.unwrap_or(0)));
-    format!("{locator} is {tier} member {index} of group '{group}' now, with {capacity} for data. Volumes of the group can grow by {room}: bimetal volume resize")
+    let capacity = approx(done.size.unwrap_or(0));
+    format!("{locator} is {tier} member {index} of group '{group}' now, with {capacity} for data")
 }
 
 /// Refuses a device that is in use, carries something or shows a volume of the group, in this process: a look at it may
@@ -75,7 +81,8 @@ pub(super) fn look_at(group: &str, locator: &Locator, force: bool) -> Result<u64
     })
 }
 
-fn with_env<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
+/// Does something with devices.
+pub(super) fn with_env<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
     work: impl FnOnce(HostEnv) -> F,
 ) -> Result<T> {
     let reactor = Reactor::new()?;
