@@ -127,6 +127,17 @@ pub(crate) fn was(label: &Label) -> String {
     format!("was {tier} member {} of the Bimetal group '{}', which goes on without it", label.member, label.group_name)
 }
 
+/// What a device is to its group, as lists of devices have it.
+pub(crate) fn told(label: &Label, standing: Standing, locator: &Locator) -> String {
+    match standing {
+        Standing::Member => format!("member of the Bimetal group '{}'", label.group_name),
+        Standing::Joining => {
+            format!("was being added to the Bimetal group '{}', and has not become a member", label.group_name)
+        }
+        Standing::Former => format!("{}. {}", was(label), way_to_its_data(label, locator)),
+    }
+}
+
 /// How to see what is still on it.
 pub(crate) fn way_to_its_data(label: &Label, locator: &Locator) -> String {
     format!("What it still holds of it: `bimetal rescue {} --member {locator}`", label.group_name)

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::cli::Scan;
 use crate::config::uuid_text;
+use crate::former::{self, Standing};
 use crate::members::tier_name;
 use crate::output::{table, Output};
 use crate::size::approx;
@@ -30,6 +31,8 @@ struct Found {
     /// The newest label: it lists all members.
     newest: Label,
     members: BTreeMap<u8, Vec<Locator>>,
+    /// Devices with a label of it that are no members (any more).
+    apart: Vec<(Seen, Standing)>,
 }
 
 pub(crate) fn run(args: Scan, output: Output) -> Result<ExitCode> {
@@ -125,24 +128,28 @@ async fn label_of(env: &HostEnv, locator: &Locator) -> Result<Result<Label, Labe
 }
 
 fn put_together(seen: Vec<Seen>) -> Vec<Found> {
-    let mut groups: BTreeMap<[u8; 16], Found> = BTreeMap::new();
+    let mut groups: BTreeMap<[u8; 16], Vec<Seen>> = BTreeMap::new();
     for s in seen {
-        let group = groups.entry(s.label.group).or_insert_with(|| Found {
-            name: s.label.group_name.clone(),
-            uuid: uuid_text(&s.label.group),
-            newest: s.label.clone(),
-            members: BTreeMap::new(),
-        });
-        group.members.entry(s.label.member).or_default().push(s.locator);
-        let age = |l: &Label| (l.tables, l.generation);
-        if age(&s.label) > age(&group.newest) {
-            group.newest = s.label;
-        }
+        groups.entry(s.label.group).or_default().push(s);
     }
-    groups.into_values().collect()
+    groups.into_values().filter_map(Found::of).collect()
 }
 
 impl Found {
+    /// What was seen of one group.
+    fn of(seen: Vec<Seen>) -> Option<Found> {
+        let newest = former::newest(seen.iter().map(|s| &s.label))?.clone();
+        let (name, uuid) = (newest.group_name.clone(), uuid_text(&newest.group));
+        let mut found = Found { name, uuid, newest, members: BTreeMap::new(), apart: Vec::new() };
+        for s in seen {
+            match former::standing(&s.label, &found.newest) {
+                Standing::Member => found.members.entry(s.label.member).or_default().push(s.locator),
+                standing => found.apart.push((s, standing)),
+            }
+        }
+        Some(found)
+    }
+
     fn rows(&self) -> impl Iterator<Item = (u8, &MemberRow, &[Locator])> {
         let all = self.newest.members.iter().enumerate();
         all.filter(|(_, row)| row.state != MemberCode::Left).map(|(i, row)| {
@@ -184,11 +191,19 @@ impl Found {
                 "found_at": at.iter().map(Locator::to_string).collect::<Vec<_>>(),
             })
         };
+        let apart = |(s, standing): &(Seen, Standing)| {
+            let state = if *standing == Standing::Former { "former" } else { "joining" };
+            json!({
+                "index": s.label.member, "uuid": uuid_text(&members::own_uuid(&s.label)), "state": state,
+                "found_at": s.locator.to_string(),
+            })
+        };
         let volumes = self.newest.living_volumes().map(|v| json!({"name": v.name, "size_bytes": v.size}));
         json!({
             "group": self.name, "uuid": self.uuid, "state": self.state(),
             "complete": self.rows().all(|(.., at)| at.len() == 1),
             "members": self.rows().map(member).collect::<Vec<_>>(), "volumes": volumes.collect::<Vec<_>>(),
+            "no_members": self.apart.iter().map(apart).collect::<Vec<_>>(),
         })
     }
 
@@ -207,6 +222,9 @@ impl Found {
             .collect();
         let members = table(&["MEMBER", "TIER", "SIZE", "WHERE"], &rows, &[2]);
         text += &members.lines().map(|l| format!("  {l}\n")).collect::<String>();
+        for (s, standing) in &self.apart {
+            text += &format!("  {} {}\n", s.locator, former::told(&s.label, *standing, &s.locator));
+        }
         text
     }
 }

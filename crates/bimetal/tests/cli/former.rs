@@ -1,7 +1,10 @@
 //! Devices whose label names a group that goes on without them: they may hold what nothing else does.
 
+use std::process::Command;
+
 use serde_json::Value;
 
+use crate::attach;
 use crate::common::{checksum, installed, Place, MIB};
 use crate::family::{fill, stop};
 
@@ -96,6 +99,39 @@ fn nobody_is_told_to_destroy_the_group_that_goes_on() {
     std::fs::rename(p.path("moved.img"), p.path("new.img")).expect("renamed");
     let living = ["is a member of the Bimetal group 'tank'", "destroy that group first"];
     keeps(&p, "new.img", &["create", "other", "--fast", "new.img", "--slow", "b.img"], &living);
+}
+
+#[test]
+fn lists_say_what_it_is() {
+    let p = Place::new();
+    repaired(&p);
+    let words = p.ok(&["scan", "fast.img"]);
+    assert!(words.contains("fast.img was fast member 0") && words.contains(WAY), "{words}");
+    let found = p.json(&["scan", "fast.img"]);
+    let (group, at) = (&found["groups"][0], p.path("fast.img"));
+    assert_eq!((&group["complete"], group["members"].as_array().map(Vec::len)), (&true.into(), Some(2)), "{found}");
+    let apart = &group["no_members"][0];
+    assert_eq!((&apart["index"], &apart["state"]), (&0.into(), &"former".into()), "{found}");
+    assert_eq!(apart["found_at"], at.display().to_string());
+    // Alone, it can only say what it was.
+    std::fs::remove_dir_all(p.path("etc")).expect("removed");
+    assert_eq!(p.json(&["scan", "fast.img"])["groups"][0]["complete"], false);
+}
+
+#[test]
+fn a_list_of_block_devices_says_it_too() {
+    if !attach::possible() {
+        return;
+    }
+    let p = Place::new();
+    repaired(&p);
+    let made = Command::new("losetup").args(["-f", "--show"]).arg(p.path("fast.img")).output().expect("losetup");
+    let device = String::from_utf8(made.stdout).expect("plain").trim().to_string();
+    let list = p.json(&["devices"]);
+    attach::tool("losetup", &["-d", &device]);
+    let row = list["devices"].as_array().expect("a list").iter().find(|d| d["path"] == *device).expect("it is listed");
+    let used = row["used"].as_str().unwrap_or_default();
+    assert!(used.contains("was fast member 0") && used.contains(WAY), "{row}");
 }
 
 #[test]
