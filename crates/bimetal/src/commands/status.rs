@@ -199,6 +199,13 @@ fn running(s: &Status) -> String {
     }
     text.push('\n');
     text += &indent(&super::volume::volume_table(&s.volumes, "ATTACHED AS", |v| attached_as(s, v)));
+    let living = |a: &api::Attachment| s.volumes.iter().any(|v| a.is_of_volume(&v.name, &v.uuid));
+    for a in s.attachments.iter().filter(|a| !living(a)) {
+        text += &format!(
+            "  {0} is left over from volume '{1}', which is deleted: `bimetal detach {0}`\n",
+            a.device, a.volume
+        );
+    }
     for v in &s.deleting {
         let left = approx(v.fast_bytes + v.slow_bytes);
         text += &format!("  {} is deleted; {left} of it are still to be freed\n", v.name);
@@ -221,7 +228,7 @@ fn running(s: &Status) -> String {
 }
 
 fn attached_as(s: &Status, v: &api::Volume) -> String {
-    let attached = s.attachments.iter().filter(|a| a.volume == v.name).map(|a| {
+    let attached = s.attachments.iter().filter(|a| a.is_of_volume(&v.name, &v.uuid)).map(|a| {
         // Only a ublk device outlives the daemon that it was made for.
         let dead = Handle::of(a).is_ok_and(|h| !h.is_served_by(DaemonProcess::of(s))) && a.via != "ublk";
         let state = if dead { ", dead since an earlier daemon ended" } else { "" };
