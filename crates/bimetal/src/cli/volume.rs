@@ -46,7 +46,7 @@ pub(crate) struct VolumeCreate {
     /// GROUP/NAME of the new volume
     #[arg(value_parser = target)]
     pub(crate) target: Target,
-    /// Its size, rounded down to 128 KiB [default: all the space that is left]
+    /// Its size, rounded down to 128 KiB [default: all the space that is left, as far as the map of the group reaches]
     #[arg(long, value_parser = size)]
     pub(crate) size: Option<Size>,
     /// Where its data may live

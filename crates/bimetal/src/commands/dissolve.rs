@@ -21,7 +21,7 @@ use crate::progress::Progress;
 use crate::size::{approx, Size};
 use crate::{former, members, runstate};
 
-const LOOK_AGAIN: Duration = Duration::from_millis(300);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// A daemon that answers none of so many questions is not asked again.
 const SILENT: u32 = 10;
 
@@ -50,10 +50,30 @@ fn cancel(args: &Dissolve, output: Output) -> Result<()> {
         runstate::daemon(group)?.with_context(|| format!("group '{group}' is not served: nothing is copied"))?;
     let status: Status = daemon.get("/v1/status")?;
     let volume = choose(&status, args.target.volume.as_deref())?;
-    let row = ask(group, &request(volume, String::new(), args))?;
-    output.show(&answer(group, "cancelled", &row), || {
-        format!("Copying {group}/{} onto {} ends; what was copied stays there.", row.volume, row.onto)
+    let row = until_ended(group, ask(group, &request(volume, String::new(), args))?)?;
+    let change = if row.phase == "done" { "dissolved" } else { "cancelled" };
+    output.show(&answer(group, change, &row), || match row.phase.as_str() {
+        "done" => words(group, volume, &row),
+        _ => format!("Copying {group}/{} onto {} has ended; what was copied stays there.", row.volume, row.onto),
     })
+}
+
+/// How a copy has ended that was told to: until then no other can begin, and its device is in use.
+fn until_ended(group: &str, begun: Dissolving) -> Result<Dissolving> {
+    let mut silent = 0;
+    loop {
+        let gone = "the daemon has ended meanwhile, and the copy with it";
+        let daemon = runstate::daemon(group)?.context(gone)?;
+        match daemon.get::<Status>("/v1/status").map(|s| s.dissolving) {
+            Ok(Some(row)) if row.run == begun.run && row.is_under_way() => silent = 0,
+            Ok(Some(row)) if row.run == begun.run => return Ok(row),
+            // Another has begun already.
+            Ok(_) => return Ok(Dissolving { phase: "cancelled".into(), ..begun }),
+            Err(why) if silent == SILENT => return Err(why),
+            Err(_) => silent += 1,
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
 }
 
 fn request(volume: &api::Volume, onto: String, args: &Dissolve) -> DissolveRequest {

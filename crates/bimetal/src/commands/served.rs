@@ -135,16 +135,16 @@ pub(super) fn refuse_locked(group: &str, volume: &api::Volume) -> Result<()> {
 
 /// The volume that is meant.
 pub(super) fn choose<'a>(status: &'a Status, wanted: Option<&str>) -> Result<&'a api::Volume> {
+    let group = &status.group;
     let names = || status.volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
     match (wanted, status.volumes.as_slice()) {
+        (_, []) => bail!("group '{group}' has no volume; make one: bimetal volume create {group}/NAME"),
         (Some(name), all) => all
             .iter()
             .find(|v| v.name == name)
-            .with_context(|| format!("group '{}' has no volume '{name}'; it has: {}", status.group, names())),
+            .with_context(|| format!("group '{group}' has no volume '{name}'; it has: {}", names())),
         (None, [only]) => Ok(only),
-        (None, _) => {
-            bail!("group '{}' has several volumes; name one: {}/NAME with {}", status.group, status.group, names())
-        }
+        (None, _) => bail!("group '{group}' has several volumes ({}); name one: {group}/NAME", names()),
     }
 }
 

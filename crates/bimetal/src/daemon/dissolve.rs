@@ -83,7 +83,8 @@ impl Job {
             volume_uuid: uuid_text(&self.volume.uuid()),
             onto: self.onto.clone(),
             phase: phase.into(),
-            done_bytes: at.done,
+            // What was written meanwhile is gone over again.
+            done_bytes: at.done.min(at.total),
             total_bytes: at.total,
             written_bytes: at.written,
             unsure_bytes: at.unsure,

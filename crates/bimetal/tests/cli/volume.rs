@@ -277,3 +277,20 @@ fn what_a_dead_daemon_has_left_is_to_be_detached_before_a_volume_goes() {
     p.ok(&["volume", "rename", "tank/home", "house"]);
     p.ok(&["volume", "delete", "tank/house", "--yes"]);
 }
+
+#[test]
+fn a_volume_without_a_size_takes_what_the_map_has_room_for() {
+    let p = Place::new();
+    p.tank();
+    p.file("more.img", 8192 * MIB);
+    p.ok(&["member", "add", "tank", "--slow", "more.img"]);
+    for served in [false, true] {
+        let daemon = served.then(|| p.serve(&["tank"]));
+        let made = p.json(&["volume", "create", "tank/rest"]);
+        let size = made["size_bytes"].as_u64().expect("a number");
+        assert!(size > 100 * MIB && size < 8000 * MIB, "{made}");
+        p.refused(&["volume", "create", "tank/more"], 1, &["the map of this group has room for only 0"]);
+        p.ok(&["volume", "delete", "tank/rest", "--yes"]);
+        daemon.into_iter().for_each(|daemon| crate::family::stop(&p, daemon));
+    }
+}
