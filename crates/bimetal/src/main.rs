@@ -60,7 +60,7 @@ fn main() -> ExitCode {
                 // Standard error says it too.
                 let _ = output.show(&failure, String::new);
             }
-            eprintln!("bimetal: {error}");
+            output::tell(&format!("bimetal: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -120,9 +120,9 @@ fn is_taken_down(a: &Attachment) -> bool {
     };
     if let Err(error) = &down {
         let device = &a.device;
-        eprintln!(
+        crate::output::tell(&format!(
             "{device} is dead, but cannot be taken away: {error:#}. When it is released: bimetal detach {device}"
-        );
+        ));
     }
     down.is_ok()
 }

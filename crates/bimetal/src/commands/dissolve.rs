@@ -119,7 +119,7 @@ impl Made<'_> {
     fn undo(&self) {
         let made = self.0.filter(|path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.blocks() == 0));
         if let Some(Err(e)) = made.map(std::fs::remove_file) {
-            eprintln!("bimetal: the file that was made for this is there still: {e}");
+            crate::output::tell(&format!("bimetal: the file that was made for this is there still: {e}"));
         }
     }
 }
@@ -193,7 +193,7 @@ fn watch(group: &str, begun: &Dissolving, output: Output) -> Result<Dissolving> 
                     told = true;
                     // The line of progress is not to stand in it.
                     progress.take();
-                    eprintln!("{}", waiting(group, &d, users));
+                    crate::output::tell(&waiting(group, &d, users));
                     progress = (!output.json).then(Progress::new);
                 }
                 if let Some(progress) = &mut progress {

@@ -56,7 +56,7 @@ pub(crate) fn run(args: StatusArgs, output: Output) -> Result<ExitCode> {
 
 /// Says what could not be told; that is a failure.
 fn ended(failed: &[(String, String)]) -> ExitCode {
-    failed.iter().for_each(|(name, why)| eprintln!("bimetal: {name}: {why}"));
+    failed.iter().for_each(|(name, why)| crate::output::tell(&format!("bimetal: {name}: {why}")));
     if failed.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -117,7 +117,7 @@ fn state_of(name: &str) -> Result<State> {
         elsewhere: pid.is_none().then(|| elsewhere::server_of(name)).flatten(),
         pid,
         attachments: runstate::attachments(name).unwrap_or_else(|error| {
-            eprintln!("bimetal: {error:#}");
+            crate::output::tell(&format!("bimetal: {error:#}"));
             Vec::new()
         }),
     })
@@ -157,9 +157,13 @@ impl State {
             State::Running(s) => running(s),
             State::Down { name, elsewhere: Some(server), .. } => format!("{name}: {}\n", server.words(name)),
             State::Down { name, members, pid: None, absent, attachments, .. } => {
-                let mut text = match !members.is_empty() && absent.len() == members.len() {
-                    false => format!("{name}: not running. Start it with `bimetal attach {name}` or `bimetal serve {name}`.\n"),
-                    true => format!(
+                let mut text = match absent.len() {
+                    0 => format!("{name}: not running. Start it with `bimetal attach {name}` or `bimetal serve {name}`.\n"),
+                    n if n < members.len() => format!(
+                        "{name}: not running, and not all of its members are where they were. If they have moved, `bimetal serve \
+                         {name}` finds block devices by their labels; `bimetal rescue {name}` says what is lost without them.\n"
+                    ),
+                    _ => format!(
                         "{name}: not running, and none of its members is where it was. If they have moved, `bimetal serve {name}` \
                          finds block devices by their labels; if they are gone for good, `bimetal destroy {name} --forget`.\n"
                     ),

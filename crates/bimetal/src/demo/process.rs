@@ -28,7 +28,7 @@ impl World {
         let program = std::env::current_exe().context("the program cannot find itself")?;
         let world = World { program, dir, daemon: None };
         // What is said is about a variable that is not the user's to set here.
-        if paths::check_socket_path(&world.run_state("control.sock")).is_err() {
+        if paths::check_run_socket(&world.run_state("control.sock")).is_err() {
             bail!("the path {} is too long for the sockets of a daemon; take a shorter --dir", world.dir.display());
         }
         Ok(world)

@@ -21,3 +21,4 @@ mod refusals;
 mod repair;
 mod saved;
 mod volume;
+mod words;

@@ -79,6 +79,6 @@ fn bring(args: &MemberReplace, rows: &Rows, old: &api::Member, new: &Locator, ou
 /// A step that is done.
 fn tell(line: &str, output: Output) {
     if !output.json {
-        eprintln!("{line}");
+        crate::output::tell(line);
     }
 }
