@@ -1,6 +1,9 @@
 //! Small things that are said, and exit codes.
 
-use crate::common::{Place, MIB};
+use std::time::Duration;
+
+use crate::common::{installed, Place, MIB};
+use crate::{attach, family};
 
 #[test]
 fn wrong_usage_has_its_exit_code() {
@@ -56,4 +59,41 @@ fn a_group_that_lacks_a_member_is_not_to_be_attached() {
     let told = p.ok(&["status", "tank"]);
     assert!(!told.contains("bimetal attach") && told.contains("bimetal rescue tank"), "{told}");
     assert!(told.contains("slow.img does not exist"), "{told}");
+}
+
+#[test]
+fn a_full_run_directory_is_named() {
+    if !rustix::process::geteuid().is_root() || !installed("mount") {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
+    let run = p.path("run").display().to_string();
+    attach::tool("mount", &["-t", "tmpfs", "-o", "size=64k", "tmpfs", &run]);
+    std::fs::create_dir(p.path("run/tank")).expect("a folder");
+    let _ = std::fs::write(p.path("run/fill"), vec![1; 128 << 10]);
+    let said = [&["attach", "tank"][..], &["volume", "list", "tank"]].map(|args| p.run(args));
+    attach::unmount(&run);
+    for done in said {
+        let words = ["run/tank/lock", "No space left on device"];
+        assert!(done.code == 1 && words.iter().all(|w| done.err.contains(w)), "{}", done.err);
+    }
+}
+
+#[test]
+fn a_daemon_that_came_second_does_not_serve_what_was_stopped() {
+    if !attach::possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    for _ in 0..3 {
+        let attach = || p.ok(&["attach", "tank/main", "--via", "fuse"]);
+        std::thread::scope(|scope| (0..4).map(|_| scope.spawn(attach)).collect::<Vec<_>>().into_iter().for_each(drop));
+        p.ok(&["stop", "tank"]);
+        std::thread::sleep(Duration::from_millis(700));
+        assert_eq!(p.json(&["status", "tank"])["state"], "not running");
+    }
+    family::stop(&p, p.serve(&["tank"]));
 }
