@@ -110,7 +110,7 @@ pub(crate) fn own_member(label: &Label, locator: &Locator) -> String {
 /// Why a former member is not taken.
 pub(crate) fn refusal(label: &Label, locator: &Locator) -> String {
     format!(
-        "{locator} {}. {}; add --force to take the device all the same (that is lost then)",
+        "{locator} {}. {}; add --force to take the device all the same (what it holds is lost then)",
         was(label),
         way_to_its_data(label, locator)
     )

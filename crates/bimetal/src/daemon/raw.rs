@@ -30,7 +30,8 @@ pub(crate) fn run(locator: &str, args: &Serve) -> Result<()> {
         let access = if read_only { Access::INSPECT } else { Access::SERVE };
         let device = HostDevice::open(&env, &locator, access).await?;
         if !read_only {
-            former::refuse(&env, &locator, &device, None, force).await?;
+            let refused = former::refuse(&env, &locator, &device, None, force).await;
+            refused.context("nothing is served for writing; --read-only shows what is there")?;
         }
         serve(&env, device, read_only, &addresses, &locator.to_string()).await
     })

@@ -138,7 +138,12 @@ fn a_list_of_block_devices_says_it_too() {
 fn a_member_is_not_served_bare() {
     let p = Place::new();
     p.tank();
-    keeps(&p, "slow.img", &["serve", "--raw", "slow.img", "--nbd", "unix:bare"], &["group 'tank'", "--force"]);
+    keeps(
+        &p,
+        "slow.img",
+        &["serve", "--raw", "slow.img", "--nbd", "unix:bare"],
+        &["group 'tank'", "--force", "--read-only"],
+    );
     assert!(!p.path("bare").exists());
     for how in ["--force", "--read-only"] {
         let mut daemon = p.serve(&["--raw", "slow.img", "--nbd", "unix:bare", how]);
