@@ -8,7 +8,8 @@ mod saved;
 mod volume;
 
 use bimetal_lab::trace::Format;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use bimetal_volume::units::CHUNK;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::dissolve::*;
 pub(crate) use self::family::*;
@@ -88,6 +89,11 @@ pub(crate) enum Command {
     Flush(Flush),
 }
 
+/// Ends the program as wrong usage does, where only the command can tell that it is.
+pub(crate) fn wrong_usage(why: &str) -> ! {
+    Cli::command().error(clap::error::ErrorKind::InvalidValue, why).exit()
+}
+
 fn group_name(text: &str) -> Result<String, String> {
     if bimetal_format::label::is_name(text) {
         Ok(text.to_string())
@@ -146,6 +152,18 @@ fn size(text: &str) -> Result<Size, String> {
     text.parse::<Size>().map_err(|e| e.to_string())
 }
 
+/// Where NBD is to be served, as far as it can be told from the text alone.
+fn nbd_address(text: &str) -> Result<String, String> {
+    let is_tcp =
+        |at: &str| at.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    let is_address = match text.split_once(':') {
+        Some(("unix", path)) => !path.is_empty(),
+        Some(("tcp", at)) => is_tcp(at),
+        _ => false,
+    };
+    is_address.then(|| text.to_string()).ok_or_else(|| "write unix:PATH or tcp:HOST:PORT".into())
+}
+
 fn sector(text: &str) -> Result<u32, String> {
     match text {
         "512" => Ok(512),
@@ -180,7 +198,7 @@ pub(crate) struct Create {
     pub(crate) sector: u32,
     /// Fast space for new writes, free or made free at once [default: 4GiB; at most a quarter of what
     /// volumes bound to the fast tier leave of it]
-    #[arg(long, value_parser = size)]
+    #[arg(long, value_parser = size, allow_hyphen_values = true)]
     pub(crate) reserve: Option<Size>,
     /// Take devices although they carry a known signature, and erase it (never one that is mounted or, as far as can be
     /// seen, in use)
@@ -215,7 +233,7 @@ pub(crate) struct Serve {
     #[arg(value_parser = group_name, required_unless_present = "raw")]
     pub(crate) group: Option<String>,
     /// Serve NBD here: unix:PATH or tcp:HOST:PORT; may be repeated [default: a socket in the run-state folder]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = nbd_address)]
     pub(crate) nbd: Vec<String>,
     /// Put the control socket here
     #[arg(long, value_name = "PATH")]
@@ -542,7 +560,12 @@ pub(crate) enum FastSize {
 }
 
 fn fast_size(text: &str) -> Result<FastSize, String> {
-    let Some(number) = text.strip_suffix('%') else { return size(text).map(|s| FastSize::Bytes(s.0)) };
+    let Some(number) = text.strip_suffix('%') else {
+        return match size(text)?.0 {
+            0..CHUNK => Err("a fast tier holds at least one chunk of 128 KiB; write 10%, or a size like 64GiB".into()),
+            bytes => Ok(FastSize::Bytes(bytes)),
+        };
+    };
     match number.trim().parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(FastSize::Percent(percent)),
         _ => Err(format!("'{text}' is not a part of what is touched; write 10%, or a size like 64GiB")),
@@ -575,7 +598,6 @@ pub(crate) struct Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn definitions_are_consistent_and_every_command_has_an_example() {
@@ -643,7 +665,7 @@ mod tests {
     fn fast_sizes() {
         assert_eq!(fast_size("5%"), Ok(FastSize::Percent(5.0)));
         assert_eq!(fast_size("64GiB"), Ok(FastSize::Bytes(64 << 30)));
-        for bad in ["0%", "101%", "%", "-1%", "nan%", "much"] {
+        for bad in ["0", "1000", "0%", "101%", "%", "-1%", "nan%", "much"] {
             assert!(fast_size(bad).is_err(), "{bad}");
         }
     }
@@ -656,6 +678,16 @@ mod tests {
         assert_eq!(volume_spec("home::slow-only").expect("legal").placement, Placement::SlowOnly);
         for bad in ["", "Root", "root:much", "root:1G:left", ":1G"] {
             assert!(volume_spec(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nbd_addresses() {
+        for good in ["unix:/run/x", "unix:x:y", "tcp:127.0.0.1:10809", "tcp:[::1]:0", "tcp:localhost:1"] {
+            assert_eq!(nbd_address(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "foo", "unix:", "tcp:", "tcp:localhost", "tcp::1", "tcp:localhost:nbd", "10809", "/tmp/s"] {
+            assert!(nbd_address(bad).is_err(), "{bad}");
         }
     }
 

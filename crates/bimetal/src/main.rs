@@ -18,6 +18,7 @@ mod disks;
 mod documents;
 mod elsewhere;
 mod erase;
+mod former;
 mod handover;
 mod hex;
 mod holders;
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
                 // Standard error says it too.
                 let _ = output.show(&failure, String::new);
             }
-            eprintln!("bimetal: {error}");
+            output::tell(&format!("bimetal: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::{Label, LabelError, MemberCode};
+use bimetal_format::label::{Label, LabelError, MemberCode, TierCode};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::env::Env;
@@ -298,6 +298,14 @@ fn belongs(opened: &Opened, group: &str) -> bool {
 
 fn member_uuids(opened: &[Opened]) -> Vec<[u8; 16]> {
     opened.iter().filter_map(|m| m.label.as_ref().map(own_uuid)).collect()
+}
+
+/// A tier, as labels have it.
+pub(crate) fn tier_name(code: TierCode) -> &'static str {
+    match code {
+        TierCode::Fast => "fast",
+        TierCode::Slow => "slow",
+    }
 }
 
 /// The UUID of the member that carries the label.

@@ -1,5 +1,6 @@
 //! What commands print: words or JSON, tables, questions.
 
+use std::borrow::Cow;
 use std::io::{BufRead, IsTerminal, Write};
 
 use anyhow::{bail, Result};
@@ -17,7 +18,8 @@ impl Output {
     /// Prints `value` as JSON, or lets `words` print.
     pub(crate) fn show<T: Serialize>(self, value: &T, words: impl FnOnce() -> String) -> Result<()> {
         if self.json {
-            emit(&format!("{}\n", serde_json::to_string_pretty(value)?))
+            // Its strings have escapes of their own.
+            write(&format!("{}\n", serde_json::to_string_pretty(value)?))
         } else {
             let text = words();
             emit(&if text.ends_with('\n') || text.is_empty() { text } else { text + "\n" })
@@ -36,8 +38,27 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
+/// Text for a terminal: a path, or what a disk calls itself, may hold characters that would move its cursor or worse.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = |c: char| if is_plain(c) { c.to_string() } else { c.escape_default().to_string() };
+    Cow::Owned(text.chars().map(escaped).collect())
+}
+
+/// A line on standard error beside the answer.
+pub(crate) fn tell(text: &str) {
+    eprintln!("{}", plain(text));
+}
+
 /// Writes to standard output. A reader that went away (`| head`) is no error worth words.
 pub(crate) fn emit(text: &str) -> Result<()> {
+    write(&plain(text))
+}
+
+fn write(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
@@ -115,7 +136,7 @@ pub(crate) fn confirm(what: &str, yes: bool) -> Result<()> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         bail!("{what}\nThere is no terminal to ask on: add --yes if this is meant.");
     }
-    eprint!("{what}\nType 'yes' to go on: ");
+    eprint!("{}\nType 'yes' to go on: ", plain(what));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     if answer.trim() != "yes" {
@@ -127,6 +148,12 @@ pub(crate) fn confirm(what: &str, yes: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_is_sent_nothing_but_text() {
+        assert_eq!(plain("Grüße\n\tan /dev/sda"), "Grüße\n\tan /dev/sda");
+        assert_eq!(plain("a\x1b[2J\rb\u{9b}c"), "a\\u{1b}[2J\\rb\\u{9b}c");
+    }
 
     #[test]
     fn paragraphs_keep_their_words_within_the_width() {

@@ -103,14 +103,16 @@ pub(crate) fn make_run_dir(name: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Refuses a path that does not fit into a socket address, in words.
-pub(crate) fn check_socket_path(path: &Path) -> Result<()> {
+/// Refuses a path in the run state that does not fit into a socket address, in words.
+pub(crate) fn check_run_socket(path: &Path) -> Result<()> {
+    check_socket_path(path, &format!("set {RUN_DIR} to a shorter folder"))
+}
+
+/// Refuses a path that does not fit into a socket address, with what can be done about it.
+pub(crate) fn check_socket_path(path: &Path, advice: &str) -> Result<()> {
     let len = path.as_os_str().len();
     if len > SOCKET_PATH_MAX {
-        bail!(
-            "the socket path {} has {len} bytes, the system allows {SOCKET_PATH_MAX}; set {RUN_DIR} to a shorter folder",
-            path.display()
-        );
+        bail!("the socket path {} has {len} bytes, the system allows {SOCKET_PATH_MAX}; {advice}", path.display());
     }
     Ok(())
 }

@@ -82,8 +82,8 @@ pub(crate) fn lock(name: &str) -> Result<Lock> {
     loop {
         let lock = lock_once(name)?;
         if lock.is_in_place() {
-            lock.file.set_len(0)?;
-            writeln!(&lock.file, "{}", std::process::id())?;
+            let written = lock.file.set_len(0).and_then(|()| writeln!(&lock.file, "{}", std::process::id()));
+            written.with_context(|| format!("cannot write {}", lock_file(name).display()))?;
             return Ok(lock);
         }
     }

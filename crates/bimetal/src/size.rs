@@ -38,7 +38,7 @@ pub(crate) struct Size(pub(crate) u64);
 pub(crate) enum SizeError {
     #[error("'{0}' is not a size; write it like 4GiB, 1.1TB, 512MiB or a number of bytes")]
     Format(String),
-    #[error("'{0}' is larger than any device (the limit is 16 EiB)")]
+    #[error("'{0}' is too large: every device is smaller than 16 EiB")]
     TooLarge(String),
 }
 

@@ -46,8 +46,8 @@ pub(crate) struct VolumeCreate {
     /// GROUP/NAME of the new volume
     #[arg(value_parser = target)]
     pub(crate) target: Target,
-    /// Its size, rounded down to 128 KiB [default: all the space that is left]
-    #[arg(long, value_parser = size)]
+    /// Its size, rounded down to 128 KiB [default: all the space that is left, as far as the map of the group reaches]
+    #[arg(long, value_parser = size, allow_hyphen_values = true)]
     pub(crate) size: Option<Size>,
     /// Where its data may live
     #[arg(long, value_enum, default_value = "auto")]
@@ -99,7 +99,7 @@ pub(crate) struct VolumeResize {
     #[arg(value_parser = target)]
     pub(crate) target: Target,
     /// The new size, rounded down to 128 KiB
-    #[arg(value_parser = size)]
+    #[arg(value_parser = size, allow_hyphen_values = true)]
     pub(crate) size: Size,
     /// Shrink although it is in use: clients get errors beyond the new size, and most go on with the old one
     #[arg(long)]

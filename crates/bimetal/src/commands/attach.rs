@@ -20,7 +20,7 @@ pub(crate) fn run(args: Attach, output: Output) -> Result<()> {
     let Served { status, started } = served(group, args.no_start)?;
     let made = attached(&args, &status);
     let (attachment, why) = made.map_err(|why| if started { stopped_again(group, why) } else { why })?;
-    eprintln!("Attached {group}/{} by {}: {why}.", attachment.volume, attachment.via);
+    crate::output::tell(&format!("Attached {group}/{} by {}: {why}.", attachment.volume, attachment.via));
     let answer = json!({
         "schema": api::SCHEMA, "group": group, "volume": attachment.volume, "device": attachment.device,
         "via": attachment.via, "why": why,

@@ -101,21 +101,28 @@ pub(super) fn follow_size(group: &str, name: &str, size: u64) -> Result<Vec<Foll
     Ok(to_volume(group, name)?.into_iter().map(follow).collect())
 }
 
-/// The volume is deleted: takes down what it was attached as, and forgets it. What somebody holds can only be told.
+/// The volume is deleted: takes down what it was attached as, and forgets what is gone. What somebody holds can only be told,
+/// and stays written down, so that it can be detached when it is released.
 pub(super) fn take_down(group: &str, attached: &[Attachment]) -> Result<()> {
     if attached.is_empty() {
         return Ok(());
     }
-    for a in attached.iter().filter(|a| a.via != "ublk") {
-        let held = if is_anothers(a) { Vec::new() } else { held(a) };
-        let down = match held.is_empty() {
-            true => Handle::of(a).and_then(|handle| Ok(attach::detach(&handle.attached(a))?)),
-            false => Err(anyhow::anyhow!("{}", held.join(", "))),
-        };
-        if let Err(error) = down {
-            eprintln!("{} is dead, but cannot be taken away: {error:#}", a.device);
-        }
+    let gone: Vec<&Attachment> = attached.iter().filter(|a| a.via == "ublk" || is_taken_down(a)).collect();
+    let is_gone = |a: &Attachment| gone.iter().any(|gone| gone.device == a.device && gone.is_of(a));
+    runstate::update_attachments(group, |list| list.retain(|a| !is_gone(a)))
+}
+
+fn is_taken_down(a: &Attachment) -> bool {
+    let held = if is_anothers(a) { Vec::new() } else { held(a) };
+    let down = match held.is_empty() {
+        true => Handle::of(a).and_then(|handle| Ok(attach::detach(&handle.attached(a))?)),
+        false => Err(anyhow::anyhow!("{}", held.join(", "))),
+    };
+    if let Err(error) = &down {
+        let device = &a.device;
+        crate::output::tell(&format!(
+            "{device} is dead, but cannot be taken away: {error:#}. When it is released: bimetal detach {device}"
+        ));
     }
-    let ours = |a: &Attachment| attached.iter().any(|gone| gone.device == a.device && gone.is_of(a));
-    runstate::update_attachments(group, |list| list.retain(|a| !ours(a)))
+    down.is_ok()
 }

@@ -4,7 +4,6 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::LabelError;
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::{Device, Env};
@@ -18,7 +17,7 @@ use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
 use crate::erase::{erase, Erased};
 use crate::output::{confirm, Output};
 use crate::size::{approx, Size};
-use crate::{api, holders, members, paths, runstate};
+use crate::{api, former, holders, members, paths, runstate};
 
 /// How long programs that have a device open may take to close it, and how often that is looked at.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -161,7 +160,7 @@ async fn create(
     for m in &new {
         let device = HostDevice::open(&env, &m.locator, Access::SERVE).await?;
         refuse_tiny(&m.locator, &device)?;
-        refuse_member(&m.locator, &device, force).await?;
+        former::refuse(&env, &m.locator, &device, None, force).await?;
         devices.push((device, m.tier));
     }
     let mut lost = Vec::new();
@@ -212,24 +211,6 @@ pub(super) fn refuse_tiny(locator: &Locator, device: &HostDevice) -> Result<()> 
         bail!("{locator} has {}, which is too small for a member: that needs some MiB at the very least", approx(size));
     }
     Ok(())
-}
-
-/// A member of a living group is worth a second thought.
-pub(super) async fn refuse_member(locator: &Locator, device: &HostDevice, force: bool) -> Result<()> {
-    let label = members::read_label(device).await.with_context(|| format!("{locator} cannot be read"))?;
-    match label {
-        _ if force => Ok(()),
-        Err(LabelError::NotALabel) => Ok(()),
-        Ok(label) => bail!(
-            "{locator} is a member of the Bimetal group '{}'; destroy that group first, or add --force to take the device \
-             from it (its data is lost)",
-            label.group_name
-        ),
-        // Of a newer version, or damaged: somebody's data all the same.
-        Err(why) => bail!(
-            "{locator} carries a Bimetal label, but {why}; add --force to take the device all the same (its data is lost)"
-        ),
-    }
 }
 
 /// A file in which nothing was ever written: there is nothing to lose.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::output::{table, Output};
 use crate::size::approx;
-use crate::{api, members};
+use crate::{api, former, members};
 
 #[derive(Serialize)]
 struct Answer {
@@ -87,7 +87,7 @@ async fn use_of(env: &HostEnv, path: &Path) -> String {
         Err(e) => return e.to_string(),
         Ok(device) => {
             if let Ok(Ok(label)) = members::read_label(&device).await {
-                return format!("member of the Bimetal group '{}'", label.group_name);
+                return former::told(&label, former::look_up(env, &label).await, &locator);
             }
         }
     }

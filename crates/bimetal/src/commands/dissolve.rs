@@ -12,16 +12,16 @@ use bimetal_host::{HostDevice, Locator, Reactor};
 use bimetal_volume::env::Device;
 use serde_json::json;
 
-use super::create::{is_empty_file, refuse_member, refuse_used};
+use super::create::{is_empty_file, refuse_used};
 use super::served::{choose, refuse_locked, served, stop_if, Served};
 use crate::api::{self, DissolveRequest, Dissolving, Job, MemberChange, Status};
 use crate::cli::Dissolve;
 use crate::output::{confirm, Output};
 use crate::progress::Progress;
 use crate::size::{approx, Size};
-use crate::{members, runstate};
+use crate::{former, members, runstate};
 
-const LOOK_AGAIN: Duration = Duration::from_millis(300);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// A daemon that answers none of so many questions is not asked again.
 const SILENT: u32 = 10;
 
@@ -50,10 +50,30 @@ fn cancel(args: &Dissolve, output: Output) -> Result<()> {
         runstate::daemon(group)?.with_context(|| format!("group '{group}' is not served: nothing is copied"))?;
     let status: Status = daemon.get("/v1/status")?;
     let volume = choose(&status, args.target.volume.as_deref())?;
-    let row = ask(group, &request(volume, String::new(), args))?;
-    output.show(&answer(group, "cancelled", &row), || {
-        format!("Copying {group}/{} onto {} ends; what was copied stays there.", row.volume, row.onto)
+    let row = until_ended(group, ask(group, &request(volume, String::new(), args))?)?;
+    let change = if row.phase == "done" { "dissolved" } else { "cancelled" };
+    output.show(&answer(group, change, &row), || match row.phase.as_str() {
+        "done" => words(group, volume, &row),
+        _ => format!("Copying {group}/{} onto {} has ended; what was copied stays there.", row.volume, row.onto),
     })
+}
+
+/// How a copy has ended that was told to: until then no other can begin, and its device is in use.
+fn until_ended(group: &str, begun: Dissolving) -> Result<Dissolving> {
+    let mut silent = 0;
+    loop {
+        let gone = "the daemon has ended meanwhile, and the copy with it";
+        let daemon = runstate::daemon(group)?.context(gone)?;
+        match daemon.get::<Status>("/v1/status").map(|s| s.dissolving) {
+            Ok(Some(row)) if row.run == begun.run && row.is_under_way() => silent = 0,
+            Ok(Some(row)) if row.run == begun.run => return Ok(row),
+            // Another has begun already.
+            Ok(_) => return Ok(Dissolving { phase: "cancelled".into(), ..begun }),
+            Err(why) if silent == SILENT => return Err(why),
+            Err(_) => silent += 1,
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
 }
 
 fn request(volume: &api::Volume, onto: String, args: &Dissolve) -> DissolveRequest {
@@ -99,7 +119,7 @@ impl Made<'_> {
     fn undo(&self) {
         let made = self.0.filter(|path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.blocks() == 0));
         if let Some(Err(e)) = made.map(std::fs::remove_file) {
-            eprintln!("bimetal: the file that was made for this is there still: {e}");
+            crate::output::tell(&format!("bimetal: the file that was made for this is there still: {e}"));
         }
     }
 }
@@ -112,7 +132,7 @@ fn look_at<'a>(locator: &'a Locator, volume: &api::Volume, args: &Dissolve) -> R
     if let Some(path) = path.filter(|p| is_new && !p.starts_with("/dev")) {
         return make(path, need);
     }
-    let size = look_at_what_is_there(locator, args.force)?;
+    let size = look_at_what_is_there(&args.target.group, locator, args.force)?;
     if size < need {
         let short = approx(need - size);
         bail!("{locator} has {} and the volume {}: it is too small by {short}", approx(size), approx(need));
@@ -141,14 +161,14 @@ fn sync_with_its_folder(file: &File, path: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn look_at_what_is_there(locator: &Locator, force: bool) -> Result<u64> {
-    let at = locator.clone();
+fn look_at_what_is_there(group: &str, locator: &Locator, force: bool) -> Result<u64> {
+    let (at, group) = (locator.clone(), group.to_string());
     let reactor = Reactor::new()?;
     let env = reactor.env();
     reactor.block_on(async move {
         refuse_used(&env, &at, force).await?;
         let device = HostDevice::open(&env, &at, Access::PEEK).await?;
-        refuse_member(&at, &device, force).await?;
+        former::refuse(&env, &at, &device, Some(&group), force).await?;
         Ok(device.size())
     })
 }
@@ -173,7 +193,7 @@ fn watch(group: &str, begun: &Dissolving, output: Output) -> Result<Dissolving> 
                     told = true;
                     // The line of progress is not to stand in it.
                     progress.take();
-                    eprintln!("{}", waiting(group, &d, users));
+                    crate::output::tell(&waiting(group, &d, users));
                     progress = (!output.json).then(Progress::new);
                 }
                 if let Some(progress) = &mut progress {

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, TierCode};
+use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use serde_json::json;
 
 use crate::cli::Scan;
 use crate::config::uuid_text;
+use crate::former::{self, Standing};
+use crate::members::tier_name;
 use crate::output::{table, Output};
 use crate::size::approx;
 use crate::{api, config, elsewhere, members, paths, runstate};
@@ -29,6 +31,8 @@ struct Found {
     /// The newest label: it lists all members.
     newest: Label,
     members: BTreeMap<u8, Vec<Locator>>,
+    /// Devices with a label of it that are no members (any more).
+    apart: Vec<(Seen, Standing)>,
 }
 
 pub(crate) fn run(args: Scan, output: Output) -> Result<ExitCode> {
@@ -124,24 +128,28 @@ async fn label_of(env: &HostEnv, locator: &Locator) -> Result<Result<Label, Labe
 }
 
 fn put_together(seen: Vec<Seen>) -> Vec<Found> {
-    let mut groups: BTreeMap<[u8; 16], Found> = BTreeMap::new();
+    let mut groups: BTreeMap<[u8; 16], Vec<Seen>> = BTreeMap::new();
     for s in seen {
-        let group = groups.entry(s.label.group).or_insert_with(|| Found {
-            name: s.label.group_name.clone(),
-            uuid: uuid_text(&s.label.group),
-            newest: s.label.clone(),
-            members: BTreeMap::new(),
-        });
-        group.members.entry(s.label.member).or_default().push(s.locator);
-        let age = |l: &Label| (l.tables, l.generation);
-        if age(&s.label) > age(&group.newest) {
-            group.newest = s.label;
-        }
+        groups.entry(s.label.group).or_default().push(s);
     }
-    groups.into_values().collect()
+    groups.into_values().filter_map(Found::of).collect()
 }
 
 impl Found {
+    /// What was seen of one group.
+    fn of(seen: Vec<Seen>) -> Option<Found> {
+        let newest = former::newest(seen.iter().map(|s| &s.label))?.clone();
+        let (name, uuid) = (newest.group_name.clone(), uuid_text(&newest.group));
+        let mut found = Found { name, uuid, newest, members: BTreeMap::new(), apart: Vec::new() };
+        for s in seen {
+            match former::standing(&s.label, &found.newest) {
+                Standing::Member => found.members.entry(s.label.member).or_default().push(s.locator),
+                standing => found.apart.push((s, standing)),
+            }
+        }
+        Some(found)
+    }
+
     fn rows(&self) -> impl Iterator<Item = (u8, &MemberRow, &[Locator])> {
         let all = self.newest.members.iter().enumerate();
         all.filter(|(_, row)| row.state != MemberCode::Left).map(|(i, row)| {
@@ -154,7 +162,7 @@ impl Found {
         let missing: Vec<String> = self
             .rows()
             .filter(|(.., at)| at.is_empty())
-            .map(|(i, row, _)| format!("{} member {i} ({})", tier(row.tier), approx(row.size)))
+            .map(|(i, row, _)| format!("{} member {i} ({})", tier_name(row.tier), approx(row.size)))
             .collect();
         let doubled = self.rows().find(|(.., at)| at.len() > 1);
         if let Some((i, _, at)) = doubled {
@@ -179,8 +187,15 @@ impl Found {
     fn json(&self) -> serde_json::Value {
         let member = |(i, row, at): (u8, &MemberRow, &[Locator])| {
             json!({
-                "index": i, "uuid": uuid_text(&row.uuid), "tier": tier(row.tier), "size_bytes": row.size,
+                "index": i, "uuid": uuid_text(&row.uuid), "tier": tier_name(row.tier), "size_bytes": row.size,
                 "found_at": at.iter().map(Locator::to_string).collect::<Vec<_>>(),
+            })
+        };
+        let apart = |(s, standing): &(Seen, Standing)| {
+            let state = if *standing == Standing::Former { "former" } else { "joining" };
+            json!({
+                "index": s.label.member, "uuid": uuid_text(&members::own_uuid(&s.label)), "state": state,
+                "found_at": s.locator.to_string(),
             })
         };
         let volumes = self.newest.living_volumes().map(|v| json!({"name": v.name, "size_bytes": v.size}));
@@ -188,6 +203,7 @@ impl Found {
             "group": self.name, "uuid": self.uuid, "state": self.state(),
             "complete": self.rows().all(|(.., at)| at.len() == 1),
             "members": self.rows().map(member).collect::<Vec<_>>(), "volumes": volumes.collect::<Vec<_>>(),
+            "no_members": self.apart.iter().map(apart).collect::<Vec<_>>(),
         })
     }
 
@@ -201,19 +217,15 @@ impl Found {
             .map(|(i, row, at)| {
                 let at: Vec<String> = at.iter().map(Locator::to_string).collect();
                 let place = if at.is_empty() { "not found".to_string() } else { at.join(", ") };
-                vec![i.to_string(), tier(row.tier).into(), approx(row.size), place]
+                vec![i.to_string(), tier_name(row.tier).into(), approx(row.size), place]
             })
             .collect();
         let members = table(&["MEMBER", "TIER", "SIZE", "WHERE"], &rows, &[2]);
         text += &members.lines().map(|l| format!("  {l}\n")).collect::<String>();
+        for (s, standing) in &self.apart {
+            text += &format!("  {} {}\n", s.locator, former::told(&s.label, *standing, &s.locator));
+        }
         text
-    }
-}
-
-fn tier(code: TierCode) -> &'static str {
-    match code {
-        TierCode::Fast => "fast",
-        TierCode::Slow => "slow",
     }
 }
 
@@ -231,7 +243,7 @@ async fn udev(env: &HostEnv, device: &str) -> Result<ExitCode> {
             label.group_name,
             uuid_text(&members::own_uuid(&label)),
             label.group_name,
-            label.members.get(label.member as usize).map_or("", |m| tier(m.tier)),
+            label.members.get(label.member as usize).map_or("", |m| tier_name(m.tier)),
         ),
         Err(LabelError::NotALabel) => return Ok(ExitCode::SUCCESS),
         Err(_) => "ID_FS_TYPE=bimetal_member\nID_FS_USAGE=raid\n".into(),

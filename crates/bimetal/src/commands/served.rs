@@ -105,7 +105,7 @@ fn end(group: &str, daemon: Client) -> Result<()> {
 /// Ends the daemon if it was started for this, unless somebody uses it by now.
 pub(super) fn stop_if(started: bool, group: &str) {
     if let Some(Err(e)) = started.then(|| end_unused(group)) {
-        eprintln!("bimetal: the daemon that was started for this is there still: {e:#}");
+        crate::output::tell(&format!("bimetal: the daemon that was started for this is there still: {e:#}"));
     }
 }
 
@@ -135,16 +135,16 @@ pub(super) fn refuse_locked(group: &str, volume: &api::Volume) -> Result<()> {
 
 /// The volume that is meant.
 pub(super) fn choose<'a>(status: &'a Status, wanted: Option<&str>) -> Result<&'a api::Volume> {
+    let group = &status.group;
     let names = || status.volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
     match (wanted, status.volumes.as_slice()) {
+        (_, []) => bail!("group '{group}' has no volume; make one: bimetal volume create {group}/NAME"),
         (Some(name), all) => all
             .iter()
             .find(|v| v.name == name)
-            .with_context(|| format!("group '{}' has no volume '{name}'; it has: {}", status.group, names())),
+            .with_context(|| format!("group '{group}' has no volume '{name}'; it has: {}", names())),
         (None, [only]) => Ok(only),
-        (None, _) => {
-            bail!("group '{}' has several volumes; name one: {}/NAME with {}", status.group, status.group, names())
-        }
+        (None, _) => bail!("group '{group}' has several volumes ({}); name one: {group}/NAME", names()),
     }
 }
 
@@ -159,15 +159,26 @@ fn start(group: &str) -> Result<Served> {
         // An answer means that everything is served. A daemon that fails to serve is heard of below.
         if let Some(Ok(status)) = runstate::daemon(group)?.map(|daemon| daemon.get::<Status>("/v1/status")) {
             let started = status.pid == child.id();
+            if !started {
+                // Somebody else's was faster. Ours waits for the lock, and would serve the group again if that is stopped soon.
+                end_child(&child);
+            }
             if started {
-                eprintln!("Started the daemon of group ‘{group}’ (process {}, log {}).", child.id(), log.display());
+                crate::output::tell(&format!(
+                    "Started the daemon of group ‘{group}’ (process {}, log {}).",
+                    child.id(),
+                    log.display()
+                ));
             }
             return Ok(Served { status, started });
         }
         if child.try_wait()?.is_some() && runstate::locked_by(group).is_none() {
             let text = std::fs::read(&log).unwrap_or_default();
             let text = String::from_utf8_lossy(text.get(logged..).unwrap_or_default()).into_owned();
-            let why = text.lines().last().unwrap_or("it says nothing").trim_start_matches("bimetal: ");
+            // Where there is no room for its words, there is none for its lock.
+            let unsaid = || runstate::lock(group).err().map_or("it says nothing".into(), |e| format!("{e:#}"));
+            let said = text.lines().last().map(|line| line.trim_start_matches("bimetal: ").to_string());
+            let why = said.unwrap_or_else(unsaid);
             // What went wrong is worth more than what is left.
             let _ = forget_unknown(group);
             bail!("the daemon of group ‘{group}’ ended at once: {why}");
@@ -177,6 +188,13 @@ fn start(group: &str) -> Result<Served> {
         }
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// Ends a daemon that has not begun to serve; one that has by now stops in order.
+fn end_child(child: &Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    // It may have given up already.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
 }
 
 /// What a group that nobody knows has left: the log, which was made for its daemon.

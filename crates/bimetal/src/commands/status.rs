@@ -56,7 +56,7 @@ pub(crate) fn run(args: StatusArgs, output: Output) -> Result<ExitCode> {
 
 /// Says what could not be told; that is a failure.
 fn ended(failed: &[(String, String)]) -> ExitCode {
-    failed.iter().for_each(|(name, why)| eprintln!("bimetal: {name}: {why}"));
+    failed.iter().for_each(|(name, why)| crate::output::tell(&format!("bimetal: {name}: {why}")));
     if failed.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -117,7 +117,7 @@ fn state_of(name: &str) -> Result<State> {
         elsewhere: pid.is_none().then(|| elsewhere::server_of(name)).flatten(),
         pid,
         attachments: runstate::attachments(name).unwrap_or_else(|error| {
-            eprintln!("bimetal: {error:#}");
+            crate::output::tell(&format!("bimetal: {error:#}"));
             Vec::new()
         }),
     })
@@ -157,9 +157,13 @@ impl State {
             State::Running(s) => running(s),
             State::Down { name, elsewhere: Some(server), .. } => format!("{name}: {}\n", server.words(name)),
             State::Down { name, members, pid: None, absent, attachments, .. } => {
-                let mut text = match !members.is_empty() && absent.len() == members.len() {
-                    false => format!("{name}: not running. Start it with `bimetal attach {name}` or `bimetal serve {name}`.\n"),
-                    true => format!(
+                let mut text = match absent.len() {
+                    0 => format!("{name}: not running. Start it with `bimetal attach {name}` or `bimetal serve {name}`.\n"),
+                    n if n < members.len() => format!(
+                        "{name}: not running, and not all of its members are where they were. If they have moved, `bimetal serve \
+                         {name}` finds block devices by their labels; `bimetal rescue {name}` says what is lost without them.\n"
+                    ),
+                    _ => format!(
                         "{name}: not running, and none of its members is where it was. If they have moved, `bimetal serve {name}` \
                          finds block devices by their labels; if they are gone for good, `bimetal destroy {name} --forget`.\n"
                     ),
@@ -199,6 +203,13 @@ fn running(s: &Status) -> String {
     }
     text.push('\n');
     text += &indent(&super::volume::volume_table(&s.volumes, "ATTACHED AS", |v| attached_as(s, v)));
+    let living = |a: &api::Attachment| s.volumes.iter().any(|v| a.is_of_volume(&v.name, &v.uuid));
+    for a in s.attachments.iter().filter(|a| !living(a)) {
+        text += &format!(
+            "  {0} is left over from volume '{1}', which is deleted: `bimetal detach {0}`\n",
+            a.device, a.volume
+        );
+    }
     for v in &s.deleting {
         let left = approx(v.fast_bytes + v.slow_bytes);
         text += &format!("  {} is deleted; {left} of it are still to be freed\n", v.name);
@@ -221,7 +232,7 @@ fn running(s: &Status) -> String {
 }
 
 fn attached_as(s: &Status, v: &api::Volume) -> String {
-    let attached = s.attachments.iter().filter(|a| a.volume == v.name).map(|a| {
+    let attached = s.attachments.iter().filter(|a| a.is_of_volume(&v.name, &v.uuid)).map(|a| {
         // Only a ublk device outlives the daemon that it was made for.
         let dead = Handle::of(a).is_ok_and(|h| !h.is_served_by(DaemonProcess::of(s))) && a.via != "ublk";
         let state = if dead { ", dead since an earlier daemon ended" } else { "" };

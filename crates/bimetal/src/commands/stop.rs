@@ -32,7 +32,7 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
     };
     let accepted: StopAccepted = daemon.post("/v1/stop", &StopRequest { force: args.force })?;
     if !accepted.waits_for.is_empty() {
-        eprintln!("Waiting: {}.", accepted.waits_for.join(", "));
+        crate::output::tell(&format!("Waiting: {}.", accepted.waits_for.join(", ")));
     }
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     // A service manager may start the next daemon at once.
@@ -54,7 +54,7 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
                 "schema": api::SCHEMA, "group": group, "stopped": false, "ended": true, "was_running": true, "error": error,
             });
             output.show(&answer, String::new)?;
-            eprintln!("bimetal: {error}");
+            crate::output::tell(&format!("bimetal: {error}"));
             Ok(ExitCode::FAILURE)
         }
     }

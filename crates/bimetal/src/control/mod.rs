@@ -214,7 +214,7 @@ async fn change_volumes(State(shared): State<Arc<Shared>>, body: axum::body::Byt
         Ok(change) => change,
         Err(refusal) => return refusal,
     };
-    if let Err(why) = shared.may_change(&change) {
+    if let Err(why) = shared.may_change(&change).await {
         return failure(StatusCode::CONFLICT, why);
     }
     match shared.change_volumes(change) {

@@ -21,10 +21,11 @@ use bimetal_volume::error::Error;
 use bimetal_volume::group::Group;
 use bimetal_volume::Volume;
 
-use super::members::own;
+use super::members::{carried, own};
 use super::Ways;
 use crate::api::{self, DissolveRequest, Dissolving};
 use crate::config::uuid_text;
+use crate::former::{self, Standing};
 use crate::{log, members, runstate};
 
 /// Between two looks whether somebody still uses the volume, or has cancelled.
@@ -82,7 +83,8 @@ impl Job {
             volume_uuid: uuid_text(&self.volume.uuid()),
             onto: self.onto.clone(),
             phase: phase.into(),
-            done_bytes: at.done,
+            // What was written meanwhile is gone over again.
+            done_bytes: at.done.min(at.total),
             total_bytes: at.total,
             written_bytes: at.written,
             unsure_bytes: at.unsure,
@@ -194,18 +196,21 @@ async fn begin(
         bail!("nothing of group '{}' can be copied onto {onto}: {why}", ways.group);
     }
     let device = HostDevice::open(&ways.env, &locator, Access::SERVE).await?;
-    match members::read_label(&device).await? {
+    match carried(&device, group).await? {
         // Under another name it may be one of those that are in use.
-        Ok(label) if label.group == group.status().uuid => {
-            bail!("{onto} is member {} of this very group, or carries its label still", label.member);
-        }
-        Err(LabelError::NotALabel) => {}
-        _ if request.force => {}
-        Ok(label) => bail!(
-            "{onto} is a member of the Bimetal group '{}'; destroy that group first, or add --force",
-            label.group_name
-        ),
-        Err(why) => bail!("{onto} carries a Bimetal label, but {why}; add --force to take it all the same"),
+        Some((label, Standing::Member)) => bail!("{}", former::own_member(&label, &locator)),
+        Some((label, Standing::Former)) if !request.force => bail!("{}", former::refusal(&label, &locator)),
+        Some(_) => {}
+        None => match members::read_label(&device).await? {
+            Err(LabelError::NotALabel) => {}
+            _ if request.force => {}
+            // Whether that group goes on without it would have to be asked of devices that may hang.
+            Ok(label) => bail!(
+                "{onto} carries a label of the Bimetal group '{}'; add --force to take it all the same (what it holds of it is lost)",
+                label.group_name
+            ),
+            Err(why) => bail!("{}", former::unreadable(&why, &locator)),
+        },
     }
     let run = Dissolve::begin(volume.clone(), device, PIECE).with_context(|| onto.clone())?;
     let state = RefCell::new(State::Working);

@@ -32,7 +32,7 @@ pub(crate) enum Address {
 /// Reads `--nbd`; without any, the default socket.
 pub(crate) fn addresses(texts: &[String], allow_remote: bool, default: &Path) -> Result<Vec<Address>> {
     if texts.is_empty() {
-        paths::check_socket_path(default)?;
+        paths::check_run_socket(default)?;
         return Ok(vec![Address::Unix(default.to_owned())]);
     }
     texts.iter().map(|t| address(t, allow_remote)).collect()
@@ -41,7 +41,7 @@ pub(crate) fn addresses(texts: &[String], allow_remote: bool, default: &Path) ->
 fn address(text: &str, allow_remote: bool) -> Result<Address> {
     if let Some(path) = text.strip_prefix("unix:") {
         let path = std::path::absolute(path).with_context(|| format!("--nbd {text}: not a path"))?;
-        paths::check_socket_path(&path)?;
+        paths::check_socket_path(&path, "take a shorter path for --nbd")?;
         return Ok(Address::Unix(path));
     }
     let Some(host) = text.strip_prefix("tcp:") else {

@@ -4,6 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use anyhow::{bail, Context, Result};
 use bimetal_export::ublk::device;
 use bimetal_export::{fuse, Export};
 use bimetal_host::fuse::{
-    device_below, mount, number_of, owner, page_size, remove_dead, unmount_only, Device, Fashion,
+    device_below, mount, number_of, owner, page_size, remove_dead, unmount_only, Device, Fashion, MountError,
 };
 use bimetal_host::ublk::{Control, DeviceId};
 use bimetal_host::HostEnv;
@@ -49,6 +50,8 @@ struct Shown {
     folder: PathBuf,
     /// The kernel's number of it: something else may be mounted there one day.
     number: String,
+    /// Folders that were made for it, the innermost first.
+    made: Vec<PathBuf>,
     server: fuse::Server<HostEnv, Volume<HostEnv>, Device>,
 }
 
@@ -107,14 +110,14 @@ impl Files {
         let (at, tags) = (folder.clone(), group.status().volumes.iter().map(|v| device::tag_of(&v.uuid)).collect());
         self.env.blocking(move || refuse_own_ground(&at, tags)).await??;
         let (at, name) = (folder.clone(), self.group.clone());
-        let (file, number) = self.env.blocking(move || mount(&at, &name).map(|file| (file, number_of(&at)))).await??;
+        let (file, number, made) = self.env.blocking(move || mount_new(&at, &name)).await??;
         let number = number.with_context(|| format!("{}: it was unmounted at once", folder.display()))?;
         let device = Device::new(&self.env, file);
         let (uid, gid) = owner();
         let terms = fuse::Terms { page_size: page_size(), uid, gid, since: self.env.unix_seconds() };
         let exports = exports::of_group(group);
         let server = fuse::Server::start(self.env.clone(), device, exports, terms, fuse::Limits::default());
-        let shown = Shown { folder: folder.clone(), number, server };
+        let shown = Shown { folder: folder.clone(), number, made, server };
         if self.closed.get() {
             self.hide_one(shown).await;
             bail!("the daemon is stopping");
@@ -173,7 +176,7 @@ impl Files {
     }
 
     async fn hide_one(&self, shown: Shown) {
-        let Shown { folder, number, server } = shown;
+        let Shown { folder, number, made, server } = shown;
         if let Err(e) = self.unmount_soon(&folder, &number).await {
             if e.kind() == ErrorKind::ResourceBusy {
                 log::warn(&format!("files in {} are in use; they give errors from now on", folder.display()));
@@ -184,10 +187,10 @@ impl Files {
         }
         server.finish(GRACE).await;
         server.close();
-        if folder == self.usual {
-            // An empty folder in the run state harms nobody.
-            let _ = self.env.blocking(move || std::fs::remove_dir(folder)).await;
-        }
+        // That in the run state may be of an earlier daemon.
+        let made = if folder == self.usual { vec![folder] } else { made };
+        // If it cannot be removed, an empty folder harms nobody.
+        let _ = self.env.blocking(move || remove_made(&made)).await;
     }
 
     /// Unmounts as soon as it is not used: a loop device lets go of its file a little after it says so.
@@ -207,6 +210,19 @@ impl Files {
         let (folder, number) = (folder.to_owned(), number.to_owned());
         self.env.blocking(move || unmount_only(&folder, &number, fashion)).await?
     }
+}
+
+/// Mounts, and gives the kernel's number of the mount and the folders that were made for it. Without a mount none of them stays.
+fn mount_new(folder: &Path, name: &str) -> Result<(OwnedFd, Option<String>, Vec<PathBuf>), MountError> {
+    let is_missing = |f: &&Path| f.symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    let made: Vec<PathBuf> = folder.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+    let mounted = mount(folder, name).inspect_err(|_| remove_made(&made));
+    mounted.map(|file| (file, number_of(folder), made))
+}
+
+/// Removes folders, the innermost first, as far as nothing is in them.
+fn remove_made(made: &[PathBuf]) {
+    let _ = made.iter().try_for_each(std::fs::remove_dir);
 }
 
 /// A folder on a device of the group itself: to look it up would wait for the device, which would wait for this daemon.

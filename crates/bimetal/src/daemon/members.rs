@@ -3,8 +3,9 @@
 //! Whatever asks a file system happens beside the group's thread: it may hang, and if it is on a volume of the group it waits
 //! for that thread.
 
-use anyhow::Context;
+use anyhow::{bail, Context};
 use bimetal_export::ublk::device;
+use bimetal_format::label::Label;
 use bimetal_host::device::Access;
 use bimetal_host::locator::NbdServer;
 use bimetal_host::{HostDevice, HostEnv, Locator};
@@ -17,6 +18,7 @@ use super::{Shared, Ways};
 use crate::api::{ChangedMember, MemberChange};
 use crate::config::{self, uuid_text, MemberConfig};
 use crate::erase::{erase, Erased};
+use crate::former::{self, Standing};
 use crate::members::Stranger;
 use crate::own::Own;
 use crate::{log, members, runstate};
@@ -116,10 +118,16 @@ async fn add(
     let (name, text) = (own.group.clone(), parsed.to_string());
     refuse_own(env, own, parsed.clone()).await?;
     let device = HostDevice::open(env, &parsed, Access::SERVE).await?;
+    let carried = carried(&device, group).await?;
+    if let Some((label, Standing::Former)) = carried.as_ref().filter(|_| !force) {
+        bail!("{}", former::refusal(label, &parsed));
+    }
+    // It may be a member under another name, and nothing is erased on such a one.
+    let is_member = matches!(&carried, Some((_, Standing::Member)));
     // Before it is a member: the next start must find it, whatever happens meanwhile.
     let noted = note(env, &name, &text, tier).await?;
     let new = NewMember { tier, force, journal_blocks: None };
-    let erased = match force && !is_of(&device, group).await? {
+    let erased = match force && !is_member {
         true => Some(erase(&device).await.with_context(|| format!("what {text} carries cannot be erased"))?),
         false => None,
     };
@@ -147,10 +155,15 @@ async fn add(
     Ok(Done { size: Some(made.capacity), room: Some(made.room), member: Some(member), ..Done::default() })
 }
 
-/// Whether a device carries a label of this group: it may be a member under another name, and nothing is erased on such a one.
-async fn is_of(device: &HostDevice, group: &Group<HostEnv>) -> anyhow::Result<bool> {
-    let label = members::read_label(device).await?;
-    Ok(label.is_ok_and(|l| l.group == group.status().uuid))
+/// The label of this group that a device carries, and what the group, which is open, makes of it.
+pub(super) async fn carried(device: &HostDevice, group: &Group<HostEnv>) -> anyhow::Result<Option<(Label, Standing)>> {
+    let status = group.status();
+    let label = members::read_label(device).await?.ok().filter(|l| l.group == status.uuid);
+    Ok(label.map(|label| {
+        let own = members::own_uuid(&label);
+        let standing = former::by_list(&label, status.members.iter().any(|m| m.uuid == own));
+        (label, standing)
+    }))
 }
 
 /// The device is no member, and is as it was.

@@ -98,7 +98,10 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     let addresses = exports::addresses(&args.nbd, args.allow_remote, &runstate::nbd_socket(&name))?;
     let usual = runstate::control_socket(&name);
     let control = args.control.clone().map_or_else(|| usual.clone(), |wanted| sockets::place(wanted, &usual));
-    paths::check_socket_path(&control)?;
+    match args.control {
+        Some(_) => paths::check_socket_path(&control, "take a shorter path for --control")?,
+        None => paths::check_run_socket(&control)?,
+    }
     sockets::clear(&control, &usual)?;
     let access = if args.read_only { Access::INSPECT } else { Access::SERVE };
     let found = found_members::open(&env, Some(&name), &found_members::parse_all(&args.members)?, access).await?;

@@ -12,7 +12,7 @@ use bimetal_volume::units::BLOCK;
 
 use super::exports::{self, Address, Served};
 use crate::cli::Serve;
-use crate::{log, members};
+use crate::{former, log, members};
 
 /// Runs until a signal comes.
 pub(crate) fn run(locator: &str, args: &Serve) -> Result<()> {
@@ -29,6 +29,10 @@ pub(crate) fn run(locator: &str, args: &Serve) -> Result<()> {
         }
         let access = if read_only { Access::INSPECT } else { Access::SERVE };
         let device = HostDevice::open(&env, &locator, access).await?;
+        if !read_only {
+            let refused = former::refuse(&env, &locator, &device, None, force).await;
+            refused.context("nothing is served for writing; --read-only shows what is there")?;
+        }
         serve(&env, device, read_only, &addresses, &locator.to_string()).await
     })
 }

@@ -10,7 +10,7 @@ use super::families::Work;
 use super::jobs::{Job, Jobs};
 use super::report;
 use crate::api::{self, MemberChange, VolumeChange};
-use crate::config::uuid_bytes;
+use crate::config::{uuid_bytes, uuid_text};
 use crate::runstate;
 
 /// Questions that may wait for the group's thread.
@@ -237,7 +237,7 @@ impl Shared {
     }
 
     /// Refuses, in words, what would hurt an attached device.
-    pub(crate) fn may_change(&self, change: &VolumeChange) -> Result<(), String> {
+    pub(crate) async fn may_change(&self, change: &VolumeChange) -> Result<(), String> {
         let (name, forced) = match change {
             VolumeChange::Create { .. } | VolumeChange::Encrypt { .. } => return Ok(()),
             VolumeChange::Resize { name, force, .. } | VolumeChange::Delete { name, force } => (name, *force),
@@ -246,8 +246,11 @@ impl Shared {
         if forced {
             return Ok(());
         }
+        // A device that is left over from a deleted volume of that name is none of this one.
+        let of_name = |s: Snapshot| s.status.volumes.into_iter().find(|v| v.name == *name);
+        let uuid = self.snapshot().await.and_then(of_name).map_or(String::new(), |v| uuid_text(&v.uuid));
         let attachments = self.attachments().map_err(|error| format!("{error:#}"))?;
-        let Some(at) = attachments.into_iter().find(|a| a.volume == *name) else { return Ok(()) };
+        let Some(at) = attachments.into_iter().find(|a| a.is_of_volume(name, &uuid)) else { return Ok(()) };
         // The engine's side knows whether it shrinks: the attached device is a client like any other.
         if matches!(change, VolumeChange::Resize { .. }) {
             return Ok(());

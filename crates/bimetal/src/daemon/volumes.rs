@@ -5,6 +5,7 @@ use std::time::Duration;
 use bimetal_host::HostEnv;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
+use bimetal_volume::group::structure::StructureError;
 use bimetal_volume::group::Group;
 use bimetal_volume::options::{NewVolume, Uuid};
 use bimetal_volume::units::{self, CHUNK};
@@ -54,7 +55,7 @@ pub(crate) async fn engine(group: &Group<HostEnv>, change: &VolumeChange) -> Out
         VolumeChange::Create { name, size_bytes, placement, family } => {
             let placement = placement_of(*placement);
             let new = NewVolume { name: name.clone(), size: *size_bytes, placement };
-            group.create_volume_in(&new, family.as_deref()).await.map(Some)
+            create(group, &new, family.as_deref()).await.map(Some)
         }
         VolumeChange::Encrypt { name, family } => group.encrypt_volume(name, family).await.map(|()| None),
         VolumeChange::Resize { name, size_bytes, .. } => group.resize_volume(name, *size_bytes).await.map(Some),
@@ -62,6 +63,18 @@ pub(crate) async fn engine(group: &Group<HostEnv>, change: &VolumeChange) -> Out
         VolumeChange::Delete { name, .. } => group.delete_volume(name).await.map(|()| None),
     };
     result.map(|size| Done { size, ..Done::default() }).map_err(|e| e.to_string())
+}
+
+/// Makes a volume. One that is to take what is left takes what the map has room for, if that is less: the map was laid out when the
+/// group was made, and does not grow with new members.
+async fn create(group: &Group<HostEnv>, new: &NewVolume, family: Option<&str>) -> Result<u64, StructureError> {
+    match group.create_volume_in(new, family).await {
+        Err(StructureError::NoPages(room)) if new.size.is_none() && room > 0 => {
+            let new = NewVolume { size: Some(room), ..new.clone() };
+            group.create_volume_in(&new, family).await
+        }
+        made => made,
+    }
 }
 
 fn placement_of(placement: Placement) -> units::Placement {

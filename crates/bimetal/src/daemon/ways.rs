@@ -52,7 +52,7 @@ impl Ways {
         self.devices.rename(uuid, new);
     }
 
-    /// Serves a volume no longer, ends what was using it, and forgets what it was attached as.
+    /// Serves a volume no longer, ends what was using it, and forgets the device that was made for it here.
     pub(crate) async fn remove(&self, uuid: &Uuid, name: &str) {
         self.files.remove(uuid);
         self.nbd.remove(uuid).await;
@@ -60,8 +60,12 @@ impl Ways {
             crate::log::warn(&format!("the block device of '{name}' cannot be removed: {why}"));
         }
         let (group, volume, uuid) = (self.group.clone(), name.to_string(), uuid_text(uuid));
-        let strike =
-            move || runstate::update_attachments(&group, |list| list.retain(|a| !a.is_of_volume(&volume, &uuid)));
+        // What a command has attached is there until a command takes it away, and is to be found until then.
+        let strike = move || {
+            runstate::update_attachments(&group, |list| {
+                list.retain(|a| a.via != "ublk" || !a.is_of_volume(&volume, &uuid))
+            })
+        };
         if let Ok(Err(error)) = self.env.blocking(strike).await {
             crate::log::warn(&format!("the list of attached devices cannot be written: {error:#}"));
         }

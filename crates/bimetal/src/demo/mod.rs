@@ -7,6 +7,7 @@ mod content;
 mod crash;
 mod disk;
 mod ground;
+mod interrupt;
 mod mount;
 mod nbd;
 mod process;
@@ -24,6 +25,7 @@ use crate::output::{table, Output};
 use crate::size::approx;
 use disk::Disk;
 use ground::Ground;
+use interrupt::Interruptible;
 use process::World;
 use show::Show;
 
@@ -48,6 +50,7 @@ impl Scale {
 type Figures = Vec<(String, String, String)>;
 
 pub(crate) fn run(args: Demo, output: Output) -> Result<()> {
+    interrupt::catch()?;
     let ground = Ground::make(args.dir)?;
     let result = play(&ground.dir, args.via, output);
     let tidied = match args.keep {
@@ -77,14 +80,18 @@ fn play(dir: &std::path::Path, via: Option<DemoVia>, output: Output) -> Result<(
     show.line("$ bimetal serve demo &");
     let start = world.start()?;
     show.line(&format!("It serves after {}.", show::seconds(start)));
-    let mut disk: Box<dyn Disk> = match via {
+    let disk: Box<dyn Disk> = match via {
         DemoVia::Nbd => Box::new(disk::Ranges::connect(&world)?),
         DemoVia::Mount => Box::new(mount::Mounted::new(&world, &mut show)?),
     };
+    let mut disk = Interruptible(disk);
     let mut figures = Figures::new();
-    let played = perform(&mut world, disk.as_mut(), &scale, &mut show, &mut figures);
+    let played = perform(&mut world, &mut disk, &scale, &mut show, &mut figures);
     // Also after a failure nothing may stay mounted or attached.
     let left = disk.leave(&world);
+    if let (Err(_), Err(why)) = (&played, &left) {
+        eprintln!("bimetal: {why:#}");
+    }
     played?;
     left?;
     let stop = world.stop()?;
@@ -156,6 +163,7 @@ fn wait_for(
     const LOOK_AGAIN: Duration = Duration::from_millis(50);
     let begun = std::time::Instant::now();
     loop {
+        interrupt::check()?;
         if done(&world.status()?)? {
             return Ok(Some(begun.elapsed()));
         }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -128,6 +129,7 @@ fn tool(name: &str, args: &[&str]) -> Result<String> {
         .args(args)
         .env("PATH", format!("{path}:/usr/sbin:/sbin"))
         .stdin(Stdio::null())
+        .process_group(0)
         .output()
         .with_context(|| format!("{name} cannot be started"))?;
     if !out.status.success() {

@@ -1,11 +1,13 @@
 //! The real program as a child: what the demo shows is what `bimetal` does, in processes of its own.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 
+use super::interrupt;
 use crate::api::Status;
 use crate::client;
 use crate::paths::{self, CONFIG_DIR, RUN_DIR};
@@ -26,7 +28,7 @@ impl World {
         let program = std::env::current_exe().context("the program cannot find itself")?;
         let world = World { program, dir, daemon: None };
         // What is said is about a variable that is not the user's to set here.
-        if paths::check_socket_path(&world.run_state("control.sock")).is_err() {
+        if paths::check_run_socket(&world.run_state("control.sock")).is_err() {
             bail!("the path {} is too long for the sockets of a daemon; take a shorter --dir", world.dir.display());
         }
         Ok(world)
@@ -35,7 +37,7 @@ impl World {
     fn command(&self, args: &[&str]) -> Command {
         let mut c = Command::new(&self.program);
         c.args(args).env(CONFIG_DIR, self.dir.join("etc")).env(RUN_DIR, self.dir.join("run"));
-        c.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).current_dir(&self.dir);
+        c.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).current_dir(&self.dir).process_group(0);
         c
     }
 
@@ -69,6 +71,7 @@ impl World {
             Ok(client::connect(&socket)?.is_some_and(|daemon| daemon.get::<Status>("/v1/status").is_ok()))
         };
         while !answers()? {
+            interrupt::check()?;
             if let Some(status) = child.try_wait()? {
                 bail!("the daemon ended ({status}): {}", tail(&self.dir.join("daemon.log")));
             }

@@ -81,6 +81,42 @@ fn a_mounted_volume_keeps_the_daemon_serving_until_it_is_released() {
     assert!(!p.path("run/tank/fuse").exists(), "no mount stays behind");
 }
 
+#[test]
+fn a_device_of_a_deleted_volume_is_known_until_it_is_gone() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    tool("mkfs.ext4", &["-q", "-F", &device]);
+    let at = p.path("mnt");
+    std::fs::create_dir(&at).expect("folder");
+    let at = at.display().to_string();
+    tool("mount", &[&device, &at]);
+    let told = p.run(&["volume", "delete", "tank/main", "--force", "--yes"]);
+    assert!(told.code == 0 && told.err.contains("is mounted at") && told.err.contains(&format!("detach {device}")));
+    let status = p.ok(&["status", "tank"]);
+    assert!(status.contains(&format!("{device} is left over from volume 'main', which is deleted")), "{status}");
+    // It is not taken for another volume that has the name now.
+    p.ok(&["volume", "create", "tank/main", "--size", "16MiB"]);
+    p.ok(&["volume", "rename", "tank/main", "home"]);
+    p.refused(&["detach", "--all"], 1, &["is mounted at"]);
+    unmount(&at);
+    // The kernel lets go of a file system that has failed a moment later.
+    let begun = std::time::Instant::now();
+    let gone = || p.run(&["detach", "--all"]);
+    let mut done = gone();
+    while done.code != 0 && begun.elapsed().as_secs() < 10 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        done = gone();
+    }
+    assert!(done.out.contains(&format!("Detached {device}")), "{}{}", done.out, done.err);
+    assert!(!Command::new("losetup").arg(&device).output().expect("losetup").status.success());
+    assert!(p.ok(&["detach", "--all"]).contains("Nothing is attached"));
+    p.ok(&["stop", "tank"]);
+}
+
 fn sector_size(device: &str) -> String {
     let name = device.trim_start_matches("/dev/");
     let size = std::fs::read_to_string(format!("/sys/block/{name}/queue/logical_block_size")).expect("a size");

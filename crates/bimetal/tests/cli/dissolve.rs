@@ -144,19 +144,45 @@ fn a_larger_device_is_not_taken_for_what_it_was_and_a_copy_can_be_cancelled() {
     let ends = |file: &[u8]| file[..2 * MIB as usize].iter().chain(&file[56 * MIB as usize..]).all(|b| *b == 0);
     assert!(ends(&std::fs::read(p.path("large.img")).expect("read")), "half a copy looks like nothing");
     assert!(p.ok(&["dissolve", "tank/main", "--cancel"]).contains("what was copied stays"));
+    assert_eq!(phase(&p), "cancelled", "it has ended when the command has");
     let done = crate::common::done(copy.wait_with_output().expect("ended"));
     assert!(done.code == 1 && done.err.contains("cancelled"), "{}", done.err);
-    assert!(comes_to(&p, "cancelled"), "{}", phase(&p));
     drop(user.stdin.take());
     assert!(user.wait().expect("ended").success());
     // Nothing is recognised on it: it needs no force now.
     let answer = p.json(&["dissolve", "tank/main", "--onto", "large.img", "--yes"]);
     assert!(written(&answer) <= 6 * MIB, "{answer}");
+    let bytes = |what: &str| answer["dissolving"][what].as_u64().expect("a number");
+    assert!(bytes("done_bytes") <= bytes("total_bytes"), "{answer}");
     let out = std::fs::read(p.path("large.img")).expect("read");
     assert!(out[..40 * MIB as usize] == std::fs::read(p.path("in.raw")).expect("read"));
     assert!(out[56 * MIB as usize..].iter().all(|b| *b == 0));
     p.ok(&["stop", "tank"]);
     assert_eq!(daemon.wait(), 0, "{}", p.log());
+}
+
+#[test]
+fn a_copy_that_was_cancelled_makes_room_for_another_at_once() {
+    let p = Place::new();
+    p.tank_of(&["main:80MiB"]);
+    let daemon = p.serve(&["tank"]);
+    // As slow as a disk, so that none is done before it is cancelled.
+    let at = |n: u32| format!("emulated:hdd2012:{}", p.path(&format!("out-{n}.img")).display());
+    for n in 0..3 {
+        let wish = format!(r#"{{"volume":"main","onto":"{}"}}"#, at(n));
+        p.file(&format!("out-{n}.img"), 80 * MIB);
+        let answer = p.ask("POST", "/v1/dissolve", &wish);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let ended = p.json(&["dissolve", "tank/main", "--cancel"]);
+        assert_eq!(ended["dissolving"]["phase"], "cancelled", "{ended}");
+    }
+    p.ok(&["volume", "delete", "tank/main", "--yes"]);
+    for command in
+        [&["dissolve", "tank", "--onto", "x"][..], &["dissolve", "tank/main", "--cancel"], &["attach", "tank"]]
+    {
+        p.refused(command, 1, &["group 'tank' has no volume; make one"]);
+    }
+    crate::family::stop(&p, daemon);
 }
 
 #[test]

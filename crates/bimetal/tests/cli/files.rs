@@ -191,6 +191,13 @@ fn a_mount_that_cannot_be_made_is_told_in_words() {
     fs::write(p.path("file"), "x").expect("written");
     p.refused(&["serve", "tank", "--fuse", "file"], 1, &["--fuse", "file"]);
     p.refused(&["serve", "tank", "--fuse", "/proc"], 1, &["mounted there already", "proc"]);
+    // What was made for a mount goes with it.
+    p.refused(&["serve", "tank", "--fuse", "/proc/deep/down"], 1, &["--fuse", "/proc/deep"]);
+    let mut daemon = p.serve(&["tank", "--fuse", "deep/down"]);
+    assert!(p.path("deep/down/main").exists());
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    assert!(!p.path("deep").exists());
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }
 

@@ -113,7 +113,7 @@ fn a_recording_is_replayed_on_all_policies() {
     for bad in ["0%", "200%", "lots"] {
         p.refused(&["lab", "replay", "t.csv", "--fast", bad], 2, &[bad]);
     }
-    p.refused(&["lab", "replay", "t.csv", "--fast", "1000"], 1, &["at least one chunk"]);
+    p.refused(&["lab", "replay", "t.csv", "--fast", "1000"], 2, &["at least one chunk"]);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn loads_are_compared_and_what_is_missing_is_said() {
     assert!(c["missing"][0].as_str().is_some_and(|m| m.contains("broken") && m.contains("line 2")), "{c}");
     let html = std::fs::read_to_string(p.path("m.html")).expect("the report");
     assert!(html.contains("mine") && html.contains("line 2") && html.ends_with("</html>\n"));
-    p.refused(&["lab", "compare", "--only", "nothing"], 1, &["no load is named nothing"]);
+    p.refused(&["lab", "compare", "--only", "boot,nothing"], 2, &["no load is named nothing"]);
     p.refused(&["lab", "compare", "--traces", "nowhere"], 1, &["nowhere"]);
     p.refused(&["lab", "compare", "--fast", "0"], 2, &["0"]);
 }

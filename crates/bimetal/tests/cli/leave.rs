@@ -205,6 +205,32 @@ fn what_cannot_leave_is_refused_and_stays() {
 }
 
 #[test]
+fn a_replacement_that_is_too_small_is_not_begun() {
+    let p = Place::new();
+    three(&p);
+    p.ok(&["volume", "create", "tank/rest", "--size", "240MiB"]);
+    p.file("small.img", 64 * MIB);
+    p.file("large.img", 160 * MIB);
+    let before = (checksum(&p.path("small.img")), configured(&p));
+    for served in [false, true] {
+        let mut daemon = served.then(|| p.serve(&["tank"]));
+        let words = ["slow.img (slow member 1) could not leave", "MiB more are needed", "Nothing was written"];
+        p.refused(&["member", "replace", "tank", "1", "small.img", "--yes"], 1, &words);
+        assert_eq!((checksum(&p.path("small.img")), configured(&p)), before);
+        assert_eq!(members(&p), in_use(&[0, 1, 2]));
+        if let Some(daemon) = &mut daemon {
+            let done = p.run(&["member", "replace", "tank", "1", "large.img", "--yes"]);
+            assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+            let said = done.out + &done.err;
+            assert!(said.contains("large.img is slow member 3") && !said.contains("resize"), "{said}");
+            p.ok(&["stop", "tank"]);
+            assert_eq!(daemon.wait(), 0, "{}", p.log());
+        }
+    }
+    is_sound(&p);
+}
+
+#[test]
 fn a_dry_run_changes_nothing_and_a_member_can_be_kept() {
     let p = Place::new();
     three(&p);

@@ -174,7 +174,7 @@ fn serving_the_wrong_thing() {
     p.refused(&["serve"], 2, &["<GROUP|--raw", "required"].map(|w| if w == "required" { w } else { "GROUP" }));
     p.tank();
     p.refused(&["serve", "tank", "--nbd", "tcp:0.0.0.0:0"], 1, &["--allow-remote", "no encryption"]);
-    p.refused(&["serve", "tank", "--nbd", "10809"], 1, &["unix:PATH or tcp:HOST:PORT"]);
+    p.refused(&["serve", "tank", "--nbd", "10809"], 2, &["unix:PATH or tcp:HOST:PORT"]);
     p.refused(&["serve", "tank", "--allow-missing"], 2, &["--read-only"]);
     p.refused(&["serve", "other", "--member", "fast.img", "slow.img"], 1, &["belong to group 'tank'"]);
     p.file("empty.img", 48 * MIB);

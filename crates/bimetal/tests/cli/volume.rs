@@ -70,9 +70,9 @@ fn bad_wishes_are_refused_in_words_and_change_nothing() {
         (&["create", "tank/fast", "--size", "45MiB", "--placement", "fast-only"], 1, &["fast tier"]),
         (&["create", "tank/../etc", "--size", "1MiB"], 2, &["names begin"]),
         (&["create", "tank", "--size", "1MiB"], 1, &["name the volume"]),
-        (&["create", "tank/x", "--size", "99999999999999999999GiB"], 2, &["larger than any device"]),
+        (&["create", "tank/x", "--size", "99999999999999999999GiB"], 2, &["every device is smaller than 16 EiB"]),
         (&["create", "tank/x", "--placement", "left"], 2, &["left"]),
-        (&["resize", "tank/root", "16EiB"], 2, &["the limit is 16 EiB"]),
+        (&["resize", "tank/root", "16EiB"], 2, &["smaller than 16 EiB"]),
         (&["resize", "tank/root", "15000PiB"], 1, &["are left"]),
         (&["resize", "tank/root", "0"], 1, &["128 KiB"]),
         (&["resize", "tank/nobody", "1MiB"], 1, &["no volume 'nobody'"]),
@@ -276,4 +276,21 @@ fn what_a_dead_daemon_has_left_is_to_be_detached_before_a_volume_goes() {
     );
     p.ok(&["volume", "rename", "tank/home", "house"]);
     p.ok(&["volume", "delete", "tank/house", "--yes"]);
+}
+
+#[test]
+fn a_volume_without_a_size_takes_what_the_map_has_room_for() {
+    let p = Place::new();
+    p.tank();
+    p.file("more.img", 8192 * MIB);
+    p.ok(&["member", "add", "tank", "--slow", "more.img"]);
+    for served in [false, true] {
+        let daemon = served.then(|| p.serve(&["tank"]));
+        let made = p.json(&["volume", "create", "tank/rest"]);
+        let size = made["size_bytes"].as_u64().expect("a number");
+        assert!(size > 100 * MIB && size < 8000 * MIB, "{made}");
+        p.refused(&["volume", "create", "tank/more"], 1, &["the map of this group has room for only 0"]);
+        p.ok(&["volume", "delete", "tank/rest", "--yes"]);
+        daemon.into_iter().for_each(|daemon| crate::family::stop(&p, daemon));
+    }
 }

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use anyhow::{bail, Result};
+use anyhow::Result;
 use bimetal_lab::compare::{compare, generated, traces_in, Case, Cell, How, Matrix, TUNING_SEEDS, VALIDATION_SEEDS};
 use bimetal_lab::report::Report;
 use serde_json::json;
 
 use super::matrix;
-use crate::cli::Compare;
+use crate::cli::{wrong_usage, Compare};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::{api, date};
@@ -49,10 +49,10 @@ pub(crate) fn run(args: Compare, output: Output) -> Result<()> {
 pub(super) fn all_loads(loads: &Loads) -> Result<Done> {
     let (mut cases, mut missing) = traces(loads.traces.as_deref())?;
     cases.extend(generated(TUNING_SEEDS.chain(VALIDATION_SEEDS)));
-    cases.retain(|c| loads.only.is_empty() || loads.only.contains(&c.name));
-    if cases.is_empty() {
-        bail!("no load is named {}; `bimetal lab compare --help` names them", loads.only.join(" or "));
+    if let Some(unknown) = loads.only.iter().find(|name| cases.iter().all(|c| c.name != **name)) {
+        wrong_usage(&format!("no load is named {unknown}; `bimetal lab compare --help` names them"));
     }
+    cases.retain(|c| loads.only.is_empty() || loads.only.contains(&c.name));
     let matrix = run_all(&cases, &loads.how);
     missing.extend(matrix.refused.iter().map(|(name, e)| format!("{name} could not be replayed: {e}")));
     Ok(Done { cells: matrix.cells, missing })

@@ -47,9 +47,6 @@ fn slots(size: FastSize, stream: &Stream) -> Result<u32> {
         FastSize::Bytes(bytes) => bytes / CHUNK,
         FastSize::Percent(percent) => (f64::from(stream.footprint) * percent / 100.0) as u64,
     };
-    if matches!(size, FastSize::Bytes(_)) && slots == 0 {
-        bail!("a fast tier holds at least one chunk of 128 KiB");
-    }
     // More than any replay can touch is as good as all of it.
     u32::try_from(slots.clamp(1, CHUNKS_MAX)).context("a fast tier of that size")
 }
@@ -121,6 +118,5 @@ mod tests {
         assert_eq!(slots(FastSize::Percent(0.01), &stream).expect("legal"), 1);
         assert_eq!(slots(FastSize::Bytes(1 << 20), &stream).expect("legal"), 8);
         assert_eq!(slots(FastSize::Bytes(u64::MAX), &stream).expect("legal"), 1 << 26);
-        assert!(slots(FastSize::Bytes(1000), &stream).is_err());
     }
 }

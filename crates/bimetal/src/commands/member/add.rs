@@ -1,7 +1,6 @@
 //! `bimetal member add`.
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::Label;
 use bimetal_host::device::Access;
 use bimetal_host::locator::NbdServer;
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
@@ -9,12 +8,11 @@ use bimetal_volume::env::Device;
 use bimetal_volume::units::Tier;
 use serde_json::json;
 
-use super::members_of;
 use crate::api::{self, MemberChange};
 use crate::cli::MemberAdd;
-use crate::commands::create::{is_empty_file, refuse_member, refuse_tiny, refuse_used};
-use crate::config::{self, uuid_text};
+use crate::commands::create::{is_empty_file, refuse_tiny, refuse_used};
 use crate::daemon::Done;
+use crate::former::{self, Standing};
 use crate::output::{confirm, Output};
 use crate::own::Own;
 use crate::size::approx;
@@ -50,10 +48,16 @@ pub(super) fn add(group: &str, locator: &Locator, tier: Tier, force: bool) -> Re
     super::change(group, Vec::new(), MemberChange::Add { locator: locator.to_string(), tier: tier.into(), force })
 }
 
-pub(super) fn words(group: &str, locator: &Locator, tier: Tier, done: &Done) -> String {
+fn words(group: &str, locator: &Locator, tier: Tier, done: &Done) -> String {
+    let room = approx(done.room.unwrap_or(0));
+    format!("{}. Volumes of the group can grow by {room}: bimetal volume resize", came(group, locator, tier, done))
+}
+
+/// That it is a member. While it takes another's place, nothing is said of room: who used it would keep that one from leaving.
+pub(super) fn came(group: &str, locator: &Locator, tier: Tier, done: &Done) -> String {
     let index = done.member.as_ref().map_or(String::new(), |m| m.index.to_string());
-    let (capacity, room) = (approx(done.size.unwrap_or(0)), approx(done.room.unwrap_or(0)));
-    format!("{locator} is {tier} member {index} of group '{group}' now, with {capacity} for data. Volumes of the group can grow by {room}: bimetal volume resize")
+    let capacity = approx(done.size.unwrap_or(0));
+    format!("{locator} is {tier} member {index} of group '{group}' now, with {capacity} for data")
 }
 
 /// Refuses a device that is in use, carries something or shows a volume of the group, in this process: a look at it may
@@ -61,37 +65,24 @@ pub(super) fn words(group: &str, locator: &Locator, tier: Tier, done: &Done) -> 
 pub(super) fn look_at(group: &str, locator: &Locator, force: bool) -> Result<u64> {
     let servers = vec![NbdServer::Unix(runstate::nbd_socket(group))];
     Own { group: group.to_string(), tags: Vec::new(), servers }.refuse(locator)?;
-    let at = locator.clone();
-    let label = with_env(|env| async move { label_of(&env, &at).await })?;
-    let own = match (label, config::load(group)?) {
-        (Some(l), Some(c)) if c.uuid == uuid_text(&l.group) => Some(l),
-        _ => None,
-    };
-    // What was being added once, or has left, may be added, unless it is used for something else now.
-    if let Some(l) = own.as_ref().filter(|l| !l.joining) {
-        let uuid = uuid_text(&members::own_uuid(l));
-        if members_of(group)?.iter().any(|m| m.uuid == uuid) {
-            bail!("{locator} is member {} of group '{group}' already", l.member);
-        }
-    }
-    let (at, strange) = (locator.clone(), own.is_none());
+    let (at, name) = (locator.clone(), group.to_string());
     with_env(|env| async move {
         let device = HostDevice::open(&env, &at, Access::PEEK).await?;
+        if let Ok(label) = members::read_label(&device).await? {
+            // Also with --force: what would be overwritten is in use.
+            if former::is_of_group(&label, &name)? && former::look_up(&env, &label).await == Standing::Member {
+                bail!("{}", former::own_member(&label, &at));
+            }
+        }
         refuse_used(&env, &at, force).await?;
         refuse_tiny(&at, &device)?;
-        if strange {
-            refuse_member(&at, &device, force).await?;
-        }
+        former::refuse(&env, &at, &device, Some(&name), force).await?;
         Ok(device.size())
     })
 }
 
-async fn label_of(env: &HostEnv, locator: &Locator) -> Result<Option<Label>> {
-    let device = HostDevice::open(env, locator, Access::PEEK).await?;
-    Ok(members::read_label(&device).await?.ok())
-}
-
-fn with_env<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
+/// Does something with devices.
+pub(super) fn with_env<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
     work: impl FnOnce(HostEnv) -> F,
 ) -> Result<T> {
     let reactor = Reactor::new()?;

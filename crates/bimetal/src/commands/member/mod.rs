@@ -5,18 +5,19 @@ mod add;
 mod leave;
 mod pace;
 mod replace;
+mod room;
 mod watch;
 
 use anyhow::{bail, Context, Result};
 use bimetal_host::device::Access;
 use bimetal_volume::options::OpenOptions;
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::units::{BLOCK, CHUNK};
 use serde_json::json;
 
 use super::volume::{wait_for, with_group};
 use crate::api::{self, Job, MemberChange};
 use crate::cli::MemberCommand;
-use crate::daemon::{change_members, Done};
+use crate::daemon::{self, change_members, Done};
 use crate::output::{table, Output};
 use crate::size::approx;
 use crate::{members, runstate};
@@ -66,20 +67,37 @@ fn change(group: &str, places: Vec<(String, String)>, change: MemberChange) -> R
     })
 }
 
-/// The members of a group, served or not.
-fn members_of(group: &str) -> Result<Vec<api::Member>> {
+/// What a group has, served or not.
+struct Rows {
+    members: Vec<api::Member>,
+    volumes: Vec<api::Volume>,
+    /// Volumes that are deleted, and still hold space.
+    deleting: Vec<api::Volume>,
+}
+
+fn rows_of(group: &str) -> Result<Rows> {
     if let Some(daemon) = runstate::daemon(group)? {
-        let status: api::Status = daemon.get("/v1/status")?;
-        return Ok(status.members);
+        let api::Status { members, volumes, deleting, .. } = daemon.get("/v1/status")?;
+        return Ok(Rows { members, volumes, deleting });
     }
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
     let name = group.to_string();
     with_group(group, Access::INSPECT, options, |env, open| async move {
         // Whoever holds the group open may open its devices once more to look at their labels.
         let found = members::open(&env, Some(&name), &[], Access::PEEK).await?;
-        let locators = crate::daemon::locators(&found);
-        Ok(open.status().members.iter().map(|m| crate::daemon::member_row(&locators, m)).collect())
+        let (locators, status) = (daemon::locators(&found), open.status());
+        let volume = |v| daemon::volume_row(BLOCK as u32, &status, v);
+        Ok(Rows {
+            members: status.members.iter().map(|m| daemon::member_row(&locators, m)).collect(),
+            volumes: status.volumes.iter().map(volume).collect(),
+            deleting: status.deleting.iter().map(volume).collect(),
+        })
     })
+}
+
+/// The members of a group, served or not.
+fn members_of(group: &str) -> Result<Vec<api::Member>> {
+    Ok(rows_of(group)?.members)
 }
 
 /// The member that is meant: by its index, or by where it is.

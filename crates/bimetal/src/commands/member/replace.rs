@@ -6,23 +6,24 @@ use bimetal_host::Locator;
 use bimetal_volume::units::Tier;
 use serde_json::json;
 
-use super::{add, find, leave, lookup, members_of, named};
+use super::{add, find, leave, lookup, named, room, rows_of, Rows};
 use crate::cli::MemberReplace;
 use crate::output::{confirm, Output};
 use crate::{api, members};
 
 pub(super) fn run(args: &MemberReplace, output: Output) -> Result<()> {
     let group = args.group.as_str();
-    let all = members_of(group)?;
+    let rows = rows_of(group)?;
+    let all = &rows.members;
     let new = members::parse(&args.new)?;
-    let there = lookup(&all, &new.to_string());
-    let old = match (lookup(&all, &args.old), there) {
+    let there = lookup(all, &new.to_string());
+    let old = match (lookup(all, &args.old), there) {
         (None, Some(there)) => return nothing_left(group, &args.old, there, output),
-        _ => find(&all, group, &args.old)?,
+        _ => find(all, group, &args.old)?,
     };
     let index = match there {
         Some(there) => Some(go_on(args, &old, there, output)?),
-        None => bring(args, &old, &new, output)?,
+        None => bring(args, &rows, &old, &new, output)?,
     };
     let gone = leave::take_out(group, &old, output).with_context(|| {
         let name = named(&old);
@@ -63,20 +64,21 @@ fn go_on(args: &MemberReplace, old: &api::Member, there: &api::Member, output: O
 }
 
 /// Adds the new member; its index.
-fn bring(args: &MemberReplace, old: &api::Member, new: &Locator, output: Output) -> Result<Option<u8>> {
+fn bring(args: &MemberReplace, rows: &Rows, old: &api::Member, new: &Locator, output: Output) -> Result<Option<u8>> {
     let group = args.group.as_str();
     let tier = if old.tier == Tier::Fast.to_string() { Tier::Fast } else { Tier::Slow };
     let size = add::look_at(group, new, args.force)?;
+    room::refuse_small(rows, old, new, size)?;
     let questions = [add::question(new, tier, size), Some(leave::question(group, old))];
     confirm(&questions.into_iter().flatten().collect::<Vec<_>>().join("\n"), args.yes)?;
     let done = add::add(group, new, tier, args.force)?;
-    tell(&add::words(group, new, tier, &done), output);
+    tell(&add::came(group, new, tier, &done), output);
     Ok(done.member.map(|m| m.index))
 }
 
 /// A step that is done.
 fn tell(line: &str, output: Output) {
     if !output.json {
-        eprintln!("{line}");
+        crate::output::tell(line);
     }
 }

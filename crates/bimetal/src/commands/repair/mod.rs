@@ -90,7 +90,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     if !plan.doubted().is_empty() && !wish.give_up_others {
         bail!("{}", words::doubted(name, plan.doubted(), &found));
     }
-    let opened = new::add_all(&env, &mut plan, &new, wish.force).await?;
+    let opened = new::add_all(&env, name, &mut plan, &new, wish.force).await?;
     plan.check()?;
     let volumes = plan.volumes();
     let question = words::question(&plan, &reasons, &volumes, &new, &found, wish.older_copies);

@@ -9,10 +9,11 @@ use bimetal_volume::repair::Plan;
 use bimetal_volume::units::Tier;
 
 use crate::cli::Repair;
-use crate::commands::create::{refuse_member, refuse_tiny, refuse_used};
+use crate::commands::create::{refuse_tiny, refuse_used};
 use crate::config::{self, MemberConfig};
 use crate::erase::erase;
-use crate::members::{self, Members};
+use crate::former::{self, Standing};
+use crate::members::{self, Members, Opened};
 
 /// A device as it was named.
 pub(super) struct NewDevice {
@@ -44,9 +45,15 @@ pub(super) fn without_members(new: Vec<NewDevice>, found: &Members) -> Result<Ve
     Ok(rest)
 }
 
-/// A new device may stand where the configuration has the one that is gone: then it is open already, and no member.
+/// A new device may stand where the configuration has the one that is gone: then it is open already, and no member
+/// (any more).
 pub(super) fn let_go(found: &mut Members, new: &[NewDevice]) {
-    found.opened.retain(|m| m.label.is_some() || !new.iter().any(|n| n.locator == m.locator));
+    let newest = former::newest(found.opened.iter().filter_map(|m| m.label.as_ref())).cloned();
+    let is_member = |m: &Opened| {
+        let labels = m.label.as_ref().zip(newest.as_ref());
+        labels.is_some_and(|(own, newest)| former::standing(own, newest) == Standing::Member)
+    };
+    found.opened.retain(|m| is_member(m) || !new.iter().any(|n| n.locator == m.locator));
 }
 
 /// Where members are named, those that are at hand and were forgotten are not struck off without a word.
@@ -65,9 +72,25 @@ pub(super) async fn refuse_unnamed(env: &HostEnv, group: &str, explicit: &[Locat
     Ok(())
 }
 
+/// A member that is missing where the configuration has it may be at hand elsewhere. That it is believed to be new would cost
+/// what is on it.
+async fn refuse_missing(env: &HostEnv, group: &str, new: &NewDevice, device: &HostDevice) -> Result<()> {
+    let Ok(label) = members::read_label(device).await? else { return Ok(()) };
+    if former::is_of_group(&label, group)? && former::look_up(env, &label).await == Standing::Member {
+        bail!(
+            "{} is no new device: it is member {} of this very group. Name it with the other members, and what is on it is \
+             not given up: bimetal repair {group} --member {0} ...",
+            new.locator,
+            label.member
+        );
+    }
+    Ok(())
+}
+
 /// Takes the devices into the plan. Nothing is written to them.
 pub(super) async fn add_all(
     env: &HostEnv,
+    group: &str,
     plan: &mut Plan<HostEnv>,
     new: &[NewDevice],
     force: bool,
@@ -77,7 +100,8 @@ pub(super) async fn add_all(
         refuse_used(env, &n.locator, force).await?;
         let device = HostDevice::open(env, &n.locator, Access::SERVE).await?;
         refuse_tiny(&n.locator, &device)?;
-        refuse_member(&n.locator, &device, force).await?;
+        refuse_missing(env, group, n, &device).await?;
+        former::refuse(env, &n.locator, &device, Some(group), force).await?;
         let member = NewMember { tier: n.tier, force, journal_blocks: None };
         plan.add(device.clone(), &member).await.with_context(|| n.locator.to_string())?;
         opened.push(device);

@@ -94,7 +94,7 @@ fn watch(group: &str, uuid: &str, output: Output) -> Result<()> {
             told.clone_from(&e.waits_for);
             progress.take();
             if let Some(why) = waits(group, v, e) {
-                eprintln!("{why}");
+                crate::output::tell(&why);
             }
             progress = (!output.json).then(Progress::new);
         }

@@ -1,0 +1,144 @@
+//! What a label makes of its device. A device may carry the label of a group that goes on without it: it was struck off by a
+//! repair, or its label could not be erased when it left. It may still hold data that nothing else holds, so it is not taken
+//! without a word; and it does not belong to that group any more, so nobody is told to destroy the group for its sake.
+
+use anyhow::{bail, Context, Result};
+use bimetal_format::label::{Label, LabelError, MemberCode};
+use bimetal_host::device::Access;
+use bimetal_host::{HostDevice, HostEnv, Locator};
+
+use crate::config::uuid_text;
+use crate::{config, members};
+
+/// What a device is to the group that its label names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// One of its members, as far as is known here.
+    Member,
+    /// It was being added, and did not become one: nothing is on it.
+    Joining,
+    /// It was one, and the group goes on without it.
+    Former,
+}
+
+/// By the newest label of the group.
+pub(crate) fn standing(label: &Label, newest: &Label) -> Standing {
+    let own = members::own_uuid(label);
+    let listed = newest.members.iter().any(|m| m.uuid == own && m.state != MemberCode::Left);
+    by_list(label, listed)
+}
+
+/// The same where it is known whether the group lists it.
+pub(crate) fn by_list(label: &Label, listed: bool) -> Standing {
+    match (listed, label.joining) {
+        (true, _) => Standing::Member,
+        (false, true) => Standing::Joining,
+        (false, false) => Standing::Former,
+    }
+}
+
+/// The newest of labels of one group. What a device says that is being added counts only if no other says anything.
+pub(crate) fn newest<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Option<&'a Label> {
+    labels.into_iter().max_by_key(|l| (!l.joining, l.tables, l.generation))
+}
+
+/// Labels of the group that a label names, of all devices at hand: where the configuration has members, and block devices. That
+/// one is among them, wherever it is.
+pub(crate) async fn labels_of_group(env: &HostEnv, label: &Label) -> Vec<Label> {
+    let group = label.group;
+    let places = members::carriers(env, &label.group_name, Vec::new(), &|l: &Label| l.group == group).await;
+    let mut all = vec![label.clone()];
+    for place in places {
+        let Ok(device) = HostDevice::open(env, &place, Access::PEEK).await else { continue };
+        all.extend(members::read_label(&device).await.into_iter().flatten());
+    }
+    all
+}
+
+/// What a device is to the group that its label names, as far as the devices at hand tell.
+pub(crate) async fn look_up(env: &HostEnv, label: &Label) -> Standing {
+    let all = labels_of_group(env, label).await;
+    newest(&all).map_or(Standing::Member, |newest| standing(label, newest))
+}
+
+/// Refuses a device with a label, unless forced: what is on it is somebody's data. `group` is the one that wants it, if that is
+/// there already. What was being added to that one may be taken again.
+pub(crate) async fn refuse(
+    env: &HostEnv,
+    locator: &Locator,
+    device: &HostDevice,
+    group: Option<&str>,
+    force: bool,
+) -> Result<()> {
+    let label = members::read_label(device).await.with_context(|| format!("{locator} cannot be read"))?;
+    let label = match label {
+        _ if force => return Ok(()),
+        Err(LabelError::NotALabel) => return Ok(()),
+        Ok(label) => label,
+        // Of a newer version, or damaged: somebody's data all the same.
+        Err(why) => bail!("{}", unreadable(&why, locator)),
+    };
+    let own = group.map_or(Ok(false), |group| is_of_group(&label, group))?;
+    match (look_up(env, &label).await, own) {
+        (Standing::Joining, true) => Ok(()),
+        (Standing::Member, true) => bail!("{}", own_member(&label, locator)),
+        (Standing::Member, false) => bail!(
+            "{locator} is a member of the Bimetal group '{}'; destroy that group first, or add --force to take the device \
+             from it (its data is lost)",
+            label.group_name
+        ),
+        (Standing::Joining, false) => bail!(
+            "{locator} was being added to the Bimetal group '{}', and has not become a member of it; add --force to take it",
+            label.group_name
+        ),
+        (Standing::Former, _) => bail!("{}", refusal(&label, locator)),
+    }
+}
+
+/// Why a device with a label that says nothing is not taken.
+pub(crate) fn unreadable(why: &LabelError, locator: &Locator) -> String {
+    format!(
+        "{locator} carries a Bimetal label, but {why}; add --force to take the device all the same (its data is lost)"
+    )
+}
+
+/// Why a member of the very group is nothing to take.
+pub(crate) fn own_member(label: &Label, locator: &Locator) -> String {
+    format!("{locator} is member {} of group '{}' already", label.member, label.group_name)
+}
+
+/// Why a former member is not taken.
+pub(crate) fn refusal(label: &Label, locator: &Locator) -> String {
+    format!(
+        "{locator} {}. {}; add --force to take the device all the same (what it holds is lost then)",
+        was(label),
+        way_to_its_data(label, locator)
+    )
+}
+
+/// Whether a label is of the group with this name, as this machine knows it.
+pub(crate) fn is_of_group(label: &Label, name: &str) -> Result<bool> {
+    Ok(config::load(name)?.map_or(label.group_name == name, |c| c.uuid == uuid_text(&label.group)))
+}
+
+/// What it was, for words: "was fast member 0 of group 'tank'".
+pub(crate) fn was(label: &Label) -> String {
+    let tier = label.members.get(label.member as usize).map_or("a", |m| members::tier_name(m.tier));
+    format!("was {tier} member {} of the Bimetal group '{}', which goes on without it", label.member, label.group_name)
+}
+
+/// What a device is to its group, as lists of devices have it.
+pub(crate) fn told(label: &Label, standing: Standing, locator: &Locator) -> String {
+    match standing {
+        Standing::Member => format!("member of the Bimetal group '{}'", label.group_name),
+        Standing::Joining => {
+            format!("was being added to the Bimetal group '{}', and has not become a member", label.group_name)
+        }
+        Standing::Former => format!("{}. {}", was(label), way_to_its_data(label, locator)),
+    }
+}
+
+/// How to see what is still on it.
+pub(crate) fn way_to_its_data(label: &Label, locator: &Locator) -> String {
+    format!("What it still holds of it: `bimetal rescue {} --member {locator}`", label.group_name)
+}
