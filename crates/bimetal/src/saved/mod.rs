@@ -22,12 +22,14 @@ mod mark;
 mod put;
 mod read;
 mod record;
+mod since;
 #[cfg(test)]
 mod sweep;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod write;
 
 use bimetal_format::label::{Label, TierCode, LABEL_SIZE};
@@ -37,6 +39,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::mark::Mark;
 pub(crate) use self::put::{put_back, Target, Written};
 pub(crate) use self::read::{SavedFile, SavedMember};
+pub(crate) use self::since::committed_since;
 pub(crate) use self::write::{save, OneSaved, Saved, Secret};
 
 /// The first line without the version.

@@ -13,8 +13,8 @@ use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::{Device, DeviceError};
 
 use super::read::{Piece, SavedFile};
+use super::walk::Walk;
 use super::{counting_label, Mark};
-use crate::progress::Progress;
 
 /// A device, and which of the members in the file it is.
 pub(crate) struct Target<D> {
@@ -140,41 +140,4 @@ async fn write_labels<D: Device>(saved: &SavedFile, targets: &[Target<D>]) -> Re
 
 fn failed<D>(t: &Target<D>) -> String {
     format!("{} cannot be written back to", t.locator)
-}
-
-/// All pieces of zones, with progress.
-struct Walk<'a> {
-    pieces: super::read::FilePieces<'a>,
-    saved: &'a SavedFile,
-    progress: Progress,
-    what: &'static str,
-    done: u64,
-    whole: u64,
-}
-
-impl<'a> Walk<'a> {
-    fn begin(saved: &'a SavedFile, what: &'static str) -> Result<Walk<'a>> {
-        let whole = saved.members.iter().map(|m| m.bytes()).sum();
-        let pieces = saved.pieces().with_context(|| unreadable(saved))?;
-        Ok(Walk { pieces, saved, progress: Progress::new(), what, done: 0, whole })
-    }
-
-    /// The next piece that is not of a label.
-    fn next<D>(&mut self, targets: &[Target<D>]) -> Result<Option<Piece>> {
-        loop {
-            let next = self.pieces.next().with_context(|| unreadable(self.saved))?;
-            let Some(piece) = next else { return Ok(None) };
-            self.done += piece.content.len() as u64;
-            let (part, at) = (self.progress.part(self.done, self.whole), &targets[piece.member].locator);
-            self.progress.show(|| format!("{} {at}: {part}", self.what));
-            let labels = &self.saved.members[piece.member].labels;
-            if labels.iter().all(|label| label.offset != piece.offset) {
-                return Ok(Some(piece));
-            }
-        }
-    }
-}
-
-fn unreadable(saved: &SavedFile) -> String {
-    format!("{} cannot be read any more", saved.path().display())
 }

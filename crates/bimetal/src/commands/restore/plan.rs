@@ -144,7 +144,7 @@ fn by_label(group: &Group<'_>, c: &Candidate, label: &Label) -> Result<Identity>
     match group.members.iter().position(|m| m.uuid() == own_uuid(label)) {
         Some(m) => match proof(group, &group.members[m].label, label) {
             Some(proof) => Ok(Identity::Member(m, proof)),
-            None => Err(used_since(group, c)),
+            None => Err(used_since(group.name, "label", &c.locator)),
         },
         None => not_saved(group, c, label),
     }
@@ -168,12 +168,11 @@ fn follows(group: &Group<'_>, label: &Label) -> bool {
     before.is_some_and(|before| group.members.iter().any(|m| m.label.epoch.id == *before))
 }
 
-fn used_since(group: &Group<'_>, c: &Candidate) -> anyhow::Error {
+/// Why nothing is written back to a group that was used: `what` on the device says so.
+pub(super) fn used_since(group: &str, what: &str, device: &str) -> anyhow::Error {
     anyhow::anyhow!(
-        "group '{}' was used since it was saved, as the label of {} says. What was saved does not describe any more what is \
-         in the slots, and would give wrong data",
-        group.name,
-        c.locator
+        "group '{group}' was used since it was saved, as the {what} of {device} says. What was saved does not describe any more what is \
+         in the slots, and would give wrong data"
     )
 }
 
@@ -191,7 +190,7 @@ fn not_saved(group: &Group<'_>, c: &Candidate, label: &Label) -> Result<Identity
             "{} was changed by a repair, and what it held before is not in this file: it was missing when the group was saved",
             c.locator
         ),
-        (false, Repair::None) => Err(used_since(group, c)),
+        (false, Repair::None) => Err(used_since(group.name, "label", &c.locator)),
     }
 }
 
