@@ -85,7 +85,8 @@ pub enum Act {
     Rename,
     /// Copies the volume onto a device outside the group, until both are the same; `offset` and `len` are not used.
     Dissolve,
-    /// All disks are copied, as a program that reads them does it; volume, `offset` and `len` are not used.
+    /// All disks are copied, as a program that reads them does it; volume and `offset` are not used. With a `len` that is done so many
+    /// microseconds after the next start has begun.
     Copy,
     /// Bits rot in all metadata of the disk of this number; volume, `offset` and `len` are not used. For scenarios in which another
     /// fast member has all of it, and in which a check follows that mends.
@@ -232,6 +233,8 @@ pub enum Damage {
     /// The member is as it was when all were last copied, in the midst of a session: the start must be refused. With `true` that holds
     /// in any case; else only after an orderly stop, or if the group was opened again since.
     Midst(usize, bool),
+    /// The same of a copy that was made in a start, if the member had not confirmed its epoch then; there are commits of that.
+    AtStart(usize),
     /// All members but this one are of a copy of the group that was used apart since the last session began: the start
     /// must be refused.
     Fork(usize),

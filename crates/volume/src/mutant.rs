@@ -76,6 +76,7 @@ mutants! {
     C4CopyInUseAccepted: "C4.2: a member that does not say that it was stopped is used, although others do",
     C4StopMarkedLate: "C4.2: a stop marks one member after the other as clean, without all saying first that it is stopped",
     C4StartForgetsStop: "C4.2: a start that is cut off forgets that all members were stopped",
+    C4CopyOfStartAccepted: "C4.2: a member that has not confirmed an epoch is used, although there are commits of it",
     C4OlderThanTold: "C4.2: a fast member is used that lacks commits of which a slow one has heard",
     C4ForkAccepted: "C4.2: members that were used apart from each other are put together as if they had not been",
     C5PageWithPending: "C5.1: a page image holds changes that are not committed",

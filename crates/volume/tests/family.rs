@@ -6,12 +6,14 @@ mod memory;
 use std::future::Future;
 
 use bimetal_crypt::FamilyKey;
+use bimetal_format::label::Repair;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::error::Error;
 use bimetal_volume::fate::{Fate, FateRun};
-use bimetal_volume::group::structure::{NewFamily, StructureError};
+use bimetal_volume::group::structure::{NewFamily, NewMember, StructureError};
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::repair::Plan;
 use bimetal_volume::units::{Placement, Tier};
 use bimetal_volume::{gather, inspect, Group, Volume};
 use memory::{MemoryDevice, MemoryEnv};
@@ -285,14 +287,9 @@ fn what_cannot_be_read_of_a_header_is_not_replaced_by_a_damaged_copy() {
     rig.run(&g, |g| async move { g.replace_header("home", None, put).await }).expect("replaced");
     let new = NewFamily { name: "other".into(), uuid: [8; 16], key: key(8), header: other };
     rig.run(&g, |g| async move { g.create_family(new).await }).expect("made");
-    let place = |d: &MemoryDevice| {
-        let (label, layout) = (d.label(), d.layout());
-        let row = label.families.iter().find(|f| f.name == "home").expect("a row").clone();
-        layout.keys.expect("keys").sides[label.keys_side as usize] / BLOCK as u64 + u64::from(row.at)
-    };
-    rig.devices[0].flip((place(&rig.devices[0]) + 1) * BLOCK as u64, 1);
+    rig.devices[0].flip((header_block(&rig.devices[0], "home") + 1) * BLOCK as u64, 1);
     // Each read fails at the first of them: two while a whole copy is looked for, two while it is seen what is left.
-    let first = place(&rig.devices[1]);
+    let first = header_block(&rig.devices[1], "home");
     rig.devices[1].misread.borrow_mut().extend(first..first + 5);
     let rename = |g: &Group<MemoryEnv>| rig.run(g, |g| async move { g.rename_family("other", "another").await });
     let refusal = rename(&g).expect_err("the last good copy would be overwritten");
@@ -300,6 +297,60 @@ fn what_cannot_be_read_of_a_header_is_not_replaced_by_a_damaged_copy() {
     rename(&g).expect("it can be read now");
     let read = rig.run(&g, |g| async move { g.family_header("home").await });
     assert_eq!(read.expect("it is whole"), long);
+}
+
+/// The block in which the header of a family begins on a member.
+fn header_block(d: &MemoryDevice, name: &str) -> u64 {
+    let (label, layout) = (d.label(), d.layout());
+    let row = label.families.iter().find(|f| f.name == name).expect("a row").clone();
+    layout.keys.expect("keys").sides[label.keys_side as usize] / BLOCK as u64 + u64::from(row.at)
+}
+
+#[test]
+fn headers_that_nobody_can_read_can_be_given_back_and_hinder_no_new_member() {
+    let rig = Rig::new();
+    let (g, _) = rig.with_family();
+    let new = NewFamily { name: "other".into(), uuid: [8; 16], key: key(8), header: header(8, 1) };
+    rig.run(&g, |g| async move { g.create_family(new).await }).expect("made");
+    for name in ["home", "other"] {
+        rig.devices[0].flip(header_block(&rig.devices[0], name) * BLOCK as u64, 1);
+        let unreadable = header_block(&rig.devices[1], name);
+        rig.devices[1].blocks.borrow_mut().remove(&unreadable);
+    }
+    rig.devices[1].holes_fail.set(true);
+    let replace = |name: &'static str, before: Option<Vec<u8>>, header: Vec<u8>| {
+        rig.run(&g, |g| async move { g.replace_header(name, before.as_deref(), header).await })
+    };
+    let refusal = replace("home", Some(header(7, 3)), header(9, 3)).expect_err("another one may be whole there");
+    assert!(matches!(refusal, StructureError::HeaderUnread { member: 1, .. }), "{refusal}");
+    let new = MemoryDevice::new(64 * MIB);
+    image::add(&rig.env, &g, &new, Tier::Slow);
+    replace("home", None, header(7, 3)).expect("given back");
+    replace("other", None, header(8, 1)).expect("given back");
+    for (name, whole) in [("home", header(7, 3)), ("other", header(8, 1))] {
+        let read = rig.run(&g, |g| async move { g.family_header(name).await });
+        assert_eq!(read.expect("whole"), whole);
+    }
+}
+
+#[test]
+fn a_header_that_cannot_be_read_keeps_no_group_from_its_repair() {
+    let rig = Rig::new();
+    let (g, _) = rig.with_family();
+    rig.stop(g);
+    let disk = rig.devices[1].copy();
+    let unreadable = header_block(&disk, "home");
+    disk.blocks.borrow_mut().remove(&unreadable);
+    disk.holes_fail.set(true);
+    let (e, left) = (rig.env.clone(), disk.clone());
+    let new = NewMember { tier: Tier::Fast, force: false, journal_blocks: Some(16) };
+    let repaired = rig.env.block_on(async move {
+        let mut plan = Plan::new(e, vec![left], false).await?;
+        plan.add(MemoryDevice::new(16 * MIB), &new).await?;
+        plan.carry_out().await
+    });
+    repaired.expect("the header is one of those that are lost");
+    assert_eq!(disk.label().repair, Repair::Done);
 }
 
 #[test]

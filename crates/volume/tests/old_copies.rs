@@ -109,9 +109,117 @@ fn after_a_crash_a_copy_that_lacks_what_the_disk_has_heard_of_is_refused() {
     env.kill();
     drop(g);
     let env = MemoryEnv::new();
-    refused_as_old(&env, &with(&m, &copies, 0).0, 0, &"the SSD");
+    let mixed = with(&m, &copies, 0);
+    let refusal = open(&env, &mixed.0, writable()).map(|_| ()).expect_err("the disk has heard of more");
+    assert!(matches!(refusal, OpenError::Stale { member: 0, .. }), "{refusal}");
+    // It may be that the SSD lost what it had confirmed: nothing that it has since given to another chunk is shown.
+    let g = open(&env, &mixed.0, read_only()).expect("what the disk confirms can be read");
+    assert!(g.status().recovery.iter().any(|f| f.contains("member 0 lacks commits")), "{:?}", g.status().recovery);
+    for (volume, chunk) in [("main", 0), ("main", 1), ("cold", 0), ("cold", 8)] {
+        let seen = read(&env, &g.volume(volume).unwrap(), chunk * CHUNK, 4096);
+        assert!(seen.is_err(), "{volume} {chunk}: {:x?}", seen.map(|b| b[0]));
+    }
     let healthy = open(&env, &m.copy().0, writable()).expect("a crash is no reason to refuse");
     assert_eq!(read(&env, &healthy.volume("main").unwrap(), 0, 4096).unwrap()[0], 2);
+}
+
+/// A start of the group that is cut off just before this member says that it has confirmed the epoch.
+fn cut_off_before_confirmation(m: &Members, member: usize) -> MemoryDevice {
+    let at_start = (0..60).rev().find_map(|writes| {
+        let (env, devices) = (MemoryEnv::new(), m.copy());
+        devices.0[member].writes_left.set(writes);
+        let refused = open(&env, &devices.0, writable()).is_err();
+        let label = devices.0[member].label();
+        (refused && !label.epoch.confirmed && !label.clean).then(|| devices.0[member].copy())
+    });
+    at_start.expect("a start confirms last of all")
+}
+
+#[test]
+fn after_a_crash_a_copy_from_the_start_of_the_session_is_refused() {
+    let env = MemoryEnv::new();
+    let m = pair(&env);
+    let (g, _) = session(&env, &m, true);
+    stop(&env, g).expect("an orderly stop");
+    let copy = cut_off_before_confirmation(&m, 1);
+    let env = MemoryEnv::new();
+    let g = open(&env, &m.0, writable()).expect("opens");
+    assert_eq!(m.0[1].label().epoch.id, copy.label().epoch.id, "the same start");
+    write(&env, &g.volume("cold").unwrap(), 4096, &[0xbb; 4096]).unwrap();
+    write(&env, &g.volume("main").unwrap(), 2 * CHUNK, &[3; 4096]).unwrap();
+    flush(&env, &g.volume("main").unwrap()).unwrap();
+    env.kill();
+    drop(g);
+    let env = MemoryEnv::new();
+    copy.writes_left.set(u64::MAX);
+    refused_as_old(&env, &[m.0[0].copy(), copy], 1, &"of the start");
+    assert!(open(&env, &m.0, writable()).is_ok());
+}
+
+#[test]
+fn a_copy_in_the_place_of_a_member_that_a_stop_has_marked_is_refused() {
+    let env = MemoryEnv::new();
+    let m = image::create_sized(&env, "tank", &[16], &[32, 32], Some(20 * MIB));
+    let g = open(&env, &m.0, writable()).expect("opens");
+    write(&env, &g.volume("main").unwrap(), 0, &[1; CHUNK as usize]).unwrap();
+    flush(&env, &g.volume("main").unwrap()).unwrap();
+    let copies = m.copy();
+    write(&env, &g.volume("main").unwrap(), 0, &[2; 4096]).unwrap();
+    env.kill();
+    drop(g);
+    let marked = (0..60).find_map(|writes| {
+        let (env, devices) = (MemoryEnv::new(), m.copy());
+        let g = open(&env, &devices.0, writable()).expect("after a crash");
+        devices.0[2].writes_left.set(writes);
+        let stopped = stop(&env, g).is_ok();
+        let marks: Vec<bool> = devices.0.iter().map(|d| d.label().stopped).collect();
+        (!stopped && marks == [true, true, false]).then(|| devices.copy())
+    });
+    let marked = marked.expect("a stop that is cut off before the last mark");
+    marked.0[2].writes_left.set(u64::MAX);
+    let env = MemoryEnv::new();
+    assert!(open(&env, &marked.copy().0, writable()).is_ok(), "a stop that was cut off is a crash");
+    // Its epoch is an older one; made to look like that of a copy of the very session.
+    let old = copies.0[0].copy();
+    old.set_label(&bimetal_format::label::Label { stopped: false, clean: false, ..marked.0[0].label() });
+    refused_as_old(&env, &[old, marked.0[1].copy(), marked.0[2].copy()], 0, &"marks go by index");
+}
+
+/// The last block with records on a member's journal, in bytes from its beginning.
+fn last_journal_block(d: &MemoryDevice) -> u64 {
+    let (label, layout) = (d.label(), d.layout());
+    let places = (0..layout.journal_blocks).map(|n| layout.journal + n * 4096);
+    let numbered = places.filter_map(|place| {
+        let salt = bimetal_format::Salt { group: label.group, member: label.member, place };
+        let (head, records, _) = bimetal_format::journal::decode(&d.peek(place, 4096), &salt).ok()?;
+        (!records.is_empty()).then_some((head.sequence, place))
+    });
+    numbered.max().expect("commits").1
+}
+
+#[test]
+fn an_ssd_that_lost_its_last_commit_takes_no_writes_but_can_be_read_and_repaired() {
+    let env = MemoryEnv::new();
+    let m = pair(&env);
+    let (g, _) = session(&env, &m, false);
+    // The last commit is one that the disk hears of.
+    let (v, c) = (g.volume("main").unwrap(), g.volume("cold").unwrap());
+    trim(&env, &c, 8 * CHUNK, CHUNK);
+    flush(&env, &c).unwrap();
+    pass(&env, 10);
+    env.kill();
+    drop((g, v, c));
+    let env = MemoryEnv::new();
+    m.0[0].flip(last_journal_block(&m.0[0]) + 200, 1);
+    let refusal = open(&env, &m.copy().0, writable()).map(|_| ()).expect_err("the disk has heard of more");
+    assert!(matches!(refusal, OpenError::Stale { member: 0, .. }), "{refusal}");
+    let g = open(&env, &m.copy().0, read_only()).expect("what the disk confirms can be read");
+    assert!(g.status().recovery.iter().any(|f| f.contains("member 0 lacks commits")), "{:?}", g.status().recovery);
+    let trimmed = read(&env, &g.volume("cold").unwrap(), 8 * CHUNK, 4096);
+    assert!(trimmed.is_err(), "its slot may be another chunk's: {:?}", trimmed.map(|b| b[0]));
+    let (e, devices) = (env.clone(), m.copy().0);
+    let plan = env.block_on(async move { bimetal_volume::repair::Plan::new(e, devices, false).await }).expect("a plan");
+    assert!(plan.reasons().iter().any(|r| r.contains("member 0 lacks commits")), "{:?}", plan.reasons());
 }
 
 #[test]
@@ -198,6 +306,12 @@ fn the_second_label_of_a_member_that_has_grown_is_found() {
         "{:?}",
         plan.reasons()
     );
+    // The same where the first cannot even be read.
+    let unread = gone.copy();
+    unread.0[1].misread.borrow_mut().insert(place / 4096);
+    let (e, devices) = (env.clone(), unread.0.clone());
+    let seen = env.block_on(async move { bimetal_volume::repair::Plan::new(e, devices, false).await }).expect("a plan");
+    assert!(seen.missing().is_empty() && !seen.reasons().is_empty(), "{:?}", seen.reasons());
     env.block_on(async move { plan.carry_out().await }).expect("repaired");
     let g = open(&env, &gone.0, writable()).expect("it has both labels again");
     assert_eq!(read(&env, &g.volume("main").unwrap(), 0, 4096).unwrap(), [9; 4096]);

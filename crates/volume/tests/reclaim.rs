@@ -21,6 +21,31 @@ fn trim(env: &MemoryEnv, v: &Volume<MemoryEnv>, first: u64, chunks: u64) {
 }
 
 #[test]
+fn a_slot_whose_discard_has_failed_is_free_after_a_sync() {
+    for fails in [false, true] {
+        let env = MemoryEnv::new();
+        let members = create(&env, "tank", &[16], &[64]);
+        let options =
+            OpenOptions { migrate: false, commit_interval: Duration::from_secs(3600), ..OpenOptions::default() };
+        let g = open(&env, &members.0, options).expect("opens");
+        let v = g.volume("main").expect("made at creation");
+        (0..8).for_each(|c| write(&env, &v, c * CHUNK, &[1; CHUNK as usize]).expect("write"));
+        flush(&env, &v).expect("flush");
+        pass(&env, 10);
+        let ssd = &members.0[0];
+        ssd.discard_fails.set(if fails { 5 } else { 0 });
+        let (free, syncs) = (g.status().fast_free, ssd.syncs.get());
+        trim(&env, &v, 0, 8);
+        pass(&env, 10);
+        assert_eq!(g.status().fast_free, free + 8 * CHUNK);
+        assert_eq!(ssd.failed_discards.get() > 0, fails);
+        // One is that of the commit.
+        assert_eq!(ssd.syncs.get() - syncs > 1, fails);
+        stop(&env, g).expect("stops");
+    }
+}
+
+#[test]
 fn a_disk_that_does_not_answer_holds_up_no_slot_of_the_ssd() {
     let env = MemoryEnv::new();
     let mut members = create(&env, "tank", &[16], &[64]);

@@ -23,6 +23,21 @@ impl Run<'_> {
         self.with_old(member, copies[member].clone())
     }
 
+    /// The same of a copy that was made in a start: of the epoch that has commits, and not confirmed.
+    pub(super) fn of_a_start(&self, member: usize) -> Result<(), Wrong> {
+        let own = super::forge::epoch(&self.disks[member]);
+        let copies = self.shared.copies.borrow();
+        let Some(image) = copies.as_ref().map(|copies| copies[member].clone()) else { return Ok(()) };
+        let current = self.disks[member].store_mut().swap_image(image);
+        let then = super::forge::epoch(&self.disks[member]);
+        let is_of_start = own.zip(then).is_some_and(|(own, then)| own.id == then.id && !then.confirmed);
+        let image = self.disks[member].store_mut().swap_image(current);
+        match is_of_start {
+            true => self.with_old(member, image),
+            false => Ok(()),
+        }
+    }
+
     fn with_old(&self, member: usize, image: Image) -> Result<(), Wrong> {
         self.disks[member].store_mut().swap_image(image);
         match self.try_start(self.disks.clone(), self.open_options())? {

@@ -20,7 +20,7 @@ use crate::text::step_text;
 use crate::world::Injected;
 
 const BLOCK: u64 = 4096;
-const MICROS: u64 = 1_000;
+pub(super) const MICROS: u64 = 1_000;
 /// Time between two looks at a range that another client is writing.
 pub(super) const RETRY: u64 = 50 * MICROS;
 const HEAT_GAP: u64 = 50_000 * MICROS;
@@ -86,7 +86,10 @@ impl Client {
                 self.change_members(&s).await;
             }
             Act::Dissolve => self.dissolve(s.volume).await,
-            Act::Copy => self.shared.copy_all(),
+            Act::Copy => match s.len {
+                0 => self.shared.copy_all(),
+                micros => self.shared.copy_in_start.set(micros),
+            },
             Act::Rot { disk } => self.rot(disk),
             Act::RotKeys { disk } => self.shared.rot_keys(disk),
             Act::Check { mend } => self.check(mend).await,

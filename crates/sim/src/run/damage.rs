@@ -53,6 +53,7 @@ impl Run<'_> {
             Damage::Keys(m) => self.rotten_keys(m),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
+            Damage::AtStart(m) => self.of_a_start(m),
             Damage::Midst(m, always) => self.of_the_midst(m, always),
             Damage::Fork(m) => self.fork(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bimetal_format::label::{Label, LABEL_SIZE};
+use bimetal_format::label::{Epoch, Label, LABEL_SIZE};
 use bimetal_format::layout::{label_b, Layout, LABEL_A};
 use bimetal_format::{journal, page, Salt};
 
@@ -26,6 +26,15 @@ pub(super) fn layout(store: &Store, disk: usize) -> Option<Layout> {
 
 /// The UUID of the member that a disk says it is.
 pub(super) fn own_uuid(disk: &SimDisk) -> Option<[u8; 16]> {
+    own_label(disk).map(|label| label.members[label.member as usize].uuid)
+}
+
+/// The epoch of the label of a disk.
+pub(super) fn epoch(disk: &SimDisk) -> Option<Epoch> {
+    own_label(disk).map(|label| label.epoch)
+}
+
+fn own_label(disk: &SimDisk) -> Option<Label> {
     let store = disk.store();
     let read = |place: u64| {
         let first = place / BLOCK as u64;
@@ -33,8 +42,7 @@ pub(super) fn own_uuid(disk: &SimDisk) -> Option<[u8; 16]> {
         let bytes: Vec<u8> = blocks.flat_map(|b| store.durable(b).bytes(disk.index(), b)).collect();
         Label::decode(&bytes, place).ok()
     };
-    let label = read(LABEL_A).or_else(|| read(label_b(disk.size())))?;
-    Some(label.members[label.member as usize].uuid)
+    read(LABEL_A).or_else(|| read(label_b(disk.size())))
 }
 
 /// Blocks before `end` that hold sound map pages.

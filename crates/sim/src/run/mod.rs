@@ -144,6 +144,8 @@ struct Shared {
     /// All disks as somebody has copied them in the midst of a session, and whether the members must tell these from themselves.
     copies: RefCell<Option<Vec<crate::disk::Image>>>,
     copies_show: std::cell::Cell<bool>,
+    /// In the next start they are copied after so many microseconds, if any.
+    copy_in_start: std::cell::Cell<u64>,
     /// What members hold may be damaged when a session begins; and was on purpose, and not mended yet.
     damaged: bool,
     rotten: std::cell::Cell<bool>,
@@ -197,6 +199,7 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         rotten: std::cell::Cell::new(false),
         copies: RefCell::default(),
         copies_show: std::cell::Cell::new(false),
+        copy_in_start: std::cell::Cell::new(0),
     });
     world.set_members(disks.len());
     let mut run = Run {

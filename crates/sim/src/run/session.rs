@@ -7,7 +7,7 @@ use bimetal_volume::group::OpenError;
 use bimetal_volume::units::Placement;
 use bimetal_volume::Group;
 
-use super::client::Client;
+use super::client::{Client, MICROS};
 use super::table::settle;
 use super::{Run, Wrong, SESSION_LIMIT, STEP_LIMIT};
 use crate::counters::Seen;
@@ -57,11 +57,12 @@ impl Run<'_> {
     fn live(&mut self, env: &SimEnv, session: &Session, index: usize) -> Result<(), Wrong> {
         let start = self.world.injected();
         self.stopped_in_order = false;
+        let copied = self.copy_beside(env);
         let opened = self.open(env, true)?;
         self.open_points.push(self.world.points());
         let group = match opened {
             Start::Open(group) => {
-                self.shared.copies_show.set(true);
+                self.shared.copies_show.set(!copied);
                 group
             }
             Start::Crashed => {
@@ -107,6 +108,19 @@ impl Run<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Somebody copies the disks during the start that comes now, if that was asked for.
+    fn copy_beside(&self, env: &SimEnv) -> bool {
+        let micros = self.shared.copy_in_start.take();
+        if micros > 0 {
+            let shared = self.shared.clone();
+            env.spawn(async move {
+                shared.world.sleep(micros * MICROS).await;
+                shared.copy_all();
+            });
+        }
+        micros > 0
     }
 
     pub(super) fn open(&self, env: &SimEnv, writable: bool) -> Result<Start, Wrong> {

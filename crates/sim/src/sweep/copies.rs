@@ -60,6 +60,26 @@ fn crashed() -> Directed {
     Directed::chain("copied in use, then crashed", make, 12)
 }
 
+/// The disk was copied during the start of a session that crashed.
+fn copied_in_a_start() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 24, 30) };
+        let copy = step(0, Act::Copy, 0, 2_000 + n * 1_500);
+        let session = s.quiet_session(vec![fill(0, 18), flush(), sleep(0, 4000), copy], End::Stop);
+        s.sessions.push(session);
+        let mut steps: Vec<Step> = (0..18).map(|i| step(0, FUA, i * CHUNK + 4096, 8192)).collect();
+        steps.extend([fill(20, 8), flush(), sleep(0, 100), step(0, WRITE, 29 * CHUNK, CHUNK)]);
+        let point = CrashPoint { steps: steps.len() as u64, events: n % 8 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::AtStart(1));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("copied in a start, then crashed", make, 120)
+}
+
 /// A service that is started again and again while one member takes no writes, or the power goes each time.
 fn starts() -> Directed {
     let make = |n: u64| {
@@ -85,5 +105,5 @@ fn stopping() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![stopped(), crashed(), starts(), stopping()]
+    vec![stopped(), crashed(), copied_in_a_start(), starts(), stopping()]
 }

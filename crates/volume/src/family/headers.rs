@@ -15,6 +15,22 @@ use crate::mutant::{self, Mutant};
 /// A family with the part of its header that is not zeros at its end.
 pub(crate) type WithHeader = (FamilyRow, Vec<u8>);
 
+/// What becomes of headers of which no member has a whole copy that it can read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// Nothing is done, unless it is that of this family, which is replaced or goes.
+    RefusedBut(Option<u32>),
+    /// They are carried along as if they were damaged: no member's copy is written over, or somebody gives headers back because they
+    /// are lost.
+    Carried,
+}
+
+impl Unread {
+    fn refuses(self, family: u32) -> bool {
+        matches!(self, Unread::RefusedBut(but) if but != Some(family))
+    }
+}
+
 /// The keys zone of a member, as it is or will be.
 fn zone<D: Device>(m: &Member<D>) -> Keys {
     let label = m.label.borrow();
@@ -88,7 +104,7 @@ impl<E: Env> Core<E> {
         if !self.families.have_been() {
             return Ok(());
         }
-        let families = self.read_headers(None).await?;
+        let families = self.read_headers(Unread::Carried).await?;
         write_side(m, side, &families).await.map_err(StructureError::NewDevice)?;
         write_side(m, 1 - side, &[]).await.map_err(StructureError::NewDevice)
     }
@@ -114,18 +130,16 @@ impl<E: Env> Core<E> {
 
     /// All families with their headers, for a change of some of them. One that no member has whole is carried along as it
     /// is: its checksum says so for ever, and the others do not suffer. But one that a member could not read may be whole there, and
-    /// what is written now would be all that is left: unless it is the one that the change replaces, nothing is changed then. The
-    /// caller holds the lock of changes.
-    pub(crate) async fn read_headers(&self, replaced: Option<u32>) -> Result<Vec<WithHeader>, StructureError> {
+    /// after a change what is written now is all that is left: `unread` says what becomes of it. The caller holds the lock of
+    /// changes.
+    pub(crate) async fn read_headers(&self, unread: Unread) -> Result<Vec<WithHeader>, StructureError> {
         let rows = self.first_member().label.borrow().families.clone();
         let mut out = Vec::new();
         for row in rows {
             let stored = match self.read_header(&row).await {
                 Ok(stored) => stored,
                 Err(_) => match self.damaged_header(&row).await {
-                    Err(unread) if replaced != Some(row.id) && !mutant::on(Mutant::HeaderUnreadLost) => {
-                        return Err(unread)
-                    }
+                    Err(why) if unread.refuses(row.id) && !mutant::on(Mutant::HeaderUnreadLost) => return Err(why),
                     Err(_) => vec![0; row.stored_len()],
                     Ok(stored) => stored,
                 },

@@ -22,7 +22,7 @@ use bimetal_format::label::VolumeState;
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
 use crate::buf::{Buf, BufMut};
-use crate::env::Env;
+use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
 use crate::io::split::runs;
@@ -325,8 +325,11 @@ impl<E: Env> Core<E> {
         let discards = good && m.discards() && self.sync_wiped(m).await;
         if discards {
             for run in slots.chunk_by(|a, b| a + 1 == *b) {
-                // A hint: a member that cannot do it loses nothing.
-                let _hint = m.discard(m.layout.slot(run[0]), run.len() as u64 * CHUNK).await;
+                // A hint: a member that cannot do it loses nothing. One that has failed may still be carried out.
+                let hint = m.discard(m.layout.slot(run[0]), run.len() as u64 * CHUNK).await;
+                if !matches!(hint, Ok(()) | Err(DeviceError::Unsupported)) {
+                    run.iter().for_each(|slot| m.taint(*slot));
+                }
             }
         }
     }

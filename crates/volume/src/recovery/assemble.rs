@@ -78,7 +78,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     if options.writable && !mutant::on(Mutant::DeadLeaverTakenBack) {
         set_aside_leavers(&mut devices, &newest, &mut findings);
     }
-    check_stopped(&devices, &recognised)?;
+    check_stopped(&devices, &newest, &recognised)?;
     let there: Vec<bool> = devices.iter().map(Option::is_some).collect();
     let (dead, unusable) = weigh_absent(&there, &newest, unusable, options, &mut findings)?;
     Ok(Assembled { devices, recognised, positions, newest, dead, unusable, findings })
@@ -253,6 +253,11 @@ fn descends(l: &Label, from: &Label) -> bool {
     l.epoch.id == from.epoch.id || l.epoch.history.contains(&from.epoch.id)
 }
 
+/// Whether the member of a label is leaving, as the newest one says.
+fn is_leaving(l: &Label, newest: &Label) -> bool {
+    newest.members.get(l.member as usize).is_some_and(|m| m.state == MemberCode::Leaving)
+}
+
 /// The tables that count: of the labels that are current those with the highest number.
 fn newest_table<'a, D>(counting: &'a [Found<D>], newest: &'a Label) -> &'a Label {
     let current = counting.iter().map(|f| &f.label).filter(|l| is_current(l, newest));
@@ -388,11 +393,16 @@ fn check_epoch(label: &Label, newest: &Label) -> Result<Option<String>, OpenErro
 
 /// After an orderly stop all members of the epoch that was stopped say so. One that does not was copied while it was in use, and what
 /// was written since is not on it.
-fn check_stopped<D>(devices: &[Place<D>], recognised: &[MemberIndex]) -> Result<(), OpenError> {
-    let labels = || devices.iter().flatten().map(|(_, l, _)| l).filter(|l| !recognised.contains(&l.member));
+///
+/// Members are marked by their index, and those that are leaving and were not there any more when the newest epoch began do not count.
+fn check_stopped<D>(devices: &[Place<D>], newest: &Label, recognised: &[MemberIndex]) -> Result<(), OpenError> {
+    let counts = |l: &&Label| !recognised.contains(&l.member) && (is_current(l, newest) || !is_leaving(l, newest));
+    let labels = || devices.iter().flatten().map(|(_, l, _)| l).filter(counts);
     let ended = |l: &Label| if l.stopped && (l.clean || !l.epoch.confirmed) { l.epoch.last_served() } else { None };
     let ended: Vec<u64> = labels().filter_map(ended).collect();
-    let in_use = |l: &&Label| ended.contains(&l.epoch.id) && !(l.stopped && l.epoch.confirmed);
+    let marked = |l: &Label| l.stopped && l.epoch.confirmed;
+    let behind_marked = |l: &Label| labels().any(|o| o.epoch.id == l.epoch.id && o.member > l.member && marked(o));
+    let in_use = |l: &&Label| !marked(l) && (ended.contains(&l.epoch.id) || behind_marked(l));
     match labels().find(in_use).filter(|_| !mutant::on(Mutant::C4CopyInUseAccepted)) {
         Some(l) => Err(OpenError::Stale { name: l.group_name.clone(), member: l.member }),
         None => Ok(()),

@@ -9,6 +9,7 @@ use bimetal_format::{page, Entry};
 
 use super::assemble::{describe, Absent};
 use super::belief::{confirm_slow_homes, own_chunks};
+use super::replay::chunk_of;
 use super::window::{batches, Window};
 use super::{read_chain, Chain, Finding, OpenError};
 use crate::buf::BufMut;
@@ -183,8 +184,12 @@ fn choose<E: Env>(
             return Err(OpenError::Stale { name: core.name.clone(), member: i as u8 });
         }
     }
+    check_confirmed(core, chains)?;
     if !furthest.damaged && is_behind_slow(core, chains, rebuild, best) {
-        return Err(OpenError::Stale { name: core.name.clone(), member: best as u8 });
+        if core.writable {
+            return Err(OpenError::Stale { name: core.name.clone(), member: best as u8 });
+        }
+        doubt_what_slow_heard(core, chains, best, furthest.generation);
     }
     if furthest.damaged {
         let what =
@@ -207,6 +212,32 @@ fn is_behind_slow<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[b
     let newest = sound.map(heard).max().unwrap_or(0);
     let is_fast = core.members[best].tier == Tier::Fast;
     is_fast && newest > heard(&core.members[best]) && !mutant::on(Mutant::C4OlderThanTold)
+}
+
+/// What slow members have heard of since is not known any more, and slots may have gone to other chunks: as behind a hole in the journal,
+/// nothing is read but what a slow member confirms.
+fn doubt_what_slow_heard<E: Env>(core: &Core<E>, chains: &[Option<Chain>], best: usize, known: u64) {
+    let what = format!(
+        "member {best} lacks commits of which a slow member has heard: it lost what it had confirmed, or an old copy was put in its \
+         place. Its chunks cannot be read, because their slots may be others' by now"
+    );
+    core.findings.borrow_mut().push(Finding::serious(what));
+    let newer = chains.iter().flatten().flat_map(|c| &c.records).filter(|(generation, _)| *generation > known);
+    core.damaged_chunks.borrow_mut().extend(newer.map(|(_, r)| chunk_of(r)));
+    core.journal_gap.set(true);
+}
+
+/// Commits of an epoch prove that all its members had confirmed it (C4.1). A label that has not is a copy from its start.
+fn check_confirmed<E: Env>(core: &Core<E>, chains: &[Option<Chain>]) -> Result<(), OpenError> {
+    let there =
+        || core.members.rows().zip(chains).filter_map(|(m, c)| Some((m.label.borrow().epoch.clone(), m, c.as_ref()?)));
+    let served: Vec<u64> =
+        there().filter(|(epoch, _, c)| c.generation >= epoch.first_generation).map(|(epoch, ..)| epoch.id).collect();
+    let old = there().find(|(epoch, ..)| !epoch.confirmed && served.contains(&epoch.id));
+    match old.filter(|_| !mutant::on(Mutant::C4CopyOfStartAccepted)) {
+        Some((_, m, _)) => Err(OpenError::Stale { name: core.name.clone(), member: m.index }),
+        None => Ok(()),
+    }
 }
 
 /// Decides which recorded kept copies count. A slow member alone that was not stopped in order remembers those of its

@@ -42,7 +42,8 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
         rebuild(core, m).await?;
     }
     write_epoch(core).await?;
-    for m in core.members.iter().filter(|m| !first(m)) {
+    // The fast ones first: a slow one must never have heard of a commit that not all of them have.
+    for m in core.members_of(Tier::Fast).chain(core.members_of(Tier::Slow)).filter(|m| !first(m)) {
         if source.rebuild[m.index as usize] {
             rebuild(core, m).await?;
         } else if m.tier == Tier::Fast && m.index as usize != source.best {

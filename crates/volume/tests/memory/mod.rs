@@ -145,6 +145,9 @@ pub(crate) struct MemoryDevice {
     pub(crate) writes: Rc<Cell<u64>>,
     pub(crate) discarded: Rc<Cell<u64>>,
     pub(crate) syncs: Rc<Cell<u64>>,
+    /// Discards fail with this errno, if it is none of 0.
+    pub(crate) discard_fails: Rc<Cell<i32>>,
+    pub(crate) failed_discards: Rc<Cell<u64>>,
     /// Writes that still arrive; those after them fail.
     pub(crate) writes_left: Rc<Cell<u64>>,
     /// Requests that are still answered; those after them never are.
@@ -179,6 +182,8 @@ impl MemoryDevice {
             writes: Rc::default(),
             discarded: Rc::default(),
             syncs: Rc::default(),
+            discard_fails: Rc::default(),
+            failed_discards: Rc::default(),
             writes_left: Rc::new(Cell::new(u64::MAX)),
             answers_left: Rc::new(Cell::new(u64::MAX)),
             holes_fail: Rc::default(),
@@ -279,6 +284,10 @@ impl Device for MemoryDevice {
     }
 
     async fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        if self.discard_fails.get() != 0 {
+            self.failed_discards.set(self.failed_discards.get() + 1);
+            return Err(DeviceError::Io(self.discard_fails.get()));
+        }
         self.discarded.set(self.discarded.get() + len);
         let mut blocks = self.blocks.borrow_mut();
         for b in offset / BLOCK as u64..(offset + len) / BLOCK as u64 {

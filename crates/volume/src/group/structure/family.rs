@@ -9,7 +9,7 @@ use bimetal_format::label::{is_name, FamilyRow, VolumeState, MAX_FAMILIES};
 use super::room::tier_of;
 use super::StructureError;
 use crate::env::Env;
-use crate::family::headers::{arrange, fit, WithHeader};
+use crate::family::headers::{arrange, fit, Unread, WithHeader};
 use crate::group::core::Core;
 use crate::group::Group;
 use crate::mutant::{self, Mutant};
@@ -147,7 +147,7 @@ impl<E: Env> Core<E> {
         let _change = self.volumes.change.lock().await;
         self.check_writable()?;
         self.check_family_name(&new.name)?;
-        let mut families = self.read_headers(None).await?;
+        let mut families = self.read_headers(Unread::RefusedBut(None)).await?;
         if families.len() >= MAX_FAMILIES {
             return Err(StructureError::ManyFamilies);
         }
@@ -171,7 +171,7 @@ impl<E: Env> Core<E> {
             return Ok(());
         }
         self.check_family_name(new)?;
-        let mut families = self.read_headers(None).await?;
+        let mut families = self.read_headers(Unread::RefusedBut(None)).await?;
         families.iter_mut().filter(|(f, _)| f.id == id).for_each(|(f, _)| f.name = new.into());
         self.change_families(families).await
     }
@@ -187,7 +187,7 @@ impl<E: Env> Core<E> {
         if !own.is_empty() {
             return Err(StructureError::FamilyInUse { family: name.into(), volumes: own.join(", ") });
         }
-        let mut families = self.read_headers(Some(id)).await?;
+        let mut families = self.read_headers(Unread::RefusedBut(Some(id))).await?;
         families.retain(|(f, _)| f.id != id);
         self.change_families(families).await
     }
@@ -196,7 +196,9 @@ impl<E: Env> Core<E> {
         let _change = self.volumes.change.lock().await;
         self.check_writable()?;
         let id = self.family(name)?.id;
-        let mut families = self.read_headers(Some(id)).await?;
+        // Without what stood there before, it is given back because it is lost, and so may others be.
+        let unread = before.map_or(Unread::Carried, |_| Unread::RefusedBut(Some(id)));
+        let mut families = self.read_headers(unread).await?;
         let Some((row, stored)) = families.iter_mut().find(|(f, _)| f.id == id) else {
             return Err(StructureError::NoFamily(name.into()));
         };
