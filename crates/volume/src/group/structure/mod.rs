@@ -37,6 +37,7 @@ pub(crate) mod pages;
 mod proviso;
 mod resize;
 pub(crate) mod room;
+mod unjoined;
 
 use bimetal_format::label::{Label, VolumeRow};
 
@@ -46,6 +47,7 @@ pub use self::family::NewFamily;
 pub use self::leave::{Evacuation, LeaveReport};
 pub use self::member::{NewMember, NewMemberReport};
 pub use self::proviso::{Objection, Proviso};
+pub use self::unjoined::NotAMember;
 use super::core::Core;
 use super::Group;
 use crate::env::Env;
@@ -72,6 +74,11 @@ impl<E: Env> Group<E> {
     /// Adds a member, whose device is overwritten: its free slots can be taken when this returns. After an error that is
     /// not [`StructureError::Engine`] the group is as it was, and the device no member.
     pub async fn add_member(&self, device: E::Device, new: &NewMember) -> Result<NewMemberReport, StructureError> {
+        self.try_member(device, new).await.map_err(|failed| failed.why)
+    }
+
+    /// The same for whoever wants to know what is left on a device that became no member.
+    pub async fn try_member(&self, device: E::Device, new: &NewMember) -> Result<NewMemberReport, NotAMember> {
         let (core, new) = (self.core.clone(), new.clone());
         wait::to_its_end(&self.core.env, async move { core.add_member(device, &new).await }).await
     }
