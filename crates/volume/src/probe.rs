@@ -16,8 +16,14 @@ pub async fn probe<D: Device>(device: &D) -> Result<Result<Label, LabelError>, D
 
 /// Overwrites both labels, so that the device is no member any more, and what it holds of the keys of families.
 pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
+    let label = probe(device).await?.ok();
+    wipe_laid_out(device, label.as_ref()).await
+}
+
+/// The same for a device that was laid out as `label` says, whether or not that was written to it.
+pub(crate) async fn wipe_laid_out<D: Device>(device: &D, label: Option<&Label>) -> Result<(), DeviceError> {
     let mut places = vec![LABEL_A, label_b(device.size())];
-    if let Ok(label) = probe(device).await? {
+    if let Some(label) = label {
         places.push(label_b(label.device_size));
         // First: with its labels gone nothing would tell where they lie.
         if let Some(keys) = label.layout().keys {

@@ -7,11 +7,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bimetal_crypt::FamilyKey;
 use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
-use bimetal_volume::group::structure::{NewMember, NewMemberReport, StructureError};
+use bimetal_volume::group::structure::{NewFamily, NewMember, NewMemberReport, NotAMember, StructureError};
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::{Tier, CHUNK};
@@ -212,4 +213,90 @@ fn several_members_of_a_tier_are_filled_in_runs() {
     };
     assert_eq!(requests(0, 64), 8, "a MiB is one request");
     assert_eq!(requests(128, 64), 8, "also where it was written in another order");
+}
+
+/// What a header of a family consists of.
+const HEADER: u8 = 0x77;
+
+/// A group with a family.
+fn with_family(env: &MemoryEnv) -> (image::Members, Group<MemoryEnv>) {
+    let m = create(env, "tank", &[16], &[32]);
+    let g = open(env, &m.0, writable()).expect("opens");
+    let (name, key) = ("home".to_string(), FamilyKey::from_bytes(&[3; 32]));
+    let new = NewFamily { name, uuid: [9; 16], key, header: vec![HEADER; 8192] };
+    let made = g.clone();
+    env.block_on(async move { made.create_family(new).await }).expect("a family");
+    (m, g)
+}
+
+fn holds_header(device: &MemoryDevice) -> bool {
+    device.blocks.borrow().values().any(|block| block.chunks(4096).any(|b| b.iter().all(|byte| *byte == HEADER)))
+}
+
+fn try_to_add(env: &MemoryEnv, g: &Group<MemoryEnv>, device: &MemoryDevice) -> Rc<RefCell<Option<NotAMember>>> {
+    let (g, device, outcome) = (g.clone(), device.clone(), Rc::new(RefCell::new(None)));
+    let told = outcome.clone();
+    env.spawn(async move {
+        let new = NewMember { tier: Tier::Slow, force: false, journal_blocks: Some(16) };
+        *told.borrow_mut() = g.try_member(device, &new).await.err();
+    });
+    outcome
+}
+
+#[test]
+fn a_device_that_was_to_be_a_member_when_the_group_stopped_has_no_header() {
+    let env = MemoryEnv::new();
+    let (_m, g) = with_family(&env);
+    let disk = MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(24 * MIB) };
+    disk.sync_takes.set(Duration::from_secs(1));
+    let adding = try_to_add(&env, &g, &disk);
+    seconds(&env, 2);
+    assert!(holds_header(&disk) && adding.borrow().is_none(), "under way");
+    stop(&env, g).expect("orderly stop");
+    let failed = adding.take().expect("ended");
+    assert_eq!((failed.why, failed.not_wiped), (StructureError::NotAdded(Error::Stopping), None));
+    assert!(!holds_header(&disk));
+}
+
+/// With each block that takes no writes, one after the other.
+#[test]
+fn a_device_that_failed_to_become_a_member_has_no_header() {
+    let mut failed = 0;
+    for bad in (256..420).step_by(4) {
+        let env = MemoryEnv::new();
+        let (_m, g) = with_family(&env);
+        let disk = MemoryDevice::new(24 * MIB);
+        disk.bad.borrow_mut().extend(bad..bad + 4);
+        let adding = try_to_add(&env, &g, &disk);
+        seconds(&env, 5);
+        if let Some(NotAMember { why, not_wiped }) = adding.take() {
+            assert!(matches!(why, StructureError::NewDevice(_)), "{bad}: {why}");
+            assert_eq!((not_wiped, holds_header(&disk)), (None, false), "{bad}");
+            failed += 1;
+        }
+        stop(&env, g).expect("orderly stop");
+    }
+    assert!(failed > 1, "{failed}");
+}
+
+#[test]
+fn where_a_header_is_left_on_a_device_that_is_said() {
+    let mut said = 0;
+    for answers in 0.. {
+        let env = MemoryEnv::new();
+        let (_m, g) = with_family(&env);
+        let disk = MemoryDevice::new(24 * MIB);
+        disk.answers_left.set(answers);
+        let adding = try_to_add(&env, &g, &disk);
+        seconds(&env, 150);
+        let Some(failed) = adding.take() else { break };
+        let words = failed.to_string();
+        assert!(words.contains("has not answered"), "{answers}: {words}");
+        if holds_header(&disk) {
+            assert!(words.contains("could not be wiped (it does not answer)"), "{answers}: {words}");
+            said += 1;
+        }
+        stop(&env, g).expect("orderly stop");
+    }
+    assert!(said > 3, "{said}");
 }

@@ -2,14 +2,16 @@
 
 mod memory;
 
+use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
-use bimetal_volume::group::structure::StructureError;
+use bimetal_volume::group::structure::{Objection, Proviso, StructureError};
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{gather, inspect, Group, Volume};
@@ -75,6 +77,18 @@ impl Rig {
     fn delete(&self, g: &Group<MemoryEnv>, name: &'static str) -> Result<(), StructureError> {
         let g = g.clone();
         self.env.block_on(async move { g.delete_volume(name).await })
+    }
+
+    /// It is under way; what comes of it.
+    fn begin<T: 'static>(&self, work: impl Future<Output = T> + 'static) -> Rc<RefCell<Option<T>>> {
+        let outcome = Rc::new(RefCell::new(None));
+        let told = outcome.clone();
+        self.env.spawn(async move {
+            let done = work.await;
+            *told.borrow_mut() = Some(done);
+        });
+        self.env.block_on(self.env.sleep(Duration::from_millis(1)));
+        outcome
     }
 
     /// A write that the device holds back for 100 ms is under way.
@@ -319,4 +333,74 @@ fn nothing_is_written_after_a_stop() {
     rig.seconds(5);
     assert_eq!(rig.devices.iter().map(|d| d.writes.get()).collect::<Vec<u64>>(), at_stop);
     drop(g);
+}
+
+/// Nobody objects as long as this says so.
+fn unless_used(volume: Option<[u8; 16]>) -> (Rc<Cell<bool>>, Proviso) {
+    let used = Rc::new(Cell::new(false));
+    let seen = used.clone();
+    let objection: Objection = Rc::new(move || seen.get().then(|| "in use".to_string()));
+    (used, Proviso { volume, objection: Some(objection) })
+}
+
+/// Asked for while another change is under way, whose turn ends later than somebody begins to use the volume.
+#[test]
+fn a_change_that_had_to_wait_looks_who_uses_the_volume_by_then() {
+    let rig = Rig::new(vec![new("a", 30 * MIB, Placement::Auto), new("b", 10 * MIB, Placement::Auto)]);
+    let g = rig.open();
+    let (a, b) = (g.volume("a").expect("a"), g.volume("b").expect("b"));
+    for shrinks in [false, true] {
+        rig.begin_held_write(&a, 0);
+        let first = g.clone();
+        rig.begin(async move { first.resize_volume("a", if shrinks { 10 * MIB } else { 20 * MIB }).await });
+        let ((used, proviso), late) = (unless_used(Some(b.uuid())), g.clone());
+        let ended = rig.begin(async move {
+            match shrinks {
+                true => late.resize_volume_if("b", MIB, proviso).await.map(|_| ()),
+                false => late.delete_volume_if("b", proviso).await,
+            }
+        });
+        used.set(true);
+        assert_eq!(rig.write(&b, 0, 4096, 5), Ok(()), "it is there, and whole");
+        rig.seconds(1);
+        assert_eq!(ended.take(), Some(Err(StructureError::Objected("in use".into()))), "shrinks: {shrinks}");
+        assert_eq!((rig.read(&b, 0, 4096), b.size()), (vec![5; 4096], 10 * MIB));
+    }
+    // Growing takes nothing away.
+    let ((used, proviso), grown) = (unless_used(None), g.clone());
+    used.set(true);
+    let grown = rig.env.block_on(async move { grown.resize_volume_if("b", 11 * MIB, proviso).await });
+    assert_eq!(grown, Ok(11 * MIB));
+}
+
+#[test]
+fn a_change_spares_another_volume_that_has_the_name_by_then() {
+    let rig = Rig::new(vec![new("a", 30 * MIB, Placement::Auto), new("b", 10 * MIB, Placement::Auto)]);
+    let g = rig.open();
+    let b = g.volume("b").expect("b");
+    for (from, to) in [("b", "c"), ("a", "b")] {
+        rig.rename(&g, from, to).expect("renamed");
+    }
+    let late = g.clone();
+    let ended = rig
+        .env
+        .block_on(async move { late.delete_volume_if("b", Proviso { volume: Some(b.uuid()), objection: None }).await });
+    assert_eq!(ended, Err(StructureError::AnotherVolume("b".into())));
+    assert_eq!(g.volume_names(), ["b", "c"]);
+}
+
+/// The labels are being written that say that it is deleted: nothing is promised to whoever comes now.
+#[test]
+fn whoever_comes_while_a_volume_is_deleted_is_refused() {
+    let rig = Rig::new(vec![new("a", 30 * MIB, Placement::Auto), new("b", 10 * MIB, Placement::Auto)]);
+    let g = rig.open();
+    let b = g.volume("b").expect("b");
+    rig.devices.iter().for_each(|d| d.sync_takes.set(Duration::from_millis(50)));
+    let ((_, proviso), gone) = (unless_used(Some(b.uuid())), g.clone());
+    let ended = rig.begin(async move { gone.delete_volume_if("b", proviso).await });
+    assert!(g.volume("b").is_some(), "the labels do not say it yet");
+    assert_eq!(rig.write(&b, 0, 4096, 5), Err(Error::Deleted));
+    rig.seconds(1);
+    assert_eq!((ended.take(), g.volume_names()), (Some(Ok(())), vec!["a".to_string()]));
+    rig.again(g);
 }

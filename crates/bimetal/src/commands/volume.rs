@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 use bimetal_host::device::Access;
 use bimetal_host::{HostEnv, Reactor};
+use bimetal_volume::group::structure::Proviso;
 use bimetal_volume::group::Group;
 use bimetal_volume::options::OpenOptions;
 use serde_json::json;
@@ -149,7 +150,10 @@ fn offline(group: &str, change: VolumeChange) -> Result<Option<u64>> {
     with_group(group, Access::SERVE, OpenOptions::default(), |_, open| async move {
         let uuid = open.volume(change.name()).map(|v| v.uuid());
         let changed = match uuid.map_or(Ok(()), |uuid| attached::may_change(&name, &uuid, &change)) {
-            Ok(()) => change_volumes(&open, &change).await.map(|done| done.size).map_err(anyhow::Error::msg),
+            Ok(()) => change_volumes(&open, &change, Proviso::default())
+                .await
+                .map(|done| done.size)
+                .map_err(anyhow::Error::msg),
             refused => refused.map(|()| None),
         };
         let stopped = open.stop().await;

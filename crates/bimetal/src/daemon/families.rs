@@ -1,12 +1,13 @@
 //! Changes of the families of a served group, and their keys. What has to do with passphrases is the commands'.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bimetal_crypt::FamilyKey;
 use bimetal_host::HostEnv;
 use bimetal_volume::env::Env;
-use bimetal_volume::group::structure::{NewFamily, StructureError};
+use bimetal_volume::group::structure::{NewFamily, Objection, Proviso, StructureError};
 use bimetal_volume::group::Group;
 use bimetal_volume::options::{Status, Uuid};
 
@@ -18,6 +19,9 @@ use crate::{api, hex, log};
 /// The kernel tells of a file or a connection that was closed a little later.
 const CLOSING: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// What is being copied onto another device now.
+pub(super) type Copied = Rc<dyn Fn() -> Option<api::Dissolving>>;
 
 /// A change, with its key.
 pub(crate) enum Work {
@@ -54,13 +58,7 @@ impl Desk {
     }
 
     /// Carries a change out.
-    pub(super) async fn change(
-        &self,
-        group: &Group<HostEnv>,
-        ways: &Ways,
-        copied: Option<api::Dissolving>,
-        work: Work,
-    ) -> Outcome {
+    pub(super) async fn change(&self, group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, work: Work) -> Outcome {
         let _turn = self.turn(&ways.env).await;
         let told = carry_out(group, ways, copied, work).await?;
         log::info(&told);
@@ -69,12 +67,7 @@ impl Desk {
 }
 
 /// What was done, in words for the log.
-async fn carry_out(
-    group: &Group<HostEnv>,
-    ways: &Ways,
-    copied: Option<api::Dissolving>,
-    work: Work,
-) -> Result<String, String> {
+async fn carry_out(group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, work: Work) -> Result<String, String> {
     let words = |e: StructureError| e.to_string();
     match work {
         Work::Create { name, uuid, key, header } => {
@@ -89,14 +82,12 @@ async fn carry_out(
             Ok(format!("family '{name}' is unlocked"))
         }
         Work::Lock { name, force } => {
-            if let Some(why) = in_use(group, ways, copied, &name).await.filter(|_| !force) {
-                return Err(format!(
-                    "family '{name}' is in use: {why}. Unmount and detach first (bimetal detach {}/VOLUME), or add --force: \
-                     who uses them gets errors then",
-                    ways.group
-                ));
+            let objection = (!force).then(|| objection(group, ways, copied, &name));
+            if let Some(why) = refusal(ways, objection.as_ref()).await {
+                return Err(why);
             }
-            group.lock_family(&name).await.map_err(words)?;
+            // The engine may be at another change for seconds, and looks again when it is this one's turn.
+            group.lock_family_if(&name, Proviso { volume: None, objection }).await.map_err(words)?;
             Ok(format!("family '{name}' is locked"))
         }
         Work::Header { name, key, before, header } => {
@@ -118,27 +109,43 @@ async fn carry_out(
     }
 }
 
-/// Who uses volumes of a family, in words.
-async fn in_use(group: &Group<HostEnv>, ways: &Ways, copied: Option<api::Dissolving>, family: &str) -> Option<String> {
+/// Looks who uses volumes of a family, and says what is in the way of a lock.
+fn objection(group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, family: &str) -> Objection {
+    let (group, ways, family) = (group.clone(), ways.clone(), family.to_owned());
+    Rc::new(move || {
+        let why = users(&group, &ways, copied(), &family)?;
+        Some(format!(
+            "family '{family}' is in use: {why}. Unmount and detach first (bimetal detach {}/VOLUME), or add --force: who \
+             uses them gets errors then",
+            ways.group
+        ))
+    })
+}
+
+/// What is in the way still when the kernel has had time to tell of the last that was closed.
+async fn refusal(ways: &Ways, objection: Option<&Objection>) -> Option<String> {
     let end = ways.env.now().plus(CLOSING);
     loop {
-        let volumes = group.status().volumes;
-        let own = volumes.iter().filter(|v| v.family.as_deref() == Some(family));
-        let users = own.filter_map(|v| {
-            let is_copied = |d: &&api::Dissolving| d.is_under_way() && d.volume_uuid == uuid_text(&v.uuid);
-            let copied = copied.as_ref().filter(is_copied).map(|d| format!("it is being copied onto {}", d.onto));
-            let users = [ways.users_of(&v.uuid), copied].into_iter().flatten().collect::<Vec<_>>().join(", ");
-            (!users.is_empty()).then(|| format!("volume '{}' ({users})", v.name))
-        });
-        let users: Vec<String> = users.collect();
-        if users.is_empty() {
-            return None;
-        }
+        let why = objection?()?;
         if ways.env.now() >= end {
-            return Some(users.join(", "));
+            return Some(why);
         }
         ways.env.sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Who uses volumes of a family, in words.
+fn users(group: &Group<HostEnv>, ways: &Ways, copied: Option<api::Dissolving>, family: &str) -> Option<String> {
+    let volumes = group.status().volumes;
+    let own = volumes.iter().filter(|v| v.family.as_deref() == Some(family));
+    let users = own.filter_map(|v| {
+        let is_copied = |d: &&api::Dissolving| d.is_under_way() && d.volume_uuid == uuid_text(&v.uuid);
+        let copied = copied.as_ref().filter(is_copied).map(|d| format!("it is being copied onto {}", d.onto));
+        let users = [ways.users_of(&v.uuid), copied].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        (!users.is_empty()).then(|| format!("volume '{}' ({users})", v.name))
+    });
+    let users: Vec<String> = users.collect();
+    (!users.is_empty()).then(|| users.join(", "))
 }
 
 /// The answer to `GET /v1/families/NAME/header`.
@@ -162,4 +169,48 @@ pub(super) fn locked(status: &Status) -> Vec<String> {
         format!("family '{name}' is locked, {what}; `bimetal family unlock {}/{name}` opens it", status.name)
     };
     status.families.iter().filter(|f| !f.unlocked).map(|f| line(&f.name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::volumes::tests::{begun, tank, MIB};
+    use bimetal_host::Reactor;
+    use bimetal_volume::options::NewVolume;
+    use bimetal_volume::units::Placement;
+
+    #[test]
+    fn a_lock_that_waits_for_its_turn_looks_again_who_uses_the_family() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reactor = Reactor::new().expect("a ring");
+        let env = reactor.env();
+        let folder = dir.path().to_owned();
+        reactor.block_on(async move {
+            let (group, ways) = tank(&env, &folder).await;
+            let key = FamilyKey::try_fill::<()>(|k| {
+                k.fill(3);
+                Ok(())
+            });
+            let new =
+                NewFamily { name: "home".into(), uuid: [9; 16], key: key.expect("filled"), header: vec![7; 4096] };
+            group.create_family(new).await.expect("made");
+            let new = NewVolume { name: "own".into(), size: Some(MIB), placement: Placement::Auto };
+            group.create_volume_in(&new, Some("home")).await.expect("made");
+            let uuid = group.volume("own").expect("there").uuid();
+            let desk = Desk::default();
+            let lock = |force| desk.change(&group, &ways, Rc::new(|| None), Work::Lock { name: "home".into(), force });
+            let unlocked = || group.status().families[0].unlocked;
+            let mut asked = std::pin::pin!(lock(false));
+            begun(asked.as_mut()).await;
+            ways.devices.begin(uuid, "own", "being made");
+            let why = asked.await.expect_err("in use by now");
+            assert!(why.contains("volume 'own' (its ublk device is being made)"), "{why}");
+            assert!(unlocked());
+            lock(true).await.expect("by force");
+            assert!(!unlocked());
+            ways.devices.forget(&uuid);
+            ways.stop().await;
+            group.stop().await.expect("stopped");
+        });
+    }
 }

@@ -9,7 +9,7 @@ use bimetal_format::label::Label;
 use bimetal_host::device::Access;
 use bimetal_host::locator::NbdServer;
 use bimetal_host::{HostDevice, HostEnv, Locator};
-use bimetal_volume::group::structure::{NewMember, StructureError};
+use bimetal_volume::group::structure::{NewMember, NotAMember, StructureError};
 use bimetal_volume::group::Group;
 use bimetal_volume::units::{MemberIndex, Tier};
 
@@ -131,7 +131,7 @@ async fn add(
         true => Some(erase(&device).await.with_context(|| format!("what {text} carries cannot be erased"))?),
         false => None,
     };
-    let result = group.add_member(device.clone(), &new).await;
+    let result = group.try_member(device.clone(), &new).await;
     match &result {
         // Somebody else who added it at the same time, and was refused, may have struck it out.
         Ok(_) => {
@@ -140,7 +140,7 @@ async fn add(
             }
         }
         // It may be a member.
-        Err(StructureError::Engine(_)) => {}
+        Err(NotAMember { why: StructureError::Engine(_), .. }) => {}
         Err(_) => {
             if noted {
                 forget(env, &name, &text).await;

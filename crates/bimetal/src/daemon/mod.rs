@@ -249,7 +249,8 @@ async fn answer(
                 env.spawn(async move { job.finish(members::change(&group, &ways, &shared, change).await) });
             }
             Ask::Families(work, job) => {
-                let (group, ways, copied, families) = (group.clone(), ways.clone(), desk.row(), families.clone());
+                let (group, ways, families, desk) = (group.clone(), ways.clone(), families.clone(), desk.clone());
+                let copied: families::Copied = Rc::new(move || desk.row());
                 env.spawn(async move { job.finish(families.change(&group, &ways, copied, work).await) });
             }
             Ask::Check(request, job) => {

@@ -1,11 +1,12 @@
 //! Changes of the volumes of a served group: the engine's, and what follows for the ways.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use bimetal_host::HostEnv;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
-use bimetal_volume::group::structure::StructureError;
+use bimetal_volume::group::structure::{Objection, Proviso, StructureError};
 use bimetal_volume::group::Group;
 use bimetal_volume::options::{NewVolume, Uuid};
 use bimetal_volume::units::{self, CHUNK};
@@ -20,13 +21,15 @@ const CLOSING: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Carries a change out.
-pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, change: VolumeChange) -> Outcome {
-    if let Some(why) = refusal(group, ways, &change).await {
+pub(super) async fn change(group: &Group<HostEnv>, ways: &Rc<Ways>, change: VolumeChange) -> Outcome {
+    // Of the volume that has the name now: when the engine's turn has come it may be another's.
+    let uuid = group.volume(change.name()).map(|v| v.uuid());
+    let objection = uuid.and_then(|uuid| objection(ways, uuid, &change));
+    if let Some(why) = refusal(group, ways, &change, objection.as_ref()).await {
         return Err(why);
     }
-    // Of the volume that has the name now: when the engine is done it may be another's.
-    let uuid = group.volume(change.name()).map(|v| v.uuid());
-    let changed = engine(group, &change).await;
+    // The engine may be at another change for seconds, and looks again when it is this one's turn.
+    let changed = engine(group, &change, Proviso { volume: uuid, objection }).await;
     follow(group, ways, &change, uuid, changed.is_ok()).await;
     let done = changed?;
     log::info(&told(&change, done.size));
@@ -50,7 +53,7 @@ fn is_there(group: &Group<HostEnv>, uuid: &Uuid) -> bool {
 }
 
 /// The engine's part of a change; the size that the volume has after it, if it has a new one.
-pub(crate) async fn engine(group: &Group<HostEnv>, change: &VolumeChange) -> Outcome {
+pub(crate) async fn engine(group: &Group<HostEnv>, change: &VolumeChange, proviso: Proviso) -> Outcome {
     let result = match change {
         VolumeChange::Create { name, size_bytes, placement, family } => {
             let placement = placement_of(*placement);
@@ -58,9 +61,11 @@ pub(crate) async fn engine(group: &Group<HostEnv>, change: &VolumeChange) -> Out
             create(group, &new, family.as_deref()).await.map(Some)
         }
         VolumeChange::Encrypt { name, family } => group.encrypt_volume(name, family).await.map(|()| None),
-        VolumeChange::Resize { name, size_bytes, .. } => group.resize_volume(name, *size_bytes).await.map(Some),
-        VolumeChange::Rename { name, new_name } => group.rename_volume(name, new_name).await.map(|()| None),
-        VolumeChange::Delete { name, .. } => group.delete_volume(name).await.map(|()| None),
+        VolumeChange::Resize { name, size_bytes, .. } => {
+            group.resize_volume_if(name, *size_bytes, proviso).await.map(Some)
+        }
+        VolumeChange::Rename { name, new_name } => group.rename_volume_if(name, new_name, proviso).await.map(|()| None),
+        VolumeChange::Delete { name, .. } => group.delete_volume_if(name, proviso).await.map(|()| None),
     };
     result.map(|size| Done { size, ..Done::default() }).map_err(|e| e.to_string())
 }
@@ -85,31 +90,49 @@ fn placement_of(placement: Placement) -> units::Placement {
     }
 }
 
-/// What is taken from under clients needs their consent, or force.
-async fn refusal(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange) -> Option<String> {
-    let (name, what) = match change {
-        VolumeChange::Delete { name, force: false } => (name, "deleting it takes away what they use"),
-        VolumeChange::Resize { name, size_bytes, force: false } => {
-            let shrinks = group.volume(name).is_some_and(|v| size_bytes / CHUNK * CHUNK < v.size());
-            (shrinks.then_some(name)?, "they go on with the size that it had")
-        }
+/// What is taken from under clients needs their consent, or force: looks who uses the volume, and says what is in the way.
+fn objection(ways: &Rc<Ways>, uuid: Uuid, change: &VolumeChange) -> Option<Objection> {
+    let (ways, name) = (ways.clone(), change.name().to_owned());
+    let what = match change {
+        VolumeChange::Delete { force: false, .. } => "deleting it takes away what they use",
+        VolumeChange::Resize { force: false, .. } => "they go on with the size that it had",
         // Commands write down what they have attached by the name that they know.
-        VolumeChange::Rename { name, .. } => {
-            let why = ways.devices.use_of(&group.volume(name)?.uuid())?;
-            return Some(format!("volume ‘{name}’ is in use: {why}; detach it first, or try again in a moment"));
+        VolumeChange::Rename { .. } => {
+            return Some(Rc::new(move || {
+                let why = ways.devices.use_of(&uuid)?;
+                Some(format!("volume ‘{name}’ is in use: {why}; detach it first, or try again in a moment"))
+            }));
         }
         _ => return None,
     };
-    let uuid = group.volume(name)?.uuid();
-    let end = ways.env.now().plus(CLOSING);
-    let users = loop {
+    Some(Rc::new(move || {
         let users = ways.users_of(&uuid)?;
+        Some(format!("volume '{name}' is in use: {users}, and {what}; end them first, or add --force"))
+    }))
+}
+
+/// Refuses a change to which somebody objects, before the engine is asked.
+async fn refusal(
+    group: &Group<HostEnv>,
+    ways: &Ways,
+    change: &VolumeChange,
+    objection: Option<&Objection>,
+) -> Option<String> {
+    let patience = match change {
+        VolumeChange::Resize { name, size_bytes, .. } if size_bytes / CHUNK * CHUNK >= group.volume(name)?.size() => {
+            return None;
+        }
+        VolumeChange::Rename { .. } => Duration::ZERO,
+        _ => CLOSING,
+    };
+    let end = ways.env.now().plus(patience);
+    loop {
+        let why = objection?()?;
         if ways.env.now() >= end {
-            break users;
+            return Some(why);
         }
         ways.env.sleep(LOOK_AGAIN).await;
-    };
-    Some(format!("volume '{name}' is in use: {users}, and {what}; end them first, or add --force"))
+    }
 }
 
 fn told(change: &VolumeChange, size: Option<u64>) -> String {
@@ -127,18 +150,19 @@ fn told(change: &VolumeChange, size: Option<u64>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::daemon::{exports::Exports, files::Files, ublk::Devices};
     use bimetal_host::device::Access;
     use bimetal_host::{HostDevice, Locator, Reactor};
     use bimetal_volume::options::{CreateOptions, OpenOptions};
     use bimetal_volume::units::Tier;
+    use std::future::Future;
 
-    const MIB: u64 = 1 << 20;
+    pub(crate) const MIB: u64 = 1 << 20;
 
     /// A group of one volume, and the ways to it, without a socket and a mount.
-    async fn tank(env: &HostEnv, folder: &std::path::Path) -> (Group<HostEnv>, Ways) {
+    pub(crate) async fn tank(env: &HostEnv, folder: &std::path::Path) -> (Group<HostEnv>, Rc<Ways>) {
         let mut devices = Vec::new();
         for (name, size, tier) in [("fast", 48, Tier::Fast), ("slow", 96, Tier::Slow)] {
             let path = folder.join(name);
@@ -164,7 +188,43 @@ mod tests {
             files: Files::new(env, "tank", folder.join("fuse")).await,
             devices: Devices::new(env, &group, "tank"),
         };
-        (group, ways)
+        (group, Rc::new(ways))
+    }
+
+    /// What was asked for is with the engine, which has not come to it yet.
+    pub(crate) async fn begun<T>(mut asked: std::pin::Pin<&mut impl Future<Output = T>>) {
+        std::future::poll_fn(|cx| {
+            assert!(asked.as_mut().poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+    }
+
+    #[test]
+    fn a_change_that_waits_for_its_turn_looks_again_who_uses_the_volume() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reactor = Reactor::new().expect("a ring");
+        let env = reactor.env();
+        let folder = dir.path().to_owned();
+        reactor.block_on(async move {
+            let (group, ways) = tank(&env, &folder).await;
+            let uuid = group.volume("main").expect("there").uuid();
+            let smaller = VolumeChange::Resize { name: "main".into(), size_bytes: 32 * MIB, force: false };
+            let rename = VolumeChange::Rename { name: "main".into(), new_name: "other".into() };
+            let delete = |force| VolumeChange::Delete { name: "main".into(), force };
+            for late in [smaller, rename, delete(false)] {
+                let mut asked = std::pin::pin!(change(&group, &ways, late.clone()));
+                begun(asked.as_mut()).await;
+                ways.devices.begin(uuid, "main", "being made");
+                let why = asked.await.expect_err("in use by now");
+                assert!(why.contains("its ublk device is being made"), "{late:?}: {why}");
+                assert_eq!(group.volume("main").expect("there").size(), 64 * MIB);
+                ways.devices.forget(&uuid);
+            }
+            change(&group, &ways, delete(true)).await.expect("nobody uses it");
+            ways.stop().await;
+            group.stop().await.expect("stopped");
+        });
     }
 
     #[test]

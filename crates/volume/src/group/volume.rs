@@ -41,6 +41,8 @@ pub(crate) struct VolumeInfo {
     pub(crate) runs: RefCell<Rc<[PageRun]>>,
     /// It is deleted: no request is let in.
     pub(crate) deleted: Cell<bool>,
+    /// It is about to be: no request is let in either, but what it is promised is kept until the labels say so.
+    pub(crate) ending: Cell<bool>,
     /// Its family and key, if it has a family.
     pub(crate) cipher: Cipher,
     pub(crate) fast_chunks: Cell<u64>,
@@ -86,6 +88,7 @@ impl VolumeInfo {
             placement: placement_of(row),
             runs: RefCell::new(row.runs.as_slice().into()),
             deleted: Cell::new(row.state == VolumeState::Deleted),
+            ending: Cell::new(false),
             cipher: Cipher::of(row),
             fast_chunks: Cell::new(0),
             slow_chunks: Cell::new(0),
@@ -147,7 +150,7 @@ impl VolumeInfo {
     pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
         let size = self.size.get();
         match offset.checked_add(len) {
-            _ if self.deleted.get() => Err(Error::Deleted),
+            _ if self.deleted.get() || self.ending.get() => Err(Error::Deleted),
             Some(end) if end <= size => Ok(()),
             _ => Err(Error::OutOfRange { offset, len, size }),
         }

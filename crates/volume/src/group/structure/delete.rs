@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::{StructureError, VolumeRow};
+use super::{Proviso, StructureError, VolumeRow};
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
@@ -13,14 +13,19 @@ use crate::mutant::{self, Mutant};
 use crate::units::CHUNK;
 
 impl<E: Env> Core<E> {
-    pub(super) async fn delete_volume(&self, name: &str) -> Result<(), StructureError> {
+    pub(super) async fn delete_volume(&self, name: &str, proviso: &Proviso) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
         self.check_writable()?;
-        let v = self.volumes.find(name).ok_or_else(|| StructureError::Unknown(name.into()))?;
+        let v = self.volume_for(name, proviso)?;
+        proviso.check()?;
         if mutant::on(Mutant::C7RangeReusedEarly) {
             return Ok(self.delete_carelessly(&v).await?);
         }
-        self.change_row(v.id, |row| row.state = bimetal_format::label::VolumeState::Deleted).await?;
+        // Whoever comes from here on is refused: what he would be promised while the labels are written would be gone.
+        v.ending.set(true);
+        let marked = self.change_row(v.id, |row| row.state = bimetal_format::label::VolumeState::Deleted).await;
+        v.ending.set(false);
+        marked?;
         // It is gone for good; what is left of it will be cleared, if not now then after the next start.
         match self.clear(&v).await {
             Err(e) if !self.stopping.get() && !self.health.is_latched() => Err(e.into()),

@@ -20,6 +20,12 @@ pub enum StructureError {
     /// There is no such volume.
     #[error("there is no volume '{0}'")]
     Unknown(String),
+    /// The name is another's by now.
+    #[error("'{0}' is another volume than the one that was asked for: names have changed meanwhile, and nothing was done; see `bimetal volume list` and try again")]
+    AnotherVolume(String),
+    /// Somebody objected when its turn had come, in these words.
+    #[error("{0}")]
+    Objected(String),
     /// A size of nothing.
     #[error("the smallest volume has 128 KiB")]
     TooSmall,

@@ -7,7 +7,7 @@ use bimetal_crypt::FamilyKey;
 use bimetal_format::label::{is_name, FamilyRow, VolumeState, MAX_FAMILIES};
 
 use super::room::tier_of;
-use super::StructureError;
+use super::{Proviso, StructureError};
 use crate::env::Env;
 use crate::family::headers::{arrange, fit, Unread, WithHeader};
 use crate::group::core::Core;
@@ -103,13 +103,19 @@ impl<E: Env> Group<E> {
     /// Locks a family: what was let in is answered, then its keys leave memory. Requests on its volumes fail until it is
     /// unlocked.
     pub async fn lock_family(&self, name: &str) -> Result<(), StructureError> {
+        self.lock_family_if(name, Proviso::default()).await
+    }
+
+    /// The same with a proviso, of which the objection counts.
+    pub async fn lock_family_if(&self, name: &str, proviso: Proviso) -> Result<(), StructureError> {
         let (core, row) = (self.core.clone(), self.core.family(name)?);
         wait::to_its_end(&self.core.env, async move {
             let _change = core.volumes.change.lock().await;
+            proviso.check()?;
             core.lock_volumes_of(row.id).await;
+            Ok(())
         })
-        .await;
-        Ok(())
+        .await
     }
 
     /// Gives a volume a family, which must be unlocked. From now on what is written is encrypted; what is there already

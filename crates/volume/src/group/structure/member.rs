@@ -18,6 +18,7 @@
 //! back for the rest of it (few pages), it joins the members in memory, so that it gets every commit from then on; a
 //! change of the tables is flipped on the other members, then on its own label. A crash before the first of these flips
 //! leaves the old group and a device that can be added again, one after it leaves the new group.
+//! What an error before that leaves on the device: [`super::unjoined`].
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
 //! - *Its own word counts* (`JoiningCounts`). The power goes while the map is written to it. The start takes its table,
@@ -33,7 +34,7 @@ use std::time::Duration;
 use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, TierCode, MAX_MEMBERS};
 use bimetal_format::layout::{default_journal_blocks, Layout};
 
-use super::StructureError;
+use super::{NotAMember, StructureError};
 use crate::env::{Device, Env};
 use crate::error::Error;
 use crate::group::core::Core;
@@ -50,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The same while every commit waits for it, and with it every flush: there is little left to be written.
 const PATIENCE_OF_COMMITS: Duration = Duration::from_secs(30);
 /// How often it is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// Pages that may be left for the moment in which no commit runs, and how often it is tried to have so few: first beside
 /// the mover, which changes hundreds a second, then while it stands still.
 const REST: usize = 64;
@@ -81,17 +82,14 @@ pub struct NewMemberReport {
 }
 
 impl<E: Env> Core<E> {
-    pub(super) async fn add_member(
-        &self,
-        device: E::Device,
-        new: &NewMember,
-    ) -> Result<NewMemberReport, StructureError> {
+    pub(super) async fn add_member(&self, device: E::Device, new: &NewMember) -> Result<NewMemberReport, NotAMember> {
         let _change = self.volumes.change.lock().await;
         self.check_writable().map_err(StructureError::NotAdded)?;
         self.moving(None, PATIENCE, self.check_device(&device, new)).await?;
         let label = self.plan_member(&device, new)?;
         let (rows, index, number) = (label.members.clone(), label.member, label.tables);
-        let m = self.prepare(device, label).await?;
+        let m = Member::new(Some(device), label, index, self.options.journal_records);
+        m.standing.set(Standing::Joining);
         self.join(m).await?;
         // From here on it is a member like any other, and there is no way back: it may be in the labels of some others.
         // A device that fails now latches the group; one that freezes now keeps flushes waiting until it goes on, as any
@@ -214,15 +212,6 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Makes the device ready beside the running group.
-    async fn prepare(&self, device: E::Device, label: Label) -> Result<Member<E::Device>, StructureError> {
-        let index = label.member;
-        let m = Member::new(Some(device), label, index, self.options.journal_records);
-        m.standing.set(Standing::Joining);
-        self.moving(Some(&m), PATIENCE, self.fill(&m)).await?;
-        Ok(m)
-    }
-
     /// Lays the device out and writes the map to it, again until little of it has changed meanwhile.
     async fn fill(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         lay_out(m).await.map_err(StructureError::NewDevice)?;
@@ -249,8 +238,11 @@ impl<E: Env> Core<E> {
         self.checkpoint_steps(m, &[]).await.map_err(StructureError::NewDevice)
     }
 
-    /// Writes the rest of the map while no commit runs, and makes it a member: it gets every commit from then on.
-    async fn join(&self, m: Member<E::Device>) -> Result<(), StructureError> {
+    /// Makes the device ready beside the running group, then a member. If that fails, nothing of the families stays on it.
+    async fn join(&self, m: Member<E::Device>) -> Result<(), NotAMember> {
+        if let Err(why) = self.moving(Some(&m), PATIENCE, self.fill(&m)).await {
+            return Err(self.clear_of_families(m, why).await);
+        }
         if mutant::on(Mutant::JoinedTooEarly) {
             self.members.push(m);
             return Ok(());
@@ -258,10 +250,14 @@ impl<E: Env> Core<E> {
         if mutant::on(Mutant::SlotsBeforeTable) {
             m.standing.set(Standing::Full);
             self.members.push(m);
-            return self.write_map(&self.members[self.members.len() - 1]).await;
+            return Ok(self.write_map(&self.members[self.members.len() - 1]).await?);
         }
-        let _no_commit = self.commit.gate.lock().await;
-        self.moving(Some(&m), PATIENCE_OF_COMMITS, self.write_map(&m)).await?;
+        let no_commit = self.commit.gate.lock().await;
+        // The rest of the map, while no commit runs: it gets every commit from then on.
+        if let Err(why) = self.moving(Some(&m), PATIENCE_OF_COMMITS, self.write_map(&m)).await {
+            drop(no_commit);
+            return Err(self.clear_of_families(m, why).await);
+        }
         self.members.push(m);
         Ok(())
     }

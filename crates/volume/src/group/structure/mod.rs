@@ -34,8 +34,10 @@ mod family;
 mod leave;
 mod member;
 pub(crate) mod pages;
+mod proviso;
 mod resize;
 pub(crate) mod room;
+mod unjoined;
 
 use bimetal_format::label::{Label, VolumeRow};
 
@@ -44,6 +46,8 @@ pub use self::error::StructureError;
 pub use self::family::NewFamily;
 pub use self::leave::{Evacuation, LeaveReport};
 pub use self::member::{NewMember, NewMemberReport};
+pub use self::proviso::{Objection, Proviso};
+pub use self::unjoined::NotAMember;
 use super::core::Core;
 use super::Group;
 use crate::env::Env;
@@ -70,6 +74,11 @@ impl<E: Env> Group<E> {
     /// Adds a member, whose device is overwritten: its free slots can be taken when this returns. After an error that is
     /// not [`StructureError::Engine`] the group is as it was, and the device no member.
     pub async fn add_member(&self, device: E::Device, new: &NewMember) -> Result<NewMemberReport, StructureError> {
+        self.try_member(device, new).await.map_err(|failed| failed.why)
+    }
+
+    /// The same for whoever wants to know what is left on a device that became no member.
+    pub async fn try_member(&self, device: E::Device, new: &NewMember) -> Result<NewMemberReport, NotAMember> {
         let (core, new) = (self.core.clone(), new.clone());
         wait::to_its_end(&self.core.env, async move { core.add_member(device, &new).await }).await
     }
@@ -107,32 +116,48 @@ impl<E: Env> Group<E> {
     /// Gives a volume another size in bytes, rounded down to 128 KiB; the size that it has then comes back. A smaller
     /// one is refused while a block that holds data lies beyond it.
     pub async fn resize_volume(&self, name: &str, size: u64) -> Result<u64, StructureError> {
+        self.resize_volume_if(name, size, Proviso::default()).await
+    }
+
+    /// The same with a proviso; an objection counts against a smaller size.
+    pub async fn resize_volume_if(&self, name: &str, size: u64, proviso: Proviso) -> Result<u64, StructureError> {
         let (core, name) = (self.core.clone(), name.to_owned());
-        wait::to_its_end(&self.core.env, async move { core.resize_volume(&name, size).await }).await
+        wait::to_its_end(&self.core.env, async move { core.resize_volume(&name, size, &proviso).await }).await
     }
 
     /// Gives a volume another name.
     pub async fn rename_volume(&self, name: &str, new: &str) -> Result<(), StructureError> {
+        self.rename_volume_if(name, new, Proviso::default()).await
+    }
+
+    /// The same with a proviso.
+    pub async fn rename_volume_if(&self, name: &str, new: &str, proviso: Proviso) -> Result<(), StructureError> {
         let (core, name, new) = (self.core.clone(), name.to_owned(), new.to_owned());
-        wait::to_its_end(&self.core.env, async move { core.rename_volume(&name, &new).await }).await
+        wait::to_its_end(&self.core.env, async move { core.rename_volume(&name, &new, &proviso).await }).await
     }
 
     /// Deletes a volume: its requests are refused from now on. Its slots have left it when this returns, and are free as
     /// soon as they were discarded. If the group stops or fails meanwhile, the volume is gone all the same, and the next
     /// start goes on.
     pub async fn delete_volume(&self, name: &str) -> Result<(), StructureError> {
+        self.delete_volume_if(name, Proviso::default()).await
+    }
+
+    /// The same with a proviso.
+    pub async fn delete_volume_if(&self, name: &str, proviso: Proviso) -> Result<(), StructureError> {
         let (core, name) = (self.core.clone(), name.to_owned());
-        wait::to_its_end(&self.core.env, async move { core.delete_volume(&name).await }).await
+        wait::to_its_end(&self.core.env, async move { core.delete_volume(&name, &proviso).await }).await
     }
 }
 
 impl<E: Env> Core<E> {
-    async fn rename_volume(&self, name: &str, new: &str) -> Result<(), StructureError> {
+    async fn rename_volume(&self, name: &str, new: &str, proviso: &Proviso) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
         self.check_writable()?;
-        let v = self.volumes.find(name).ok_or_else(|| StructureError::Unknown(name.into()))?;
+        let v = self.volume_for(name, proviso)?;
         if name != new {
             self.check_new_name(new)?;
+            proviso.check()?;
             self.change_row(v.id, |row| row.name = new.to_string()).await?;
         }
         Ok(())

@@ -2,7 +2,7 @@
 //! on its way, beyond the new end (invariant 2).
 
 use super::pages::{cut, pages_of};
-use super::StructureError;
+use super::{Proviso, StructureError};
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
@@ -11,10 +11,10 @@ use crate::mutant::{self, Mutant};
 use crate::units::CHUNK;
 
 impl<E: Env> Core<E> {
-    pub(super) async fn resize_volume(&self, name: &str, size: u64) -> Result<u64, StructureError> {
+    pub(super) async fn resize_volume(&self, name: &str, size: u64, proviso: &Proviso) -> Result<u64, StructureError> {
         let _change = self.volumes.change.lock().await;
         self.check_writable()?;
-        let v = self.volumes.find(name).ok_or_else(|| StructureError::Unknown(name.into()))?;
+        let v = self.volume_for(name, proviso)?;
         let (before, after) = (v.chunks(), size / CHUNK);
         if after == 0 {
             return Err(StructureError::TooSmall);
@@ -24,6 +24,7 @@ impl<E: Env> Core<E> {
             self.grow(&v, after).await?;
         } else if after < before {
             self.check_empty(&v, after).await?;
+            proviso.check()?;
             v.size.set(after * CHUNK);
             let shrunk = self.shrink(&v, after).await;
             if shrunk.is_err() {
