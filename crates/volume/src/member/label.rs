@@ -67,8 +67,7 @@ pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, De
     }
     let sequence = |l: &ReadLabel| l.outcome.as_ref().map_or(0, |l| l.sequence);
     found.weaker = usize::from(sequence(&second) < sequence(&first));
-    // Only a device of which neither can be read answers nothing; what cannot be read of one is damaged.
-    let unread = second.unread.and(first.unread);
+    let unread = second.unread.or(first.unread);
     for (place, outcome) in [(first.place, first.outcome), (second.place, second.outcome)] {
         match outcome {
             Ok(l) if found.newest.as_ref().is_none_or(|n| l.sequence > n.sequence) => found.newest = Some(l),

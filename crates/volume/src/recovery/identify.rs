@@ -77,7 +77,10 @@ async fn identify_one<D: Device>(device: D, position: usize) -> Result<Found<D>,
     if !mutant::on(Mutant::C7NoFirstSync) {
         device.sync().await.map_err(|e| (Unusable::Device(e), None))?;
     }
-    let labels = read_labels(&device).await.map_err(|e| (Unusable::Device(e), None))?;
+    let labels = match read_labels(&device).await {
+        Ok(labels) => labels,
+        Err(e) => return Err((Unusable::Device(e), Some(device))),
+    };
     let (reason, weaker) = (labels.reason(), labels.weaker);
     let Some(label) = labels.newest else { return Err((Unusable::Label(reason), Some(device))) };
     if device.size() < label.device_size {

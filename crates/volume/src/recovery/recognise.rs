@@ -42,8 +42,10 @@ pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::De
     let mut seen: Vec<Option<Recognised>> = Vec::new();
     for (_, why, device) in &identified.unusable {
         let damaged = matches!(why, Unusable::Label(LabelError::NotALabel | LabelError::Checksum));
-        seen.push(match device.as_ref().filter(|_| damaged) {
-            Some(device) => who_is(env, device, &base, &known).await,
+        // A device that fails is not read from end to end.
+        let fails = matches!(why, Unusable::Device(_));
+        seen.push(match device.as_ref().filter(|_| damaged || fails) {
+            Some(device) => who_is(env, device, &base, &known, !fails).await,
             None => None,
         });
     }
@@ -73,8 +75,14 @@ fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {
     Found { device, label: r.label, position, weaker: 0, problems, recognised: !r.own }
 }
 
-/// Which member a device is that is not `known` yet.
-async fn who_is<E: Env>(env: &E, device: &E::Device, base: &Label, known: &[u8]) -> Option<Recognised> {
+/// Which member a device is that is not `known` yet: by its second label, or by what else is on it if all of that may be read.
+async fn who_is<E: Env>(
+    env: &E,
+    device: &E::Device,
+    base: &Label,
+    known: &[u8],
+    by_content: bool,
+) -> Option<Recognised> {
     let rows = base.members.iter().enumerate().map(|(i, row)| (i as u8, row));
     for (index, row) in rows.filter(|(i, row)| row.state != MemberCode::Left && !known.contains(i)) {
         if device.size() < row.size {
@@ -83,7 +91,7 @@ async fn who_is<E: Env>(env: &E, device: &E::Device, base: &Label, known: &[u8])
         if let Some(label) = label_of_smaller(device, base, index, row).await {
             return Some(Recognised { label, own: true });
         }
-        for layout in layouts(base, row) {
+        for layout in layouts(base, row).into_iter().filter(|_| by_content) {
             if is_current(device, base, index, &layout).await {
                 return Some(Recognised { label: label_of(env, base, index, &layout), own: false });
             }
