@@ -114,3 +114,30 @@ fn keys_leave_the_memory_of_the_daemon_when_the_family_is_locked() {
     assert!(!p.log().contains("correct horse"));
     stop(&p, daemon);
 }
+
+#[test]
+fn who_adds_a_device_to_encrypted_volumes_is_told_that_it_keeps_what_it_held() {
+    let p = Place::new();
+    let words = ["can be read from it until", "blkdiscard", "shred", "dd if="];
+    let used = |name: &str| {
+        std::fs::write(p.path(name), marked("plain", 64 * MIB)).expect("written");
+        p.path(name).to_str().expect("plain").to_string()
+    };
+    let Some(daemon) = private(&p, &["plain:16MiB"]) else { return };
+    let (one, two) = (used("one.img"), used("two.img"));
+    p.refused(&["member", "add", "tank", "--slow", &one], 1, &words);
+    let said = p.ok(&["member", "add", "tank", "--slow", &one, "--yes"]);
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    p.refused(&["member", "replace", "tank", &one, &two], 1, &words);
+    let empty = p.file("empty.img", 64 * MIB);
+    let said = p.ok(&["member", "add", "tank", "--slow", empty.to_str().expect("plain")]);
+    assert!(!said.contains(words[0]), "{said}");
+    // At rest it is known too.
+    stop(&p, daemon);
+    p.refused(&["member", "add", "tank", "--slow", &two], 1, &words);
+    // A group without families promises nothing.
+    let p = Place::new();
+    p.tank();
+    let done = p.run(&["member", "add", "tank", "--slow", &two]);
+    assert!(done.code == 1 && done.err.contains("will be lost") && !done.err.contains(words[0]), "{}", done.err);
+}

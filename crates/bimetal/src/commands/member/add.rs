@@ -8,6 +8,7 @@ use bimetal_volume::env::Device;
 use bimetal_volume::units::Tier;
 use serde_json::json;
 
+use super::before::{self, Before};
 use crate::api::{self, MemberChange};
 use crate::cli::MemberAdd;
 use crate::commands::create::{is_empty_file, refuse_tiny, refuse_used};
@@ -26,7 +27,8 @@ pub(super) fn run(args: &MemberAdd, output: Output) -> Result<()> {
     };
     let locator = members::parse(text)?;
     let size = look_at(group, &locator, args.force)?;
-    if let Some(question) = question(&locator, tier, size) {
+    let before = before::held(group, &locator)?;
+    if let Some(question) = question(&locator, tier, size, before.as_ref()) {
         confirm(&question, args.yes)?;
     }
     let done = add(group, &locator, tier, args.force)?;
@@ -34,13 +36,17 @@ pub(super) fn run(args: &MemberAdd, output: Output) -> Result<()> {
         "schema": api::SCHEMA, "group": group, "change": "added", "member": done.member.as_ref().map(|m| m.index),
         "locator": locator.to_string(), "tier": tier.to_string(), "capacity_bytes": done.size, "room_bytes": done.room,
     });
-    output.show(&answer, || words(group, &locator, tier, &done))
+    output.show(&answer, || {
+        let before = before.map_or(String::new(), |before| format!("\n{}", before.answer(&locator)));
+        words(group, &locator, tier, &done) + &before
+    })
 }
 
 /// What is asked before the device is taken, if there is anything to lose.
-pub(super) fn question(locator: &Locator, tier: Tier, size: u64) -> Option<String> {
+pub(super) fn question(locator: &Locator, tier: Tier, size: u64, before: Option<&Before>) -> Option<String> {
     let asks = !is_empty_file(locator);
-    asks.then(|| format!("Everything on this device will be lost:\n  {locator} ({tier}, {})", approx(size)))
+    let before = before.map_or(String::new(), |before| format!("\n{}", before.question(locator)));
+    asks.then(|| format!("Everything on this device will be lost:\n  {locator} ({tier}, {}){before}", approx(size)))
 }
 
 /// Adds a device that was looked at.

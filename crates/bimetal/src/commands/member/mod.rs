@@ -2,6 +2,7 @@
 //! group, else on the members themselves.
 
 mod add;
+mod before;
 mod leave;
 mod pace;
 mod replace;
@@ -73,12 +74,14 @@ struct Rows {
     volumes: Vec<api::Volume>,
     /// Volumes that are deleted, and still hold space.
     deleting: Vec<api::Volume>,
+    /// Whether it has families.
+    families: bool,
 }
 
 fn rows_of(group: &str) -> Result<Rows> {
     if let Some(daemon) = runstate::daemon(group)? {
-        let api::Status { members, volumes, deleting, .. } = daemon.get("/v1/status")?;
-        return Ok(Rows { members, volumes, deleting });
+        let api::Status { members, volumes, deleting, families, .. } = daemon.get("/v1/status")?;
+        return Ok(Rows { members, volumes, deleting, families: !families.is_empty() });
     }
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
     let name = group.to_string();
@@ -91,6 +94,7 @@ fn rows_of(group: &str) -> Result<Rows> {
             members: status.members.iter().map(|m| daemon::member_row(&locators, m)).collect(),
             volumes: status.volumes.iter().map(volume).collect(),
             deleting: status.deleting.iter().map(volume).collect(),
+            families: !status.families.is_empty(),
         })
     })
 }

@@ -6,7 +6,7 @@ use bimetal_host::Locator;
 use bimetal_volume::units::Tier;
 use serde_json::json;
 
-use super::{add, find, leave, lookup, named, room, rows_of, Rows};
+use super::{add, before, find, leave, lookup, named, room, rows_of, Rows};
 use crate::cli::MemberReplace;
 use crate::output::{confirm, Output};
 use crate::{api, members};
@@ -69,10 +69,14 @@ fn bring(args: &MemberReplace, rows: &Rows, old: &api::Member, new: &Locator, ou
     let tier = if old.tier == Tier::Fast.to_string() { Tier::Fast } else { Tier::Slow };
     let size = add::look_at(group, new, args.force)?;
     room::refuse_small(rows, old, new, size)?;
-    let questions = [add::question(new, tier, size), Some(leave::question(group, old))];
+    let before = before::held_in(rows, group, new);
+    let questions = [add::question(new, tier, size, before.as_ref()), Some(leave::question(group, old))];
     confirm(&questions.into_iter().flatten().collect::<Vec<_>>().join("\n"), args.yes)?;
     let done = add::add(group, new, tier, args.force)?;
     tell(&add::came(group, new, tier, &done), output);
+    if let Some(before) = before {
+        tell(&before.answer(new), output);
+    }
     Ok(done.member.map(|m| m.index))
 }
 
