@@ -23,6 +23,7 @@ mod handover;
 mod hex;
 mod holders;
 mod log;
+mod loss;
 mod members;
 mod output;
 mod own;

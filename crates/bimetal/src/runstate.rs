@@ -1,5 +1,6 @@
 //! The run-state folder of a group: `lock`, `control.sock`, `nbd.sock`, `log`, `attachments.json` (and `attachments.lock`,
-//! which whoever changes it holds), `ended.json` (how the last daemon ended), `fuse` (a mount).
+//! which whoever changes it holds), `ended.json` (how the last daemon ended), `lost.json` (what clients of ublk devices have to
+//! be told: [`loss`](crate::loss)), `fuse` (a mount).
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -17,7 +18,7 @@ use crate::commands::detach::is_anothers;
 use crate::{holders, paths};
 
 /// All files that may be there.
-pub(crate) const FILES: [&str; 9] = [
+pub(crate) const FILES: [&str; 11] = [
     "lock",
     "log",
     "control.sock",
@@ -27,6 +28,8 @@ pub(crate) const FILES: [&str; 9] = [
     "attachments.lock",
     "ended.json",
     "ended.new",
+    "lost.json",
+    "lost.new",
 ];
 
 /// The control socket of group `name`.
@@ -253,7 +256,7 @@ pub(crate) fn update_attachments<T>(name: &str, change: impl FnOnce(&mut Vec<Att
 }
 
 /// Puts a new file in the place of the old one.
-fn replace(path: &Path, content: &[u8]) -> Result<()> {
+pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let new = path.with_extension("new");
     let mut file = open_rw(&new)?;
     // What an earlier process left half written.

@@ -8,10 +8,12 @@ use crate::error::Error;
 use crate::group::core::Core;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex};
+use crate::wait::Signal;
 
 #[derive(Default)]
 pub(crate) struct Health {
     latched: RefCell<Option<String>>,
+    has_latched: Signal,
     /// Chunks with uncommitted changes on a member whose sync failed: they read EIO (C11.1).
     suspect: RefCell<BTreeSet<ChunkId>>,
     failures: Cell<u64>,
@@ -30,6 +32,16 @@ impl Health {
         match &*self.latched.borrow() {
             None => Ok(()),
             Some(why) => Err(Error::Latched(why.clone())),
+        }
+    }
+
+    /// Waits for the latch, and gives the reason.
+    pub(crate) async fn until_latched(&self) -> String {
+        loop {
+            if let Some(why) = self.latched() {
+                return why;
+            }
+            self.has_latched.wait().await;
         }
     }
 
@@ -64,6 +76,7 @@ impl<E: Env> Core<E> {
                 self.health.failures.set(self.health.failures.get() + 1);
             }
             self.health.latched.borrow_mut().get_or_insert_with(|| why.clone());
+            self.health.has_latched.notify();
         }
         self.commit.wake_all();
         self.mover_wake.notify();

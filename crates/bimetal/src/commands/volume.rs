@@ -19,7 +19,7 @@ use crate::cli::{self, Target, VolumeCommand};
 use crate::daemon::{self, change_volumes};
 use crate::output::{confirm, table, Output};
 use crate::size::approx;
-use crate::{members, runstate};
+use crate::{loss, members, runstate};
 
 /// Between two questions whether a long change has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -183,7 +183,9 @@ pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> 
     let group = name.to_string();
     reactor.block_on(async move {
         let found = members::open(&env, Some(&group), &[], access).await?;
+        let syncs = loss::watch_syncs(&env, &group);
         let opened = Group::open(env.clone(), found.devices(), options).await;
+        drop(syncs);
         let open = opened.with_context(|| format!("group '{group}' cannot be opened ({})", found.legend()))?;
         drop(found);
         work(env, open).await

@@ -12,6 +12,7 @@ mod files;
 mod history;
 mod jobs;
 mod keeper;
+mod losses;
 mod members;
 mod raw;
 mod report;
@@ -39,13 +40,14 @@ use crate::cli::Serve;
 use crate::config::uuid_text;
 use crate::members as found_members;
 use crate::output::Output;
-use crate::{control, handover, log, paths, runstate};
+use crate::{control, handover, log, loss, paths, runstate};
 use alarms::Alarms;
 use exports::Exports;
 pub(crate) use families::Work as FamilyWork;
 use files::Files;
 use history::History;
 pub(crate) use jobs::Done;
+use losses::Losses;
 pub(crate) use members::engine as change_members;
 pub(crate) use report::{families, member_row, volume_row};
 pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
@@ -117,7 +119,9 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         ..OpenOptions::default()
     };
     let begun = Instant::now();
+    let syncs = loss::watch_syncs(&env, &name);
     let opened = Group::open(env.clone(), found.devices(), options).await;
+    drop(syncs);
     let group = opened.map_err(|e| found.refusal(&name, e))?;
     for line in group.status().recovery {
         log::info(&line);
@@ -127,6 +131,9 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     }
     // Whoever sees the exports' socket may ask for the status at once.
     let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
+    let losses = Losses::found(&env, loss::Place::of(&name));
+    let watched = group.clone();
+    losses.watch(async move { watched.until_latched().await });
     let exports = Exports::open(&env, &group, &addresses).await?;
     let files = Files::new(&env, &name, runstate::files_dir(&name)).await;
     if let Some(folder) = &args.fuse {
@@ -157,11 +164,11 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         group: name.clone(),
         nbd: exports,
         files,
-        devices: Devices::new(&env, &group, &name),
+        devices: Devices::new(&env, &group, &name, &losses),
     });
     ways.devices.take_over_all().await;
     answer(&env, &group, &ways, &shared, questions).await;
-    let stopped = stop(&name, &group, &ways).await;
+    let stopped = stop(&name, &group, &ways, &losses).await;
     drop(sockets);
     // Whoever asked for the stop may still wait for the answer, which came before it.
     api.finish();
@@ -309,11 +316,15 @@ async fn answer(
 }
 
 /// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.
-async fn stop(name: &str, group: &Group<HostEnv>, ways: &Ways) -> Result<()> {
+async fn stop(name: &str, group: &Group<HostEnv>, ways: &Ways, losses: &Losses) -> Result<()> {
     notify("STOPPING=1");
     ways.stop().await;
     let stopped = group.stop().await;
     let error = stopped.as_ref().err().map(ToString::to_string);
+    if let Some(why) = &error {
+        // It may have latched just now; and what was noted before may not have been written yet.
+        losses.lost(why.clone()).await;
+    }
     if let Err(e) = runstate::note_end(name, error) {
         log::warn(&format!("who waits for this end does not learn how it went: {e:#}"));
     }

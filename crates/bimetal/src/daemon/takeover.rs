@@ -1,14 +1,15 @@
 //! What a daemon that died has left of its ublk devices: those that wait are taken over, those that were half made or
 //! half removed go. All of it happens in tasks of its own: a start waits for no device.
 
+use std::future::Future;
 use std::path::Path;
 
 use bimetal_export::ublk::device::{self, Device, NotTaken};
-use bimetal_host::ublk::{Control, Found, State};
+use bimetal_host::ublk::{Control, Found, State, UblkError};
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
 use bimetal_volume::group::Volume;
-use bimetal_volume::options::Uuid;
+use bimetal_volume::options::{Uuid, VolumeStatus};
 
 use super::ublk::Devices;
 use crate::{log, runstate};
@@ -27,9 +28,16 @@ impl Devices {
 
     async fn take_over_which(&self, only_waiting: bool) {
         let found = self.env.blocking(|| Control::open()?.devices()).await;
-        // Without the driver there is nothing to take over.
-        let Ok(Ok(found)) = found else { return };
+        let found = match found {
+            Ok(Ok(found)) => found,
+            // Without the driver there is nothing to take over.
+            Ok(Err(UblkError::Missing)) => Vec::new(),
+            _ => return,
+        };
         let volumes = self.group.status().volumes;
+        if !only_waiting {
+            self.tell_who_is_there(&found, &volumes).await;
+        }
         for found in found {
             let Some(volume) = volumes.iter().find(|v| device::tag_of(&v.uuid) == found.tag) else { continue };
             let (this, uuid, name) = (self.clone(), volume.uuid, volume.name.clone());
@@ -48,6 +56,14 @@ impl Devices {
         }
     }
 
+    /// Those that are to tell their clients of a loss are among the devices that were left alive.
+    async fn tell_who_is_there(&self, found: &[Found], volumes: &[VolumeStatus]) {
+        let alive: Vec<_> = found.iter().filter(|f| f.state != State::Dead).map(|f| (f.tag, f.id.path())).collect();
+        let of = |tag: u64| volumes.iter().find(|v| device::tag_of(&v.uuid) == tag).map(|v| v.uuid);
+        let ours: Vec<_> = alive.iter().filter_map(|(tag, path)| Some((of(*tag)?, path.as_path()))).collect();
+        self.losses.are_there(&ours).await;
+    }
+
     async fn take_over(&self, found: &Found, uuid: &Uuid, name: &str) {
         let path = found.id.path();
         let Some(backend) = self.volume_of(uuid) else { return self.forget(uuid) };
@@ -59,9 +75,15 @@ impl Devices {
                     .into(),
             ),
         };
-        match Device::take_over(&self.env, found, &backend, why_not).await {
+        let lost = self.losses.owed_by(uuid, &path);
+        match Device::take_over(&self.env, found, &backend, lost.is_some(), why_not).await {
             Ok(device) => {
+                let told = device.told_of_loss();
                 self.is_here(uuid, device);
+                if let Some(why) = lost {
+                    log::warn(&words_of_loss(&path, name, &why));
+                    self.settle_when(told, *uuid, name, &path);
+                }
                 self.record(uuid, name, &path).await;
                 log::info(&format!("{} of '{name}' is served again", path.display()));
             }
@@ -79,6 +101,17 @@ impl Devices {
                 ));
             }
         }
+    }
+
+    /// Strikes a device off the note of a loss when its client has been told. One that is removed is struck off by whoever
+    /// does that.
+    fn settle_when(&self, told: impl Future<Output = ()> + 'static, uuid: Uuid, name: &str, path: &Path) {
+        let (losses, name, path) = (self.losses.clone(), name.to_string(), path.to_owned());
+        self.env.spawn(async move {
+            told.await;
+            log::info(&format!("{} of '{name}' has answered a flush with an error, as was due", path.display()));
+            losses.settle(&uuid, &path).await;
+        });
     }
 
     async fn remove_half_made(&self, found: &Found, uuid: &Uuid, name: &str) {
@@ -134,6 +167,16 @@ impl Devices {
             log::warn(&format!("the list of attached devices cannot be written: {error:#}"));
         }
     }
+}
+
+/// What a loss means for the device of a volume, in words.
+fn words_of_loss(path: &Path, name: &str, why: &str) -> String {
+    format!(
+        "what was written to {} of '{name}' and not flushed may be lost ({why}). Its first flush is answered with an error, \
+         so that whoever uses it learns of it. If it has a file system, unmount it and check it (fsck) before it is used \
+         further; programs that wrote to it last have to write that again",
+        path.display()
+    )
 }
 
 /// Why a device is left as it is, in words.

@@ -25,6 +25,7 @@ use bimetal_volume::error::Error;
 use bimetal_volume::group::{Group, Volume};
 use bimetal_volume::options::Uuid;
 
+use super::losses::Losses;
 use super::shared::Made;
 use crate::{api, holders, log};
 
@@ -52,12 +53,14 @@ pub(crate) struct Devices {
     pub(super) env: HostEnv,
     pub(super) group: Group<HostEnv>,
     pub(super) name: Rc<str>,
+    pub(super) losses: Losses,
     places: Rc<RefCell<BTreeMap<Uuid, Place>>>,
 }
 
 impl Devices {
-    pub(crate) fn new(env: &HostEnv, group: &Group<HostEnv>, name: &str) -> Devices {
-        Devices { env: env.clone(), group: group.clone(), name: name.into(), places: Rc::default() }
+    pub(crate) fn new(env: &HostEnv, group: &Group<HostEnv>, name: &str, losses: &Losses) -> Devices {
+        let (env, group, losses) = (env.clone(), group.clone(), losses.clone());
+        Devices { env, group, name: name.into(), losses, places: Rc::default() }
     }
 
     /// The block device of `volume`, made now if it is not there.
@@ -106,6 +109,8 @@ impl Devices {
                 self.name
             ));
         }
+        // Those of before are gone, and what their clients did not hear of with them.
+        self.losses.settle_all_of(&backend.uuid()).await;
         let tag = device::tag_of(&backend.uuid());
         Device::create(&self.env, backend, tag).await.map(Ok).map_err(|e| e.to_string())
     }
@@ -117,6 +122,7 @@ impl Devices {
         let removed = self.remove(&device, force).await;
         if device.is_gone() {
             self.forget(uuid);
+            self.losses.settle(uuid, &device.id().path()).await;
         } else {
             self.set(uuid, State::Here(device));
         }

@@ -152,7 +152,9 @@ fn told(change: &VolumeChange, size: Option<u64>) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::daemon::losses::Losses;
     use crate::daemon::{exports::Exports, files::Files, ublk::Devices};
+    use crate::loss::Place;
     use bimetal_host::device::Access;
     use bimetal_host::{HostDevice, Locator, Reactor};
     use bimetal_volume::options::{CreateOptions, OpenOptions};
@@ -181,12 +183,13 @@ pub(super) mod tests {
         };
         Group::create(env, devices, &options).await.expect("made");
         let group = Group::open(env.clone(), members, OpenOptions::default()).await.expect("opened");
+        let losses = Losses::found(env, Place::at(folder));
         let ways = Ways {
             env: env.clone(),
             group: "tank".into(),
             nbd: Exports::open(env, &group, &[]).await.expect("exports"),
             files: Files::new(env, "tank", folder.join("fuse")).await,
-            devices: Devices::new(env, &group, "tank"),
+            devices: Devices::new(env, &group, "tank", &losses),
         };
         (group, Rc::new(ways))
     }

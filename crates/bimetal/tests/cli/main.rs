@@ -16,6 +16,7 @@ mod former;
 mod known;
 mod lab;
 mod leave;
+mod loss;
 mod member;
 mod refusals;
 mod repair;

@@ -7,6 +7,7 @@
 //! No thread of this process may wait for a request of a device that it serves: if the process died meanwhile it would
 //! never be gone, and its members never be free for the next daemon.
 
+use std::future::Future;
 use std::time::Duration;
 
 use bimetal_host::ublk::{self, Control, DeviceId, Found, Limits, State, UblkError, Untrusted};
@@ -98,7 +99,7 @@ impl Device {
             })
         })
         .await?;
-        let device = match Device::serve(env, id, backend).await {
+        let device = match Device::serve(env, id, backend, false).await {
             Ok(device) => device,
             Err(error) => {
                 let _ = aside(env, move || Control::open()?.delete(id)).await;
@@ -116,11 +117,13 @@ impl Device {
     /// Takes over a device from a process that died, however long that takes: the kernel gives it away only when
     /// nothing of that process is left. What that process had not answered is asked again. Fails if there is no such
     /// device any more, or the kernel refuses. `refusal` says why it must not be served; it is asked until the last moment,
-    /// since volumes change meanwhile.
+    /// since volumes change meanwhile. If something may be `lost` that the device has acknowledged, its client is told
+    /// ([`told_of_loss`](Device::told_of_loss)).
     pub async fn take_over<B: Backend>(
         env: &HostEnv,
         found: &Found,
         backend: &B,
+        lost: bool,
         refusal: impl Fn() -> Option<String>,
     ) -> Result<Device, NotTaken> {
         let id = found.id;
@@ -131,7 +134,7 @@ impl Device {
             // On this thread, as an exception: it waits for nothing, and if this process died between this step and the
             // wish for requests, no other could take the device over.
             if control.begin_recovery(id)? {
-                match Device::serve(env, id, backend).await {
+                match Device::serve(env, id, backend, lost).await {
                     Err(UblkError::Queue { source, .. }) if is_busy(&source) => {}
                     other => break other?,
                 }
@@ -148,11 +151,11 @@ impl Device {
     }
 
     /// Opens the queue and wishes for requests.
-    async fn serve<B: Backend>(env: &HostEnv, id: DeviceId, backend: &B) -> Result<Device, UblkError> {
+    async fn serve<B: Backend>(env: &HostEnv, id: DeviceId, backend: &B, lost: bool) -> Result<Device, UblkError> {
         let gone = || UblkError::Queue { path: id.path(), source: std::io::ErrorKind::NotFound.into() };
         let found = Control::open()?.info(id)?.ok_or_else(gone)?;
         let queue = ublk::Queue::open(env, &found)?;
-        let serving = wish_untrusted(env, &queue, backend);
+        let serving = wish_untrusted(env, &queue, backend, lost);
         drop(queue);
         env.sleep(SETTLE).await;
         match serving.refused() {
@@ -179,6 +182,12 @@ impl Device {
         self.serving.status()
     }
 
+    /// Completes when the kernel has the answer that tells the client of a loss; never if it is not asked, or nothing was lost.
+    pub fn told_of_loss(&self) -> impl Future<Output = ()> + 'static {
+        let (env, serving) = (self.env.clone(), self.serving.clone());
+        async move { serving.told_of_loss(&env).await }
+    }
+
     /// Takes the device away. Whoever uses it gets errors, the page cache included: that is to be written out before
     /// ([`ublk::flush_cache`]), by another process. It is gone in any case ([`is_gone`](Device::is_gone)) once the kernel
     /// has stopped it; an error after that tells of what is left.
@@ -198,11 +207,11 @@ impl Device {
 
 /// Wishes for the first requests without the capability. Nothing is awaited meanwhile: no other task of this thread, and
 /// no thread that it starts, ever lacks it.
-fn wish_untrusted<B: Backend>(env: &HostEnv, queue: &ublk::Queue, backend: &B) -> Serving {
+fn wish_untrusted<B: Backend>(env: &HostEnv, queue: &ublk::Queue, backend: &B, lost: bool) -> Serving {
     // What others have queued goes before.
     env.hand_over();
     let untrusted = Untrusted::begin();
-    let serving = Serving::begin(env, queue, backend);
+    let serving = Serving::begin(env, queue, backend, lost);
     env.hand_over();
     drop(untrusted);
     serving

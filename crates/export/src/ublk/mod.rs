@@ -7,8 +7,10 @@
 //! 1. Every change is answered only when the death of the daemon cannot undo it (`WriteFlags::outlives`): the kernel
 //!    gives the next daemon what this one has not answered, and nothing else.
 //! 2. A request that cannot be answered because the group stops is left to the next daemon, not failed.
-//! 3. Nothing that the kernel says is trusted to be in range.
+//! 3. A device that was taken over after a loss tells its client before it says that anything is durable ([`debt`]).
+//! 4. Nothing that the kernel says is trusted to be in range.
 
+mod debt;
 pub mod device;
 pub mod queue;
 mod request;
@@ -22,12 +24,14 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use bimetal_host::ublk::Kind;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Instant;
 
 use crate::runtime::Runtime;
 use crate::signal::Signal;
+use debt::Debt;
 pub use device::Device;
 pub use queue::Queue;
 
@@ -56,6 +60,7 @@ struct Shared {
     /// With which errno the kernel refused to give the first request of a tag.
     refused: Cell<Option<i32>>,
     leaving: Cell<bool>,
+    debt: Debt,
     changed: Signal,
 }
 
@@ -65,8 +70,9 @@ pub struct Serving(Rc<Shared>);
 
 impl Serving {
     /// Serves all tags of `queue` from `backend`, in tasks of their own, until the device goes. The wish for the first
-    /// request of each tag is queued when this returns.
-    pub fn begin<R: Runtime, Q: Queue, B: Backend>(runtime: &R, queue: &Q, backend: &B) -> Serving {
+    /// request of each tag is queued when this returns. If what the client was told was written may be `lost`, its first FLUSH
+    /// fails, and until then its first FUA write.
+    pub fn begin<R: Runtime, Q: Queue, B: Backend>(runtime: &R, queue: &Q, backend: &B, lost: bool) -> Serving {
         let since = runtime.now();
         let status = Status { since, requests: 0, failed: 0, in_flight: 0, bytes_in_flight: 0 };
         let serving = Serving(Rc::new(Shared {
@@ -74,6 +80,7 @@ impl Serving {
             tags: Cell::new(queue.depth()),
             refused: Cell::default(),
             leaving: Cell::default(),
+            debt: Debt::new(lost),
             changed: Signal::default(),
         }));
         for tag in 0..queue.depth() {
@@ -112,6 +119,12 @@ impl Serving {
     /// Waits until the device is gone, that is until the kernel has ended all tags.
     pub async fn ended(&self) {
         self.0.changed.wait_until(|| self.is_over()).await;
+    }
+
+    /// Waits until the kernel has the answer that tells the client of a loss. For ever if there is none to tell of, or the
+    /// client never flushes.
+    pub async fn told_of_loss<R: Runtime>(&self, runtime: &R) {
+        self.0.debt.told(runtime).await;
     }
 
     /// Takes no more requests: what comes waits for the next daemon. Returns when what was taken is answered or left.
@@ -155,7 +168,12 @@ async fn serve<R: Runtime, Q: Queue, B: Backend>(runtime: &R, shared: &Shared, q
     let max = queue.max_bytes();
     let mut buf = BufMut::new(max);
     let mut answer = None;
+    // Whether that answer tells the client of a loss.
+    let mut tells = false;
     loop {
+        if tells {
+            shared.debt.tells();
+        }
         let (back, next) = queue.exchange(tag, answer, buf).await;
         let desc = match next {
             Ok(desc) => desc,
@@ -172,12 +190,20 @@ async fn serve<R: Runtime, Q: Queue, B: Backend>(runtime: &R, shared: &Shared, q
                 return;
             }
         };
+        if std::mem::take(&mut tells) {
+            shared.debt.arrived();
+        }
         if shared.leaving.get() {
             return;
         }
         let bytes = u64::from(desc.nr_sectors) << 9;
         shared.begun(bytes);
-        let (after, result) = request::perform(backend, &desc, back, max).await;
+        let refused = shared.debt.refuses(&desc);
+        let (after, result) = match refused {
+            true => (back, Some(-request::EIO)),
+            false => request::perform(backend, &desc, back, max).await,
+        };
+        tells = refused && desc.kind() == Kind::Flush;
         shared.over(bytes, result);
         if result.is_none() {
             return;

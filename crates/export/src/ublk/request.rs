@@ -6,7 +6,7 @@ use bimetal_volume::buf::BufMut;
 use bimetal_volume::error::Error;
 use bimetal_volume::units::BLOCK;
 
-const EIO: i32 = 5;
+pub(super) const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 

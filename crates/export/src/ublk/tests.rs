@@ -1,5 +1,7 @@
 //! Requests of a queue in memory against volumes in memory: one named test per behaviour.
 
+mod loss;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -202,7 +204,7 @@ fn plain(kind: Kind, start: u64, sectors: u32) -> IoDesc {
 
 /// Serves until nothing is left to do, and gives the handle of the queue.
 fn serve<B: Backend>(runtime: &TestRuntime, queue: &Fake, backend: &B) -> Serving {
-    let serving = Serving::begin(runtime, queue, backend);
+    let serving = Serving::begin(runtime, queue, backend, false);
     settle(runtime);
     serving
 }
@@ -215,7 +217,7 @@ fn settle(runtime: &TestRuntime) {
 fn every_tag_wishes_for_a_request_before_anything_else_runs() {
     let (runtime, queue) = (TestRuntime::new(), Fake::new(3));
     // The tasks have not had their turn: whoever begins may be without a capability until the wishes are handed over.
-    let serving = Serving::begin(&runtime, &queue, &Memory::new(SIZE));
+    let serving = Serving::begin(&runtime, &queue, &Memory::new(SIZE), false);
     assert_eq!(queue.tags.borrow().len(), 3);
     queue.ask(1, plain(Kind::Read, 0, 8));
     settle(&runtime);

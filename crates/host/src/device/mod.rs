@@ -5,6 +5,8 @@ pub mod error;
 pub mod file;
 pub mod nbd;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::{Device, DeviceError, DeviceTraits};
 
@@ -14,6 +16,15 @@ use emulated::EmulatedDevice;
 pub use error::OpenError;
 use file::FileDevice;
 use nbd::NbdDevice;
+
+/// Syncs that failed in this process.
+static FAILED_SYNCS: AtomicU64 = AtomicU64::new(0);
+
+/// How many syncs of devices have failed in this process. A kernel tells of what it could not write once: whoever is told
+/// is the only one who knows, also if all that it wanted was to look.
+pub fn failed_syncs() -> u64 {
+    FAILED_SYNCS.load(Ordering::Relaxed)
+}
 
 /// How a device is opened.
 #[derive(Clone, Copy, Debug)]
@@ -101,11 +112,15 @@ impl Device for HostDevice {
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
-        match self {
+        let synced = match self {
             HostDevice::File(d) => d.sync().await,
             HostDevice::Emulated(d) => d.file().sync().await,
             HostDevice::Nbd(d) => d.sync().await,
+        };
+        if synced.is_err() {
+            FAILED_SYNCS.fetch_add(1, Ordering::Relaxed);
         }
+        synced
     }
 
     async fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {

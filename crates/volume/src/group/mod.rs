@@ -102,6 +102,12 @@ impl<E: Env> Group<E> {
         self.core.status()
     }
 
+    /// Waits until the group refuses writes because a sync or a write of its metadata failed, and gives the reason. What was
+    /// written and not flushed by then may be lost, though a later start and its sync succeed.
+    pub async fn until_latched(&self) -> String {
+        self.core.health.until_latched().await
+    }
+
     /// Counters for tests of the engine.
     pub fn counters(&self) -> EngineCounters {
         EngineCounters {

@@ -17,7 +17,7 @@ use crate::api::{self, Fate};
 use crate::cli::Repair;
 use crate::members::{self, Members};
 use crate::output::{confirm, Output};
-use crate::{runstate, saved};
+use crate::{loss, runstate, saved};
 
 /// What is asked for.
 struct Wish {
@@ -73,7 +73,9 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let name = wish.group.as_str();
     let mut found = members::open(&env, Some(name), &wish.explicit, Access::SERVE).await?;
     new::let_go(&mut found, &new);
+    let syncs = loss::watch_syncs(&env, name);
     let plan = Plan::new(env.clone(), found.devices(), wish.older_copies).await;
+    drop(syncs);
     let mut plan = plan.map_err(|e| unrepairable(&found, e.into()))?;
     if plan.group() != name {
         bail!("these members belong to group '{}', not to '{name}'", plan.group());

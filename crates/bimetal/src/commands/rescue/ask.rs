@@ -10,7 +10,7 @@ use bimetal_volume::options::{MemberStatus, OpenOptions};
 use crate::api::{self, Fate, FateRun};
 use crate::config::uuid_text;
 use crate::size::approx;
-use crate::{members, runstate};
+use crate::{loss, members, runstate};
 
 /// What has become of a volume.
 pub(super) struct VolumeState {
@@ -92,7 +92,9 @@ fn offline(name: &str, explicit: &[Locator]) -> Result<State> {
         let name = name.as_str();
         let found = members::open(&env, Some(name), &explicit, Access::INSPECT).await?;
         let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
+        let syncs = loss::watch_syncs(&env, name);
         let opened = Group::open(env.clone(), found.devices(), options).await;
+        drop(syncs);
         let group = opened.map_err(|e| found.refusal(name, e))?;
         let status = group.status();
         anyhow::ensure!(status.name == name, "these members belong to group '{}', not to '{name}'", status.name);

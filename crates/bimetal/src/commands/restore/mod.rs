@@ -19,7 +19,7 @@ use crate::members::{self, Members};
 use crate::output::{confirm, Output};
 use crate::saved::{committed_since, put_back, save, Mark, Saved, SavedFile, SavedMember, Target, Written};
 use crate::size::approx;
-use crate::{api, date, runstate};
+use crate::{api, date, loss, runstate};
 
 pub(crate) fn run(args: Restore, output: Output) -> Result<()> {
     let saved = SavedFile::open(&args.file)?;
@@ -29,7 +29,10 @@ pub(crate) fn run(args: Restore, output: Output) -> Result<()> {
     let explicit = members::parse_all(&args.members)?;
     let reactor = Reactor::new()?;
     let env = reactor.env();
-    let done = reactor.block_on(async move { restore(&env, &saved, &explicit, &args).await })?;
+    let done = reactor.block_on(async move {
+        let _syncs = loss::watch_syncs(&env, &saved.group);
+        restore(&env, &saved, &explicit, &args).await
+    })?;
     drop(lock);
     output.show(&done.json(&name), || done.words(&name))
 }

@@ -1,0 +1,187 @@
+//! The note of a loss, `lost.json` in the run-state folder of a group.
+//!
+//! A sync that fails may take with it what a member had acknowledged, and the next one succeeds. Clients that end with their
+//! daemon know that. A ublk device stays, and whoever uses it would be told by the next daemon that all is durable. So it is
+//! written down what happened, and each device that is taken over tells its client before it says that.
+//!
+//! 1. A new loss concerns every device that is there: the note names none then.
+//! 2. It lies where it lives as long as the kernel's devices: what is left of it after a restart of the machine goes at the next
+//!    start of the group, which finds no device.
+//! 3. One error too many harms less than one too few: a note that cannot be read counts.
+
+use std::cell::Cell;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bimetal_host::HostEnv;
+use bimetal_volume::env::Env;
+use serde::{Deserialize, Serialize};
+
+use crate::{api, log, paths, runstate};
+
+/// A block device that a daemon left, and the volume that it is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Owing {
+    /// UUID of the volume, as text.
+    pub(crate) volume: String,
+    /// Path of the device.
+    pub(crate) device: String,
+}
+
+/// What was lost, and who is to be told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Note {
+    schema: u32,
+    /// What happened.
+    pub(crate) why: String,
+    /// Who has not been told yet; `None`: every device that is there.
+    pub(crate) devices: Option<Vec<Owing>>,
+}
+
+impl Note {
+    /// The note of something that has just happened.
+    pub(crate) fn new(why: String) -> Note {
+        Note { schema: api::SCHEMA, why, devices: None }
+    }
+
+    /// Whether a device has to tell its client.
+    pub(crate) fn names(&self, device: &Owing) -> bool {
+        self.devices.as_ref().is_none_or(|all| all.contains(device))
+    }
+}
+
+/// Where the note of a group lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    /// That of group `name`.
+    pub(crate) fn of(name: &str) -> Place {
+        Place::at(&paths::run_dir(name))
+    }
+
+    /// In this folder.
+    pub(crate) fn at(folder: &Path) -> Place {
+        Place(folder.join("lost.json"))
+    }
+
+    /// The note that stands, if any.
+    pub(crate) fn read(&self) -> Option<Note> {
+        let unreadable = |why: String| Some(Note::new(format!("{} cannot be read: {why}", self.0.display())));
+        match std::fs::read_to_string(&self.0) {
+            Ok(text) => serde_json::from_str(&text).map_or_else(|e| unreadable(e.to_string()), Some),
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            Err(e) => unreadable(e.to_string()),
+        }
+    }
+
+    /// Makes this the note that stands; `None` takes it away.
+    pub(crate) fn write(&self, note: Option<&Note>) -> Result<()> {
+        let Some(note) = note else {
+            return match std::fs::remove_file(&self.0) {
+                Err(e) if e.kind() != ErrorKind::NotFound => {
+                    Err(e).with_context(|| format!("cannot remove {}", self.0.display()))
+                }
+                _ => Ok(()),
+            };
+        };
+        let text = serde_json::to_string_pretty(note)?;
+        runstate::replace(&self.0, text.as_bytes()).with_context(|| format!("cannot write {}", self.0.display()))
+    }
+}
+
+/// How often it is looked whether a sync has failed: the next disk may take long to spin up, and somebody not wait for that.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Held while the members of a group are opened: whoever opens them syncs them, and is the only one to learn that this failed.
+pub(crate) struct Watch {
+    name: String,
+    noted: Cell<bool>,
+}
+
+/// Writes it down if a sync fails before what this gives is dropped.
+pub(crate) fn watch_syncs(env: &HostEnv, name: &str) -> Rc<Watch> {
+    let watch = Rc::new(Watch { name: name.to_string(), noted: Cell::default() });
+    let (watched, clock) = (Rc::downgrade(&watch), env.clone());
+    env.spawn(async move {
+        while let Some(watch) = watched.upgrade() {
+            watch.look();
+            drop(watch);
+            clock.sleep(LOOK_AGAIN).await;
+        }
+    });
+    watch
+}
+
+impl Watch {
+    fn look(&self) {
+        if bimetal_host::device::failed_syncs() == 0 || self.noted.replace(true) {
+            return;
+        }
+        let why = "a member of the group could not be synced when it was opened";
+        // The folder is not there if no daemon was.
+        let place = paths::make_run_dir(&self.name).map(|_| Place::of(&self.name));
+        if let Err(error) = place.and_then(|place| place.write(Some(&Note::new(why.into())))) {
+            log::warn(&not_written(&error));
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.look();
+    }
+}
+
+/// That a loss could not be written down, in words.
+pub(crate) fn not_written(error: &anyhow::Error) -> String {
+    format!(
+        "a member could not be synced, and that cannot be written down for the next daemon: {error:#}. If a ublk device of \
+         the group is in use, what was written to it last may be lost without an error: unmount it, and check the file \
+         system before it is used again"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owing(device: &str) -> Owing {
+        Owing { volume: "v".into(), device: device.into() }
+    }
+
+    #[test]
+    fn a_note_stands_until_it_is_taken_away() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let place = Place::at(dir.path());
+        assert_eq!(place.read(), None);
+        place.write(None).expect("nothing to take away");
+        let mut note = Note::new("a sync of member 1 failed".into());
+        place.write(Some(&note)).expect("written");
+        assert_eq!(place.read().as_ref(), Some(&note));
+        assert!(note.names(&owing("/dev/ublkb0")), "every device");
+        note.devices = Some(vec![owing("/dev/ublkb1")]);
+        place.write(Some(&note)).expect("written");
+        let found = place.read().expect("stands");
+        assert!(found.names(&owing("/dev/ublkb1")) && !found.names(&owing("/dev/ublkb0")));
+        place.write(None).expect("taken away");
+        assert_eq!(place.read(), None);
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_read_concerns_every_device() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let place = Place::at(dir.path());
+        for text in ["", "{", "[]", "{\"schema\": 1}"] {
+            std::fs::write(dir.path().join("lost.json"), text).expect("written");
+            let note = place.read().expect("counts");
+            assert!(note.why.contains("cannot be read") && note.names(&owing("/dev/ublkb0")), "{note:?}");
+        }
+        std::fs::remove_file(dir.path().join("lost.json")).expect("removed");
+        std::fs::create_dir(dir.path().join("lost.json")).expect("a folder");
+        assert!(place.read().is_some());
+    }
+}

@@ -1,0 +1,88 @@
+//! A member that cannot be synced: that is written down, for ublk devices that outlive the daemon.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{installed, Place, MIB};
+
+/// A server of `fast.img` whose FLUSH fails while there is a file `broken`. It ends with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn server(p: &Place) -> Server {
+    let (file, broken) = (p.file("fast.img", 48 * MIB), p.path("broken"));
+    let (file, broken) = (file.display(), broken.display());
+    let socket = p.path("fast.sock");
+    let script = [
+        format!("get_size=echo {}", 48 * MIB),
+        format!("pread=dd if={file} skip=$4 count=$3 bs=64k iflag=skip_bytes,count_bytes status=none"),
+        format!("pwrite=dd of={file} seek=$4 bs=64k oflag=seek_bytes conv=notrunc status=none"),
+        "can_write=exit 0".into(),
+        "can_flush=exit 0".into(),
+        format!("flush=if [ -e {broken} ]; then echo EIO the cache is gone >&2; exit 1; fi"),
+    ];
+    let mut command = Command::new("nbdkit");
+    command.args(["-f", "-U"]).arg(&socket).arg("eval").args(script).stderr(Stdio::null());
+    let server = Server(command.spawn().expect("nbdkit starts"));
+    until(|| std::os::unix::net::UnixStream::connect(&socket).is_ok(), "nbdkit listens");
+    server
+}
+
+fn until(condition: impl Fn() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_failed_sync_is_written_down_whoever_was_told() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    let _server = server(&p);
+    p.file("slow.img", 96 * MIB);
+    let fast = format!("nbd+unix:///?socket={}", p.path("fast.sock").display());
+    p.ok(&["create", "tank", "--fast", &fast, "--slow", "slow.img", "--volume", "main:16MiB", "--yes"]);
+    let (note, broken): (PathBuf, PathBuf) = (p.path("run/tank/lost.json"), p.path("broken"));
+    let said = || std::fs::read_to_string(&note).unwrap_or_default();
+    let breaks = || std::fs::write(&broken, "").expect("written");
+    let mended = || std::fs::remove_file(&broken).expect("removed");
+    let forgotten = || std::fs::remove_file(&note).expect("removed");
+
+    // A daemon that is killed when it has latched.
+    let daemon = p.serve(&["tank"]);
+    assert!(!note.exists());
+    breaks();
+    assert_ne!(p.run(&["volume", "create", "tank/more", "--size", "1MiB"]).code, 0);
+    until(|| note.exists(), "the latch is written down");
+    drop(daemon);
+    assert!(said().contains("member 0"), "{}", said());
+
+    // A start that is refused, and a command that only wanted to look.
+    forgotten();
+    assert_ne!(p.run(&["serve", "tank"]).code, 0);
+    assert!(said().contains("could not be synced when it was opened"), "{}", said());
+    forgotten();
+    p.run(&["rescue", "tank"]);
+    assert!(note.exists());
+
+    // A stop that fails.
+    mended();
+    forgotten();
+    let mut daemon = p.serve(&["tank"]);
+    assert!(!note.exists());
+    breaks();
+    assert_ne!(p.run(&["stop", "tank"]).code, 0);
+    assert_ne!(daemon.wait(), 0, "{}", p.log());
+    assert!(note.exists());
+}
