@@ -126,7 +126,7 @@ impl Shared {
         Some(Some(api::Fates { schema: api::SCHEMA, volume, size_bytes, until_bytes: size_bytes, runs: vec![run] }))
     }
 
-    pub(crate) fn may_change(&self, change: &api::VolumeChange) -> Result<(), String> {
+    pub(crate) async fn may_change(&self, change: &api::VolumeChange) -> Result<(), String> {
         match change {
             api::VolumeChange::Rename { name, .. } => Err(format!("volume '{name}' is attached")),
             _ => Ok(()),

@@ -33,6 +33,9 @@ mod log;
 #[allow(dead_code)]
 #[path = "../../crates/bimetal/src/paths.rs"]
 mod paths;
+
+#[path = "../../crates/bimetal/src/plain.rs"]
+mod plain;
 #[allow(dead_code)]
 #[path = "../../crates/bimetal/src/size.rs"]
 mod size;

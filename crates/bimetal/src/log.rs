@@ -89,7 +89,7 @@ fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64, mut target: impl Write
 }
 
 fn line(level: &str, text: &str) {
-    let text = format!("{level}{}\n", crate::output::plain(text));
+    let text = format!("{level}{}\n", crate::plain::plain(text));
     match LOG.get_or_init(|| Log::to(std::io::stderr()).ok()) {
         Some(log) => log.line(text),
         None => {

@@ -28,6 +28,7 @@ mod members;
 mod output;
 mod own;
 mod paths;
+mod plain;
 mod progress;
 mod recording;
 mod runstate;

@@ -1,11 +1,12 @@
 //! What commands print: words or JSON, tables, questions.
 
-use std::borrow::Cow;
 use std::io::{BufRead, IsTerminal, Write};
 
 use anyhow::{bail, Result};
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
+
+use crate::plain::plain;
 
 /// How a command answers.
 #[derive(Clone, Copy, Debug)]
@@ -36,16 +37,6 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
         }
     }
     text
-}
-
-/// Text for a terminal: a path, or what a disk calls itself, may hold characters that would move its cursor or worse.
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
-    if text.chars().all(is_plain) {
-        return Cow::Borrowed(text);
-    }
-    let escaped = |c: char| if is_plain(c) { c.to_string() } else { c.escape_default().to_string() };
-    Cow::Owned(text.chars().map(escaped).collect())
 }
 
 /// A line on standard error beside the answer.
@@ -148,12 +139,6 @@ pub(crate) fn confirm(what: &str, yes: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_terminal_is_sent_nothing_but_text() {
-        assert_eq!(plain("Grüße\n\tan /dev/sda"), "Grüße\n\tan /dev/sda");
-        assert_eq!(plain("a\x1b[2J\rb\u{9b}c"), "a\\u{1b}[2J\\rb\\u{9b}c");
-    }
 
     #[test]
     fn paragraphs_keep_their_words_within_the_width() {

@@ -44,7 +44,7 @@ impl Progress {
 
     fn write(&mut self, text: &str) {
         self.shown = true;
-        let text: String = crate::output::plain(text).chars().take(WIDTH).collect();
+        let text: String = crate::plain::plain(text).chars().take(WIDTH).collect();
         // Whoever closed standard error does not want to know.
         let _ = write!(std::io::stderr().lock(), "\r\x1b[K{text}");
     }
