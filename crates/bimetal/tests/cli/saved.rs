@@ -132,6 +132,37 @@ fn damaged_zones_come_back_as_long_as_the_labels_prove_it() {
     is_whole(&p);
 }
 
+/// Labels change at starts, stops and checkpoints; what is committed in between only the journals know.
+#[test]
+fn what_was_saved_of_a_group_in_use_is_refused_after_its_next_commit() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let data: Vec<u8> = (0..8 * MIB).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(p.path("in.raw"), &data).expect("file");
+    let daemon = p.serve(&["tank"]);
+    let copies = ["fast.copy", "slow.copy"];
+    for (from, to) in ["fast.img", "slow.img"].into_iter().zip(copies) {
+        std::fs::copy(p.path(from), p.path(to)).expect("copied in use");
+    }
+    p.ok(&["dump", "tank", "--save", "tank.saved", "--member", copies[0], copies[1]]);
+    copy(&p.path("in.raw").display().to_string(), &nbd(&p));
+    // Killed: what it had flushed stays.
+    drop(daemon);
+    refused_untouched(
+        &p,
+        &["restore", "tank.saved", "--yes", "--force"],
+        &["was used since it was saved", "the journal of"],
+    );
+    // Nothing was committed after this one.
+    p.ok(&["dump", "tank", "--save", "later.saved"]);
+    write_over(&p, "slow.img", MIB, SLOTS - MIB);
+    p.ok(&["restore", "later.saved", "--yes"]);
+    is_whole(&p);
+}
+
 #[test]
 fn what_was_saved_before_a_start_is_refused_whatever_is_asked() {
     let p = Place::new();
