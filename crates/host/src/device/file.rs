@@ -327,7 +327,8 @@ fn read_anew(file: &File) -> io::Result<()> {
     match synced {
         // A file system that is never written has nothing to sync.
         Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EROFS)) => Ok(()),
-        other => other,
+        // The kernel tells of it once, and we are the one who was told.
+        other => other.inspect_err(|_| super::sync_failed()),
     }
 }
 

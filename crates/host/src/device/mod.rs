@@ -26,6 +26,11 @@ pub fn failed_syncs() -> u64 {
     FAILED_SYNCS.load(Ordering::Relaxed)
 }
 
+/// One more sync has failed.
+pub(crate) fn sync_failed() {
+    FAILED_SYNCS.fetch_add(1, Ordering::Relaxed);
+}
+
 /// How a device is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
@@ -118,7 +123,7 @@ impl Device for HostDevice {
             HostDevice::Nbd(d) => d.sync().await,
         };
         if synced.is_err() {
-            FAILED_SYNCS.fetch_add(1, Ordering::Relaxed);
+            sync_failed();
         }
         synced
     }
