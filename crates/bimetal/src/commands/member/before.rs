@@ -48,8 +48,8 @@ fn overwrite(locator: &Locator) -> String {
     match locator.path() {
         Some(path) => {
             let path = path.display();
-            format!("run `blkdiscard {path}` if it is an SSD, else `shred -n 1 {path}` or `dd if=/dev/zero of={path} bs=1M`")
+            format!("run `blkdiscard --zeroout {path}` if it is an SSD, else `shred -n 1 {path}` or `dd if=/dev/zero of={path} bs=1M`")
         }
-        None => "overwrite it where it is (`blkdiscard`, `shred` or `dd`)".into(),
+        None => "overwrite it where it is (`blkdiscard --zeroout`, `shred` or `dd`)".into(),
     }
 }
