@@ -233,7 +233,20 @@ fn holds_header(device: &MemoryDevice) -> bool {
     device.blocks.borrow().values().any(|block| block.chunks(4096).any(|b| b.iter().all(|byte| *byte == HEADER)))
 }
 
-fn try_to_add(env: &MemoryEnv, g: &Group<MemoryEnv>, device: &MemoryDevice) -> Rc<RefCell<Option<NotAMember>>> {
+/// Why a device became no member, when that is known.
+type Outcome = Rc<RefCell<Option<NotAMember>>>;
+
+/// A device that is being added, and has the headers by now.
+fn half_added(env: &MemoryEnv, g: &Group<MemoryEnv>) -> (MemoryDevice, Outcome) {
+    let disk = MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(24 * MIB) };
+    disk.sync_takes.set(Duration::from_secs(1));
+    let adding = try_to_add(env, g, &disk);
+    seconds(env, 2);
+    assert!(holds_header(&disk) && adding.borrow().is_none(), "under way");
+    (disk, adding)
+}
+
+fn try_to_add(env: &MemoryEnv, g: &Group<MemoryEnv>, device: &MemoryDevice) -> Outcome {
     let (g, device, outcome) = (g.clone(), device.clone(), Rc::new(RefCell::new(None)));
     let told = outcome.clone();
     env.spawn(async move {
@@ -247,11 +260,7 @@ fn try_to_add(env: &MemoryEnv, g: &Group<MemoryEnv>, device: &MemoryDevice) -> R
 fn a_device_that_was_to_be_a_member_when_the_group_stopped_has_no_header() {
     let env = MemoryEnv::new();
     let (_m, g) = with_family(&env);
-    let disk = MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(24 * MIB) };
-    disk.sync_takes.set(Duration::from_secs(1));
-    let adding = try_to_add(&env, &g, &disk);
-    seconds(&env, 2);
-    assert!(holds_header(&disk) && adding.borrow().is_none(), "under way");
+    let (disk, adding) = half_added(&env, &g);
     stop(&env, g).expect("orderly stop");
     let failed = adding.take().expect("ended");
     assert_eq!((failed.why, failed.not_wiped), (StructureError::NotAdded(Error::Stopping), None));
@@ -263,11 +272,7 @@ fn a_device_that_was_to_be_a_member_when_the_group_stopped_has_no_header() {
 fn a_device_that_failed_to_become_a_member_has_no_header() {
     let env = MemoryEnv::new();
     let (_m, g) = with_family(&env);
-    let disk = MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(24 * MIB) };
-    disk.sync_takes.set(Duration::from_secs(1));
-    let adding = try_to_add(&env, &g, &disk);
-    seconds(&env, 2);
-    assert!(holds_header(&disk) && adding.borrow().is_none(), "under way");
+    let (disk, adding) = half_added(&env, &g);
     disk.bad.borrow_mut().extend(MIB / 4096..label_b(disk.size) / 4096);
     disk.bad.borrow_mut().insert(LABEL_A / 4096 + 15);
     seconds(&env, 20);

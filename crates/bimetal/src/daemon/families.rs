@@ -174,19 +174,13 @@ pub(super) fn locked(status: &Status) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::volumes::tests::{begun, tank, MIB};
-    use bimetal_host::Reactor;
+    use crate::daemon::volumes::tests::{begun, with_tank, MIB};
     use bimetal_volume::options::NewVolume;
     use bimetal_volume::units::Placement;
 
     #[test]
     fn a_lock_that_waits_for_its_turn_looks_again_who_uses_the_family() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let reactor = Reactor::new().expect("a ring");
-        let env = reactor.env();
-        let folder = dir.path().to_owned();
-        reactor.block_on(async move {
-            let (group, ways) = tank(&env, &folder).await;
+        with_tank(async |group, ways| {
             let key = FamilyKey::try_fill::<()>(|k| {
                 k.fill(3);
                 Ok(())
@@ -209,8 +203,6 @@ mod tests {
             lock(true).await.expect("by force");
             assert!(!unlocked());
             ways.devices.forget(&uuid);
-            ways.stop().await;
-            group.stop().await.expect("stopped");
         });
     }
 }

@@ -163,8 +163,21 @@ pub(super) mod tests {
 
     pub(crate) const MIB: u64 = 1 << 20;
 
+    /// What `work` does with a group of one volume, which is stopped then.
+    pub(crate) fn with_tank(work: impl AsyncFnOnce(Group<HostEnv>, Rc<Ways>) + 'static) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reactor = Reactor::new().expect("a ring");
+        let (env, folder) = (reactor.env(), dir.path().to_owned());
+        reactor.block_on(async move {
+            let (group, ways) = tank(&env, &folder).await;
+            work(group.clone(), ways.clone()).await;
+            ways.stop().await;
+            group.stop().await.expect("stopped");
+        });
+    }
+
     /// A group of one volume, and the ways to it, without a socket and a mount.
-    pub(crate) async fn tank(env: &HostEnv, folder: &std::path::Path) -> (Group<HostEnv>, Rc<Ways>) {
+    async fn tank(env: &HostEnv, folder: &std::path::Path) -> (Group<HostEnv>, Rc<Ways>) {
         let mut devices = Vec::new();
         for (name, size, tier) in [("fast", 48, Tier::Fast), ("slow", 96, Tier::Slow)] {
             let path = folder.join(name);
@@ -205,12 +218,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_change_that_waits_for_its_turn_looks_again_who_uses_the_volume() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let reactor = Reactor::new().expect("a ring");
-        let env = reactor.env();
-        let folder = dir.path().to_owned();
-        reactor.block_on(async move {
-            let (group, ways) = tank(&env, &folder).await;
+        with_tank(async |group, ways| {
             let uuid = group.volume("main").expect("there").uuid();
             let smaller = VolumeChange::Resize { name: "main".into(), size_bytes: 32 * MIB, force: false };
             let rename = VolumeChange::Rename { name: "main".into(), new_name: "other".into() };
@@ -225,19 +233,12 @@ pub(super) mod tests {
                 ways.devices.forget(&uuid);
             }
             change(&group, &ways, delete(true)).await.expect("nobody uses it");
-            ways.stop().await;
-            group.stop().await.expect("stopped");
         });
     }
 
     #[test]
     fn a_device_that_is_being_made_or_taken_over_is_a_user_of_its_volume() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let reactor = Reactor::new().expect("a ring");
-        let env = reactor.env();
-        let folder = dir.path().to_owned();
-        reactor.block_on(async move {
-            let (group, ways) = tank(&env, &folder).await;
+        with_tank(async |group, ways| {
             let uuid = group.volume("main").expect("there").uuid();
             let smaller = |force| VolumeChange::Resize { name: "main".into(), size_bytes: 32 * MIB, force };
             let rename = VolumeChange::Rename { name: "main".into(), new_name: "other".into() };
@@ -253,8 +254,6 @@ pub(super) mod tests {
             change(&group, &ways, rename).await.expect("nor minds its name");
             let named = ways.devices.volume_of(&uuid).expect("there");
             assert_eq!((named.name().as_str(), named.size()), ("other", 32 * MIB));
-            ways.stop().await;
-            group.stop().await.expect("stopped");
         });
     }
 }
