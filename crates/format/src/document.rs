@@ -38,5 +38,6 @@ pub(crate) use fields;
 pub fn structures() -> Vec<(&'static str, Vec<Field>)> {
     let mut all = crate::label::raw::structures();
     all.push(("block head", crate::block::head_fields()));
+    all.push(("lease", crate::lease::fields()));
     all
 }

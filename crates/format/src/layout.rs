@@ -27,6 +27,12 @@ pub fn label_b(size: u64) -> u64 {
     (size & !(BLOCK - 1)).saturating_sub(2 * MIB)
 }
 
+/// Offset of the block that says who holds the member, on a device laid out with `size` bytes: the last before the MiB that is
+/// not ours.
+pub fn lease(size: u64) -> u64 {
+    label_b(size) + MIB - BLOCK
+}
+
 /// The kinds of zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]

@@ -12,6 +12,7 @@ pub mod entry;
 pub mod journal;
 pub mod label;
 pub mod layout;
+pub mod lease;
 pub mod page;
 pub mod size;
 

@@ -8,7 +8,7 @@ use bimetal_format::document::structures;
 use bimetal_format::entry::{self, ENTRY_SIZE};
 use bimetal_format::journal::{self, JournalHead, Record, RecordKind, RECORDS_PER_BLOCK, RECORD_SIZE};
 use bimetal_format::label::{EPOCH_HISTORY, LABEL_SIZE, MAX_FAMILIES, MAX_MEMBERS, MAX_VOLUMES, MAX_ZONES};
-use bimetal_format::layout::{label_b, ZoneKind, KEYS_LEN, LABEL_A, MIN_JOURNAL_BLOCKS, ZONES_START};
+use bimetal_format::layout::{label_b, lease, ZoneKind, KEYS_LEN, LABEL_A, MIN_JOURNAL_BLOCKS, ZONES_START};
 use bimetal_format::{away, Entry, Salt, BLOCK, CHUNK, ENTRIES_PER_PAGE, VERSION};
 
 const SALT: Salt = Salt { group: [7; 16], member: 2, place: 8192 };
@@ -57,6 +57,7 @@ fn constants_are_those_of_the_code() {
         ("LABEL_A", LABEL_A),
         ("LABEL_SIZE", LABEL_SIZE as u64),
         ("LABEL_B_FROM_END", size - label_b(size + 4095)),
+        ("LEASE_FROM_END", size - lease(size + 4095)),
         ("ZONES_START", ZONES_START),
         ("HEAD", HEAD as u64),
         ("ENTRY_SIZE", ENTRY_SIZE as u64),

@@ -197,8 +197,13 @@ impl Client {
         }
     }
 
+    /// Whether nothing can be asked any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.lost.get() || self.ending.get()
+    }
+
     /// Fails everything in flight.
-    fn lose(&self) {
+    pub(super) fn lose(&self) {
         self.lost.set(true);
         self.outgoing.borrow_mut().clear();
         // An error means that the connection has ended already.

@@ -7,7 +7,9 @@ mod client;
 mod covered;
 mod handshake;
 mod input;
+mod lease;
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -37,8 +39,11 @@ pub struct NbdDevice {
 }
 
 struct Handle {
+    env: HostEnv,
     client: Rc<Client>,
     export: Export,
+    /// Of a device that was opened to be served.
+    lease: OnceCell<lease::Held>,
 }
 
 impl Drop for Handle {
@@ -65,7 +70,12 @@ impl NbdDevice {
         let (stream, input, export) = connected.map_err(|e| refuse(e.to_string()))?;
         check(&export, access).map_err(refuse)?;
         let client = Client::start(env, stream, input, export.style);
-        Ok(NbdDevice { handle: Rc::new(Handle { client, export }) })
+        let handle = Handle { env: env.clone(), client, export, lease: OnceCell::new() };
+        let device = NbdDevice { handle: Rc::new(handle) };
+        if access.write && access.lock {
+            lease::take(env, &device).await.map_err(refuse)?;
+        }
+        Ok(device)
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -96,6 +106,7 @@ impl NbdDevice {
     }
 
     pub(crate) async fn write(&self, offset: u64, buf: Buf) -> Result<(), DeviceError> {
+        lease::may_write(self).await?;
         let mut done = 0;
         while done < buf.len() {
             let len = self.max_part().min(buf.len() - done);
@@ -117,6 +128,7 @@ impl NbdDevice {
         if !self.handle.export.has(export_flag::SEND_TRIM) {
             return Err(DeviceError::Unsupported);
         }
+        lease::may_write(self).await?;
         let mut done = 0;
         while done < len {
             let part = (len - done).min(MAX_TRIM);

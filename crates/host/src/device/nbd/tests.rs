@@ -10,9 +10,14 @@ use bimetal_nbd::reply::Chunk;
 use bimetal_nbd::request::{HeaderStyle, Request};
 use bimetal_volume::env::Env;
 
+mod lease;
+
 use super::*;
 use crate::net::{Listener, Part};
 use crate::reactor::Reactor;
+
+/// For servers whose answers are looked at: a lock would ask them first.
+const UNLOCKED: Access = Access { write: true, lock: false };
 
 /// An nbdkit that ends with the test.
 struct Server(Child);
@@ -159,7 +164,7 @@ fn errors_of_the_server_come_through() {
         "pwrite=cat >/dev/null; echo ENOSPC full >&2; exit 1",
     ];
     run(&script, async |env, locator, _server| {
-        let device = NbdDevice::open(&env, &locator, Access::SERVE).await.expect("opens");
+        let device = NbdDevice::open(&env, &locator, UNLOCKED).await.expect("opens");
         let (_, result) = device.read(0, BufMut::new(4096)).await;
         assert_eq!(result, Err(DeviceError::Io(libc::EIO)));
         assert_eq!(device.write(0, pattern(0, 4096)).await, Err(DeviceError::NoSpace));
@@ -234,7 +239,7 @@ fn read_chunks(chunks: &'static [(u64, u32, bool)]) -> Result<Vec<u8>, DeviceErr
     reactor.block_on(async move {
         env.spawn(async move { serve_chunks(listener.accept().await.expect("a client"), chunks).await });
         let locator = NbdLocator { server: NbdServer::Unix(socket), export: String::new() };
-        let device = NbdDevice::open(&env, &locator, Access::SERVE).await.expect("opens");
+        let device = NbdDevice::open(&env, &locator, UNLOCKED).await.expect("opens");
         let (buf, result) = device.read(4096, BufMut::new(8192)).await;
         result.map(|()| buf.to_vec())
     })

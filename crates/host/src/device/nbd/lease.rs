@@ -1,0 +1,250 @@
+//! The lock of a member behind a server (FORMAT.md, "The lease"): no kernel keeps a second daemon away from it, whether on this
+//! machine or on another, and two that serve one group destroy it.
+//!
+//! Terms: the *holder* is who opened the member to serve it. It *looks* at the lease every two seconds; what it finds is its own, or a
+//! *challenge*, another's.
+//!
+//! 1. Nothing is written to a device that bears no label: it may be anybody's. What becomes a member while it is open gets a lease
+//!    then.
+//! 2. A challenger waits longer ([`PATIENCE`]) than a holder may go on without having seen its own ([`TERM`]), and by more than a
+//!    write may take.
+//! 3. A holder writes and trims only while it has seen its own within [`TERM`]; a daemon that was stopped and wakes asks first.
+//! 4. A holder that finds a challenge takes the lease back if it has seen its own within [`TERM`], else it gives the member up for
+//!    good: somebody may be writing there.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bimetal_format::label::{Label, LABEL_SIZE};
+use bimetal_format::layout::{self, LABEL_A};
+use bimetal_format::lease::Lease;
+use bimetal_format::BLOCK;
+use bimetal_volume::buf::BufMut;
+use bimetal_volume::env::{DeviceError, Env, Instant};
+
+use super::NbdDevice;
+use crate::attach;
+use crate::reactor::HostEnv;
+
+/// Tests do not have the time that networks need.
+const SECOND: u64 = if cfg!(test) { 50 } else { 1000 };
+
+/// Between two looks at the lease, and at a device that bears no label yet.
+const LOOK: Duration = Duration::from_millis(2 * SECOND);
+const LOOK_FOR_LABEL: Duration = Duration::from_millis(5 * SECOND);
+/// How long a holder goes on without having seen its own lease.
+const TERM: Duration = Duration::from_millis(10 * SECOND);
+/// How long a challenger waits for a holder's answer, and between its looks.
+const PATIENCE: Duration = Duration::from_millis(15 * SECOND);
+const LOOK_FOR_ANSWER: Duration = Duration::from_millis(SECOND / 2);
+/// So long whoever takes a lease that nobody holds waits for others who do the same.
+const SETTLE: Duration = Duration::from_millis(200);
+/// Between two looks whether writing is allowed again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The leases that this process holds, by their nonces.
+static HELD: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+fn held() -> MutexGuard<'static, BTreeSet<u64>> {
+    // The set is whole at any time.
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a holder knows of its lease. It ends with the last handle of the device.
+pub(super) struct Held {
+    own: Cell<Lease>,
+    /// Where it lies; nowhere before the device bears a label.
+    place: Cell<Option<u64>>,
+    /// When the last look began that found it.
+    seen: Cell<Instant>,
+}
+
+impl Held {
+    fn new(env: &HostEnv, group: [u8; 16], place: Option<u64>) -> Held {
+        let own = Lease { group, ..of_this_process(env) };
+        held().insert(own.nonce);
+        Held { own: Cell::new(own), place: Cell::new(place), seen: Cell::new(env.now()) }
+    }
+
+    /// Whether the holder may write.
+    pub(super) fn is_fresh(&self, now: Instant) -> bool {
+        self.place.get().is_none() || now.since(self.seen.get()) < TERM
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        held().remove(&self.own.get().nonce);
+    }
+}
+
+/// This process as a holder, with a nonce of its own.
+fn of_this_process(env: &HostEnv) -> Lease {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot: Vec<u8> = boot.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let mut id = [0; 16];
+    for (byte, digits) in id.iter_mut().zip(boot.chunks_exact(2)) {
+        *byte = std::str::from_utf8(digits).ok().and_then(|d| u8::from_str_radix(d, 16).ok()).unwrap_or(0);
+    }
+    let process = std::process::id();
+    Lease {
+        group: [0; 16],
+        nonce: env.random(),
+        boot: id,
+        namespace: std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino()),
+        process,
+        began: attach::began(process).unwrap_or(0),
+    }
+}
+
+/// Whether a holder can be known to be gone, seen from another one.
+fn is_gone(holder: &Lease, from: &Lease) -> bool {
+    // What is 0 is not known.
+    let same =
+        (holder.boot, holder.namespace) == (from.boot, from.namespace) && from.boot != [0; 16] && from.namespace != 0;
+    if !same {
+        return false;
+    }
+    match holder.process == from.process && holder.began == from.began {
+        true => !held().contains(&holder.nonce),
+        false => attach::began(holder.process) != Some(holder.began),
+    }
+}
+
+/// Takes the lease of a device that was opened to be served, or says in words that somebody has it.
+pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), String> {
+    let label = label_of(device).await.map_err(|e| format!("the label cannot be read: {e}"))?;
+    let place = label.and_then(|l| Some((place_in(device, &l)?, l.group)));
+    let mine = Held::new(env, place.map_or([0; 16], |(_, group)| group), place.map(|(place, _)| place));
+    if let Some((place, _)) = place {
+        challenge(env, device, &mine.own.get(), place).await?;
+        mine.seen.set(env.now());
+    }
+    if device.handle.lease.set(mine).is_err() {
+        return Err("it was opened twice".into());
+    }
+    watch(env, device);
+    Ok(())
+}
+
+/// Writes a lease, and waits whether it is answered if its holder may be there.
+async fn challenge(env: &HostEnv, device: &NbdDevice, own: &Lease, place: u64) -> Result<(), String> {
+    let failed = |e: DeviceError| format!("the block that says who serves the member failed: {e}");
+    let before = read(device, place).await.map_err(failed)?.filter(|holder| !is_gone(holder, own));
+    write(device, place, own).await.map_err(failed)?;
+    let end = env.now().plus(if before.is_some() { PATIENCE } else { SETTLE });
+    while env.now() < end {
+        env.sleep(LOOK_FOR_ANSWER.min(end.since(env.now()))).await;
+        match read(device, place).await.map_err(failed)? {
+            Some(now) if now.nonce == own.nonce => {}
+            now => return Err(in_use(now.or(before).as_ref(), own)),
+        }
+    }
+    Ok(())
+}
+
+fn in_use(holder: Option<&Lease>, own: &Lease) -> String {
+    let by = match holder {
+        Some(h) if (h.boot, h.namespace) != (own.boot, own.namespace) => {
+            format!("process {} of another machine or container", h.process)
+        }
+        Some(h) if (h.process, h.began) == (own.process, own.began) => "this very command, by another name".into(),
+        Some(h) => format!("process {}", h.process),
+        None => "somebody who does not say who it is".into(),
+    };
+    format!("it is in use by {by}; stop that first (two that serve one member destroy what is on it)")
+}
+
+/// Looks at the lease until the device is closed or lost.
+fn watch(env: &HostEnv, device: &NbdDevice) {
+    let (env, handle) = (env.clone(), Rc::downgrade(&device.handle));
+    env.clone().spawn(async move {
+        let mut wait = Duration::ZERO;
+        loop {
+            env.sleep(wait).await;
+            let Some(handle) = handle.upgrade().filter(|h| !h.client.is_over()) else { return };
+            let device = NbdDevice { handle };
+            let Some(held) = device.handle.lease.get() else { return };
+            look(&env, &device, held).await;
+            wait = if held.place.get().is_some() { LOOK } else { LOOK_FOR_LABEL };
+        }
+    });
+}
+
+async fn look(env: &HostEnv, device: &NbdDevice, held: &Held) {
+    let began = env.now();
+    let own = held.own.get();
+    let Some(place) = held.place.get() else { return begin(env, device, held).await };
+    match read(device, place).await {
+        Ok(Some(found)) if found.nonce == own.nonce => held.seen.set(began),
+        Ok(_) if began.since(held.seen.get()) < TERM => {
+            // Whether it got there is seen at the next look.
+            let _ = write(device, place, &own).await;
+        }
+        Ok(_) => device.handle.client.lose(),
+        Err(DeviceError::Disconnected) => {}
+        // Who cannot read it cannot be told anything by it, nor keep anybody away.
+        Err(_) => held.seen.set(began),
+    }
+}
+
+/// A device that bore no label when it was opened may bear one now, written by this process.
+async fn begin(env: &HostEnv, device: &NbdDevice, held: &Held) {
+    let Ok(Some(label)) = label_of(device).await else { return };
+    let Some(place) = place_in(device, &label) else { return };
+    let own = Lease { group: label.group, ..held.own.get() };
+    if write(device, place, &own).await.is_ok() {
+        held.own.set(own);
+        held.seen.set(env.now());
+        held.place.set(Some(place));
+    }
+}
+
+/// Where the lease lies, if there is room for it.
+fn place_in(device: &NbdDevice, label: &Label) -> Option<u64> {
+    let place = layout::lease(label.device_size);
+    (place + BLOCK as u64 <= device.size()).then_some(place)
+}
+
+async fn label_of(device: &NbdDevice) -> Result<Option<Label>, DeviceError> {
+    for place in [LABEL_A, layout::label_b(device.size())] {
+        if place + LABEL_SIZE as u64 > device.size() {
+            return Ok(None);
+        }
+        let (bytes, result) = device.read(place, BufMut::new(LABEL_SIZE)).await;
+        result?;
+        if let Ok(label) = Label::decode(&bytes, place) {
+            return Ok(Some(label));
+        }
+    }
+    Ok(None)
+}
+
+async fn read(device: &NbdDevice, place: u64) -> Result<Option<Lease>, DeviceError> {
+    let (block, result) = device.read(place, BufMut::new(BLOCK)).await;
+    result.map(|()| Lease::decode(&block))
+}
+
+/// Writes past [`Held::is_fresh`]: this is what a holder becomes one by.
+async fn write(device: &NbdDevice, place: u64, lease: &Lease) -> Result<(), DeviceError> {
+    let mut block = BufMut::zeroed(BLOCK);
+    lease.encode(&mut block);
+    device.handle.client.write(place, block.freeze()).await
+}
+
+/// Waits until the holder of a device may write.
+pub(super) async fn may_write(device: &NbdDevice) -> Result<(), DeviceError> {
+    let Some(held) = device.handle.lease.get() else { return Ok(()) };
+    let env = &device.handle.env;
+    while !held.is_fresh(env.now()) {
+        if device.handle.client.is_over() {
+            return Err(DeviceError::Disconnected);
+        }
+        env.sleep(PAUSE).await;
+    }
+    Ok(())
+}

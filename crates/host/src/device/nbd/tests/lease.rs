@@ -1,0 +1,143 @@
+//! Who may serve a member behind a server.
+
+use bimetal_format::{layout, lease::Lease, BLOCK};
+use bimetal_volume::group::Group;
+use bimetal_volume::options::{CreateOptions, NewVolume};
+use bimetal_volume::units::{Placement, Tier};
+
+use super::*;
+use crate::device::HostDevice;
+use crate::Locator;
+
+const SIZE: u64 = 64 << 20;
+/// Longer than a holder goes on without seeing its own lease.
+const STANDSTILL: Duration = Duration::from_millis(800);
+
+/// A group on two files, the second of which is behind a server.
+fn on_a_member(test: impl AsyncFnOnce(HostEnv, NbdLocator, Server) + 'static) {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let paths = ["fast.img", "slow.img"].map(|name| dir.path().join(name));
+    for path in &paths {
+        std::fs::File::create(path).and_then(|f| f.set_len(SIZE)).expect("a file");
+    }
+    let file = format!("file={}", paths[1].display());
+    let Some((server, locator)) = nbdkit(dir.path(), &["file", &file]) else { return };
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move {
+        let mut members = Vec::new();
+        for (path, tier) in paths.iter().zip([Tier::Fast, Tier::Slow]) {
+            let locator = Locator::parse(path.to_str().expect("a name")).expect("a path");
+            let device = HostDevice::open(&env, &locator, Access::SERVE).await.expect("opens");
+            members.push((device, tier));
+        }
+        let volume = NewVolume { name: "main".into(), size: None, placement: Placement::Auto };
+        let options = CreateOptions {
+            name: "leased".into(),
+            volumes: vec![volume],
+            sector_size: 4096,
+            reserve: None,
+            journal_blocks: Some(16),
+        };
+        Group::create(&env, members, &options).await.expect("creation");
+        test(env, locator, server).await;
+    });
+}
+
+async fn serve(env: &HostEnv, locator: &NbdLocator) -> Result<NbdDevice, String> {
+    NbdDevice::open(env, locator, Access::SERVE).await.map_err(|e| e.to_string())
+}
+
+async fn peek(env: &HostEnv, locator: &NbdLocator) -> NbdDevice {
+    let access = Access { write: true, lock: false };
+    NbdDevice::open(env, locator, access).await.expect("opens")
+}
+
+/// Writes the lease of a holder on another machine.
+async fn challenge(device: &NbdDevice) {
+    let stranger = Lease { group: [1; 16], nonce: 7, boot: [9; 16], namespace: 4, process: 1, began: 3 };
+    let mut block = BufMut::new(BLOCK);
+    stranger.encode(&mut block);
+    device.write(layout::lease(SIZE), block.freeze()).await.expect("written");
+}
+
+async fn holder(device: &NbdDevice) -> Option<Lease> {
+    let (block, result) = device.read(layout::lease(SIZE), BufMut::new(BLOCK)).await;
+    result.expect("read");
+    Lease::decode(&block)
+}
+
+#[test]
+fn a_second_one_is_refused_while_the_first_serves_and_not_afterwards() {
+    on_a_member(async |env, locator, _server| {
+        let first = serve(&env, &locator).await.expect("nobody has it");
+        let refused = serve(&env, &locator).await.err().expect("the first has it");
+        assert!(refused.contains("in use by this very command"), "{refused}");
+        // The refusal cost the first nothing.
+        first.write(0, pattern(1, 4096)).await.expect("written");
+        drop(first);
+        serve(&env, &locator).await.expect("the first has let go");
+    });
+}
+
+#[test]
+fn who_died_on_another_machine_is_waited_for_and_then_replaced() {
+    on_a_member(async |env, locator, _server| {
+        let looks = peek(&env, &locator).await;
+        challenge(&looks).await;
+        let began = env.now();
+        let device = serve(&env, &locator).await.expect("nobody answers");
+        assert!(env.now().since(began) >= Duration::from_millis(700), "{:?}", env.now().since(began));
+        assert_eq!(holder(&looks).await.map(|l| l.process), Some(std::process::id()));
+        device.write(0, pattern(1, 4096)).await.expect("written");
+    });
+}
+
+#[test]
+fn a_holder_takes_the_lease_back_from_a_challenger() {
+    on_a_member(async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("nobody has it");
+        let looks = peek(&env, &locator).await;
+        for _ in 0..3 {
+            challenge(&looks).await;
+            env.sleep(Duration::from_millis(400)).await;
+            assert_eq!(holder(&looks).await.map(|l| l.process), Some(std::process::id()));
+        }
+        device.write(0, pattern(1, 4096)).await.expect("it goes on");
+    });
+}
+
+#[test]
+fn a_holder_that_stood_still_writes_nothing_once_another_may_have_the_member() {
+    on_a_member(async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("nobody has it");
+        let looks = peek(&env, &locator).await;
+        env.sleep(Duration::from_millis(200)).await;
+        challenge(&looks).await;
+        std::thread::sleep(STANDSTILL);
+        assert_eq!(device.write(1 << 20, pattern(1, 4096)).await, Err(DeviceError::Disconnected));
+        assert_eq!(device.discard(0, 4096).await, Err(DeviceError::Disconnected));
+        assert_eq!(holder(&looks).await.map(|l| l.nonce), Some(7), "the other's lease stays");
+    });
+}
+
+#[test]
+fn a_holder_that_stood_still_alone_goes_on() {
+    on_a_member(async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("nobody has it");
+        std::thread::sleep(STANDSTILL);
+        device.write(1 << 20, pattern(1, 4096)).await.expect("it has looked, and nobody was there");
+    });
+}
+
+#[test]
+fn nothing_is_written_to_a_device_that_is_no_member() {
+    run(&["memory", "64M"], async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("opens");
+        serve(&env, &locator).await.expect("nobody holds what is no member");
+        env.sleep(Duration::from_millis(600)).await;
+        let (bytes, result) = device.read(0, BufMut::new(SIZE as usize)).await;
+        result.expect("read");
+        assert!(bytes.iter().all(|b| *b == 0));
+    });
+}
