@@ -28,6 +28,9 @@ pub(crate) struct Repair {
     /// With all fast members gone after a crash and several slow ones left: give up what is on all but one of these
     #[arg(long)]
     pub(crate) give_up_others: bool,
+    /// Give up what a device fails to read now, though it might read it another time
+    #[arg(long)]
+    pub(crate) give_up_unread: bool,
     /// Save the metadata to this file, which must not be there yet [default: GROUP-before-repair-SECONDS.saved]
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<std::path::PathBuf>,

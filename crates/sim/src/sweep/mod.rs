@@ -13,6 +13,7 @@ mod kept;
 mod members;
 mod repair;
 mod structure;
+mod unread;
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
@@ -327,6 +328,7 @@ pub fn all() -> Vec<Directed> {
         .chain(family::all())
         .chain(repair::all())
         .chain(check::all())
+        .chain(unread::all())
         .chain(copies::all());
     plain.into_iter().chain(degraded::all()).chain(of_groups).collect()
 }

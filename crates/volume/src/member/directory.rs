@@ -79,8 +79,11 @@ impl Directory {
 }
 
 impl<D: Device> Member<D> {
-    /// Reads the directory that the label names.
-    pub(crate) async fn load_directory(&self) -> Result<Directory, DirectoryError> {
+    /// Reads the directory that the label names, by `read`, which gets the places of blocks.
+    pub(crate) async fn load_directory(
+        &self,
+        read: impl AsyncFn(u64) -> Result<BufMut, DeviceError>,
+    ) -> Result<Directory, DirectoryError> {
         let (generation, side) = {
             let label = self.label.borrow();
             (label.root_generation, label.root_side)
@@ -92,7 +95,7 @@ impl<D: Device> Member<D> {
         d.root = Expected::new(generation, side);
         for index in 0..root_blocks(self.layout.pages) {
             let place = self.layout.root_block(index, side);
-            let buf = self.read(place, BufMut::new(bimetal_format::BLOCK)).await?;
+            let buf = read(place).await?;
             let rows = raw::decode_root(&buf, index, generation, &self.salt(place))?;
             let first = index as usize * DIRECTORIES_PER_ROOT;
             let wanted = (d.blocks.len() - first).min(DIRECTORIES_PER_ROOT);
@@ -107,7 +110,7 @@ impl<D: Device> Member<D> {
                 continue;
             }
             let place = self.layout.directory_block(index as u64, expected.side());
-            let buf = self.read(place, BufMut::new(bimetal_format::BLOCK)).await?;
+            let buf = read(place).await?;
             let rows = raw::decode_directory(&buf, index as u64, expected.generation(), &self.salt(place))?;
             let first = index * PAGES_PER_DIRECTORY;
             let wanted = (d.pages.len() - first).min(PAGES_PER_DIRECTORY);

@@ -111,6 +111,8 @@ pub(crate) struct Member<D: Device> {
     pub(crate) away_meta: Mutex,
     pub(crate) journal: RefCell<journal::Journal>,
     pub(crate) directory: RefCell<directory::Directory>,
+    /// Places whose metadata could not be read while the group was opened, however often that was tried.
+    pub(crate) unreadable_metadata: Cell<u64>,
     pub(crate) away: RefCell<away::Away>,
     pub(crate) label: RefCell<Label>,
     /// The label place (0 or 1) to be written first.
@@ -146,6 +148,7 @@ impl<D: Device> Member<D> {
             away_meta: Mutex::default(),
             journal: RefCell::new(journal::Journal::at_tail(&label)),
             directory: RefCell::new(directory::Directory::empty(layout.pages)),
+            unreadable_metadata: Cell::default(),
             away: RefCell::new(away::Away::new(layout.pages)),
             group: label.group,
             journal_records: journal_records.clamp(1, RECORDS_PER_BLOCK),

@@ -18,23 +18,26 @@ use crate::wait;
 
 type Entries = [Entry; ENTRIES_PER_PAGE];
 
-/// Shows `visit` each page that `m` knows anything of, as `m` believes it to be. A damaged copy is left out.
+/// Shows `visit` each page that `m` knows anything of, as `m` believes it to be. A damaged copy is left out. False if one could not be
+/// read, which is left out, too.
 pub(super) async fn beliefs<E: Env>(
     core: &Core<E>,
     m: &Member<E::Device>,
     chain: &Chain,
     mut visit: impl FnMut(u32, &Entries),
-) {
+) -> bool {
+    let mut all_read = true;
     let pages = core.map.borrow().len() as u32;
     let mut records: BTreeMap<u32, Vec<(u64, Record)>> = BTreeMap::new();
     for (generation, r) in chain.records.iter().filter(|(_, r)| r.page < pages) {
         records.entry(r.page).or_default().push((*generation, *r));
     }
     for batch in batches(pages) {
-        let reads = batch.into_iter().map(|window| Window::read(m, window, |_, _| true)).collect();
+        let reads = batch.into_iter().map(|window| Window::read(&core.env, m, window, |_, _| true)).collect();
         for read in wait::all(reads).await.into_iter().flatten() {
             for (page, _, copy) in read.copies(m) {
                 let newer = records.remove(&page).unwrap_or_default();
+                all_read &= copy.is_some();
                 let Some(Ok((head, mut entries))) = copy.map(|(bytes, salt)| page::decode(bytes, &salt)) else {
                     continue;
                 };
@@ -48,6 +51,7 @@ pub(super) async fn beliefs<E: Env>(
         overlay(&mut entries, &newer, 0);
         visit(page, &entries);
     }
+    all_read
 }
 
 /// Records of a slow member are written after the page image that they follow, with the same generation.
@@ -84,12 +88,12 @@ pub(super) async fn confirm_slow_homes<E: Env>(core: &Core<E>, chains: &[Option<
     }
 }
 
-/// Chunks that `m` believes to live on itself.
+/// Chunks that `m` believes to live on itself; what cannot be read may be one.
 pub(super) async fn own_chunks<E: Env>(core: &Core<E>, m: &Member<E::Device>, chain: &Chain) -> u64 {
     let mut count = 0;
-    beliefs(core, m, chain, |_, entries| {
+    let all_read = beliefs(core, m, chain, |_, entries| {
         count += entries.iter().filter(|e| is_at_home(e, m.index)).count() as u64;
     })
     .await;
-    count
+    count + u64::from(!all_read)
 }

@@ -9,17 +9,17 @@ use bimetal_format::{page, Entry};
 
 use super::assemble::{describe, Absent};
 use super::belief::{confirm_slow_homes, own_chunks};
+use super::patience::read_patiently;
 use super::replay::chunk_of;
 use super::window::{batches, Window};
 use super::{read_chain, Chain, Finding, OpenError};
-use crate::buf::BufMut;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::kept::{kept_slot, slots_of};
 use crate::member::directory::{Directory, DirectoryError};
 use crate::mutant::{self, Mutant};
 use crate::tier::Policy;
-use crate::units::{MemberIndex, SlotId, Tier, BLOCK};
+use crate::units::{MemberIndex, SlotId, Tier};
 use crate::wait;
 
 /// What step 6 needs to know of the journals, by member.
@@ -34,6 +34,8 @@ pub(super) struct Source {
     pub(super) positions: Vec<usize>,
     /// Slow members that know of chunks on them, and are not believed.
     pub(super) doubted: Vec<MemberIndex>,
+    /// Pages that no member has, and that some member might have if it could read them.
+    pub(super) unread: u64,
 }
 
 /// Loads the map from the best source and replays its journal.
@@ -48,12 +50,9 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
         }
         let fail = |source| OpenError::Member { member: m.index, source };
         chains.push(Some(read_chain(m).await.map_err(fail)?));
-        // Twice: what is given up is written anew over what may be sound, and is all that says what the pages of a member alone are.
-        let directory = match m.load_directory().await {
-            Err(_) => m.load_directory().await,
-            read => read,
-        };
-        match directory {
+        // It is all that says what the pages of a member alone are, and is written anew if it is given up.
+        let directory = m.load_directory(async |place| read_patiently(&core.env, m, place).await);
+        match directory.await {
             Ok(d) => *m.directory.borrow_mut() = d,
             // What cannot be read is as good as rotten; a device that answers nothing has failed before.
             Err(e) => {
@@ -82,7 +81,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     core.map_complete = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
     core.authority = best as u8;
     believe_kept(core, &rebuild, &absent.dead);
-    load_pages(core, best, &rebuild).await?;
+    let unread = load_pages(core, best, &rebuild).await?;
     let chain = chains[best].as_ref().expect("the best source is present");
     apply(core, best, chain)?;
     if core.journal_gap.get() && !mutant::on(Mutant::C5GapServesSlots) {
@@ -95,7 +94,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     let (recognised, positions) = (absent.recognised.clone(), absent.positions.clone());
     let doubted = owned.iter().enumerate().filter(|(i, n)| *i != best && **n > 0).map(|(i, _)| i as u8).collect();
     release_dead(core, absent)?;
-    Ok(Source { chains, best, rebuild, recognised, positions, doubted })
+    Ok(Source { chains, best, rebuild, recognised, positions, doubted, unread })
 }
 
 /// A member that is leaving and not there has left if no chunk is on it; else the group waits for it.
@@ -276,35 +275,50 @@ fn commits_behind<E: Env>(core: &Core<E>, best: usize, furthest: &Chain, c: &Cha
     missing.len()
 }
 
-async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Result<(), OpenError> {
+/// Loads all pages. How many may be read another time, and cannot be now.
+async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Result<u64, OpenError> {
     let pages = core.map.borrow().len() as u32;
     let mut bad = Vec::new();
     let m = &core.members[best];
     for batch in batches(pages) {
-        let reads = batch.into_iter().map(|window| Window::read(m, window, |_, _| true)).collect();
+        let reads = batch.into_iter().map(|window| Window::read(&core.env, m, window, |_, _| true)).collect();
         for read in wait::all(reads).await.into_iter().flatten() {
             for (page, expected, copy) in read.copies(m) {
-                let generation = expected.generation();
+                let (generation, unread) = (expected.generation(), copy.is_none());
                 let taken = copy.is_some_and(|(bytes, salt)| take_page(core, page, bytes, &salt, generation));
                 if !taken {
-                    bad.push(page);
+                    bad.push((page, unread));
                 }
             }
         }
     }
-    for page in bad {
-        if !load_elsewhere(core, best, rebuild, page).await {
-            let what = format!("map page {page} is damaged on every member that could have it");
-            core.findings.borrow_mut().push(Finding::serious(what.clone()));
-            if core.writable {
-                return Err(OpenError::Damaged { name: core.name.clone(), what });
+    let mut unread_pages = 0;
+    for (page, unread) in bad {
+        match load_elsewhere(core, best, rebuild, page).await {
+            Elsewhere::Taken => {
+                let what = format!("map page {page}: damaged on member {best}, taken from another");
+                core.findings.borrow_mut().push(Finding::mended(what));
             }
-            core.map.borrow_mut().set_damaged(page);
-        } else {
-            let what = format!("map page {page}: damaged on member {best}, taken from another");
-            core.findings.borrow_mut().push(Finding::mended(what));
+            Elsewhere::Nowhere { unread: there } => {
+                unread_pages += u64::from(unread || there);
+                without_page(core, page, unread || there)?;
+            }
         }
     }
+    Ok(unread_pages)
+}
+
+/// Nobody has the page.
+fn without_page<E: Env>(core: &Core<E>, page: u32, unread: bool) -> Result<(), OpenError> {
+    let what = match unread {
+        true => format!("map page {page} cannot be read now: a device fails, and no other member has the page"),
+        false => format!("map page {page} is damaged on every member that could have it"),
+    };
+    core.findings.borrow_mut().push(Finding::serious(what.clone()));
+    if core.writable {
+        return Err(OpenError::Damaged { name: core.name.clone(), what });
+    }
+    core.map.borrow_mut().set_damaged(page);
     Ok(())
 }
 
@@ -348,23 +362,36 @@ fn is_possible<E: Env>(core: &Core<E>, e: &Entry) -> bool {
     slots_of(e).all(exists) && kept_slot(e).is_none_or(apart)
 }
 
+/// What other members have of a page.
+enum Elsewhere {
+    Taken,
+    /// `unread`: one that should have it failed to read it.
+    Nowhere {
+        unread: bool,
+    },
+}
+
 /// C5.2: a damaged page is taken from another member if that one's copy is as new as the best source expects.
-async fn load_elsewhere<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool], page: u32) -> bool {
+async fn load_elsewhere<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool], page: u32) -> Elsewhere {
     let wanted = core.members[best].directory.borrow().pages.get(page as usize).generation();
+    let mut unread = false;
     for m in core.members.iter().filter(|m| m.is_present() && m.index as usize != best) {
         let copy = m.directory.borrow().pages.get(page as usize);
         if rebuild[m.index as usize] || !copy.is_some() || copy.generation() < wanted {
             continue;
         }
         let place = m.layout.page(page, copy.side());
-        let Ok(buf) = m.read(place, BufMut::new(BLOCK as usize)).await else { continue };
+        let Ok(buf) = read_patiently(&core.env, m, place).await else {
+            unread = true;
+            continue;
+        };
         if take_page(core, page, &buf, &m.salt(place), copy.generation()) {
             // The best source must write its own copy anew.
             core.members[best].directory.borrow_mut().forget_generation(page);
-            return true;
+            return Elsewhere::Taken;
         }
     }
-    false
+    Elsewhere::Nowhere { unread }
 }
 
 /// Replays the records that are newer than their pages.

@@ -15,6 +15,7 @@ mod belief;
 mod finding;
 mod identify;
 mod load;
+mod patience;
 mod recognise;
 mod replay;
 mod settle;
@@ -178,6 +179,8 @@ pub(crate) struct ForRepair {
     pub(crate) positions: Vec<usize>,
     /// Slow members whose own map knows of chunks on them, and is not believed.
     pub(crate) doubted: Vec<MemberIndex>,
+    /// Map pages that could not be read, and that no member at hand has otherwise.
+    pub(crate) unread: u64,
 }
 
 /// Loads what a read-only start would serve, for a repair, which knows members without their labels too.
@@ -191,8 +194,8 @@ pub(crate) async fn open_to_repair<E: Env>(
     let misplaced = recognise::recognise(&env, &mut found).await;
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
-    let Source { recognised, positions, doubted, .. } = source;
-    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, doubted }))
+    let Source { recognised, positions, doubted, unread, .. } = source;
+    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, doubted, unread }))
 }
 
 /// Steps 2 to 5.

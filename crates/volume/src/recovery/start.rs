@@ -4,7 +4,8 @@
 //! 3. fast members that only a slow one can mend, which was stopped in order and knows everything, get their map while its label still
 //!    says so: cut off, the next start can do the same;
 //! 4. labels with the new epoch on every member, durable, not yet *confirmed*;
-//! 5. other fast journals get what they lack of the last commit; members left behind get a new map;
+//! 5. other fast journals get what they lack of the last commit; members left behind get a new map, and slow ones of which a page
+//!    could not be read get the pages that they lack: nothing that they might believe of their slots is left;
 //! 6. a block without records ends each journal, so that nothing of a commit that was cut off lies where the next one
 //!    goes, and each member can be told from an older copy of itself (see [`super::recognise`]);
 //! 7. all labels say *confirmed*. Only now is anything served.
@@ -31,9 +32,11 @@ use crate::wait;
 
 pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), OpenError> {
     set_heads(core, &source);
-    for m in core.members_of(Tier::Slow) {
-        if !source.rebuild[m.index as usize] {
-            hold_believed_slots(core, m, source.chains[m.index as usize].as_ref()).await;
+    let mut unsure = Vec::new();
+    for m in core.members_of(Tier::Slow).filter(|m| !source.rebuild[m.index as usize]) {
+        let all_read = hold_believed_slots(core, m, source.chains[m.index as usize].as_ref()).await;
+        if !all_read && !mutant::on(Mutant::C2UnreadBelievesNothing) {
+            unsure.push(m.index);
         }
     }
     set_away(core).await?;
@@ -48,9 +51,12 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
             rebuild(core, m).await?;
         } else if m.tier == Tier::Fast && m.index as usize != source.best {
             catch_up(core, m, &source).await?;
+        } else if unsure.contains(&m.index) {
+            core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index))?;
         }
     }
-    for m in core.members.iter().filter(|m| first(m) || !source.rebuild[m.index as usize]) {
+    let unsealed = |m: &&Member<E::Device>| mutant::on(Mutant::SealNotRebuilt) && source.rebuild[m.index as usize];
+    for m in core.members.iter().filter(|m| first(m) || !unsealed(m)) {
         seal_end(core, m).await?;
     }
     confirm(core).await
@@ -94,32 +100,37 @@ fn set_heads<E: Env>(core: &Core<E>, source: &Source) {
 }
 
 /// A slow member's own pages and journal may still give a slot to a chunk that has left it. Such a slot must not be
-/// used again before that journal has been told (C1.6): it is on its way to being free, not free.
-async fn hold_believed_slots<E: Env>(core: &Core<E>, m: &Member<E::Device>, chain: Option<&Chain>) {
-    let pages = core.map.borrow().len() as u32;
+/// used again before that journal has been told (C1.6): it is on its way to being free, not free. False if there is a page that
+/// cannot be read now: nobody knows what it gives to whom, and it may be read the next time.
+async fn hold_believed_slots<E: Env>(core: &Core<E>, m: &Member<E::Device>, chain: Option<&Chain>) -> bool {
+    let (pages, mut all_read) = (core.map.borrow().len() as u32, true);
     let stale = |p: u32, e: Expected| core.map.borrow().generation(p) > e.generation();
     for batch in batches(pages) {
-        let reads = batch.into_iter().map(|window| Window::read(m, window, stale)).collect();
+        let reads = batch.into_iter().map(|window| Window::read(&core.env, m, window, stale)).collect();
         for read in wait::all(reads).await.into_iter().flatten() {
-            hold_believed_of(core, m, &read);
+            all_read &= hold_believed_of(core, m, &read);
         }
     }
     let records = chain.map(|c| &c.records[..]).unwrap_or_default();
     for (_, r) in records.iter().filter(|(_, r)| r.page < pages) {
         hold_believed(core, m, chunk_of(r), &r.entry);
     }
+    all_read
 }
 
-/// What the page copies of `m` in a window say.
-fn hold_believed_of<E: Env>(core: &Core<E>, m: &Member<E::Device>, read: &Window) {
+/// What the page copies of `m` in a window say. False if one could not be read.
+fn hold_believed_of<E: Env>(core: &Core<E>, m: &Member<E::Device>, read: &Window) -> bool {
+    let mut all_read = true;
     for (page, _, copy) in read.copies(m) {
-        // A copy that cannot be read is one that the member cannot believe either.
+        all_read &= copy.is_some();
+        // A copy that is rotten is one that the member cannot believe either.
         let Some(Ok((_, entries))) = copy.map(|(bytes, salt)| page::decode(bytes, &salt)) else { continue };
         let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
         for (i, e) in entries.iter().enumerate() {
             hold_believed(core, m, ChunkId(first + i as u64), e);
         }
     }
+    all_read
 }
 
 /// Member `m` believes that `chunk` is as `e` says.

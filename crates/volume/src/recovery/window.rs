@@ -1,12 +1,14 @@
 //! Map pages read in windows of 1 MiB: one request for all current copies of a window that lie on the same side.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use bimetal_format::directory::Expected;
 use bimetal_format::Salt;
 
+use super::patience::read_patiently;
 use crate::buf::BufMut;
-use crate::env::Device;
+use crate::env::{Device, Env};
 use crate::member::Member;
 use crate::units::BLOCK;
 
@@ -17,8 +19,10 @@ const WINDOW: u32 = 256;
 pub(super) struct Window {
     side: u8,
     pages: Vec<(u32, Expected)>,
-    /// From the first page to the last; `None` if the member could not read it.
-    content: Option<BufMut>,
+    /// From the first page to the last.
+    content: BufMut,
+    /// Pages that the member could not read. What is there is not known: it may be read the next time.
+    unread: BTreeSet<u32>,
 }
 
 /// Windows read side by side: enough to keep a device busy, 8 MiB of memory.
@@ -36,27 +40,33 @@ pub(super) fn batches(pages: u32) -> impl Iterator<Item = Vec<(Range<u32>, u8)>>
     })
 }
 
-/// The copies of these pages on one side; zeros, which are no page, where one of them cannot be read. `None` if none can be.
-async fn read_pages<D: Device>(m: &Member<D>, side: u8, first: u32, last: u32) -> Option<BufMut> {
-    let (place, pages) = (m.layout.page(first, side), (last - first + 1) as usize);
-    let size = BLOCK as usize;
-    if let Ok(all) = m.read(place, BufMut::new(pages * size)).await {
-        return Some(all);
+/// The copies of these pages on one side, and those that cannot be read.
+async fn read_pages<E: Env>(
+    env: &E,
+    m: &Member<E::Device>,
+    side: u8,
+    pages: &[(u32, Expected)],
+) -> (BufMut, BTreeSet<u32>) {
+    let (size, first, last) = (BLOCK as usize, pages[0].0, pages[pages.len() - 1].0);
+    let len = (last - first + 1) as usize * size;
+    if let Ok(all) = m.read(m.layout.page(first, side), BufMut::new(len)).await {
+        return (all, BTreeSet::new());
     }
-    let (mut all, mut any) = (BufMut::zeroed(pages * size), false);
-    for (n, page) in all.chunks_exact_mut(size).enumerate() {
-        if let Ok(one) = m.read(place + (n * size) as u64, BufMut::new(size)).await {
-            page.copy_from_slice(&one);
-            any = true;
+    let (mut all, mut unread) = (BufMut::zeroed(len), BTreeSet::new());
+    for (page, _) in pages {
+        match read_patiently(env, m, m.layout.page(*page, side)).await {
+            Ok(one) => all[(page - first) as usize * size..][..size].copy_from_slice(&one),
+            Err(_) => drop(unread.insert(*page)),
         }
     }
-    any.then_some(all)
+    (all, unread)
 }
 
 impl Window {
     /// Reads the copies of a window that are current, on `side`, and wanted. `None` if there are none.
-    pub(super) async fn read<D: Device>(
-        m: &Member<D>,
+    pub(super) async fn read<E: Env>(
+        env: &E,
+        m: &Member<E::Device>,
         (window, side): (Range<u32>, u8),
         wanted: impl Fn(u32, Expected) -> bool,
     ) -> Option<Window> {
@@ -65,9 +75,11 @@ impl Window {
             let all = window.map(|p| (p, d.pages.get(p as usize)));
             all.filter(|(p, e)| e.is_some() && e.side() == side && wanted(*p, *e)).collect()
         };
-        let (first, last) = (pages.first()?.0, pages.last()?.0);
-        let content = read_pages(m, side, first, last).await;
-        Some(Window { side, pages, content })
+        if pages.is_empty() {
+            return None;
+        }
+        let (content, unread) = read_pages(env, m, side, &pages).await;
+        Some(Window { side, pages, content, unread })
     }
 
     /// Each page with what is expected of it, and its bytes with their salt if they could be read.
@@ -79,7 +91,8 @@ impl Window {
         self.pages.iter().map(move |(page, expected)| {
             let at = (page - first) as usize * BLOCK as usize;
             let salt = m.salt(m.layout.page(*page, self.side));
-            (*page, *expected, self.content.as_ref().map(|c| (&c[at..at + BLOCK as usize], salt)))
+            let copy = (&self.content[at..at + BLOCK as usize], salt);
+            (*page, *expected, (!self.unread.contains(page)).then_some(copy))
         })
     }
 }

@@ -37,6 +37,7 @@ mod write;
 use bimetal_format::label::{Label, READ_ONLY_COMPATIBLE};
 use bimetal_format::layout::MIN_JOURNAL_BLOCKS;
 use bimetal_format::size::InWords;
+use bimetal_format::ENTRIES_PER_PAGE;
 
 use crate::env::{Device, DeviceError, Env};
 use crate::fate::Fate;
@@ -184,6 +185,11 @@ impl<E: Env> Plan<E> {
     /// them is believed.
     pub fn doubted(&self) -> &[MemberIndex] {
         &self.known.doubted
+    }
+
+    /// Bytes of volumes that are given up because a device fails to read where they are: it may read it another time.
+    pub fn unread(&self) -> u64 {
+        self.known.unread * ENTRIES_PER_PAGE as u64 * CHUNK
     }
 
     /// What becomes of the content of each volume.

@@ -158,6 +158,8 @@ pub(crate) struct MemoryDevice {
     pub(crate) bad: Rc<RefCell<std::collections::BTreeSet<u64>>>,
     /// Blocks whose next read fails.
     pub(crate) misread: Rc<RefCell<std::collections::BTreeSet<u64>>>,
+    /// Blocks whose reads fail so many times more.
+    pub(crate) unread: Rc<RefCell<BTreeMap<u64, u32>>>,
     /// Reads that failed.
     pub(crate) failed_reads: Rc<Cell<u64>>,
     /// Writes to slots wait until this time.
@@ -189,6 +191,7 @@ impl MemoryDevice {
             holes_fail: Rc::default(),
             bad: Rc::default(),
             misread: Rc::default(),
+            unread: Rc::default(),
             failed_reads: Rc::default(),
             hold_for: Rc::default(),
             hold_until: Rc::default(),
@@ -235,7 +238,12 @@ impl Device for MemoryDevice {
         let blocks = self.blocks.borrow();
         for (i, b) in buf.chunks_exact_mut(BLOCK).enumerate() {
             let block = offset / BLOCK as u64 + i as u64;
-            if self.misread.borrow_mut().remove(&block) {
+            let unread = self.unread.borrow_mut().get_mut(&block).is_some_and(|left| {
+                let fails = *left > 0;
+                *left = left.saturating_sub(1);
+                fails
+            });
+            if unread || self.misread.borrow_mut().remove(&block) {
                 self.failed_reads.set(self.failed_reads.get() + 1);
                 return (buf, Err(DeviceError::Io(5)));
             }
