@@ -72,3 +72,35 @@ fn a_disk_that_does_not_answer_holds_up_no_slot_of_the_ssd() {
     assert_eq!(g.status().members[1].free, slow + 10, "what waited for the disk is free as well");
     stop(&env, g).expect("stops");
 }
+
+#[test]
+fn a_discard_that_is_never_answered_holds_up_nobody() {
+    let env = MemoryEnv::new();
+    let members = create(&env, "tank", &[16], &[64, 64]);
+    let g = open(&env, &members.0, OpenOptions { migrate: false, ..OpenOptions::default() }).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    let chunks = v.size() / CHUNK;
+    let fill = |first: u64| (first..chunks).try_for_each(|c| write(&env, &v, c * CHUNK, &[1; CHUNK as usize]));
+    fill(0).expect("it fits");
+    flush(&env, &v).expect("flush");
+    members.0[1].discard_hangs.set(true);
+    trim(&env, &v, 0, chunks);
+    pass(&env, 60);
+    // Of one disk some slots are kept back: what was in the one discard. All others are free, of the other disk all.
+    let of = |i: usize| g.status().members[i].clone();
+    let kept_back = of(1).quarantined;
+    assert!(
+        kept_back > 0 && of(1).free + kept_back == of(1).slots && of(2).free == of(2).slots,
+        "{:?}",
+        g.status().members
+    );
+    // What is written now finds room, or is told that there is none.
+    let full = fill(0);
+    assert!(full.is_ok() || kept_back > chunks / 64, "{full:?}");
+    let stopping = g.clone();
+    env.block_on(async move { stopping.stop().await }).expect("it does not wait for the answer for ever");
+    members.0[1].discard_hangs.set(false);
+    let g = open(&env, &members.0, OpenOptions::default()).expect("opens");
+    assert_eq!(g.status().members[1].quarantined, 0);
+    stop(&env, g).expect("stops");
+}

@@ -21,6 +21,9 @@ use crate::wait::{self, Signal};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The reclaimer's shortest rest.
 const SOONEST: Duration = Duration::from_millis(1);
+/// A member that leaves a discard unanswered for so long gets no more of them before the next start: it is a hint that nobody
+/// should wait for. The slots are not used either, since it may still be carried out.
+const DISCARD_PATIENCE: Duration = Duration::from_secs(30);
 /// Most slots given to one discard.
 const DISCARD_SLOTS: usize = 512;
 /// Slots looked at before others have their turn.
@@ -231,18 +234,25 @@ impl<E: Env> Core<E> {
         if mutant::on(Mutant::C2FreeDuringDiscard) {
             self.give_slots(member, &slots);
         }
-        let mut unsure = false;
-        for run in slots.chunk_by(|a, b| a + 1 == *b).filter(|_| m.discards()) {
+        let (mut unsure, mut usable) = (false, Vec::new());
+        for run in slots.chunk_by(|a, b| a + 1 == *b) {
             if self.stopped.get() {
                 return;
             }
-            self.reclaim.discarding.set(self.reclaim.discarding.get() + 1);
-            let hint = m.discard(m.layout.slot(run[0]), run.len() as u64 * CHUNK).await;
-            self.reclaim.discarding.set(self.reclaim.discarding.get() - 1);
-            self.reclaim.discarded.notify();
-            // A discard is a hint: a member that cannot do it loses nothing. One that has failed may still be carried out.
-            unsure |= !matches!(hint, Ok(()) | Err(DeviceError::Unsupported));
+            let hint = if m.discards() { self.discard_run(m, run).await } else { Some(Ok(())) };
+            match hint {
+                // A discard is a hint: a member that cannot do it loses nothing.
+                Some(Ok(()) | Err(DeviceError::Unsupported)) => {}
+                // One that has failed may still be carried out.
+                Some(Err(_)) => unsure = true,
+                None => {
+                    self.quarantine.borrow_mut().extend(run.iter().map(|&slot| SlotId { member, slot }));
+                    continue;
+                }
+            }
+            usable.extend_from_slice(run);
         }
+        let slots = usable;
         if unsure && self.sync_member(member, m.sync.written()).await.is_err() {
             self.quarantine.borrow_mut().extend(slots.into_iter().map(|slot| SlotId { member, slot }));
             return;
@@ -250,6 +260,33 @@ impl<E: Env> Core<E> {
         if !mutant::on(Mutant::C2FreeDuringDiscard) {
             self.give_slots(member, &slots);
         }
+    }
+
+    /// Discards neighbouring slots; `None` if the member does not answer.
+    async fn discard_run(
+        &self,
+        m: &crate::member::Member<E::Device>,
+        run: &[SlotIndex],
+    ) -> Option<Result<(), DeviceError>> {
+        self.reclaim.discarding.set(self.reclaim.discarding.get() + 1);
+        let answer = async { Some(m.discard(m.layout.slot(run[0]), run.len() as u64 * CHUNK).await) };
+        let patience = async {
+            self.env.sleep(DISCARD_PATIENCE).await;
+            None
+        };
+        let hint = wait::first(answer, patience).await;
+        match hint.is_some() {
+            true => {
+                self.reclaim.discarding.set(self.reclaim.discarding.get() - 1);
+                self.reclaim.discarded.notify();
+            }
+            // It counts as one that is under way, for a stop that waits for them.
+            false => {
+                m.discards_hang.set(true);
+                add(&m.counters.errors, 1);
+            }
+        }
+        hint
     }
 
     /// Completes when no device has a discard to answer any more, after this time at the latest. A server that is told so after the

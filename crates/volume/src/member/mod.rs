@@ -111,6 +111,8 @@ pub(crate) struct Member<D: Device> {
     pub(crate) away_meta: Mutex,
     pub(crate) journal: RefCell<journal::Journal>,
     pub(crate) directory: RefCell<directory::Directory>,
+    /// It has left a discard unanswered for so long that it gets none any more.
+    pub(crate) discards_hang: Cell<bool>,
     /// Places whose metadata could not be read while the group was opened, however often that was tried.
     pub(crate) unreadable_metadata: Cell<u64>,
     pub(crate) away: RefCell<away::Away>,
@@ -148,6 +150,7 @@ impl<D: Device> Member<D> {
             away_meta: Mutex::default(),
             journal: RefCell::new(journal::Journal::at_tail(&label)),
             directory: RefCell::new(directory::Directory::empty(layout.pages)),
+            discards_hang: Cell::default(),
             unreadable_metadata: Cell::default(),
             away: RefCell::new(away::Away::new(layout.pages)),
             group: label.group,
@@ -228,7 +231,7 @@ impl<D: Device> Member<D> {
     }
 
     pub(crate) fn discards(&self) -> bool {
-        self.device.borrow().as_ref().is_some_and(|d| d.traits().discard)
+        !self.discards_hang.get() && self.device.borrow().as_ref().is_some_and(|d| d.traits().discard)
     }
 
     /// Marks a slot as holding a write of unknown outcome (C2.2).

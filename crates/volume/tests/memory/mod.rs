@@ -148,6 +148,8 @@ pub(crate) struct MemoryDevice {
     /// Discards fail with this errno, if it is none of 0.
     pub(crate) discard_fails: Rc<Cell<i32>>,
     pub(crate) failed_discards: Rc<Cell<u64>>,
+    /// Discards are never answered.
+    pub(crate) discard_hangs: Rc<Cell<bool>>,
     /// Writes that still arrive; those after them fail.
     pub(crate) writes_left: Rc<Cell<u64>>,
     /// Requests that are still answered; those after them never are.
@@ -186,6 +188,7 @@ impl MemoryDevice {
             syncs: Rc::default(),
             discard_fails: Rc::default(),
             failed_discards: Rc::default(),
+            discard_hangs: Rc::default(),
             writes_left: Rc::new(Cell::new(u64::MAX)),
             answers_left: Rc::new(Cell::new(u64::MAX)),
             holes_fail: Rc::default(),
@@ -292,6 +295,9 @@ impl Device for MemoryDevice {
     }
 
     async fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        if self.discard_hangs.get() {
+            std::future::pending::<()>().await;
+        }
         if self.discard_fails.get() != 0 {
             self.failed_discards.set(self.failed_discards.get() + 1);
             return Err(DeviceError::Io(self.discard_fails.get()));
