@@ -91,6 +91,17 @@ impl Members {
         })
     }
 
+    /// Why what was written before this connection may be lost: a server that was started anew meanwhile has lost what was not flushed,
+    /// and syncs all the same (C11.1). After an orderly stop nothing is left to lose.
+    pub(crate) fn connected_anew(&self) -> Option<String> {
+        let in_use = |m: &&Opened| m.label.as_ref().is_some_and(|l| !l.clean && !l.joining);
+        let m = self.opened.iter().filter(in_use).find(|m| matches!(m.locator, Locator::Nbd(_)))?;
+        Some(format!(
+            "{} was in use when the daemon ended, and its server may have been started anew since, without what was not flushed",
+            m.locator
+        ))
+    }
+
     pub(crate) fn devices(&self) -> Vec<HostDevice> {
         self.opened.iter().map(|m| m.device.clone()).collect()
     }

@@ -90,6 +90,12 @@ impl Losses {
         }
     }
 
+    /// Something may be lost, and nobody can know: devices that are left from before are told, as if it were. It is not written down,
+    /// because the next start comes to the same end.
+    pub(crate) fn perhaps(&self, why: String) {
+        self.ledger.borrow_mut().note = Some(Note::new(why));
+    }
+
     /// Why a device that is taken over has to tell its client that something is lost, if it has to.
     pub(crate) fn owed_by(&self, volume: &Uuid, device: &Path) -> Option<String> {
         let ledger = self.ledger.borrow();
@@ -207,6 +213,29 @@ mod tests {
             are_there(&losses, &[A, B]).await;
             assert!(!owes(&losses, A) && owes(&losses, B), "it outlives a second death");
             losses.settle(&B.0, Path::new(B.1)).await;
+        });
+        assert!(!stands(&dir));
+    }
+
+    #[test]
+    fn what_is_perhaps_lost_is_owed_by_what_is_there_also_by_who_has_told_of_another_loss() {
+        let dir = with_a_loss();
+        daemon(&dir, |losses| async move {
+            are_there(&losses, &[A, B]).await;
+            losses.settle(&A.0, Path::new(A.1)).await;
+        });
+        daemon(&dir, |losses| async move {
+            losses.perhaps("its server may have been started anew".into());
+            are_there(&losses, &[A, B]).await;
+            assert!(owes(&losses, A) && owes(&losses, B));
+            losses.settle(&A.0, Path::new(A.1)).await;
+            losses.settle(&B.0, Path::new(B.1)).await;
+        });
+        assert!(!stands(&dir));
+        daemon(&dir, |losses| async move {
+            losses.perhaps("its server may have been started anew".into());
+            are_there(&losses, &[]).await;
+            assert!(!owes(&losses, A));
         });
         assert!(!stands(&dir));
     }

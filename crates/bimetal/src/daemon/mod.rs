@@ -132,6 +132,9 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     // Whoever sees the exports' socket may ask for the status at once.
     let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
     let losses = Losses::found(&env, loss::Place::of(&name));
+    if let (false, Some(why)) = (args.read_only, found.connected_anew()) {
+        losses.perhaps(why);
+    }
     let watched = group.clone();
     losses.watch(async move { watched.until_latched().await });
     let exports = Exports::open(&env, &group, &addresses).await?;
