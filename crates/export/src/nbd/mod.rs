@@ -40,7 +40,7 @@ use bimetal_volume::options::Uuid;
 use crate::conn::Conn;
 use crate::runtime::{timeout, Runtime};
 use crate::signal::Signal;
-use crate::stats::{Kind, RequestStats, ServerStatus};
+use crate::stats::{Kind, Phase, RequestStats, ServerStatus};
 
 use load::{Load, Pool, Share};
 use peer::Peer;
@@ -149,6 +149,9 @@ fn add_one(cell: &Cell<u64>) -> u64 {
     before
 }
 
+/// Clients that have left before they were answered, for each connection that may be there: each holds memory for its requests.
+const LEFT_PER_CONNECTION: usize = 2;
+
 impl<R, B> Shared<R, B> {
     /// What a new connection may have in flight.
     fn load(&self) -> Load {
@@ -156,6 +159,15 @@ impl<R, B> Shared<R, B> {
         let max = Share { requests: limits.requests_per_connection, bytes: limits.bytes_per_connection };
         let own = Share { requests: limits.own_requests, bytes: limits.own_bytes };
         Load::new(max, own, &self.pool)
+    }
+
+    /// Whether no connection is taken any more. Clients that have left, while what they asked for is still under way, hold a place of
+    /// their own: a member that does not answer must not keep out those who want something of another.
+    fn is_full(&self) -> bool {
+        let peers = self.peers.borrow();
+        let left = peers.values().filter(|p| p.phase.get() == Phase::Ending).count();
+        let limit = self.limits.connections;
+        peers.len() - left >= limit || left >= LEFT_PER_CONNECTION.saturating_mul(limit)
     }
 
     fn warn(&self, words: &str) {
@@ -188,8 +200,10 @@ impl<R: Runtime, B: Backend> Server<R, B> {
     /// connections, or the server is stopping, it is closed.
     pub fn serve(&self, conn: impl Conn, peer: String) {
         let shared = &self.0;
-        if shared.stopping.get() || shared.peers.borrow().len() >= shared.limits.connections {
-            add_one(&shared.counters.turned_away);
+        if shared.stopping.get() || shared.is_full() {
+            if add_one(&shared.counters.turned_away) == 0 && !shared.stopping.get() {
+                shared.warn("a client is turned away, because there are too many connections; `status` lists them, and counts those");
+            }
             conn.close();
             return;
         }

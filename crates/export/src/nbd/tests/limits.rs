@@ -123,6 +123,25 @@ fn too_many_connections_are_closed() {
 }
 
 #[test]
+fn clients_that_left_before_they_were_answered_keep_nobody_out() {
+    let limits = Limits { connections: 5, ..Limits::default() };
+    World::with(&["main"], limits).run(|w| async move {
+        w.probe.gate.closed.set(true);
+        for _ in 0..8 {
+            let mut c = w.connect(HeaderStyle::Simple).await;
+            c.submit(cmd::READ, 0, 0, 512, None).await.expect("sent");
+            settle(&w).await;
+            c.conn().close();
+            settle(&w).await;
+        }
+        assert_eq!((w.server.connections(), w.server.status().turned_away), (8, 0));
+        w.probe.gate.open();
+        settle(&w).await;
+        assert_eq!(w.server.connections(), 0);
+    });
+}
+
+#[test]
 fn a_client_that_vanishes_leaves_nothing_behind() {
     for style in STYLES {
         World::new().run(move |w| async move {
