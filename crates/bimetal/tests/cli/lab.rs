@@ -214,3 +214,14 @@ fn devices_of_a_recording_are_laid_out_or_chosen() {
     assert_eq!(one["footprint_bytes"], 200 * 131_072, "{one}");
     p.refused(&["advise", "t.msr", "--device", "web.7"], 1, &["no requests", "--device"]);
 }
+
+#[test]
+fn a_recording_of_a_large_disk_is_replayed_whole() {
+    let p = Place::new();
+    let far = |i: u64| format!("{},R,{},4096\n", i * 100_000, 16_000_900_000_000u64 - i % 7 * 1_000_000_000_000);
+    let text = csv(0) + &(0..400).map(far).collect::<String>();
+    std::fs::write(p.path("t.csv"), text).expect("file");
+    let r = p.json(&["lab", "replay", "t.csv", "--no-bounds", "--fast", "1MiB"]);
+    assert_eq!((&r["accesses"], &r["footprint_bytes"]), (&400.into(), &(7 * 131_072).into()), "{r}");
+    assert_eq!(r["read"]["repairs"].as_array().map(Vec::len), Some(0), "{r}");
+}

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use anyhow::{bail, Context, Result};
 use bimetal_lab::compare::{cell_of, Cell, How, Origin};
-use bimetal_lab::policy::{Budget, Start, Stream, CHUNKS_MAX, PIECES_MAX};
+use bimetal_lab::policy::{Budget, Start, Stream, CHUNKS_MAX};
 use bimetal_volume::units::CHUNK;
 use serde_json::json;
 
@@ -23,7 +23,7 @@ const USUAL: [FastSize; 3] = [FastSize::Percent(5.0), FastSize::Percent(10.0), F
 
 pub(crate) fn run(args: Replay, output: Output) -> Result<()> {
     let start = if args.recording.aged { Start::Aged } else { Start::Fresh };
-    let mut recorded = Recorded::open(&args.trace, &args.recording, Some(CHUNKS_MAX * CHUNK))?;
+    let mut recorded = Recorded::open(&args.trace, &args.recording, None)?;
     let stream = Stream::new(recorded.by_ref(), start)?;
     let summary = recorded.finish()?;
     if stream.accesses() == 0 {
@@ -96,7 +96,7 @@ fn words(path: &Path, stream: &Stream, summary: &Summary, cells: &[Cell]) -> Str
         summary.words(),
     );
     if stream.cut {
-        text += &format!("  only the first {PIECES_MAX} accesses are replayed; the trace goes on\n");
+        text += &format!("  only the first {} accesses are replayed; the trace goes on\n", stream.accesses());
     }
     for cell in cells {
         text += &format!("\n{}", matrix::cell_words(cell));
