@@ -476,7 +476,7 @@ Examples:
 One pass over the trace, in bounded memory. Chunks of 128 KiB are ranked by use as the daemon ranks them; an SSD takes \
 what ranks high enough to lie on it. Moves are taken as free, so it is what tiering comes to, not what it costs on the way.")]
 pub(crate) struct Advise {
-    /// A recording of block I/O, plain or gzip; without it: how to make one
+    /// A recording of block I/O, plain or gzip, - for standard input; without it: how to make one
     pub(crate) trace: Option<std::path::PathBuf>,
     #[command(flatten)]
     pub(crate) recording: Recording,
@@ -580,7 +580,7 @@ Examples:
   bimetal lab replay fio.log --format fio --fast 5% --fast 20% --json
 All policies see the same accesses, the same disk and the same budget of moves. Time is that of the slow disk's head.")]
 pub(crate) struct Replay {
-    /// A recording of block I/O, plain or gzip
+    /// A recording of block I/O, plain or gzip; - for standard input
     pub(crate) trace: std::path::PathBuf,
     #[command(flatten)]
     pub(crate) recording: Recording,

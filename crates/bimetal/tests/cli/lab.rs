@@ -213,6 +213,7 @@ fn devices_of_a_recording_are_laid_out_or_chosen() {
     let one = p.json(&["advise", "t.msr", "--device", "web.1"]);
     assert_eq!(one["footprint_bytes"], 200 * 131_072, "{one}");
     p.refused(&["advise", "t.msr", "--device", "web.7"], 1, &["no requests", "--device"]);
+    refused("t.csv", csv(10).as_bytes(), &["--device", "web.1"], 1, &["csv", "--device"]);
 }
 
 #[test]
@@ -224,4 +225,33 @@ fn a_recording_of_a_large_disk_is_replayed_whole() {
     let r = p.json(&["lab", "replay", "t.csv", "--no-bounds", "--fast", "1MiB"]);
     assert_eq!((&r["accesses"], &r["footprint_bytes"]), (&400.into(), &(7 * 131_072).into()), "{r}");
     assert_eq!(r["read"]["repairs"].as_array().map(Vec::len), Some(0), "{r}");
+}
+
+#[test]
+fn standard_input_is_a_recording() {
+    let p = Place::new();
+    std::fs::write(p.path("t.csv.gz"), gzip(&csv(500))).expect("file");
+    for command in COMMANDS {
+        let input = std::fs::File::open(p.path("t.csv.gz")).expect("file");
+        let args = if command == "advise" { vec!["advise", "-"] } else { vec!["lab", "replay", "-", "--no-bounds"] };
+        let done = p.command(&args).stdin(input).output().expect("bimetal runs");
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+        assert!(String::from_utf8_lossy(&done.stdout).contains("500 requests (csv)"), "{command}");
+    }
+}
+
+#[test]
+fn one_wrong_line_does_not_change_the_rest() {
+    let good = csv(5000);
+    let time = good.replacen("\n200000,", "\n18446744073709551,", 1);
+    assert_ne!(good, time);
+    repaired(&time, "30 days later", 1);
+    let p = Place::new();
+    std::fs::write(p.path("good.csv"), &good).expect("file");
+    std::fs::write(p.path("time.csv"), &time).expect("file");
+    let advice = |name: &str| p.json(&["advise", name])["advice"].clone();
+    assert_eq!(advice("good.csv"), advice("time.csv"));
+    let lines: Vec<&str> = good.lines().collect();
+    let mixed: String = (1..lines.len()).map(|i| lines[(i * 1999) % 5000 + 1].to_owned() + "\n").collect();
+    refused("mixed.csv", (csv(0) + &mixed).as_bytes(), &[], 1, &["not in order of time", "sort -s"]);
 }

@@ -11,6 +11,7 @@ use crate::cli::{Lab, LabCommand};
 use crate::output::Output;
 
 pub(crate) fn run(args: Lab, output: Output) -> Result<()> {
+    crate::progress::cleared_when_interrupted();
     match args.command {
         LabCommand::Reviews(args) => reviews::run(args, output),
         LabCommand::Replay(args) => replay::run(args, output),

@@ -23,7 +23,7 @@ const USUAL: [FastSize; 3] = [FastSize::Percent(5.0), FastSize::Percent(10.0), F
 
 pub(crate) fn run(args: Replay, output: Output) -> Result<()> {
     let start = if args.recording.aged { Start::Aged } else { Start::Fresh };
-    let mut recorded = Recorded::open(&args.trace, &args.recording, None)?;
+    let mut recorded = Recorded::open(&args.trace, &args.recording)?;
     let stream = Stream::new(recorded.by_ref(), start)?;
     let summary = recorded.finish()?;
     if stream.accesses() == 0 {
