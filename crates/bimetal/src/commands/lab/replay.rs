@@ -55,19 +55,21 @@ fn slots(size: FastSize, stream: &Stream) -> Result<u32> {
 fn cells(name: &str, stream: &Stream, slots: &[u32], how: &How) -> Vec<Cell> {
     let results: Vec<Mutex<Option<Cell>>> = slots.iter().map(|_| Mutex::default()).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let all = slots.len() * how.steps();
     let progress = Mutex::new(Progress::new());
     let tell = |done: usize| {
         let mut p = progress.lock().unwrap_or_else(|e| e.into_inner());
-        let part = p.part(done as u64, slots.len() as u64);
-        p.show(|| format!("{done} of {} sizes of the fast tier replayed on all policies, {part}", slots.len()));
+        let part = p.part(done as u64, all as u64);
+        let sizes = if slots.len() == 1 { "a fast tier".into() } else { format!("{} fast tiers", slots.len()) };
+        p.show(|| format!("{done} of {all} replays on {sizes}, {part}"));
     };
     tell(0);
     let work = || loop {
         let i = next.fetch_add(1, Ordering::Relaxed);
         let Some((slots, result)) = slots.get(i).zip(results.get(i)) else { return };
-        let cell = cell_of(name, Origin::Trace, stream, *slots, how);
+        let mut step = || tell(done.fetch_add(1, Ordering::Relaxed) + 1);
+        let cell = cell_of(name, Origin::Trace, stream, *slots, how, &mut step);
         *result.lock().unwrap_or_else(|e| e.into_inner()) = Some(cell);
-        tell(done.fetch_add(1, Ordering::Relaxed) + 1);
     };
     std::thread::scope(|scope| {
         for _ in 0..super::threads().min(slots.len()) {
@@ -103,7 +105,7 @@ fn words(path: &Path, stream: &Stream, summary: &Summary, cells: &[Cell]) -> Str
     }
     text += "\nDISK TIME: head time of the slow disk per access, in ms; WITH MOVES: and for moves.\n\
              MOVES: chunks moved per 100 accesses. MOVED/USED: bytes moved per byte that users read and wrote.\n\
-             Nobody can do with less than the bound.\n";
+             Nobody with that budget can do with less than the bound.\n";
     text
 }
 
