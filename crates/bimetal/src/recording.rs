@@ -126,7 +126,7 @@ fn file(path: &Path, how: &Recording) -> Result<(Box<dyn Read + Send>, Option<u6
         bail!("{} is a folder; name a recording", path.display());
     }
     refuse_part(path)?;
-    Ok((Box::new(file), metadata.is_file().then(|| metadata.len())))
+    Ok((Box::new(file), metadata.is_file().then_some(metadata.len())))
 }
 
 /// Refuses what blktrace wrote for one processor of several: advice on a part would be wrong.

@@ -74,8 +74,11 @@ impl Visitor for Replays<'_> {
     }
 }
 
+/// A cache beside so many fast slots.
+type OfSlots = fn(u32) -> Inclusive;
+
 /// The caches that were sold with disks, in proportion to a fast tier that stands for the 121 GB of a Fusion Drive.
-const CACHES: [(&str, fn(u32) -> Inclusive); 2] =
+const CACHES: [(&str, OfSlots); 2] =
     [("hybrid disk, 8 GB cache", Inclusive::hybrid_disk), ("Smart Response, 64 GB cache", Inclusive::smart_response)];
 
 /// Policies and caches of a contest.

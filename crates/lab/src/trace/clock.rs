@@ -71,8 +71,8 @@ impl Clock {
 
     /// Takes the next request; those whose times are certain go to `out`.
     pub(super) fn add(&mut self, mut asked: Asked, out: &mut VecDeque<Settled>) {
-        if std::mem::take(&mut self.anew) && self.start_ns.is_some() && asked.time_ns < self.last_ns {
-            self.shift_ns = self.last_ns - asked.time_ns;
+        if std::mem::take(&mut self.anew) && self.start_ns.is_some() {
+            self.shift_ns = self.last_ns.saturating_sub(asked.time_ns);
         }
         asked.time_ns = asked.time_ns.saturating_add(self.shift_ns);
         self.requests += 1;

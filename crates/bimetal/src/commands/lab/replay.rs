@@ -105,7 +105,7 @@ fn words(path: &Path, stream: &Stream, summary: &Summary, cells: &[Cell]) -> Str
     }
     text += "\nDISK TIME: head time of the slow disk per access, in ms; WITH MOVES: and for moves.\n\
              MOVES: chunks moved per 100 accesses. MOVED/USED: bytes moved per byte that users read and wrote.\n\
-             Nobody with that budget can do with less than the bound.\n";
+             No placement policy can do with less than the bound.\n";
     text
 }
 

@@ -178,6 +178,9 @@ fn recordings_that_were_put_together_go_on() {
         let kept = repaired(both, &Options::default(), &[(Fix::Header, 1)]);
         assert_eq!(times(&kept), [0, 2, 2, 5]);
     }
+    // One that goes on by itself is left as it is, whatever was done to the one before.
+    let three = format!("{one}{two}{}", csv(&["100,R,0,512"]));
+    assert_eq!(times(&repaired(three, &Options::default(), &[(Fix::Header, 2)])), [0, 2, 2, 5, 93]);
     let fio = "fio version 2 iolog\nf add\nf read 0 512\nf wait 100\nf read 0 512\n".repeat(2);
     assert_eq!(times(&repaired(fio, &Options::default(), &[(Fix::Header, 1)])), [0, 100, 100, 200]);
 }
