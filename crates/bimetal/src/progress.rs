@@ -13,14 +13,11 @@ const WIDTH: usize = 80;
 /// Takes the line away.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Columns that a line may take: in the last one some terminals go on to the next line.
-fn width() -> usize {
-    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
-    match columns {
-        0 => WIDTH,
-        n => n,
-    }
-    .saturating_sub(1)
+/// The part of a text that fits so many columns, 0 where nobody knows. The last is left free: there some terminals go on to
+/// the next line.
+fn fitted(text: &str, columns: u16) -> String {
+    let columns = if columns == 0 { WIDTH } else { columns.into() };
+    crate::plain::plain(text).chars().take(columns - 1).collect()
 }
 
 /// From now on Ctrl-C ends the program as ever, but takes the line away before. For commands that have nothing else to do
@@ -84,7 +81,8 @@ impl Progress {
 
     fn write(&mut self, text: &str) {
         self.shown = true;
-        let text: String = crate::plain::plain(text).chars().take(width()).collect();
+        let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| size.ws_col);
+        let text = fitted(text, columns);
         // Whoever closed standard error does not want to know.
         let _ = write!(std::io::stderr().lock(), "{CLEAR}{text}");
     }
@@ -95,5 +93,17 @@ impl Drop for Progress {
         if self.shown {
             let _ = write!(std::io::stderr().lock(), "{CLEAR}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_never_wider_than_the_terminal() {
+        let long = "x".repeat(500);
+        assert_eq!([1, 40, 120, 0].map(|columns| fitted(&long, columns).len()), [0, 39, 119, 79]);
+        assert_eq!(fitted("short", 40), "short");
     }
 }
