@@ -476,7 +476,7 @@ Examples:
 One pass over the trace, in bounded memory. Chunks of 128 KiB are ranked by use as the daemon ranks them; an SSD takes \
 what ranks high enough to lie on it. Moves are taken as free, so it is what tiering comes to, not what it costs on the way.")]
 pub(crate) struct Advise {
-    /// A recording of block I/O, plain or gzip; without it: how to make one
+    /// A recording of block I/O, plain or gzip, - for standard input; without it: how to make one
     pub(crate) trace: Option<std::path::PathBuf>,
     #[command(flatten)]
     pub(crate) recording: Recording,
@@ -523,6 +523,9 @@ pub(crate) struct Reviews {
     /// Take the matrix of placement policies (`bimetal lab compare`) into the report
     #[arg(long)]
     pub(crate) matrix: bool,
+    /// Replace FILE even if it is no report of Bimetal's
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -532,7 +535,8 @@ Examples:
   BIMETAL_TRACES=/data/traces bimetal lab compare --out policies.html
   bimetal lab compare --only zipf-files,drift --fast 10 --no-bounds
 Generated loads, each with six seeds (301 to 303 are not used in tuning): zipf-files, scan, film-copy, drift, shift, loop, \
-churn, boot, sync-writes, vm-image, nearly-full. Recordings are named by their file without extensions.")]
+churn, boot, sync-writes, vm-image, nearly-full. Recordings are named by their file without its ending (.csv, .csv.gz). With a load that was named and cannot be replayed the \
+exit code is 1.")]
 pub(crate) struct Compare {
     /// Only these loads
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -550,6 +554,9 @@ pub(crate) struct Compare {
     /// Write the matrix as an HTML file, too
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<std::path::PathBuf>,
+    /// Replace FILE even if it is no report of Bimetal's
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// A fast tier: so many bytes, or a part of what the load touches.
@@ -578,9 +585,10 @@ Examples:
   bimetal lab replay day.bin
   bimetal lab replay hm_0.csv.gz --fast 64GiB --aged
   bimetal lab replay fio.log --format fio --fast 5% --fast 20% --json
-All policies see the same accesses, the same disk and the same budget of moves. Time is that of the slow disk's head.")]
+All policies see the same accesses, the same disk and the same budget of moves; the two caches beside them, a hybrid \
+disk's of 8 GB and Smart Response of 64 GB, are filled without one. Time is that of the slow disk's head.")]
 pub(crate) struct Replay {
-    /// A recording of block I/O, plain or gzip
+    /// A recording of block I/O, plain or gzip; - for standard input
     pub(crate) trace: std::path::PathBuf,
     #[command(flatten)]
     pub(crate) recording: Recording,

@@ -26,7 +26,7 @@ pub(crate) struct Summary {
 
 /// Counts the bytes that go through.
 struct Counting {
-    file: File,
+    file: Box<dyn Read + Send>,
     count: Arc<AtomicU64>,
 }
 
@@ -52,9 +52,10 @@ pub(crate) struct Recorded<'a> {
 }
 
 impl<'a> Recorded<'a> {
-    /// Opens a recording. What lies beyond `volume_bytes` is dropped and counted.
-    pub(crate) fn open(path: &'a Path, how: &'a Recording, volume_bytes: Option<u64>) -> Result<Recorded<'a>> {
-        let (reader, count, whole) = open(path, how, volume_bytes)?;
+    /// Opens a recording; `-` is standard input.
+    pub(crate) fn open(path: &'a Path, how: &'a Recording) -> Result<Recorded<'a>> {
+        crate::progress::cleared_when_interrupted();
+        let (reader, count, whole) = open(path, how)?;
         let progress = Progress::new();
         Ok(Recorded { path, how, reader, count, whole, requests: 0, progress, failed: None })
     }
@@ -92,24 +93,40 @@ impl Iterator for Recorded<'_> {
     }
 }
 
-fn open(path: &Path, how: &Recording, volume_bytes: Option<u64>) -> Result<(Reader, Arc<AtomicU64>, u64)> {
+fn open(path: &Path, how: &Recording) -> Result<(Reader, Arc<AtomicU64>, u64)> {
     let failed = |e| explained(path, how, e);
-    let file = File::open(path).map_err(|source| failed(TraceError::Open { path: path.into(), source }))?;
+    let (file, length) = match path.as_os_str() == "-" {
+        true => (Box::new(std::io::stdin()) as Box<dyn Read + Send>, None),
+        false => file(path, how)?,
+    };
+    let mut options = Options { format: how.format, ..Options::default() };
+    options.devices = match (&how.device, length) {
+        (Some(name), _) => Some(Devices::Only(name.clone())),
+        (None, Some(_)) => devices(path, &options).map_err(failed)?,
+        // A pipe can be read only once, so a second device in it is an error that says so.
+        (None, None) => None,
+    };
+    let count = Arc::new(AtomicU64::new(0));
+    let reader = Reader::new(Counting { file, count: count.clone() }, &options).map_err(failed)?;
+    if how.device.is_some() && !reader.format().has_devices() {
+        let (path, format) = (path.display(), reader.format());
+        bail!(
+            "{path}: a recording in the format {format} does not name devices, so --device has nothing to choose from"
+        );
+    }
+    Ok((reader, count, length.unwrap_or(0)))
+}
+
+/// A file, and its length unless it can be read only once.
+fn file(path: &Path, how: &Recording) -> Result<(Box<dyn Read + Send>, Option<u64>)> {
+    let failed = |source| explained(path, how, TraceError::Open { path: path.into(), source });
+    let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().with_context(|| path.display().to_string())?;
     if metadata.is_dir() {
         bail!("{} is a folder; name a recording", path.display());
     }
     refuse_part(path)?;
-    let mut options = Options { format: how.format, volume_bytes, ..Options::default() };
-    options.devices = match &how.device {
-        Some(name) => Some(Devices::Only(name.clone())),
-        None if metadata.is_file() => devices(path, &options).map_err(failed)?,
-        // A pipe can be read only once, so a second device in it is an error that says so.
-        None => None,
-    };
-    let count = Arc::new(AtomicU64::new(0));
-    let reader = Reader::new(Counting { file, count: count.clone() }, &options).map_err(failed)?;
-    Ok((reader, count, metadata.len()))
+    Ok((Box::new(file), metadata.is_file().then_some(metadata.len())))
 }
 
 /// Refuses what blktrace wrote for one processor of several: advice on a part would be wrong.
@@ -147,6 +164,11 @@ fn explained(path: &Path, how: &Recording, e: TraceError) -> anyhow::Error {
         TraceError::Bad { .. } if how.format.is_none() => {
             "\nIf the format was recognised wrongly, name it with --format"
         }
+        TraceError::NotInOrder { .. } => {
+            "\nIf one line has a wrong time, take it out. If all are mixed, sort them by time first: `sort -s -n`, for csv with \
+             the header first (`head -n 1 FILE; tail -n +2 FILE | sort -s -t, -k1,1n`), for msr `sort -s -t, -k1,1n`, for spc \
+             `sort -s -t, -k5,5g`, for blkparse `sort -s -k4,4g`"
+        }
         TraceError::Empty { .. } if how.device.is_some() => "\nIs --device a name that the recording has?",
         _ => "",
     };
@@ -164,13 +186,20 @@ impl Summary {
     }
 
     pub(crate) fn json(&self) -> serde_json::Value {
-        let made = Fix::ALL.into_iter().filter(|fix| self.repairs.count(*fix) > 0);
-        let repairs: Vec<_> = made
-            .map(|fix| {
-                let first = self.repairs.first(fix).map(|at| at.to_string());
-                json!({"what": fix.what(), "done": fix.done(), "count": self.repairs.count(fix), "first": first})
-            })
-            .collect();
-        json!({"format": self.format, "requests": self.requests, "repairs": repairs})
+        json!({"format": self.format, "requests": self.requests, "repairs": repairs_json(&self.repairs)})
     }
+}
+
+/// Each kind of repair that was made, for programs.
+pub(crate) fn repairs_json(repairs: &Repairs) -> serde_json::Value {
+    let made = Fix::ALL.into_iter().filter(|fix| repairs.count(*fix) > 0);
+    let one = |fix: Fix| {
+        let first = repairs.first(fix).map(|at| at.to_string());
+        let mut repair = json!({"what": fix.what(), "done": fix.done(), "count": repairs.count(fix), "first": first});
+        if !repairs.device(fix).is_empty() {
+            repair["device"] = repairs.device(fix).into();
+        }
+        repair
+    };
+    made.map(one).collect()
 }

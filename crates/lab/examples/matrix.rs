@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if speed {
         for case in &cases {
-            let stream = case.stream()?;
+            let (stream, _) = case.stream()?;
             for s in speeds(&stream, &Setup::new((stream.footprint / 10).max(1))) {
                 println!(
                     "{:<14} {:<20} touch {:>4.0} ns, all {:>5.0} ns an access, {:>9.0} accesses/s",
@@ -90,6 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let matrix = compare(&cases, &how, threads, &|p| eprintln!("{}/{} {}", p.done, p.of, p.name));
     matrix.cells.iter().for_each(show);
     sum_up(&matrix.cells);
+    matrix.repaired.iter().for_each(|(name, repairs)| println!("{name}: {repairs}"));
     matrix.refused.iter().for_each(|(name, why)| println!("{name}: {why}"));
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(crate) fn run(args: Advise, output: Output) -> Result<()> {
 fn advise(path: &Path, how: &Recording, output: Output) -> Result<()> {
     let start = if how.aged { Start::Aged } else { Start::Fresh };
     let mut advisor = Advisor::new(start, HeadCost::default());
-    let mut recorded = Recorded::open(path, how, None)?;
+    let mut recorded = Recorded::open(path, how)?;
     recorded.by_ref().for_each(|access| advisor.add(&access));
     let summary = recorded.finish()?;
     let advice = advisor.advice();

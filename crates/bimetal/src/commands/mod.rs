@@ -52,7 +52,7 @@ pub(crate) fn run(command: Command, output: Output) -> Result<ExitCode> {
         Command::Repair(args) => repair::run(args, output)?,
         Command::Dissolve(args) => dissolve::run(&args, output)?,
         Command::Advise(args) => advise::run(args, output)?,
-        Command::Lab(args) => lab::run(args, output)?,
+        Command::Lab(args) => return lab::run(args, output),
         Command::Demo(args) => crate::demo::run(args, output)?,
         Command::Flush(args) => return crate::beside::run(&args),
     }

@@ -109,6 +109,10 @@ fn a_recording_is_replayed_on_all_policies() {
     for part in ["clock+Bloom N=2", "Bimetal: ", "(bound)", "Fast tier ", "5 % of what is touched"] {
         assert!(words.contains(part), "{part}: {words}");
     }
+    // The caches come after the policies and the verdict.
+    let at = |part: &str| words.find(part).unwrap_or_else(|| panic!("{part}: {words}"));
+    assert!(at("best of the policies with the same budget") < at("hybrid disk, 8 GB cache"), "{words}");
+    assert!(at("Smart Response, 64 GB cache") < at("Caches have no budget"), "{words}");
     assert!(words.lines().all(|l| l.chars().count() <= 100), "{words}");
     for bad in ["0%", "200%", "lots"] {
         p.refused(&["lab", "replay", "t.csv", "--fast", bad], 2, &[bad]);
@@ -116,21 +120,70 @@ fn a_recording_is_replayed_on_all_policies() {
     p.refused(&["lab", "replay", "t.csv", "--fast", "1000"], 2, &["at least one chunk"]);
 }
 
+/// A folder of recordings of all kinds.
+fn traces(p: &Place) {
+    let header = "time_us,op,offset_bytes,length_bytes\n";
+    std::fs::create_dir(p.path("traces")).expect("folder");
+    std::fs::write(p.path("traces/mine.csv"), csv(2000) + "1,R,4096,512\n").expect("file");
+    std::fs::write(p.path("traces/broken.csv"), format!("{header}0,R,zero,1\n")).expect("file");
+    std::fs::write(p.path("traces/idle.csv"), format!("{header}0,F,0,0\n9,F,0,0\n")).expect("file");
+    std::fs::write(p.path("traces/a.x.csv"), csv(500)).expect("file");
+    std::fs::write(p.path("traces/a.y.csv"), csv(600)).expect("file");
+    std::fs::write(p.path("traces/twice.csv"), csv(500)).expect("file");
+    std::fs::write(p.path("traces/twice.csv.gz"), gzip(&csv(500))).expect("file");
+}
+
 #[test]
 fn loads_are_compared_and_what_is_missing_is_said() {
     let p = Place::new();
-    std::fs::create_dir(p.path("traces")).expect("folder");
-    std::fs::write(p.path("traces/mine.csv"), csv(2000)).expect("file");
-    std::fs::write(p.path("traces/broken.csv"), "time_us,op,offset_bytes,length_bytes\n0,R,zero,1\n").expect("file");
-    let args = ["lab", "compare", "--traces", "traces", "--only", "mine,broken", "--fast", "10", "--out", "m.html"];
-    let c = p.json(&args);
+    traces(&p);
+    let args = ["lab", "compare", "--traces", "traces", "--fast", "10", "--no-bounds", "--only"];
+    let with = |more: &[&'static str]| [&args[..], more].concat();
+    let d = p.run(&with(&["mine,broken", "--out", "m.html", "--json"]));
+    assert_eq!(d.code, 1, "{}", d.err);
+    assert!(d.err.contains("not all that was named could be replayed: broken"), "{}", d.err);
+    let c: serde_json::Value = serde_json::from_str(&d.out).expect("one document");
     assert_eq!(c["cells"].as_array().map(Vec::len), Some(1), "{c}");
     assert!(c["missing"][0].as_str().is_some_and(|m| m.contains("broken") && m.contains("line 2")), "{c}");
+    assert_eq!(
+        (&c["repaired"][0]["load"], &c["repaired"][0]["repairs"][0]["count"]),
+        (&"mine".into(), &1.into()),
+        "{c}"
+    );
     let html = std::fs::read_to_string(p.path("m.html")).expect("the report");
     assert!(html.contains("mine") && html.contains("line 2") && html.ends_with("</html>\n"));
+    assert!(html.contains("mine: a request earlier than the one before it (once at line 2002)"));
+    let words = p.ok(&with(&["mine"]));
+    assert!(words.contains("mine: a request earlier than the one before it (once at line 2002)"), "{words}");
+    let names = p.json(&with(&["a.x,a.y,twice.csv,twice.csv.gz"]));
+    assert_eq!(names["cells"].as_array().map(Vec::len), Some(4), "{names}");
+    // A load of flushes is none, and a comparison of nothing is no success.
+    let d = p.run(&with(&["idle"]));
+    assert!(
+        d.code == 1 && d.out.contains("idle could not be replayed: it reads and writes nothing"),
+        "{}{}",
+        d.out,
+        d.err
+    );
     p.refused(&["lab", "compare", "--only", "boot,nothing"], 2, &["no load is named nothing"]);
     p.refused(&["lab", "compare", "--traces", "nowhere"], 1, &["nowhere"]);
     p.refused(&["lab", "compare", "--fast", "0"], 2, &["0"]);
+}
+
+#[test]
+fn a_report_is_written_where_it_can_be_and_replaces_only_reports() {
+    let p = Place::new();
+    traces(&p);
+    let args = ["lab", "compare", "--traces", "traces", "--only", "a.x", "--fast", "10", "--no-bounds", "--out"];
+    let with = |more: &[&'static str]| [&args[..], more].concat();
+    std::fs::write(p.path("mine.html"), "my notes").expect("file");
+    p.refused(&with(&["mine.html"]), 1, &["mine.html", "no report", "--force"]);
+    assert_eq!(std::fs::read_to_string(p.path("mine.html")).expect("file"), "my notes");
+    p.ok(&with(&["mine.html", "--force"]));
+    p.ok(&with(&["mine.html"]));
+    // Before the work, so that none is lost.
+    let d = p.run(&with(&["no/such/folder.html"]));
+    assert!(d.code == 1 && d.out.is_empty() && d.err.contains("no/such/folder.html"), "{}{}", d.out, d.err);
 }
 
 #[test]
@@ -213,4 +266,45 @@ fn devices_of_a_recording_are_laid_out_or_chosen() {
     let one = p.json(&["advise", "t.msr", "--device", "web.1"]);
     assert_eq!(one["footprint_bytes"], 200 * 131_072, "{one}");
     p.refused(&["advise", "t.msr", "--device", "web.7"], 1, &["no requests", "--device"]);
+    refused("t.csv", csv(10).as_bytes(), &["--device", "web.1"], 1, &["csv", "--device"]);
+}
+
+#[test]
+fn standard_input_is_a_recording() {
+    let p = Place::new();
+    std::fs::write(p.path("t.csv.gz"), gzip(&csv(500))).expect("file");
+    for command in COMMANDS {
+        let input = std::fs::File::open(p.path("t.csv.gz")).expect("file");
+        let args = if command == "advise" { vec!["advise", "-"] } else { vec!["lab", "replay", "-", "--no-bounds"] };
+        let done = p.command(&args).stdin(input).output().expect("bimetal runs");
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+        assert!(String::from_utf8_lossy(&done.stdout).contains("500 requests (csv)"), "{command}");
+    }
+}
+
+#[test]
+fn a_recording_of_a_large_disk_is_replayed_whole() {
+    let p = Place::new();
+    let far = |i: u64| format!("{},R,{},4096\n", i * 100_000, 16_000_900_000_000u64 - i % 7 * 1_000_000_000_000);
+    let text = csv(0) + &(0..400).map(far).collect::<String>();
+    std::fs::write(p.path("t.csv"), text).expect("file");
+    let r = p.json(&["lab", "replay", "t.csv", "--no-bounds", "--fast", "1MiB"]);
+    assert_eq!((&r["accesses"], &r["footprint_bytes"]), (&400.into(), &(7 * 131_072).into()), "{r}");
+    assert_eq!(r["read"]["repairs"].as_array().map(Vec::len), Some(0), "{r}");
+}
+
+#[test]
+fn one_wrong_line_does_not_change_the_rest() {
+    let good = csv(5000);
+    let time = good.replacen("\n200000,", "\n18446744073709551,", 1);
+    assert_ne!(good, time);
+    repaired(&time, "30 days later", 1);
+    let p = Place::new();
+    std::fs::write(p.path("good.csv"), &good).expect("file");
+    std::fs::write(p.path("time.csv"), &time).expect("file");
+    let advice = |name: &str| p.json(&["advise", name])["advice"].clone();
+    assert_eq!(advice("good.csv"), advice("time.csv"));
+    let lines: Vec<&str> = good.lines().collect();
+    let mixed: String = (1..lines.len()).map(|i| lines[(i * 1999) % 5000 + 1].to_owned() + "\n").collect();
+    refused("mixed.csv", (csv(0) + &mixed).as_bytes(), &[], 1, &["not in order of time", "sort -s"]);
 }

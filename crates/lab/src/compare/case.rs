@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::policy::{Start, Stream, TooLarge};
-use crate::trace::{self, Access, TraceError};
+use crate::trace::{self, Repairs, TraceError};
 use crate::workload::{self, SpecError, Workload};
 
 /// Seeds of generators on which the policy was tuned.
@@ -49,6 +49,9 @@ pub enum CaseError {
     /// It reaches too far.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
+    /// It only flushes or discards.
+    #[error("it reads and writes nothing")]
+    Nothing,
     /// The folder of traces cannot be listed.
     #[error("{path}: {source}")]
     Folder {
@@ -66,7 +69,7 @@ enum Source {
 
 /// A workload, read or made when it is its turn.
 pub struct Case {
-    /// Its name: the file's without extensions, or the generator's.
+    /// Its name: the file's without its ending, or the generator's.
     pub name: String,
     /// Where it comes from.
     pub origin: Origin,
@@ -76,8 +79,9 @@ pub struct Case {
 impl Case {
     /// A trace file of any known format.
     pub fn trace(path: &Path) -> Case {
-        let file = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-        let name = file.split('.').next().unwrap_or_default().to_owned();
+        let file = file_name(path);
+        let plain = file.strip_suffix(".gz").unwrap_or(&file);
+        let name = plain.rsplit_once('.').map_or(plain, |(name, _)| name).to_owned();
         Case { name, origin: Origin::Trace, source: Source::File(path.to_owned()) }
     }
 
@@ -87,22 +91,44 @@ impl Case {
         Case { name, origin, source: Source::Generator(workload, seed) }
     }
 
-    /// Its requests, cut into chunk accesses.
+    /// Its requests, cut into chunk accesses, and what was repaired in them.
     ///
     /// # Errors
-    /// The file is no readable trace, or the workload goes beyond what a replay can hold.
-    pub fn stream(&self) -> Result<Stream, CaseError> {
-        match &self.source {
-            Source::File(path) => {
-                let accesses: Result<Vec<Access>, TraceError> =
-                    trace::open(path, &trace::Options::default())?.take(crate::policy::PIECES_MAX + 1).collect();
-                Ok(Stream::new(accesses?, Start::Fresh)?)
-            }
+    /// The file is no readable trace, or nothing in it is read or written.
+    pub fn stream(&self) -> Result<(Stream, Repairs), CaseError> {
+        let (stream, repairs) = match &self.source {
+            Source::File(path) => read(path)?,
             Source::Generator(workload, seed) => {
-                Ok(Stream::new(workload.accesses(VOLUME, *seed)?.take(REQUESTS), Start::Fresh)?)
+                (Stream::new(workload.accesses(VOLUME, *seed)?.take(REQUESTS), Start::Fresh)?, Repairs::default())
             }
+        };
+        if stream.accesses() == 0 {
+            return Err(CaseError::Nothing);
         }
+        Ok((stream, repairs))
     }
+}
+
+/// Reads a trace as far as it is replayed.
+fn read(path: &Path) -> Result<(Stream, Repairs), CaseError> {
+    let mut reader = trace::open(path, &trace::Options::default())?;
+    let mut failed = None;
+    let accesses = std::iter::from_fn(|| match reader.next()? {
+        Ok(access) => Some(access),
+        Err(e) => {
+            failed = Some(e);
+            None
+        }
+    });
+    let stream = Stream::new(accesses, Start::Fresh)?;
+    match failed {
+        Some(e) => Err(e.into()),
+        None => Ok((stream, reader.repairs().clone())),
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
 }
 
 /// Every generator with each of these seeds.
@@ -112,7 +138,8 @@ pub fn generated(seeds: impl IntoIterator<Item = u64>) -> Vec<Case> {
     seeds.into_iter().flat_map(one).collect()
 }
 
-/// The traces of a folder: files named `*.csv` or `*.csv.gz`, by name.
+/// The traces of a folder: files named `*.csv` or `*.csv.gz`, by name. Where two would have the same, they are named with
+/// their endings.
 ///
 /// # Errors
 /// The folder cannot be listed.
@@ -126,5 +153,12 @@ pub fn traces_in(folder: &Path) -> Result<Vec<Case>, CaseError> {
         name.ends_with(".csv") || name.ends_with(".csv.gz")
     });
     paths.sort();
-    Ok(paths.iter().map(|p| Case::trace(p)).collect())
+    let mut cases: Vec<Case> = paths.iter().map(|p| Case::trace(p)).collect();
+    let names: Vec<String> = cases.iter().map(|c| c.name.clone()).collect();
+    for (case, path) in cases.iter_mut().zip(&paths) {
+        if names.iter().filter(|n| **n == case.name).count() > 1 {
+            case.name = file_name(path);
+        }
+    }
+    Ok(cases)
 }

@@ -1,7 +1,7 @@
 //! One workload on one size of the fast tier.
 
 use super::case::Origin;
-use super::contest::{contest, Entry, Role};
+use super::contest::{contest, Entry, Role, CONTESTANTS};
 use crate::policy::bound::{epoch_oracle, lower_bound, min, Lagrange};
 use crate::policy::{Budget, Replay, Setup, Stream};
 
@@ -17,6 +17,13 @@ pub struct How {
     pub budget: Budget,
     /// Whether bounds are computed, which take as long as all policies together.
     pub bounds: bool,
+}
+
+impl How {
+    /// Steps that the computation of a cell is told of.
+    pub fn steps(&self) -> usize {
+        CONTESTANTS + if self.bounds { 3 } else { 0 }
+    }
 }
 
 impl Default for How {
@@ -37,14 +44,16 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    fn of(stream: &Stream, setup: &Setup) -> Bounds {
+    fn of(stream: &Stream, setup: &Setup, tell: &mut dyn FnMut()) -> Bounds {
         let (cost, slots) = (&setup.cost, setup.fast_slots);
+        let min_foreground_ns = min(stream, cost, slots).foreground_ns;
+        tell();
         let epoch = epoch_oracle(stream, cost, slots, EPOCH_PER_SLOT * slots as usize);
-        Bounds {
-            min_foreground_ns: min(stream, cost, slots).foreground_ns,
-            epoch_total_ns: epoch.foreground_ns + epoch.promotions * cost.promote_ns + epoch.demotions * cost.demote_ns,
-            least_total_ns: lower_bound(stream, cost, slots, &Lagrange::engine(cost)).total_ns,
-        }
+        tell();
+        let least_total_ns = lower_bound(stream, cost, slots, &Lagrange::engine(cost)).total_ns;
+        tell();
+        let moves_ns = epoch.promotions * cost.promote_ns + epoch.demotions * cost.demote_ns;
+        Bounds { min_foreground_ns, epoch_total_ns: epoch.foreground_ns + moves_ns, least_total_ns }
     }
 }
 
@@ -97,11 +106,14 @@ impl Cell {
 /// The cells of one stream.
 pub fn cells_of(name: &str, origin: Origin, stream: &Stream, how: &How) -> Vec<Cell> {
     let slots = |percent: u32| (u64::from(stream.footprint) * u64::from(percent) / 100).max(1) as u32;
-    how.percents.iter().map(|p| Cell { percent: *p, ..cell_of(name, origin, stream, slots(*p), how) }).collect()
+    how.percents
+        .iter()
+        .map(|p| Cell { percent: *p, ..cell_of(name, origin, stream, slots(*p), how, &mut || ()) })
+        .collect()
 }
 
-/// The cell of one stream on a fast tier of so many chunks.
-pub fn cell_of(name: &str, origin: Origin, stream: &Stream, slots: u32, how: &How) -> Cell {
+/// The cell of one stream on a fast tier of so many chunks; tells of each of its steps ([`How::steps`]).
+pub fn cell_of(name: &str, origin: Origin, stream: &Stream, slots: u32, how: &How, tell: &mut dyn FnMut()) -> Cell {
     let setup = Setup { budget: how.budget, ..Setup::new(slots) };
     let footprint = u64::from(stream.footprint.max(1));
     let percent = (u64::from(slots) * 100 + footprint / 2) / footprint;
@@ -113,7 +125,7 @@ pub fn cell_of(name: &str, origin: Origin, stream: &Stream, slots: u32, how: &Ho
         accesses: stream.accesses(),
         footprint: stream.footprint,
         cut: stream.cut,
-        entries: contest(stream, &setup),
-        bounds: how.bounds.then(|| Bounds::of(stream, &setup)),
+        entries: contest(stream, &setup, tell),
+        bounds: how.bounds.then(|| Bounds::of(stream, &setup, tell)),
     }
 }

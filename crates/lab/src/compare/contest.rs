@@ -64,20 +64,36 @@ struct Replays<'a> {
     stream: &'a Stream,
     setup: &'a Setup,
     entries: Vec<Entry>,
+    tell: &'a mut dyn FnMut(),
 }
 
 impl Visitor for Replays<'_> {
     fn seat<S: Seat>(&mut self, role: Role, mut seat: S) {
         self.entries.push(Entry { role, replay: replay(self.stream, &mut seat, self.setup) });
+        (self.tell)();
     }
 }
 
-/// Replays a stream on every policy. The inclusive caches come last; their fills are free.
-pub(super) fn contest(stream: &Stream, setup: &Setup) -> Vec<Entry> {
-    let mut replays = Replays { stream, setup, entries: Vec::new() };
+/// A cache beside so many fast slots.
+type OfSlots = fn(u32) -> Inclusive;
+
+/// The caches that were sold with disks, in proportion to a fast tier that stands for the 121 GB of a Fusion Drive.
+const CACHES: [(&str, OfSlots); 2] =
+    [("hybrid disk, 8 GB cache", Inclusive::hybrid_disk), ("Smart Response, 64 GB cache", Inclusive::smart_response)];
+
+/// Policies and caches of a contest.
+pub(super) const CONTESTANTS: usize = 12 + CACHES.len();
+
+/// Replays a stream on every policy, and tells of each. The inclusive caches come last; their fills are free.
+pub(super) fn contest(stream: &Stream, setup: &Setup, tell: &mut dyn FnMut()) -> Vec<Entry> {
+    let mut replays = Replays { stream, setup, entries: Vec::new(), tell };
     each_seat(stream.chunks, setup, &mut replays);
-    for cache in [Inclusive::hybrid_disk(setup.fast_slots), Inclusive::smart_response(setup.fast_slots)] {
-        replays.entries.push(Entry { role: Role::Cache, replay: cache.replay(stream, &setup.cost) });
+    let Replays { mut entries, tell, .. } = replays;
+    for (name, cache) in CACHES {
+        let replay = Replay { policy: name.into(), ..cache(setup.fast_slots).replay(stream, &setup.cost) };
+        entries.push(Entry { role: Role::Cache, replay });
+        tell();
     }
-    replays.entries
+    debug_assert_eq!(entries.len(), CONTESTANTS);
+    entries
 }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use super::case::{Case, CaseError};
 use super::cell::{cells_of, Cell, How};
+use crate::trace::Repairs;
 
 /// How far a comparison has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +25,12 @@ pub struct Matrix {
     pub cells: Vec<Cell>,
     /// Cases that could not be replayed, and why.
     pub refused: Vec<(String, CaseError)>,
+    /// What was repaired in the others, where something was.
+    pub repaired: Vec<(String, Repairs)>,
 }
 
 /// The cells of one case, once they are there.
-type Slot = Mutex<Option<Result<Vec<Cell>, CaseError>>>;
+type Slot = Mutex<Option<Result<(Vec<Cell>, Repairs), CaseError>>>;
 
 /// Computes all cells of these cases on so many threads, and tells `progress` of each case that is done. The threads
 /// change nothing but the order in which cases are done.
@@ -37,8 +40,9 @@ pub fn compare(cases: &[Case], how: &How, threads: usize, progress: &(dyn Fn(Pro
     let work = || loop {
         let i = next.fetch_add(1, Ordering::Relaxed);
         let Some((case, result)) = cases.get(i).zip(results.get(i)) else { return };
-        let cells = case.stream().map(|stream| cells_of(&case.name, case.origin, &stream, how));
-        *result.lock().unwrap_or_else(|e| e.into_inner()) = Some(cells);
+        let found = case.stream();
+        let found = found.map(|(stream, repairs)| (cells_of(&case.name, case.origin, &stream, how), repairs));
+        *result.lock().unwrap_or_else(|e| e.into_inner()) = Some(found);
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         progress(Progress { done, of: cases.len(), name: &case.name });
     };
@@ -50,7 +54,12 @@ pub fn compare(cases: &[Case], how: &How, threads: usize, progress: &(dyn Fn(Pro
     let mut matrix = Matrix::default();
     for (case, result) in cases.iter().zip(results) {
         match result.into_inner().unwrap_or_else(|e| e.into_inner()) {
-            Some(Ok(cells)) => matrix.cells.extend(cells),
+            Some(Ok((cells, repairs))) => {
+                matrix.cells.extend(cells);
+                if repairs != Repairs::default() {
+                    matrix.repaired.push((case.name.clone(), repairs));
+                }
+            }
             Some(Err(e)) => matrix.refused.push((case.name.clone(), e)),
             None => {}
         }

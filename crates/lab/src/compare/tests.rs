@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::policy::{Replay, Start, Stream};
-use crate::trace::{Access, Op};
+use crate::trace::{Access, Fix, Op};
 use crate::workload;
 
 fn how() -> How {
@@ -52,7 +52,7 @@ fn a_cell_has_every_policy_and_none_is_below_the_bound() {
         assert!(cell.named(name).is_some(), "{name}");
     }
     let bounds = cell.bounds.expect("asked for");
-    let seated = cell.entries.iter().filter(|e| !e.replay.policy.starts_with("cache"));
+    let seated = cell.entries.iter().filter(|e| e.role != Role::Cache);
     for e in seated {
         assert!(e.replay.accesses == cell.accesses && e.replay.total_ns() >= bounds.least_total_ns, "{e:?}");
     }
@@ -106,8 +106,45 @@ fn what_cannot_be_read_is_said_and_the_rest_goes_on() {
     let matrix = compare(&cases, &how(), 2, &|_| ());
     assert_eq!(matrix.refused.len(), 1);
     assert_eq!(matrix.refused[0].0, "a");
-    assert_eq!(matrix.cells.len(), 1);
+    assert_eq!((matrix.cells.len(), matrix.repaired.len()), (1, 0));
     assert!(traces_in(&folder.path().join("none")).is_err());
+}
+
+#[test]
+fn what_was_repaired_in_a_load_is_kept_and_a_load_of_nothing_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let header = "time_us,op,offset_bytes,length_bytes\n";
+    let write = |name: &str, lines: &str| {
+        std::fs::write(folder.path().join(name), format!("{header}{lines}")).expect("written");
+    };
+    write("back.csv", "5,R,0,4096\n4,R,0,4096\n6,R,0,0\n");
+    write("idle.csv", "0,F,0,0\n1,T,0,131072\n");
+    let matrix = compare(&traces_in(folder.path()).expect("listed"), &how(), 1, &|_| ());
+    assert_eq!(matrix.cells.len(), 1);
+    let (name, repairs) = &matrix.repaired[0];
+    assert_eq!((name.as_str(), repairs.count(Fix::Backwards), repairs.count(Fix::ZeroLength)), ("back", 1, 1));
+    assert!(matches!(&matrix.refused[..], [(name, CaseError::Nothing)] if name == "idle"), "{:?}", matrix.refused);
+}
+
+#[test]
+fn names_of_traces_are_distinct() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["a.x.csv", "a.y.csv.gz", "b.csv", "b.csv.gz", "c.csv"] {
+        std::fs::write(folder.path().join(name), "").expect("written");
+    }
+    let names: Vec<String> = traces_in(folder.path()).expect("listed").into_iter().map(|c| c.name).collect();
+    assert_eq!(names, ["a.x", "a.y", "b.csv", "b.csv.gz", "c"]);
+    assert_eq!(Case::trace(std::path::Path::new("/x/hm_0.msr.gz")).name, "hm_0");
+}
+
+#[test]
+fn a_cell_tells_of_each_of_its_steps() {
+    let stream = stream();
+    for bounds in [false, true] {
+        let (how, mut told) = (How { bounds, ..how() }, 0);
+        cell_of("vm", Origin::Trace, &stream, 100, &how, &mut || told += 1);
+        assert_eq!(told, how.steps());
+    }
 }
 
 #[test]

@@ -7,11 +7,9 @@
 use bimetal_volume::units::CHUNK;
 
 use super::follow::{Ends, Follows};
+use super::number::{Numbers, GROUP};
 use super::visit::Filter;
 use crate::trace::{Access, Op};
-
-/// Highest chunk of a replay, exclusive: 8 TiB. All state per chunk is in arrays.
-pub const CHUNKS_MAX: u64 = 1 << 26;
 
 /// Most pieces of a replay; a longer trace is cut there. 400 MiB, and as much again for the bounds.
 pub const PIECES_MAX: usize = 1 << 24;
@@ -43,7 +41,7 @@ pub enum Kind {
 pub struct Piece {
     /// Nanoseconds since the first request.
     pub time_ns: u64,
-    /// The chunk: offset of the request / 128 KiB.
+    /// The chunk: its number on the volume, or on a large one its number among what is touched ([`super::number`]).
     pub chunk: u32,
     /// First byte in the chunk.
     pub offset: u32,
@@ -66,9 +64,12 @@ impl Piece {
     }
 }
 
-/// A trace reaches beyond [`CHUNKS_MAX`].
+/// Bytes of the largest block device that Linux has.
+const END_MAX: u64 = i64::MAX as u64;
+
+/// A request reaches beyond the end of any device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a request ends at byte {end}; a replay reaches to byte {} at most", CHUNKS_MAX * CHUNK)]
+#[error("a request ends at byte {end}; no device reaches beyond byte {END_MAX}")]
 pub struct TooLarge {
     /// Where the request ends, in bytes.
     pub end: u64,
@@ -79,32 +80,33 @@ pub struct TooLarge {
 pub struct Stream {
     /// In order of time.
     pub pieces: Vec<Piece>,
-    /// Highest chunk + 1.
+    /// Highest number of a chunk + 1.
     pub chunks: u32,
     /// Chunks touched.
     pub footprint: u32,
     /// Bytes read and written.
     pub user_bytes: u64,
-    /// The trace goes on after [`PIECES_MAX`] pieces.
+    /// The trace goes on, but has [`PIECES_MAX`] pieces already, or touches too many places.
     pub cut: bool,
 }
 
 impl Stream {
     /// Cuts a trace. Flushes, discards of parts of a chunk and reads of what was discarded do nothing to a disk and are
-    /// left out, and so is what comes after [`PIECES_MAX`] pieces.
+    /// left out, and so is what comes after [`PIECES_MAX`] pieces, or after so many places that there are no numbers for
+    /// more ([`super::CHUNKS_MAX`]).
     ///
     /// # Errors
-    /// [`TooLarge`] for a request beyond the limit.
+    /// [`TooLarge`] for a request beyond what any device has.
     pub fn new(accesses: impl IntoIterator<Item = Access>, start: Start) -> Result<Stream, TooLarge> {
         let mut cutter = Cutter::new(start);
         for a in accesses {
-            if cutter.stream.pieces.len() >= PIECES_MAX {
+            if cutter.is_full() {
                 cutter.stream.cut = true;
                 break;
             }
             cutter.add(&a)?;
         }
-        Ok(cutter.stream)
+        Ok(cutter.done())
     }
 
     /// Pieces that read or write.
@@ -129,6 +131,8 @@ enum Seen {
 struct Cutter {
     start: Start,
     stream: Stream,
+    numbers: Numbers,
+    /// By number, as far as those are given.
     seen: Vec<Seen>,
     ends: Ends,
     filter: Filter,
@@ -136,7 +140,23 @@ struct Cutter {
 
 impl Cutter {
     fn new(start: Start) -> Cutter {
-        Cutter { start, stream: Stream::default(), seen: Vec::new(), ends: Ends::new(), filter: Filter::new() }
+        let (numbers, seen) = (Numbers::default(), Vec::new());
+        Cutter { start, stream: Stream::default(), numbers, seen, ends: Ends::new(), filter: Filter::new() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.stream.pieces.len() >= PIECES_MAX || self.numbers.are_used_up()
+    }
+
+    /// The stream, with the numbers that chunks have in the end.
+    fn done(mut self) -> Stream {
+        let (first, chunks) = self.numbers.settle();
+        let group = GROUP as u32;
+        for p in &mut self.stream.pieces {
+            p.chunk = first[(p.chunk / group) as usize] + p.chunk % group;
+        }
+        self.stream.chunks = chunks;
+        self.stream
     }
 
     fn add(&mut self, a: &Access) -> Result<(), TooLarge> {
@@ -144,21 +164,22 @@ impl Cutter {
             return Ok(());
         }
         let end = a.offset.saturating_add(a.len);
-        if end > CHUNKS_MAX * CHUNK {
+        if end > END_MAX {
             return Err(TooLarge { end });
         }
-        let chunks = end.div_ceil(CHUNK) as usize;
-        if self.seen.len() < chunks {
-            self.seen.resize(chunks, Seen::Never);
-            self.stream.chunks = chunks as u32;
+        if a.op == Op::Trim {
+            self.discard(a, end);
+            return Ok(());
         }
-        let (mut follows, mut run) = (Follows::Nothing, 0);
-        if a.op != Op::Trim {
-            let found = self.ends.follow(a.offset, end);
-            (follows, run) = (found.follows, found.bytes - a.len);
-        }
+        let found = self.ends.follow(a.offset, end);
+        let (mut follows, run) = (found.follows, found.bytes - a.len);
         let mut at = a.offset;
         while at < end {
+            if self.is_full() {
+                // Rather than all of a request that has no end.
+                self.stream.cut = true;
+                break;
+            }
             let next = end.min((at / CHUNK + 1) * CHUNK);
             let behind = (run + at - a.offset).div_ceil(CHUNK).min(u8::MAX.into()) as u8;
             self.piece(a, at, next, (follows, behind));
@@ -168,24 +189,48 @@ impl Cutter {
     }
 
     fn piece(&mut self, a: &Access, at: u64, next: u64, (follows, behind): (Follows, u8)) {
-        let chunk = (at / CHUNK) as u32;
-        let before = self.seen[chunk as usize];
-        let whole = next - at == CHUNK;
+        let place = at / CHUNK;
+        let chunk = self.numbers.of(place);
+        if self.seen.len() < self.numbers.given() {
+            self.seen.resize(self.numbers.given(), Seen::Never);
+        }
+        let before = std::mem::replace(&mut self.seen[chunk as usize], Seen::Mapped);
         let kind = match (a.op, before) {
-            (Op::Read, Seen::Trimmed) | (Op::Flush, _) => return,
+            (Op::Read, Seen::Trimmed) => {
+                self.seen[chunk as usize] = Seen::Trimmed;
+                return;
+            }
             (Op::Read, _) => Kind::Read,
-            (Op::Write, Seen::Trimmed) => Kind::Birth,
-            (Op::Write, Seen::Never) if self.start == Start::Fresh => Kind::Birth,
-            (Op::Write, _) => Kind::Write,
-            (Op::Trim, Seen::Mapped) if whole => Kind::Trim,
-            (Op::Trim, _) => return,
+            (_, Seen::Trimmed) => Kind::Birth,
+            (_, Seen::Never) if self.start == Start::Fresh => Kind::Birth,
+            _ => Kind::Write,
         };
-        self.seen[chunk as usize] = if kind == Kind::Trim { Seen::Trimmed } else { Seen::Mapped };
-        let (time_ns, len) = (a.time_us.saturating_mul(1000), (next - at) as u32);
-        let visit = kind != Kind::Trim && self.filter.counts(u64::from(chunk), time_ns);
+        let (time_ns, len, offset) = (a.time_us.saturating_mul(1000), (next - at) as u32, (at % CHUNK) as u32);
+        let visit = self.filter.counts(place, time_ns);
         self.stream.footprint += u32::from(before == Seen::Never);
-        self.stream.user_bytes += if kind == Kind::Trim { 0 } else { u64::from(len) };
-        let offset = (at % CHUNK) as u32;
+        self.stream.user_bytes += u64::from(len);
         self.stream.pieces.push(Piece { time_ns, chunk, offset, len, kind, follows, behind, visit });
+    }
+
+    /// Chunks that a discard covers whole lose their homes, those that have one. It may be as long as the volume.
+    fn discard(&mut self, a: &Access, end: u64) {
+        let time_ns = a.time_us.saturating_mul(1000);
+        for (_, chunk) in self.numbers.known(a.offset.div_ceil(CHUNK)..end / CHUNK) {
+            let seen = &mut self.seen[chunk as usize];
+            if *seen == Seen::Mapped {
+                *seen = Seen::Trimmed;
+                let (kind, follows, len) = (Kind::Trim, Follows::Nothing, CHUNK as u32);
+                self.stream.pieces.push(Piece {
+                    time_ns,
+                    chunk,
+                    offset: 0,
+                    len,
+                    kind,
+                    follows,
+                    behind: 0,
+                    visit: false,
+                });
+            }
+        }
     }
 }

@@ -21,6 +21,6 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-pub use page::Report;
+pub use page::{Report, MARK};
 pub use text::{figure, value_words};
 pub use verdict::{judge, within_review, Score, Verdict};

@@ -9,6 +9,14 @@ use crate::reviews::outcome::Outcome;
 
 const STYLE: &str = include_str!("style.css");
 
+/// What a report bears near its beginning, so that it is known again: the first, or one of the titles that those without it
+/// have.
+pub const MARK: [&str; 3] = [
+    "<meta name=\"generator\" content=\"bimetal lab\">",
+    "<title>Bimetal: the reviews' experiments, replayed</title>",
+    "<title>Bimetal: placement policies side by side</title>",
+];
+
 /// What a report is made from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report<'a> {
@@ -18,6 +26,8 @@ pub struct Report<'a> {
     pub cells: &'a [Cell],
     /// What could not be done, a sentence each.
     pub missing: &'a [String],
+    /// What was repaired or cut in recordings, a sentence each.
+    pub notes: &'a [String],
     /// The day, as it shall stand there.
     pub date: &'a str,
     /// Version of the program.
@@ -28,6 +38,7 @@ impl Report<'_> {
     /// The HTML file.
     pub fn html(&self) -> String {
         let mut out = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+        let _ = writeln!(out, "{}", MARK[0]);
         out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
         out.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n");
         let _ = write!(out, "<title>Bimetal: {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n", self.subject());
@@ -36,7 +47,8 @@ impl Report<'_> {
         if !self.outcomes.is_empty() {
             out.push_str(&summary::section(self.outcomes));
         }
-        self.missing(&mut out);
+        list(&mut out, "missing", "Not in this report", self.missing);
+        list(&mut out, "notes", "Not as it was recorded", self.notes);
         self.outcomes.iter().for_each(|o| out.push_str(&experiment::section(o)));
         if !self.cells.is_empty() {
             out.push_str(&matrix::section(self.cells));
@@ -75,15 +87,16 @@ impl Report<'_> {
         }
         out.push_str("</header>\n");
     }
+}
 
-    fn missing(&self, out: &mut String) {
-        if self.missing.is_empty() {
-            return;
-        }
-        out.push_str("<section id=\"missing\">\n<h2>Not in this report</h2>\n<ul>\n");
-        for line in self.missing {
-            let _ = writeln!(out, "<li>{}</li>", escaped(line));
-        }
-        out.push_str("</ul>\n</section>\n");
+/// A section with a sentence for each; none without any.
+fn list(out: &mut String, id: &str, heading: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
     }
+    let _ = write!(out, "<section id=\"{id}\">\n<h2>{heading}</h2>\n<ul>\n");
+    for line in lines {
+        let _ = writeln!(out, "<li>{}</li>", escaped(line));
+    }
+    out.push_str("</ul>\n</section>\n");
 }

@@ -108,7 +108,7 @@ pub(super) fn cells() -> Vec<Cell> {
             entry(Role::Baseline, "clock+Bloom N=3", 3300),
             entry(Role::Policy, "HeadTime", ours),
             entry(Role::Scheduled, "HeadTime + scheduler", ours + 50),
-            entry(Role::Cache, "cache of 7 frames, write back", 6000),
+            entry(Role::Cache, "Smart Response, 64 GB cache", 2000),
         ],
         bounds: Some(Bounds { min_foreground_ns: 1, epoch_total_ns: 2, least_total_ns: 2_000_000_000 }),
     };

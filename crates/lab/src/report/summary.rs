@@ -24,12 +24,7 @@ pub(super) fn section(outcomes: &[Outcome]) -> String {
 
 fn sentences(out: &mut String, outcomes: &[Outcome]) {
     let s = Score::of(outcomes);
-    let (met, all) = s.experiments;
-    let sign = if s.all_met() { "\u{2713}" } else { "\u{2717}" };
-    let _ = writeln!(
-        out,
-        "<p class=\"lead\">{sign} In <b>{met} of {all}</b> experiments in which something is asked of Bimetal, it does all of it.</p><ul>"
-    );
+    let _ = writeln!(out, "<p class=\"lead\">{}</p><ul>", lead(&s));
     let mut line = |(met, all): (usize, usize), what: &str| {
         if all > 0 {
             let _ = writeln!(out, "<li><b>{met} of {all}</b> {what}</li>");
@@ -45,6 +40,20 @@ fn sentences(out: &mut String, outcomes: &[Outcome]) {
     out.push_str("</ul>\n");
     if let Some(text) = limits(outcomes) {
         let _ = writeln!(out, "<p>{text}</p>");
+    }
+}
+
+/// The sentence that says it all, with a sign that says the same.
+fn lead(s: &Score) -> String {
+    let (met, all) = s.experiments;
+    match all - met {
+        0 if all == 0 => "Nothing is asked of Bimetal in these experiments.".into(),
+        0 => format!("\u{2713} Bimetal does all that is asked of it, in <b>all {all}</b> experiments in which something is."),
+        missed => format!(
+            "\u{2717} Bimetal does not do all that is asked of it in <b>{missed} of {all}</b> experiments in which something \
+             is; in {} it does.",
+            if met == 0 { "none".into() } else { format!("the other {met}") }
+        ),
     }
 }
 
@@ -151,4 +160,19 @@ fn counts(o: &Outcome) -> (usize, usize) {
     let judged = o.metrics.iter().map(judge).filter(|v| *v != Verdict::NotAsked);
     let all: Vec<bool> = judged.map(|v| v == Verdict::Met).chain(o.checks.iter().map(|c| c.met)).collect();
     (all.iter().filter(|met| **met).count(), all.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sign_and_the_sentence_say_the_same() {
+        let of = |met, all| lead(&Score { experiments: (met, all), ..Score::default() });
+        assert!(of(20, 20).starts_with("\u{2713} Bimetal does all"));
+        assert!(of(14, 20).starts_with("\u{2717} Bimetal does not do all") && of(14, 20).contains("<b>6 of 20</b>"));
+        assert!(of(14, 20).ends_with("in the other 14 it does."));
+        assert!(of(0, 2).ends_with("in none it does."));
+        assert!(!of(0, 0).contains('\u{2713}'));
+    }
 }

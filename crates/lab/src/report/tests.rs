@@ -7,7 +7,8 @@ use crate::reviews::outcome::{Outcome, Value};
 fn html(outcomes: &[Outcome]) -> String {
     let missing = ["The folder of traces was not found.".to_string()];
     let cells = cells();
-    Report { outcomes, cells: &cells, missing: &missing, date: "2026-11-21", version: "0.1.0" }.html()
+    let notes = ["db-host: an empty line (once at line 7): left out".to_string()];
+    Report { outcomes, cells: &cells, missing: &missing, notes: &notes, date: "2026-11-21", version: "0.1.0" }.html()
 }
 
 /// The names of the elements that are open at each closing one must match; what is left open in the end.
@@ -49,7 +50,7 @@ fn the_file_is_whole_and_needs_nothing_else() {
 fn it_says_who_wins_in_signs_and_words() {
     let page = html(&outcomes());
     // F3: both figures that must be better are, the equal one is; one bar of two is missed. D3: one is, one is not.
-    assert!(page.contains("In <b>0 of 2</b> experiments"));
+    assert!(page.contains("\u{2717} Bimetal does not do all that is asked of it in <b>2 of 2</b> experiments"));
     assert!(page.contains("<b>3 of 3</b> figures that must be better"));
     assert!(page.contains("<b>1 of 2</b> figures that may be 2 % worse"));
     assert!(page.contains("\u{2713} met") && page.contains("\u{2717} missed"));
@@ -59,7 +60,8 @@ fn it_says_who_wins_in_signs_and_words() {
     for o in outcomes() {
         assert!(page.contains(&format!("<section id=\"{}\">", o.id)) && page.contains(&text::escaped(&o.method)));
     }
-    assert!(page.contains("The folder of traces was not found."));
+    assert!(page.contains("The folder of traces was not found.") && page.contains("an empty line (once at line 7)"));
+    assert!(MARK.iter().all(|mark| page.contains(mark) || mark.contains("policies")));
 }
 
 #[test]
@@ -70,7 +72,10 @@ fn the_matrix_has_wins_and_losses() {
             || page.contains("in <b>1 of 3</b> cells, level in 1")
     );
     assert!(page.contains("12.5 % more") && page.contains("9.38 % less") && page.contains("not seen"));
-    assert!(page.contains("Smart Response (64 GB cache)"));
+    // The cache needs least, but has no budget.
+    let cache = page.find("not compared: Smart Response, 64 GB cache").expect("a column");
+    assert!(cache > page.find("Bound, moves included").expect("a column"));
+    assert!(page.contains("<td>2</td></tr>") && !page.contains("\u{25c6}\u{a0}2<"), "no mark for it");
     assert!(!page.contains("In short"), "no experiments, no summary of them");
 }
 
@@ -103,7 +108,8 @@ fn no_text_from_outside_becomes_html() {
         c.entries.iter_mut().for_each(|e| e.replay.policy.push_str(EVIL));
     }
     let missing = [evil()];
-    let page = Report { outcomes: &all, cells: &cells, missing: &missing, date: EVIL, version: EVIL }.html();
+    let page =
+        Report { outcomes: &all, cells: &cells, missing: &missing, notes: &missing, date: EVIL, version: EVIL }.html();
     assert!(!page.contains("<script") && !page.contains("onload='") && !page.contains("onload=\""));
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot; onload=&#39;x&#39; &amp;amp;"));
     let rest = page.replacen("<!doctype html>\n<html lang=\"en\">\n<head>", "", 1);

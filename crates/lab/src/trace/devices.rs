@@ -1,7 +1,8 @@
 //! Where the devices of a recording lie on the volume it is replayed on.
 //!
 //! A recording may cover several devices, each with addresses from 0. On one volume they are laid one after another, or
-//! all but one are left out.
+//! all but one are left out. No device is larger than [`DEVICE_MAX`]: a request beyond that is wrong, and must not take the
+//! room of the others.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,9 @@ use super::Wrong;
 
 /// More devices than this are a sign of a file that is no trace.
 const DEVICES_MAX: usize = 4096;
+/// Bytes that no device has more of, 1 PiB: as many devices as there may be fit one after another.
+pub(super) const DEVICE_MAX: u64 = 1 << 50;
+const _: () = assert!(DEVICE_MAX <= i64::MAX as u64 / DEVICES_MAX as u64);
 /// Devices that are laid one after another begin at multiples of this.
 const GIB: u64 = 1 << 30;
 
@@ -48,15 +52,24 @@ enum Rule {
 pub(super) struct Names {
     rule: Rule,
     by_name: BTreeMap<Box<[u8]>, u32>,
-    places: Vec<Place>,
+    devices: Vec<Device>,
     /// The one of the last request, as the next is most likely to the same.
     last: Option<(Box<[u8]>, u32)>,
 }
 
-struct Place {
+/// Where a device lies.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// Its first byte on the volume.
+    pub(super) start: u64,
+    /// Bytes that it may have.
+    pub(super) len: u64,
+}
+
+struct Device {
     name: String,
-    /// First byte and length on the volume; `None` for a device left out.
-    extent: Option<(u64, u64)>,
+    /// `None` if it is left out.
+    place: Option<Place>,
     /// One more than the highest byte of the device, as placed by a survey.
     end: u64,
 }
@@ -71,7 +84,7 @@ impl Names {
     }
 
     fn with(rule: Rule) -> Names {
-        Names { rule, by_name: BTreeMap::new(), places: Vec::new(), last: None }
+        Names { rule, by_name: BTreeMap::new(), devices: Vec::new(), last: None }
     }
 
     /// The number of a device, for [`Names::place`].
@@ -88,50 +101,59 @@ impl Names {
         Ok(n)
     }
 
-    /// First byte on the volume and bytes of a device; `None` if it is left out. A trace without devices has them at 0.
-    pub(super) fn place(&self, device: Option<u32>) -> Option<(u64, u64)> {
-        match device.and_then(|n| self.places.get(n as usize)) {
-            Some(place) => place.extent,
-            None => Some((0, u64::MAX)),
+    /// Where a device lies; `None` if it is left out. A trace without devices is one at 0.
+    pub(super) fn place(&self, device: Option<u32>) -> Option<Place> {
+        match device.and_then(|n| self.devices.get(n as usize)) {
+            Some(device) => device.place,
+            None => Some(Place { start: 0, len: u64::MAX }),
         }
+    }
+
+    /// A device's name, empty in a trace without devices.
+    pub(super) fn name(&self, device: Option<u32>) -> &str {
+        device.and_then(|n| self.devices.get(n as usize)).map_or("", |device| &device.name)
     }
 
     /// Keeps the highest byte of a device, for [`Names::extents`].
     pub(super) fn reach(&mut self, device: Option<u32>, end: u64) {
-        if let Some(place) = device.and_then(|n| self.places.get_mut(n as usize)) {
-            place.end = place.end.max(end);
+        if let Some(device) = device.and_then(|n| self.devices.get_mut(n as usize)) {
+            device.end = device.end.max(end);
         }
     }
 
     /// The devices one after another, in order of their first request, each at a whole GiB.
     pub(super) fn extents(&self) -> Vec<Extent> {
         let mut start = 0u64;
-        let mut extents = Vec::with_capacity(self.places.len());
-        for place in &self.places {
-            let len = place.end.max(1).div_ceil(GIB).saturating_mul(GIB);
-            extents.push(Extent { name: place.name.clone(), start, len });
+        let mut extents = Vec::with_capacity(self.devices.len());
+        for device in &self.devices {
+            let len = device.end.max(1).div_ceil(GIB).saturating_mul(GIB);
+            extents.push(Extent { name: device.name.clone(), start, len });
             start = start.saturating_add(len);
         }
         extents
     }
 
     fn add(&mut self, name: &[u8]) -> Result<u32, Wrong> {
-        let n = self.places.len();
+        let n = self.devices.len();
         if n >= DEVICES_MAX {
             return Err(Wrong::ManyDevices(DEVICES_MAX));
         }
         let text = String::from_utf8_lossy(name).into_owned();
-        let extent = match &self.rule {
-            Rule::Single if n == 0 => Some((0, u64::MAX)),
+        let alone = Some(Place { start: 0, len: DEVICE_MAX });
+        let place = match &self.rule {
+            Rule::Single if n == 0 => alone,
             Rule::Single => {
-                return Err(Wrong::SecondDevice { first: self.places[0].name.clone(), second: excerpt(name) });
+                return Err(Wrong::SecondDevice { first: self.devices[0].name.clone(), second: excerpt(name) });
             }
-            Rule::Survey => Some((0, u64::MAX)),
-            Rule::Given(Devices::Only(wanted)) => (*wanted == text).then_some((0, u64::MAX)),
-            Rule::Given(Devices::Slots(bytes)) => Some((bytes.saturating_mul(n as u64), *bytes)),
-            Rule::Given(Devices::Laid(extents)) => extents.iter().find(|e| e.name == text).map(|e| (e.start, e.len)),
+            Rule::Survey => alone,
+            Rule::Given(Devices::Only(wanted)) => alone.filter(|_| *wanted == text),
+            Rule::Given(Devices::Slots(bytes)) => Some(Place { start: bytes.saturating_mul(n as u64), len: *bytes }),
+            Rule::Given(Devices::Laid(extents)) => {
+                let extent = extents.iter().find(|e| e.name == text);
+                extent.map(|e| Place { start: e.start, len: e.len })
+            }
         };
-        self.places.push(Place { name: text, extent, end: 0 });
+        self.devices.push(Device { name: text, place, end: 0 });
         // DEVICES_MAX fits.
         let number = n as u32;
         self.by_name.insert(name.into(), number);

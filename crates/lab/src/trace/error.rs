@@ -129,6 +129,21 @@ pub enum TraceError {
         /// What.
         fix: Fix,
     },
+    /// Too much goes back in time for an accident.
+    #[error(
+        "{back} of {requests} requests are more than 10 s earlier than one before them, first at {at}; the latest so far is at \
+         {latest}: the trace is not in order of time"
+    )]
+    NotInOrder {
+        /// The first that goes back.
+        at: Position,
+        /// The one with the latest time.
+        latest: Position,
+        /// Requests that go back.
+        back: u64,
+        /// Requests read.
+        requests: u64,
+    },
     /// Nothing is left to replay.
     #[error("the trace holds no requests{}", Repairs::because(repairs))]
     Empty {

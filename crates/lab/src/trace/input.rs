@@ -1,8 +1,10 @@
 //! The bytes of a trace: decompressed, and cut into lines or records with bounded memory.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use super::{Position, TraceError, Wrong};
 
@@ -17,12 +19,43 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 pub(super) struct Input {
     source: Box<dyn Read + Send>,
     gzip: bool,
+    /// Bytes that are no gzip follow its end.
+    trailing: Arc<AtomicBool>,
     buffer: Vec<u8>,
     /// The bytes not handed out yet are `buffer[start..end]`.
     start: usize,
     end: usize,
     ended: bool,
     position: Position,
+}
+
+/// The members of a gzip file, one after another. What follows the last is left alone, as gzip does.
+struct Members<R> {
+    /// `None` at the end.
+    member: Option<GzDecoder<R>>,
+    trailing: Arc<AtomicBool>,
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let n = member.read(buffer)?;
+            if n > 0 || buffer.is_empty() {
+                return Ok(n);
+            }
+            // The next begins where this one ended, or nothing does.
+            let next = loop {
+                match member.get_mut().fill_buf() {
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    next => break next?.first().copied(),
+                }
+            };
+            self.trailing.store(next.is_some_and(|b| b != GZIP[0]), Ordering::Relaxed);
+            let ended = self.member.take().filter(|_| next == Some(GZIP[0]));
+            self.member = ended.map(|m| GzDecoder::new(m.into_inner()));
+        }
+        Ok(0)
+    }
 }
 
 /// A line without its end.
@@ -53,6 +86,7 @@ impl Input {
         let mut plain = Input {
             source: Box::new(source),
             gzip: false,
+            trailing: Arc::default(),
             buffer: vec![0; BUFFER],
             start: 0,
             end: 0,
@@ -63,13 +97,19 @@ impl Input {
             return Ok(plain);
         }
         let head = io::Cursor::new(plain.buffer[..plain.end].to_vec());
-        let decoder = MultiGzDecoder::new(head.chain(plain.source));
-        Ok(Input { source: Box::new(decoder), gzip: true, start: 0, end: 0, ended: false, ..plain })
+        let packed = BufReader::new(head.chain(plain.source));
+        let members = Members { member: Some(GzDecoder::new(packed)), trailing: plain.trailing.clone() };
+        Ok(Input { source: Box::new(members), gzip: true, start: 0, end: 0, ended: false, ..plain })
     }
 
     /// Where the line or record handed out last lies.
     pub(super) fn position(&self) -> Position {
         self.position
+    }
+
+    /// Whether something that is no trace follows its end.
+    pub(super) fn has_more(&self) -> bool {
+        self.trailing.load(Ordering::Relaxed)
     }
 
     /// Counts records instead of lines from here on.

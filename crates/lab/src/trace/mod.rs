@@ -5,8 +5,9 @@
 //! [`Repairs`]; what it cannot make sense of is a [`TraceError`] with the line or record where it was met.
 //!
 //! Reading order: `input` (bytes, lines, records), `parse` (one file per format), `devices` (where a device of the
-//! recording lies on the volume), `reader` (checks and repairs), `merge`, `write`, `summary`.
+//! recording lies on the volume), `clock` (times), `reader` (checks and repairs), `merge`, `write`, `summary`.
 
+mod clock;
 mod devices;
 mod error;
 mod format;

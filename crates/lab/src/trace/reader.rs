@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use super::devices::Names;
+use super::clock::{Asked, Clock, Settled};
+use super::devices::{Names, Place};
 use super::format::DETECT;
 use super::input::Input;
 use super::parse::{parser, Parsed, Parser, Raw};
@@ -77,14 +78,20 @@ pub struct Reader {
     volume_bytes: u64,
     strict: bool,
     repairs: Repairs,
-    /// The first request's time on the recording's clock.
-    start_ns: Option<u128>,
-    /// The latest time so far on the same clock.
-    last_ns: u128,
-    /// Made of the request read last, and not handed out yet: at most a flush, a write and another flush.
+    clock: Clock,
+    /// Requests that have their times, whose repairs are not counted yet.
+    settled: VecDeque<Settled>,
+    /// Made of the requests read last, and not handed out yet.
     ready: VecDeque<Access>,
+    /// What ended the trace, after what is ready.
+    failed: Option<TraceError>,
     ended: bool,
 }
+
+/// Requests between two looks whether they are in order of time.
+const JUDGE_EVERY: u64 = 1 << 16;
+/// What programs of Windows write before UTF-8.
+const BOM: &[u8] = b"\xef\xbb\xbf";
 
 impl Reader {
     /// Reads from a stream: plain, or gzip if it begins like it.
@@ -101,10 +108,14 @@ impl Reader {
         if head.is_empty() {
             return Err(TraceError::Empty { repairs: Box::default() });
         }
-        let format = options.format.or_else(|| Format::detect(head)).ok_or(TraceError::UnknownFormat)?;
+        let text = head.strip_prefix(BOM);
+        let detected = || text.and_then(Format::detect).filter(|f| !f.has_records()).or_else(|| Format::detect(head));
+        let format = options.format.or_else(detected).ok_or(TraceError::UnknownFormat)?;
         let parser = parser(format, options.event, head);
         if format.has_records() {
             input.count_records();
+        } else if text.is_some() {
+            input.skip(BOM.len())?;
         }
         Ok(Reader {
             input,
@@ -114,9 +125,10 @@ impl Reader {
             volume_bytes: options.volume_bytes.unwrap_or(VOLUME_MAX).min(VOLUME_MAX),
             strict: options.strict,
             repairs: Repairs::default(),
-            start_ns: None,
-            last_ns: 0,
+            clock: Clock::default(),
+            settled: VecDeque::new(),
             ready: VecDeque::new(),
+            failed: None,
             ended: false,
         })
     }
@@ -138,23 +150,58 @@ impl Reader {
 
     /// Nanoseconds on the recording's clock at time 0; `None` before the first request was read.
     pub(super) fn start_ns(&self) -> Option<u128> {
-        self.start_ns
+        self.clock.start_ns()
     }
 
     /// Reads one line or record; false at the end.
     fn advance(&mut self) -> Result<bool, TraceError> {
         match self.parser.next(&mut self.input, &mut self.names)? {
-            None => return Ok(false),
+            None => {
+                if self.input.has_more() {
+                    self.note(Fix::Trailing)?;
+                }
+                return Ok(false);
+            }
             Some(Parsed::Nothing) => {}
-            Some(Parsed::Dropped(fix)) => self.note(fix)?,
+            Some(Parsed::Dropped(fix)) => {
+                self.note(fix)?;
+                if fix == Fix::Header {
+                    self.clock.begin_anew(&mut self.settled);
+                }
+            }
             Some(Parsed::Request(raw)) => self.admit(raw)?,
         }
         Ok(true)
     }
 
+    /// Makes what has its time ready, and counts what was wrong with that.
+    fn hand_on(&mut self) -> Result<(), TraceError> {
+        while let Some((asked, time_us, fix)) = self.settled.pop_front() {
+            if let Some(fix) = fix {
+                self.note_at(fix, asked.at)?;
+            }
+            self.ready.extend(asked.accesses.into_iter().flatten().map(|access| Access { time_us, ..access }));
+        }
+        Ok(())
+    }
+
+    /// Nothing more is read: what still waits for its time gets it.
+    fn end(&mut self, failed: Option<TraceError>) {
+        self.ended = true;
+        self.clock.end(&mut self.settled);
+        self.failed = self.hand_on().err().or(failed);
+        if self.failed.is_none() && self.clock.start_ns().is_none() {
+            self.failed = Some(TraceError::Empty { repairs: Box::new(self.repairs.clone()) });
+        }
+        self.failed = self.failed.take().or_else(|| self.clock.judge().err());
+    }
+
     /// Counts a repair, or refuses it.
     fn note(&mut self, fix: Fix) -> Result<(), TraceError> {
-        let at = self.input.position();
+        self.note_at(fix, self.input.position())
+    }
+
+    fn note_at(&mut self, fix: Fix, at: Position) -> Result<(), TraceError> {
         if self.strict && fix.is_damage() {
             return Err(TraceError::Refused { at, fix });
         }
@@ -164,30 +211,27 @@ impl Reader {
 
     /// Makes the accesses of a request.
     fn admit(&mut self, raw: Raw) -> Result<(), TraceError> {
-        let Some(extent) = self.names.place(raw.device) else {
+        let Some(place) = self.names.place(raw.device) else {
             return self.note(Fix::OtherDevice);
         };
-        let data = if raw.op == Op::Flush { None } else { self.fit(&raw, extent)? };
+        let data = if raw.op == Op::Flush { None } else { self.fit(&raw, place)? };
         let flush_before = raw.flush_before || raw.op == Op::Flush;
         if !flush_before && data.is_none() {
             return Ok(());
         }
-        let time_us = self.time(raw.time_ns)?;
-        let flush = Access { time_us, op: Op::Flush, offset: 0, len: 0 };
-        if flush_before {
-            self.ready.push_back(flush);
-        }
-        if let Some((offset, len)) = data {
-            self.ready.push_back(Access { time_us, op: raw.op, offset, len });
-            if raw.fua && raw.op == Op::Write {
-                self.ready.push_back(flush);
-            }
+        let flush = Access { time_us: 0, op: Op::Flush, offset: 0, len: 0 };
+        let access = data.map(|(offset, len)| Access { time_us: 0, op: raw.op, offset, len });
+        let flush_after = access.is_some() && raw.fua && raw.op == Op::Write;
+        let accesses = [flush_before.then_some(flush), access, flush_after.then_some(flush)];
+        self.clock.add(Asked { time_ns: raw.time_ns, at: self.input.position(), accesses }, &mut self.settled);
+        if self.clock.requests() % JUDGE_EVERY == 0 {
+            self.clock.judge()?;
         }
         Ok(())
     }
 
     /// The request's range on the volume; `None` if nothing is left of it.
-    fn fit(&mut self, raw: &Raw, (start, room): (u64, u64)) -> Result<Option<(u64, u64)>, TraceError> {
+    fn fit(&mut self, raw: &Raw, place: Place) -> Result<Option<(u64, u64)>, TraceError> {
         if raw.len == 0 {
             // A flush that carries no data is no mistake.
             if !raw.flush_before {
@@ -199,8 +243,13 @@ impl Reader {
             self.note(Fix::TooLong)?;
             return Ok(None);
         }
-        let end = start.saturating_add(room).min(self.volume_bytes);
-        let offset = start.saturating_add(raw.offset);
+        if raw.device.is_some() && raw.offset >= place.len {
+            self.note(Fix::BeyondDevice)?;
+            self.repairs.name(Fix::BeyondDevice, self.names.name(raw.device));
+            return Ok(None);
+        }
+        let end = place.start.saturating_add(place.len).min(self.volume_bytes);
+        let offset = place.start.saturating_add(raw.offset);
         if offset >= end {
             self.note(Fix::Beyond)?;
             return Ok(None);
@@ -211,16 +260,6 @@ impl Reader {
         }
         self.names.reach(raw.device, raw.offset + len);
         Ok(Some((offset, len)))
-    }
-
-    /// Microseconds since the first request, never less than before.
-    fn time(&mut self, time_ns: u128) -> Result<u64, TraceError> {
-        let start = *self.start_ns.get_or_insert(time_ns);
-        if time_ns < self.last_ns {
-            self.note(Fix::Backwards)?;
-        }
-        self.last_ns = self.last_ns.max(time_ns);
-        Ok(u64::try_from((self.last_ns - start) / 1000).unwrap_or(u64::MAX))
     }
 }
 
@@ -233,20 +272,12 @@ impl Iterator for Reader {
                 return Some(Ok(access));
             }
             if self.ended {
-                return None;
+                return self.failed.take().map(Err);
             }
-            match self.advance() {
+            match self.advance().and_then(|more| self.hand_on().map(|()| more)) {
                 Ok(true) => {}
-                Ok(false) => {
-                    self.ended = true;
-                    if self.start_ns.is_none() {
-                        return Some(Err(TraceError::Empty { repairs: Box::new(self.repairs.clone()) }));
-                    }
-                }
-                Err(e) => {
-                    self.ended = true;
-                    return Some(Err(e));
-                }
+                Ok(false) => self.end(None),
+                Err(e) => self.end(Some(e)),
             }
         }
     }

@@ -9,10 +9,14 @@ use super::Position;
 pub enum Fix {
     /// A request earlier than the one before it: its time was set to that one's.
     Backwards,
+    /// A request more than 30 days later than those before and after it: its time was set to that of the one before.
+    Ahead,
     /// A read, write or discard of no bytes: dropped.
     ZeroLength,
     /// A request that begins at or after the volume's end: dropped.
     Beyond,
+    /// A request that begins at or after the end of its device, or of any: dropped.
+    BeyondDevice,
     /// A request that crosses the volume's end: shortened.
     Shortened,
     /// A read or write longer than any device takes: dropped.
@@ -21,6 +25,11 @@ pub enum Fix {
     CutTail,
     /// The last line has no line end, so its last number may be cut: taken as it stands.
     Unended,
+    /// What follows the end of a compressed trace and is none: left out.
+    Trailing,
+    /// A line of headings, at the beginning or where another recording was put behind: left out. Times that begin anew
+    /// there go on from those before.
+    Header,
     /// A command that moves no data, or whose place is not recorded: left out.
     OtherCommand,
     /// An event of another kind than the one asked for: left out.
@@ -33,14 +42,18 @@ pub enum Fix {
 
 impl Fix {
     /// All of them, in the order of reports.
-    pub const ALL: [Fix; 11] = [
+    pub const ALL: [Fix; 15] = [
         Fix::Backwards,
+        Fix::Ahead,
         Fix::ZeroLength,
         Fix::Beyond,
+        Fix::BeyondDevice,
         Fix::Shortened,
         Fix::TooLong,
         Fix::CutTail,
         Fix::Unended,
+        Fix::Trailing,
+        Fix::Header,
         Fix::OtherCommand,
         Fix::OtherEvent,
         Fix::OtherDevice,
@@ -49,19 +62,23 @@ impl Fix {
 
     /// Whether the trace itself is at fault, which strict reading refuses; otherwise the reader only selects.
     pub fn is_damage(self) -> bool {
-        !matches!(self, Fix::OtherCommand | Fix::OtherEvent | Fix::OtherDevice | Fix::Blank)
+        !matches!(self, Fix::Header | Fix::OtherCommand | Fix::OtherEvent | Fix::OtherDevice | Fix::Blank)
     }
 
     /// What was met, in words.
     pub fn what(self) -> &'static str {
         match self {
             Fix::Backwards => "a request earlier than the one before it",
+            Fix::Ahead => "a request more than 30 days later than those around it",
             Fix::ZeroLength => "a request of no bytes",
             Fix::Beyond => "a request beyond the volume's end",
+            Fix::BeyondDevice => "a request beyond the end of its device",
             Fix::Shortened => "a request across the volume's end",
             Fix::TooLong => "a read or write longer than 4 GiB",
             Fix::CutTail => "the trace ends inside a line or record",
             Fix::Unended => "the last line has no line end and may be cut",
+            Fix::Trailing => "bytes after the end of the gzip file",
+            Fix::Header => "a line of headings",
             Fix::OtherCommand => "a command that moves no data or does not say where",
             Fix::OtherEvent => "an event of another kind",
             Fix::OtherDevice => "a request to another device",
@@ -72,11 +89,13 @@ impl Fix {
     /// What was done about it, in words.
     pub fn done(self) -> &'static str {
         match self {
-            Fix::Backwards => "moved to the time of the one before",
+            Fix::Backwards | Fix::Ahead => "moved to the time of the one before",
             Fix::Shortened => "shortened",
             Fix::Unended => "taken as it stands",
-            Fix::ZeroLength | Fix::Beyond | Fix::TooLong | Fix::CutTail => "dropped",
-            Fix::OtherCommand | Fix::OtherEvent | Fix::OtherDevice | Fix::Blank => "left out",
+            Fix::ZeroLength | Fix::Beyond | Fix::BeyondDevice | Fix::TooLong | Fix::CutTail => "dropped",
+            Fix::Trailing | Fix::Header | Fix::OtherCommand | Fix::OtherEvent | Fix::OtherDevice | Fix::Blank => {
+                "left out"
+            }
         }
     }
 }
@@ -85,6 +104,8 @@ impl Fix {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
     seen: [Option<(u64, Position)>; Fix::ALL.len()],
+    /// The device of the first [`Fix::BeyondDevice`].
+    device: String,
 }
 
 impl Repairs {
@@ -101,6 +122,22 @@ impl Repairs {
     /// Whether every request was passed on as it stood.
     pub fn is_clean(&self) -> bool {
         Fix::ALL.iter().all(|&fix| !fix.is_damage() || self.count(fix) == 0)
+    }
+
+    /// The device to which it was made first; empty where that says nothing.
+    pub fn device(&self, fix: Fix) -> &str {
+        if fix == Fix::BeyondDevice {
+            &self.device
+        } else {
+            ""
+        }
+    }
+
+    /// Names the device to which it was made first.
+    pub(super) fn name(&mut self, fix: Fix, device: &str) {
+        if self.device.is_empty() && self.count(fix) == 1 {
+            device.clone_into(&mut self.device);
+        }
     }
 
     pub(super) fn note(&mut self, fix: Fix, at: Position) {
@@ -127,7 +164,9 @@ impl fmt::Display for Repairs {
             if let Some((n, at)) = self.seen[fix as usize] {
                 let end = if first { "" } else { "\n" };
                 let times = if n == 1 { "once".to_owned() } else { format!("{n} times, first") };
-                write!(f, "{end}{} ({times} at {at}): {}", fix.what(), fix.done())?;
+                let device = self.device(fix);
+                let of = if device.is_empty() { String::new() } else { format!(", of {device}") };
+                write!(f, "{end}{} ({times} at {at}{of}): {}", fix.what(), fix.done())?;
                 first = false;
             }
         }

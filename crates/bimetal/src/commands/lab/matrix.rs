@@ -7,22 +7,53 @@ use serde_json::json;
 use crate::output::{table, wrapped};
 use crate::size::approx;
 
-/// One cell with all policies, best first.
+/// One cell with all policies, best first, and the caches apart from them.
 pub(super) fn cell_words(c: &Cell) -> String {
     let mut entries: Vec<&Entry> = c.entries.iter().collect();
     entries.sort_by_key(|e| e.replay.foreground_ns);
-    let mut rows: Vec<Vec<String>> = entries.iter().map(|e| row(e)).collect();
+    let (caches, policies): (Vec<&Entry>, Vec<&Entry>) = entries.into_iter().partition(|e| e.role == Role::Cache);
+    let mut rows: Vec<Vec<String>> = policies.into_iter().map(row).collect();
     if let Some(b) = &c.bounds {
         rows.extend(bounds(c, b));
     }
     let size = approx(u64::from(c.fast_slots) * CHUNK);
     let header = ["POLICY", "DISK TIME", "WITH MOVES", "I/O ON SSD", "MOVES", "MOVED/USED"];
-    format!(
-        "Fast tier {size}, {} % of what is touched:\n{}{}",
-        c.percent,
+    let mut text = format!(
+        "Fast tier {size}, {}:\n{}{}",
+        part_words(c.fast_slots, c.footprint),
         table(&header, &rows, &[1, 2, 3, 4, 5]),
         verdict(c)
-    )
+    );
+    if !caches.is_empty() {
+        let rows: Vec<Vec<String>> = caches.into_iter().map(row).collect();
+        text += &format!("\n{}{}", table(&header_of_caches(), &rows, &[1, 2, 3, 4, 5]), wrapped(CACHES));
+    }
+    text
+}
+
+fn header_of_caches() -> [&'static str; 6] {
+    ["CACHE", "DISK TIME", "WITH MOVES", "I/O ON SSD", "MOVES", "MOVED/USED"]
+}
+
+/// Why caches are not among the policies.
+const CACHES: &str = "Caches have no budget, so they are not compared: what is read or written is copied into them as it passes, \
+                      at no cost to the disk, and the SSD's size is lost. They have the part of the fast tier that 8 and 64 GB \
+                      are of a Fusion Drive's 121 GB.";
+
+/// What part of all that is touched the fast tier holds.
+fn part_words(slots: u32, footprint: u32) -> String {
+    let percent = f64::from(slots) * 100.0 / f64::from(footprint.max(1));
+    match percent {
+        p if slots > footprint => {
+            let times = p / 100.0;
+            let digits = if times < 10.0 { 1 } else { 0 };
+            format!("{times:.digits$} times what is touched")
+        }
+        p if p >= 99.5 => "all of what is touched".into(),
+        p if p >= 1.0 => format!("{p:.0} % of what is touched"),
+        p if p >= 0.01 => format!("{p:.2} % of what is touched"),
+        _ => "less than 0.01 % of what is touched".into(),
+    }
 }
 
 fn row(e: &Entry) -> Vec<String> {
@@ -59,9 +90,18 @@ fn verdict(c: &Cell) -> String {
     let (Some(s), Some(best)) = (Standing::of(c, Role::Policy), c.best_baseline()) else { return String::new() };
     let by = (s.relative - 1.0).abs() * 100.0;
     let mut text = match s.relative {
-        r if r < 1.0 => format!("Bimetal needs {by:.1} % less disk time than the best of the others ({})", best.policy),
-        r if r > 1.0 => format!("Bimetal needs {by:.1} % more disk time than the best of the others ({})", best.policy),
-        _ => format!("Bimetal needs as much disk time as the best of the others ({})", best.policy),
+        r if r < 1.0 => format!(
+            "Bimetal needs {by:.1} % less disk time than the best of the policies with the same budget ({})",
+            best.policy
+        ),
+        r if r > 1.0 => format!(
+            "Bimetal needs {by:.1} % more disk time than the best of the policies with the same budget ({})",
+            best.policy
+        ),
+        _ => format!(
+            "Bimetal needs as much disk time as the best of the policies with the same budget ({})",
+            best.policy
+        ),
     };
     if let Some(gap) = s.gap_closed {
         let part = if gap < 0.005 { "nothing".to_string() } else { format!("{:.0} %", gap * 100.0) };
@@ -98,9 +138,10 @@ pub(super) fn overview(cells: &[Cell]) -> String {
 }
 
 fn name(c: &Cell) -> String {
+    let cut = if c.cut { " (cut)" } else { "" };
     match c.origin {
-        Origin::Trace => c.workload.clone(),
-        Origin::Generated { seed } => format!("{} {seed}", c.workload),
+        Origin::Trace => format!("{}{cut}", c.workload),
+        Origin::Generated { seed } => format!("{} {seed}{cut}", c.workload),
     }
 }
 
@@ -112,7 +153,7 @@ pub(super) fn summary(cells: &[Cell]) -> String {
             return String::new();
         }
         let mut text = format!(
-            "Bimetal {how}: less disk time than all others in {} of {} cells, level in {}, more than 5 % behind in {}.\n  \
+            "Bimetal {how}: less disk time than all others with the same budget in {} of {} cells, level in {}, more than 5 % behind in {}.\n  \
              {:.3} of the best other's time on the mean, {:.3} at worst; ",
             s.below_all, s.cells, s.level, s.far_behind, s.relative, s.worst
         );
@@ -159,5 +200,26 @@ fn role(role: Role) -> &'static str {
         Role::Cache => "cache",
         Role::Policy => "bimetal",
         Role::Scheduled => "bimetal-scheduled",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_what_is_touched_are_readable() {
+        let cases = [
+            (50, 1000, "5 % of what is touched"),
+            (999, 1000, "all of what is touched"),
+            (1000, 1000, "all of what is touched"),
+            (1, 2000, "0.05 % of what is touched"),
+            (1, 1_000_000, "less than 0.01 % of what is touched"),
+            (1200, 1000, "1.2 times what is touched"),
+            (8_388_608, 9883, "849 times what is touched"),
+        ];
+        for (slots, footprint, words) in cases {
+            assert_eq!(part_words(slots, footprint), words);
+        }
     }
 }

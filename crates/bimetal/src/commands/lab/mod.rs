@@ -3,17 +3,21 @@
 mod compare;
 mod matrix;
 mod replay;
+mod report_file;
 pub(crate) mod reviews;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 
 use crate::cli::{Lab, LabCommand};
-use crate::output::Output;
+use crate::output::{chain, tell, Output};
 
-pub(crate) fn run(args: Lab, output: Output) -> Result<()> {
+pub(crate) fn run(args: Lab, output: Output) -> Result<ExitCode> {
+    crate::progress::cleared_when_interrupted();
     match args.command {
         LabCommand::Reviews(args) => reviews::run(args, output),
-        LabCommand::Replay(args) => replay::run(args, output),
+        LabCommand::Replay(args) => replay::run(args, output).map(|()| ExitCode::SUCCESS),
         LabCommand::Compare(args) => compare::run(args, output),
     }
 }
@@ -23,8 +27,13 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Writes a file whole or not at all, as far as the file system lets us.
-fn write_file(path: &std::path::Path, text: &str) -> Result<()> {
-    use anyhow::Context;
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+/// What is said after the answer was shown, which is the only document on standard output.
+fn afterwards(result: Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(&format!("bimetal: {}", chain(&error)));
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use anyhow::{bail, Context, Result};
 use bimetal_lab::compare::{cell_of, Cell, How, Origin};
-use bimetal_lab::policy::{Budget, Start, Stream, CHUNKS_MAX, PIECES_MAX};
+use bimetal_lab::policy::{Budget, Start, Stream, CHUNKS_MAX};
 use bimetal_volume::units::CHUNK;
 use serde_json::json;
 
@@ -23,7 +23,7 @@ const USUAL: [FastSize; 3] = [FastSize::Percent(5.0), FastSize::Percent(10.0), F
 
 pub(crate) fn run(args: Replay, output: Output) -> Result<()> {
     let start = if args.recording.aged { Start::Aged } else { Start::Fresh };
-    let mut recorded = Recorded::open(&args.trace, &args.recording, Some(CHUNKS_MAX * CHUNK))?;
+    let mut recorded = Recorded::open(&args.trace, &args.recording)?;
     let stream = Stream::new(recorded.by_ref(), start)?;
     let summary = recorded.finish()?;
     if stream.accesses() == 0 {
@@ -55,19 +55,21 @@ fn slots(size: FastSize, stream: &Stream) -> Result<u32> {
 fn cells(name: &str, stream: &Stream, slots: &[u32], how: &How) -> Vec<Cell> {
     let results: Vec<Mutex<Option<Cell>>> = slots.iter().map(|_| Mutex::default()).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let all = slots.len() * how.steps();
     let progress = Mutex::new(Progress::new());
     let tell = |done: usize| {
         let mut p = progress.lock().unwrap_or_else(|e| e.into_inner());
-        let part = p.part(done as u64, slots.len() as u64);
-        p.show(|| format!("{done} of {} sizes of the fast tier replayed on all policies, {part}", slots.len()));
+        let part = p.part(done as u64, all as u64);
+        let sizes = if slots.len() == 1 { "a fast tier".into() } else { format!("{} fast tiers", slots.len()) };
+        p.show(|| format!("{done} of {all} replays on {sizes}, {part}"));
     };
     tell(0);
     let work = || loop {
         let i = next.fetch_add(1, Ordering::Relaxed);
         let Some((slots, result)) = slots.get(i).zip(results.get(i)) else { return };
-        let cell = cell_of(name, Origin::Trace, stream, *slots, how);
+        let mut step = || tell(done.fetch_add(1, Ordering::Relaxed) + 1);
+        let cell = cell_of(name, Origin::Trace, stream, *slots, how, &mut step);
         *result.lock().unwrap_or_else(|e| e.into_inner()) = Some(cell);
-        tell(done.fetch_add(1, Ordering::Relaxed) + 1);
     };
     std::thread::scope(|scope| {
         for _ in 0..super::threads().min(slots.len()) {
@@ -96,14 +98,14 @@ fn words(path: &Path, stream: &Stream, summary: &Summary, cells: &[Cell]) -> Str
         summary.words(),
     );
     if stream.cut {
-        text += &format!("  only the first {PIECES_MAX} accesses are replayed; the trace goes on\n");
+        text += &format!("  only the first {} accesses are replayed; the trace goes on\n", stream.accesses());
     }
     for cell in cells {
         text += &format!("\n{}", matrix::cell_words(cell));
     }
     text += "\nDISK TIME: head time of the slow disk per access, in ms; WITH MOVES: and for moves.\n\
              MOVES: chunks moved per 100 accesses. MOVED/USED: bytes moved per byte that users read and wrote.\n\
-             Nobody can do with less than the bound.\n";
+             No placement policy can do with less than the bound.\n";
     text
 }
 

@@ -1,6 +1,7 @@
 //! `bimetal lab reviews`: the experiments of the reviews, as a table here and as a report with charts.
 
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Mutex;
 
 use anyhow::Result;
@@ -10,6 +11,7 @@ use bimetal_lab::reviews::{self, IDS};
 use serde_json::json;
 
 use super::compare::{all_loads, Loads};
+use super::report_file::ReportFile;
 use crate::cli::Reviews;
 use crate::output::{table_within, Output};
 use crate::progress::Progress;
@@ -25,24 +27,29 @@ const COLUMNS: [(Column, &str); 5] = [
     (Column::SsdAlone, "ssd_alone"),
 ];
 
-pub(crate) fn run(args: Reviews, output: Output) -> Result<()> {
+pub(crate) fn run(args: Reviews, output: Output) -> Result<ExitCode> {
+    let file = ReportFile::new(&args.out, args.force)?;
     let wanted = |id: &str| args.only.is_empty() || args.only.iter().any(|w| w == id);
     let outcomes = experiments(wanted);
     let mut missing: Vec<String> = match args.only.is_empty() {
         true => Vec::new(),
         false => vec![format!("Experiments left out: all but {}.", args.only.join(", "))],
     };
-    let mut cells = Vec::new();
+    let (mut cells, mut notes) = (Vec::new(), Vec::new());
     if args.matrix {
         let loads = all_loads(&Loads::default())?;
+        notes = loads.notes();
         cells = loads.cells;
         missing.extend(loads.missing);
     }
     let date = date::today();
     let (missing, version) = (missing.as_slice(), env!("CARGO_PKG_VERSION"));
-    let report = Report { outcomes: &outcomes, cells: &cells, missing, date: &date, version };
-    super::write_file(&args.out, &report.html())?;
-    output.show(&as_json(&outcomes, &args.out), || words(&outcomes, missing, &args.out))
+    let report = Report { outcomes: &outcomes, cells: &cells, missing, notes: &notes, date: &date, version };
+    let written = file.write(&report.html());
+    let out = Some(file.path()).filter(|_| written.is_ok());
+    // Minutes of work are not lost with a file.
+    output.show(&as_json(&outcomes, out), || words(&outcomes, missing, out))?;
+    Ok(super::afterwards(written))
 }
 
 fn experiments(wanted: impl Fn(&str) -> bool) -> Vec<Outcome> {
@@ -75,7 +82,7 @@ pub(crate) fn known(id: &str) -> Result<String, String> {
     }
 }
 
-fn words(outcomes: &[Outcome], missing: &[String], out: &Path) -> String {
+fn words(outcomes: &[Outcome], missing: &[String], out: Option<&Path>) -> String {
     let mut rows = Vec::new();
     for o in outcomes {
         rows.push(heading(o));
@@ -102,7 +109,7 @@ fn words(outcomes: &[Outcome], missing: &[String], out: &Path) -> String {
     for line in missing {
         text += &format!("{line}\n");
     }
-    text + &format!("The report with charts is in {}.\n", out.display())
+    text + &out.map_or_else(String::new, |out| format!("The report with charts is in {}.\n", out.display()))
 }
 
 fn heading(o: &Outcome) -> Vec<String> {
@@ -131,11 +138,11 @@ fn score(outcomes: &[Outcome]) -> String {
         + &line(s.models, "models are within 15 % of the review.")
 }
 
-fn as_json(outcomes: &[Outcome], out: &Path) -> serde_json::Value {
+fn as_json(outcomes: &[Outcome], out: Option<&Path>) -> serde_json::Value {
     let s = Score::of(outcomes);
     let pair = |(met, all): (usize, usize)| json!({"met": met, "of": all});
     json!({
-        "schema": api::SCHEMA, "report": out.display().to_string(),
+        "schema": api::SCHEMA, "report": out.map(|out| out.display().to_string()),
         "score": {
             "beat": pair(s.beat), "equal": pair(s.equal), "checks": pair(s.checks), "models": pair(s.models),
             "experiments": pair(s.experiments),
@@ -222,7 +229,7 @@ mod tests {
     }
 
     fn words_of(o: &Outcome) -> String {
-        words(std::slice::from_ref(o), &[], Path::new("report.html"))
+        words(std::slice::from_ref(o), &[], Some(Path::new("report.html")))
     }
 
     #[test]

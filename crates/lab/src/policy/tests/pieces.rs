@@ -78,9 +78,56 @@ fn requests_go_on_where_others_ended_and_count_once() {
 }
 
 #[test]
-fn a_trace_beyond_the_limit_is_refused() {
-    let end = CHUNKS_MAX * CHUNK;
+fn a_request_beyond_any_device_is_refused() {
+    let end = i64::MAX as u64;
     let access = |offset, len| [Access { time_us: 0, op: Op::Read, offset, len }];
     assert_eq!(Stream::new(access(end - 512, 1024), Start::Aged).err(), Some(TooLarge { end: end + 512 }));
     assert_eq!(Stream::new(access(u64::MAX, 512), Start::Aged).err(), Some(TooLarge { end: u64::MAX }));
+    assert!(Stream::new(access(end - 512, 512), Start::Aged).is_ok());
+}
+
+/// Reads and writes that hardly touch a volume of 16 TB, up to its end, and discards of all of it.
+#[test]
+fn what_a_replay_holds_follows_what_is_touched_and_not_how_far_it_reaches() {
+    let end = 16_000_900_661_248;
+    let list = [
+        (0, Op::Read, end - 4096, 4096),
+        (1, Op::Write, 3 * CHUNK, 2 * CHUNK),
+        (2, Op::Write, end / 2, 4096),
+        (3, Op::Trim, 0, end),
+        (4, Op::Read, end / 2, 4096),
+        (5, Op::Write, end / 2, 4096),
+    ];
+    let s = cut(Start::Fresh, &list);
+    use Kind::{Birth, Read, Trim};
+    let kinds: Vec<_> = s.pieces.iter().map(|p| p.kind).collect();
+    assert_eq!(kinds, [Read, Birth, Birth, Birth, Trim, Trim, Trim, Trim, Birth]);
+    // In the order in which they lie: three groups of 8, and a free one between each two.
+    let chunks: Vec<_> = s.pieces.iter().map(|p| p.chunk).collect();
+    assert_eq!((chunks[1], chunks[2], chunks[8]), (3, 4, 16 + chunks[8] % 8));
+    assert_eq!((chunks[4..8].to_vec(), s.chunks), (vec![3, 4, chunks[8], chunks[0]], 40));
+    assert!(chunks[0] >= 32 && s.footprint == 4 && !s.cut);
+}
+
+/// All that policies and costs know of a trace is the same wherever on a large volume its parts lie.
+#[test]
+fn a_large_volume_is_replayed_like_a_small_one() {
+    let near = requests(3, 400, 4000);
+    // In the same order, the second half far behind the first.
+    let far = |a: &Access| Access { offset: a.offset + if a.offset < 200 * CHUNK { 0 } else { 1 << 50 }, ..*a };
+    let list: Vec<Access> =
+        near.into_iter().filter(|a| (a.offset + a.len > 200 * CHUNK) == (a.offset >= 200 * CHUNK)).collect();
+    let (small, large) = (list.clone(), list.iter().map(far).collect::<Vec<_>>());
+    let replayed = |accesses: Vec<Access>| {
+        let stream = Stream::new(accesses, Start::Aged).expect("small enough");
+        let setup = Setup::new(40);
+        let lru = replay(&stream, &mut Seated(Shadow::new(cache::Lru::new(stream.chunks, 40))), &setup);
+        let smq = replay(&stream, &mut Seated(Smq::new(stream.chunks, 40)), &setup);
+        let ours = replay(&stream, &mut Production::new(40), &setup);
+        ((lru, smq, stream.footprint, stream.user_bytes), ours.foreground_ns as f64)
+    };
+    let (small, large) = (replayed(small), replayed(large));
+    assert_eq!(small.0, large.0);
+    // It hashes numbers of chunks, so that chance is another.
+    assert!((small.1 / large.1 - 1.0).abs() < 0.05, "{} and {}", small.1, large.1);
 }

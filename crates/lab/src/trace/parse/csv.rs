@@ -5,7 +5,7 @@ use super::number::{commas, field, integer};
 use super::{LineParser, Parsed, Raw};
 use crate::trace::devices::Names;
 use crate::trace::error::excerpt;
-use crate::trace::{Op, Wrong};
+use crate::trace::{Fix, Op, Wrong};
 
 /// The first line of every such trace.
 pub(in crate::trace) const HEADER: &str = "time_us,op,offset_bytes,length_bytes";
@@ -37,6 +37,10 @@ impl LineParser for Csv {
             }
             self.header_seen = true;
             return Ok(Parsed::Nothing);
+        }
+        if begins(line) {
+            // `cat` of two.
+            return Ok(Parsed::Dropped(Fix::Header));
         }
         let fields = &mut commas(line);
         let time_us = integer(fields, "time_us")?;

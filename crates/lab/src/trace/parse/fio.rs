@@ -50,6 +50,11 @@ impl LineParser for Fio {
                 None => Err(Wrong::NotHeader { expected: HEADER_3, found: excerpt(line) }),
             };
         };
+        if let Some(another) = Version::of(line) {
+            // `cat` of two.
+            (self.version, self.waited_us) = (Some(another), 0);
+            return Ok(Parsed::Dropped(Fix::Header));
+        }
         let words = &mut words(line);
         let time_us = match version {
             Version::Two => self.waited_us,

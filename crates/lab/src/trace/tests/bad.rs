@@ -120,9 +120,85 @@ fn times_that_go_back_are_set_to_the_latest() {
     let text = csv(&["100,R,0,512", "90,R,512,512", "110,R,0,512", "105,R,0,512"]);
     let kept = repaired(text, &Options::default(), &[(Fix::Backwards, 2)]);
     assert_eq!(kept.iter().map(|a| a.time_us).collect::<Vec<_>>(), [0, 0, 10, 10]);
-    let far = csv(&["0,R,0,512", "18446744073709551615,R,0,512", "3,R,0,512"]);
-    let kept = repaired(far, &Options::default(), &[(Fix::Backwards, 1)]);
-    assert_eq!(kept.iter().map(|a| a.time_us).collect::<Vec<_>>(), [0, u64::MAX, u64::MAX]);
+}
+
+fn times(accesses: &[Access]) -> Vec<u64> {
+    accesses.iter().map(|a| a.time_us).collect()
+}
+
+#[test]
+fn a_time_that_is_far_ahead_of_all_others_is_replaced() {
+    let far = csv(&["0,R,0,512", "5,R,0,512", "18446744073709551615,R,0,512", "7,R,0,512", "9,R,0,512"]);
+    let kept = repaired(far, &Options::default(), &[(Fix::Ahead, 1)]);
+    assert_eq!(times(&kept), [0, 5, 5, 7, 9]);
+    // The very first, some together, and the last, which nothing follows.
+    let first = csv(&["18446744073709551615,R,0,512", "7,R,0,512", "9,R,0,512"]);
+    assert_eq!(times(&repaired(first, &Options::default(), &[(Fix::Ahead, 1)])), [0, 0, 2]);
+    let day = 86_400_000_000u64;
+    let some = [0, 5, 90 * day, 91 * day, 6, 7].map(|us| format!("{us},R,0,512"));
+    let some = csv(&some.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(times(&repaired(some, &Options::default(), &[(Fix::Ahead, 2)])), [0, 5, 5, 5, 6, 7]);
+    let last = csv(&["0,R,0,512", "5,R,0,512", "18446744073709551615,R,0,512"]);
+    assert_eq!(times(&repaired(last, &Options::default(), &[(Fix::Ahead, 1)])), [0, 5, 5]);
+    // A pause of months that everything after it agrees with is one.
+    let pause = csv(&[format!("0,R,0,512\n{},R,0,512\n{},R,0,512", 90 * day, 90 * day + 1).as_str()]);
+    assert_eq!(times(&repaired(pause, &Options::default(), &[])), [0, 90 * day, 90 * day + 1]);
+    // An error after a request that still waits does not lose it.
+    let (before, message) = fails(csv(&["0,R,0,512", &format!("{},R,0,512", 90 * day), "x"]), &Options::default());
+    assert_eq!((times(&before), &message[..7]), (vec![0, 90 * day], "line 4:"));
+}
+
+#[test]
+fn a_trace_that_is_not_in_order_is_refused() {
+    let second = 1_000_000u64;
+    let lines = |back: u64| -> String {
+        // Now and then one of a minute ago.
+        (0..20_000)
+            .map(|i| if i % back == back - 1 { (i - 60) * second } else { i * second })
+            .map(|t| format!("{t},R,0,512\n"))
+            .collect()
+    };
+    let text = |back| format!("{HEADER}\n{}", lines(back));
+    let message = fails(text(80), &Options::default()).1;
+    assert_eq!(
+        message,
+        "250 of 20000 requests are more than 10 s earlier than one before them, first at line 81; the latest so far is at \
+         line 20000: the trace is not in order of time"
+    );
+    assert_eq!(repaired(text(200), &Options::default(), &[(Fix::Backwards, 100)]).len(), 20_000);
+    // What a queue does to the order is no reason.
+    let jitter: String = (0..20_000u64).map(|i| format!("{},R,0,512\n", (i ^ 3) * second)).collect();
+    assert!(read_with(format!("{HEADER}\n{jitter}"), &Options::default()).1.is_none());
+}
+
+#[test]
+fn recordings_that_were_put_together_go_on() {
+    let (one, two) = (csv(&["7,R,0,512", "9,R,0,512"]), csv(&["0,W,512,512", "3,W,512,512"]));
+    for both in [format!("{one}{two}").into_bytes(), [gzip(one.as_bytes()), gzip(two.as_bytes())].concat()] {
+        let kept = repaired(both, &Options::default(), &[(Fix::Header, 1)]);
+        assert_eq!(times(&kept), [0, 2, 2, 5]);
+    }
+    // One that goes on by itself is left as it is, whatever was done to the one before.
+    let three = format!("{one}{two}{}", csv(&["100,R,0,512"]));
+    assert_eq!(times(&repaired(three, &Options::default(), &[(Fix::Header, 2)])), [0, 2, 2, 5, 93]);
+    let fio = "fio version 2 iolog\nf add\nf read 0 512\nf wait 100\nf read 0 512\n".repeat(2);
+    assert_eq!(times(&repaired(fio, &Options::default(), &[(Fix::Header, 1)])), [0, 100, 100, 200]);
+}
+
+#[test]
+fn what_programs_put_before_a_trace_is_no_reason_to_refuse_it() {
+    let msr = "128166372003061629,usr,0,Write,4096,512,5829\n";
+    let heading = "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n";
+    let options = [Options::default(), of(Format::Msr)];
+    for options in &options {
+        let kept = repaired(format!("{heading}{msr}"), options, &[(Fix::Header, 1)]);
+        assert_eq!(kept, [access(0, Op::Write, 4096, 512)]);
+    }
+    let texts =
+        [csv(&["0,R,0,512"]), "0,8,512,w,0.1\n".into(), "fio version 3 iolog\n1 f read 0 512\n".into(), msr.into()];
+    for text in texts {
+        assert_eq!(repaired(format!("\u{feff}{text}"), &Options::default(), &[]).len(), 1);
+    }
 }
 
 #[test]
@@ -144,7 +220,7 @@ fn nothing_lies_beyond_the_volume() {
     let kept = repaired(text, &Options::default(), &[(Fix::Beyond, 2), (Fix::Shortened, 1)]);
     assert_eq!(kept, [access(0, Op::Read, (1 << 63) - 2, 1)]);
     let spc = "0,18446744073709551615,512,r,0\n0,36028797018963968,512,r,0\n0,1,512,r,0\n";
-    let kept = repaired(spc, &Options::default(), &[(Fix::Beyond, 2)]);
+    let kept = repaired(spc, &Options::default(), &[(Fix::BeyondDevice, 2)]);
     assert_eq!(kept, [access(0, Op::Read, 512, 512)]);
 }
 
@@ -198,7 +274,7 @@ fn a_damaged_compressed_file_is_an_error() {
     assert!(message.starts_with("after line 5001: the gzip file is damaged: "), "{message}");
     let mut trailing = whole.clone();
     trailing.extend(b"what is this?");
-    assert!(fails(&trailing, &Options::default()).1.contains("the gzip file is damaged"));
+    assert_eq!(repaired(&trailing, &Options::default(), &[(Fix::Trailing, 1)]).len(), 5000);
     // Only the first two bytes are left.
     assert_eq!(fails(&whole[..2], &Options::default()).1, "after line 0: the gzip file is cut short");
 }

@@ -43,7 +43,26 @@ fn devices_in_slots() {
     let offsets: Vec<u64> = kept.iter().map(|a| a.offset).collect();
     // The write lies beyond its slot, and nothing may lie in another's.
     assert_eq!(offsets, [0, 512, 2 * GIB, GIB]);
-    assert_eq!(repairs.count(Fix::Beyond), 1);
+    assert_eq!(repairs.count(Fix::BeyondDevice), 1);
+}
+
+/// One address that is no device's must not take the room of the others.
+#[test]
+fn one_stray_address_loses_one_line() {
+    let line = |i: u64, at: u64| format!("{},host,{},Read,{at},4096,1\n", 128_166_372_000_000_000 + i, i % 3);
+    for (at, kept) in [(9_223_372_036_854_000_000, 3000), (1 << 50, 3000), ((1 << 50) - 4096, 3001)] {
+        let text: String = (0..3000).map(|i| line(i, i * 4096)).collect::<String>() + &line(3000, at);
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let mut reader = open(file.path(), &Options::default()).unwrap();
+        assert_eq!(reader.by_ref().filter(|a| a.is_ok()).count(), kept);
+        assert_eq!(reader.repairs().count(Fix::BeyondDevice), 3001 - kept as u64);
+        let said = reader.repairs().to_string();
+        assert!(
+            kept > 3000 || said.starts_with("a request beyond the end of its device (once at line 3001, of host.0)"),
+            "{said}"
+        );
+    }
 }
 
 #[test]
