@@ -180,6 +180,7 @@ impl<S: Seat> Run<'_, S> {
     fn discard(&mut self, chunk: u32) {
         self.end_copy(chunk);
         self.tiers.unmap(chunk);
+        self.seat.discarded(chunk);
     }
 
     /// Whether the chunk had a copy on the slow tier.

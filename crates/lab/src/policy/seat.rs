@@ -51,6 +51,11 @@ pub trait Seat {
         let _ = (tiers, chunk);
     }
 
+    /// A chunk was discarded: it has no home any more.
+    fn discarded(&mut self, chunk: u32) {
+        let _ = chunk;
+    }
+
     /// A chunk got its first home.
     fn settled(&mut self, tiers: &Tiers, chunk: u32, tier: Tier) {
         let _ = (tiers, chunk, tier);
@@ -94,6 +99,11 @@ pub trait Baseline {
     /// A chunk was moved, or got its first home.
     fn moved(&mut self, tiers: &Tiers, chunk: u32, to: Tier) {
         let _ = (tiers, chunk, to);
+    }
+
+    /// A chunk was discarded.
+    fn discarded(&mut self, chunk: u32) {
+        let _ = chunk;
     }
 }
 
@@ -152,6 +162,10 @@ impl<B: Baseline> Seat for Seated<B> {
 
     fn settled(&mut self, tiers: &Tiers, chunk: u32, tier: Tier) {
         self.0.moved(tiers, chunk, tier);
+    }
+
+    fn discarded(&mut self, chunk: u32) {
+        self.0.discarded(chunk);
     }
 }
 

@@ -62,6 +62,10 @@ impl<C: Cache> Baseline for Shadow<C> {
         self.wishes.len()
     }
 
+    fn discarded(&mut self, chunk: u32) {
+        self.cache.forget(chunk);
+    }
+
     fn victim(&mut self, tiers: &Tiers) -> Option<u32> {
         while let Some(chunk) = self.leaving.pop_front() {
             if !self.cache.holds(chunk) && tiers.is_on(chunk, Tier::Fast) {

@@ -1,10 +1,14 @@
-//! A multi-queue policy in the manner of dm-cache's smq (POLICY 1c): chunks of the fast tier stand in 64 levels of
-//! equal size, and a visit moves one up a level, in exchange for the one of that level not used for the longest time.
-//! Larger regions of the slow tier stand in levels of their own; a chunk is promoted when its region stands high
-//! enough, and how high depends on how well the fast tier does.
+//! A multi-queue policy that decides as dm-cache's smq does (POLICY 1c; the kernel's `dm-cache-policy-smq.c`): chunks of the fast
+//! tier stand in 64 levels of equal size, and a visit moves one up, in exchange for the one of that level not used for the longest
+//! time. Larger regions of the volume stand in levels of their own; a chunk is promoted when its region stands high enough. How
+//! high depends on how well the fast tier does: where it does very well or badly little is promoted, most in between; and less the
+//! less the order of the regions has told of late.
 //!
-//! Periods are counted in visits instead of seconds; there is no cleaner, since a tier has nothing to write back.
+//! Not there: sentinels and the cleaner, since a tier has nothing to write back, and promotion of what is written whole while there
+//! is room, which is a birth here. The budget of moves takes the place of the kernel's background work.
 
+use bimetal_volume::env::Instant;
+use bimetal_volume::tier::View;
 use bimetal_volume::units::Tier;
 
 use super::lists::Lists;
@@ -14,14 +18,21 @@ use super::tiers::Tiers;
 
 /// Levels of a multi-queue.
 const LEVELS: usize = 64;
-/// Chunks of a region.
-const REGION: u32 = 8;
-/// Regions in the levels, for each fast slot's worth of chunks.
-const REGIONS_PER_SLOTS: usize = 4;
+/// Chunks of a region at most, regions at least, and one of them for so many fast slots.
+const REGION_MAX: u32 = 16;
+const REGIONS_MIN: u32 = 1024;
+const SLOTS_PER_REGION: u32 = 4;
 /// A write needs a region so many levels higher.
 const WRITE_LEVELS: usize = 2;
-/// A period ends after so many visits for each fast slot.
-const PERIOD_PER_SLOT: u64 = 1;
+/// What is found from this level on counts as a hit.
+const HIT_LEVEL: usize = LEVELS * 3 / 4;
+/// The ends of periods of the regions, and of the fast tier, in ns.
+const REGIONS_PERIOD: u64 = 1_000_000_000;
+const FAST_PERIOD: u64 = 60 * REGIONS_PERIOD;
+/// Levels that may be promoted, by the share of hits in sixteenths.
+const PROMOTED: [usize; 17] = [1, 1, 1, 2, 4, 6, 7, 8, 7, 6, 4, 4, 3, 3, 2, 2, 1];
+/// The same while there is room.
+const PROMOTED_IN_ROOM: usize = LEVELS / 2;
 
 /// Items in levels of equal size, each in order of last use.
 pub(super) struct Levels {
@@ -56,15 +67,14 @@ impl Levels {
         self.len -= usize::from(self.lists.remove(item));
     }
 
-    /// Moves an item up a level. Where that makes the level too large, its least recent item comes down instead.
-    pub(super) fn raise(&mut self, item: u32) {
+    /// Moves an item up by so many levels, in exchange for the least recent one of that level; to the front of its own by none.
+    pub(super) fn raise(&mut self, item: u32, by: usize) {
         let Some(level) = self.level(item) else { return };
-        let up = (level + 1).min(LEVELS - 1);
+        let up = (level + by).min(LEVELS - 1);
+        let down = if up > level { self.lists.back(up) } else { None };
         self.lists.put_front(up, item);
-        if up != level && self.lists.len(up) > self.target() {
-            if let Some(down) = self.lists.back(up) {
-                self.lists.put_front(level, down);
-            }
+        if let Some(down) = down {
+            self.lists.put_front(level, down);
         }
     }
 
@@ -97,18 +107,62 @@ impl Levels {
     }
 }
 
+/// What was found high in its levels, and what was not.
+#[derive(Default)]
+struct Found {
+    hits: u64,
+    misses: u64,
+}
+
+/// How much the order of levels has told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Worth {
+    Poor,
+    Fair,
+    Well,
+}
+
+impl Found {
+    fn count(&mut self, level: Option<usize>) {
+        match level.is_some_and(|l| l >= HIT_LEVEL) {
+            true => self.hits += 1,
+            false => self.misses += 1,
+        }
+    }
+
+    /// The share of hits, in so many parts.
+    fn share(&self, parts: u64) -> u64 {
+        self.hits * parts / (self.hits + self.misses).max(1)
+    }
+
+    fn worth(&self) -> Worth {
+        match self.share(256) {
+            0..16 => Worth::Poor,
+            16..32 => Worth::Fair,
+            _ => Worth::Well,
+        }
+    }
+}
+
 /// The smq-like policy.
 pub struct Smq {
     fast: Levels,
     regions: Levels,
+    /// Chunks of a region, and most regions in the levels.
+    region: u32,
     regions_max: usize,
     /// The period in which an item last moved up: once in each.
     fast_raised: Vec<u32>,
     region_raised: Vec<u32>,
-    period: u32,
-    period_visits: u64,
-    visits: u64,
-    fast_hits: u64,
+    fast_period: u32,
+    region_period: u32,
+    /// When the periods end.
+    fast_end: u64,
+    regions_end: u64,
+    fast_found: Found,
+    regions_found: Found,
+    /// Levels that a region moves up.
+    jump: usize,
     /// Level from which a region's chunks are promoted on a read.
     threshold: usize,
     wishes: Wishes,
@@ -117,52 +171,70 @@ pub struct Smq {
 impl Smq {
     /// The policy for chunks below `chunks` and so many fast slots.
     pub fn new(chunks: u32, fast_slots: u32) -> Smq {
-        let regions = chunks.div_ceil(REGION);
+        let regions_max = (fast_slots / SLOTS_PER_REGION).max(REGIONS_MIN);
+        let mut region = REGION_MAX;
+        while region > 1 && u64::from(region) * u64::from(regions_max) > u64::from(chunks) {
+            region /= 2;
+        }
+        let regions = chunks.div_ceil(region);
         Smq {
             fast: Levels::new(chunks),
             regions: Levels::new(regions),
-            regions_max: (fast_slots as usize * REGIONS_PER_SLOTS / REGION as usize).max(LEVELS),
+            region,
+            regions_max: regions_max as usize,
             fast_raised: vec![0; chunks as usize],
             region_raised: vec![0; regions as usize],
-            period: 1,
-            period_visits: (u64::from(fast_slots) * PERIOD_PER_SLOT).max(64),
-            visits: 0,
-            fast_hits: 0,
-            threshold: LEVELS / 2,
+            fast_period: 1,
+            region_period: 1,
+            fast_end: FAST_PERIOD,
+            regions_end: REGIONS_PERIOD,
+            fast_found: Found::default(),
+            regions_found: Found::default(),
+            jump: 1,
+            threshold: LEVELS - PROMOTED_IN_ROOM,
             wishes: Wishes::default(),
         }
     }
 
-    fn end_period(&mut self) {
-        // The better the fast tier does, the less is changed; when it does badly, half of the regions are good enough.
-        let percent = self.fast_hits * 100 / self.visits.max(1);
-        self.threshold = match percent {
-            0..=15 => LEVELS / 2,
-            16..=30 => LEVELS * 5 / 8,
-            31..=50 => LEVELS * 6 / 8,
-            _ => LEVELS * 7 / 8,
-        };
-        self.fast.even_out();
-        self.regions.even_out();
-        self.period += 1;
-        (self.visits, self.fast_hits) = (0, 0);
+    /// Ends the periods that are over.
+    fn pass_time(&mut self, Instant(now): Instant, room: bool) {
+        if now >= self.regions_end {
+            let levels = if room { PROMOTED_IN_ROOM } else { PROMOTED[self.fast_found.share(16) as usize] };
+            let (part, jump) = match self.regions_found.worth() {
+                Worth::Poor => (4, 4),
+                Worth::Fair => (2, 2),
+                Worth::Well => (1, 1),
+            };
+            (self.threshold, self.jump) = (LEVELS - levels / part, jump);
+            self.regions.even_out();
+            self.region_period += 1;
+            self.regions_found = Found::default();
+            self.regions_end = now + REGIONS_PERIOD;
+        }
+        if now >= self.fast_end {
+            self.fast.even_out();
+            self.fast_period += 1;
+            self.fast_found = Found::default();
+            self.fast_end = now + FAST_PERIOD;
+        }
     }
 
     /// Counts a visit of a region; the level it has then.
     fn visit_region(&mut self, region: u32) -> usize {
-        match self.regions.level(region) {
-            None => {
-                if self.regions.len() >= self.regions_max {
-                    if let Some(least) = self.regions.least() {
-                        self.regions.remove(least);
-                    }
+        let level = self.regions.level(region);
+        self.regions_found.count(level);
+        if level.is_none() {
+            if self.regions.len() >= self.regions_max {
+                if let Some(least) = self.regions.least() {
+                    self.regions.remove(least);
                 }
-                self.regions.insert(region, 0);
             }
-            Some(_) if self.region_raised[region as usize] != self.period => self.regions.raise(region),
-            Some(_) => {}
+            self.regions.insert(region, 0);
+            return 0;
         }
-        self.region_raised[region as usize] = self.period;
+        let raised = self.region_raised[region as usize] == self.region_period;
+        self.regions.raise(region, if raised { 0 } else { self.jump });
+        self.region_raised[region as usize] = self.region_period;
         self.regions.level(region).unwrap_or(0)
     }
 }
@@ -173,19 +245,17 @@ impl Baseline for Smq {
     }
 
     fn touch(&mut self, tiers: &Tiers, piece: &Piece) {
-        self.visits += 1;
-        let level = self.visit_region(piece.chunk / REGION);
-        if tiers.is_on(piece.chunk, Tier::Fast) {
-            self.fast_hits += 1;
-            if self.fast_raised[piece.chunk as usize] != self.period {
-                self.fast_raised[piece.chunk as usize] = self.period;
-                self.fast.raise(piece.chunk);
+        self.pass_time(tiers.now(), tiers.free() > tiers.keep_free());
+        let level = self.visit_region(piece.chunk / self.region);
+        let fast = tiers.is_on(piece.chunk, Tier::Fast);
+        self.fast_found.count(self.fast.level(piece.chunk).filter(|_| fast));
+        if fast {
+            if self.fast_raised[piece.chunk as usize] != self.fast_period {
+                self.fast_raised[piece.chunk as usize] = self.fast_period;
+                self.fast.raise(piece.chunk, 1);
             }
         } else if level >= self.threshold + if piece.writes() { WRITE_LEVELS } else { 0 } {
             self.wishes.push(piece.chunk);
-        }
-        if self.visits >= self.period_visits {
-            self.end_period();
         }
     }
 
@@ -213,5 +283,9 @@ impl Baseline for Smq {
             Tier::Fast => self.fast.insert(chunk, LEVELS - 1),
             Tier::Slow => self.fast.remove(chunk),
         }
+    }
+
+    fn discarded(&mut self, chunk: u32) {
+        self.fast.remove(chunk);
     }
 }

@@ -91,6 +91,10 @@ impl Cache for Arc {
         matches!(self.lists.list_of(chunk), Some(ONCE | OFTEN))
     }
 
+    fn forget(&mut self, chunk: u32) {
+        self.lists.remove(chunk);
+    }
+
     fn len(&self) -> usize {
         self.lists.len(ONCE) + self.lists.len(OFTEN)
     }

@@ -78,6 +78,11 @@ impl Cache for Lfu {
         self.held.contains(chunk)
     }
 
+    fn forget(&mut self, chunk: u32) {
+        self.scores[chunk as usize] = 0.0;
+        self.held.remove(chunk);
+    }
+
     fn len(&self) -> usize {
         self.held.len()
     }

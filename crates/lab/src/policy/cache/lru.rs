@@ -37,6 +37,10 @@ impl Cache for Lru {
         self.lists.list_of(chunk).is_some()
     }
 
+    fn forget(&mut self, chunk: u32) {
+        self.lists.remove(chunk);
+    }
+
     fn len(&self) -> usize {
         self.lists.len(0)
     }

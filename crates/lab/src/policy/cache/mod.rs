@@ -27,6 +27,9 @@ pub trait Cache {
     /// Whether the cache holds the chunk.
     fn holds(&self, chunk: u32) -> bool;
 
+    /// The chunk is discarded: what it was is nothing any more.
+    fn forget(&mut self, chunk: u32);
+
     /// Chunks held.
     fn len(&self) -> usize;
 
@@ -45,6 +48,9 @@ impl<C: Cache + ?Sized> Cache for Box<C> {
     }
     fn holds(&self, chunk: u32) -> bool {
         (**self).holds(chunk)
+    }
+    fn forget(&mut self, chunk: u32) {
+        (**self).forget(chunk);
     }
     fn len(&self) -> usize {
         (**self).len()

@@ -83,6 +83,10 @@ impl Cache for S3Fifo {
         matches!(self.lists.list_of(chunk), Some(SMALL | MAIN))
     }
 
+    fn forget(&mut self, chunk: u32) {
+        self.lists.remove(chunk);
+    }
+
     fn len(&self) -> usize {
         self.lists.len(SMALL) + self.lists.len(MAIN)
     }

@@ -83,6 +83,10 @@ impl Cache for TinyLfu {
         self.lists.list_of(chunk).is_some()
     }
 
+    fn forget(&mut self, chunk: u32) {
+        self.lists.remove(chunk);
+    }
+
     fn len(&self) -> usize {
         (WINDOW..=PROTECTED).map(|l| self.lists.len(l)).sum()
     }

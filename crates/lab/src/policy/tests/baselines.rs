@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::policy::cache::{Cache, Lfu, Lru, TinyLfu};
+use crate::policy::cache::{Arc, Cache, Lfu, Lru, S3Fifo, TinyLfu};
 use crate::policy::fusion::Bloom;
 use crate::policy::smq::Levels;
 
@@ -117,8 +117,9 @@ fn levels_are_as_naive_ones() {
                     plain[(item % 64) as usize].insert(0, item);
                 }
                 _ => {
-                    levels.raise(item);
-                    raise(&mut plain, item, at);
+                    let by = rng.below(4) as usize;
+                    levels.raise(item, by);
+                    raise(&mut plain, item, at, by);
                 }
             }
             assert_eq!(levels.len(), plain.iter().map(Vec::len).sum::<usize>());
@@ -133,13 +134,13 @@ fn target(plain: &[Vec<u32>]) -> usize {
     plain.iter().map(Vec::len).sum::<usize>().div_ceil(64).max(1)
 }
 
-fn raise(plain: &mut [Vec<u32>], item: u32, at: Option<usize>) {
+fn raise(plain: &mut [Vec<u32>], item: u32, at: Option<usize>, by: usize) {
     let Some(at) = at else { return };
     plain[at].retain(|x| *x != item);
-    let up = (at + 1).min(63);
+    let up = (at + by).min(63);
+    let down = if up > at { plain[up].pop() } else { None };
     plain[up].insert(0, item);
-    if up != at && plain[up].len() > target(plain) {
-        let down = plain[up].pop().expect("not empty");
+    if let Some(down) = down {
         plain[at].insert(0, down);
     }
 }
@@ -205,4 +206,33 @@ fn smq_keeps_a_hot_set_through_scans() {
     // Not all 90 %: the last of the hot regions stand below those that are up, and the bar is high when most hit.
     assert!((0.7..0.9).contains(&got.fast_share()), "{got:?}");
     assert!(got.promotions < 100, "{got:?}");
+}
+
+#[test]
+fn what_is_discarded_keeps_no_place_in_a_cache() {
+    // 40 chunks are used much, and are gone; 40 others come in their place.
+    let used = |first: u32, times: u32| (0..times * 40).map(move |i| (Op::Read, first + i % 40));
+    let gone = (0..40).map(|c| (Op::Trim, c));
+    let all: Vec<(Op, u32)> = used(0, 50).chain(gone).chain(used(100, 10)).collect();
+    let access = |(i, (op, c)): (usize, &(Op, u32))| Access {
+        time_us: i as u64 * 5_000_000,
+        op: *op,
+        offset: u64::from(*c) * CHUNK,
+        len: if *op == Op::Read { 4096 } else { CHUNK },
+    };
+    let stream = Stream::new(all.iter().enumerate().map(access), Start::Aged).expect("small enough");
+    let setup = Setup { reserve: 0, budget: Budget::UNLIMITED, ..Setup::new(40) };
+    let n = stream.chunks;
+    let caches: [Box<dyn Cache>; 5] = [
+        Box::new(Lru::new(n, 40)),
+        Box::new(Lfu::new(n, 40, 0)),
+        Box::new(Arc::new(n, 40)),
+        Box::new(S3Fifo::new(n, 40)),
+        Box::new(TinyLfu::new(n, 40)),
+    ];
+    for cache in caches {
+        let got = replay(&stream, &mut Seated(Shadow::new(cache)), &setup);
+        // All but the first visits of each chunk, or the first two where one is not enough.
+        assert!(got.fast >= 48 * 40 + 8 * 40, "{got:?}");
+    }
 }
