@@ -1,8 +1,6 @@
 //! `bimetal lab replay`: one recording on every placement policy.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
 
 use anyhow::{bail, Context, Result};
 use bimetal_lab::compare::{cell_of, Cell, How, Origin};
@@ -14,7 +12,6 @@ use super::matrix;
 use crate::api;
 use crate::cli::{FastSize, Replay};
 use crate::output::Output;
-use crate::progress::Progress;
 use crate::recording::{Recorded, Summary};
 use crate::size::approx;
 
@@ -33,7 +30,9 @@ pub(crate) fn run(args: Replay, output: Output) -> Result<()> {
     let slots = sizes.iter().map(|s| slots(*s, &stream)).collect::<Result<Vec<u32>>>()?;
     let budget = if args.unlimited { Budget::UNLIMITED } else { Budget::USUAL };
     let how = How { percents: Vec::new(), budget, bounds: !args.no_bounds };
-    let cells = cells(&name(&args.trace), &stream, &slots, &how);
+    let name = name(&args.trace);
+    let cell = |slots: &u32| cell_of(&name, Origin::Trace, &stream, *slots, &how);
+    let cells = super::in_parallel(&slots, "sizes of the fast tier replayed on all policies", cell);
     output.show(&as_json(&args.trace, &stream, &summary, &cells), || words(&args.trace, &stream, &summary, &cells))
 }
 
@@ -49,32 +48,6 @@ fn slots(size: FastSize, stream: &Stream) -> Result<u32> {
     };
     // More than any replay can touch is as good as all of it.
     u32::try_from(slots.clamp(1, CHUNKS_MAX)).context("a fast tier of that size")
-}
-
-/// The cells, on several threads.
-fn cells(name: &str, stream: &Stream, slots: &[u32], how: &How) -> Vec<Cell> {
-    let results: Vec<Mutex<Option<Cell>>> = slots.iter().map(|_| Mutex::default()).collect();
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let progress = Mutex::new(Progress::new());
-    let tell = |done: usize| {
-        let mut p = progress.lock().unwrap_or_else(|e| e.into_inner());
-        let part = p.part(done as u64, slots.len() as u64);
-        p.show(|| format!("{done} of {} sizes of the fast tier replayed on all policies, {part}", slots.len()));
-    };
-    tell(0);
-    let work = || loop {
-        let i = next.fetch_add(1, Ordering::Relaxed);
-        let Some((slots, result)) = slots.get(i).zip(results.get(i)) else { return };
-        let cell = cell_of(name, Origin::Trace, stream, *slots, how);
-        *result.lock().unwrap_or_else(|e| e.into_inner()) = Some(cell);
-        tell(done.fetch_add(1, Ordering::Relaxed) + 1);
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..super::threads().min(slots.len()) {
-            scope.spawn(work);
-        }
-    });
-    results.into_iter().filter_map(|r| r.into_inner().unwrap_or_else(|e| e.into_inner())).collect()
 }
 
 fn as_json(path: &Path, stream: &Stream, summary: &Summary, cells: &[Cell]) -> serde_json::Value {
