@@ -14,14 +14,14 @@ mod fusion;
 mod heap;
 mod inclusive;
 mod lists;
-mod piece;
+pub(crate) mod piece;
 mod production;
 mod replay;
 mod seat;
 mod shadow;
 mod smq;
 mod tiers;
-pub(crate) mod visit;
+mod visit;
 
 #[cfg(test)]
 mod tests;

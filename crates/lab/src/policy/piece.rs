@@ -64,6 +64,11 @@ impl Piece {
     pub fn writes(&self) -> bool {
         matches!(self.kind, Kind::Write | Kind::Birth)
     }
+
+    /// Chunks of a run before the one in which it has come to a byte, where it began so many bytes before.
+    pub(crate) fn behind(bytes: u64) -> u8 {
+        bytes.div_ceil(CHUNK).min(u8::MAX.into()) as u8
+    }
 }
 
 /// A trace reaches beyond [`CHUNKS_MAX`].
@@ -118,12 +123,36 @@ impl Stream {
     }
 }
 
-/// What the trace has shown of a chunk so far.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+/// What a trace has shown of a chunk so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Seen {
+    #[default]
     Never,
     Mapped,
     Trimmed,
+}
+
+impl Seen {
+    /// What a request does to a chunk that it touches whole or in part; `None`: nothing that a disk would notice.
+    pub(crate) fn kind(self, op: Op, whole: bool, start: Start) -> Option<Kind> {
+        match (op, self) {
+            (Op::Read, Seen::Trimmed) | (Op::Flush, _) => None,
+            (Op::Read, _) => Some(Kind::Read),
+            (Op::Write, Seen::Trimmed) => Some(Kind::Birth),
+            (Op::Write, Seen::Never) if start == Start::Fresh => Some(Kind::Birth),
+            (Op::Write, _) => Some(Kind::Write),
+            (Op::Trim, Seen::Mapped) if whole => Some(Kind::Trim),
+            (Op::Trim, _) => None,
+        }
+    }
+
+    /// What is known of a chunk after that.
+    pub(crate) fn after(kind: Kind) -> Seen {
+        match kind {
+            Kind::Trim => Seen::Trimmed,
+            _ => Seen::Mapped,
+        }
+    }
 }
 
 struct Cutter {
@@ -160,7 +189,7 @@ impl Cutter {
         let mut at = a.offset;
         while at < end {
             let next = end.min((at / CHUNK + 1) * CHUNK);
-            let behind = (run + at - a.offset).div_ceil(CHUNK).min(u8::MAX.into()) as u8;
+            let behind = Piece::behind(run + at - a.offset);
             self.piece(a, at, next, (follows, behind));
             (at, follows) = (next, Follows::Before);
         }
@@ -170,17 +199,8 @@ impl Cutter {
     fn piece(&mut self, a: &Access, at: u64, next: u64, (follows, behind): (Follows, u8)) {
         let chunk = (at / CHUNK) as u32;
         let before = self.seen[chunk as usize];
-        let whole = next - at == CHUNK;
-        let kind = match (a.op, before) {
-            (Op::Read, Seen::Trimmed) | (Op::Flush, _) => return,
-            (Op::Read, _) => Kind::Read,
-            (Op::Write, Seen::Trimmed) => Kind::Birth,
-            (Op::Write, Seen::Never) if self.start == Start::Fresh => Kind::Birth,
-            (Op::Write, _) => Kind::Write,
-            (Op::Trim, Seen::Mapped) if whole => Kind::Trim,
-            (Op::Trim, _) => return,
-        };
-        self.seen[chunk as usize] = if kind == Kind::Trim { Seen::Trimmed } else { Seen::Mapped };
+        let Some(kind) = before.kind(a.op, next - at == CHUNK, self.start) else { return };
+        self.seen[chunk as usize] = Seen::after(kind);
         let (time_ns, len) = (a.time_us.saturating_mul(1000), (next - at) as u32);
         let visit = kind != Kind::Trim && self.filter.counts(u64::from(chunk), time_ns);
         self.stream.footprint += u32::from(before == Seen::Never);
