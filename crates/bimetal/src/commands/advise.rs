@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::Result;
-use bimetal_lab::advise::{size_name, Advice, Advisor};
+use anyhow::{bail, Result};
+use bimetal_lab::advise::{size_name, Advice, Row, Sample};
 use bimetal_lab::policy::{HeadCost, Start};
 use serde::Serialize;
 use serde_json::json;
 
+use super::lab;
 use crate::cli::{Advise, Recording};
 use crate::output::{table, wrapped, Output};
 use crate::recording::{Recorded, Summary};
@@ -23,22 +24,32 @@ pub(crate) fn run(args: Advise, output: Output) -> Result<()> {
 
 fn advise(path: &Path, how: &Recording, output: Output) -> Result<()> {
     let start = if how.aged { Start::Aged } else { Start::Fresh };
-    let mut advisor = Advisor::new(start, HeadCost::default());
+    let mut sample = Sample::new(start, HeadCost::default());
     let mut recorded = Recorded::open(path, how)?;
-    recorded.by_ref().for_each(|access| advisor.add(&access));
+    recorded.by_ref().for_each(|access| sample.add(&access));
     let summary = recorded.finish()?;
-    let advice = advisor.advice();
+    let load = sample.finish();
+    if load.accesses() == 0 {
+        bail!("{}: the trace reads and writes nothing", path.display());
+    }
+    let rows = lab::in_parallel(&load.sizes(), 1, "sizes of SSD tried", |size, step| {
+        let row = load.row(*size);
+        step();
+        row
+    });
+    let advice = Advice::new(&load, rows);
     output.show(&as_json(path, &advice, &summary), || words(path, &advice, &summary))
 }
 
 fn as_json(path: &Path, a: &Advice, summary: &Summary) -> serde_json::Value {
-    let row = |r: &bimetal_lab::advise::Row| json!({"ssd_bytes": r.size, "io_share": rounded(r.io), "disk_time_share": rounded(r.time)});
+    let row = |r: &Row| json!({"ssd_bytes": r.size, "io_share": rounded(r.io), "disk_time_share": rounded(r.time)});
     json!({
         "schema": api::SCHEMA, "trace": path.display().to_string(), "read": summary.json(),
         "footprint_bytes": a.footprint, "duration_us": a.duration_us, "chunk_accesses": a.accesses,
         "disk_busy_seconds": rounded(a.disk_ns as f64 / 1e9), "first_read_share": rounded(a.first_reads),
-        "sampled_one_in": a.sampled, "sizes": a.rows.iter().map(row).collect::<Vec<_>>(),
-        "enough_bytes": a.enough().map(|i| a.rows[i].size), "advice": a.sentence(), "caveats": a.caveats(),
+        "sampled_one_in": a.sampled, "cut": a.cut, "sizes": a.rows.iter().map(row).collect::<Vec<_>>(),
+        "enough_bytes": a.enough().map(|r| r.size), "buy_bytes": a.buy(), "advice": a.sentence(),
+        "caveats": a.caveats(),
     })
 }
 
@@ -48,11 +59,11 @@ fn rounded(x: f64) -> f64 {
 
 fn words(path: &Path, a: &Advice, summary: &Summary) -> String {
     let mut text = format!(
-        "{}: {} requests ({}) in {}, {} touched; a disk alone is busy {:.0} s with them.\n",
+        "{}: {} requests ({}) {}, {} touched; a disk alone is busy {:.0} s with them.\n",
         path.display(),
         summary.requests,
         summary.format,
-        super::status::duration(a.duration_us / 1_000_000),
+        a.duration_us.map_or("without times".into(), |us| format!("in {}", super::status::duration(us / 1_000_000))),
         approx(a.footprint),
         a.disk_ns as f64 / 1e9,
     );
@@ -64,12 +75,12 @@ fn words(path: &Path, a: &Advice, summary: &Summary) -> String {
         text += &format!("\n{}", wrapped(&caveat));
     }
     text +=
-        "\nDisk time is that of a 7200 rpm disk, 12 ms for a random read; moves between the tiers are not counted.\n\
-             `bimetal lab replay` plays the trace to the policy itself, moves included.\n";
+        "\nDisk time is that of a 7200 rpm disk, 12 ms for a random read. Chunks move at once and at no cost here;\n\
+             `bimetal lab replay` counts moves, too.\n";
     text
 }
 
-fn row(a: &Advice, r: &bimetal_lab::advise::Row) -> Vec<String> {
+fn row(a: &Advice, r: &Row) -> Vec<String> {
     const BAR: f64 = 24.0;
     let part = r.size as f64 / a.footprint.max(1) as f64 * 100.0;
     vec![

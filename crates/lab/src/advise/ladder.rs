@@ -1,51 +1,46 @@
-//! The half-lives at which chunks are ranked, and the steps in which SSD sizes are counted.
+//! The sizes of SSD that are tried, and how much of each is reserved for new data.
 
-/// Rankings. Ranking i serves sizes around 512 chunks (64 MiB) times 4^i.
-pub(super) const RANKINGS: usize = 8;
-/// Half-life of ranking 0, in visits: the least that the policy takes.
-const HALF_LIFE_FIRST: u64 = 4096;
-/// Visits per fast slot after which a visit counts half: that of the policy.
-const HALF_LIFE_PER_SLOT: u64 = 8;
+use bimetal_volume::units::CHUNK;
 
-/// Steps per doubling of the size.
-const STEPS: u32 = 16;
-/// Doublings that are told apart: 2^34 chunks are 2 PiB.
-const DOUBLINGS: u32 = 34;
-/// Steps in all; the last takes everything beyond, and what no size serves.
-pub(super) const LEVELS: usize = (STEPS * DOUBLINGS) as usize + 1;
-/// The rank of a chunk that no SSD holds.
-pub(super) const NEVER: u64 = u64::MAX;
+/// The reserve that a new group has by default, from the smallest SSD that is sold on.
+const RESERVE: u64 = 4 << 30;
+/// The smallest SSD that is sold.
+pub(super) const SOLD_FROM: u64 = 32_000_000_000;
+/// On smaller ones, which stand for larger ones, the share that the reserve has of 128 GB.
+const RESERVE_SHARE: u64 = 32;
 
-/// Half-life of a ranking, in visits.
-pub(super) fn half_life(ranking: usize) -> u64 {
-    HALF_LIFE_FIRST << (2 * ranking)
-}
-
-/// Fast slots of the size that a ranking is made for.
-pub(super) fn slots(ranking: usize) -> u64 {
-    half_life(ranking) / HALF_LIFE_PER_SLOT
-}
-
-/// The ranking for an SSD of so many chunks: the one whose size is within a factor of 2, or the outermost.
-pub(super) fn ranking_of(chunks: u64) -> usize {
-    (0..RANKINGS - 1).find(|i| chunks < 2 * slots(*i)).unwrap_or(RANKINGS - 1)
-}
-
-/// The step of a rank: below `STEPS`, the rank itself; from there on 16 steps per doubling.
-pub(super) fn level(rank: u64) -> usize {
-    let n = rank.saturating_add(u64::from(STEPS));
-    let doublings = n.ilog2() - STEPS.ilog2();
-    if doublings >= DOUBLINGS - STEPS.ilog2() {
-        return LEVELS - 1;
+/// Bytes of an SSD that are reserved for new data.
+pub(super) fn reserve(size: u64) -> u64 {
+    if size >= SOLD_FROM {
+        RESERVE
+    } else {
+        size / RESERVE_SHARE
     }
-    let within = (n >> doublings) as u32 - STEPS;
-    (doublings * STEPS + within) as usize
 }
 
-/// The lowest rank of a step.
-pub(super) fn lowest(level: usize) -> u64 {
-    let (doublings, within) = (level as u32 / STEPS, level as u32 % STEPS);
-    (u64::from(STEPS + within) << doublings) - u64::from(STEPS)
+/// 1, 2, 4 ... 512 MB, GB, TB: from a hundredth of the footprint (or 32 GB, if that is less) to the first that holds
+/// it beside the reserve.
+pub(super) fn sizes(footprint: u64) -> Vec<u64> {
+    let units = [1_000_000u64, 1_000_000_000, 1_000_000_000_000];
+    let all = units.into_iter().flat_map(|unit| (0..10).map(move |i| unit << i));
+    let from = SOLD_FROM.min(footprint / 100);
+    let mut out = Vec::new();
+    for size in all.filter(|s| *s >= from) {
+        out.push(size);
+        if (size - reserve(size)) / CHUNK * CHUNK >= footprint {
+            break;
+        }
+    }
+    out
+}
+
+/// "128 GB".
+pub fn size_name(size: u64) -> String {
+    match size {
+        0..=999_999_999 => format!("{} MB", size / 1_000_000),
+        1_000_000_000..=999_999_999_999 => format!("{} GB", size / 1_000_000_000),
+        _ => format!("{} TB", size / 1_000_000_000_000),
+    }
 }
 
 #[cfg(test)]
@@ -53,23 +48,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_narrow_and_cover_all_ranks() {
-        for l in 0..LEVELS - 1 {
-            let (low, next) = (lowest(l), lowest(l + 1));
-            assert!(low < next && (next - low) * 16 <= low + 16 * 16, "{l}: {low} {next}");
-            if l < LEVELS - 1 - 4 * 16 {
-                assert_eq!((level(low), level(next - 1)), (l, l));
-            }
-        }
-        assert_eq!(level(NEVER), LEVELS - 1);
-        assert_eq!([0, 1, 15, 16, 17, 100].map(level).map(|l| lowest(l) <= 100), [true; 6]);
-    }
-
-    #[test]
-    fn every_size_has_a_ranking_with_about_its_half_life() {
-        assert_eq!([1, 1000, 1024, 4000, 5000].map(ranking_of), [0, 0, 1, 1, 2]);
-        let of_128_gb = 128_000_000_000 / (128 << 10);
-        let (want, have) = (8 * of_128_gb, half_life(ranking_of(of_128_gb)));
-        assert!(have >= want / 2 && have <= want * 2, "{want} {have}");
+    fn sizes_reach_from_a_hundredth_to_all() {
+        let names = |footprint| sizes(footprint).into_iter().map(size_name).collect::<Vec<_>>();
+        assert_eq!(names(0), ["1 MB"]);
+        assert_eq!(names(700_000_000), ["8 MB", "16 MB", "32 MB", "64 MB", "128 MB", "256 MB", "512 MB", "1 GB"]);
+        // A size that is sold is among them however much is touched.
+        assert_eq!(names(40_000_000_000_000)[0], "32 GB");
+        // The reserve counts: 32 GB do not hold 31.
+        assert_eq!(names(31_000_000_000).last().map(String::as_str), Some("64 GB"));
+        assert_eq!(names(u64::MAX).last().map(String::as_str), Some("512 TB"));
     }
 }

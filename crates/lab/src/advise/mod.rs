@@ -1,37 +1,36 @@
-//! What size of SSD a recorded load asks for: the curve of SSD size against the share of I/O and of disk time it takes,
-//! from one pass over the trace in bounded memory.
+//! What size of SSD a recorded load asks for: the share of I/O and of disk time that SSDs of a ladder of sizes take.
 //!
 //! # What is computed
-//! Every chunk has a *heat*: its visits, each halved for every half-life since, a visit inside a stream counted
-//! as a sixteenth. That is the order in which the production policy ranks chunks. The *rank* of a chunk is the number
-//! of chunks hotter than it. An SSD of K chunks that follows this order holds just the chunks of rank below K, so an
-//! access to a chunk of rank r is served by every SSD larger than r, and by the disk with every smaller one. Ranks are
-//! taken before the access counts, so nothing is known beforehand.
+//! The trace is read once, and what is kept of it is replayed to the production policy for each size, with moves free and
+//! at once: what `bimetal lab replay --unlimited` does. So the figures are those of the policy itself, its half-lives, its
+//! streams and its reserve, and of the disk's model in [`crate::policy::HeadCost`]; they are the same as a replay's where all
+//! of the trace is kept and lies within the first TiB.
 //!
-//! A chunk does not rank before it has earned its place as the policy has it: written for the first time in the trace
-//! (new data begins on the SSD) or visited more than once and a half. The policy's usual half-life is eight visits per
-//! fast slot, so there is a ranking for every factor of 4 in size, and each size is read from the nearest one.
+//! # What bounds it
+//! At most so many pieces are kept. When there are more, one of two MiB is followed, then one of four and so on, chosen
+//! by hash of its number, and with it all that is ever done to it; the tier is made smaller in proportion (Waldspurger et
+//! al., SHARDS, FAST'15). What a sample leaves to the disk is held against the whole load, which is counted: whether
+//! something very hot happens to be in the sample matters little then, as the SSD takes it either way. In runs a sample
+//! keeps neighbours together: the next MiB that is followed lies next to the one before. Long runs are shorter in it,
+//! though, so that some that are streams are taken for runs.
 //!
-//! What the disk needs for an access depends on whether it served the one before it in the run. That, too, depends only
-//! on ranks, so the time is exact for every size at once.
+//! A load that touches little but touches it often cannot be sampled so: of that the beginning is replayed.
 //!
 //! # What it leaves out
-//! Moves are free and at once; the policy lags behind a hot set that shifts. Nothing is said of waiting. A test holds
-//! the forecast against replays of the production policy.
+//! What moves cost, that the policy has to wait for quiet moments, and how long anybody waits.
 //!
-//! Reading order: `ladder` (half-lives and sizes), `heat` (arithmetic), `ranking`, `chunks` (state of each, sampling),
-//! `costs` (what each size saves), `advisor` (one access after another), `advice` (rows and sentences).
+//! Reading order: `ladder` (sizes), `sample` (what is kept of a trace), `load` (one size), `advice` (rows and
+//! sentences).
 
 mod advice;
-mod advisor;
-mod chunks;
-mod costs;
-mod heat;
 mod ladder;
-mod ranking;
+mod load;
+mod sample;
 
 #[cfg(test)]
 mod tests;
 
-pub use advice::{size_name, Advice, Row};
-pub use advisor::Advisor;
+pub use advice::Advice;
+pub use ladder::size_name;
+pub use load::{Load, Row};
+pub use sample::Sample;

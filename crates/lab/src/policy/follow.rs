@@ -3,7 +3,7 @@
 use bimetal_volume::units::CHUNK;
 
 /// Ends of requests that are remembered: as many as a disk's cache has segments.
-pub(crate) const ENDS: usize = 16;
+const ENDS: usize = 16;
 /// A request goes on where another ended if it begins at most so many bytes further.
 const GAP: u64 = 64 << 10;
 
@@ -23,8 +23,6 @@ pub enum Follows {
 pub(crate) struct Run {
     /// What it goes on from.
     pub(crate) follows: Follows,
-    /// Number of the run, below [`ENDS`]; used again for another when the run is forgotten.
-    pub(crate) number: usize,
     /// Bytes of the run so far.
     pub(crate) bytes: u64,
 }
@@ -63,6 +61,6 @@ impl Ends {
             Some(_) if before.at > 0 && (before.at - 1) / CHUNK == offset / CHUNK => Follows::Same,
             Some(_) => Follows::Before,
         };
-        Run { follows, number, bytes }
+        Run { follows, bytes }
     }
 }

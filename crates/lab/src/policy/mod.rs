@@ -15,14 +15,14 @@ mod heap;
 mod inclusive;
 mod lists;
 mod number;
-mod piece;
+pub(crate) mod piece;
 mod production;
 mod replay;
 mod seat;
 mod shadow;
 mod smq;
 mod tiers;
-pub(crate) mod visit;
+mod visit;
 
 #[cfg(test)]
 mod tests;

@@ -62,6 +62,11 @@ impl Piece {
     pub fn writes(&self) -> bool {
         matches!(self.kind, Kind::Write | Kind::Birth)
     }
+
+    /// Chunks of a run before the one in which it has come to a byte, where it began so many bytes before.
+    pub(crate) fn behind(bytes: u64) -> u8 {
+        bytes.div_ceil(CHUNK).min(u8::MAX.into()) as u8
+    }
 }
 
 /// Bytes of the largest block device that Linux has.
@@ -120,12 +125,36 @@ impl Stream {
     }
 }
 
-/// What the trace has shown of a chunk so far.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+/// What a trace has shown of a chunk so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Seen {
+    #[default]
     Never,
     Mapped,
     Trimmed,
+}
+
+impl Seen {
+    /// What a request does to a chunk that it touches whole or in part; `None`: nothing that a disk would notice.
+    pub(crate) fn kind(self, op: Op, whole: bool, start: Start) -> Option<Kind> {
+        match (op, self) {
+            (Op::Read, Seen::Trimmed) | (Op::Flush, _) => None,
+            (Op::Read, _) => Some(Kind::Read),
+            (Op::Write, Seen::Trimmed) => Some(Kind::Birth),
+            (Op::Write, Seen::Never) if start == Start::Fresh => Some(Kind::Birth),
+            (Op::Write, _) => Some(Kind::Write),
+            (Op::Trim, Seen::Mapped) if whole => Some(Kind::Trim),
+            (Op::Trim, _) => None,
+        }
+    }
+
+    /// What is known of a chunk after that.
+    pub(crate) fn after(kind: Kind) -> Seen {
+        match kind {
+            Kind::Trim => Seen::Trimmed,
+            _ => Seen::Mapped,
+        }
+    }
 }
 
 struct Cutter {
@@ -181,7 +210,7 @@ impl Cutter {
                 break;
             }
             let next = end.min((at / CHUNK + 1) * CHUNK);
-            let behind = (run + at - a.offset).div_ceil(CHUNK).min(u8::MAX.into()) as u8;
+            let behind = Piece::behind(run + at - a.offset);
             self.piece(a, at, next, (follows, behind));
             (at, follows) = (next, Follows::Before);
         }
@@ -194,17 +223,9 @@ impl Cutter {
         if self.seen.len() < self.numbers.given() {
             self.seen.resize(self.numbers.given(), Seen::Never);
         }
-        let before = std::mem::replace(&mut self.seen[chunk as usize], Seen::Mapped);
-        let kind = match (a.op, before) {
-            (Op::Read, Seen::Trimmed) => {
-                self.seen[chunk as usize] = Seen::Trimmed;
-                return;
-            }
-            (Op::Read, _) => Kind::Read,
-            (_, Seen::Trimmed) => Kind::Birth,
-            (_, Seen::Never) if self.start == Start::Fresh => Kind::Birth,
-            _ => Kind::Write,
-        };
+        let before = self.seen[chunk as usize];
+        let Some(kind) = before.kind(a.op, next - at == CHUNK, self.start) else { return };
+        self.seen[chunk as usize] = Seen::after(kind);
         let (time_ns, len, offset) = (a.time_us.saturating_mul(1000), (next - at) as u32, (at % CHUNK) as u32);
         let visit = self.filter.counts(place, time_ns);
         self.stream.footprint += u32::from(before == Seen::Never);

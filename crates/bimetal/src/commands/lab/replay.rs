@@ -1,8 +1,6 @@
 //! `bimetal lab replay`: one recording on every placement policy.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
 
 use anyhow::{bail, Context, Result};
 use bimetal_lab::compare::{cell_of, Cell, How, Origin};
@@ -14,7 +12,6 @@ use super::matrix;
 use crate::api;
 use crate::cli::{FastSize, Replay};
 use crate::output::Output;
-use crate::progress::Progress;
 use crate::recording::{Recorded, Summary};
 use crate::size::approx;
 
@@ -33,7 +30,8 @@ pub(crate) fn run(args: Replay, output: Output) -> Result<()> {
     let slots = sizes.iter().map(|s| slots(*s, &stream)).collect::<Result<Vec<u32>>>()?;
     let budget = if args.unlimited { Budget::UNLIMITED } else { Budget::USUAL };
     let how = How { percents: Vec::new(), budget, bounds: !args.no_bounds };
-    let cells = cells(&name(&args.trace), &stream, &slots, &how);
+    let name = name(&args.trace);
+    let cells = cells(&name, &stream, &slots, &how);
     output.show(&as_json(&args.trace, &stream, &summary, &cells), || words(&args.trace, &stream, &summary, &cells))
 }
 
@@ -53,30 +51,10 @@ fn slots(size: FastSize, stream: &Stream) -> Result<u32> {
 
 /// The cells, on several threads.
 fn cells(name: &str, stream: &Stream, slots: &[u32], how: &How) -> Vec<Cell> {
-    let results: Vec<Mutex<Option<Cell>>> = slots.iter().map(|_| Mutex::default()).collect();
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let all = slots.len() * how.steps();
-    let progress = Mutex::new(Progress::new());
-    let tell = |done: usize| {
-        let mut p = progress.lock().unwrap_or_else(|e| e.into_inner());
-        let part = p.part(done as u64, all as u64);
-        let sizes = if slots.len() == 1 { "a fast tier".into() } else { format!("{} fast tiers", slots.len()) };
-        p.show(|| format!("{done} of {all} replays on {sizes}, {part}"));
-    };
-    tell(0);
-    let work = || loop {
-        let i = next.fetch_add(1, Ordering::Relaxed);
-        let Some((slots, result)) = slots.get(i).zip(results.get(i)) else { return };
-        let mut step = || tell(done.fetch_add(1, Ordering::Relaxed) + 1);
-        let cell = cell_of(name, Origin::Trace, stream, *slots, how, &mut step);
-        *result.lock().unwrap_or_else(|e| e.into_inner()) = Some(cell);
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..super::threads().min(slots.len()) {
-            scope.spawn(work);
-        }
-    });
-    results.into_iter().filter_map(|r| r.into_inner().unwrap_or_else(|e| e.into_inner())).collect()
+    let sizes = if slots.len() == 1 { "a fast tier".into() } else { format!("{} fast tiers", slots.len()) };
+    super::in_parallel(slots, how.steps(), &format!("replays on {sizes}"), |slots, step| {
+        cell_of(name, Origin::Trace, stream, *slots, how, step)
+    })
 }
 
 fn as_json(path: &Path, stream: &Stream, summary: &Summary, cells: &[Cell]) -> serde_json::Value {
