@@ -123,6 +123,7 @@ mutants! {
     C8WritableWithoutAll: "C8.2: a start without all members may write",
     C8AwayIgnored: "C8.1: a member alone calls unknown chunks never written",
     C8LostCalledEmpty: "C8.1: what is perhaps lost is listed as never written",
+    C8LostByTier: "C8: with a member missing, what is on the others of its tier counts as lost",
     C8LostIsHole: "C8.1: what is lost or perhaps lost is a hole in the extents",
     C8StaleCalledWhole: "C8.1: what may be stale is listed as whole",
     C9WriteKeepsCopy: "C9.1: a write to a promoted chunk does not end its kept copy",

@@ -1,13 +1,12 @@
 //! Starts with a member missing, stale or rotten. Each is an experiment on the side: the media are put back afterwards,
 //! so that the run goes on as if it had not been.
 
-use bimetal_volume::backend::Extent;
 use bimetal_volume::options::OpenOptions;
-use bimetal_volume::units::Tier;
+use bimetal_volume::units::{MemberIndex, Tier};
 use bimetal_volume::{Group, Volume};
 
 use super::dead::Leave;
-use super::fates::{all_extents, tier_code, View};
+use super::fates::{places, Place, View};
 use super::table::listed;
 use super::{Run, Shared, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
@@ -109,8 +108,9 @@ impl Run<'_> {
         let slow_only = !(0..members.len()).any(|i| inside[i] && !gone(i) && members[i].tier == Tier::Fast);
         let known = alone || (!slow_only && (settled || !cut_off));
         let exact = self.exact(slow_only, known);
-        let safe = (known || exact).then(|| tier_code(tier.other()));
-        let view = View { healthy: &healthy, safe, exact };
+        let there = (0..members.len()).map(|i| (known || exact) && inside[i] && !gone(i));
+        let safe: Vec<bool> = there.collect();
+        let view = View { healthy: &healthy, safe: &safe, exact };
         for kept_copies in [false, true] {
             let degraded = OpenOptions { writable: false, allow_missing: true, kept_copies, ..self.open_options() };
             let Some((env, group)) = self.try_start(rest.clone(), degraded)? else {
@@ -281,16 +281,21 @@ impl Run<'_> {
     }
 
     /// What a start with all members shows, without writing: where every block lives.
-    fn healthy_view(&self) -> Result<Vec<Vec<Extent>>, Wrong> {
+    fn healthy_view(&self) -> Result<Vec<Vec<Place>>, Wrong> {
         let options = OpenOptions { writable: false, ..self.open_options() };
         let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
             return Err("a read-only start with all members was refused".into());
         };
-        let extents = |v: &Option<Volume<SimEnv>>| match v {
-            Some(v) => all_extents(v),
+        let uuids: Vec<_> = self.disks.iter().map(super::forge::own_uuid).collect();
+        let mut disks = vec![None; usize::from(MemberIndex::MAX) + 1];
+        for m in group.status().members {
+            disks[usize::from(m.index)] = uuids.iter().position(|u| *u == Some(m.uuid));
+        }
+        let places = |v: &Option<Volume<SimEnv>>| match v {
+            Some(v) => places(v, &disks),
             None => Ok(Vec::new()),
         };
-        let view = listed(&self.shared, &group)?.iter().map(extents).collect();
+        let view = listed(&self.shared, &group)?.iter().map(places).collect();
         env.kill();
         view
     }

@@ -2,11 +2,11 @@
 //! such as were trimmed; after the crash one side is gone, and what is left has to tell lost, stale and never written
 //! apart.
 
-use bimetal_volume::units::{Placement, CHUNK};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::oracle::Crash;
-use crate::scenario::{Act, Damage, End, Scenario, Step};
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
 
 /// The chunks that `hot` promotes.
@@ -28,6 +28,27 @@ fn mixed() -> Vec<Step> {
 fn without(name: &'static str, member: usize) -> Directed {
     let prepare = vec![fill(0, 24), step(0, TRIM, 21 * CHUNK + 8192, 16_384), flush(), sleep(0, 3000)];
     directed(name, group(12, 40, 40), prepare, mixed(), false).then(Damage::Missing(member))
+}
+
+/// Two members in each tier, and one of the four is gone: what is on the other three is served.
+fn one_of_several() -> Directed {
+    let make = |n: u64| {
+        let member = |tier, slots| MemberSpec { tier, slots, discard: true };
+        let mut s = group(12, 20, 40);
+        s.members.insert(0, member(Tier::Fast, 8));
+        s.members.push(member(Tier::Slow, 20));
+        s.seed = n + 1;
+        let session = s.quiet_session(vec![fill(0, 24), flush(), sleep(0, 3000)], End::Stop);
+        s.sessions.push(session);
+        let end = End::Crash(Crash::Power, CrashPoint { steps: 0, events: n * 23 });
+        let session = s.quiet_session(mixed(), end);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 40 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Missing(n as usize % 4));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("one of several gone", make, 120)
 }
 
 /// The stop is cut off: what only the fast member knows is perhaps lost to the slow one until that has all pages.
@@ -90,6 +111,7 @@ pub(super) fn all() -> Vec<Directed> {
         slots_of_others(),
         stopping(),
         older_than_a_cut_off_start(),
+        one_of_several(),
         without("fast member gone", 0),
         without("slow member gone", 1),
     ]
