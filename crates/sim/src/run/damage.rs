@@ -47,6 +47,8 @@ impl Run<'_> {
         let result = match damage {
             Damage::Missing(m) => self.without(m, false, index),
             Damage::Alone => self.without(0, true, index),
+            Damage::NoFast if self.stopped_in_order => self.without(0, true, index),
+            Damage::NoFast => self.no_fast(),
             Damage::Forged => self.forged(),
             Damage::Gap(m) => self.gap(m),
             Damage::Keys(m) => self.rotten_keys(m),
@@ -110,7 +112,7 @@ impl Run<'_> {
         let exact = self.exact(slow_only, known);
         let there = (0..members.len()).map(|i| (known || exact) && inside[i] && !gone(i));
         let safe: Vec<bool> = there.collect();
-        let view = View { healthy: &healthy, safe: &safe, exact };
+        let view = View { healthy: &healthy, safe: &safe, exact, recent: true };
         for kept_copies in [false, true] {
             let degraded = OpenOptions { writable: false, allow_missing: true, kept_copies, ..self.open_options() };
             let Some((env, group)) = self.try_start(rest.clone(), degraded)? else {
@@ -128,6 +130,20 @@ impl Run<'_> {
             true => self.repaired(rest, gone, None),
             false => Ok(()),
         }
+    }
+
+    /// After a crash slow members alone know of what is theirs only, and of the newest not even that.
+    fn no_fast(&self) -> Result<(), Wrong> {
+        let inside = self.insiders()?;
+        let slow = |i: usize| self.shared.specs[i].tier == Tier::Slow;
+        let rest = self.disks.iter().enumerate().filter(|(i, _)| inside[*i] && slow(*i)).map(|(_, d)| d.clone());
+        let degraded = OpenOptions { writable: false, allow_missing: true, ..self.open_options() };
+        let Some((env, group)) = self.try_start(rest.collect(), degraded)? else {
+            return Err("a degraded start was refused".into());
+        };
+        let result = self.peek(&env, &group, Some(View { recent: true, ..View::NOTHING }), false);
+        env.kill();
+        result
     }
 
     /// Whether what is left must know of every block whether it holds data: a fast member that has all commits, or a
@@ -249,6 +265,8 @@ impl Run<'_> {
     fn look(&self) -> Result<bool, Wrong> {
         let options = OpenOptions { writable: false, ..self.open_options() };
         let Some((env, group)) = self.try_start(self.disks.clone(), options)? else { return Ok(false) };
+        let gap = group.status().recovery.iter().any(|what| what.contains("no other member has the same records"));
+        self.shared.marks.borrow_mut().mark_if(gap, Seen::GapServed);
         let result = self.peek(&env, &group, Some(View::NOTHING), false);
         env.kill();
         result?;

@@ -11,6 +11,7 @@ use bimetal_volume::{Group, Volume};
 use super::table::listed;
 use super::{Run, Shared, Wrong, STEP_LIMIT};
 use crate::env::{Ended, SimEnv};
+use crate::oracle::Older;
 
 const BLOCK: u64 = 4096;
 
@@ -23,11 +24,13 @@ pub(super) struct View<'a> {
     pub(super) safe: &'a [bool],
     /// What holds no data must be told from what is lost.
     pub(super) exact: bool,
+    /// What may be old lacks the newest changes at most.
+    pub(super) recent: bool,
 }
 
 impl View<'_> {
     /// Anything may be lost.
-    pub(super) const NOTHING: View<'static> = View { healthy: &[], safe: &[], exact: false };
+    pub(super) const NOTHING: View<'static> = View { healthy: &[], safe: &[], exact: false, recent: false };
 }
 
 /// A range inside a chunk, and where it is.
@@ -62,6 +65,7 @@ impl Run<'_> {
             fates.push(found);
         }
         let shared = self.shared.clone();
+        let recent = view.is_some_and(|v| v.recent);
         let ended = env.run(STEP_LIMIT, async move {
             for (index, volume) in volumes.iter().enumerate() {
                 let Some(volume) = volume else { continue };
@@ -69,7 +73,7 @@ impl Run<'_> {
                     let mut at = run.offset;
                     while at < run.offset + run.len {
                         let len = (CHUNK - at % CHUNK).min(run.offset + run.len - at);
-                        read_fate(&shared, index, volume, (at, len), run.fate, kept_copies).await?;
+                        read_fate(&shared, index, volume, (at, len), run.fate, (kept_copies, recent)).await?;
                         at += len;
                     }
                 }
@@ -91,7 +95,7 @@ async fn read_fate(
     volume: &Volume<SimEnv>,
     (at, len): (u64, u64),
     fate: Fate,
-    kept_copies: bool,
+    (kept_copies, recent): (bool, bool),
 ) -> Result<(), Wrong> {
     let issued = shared.world.sequence();
     let answer = volume.read(at, len).await;
@@ -105,7 +109,11 @@ async fn read_fate(
             if zeros != (fate == Fate::NeverWritten) {
                 return Err(format!("{}: zeros without data: {zeros}", place()));
             }
-            let stale = matches!(fate, Fate::PossiblyStale | Fate::KeptCopy);
+            let stale = match fate {
+                Fate::PossiblyStale if recent => Older::Recent,
+                Fate::PossiblyStale | Fate::KeptCopy => Older::Any,
+                _ => Older::None,
+            };
             let judged = shared.oracle.borrow_mut().peek(index, at, &pieces, issued, stale);
             judged.map_err(|w| format!("{}: {w}", place()))
         }

@@ -30,6 +30,48 @@ fn without(name: &'static str, member: usize) -> Directed {
     directed(name, group(12, 40, 40), prepare, mixed(), false).then(Damage::Missing(member))
 }
 
+/// The slow member hears within seconds that chunks went up, and were changed there, or lost blocks: it is alone much later.
+fn told_long_ago() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 40, 40) };
+        let prepare = vec![fill(0, 24), step(0, TRIM, 21 * CHUNK + 8192, 16_384), flush(), sleep(0, 3000)];
+        let session = s.quiet_session(prepare, End::Stop);
+        s.sessions.push(session);
+        let mut steps = hot(4);
+        steps.extend([step(0, FUA, HOT * CHUNK + 4096, 4096), step(0, WRITE, (HOT + 1) * CHUNK, CHUNK), flush()]);
+        let part = if n % 2 == 0 { (0, CHUNK) } else { (8192, 16_384) };
+        steps.extend([step(0, TRIM, (4 + n % 12) * CHUNK + part.0, part.1), flush(), sleep(0, 25_000)]);
+        steps.extend([step(0, FUA, 30 * CHUNK, 4096), step(0, FUA, HOT * CHUNK, 4096)]);
+        let point = CrashPoint { steps: steps.len() as u64 - n % 3, events: n % 7 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 40 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Missing(0));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("told long ago, fast gone", make, 60)
+}
+
+/// Chunks that are new on the slow member, and blocks that are, are known to it soon: alone it serves them.
+fn new_long_ago() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 40, 20) };
+        s.volumes[0].placement = Placement::SlowOnly;
+        let session = s.quiet_session(vec![step(0, WRITE, 0, 8192), flush()], End::Stop);
+        s.sessions.push(session);
+        let steps = vec![fill(3, 1 + n % 5), step(0, FUA, 16_384, 4096 * (1 + n % 3)), flush(), sleep(0, 10_000)];
+        let point = CrashPoint { steps: steps.len() as u64, events: 0 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 20 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Alone);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("new long ago, fast gone", make, 30)
+}
+
 /// Two members in each tier, and one of the four is gone: what is on the other three is served.
 fn one_of_several() -> Directed {
     let make = |n: u64| {
@@ -112,6 +154,8 @@ pub(super) fn all() -> Vec<Directed> {
         stopping(),
         older_than_a_cut_off_start(),
         one_of_several(),
+        told_long_ago(),
+        new_long_ago(),
         without("fast member gone", 0),
         without("slow member gone", 1),
     ]
