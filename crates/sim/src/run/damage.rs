@@ -10,9 +10,9 @@ use super::fates::{places, Place, View};
 use super::table::listed;
 use super::{Run, Shared, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
-use crate::disk::{Image, SimDisk};
+use crate::disk::{Faults, Image, SimDisk};
 use crate::env::{Ended, SimEnv};
-use crate::scenario::Damage;
+use crate::scenario::{Damage, Speed};
 
 const BLOCK: u64 = 4096;
 /// Blocks of the first label.
@@ -138,10 +138,15 @@ impl Run<'_> {
         let slow = |i: usize| self.shared.specs[i].tier == Tier::Slow;
         let rest = self.disks.iter().enumerate().filter(|(i, _)| inside[*i] && slow(*i)).map(|(_, d)| d.clone());
         let degraded = OpenOptions { writable: false, allow_missing: true, ..self.open_options() };
-        let Some((env, group)) = self.try_start(rest.collect(), degraded)? else {
-            return Err("a degraded start was refused".into());
+        let before = self.world.injected();
+        self.disturb();
+        let started = self.try_start(rest.collect(), degraded)?;
+        self.heal();
+        let disturbed = self.world.injected() != before;
+        let Some((env, group)) = started else {
+            return if disturbed { Ok(()) } else { Err("a degraded start was refused".into()) };
         };
-        let result = self.peek(&env, &group, Some(View { recent: true, ..View::NOTHING }), false);
+        let result = self.peek(&env, &group, Some(View { recent: !disturbed, ..View::NOTHING }), false);
         env.kill();
         result
     }
@@ -264,7 +269,11 @@ impl Run<'_> {
     /// A read-only start of all members, and everything is read; anything may be lost. False if it was refused.
     fn look(&self) -> Result<bool, Wrong> {
         let options = OpenOptions { writable: false, ..self.open_options() };
-        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else { return Ok(false) };
+        let before = self.world.injected();
+        self.disturb();
+        let started = self.try_start(self.disks.clone(), options)?;
+        self.heal();
+        let Some((env, group)) = started else { return Ok(self.world.injected() != before) };
         let gap = group.status().recovery.iter().any(|what| what.contains("no other member has the same records"));
         self.shared.marks.borrow_mut().mark_if(gap, Seen::GapServed);
         let result = self.peek(&env, &group, Some(View::NOTHING), false);
@@ -274,6 +283,21 @@ impl Run<'_> {
             self.repaired(self.disks.clone(), None, None)?;
         }
         Ok(true)
+    }
+
+    /// In some starts a few reads of metadata fail, on one disk.
+    fn disturb(&self) {
+        let count = self.disks.len() as u64;
+        let (disturbs, disk, limit) = self.world.random(|p| (p.chance(250_000), p.below(count), p.range(1, 3)));
+        if disturbs {
+            let pages = JOURNAL + u64::from(self.scenario.journal);
+            let (zone, inside) = self.world.random(|p| (p.below(4), p.below(32)));
+            let from = [JOURNAL, pages, pages, pages + inside][zone as usize];
+            let area = (from, SLOTS_START / BLOCK);
+            let faults = Faults { read_ppm: 500_000, limit: limit as u32, area, ..Faults::default() };
+            let tier = self.shared.specs[disk as usize].tier;
+            self.disks[disk as usize].set_behaviour(faults, Speed::of(tier).latency());
+        }
     }
 
     pub(super) fn try_start(
