@@ -97,10 +97,18 @@ pub enum Seen {
     Checked,
     /// Such a check found damage, and mended it.
     Mended,
+    /// A start that could not read a page of the map, or a block of a page directory or of away bits.
+    UnreadAtStart,
+    /// A start that had to hold slots back until their member knows who is in them.
+    SlotsHeld,
+    /// A read-only start with a hole in the only journal.
+    GapServed,
+    /// A member without labels that was recognised.
+    Recognised,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 46] = [
+const NAMES: [(&str, bool); 50] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -147,6 +155,10 @@ const NAMES: [(&str, bool); 46] = [
     ("mending cut off", false),
     ("checked in use", true),
     ("mended in use", false),
+    ("metadata unread at start", false),
+    ("slots held at start", true),
+    ("journal gap served", false),
+    ("member recognised", false),
 ];
 
 /// What one run had.
@@ -228,7 +240,7 @@ impl fmt::Display for Counters {
             self.runs, self.requests, self.crashes, self.points
         )?;
         for ((name, _), n) in NAMES.iter().zip(&self.with) {
-            writeln!(f, "  {name:<22} {n:>9} runs  {:>6.2} %", *n as f64 * 100.0 / self.runs.max(1) as f64)?;
+            writeln!(f, "  {name:<24} {n:>9} runs  {:>6.2} %", *n as f64 * 100.0 / self.runs.max(1) as f64)?;
         }
         Ok(())
     }

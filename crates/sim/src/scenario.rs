@@ -244,6 +244,8 @@ pub enum Damage {
     Lost(usize),
     /// All fast members are gone; all that is on the slow tier came there by moves, and must be served.
     Alone,
+    /// All fast members are gone.
+    NoFast,
     /// Map pages give two chunks one slot.
     Forged,
     /// What the member holds of the headers of families rots.

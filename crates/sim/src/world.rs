@@ -92,6 +92,22 @@ pub struct Injected {
     pub late: u64,
     /// Syncs that failed.
     pub syncs: u64,
+    /// Of the reads and writes those of metadata.
+    pub metadata: u64,
+    /// Of these the writes.
+    pub metadata_writes: u64,
+    /// Syncs, and reads and writes of metadata, that failed on each disk: what may latch a group, and put data in doubt.
+    pub grave: [u64; MOST_DISKS],
+}
+
+/// More disks than a run has.
+pub const MOST_DISKS: usize = 16;
+
+impl Injected {
+    /// What may latch a group.
+    pub fn grave(&self) -> u64 {
+        self.syncs + self.metadata
+    }
 }
 
 struct State {

@@ -19,7 +19,7 @@ use crate::group::core::Core;
 use crate::io::split::runs;
 use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, Tier, BLOCK};
+use crate::units::{ChunkId, MemberIndex, Tier, BLOCK};
 use crate::Volume;
 
 /// What has become of a block of a volume.
@@ -103,6 +103,11 @@ impl<E: Env> Core<E> {
             return Known { entry, valid: empty, empty };
         }
         let present = |m: u8| self.members[m as usize].is_present();
+        let sibling_gone = |tier| self.members.iter().any(|m| m.tier == tier && !m.is_present() && !m.is_gone());
+        let doubted = !self.writable && present(entry.member) && sibling_gone(self.tier_of_member(entry.member));
+        if doubted && mutant::on(Mutant::C8LostByTier) {
+            return Known { entry, valid: Fate::Lost, empty };
+        }
         // Hidden commits may have given a fast slot to another chunk, and nobody else knows. Of slow slots their own
         // members do: recovery has asked them.
         let hidden = self.journal_gap.get() && self.tier_of_member(entry.member) == Tier::Fast;
@@ -174,6 +179,16 @@ impl<E: Env> Volume<E> {
             }
         }
         Ok(found)
+    }
+
+    /// The members that the chunk of a byte is on: that of its home, and of a kept copy which is as good. For those who check
+    /// the engine; out of range there are none.
+    pub fn members_of(&self, offset: u64) -> impl Iterator<Item = MemberIndex> {
+        let inside = self.info.check_range(offset, 1).is_ok();
+        let part = inside.then(|| self.info.parts(offset, 1).next()).flatten();
+        let entry = part.and_then(|p| self.core.map.borrow().get(p.chunk)).filter(Entry::is_mapped);
+        let copy = entry.as_ref().and_then(kept_slot).filter(|_| !self.core.kept.may_be_old());
+        entry.map(|e| e.member).into_iter().chain(copy.map(|c| c.member))
     }
 
     fn fate_of(&self, known: &Known, valid: bool) -> Fate {

@@ -17,6 +17,8 @@ pub(crate) struct Health {
     /// Chunks with uncommitted changes on a member whose sync failed: they read EIO (C11.1).
     suspect: RefCell<BTreeSet<ChunkId>>,
     failures: Cell<u64>,
+    /// What was counted there: members, and whether a sync of theirs had failed by then.
+    counted: RefCell<BTreeSet<(MemberIndex, bool)>>,
 }
 
 impl Health {
@@ -73,7 +75,11 @@ impl<E: Env> Core<E> {
             if !mutant::on(Mutant::C11SuspectServed) {
                 let suspect = self.commit.uncommitted_on(member, &self.map.borrow());
                 self.health.suspect.borrow_mut().extend(suspect);
-                self.health.failures.set(self.health.failures.get() + 1);
+                // A sync that has failed fails for everybody who asks for one later, too: nothing is lost by that.
+                let failed = (member, self.members[member as usize].sync.has_failed());
+                if self.health.counted.borrow_mut().insert(failed) {
+                    self.health.failures.set(self.health.failures.get() + 1);
+                }
             }
             self.health.latched.borrow_mut().get_or_insert_with(|| why.clone());
             self.health.has_latched.notify();

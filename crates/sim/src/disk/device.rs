@@ -25,7 +25,7 @@ enum Kind {
     Write,
     Sync,
     Discard,
-    /// A failed write that lands late.
+    /// A failed write or discard that lands late.
     Late,
 }
 
@@ -62,8 +62,8 @@ impl Op {
         let mut inner = self.disk.0.inner.borrow_mut();
         if self.state.borrow().kind == Kind::Late {
             if let Some(at) = inner.late.iter().position(|l| Rc::ptr_eq(&l.op, self)) {
-                let late = inner.late.remove(at);
-                let record = inner.store.apply(self.first, late.cells);
+                let (first, cells) = inner.late.remove(at).landing(&inner.store);
+                let record = inner.store.apply(first, cells);
                 inner.store.complete(record, self.disk.0.world.sequence());
             }
             return;
@@ -79,6 +79,21 @@ struct LateWrite {
     op: Rc<Op>,
     cells: Vec<Cell>,
     reported: u64,
+    /// A discard: what it does not make undefined it does not touch.
+    discard: bool,
+}
+
+impl LateWrite {
+    /// What it leaves behind if it lands now.
+    fn landing(self, store: &Store) -> (u64, Vec<Cell>) {
+        let (first, discard) = (self.op.first, self.discard);
+        let cell = |(cell, block): (Cell, u64)| match cell {
+            Cell::Virgin => cell,
+            _ if discard => store.current(block).clone(),
+            _ => cell,
+        };
+        (first, self.cells.into_iter().zip(first..).map(cell).collect())
+    }
 }
 
 struct Inner {
@@ -151,7 +166,8 @@ impl SimDisk {
         let ops = std::mem::take(&mut inner.in_flight);
         let mut unapplied: Vec<(u64, Vec<Cell>)> =
             ops.iter().filter_map(|op| Some((op.first, op.state.borrow_mut().cells.take()?))).collect();
-        unapplied.extend(std::mem::take(&mut inner.late).into_iter().map(|l| (l.op.first, l.cells)));
+        let late = std::mem::take(&mut inner.late);
+        unapplied.extend(late.into_iter().map(|l| l.landing(&inner.store)));
         self.0.world.random(|prng| {
             let survival = if tear { Survival::TORN } else { Survival::random(prng) };
             inner.store.power_cut(unapplied, survival, prng);
@@ -222,6 +238,18 @@ impl SimDisk {
         Some(op)
     }
 
+    /// A request that begins at this block has failed: if it was one of metadata, that is counted.
+    fn note_metadata(&self, first: u64, write: bool) {
+        let slots = METADATA_BLOCKS..self.0.size / BLOCK as u64 - METADATA_BLOCKS;
+        if !slots.contains(&first) {
+            self.0.world.inject(|i| {
+                i.metadata += 1;
+                i.metadata_writes += u64::from(write);
+                i.grave[self.0.index] += 1;
+            });
+        }
+    }
+
     fn draws_fault(&self, inner: &mut Inner, ppm: u32) -> bool {
         let hit = inner.faults.limit > 0 && self.0.world.random(|p| p.chance(ppm));
         inner.faults.limit -= u32::from(hit);
@@ -257,7 +285,10 @@ impl SimDisk {
             }
             Kind::Sync if failed => {
                 world.random(|p| inner.store.sync_fails(op.began, p));
-                world.inject(|i| i.syncs += 1);
+                world.inject(|i| {
+                    i.syncs += 1;
+                    i.grave[self.0.index] += 1;
+                });
             }
             Kind::Sync => {
                 self.settle_late(inner, op.began);
@@ -276,6 +307,7 @@ impl SimDisk {
     fn garble(&self, op: &Op, cells: Option<&mut Vec<Cell>>) {
         let world = &self.0.world;
         world.inject(|i| i.writes += 1);
+        self.note_metadata(op.first, true);
         world.note(10, op.number, || format!("disk {} write {} is stored wrongly", self.0.index, op.number));
         let Some(cells) = cells else { return };
         let i = world.random(|p| p.below(cells.len() as u64)) as usize;
@@ -288,6 +320,7 @@ impl SimDisk {
         let buf = state.buf.as_mut().expect("a read has a buffer");
         if failed {
             self.0.world.inject(|i| i.reads += 1);
+            self.note_metadata(op.first, false);
             buf.fill(0xbd);
             return;
         }
@@ -302,12 +335,13 @@ impl SimDisk {
     fn fail_write(&self, inner: &mut Inner, op: &Rc<Op>, state: &mut OpState) {
         let world = &self.0.world;
         world.inject(|i| i.writes += 1);
+        self.note_metadata(op.first, true);
         if let Some(record) = state.record {
             inner.store.complete(record, world.sequence());
             return;
         }
         let mut cells = state.cells.take().expect("not applied yet");
-        let late = inner.faults.late && state.kind == Kind::Write;
+        let (late, discard) = (inner.faults.late, state.kind == Kind::Discard);
         match world.random(|p| WriteOutcome::random(late, p)) {
             WriteOutcome::Nothing => return,
             WriteOutcome::Done => {}
@@ -319,7 +353,7 @@ impl SimDisk {
                 }
             }
             WriteOutcome::Late => {
-                world.inject(|i| i.late += 1);
+                world.inject(|i| i.late += u64::from(!discard));
                 let state =
                     OpState { kind: Kind::Late, cells: None, record: None, seen: None, buf: None, result: None };
                 let landing = Rc::new(Op {
@@ -331,7 +365,7 @@ impl SimDisk {
                     signal: Signal::default(),
                     state: RefCell::new(state),
                 });
-                inner.late.push(LateWrite { op: landing.clone(), cells, reported: world.sequence() });
+                inner.late.push(LateWrite { op: landing.clone(), cells, reported: world.sequence(), discard });
                 world.after(world.random(|p| p.below(LATE_NANOS)), Action::Device(landing));
                 return;
             }
@@ -347,7 +381,8 @@ impl SimDisk {
         inner.late = rest;
         for l in settled {
             if self.0.world.random(|p| p.coin()) {
-                let record = inner.store.apply(l.op.first, l.cells);
+                let (first, cells) = l.landing(&inner.store);
+                let record = inner.store.apply(first, cells);
                 inner.store.complete(record, began);
             }
         }

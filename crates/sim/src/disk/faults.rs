@@ -45,7 +45,7 @@ pub struct Faults {
     pub read_ppm: u32,
     /// Writes that fail, in millionths. What became of the write is open: see [`WriteOutcome`].
     pub write_ppm: u32,
-    /// Failed writes may also land later, until the next sync (a timed-out request on its way).
+    /// Failed writes and discards may also land later, until the next sync (a timed-out request on its way).
     pub late: bool,
     /// Syncs that fail, in millionths; some unsynced writes are lost.
     pub sync_ppm: u32,

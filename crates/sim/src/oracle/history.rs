@@ -57,7 +57,7 @@ impl Knowledge<'_> {
         &self.spans[e.span as usize]
     }
 
-    fn durable(&self, e: &Entry) -> bool {
+    pub(super) fn durable(&self, e: &Entry) -> bool {
         let s = self.span(e);
         s.sure && s.answered != u64::MAX && (s.durable || s.answered < self.flushed || self.daemon && s.outlives)
     }

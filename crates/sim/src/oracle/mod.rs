@@ -100,10 +100,41 @@ pub struct Oracle {
     patches: Patches,
     next_write: u64,
     sync_failed: bool,
-    /// In a peek: older data of the same place is accepted.
-    stale: bool,
+    /// In a peek: what older data of the same place is accepted.
+    stale: Older,
+    /// Every change, in the order of their issues.
+    changes: Vec<Change>,
+    /// Virtual time, in nanoseconds.
+    time: u64,
     /// When the reads in flight were issued.
     reads: Vec<u64>,
+}
+
+/// What a slow member alone may show instead of the newest data (C8.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Older {
+    /// Nothing.
+    None,
+    /// What was replaced by something durable, but not [`TOLD`] or more before a session ended in which nothing failed.
+    Recent,
+    /// Whatever was there once.
+    Any,
+}
+
+/// A slow member has heard after this, in nanoseconds of virtual time: three seconds of patience, and what disks and others take.
+pub const TOLD: u64 = 15_000_000_000;
+
+/// A write-like request as a whole.
+struct Change {
+    volume: usize,
+    from: u64,
+    to: u64,
+    value: Value,
+    span: SpanId,
+    /// When it became durable, in a session that goes on.
+    durable_at: Option<u64>,
+    /// Slow members must have heard of it.
+    told: bool,
 }
 
 /// The code of a sector of zeros.
@@ -126,7 +157,9 @@ impl Oracle {
             patches: Patches::default(),
             next_write: 1,
             sync_failed: false,
-            stale: false,
+            stale: Older::None,
+            changes: Vec::new(),
+            time: 0,
             reads: Vec::new(),
         }
     }
@@ -164,6 +197,15 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Whether something in a range is not durable, as far as is known.
+    pub fn is_unsure(&self, volume: usize, offset: u64, len: u64) -> bool {
+        let v = &self.volumes[volume];
+        let k = Knowledge { spans: &self.spans, flushed: v.flushed, daemon: false };
+        let blocks = v.blocks.iter().skip((offset / BLOCK) as usize).take((len / BLOCK) as usize).flatten();
+        let unsure = |h: &History| h.entries().iter().any(|e| !k.durable(e));
+        blocks.into_iter().any(|b| (0..SECTORS).any(|s| unsure(b.history(s))))
     }
 
     /// A read is issued at sequence `now`.
@@ -208,6 +250,15 @@ impl Oracle {
     /// A write, TRIM or WRITE_ZEROES of `value` is issued at sequence `now`. For TRIM hand in the whole blocks only.
     pub fn issue(&mut self, volume: usize, offset: u64, len: u64, value: Value, promise: Promise, now: u64) -> Issued {
         let span = self.spans.len() as SpanId;
+        self.changes.push(Change {
+            volume,
+            from: offset,
+            to: offset + len,
+            value,
+            span,
+            durable_at: None,
+            told: false,
+        });
         let (durable, outlives) = (promise == Promise::Durable, promise != Promise::None);
         self.spans.push(Span::new(now, u64::MAX, durable, outlives));
         let mut at = offset;
@@ -249,7 +300,26 @@ impl Oracle {
 
     /// The request was answered at sequence `now`.
     pub fn answered(&mut self, issued: Issued, now: u64) {
-        self.spans[issued.0 as usize].answered = now;
+        let span = &mut self.spans[issued.0 as usize];
+        span.answered = now;
+        if span.durable {
+            let found = self.changes.iter_mut().rev().find(|c| c.span == issued.0);
+            found.into_iter().for_each(|c| c.durable_at = Some(self.time));
+        }
+    }
+
+    /// It is so late, in nanoseconds of virtual time.
+    pub fn tick(&mut self, time: u64) {
+        self.time = time;
+    }
+
+    /// A session ends. With `calm` nothing has failed in it, and no disk was slower than such disks are: slow members have heard
+    /// of what was durable long enough.
+    pub fn session_ends(&mut self, calm: bool) {
+        for c in &mut self.changes {
+            let since = c.durable_at.take();
+            c.told |= calm && since.is_some_and(|t| t + TOLD <= self.time);
+        }
     }
 
     /// The request failed. `late`: it may still take effect (rule 7).
@@ -266,6 +336,10 @@ impl Oracle {
         let v = &mut self.volumes[volume];
         v.flushed = v.flushed.max(issued);
         let spans = &mut self.spans;
+        for c in self.changes.iter_mut().filter(|c| c.volume == volume && !c.told && c.durable_at.is_none()) {
+            let span = &spans[c.span as usize];
+            c.durable_at = (span.sure && span.answered < issued).then_some(self.time);
+        }
         v.open.retain(|(span, failed)| {
             let over = *failed < issued;
             if over {
@@ -315,13 +389,20 @@ impl Oracle {
         self.check_pieces(volume, offset, pieces, issued, true)
     }
 
-    /// Checks the answer of a read in a start that will be undone: learns nothing (rules 5 and 6 do not apply). With
-    /// `stale` older data of the same place is accepted, and zeros in a block that was loaded (it may have been written
+    /// Checks the answer of a read in a start that will be undone: learns nothing (rules 5 and 6 do not apply). As
+    /// `stale` says, older data of the same place is accepted, and zeros in a block that was loaded (it may have been written
     /// in part): slow members alone may report it instead of hiding it (C8.1). Zeros for what is not stored stay wrong.
-    pub fn peek(&mut self, volume: usize, offset: u64, pieces: &Pieces, issued: u64, stale: bool) -> Result<(), Wrong> {
+    pub fn peek(
+        &mut self,
+        volume: usize,
+        offset: u64,
+        pieces: &Pieces,
+        issued: u64,
+        stale: Older,
+    ) -> Result<(), Wrong> {
         self.stale = stale;
         let result = self.check_pieces(volume, offset, pieces, issued, false);
-        self.stale = false;
+        self.stale = Older::None;
         result
     }
 
@@ -362,7 +443,7 @@ impl Oracle {
         while at < offset + len {
             let end = (at - at % BLOCK + BLOCK).min(offset + len);
             if self.volumes[volume].blocks[(at / BLOCK) as usize].is_some() {
-                let stale = std::mem::take(&mut self.stale);
+                let stale = std::mem::replace(&mut self.stale, Older::None);
                 let result = self.check_bytes(volume, at, &zeros[..(end - at) as usize], issued, learn);
                 self.stale = stale;
                 result?;
@@ -410,12 +491,18 @@ impl Oracle {
         let found: SmallVec<[Entry; 4]> = candidates.iter().filter(|e| same(e.value)).copied().collect();
         let older = |c: u64| c == ZERO_CODE || is_data_of(c, volume, sector);
         let was_once = || code.map_or_else(|| !whole || may_be_patched(bytes, volume, sector), older);
-        if found.is_empty() && self.stale && was_once() {
+        let writer = code.and_then(crate::content::writer_of).map(|(_, write)| write);
+        let outdated = self.stale == Older::Recent
+            && writer.is_some_and(|w| is_outdated(&self.changes, &self.spans, volume, sector, w));
+        if found.is_empty() && self.stale != Older::None && was_once() && !outdated {
             return Ok(());
         }
         if found.is_empty() {
             let legal = candidates.iter().map(|e| self.patches.describe(e.value)).collect();
-            let got = describe_bytes(bytes);
+            let mut got = describe_bytes(bytes);
+            if self.stale != Older::None && was_once() {
+                got += ", which was replaced long ago";
+            }
             return Err(Wrong { volume, offset: byte, got, legal });
         }
         // An older read may still bring back what this one rules out.
@@ -433,6 +520,15 @@ impl Oracle {
         }
         Ok(())
     }
+}
+
+/// Whether a slow member alone must know that this data of a sector is not the newest.
+fn is_outdated(changes: &[Change], spans: &[Span], volume: usize, sector: u64, write: u64) -> bool {
+    let Some(old) = changes.iter().find(|c| c.value == Value::write(write)) else { return false };
+    let over = spans[old.span as usize].answered;
+    let (from, to) = (sector * SECTOR_BYTES, (sector + 1) * SECTOR_BYTES);
+    let covers = |c: &Change| c.volume == volume && c.from <= from && to <= c.to;
+    changes.iter().any(|c| c.told && covers(c) && spans[c.span as usize].issued > over)
 }
 
 fn fresh() -> History {

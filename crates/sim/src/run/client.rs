@@ -10,7 +10,7 @@ use bimetal_volume::error::Error;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::{Group, Volume};
 
-use super::judge::{legal, Kind};
+use super::judge::{legal, Faults, Kind};
 use super::Shared;
 use crate::content::{MAX_WRITE, SECTOR};
 use crate::env::SimEnv;
@@ -32,8 +32,9 @@ pub(super) struct Client {
     pub(super) group: Group<SimEnv>,
     /// By number; those that are there.
     pub(super) volumes: Rc<RefCell<Vec<Option<Volume<SimEnv>>>>>,
-    /// Injected when the session began.
+    /// Injected when the session began, and when the group was open.
     pub(super) start: Injected,
+    pub(super) opened: Injected,
 }
 
 /// A write-like request.
@@ -160,11 +161,49 @@ impl Client {
         changed && matches!(error, Error::OutOfRange { .. } | Error::Deleted | Error::Locked)
     }
 
+    /// Judges the failure of a request that is not about a range of a volume.
     pub(super) fn judge(&self, kind: Kind, what: &str, error: &Error, before: Injected) {
-        let now = self.shared.world.injected();
-        if !legal(kind, error, self.start, before, now) {
+        let doubt = self.shared.world.injected().grave() > self.start.grave();
+        self.judge_with(kind, what, error, before, doubt);
+    }
+
+    /// Judges that of one that is.
+    fn judge_at(&self, kind: Kind, what: &str, error: &Error, before: Injected, at: (usize, u64, u64)) {
+        let doubt = matches!(error, Error::Lost) && self.in_doubt(at);
+        self.judge_with(kind, what, error, before, doubt);
+    }
+
+    fn judge_with(&self, kind: Kind, what: &str, error: &Error, before: Injected, doubt: bool) {
+        let faults = Faults { start: self.start, before, now: self.shared.world.injected(), doubt };
+        if !legal(kind, error, &faults) {
             self.shared.fail(format!("{what} failed without a fault that justifies it: {error}"));
         }
+    }
+
+    /// Whether a chunk of the range may be in doubt (C11.1): a sync or a request for metadata failed on its member, and it was
+    /// changed, or moved, and that is not durable. What a start could not read of the map is in doubt all the time.
+    fn in_doubt(&self, (volume, offset, len): (usize, u64, u64)) -> bool {
+        let (now, Some(v)) = (self.shared.world.injected(), self.volume(volume)) else { return false };
+        if self.opened.metadata > self.start.metadata {
+            return true;
+        }
+        let uuids: Vec<_> = self.shared.disks.iter().map(super::forge::own_uuid).collect();
+        let members = self.group.status().members;
+        let grave = |disk: usize| now.grave[disk] > self.start.grave[disk];
+        let failed = |index| {
+            let own = members.iter().find(|m| m.index == index);
+            // The label of a disk cannot be told while it is written.
+            own.is_none_or(|m| uuids.iter().position(|u| *u == Some(m.uuid)).is_none_or(grave))
+        };
+        (offset / CHUNK..(offset + len).div_ceil(CHUNK)).any(|chunk| {
+            let home = v.members_of(chunk * CHUNK).next();
+            let unsure = self.shared.oracle.borrow().is_unsure(volume, chunk * CHUNK, CHUNK);
+            // A chunk whose first write has failed with the sync has no home any more.
+            match home {
+                Some(member) => (unsure || self.shared.moves) && failed(member),
+                None => unsure && now.grave() > self.start.grave(),
+            }
+        })
     }
 
     pub(super) async fn read(&self, volume: usize, offset: u64, len: u64) {
@@ -179,20 +218,22 @@ impl Client {
         }
         self.shared.world.note(24, issued, || format!("answered: read {offset}+{len} of volume {volume}"));
         self.note_failed_syncs();
-        let mut oracle = self.shared.oracle.borrow_mut();
         match &result {
             Ok(pieces) => {
                 let got: u64 = pieces.iter().map(|p| p.len()).sum();
                 if got != len {
                     self.shared.fail(format!("read {offset}+{len} of volume {volume} returned {got} bytes"));
-                } else if let Err(wrong) = oracle.check(volume, offset, pieces, issued) {
+                } else if let Err(wrong) = self.shared.oracle.borrow_mut().check(volume, offset, pieces, issued) {
                     self.shared.fail(format!("read {offset}+{len}: {wrong}"));
                 }
             }
             Err(e) if self.overtaken(volume, stamp, e) => {}
-            Err(e) => self.judge(Kind::Read, &format!("read {offset}+{len} of volume {volume}"), e, before),
+            Err(e) => {
+                let what = format!("read {offset}+{len} of volume {volume}");
+                self.judge_at(Kind::Read, &what, e, before, (volume, offset, len));
+            }
         }
-        oracle.read_ends(issued);
+        self.shared.oracle.borrow_mut().read_ends(issued);
     }
 
     /// Waits until no other request would make the outcome of a change inside a sector depend on order.
@@ -261,15 +302,18 @@ impl Client {
             return;
         }
         world.note(22, offset, || format!("answered: {} {result:?}", step_text(s)));
-        let mut oracle = self.shared.oracle.borrow_mut();
         match result {
-            Ok(()) => oracle.answered(issued, world.sequence()),
+            Ok(()) => {
+                let mut oracle = self.shared.oracle.borrow_mut();
+                oracle.tick(world.now());
+                oracle.answered(issued, world.sequence());
+            }
             Err(e) => {
                 let late = world.injected().late > before.late;
-                oracle.failed(volume, issued, late, world.sequence());
+                self.shared.oracle.borrow_mut().failed(volume, issued, late, world.sequence());
                 let stands_still = frozen && e == Error::Frozen;
                 if !(self.overtaken(volume, stamp, &e) || stands_still) {
-                    self.judge(Kind::Write, &step_text(s), &e, before);
+                    self.judge_at(Kind::Write, &step_text(s), &e, before, (volume, offset, len));
                 }
             }
         }
@@ -286,7 +330,11 @@ impl Client {
         }
         self.shared.world.note(23, issued, || format!("answered: flush of volume {volume}: {result:?}"));
         match result {
-            Ok(()) => self.shared.oracle.borrow_mut().flushed(volume, issued, self.shared.world.sequence()),
+            Ok(()) => {
+                let mut oracle = self.shared.oracle.borrow_mut();
+                oracle.tick(self.shared.world.now());
+                oracle.flushed(volume, issued, self.shared.world.sequence());
+            }
             Err(e) if self.overtaken(volume, stamp, &e) => {}
             Err(e) => self.judge(Kind::Flush, &format!("flush of volume {volume}"), &e, before),
         }

@@ -1,19 +1,18 @@
 //! Starts with a member missing, stale or rotten. Each is an experiment on the side: the media are put back afterwards,
 //! so that the run goes on as if it had not been.
 
-use bimetal_volume::backend::Extent;
 use bimetal_volume::options::OpenOptions;
-use bimetal_volume::units::Tier;
+use bimetal_volume::units::{MemberIndex, Tier};
 use bimetal_volume::{Group, Volume};
 
 use super::dead::Leave;
-use super::fates::{all_extents, tier_code, View};
+use super::fates::{places, Place, View};
 use super::table::listed;
 use super::{Run, Shared, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
-use crate::disk::{Image, SimDisk};
+use crate::disk::{Faults, Image, SimDisk};
 use crate::env::{Ended, SimEnv};
-use crate::scenario::Damage;
+use crate::scenario::{Damage, Speed};
 
 const BLOCK: u64 = 4096;
 /// Blocks of the first label.
@@ -48,6 +47,8 @@ impl Run<'_> {
         let result = match damage {
             Damage::Missing(m) => self.without(m, false, index),
             Damage::Alone => self.without(0, true, index),
+            Damage::NoFast if self.stopped_in_order => self.without(0, true, index),
+            Damage::NoFast => self.no_fast(),
             Damage::Forged => self.forged(),
             Damage::Gap(m) => self.gap(m),
             Damage::Keys(m) => self.rotten_keys(m),
@@ -109,8 +110,9 @@ impl Run<'_> {
         let slow_only = !(0..members.len()).any(|i| inside[i] && !gone(i) && members[i].tier == Tier::Fast);
         let known = alone || (!slow_only && (settled || !cut_off));
         let exact = self.exact(slow_only, known);
-        let safe = (known || exact).then(|| tier_code(tier.other()));
-        let view = View { healthy: &healthy, safe, exact };
+        let there = (0..members.len()).map(|i| (known || exact) && inside[i] && !gone(i));
+        let safe: Vec<bool> = there.collect();
+        let view = View { healthy: &healthy, safe: &safe, exact, recent: true };
         for kept_copies in [false, true] {
             let degraded = OpenOptions { writable: false, allow_missing: true, kept_copies, ..self.open_options() };
             let Some((env, group)) = self.try_start(rest.clone(), degraded)? else {
@@ -128,6 +130,25 @@ impl Run<'_> {
             true => self.repaired(rest, gone, None),
             false => Ok(()),
         }
+    }
+
+    /// After a crash slow members alone know of what is theirs only, and of the newest not even that.
+    fn no_fast(&self) -> Result<(), Wrong> {
+        let inside = self.insiders()?;
+        let slow = |i: usize| self.shared.specs[i].tier == Tier::Slow;
+        let rest = self.disks.iter().enumerate().filter(|(i, _)| inside[*i] && slow(*i)).map(|(_, d)| d.clone());
+        let degraded = OpenOptions { writable: false, allow_missing: true, ..self.open_options() };
+        let before = self.world.injected();
+        self.disturb();
+        let started = self.try_start(rest.collect(), degraded)?;
+        self.heal();
+        let disturbed = self.world.injected() != before;
+        let Some((env, group)) = started else {
+            return if disturbed { Ok(()) } else { Err("a degraded start was refused".into()) };
+        };
+        let result = self.peek(&env, &group, Some(View { recent: !disturbed, ..View::NOTHING }), false);
+        env.kill();
+        result
     }
 
     /// Whether what is left must know of every block whether it holds data: a fast member that has all commits, or a
@@ -248,7 +269,13 @@ impl Run<'_> {
     /// A read-only start of all members, and everything is read; anything may be lost. False if it was refused.
     fn look(&self) -> Result<bool, Wrong> {
         let options = OpenOptions { writable: false, ..self.open_options() };
-        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else { return Ok(false) };
+        let before = self.world.injected();
+        self.disturb();
+        let started = self.try_start(self.disks.clone(), options)?;
+        self.heal();
+        let Some((env, group)) = started else { return Ok(self.world.injected() != before) };
+        let gap = group.status().recovery.iter().any(|what| what.contains("no other member has the same records"));
+        self.shared.marks.borrow_mut().mark_if(gap, Seen::GapServed);
         let result = self.peek(&env, &group, Some(View::NOTHING), false);
         env.kill();
         result?;
@@ -256,6 +283,21 @@ impl Run<'_> {
             self.repaired(self.disks.clone(), None, None)?;
         }
         Ok(true)
+    }
+
+    /// In some starts a few reads of metadata fail, on one disk.
+    fn disturb(&self) {
+        let count = self.disks.len() as u64;
+        let (disturbs, disk, limit) = self.world.random(|p| (p.chance(250_000), p.below(count), p.range(1, 3)));
+        if disturbs {
+            let pages = JOURNAL + u64::from(self.scenario.journal);
+            let (zone, inside) = self.world.random(|p| (p.below(4), p.below(32)));
+            let from = [JOURNAL, pages, pages, pages + inside][zone as usize];
+            let area = (from, SLOTS_START / BLOCK);
+            let faults = Faults { read_ppm: 500_000, limit: limit as u32, area, ..Faults::default() };
+            let tier = self.shared.specs[disk as usize].tier;
+            self.disks[disk as usize].set_behaviour(faults, Speed::of(tier).latency());
+        }
     }
 
     pub(super) fn try_start(
@@ -281,16 +323,21 @@ impl Run<'_> {
     }
 
     /// What a start with all members shows, without writing: where every block lives.
-    fn healthy_view(&self) -> Result<Vec<Vec<Extent>>, Wrong> {
+    fn healthy_view(&self) -> Result<Vec<Vec<Place>>, Wrong> {
         let options = OpenOptions { writable: false, ..self.open_options() };
         let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
             return Err("a read-only start with all members was refused".into());
         };
-        let extents = |v: &Option<Volume<SimEnv>>| match v {
-            Some(v) => all_extents(v),
+        let uuids: Vec<_> = self.disks.iter().map(super::forge::own_uuid).collect();
+        let mut disks = vec![None; usize::from(MemberIndex::MAX) + 1];
+        for m in group.status().members {
+            disks[usize::from(m.index)] = uuids.iter().position(|u| *u == Some(m.uuid));
+        }
+        let places = |v: &Option<Volume<SimEnv>>| match v {
+            Some(v) => places(v, &disks),
             None => Ok(Vec::new()),
         };
-        let view = listed(&self.shared, &group)?.iter().map(extents).collect();
+        let view = listed(&self.shared, &group)?.iter().map(places).collect();
         env.kill();
         view
     }

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use bimetal_volume::backend::{Backend, Extent, Piece};
 use bimetal_volume::error::Error;
 use bimetal_volume::fate::{Fate, FateRun};
-use bimetal_volume::units::{Tier, CHUNK};
+use bimetal_volume::units::CHUNK;
 use bimetal_volume::{Group, Volume};
 
 use super::table::listed;
 use super::{Run, Shared, Wrong, STEP_LIMIT};
 use crate::env::{Ended, SimEnv};
+use crate::oracle::Older;
 
 const BLOCK: u64 = 4096;
 
@@ -18,16 +19,26 @@ const BLOCK: u64 = 4096;
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     /// Where every block of each volume lives; empty: not known.
-    pub(super) healthy: &'a [Vec<Extent>],
-    /// The tier (as extents number it) whose data must be served; all else may be lost.
-    pub(super) safe: Option<u8>,
+    pub(super) healthy: &'a [Vec<Place>],
+    /// The disks whose data must be served, by number; all else may be lost.
+    pub(super) safe: &'a [bool],
     /// What holds no data must be told from what is lost.
     pub(super) exact: bool,
+    /// What may be old lacks the newest changes at most.
+    pub(super) recent: bool,
 }
 
 impl View<'_> {
     /// Anything may be lost.
-    pub(super) const NOTHING: View<'static> = View { healthy: &[], safe: None, exact: false };
+    pub(super) const NOTHING: View<'static> = View { healthy: &[], safe: &[], exact: false, recent: false };
+}
+
+/// A range inside a chunk, and where it is.
+pub(super) struct Place {
+    len: u64,
+    data: bool,
+    /// The disks that it is on: that of its home, and that of a kept copy which is as good.
+    on: Vec<usize>,
 }
 
 impl Run<'_> {
@@ -54,6 +65,7 @@ impl Run<'_> {
             fates.push(found);
         }
         let shared = self.shared.clone();
+        let recent = view.is_some_and(|v| v.recent);
         let ended = env.run(STEP_LIMIT, async move {
             for (index, volume) in volumes.iter().enumerate() {
                 let Some(volume) = volume else { continue };
@@ -61,7 +73,7 @@ impl Run<'_> {
                     let mut at = run.offset;
                     while at < run.offset + run.len {
                         let len = (CHUNK - at % CHUNK).min(run.offset + run.len - at);
-                        read_fate(&shared, index, volume, (at, len), run.fate, kept_copies).await?;
+                        read_fate(&shared, index, volume, (at, len), run.fate, (kept_copies, recent)).await?;
                         at += len;
                     }
                 }
@@ -83,7 +95,7 @@ async fn read_fate(
     volume: &Volume<SimEnv>,
     (at, len): (u64, u64),
     fate: Fate,
-    kept_copies: bool,
+    (kept_copies, recent): (bool, bool),
 ) -> Result<(), Wrong> {
     let issued = shared.world.sequence();
     let answer = volume.read(at, len).await;
@@ -97,7 +109,11 @@ async fn read_fate(
             if zeros != (fate == Fate::NeverWritten) {
                 return Err(format!("{}: zeros without data: {zeros}", place()));
             }
-            let stale = matches!(fate, Fate::PossiblyStale | Fate::KeptCopy);
+            let stale = match fate {
+                Fate::PossiblyStale if recent => Older::Recent,
+                Fate::PossiblyStale | Fate::KeptCopy => Older::Any,
+                _ => Older::None,
+            };
             let judged = shared.oracle.borrow_mut().peek(index, at, &pieces, issued, stale);
             judged.map_err(|w| format!("{}: {w}", place()))
         }
@@ -126,8 +142,8 @@ fn check_fates(found: &[FateRun], size: u64, view: Option<View<'_>>, volume: usi
     for e in view.healthy.get(volume).into_iter().flatten() {
         for run in found.iter().filter(|r| r.offset < at + e.len && at < r.offset + r.len) {
             let lost = matches!(run.fate, Fate::Lost | Fate::PerhapsLost | Fate::KeptCopy);
-            // What is on both tiers (a kept copy) is safe whichever of them is gone.
-            let safe = e.data && view.safe.is_some_and(|t| e.tier == t || e.tier == BOTH);
+            // What is on two members (a kept copy) is safe whichever of them is gone.
+            let safe = e.data && e.on.iter().any(|disk| view.safe.get(*disk) == Some(&true));
             if lost && safe {
                 return Err(format!("{run:?}, but {at}+{} is on what is left", e.len));
             }
@@ -172,13 +188,17 @@ fn check_holes(found: &[FateRun], extents: &[Extent]) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Extents of chunks with a kept copy say so.
-const BOTH: u8 = 3;
-
-/// As extents number it.
-pub(super) fn tier_code(tier: Tier) -> u8 {
-    match tier {
-        Tier::Fast => 1,
-        Tier::Slow => 2,
+/// Where everything in a volume lives. `disks` has the disk of each member, by index.
+pub(super) fn places(v: &Volume<SimEnv>, disks: &[Option<usize>]) -> Result<Vec<Place>, Wrong> {
+    let (mut places, mut at) = (Vec::new(), 0);
+    for e in all_extents(v)? {
+        let end = at + e.len;
+        while at < end {
+            let len = (CHUNK - at % CHUNK).min(end - at);
+            let on = v.members_of(at).filter_map(|m| disks.get(usize::from(m)).copied().flatten()).collect();
+            places.push(Place { len, data: e.data, on });
+            at += len;
+        }
     }
+    Ok(places)
 }

@@ -1,4 +1,5 @@
-//! Which errors are legal, given what was injected.
+//! Which errors are legal, given what was injected. An error is one of its request alone, unless a sync or a request for metadata
+//! has failed (I7).
 
 use bimetal_volume::error::Error;
 
@@ -12,11 +13,24 @@ pub(super) enum Kind {
     Flush,
 }
 
-/// Whether a request may fail like this. `start`: injected when the session began; `before`: when the request was
-/// issued; `now`: when it failed.
-pub(super) fn legal(kind: Kind, error: &Error, start: Injected, before: Injected, now: Injected) -> bool {
-    let any_since = |then: Injected| now != then;
-    let latching = now.writes > start.writes || now.syncs > start.syncs || now.reads > start.reads;
+/// Faults that there were by a moment of a session.
+pub(super) struct Faults {
+    /// When it began.
+    pub(super) start: Injected,
+    /// When the request was issued.
+    pub(super) before: Injected,
+    /// When it failed.
+    pub(super) now: Injected,
+    /// What the request is about may be in doubt since a sync or a request for metadata failed (C11.1).
+    pub(super) doubt: bool,
+}
+
+/// Whether a request may fail like this.
+pub(super) fn legal(kind: Kind, error: &Error, faults: &Faults) -> bool {
+    let Faults { start, before, now, doubt } = faults;
+    let latching = now.grave() > start.grave();
+    // While it was under way, what it read may have been lost.
+    let lost = *doubt || now.grave() > before.grave();
     match (kind, error) {
         (
             _,
@@ -30,12 +44,12 @@ pub(super) fn legal(kind: Kind, error: &Error, start: Injected, before: Injected
         // Slots in quarantine may use up the headroom (C2.2).
         (Kind::Write, Error::NoSpace) => now.writes > start.writes,
         (_, Error::NoSpace) => false,
-        (Kind::Read, Error::Device { .. }) => any_since(before),
-        (Kind::Read, Error::Lost) => latching,
-        (Kind::Read, Error::Latched(_)) => false,
-        (Kind::Write, Error::Device { .. } | Error::Lost) => any_since(before) || latching,
-        (Kind::Flush, Error::Device { .. }) => latching,
+        (Kind::Read, Error::Device { .. }) => now.reads > before.reads,
+        (Kind::Write, Error::Device { .. }) => now != before,
+        (Kind::Flush, Error::Device { .. }) => false,
+        (Kind::Read | Kind::Write, Error::Lost) => lost,
         (Kind::Flush, Error::Lost) => false,
+        (Kind::Read, Error::Latched(_)) => false,
         (Kind::Write | Kind::Flush, Error::Latched(_)) => latching,
     }
 }

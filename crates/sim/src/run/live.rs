@@ -73,7 +73,8 @@ impl Run<'_> {
     fn client(&self, group: &Group<SimEnv>) -> Result<Client, Wrong> {
         let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
         let (shared, group) = (self.shared.clone(), group.clone());
-        Ok(Client { shared, group, volumes, start: self.world.injected() })
+        let now = self.world.injected();
+        Ok(Client { shared, group, volumes, start: now, opened: now })
     }
 
     fn read_all(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {

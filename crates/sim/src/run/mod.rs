@@ -101,6 +101,8 @@ struct Run<'a> {
     crashes: u64,
     /// Syncs that have failed by the last crash.
     failed_syncs: u64,
+    /// What had been injected when the session began, if its disks are as fast as such disks are, and honest.
+    calm: Option<crate::world::Injected>,
     /// The last session ended with a stop that nothing hindered.
     stopped_in_order: bool,
     /// Media before the last session, for members that go back in time.
@@ -128,6 +130,8 @@ struct Shared {
     pages: u64,
     /// The mover works.
     migrate: bool,
+    /// It does, or entries of the map change in other ways without a write.
+    moves: bool,
     /// A change of volumes or members is under way.
     changing: std::cell::Cell<bool>,
     /// The device that volumes are copied onto, if any are; a copy is under way; and the volume that stands still, or may
@@ -185,6 +189,7 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         roster: RefCell::new(members::Roster::new(scenario)),
         pages: pages(scenario, &disks),
         migrate: scenario.migrate,
+        moves: scenario.migrate || scenario.sessions.iter().flat_map(|s| &s.steps).any(|s| s.act.is_structural()),
         disks: disks.clone(),
         specs: scenario.disks().cloned().collect(),
         journal: scenario.journal,
@@ -211,6 +216,7 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         points: Vec::new(),
         crashes: 0,
         failed_syncs: 0,
+        calm: None,
         stopped_in_order: false,
         before: None,
     };

@@ -116,6 +116,7 @@ impl Run<'_> {
         if self.starts(&given)? {
             return Err("a writable start with a member without labels was not refused".into());
         }
+        self.shared.marks.borrow_mut().mark(Seen::Recognised);
         self.repaired_to(&given, before, None, None)
     }
 
@@ -346,7 +347,7 @@ impl Run<'_> {
                     let issued = shared.world.sequence();
                     let Ok(pieces) = v.read(at, BLOCK).await else { continue };
                     let zeros = pieces.iter().all(|p| matches!(p, Piece::Zero(_)));
-                    let judged = shared.oracle.borrow_mut().peek(index, at, &pieces, issued, true);
+                    let judged = shared.oracle.borrow_mut().peek(index, at, &pieces, issued, crate::oracle::Older::Any);
                     judged
                         .or_else(|e| if zeros { Ok(()) } else { Err(e) })
                         .map_err(|e| format!("{at} of volume {index}: {e}"))?;

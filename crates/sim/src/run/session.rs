@@ -57,12 +57,20 @@ impl Run<'_> {
     fn live(&mut self, env: &SimEnv, session: &Session, index: usize) -> Result<(), Wrong> {
         let start = self.world.injected();
         self.stopped_in_order = false;
+        let usual = session.speed.iter().all(|s| !matches!(s, Speed::Sick | Speed::Storm));
+        let honest = session.faults.iter().all(|f| !f.lies);
+        self.calm = (usual && honest).then_some(start);
         let copied = self.copy_beside(env);
         let opened = self.open(env, true)?;
         self.open_points.push(self.world.points());
         let group = match opened {
             Start::Open(group) => {
                 self.shared.copies_show.set(!copied);
+                let mut marks = self.shared.marks.borrow_mut();
+                let unread = |m: &Injected| m.metadata - m.metadata_writes;
+                marks.mark_if(unread(&self.world.injected()) > unread(&start), Seen::UnreadAtStart);
+                marks.mark_if(group.status().members.iter().any(|m| m.leaving > 0), Seen::SlotsHeld);
+                drop(marks);
                 group
             }
             Start::Crashed => {
@@ -145,7 +153,7 @@ impl Run<'_> {
     ) -> Result<Ended<()>, Wrong> {
         let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
         let (shared, group) = (self.shared.clone(), group.clone());
-        let client = Client { shared, group, volumes, start };
+        let client = Client { shared, group, volumes, start, opened: self.world.injected() };
         let count = session.steps.iter().map(|s| s.client).max().map_or(0, |m| m as usize + 1);
         let mut lists: Vec<Vec<Step>> = vec![Vec::new(); count];
         for step in &session.steps {
@@ -205,6 +213,9 @@ impl Run<'_> {
         }
         self.crashes += 1;
         self.note_failed_syncs();
+        let calm = self.calm.is_some_and(|start| self.world.injected() == start);
+        self.shared.oracle.borrow_mut().tick(self.world.now());
+        self.shared.oracle.borrow_mut().session_ends(calm);
         let mut marks = self.shared.marks.borrow_mut();
         marks.mark_if(kind == Crash::Daemon, Seen::DaemonDeath);
         marks.mark_if(kind == Crash::Power && self.tore_a_page(), Seen::TornPage);

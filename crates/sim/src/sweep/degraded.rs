@@ -2,11 +2,11 @@
 //! such as were trimmed; after the crash one side is gone, and what is left has to tell lost, stale and never written
 //! apart.
 
-use bimetal_volume::units::{Placement, CHUNK};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::oracle::Crash;
-use crate::scenario::{Act, Damage, End, Scenario, Step};
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
 
 /// The chunks that `hot` promotes.
@@ -28,6 +28,69 @@ fn mixed() -> Vec<Step> {
 fn without(name: &'static str, member: usize) -> Directed {
     let prepare = vec![fill(0, 24), step(0, TRIM, 21 * CHUNK + 8192, 16_384), flush(), sleep(0, 3000)];
     directed(name, group(12, 40, 40), prepare, mixed(), false).then(Damage::Missing(member))
+}
+
+/// The slow member hears within seconds that chunks went up, and were changed there, or lost blocks: it is alone much later.
+fn told_long_ago() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 40, 40) };
+        let prepare = vec![fill(0, 24), step(0, TRIM, 21 * CHUNK + 8192, 16_384), flush(), sleep(0, 3000)];
+        let session = s.quiet_session(prepare, End::Stop);
+        s.sessions.push(session);
+        let mut steps = hot(4);
+        steps.extend([step(0, FUA, HOT * CHUNK + 4096, 4096), step(0, WRITE, (HOT + 1) * CHUNK, CHUNK), flush()]);
+        let part = if n % 2 == 0 { (0, CHUNK) } else { (8192, 16_384) };
+        steps.extend([step(0, TRIM, (4 + n % 12) * CHUNK + part.0, part.1), flush(), sleep(0, 25_000)]);
+        steps.extend([step(0, FUA, 30 * CHUNK, 4096), step(0, FUA, HOT * CHUNK, 4096)]);
+        let point = CrashPoint { steps: steps.len() as u64 - n % 3, events: n % 7 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 40 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Missing(0));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("told long ago, fast gone", make, 60)
+}
+
+/// Chunks that are new on the slow member, and blocks that are, are known to it soon: alone it serves them.
+fn new_long_ago() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 40, 20) };
+        s.volumes[0].placement = Placement::SlowOnly;
+        let session = s.quiet_session(vec![step(0, WRITE, 0, 8192), flush()], End::Stop);
+        s.sessions.push(session);
+        let steps = vec![fill(3, 1 + n % 5), step(0, FUA, 16_384, 4096 * (1 + n % 3)), flush(), sleep(0, 10_000)];
+        let point = CrashPoint { steps: steps.len() as u64, events: 0 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 20 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Alone);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("new long ago, fast gone", make, 30)
+}
+
+/// Two members in each tier, and one of the four is gone: what is on the other three is served.
+fn one_of_several() -> Directed {
+    let make = |n: u64| {
+        let member = |tier, slots| MemberSpec { tier, slots, discard: true };
+        let mut s = group(12, 20, 40);
+        s.members.insert(0, member(Tier::Fast, 8));
+        s.members.push(member(Tier::Slow, 20));
+        s.seed = n + 1;
+        let session = s.quiet_session(vec![fill(0, 24), flush(), sleep(0, 3000)], End::Stop);
+        s.sessions.push(session);
+        let end = End::Crash(Crash::Power, CrashPoint { steps: 0, events: n * 23 });
+        let session = s.quiet_session(mixed(), end);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 40 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Missing(n as usize % 4));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("one of several gone", make, 120)
 }
 
 /// The stop is cut off: what only the fast member knows is perhaps lost to the slow one until that has all pages.
@@ -90,6 +153,9 @@ pub(super) fn all() -> Vec<Directed> {
         slots_of_others(),
         stopping(),
         older_than_a_cut_off_start(),
+        one_of_several(),
+        told_long_ago(),
+        new_long_ago(),
         without("fast member gone", 0),
         without("slow member gone", 1),
     ]

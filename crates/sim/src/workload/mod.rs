@@ -36,6 +36,9 @@ const CROWDS: u64 = 0x63_726f_7764;
 /// Runs in a million in which the group is verified while it is in use.
 const CHECKS_PPM: u32 = 100_000;
 const CHECKS: u64 = 0x6368_6563_6b73;
+/// Runs in a million in which requests for some zone of the metadata fail.
+const AREAS_PPM: u32 = 60_000;
+const AREAS: u64 = 0x61_7265_6173;
 
 /// What one run likes to do.
 struct Taste {
@@ -112,7 +115,27 @@ pub fn generate(seed: u64) -> Scenario {
     if checks.chance(CHECKS_PPM) {
         check::mix_in(&mut s, &mut checks);
     }
+    let mut areas = Prng::new(seed ^ AREAS);
+    if areas.chance(AREAS_PPM) {
+        fail_areas(&mut s, &mut areas);
+    }
     s
+}
+
+/// In some sessions requests for labels, the journal, or pages, directory and away bits of a member fail.
+fn fail_areas(s: &mut Scenario, p: &mut Prng) {
+    let (members, pages) = (s.members.len() as u64, crate::run::FIRST_PAGE + u64::from(s.journal));
+    for session in &mut s.sessions {
+        if p.coin() {
+            continue;
+        }
+        let from = pages + p.below(48);
+        let zones = [(16, 32), (crate::run::FIRST_PAGE, pages), (pages, pages + 64), (from, from + p.range(1, 12))];
+        let (area, ppm) = (*p.pick(&zones), *p.pick(&[100_000, 1_000_000]));
+        let (read_ppm, write_ppm) = if p.chance(750_000) { (ppm, 0) } else { (0, ppm) };
+        let limit = p.range(1, 4) as u32;
+        session.faults[p.below(members) as usize] = Faults { read_ppm, write_ppm, limit, area, ..Faults::default() };
+    }
 }
 
 fn group(seed: u64, p: &mut Prng) -> Scenario {
@@ -235,7 +258,9 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
         let first = [Damage::Missing(m), Damage::Stale(m), Damage::Rot(m, 3), Damage::Lost(m), Damage::Forged];
         let more = [Damage::Gap(m), Damage::Fork(m), Damage::Labels(m), Damage::Directory(m, p.below(120))];
         let starts = [Damage::Midst(m, false), Damage::Starts(p.below(220), p.below(60))];
-        session.damage = Some(*p.pick(&[&first[..], &more[..], &starts[..]].concat()));
+        let Damage::Directory(_, events) = more[3] else { unreachable!("the last of them") };
+        let last = [Damage::NoFast, Damage::AtStart(m), Damage::Repair(m, events)];
+        session.damage = Some(*p.pick(&[&first[..], &more[..], &starts[..], &last[..]].concat()));
     }
     session
 }

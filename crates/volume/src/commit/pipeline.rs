@@ -190,10 +190,17 @@ impl<E: Env> Core<E> {
             }
         }
         drop(map);
+        let mut changed = false;
         for (r, (chunk, old)) in snap.records.iter().zip(&before) {
             for slot in [old, &r.entry].into_iter().flat_map(slots_of) {
                 self.note_lag_on(*chunk, slot.member);
+                changed |= self.tier_of_member(slot.member) == Tier::Slow;
             }
+        }
+        // Also of what waits for no slot to be free: a new chunk, blocks that became valid or were trimmed. Alone it would not know of
+        // flushed data that it has.
+        if changed && !mutant::on(Mutant::C8ChangeUntold) {
+            self.reclaim.tell_slow();
         }
         let mut left = snap.left;
         if !mutant::on(Mutant::LeftUntold) {

@@ -132,7 +132,7 @@ impl<E: Env> Core<E> {
             let demanded = tier == Tier::Slow && self.reclaim.demanded.replace(false);
             if untold() {
                 let waited = self.env.now().since(*since.get_or_insert(self.env.now()));
-                if demanded || waited >= PATIENCE {
+                if demanded || waited >= PATIENCE && !mutant::on(Mutant::C8ToldOnDemand) {
                     since = None;
                     self.tell_slow_members(lane).await;
                 }
@@ -253,7 +253,7 @@ impl<E: Env> Core<E> {
             usable.extend_from_slice(run);
         }
         let slots = usable;
-        if unsure && self.sync_member(member, m.sync.written()).await.is_err() {
+        if unsure && !mutant::on(Mutant::C2DiscardUnsure) && self.sync_member(member, m.sync.written()).await.is_err() {
             self.quarantine.borrow_mut().extend(slots.into_iter().map(|slot| SlotId { member, slot }));
             return;
         }

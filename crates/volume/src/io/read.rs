@@ -76,7 +76,7 @@ impl<E: Env> Core<E> {
         let failures = self.health.failures();
         let pieces = self.load(steps).await?;
         // A sync that failed meanwhile may have taken away what was read (C11.1).
-        if self.health.failures() != failures {
+        if self.health.failures() != failures && !mutant::on(Mutant::C11ReadUnnoticed) {
             return Err(Error::Lost);
         }
         if used && lift::begins_late() {
@@ -150,6 +150,9 @@ impl<E: Env> Core<E> {
         let begun = self.foreground_begins(tier);
         let result = self.members[member as usize].read(offset, BufMut::new(len as usize)).await;
         self.foreground_ends(tier, &DeviceRange { member, offset, bytes: len }, begun);
+        if let Some(e) = result.as_ref().err().filter(|_| mutant::on(Mutant::C11ReadLatches)) {
+            return Err(self.latch(member, "a read", *e));
+        }
         result.map_err(|source| Error::Device { member, source })
     }
 

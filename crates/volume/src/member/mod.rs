@@ -223,7 +223,7 @@ impl<D: Device> Member<D> {
         let device = self.device()?;
         add(&self.counters.discard_bytes, len);
         let result = device.discard(offset, len).await;
-        if !matches!(result, Ok(()) | Err(DeviceError::Unsupported)) {
+        if !matches!(result, Ok(()) | Err(DeviceError::Unsupported)) && !mutant::on(Mutant::C2DiscardUnsure) {
             // It may still be carried out, like a write of unknown outcome: the next sync is one that ends that.
             self.sync.wrote(WriteFor::Engine);
         }

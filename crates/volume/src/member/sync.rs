@@ -60,6 +60,11 @@ impl SyncState {
         self.durable.get() < self.acknowledged.get()
     }
 
+    /// Whether a sync has failed: none is tried any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.get().is_some()
+    }
+
     /// Mutants only: forget that a client's data is not durable.
     pub(crate) fn forget_client(&self) {
         self.acknowledged.set(self.durable.get());
