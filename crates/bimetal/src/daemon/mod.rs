@@ -41,7 +41,6 @@ use crate::config::uuid_text;
 use crate::members as found_members;
 use crate::output::Output;
 use crate::{control, handover, log, loss, paths, runstate};
-use alarms::Alarms;
 use exports::Exports;
 pub(crate) use families::Work as FamilyWork;
 use files::Files;
@@ -217,15 +216,15 @@ async fn answer(
     let sampler = (env.clone(), group.clone(), history.clone());
     env.spawn(async move {
         let (env, group, history) = sampler;
-        let mut alarms = Alarms::default();
         loop {
-            let status = group.status();
-            history.borrow_mut().sample(seconds(&env), &status.mover);
-            for line in alarms.news(&status) {
-                log::warn(&line);
-            }
+            history.borrow_mut().sample(seconds(&env), &group.status().mover);
             env.sleep(Duration::from_secs(history::SAMPLE_SECONDS)).await;
         }
+    });
+    let watch = (env.clone(), group.clone(), shared.clone());
+    env.spawn(async move {
+        let (env, group, shared) = watch;
+        alarms::watch(&env, &group, &shared).await;
     });
     let desk = Rc::new(dissolve::Desk::default());
     let families = Rc::new(families::Desk::default());
