@@ -115,6 +115,9 @@ pub enum DeviceError {
     /// No space left below the device (a full file system under a file member).
     #[error("no space left on the file system below the member")]
     NoSpace,
+    /// The server of a remote member has no space left.
+    #[error("no space left at the server of the member")]
+    RemoteNoSpace,
     /// The connection to a remote member was lost; the outcome of requests in flight is unknown.
     #[error("connection lost")]
     Disconnected,

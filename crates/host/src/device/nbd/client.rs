@@ -439,7 +439,7 @@ impl Client {
 
 fn device_error(error: u32) -> DeviceError {
     match error {
-        errno::ENOSPC => DeviceError::NoSpace,
+        errno::ENOSPC => DeviceError::RemoteNoSpace,
         errno::ENOTSUP => DeviceError::Unsupported,
         errno::ESHUTDOWN => DeviceError::Disconnected,
         other => DeviceError::Io(i32::try_from(other).unwrap_or(libc::EIO)),
