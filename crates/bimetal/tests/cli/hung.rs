@@ -10,11 +10,15 @@ struct Server(Child);
 
 impl Server {
     fn start(p: &Place) -> Server {
-        let (file, socket) = (p.path("slow.img"), p.path("slow.sock"));
+        Server::with(p, &["file", &p.path("slow.img").display().to_string()])
+    }
+
+    fn with(p: &Place, plugin: &[&str]) -> Server {
+        let socket = p.path("slow.sock");
         // One that was killed leaves it.
         let _ = std::fs::remove_file(&socket);
         let mut command = Command::new("nbdkit");
-        command.args(["-f", "-U"]).arg(&socket).arg("file").arg(&file).stderr(Stdio::null());
+        command.args(["-f", "-U"]).arg(&socket).args(plugin).stderr(Stdio::null());
         let server = Server(command.spawn().expect("nbdkit starts"));
         until(|| std::os::unix::net::UnixStream::connect(&socket).is_ok(), "nbdkit listens");
         server
@@ -98,4 +102,22 @@ fn a_server_that_goes_is_a_lost_connection_at_once() {
         "{metrics}"
     );
     assert!(p.ask("GET", "/v1/health", "").contains("\"healthy\":false"));
+}
+
+#[test]
+fn a_server_that_shakes_hands_and_answers_no_read_is_told_and_given_up() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    let (server, slow) = tank(&p);
+    drop(server);
+    let _server = Server::with(&p, &["eval", "get_size=echo 100663296", "pread=exec sleep 60"]);
+    let begun = Instant::now();
+    let waiting = format!("waiting for {slow} (10 s)");
+    let check = p.run(&["check", "tank"]);
+    let said = format!("{}{}", check.out, check.err);
+    assert!(check.code == 1 && check.err.contains(&waiting), "{said}");
+    assert!(said.replace("\n  ", " ").contains("the server does not answer reads"), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(55), "{:?}", begun.elapsed());
 }
