@@ -35,6 +35,7 @@ mod runstate;
 mod saved;
 mod size;
 mod uuid;
+mod waiting;
 mod words;
 
 use std::process::ExitCode;

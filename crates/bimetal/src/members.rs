@@ -3,17 +3,19 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use bimetal_format::label::{Label, LabelError, MemberCode, TierCode};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator};
-use bimetal_volume::env::Env;
+use bimetal_volume::env::{Device, Env};
 use bimetal_volume::group;
 
 use crate::config::{self, uuid_text, GroupConfig};
 use crate::elsewhere;
+use crate::waiting::{self, Watch};
 
 /// How long a busy device is tried again.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
@@ -25,6 +27,8 @@ pub(crate) struct Opened {
     pub(crate) device: HostDevice,
     /// `None` where the label is damaged: the engine decides what that means.
     pub(crate) label: Option<Label>,
+    /// Tells if it does not answer.
+    _watch: Rc<Watch>,
 }
 
 /// The members found, and why others were not.
@@ -47,7 +51,10 @@ pub(crate) struct Stranger {
 impl Members {
     /// What the engine calls "device N", for its error messages.
     pub(crate) fn legend(&self) -> String {
-        let named = self.opened.iter().enumerate().map(|(i, m)| format!("device {i} is {}", m.locator));
+        let named = self.opened.iter().enumerate().map(|(i, m)| match m.device.answering().lost {
+            None => format!("device {i} is {}", m.locator),
+            Some(why) => format!("device {i} is {}, and the connection to it is lost: {why}", m.locator),
+        });
         let all: Vec<String> = named.chain(self.absent.iter().map(|a| format!("not used: {a}"))).collect();
         all.join("; ")
     }
@@ -184,13 +191,15 @@ async fn open_device(env: &HostEnv, locator: &Locator, access: Access) -> Result
 
 async fn open_one(env: &HostEnv, locator: &Locator, access: Access) -> Result<Opened> {
     let device = open_device(env, locator, access).await?;
+    let watch = waiting::watch(env, locator.to_string(), &device);
     let label = read_label(&device).await.with_context(|| format!("{locator}: the label cannot be read"))?.ok();
-    Ok(Opened { locator: locator.clone(), device, label })
+    Ok(Opened { locator: locator.clone(), device, label, _watch: watch })
 }
 
-/// The label of an open device.
+/// The label of an open device. A server that answers no read is given up by the device itself; then that is the error.
 pub(crate) async fn read_label(device: &HostDevice) -> Result<Result<Label, LabelError>> {
-    Ok(bimetal_volume::probe::probe(device).await?)
+    let label = bimetal_volume::probe::probe(device).await;
+    label.map_err(|error| device.answering().lost.map_or_else(|| error.into(), anyhow::Error::msg))
 }
 
 async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) -> Result<Members> {
@@ -293,10 +302,13 @@ enum Closed {
 /// Opens a device that may be a member.
 async fn open_here(env: &HostEnv, locator: &Locator, access: Access) -> Result<Opened, Closed> {
     match open_device(env, locator, access).await {
-        Ok(device) => match read_label(&device).await {
-            Ok(label) => Ok(Opened { locator: locator.clone(), device, label: label.ok() }),
-            Err(e) => Err(Closed::Absent(format!("{locator}: {e:#}"))),
-        },
+        Ok(device) => {
+            let watch = waiting::watch(env, locator.to_string(), &device);
+            match read_label(&device).await {
+                Ok(label) => Ok(Opened { locator: locator.clone(), device, label: label.ok(), _watch: watch }),
+                Err(e) => Err(Closed::Absent(format!("{locator}: {e:#}"))),
+            }
+        }
         Err(OpenError::Missing { path }) => Err(Closed::Absent(format!("{} does not exist", path.display()))),
         Err(e @ (OpenError::Nbd { .. } | OpenError::Io { .. })) => Err(Closed::Absent(e.to_string())),
         Err(e) => Err(Closed::Barred(e.to_string())),

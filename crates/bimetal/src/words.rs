@@ -1,14 +1,23 @@
 //! `status` in plain words: what tiering is doing and why, what waits, what needs a person.
 
+use std::time::Duration;
+
 use bimetal_volume::options::{Encrypting, FamilyStatus, MemberState, MemberStatus, Status, VolumeStatus, Waiting};
 use bimetal_volume::units::{Tier, CHUNK};
 
 use crate::api::{RecentMoves, LEAVING};
 use crate::size::approx;
+use crate::uuid::uuid_text;
+
+/// A request may take so long without a word: a disk that spins up, or tries to read a bad place.
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
+
+/// Where members were found, by UUID.
+pub(crate) type Places = [(String, String)];
 
 /// The sentences, most urgent first.
-pub(crate) fn summary(s: &Status, recent: &[RecentMoves]) -> Vec<String> {
-    let mut out = troubles(s);
+pub(crate) fn summary(s: &Status, places: &Places, recent: &[RecentMoves]) -> Vec<String> {
+    let mut out = troubles(s, places);
     out.extend(leaving(s));
     out.extend(locked(s));
     out.extend(encrypting(s));
@@ -99,6 +108,7 @@ fn encrypting(s: &Status) -> Vec<String> {
 pub(crate) fn member_state(m: &MemberStatus) -> &'static str {
     match (m.present, m.state) {
         (false, _) => "missing",
+        (true, MemberState::InUse) if m.lost.is_some() => "connection lost",
         (true, MemberState::InUse) => "in use",
         (true, MemberState::Joining) => "being added",
         (true, MemberState::Leaving) => LEAVING,
@@ -110,8 +120,59 @@ pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
+/// "slow member 1 (nbd://host/disk)".
+pub(crate) fn member_name(m: &MemberStatus, places: &Places) -> String {
+    let uuid = uuid_text(&m.uuid);
+    let place = places.iter().find(|(u, _)| *u == uuid).map(|(_, place)| format!(" ({place})"));
+    format!("{} member {}{}", m.tier, m.index, place.unwrap_or_default())
+}
+
+/// That the connection to a member is lost, if it is.
+pub(crate) fn lost(m: &MemberStatus, places: &Places) -> Option<String> {
+    let why = m.lost.as_ref()?;
+    Some(format!(
+        "The connection to {} is lost: {why}. Its requests fail; stop and start the group once the server is back.",
+        member_name(m, places)
+    ))
+}
+
+/// That a member does not answer, if that has lasted for a while.
+pub(crate) fn silent(m: &MemberStatus, places: &Places) -> Option<String> {
+    if m.unanswered_for < SILENCE {
+        return None;
+    }
+    let (name, seconds) = (member_name(m, places), m.unanswered_for.as_secs());
+    let waiting = counted(m.unanswered, "request waits", "requests wait");
+    Some(match m.silent_for < SILENCE {
+        false => sentence(&format!("{name} has not answered for {} s; {waiting}", m.silent_for.as_secs())),
+        true => sentence(&format!("{name} has left a request unanswered for {seconds} s; {waiting}")),
+    })
+}
+
+/// What is wrong with a member.
+fn member_troubles(m: &MemberStatus, places: &Places) -> Vec<String> {
+    let mut out: Vec<String> = lost(m, places).into_iter().chain(silent(m, places)).collect();
+    if !m.present {
+        out.push(format!("The {} member {} is missing: what lies only there cannot be read.", m.tier, m.index));
+    }
+    // Those of one that is lost say nothing that is not said.
+    if m.errors > 0 && m.lost.is_none() {
+        out.push(format!(
+            "The {} member {} has failed {}: look at the kernel log (dmesg), or at the server of a member behind NBD.",
+            m.tier,
+            m.index,
+            counted(m.errors, "request", "requests")
+        ));
+    }
+    if m.quarantined > 0 {
+        let size = approx(m.quarantined * CHUNK);
+        out.push(format!("{size} of the {} member {} are set aside after failed writes.", m.tier, m.index));
+    }
+    out
+}
+
 /// What is wrong, if anything.
-pub(crate) fn troubles(s: &Status) -> Vec<String> {
+pub(crate) fn troubles(s: &Status, places: &Places) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(why) = &s.latched {
         // The engine's reason says what to do, too.
@@ -119,23 +180,7 @@ pub(crate) fn troubles(s: &Status) -> Vec<String> {
     } else if s.read_only {
         out.push("The group is open read-only.".to_string());
     }
-    for m in &s.members {
-        if !m.present {
-            out.push(format!("The {} member {} is missing: what lies only there cannot be read.", m.tier, m.index));
-        }
-        if m.errors > 0 {
-            out.push(format!(
-                "The {} member {} has failed {}: look at the kernel log (dmesg), or at the server of a member behind NBD.",
-                m.tier,
-                m.index,
-                counted(m.errors, "request", "requests")
-            ));
-        }
-        if m.quarantined > 0 {
-            let size = approx(m.quarantined * CHUNK);
-            out.push(format!("{size} of the {} member {} are set aside after failed writes.", m.tier, m.index));
-        }
-    }
+    out.extend(s.members.iter().flat_map(|m| member_troubles(m, places)));
     let failing = |v: &&VolumeStatus| v.encrypting.is_some_and(|e| e.waits_for == Some(Waiting::Failing));
     for v in s.volumes.iter().filter(failing) {
         out.push(format!(
@@ -144,7 +189,8 @@ pub(crate) fn troubles(s: &Status) -> Vec<String> {
             v.name
         ));
     }
-    if s.mover.failed > 0 {
+    // Nothing is tried again while a member is lost.
+    if s.mover.failed > 0 && s.members.iter().all(|m| m.lost.is_none()) {
         let moves = counted(s.mover.failed, "move", "moves");
         out.push(format!("{moves} failed on device errors and will be tried again later."));
     }
@@ -258,6 +304,10 @@ pub(crate) mod tests {
             syncs: 0,
             discard_bytes: 0,
             errors: 0,
+            unanswered: 0,
+            unanswered_for: Duration::ZERO,
+            silent_for: Duration::ZERO,
+            lost: None,
         }
     }
 
@@ -285,7 +335,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_healthy_group_says_what_it_does() {
-        let lines = summary(&status(), &[]);
+        let lines = summary(&status(), &[], &[]);
         assert_eq!(
             lines,
             [
@@ -294,7 +344,7 @@ pub(crate) mod tests {
                 "Idle: nothing to move.",
             ]
         );
-        assert!(troubles(&status()).is_empty());
+        assert!(troubles(&status(), &[]).is_empty());
     }
 
     /// A group with a family of one volume, half encrypted.
@@ -318,20 +368,20 @@ pub(crate) mod tests {
     #[test]
     fn families_that_are_locked_say_what_opens_them() {
         let mut s = with_family();
-        assert!(!summary(&s, &[]).join("\n").contains("locked"));
+        assert!(!summary(&s, &[], &[]).join("\n").contains("locked"));
         (s.families[0].unlocked, s.volumes[0].encrypting) = (false, None);
-        let text = summary(&s, &[]).join("\n");
+        let text = summary(&s, &[], &[]).join("\n");
         assert!(text.contains("Family 'private' is locked") && text.contains("(home)"), "{text}");
         assert!(text.contains("`bimetal family unlock tank/private`"), "{text}");
         s.volumes.clear();
-        assert!(!summary(&s, &[]).join("\n").contains("locked"), "nobody waits for it");
+        assert!(!summary(&s, &[], &[]).join("\n").contains("locked"), "nobody waits for it");
     }
 
     #[test]
     fn encryption_says_how_far_it_is_and_why_it_waits() {
         let mut s = with_family();
         let says = |s: &Status, words: &str| {
-            let text = summary(s, &[]).join("\n");
+            let text = summary(s, &[], &[]).join("\n");
             assert!(text.contains(words), "{text}");
         };
         says(&s, "1 MiB of its data are still plain");
@@ -339,9 +389,9 @@ pub(crate) mod tests {
         says(&s, "10 MiB of the members may still hold old plaintext");
         s.volumes[0].encrypting = Some(Encrypting { waits_for: Some(Waiting::Locked), ..Encrypting::default() });
         says(&s, "waits until its family is unlocked");
-        assert!(troubles(&s).is_empty(), "that is no trouble");
+        assert!(troubles(&s, &[]).is_empty(), "that is no trouble");
         s.volumes[0].encrypting = Some(Encrypting { waits_for: Some(Waiting::Failing), ..Encrypting::default() });
-        assert!(troubles(&s)[0].contains("cannot be encrypted to the end"), "{:?}", troubles(&s));
+        assert!(troubles(&s, &[])[0].contains("cannot be encrypted to the end"), "{:?}", troubles(&s, &[]));
     }
 
     #[test]
@@ -349,16 +399,52 @@ pub(crate) mod tests {
         let mut s = status();
         s.latched = Some("the sync of member 1 failed".into());
         s.members[1].errors = 2;
-        let lines = summary(&s, &[]);
+        let lines = summary(&s, &[], &[]);
         assert!(lines[0].contains("REFUSED") && lines[0].contains("the sync of member 1 failed"), "{}", lines[0]);
         assert!(lines[1].contains("2 requests"), "{}", lines[1]);
+    }
+
+    /// Where the members of [`status`] are.
+    pub(crate) fn places() -> Vec<(String, String)> {
+        vec![(uuid_text(&[1; 16]), "nbd://far/disk".into())]
+    }
+
+    #[test]
+    fn a_member_that_does_not_answer_is_named_after_ten_seconds() {
+        let mut s = status();
+        let m = &mut s.members[1];
+        (m.unanswered, m.unanswered_for, m.silent_for) = (3, Duration::from_millis(9999), Duration::from_millis(9999));
+        assert!(troubles(&s, &places()).is_empty());
+        let m = &mut s.members[1];
+        (m.unanswered_for, m.silent_for) = (Duration::from_secs(43), Duration::from_secs(42));
+        let words = "Slow member 1 (nbd://far/disk) has not answered for 42 s; 3 requests wait.";
+        assert_eq!(troubles(&s, &places()), [words]);
+        // Others were answered a moment ago.
+        (s.members[1].unanswered, s.members[1].silent_for) = (1, Duration::from_secs(1));
+        let words = "Slow member 1 has left a request unanswered for 43 s; 1 request waits.";
+        assert_eq!(troubles(&s, &[]), [words]);
+    }
+
+    #[test]
+    fn a_lost_connection_says_why_and_what_to_do() {
+        let mut s = status();
+        s.members[1].lost = Some("the server closed the connection".into());
+        (s.members[1].errors, s.mover.failed) = (9, 4);
+        let all = troubles(&s, &places());
+        let words =
+            "The connection to slow member 1 (nbd://far/disk) is lost: the server closed the connection. Its requests \
+                     fail; stop and start the group once the server is back.";
+        assert_eq!(all, [words], "the rest follows from it");
+        assert_eq!(member_state(&s.members[1]), "connection lost");
+        s.members[1].state = MemberState::Leaving;
+        assert_eq!(member_state(&s.members[1]), LEAVING);
     }
 
     #[test]
     fn a_latched_group_promises_no_moves() {
         let mut s = status();
         (s.latched, s.fast_free, s.mover.candidates) = (Some("a sync of member 1 failed".into()), 0, 5);
-        let text = summary(&s, &[]).join("\n");
+        let text = summary(&s, &[], &[]).join("\n");
         assert!(text.contains("Nothing is moved") && text.contains("cannot be restored now"), "{text}");
         assert!(!text.contains("wait to be promoted") && !text.contains("nothing to move"), "{text}");
     }
@@ -368,19 +454,21 @@ pub(crate) mod tests {
         let mut s = status();
         s.fast_free = 0;
         s.members[0].free = 0;
-        assert!(summary(&s, &[]).iter().any(|l| l.contains("less than the reserve")));
+        assert!(summary(&s, &[], &[]).iter().any(|l| l.contains("less than the reserve")));
         s.keep_free = 4 * CHUNK;
-        assert!(summary(&s, &[]).iter().any(|l| l.contains("less than what should be free of the reserve, 512 KiB")));
+        assert!(summary(&s, &[], &[])
+            .iter()
+            .any(|l| l.contains("less than what should be free of the reserve, 512 KiB")));
     }
 
     #[test]
     fn what_makes_room_at_once_is_told_apart_from_what_is_free() {
         let mut s = status();
-        assert!(summary(&s, &[])
+        assert!(summary(&s, &[], &[])
             .iter()
             .any(|l| l.contains("2.50 MiB of fast space are free for new writes (reserve 2 MiB)")));
         s.keep_free = 4 * CHUNK;
-        let lines = summary(&s, &[]);
+        let lines = summary(&s, &[], &[]);
         assert!(lines.iter().any(|l| l.contains("and 1.50 MiB of cold data make room at once")), "{lines:?}");
     }
 }

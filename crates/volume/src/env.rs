@@ -62,6 +62,19 @@ pub struct DeviceTraits {
     pub rotational: bool,
 }
 
+/// How a device answers at this moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answering {
+    /// Requests without an answer yet.
+    pub waiting: u64,
+    /// When the oldest of them was made.
+    pub oldest: Option<Instant>,
+    /// Since when nothing was answered at all, although something waits.
+    pub silent_since: Option<Instant>,
+    /// Why nothing will be answered any more before it is opened anew: every request fails.
+    pub lost: Option<String>,
+}
+
 /// A block device, file, or remote disk. Cloning gives another handle to the same device.
 pub trait Device: Clone + 'static {
     /// Size in bytes, rounded down to a multiple of 4096.
@@ -81,6 +94,16 @@ pub trait Device: Clone + 'static {
 
     /// Tells the device that `len` bytes at `offset` are not needed any more.
     fn discard(&self, offset: u64, len: u64) -> impl Future<Output = Result<(), DeviceError>>;
+
+    /// How it answers; to be told to people.
+    fn answering(&self) -> Answering {
+        Answering::default()
+    }
+
+    /// Whether every request fails until it is opened anew.
+    fn is_lost(&self) -> bool {
+        false
+    }
 }
 
 /// Why a device request failed.
@@ -92,6 +115,9 @@ pub enum DeviceError {
     /// No space left below the device (a full file system under a file member).
     #[error("no space left on the file system below the member")]
     NoSpace,
+    /// The server of a remote member has no space left.
+    #[error("no space left at the server of the member")]
+    RemoteNoSpace,
     /// The connection to a remote member was lost; the outcome of requests in flight is unknown.
     #[error("connection lost")]
     Disconnected,

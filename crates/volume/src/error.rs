@@ -60,11 +60,23 @@ impl Error {
         const ESHUTDOWN: i32 = 108;
         match self {
             Error::OutOfRange { .. } => EINVAL,
-            Error::Device { source: DeviceError::NoSpace, .. } | Error::NoSpace => ENOSPC,
+            Error::Device { source: DeviceError::NoSpace | DeviceError::RemoteNoSpace, .. } | Error::NoSpace => ENOSPC,
             Error::Device { .. } | Error::Lost | Error::Latched(_) => EIO,
             Error::ReadOnly | Error::Frozen => EROFS,
             Error::Locked => EPERM,
             Error::Deleted | Error::Stopping => ESHUTDOWN,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_that_lacks_is_told_as_such_wherever_it_lacks() {
+        for source in [DeviceError::NoSpace, DeviceError::RemoteNoSpace] {
+            assert_eq!(Error::Device { member: 1, source }.errno(), 28);
         }
     }
 }

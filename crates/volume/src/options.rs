@@ -124,6 +124,14 @@ pub struct MemberStatus {
     pub discard_bytes: u64,
     /// Requests that failed.
     pub errors: u64,
+    /// Requests that the device has not answered yet.
+    pub unanswered: u64,
+    /// For how long the oldest of them has waited.
+    pub unanswered_for: Duration,
+    /// For how long nothing was answered at all, although something waited.
+    pub silent_for: Duration,
+    /// Why every request fails until the group is opened anew, if so: the connection to it is lost.
+    pub lost: Option<String>,
 }
 
 /// A volume as `status` shows it.

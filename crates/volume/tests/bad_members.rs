@@ -178,6 +178,7 @@ fn a_device_that_is_no_member_or_has_shrunk() {
             matches!(error, OpenError::Shrunk { device: 2, size: s, expected } if (s, expected) == (size, 32 * MIB)),
             "{size}: {error}"
         );
+        assert!(error.to_string().contains(&format!("has {size} bytes, but had {} bytes", 32 * MIB)), "{error}");
         let found = open(&env, &devices, read_only()).expect("opens without it").status().recovery;
         assert!(found.iter().any(|f| f.contains("device 2 is not used: it has")), "{size}: {found:?}");
     }

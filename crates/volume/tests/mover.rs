@@ -181,3 +181,39 @@ fn the_reserve_comes_back_soon_beside_a_volume_that_has_not_used_what_it_was_pro
     let free = s.fast_free - (20 << 20);
     assert!(free >= s.keep_free, "{} of {}: {:?}", free / CHUNK, s.keep_free / CHUNK, s.mover);
 }
+
+#[test]
+fn nothing_is_moved_while_the_connection_to_a_member_is_lost_and_no_chunk_is_blamed_for_it() {
+    let env = MemoryEnv::new();
+    let devices = create(&env, [64, 256], vec![volume("main", 130, Placement::Auto)]);
+    let (g, v) = open_main(&env, &devices);
+    (0..800).for_each(|c| write(&env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    pass(&env, 200);
+    let used: Vec<u64> = (0..800).filter(|c| !is_fast(&v, *c)).take(40).collect();
+    // It is lost while moves are under way.
+    devices[1].read_takes.set(Duration::from_millis(400));
+    for i in 0.. {
+        let _read = read(&env, &v, used[i * 7 % used.len()] * CHUNK + 2 * BLOCK, 4096);
+        if g.status().mover.in_flight > 0 {
+            break;
+        }
+        assert!(i < 5000, "{:?}", g.status().mover);
+    }
+    devices[1].lost.set(true);
+    pass(&env, 20);
+    let s = g.status();
+    assert!(s.mover.failed > 0 && s.mover.doing == "nothing is moved", "{:?}", s.mover);
+    assert_eq!(s.mover.why, "the connection to the slow member 1 is lost");
+    use_much(&env, &v, &used);
+    let failed = s.mover.failed;
+    let s = g.status();
+    assert_eq!((s.mover.failed, s.mover.in_flight, s.latched), (failed, 0, None));
+    // What needs only the other goes on.
+    let fast = (0..800).find(|c| is_fast(&v, *c)).expect("the fast tier is in use");
+    write(&env, &v, fast * CHUNK, &[4; CHUNK as usize]).expect("write");
+    flush(&env, &v).expect("flush");
+    devices[1].lost.set(false);
+    devices[1].read_takes.set(Duration::ZERO);
+    pass(&env, 20);
+    assert!(!g.status().mover.why.contains("cannot be read"), "{:?}", g.status().mover);
+}

@@ -94,6 +94,14 @@ pub(crate) struct Member {
     pub(crate) syncs: u64,
     pub(crate) discarded_bytes: u64,
     pub(crate) errors: u64,
+    /// Requests that it has not answered yet, and for how long the oldest of them has waited.
+    #[serde(default)]
+    pub(crate) unanswered: u64,
+    #[serde(default)]
+    pub(crate) unanswered_seconds: u64,
+    /// Why all its requests fail, if the connection to it is lost.
+    #[serde(default)]
+    pub(crate) lost: Option<String>,
 }
 
 impl Member {

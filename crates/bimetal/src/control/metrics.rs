@@ -90,7 +90,7 @@ fn families(t: &mut Text, snapshot: &Snapshot) {
 
 fn members(t: &mut Text, snapshot: &Snapshot) {
     type Field = fn(&bimetal_volume::options::MemberStatus) -> u64;
-    let fields: [(&str, &str, &str, Field); 11] = [
+    let fields: [(&str, &str, &str, Field); 14] = [
         ("member_present", "gauge", "1 if the member is there.", |m| m.present.into()),
         ("member_slot_bytes", "gauge", "Space for data.", |m| m.slots * CHUNK),
         ("member_free_bytes", "gauge", "Free space for data.", |m| m.free * CHUNK),
@@ -102,6 +102,13 @@ fn members(t: &mut Text, snapshot: &Snapshot) {
         ("member_syncs_total", "counter", "Syncs.", |m| m.syncs),
         ("member_discarded_bytes_total", "counter", "Bytes discarded.", |m| m.discard_bytes),
         ("member_errors_total", "counter", "Failed requests.", |m| m.errors),
+        ("member_unanswered_requests", "gauge", "Requests that it has not answered yet.", |m| m.unanswered),
+        ("member_unanswered_seconds", "gauge", "How long the oldest of them has waited.", |m| {
+            m.unanswered_for.as_secs()
+        }),
+        ("member_connection_lost", "gauge", "1 if all requests fail until the group is started anew.", |m| {
+            m.lost.is_some().into()
+        }),
     ];
     for (name, kind, help, field) in fields {
         let samples = snapshot.status.members.iter();

@@ -12,6 +12,7 @@ mod files;
 mod history;
 mod jobs;
 mod keeper;
+mod limit;
 mod losses;
 mod members;
 mod raw;
@@ -33,15 +34,14 @@ use bimetal_host::device::Access;
 use bimetal_host::{HostEnv, Reactor};
 use bimetal_volume::env::Env;
 use bimetal_volume::group::Group;
-use bimetal_volume::options::OpenOptions;
+use bimetal_volume::options::{MemberStatus, OpenOptions};
 use tokio::sync::mpsc;
 
 use crate::cli::Serve;
 use crate::config::uuid_text;
 use crate::members as found_members;
 use crate::output::Output;
-use crate::{control, handover, log, loss, paths, runstate};
-use alarms::Alarms;
+use crate::{control, handover, log, loss, paths, runstate, words};
 use exports::Exports;
 pub(crate) use families::Work as FamilyWork;
 use files::Files;
@@ -170,8 +170,8 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         devices: Devices::new(&env, &group, &name, &losses),
     });
     ways.devices.take_over_all().await;
-    answer(&env, &group, &ways, &shared, questions).await;
-    let stopped = stop(&name, &group, &ways, &losses).await;
+    let desk = answer(&env, &group, &ways, &shared, questions).await;
+    let stopped = stop(&env, &group, &ways, &losses, &shared, &desk).await;
     drop(sockets);
     // Whoever asked for the stop may still wait for the answer, which came before it.
     api.finish();
@@ -207,35 +207,35 @@ fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-/// Answers the control side until it says that it is time to end.
+/// Answers the control side until it says that it is time to end; gives the desk that may still copy a volume.
 async fn answer(
     env: &HostEnv,
     group: &Group<HostEnv>,
     ways: &Rc<Ways>,
     shared: &Arc<Shared>,
     mut questions: mpsc::Receiver<Ask>,
-) {
+) -> Rc<dissolve::Desk> {
     let history = Rc::new(RefCell::new(History::default()));
     let seconds = |env: &HostEnv| env.now().0 / 1_000_000_000;
     let sampler = (env.clone(), group.clone(), history.clone());
     env.spawn(async move {
         let (env, group, history) = sampler;
-        let mut alarms = Alarms::default();
         loop {
-            let status = group.status();
-            history.borrow_mut().sample(seconds(&env), &status.mover);
-            for line in alarms.news(&status) {
-                log::warn(&line);
-            }
+            history.borrow_mut().sample(seconds(&env), &group.status().mover);
             env.sleep(Duration::from_secs(history::SAMPLE_SECONDS)).await;
         }
+    });
+    let watch = (env.clone(), group.clone(), shared.clone());
+    env.spawn(async move {
+        let (env, group, shared) = watch;
+        alarms::watch(&env, &group, &shared).await;
     });
     let desk = Rc::new(dissolve::Desk::default());
     let families = Rc::new(families::Desk::default());
     let checks = Rc::new(check::Desk::default());
     while let Some(question) = questions.recv().await {
         match question {
-            Ask::Shutdown => return desk.end(env).await,
+            Ask::Shutdown => return desk,
             Ask::Snapshot(reply) => {
                 let status = group.status();
                 let recent = history.borrow().recent(seconds(env), &status.mover);
@@ -316,26 +316,66 @@ async fn answer(
             }
         }
     }
+    desk
 }
 
 /// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.
-async fn stop(name: &str, group: &Group<HostEnv>, ways: &Ways, losses: &Losses) -> Result<()> {
+async fn stop(
+    env: &HostEnv,
+    group: &Group<HostEnv>,
+    ways: &Ways,
+    losses: &Losses,
+    shared: &Shared,
+    desk: &dissolve::Desk,
+) -> Result<()> {
     notify("STOPPING=1");
-    ways.stop().await;
-    let stopped = group.stop().await;
-    let error = stopped.as_ref().err().map(ToString::to_string);
-    if let Some(why) = &error {
+    let name = &shared.facts.group;
+    let end = async {
+        desk.end(env).await;
+        ways.stop().await;
+        group.stop().await
+    };
+    let given_up = limit::GivenUp::default();
+    let stopped = given_up.within_limit(env, group, shared, end).await;
+    let error = how_it_failed(&stopped.map(|s| s.map_err(|e| e.to_string())), given_up.words(), &lost(group, shared));
+    if error.is_some() && is_writable(group) {
         // It may have latched just now; and what was noted before may not have been written yet.
-        losses.lost(why.clone()).await;
+        losses.lost(error.clone().unwrap_or_default()).await;
     }
-    if let Err(e) = runstate::note_end(name, error) {
+    if let Err(e) = runstate::note_end(name, error.clone()) {
         log::warn(&format!("who waits for this end does not learn how it went: {e:#}"));
     }
-    stopped.with_context(|| {
-        format!("group '{name}' could not be stopped in order; nothing flushed is lost, the next start recovers it")
-    })?;
+    if let Some(why) = error {
+        bail!(
+            "group '{name}' could not be stopped in order; nothing flushed is lost, the next start recovers it: {why}"
+        );
+    }
     log::info(&format!("group '{name}' is stopped"));
     Ok(())
+}
+
+/// Why a group was not stopped in order, if it was not; `stopped` is missing if that did not come to its end.
+fn how_it_failed(stopped: &Option<Result<(), String>>, given_up: Option<String>, lost: &[String]) -> Option<String> {
+    let failed = stopped.as_ref().and_then(|s| s.as_ref().err()).cloned();
+    if failed.is_none() && given_up.is_none() {
+        return None;
+    }
+    let lost = if failed.is_some() { lost } else { &[] };
+    let all: Vec<String> = given_up.into_iter().chain(failed).chain(lost.iter().cloned()).collect();
+    Some(all.join("; "))
+}
+
+/// Connections to members that are lost, in words.
+fn lost(group: &Group<HostEnv>, shared: &Shared) -> Vec<String> {
+    let places = shared.facts.locators();
+    let line = |m: &MemberStatus| Some(format!("{}: {}", words::member_name(m, &places), m.lost.as_ref()?));
+    group.status().members.iter().filter_map(line).collect()
+}
+
+/// Whether it was opened for writing: else nothing can be lost.
+fn is_writable(group: &Group<HostEnv>) -> bool {
+    let status = group.status();
+    status.latched.is_some() || !status.read_only
 }
 
 fn notify_ready() {

@@ -40,7 +40,7 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
         uptime_seconds: facts.since.elapsed().as_secs(),
         read_only: s.read_only,
         latched: s.latched.clone(),
-        summary: words::summary(s, &snapshot.recent),
+        summary: words::summary(s, &facts.locators(), &snapshot.recent),
         generation: s.generation,
         commits: s.commits,
         pending_changes: s.pending,
@@ -87,6 +87,9 @@ pub(crate) fn member_row(locators: &[(String, String)], m: &MemberStatus) -> api
         syncs: m.syncs,
         discarded_bytes: m.discard_bytes,
         errors: m.errors,
+        unanswered: m.unanswered,
+        unanswered_seconds: m.unanswered_for.as_secs(),
+        lost: m.lost.clone(),
     }
 }
 

@@ -24,7 +24,8 @@ const DEVICE_PATIENCE: Duration = Duration::from_secs(15);
 const SILENT: &str = "the group does not answer: a device may hang; see the log and dmesg";
 /// The same while it ends.
 const ENDING: &str =
-    "the group is being stopped and does not answer any more; if that lasts, a device may hang: see the log and dmesg";
+    "the group is being stopped and does not answer any more; if that lasts, a device may hang: see the log and dmesg. With \
+     `bimetal stop --force` the daemon gives a device up that has not answered for 30 s";
 
 /// What the control side may want of the group's thread.
 pub(crate) enum Ask {
@@ -335,6 +336,11 @@ impl Shared {
         stop.waits_for = if stop.forced { Vec::new() } else { users };
         self.stop_changed.notify_all();
         stop.waits_for.clone()
+    }
+
+    /// Whether the end is not to wait for anybody.
+    pub(super) fn is_forced(&self) -> bool {
+        self.lock_stop().forced
     }
 
     /// SIGTERM or SIGINT: the first wishes a stop, the second insists. Called on the group's thread: it only takes a

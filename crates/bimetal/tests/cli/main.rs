@@ -13,6 +13,7 @@ mod files;
 mod flow;
 mod force;
 mod former;
+mod hung;
 mod known;
 mod lab;
 mod leave;

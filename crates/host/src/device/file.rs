@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bimetal_volume::buf::{Buf, BufMut};
-use bimetal_volume::env::{DeviceError, DeviceTraits};
+use bimetal_volume::env::{Answering, DeviceError, DeviceTraits, Env};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 
 use super::error::from_errno;
+use super::waits::Waits;
 use super::{Access, OpenError};
 use crate::probe::sysfs::BlockQueue;
 use crate::probe::{loops, usage};
@@ -43,6 +44,7 @@ struct Inner {
     sector_sizes: (u32, u32),
     rotational: bool,
     discard: Cell<bool>,
+    waits: Waits,
 }
 
 /// What opening a file or block device has found.
@@ -108,6 +110,7 @@ impl FileDevice {
             sector_sizes: queue.as_ref().filter(|_| block_device).map_or((512, 4096), |q| q.sector_sizes),
             rotational: queue.as_ref().is_some_and(|q| q.rotational),
             discard: Cell::new(discard),
+            waits: Waits::default(),
         };
         FileDevice { inner: Rc::new(inner) }
     }
@@ -124,6 +127,7 @@ impl FileDevice {
             sector_sizes: (512, 4096),
             rotational: false,
             discard: Cell::new(false),
+            waits: Waits::default(),
         };
         FileDevice { inner: Rc::new(inner) }
     }
@@ -139,6 +143,10 @@ impl FileDevice {
 
     pub(crate) fn sector_sizes(&self) -> (u32, u32) {
         self.inner.sector_sizes
+    }
+
+    pub(crate) fn answering(&self) -> Answering {
+        self.inner.waits.answering()
     }
 
     pub(crate) fn traits(&self) -> DeviceTraits {
@@ -269,6 +277,7 @@ impl FileDevice {
             }
             Ok(())
         };
+        let _in_flight = self.inner.waits.begin(|| self.inner.env.now());
         self.inner.env.blocking(call).await.map_err(gone)?.map_err(from_errno)
     }
 
@@ -277,6 +286,7 @@ impl FileDevice {
     }
 
     async fn run(&self, entry: squeue::Entry, keep: Keep) -> (i32, Keep) {
+        let _in_flight = self.inner.waits.begin(|| self.inner.env.now());
         // SAFETY: the callers build `entry` over memory of `keep`, whose pages do not move with it.
         let op = unsafe { self.inner.env.core().start(entry, keep, Some(self.inner.file.clone()), OnDrop::Finish) };
         op.await

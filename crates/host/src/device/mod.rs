@@ -4,11 +4,12 @@ pub mod emulated;
 pub mod error;
 pub mod file;
 pub mod nbd;
+mod waits;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bimetal_volume::buf::{Buf, BufMut};
-use bimetal_volume::env::{Device, DeviceError, DeviceTraits};
+use bimetal_volume::env::{Answering, Device, DeviceError, DeviceTraits};
 
 use crate::locator::Locator;
 use crate::reactor::HostEnv;
@@ -73,6 +74,14 @@ impl HostDevice {
         }
     }
 
+    /// Waits no longer for a disk behind a server: its connection ends, and all its requests fail. False of any other, whose
+    /// requests only the kernel can end.
+    pub fn give_up(&self, why: &str) -> bool {
+        let HostDevice::Nbd(device) = self else { return false };
+        device.give_up(why);
+        true
+    }
+
     /// Sizes of the logical and physical sector, in bytes.
     pub fn sector_sizes(&self) -> (u32, u32) {
         match self {
@@ -133,6 +142,21 @@ impl Device for HostDevice {
             HostDevice::File(d) => d.discard(offset, len).await,
             HostDevice::Emulated(d) => d.discard(offset, len).await,
             HostDevice::Nbd(d) => d.discard(offset, len).await,
+        }
+    }
+
+    fn answering(&self) -> Answering {
+        match self {
+            HostDevice::File(d) => d.answering(),
+            HostDevice::Emulated(d) => d.file().answering(),
+            HostDevice::Nbd(d) => d.answering(),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        match self {
+            HostDevice::File(_) | HostDevice::Emulated(_) => false,
+            HostDevice::Nbd(d) => d.is_lost(),
         }
     }
 }

@@ -29,7 +29,7 @@ pub use message::Part;
 const POLL_FIRST: u16 = 1;
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a remote peer may be silent while something is to be confirmed.
+/// How long the kernel of a remote peer may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
 /// A peer of whom nothing was heard for so long is asked whether it is there...
 const PROBE_AFTER: Duration = Duration::from_secs(15);
@@ -84,7 +84,7 @@ impl Stream {
         };
         let stream = env.blocking(connect).await??;
         stream.set_nodelay(true)?;
-        give_up_on_silence(&stream)?;
+        give_up_on_the_dead(&stream)?;
         Ok(Stream::wrap(env, stream.into(), name))
     }
 
@@ -243,15 +243,9 @@ impl Stream {
     }
 }
 
-/// Lets a connection fail when the peer has not confirmed what was sent, or that it is still there, for [`SILENCE`]: a machine
-/// that lost its power sends no farewell.
-fn give_up_on_silence(stream: &TcpStream) -> io::Result<()> {
-    give_up_on_the_dead(stream)?;
-    set(stream, libc::TCP_USER_TIMEOUT, SILENCE.as_millis() as libc::c_int)
-}
-
-/// The same of one that owes us nothing: it may take as long as it likes to receive, for instance while its machine is paused, as
-/// long as the machine's kernel answers. If that is dead and something was sent to it, the kernel gives up after a quarter of an hour.
+/// Lets a connection fail when the peer has not said for [`SILENCE`] that it is still there: a machine that lost its power sends no
+/// farewell. It may take as long as it likes to receive, for instance while its machine is paused, as long as the machine's kernel answers. If
+/// that is dead and something was sent to it, the kernel gives up after a quarter of an hour; who is owed an answer has limits of its own.
 fn give_up_on_the_dead(stream: &TcpStream) -> io::Result<()> {
     let probes = (SILENCE - PROBE_AFTER).as_secs() / PROBE_EVERY.as_secs();
     set(stream, libc::TCP_KEEPIDLE, PROBE_AFTER.as_secs() as libc::c_int)?;

@@ -111,7 +111,7 @@ fn tcp_connects_and_a_refused_port_says_so() {
             s.send(vec![Part::Bytes(b"hi".to_vec())]).await.1.expect("sent");
         });
         let s = Stream::connect_tcp(&env, "127.0.0.1".into(), port).await.expect("connect");
-        assert_eq!(patience(&s), [1, 15, 5, 9, 60_000]);
+        assert_eq!(patience(&s), [1, 15, 5, 9, 0], "so may a server; for its answers there are limits elsewhere");
         let (buf, result) = s.recv_all(BufMut::new(2), 0..2).await;
         result.expect("received");
         assert_eq!(&buf[..], b"hi");

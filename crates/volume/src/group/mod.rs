@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Status};
 pub use crate::recovery::OpenError;
-use crate::units::Tier;
+use crate::units::{MemberIndex, Tier};
 
 /// How long a stop waits for discards that devices have not answered.
 const LAST_DISCARDS: Duration = Duration::from_secs(5);
@@ -100,6 +100,12 @@ impl<E: Env> Group<E> {
     /// What the group is doing.
     pub fn status(&self) -> Status {
         self.core.status()
+    }
+
+    /// The device of a member, if it is there: another handle.
+    pub fn device(&self, member: MemberIndex) -> Option<E::Device> {
+        let member = self.core.members.iter().find(|m| m.index == member)?;
+        member.device().ok().map(|device| (*device).clone())
     }
 
     /// Waits until the group refuses writes because a sync or a write of its metadata failed, and gives the reason. What was

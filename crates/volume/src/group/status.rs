@@ -1,7 +1,9 @@
 //! What a group tells about itself.
 
+use std::time::Duration;
+
 use super::core::Core;
-use crate::env::Env;
+use crate::env::{Env, Instant};
 use crate::member::{Member, Standing};
 use crate::options::{MemberState, MemberStatus, MoverStatus, Status, VolumeStatus};
 use crate::tier::Policy;
@@ -33,6 +35,8 @@ impl<E: Env> Core<E> {
         let label = m.label.borrow();
         let row = &label.members[m.index as usize];
         let c = &m.counters;
+        let answering = m.answering();
+        let waited = |since: Option<Instant>| since.map_or(Duration::ZERO, |at| self.env.now().since(at));
         MemberStatus {
             index: m.index,
             uuid: row.uuid,
@@ -57,6 +61,10 @@ impl<E: Env> Core<E> {
             syncs: c.syncs.get(),
             discard_bytes: c.discard_bytes.get(),
             errors: c.errors.get(),
+            unanswered: answering.waiting,
+            unanswered_for: waited(answering.oldest),
+            silent_for: waited(answering.silent_since),
+            lost: answering.lost,
         }
     }
 

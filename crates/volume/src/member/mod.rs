@@ -25,7 +25,7 @@ use bimetal_format::layout::Layout;
 use bimetal_format::Salt;
 
 use crate::buf::{Buf, BufMut};
-use crate::env::{Device, DeviceError};
+use crate::env::{Answering, Device, DeviceError};
 use crate::mutant::{self, Mutant};
 use crate::slots::FreeSlots;
 use crate::units::{ChunkId, MemberIndex, SlotIndex, Tier};
@@ -186,6 +186,16 @@ impl<D: Device> Member<D> {
 
     pub(crate) fn device(&self) -> Result<Rc<D>, DeviceError> {
         self.device.borrow().clone().ok_or(DeviceError::Disconnected)
+    }
+
+    /// How its device answers.
+    pub(crate) fn answering(&self) -> Answering {
+        self.device.borrow().as_ref().map(|d| d.answering()).unwrap_or_default()
+    }
+
+    /// Whether every request to it fails until the group is opened anew.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.device.borrow().as_ref().is_some_and(|d| d.is_lost())
     }
 
     /// Salt of a metadata block at byte offset `place` of this member.

@@ -1,7 +1,6 @@
 //! Step 1: who are these devices?
 
 use bimetal_format::label::{Label, LabelError};
-use bimetal_format::size::InWords;
 
 use super::OpenError;
 use crate::env::{Device, DeviceError};
@@ -29,7 +28,7 @@ pub(crate) enum Unusable {
     Label(LabelError),
     #[error("{0}")]
     Device(DeviceError),
-    #[error("it has {}, but had {} when it joined the group", InWords(*size), InWords(*expected))]
+    #[error("it has {size} bytes, but had {expected} bytes when it joined the group")]
     Shrunk { size: u64, expected: u64 },
 }
 

@@ -23,7 +23,6 @@ mod start;
 mod window;
 
 use bimetal_format::label::LabelError;
-use bimetal_format::size::InWords;
 
 use self::load::Source;
 use crate::env::{DeviceError, Env};
@@ -61,8 +60,7 @@ pub enum OpenError {
     },
     /// The device became smaller than its label says.
     #[error(
-        "device {device} has {}, but had {} when it joined the group; restore its size first",
-        InWords(*size), InWords(*expected)
+        "device {device} has {size} bytes, but had {expected} bytes when it joined the group; restore its size first"
     )]
     Shrunk {
         /// Position in the caller's list.

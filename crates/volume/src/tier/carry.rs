@@ -81,8 +81,10 @@ impl<E: Env> Core<E> {
                 _ => scheduler.came_to_nothing(job, now),
             }
         }
+        // Nor does a lost connection say anything of the chunk.
+        let lost = self.members[mv.from.member as usize].is_lost();
         match copied {
-            Err(Failed::Read) => self.abandon_unread(mv),
+            Err(Failed::Read) if !lost => self.abandon_unread(mv),
             _ => self.abandon(mv),
         }
     }

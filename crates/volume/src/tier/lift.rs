@@ -86,6 +86,9 @@ impl<E: Env> Core<E> {
         if !self.mover.running.get() || self.policy.borrow().candidate_count() == 0 {
             return lifts;
         }
+        if self.lost_member().is_some() {
+            return lifts;
+        }
         for part in parts.filter(|p| p.len == CHUNK) {
             lifts.moves.extend(self.begin_lift(part.chunk).map(|mv| (mv, part.at)));
         }

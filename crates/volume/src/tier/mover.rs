@@ -23,10 +23,13 @@ use crate::buf::Buf;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
 use crate::kept::kept_slot;
-use crate::member::add;
+use crate::member::{add, Member};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
 use crate::wait::{self, Signal};
+
+/// While the connection to a member is lost nothing is moved; whether the group ends is looked at so often.
+const LOST: Duration = Duration::from_secs(10);
 
 /// The mover's state and counters.
 pub(crate) struct MoverState {
@@ -236,6 +239,14 @@ impl<E: Env> Core<E> {
             if mutant::on(Mutant::MoverStuck) && self.mover.cancelled.get() > 0 {
                 break;
             }
+            if let Some(m) = self.lost_member() {
+                self.drop_lifted();
+                let why = format!("the connection to the {} member {} is lost", m.tier, m.index);
+                *self.mover.words.borrow_mut() = ("nothing is moved".into(), why);
+                self.mover.resting.set(false);
+                wait::first(wake, self.env.sleep(LOST)).await;
+                continue;
+            }
             self.drop_kept(self.kept_excess());
             self.start_lifted();
             let levels = self.levels();
@@ -261,6 +272,11 @@ impl<E: Env> Core<E> {
         self.mover.running.set(false);
         self.drop_lifted();
         self.mover.ended.notify();
+    }
+
+    /// A member whose requests all fail: a move would fail, or latch the group, which may go on with what does not need it.
+    pub(super) fn lost_member(&self) -> Option<&Member<E::Device>> {
+        self.members.iter().find(|m| m.is_lost())
     }
 
     /// Waits until no move is under way; the mover has been told to stop.

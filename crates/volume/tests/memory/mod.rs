@@ -174,6 +174,8 @@ pub(crate) struct MemoryDevice {
     pub(crate) head_free: Rc<Cell<Instant>>,
     /// A sync takes so long.
     pub(crate) sync_takes: Rc<Cell<Duration>>,
+    /// The connection is lost: every request fails.
+    pub(crate) lost: Rc<Cell<bool>>,
     /// The clock for that.
     pub(crate) env: Option<MemoryEnv>,
 }
@@ -201,6 +203,7 @@ impl MemoryDevice {
             read_takes: Rc::default(),
             head_free: Rc::default(),
             sync_takes: Rc::default(),
+            lost: Rc::default(),
             env: None,
         }
     }
@@ -214,6 +217,13 @@ impl MemoryDevice {
         let end = self.head_free.get().max(env.now()).plus(takes);
         self.head_free.set(end);
         env.sleep(end.since(env.now())).await;
+    }
+
+    fn connected(&self) -> Result<(), DeviceError> {
+        match self.lost.get() {
+            true => Err(DeviceError::Disconnected),
+            false => Ok(()),
+        }
     }
 
     /// Never completes once the device stands still.
@@ -238,6 +248,9 @@ impl Device for MemoryDevice {
         assert!(offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 && offset + buf.len() as u64 <= self.size);
         self.answers().await;
         self.seek(offset, (buf.len() / BLOCK) as u64).await;
+        if let Err(lost) = self.connected() {
+            return (buf, Err(lost));
+        }
         let blocks = self.blocks.borrow();
         for (i, b) in buf.chunks_exact_mut(BLOCK).enumerate() {
             let block = offset / BLOCK as u64 + i as u64;
@@ -269,6 +282,7 @@ impl Device for MemoryDevice {
             env.sleep(self.hold_until.get().since(env.now()).max(self.hold_for.get())).await;
         }
         self.answers().await;
+        self.connected()?;
         match self.writes_left.get() {
             0 => return Err(DeviceError::Io(5)),
             n => self.writes_left.set(n - 1),
@@ -290,14 +304,20 @@ impl Device for MemoryDevice {
             env.sleep(self.sync_takes.get()).await;
         }
         self.answers().await;
+        self.connected()?;
         self.syncs.set(self.syncs.get() + 1);
         Ok(())
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.get()
     }
 
     async fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         if self.discard_hangs.get() {
             std::future::pending::<()>().await;
         }
+        self.connected()?;
         if self.discard_fails.get() != 0 {
             self.failed_discards.set(self.failed_discards.get() + 1);
             return Err(DeviceError::Io(self.discard_fails.get()));

@@ -1,21 +1,22 @@
 //! The transmission phase: requests out, answers in.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
-use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use bimetal_nbd::consts::{cmd, errno, reply_type};
 use bimetal_nbd::reply::{Chunk, Payload, ReplyHeader, DATA_PREFIX, MAGIC_SIZE};
 use bimetal_nbd::request::{HeaderStyle, Request};
-use bimetal_nbd::WireError;
 use bimetal_volume::buf::{Buf, BufMut};
-use bimetal_volume::env::{DeviceError, Env};
+use bimetal_volume::env::{Answering, DeviceError, Env, Instant};
 
+use super::super::waits::answering;
 use super::covered::Covered;
 use super::input::Input;
+use super::patience::{Broken, Patience};
 use crate::net::{Part, Stream, Way};
 use crate::reactor::HostEnv;
 
@@ -32,7 +33,13 @@ pub(super) struct Client {
     /// What is to be sent next, in order.
     outgoing: RefCell<Vec<Part>>,
     sending: Cell<bool>,
-    lost: Cell<bool>,
+    patience: Patience,
+    /// When the last whole answer came, if one has.
+    answered: Cell<Option<Instant>>,
+    /// A task looks whether the server is silent for too long.
+    watched: Cell<bool>,
+    /// Why the connection is of no use any more, once it is not.
+    lost: OnceCell<String>,
     ending: Cell<bool>,
 }
 
@@ -45,6 +52,8 @@ struct Slot {
 
 /// A request that was sent.
 struct Pending {
+    command: u16,
+    since: Instant,
     /// Where a read goes: the buffer, and the part of it that is asked for.
     target: Option<(BufMut, Range<usize>)>,
     offset: u64,
@@ -58,19 +67,14 @@ struct Pending {
     abandoned: bool,
 }
 
-/// Why the answers cannot be followed any more.
-#[derive(Debug, thiserror::Error)]
-enum Broken {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Wire(#[from] WireError),
-    #[error("{0}")]
-    Peer(&'static str),
-}
-
 impl Client {
-    pub(super) fn start(env: &HostEnv, stream: Stream, input: Input, style: HeaderStyle) -> Rc<Client> {
+    pub(super) fn start(
+        env: &HostEnv,
+        stream: Stream,
+        input: Input,
+        style: HeaderStyle,
+        patience: Patience,
+    ) -> Rc<Client> {
         let client = Rc::new(Client {
             env: env.clone(),
             stream,
@@ -79,14 +83,16 @@ impl Client {
             free: RefCell::default(),
             outgoing: RefCell::default(),
             sending: Cell::new(false),
-            lost: Cell::new(false),
+            patience,
+            answered: Cell::default(),
+            watched: Cell::new(false),
+            lost: OnceCell::new(),
             ending: Cell::new(false),
         });
         let receiver = client.clone();
         env.spawn(async move {
-            // Whatever the reason, the consequence is the same: the connection is of no use any more.
-            let _reason = receiver.receive(input).await;
-            receiver.lose();
+            let Err(why) = receiver.receive(input).await;
+            receiver.lose(&why);
         });
         client
     }
@@ -98,7 +104,7 @@ impl Client {
         buf: BufMut,
         range: Range<usize>,
     ) -> (BufMut, Result<(), DeviceError>) {
-        if self.lost.get() {
+        if self.is_lost() {
             return (buf, Err(DeviceError::Disconnected));
         }
         let (len, size) = (range.len() as u64, buf.len());
@@ -110,7 +116,7 @@ impl Client {
 
     /// Writes `data`.
     pub(super) async fn write(self: &Rc<Self>, offset: u64, data: Buf) -> Result<(), DeviceError> {
-        if self.lost.get() {
+        if self.is_lost() {
             return Err(DeviceError::Disconnected);
         }
         self.begin(cmd::WRITE, offset, data.len() as u64, None, Some(data)).finish().await.1
@@ -118,7 +124,7 @@ impl Client {
 
     /// A request that carries nothing either way.
     pub(super) async fn simple(self: &Rc<Self>, command: u16, offset: u64, len: u64) -> Result<(), DeviceError> {
-        if self.lost.get() {
+        if self.is_lost() {
             return Err(DeviceError::Disconnected);
         }
         self.begin(command, offset, len, None, None).finish().await.1
@@ -127,7 +133,7 @@ impl Client {
     /// Says farewell; what is in flight is lost.
     pub(super) fn disconnect(self: &Rc<Self>) {
         self.ending.set(true);
-        if !self.lost.get() {
+        if !self.is_lost() {
             self.queue(Request { flags: 0, command: cmd::DISC, cookie: 0, offset: 0, len: 0 }, None);
         }
     }
@@ -141,7 +147,17 @@ impl Client {
         data: Option<Buf>,
     ) -> Waiting {
         let arrived = Covered::default();
-        let request = Pending { target, offset, arrived, error: None, done: None, waker: None, abandoned: false };
+        let request = Pending {
+            command,
+            since: self.env.now(),
+            target,
+            offset,
+            arrived,
+            error: None,
+            done: None,
+            waker: None,
+            abandoned: false,
+        };
         let mut pending = self.pending.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             pending.push(Slot::default());
@@ -152,6 +168,7 @@ impl Client {
         slot.request = Some(request);
         let cookie = u64::from(slot.turn) << 32 | index as u64;
         drop(pending);
+        self.watch();
         self.queue(Request { flags: 0, command, cookie, offset, len }, data);
         Waiting { client: self.clone(), index }
     }
@@ -185,8 +202,8 @@ impl Client {
             let result;
             (spare, result) = self.stream.send(parts).await;
             spare.clear();
-            if result.is_err() {
-                self.lose();
+            if let Err(error) = result {
+                self.lose(&error.into());
                 break;
             }
         }
@@ -199,12 +216,71 @@ impl Client {
 
     /// Whether nothing can be asked any more.
     pub(super) fn is_over(&self) -> bool {
-        self.lost.get() || self.ending.get()
+        self.is_lost() || self.ending.get()
     }
 
-    /// Fails everything in flight.
-    pub(super) fn lose(&self) {
-        self.lost.set(true);
+    /// Why every request fails from now on, if so.
+    pub(super) fn lost(&self) -> Option<&str> {
+        self.lost.get().map(String::as_str)
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    /// How the server answers.
+    pub(super) fn answering(&self) -> Answering {
+        let pending = self.pending.borrow();
+        let open = pending.iter().filter_map(|s| s.request.as_ref()).filter(|r| r.done.is_none());
+        let answered = self.answered.get().unwrap_or_default();
+        Answering { lost: self.lost().map(str::to_owned), ..answering(open.map(|r| r.since), answered) }
+    }
+
+    /// Sees to it that a server which is silent for too long is given up, as long as something waits for it.
+    fn watch(self: &Rc<Self>) {
+        if self.watched.replace(true) {
+            return;
+        }
+        let (client, env) = (Rc::downgrade(self), self.env.clone());
+        self.env.spawn(async move {
+            let mut was_due = false;
+            while let Some(sleep) = client.upgrade().and_then(|c| c.look(&mut was_due)) {
+                env.sleep(sleep).await;
+            }
+        });
+    }
+
+    /// Gives the server up if it is due for the second time; else after what time to look again, if anything waits.
+    fn look(&self, was_due: &mut bool) -> Option<Duration> {
+        let (answering, has_answered) = (self.answering(), self.answered.get().is_some());
+        let due = self.patience.due(&answering, has_answered).filter(|_| !self.is_lost());
+        let Some(due) = due else {
+            self.watched.set(false);
+            return None;
+        };
+        let now = self.env.now();
+        if now < due {
+            *was_due = false;
+            return Some(due.since(now));
+        }
+        if !std::mem::replace(was_due, true) {
+            return Some(self.patience.grace());
+        }
+        self.lose(&Broken::Silent { command: self.oldest_command(), silent: self.patience.limit(has_answered) });
+        None
+    }
+
+    /// What was asked first, of what waits.
+    fn oldest_command(&self) -> u16 {
+        let pending = self.pending.borrow();
+        let open = pending.iter().filter_map(|s| s.request.as_ref()).filter(|r| r.done.is_none());
+        open.min_by_key(|r| r.since).map_or(cmd::READ, |r| r.command)
+    }
+
+    /// The connection is of no use any more: fails everything in flight, and all that follows.
+    pub(super) fn lose(&self, why: &Broken) {
+        // What ends a connection first is the reason; the rest follows from it.
+        let _known = self.lost.set(why.to_string());
         self.outgoing.borrow_mut().clear();
         // An error means that the connection has ended already.
         let _ = self.stream.shutdown(Way::Both);
@@ -212,6 +288,12 @@ impl Client {
         for index in 0..slots {
             self.complete(index, Err(DeviceError::Disconnected));
         }
+    }
+
+    /// The whole answer of a request is there.
+    fn answer(&self, index: usize, result: Result<(), DeviceError>) {
+        self.answered.set(Some(self.env.now()));
+        self.complete(index, result);
     }
 
     fn complete(&self, index: usize, result: Result<(), DeviceError>) {
@@ -231,7 +313,7 @@ impl Client {
     }
 
     /// Follows the answers until the connection ends.
-    async fn receive(&self, mut input: Input) -> Result<(), Broken> {
+    async fn receive(&self, mut input: Input) -> Result<std::convert::Infallible, Broken> {
         loop {
             let magic: [u8; MAGIC_SIZE] =
                 input.peek(MAGIC_SIZE).await?.try_into().map_err(|_| Broken::Peer("short head"))?;
@@ -258,7 +340,7 @@ impl Client {
     async fn simple_reply(&self, input: &mut Input, cookie: u64, error: u32) -> Result<(), Broken> {
         let index = self.find(cookie)?;
         if error != 0 {
-            self.complete(index, Err(device_error(error)));
+            self.answer(index, Err(device_error(error)));
             return Ok(());
         }
         let all = self.pending.borrow()[index].request.as_ref().and_then(|r| r.target.as_ref().map(|t| t.1.clone()));
@@ -268,7 +350,7 @@ impl Client {
             }
             self.fill(input, index, range).await?;
         }
-        self.complete(index, Ok(()));
+        self.answer(index, Ok(()));
         Ok(())
     }
 
@@ -289,7 +371,7 @@ impl Client {
         }
         if chunk.is_done() {
             let result = self.verdict(index)?;
-            self.complete(index, result);
+            self.answer(index, result);
         }
         Ok(())
     }
@@ -362,7 +444,7 @@ impl Client {
 
 fn device_error(error: u32) -> DeviceError {
     match error {
-        errno::ENOSPC => DeviceError::NoSpace,
+        errno::ENOSPC => DeviceError::RemoteNoSpace,
         errno::ENOTSUP => DeviceError::Unsupported,
         errno::ESHUTDOWN => DeviceError::Disconnected,
         other => DeviceError::Io(i32::try_from(other).unwrap_or(libc::EIO)),

@@ -185,7 +185,7 @@ async fn look(env: &HostEnv, device: &NbdDevice, held: &Held) {
             // Whether it got there is seen at the next look.
             let _ = write(device, place, &own).await;
         }
-        Ok(_) => device.handle.client.lose(),
+        Ok(_) => device.give_up("another daemon has taken the member over, because this one stood still for too long"),
         Err(DeviceError::Disconnected) => {}
         // Who cannot read it cannot be told anything by it, nor keep anybody away.
         Err(_) => held.seen.set(began),

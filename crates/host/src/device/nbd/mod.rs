@@ -1,5 +1,7 @@
 //! Members behind an NBD server: many requests in flight on one connection, answers matched by cookie.
 //!
+//! A server that is silent for long is given up like one that has gone; see [`patience`].
+//!
 //! When the connection is lost, all requests in flight fail with `Disconnected` and the device stays failed until it is
 //! opened anew: nobody knows what became of unsynced writes, so only recovery may go on.
 
@@ -8,6 +10,7 @@ mod covered;
 mod handshake;
 mod input;
 mod lease;
+mod patience;
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -15,7 +18,7 @@ use std::time::Duration;
 
 use bimetal_nbd::consts::{cmd, export_flag};
 use bimetal_volume::buf::{Buf, BufMut};
-use bimetal_volume::env::{DeviceError, DeviceTraits};
+use bimetal_volume::env::{Answering, DeviceError, DeviceTraits};
 
 use super::{Access, OpenError};
 use crate::locator::{NbdLocator, NbdServer};
@@ -24,6 +27,7 @@ use crate::reactor::HostEnv;
 use client::Client;
 use handshake::{negotiate, Export, HandshakeError};
 use input::Input;
+use patience::{Broken, Patience};
 
 /// How long a server may take to agree.
 const HANDSHAKE: Duration = Duration::from_secs(20);
@@ -55,6 +59,15 @@ impl Drop for Handle {
 impl NbdDevice {
     /// Connects to the server and takes the export.
     pub async fn open(env: &HostEnv, locator: &NbdLocator, access: Access) -> Result<NbdDevice, OpenError> {
+        NbdDevice::open_with(env, locator, access, Patience::default()).await
+    }
+
+    async fn open_with(
+        env: &HostEnv,
+        locator: &NbdLocator,
+        access: Access,
+        patience: Patience,
+    ) -> Result<NbdDevice, OpenError> {
         let refuse = |why: String| OpenError::Nbd { locator: locator.to_string(), why };
         let connect = async {
             let stream = match &locator.server {
@@ -69,7 +82,7 @@ impl NbdDevice {
         let connected = connected.ok_or_else(|| refuse("the server does not answer; is it an NBD server?".into()))?;
         let (stream, input, export) = connected.map_err(|e| refuse(e.to_string()))?;
         check(&export, access).map_err(refuse)?;
-        let client = Client::start(env, stream, input, export.style);
+        let client = Client::start(env, stream, input, export.style, patience);
         let handle = Handle { env: env.clone(), client, export, lease: OnceCell::new() };
         let device = NbdDevice { handle: Rc::new(handle) };
         if access.write && access.lock {
@@ -85,6 +98,19 @@ impl NbdDevice {
     pub(crate) fn traits(&self) -> DeviceTraits {
         let export = &self.handle.export;
         DeviceTraits { discard: export.has(export_flag::SEND_TRIM), rotational: export.has(export_flag::ROTATIONAL) }
+    }
+
+    pub(crate) fn answering(&self) -> Answering {
+        self.handle.client.answering()
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.handle.client.is_lost()
+    }
+
+    /// Ends the connection: what is in flight fails, and all that follows.
+    pub(crate) fn give_up(&self, why: &str) {
+        self.handle.client.lose(&Broken::GivenUp(why.into()));
     }
 
     fn max_part(&self) -> usize {

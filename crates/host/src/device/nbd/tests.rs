@@ -167,7 +167,8 @@ fn errors_of_the_server_come_through() {
         let device = NbdDevice::open(&env, &locator, UNLOCKED).await.expect("opens");
         let (_, result) = device.read(0, BufMut::new(4096)).await;
         assert_eq!(result, Err(DeviceError::Io(libc::EIO)));
-        assert_eq!(device.write(0, pattern(0, 4096)).await, Err(DeviceError::NoSpace));
+        assert_eq!(device.write(0, pattern(0, 4096)).await, Err(DeviceError::RemoteNoSpace));
+        assert!(!DeviceError::RemoteNoSpace.to_string().contains("file system"));
         device.sync().await.expect("the connection goes on");
     });
 }
@@ -192,11 +193,13 @@ fn a_lost_server_fails_what_is_in_flight_and_all_that_follows() {
         }
         assert_eq!(device.write(0, pattern(0, 4096)).await, Err(DeviceError::Disconnected));
         assert_eq!(device.sync().await, Err(DeviceError::Disconnected));
+        let lost = device.answering().lost.expect("a reason");
+        assert!(lost.contains("closed the connection") || lost.contains("reset"), "{lost}");
     });
 }
 
-/// A server in memory that answers the first read with these chunks: where each begins and how long it is, a hole or data.
-async fn serve_chunks(stream: Stream, chunks: &[(u64, u32, bool)]) {
+/// The half of a server in memory, up to the first request.
+async fn shake_hands(stream: &Stream) -> Input {
     let mut input = Input::new(stream.clone());
     let mut out = Greeting { flags: server_flag::FIXED_NEWSTYLE }.encode().to_vec();
     let said = async |out: &mut Vec<u8>| stream.send(vec![Part::Bytes(std::mem::take(out))]).await.1.expect("sent");
@@ -206,12 +209,19 @@ async fn serve_chunks(stream: Stream, chunks: &[(u64, u32, bool)]) {
         let header = OptionHeader::decode(&input.array().await.expect("an option")).expect("an option");
         input.take_vec(header.len as usize).await.expect("its data");
         if header.option == opt::GO {
-            let flags = export_flag::HAS_FLAGS | export_flag::SEND_FLUSH;
+            let flags = export_flag::HAS_FLAGS | export_flag::SEND_FLUSH | export_flag::SEND_TRIM;
             encode_option_reply(opt::GO, rep::INFO, &Info::Export { size: 1 << 20, flags }.encode(), &mut out);
         }
         encode_option_reply(header.option, rep::ACK, &[], &mut out);
         said(&mut out).await;
     }
+    input
+}
+
+/// A server in memory that answers the first read with these chunks: where each begins and how long it is, a hole or data.
+async fn serve_chunks(stream: Stream, chunks: &[(u64, u32, bool)]) {
+    let mut input = shake_hands(&stream).await;
+    let mut out = Vec::new();
     let request = input.take(HeaderStyle::Structured.request_size()).await.expect("a read");
     let request = Request::decode(HeaderStyle::Structured, request).expect("a read");
     for (i, (offset, len, hole)) in chunks.iter().enumerate() {
@@ -224,9 +234,112 @@ async fn serve_chunks(stream: Stream, chunks: &[(u64, u32, bool)]) {
             false => out.extend(std::iter::repeat_n(7, *len as usize)),
         }
     }
-    said(&mut out).await;
+    stream.send(vec![Part::Bytes(out)]).await.1.expect("sent");
     // To the end of the connection.
     let _ = input.take(1).await;
+}
+
+/// A server in memory that answers these commands, without data, and no others.
+async fn serve_some(stream: Stream, answered: &[u16]) {
+    let mut input = shake_hands(&stream).await;
+    while let Ok(head) = input.take(HeaderStyle::Structured.request_size()).await {
+        let request = Request::decode(HeaderStyle::Structured, head).expect("a request");
+        if answered.contains(&request.command) {
+            let mut out = Vec::new();
+            let none = reply_type::NONE;
+            Chunk { flags: reply_flag::DONE, kind: none, cookie: request.cookie, offset: 0, len: 0 }
+                .encode(false, &mut out);
+            stream.send(vec![Part::Bytes(out)]).await.1.expect("sent");
+        }
+    }
+}
+
+/// What is done with a device whose server answers only these commands, and for which there is so much patience, in milliseconds.
+fn beside_silence(
+    answered: &'static [u16],
+    [first, later]: [u64; 2],
+    test: impl AsyncFnOnce(HostEnv, NbdDevice) + 'static,
+) {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let dir = tempfile::tempdir().expect("temp dir");
+    let socket = dir.path().join("s");
+    let listener = Listener::bind_unix(&env, &socket, 0o600).expect("bound");
+    reactor.block_on(async move {
+        env.spawn(async move { serve_some(listener.accept().await.expect("a client"), answered).await });
+        let locator = NbdLocator { server: NbdServer::Unix(socket), export: String::new() };
+        let patience = Patience { first: Duration::from_millis(first), later: Duration::from_millis(later) };
+        let device = NbdDevice::open_with(&env, &locator, Access::SERVE, patience).await.expect("opens");
+        test(env, device).await;
+    });
+}
+
+#[test]
+fn a_server_that_shakes_hands_and_answers_nothing_is_given_up() {
+    beside_silence(&[], [60, 600_000], async |env, device| {
+        let begun = env.now();
+        let (buf, result) = device.read(0, BufMut::new(4096)).await;
+        assert_eq!((buf.len(), result), (4096, Err(DeviceError::Disconnected)));
+        assert!(env.now().since(begun) >= Duration::from_millis(60));
+        let lost = device.answering().lost.expect("lost");
+        assert!(lost.contains("does not answer reads"), "{lost}");
+        assert!(device.is_lost());
+        assert_eq!(device.sync().await, Err(DeviceError::Disconnected));
+    });
+}
+
+#[test]
+fn a_slow_flush_is_waited_for_as_long_as_anything_is_answered() {
+    beside_silence(&[cmd::TRIM], [300, 300], async |env, device| {
+        let (flushing, flushed) = (device.clone(), Rc::new(Cell::new(None)));
+        let told = flushed.clone();
+        device.discard(0, 4096).await.expect("trimmed");
+        env.spawn(async move { told.set(Some(flushing.sync().await)) });
+        // Patience and grace are 600 ms together.
+        for _ in 0..20 {
+            env.sleep(Duration::from_millis(50)).await;
+            device.discard(0, 4096).await.expect("trimmed");
+        }
+        let answering = device.answering();
+        assert_eq!((flushed.get(), answering.waiting, answering.lost), (None, 1, None));
+        let waited = env.now().since(answering.oldest.expect("the flush"));
+        assert!(waited >= Duration::from_secs(1) && answering.silent_since > answering.oldest);
+        while flushed.get().is_none() {
+            env.sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(flushed.get(), Some(Err(DeviceError::Disconnected)));
+        let lost = device.answering().lost.expect("lost");
+        assert!(lost.contains("does not answer flushes"), "{lost}");
+    });
+}
+
+#[test]
+fn silence_counts_only_while_something_waits() {
+    beside_silence(&[cmd::FLUSH], [80, 80], async |env, device| {
+        device.sync().await.expect("flushed");
+        env.sleep(Duration::from_millis(300)).await;
+        assert_eq!(device.answering(), Answering::default());
+        device.sync().await.expect("the connection has lasted");
+    });
+}
+
+#[test]
+fn who_gives_a_server_up_says_why() {
+    beside_silence(&[], [600_000, 600_000], async |env, device| {
+        let reading = device.clone();
+        let failed = Rc::new(Cell::new(None));
+        let flag = failed.clone();
+        env.spawn(async move { flag.set(Some(reading.read(0, BufMut::new(4096)).await.1)) });
+        env.sleep(Duration::from_millis(5)).await;
+        assert_eq!(device.answering().waiting, 1);
+        device.give_up("nobody waits");
+        while failed.get().is_none() {
+            env.sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(failed.get(), Some(Err(DeviceError::Disconnected)));
+        assert_eq!(device.answering().lost.as_deref(), Some("nobody waits"));
+        assert_eq!(device.answering().waiting, 0);
+    });
 }
 
 /// What reading 8 KiB gives when it is answered with these chunks.

@@ -1,0 +1,123 @@
+//! A member behind a server that stands still, or goes.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{installed, Place, MIB};
+
+/// A server of `slow.img`; it ends with the test.
+struct Server(Child);
+
+impl Server {
+    fn start(p: &Place) -> Server {
+        Server::with(p, &["file", &p.path("slow.img").display().to_string()])
+    }
+
+    fn with(p: &Place, plugin: &[&str]) -> Server {
+        let socket = p.path("slow.sock");
+        // One that was killed leaves it.
+        let _ = std::fs::remove_file(&socket);
+        let mut command = Command::new("nbdkit");
+        command.args(["-f", "-U"]).arg(&socket).args(plugin).stderr(Stdio::null());
+        let server = Server(command.spawn().expect("nbdkit starts"));
+        until(|| std::os::unix::net::UnixStream::connect(&socket).is_ok(), "nbdkit listens");
+        server
+    }
+
+    fn stand_still(&self) {
+        let pid = rustix::process::Pid::from_raw(self.0.id() as i32).expect("a process id");
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("signal");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn until(condition: impl Fn() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A group `tank` whose slow member is behind a server.
+fn tank(p: &Place) -> (Server, String) {
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    let server = Server::start(p);
+    let slow = format!("nbd+unix:///?socket={}", p.path("slow.sock").display());
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", &slow, "--volume", "main:16MiB", "--yes"]);
+    (server, slow)
+}
+
+#[test]
+fn a_member_that_does_not_answer_is_named_and_a_forced_end_does_not_wait_for_it() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    let (server, slow) = tank(&p);
+    let mut daemon = p.serve(&["tank"]);
+    server.stand_still();
+    // The end itself asks the member, and waits.
+    daemon.terminate();
+    let named = format!("Slow member 1 ({slow}) has not answered for 1");
+    until(|| p.log().contains(&named), "the log names it");
+    daemon.terminate();
+    until(|| p.log().contains("and is not waited for"), "it is given up");
+    assert_eq!(daemon.wait(), 1, "{}", p.log());
+    let end = p.log();
+    assert!(end.contains("could not be stopped in order") && end.contains(&format!("slow member 1 ({slow})")), "{end}");
+    assert!(p.path("run/tank/lost.json").exists());
+    // It is not clean.
+    drop(server);
+    let _server = Server::start(&p);
+    drop(p.serve(&["tank"]));
+}
+
+#[test]
+fn a_server_that_goes_is_a_lost_connection_at_once() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    let (server, slow) = tank(&p);
+    let _daemon = p.serve(&["tank"]);
+    assert!(p.ask("GET", "/v1/health", "").contains("\"healthy\":true"));
+    drop(server);
+    let words = format!("The connection to slow member 1 ({slow}) is lost");
+    until(|| p.ok(&["status", "tank"]).replace("\n  ", " ").contains("is lost: "), "status tells");
+    let status = p.json(&["status", "tank"]);
+    assert_eq!(status["members"][1]["state"], "connection lost", "{status}");
+    assert!(status["summary"][0].as_str().is_some_and(|line| line.contains(&words)), "{status}");
+    until(|| p.log().contains(&words), "the log tells");
+    let metrics = p.ask("GET", "/v1/metrics", "");
+    assert!(
+        metrics.contains("bimetal_member_connection_lost{group=\"tank\",member=\"1\",tier=\"slow\"} 1"),
+        "{metrics}"
+    );
+    assert!(p.ask("GET", "/v1/health", "").contains("\"healthy\":false"));
+}
+
+#[test]
+fn a_server_that_shakes_hands_and_answers_no_read_is_told_and_given_up() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    let (server, slow) = tank(&p);
+    drop(server);
+    let _server = Server::with(&p, &["eval", "get_size=echo 100663296", "pread=exec sleep 60"]);
+    let begun = Instant::now();
+    let waiting = format!("waiting for {slow} (10 s)");
+    let check = p.run(&["check", "tank"]);
+    let said = format!("{}{}", check.out, check.err);
+    assert!(check.code == 1 && check.err.contains(&waiting), "{said}");
+    assert!(said.replace("\n  ", " ").contains("the server does not answer reads"), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(55), "{:?}", begun.elapsed());
+}
