@@ -269,7 +269,7 @@ fn beside_silence(
         env.spawn(async move { serve_some(listener.accept().await.expect("a client"), answered).await });
         let locator = NbdLocator { server: NbdServer::Unix(socket), export: String::new() };
         let patience = Patience { first: Duration::from_millis(first), later: Duration::from_millis(later) };
-        let device = NbdDevice::open_with(&env, &locator, Access::SERVE, patience).await.expect("opens");
+        let device = NbdDevice::open_with(&env, &locator, UNLOCKED, patience).await.expect("opens");
         test(env, device).await;
     });
 }
