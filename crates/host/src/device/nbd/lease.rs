@@ -7,7 +7,7 @@
 //! 1. Nothing is written to a device that bears no label: it may be anybody's. What becomes a member while it is open gets a lease
 //!    then.
 //! 2. A challenger waits longer ([`PATIENCE`]) than a holder may go on without having seen its own ([`TERM`]), and by more than a
-//!    write may take.
+//!    write may take. That it was stopped in order says that nobody has served it since.
 //! 3. A holder writes and trims only while it has seen its own within [`TERM`]; a daemon that was stopped and wakes asks first.
 //! 4. A holder that finds a challenge takes the lease back if it has seen its own within [`TERM`], else it gives the member up for
 //!    good: somebody may be writing there.
@@ -38,8 +38,10 @@ const LOOK: Duration = Duration::from_millis(2 * SECOND);
 const LOOK_FOR_LABEL: Duration = Duration::from_millis(5 * SECOND);
 /// How long a holder goes on without having seen its own lease.
 const TERM: Duration = Duration::from_millis(10 * SECOND);
-/// How long a challenger waits for a holder's answer, and between its looks.
+/// How long a challenger waits for a holder's answer, and between its looks. A holder of a member that was stopped in order can only be
+/// one that starts at this moment, and has not stood still for long.
 const PATIENCE: Duration = Duration::from_millis(15 * SECOND);
+const PATIENCE_IF_CLEAN: Duration = Duration::from_millis(5 * SECOND);
 const LOOK_FOR_ANSWER: Duration = Duration::from_millis(SECOND / 2);
 /// So long whoever takes a lease that nobody holds waits for others who do the same.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -118,10 +120,11 @@ fn is_gone(holder: &Lease, from: &Lease) -> bool {
 /// Takes the lease of a device that was opened to be served, or says in words that somebody has it.
 pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), String> {
     let label = label_of(device).await.map_err(|e| format!("the label cannot be read: {e}"))?;
-    let place = label.and_then(|l| Some((place_in(device, &l)?, l.group)));
-    let mine = Held::new(env, place.map_or([0; 16], |(_, group)| group), place.map(|(place, _)| place));
-    if let Some((place, _)) = place {
-        challenge(env, device, &mine.own.get(), place).await?;
+    let place = label.as_ref().and_then(|l| place_in(device, l));
+    let mine = Held::new(env, label.as_ref().map_or([0; 16], |l| l.group), place);
+    if let Some(place) = place {
+        let patience = if label.is_some_and(|l| l.clean) { PATIENCE_IF_CLEAN } else { PATIENCE };
+        challenge(env, device, &mine.own.get(), place, patience).await?;
         mine.seen.set(env.now());
     }
     if device.handle.lease.set(mine).is_err() {
@@ -132,11 +135,17 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), String
 }
 
 /// Writes a lease, and waits whether it is answered if its holder may be there.
-async fn challenge(env: &HostEnv, device: &NbdDevice, own: &Lease, place: u64) -> Result<(), String> {
+async fn challenge(
+    env: &HostEnv,
+    device: &NbdDevice,
+    own: &Lease,
+    place: u64,
+    patience: Duration,
+) -> Result<(), String> {
     let failed = |e: DeviceError| format!("the block that says who serves the member failed: {e}");
     let before = read(device, place).await.map_err(failed)?.filter(|holder| !is_gone(holder, own));
     write(device, place, own).await.map_err(failed)?;
-    let end = env.now().plus(if before.is_some() { PATIENCE } else { SETTLE });
+    let end = env.now().plus(if before.is_some() { patience } else { SETTLE });
     while env.now() < end {
         env.sleep(LOOK_FOR_ANSWER.min(end.since(env.now()))).await;
         match read(device, place).await.map_err(failed)? {
@@ -210,7 +219,7 @@ fn place_in(device: &NbdDevice, label: &Label) -> Option<u64> {
     (place + BLOCK as u64 <= device.size()).then_some(place)
 }
 
-async fn label_of(device: &NbdDevice) -> Result<Option<Label>, DeviceError> {
+pub(super) async fn label_of(device: &NbdDevice) -> Result<Option<Label>, DeviceError> {
     for place in [LABEL_A, layout::label_b(device.size())] {
         if place + LABEL_SIZE as u64 > device.size() {
             return Ok(None);
