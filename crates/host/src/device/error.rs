@@ -38,6 +38,14 @@ pub enum OpenError {
         /// By whom, as far as known.
         by: String,
     },
+    /// Another daemon or command serves the disk behind an NBD server.
+    #[error("{locator} is in use by {by}")]
+    Held {
+        /// The server.
+        locator: String,
+        /// By whom, as far as known, and what to do.
+        by: String,
+    },
     /// It cannot be written.
     #[error("{path} is read-only; make it writable, or open the group with --read-only", path = path.display())]
     ReadOnly {

@@ -7,10 +7,11 @@
 //! 1. Nothing is written to a device that bears no label: it may be anybody's. What becomes a member while it is open gets a lease
 //!    then.
 //! 2. A challenger waits longer ([`PATIENCE`]) than a holder may go on without having seen its own ([`TERM`]), and by more than a
-//!    write may take. That it was stopped in order says that nobody has served it since.
-//! 3. A holder writes and trims only while it has seen its own within [`TERM`]; a daemon that was stopped and wakes asks first.
-//! 4. A holder that finds a challenge takes the lease back if it has seen its own within [`TERM`], else it gives the member up for
-//!    good: somebody may be writing there.
+//!    write may take. Of a member whose label is clean a holder can only be *starting*: that has shorter times of its own, until the
+//!    label is not clean any more. Whoever took it for clean looks again before the member is its.
+//! 3. A holder writes and trims only while it has seen its own within its term; a daemon that was stopped and wakes asks first.
+//! 4. A holder that finds a challenge takes the lease back if it has seen its own within its term, else it gives the member up for
+//!    good: somebody may be writing there. What it cannot read it writes anew, and counts as seen if that succeeds.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -36,12 +37,12 @@ const SECOND: u64 = if cfg!(test) { 50 } else { 1000 };
 /// Between two looks at the lease, and at a device that bears no label yet.
 const LOOK: Duration = Duration::from_millis(2 * SECOND);
 const LOOK_FOR_LABEL: Duration = Duration::from_millis(5 * SECOND);
-/// How long a holder goes on without having seen its own lease.
+/// How long a holder goes on without having seen its own lease, and how long one that is starting.
 const TERM: Duration = Duration::from_millis(10 * SECOND);
-/// How long a challenger waits for a holder's answer, and between its looks. A holder of a member that was stopped in order can only be
-/// one that starts at this moment, and has not stood still for long.
+const TERM_OF_START: Duration = Duration::from_millis(3 * SECOND);
+/// How long a challenger waits for the answer of each, and between its looks.
 const PATIENCE: Duration = Duration::from_millis(15 * SECOND);
-const PATIENCE_IF_CLEAN: Duration = Duration::from_millis(5 * SECOND);
+const PATIENCE_WITH_START: Duration = Duration::from_millis(5 * SECOND);
 const LOOK_FOR_ANSWER: Duration = Duration::from_millis(SECOND / 2);
 /// So long whoever takes a lease that nobody holds waits for others who do the same.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -63,18 +64,29 @@ pub(super) struct Held {
     place: Cell<Option<u64>>,
     /// When the last look began that found it.
     seen: Cell<Instant>,
+    /// The label has been clean, for all that is known: a challenger waits for less.
+    starting: Cell<bool>,
 }
 
 impl Held {
-    fn new(env: &HostEnv, group: [u8; 16], place: Option<u64>) -> Held {
-        let own = Lease { group, ..of_this_process(env) };
+    fn new(env: &HostEnv, label: Option<&Label>, place: Option<u64>) -> Held {
+        let own = Lease { group: label.map_or([0; 16], |l| l.group), ..of_this_process(env) };
         held().insert(own.nonce);
-        Held { own: Cell::new(own), place: Cell::new(place), seen: Cell::new(env.now()) }
+        Held {
+            own: Cell::new(own),
+            place: Cell::new(place),
+            seen: Cell::new(env.now()),
+            starting: Cell::new(label.is_none_or(|l| l.clean)),
+        }
+    }
+
+    fn is_within_term(&self, now: Instant) -> bool {
+        now.since(self.seen.get()) < if self.starting.get() { TERM_OF_START } else { TERM }
     }
 
     /// Whether the holder may write.
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
-        self.place.get().is_none() || now.since(self.seen.get()) < TERM
+        self.place.get().is_none() || self.is_within_term(now)
     }
 }
 
@@ -117,43 +129,56 @@ fn is_gone(holder: &Lease, from: &Lease) -> bool {
     }
 }
 
-/// Takes the lease of a device that was opened to be served, or says in words that somebody has it.
-pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), String> {
-    let label = label_of(device).await.map_err(|e| format!("the label cannot be read: {e}"))?;
+/// Why a lease was not taken, in words.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotTaken {
+    /// Somebody has it.
+    #[error("{0}")]
+    InUse(String),
+    #[error("the label cannot be read: {0}")]
+    Label(DeviceError),
+    #[error("the block that says who serves the member failed: {0}")]
+    Block(DeviceError),
+}
+
+/// Takes the lease of a device that was opened to be served.
+pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTaken> {
+    let label = label_of(device).await.map_err(NotTaken::Label)?;
     let place = label.as_ref().and_then(|l| place_in(device, l));
-    let mine = Held::new(env, label.as_ref().map_or([0; 16], |l| l.group), place);
+    let mine = Held::new(env, label.as_ref(), place);
     if let Some(place) = place {
-        let patience = if label.is_some_and(|l| l.clean) { PATIENCE_IF_CLEAN } else { PATIENCE };
-        challenge(env, device, &mine.own.get(), place, patience).await?;
+        challenge(env, device, &mine.own.get(), place).await?;
         mine.seen.set(env.now());
     }
-    if device.handle.lease.set(mine).is_err() {
-        return Err("it was opened twice".into());
-    }
+    // Nobody else has a handle yet.
+    let _ = device.handle.lease.set(mine);
     watch(env, device);
     Ok(())
 }
 
 /// Writes a lease, and waits whether it is answered if its holder may be there.
-async fn challenge(
-    env: &HostEnv,
-    device: &NbdDevice,
-    own: &Lease,
-    place: u64,
-    patience: Duration,
-) -> Result<(), String> {
-    let failed = |e: DeviceError| format!("the block that says who serves the member failed: {e}");
-    let before = read(device, place).await.map_err(failed)?.filter(|holder| !is_gone(holder, own));
-    write(device, place, own).await.map_err(failed)?;
-    let end = env.now().plus(if before.is_some() { patience } else { SETTLE });
-    while env.now() < end {
-        env.sleep(LOOK_FOR_ANSWER.min(end.since(env.now()))).await;
-        match read(device, place).await.map_err(failed)? {
+async fn challenge(env: &HostEnv, device: &NbdDevice, own: &Lease, place: u64) -> Result<(), NotTaken> {
+    let before = read(device, place).await.map_err(NotTaken::Block)?.filter(|holder| !is_gone(holder, own));
+    write(device, place, own).await.map_err(NotTaken::Block)?;
+    let began = env.now();
+    loop {
+        // A member that was clean a moment ago may have been started meanwhile.
+        let clean = label_of(device).await.map_err(NotTaken::Label)?.is_none_or(|l| l.clean);
+        let patience = match before {
+            None => SETTLE,
+            Some(_) if clean => PATIENCE_WITH_START,
+            Some(_) => PATIENCE,
+        };
+        let waited = env.now().since(began);
+        if waited >= patience {
+            return Ok(());
+        }
+        env.sleep(LOOK_FOR_ANSWER.min(patience - waited)).await;
+        match read(device, place).await.map_err(NotTaken::Block)? {
             Some(now) if now.nonce == own.nonce => {}
-            now => return Err(in_use(now.or(before).as_ref(), own)),
+            now => return Err(NotTaken::InUse(in_use(now.or(before).as_ref(), own))),
         }
     }
-    Ok(())
 }
 
 fn in_use(holder: Option<&Lease>, own: &Lease) -> String {
@@ -165,7 +190,7 @@ fn in_use(holder: Option<&Lease>, own: &Lease) -> String {
         Some(h) => format!("process {}", h.process),
         None => "somebody who does not say who it is".into(),
     };
-    format!("it is in use by {by}; stop that first (two that serve one member destroy what is on it)")
+    format!("{by}, which serves it; stop that first (two that serve one member destroy what is on it)")
 }
 
 /// Looks at the lease until the device is closed or lost.
@@ -188,16 +213,22 @@ async fn look(env: &HostEnv, device: &NbdDevice, held: &Held) {
     let began = env.now();
     let own = held.own.get();
     let Some(place) = held.place.get() else { return begin(env, device, held).await };
-    match read(device, place).await {
+    if held.starting.get() {
+        let begun = label_of(device).await.is_ok_and(|l| l.is_some_and(|l| !l.clean));
+        held.starting.set(!begun);
+    }
+    let (found, in_term) = (read(device, place).await, held.is_within_term(began));
+    match found {
         Ok(Some(found)) if found.nonce == own.nonce => held.seen.set(began),
-        Ok(_) if began.since(held.seen.get()) < TERM => {
-            // Whether it got there is seen at the next look.
-            let _ = write(device, place, &own).await;
-        }
+        // Whether it got there is seen at the next look.
+        Ok(_) if in_term => drop(write(device, place, &own).await),
         Ok(_) => device.give_up("another daemon has taken the member over, because this one stood still for too long"),
         Err(DeviceError::Disconnected) => {}
-        // Who cannot read it cannot be told anything by it, nor keep anybody away.
-        Err(_) => held.seen.set(began),
+        Err(_) => match write(device, place, &own).await {
+            Ok(()) if in_term => held.seen.set(began),
+            _ if in_term => {}
+            _ => device.give_up("the block that says who serves the member can be neither read nor written"),
+        },
     }
 }
 

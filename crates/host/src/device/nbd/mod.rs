@@ -27,6 +27,7 @@ use crate::reactor::HostEnv;
 use client::Client;
 use handshake::{negotiate, Export, HandshakeError};
 use input::Input;
+use lease::NotTaken;
 use patience::{Broken, Patience};
 
 /// How long a server may take to agree.
@@ -86,7 +87,10 @@ impl NbdDevice {
         let handle = Handle { env: env.clone(), client, export, lease: OnceCell::new() };
         let device = NbdDevice { handle: Rc::new(handle) };
         if access.write && access.lock {
-            lease::take(env, &device).await.map_err(refuse)?;
+            lease::take(env, &device).await.map_err(|e| match e {
+                NotTaken::InUse(by) => OpenError::Held { locator: locator.to_string(), by },
+                other => refuse(other.to_string()),
+            })?;
         }
         Ok(device)
     }

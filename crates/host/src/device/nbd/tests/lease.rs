@@ -72,7 +72,7 @@ fn a_second_one_is_refused_while_the_first_serves_and_not_afterwards() {
     on_a_member(async |env, locator, _server| {
         let first = serve(&env, &locator).await.expect("nobody has it");
         let refused = serve(&env, &locator).await.err().expect("the first has it");
-        assert!(refused.contains("in use by this very command"), "{refused}");
+        assert!(refused.contains("in use by this very command, by another name"), "{refused}");
         // The refusal cost the first nothing.
         first.write(0, pattern(1, 4096)).await.expect("written");
         drop(first);
