@@ -1,56 +1,16 @@
 //! A member behind a server that stands still, or goes.
 
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{installed, Place, MIB};
-
-/// A server of `slow.img`; it ends with the test.
-struct Server(Child);
-
-impl Server {
-    fn start(p: &Place) -> Server {
-        Server::with(p, &["file", &p.path("slow.img").display().to_string()])
-    }
-
-    fn with(p: &Place, plugin: &[&str]) -> Server {
-        let socket = p.path("slow.sock");
-        // One that was killed leaves it.
-        let _ = std::fs::remove_file(&socket);
-        let mut command = Command::new("nbdkit");
-        command.args(["-f", "-U"]).arg(&socket).args(plugin).stderr(Stdio::null());
-        let server = Server(command.spawn().expect("nbdkit starts"));
-        until(|| std::os::unix::net::UnixStream::connect(&socket).is_ok(), "nbdkit listens");
-        server
-    }
-
-    fn stand_still(&self) {
-        let pid = rustix::process::Pid::from_raw(self.0.id() as i32).expect("a process id");
-        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("signal");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn until(condition: impl Fn() -> bool, what: &str) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+use crate::server::{locator, until, Server};
 
 /// A group `tank` whose slow member is behind a server.
 fn tank(p: &Place) -> (Server, String) {
     p.file("fast.img", 48 * MIB);
     p.file("slow.img", 96 * MIB);
-    let server = Server::start(p);
-    let slow = format!("nbd+unix:///?socket={}", p.path("slow.sock").display());
+    let server = Server::of(p, "slow");
+    let slow = locator(p, "slow");
     p.ok(&["create", "tank", "--fast", "fast.img", "--slow", &slow, "--volume", "main:16MiB", "--yes"]);
     (server, slow)
 }
@@ -76,7 +36,7 @@ fn a_member_that_does_not_answer_is_named_and_a_forced_end_does_not_wait_for_it(
     assert!(p.path("run/tank/lost.json").exists());
     // It is not clean.
     drop(server);
-    let _server = Server::start(&p);
+    let _server = Server::of(&p, "slow");
     drop(p.serve(&["tank"]));
 }
 
@@ -112,7 +72,7 @@ fn a_server_that_shakes_hands_and_answers_no_read_is_told_and_given_up() {
     let p = Place::new();
     let (server, slow) = tank(&p);
     drop(server);
-    let _server = Server::with(&p, &["eval", "get_size=echo 100663296", "pread=exec sleep 60"]);
+    let _server = Server::with(&p, "slow", &["eval", "get_size=echo 100663296", "pread=exec sleep 60"]);
     let begun = Instant::now();
     let waiting = format!("waiting for {slow} (10 s)");
     let check = p.run(&["check", "tank"]);

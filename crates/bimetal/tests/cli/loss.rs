@@ -1,26 +1,16 @@
 //! A member that cannot be synced: that is written down, for ublk devices that outlive the daemon.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::common::{installed, Place, MIB};
+use crate::server::{locator, until, Server};
 
-/// A server of `fast.img` whose FLUSH fails while there is a file `broken`. It ends with the test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
+/// A server of `fast.img` whose FLUSH fails while there is a file `broken`.
 fn server(p: &Place) -> Server {
     let (file, broken) = (p.file("fast.img", 48 * MIB), p.path("broken"));
     let (file, broken) = (file.display(), broken.display());
-    let socket = p.path("fast.sock");
     let script = [
+        "eval".into(),
         format!("get_size=echo {}", 48 * MIB),
         format!("pread=dd if={file} skip=$4 count=$3 bs=64k iflag=skip_bytes,count_bytes status=none"),
         format!("pwrite=dd of={file} seek=$4 bs=64k oflag=seek_bytes conv=notrunc status=none"),
@@ -28,19 +18,7 @@ fn server(p: &Place) -> Server {
         "can_flush=exit 0".into(),
         format!("flush=if [ -e {broken} ]; then echo EIO the cache is gone >&2; exit 1; fi"),
     ];
-    let mut command = Command::new("nbdkit");
-    command.args(["-f", "-U"]).arg(&socket).arg("eval").args(script).stderr(Stdio::null());
-    let server = Server(command.spawn().expect("nbdkit starts"));
-    until(|| std::os::unix::net::UnixStream::connect(&socket).is_ok(), "nbdkit listens");
-    server
-}
-
-fn until(condition: impl Fn() -> bool, what: &str) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    Server::with(p, "fast", &script)
 }
 
 #[test]
@@ -51,7 +29,7 @@ fn a_failed_sync_is_written_down_whoever_was_told() {
     let p = Place::new();
     let _server = server(&p);
     p.file("slow.img", 96 * MIB);
-    let fast = format!("nbd+unix:///?socket={}", p.path("fast.sock").display());
+    let fast = locator(&p, "fast");
     p.ok(&["create", "tank", "--fast", &fast, "--slow", "slow.img", "--volume", "main:16MiB", "--yes"]);
     let (note, broken): (PathBuf, PathBuf) = (p.path("run/tank/lost.json"), p.path("broken"));
     let said = || std::fs::read_to_string(&note).unwrap_or_default();

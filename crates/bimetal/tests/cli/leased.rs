@@ -1,0 +1,36 @@
+//! Members behind servers have one user: no kernel sees to that.
+
+use crate::common::{installed, Place, MIB};
+use crate::server::{locator, Server};
+
+#[test]
+fn a_group_behind_servers_is_served_by_one_daemon_and_taken_by_no_command_meanwhile() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    let _servers = ["fast", "slow"].map(|name| Server::of(&p, name));
+    let (fast, slow) = (locator(&p, "fast"), locator(&p, "slow"));
+    p.ok(&["create", "tank", "--fast", &fast, "--slow", &slow, "--volume", "main:16MiB", "--yes"]);
+    let daemon = p.serve(&["tank"]);
+    // Another machine knows the group, and nothing of this daemon.
+    let elsewhere = |args: &[&str]| {
+        let done = p.command(args).env("BIMETAL_RUN_DIR", p.path("elsewhere")).output().expect("the program starts");
+        let said = String::from_utf8_lossy(&done.stderr).replace("\n  ", " ");
+        assert_eq!(done.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.contains("is in use by process") && said.contains("which serves it"), "{args:?}: {said}");
+    };
+    elsewhere(&["serve", "tank"]);
+    elsewhere(&["destroy", "tank", "--yes"]);
+    elsewhere(&["repair", "tank", "--yes"]);
+    p.file("other.img", 48 * MIB);
+    elsewhere(&["create", "other", "--fast", "other.img", "--slow", &slow, "--force", "--yes"]);
+    // All that has cost the daemon nothing, and it leaves no wait behind.
+    p.ok(&["stop", "tank"]);
+    drop(daemon);
+    let check = p.ok(&["check", "tank"]);
+    assert!(check.contains("Everything is in order"), "{check}");
+    p.ok(&["destroy", "tank", "--yes"]);
+}

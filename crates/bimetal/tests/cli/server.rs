@@ -1,0 +1,54 @@
+//! NBD servers that members are behind.
+
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::Place;
+
+/// An nbdkit; it ends with the test.
+pub(crate) struct Server(Child);
+
+impl Server {
+    /// One with this plugin on the socket `NAME.sock`.
+    pub(crate) fn with<S: AsRef<std::ffi::OsStr>>(p: &Place, name: &str, plugin: &[S]) -> Server {
+        let socket = p.path(&format!("{name}.sock"));
+        // One that was killed leaves it.
+        let _ = std::fs::remove_file(&socket);
+        let mut command = Command::new("nbdkit");
+        command.args(["-f", "-U"]).arg(&socket).args(plugin).stderr(Stdio::null());
+        let server = Server(command.spawn().expect("nbdkit starts"));
+        until(|| UnixStream::connect(&socket).is_ok(), "nbdkit listens");
+        server
+    }
+
+    /// One of the file `NAME.img`.
+    pub(crate) fn of(p: &Place, name: &str) -> Server {
+        Server::with(p, name, &["file", &p.path(&format!("{name}.img")).display().to_string()])
+    }
+
+    pub(crate) fn stand_still(&self) {
+        let pid = rustix::process::Pid::from_raw(self.0.id() as i32).expect("a process id");
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("signal");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How a member on the socket `NAME.sock` is called.
+pub(crate) fn locator(p: &Place, name: &str) -> String {
+    format!("nbd+unix:///?socket={}", p.path(&format!("{name}.sock")).display())
+}
+
+pub(crate) fn until(condition: impl Fn() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
