@@ -132,7 +132,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         if *f != Faults::default() {
             let _ = writeln!(
                 out,
-                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}",
+                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}{}",
                 f.read_ppm,
                 f.write_ppm,
                 f.late,
@@ -143,7 +143,9 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
                 f.garbled_ppm,
                 f.garbled_from,
                 f.area.0,
-                f.area.1
+                f.area.1,
+                // Came later: files of before do not have it.
+                if f.hang_ppm > 0 { format!(" hang={}", f.hang_ppm) } else { String::new() }
             );
         }
     }
@@ -337,6 +339,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
                 garbled_ppm: w.value("garbled")?,
                 garbled_from: w.value("from")?,
                 area: w.area()?,
+                hang_ppm: if w.at_end() { 0 } else { w.value("hang")? },
             };
         }
         "speed" => {
@@ -418,7 +421,10 @@ mod tests {
         let s = Scenario { inflight: 0, ..crate::workload::generate(1) };
         assert!(!print(&s).contains("inflight"), "versions of before can read it");
         let little = Scenario { inflight: 4096, ..s.clone() };
-        assert_eq!((parse(&print(&s)), parse(&print(&little))), (Ok(s), Ok(little)));
+        assert_eq!((parse(&print(&s)), parse(&print(&little))), (Ok(s.clone()), Ok(little)));
+        let mut hanging = s;
+        hanging.sessions[0].faults[0] = Faults { hang_ppm: 7, limit: 1, ..Faults::default() };
+        assert_eq!(parse(&print(&hanging)), Ok(hanging));
     }
 
     #[test]

@@ -61,6 +61,7 @@ mutants! {
     C2FreeDuringRead: "C2.1: a slot is free although a read of it is in flight",
     C2FreeDuringDiscard: "C2.1: a slot is free although its discard is outstanding",
     C2UnreadBelievesNothing: "C2.1: a page that a slow member cannot read at a start is taken for one that it never can",
+    C2HungDiscardFreed: "C2.1: slots whose discard is not answered are used again without its answer",
     C2NoQuarantine: "C2.2: a slot with a write of unknown outcome is used again at once",
     C2DiscardUnsure: "C2.1: a slot is free although its discard failed and may still be carried out",
     C3SwitchDespiteWrite: "C3.1: a move switches although the chunk was written meanwhile",

@@ -16,6 +16,8 @@ use crate::world::{Action, Signal, World};
 const EIO: i32 = 5;
 /// Metadata of the members of the simulator lies in so many blocks at the start and at the end.
 const METADATA_BLOCKS: u64 = 512;
+/// A discard that hangs is carried out after once to twice this time.
+const HANG_NANOS: u64 = 60_000_000_000;
 /// A late write lands within this time, if no sync comes first.
 const LATE_NANOS: u64 = 2_000_000_000;
 
@@ -218,7 +220,11 @@ impl SimDisk {
         }
         inner.next += 1;
         let number = inner.next;
-        let (early, delay) = world.random(|p| (p.coin(), inner.latency.draw(blocks, p)));
+        let (mut early, mut delay) = world.random(|p| (p.coin(), inner.latency.draw(blocks, p)));
+        let hang_ppm = inner.faults.hang_ppm;
+        if kind == Kind::Discard && hang_ppm > 0 && self.draws_fault(&mut inner, hang_ppm) {
+            (early, delay) = (false, HANG_NANOS + world.random(|p| p.below(HANG_NANOS)));
+        }
         let mut state = OpState { kind, cells, record: None, seen: None, buf, result: None };
         if early {
             state.record = state.cells.take().map(|cells| inner.store.apply(first, cells));

@@ -47,6 +47,8 @@ pub struct Faults {
     pub write_ppm: u32,
     /// Failed writes and discards may also land later, until the next sync (a timed-out request on its way).
     pub late: bool,
+    /// Discards that are carried out a minute or two later, in millionths, whatever comes to the same blocks meanwhile.
+    pub hang_ppm: u32,
     /// Syncs that fail, in millionths; some unsynced writes are lost.
     pub sync_ppm: u32,
     /// Writes of metadata from block `garbled_from` on that are confirmed but stored with a wrong bit, in millionths.

@@ -13,6 +13,29 @@ use crate::world::CrashPoint;
 /// Chunks that hold something old behind their first block.
 const CHUNKS: u64 = 6;
 
+/// Discards that are carried out a minute or two after what was in the slots has left: nobody waits for them, and nobody else gets
+/// those slots meanwhile.
+pub(super) fn hanging_discards() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: false, ..group(16, 24, 30) };
+        let trim = |first, chunks| step(0, TRIM, first * CHUNK, chunks * CHUNK);
+        let mut steps = vec![fill(0, 26), flush(), trim(n % 8, 4), trim(14, 4), flush(), sleep(0, 40_000)];
+        // As much as there is room for: slots that were freed are taken.
+        steps.extend([fill(0, 12), fill(26, 2), flush(), sleep(0, 100_000), step(0, Act::Read, 0, 28 * CHUNK)]);
+        let end = match n % 3 {
+            0 => End::Stop,
+            _ => End::Crash(Crash::Power, CrashPoint { steps: 5 + n % 7, events: n % 11 }),
+        };
+        let mut session = s.quiet_session(steps, end);
+        for disk in 0..2 {
+            session.faults[disk] = Faults { hang_ppm: 700_000, limit: 2, ..Faults::default() };
+        }
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("discards hang", make, 60)
+}
+
 /// The SSD does not die, but stalls for seconds again and again: what clients and moves do comes to an end all the same.
 pub(super) fn sick_ssd() -> Directed {
     let mut steps = vec![fill(0, 14), flush(), sleep(0, 4000), step(1, FUA, 3 * CHUNK, 8192)];

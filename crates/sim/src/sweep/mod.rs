@@ -293,6 +293,7 @@ pub fn all() -> Vec<Directed> {
         chains::torn_twice(),
         failures::written_while_a_sync_fails(),
         failures::garbled_page(),
+        failures::hanging_discards(),
         failures::directory_unread(),
         failures::two_claim_one_slot(),
         failures::sick_ssd(),

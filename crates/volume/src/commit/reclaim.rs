@@ -245,6 +245,7 @@ impl<E: Env> Core<E> {
                 Some(Ok(()) | Err(DeviceError::Unsupported)) => {}
                 // One that has failed may still be carried out.
                 Some(Err(_)) => unsure = true,
+                None if mutant::on(Mutant::C2HungDiscardFreed) => {}
                 None => {
                     self.quarantine.borrow_mut().extend(run.iter().map(|&slot| SlotId { member, slot }));
                     continue;
