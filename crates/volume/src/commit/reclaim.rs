@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::Left;
 use crate::env::{DeviceError, Env, Instant};
 use crate::group::core::Core;
-use crate::member::{add, take_off};
+use crate::member::{add, take_off, Member};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, SlotId, SlotIndex, Tier, CHUNK};
 use crate::wait::{self, Signal};
@@ -152,7 +152,7 @@ impl<E: Env> Core<E> {
         }
     }
 
-    fn member(&self, l: &Left) -> &crate::member::Member<E::Device> {
+    fn member(&self, l: &Left) -> &Member<E::Device> {
         &self.members[l.slot.member as usize]
     }
 
@@ -234,26 +234,7 @@ impl<E: Env> Core<E> {
         if mutant::on(Mutant::C2FreeDuringDiscard) {
             self.give_slots(member, &slots);
         }
-        let (mut unsure, mut usable) = (false, Vec::new());
-        for run in slots.chunk_by(|a, b| a + 1 == *b) {
-            if self.stopped.get() {
-                return;
-            }
-            let hint = if m.discards() { self.discard_run(m, run).await } else { Some(Ok(())) };
-            match hint {
-                // A discard is a hint: a member that cannot do it loses nothing.
-                Some(Ok(()) | Err(DeviceError::Unsupported)) => {}
-                // One that has failed may still be carried out.
-                Some(Err(_)) => unsure = true,
-                None if mutant::on(Mutant::C2HungDiscardFreed) => {}
-                None => {
-                    self.quarantine.borrow_mut().extend(run.iter().map(|&slot| SlotId { member, slot }));
-                    continue;
-                }
-            }
-            usable.extend_from_slice(run);
-        }
-        let slots = usable;
+        let Some((slots, unsure)) = self.discard_slots(m, &slots).await else { return };
         if unsure && !mutant::on(Mutant::C2DiscardUnsure) && self.sync_member(member, m.sync.written()).await.is_err() {
             self.quarantine.borrow_mut().extend(slots.into_iter().map(|slot| SlotId { member, slot }));
             return;
@@ -263,12 +244,33 @@ impl<E: Env> Core<E> {
         }
     }
 
+    /// Discards these slots, which are in order. Those that may be used, and whether a discard has failed; `None` if the group
+    /// stops.
+    async fn discard_slots(&self, m: &Member<E::Device>, slots: &[SlotIndex]) -> Option<(Vec<SlotIndex>, bool)> {
+        let (mut unsure, mut usable) = (false, Vec::new());
+        for run in slots.chunk_by(|a, b| a + 1 == *b) {
+            if self.stopped.get() {
+                return None;
+            }
+            let hint = if m.discards() { self.discard_run(m, run).await } else { Some(Ok(())) };
+            match hint {
+                // A discard is a hint: a member that cannot do it loses nothing.
+                Some(Ok(()) | Err(DeviceError::Unsupported)) => {}
+                // One that has failed may still be carried out.
+                Some(Err(_)) => unsure = true,
+                None if mutant::on(Mutant::C2HungDiscardFreed) => {}
+                None => {
+                    self.quarantine.borrow_mut().extend(run.iter().map(|&slot| SlotId { member: m.index, slot }));
+                    continue;
+                }
+            }
+            usable.extend_from_slice(run);
+        }
+        Some((usable, unsure))
+    }
+
     /// Discards neighbouring slots; `None` if the member does not answer.
-    async fn discard_run(
-        &self,
-        m: &crate::member::Member<E::Device>,
-        run: &[SlotIndex],
-    ) -> Option<Result<(), DeviceError>> {
+    async fn discard_run(&self, m: &Member<E::Device>, run: &[SlotIndex]) -> Option<Result<(), DeviceError>> {
         self.reclaim.discarding.set(self.reclaim.discarding.get() + 1);
         let answer = async { Some(m.discard(m.layout.slot(run[0]), run.len() as u64 * CHUNK).await) };
         let patience = async {
