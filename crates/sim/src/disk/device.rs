@@ -88,14 +88,18 @@ struct LateWrite {
 impl LateWrite {
     /// What it leaves behind if it lands now.
     fn landing(self, store: &Store) -> (u64, Vec<Cell>) {
-        let (first, discard) = (self.op.first, self.discard);
-        let cell = |(cell, block): (Cell, u64)| match cell {
-            Cell::Virgin => cell,
-            _ if discard => store.current(block).clone(),
-            _ => cell,
-        };
-        (first, self.cells.into_iter().zip(first..).map(cell).collect())
+        let first = self.op.first;
+        (first, if self.discard { undefined(self.cells, first, store) } else { self.cells })
     }
+}
+
+/// What a discard leaves behind: what it does not make undefined it does not touch, whatever that is by now.
+fn undefined(cells: Vec<Cell>, first: u64, store: &Store) -> Vec<Cell> {
+    let cell = |(cell, block): (Cell, u64)| match cell {
+        Cell::Virgin => cell,
+        _ => store.current(block).clone(),
+    };
+    cells.into_iter().zip(first..).map(cell).collect()
 }
 
 struct Inner {
@@ -285,6 +289,9 @@ impl SimDisk {
                 let metadata = faults.garbled_ppm > 0 && (faults.garbled_from..METADATA_BLOCKS).contains(&op.first);
                 if metadata && self.draws_fault(inner, faults.garbled_ppm) {
                     self.garble(op, cells.as_mut());
+                }
+                if let Some(cells) = cells.as_mut().filter(|_| state.kind == Kind::Discard) {
+                    *cells = undefined(std::mem::take(cells), op.first, &inner.store);
                 }
                 let record = cells.map(|c| inner.store.apply(op.first, c)).or(state.record);
                 inner.store.complete(record.expect("applied now or before"), world.sequence());

@@ -128,6 +128,27 @@ fn trimmed_and_overwritten_under_reads() -> Directed {
     Directed::chain("trimmed and overwritten under reads", make, 100)
 }
 
+/// What slots held of the plaintext is overwritten, and the discards of that hang: nobody waits for them, and what is written meanwhile
+/// does not get those slots.
+fn overwritten_and_hanging() -> Directed {
+    let make = |n: u64| {
+        // What is kept back must not be missed: it is as much as one discard had in it.
+        let mut s = group(14, 60, 24);
+        s.seed = n + 1;
+        let session = s.quiet_session(vec![fill(0, 12), flush(), act(Act::MakeFamily { family: 1 })], End::Stop);
+        s.sessions.push(session);
+        let mut steps = vec![act(Act::Encrypt { family: 1 }), sleep(0, 60_000), fill(12, 10), flush()];
+        steps.extend([sleep(0, 150_000), step(0, Act::Read, 0, 22 * CHUNK)]);
+        let mut session = s.quiet_session(steps, End::Stop);
+        for disk in 0..2 {
+            session.faults[disk] = Faults { hang_ppm: 500_000, limit: 1 + (n % 3) as u32, ..Faults::default() };
+        }
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("overwritten, and discards hang", make, 40)
+}
+
 /// The last valid block of a chunk is trimmed while a larger write to it fails, and then the chunk is encrypted and written again.
 fn emptied_and_encrypted() -> Directed {
     let make = |n: u64| {
@@ -240,6 +261,7 @@ pub(super) fn all() -> Vec<Directed> {
     vec![
         unread(),
         trimmed_and_overwritten_under_reads(),
+        overwritten_and_hanging(),
         emptied_and_encrypted(),
         families(),
         encrypting(),

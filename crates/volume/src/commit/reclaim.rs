@@ -234,8 +234,11 @@ impl<E: Env> Core<E> {
         if mutant::on(Mutant::C2FreeDuringDiscard) {
             self.give_slots(member, &slots);
         }
-        let Some((slots, unsure)) = self.discard_slots(m, &slots).await else { return };
-        if unsure && !mutant::on(Mutant::C2DiscardUnsure) && self.sync_member(member, m.sync.written()).await.is_err() {
+        let (slots, unsure) = self.discard_runs(m, &slots).await;
+        if !unsure.is_empty()
+            && !mutant::on(Mutant::C2DiscardUnsure)
+            && self.sync_member(member, m.sync.written()).await.is_err()
+        {
             self.quarantine.borrow_mut().extend(slots.into_iter().map(|slot| SlotId { member, slot }));
             return;
         }
@@ -244,29 +247,35 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Discards these slots, which are in order. Those that may be used, and whether a discard has failed; `None` if the group
-    /// stops.
-    async fn discard_slots(&self, m: &Member<E::Device>, slots: &[SlotIndex]) -> Option<(Vec<SlotIndex>, bool)> {
-        let (mut unsure, mut usable) = (false, Vec::new());
+    /// Discards these slots, which are in order, unless the group stops meanwhile. Gives those that may be used, and of these the ones
+    /// whose discard has failed: it may still be carried out. What a member does not answer for is kept back until the next start.
+    pub(crate) async fn discard_runs(
+        &self,
+        m: &Member<E::Device>,
+        slots: &[SlotIndex],
+    ) -> (Vec<SlotIndex>, Vec<SlotIndex>) {
+        let (mut usable, mut unsure) = (Vec::new(), Vec::new());
         for run in slots.chunk_by(|a, b| a + 1 == *b) {
-            if self.stopped.get() {
-                return None;
-            }
-            let hint = if m.discards() { self.discard_run(m, run).await } else { Some(Ok(())) };
+            let discards = m.discards() && !self.stopped.get();
+            let hint = if discards { self.discard_run(m, run).await } else { Some(Ok(())) };
             match hint {
-                // A discard is a hint: a member that cannot do it loses nothing.
+                // A hint: a member that cannot do it loses nothing.
                 Some(Ok(()) | Err(DeviceError::Unsupported)) => {}
-                // One that has failed may still be carried out.
-                Some(Err(_)) => unsure = true,
+                Some(Err(_)) => unsure.extend_from_slice(run),
                 None if mutant::on(Mutant::C2HungDiscardFreed) => {}
                 None => {
-                    self.quarantine.borrow_mut().extend(run.iter().map(|&slot| SlotId { member: m.index, slot }));
+                    let mut kept_back = self.quarantine.borrow_mut();
+                    for slot in run.iter().map(|&slot| SlotId { member: m.index, slot }) {
+                        if !kept_back.contains(&slot) {
+                            kept_back.push(slot);
+                        }
+                    }
                     continue;
                 }
             }
             usable.extend_from_slice(run);
         }
-        Some((usable, unsure))
+        (usable, unsure)
     }
 
     /// Discards neighbouring slots; `None` if the member does not answer.

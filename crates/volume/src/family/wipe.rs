@@ -22,7 +22,7 @@ use bimetal_format::label::VolumeState;
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
 use crate::buf::{Buf, BufMut};
-use crate::env::{DeviceError, Env};
+use crate::env::Env;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
 use crate::io::split::runs;
@@ -253,7 +253,8 @@ impl<E: Env> Core<E> {
         let kept_back: Vec<SlotId> = self.quarantine.borrow().iter().filter(|s| due(s)).copied().collect();
         for slot in kept_back {
             if self.cleanse(slot).await.is_ok() {
-                self.overwrite(m, &[slot.slot]).await;
+                // It stays kept back in any case.
+                let _ = self.overwrite(m, vec![slot.slot]).await;
             }
         }
     }
@@ -274,8 +275,8 @@ impl<E: Env> Core<E> {
             if !taken.is_empty() {
                 let (held, count) = (self.families.hold(taken.len()), taken.len() as u64);
                 add(&m.on_the_way, count);
-                self.overwrite(m, &taken).await;
-                self.give_back(m, taken).await;
+                let usable = self.overwrite(m, taken).await;
+                self.give_back(m, usable).await;
                 take_off(&m.on_the_way, count);
                 drop(held);
                 self.rest_after(begun).await;
@@ -315,23 +316,20 @@ impl<E: Env> Core<E> {
         (taken, next)
     }
 
-    /// Overwrites slots, neighbours together, and discards them then: the zeros need not stay.
-    async fn overwrite(&self, m: &Member<E::Device>, slots: &[SlotIndex]) {
+    /// Overwrites slots, neighbours together, and discards them then: the zeros need not stay. Gives those that may be used again.
+    async fn overwrite(&self, m: &Member<E::Device>, mut slots: Vec<SlotIndex>) -> Vec<SlotIndex> {
         let zeros = BufMut::zeroed((8 * CHUNK) as usize).freeze();
         let mut good = true;
         for run in slots.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(8)) {
             good &= self.overwrite_run(m, run, &zeros).await;
         }
-        let discards = good && m.discards() && self.sync_wiped(m).await;
-        if discards {
-            for run in slots.chunk_by(|a, b| a + 1 == *b) {
-                // A hint: a member that cannot do it loses nothing. One that has failed may still be carried out.
-                let hint = m.discard(m.layout.slot(run[0]), run.len() as u64 * CHUNK).await;
-                if !matches!(hint, Ok(()) | Err(DeviceError::Unsupported)) {
-                    run.iter().for_each(|slot| m.taint(*slot));
-                }
-            }
+        if good && m.discards() && self.sync_wiped(m).await {
+            let (usable, unsure) = self.discard_runs(m, &slots).await;
+            // One that has failed may still be carried out.
+            unsure.into_iter().for_each(|slot| m.taint(slot));
+            slots = usable;
         }
+        slots
     }
 
     async fn overwrite_run(&self, m: &Member<E::Device>, run: &[SlotIndex], zeros: &Buf) -> bool {
