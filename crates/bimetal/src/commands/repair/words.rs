@@ -25,12 +25,17 @@ pub(super) fn doubted(group: &str, doubted: &[u8], found: &Members) -> String {
 
 /// Why nothing is done yet: what cannot be read now may be read later.
 pub(super) fn unread(bytes: u64, reasons: &[String]) -> String {
+    const SAID: usize = 3;
+    let mut why = reasons.iter().take(SAID).cloned().collect::<Vec<_>>();
+    if reasons.len() > SAID {
+        why.push(format!("and {} more", reasons.len() - SAID));
+    }
     format!(
         "where up to {} of the volumes are cannot be read now, because a device fails ({}). A repair would give that up for good, \
          though it may be there: see to cable, controller, power or server first, or copy the device to a sound one (ddrescue), and \
          repair then. If it is gone, repair with --give-up-unread",
         approx(bytes),
-        reasons.join("; ")
+        why.join("; ")
     )
 }
 
