@@ -222,15 +222,20 @@ fn occupation(s: &Status) -> String {
 
 fn reserve(s: &Status) -> String {
     let (free, reserve, target) = (approx(s.fast_free), approx(s.reserve), approx(s.keep_free));
-    let at_once = s.reserve.saturating_sub(s.keep_free);
-    if s.fast_free >= s.keep_free && at_once == 0 {
-        format!("{free} of fast space are free for new writes (reserve {reserve}).")
-    } else if s.fast_free >= s.keep_free {
-        let at_once = approx(at_once);
-        format!(
-            "{free} of fast space are free for new writes, and {at_once} of cold data make room at once, because the slow \
-             tier has a copy of them (reserve {reserve})."
-        )
+    let rest = s.reserve.saturating_sub(s.keep_free);
+    let in_use = rest.saturating_sub(s.room_at_once);
+    if s.fast_free >= s.keep_free {
+        let at_once = match s.room_at_once.min(rest) {
+            0 => String::new(),
+            n => {
+                format!(", and {} of cold data make room at once, because the slow tier has a copy of them", approx(n))
+            }
+        };
+        let lent = match in_use {
+            0 => String::new(),
+            n => format!(", of which {} are in use meanwhile: few new data have come of late", approx(n)),
+        };
+        format!("{free} of fast space are free for new writes{at_once} (reserve {reserve}{lent}).")
     } else {
         let (used, _) = used_of(s, Tier::Slow);
         let slow_full = used_of(s, Tier::Slow).1 == used;
@@ -243,7 +248,7 @@ fn reserve(s: &Status) -> String {
         } else {
             "cold data will be demoted to restore it"
         };
-        let whole = if at_once == 0 { "the reserve of " } else { "what should be free of the reserve, " };
+        let whole = if rest == 0 { "the reserve of " } else { "what should be free of the reserve, " };
         format!("{free} of fast space are free, less than {whole}{target}: {next}.")
     }
 }
@@ -323,6 +328,7 @@ pub(crate) mod tests {
             pending: 0,
             reserve: 16 * CHUNK,
             keep_free: 16 * CHUNK,
+            room_at_once: 0,
             fast_free: 20 * CHUNK,
             members: vec![member(0, Tier::Fast, 80, 20), member(1, Tier::Slow, 800, 700)],
             volumes: Vec::new(),
@@ -467,8 +473,13 @@ pub(crate) mod tests {
         assert!(summary(&s, &[], &[])
             .iter()
             .any(|l| l.contains("2.50 MiB of fast space are free for new writes (reserve 2 MiB)")));
-        s.keep_free = 4 * CHUNK;
+        (s.keep_free, s.room_at_once) = (4 * CHUNK, 12 * CHUNK);
         let lines = summary(&s, &[], &[]);
         assert!(lines.iter().any(|l| l.contains("and 1.50 MiB of cold data make room at once")), "{lines:?}");
+        assert!(lines.iter().any(|l| l.contains("(reserve 2 MiB)")), "{lines:?}");
+        // What few new data ask for is less than what cannot be had at once.
+        (s.keep_free, s.room_at_once) = (2 * CHUNK, 0);
+        let lines = summary(&s, &[], &[]);
+        assert!(lines.iter().any(|l| l.contains("2.50 MiB of fast space are free for new writes (reserve 2 MiB, of which 1.75 MiB are in use meanwhile: few new")), "{lines:?}");
     }
 }

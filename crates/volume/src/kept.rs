@@ -19,7 +19,7 @@ use crate::env::Env;
 use crate::group::core::Core;
 use crate::member::add;
 use crate::mutant::{self, Mutant};
-use crate::tier::reserve;
+use crate::tier::reserve::{Learned, Reserve};
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 
 /// Copies are dropped while fewer than one slow slot in so many is free.
@@ -39,8 +39,8 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Kept {
     /// Chunks that have one.
     count: Cell<u64>,
-    /// About how many fast chunks are cold and have one, as far as the policy knows.
-    cold: Cell<Option<u64>>,
+    /// What the policy has learned that the reserve needs to know.
+    learned: Cell<Learned>,
     /// What older generations recorded does not count.
     from: Cell<u64>,
     /// Those that count may be older than their homes, which are gone: they are for `rescue` only (C9.2).
@@ -66,14 +66,14 @@ impl Kept {
         }
     }
 
-    /// Says about how many fast chunks are cold and have a copy.
-    pub(crate) fn set_cold(&self, cold: Option<u64>) {
-        self.cold.set(cold);
+    /// The policy has learned this.
+    pub(crate) fn learn(&self, learned: Learned) {
+        self.learned.set(learned);
     }
 
-    /// About how many chunks can be let go for new data.
-    pub(crate) fn standing(&self) -> u64 {
-        reserve::standing(self.count(), self.cold.get())
+    /// A reserve of so many slots.
+    pub(crate) fn reserve(&self, slots: u64) -> Reserve {
+        Reserve { slots, copies: self.count(), learned: self.learned.get() }
     }
 
     /// Whether copies may be older than their homes.

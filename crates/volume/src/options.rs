@@ -244,10 +244,13 @@ pub struct Status {
     pub commits: u64,
     /// Entry changes that wait for a commit.
     pub pending: u64,
-    /// Fast bytes for new writes: free, or of cold chunks that the slow tier has a copy of and that make room at once.
+    /// Fast bytes for new writes: free, or of cold chunks that the slow tier has a copy of and that make room at once, or, while
+    /// few new data come, of other chunks.
     pub reserve: u64,
     /// Those of them that are to be free.
     pub keep_free: u64,
+    /// About how many of the others make room at once.
+    pub room_at_once: u64,
     /// Fast bytes free now.
     pub fast_free: u64,
     /// Members.

@@ -33,11 +33,14 @@ pub(crate) struct Status {
     pub(crate) commits: u64,
     /// Changes that wait for the next commit.
     pub(crate) pending_changes: u64,
-    /// Fast space for new data: free, or of cold data that make room at once.
+    /// Fast space for new data: free, or of cold data that make room at once, or in use as long as few new data come.
     pub(crate) reserve_bytes: u64,
     /// What of it is to be free.
     #[serde(default)]
     pub(crate) keep_free_bytes: u64,
+    /// What of the rest makes room at once.
+    #[serde(default)]
+    pub(crate) room_at_once_bytes: u64,
     pub(crate) fast_free_bytes: u64,
     pub(crate) members: Vec<Member>,
     pub(crate) volumes: Vec<Volume>,

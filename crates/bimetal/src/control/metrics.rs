@@ -37,8 +37,9 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     t.one("generation", "counter", "Number of the newest durable commit.", s.generation);
     t.one("commits_total", "counter", "Commits made.", s.commits);
     t.one("pending_changes", "gauge", "Changes of the map that wait for a commit.", s.pending);
-    t.one("reserve_bytes", "gauge", "Fast space for new data, free or to be had at once.", s.reserve);
+    t.one("reserve_bytes", "gauge", "Fast space for new data.", s.reserve);
     t.one("keep_free_bytes", "gauge", "Fast space of it to be kept free.", s.keep_free);
+    t.one("room_at_once_bytes", "gauge", "Fast space of the rest that is to be had at once.", s.room_at_once);
     t.one("fast_free_bytes", "gauge", "Fast space that is free.", s.fast_free);
     t.one("promoted_bytes_total", "counter", "Moved to the fast tier.", s.mover.promoted * CHUNK);
     t.one("demoted_bytes_total", "counter", "Moved to the slow tier.", s.mover.demoted * CHUNK);

@@ -46,6 +46,7 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
         pending_changes: s.pending,
         reserve_bytes: s.reserve,
         keep_free_bytes: s.keep_free,
+        room_at_once_bytes: s.room_at_once,
         fast_free_bytes: s.fast_free,
         members: s.members.iter().map(|m| member_row(&facts.locators(), m)).collect(),
         volumes: s.volumes.iter().map(|v| volume_row(facts.sector_bytes, s, v)).collect(),

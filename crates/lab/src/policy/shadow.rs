@@ -21,17 +21,30 @@ pub struct Shadow<C> {
     /// Fast chunks that the algorithm let go, the longest ago first.
     leaving: VecDeque<u32>,
     evicted: Vec<u32>,
+    /// Fast slots that need not be free, as it was told last; all that it was made for before that.
+    hold: Option<u32>,
 }
 
 impl<C: Cache> Shadow<C> {
-    /// The policy of an algorithm whose capacity is the fast slots less the reserve.
+    /// The policy of an algorithm. Its capacity is the fast slots less what has to be free.
     pub fn new(cache: C) -> Shadow<C> {
-        Shadow { cache, wishes: Wishes::default(), leaving: VecDeque::new(), evicted: Vec::new() }
+        Shadow { cache, wishes: Wishes::default(), leaving: VecDeque::new(), evicted: Vec::new(), hold: None }
     }
 
     /// The algorithm.
     pub fn cache(&self) -> &C {
         &self.cache
+    }
+}
+
+impl<C: Cache> Shadow<C> {
+    /// What has to be free follows what new data ask for.
+    fn fit(&mut self, tiers: &Tiers) {
+        let hold = tiers.fast_slots().saturating_sub(tiers.keep_free());
+        if self.hold != Some(hold) {
+            self.hold = Some(hold);
+            self.cache.resize(hold as usize, &mut self.evicted);
+        }
     }
 }
 
@@ -41,6 +54,7 @@ impl<C: Cache> Baseline for Shadow<C> {
     }
 
     fn touch(&mut self, tiers: &Tiers, piece: &Piece) {
+        self.fit(tiers);
         self.cache.access(piece.chunk, &mut self.evicted);
         let held = self.cache.holds(piece.chunk);
         if held && tiers.is_on(piece.chunk, Tier::Slow) {

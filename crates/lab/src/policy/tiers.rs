@@ -3,7 +3,8 @@
 
 use bimetal_sim::prng::Prng;
 use bimetal_volume::env::Instant;
-use bimetal_volume::tier::{reserve, View};
+use bimetal_volume::tier::reserve::{Learned, Reserve};
+use bimetal_volume::tier::{Influx, View};
 use bimetal_volume::units::{ChunkId, Tier};
 
 use super::engine::Copies;
@@ -26,8 +27,10 @@ pub struct Tiers {
     reserve: u32,
     /// Copies that the engine keeps; `None` for policies that do not sit in it.
     pub(super) copies: Option<Copies>,
-    /// About how many of them are of cold chunks, as far as the policy knows.
-    cold: Option<u64>,
+    /// What the policy has learned that the reserve needs to know.
+    learned: Learned,
+    /// What is born, for policies that do not sit in the engine: what has to be free for them is learned as it is there.
+    influx: Influx,
     rng: Prng,
 }
 
@@ -42,7 +45,8 @@ impl Tiers {
             free: (0..fast_slots).rev().collect(),
             reserve,
             copies: None,
-            cold: None,
+            learned: Learned::default(),
+            influx: Influx::new(),
             rng: Prng::new(seed),
         }
     }
@@ -88,22 +92,33 @@ impl Tiers {
 
     /// Those of them that the mover keeps free.
     pub fn keep_free(&self) -> u32 {
-        reserve::to_keep_free(self.reserve.into(), self.standing()) as u32
+        self.room().to_keep_free() as u32
     }
 
     /// Free slots below which chunks are let go.
     pub(super) fn low(&self) -> u32 {
-        reserve::low(self.reserve.into(), self.standing()) as u32
+        self.room().low() as u32
     }
 
-    /// Says about how many fast chunks are cold and have a copy.
-    pub(super) fn set_cold(&mut self, cold: Option<u64>) {
-        self.cold = cold;
+    /// The policy has learned this.
+    pub(super) fn learn(&mut self, learned: Learned) {
+        self.learned = learned;
     }
 
-    /// Chunks that can be let go.
-    fn standing(&self) -> u64 {
-        reserve::standing(self.copies.as_ref().map_or(0, Copies::count), self.cold)
+    fn room(&self) -> Reserve {
+        let (copies, learned) = match &self.copies {
+            Some(copies) => (copies.count(), self.learned),
+            None => (0, Learned { cold_copies: Some(0), influx: self.influx.most() }),
+        };
+        Reserve { slots: self.reserve.into(), copies, learned }
+    }
+
+    /// A chunk was used, and got its first home by that if it was `born`.
+    pub(super) fn used(&mut self, born: bool) {
+        if born {
+            self.influx.born();
+        }
+        self.influx.visit(self.fast_slots());
     }
 
     pub(super) fn set_now(&mut self, ns: u64) {

@@ -25,7 +25,7 @@ use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Uuid};
 use crate::recovery::Finding;
 use crate::tier::mover::MoverState;
-use crate::tier::{reserve, HeadTime};
+use crate::tier::HeadTime;
 use crate::units::{ChunkId, Placement, SlotId, Tier};
 use crate::wait::{Mutex, Signal};
 
@@ -170,9 +170,14 @@ impl<E: Env> Core<E> {
         self.reserve.min(open / 4).max(lacking)
     }
 
-    /// Those of them that are to be kept free; the others may hold chunks that can be let go.
+    /// Those of them that are to be kept free; the others may hold chunks that can be let go, or any while few new data come.
     pub(crate) fn keep_free_slots(&self) -> u64 {
-        reserve::to_keep_free(self.reserve_slots(), self.kept.standing())
+        self.kept.reserve(self.reserve_slots()).to_keep_free()
+    }
+
+    /// About how many of the others hold chunks that can be let go.
+    pub(crate) fn room_at_once_slots(&self) -> u64 {
+        self.kept.reserve(self.reserve_slots()).room_at_once()
     }
 
     /// Slots of a tier that chunks which may live on both do not get: for a volume that is about to be bound to it, and for

@@ -21,6 +21,7 @@ impl<E: Env> Core<E> {
             pending: self.commit.pending.borrow().len() as u64,
             reserve: self.reserve_slots() * CHUNK,
             keep_free: self.keep_free_slots() * CHUNK,
+            room_at_once: self.room_at_once_slots() * CHUNK,
             fast_free: self.free_in(Tier::Fast) * CHUNK,
             members: self.members.iter().map(|m| self.member_status(m)).collect(),
             volumes: self.volumes.living().iter().map(|v| self.volume_status(v)).collect(),

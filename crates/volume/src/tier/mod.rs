@@ -21,6 +21,7 @@ mod half_life;
 mod headtime;
 mod heat;
 mod histogram;
+mod influx;
 mod latency;
 mod levels;
 pub(crate) mod lift;
@@ -52,6 +53,7 @@ mod toy;
 
 pub(crate) use endurance::BURST as PROMOTION_BURST;
 pub use headtime::HeadTime;
+pub use influx::Influx;
 pub use levels::Levels;
 pub use plan::{Job, Plan};
 pub use schedule::Scheduler;
@@ -154,8 +156,8 @@ pub trait Policy {
     /// known, in [`ChunkId`] order. As with [`Policy::victims`], empty means none was found this time.
     fn let_go(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
 
-    /// About how many of so many fast slots hold a chunk that [`Policy::let_go`] may name; `None` before it has seen enough of them.
-    fn cold_copies(&self, fast_slots: u32) -> Option<u64>;
+    /// What a reserve on a fast tier of so many slots needs to know.
+    fn room(&self, fast_slots: u32) -> reserve::Learned;
 
     /// At most `max` chunks that should enter the fast tier, the most deserving first, in runs of neighbours. They are
     /// taken off the queue: the caller moves them now, or calls [`Policy::gave_up`].

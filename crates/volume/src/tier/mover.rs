@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::copies::Copies;
-use super::{reserve, DeviceRange, Job, Levels, Policy, Scheduler};
+use super::{DeviceRange, Job, Levels, Policy, Scheduler};
 use crate::buf::Buf;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
@@ -288,7 +288,7 @@ impl<E: Env> Core<E> {
 
     fn levels(&self) -> Levels {
         let m = &self.mover;
-        self.kept.set_cold(self.policy.borrow().cold_copies(self.slots_present(Tier::Fast) as u32));
+        self.kept.learn(self.policy.borrow().room(self.slots_present(Tier::Fast) as u32));
         let unreadable = self.policy.borrow_mut().unreadable(&self.view());
         let of = |cells: &[Cell<usize>; 2], job: Job| cells[job as usize].get();
         let left: u64 = self.open_to_chunks(Tier::Fast).map(|m| m.on_the_way.get()).sum();
@@ -297,7 +297,7 @@ impl<E: Env> Core<E> {
             fast_slots: self.slots_in(Tier::Fast) as u32,
             free: self.available(Tier::Fast, Placement::Auto) as u32,
             keep_free: self.keep_free_slots() as u32,
-            low: reserve::low(self.reserve_slots(), self.kept.standing()) as u32,
+            low: self.kept.reserve(self.reserve_slots()).low() as u32,
             leaving: (left + demoted as u64) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             candidates: self.policy.borrow().candidate_count(),

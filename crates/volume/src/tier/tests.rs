@@ -202,7 +202,8 @@ fn repeated_scans_of_everything_promote_next_to_nothing() {
         g.quiet(60 * SECOND);
         use_system(&mut g, 1000);
     }
-    assert!(g.promoted - before < 400, "{}", g.promoted - before);
+    // At most the part of the reserve that nothing new asks for is filled, once.
+    assert!(g.promoted - before < u64::from(RESERVE), "{}", g.promoted - before);
     assert!(g.fast_of(0..1024) >= 1014, "{}", g.fast_of(0..1024));
 }
 

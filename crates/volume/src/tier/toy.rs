@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{reserve, DeviceRange, HeadTime, Job, Levels, Policy, Scheduler, Touch, View};
+use super::reserve::{Learned, Reserve};
+use super::{DeviceRange, HeadTime, Job, Levels, Policy, Scheduler, Touch, View};
 use crate::env::Instant;
 use crate::units::{ChunkId, Tier, CHUNK};
 
@@ -23,8 +24,8 @@ pub(super) struct World {
     pub(super) reserve: u32,
     /// Fast chunks with a kept copy.
     pub(super) copies: std::collections::BTreeSet<ChunkId>,
-    /// About how many of these are cold, as the policy said last.
-    pub(super) cold: Option<u64>,
+    /// What the reserve needs to know, as the policy said last.
+    pub(super) learned: Learned,
     pub(super) rng: u64,
     /// Chunks that cannot be read where they are.
     pub(super) unreadable: std::collections::BTreeSet<ChunkId>,
@@ -68,7 +69,7 @@ impl View for World {
         self.reserve
     }
     fn keep_free(&self) -> u32 {
-        reserve::to_keep_free(self.reserve.into(), self.standing()) as u32
+        self.room().to_keep_free() as u32
     }
     fn has_copy(&self, c: ChunkId) -> bool {
         self.copies.contains(&c)
@@ -109,9 +110,8 @@ impl World {
         self.chunks[c.0 as usize].0 = None;
     }
 
-    /// Chunks that can be let go.
-    fn standing(&self) -> u64 {
-        reserve::standing(self.copies.len() as u64, self.cold)
+    fn room(&self) -> Reserve {
+        Reserve { slots: self.reserve.into(), copies: self.copies.len() as u64, learned: self.learned }
     }
 
     fn slow_free(&self) -> u32 {
@@ -144,7 +144,7 @@ impl Toy {
             fast_used: 0,
             reserve,
             copies: Default::default(),
-            cold: None,
+            learned: Learned::default(),
             rng: 42,
             unreadable: Default::default(),
         };
@@ -224,11 +224,11 @@ impl Toy {
 
     /// Asks for a plan and carries it out at once; `MOVE` passes for each chunk if `takes_time`. When to ask again.
     pub(super) fn step(&mut self, takes_time: bool) -> Duration {
-        self.w.cold = self.policy.cold_copies(self.w.fast_slots());
+        self.w.learned = self.policy.room(self.w.fast_slots());
         let levels = Levels {
             free: self.w.free_fast(),
             keep_free: self.w.keep_free(),
-            low: reserve::low(self.w.reserve.into(), self.w.standing()) as u32,
+            low: self.w.room().low() as u32,
             slow_free: self.w.slow_free(),
             candidates: self.policy.candidate_count(),
             unreadable: self.policy.unreadable(&self.w),

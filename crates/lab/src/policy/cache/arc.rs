@@ -91,6 +91,21 @@ impl Cache for Arc {
         matches!(self.lists.list_of(chunk), Some(ONCE | OFTEN))
     }
 
+    fn resize(&mut self, capacity: usize, evicted: &mut Vec<u32>) {
+        self.capacity = capacity;
+        self.target = self.target.min(capacity);
+        while self.len() > capacity {
+            self.replace(false, evicted);
+        }
+        while self.lists.len(GHOST_ONCE) > 0 && self.lists.len(ONCE) + self.lists.len(GHOST_ONCE) > capacity {
+            self.lists.pop_back(GHOST_ONCE);
+        }
+        let known = |lists: &Lists| (ONCE..=GHOST_OFTEN).map(|l| lists.len(l)).sum::<usize>();
+        while self.lists.len(GHOST_OFTEN) > 0 && known(&self.lists) > 2 * capacity {
+            self.lists.pop_back(GHOST_OFTEN);
+        }
+    }
+
     fn forget(&mut self, chunk: u32) {
         self.lists.remove(chunk);
     }

@@ -78,6 +78,15 @@ impl Cache for Lfu {
         self.held.contains(chunk)
     }
 
+    fn resize(&mut self, capacity: usize, evicted: &mut Vec<u32>) {
+        self.capacity = capacity;
+        while self.len() > capacity {
+            let Some((_, victim)) = self.held.least() else { return };
+            self.held.remove(victim);
+            evicted.push(victim);
+        }
+    }
+
     fn forget(&mut self, chunk: u32) {
         self.scores[chunk as usize] = 0.0;
         self.held.remove(chunk);

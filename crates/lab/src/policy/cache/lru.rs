@@ -37,6 +37,13 @@ impl Cache for Lru {
         self.lists.list_of(chunk).is_some()
     }
 
+    fn resize(&mut self, capacity: usize, evicted: &mut Vec<u32>) {
+        self.capacity = capacity;
+        while self.len() > capacity {
+            evicted.extend(self.lists.pop_back(0));
+        }
+    }
+
     fn forget(&mut self, chunk: u32) {
         self.lists.remove(chunk);
     }

@@ -27,6 +27,9 @@ pub trait Cache {
     /// Whether the cache holds the chunk.
     fn holds(&self, chunk: u32) -> bool;
 
+    /// From now on it holds so many chunks at most; what has to leave is added to `evicted`.
+    fn resize(&mut self, capacity: usize, evicted: &mut Vec<u32>);
+
     /// The chunk is discarded: what it was is nothing any more.
     fn forget(&mut self, chunk: u32);
 
@@ -48,6 +51,9 @@ impl<C: Cache + ?Sized> Cache for Box<C> {
     }
     fn holds(&self, chunk: u32) -> bool {
         (**self).holds(chunk)
+    }
+    fn resize(&mut self, capacity: usize, evicted: &mut Vec<u32>) {
+        (**self).resize(capacity, evicted);
     }
     fn forget(&mut self, chunk: u32) {
         (**self).forget(chunk);

@@ -83,6 +83,13 @@ impl Cache for S3Fifo {
         matches!(self.lists.list_of(chunk), Some(SMALL | MAIN))
     }
 
+    fn resize(&mut self, capacity: usize, evicted: &mut Vec<u32>) {
+        (self.capacity, self.small) = (capacity, (capacity / 10).max(1));
+        while self.len() > capacity {
+            self.evict(evicted);
+        }
+    }
+
     fn forget(&mut self, chunk: u32) {
         self.lists.remove(chunk);
     }

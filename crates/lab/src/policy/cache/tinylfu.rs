@@ -17,11 +17,16 @@ pub struct TinyLfu {
     protected: usize,
 }
 
+/// The window, and the rest.
+fn parts(capacity: usize) -> (usize, usize) {
+    let window = (capacity / 100).max(1).min(capacity);
+    (window, capacity - window)
+}
+
 impl TinyLfu {
     /// A cache of `capacity` of the chunks below `chunks`: 1 % window, four fifths of the rest protected.
     pub fn new(chunks: u32, capacity: usize) -> TinyLfu {
-        let window = (capacity / 100).max(1).min(capacity);
-        let main = capacity - window;
+        let (window, main) = parts(capacity);
         TinyLfu { lists: Lists::new(chunks, 3), sketch: Sketch::new(capacity), window, main, protected: main * 4 / 5 }
     }
 
@@ -81,6 +86,22 @@ impl Cache for TinyLfu {
 
     fn holds(&self, chunk: u32) -> bool {
         self.lists.list_of(chunk).is_some()
+    }
+
+    fn resize(&mut self, capacity: usize, evicted: &mut Vec<u32>) {
+        (self.window, self.main) = parts(capacity);
+        self.protected = self.main * 4 / 5;
+        while self.lists.len(PROTECTED) > self.protected {
+            let Some(c) = self.lists.back(PROTECTED) else { break };
+            self.lists.put_front(PROBATION, c);
+        }
+        while self.lists.len(PROBATION) + self.lists.len(PROTECTED) > self.main {
+            evicted.extend(self.lists.pop_back(PROBATION));
+        }
+        while self.lists.len(WINDOW) > self.window {
+            let Some(out) = self.lists.pop_back(WINDOW) else { break };
+            self.contest(out, evicted);
+        }
     }
 
     fn forget(&mut self, chunk: u32) {

@@ -205,7 +205,7 @@ fn smq_keeps_a_hot_set_through_scans() {
     let got = replay(&stream, &mut Seated(Smq::new(stream.chunks, 64)), &Setup { reserve: 2, ..Setup::new(64) });
     // Not all 90 %: the last of the hot regions stand below those that are up, and the bar is high when most hit.
     assert!((0.7..0.9).contains(&got.fast_share()), "{got:?}");
-    assert!(got.promotions < 100, "{got:?}");
+    assert!(got.promotions < 400, "{got:?}");
 }
 
 #[test]

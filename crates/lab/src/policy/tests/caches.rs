@@ -307,6 +307,41 @@ fn tiny_lfu_is_as_the_naive_one() {
     check("W-TinyLFU", |n, k| Box::new(TinyLfu::new(n, k)), 0);
 }
 
+/// Caches that become smaller and larger while they are used: they tell what leaves, and use all that they have.
+#[test]
+fn what_a_resized_cache_holds_is_what_came_less_what_it_says_it_let_go() {
+    let made: [fn() -> Box<dyn Cache>; 5] = [
+        || Box::new(Lru::new(60, 20)),
+        || Box::new(Lfu::new(60, 20, 0)),
+        || Box::new(Arc::new(60, 20)),
+        || Box::new(S3Fifo::new(60, 20)),
+        || Box::new(TinyLfu::new(60, 20)),
+    ];
+    for make in made {
+        for seed in 0..20 {
+            let (mut cache, mut held, mut capacity) = (make(), Vec::new(), 20);
+            for (i, c) in mixed(seed, 60, 4000).into_iter().enumerate() {
+                let mut evicted = Vec::new();
+                if i % 97 == 0 {
+                    capacity = [20, 3, 40, 0, 19, 1][i / 97 % 6];
+                    cache.resize(capacity, &mut evicted);
+                    held.retain(|x| !evicted.contains(x));
+                    evicted.clear();
+                }
+                cache.access(c, &mut evicted);
+                held.push(c);
+                held.retain(|x| !evicted.contains(x) && (*x != c || cache.holds(c)));
+                held.sort_unstable();
+                held.dedup();
+                assert!(held.iter().all(|x| cache.holds(*x)), "{}, seed {seed}, visit {i}", cache.name());
+                assert!(cache.len() == held.len() && cache.len() <= capacity, "{}, {seed}, {i}", cache.name());
+                let must_be_full = i % 97 == 96 && capacity <= 3;
+                assert!(!must_be_full || cache.len() == capacity, "{}, {seed}, {i}", cache.name());
+            }
+        }
+    }
+}
+
 #[test]
 fn a_larger_lru_holds_all_that_a_smaller_one_holds() {
     for seed in 0..20 {

@@ -20,8 +20,10 @@ use super::candidates::Candidates;
 use super::correlate::{hash, Correlation};
 use super::half_life::HalfLife;
 use super::heat::{Clock, LIGHT, MISSED, OCTAVE};
+use super::influx::Influx;
 use super::recency::Recency;
 use super::regions::Regions;
+use super::reserve::Learned;
 use super::residence::Residence;
 use super::sample::Sample;
 use super::sleepers::Sleepers;
@@ -77,6 +79,7 @@ pub struct HeadTime {
     half_life: HalfLife,
     streams: Streams,
     births: Births,
+    influx: Influx,
     correlation: Correlation,
     sample: Sample,
     sleepers: Sleepers,
@@ -104,6 +107,7 @@ impl HeadTime {
             half_life: HalfLife::new(fast_slots),
             streams: Streams::new(),
             births: Births::new(),
+            influx: Influx::new(),
             correlation: Correlation::new(),
             sample: Sample::new(),
             sleepers: Sleepers::default(),
@@ -247,6 +251,7 @@ impl HeadTime {
     /// Keeps the sample and the threshold fresh.
     fn observe(&mut self, v: &mut impl View) {
         self.visits = self.visits.wrapping_add(1);
+        self.influx.visit(v.fast_slots());
         if self.visits.is_multiple_of(VISITS_PER_SAMPLE) {
             self.take_sample(v, 1);
         }
@@ -287,6 +292,7 @@ enum Kind {
 
 impl Policy for HeadTime {
     fn place(&mut self, v: &mut impl View, t: &Touch) -> Tier {
+        self.influx.born();
         self.births.place(v, t)
     }
 
@@ -296,6 +302,10 @@ impl Policy for HeadTime {
         self.sleepers.watch(v, &self.clock);
         if t.write && (t.born || t.len == CHUNK) {
             self.unreadable.forget(t.chunk);
+        }
+        if t.write && t.len == CHUNK && !t.born && v.tier_of(t.chunk) == Some(Tier::Slow) {
+            // It would have gone where new chunks go, with room.
+            self.influx.born();
         }
         let run = self.streams.add(t.offset_in_group, t.len, t.born, STREAM);
         let stream = run.bytes >= STREAM;
@@ -346,8 +356,8 @@ impl Policy for HeadTime {
         self.cold_with_copy(v, max)
     }
 
-    fn cold_copies(&self, fast_slots: u32) -> Option<u64> {
-        self.sample.cold_copies(fast_slots)
+    fn room(&self, fast_slots: u32) -> Learned {
+        Learned { cold_copies: self.sample.cold_copies(fast_slots), influx: self.influx.most() }
     }
 
     fn candidates(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {

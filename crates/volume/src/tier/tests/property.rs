@@ -41,7 +41,8 @@ fn whatever_happens_the_reserve_comes_back_and_the_mover_rests() {
             }
         }
         g.quiet(300 * SECOND);
-        let reachable = reserve.min(g.free() / 2);
+        assert!(g.w.keep_free() >= reserve / 8, "seed {seed}: {} of {reserve}", g.w.keep_free());
+        let reachable = g.w.keep_free().min(g.free() / 2);
         assert!(g.w.free_fast() >= reachable, "seed {seed}: {} of {reachable} free", g.w.free_fast());
         let plans = g.plans;
         g.quiet(600 * SECOND);
