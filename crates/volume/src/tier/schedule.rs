@@ -312,12 +312,12 @@ impl Scheduler {
 }
 
 /// Demotions that count for a window of this size. A disk takes writes into its cache in no time, and then nobody is served until
-/// they are on its platters: beside a load, those in the cache count like those being copied. That holds for room for promotions, too: who
-/// reads from the SSD may come to what is on the disk in a moment.
+/// they are on its platters: beside a load, those in the cache count like those being copied. Of room for promotions, which comes in small
+/// turns, a quiet disk's worth may be there: who reads from the SSD may come to what is on the disk in a moment, and bears no more.
 fn on_the_way(l: &Levels, window: usize) -> usize {
     // Those being copied may go to kept copies: then they are not among the unsettled.
     let cached = l.unsettled.saturating_sub(l.demoting);
-    let borne = if window < WINDOW_IDLE { 0 } else { WINDOW_IDLE };
+    let borne = if window < WINDOW_IDLE && l.free < l.keep_free { 0 } else { WINDOW_IDLE };
     l.demoting + l.promoting + cached.saturating_sub(borne)
 }
 

@@ -402,8 +402,8 @@ fn what_a_disk_has_in_its_cache_counts_beside_a_load() {
         g.s.plan(&g.l, g.now).demote
     };
     assert_eq!([0, 6, 16, 400].map(|unsettled| begun(unsettled, RESERVE / 4)), [16, 10, 0, 0]);
-    // The same where room is made for promotions.
-    assert_eq!([0, 6, 16, 400].map(|unsettled| begun(unsettled, RESERVE)), [16, 10, 0, 0]);
+    // Where room is made for promotions, what is beyond a quiet disk's worth.
+    assert_eq!([0, 16, 64, 70, 80, 400].map(|unsettled| begun(unsettled, RESERVE)), [16, 16, 16, 10, 0, 0]);
 }
 
 #[test]
