@@ -223,7 +223,8 @@ fn occupation(s: &Status) -> String {
 fn reserve(s: &Status) -> String {
     let (free, reserve, target) = (approx(s.fast_free), approx(s.reserve), approx(s.keep_free));
     let rest = s.reserve.saturating_sub(s.keep_free);
-    let in_use = rest.saturating_sub(s.room_at_once);
+    // What is free beyond what has to be is in use by nobody.
+    let in_use = s.reserve.saturating_sub(s.fast_free.max(s.keep_free)).saturating_sub(s.room_at_once);
     if s.fast_free >= s.keep_free {
         let at_once = match s.room_at_once.min(rest) {
             0 => String::new(),
@@ -477,9 +478,15 @@ pub(crate) mod tests {
         let lines = summary(&s, &[], &[]);
         assert!(lines.iter().any(|l| l.contains("and 1.50 MiB of cold data make room at once")), "{lines:?}");
         assert!(lines.iter().any(|l| l.contains("(reserve 2 MiB)")), "{lines:?}");
-        // What few new data ask for is less than what cannot be had at once.
+        // Little has to be free, and more is.
         (s.keep_free, s.room_at_once) = (2 * CHUNK, 0);
         let lines = summary(&s, &[], &[]);
-        assert!(lines.iter().any(|l| l.contains("2.50 MiB of fast space are free for new writes (reserve 2 MiB, of which 1.75 MiB are in use meanwhile: few new")), "{lines:?}");
+        assert!(
+            lines.iter().any(|l| l.contains("2.50 MiB of fast space are free for new writes (reserve 2 MiB).")),
+            "{lines:?}"
+        );
+        s.fast_free = 4 * CHUNK;
+        let lines = summary(&s, &[], &[]);
+        assert!(lines.iter().any(|l| l.contains("512 KiB of fast space are free for new writes (reserve 2 MiB, of which 1.50 MiB are in use meanwhile: few new")), "{lines:?}");
     }
 }

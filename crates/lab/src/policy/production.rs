@@ -67,7 +67,7 @@ impl Seat for Production {
 
     fn touch(&mut self, tiers: &mut Tiers, piece: &Piece) {
         self.policy.touch(tiers, &touch_of(piece));
-        tiers.learn(self.policy.room(tiers.fast_slots()));
+        tiers.learn(self.policy.room(tiers));
     }
 
     fn victims(&mut self, tiers: &mut Tiers, max: usize) -> Vec<u32> {

@@ -161,7 +161,9 @@ impl<S: Seat> Run<'_, S> {
             self.end_copy(p.chunk);
         }
         self.out.accesses += 1;
-        self.tiers.used(p.kind == Kind::Birth);
+        if p.visit || p.kind == Kind::Birth {
+            self.tiers.used(p.kind == Kind::Birth);
+        }
         self.out.user_bytes += u64::from(p.len);
         let mut ns = 0;
         if tier == Tier::Fast {

@@ -156,8 +156,8 @@ pub trait Policy {
     /// known, in [`ChunkId`] order. As with [`Policy::victims`], empty means none was found this time.
     fn let_go(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
 
-    /// What a reserve on a fast tier of so many slots needs to know.
-    fn room(&self, fast_slots: u32) -> reserve::Learned;
+    /// What the reserve needs to know.
+    fn room(&mut self, v: &impl View) -> reserve::Learned;
 
     /// At most `max` chunks that should enter the fast tier, the most deserving first, in runs of neighbours. They are
     /// taken off the queue: the caller moves them now, or calls [`Policy::gave_up`].

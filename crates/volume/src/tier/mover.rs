@@ -288,7 +288,7 @@ impl<E: Env> Core<E> {
 
     fn levels(&self) -> Levels {
         let m = &self.mover;
-        self.kept.learn(self.policy.borrow().room(self.slots_present(Tier::Fast) as u32));
+        self.kept.learn(self.policy.borrow_mut().room(&self.view()));
         let unreadable = self.policy.borrow_mut().unreadable(&self.view());
         let of = |cells: &[Cell<usize>; 2], job: Job| cells[job as usize].get();
         let left: u64 = self.open_to_chunks(Tier::Fast).map(|m| m.on_the_way.get()).sum();

@@ -231,7 +231,9 @@ impl Scheduler {
             let why = match (l.free < l.keep_free, l.slow_free) {
                 (true, 0) => format!("{}, and the slow tier has no free slot for more", shortage(l)),
                 (true, _) => format!("{}, and the others are on their way", shortage(l)),
-                (false, _) => "nothing on the slow tier is used enough to be moved, and the reserve is whole".into(),
+                (false, _) => {
+                    "nothing on the slow tier is used enough to be moved, and enough is free for new data".into()
+                }
             };
             return Plan::nothing(doing, why, next_check);
         }

@@ -224,7 +224,7 @@ impl Toy {
 
     /// Asks for a plan and carries it out at once; `MOVE` passes for each chunk if `takes_time`. When to ask again.
     pub(super) fn step(&mut self, takes_time: bool) -> Duration {
-        self.w.learned = self.policy.room(self.w.fast_slots());
+        self.w.learned = self.policy.room(&self.w);
         let levels = Levels {
             free: self.w.free_fast(),
             keep_free: self.w.keep_free(),

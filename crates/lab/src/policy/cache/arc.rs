@@ -25,6 +25,10 @@ impl Arc {
 
     /// Makes room for a chunk; `often`: it comes from the ghosts of the second list.
     fn replace(&mut self, often: bool, evicted: &mut Vec<u32>) {
+        if self.len() < self.capacity {
+            // It has grown, or something was discarded.
+            return;
+        }
         let once = self.lists.len(ONCE);
         let from_once = once > 0 && (once > self.target || (often && once == self.target));
         let (from, ghost) = if from_once { (ONCE, GHOST_ONCE) } else { (OFTEN, GHOST_OFTEN) };

@@ -131,6 +131,7 @@ impl HeadTime {
         self.regions = Regions::new(fast_slots);
         (self.copied, self.noted) = (Regions::new(fast_slots), 0);
         self.recency = Recency::new(fast_slots);
+        self.influx = Influx::new();
         self.half_life.resized(&mut self.clock, fast_slots);
     }
 
@@ -292,7 +293,6 @@ enum Kind {
 
 impl Policy for HeadTime {
     fn place(&mut self, v: &mut impl View, t: &Touch) -> Tier {
-        self.influx.born();
         self.births.place(v, t)
     }
 
@@ -303,8 +303,8 @@ impl Policy for HeadTime {
         if t.write && (t.born || t.len == CHUNK) {
             self.unreadable.forget(t.chunk);
         }
-        if t.write && t.len == CHUNK && !t.born && v.tier_of(t.chunk) == Some(Tier::Slow) {
-            // It would have gone where new chunks go, with room.
+        if t.born || (t.write && t.len == CHUNK && v.tier_of(t.chunk) != Some(Tier::Fast)) {
+            // What replaces a chunk of the slow tier goes where new ones go, or would with room.
             self.influx.born();
         }
         let run = self.streams.add(t.offset_in_group, t.len, t.born, STREAM);
@@ -356,8 +356,9 @@ impl Policy for HeadTime {
         self.cold_with_copy(v, max)
     }
 
-    fn room(&self, fast_slots: u32) -> Learned {
-        Learned { cold_copies: self.sample.cold_copies(fast_slots), influx: self.influx.most() }
+    fn room(&mut self, v: &impl View) -> Learned {
+        self.influx.suppose(v.free_fast());
+        Learned { cold_copies: self.sample.cold_copies(v.fast_slots()), influx: self.influx.most() }
     }
 
     fn candidates(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
