@@ -1,8 +1,7 @@
 //! How many new chunks come: what has to lie free for them is learned from that.
 //!
 //! Terms: time goes in *windows* of half as many visits as the fast tier has slots. The *influx* is the most chunks that were born
-//! in one of the windows that are remembered, the one that runs now among them. As long as nobody has seen all of them it is unknown,
-//! or taken for what there is room for: a group that is opened again frees no more than it had free.
+//! in one of the windows that are remembered, the one that runs now among them. It is unknown until all of them were seen.
 
 /// Windows remembered, the one that runs now among them.
 const WINDOWS: usize = 16;
@@ -25,13 +24,6 @@ impl Influx {
     /// Nothing is known yet.
     pub fn new() -> Influx {
         Influx { born: [None; WINDOWS], visits: 0 }
-    }
-
-    /// In windows that nobody has seen there was room for twice what came, with so many free slots.
-    pub fn suppose(&mut self, free: u32) {
-        for born in &mut self.born {
-            born.get_or_insert(free / 2);
-        }
     }
 
     /// A chunk gets its first home.
@@ -78,20 +70,6 @@ mod tests {
         pass_windows(&mut i, 1, 0);
         // What came before anybody looked at whole windows does not count.
         assert_eq!(i.most(), Some(3));
-    }
-
-    #[test]
-    fn what_is_free_at_first_tells_of_what_came_until_it_is_known() {
-        let mut i = Influx::new();
-        i.suppose(100);
-        assert_eq!(i.most(), Some(50));
-        i.born();
-        assert_eq!(i.most(), Some(51));
-        i.suppose(1000);
-        pass_windows(&mut i, WINDOWS - 1, 2);
-        assert_eq!(i.most(), Some(53));
-        pass_windows(&mut i, 1, 2);
-        assert_eq!(i.most(), Some(2));
     }
 
     #[test]

@@ -357,7 +357,6 @@ impl Policy for HeadTime {
     }
 
     fn room(&mut self, v: &impl View) -> Learned {
-        self.influx.suppose(v.free_fast());
         Learned { cold_copies: self.sample.cold_copies(v.fast_slots()), influx: self.influx.most() }
     }
 
