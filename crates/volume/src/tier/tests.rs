@@ -12,8 +12,8 @@ mod visits;
 use std::time::Duration;
 
 use super::toy::Toy;
-use super::{Policy, View};
-use crate::units::{ChunkId, Tier};
+use super::{Policy, Touch, View};
+use crate::units::{ChunkId, Tier, CHUNK};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -107,6 +107,39 @@ fn the_reserve_is_back_soon_after_a_burst() {
     g.quiet(600 * SECOND);
     assert_eq!(g.demoted + g.promoted, moved);
     assert!(g.plans - plans <= 11, "{}", g.plans - plans);
+}
+
+#[test]
+fn where_nothing_new_comes_less_of_the_reserve_is_free_and_all_of_it_after_a_burst() {
+    let mut g = group();
+    g.pass(0..4096, true);
+    g.quiet(20 * SECOND);
+    assert_eq!(g.w.keep_free(), RESERVE);
+    use_system(&mut g, 40_000);
+    g.step(false);
+    assert_eq!(g.w.keep_free(), RESERVE / 8);
+    // Twice what comes, and no more than all. What replaces a whole chunk of the slow tier would go where new data go.
+    let chunk = |i: u64| ChunkId(5000 + 9 * i);
+    for i in 0..1000 {
+        g.request(chunk(i).0 * CHUNK, 4096, true);
+    }
+    use_system(&mut g, 40_000);
+    let slow: Vec<ChunkId> = (0..1000).map(chunk).filter(|c| g.w.tier_of(*c) == Some(Tier::Slow)).collect();
+    for (from, births, free) in [(0, 100, 200), (100, 100, 400), (200, 200, RESERVE)] {
+        for c in &slow[from..from + births] {
+            let touch = Touch { chunk: *c, write: true, offset_in_group: c.0 * CHUNK, len: CHUNK, born: false };
+            g.policy.touch(&mut g.w, &touch);
+        }
+        g.step(false);
+        assert_eq!(g.w.keep_free(), free);
+    }
+    // What is known is forgotten when the fast tier changes.
+    use_system(&mut g, 40_000);
+    g.step(false);
+    assert_eq!(g.w.keep_free(), RESERVE / 8);
+    g.policy.resized(FAST);
+    g.step(false);
+    assert_eq!(g.w.keep_free(), RESERVE);
 }
 
 #[test]

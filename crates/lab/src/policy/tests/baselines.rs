@@ -183,6 +183,21 @@ fn a_shadow_with_free_moves_is_the_algorithm() {
     }
 }
 
+/// The reserve is a slot of 64 where nothing is born, and not eight: for baselines as for the policy.
+#[test]
+fn a_baseline_has_the_part_of_the_reserve_that_nothing_new_asks_for() {
+    let list: Vec<u32> = (0..20_000u32).map(|i| i * 29 % 63 * 8).collect();
+    let stream = reads(&list);
+    let setup = Setup { reserve: 8, ..Setup::new(64) };
+    let caches: [Box<dyn Cache>; 2] = [Box::new(Lru::new(stream.chunks, 56)), Box::new(Lfu::new(stream.chunks, 56, 0))];
+    for cache in caches {
+        let got = replay(&stream, &mut Seated(Shadow::new(cache)), &setup);
+        assert!(got.fast_share() > 0.95, "{got:?}");
+    }
+    let got = replay(&stream, &mut Seated(ClockBloom::new(64, 2)), &setup);
+    assert!(got.fast_share() > 0.95, "{got:?}");
+}
+
 #[test]
 fn first_fit_keeps_what_came_first() {
     let writes: Vec<Access> = (0..20u64)
