@@ -2,7 +2,7 @@
 //!
 //! Terms: a chunk of the fast tier with a kept copy can be *let go*: it goes down to that copy by an edit of the map, and its slot
 //! is free a commit later. So only a part of the reserve has to be free; the rest may hold cold chunks that can be let go, and
-//! serves reads meanwhile. A group without copies keeps all of it free.
+//! serves reads meanwhile. A group without copies keeps all of it free, unless few new data come.
 //! The *influx* is what came of new data of late ([`super::Influx`]).
 //!
 //! - Twice the influx is enough, and an eighth of the reserve if that is more: where few new data come the rest serves what is
@@ -13,7 +13,7 @@
 
 /// Of so many chunks with a copy one is taken for cold enough to be let go, while nobody knows.
 const COPIES_PER_COLD: u64 = 2;
-/// A quarter of the reserve is free in any case ...
+/// A quarter of the reserve is free, however many chunks can be let go ...
 const FREE_SHARE: u64 = 4;
 /// ... and so many slots, two turns of exchanges: a very small fast tier has no use for less ...
 const FREE_LEAST: u64 = 16;
