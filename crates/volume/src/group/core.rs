@@ -175,6 +175,11 @@ impl<E: Env> Core<E> {
         self.kept.reserve(self.reserve_slots()).to_keep_free()
     }
 
+    /// Free slots below which chunks are let go; 0 where none can be.
+    pub(crate) fn low_slots(&self) -> u64 {
+        self.kept.reserve(self.reserve_slots()).low()
+    }
+
     /// About how many of the others hold chunks that can be let go.
     pub(crate) fn room_at_once_slots(&self) -> u64 {
         self.kept.reserve(self.reserve_slots()).room_at_once()

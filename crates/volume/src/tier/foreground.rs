@@ -163,7 +163,7 @@ impl Foreground {
             self.move_budget.begins(now);
         }
         self.beside(begun > 0);
-        self.moves = begun + l.demoting + l.promoting > 0;
+        self.moves = begun + l.under_way() > 0;
         self.evacuates(l.evacuating > 0, now);
     }
 
@@ -175,7 +175,7 @@ impl Foreground {
 
     /// Additive increase, multiplicative decrease of the window under load.
     pub(super) fn adapt(&mut self, l: &Levels, now: Instant) {
-        self.beside(l.demoting + l.promoting > 0);
+        self.beside(l.under_way() > 0);
         if l.free < self.free_before {
             self.sank = Some(now);
         }

@@ -40,6 +40,13 @@ pub struct Levels {
     pub unreadable: [usize; 2],
 }
 
+impl Levels {
+    /// Chunks that requests may have to wait for: being moved, or in a disk's cache still.
+    pub(super) fn under_way(&self) -> usize {
+        self.promoting + self.demoting.max(self.unsettled)
+    }
+}
+
 /// How short of free slots the fast tier is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Band {

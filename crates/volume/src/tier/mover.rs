@@ -297,7 +297,7 @@ impl<E: Env> Core<E> {
             fast_slots: self.slots_in(Tier::Fast) as u32,
             free: self.available(Tier::Fast, Placement::Auto) as u32,
             keep_free: self.keep_free_slots() as u32,
-            low: self.kept.reserve(self.reserve_slots()).low() as u32,
+            low: self.low_slots() as u32,
             leaving: (left + demoted as u64) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             candidates: self.policy.borrow().candidate_count(),

@@ -13,12 +13,13 @@
 use std::time::Duration;
 
 use super::endurance::{Endurance, BURST};
-use super::foreground::{Foreground, Leave, PERIOD, WINDOW_IDLE};
+use super::foreground::{Foreground, Leave, PERIOD, WINDOW_IDLE, WINDOW_LOAD};
 use super::levels::{mib, shortage, unreadable, Band, Goal, Levels};
 use super::pause::Pause;
 use super::plan::{Job, Plan};
 use super::reserve;
 use super::seeks::DeviceRange;
+use super::share::TOGETHER;
 use super::shortage::{Shortage, FORCED, WATCHDOG};
 use super::GROUP_CHUNKS;
 use crate::env::Instant;
@@ -208,7 +209,7 @@ impl Scheduler {
         let (demote, how, next_check) = match self.leave(Job::Demote, band, quiet, now) {
             Leave::Go(window, how) => (window.saturating_sub(on_the_way(l, window)), how, PERIOD),
             Leave::Wait(t) => {
-                let (drip, due) = self.drip(band, l.demoting, now);
+                let (drip, due) = self.drip(band, l.demoting.max(l.unsettled), now);
                 (drip, "a little at a time beside other requests", t.min(due))
             }
         };
@@ -262,17 +263,16 @@ impl Scheduler {
     /// freed at the same rate while chunks want to come up: else a busy group that is written to would never adapt.
     fn exchange_a_few(&mut self, l: &Levels, goal: &Goal, now: Instant, plan: &mut Plan) {
         let (room, promotable) = (goal.room(l) as usize, self.promotable(l, now));
-        let (job, most) = match room {
-            0 => (Job::Demote, l.slow_free as usize),
-            _ => (Job::Promote, room.min(GROUP_CHUNKS as usize)),
+        let (job, most, under_way) = match room {
+            0 => (Job::Demote, (l.slow_free as usize).min(TOGETHER), on_the_way(l, WINDOW_LOAD)),
+            _ => (Job::Promote, room.min(GROUP_CHUNKS as usize), l.demoting + l.promoting),
         };
-        let most = most.min(promotable);
+        let most = most.min(promotable).min(l.candidates);
         let paused = !self.pauses[job as usize].is_over(now) || self.foreground.bears_moves(now).is_err();
         if most == 0 || paused || self.foreground.quiet(Tier::Slow, now) >= QUIET_PROMOTE || goal.turn == 0 {
             return;
         }
-        let most = most.min(l.candidates);
-        let chunks = self.foreground.share.take(most.saturating_sub(l.demoting + l.promoting));
+        let chunks = self.foreground.share.take(most.saturating_sub(under_way));
         match job {
             Job::Demote => plan.demote = chunks,
             Job::Promote => plan.promote = chunks,

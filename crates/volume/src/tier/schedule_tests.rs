@@ -407,6 +407,44 @@ fn what_a_disk_has_in_its_cache_counts_beside_a_load() {
 }
 
 #[test]
+fn a_few_beside_a_load_that_never_pauses_wait_for_what_a_disk_has_in_its_cache() {
+    // For nine seconds: requests that seek have earned some, the drip is due, and nothing is to be forced yet.
+    let begun = |unsettled: usize, free: u32| {
+        let mut g = Group::new(free);
+        (g.l.unsettled, g.l.candidates) = (unsettled, 10_000);
+        for _ in 0..900 {
+            g.s.foreground_started(Tier::Slow, g.now);
+            g.now = g.now.plus(10 * MS);
+            g.s.foreground_done(Tier::Slow, &g.range(), 10 * MS, g.now);
+        }
+        g.s.foreground_started(Tier::Slow, g.now);
+        g.s.plan(&g.l, g.now).demote
+    };
+    // Room for exchanges, beyond a quiet disk's worth, and what goes down whatever the load.
+    assert_eq!([0, 64, 72, 400].map(|unsettled| begun(unsettled, RESERVE)), [32, 32, 24, 0]);
+    assert_eq!([0, 10, 32, 400].map(|unsettled| begun(unsettled, RESERVE / 4)), [32, 22, 0, 0]);
+}
+
+#[test]
+fn requests_that_wait_for_a_disks_cache_are_held_up_by_moves() {
+    for (unsettled, bears) in [(16, false), (0, true)] {
+        let mut g = Group::new(RESERVE);
+        let mut serve = |latency: Duration, requests: u32| {
+            for _ in 0..requests {
+                g.s.foreground_started(Tier::Slow, g.now);
+                g.now = g.now.plus(latency);
+                g.s.foreground_done(Tier::Slow, &g.range(), latency, g.now);
+            }
+            g.l.unsettled = unsettled;
+            g.s.plan(&g.l, g.now);
+            g.s.foreground.bears_moves(g.now).is_ok()
+        };
+        serve(MS, 400);
+        assert_eq!(serve(100 * MS, 2), bears);
+    }
+}
+
+#[test]
 fn no_room_is_made_for_a_burst_that_is_still_coming() {
     let slots = [RESERVE * 3 / 4, RESERVE / 4, RESERVE / 32];
     let begun = slots.map(|free| {

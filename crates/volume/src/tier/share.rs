@@ -18,7 +18,7 @@ const SEEKS: u32 = 8;
 /// Chunks whose time is saved up before any goes.
 const FEWEST: u32 = 8;
 /// Chunks whose time is saved up at most: they go together.
-const TOGETHER: u32 = 32;
+pub(super) const TOGETHER: usize = 32;
 
 /// Counts the time that the slow tier is busy.
 #[derive(Default)]
@@ -33,13 +33,13 @@ impl Share {
     pub(super) fn served(&mut self, seeks: bool, latency: Duration, now: Instant) {
         let new = self.counted.map_or(latency, |t| latency.min(now.since(t))) * if seeks { SEEKS } else { 1 };
         self.counted = Some(now);
-        self.saved = (self.saved + new).min(TIME_PER_CHUNK * TOGETHER);
+        self.saved = (self.saved + new).min(TIME_PER_CHUNK * TOGETHER as u32);
     }
 
     /// Takes up to `max` chunks that may be moved now, or none before enough is saved up: each time costs syncs and
     /// journal writes, however few they are.
     pub(super) fn take(&mut self, max: usize) -> usize {
-        let chunks = TOGETHER.min(u32::try_from(max).unwrap_or(TOGETHER));
+        let chunks = max.min(TOGETHER) as u32;
         if max == 0 || self.saved < TIME_PER_CHUNK * chunks.max(FEWEST) {
             return 0;
         }
@@ -68,7 +68,7 @@ mod tests {
                 moved += share.take(50);
             }
             // What is saved up in the end is not counted.
-            assert!((1000 - TOGETHER as usize..=1000).contains(&moved), "{moved}");
+            assert!((1000 - TOGETHER..=1000).contains(&moved), "{moved}");
         }
     }
 
@@ -92,7 +92,7 @@ mod tests {
         share.served(false, Duration::from_secs(100), Instant(100_000_000_000));
         assert_eq!((share.take(9), share.take(99), share.take(23), share.take(1)), (9, 0, 23, 0));
         share.served(false, Duration::from_secs(100), Instant(200_000_000_000));
-        assert_eq!((share.take(0), share.take(99), share.take(99)), (0, TOGETHER as usize, 0));
+        assert_eq!((share.take(0), share.take(99), share.take(99)), (0, TOGETHER, 0));
         share.served(false, Duration::from_millis(1), Instant(300_000_000_000));
         assert_eq!(share.take(1), 0);
     }

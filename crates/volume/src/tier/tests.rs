@@ -143,6 +143,18 @@ fn where_nothing_new_comes_less_of_the_reserve_is_free_and_all_of_it_after_a_bur
 }
 
 #[test]
+fn a_stream_leaves_half_of_what_is_free_to_small_writes_where_few_new_data_came() {
+    let mut g = group();
+    g.pass(0..4096, true);
+    g.quiet(20 * SECOND);
+    use_system(&mut g, 40_000);
+    g.step(false);
+    assert_eq!((g.w.keep_free(), g.w.copies.len()), (RESERVE / 8, 0));
+    g.pass(5000..5000 + 2 * u64::from(RESERVE), true);
+    assert_eq!(g.w.free_fast(), RESERVE / 16);
+}
+
+#[test]
 fn a_range_read_twice_is_promoted_as_a_whole() {
     for (start, late) in [(6000, false), (6003, true)] {
         let mut g = group();
