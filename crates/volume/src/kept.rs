@@ -171,7 +171,11 @@ impl<E: Env> Core<E> {
     pub(crate) fn drop_kept(&self, max: usize) -> usize {
         // A commit's worth at most, beside what clients change (I10).
         let max = max.min((self.commit.limit.get() / 4).max(1));
-        if !self.commit.has_room(max) {
+        let room = match mutant::on(Mutant::DropsWaitForRequests) {
+            true => self.commit.has_room(max),
+            false => self.commit.has_room_for_drops(max),
+        };
+        if !room {
             self.commit.want_next();
             return 0;
         }

@@ -1,10 +1,13 @@
 //! One life of the daemon: start, read back, steps of the clients, end.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use bimetal_volume::backend::Backend as _;
 use bimetal_volume::env::Env as _;
 use bimetal_volume::group::OpenError;
-use bimetal_volume::units::Placement;
+use bimetal_volume::options::Uuid;
+use bimetal_volume::units::{Placement, BLOCKS_PER_CHUNK, CHUNK};
 use bimetal_volume::Group;
 
 use super::client::{Client, MICROS};
@@ -83,11 +86,16 @@ impl Run<'_> {
             }
             Start::Refused(e) => return Err(format!("start refused without a fault: {e}")),
         };
+        let empty = empty_chunks(&group);
         let read_back = mix(self.scenario.seed ^ index as u64) % 5 < 3;
         let ended = self.clients(env, &group, session, start, read_back);
         self.take_marks(&group);
         bound_stay(&group)?;
-        match ended? {
+        let ended = ended?;
+        if matches!(ended, Ended::Done(())) {
+            none_is_empty(&group, &empty)?;
+        }
+        match ended {
             Ended::Crashed => self.crash(env, session.end),
             Ended::Hung(why) => Err(format!("session {index} hung: {why}; {}", mover_words(&group))),
             Ended::Done(()) if self.world.injected() == start => {
@@ -320,6 +328,34 @@ fn bound_stay(group: &Group<SimEnv>) -> Result<(), Wrong> {
         }
     }
     Ok(())
+}
+
+/// Chunks that have a slot and no data, each with its volume. A crash leaves some, whose first write it cut off.
+fn empty_chunks(group: &Group<SimEnv>) -> BTreeSet<(Uuid, u64)> {
+    let mut found = BTreeSet::new();
+    for v in group.status().volumes {
+        let Some(volume) = group.volume(&v.name) else { continue };
+        for chunk in 0..volume.size().div_ceil(CHUNK) {
+            let len = CHUNK.min(volume.size() - chunk * CHUNK);
+            let extents = volume.extents(chunk * CHUNK, len, BLOCKS_PER_CHUNK as usize).unwrap_or_default();
+            if !extents.is_empty() && extents.iter().all(|e| e.tier != 0 && !e.data) {
+                found.insert((v.uuid, chunk));
+            }
+        }
+    }
+    found
+}
+
+/// I5: when all requests have ended, no chunk holds a slot for nothing but those that did before.
+fn none_is_empty(group: &Group<SimEnv>, before: &BTreeSet<(Uuid, u64)>) -> Result<(), Wrong> {
+    // A latched group changes no entry any more.
+    if group.status().latched.is_some() {
+        return Ok(());
+    }
+    match empty_chunks(group).difference(before).next() {
+        Some((volume, chunk)) => Err(format!("chunk {chunk} of volume {volume:?} holds a slot and no data")),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn mover_words(group: &Group<SimEnv>) -> String {

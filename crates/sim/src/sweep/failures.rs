@@ -153,6 +153,55 @@ pub(super) fn late_over_newer() -> Directed {
     Directed::chain("late over newer", make, 100)
 }
 
+/// Several writes to one slot fail, the later ones while a sync runs for the first; all may still land, some over what their
+/// clients write again meanwhile, some over what comes to the slot next.
+pub(super) fn several_fail_beside_a_sync() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: false, commit_ms: 60_000, ..group(12, 24, 16) };
+        let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
+        s.sessions.push(session);
+        let mut steps = Vec::new();
+        for i in 0..8 {
+            steps.extend([step(0, WRITE, i * CHUNK, 8192), step(0, WRITE, i * CHUNK, 8192), sleep(0, 600)]);
+            for client in 1..3 {
+                let at = i * CHUNK + u64::from(client) * 16_384;
+                // When the sync that the first client waits for has ended.
+                steps.extend([step(client, WRITE, at, 8192), sleep(client, 400), step(client, FUA, at, 8192)]);
+                steps.extend([step(client, Act::Read, at, 8192), sleep(client, 200)]);
+            }
+        }
+        let end = End::Crash(Crash::Power, CrashPoint { steps: steps.len() as u64, events: 0 });
+        let mut session = s.quiet_session(steps, end);
+        session.faults[0] = Faults { write_ppm: 500_000, late: true, limit: 60, data_only: true, ..Faults::default() };
+        session.speed[0] = Speed::Sick;
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("several fail beside a sync", make, 100)
+}
+
+/// A write gives a chunk its first home, and ends in a block of the next one that cannot be read.
+pub(super) fn edge_unread() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: n % 2 == 0, ..group(12, 24, 30) };
+        let session = s.quiet_session(vec![fill(0, 20), flush()], End::Stop);
+        s.sessions.push(session);
+        let mut steps: Vec<Step> = (0..10).map(|i| step(0, TRIM, 2 * i * CHUNK, CHUNK)).collect();
+        for i in 0..10 {
+            let client = (i % 3) as u8;
+            steps.push(step(client, if i % 2 == 0 { FUA } else { WRITE }, 2 * i * CHUNK, CHUNK + 700));
+            steps.push(sleep(client, n % 4 * 70));
+        }
+        let mut session = s.quiet_session(steps, End::Stop);
+        for faults in &mut session.faults {
+            *faults = Faults { read_ppm: 500_000, limit: 6, data_only: true, ..Faults::default() };
+        }
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("edge unread", make, 40)
+}
+
 /// Each page of the map gives one slot to two chunks, with a correct checksum: one of them would be served the other's data.
 pub(super) fn two_claim_one_slot() -> Directed {
     let make = |n: u64| {

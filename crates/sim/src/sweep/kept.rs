@@ -150,6 +150,26 @@ pub(super) fn let_go() -> Directed {
     directed("let go for new data", s, prepare, steps, false)
 }
 
+/// The rest of a group that is nearly full is written in one request, whose chunks are more than may be pending: the last of them
+/// get the slots of kept copies.
+pub(super) fn room_for_drops() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, records: 4, reserve: n % 2, ..group(12, 24, 32) };
+        let mut steps = vec![fill(0, 22), sleep(0, 3000)];
+        let heat = Act::Heat { times: 3 };
+        for i in 0..30 {
+            steps.extend([step(0, heat, (20 - 2 * (i / 5) - n % 3) * CHUNK, 2 * CHUNK), sleep(0, 700)]);
+        }
+        let session = s.quiet_session(steps, End::Stop);
+        s.sessions.push(session);
+        let steps = vec![step(0, WRITE, 22 * CHUNK, 10 * CHUNK), flush(), step(0, Act::Read, 20 * CHUNK, 12 * CHUNK)];
+        let session = s.quiet_session(steps, End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("room for drops", make, 40)
+}
+
 /// The slow member alone after a crash: it must not serve what it kept.
 pub(super) fn alone() -> Directed {
     let prepare = [vec![fill(0, 30), sleep(0, 12_000)], hot(5), vec![sleep(0, 4000)]].concat();

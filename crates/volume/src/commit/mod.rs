@@ -102,6 +102,12 @@ impl Commit {
         used == 0 || used + more <= self.limit.get()
     }
 
+    /// The same of copies to be dropped, which have half of the room whatever requests keep: these may wait for the slots.
+    pub(crate) fn has_room_for_drops(&self, more: usize) -> bool {
+        let pending = self.pending.borrow().len();
+        pending == 0 || pending + more <= self.limit.get() / 2
+    }
+
     /// Keeps room for changes that a request will make.
     pub(crate) fn reserve(&self, n: usize) -> Reserved<'_> {
         self.reserved.set(self.reserved.get() + n);

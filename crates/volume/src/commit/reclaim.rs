@@ -24,8 +24,10 @@ const SOONEST: Duration = Duration::from_millis(1);
 /// A member that leaves a discard unanswered for so long gets no more of them before the next start: it is a hint that nobody
 /// should wait for. The slots are not used either, since it may still be carried out.
 const DISCARD_PATIENCE: Duration = Duration::from_secs(30);
-/// Most slots given to one discard.
-const DISCARD_SLOTS: usize = 512;
+/// Most slots given to one discard, and what part of the headroom: a discard that is never answered keeps its slots back, and what is
+/// promised to volumes must be there all the same (I5).
+const DISCARD_SLOTS: u64 = 512;
+const DISCARD_SHARE: u64 = 8;
 /// Slots looked at before others have their turn.
 const AT_ONCE: usize = 4096;
 
@@ -201,7 +203,8 @@ impl<E: Env> Core<E> {
             back.borrow_mut().push(*l);
         }
         for (m, slots) in by_member {
-            for part in slots.chunks(DISCARD_SLOTS) {
+            let at_once = DISCARD_SLOTS.min(self.headroom() / DISCARD_SHARE).max(1) as usize;
+            for part in slots.chunks(at_once) {
                 self.discard_and_free(m, part.to_vec()).await;
                 lane.busy.set(lane.busy.get() - part.len());
                 // They are free now, or kept back, and those will not come.
@@ -222,7 +225,7 @@ impl<E: Env> Core<E> {
 
     async fn discard_and_free(&self, member: MemberIndex, mut slots: Vec<SlotIndex>) {
         let m = &self.members[member as usize];
-        let tainted = slots.iter().any(|s| m.tainted.borrow().contains(s));
+        let tainted = slots.iter().any(|s| m.is_tainted(*s));
         if tainted && !mutant::on(Mutant::C2NoQuarantine) && self.sync_member(member, m.sync.written()).await.is_err() {
             // Quarantine goes on until the next start: the member could not be synced.
             for slot in slots {

@@ -260,7 +260,7 @@ impl<E: Env, D: Device> Dissolve<E, D> {
     /// differ.
     async fn let_failed_writes_land(&self) -> Result<(), DissolveError> {
         let core = &self.volume.core;
-        for m in core.members.iter().filter(|m| m.is_present() && !m.tainted.borrow().is_empty()) {
+        for m in core.members.iter().filter(|m| m.is_present() && m.has_tainted()) {
             let synced = core.sync_member(m.index, m.sync.written()).await;
             synced.map_err(|source| DissolveError::Source { offset: 0, source })?;
         }

@@ -220,15 +220,12 @@ impl<E: Env> Core<E> {
         self.health.check()?;
         self.claims.cancel_motion(chunk, false);
         let from = SlotId { member: before.member, slot: before.slot };
-        if before.mask == 0 && !mutant::on(Mutant::EmptyEncryptedInPlace) {
-            // Valid blocks may have been trimmed, in memory only: the slot is not one of ciphertext before that is durable.
+        if before.mask == 0 {
+            // A crash cut its first write off. Nobody needs its slot.
             self.change_entry(chunk, Entry::default());
             return Ok(());
         }
-        let to = match before.mask {
-            0 => from,
-            _ => self.copy_elsewhere(v, chunk, before.mask, from, failures).await?,
-        };
+        let to = self.copy_elsewhere(v, chunk, before.mask, from, failures).await?;
         let after = Entry { member: to.member, slot: to.slot, flags: before.flags | entry::ENCRYPTED, ..before };
         self.change_entry(chunk, after.without_kept());
         Ok(())

@@ -262,7 +262,7 @@ impl<E: Env> Core<E> {
     /// Goes through the free slots of a member.
     async fn wipe_free(&self, m: &Member<E::Device>) {
         // A slot with a write of unknown outcome is free for this only then (C2.2).
-        let tainted = !m.tainted.borrow().is_empty();
+        let tainted = m.has_tainted();
         if tainted && !self.sync_wiped(m).await {
             return;
         }
@@ -287,7 +287,7 @@ impl<E: Env> Core<E> {
 
     /// Makes slots free again. Zeros of unknown outcome must not land where chunks have moved meanwhile (C2.2).
     async fn give_back(&self, m: &Member<E::Device>, slots: Vec<SlotIndex>) {
-        let tainted = |s: &SlotIndex| m.tainted.borrow().contains(s) && !mutant::on(Mutant::WipedNoQuarantine);
+        let tainted = |s: &SlotIndex| m.is_tainted(*s) && !mutant::on(Mutant::WipedNoQuarantine);
         let (unsure, sure): (Vec<_>, Vec<_>) = slots.into_iter().partition(tainted);
         let by_member = |slot| SlotId { member: m.index, slot };
         sure.into_iter().map(by_member).for_each(|s| self.free_now(s));
@@ -311,8 +311,7 @@ impl<E: Env> Core<E> {
         let mut taken: Vec<SlotIndex> = due.iter().map(|s| *s as SlotIndex).filter(|s| free.is_free(*s)).collect();
         // The rest waits for the next round.
         taken.truncate(most);
-        let tainted = m.tainted.borrow();
-        taken.retain(|s| !tainted.contains(s) && free.take_exact(*s));
+        taken.retain(|s| !m.is_tainted(*s) && free.take_exact(*s));
         (taken, next)
     }
 

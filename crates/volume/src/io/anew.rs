@@ -98,7 +98,7 @@ impl<E: Env> Core<E> {
         add(&self.mover.anew, 1);
         let anew = Anew { core: self, chunk: part.chunk, slot, encrypted: v.cipher.is_on(), done: Cell::new(false) };
         // A write of unknown outcome may still reach it (C2.2): that is for those to wait for who need a slot.
-        let tainted = self.members[slot.member as usize].tainted.borrow().contains(&slot.slot);
+        let tainted = self.members[slot.member as usize].is_tainted(slot.slot);
         if !tainted && mutant::on(Mutant::AnewAtSubmit) {
             anew.come_home();
         }

@@ -137,7 +137,7 @@ impl<E: Env> Core<E> {
 
     /// Gives a slot back that was taken for `chunk` but never became its home.
     pub(crate) fn untake(&self, slot: SlotId, chunk: ChunkId) {
-        let tainted = self.members[slot.member as usize].tainted.borrow().contains(&slot.slot);
+        let tainted = self.members[slot.member as usize].is_tainted(slot.slot);
         if tainted && !mutant::on(Mutant::C2NoQuarantine) {
             self.reclaim_slot(slot, chunk);
         } else {

@@ -28,16 +28,28 @@ use crate::wait;
 /// memory of one request are bounded.
 const ROUND: usize = 64;
 
-/// A part of a write that has a home.
+/// A part of a write that has a home. A chunk that got it for this alone loses it when this is dropped without anything having been
+/// sent there: it would be held by nothing.
 struct Placed<'a, E: Env> {
+    core: &'a Core<E>,
     part: Part,
     slot: SlotId,
     /// The slot is not the chunk's home yet.
     anew: Option<Anew<'a, E>>,
     /// Its blocks are ciphertext.
     encrypted: bool,
+    /// Something is on its way to the slot, or was.
+    sent: Cell<bool>,
     claimed: Claimed<'a>,
     _pin: Pin<'a>,
+}
+
+impl<E: Env> Drop for Placed<'_, E> {
+    fn drop(&mut self) {
+        if self.anew.is_none() && !self.sent.get() && !mutant::on(Mutant::EmptyChunkKeepsSlot) {
+            self.core.leave_if_empty(&self.claimed);
+        }
+    }
 }
 
 /// One device request: a run of neighbouring parts.
@@ -122,6 +134,7 @@ impl<E: Env> Core<E> {
         if self.health.failures() != failures {
             self.health.check()?;
         }
+        placed.iter().for_each(|p| p.sent.set(true));
         let results = match &runs[..] {
             [one] => SmallVec::<[_; 2]>::from_iter([self.transfer(one, &placed).await]),
             many => wait::all(many.iter().map(|r| self.transfer(r, &placed)).collect()).await.into(),
@@ -162,10 +175,12 @@ impl<E: Env> Core<E> {
                 used.set(true);
                 let (slot, encrypted) = (anew.slot, v.cipher.is_on());
                 return Ok(Placed {
+                    core: self,
                     part: *part,
                     slot,
                     anew: Some(anew),
                     encrypted,
+                    sent: Cell::new(false),
                     claimed,
                     _pin: self.claims.pin(slot),
                 });
@@ -194,7 +209,8 @@ impl<E: Env> Core<E> {
                 self.add_mask(part.chunk, part.blocks());
             }
             let encrypted = now.is_encrypted();
-            return Ok(Placed { part: *part, slot, anew: None, encrypted, claimed, _pin: self.claims.pin(slot) });
+            let (sent, _pin) = (Cell::new(false), self.claims.pin(slot));
+            return Ok(Placed { core: self, part: *part, slot, anew: None, encrypted, sent, claimed, _pin });
         }
     }
 
@@ -215,11 +231,8 @@ impl<E: Env> Core<E> {
     /// after the new one.
     pub(crate) async fn cleanse(&self, slot: SlotId) -> Result<(), Error> {
         let m = &self.members[slot.member as usize];
-        let tainted = {
-            let t = m.tainted.borrow();
-            !t.is_empty() && t.contains(&slot.slot)
-        };
-        if tainted && !mutant::on(Mutant::C2NoQuarantine) {
+        // Another write may fail while that goes on.
+        while m.is_tainted(slot.slot) && !mutant::on(Mutant::C2NoQuarantine) {
             self.sync_member(slot.member, m.sync.written()).await?;
         }
         Ok(())
@@ -381,6 +394,12 @@ impl<E: Env> Core<E> {
             self.add_mask(chunk, mask);
             return;
         }
+        self.leave_if_empty(&p.claimed);
+    }
+
+    /// A chunk without a valid block leaves its slot, unless others write to it.
+    fn leave_if_empty(&self, claimed: &Claimed<'_>) {
+        let chunk = claimed.chunk;
         let empty = self.map.borrow().get(chunk).is_some_and(|e| e.is_mapped() && e.mask == 0);
         if empty && self.claims.holders(chunk) == 1 {
             self.change_entry(chunk, Entry::default());

@@ -99,8 +99,6 @@ pub(crate) struct Member<D: Device> {
     pub(crate) free: RefCell<FreeSlots>,
     /// Slots that nothing lives on any more, or nothing ever did, and that become free by themselves.
     pub(crate) on_the_way: Cell<u64>,
-    /// Slots with a write of unknown outcome since the last successful sync (C2.2).
-    pub(crate) tainted: RefCell<BTreeSet<SlotIndex>>,
     /// Slots to which a copy could not be written: while there are others they are not used again before the next start.
     pub(crate) unwritable: RefCell<BTreeSet<SlotIndex>>,
     /// Fast members: which chunk lives in each slot.
@@ -143,7 +141,6 @@ impl<D: Device> Member<D> {
             sync: sync::SyncState::default(),
             free: RefCell::new(FreeSlots::new(slots)),
             on_the_way: Cell::default(),
-            tainted: RefCell::default(),
             unwritable: RefCell::default(),
             occupants: RefCell::new(Occupants::new(if tier == Tier::Fast { slots } else { 0 })),
             meta: Mutex::default(),
@@ -242,10 +239,5 @@ impl<D: Device> Member<D> {
 
     pub(crate) fn discards(&self) -> bool {
         !self.discards_hang.get() && self.device.borrow().as_ref().is_some_and(|d| d.traits().discard)
-    }
-
-    /// Marks a slot as holding a write of unknown outcome (C2.2).
-    pub(crate) fn taint(&self, slot: SlotIndex) {
-        self.tainted.borrow_mut().insert(slot);
     }
 }

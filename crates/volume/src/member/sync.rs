@@ -4,12 +4,17 @@
 //! write covered by a successful sync. A flush needs `durable >= acknowledged`; a move needs `durable >= written`.
 //! A sync covers the writes that had completed when it began, and only one runs at a time, so that "unsynced" always
 //! includes what a running sync has taken on itself (C1.3, C1.4).
+//!
+//! A slot is *tainted* by a write of unknown outcome until a sync has succeeded that began after that was reported (C2.2). Several
+//! may be on their way to one slot: it is the last report that counts.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 
 use super::{add, Member, WriteFor};
 use crate::env::{Device, DeviceError};
 use crate::mutant::{self, Mutant};
+use crate::units::SlotIndex;
 use crate::wait::Signal;
 
 pub(crate) struct SyncState {
@@ -21,6 +26,8 @@ pub(crate) struct SyncState {
     /// (I7).
     failed: Cell<Option<DeviceError>>,
     finished: Signal,
+    /// Tainted slots, each with the number of the write that a sync has to cover.
+    tainted: RefCell<BTreeMap<SlotIndex, u64>>,
 }
 
 impl Default for SyncState {
@@ -33,6 +40,7 @@ impl Default for SyncState {
             running: Cell::new(false),
             failed: Cell::new(None),
             finished: Signal::default(),
+            tainted: RefCell::default(),
         }
     }
 }
@@ -85,13 +93,16 @@ impl<D: Device> Member<D> {
             }
             s.running.set(true);
             let covers = s.written.get();
-            let tainted = self.tainted.borrow().clone();
+            let known = match mutant::on(Mutant::C2TaintBySlot) {
+                true => s.tainted.borrow().clone(),
+                false => BTreeMap::new(),
+            };
             add(&self.counters.syncs, 1);
             let running = Running(s);
             let result = self.device()?.sync().await;
             if result.is_ok() {
                 s.durable.set(covers.max(s.durable.get()));
-                self.tainted.borrow_mut().retain(|slot| !tainted.contains(slot));
+                s.tainted.borrow_mut().retain(|slot, write| *write > covers && !known.contains_key(slot));
             }
             if !mutant::on(Mutant::C11NoLatch) {
                 s.failed.set(result.err());
@@ -100,6 +111,22 @@ impl<D: Device> Member<D> {
             self.note(result)?;
         }
         Ok(())
+    }
+
+    /// Marks a slot as holding a write of unknown outcome (C2.2). It counts as one more write, for which a sync is owed.
+    pub(crate) fn taint(&self, slot: SlotIndex) {
+        self.sync.wrote(WriteFor::Engine);
+        self.sync.tainted.borrow_mut().insert(slot, self.sync.written());
+    }
+
+    /// Whether a write of unknown outcome may still reach a slot.
+    pub(crate) fn is_tainted(&self, slot: SlotIndex) -> bool {
+        self.sync.tainted.borrow().contains_key(&slot)
+    }
+
+    /// Whether there is a tainted slot.
+    pub(crate) fn has_tainted(&self) -> bool {
+        !self.sync.tainted.borrow().is_empty()
     }
 
     /// Makes everything that has completed durable.

@@ -394,7 +394,7 @@ impl<E: Env> Core<E> {
             return None;
         };
         let from = SlotId { member: entry.member, slot: entry.slot };
-        let certain = !self.members[from.member as usize].tainted.borrow().contains(&from.slot);
+        let certain = !self.members[from.member as usize].is_tainted(from.slot);
         Some(Move { chunk, from, to, mask: entry.mask, kept: copy.is_some(), certain, evacuates: false })
     }
 

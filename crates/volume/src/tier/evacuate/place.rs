@@ -47,7 +47,7 @@ impl<E: Env> Core<E> {
             self.claims.end_motion(chunk);
             return None;
         };
-        let certain = !self.members[m as usize].tainted.borrow().contains(&from.slot);
+        let certain = !self.members[m as usize].is_tainted(from.slot);
         self.mover.last_evacuated.set(Some((from, to)));
         Some((job, Move { chunk, from, to, mask: entry.mask, kept: false, certain, evacuates: true }))
     }
