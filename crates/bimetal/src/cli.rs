@@ -336,7 +336,8 @@ pub(crate) struct Flush {
 #[command(after_help = "\
 Examples:
   bimetal stop tank
-  bimetal stop tank --force     # although a file system is mounted from it: data not yet flushed by it is lost")]
+  bimetal stop tank --force     # although a file system is mounted from it
+On ublk that waits for the next daemon; else what it has not yet flushed is lost.")]
 pub(crate) struct Stop {
     /// The group
     #[arg(value_parser = group_name)]

@@ -9,7 +9,7 @@ use super::{target, Target};
 Examples:
   bimetal dissolve tank/main --onto /dev/sdc
   bimetal dissolve tank/main --onto /mnt/backup/main.img --yes
-The volume stays in use meanwhile. When all but the last of it is copied, unmount it and detach it: then what was changed last is copied, everything that was written is read back and compared, and the device is a plain disk with the volume's content, which needs no Bimetal. Ctrl-C only ends the watching, --cancel the copy. After the end of the daemon or a power cut the same command goes on with it. The volume itself stays as it is: bimetal volume delete, or bimetal destroy, when you have seen that the copy is what you want.")]
+The volume stays in use meanwhile. When all but the last of it is copied, unmount it and detach it: then what was changed last is copied, everything that was written is read back and compared, and the device is a plain disk with the volume's content, which needs no Bimetal. Ctrl-C only ends the watching, --cancel the copy. After the end of the daemon or a power cut the same command goes on with it. The copy of an encrypted volume is not encrypted: put it on a disk that is encrypted itself if it must be. The volume itself stays as it is: bimetal volume delete, or bimetal destroy, when you have seen that the copy is what you want.")]
 pub(crate) struct Dissolve {
     /// GROUP/VOLUME, or GROUP if it has only one
     #[arg(value_parser = target)]

@@ -30,8 +30,8 @@ Examples:
   bimetal advise                      # how to record a trace on this machine
   bimetal advise day.bin
   bimetal advise hm_0.csv.gz --json
-One pass over the trace, in bounded memory. Chunks of 128 KiB are ranked by use as the daemon ranks them; an SSD takes \
-what ranks high enough to lie on it. Moves are taken as free, so it is what tiering comes to, not what it costs on the way.")]
+One pass over the trace, in bounded memory; what is kept of it is replayed to the daemon's own policy at each size. Moves are \
+made at once and cost nothing, so it is what tiering comes to, not what it costs on the way.")]
 pub(crate) struct Advise {
     /// A recording of block I/O, plain or gzip, - for standard input; without it: how to make one
     pub(crate) trace: Option<std::path::PathBuf>,

@@ -12,7 +12,7 @@ Examples:
   bimetal member add tank --fast /dev/nvme1n1
   bimetal member remove tank /dev/sdb
   bimetal member replace tank /dev/nvme0n1 /dev/nvme1n1
-A group is changed while it is in use; nobody who reads or writes has to wait for it.")]
+A group is changed while it is in use. Flushes may wait for a moment when a device is added, and writers for single chunks at the end of an evacuation.")]
 pub(crate) struct Member {
     #[command(subcommand)]
     pub(crate) command: MemberCommand,
