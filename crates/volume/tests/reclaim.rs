@@ -7,9 +7,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bimetal_crypt::FamilyKey;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
+use bimetal_volume::group::structure::NewFamily;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::Volume;
@@ -167,4 +169,29 @@ fn a_write_that_fails_before_anything_is_sent_keeps_no_slot() {
     write(&env, &v, 0, &[3; CHUNK as usize + 100]).expect("write");
     assert_eq!(read(&env, &v, CHUNK + 99, 2).expect("read"), [3, 1]);
     stop(&env, g).expect("stops");
+}
+
+#[test]
+fn a_discard_that_is_never_answered_while_a_volume_is_encrypted_takes_nothing_that_was_promised() {
+    for (fast, slow) in [(8, &[40][..]), (16, &[200, 200])] {
+        let env = MemoryEnv::new();
+        let mut members = create(&env, "tank", &[fast], slow);
+        members.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
+        let g = open(&env, &members.0, OpenOptions { migrate: false, ..OpenOptions::default() }).expect("opens");
+        let key = FamilyKey::from_bytes(&[7; 32]);
+        let family = NewFamily { name: "home".into(), uuid: [7; 16], key, header: vec![7; 4096] };
+        members.0[1..].iter().for_each(|d| d.discard_hangs.set(true));
+        let encrypted = g.clone();
+        let both = async move {
+            encrypted.create_family(family).await.expect("made");
+            encrypted.encrypt_volume("main", "home").await.expect("begun");
+        };
+        env.block_on(both);
+        pass(&env, 200);
+        assert!(g.status().members[1].quarantined > 0, "{:?}", g.status().members);
+        let v = g.volume("main").expect("made at creation");
+        for c in 0..v.size() / CHUNK {
+            write(&env, &v, c * CHUNK, &[1; CHUNK as usize]).expect("it was promised this");
+        }
+    }
 }

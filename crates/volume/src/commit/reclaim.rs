@@ -26,7 +26,7 @@ const SOONEST: Duration = Duration::from_millis(1);
 const DISCARD_PATIENCE: Duration = Duration::from_secs(30);
 /// Most slots given to one discard, and what part of the headroom: a discard that is never answered keeps its slots back, and what is
 /// promised to volumes must be there all the same (I5).
-const DISCARD_SLOTS: u64 = 512;
+const DISCARD_SLOTS: usize = 512;
 const DISCARD_SHARE: u64 = 8;
 /// Slots looked at before others have their turn.
 const AT_ONCE: usize = 4096;
@@ -203,8 +203,7 @@ impl<E: Env> Core<E> {
             back.borrow_mut().push(*l);
         }
         for (m, slots) in by_member {
-            let at_once = DISCARD_SLOTS.min(self.headroom() / DISCARD_SHARE).max(1) as usize;
-            for part in slots.chunks(at_once) {
+            for part in slots.chunks(DISCARD_SLOTS) {
                 self.discard_and_free(m, part.to_vec()).await;
                 lane.busy.set(lane.busy.get() - part.len());
                 // They are free now, or kept back, and those will not come.
@@ -258,7 +257,8 @@ impl<E: Env> Core<E> {
         slots: &[SlotIndex],
     ) -> (Vec<SlotIndex>, Vec<SlotIndex>) {
         let (mut usable, mut unsure) = (Vec::new(), Vec::new());
-        for run in slots.chunk_by(|a, b| a + 1 == *b) {
+        let at_once = ((self.headroom() / DISCARD_SHARE) as usize).clamp(1, DISCARD_SLOTS);
+        for run in slots.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(at_once)) {
             let discards = m.discards() && !self.stopped.get();
             let hint = if discards { self.discard_run(m, run).await } else { Some(Ok(())) };
             match hint {

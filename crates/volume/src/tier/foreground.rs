@@ -66,7 +66,9 @@ pub(super) struct Foreground {
     /// What requests to the slow tier bear of evacuations, and of moves that can wait.
     evacuation_budget: TailBudget,
     move_budget: TailBudget,
-    /// Whether the mover has something on the way, or whoever empties a member.
+    /// Whether the mover copies something; whether it has something on the way, in a disk's cache too; and whether a member is
+    /// being emptied.
+    copies: bool,
     moves: bool,
     evacuates: bool,
 }
@@ -85,6 +87,7 @@ impl Foreground {
             pace: Pace::new(now),
             evacuation_budget: TailBudget::new(BY_EVACUATIONS, now),
             move_budget: TailBudget::new(BY_MOVES, now),
+            copies: false,
             moves: false,
             evacuates: false,
         }
@@ -151,10 +154,11 @@ impl Foreground {
     /// Chunks are leaving a member from here on, or none is: then requests say what is usual.
     pub(super) fn evacuates(&mut self, evacuates: bool, now: Instant) {
         self.evacuates = evacuates;
-        let moving = self.moves || self.evacuates;
+        let moving = self.copies || self.evacuates;
         self.pace.beside(moving);
+        // A mover that never pauses leaves no moment in which nothing is on the way: what is usual must be found out all the same.
         self.evacuation_budget.beside(moving, self.evacuates, now);
-        self.move_budget.beside(moving, self.moves, now);
+        self.move_budget.beside(self.moves || self.evacuates, self.moves, now);
     }
 
     /// So many moves begin now, and the levels tell of those that are under way.
@@ -163,6 +167,7 @@ impl Foreground {
             self.move_budget.begins(now);
         }
         self.beside(begun > 0);
+        self.copies = begun + l.demoting + l.promoting > 0;
         self.moves = begun + l.under_way() > 0;
         self.evacuates(l.evacuating > 0, now);
     }

@@ -206,12 +206,11 @@ impl Scheduler {
         }
         // Room for promotions is as urgent as these are.
         let quiet = if goal.turn > 0 { band.quiet().min(QUIET_PROMOTE) } else { band.quiet() };
+        let (drip, due) = self.drip(band, l.demoting.max(l.unsettled), now);
         let (demote, how, next_check) = match self.leave(Job::Demote, band, quiet, now) {
-            Leave::Go(window, how) => (window.saturating_sub(on_the_way(l, window)), how, PERIOD),
-            Leave::Wait(t) => {
-                let (drip, due) = self.drip(band, l.demoting.max(l.unsettled), now);
-                (drip, "a little at a time beside other requests", t.min(due))
-            }
+            // A load that suffers makes the window small, but not smaller than what goes down in any case.
+            Leave::Go(window, how) => (window.saturating_sub(on_the_way(l, window)).max(drip), how, PERIOD),
+            Leave::Wait(t) => (drip, "a little at a time beside other requests", t.min(due)),
         };
         let demote = demote.min(missing);
         let doing = match demote + l.demoting {
@@ -323,6 +322,9 @@ fn on_the_way(l: &Levels, window: usize) -> usize {
     l.demoting + l.promoting + cached.saturating_sub(borne)
 }
 
+#[cfg(test)]
+#[path = "sync_tests.rs"]
+mod sync_tests;
 #[cfg(test)]
 #[path = "schedule_tests.rs"]
 mod tests;
