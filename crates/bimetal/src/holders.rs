@@ -60,11 +60,11 @@ pub(crate) fn users(device: &str) -> Users {
     Users { all, held }
 }
 
-/// Who keeps a stop waiting that would take all these devices away, as far as that can be seen from here. A ublk device is used by whoever has it open: what
-/// such a one has written may be in the page cache only.
+/// Who keeps a stop waiting that would take all these devices away, as far as that can be seen from here. A device is used by whoever
+/// has it open: what such a one has written may be in the page cache only. (One of the kernel's NBD client is open in a helper.)
 pub(crate) fn of_all(attachments: Vec<Attachment>) -> Vec<String> {
     let users = |a: Attachment| {
-        let open = if a.via == "ublk" { openers(&a.device) } else { Vec::new() };
+        let open = if a.via == "nbd" { Vec::new() } else { openers(&a.device) };
         a.held_by.into_iter().chain(open)
     };
     attachments.into_iter().flat_map(users).collect()

@@ -6,7 +6,7 @@ use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use bimetal_host::probe::sysfs::DeviceNumber;
@@ -16,6 +16,10 @@ use crate::api::{self, Attachment};
 use crate::client::{self, Client};
 use crate::commands::detach::is_anothers;
 use crate::{holders, paths};
+
+/// How long the list of what is attached may be held by somebody, and how often it is looked.
+const LIST_PATIENCE: Duration = Duration::from_secs(20);
+const LIST_LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// All files that may be there.
 pub(crate) const FILES: [&str; 11] = [
@@ -243,9 +247,7 @@ fn list_file(name: &str) -> PathBuf {
 /// Changes the list of attachments under a lock of its own: `attach` and `detach` may run at the same time. Who reads it needs
 /// no lock, because a new list takes the place of the old one at once: whatever ends this process leaves a whole one.
 pub(crate) fn update_attachments<T>(name: &str, change: impl FnOnce(&mut Vec<Attachment>) -> T) -> Result<T> {
-    let lock = paths::make_run_dir(name)?.join("attachments.lock");
-    let held = open_rw(&lock)?;
-    held.lock().with_context(|| format!("cannot lock {}", lock.display()))?;
+    let held = hold_attachments(name)?;
     let path = list_file(name);
     let mut list = read_list(&path)?;
     let result = change(&mut list);
@@ -253,6 +255,26 @@ pub(crate) fn update_attachments<T>(name: &str, change: impl FnOnce(&mut Vec<Att
         .with_context(|| format!("cannot write {}, the list of what is attached", path.display()))?;
     drop(held);
     Ok(result)
+}
+
+/// Keeps others from attaching and detaching, until what it gives is dropped. Somebody who does not come to an end with that is not
+/// waited for long: a daemon has to be able to stop.
+pub(crate) fn hold_attachments(name: &str) -> Result<File> {
+    let lock = paths::make_run_dir(name)?.join("attachments.lock");
+    let file = open_rw(&lock)?;
+    let end = Instant::now() + LIST_PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < end => std::thread::sleep(LIST_LOOK_AGAIN),
+            Err(TryLockError::WouldBlock) => {
+                let who = holders::processes_with_open(&lock).into_iter().map(|pid| format!(" {pid}"));
+                let who = who.collect::<Vec<_>>().join(",");
+                bail!("another command has been attaching or detaching something of '{name}' for too long: end process{who}");
+            }
+            Err(TryLockError::Error(e)) => return Err(e).with_context(|| format!("cannot lock {}", lock.display())),
+        }
+    }
 }
 
 /// Puts a new file in the place of the old one.

@@ -61,6 +61,13 @@ fn show_file(group: &str, volume: &str) -> Result<PathBuf> {
     Ok(Path::new(&shown.folder).join(volume))
 }
 
+/// Whether a device is there and has a size: one that was let go by hand (`losetup -d`) has none.
+fn has_size(device: &str) -> bool {
+    let name = Path::new(device).file_name().unwrap_or_default();
+    let size = std::fs::read_to_string(Path::new("/sys/class/block").join(name).join("size"));
+    Path::new(device).exists() && size.is_ok_and(|sectors| sectors.trim() != "0")
+}
+
 /// Makes one attachment.
 struct Maker<'a> {
     group: &'a str,
@@ -109,7 +116,7 @@ impl Maker<'_> {
         }
         let by_ublk = handle.via() == attach::Via::Ublk;
         // A ublk device is as good as its daemon, whichever that is now.
-        if by_ublk || handle.is_served_by(self.daemon) && std::path::Path::new(&old.device).exists() {
+        if by_ublk || handle.is_served_by(self.daemon) && has_size(&old.device) {
             if self.request.via.is_some_and(|v| v != handle.via()) {
                 bail!("'{}' is already attached as {} by {}; detach it first", self.volume.name, old.device, old.via);
             }

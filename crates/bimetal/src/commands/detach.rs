@@ -111,13 +111,29 @@ pub(crate) fn run(args: Detach, output: Output) -> Result<()> {
         runstate::remove_dead_mount(group)?;
     }
     let (group, list) = found?;
-    let mut devices = Vec::new();
+    let (mut devices, mut stay) = (Vec::new(), Vec::new());
     for a in &list {
-        take_down(&group, a, args.force)?;
-        devices.push(a.device.clone());
+        match take_down(&group, a, args.force) {
+            Ok(()) => devices.push(a.device.clone()),
+            Err(error) => stay.push(error),
+        }
     }
+    refuse_rest(&devices, stay)?;
     let answer = json!({ "schema": api::SCHEMA, "group": group, "detached": devices });
     output.show(&answer, || format!("Detached {}.", devices.join(", ")))
+}
+
+/// Some devices had to stay: why, and which are gone all the same.
+fn refuse_rest(gone: &[String], mut stay: Vec<anyhow::Error>) -> Result<()> {
+    if gone.is_empty() && stay.len() == 1 {
+        return Err(stay.remove(0));
+    }
+    if stay.is_empty() {
+        return Ok(());
+    }
+    let why: Vec<String> = stay.iter().map(|error| format!("{error:#}")).collect();
+    let done = if gone.is_empty() { String::new() } else { format!(" (detached: {})", gone.join(", ")) };
+    bail!("{}{done}", why.join("; "))
 }
 
 /// `--all`: every device of every group, and what daemons that died have left. What is in use stays, and is named.
@@ -131,21 +147,18 @@ fn run_all(force: bool, output: Output) -> Result<()> {
             }
             match take_down(&group, &a, false) {
                 Ok(()) => gone.push(a.device),
-                Err(error) => stay.push(format!("{error:#}")),
+                Err(error) => stay.push(error),
             }
         }
     }
     for orphan in super::ublk::remove_orphans(force)? {
         match orphan {
             Orphan::Removed(device) => gone.push(device),
-            Orphan::Kept(why) => stay.push(why),
+            Orphan::Kept(why) => stay.push(anyhow::Error::msg(why)),
         }
     }
     forget_missing()?;
-    if !stay.is_empty() {
-        let done = if gone.is_empty() { String::new() } else { format!(" (detached: {})", gone.join(", ")) };
-        bail!("{}{done}", stay.join("; "));
-    }
+    refuse_rest(&gone, stay)?;
     let answer = json!({ "schema": api::SCHEMA, "detached": gone });
     output.show(&answer, || match gone.as_slice() {
         [] => "Nothing is attached.".into(),

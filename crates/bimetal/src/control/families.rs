@@ -37,7 +37,14 @@ pub(super) async fn change(
 }
 
 /// `GET /v1/families/NAME/header`.
-pub(super) async fn header(State(shared): State<Arc<Shared>>, Path(family): Path<String>) -> Response {
+pub(super) async fn header(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    Path(family): Path<String>,
+) -> Response {
+    if let Err(refusal) = peer.may_name_places() {
+        return refusal;
+    }
     match shared.family_header(family).await {
         Ok(header) => Json(header).into_response(),
         Err(why) => failure(StatusCode::NOT_FOUND, why),

@@ -43,6 +43,19 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 struct Peer(u32);
 
+impl Peer {
+    /// Whoever names a device or a file has the daemon, which may be root, write to it; and the group `bimetal` is for those who
+    /// may use volumes.
+    #[allow(clippy::result_large_err, reason = "a refusal is a whole response, and rare")]
+    fn may_name_places(self) -> Result<(), Response> {
+        if peer::is_owner(self.0) {
+            return Ok(());
+        }
+        let who = "only root, or the user who runs the daemon, may change members, copy volumes onto devices and read headers";
+        Err(failure(StatusCode::FORBIDDEN, who))
+    }
+}
+
 /// The running API. Dropped instead of finished, it ends with the process and cuts off what it was saying.
 pub(crate) struct Control {
     leave: watch::Sender<bool>,
@@ -232,7 +245,14 @@ async fn fates(State(shared): State<Arc<Shared>>, Path((volume, from)): Path<(St
 }
 
 /// The same for the members.
-async fn change_members(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
+async fn change_members(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    body: axum::body::Bytes,
+) -> Response {
+    if let Err(refusal) = peer.may_name_places() {
+        return refusal;
+    }
     let change: MemberChange = match parse(&body) {
         Ok(change) => change,
         Err(refusal) => return refusal,
@@ -301,7 +321,14 @@ async fn detach(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> R
     }
 }
 
-async fn dissolve(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {
+async fn dissolve(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    body: axum::body::Bytes,
+) -> Response {
+    if let Err(refusal) = peer.may_name_places() {
+        return refusal;
+    }
     let request: DissolveRequest = match parse(&body) {
         Ok(r) => r,
         Err(refusal) => return refusal,

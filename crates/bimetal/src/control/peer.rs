@@ -2,9 +2,14 @@
 
 use crate::paths;
 
+/// Whether this is root or the daemon's own user.
+pub(crate) fn is_owner(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
 /// Whether a process of this user and group may ask.
 pub(crate) fn is_allowed(uid: u32, gid: u32) -> bool {
-    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+    if is_owner(uid) {
         return true;
     }
     let Some(bimetal) = paths::group_id("bimetal") else { return false };
@@ -43,6 +48,13 @@ mod tests {
         assert!(lists(group, "bimetal", "anna"));
         assert!(!lists(group, "bimetal", "ann"));
         assert!(!lists(group, "wheel", "anna"));
+    }
+
+    #[test]
+    fn the_group_alone_makes_no_owner() {
+        let own = rustix::process::geteuid().as_raw();
+        let other = [1001, 65534].into_iter().find(|uid| *uid != own).unwrap_or_default();
+        assert_eq!([0, own, other].map(is_owner), [true, true, false]);
     }
 
     #[test]

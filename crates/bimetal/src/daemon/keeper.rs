@@ -13,7 +13,7 @@ use super::shared::{Ask, Shared};
 use crate::beside::{self, Outcome, Work};
 use crate::commands::detach;
 use crate::config::uuid_bytes;
-use crate::{api, holders, log};
+use crate::{api, holders, log, runstate};
 
 /// How often a waiting stop looks whether the holders are gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
@@ -27,14 +27,44 @@ impl Shared {
     /// Runs until a wished stop can happen, and makes it happen.
     pub(crate) fn keep_until_stop(&self) {
         self.wait_for_the_wish();
-        self.wait_for_the_users();
-        match self.attachments() {
-            Ok(all) => all.iter().for_each(|attachment| self.try_take_down(attachment)),
-            Err(e) => log::warn(&format!("nothing is detached: {e:#}")),
-        }
-        while !self.ask(Ask::Shutdown) {
+        loop {
+            self.wait_for_the_users();
+            let came = self.take_all_down();
+            // Nobody attaches anything from here on.
+            let held = runstate::hold_attachments(&self.facts.group);
+            if let Err(e) = &held {
+                log::warn(&format!("{e:#}"));
+            }
+            let attached = || self.attachments().is_ok_and(|all| all.iter().any(|a| !came.contains(&a.device)));
+            if self.lock_stop().forced || came.is_empty() && !(held.is_ok() && attached()) {
+                while !self.ask(Ask::Shutdown) {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                return;
+            }
+            drop(held);
             std::thread::sleep(LOOK_AGAIN);
         }
+    }
+
+    /// Takes all devices away. Those that somebody uses who has come meanwhile stay, and are given.
+    fn take_all_down(&self) -> Vec<String> {
+        let all = match self.attachments() {
+            Ok(all) => all,
+            Err(e) => {
+                log::warn(&format!("nothing is detached: {e:#}"));
+                return Vec::new();
+            }
+        };
+        let mut used = Vec::new();
+        for attachment in all {
+            let Err(e) = self.take_down(&attachment) else { continue };
+            log::warn(&format!("{} could not be detached: {e:#}", attachment.device));
+            if !detach::is_anothers(&attachment) && !holders::users(&attachment.device).is_empty() {
+                used.push(attachment.device);
+            }
+        }
+        used
     }
 
     fn wait_for_the_wish(&self) {
@@ -78,12 +108,6 @@ impl Shared {
             return users;
         }
         self.attachments().map_or_else(|error| vec![format!("{error:#}")], |all| holders::hidden_of_all(&all))
-    }
-
-    fn try_take_down(&self, attachment: &api::Attachment) {
-        if let Err(e) = self.take_down(attachment) {
-            log::warn(&format!("{} could not be detached: {e:#}", attachment.device));
-        }
     }
 
     fn take_down(&self, attachment: &api::Attachment) -> Result<()> {

@@ -74,9 +74,11 @@ pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
     #[cfg(feature = "mutants")]
     switch_mutant_on()?;
     let env = reactor.env();
-    reactor.block_on(async move { serve(env, name, args, &warnings).await })?;
+    let served = reactor.block_on(async move { serve(env, name, args, &warnings).await });
+    // What it still held is gone before the next daemon may come: a socket's file would be that one's.
+    drop(reactor);
     drop(lock);
-    Ok(())
+    served
 }
 
 /// Test builds: the fault that `BIMETAL_MUTANT` names is on, on this thread, which is the one of the engine.

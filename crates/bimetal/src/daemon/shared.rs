@@ -164,6 +164,9 @@ impl Shared {
 
     /// `POST /v1/files`: the folder with the volumes as files; `None` if the group's thread does not answer in time.
     pub(crate) async fn show_files(&self) -> Option<Result<std::path::PathBuf, String>> {
+        if let Err(why) = self.refuse_if_stopping() {
+            return Some(Err(why));
+        }
         let (sender, receiver) = oneshot::channel();
         if !self.ask(Ask::ShowFiles(sender)) {
             return None;
@@ -182,6 +185,7 @@ impl Shared {
 
     /// `POST /v1/attach`. Whoever gives up waiting gets no device.
     pub(crate) async fn attach(&self, volume: String) -> Result<Made, String> {
+        self.refuse_if_stopping()?;
         let (sender, receiver) = oneshot::channel();
         self.wait_for(Ask::Attach(volume, sender), receiver).await
     }
@@ -336,6 +340,14 @@ impl Shared {
         stop.waits_for = if stop.forced { Vec::new() } else { users };
         self.stop_changed.notify_all();
         stop.waits_for.clone()
+    }
+
+    /// Nothing is attached any more once a stop is wished: who waits for it would wait for that, too.
+    fn refuse_if_stopping(&self) -> Result<(), String> {
+        match self.lock_stop().wished {
+            true => Err(format!("group '{}' is being stopped", self.facts.group)),
+            false => Ok(()),
+        }
     }
 
     /// Whether the end is not to wait for anybody.

@@ -283,3 +283,58 @@ fn what_was_written_down_under_an_older_name_or_by_another_daemon_is_told_apart(
     p.ok(&["detach", "tank/main"]);
     p.ok(&["stop", "tank"]);
 }
+
+#[test]
+fn a_program_that_has_a_device_open_keeps_the_daemon_serving() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    let open = std::fs::File::options().write(true).open(&device).expect("opens");
+    p.refused(&["stop", "tank", "--timeout", "2"], 1, &["still serves", "is open in process"]);
+    std::os::unix::fs::FileExt::write_all_at(&open, &[7; 4096], 0).expect("it is there");
+    open.sync_all().expect("it is served");
+    // Nor is another one attached meanwhile.
+    p.refused(&["attach", "tank/main", "--via", "fuse"], 1, &["is being stopped", "is open in process"]);
+    drop(open);
+    let begun = std::time::Instant::now();
+    while p.json(&["status", "tank"])["state"] != "not running" {
+        assert!(begun.elapsed().as_secs() < 20, "it stops when the device is closed");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(!Command::new("losetup").arg(&device).output().expect("losetup").status.success(), "detached by the stop");
+}
+
+#[test]
+fn a_device_that_was_let_go_by_hand_is_made_anew() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    tool("losetup", &["-d", &device]);
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    tool("mkfs.ext4", &["-q", "-F", &device]);
+    p.ok(&["stop", "tank"]);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_ever_for_somebody_who_attaches() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    p.ok(&["attach", "tank/main", "--via", "fuse"]);
+    let list = std::fs::File::options().write(true).open(p.path("run/tank/attachments.lock")).expect("its lock");
+    list.lock().expect("locked");
+    let begun = std::time::Instant::now();
+    let stopped = p.run(&["stop", "tank", "--force", "--timeout", "90"]);
+    assert_eq!(stopped.code, 0, "{}", stopped.err);
+    assert!(begun.elapsed().as_secs() >= 10, "nobody held it: this is no test");
+    drop(list);
+    p.ok(&["detach", "--all"]);
+}
