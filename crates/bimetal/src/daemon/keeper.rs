@@ -23,20 +23,30 @@ const FLUSHING: Duration = Duration::from_secs(20);
 /// How long the group's thread may take to remove a device.
 const REMOVING: Duration = Duration::from_secs(15);
 
+/// Devices that could not be taken away.
+#[derive(Default)]
+struct Left {
+    devices: Vec<String>,
+    /// Somebody uses one of them.
+    used: bool,
+}
+
 impl Shared {
     /// Runs until a wished stop can happen, and makes it happen.
     pub(crate) fn keep_until_stop(&self) {
         self.wait_for_the_wish();
         loop {
             self.wait_for_the_users();
-            let came = self.take_all_down();
+            let left = self.take_all_down();
             // Nobody attaches anything from here on.
             let held = runstate::hold_attachments(&self.facts.group);
             if let Err(e) = &held {
                 log::warn(&format!("{e:#}"));
             }
-            let attached = || self.attachments().is_ok_and(|all| all.iter().any(|a| !came.contains(&a.device)));
-            if self.lock_stop().forced || came.is_empty() && !(held.is_ok() && attached()) {
+            let is_new = |a: &api::Attachment| !left.devices.contains(&a.device);
+            let attached = || self.attachments().is_ok_and(|all| all.iter().any(is_new));
+            let waits = left.used || held.is_ok() && attached();
+            if self.is_forced() || !waits {
                 while !self.ask(Ask::Shutdown) {
                     std::thread::sleep(LOOK_AGAIN);
                 }
@@ -47,24 +57,28 @@ impl Shared {
         }
     }
 
-    /// Takes all devices away. Those that somebody uses who has come meanwhile stay, and are given.
-    fn take_all_down(&self) -> Vec<String> {
+    /// Takes all devices away but those that cannot be, as somebody uses them who has come meanwhile, or for another reason.
+    fn take_all_down(&self) -> Left {
+        let mut left = Left::default();
         let all = match self.attachments() {
             Ok(all) => all,
             Err(e) => {
                 log::warn(&format!("nothing is detached: {e:#}"));
-                return Vec::new();
+                return left;
             }
         };
-        let mut used = Vec::new();
         for attachment in all {
             let Err(e) = self.take_down(&attachment) else { continue };
             log::warn(&format!("{} could not be detached: {e:#}", attachment.device));
-            if !detach::is_anothers(&attachment) && !holders::users(&attachment.device).is_empty() {
-                used.push(attachment.device);
-            }
+            let used = match attachment.via == "nbd" {
+                // The kernel's client is a process that has it open.
+                true => !detach::held(&attachment).is_empty(),
+                false => !holders::users(&attachment.device).is_empty(),
+            };
+            left.used |= used && !detach::is_anothers(&attachment);
+            left.devices.push(attachment.device);
         }
-        used
+        left
     }
 
     fn wait_for_the_wish(&self) {
