@@ -6,11 +6,12 @@ mod memory;
 use std::time::Duration;
 
 use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::{flush, open, pass, read, write};
+use image::{flush, open, pass, read, repair, stop, used, write};
 use memory::{MemoryDevice, MemoryEnv};
 
 const BLOCK: u64 = 4096;
@@ -216,4 +217,41 @@ fn nothing_is_moved_while_the_connection_to_a_member_is_lost_and_no_chunk_is_bla
     devices[1].read_takes.set(Duration::ZERO);
     pass(&env, 20);
     assert!(!g.status().mover.why.contains("cannot be read"), "{:?}", g.status().mover);
+}
+
+#[test]
+fn a_fast_only_volume_has_its_room_at_once_after_a_repair_without_a_member() {
+    let env = MemoryEnv::new();
+    let mut devices: Vec<MemoryDevice> = [16, 16, 64].map(|mib| MemoryDevice::new(mib << 20)).into();
+    devices.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let members = devices.iter().cloned().zip([Tier::Fast, Tier::Fast, Tier::Slow]).collect();
+    let volumes = vec![volume("main", 40, Placement::Auto), volume("bound", 10, Placement::FastOnly)];
+    let options = CreateOptions {
+        name: "tank".into(),
+        volumes,
+        sector_size: 4096,
+        reserve: Some(1 << 20),
+        journal_blocks: Some(16),
+    };
+    let e = env.clone();
+    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let (g, v) = open_main(&env, &devices);
+    let chunks = v.size() / CHUNK;
+    (0..chunks).for_each(|i| write(&env, &v, i * 37 % chunks * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    flush(&env, &v).expect("flush");
+    // What is left of the fast tier is full of what need not be there.
+    let emptier = (0..2).min_by_key(|m| used(&g, *m)).expect("two");
+    stop(&env, g).expect("stops");
+    devices.remove(emptier);
+    repair(&env, &devices).expect("repaired");
+    let e = env.clone();
+    env.block_on(async move {
+        let g = Group::open(e, devices, OpenOptions::default()).await.expect("opens");
+        let bound = g.volume("bound").expect("its volume");
+        assert!(g.status().fast_free < bound.size(), "there is room: this is no test");
+        let mut data = BufMut::new(bound.size() as usize);
+        data.fill(4);
+        bound.write(0, data.freeze(), WriteFlags::default()).await.expect("it was promised this");
+        g.stop().await.expect("stops");
+    });
 }

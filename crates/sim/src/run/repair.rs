@@ -26,6 +26,8 @@ const BLOCK: u64 = 4096;
 /// Repairs of one experiment that are cut off, at most, and events after which they are.
 const CUT_OFF: u64 = 4;
 const EVENTS: u64 = 160;
+/// Chunks of each volume that are written after a repair.
+const USED: u64 = 8;
 
 /// By volume, its name and, block by block, what is read: the checksum of it, or nothing where that is an error.
 pub(super) type Content = Vec<(String, Vec<Option<u32>>)>;
@@ -178,18 +180,8 @@ impl Run<'_> {
 
     /// A member as it was while a repair was under way is put in its place, after the group was used and repaired once more.
     fn old_copy(&self, given: &Given, member: usize, image: Image) -> Result<(), Wrong> {
-        let Some((env, group)) = self.try_start(given.split().0, self.open_options())? else { return Ok(()) };
-        let volumes: Vec<_> = group.volume_names().iter().filter_map(|n| group.volume(n)).collect();
-        let ended = env.run(STEP_LIMIT, async move {
-            for v in &volumes {
-                v.write(0, BufMut::zeroed(CHUNK as usize).freeze(), WriteFlags::default()).await?;
-            }
-            group.stop().await
-        });
-        env.kill();
-        self.lose_power();
-        if !matches!(ended, Ended::Done(Ok(()))) {
-            return Err("a group could not be used after a repair".into());
+        if !self.used_once(given)? {
+            return Ok(());
         }
         if !matches!(self.repair(given, None)?, Some(Ok(_))) {
             return Ok(());
@@ -212,6 +204,28 @@ impl Run<'_> {
         match blocks(shown).zip(blocks(now)).any(old) {
             true => Err("an old copy of a member is taken for it".into()),
             false => Ok(()),
+        }
+    }
+
+    /// The first chunks of each volume are written and the group is stopped, at once after a start, if it starts.
+    fn used_once(&self, given: &Given) -> Result<bool, Wrong> {
+        // The mover gives volumes back what they were promised on the SSDs, where one has gone.
+        let options = OpenOptions { migrate: true, ..self.open_options() };
+        let Some((env, group)) = self.try_start(given.split().0, options)? else { return Ok(false) };
+        let volumes: Vec<_> = group.volume_names().iter().filter_map(|n| group.volume(n)).collect();
+        let ended = env.run(STEP_LIMIT, async move {
+            for v in &volumes {
+                let len = v.size().min(USED * CHUNK);
+                v.write(0, BufMut::zeroed(len as usize).freeze(), WriteFlags::default()).await?;
+            }
+            group.stop().await
+        });
+        env.kill();
+        self.lose_power();
+        match ended {
+            Ended::Done(Ok(())) => Ok(true),
+            Ended::Done(Err(e)) => Err(format!("a group could not be used after a repair: {e}")),
+            Ended::Crashed | Ended::Hung(_) => Err("a group did not stop after a repair".into()),
         }
     }
 
@@ -273,7 +287,8 @@ impl Run<'_> {
         if !self.starts(given)? {
             return Err("a start after a repair was refused".into());
         }
-        self.holds(given, before, true, "after a repair and a start")
+        self.holds(given, before, true, "after a repair and a start")?;
+        self.used_once(given).map(|_| ())
     }
 
     /// Whether a writable start is not refused. Its power goes soon after.

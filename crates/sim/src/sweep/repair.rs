@@ -1,10 +1,10 @@
 //! A member is gone for good, and the group is repaired: the power goes at every step of it, and in repairs after that.
 
-use bimetal_volume::units::{Tier, CHUNK};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::{fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::oracle::Crash;
-use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step, VolumeSpec};
 use crate::world::CrashPoint;
 
 /// Events of a repair, roughly.
@@ -51,6 +51,26 @@ fn broken(n: u64, damage: Damage) -> Scenario {
 fn without_one() -> Directed {
     let make = |n: u64| broken(n, Damage::Repair((n % MEMBERS) as usize, n / MEMBERS % REPAIR));
     Directed::chain("repaired without a member", make, MEMBERS * REPAIR * 2)
+}
+
+/// One of two fast members is gone, and what is left of the tier is full of what may leave it, while a volume has not used what it was
+/// promised there.
+fn promised_on_what_is_left() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: false, ..group(12, 40, 30) };
+        s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 12, discard: true });
+        s.volumes.push(VolumeSpec { chunks: 6, placement: Placement::FastOnly });
+        // In no order that looks like a stream.
+        let mut steps: Vec<Step> = (0..30).map(|i| step(0, WRITE, i * 7 % 30 * CHUNK, CHUNK)).collect();
+        steps.push(flush());
+        let session = s.quiet_session(steps, End::Stop);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(Vec::new(), End::Stop);
+        session.damage = Some(Damage::Repair((n % 2) as usize, n / 2 * 4));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("promised on what is left", make, 60)
 }
 
 /// Both labels of each member.
@@ -101,5 +121,5 @@ fn no_room_to_seal() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![without_one(), without_labels(), directory_rots(), no_room_to_seal()]
+    vec![without_one(), promised_on_what_is_left(), without_labels(), directory_rots(), no_room_to_seal()]
 }

@@ -1,5 +1,7 @@
 //! A slot for a chunk that has none.
 
+use std::time::Duration;
+
 use bimetal_format::Entry;
 
 use crate::env::Env;
@@ -8,6 +10,11 @@ use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
+
+/// Who needs a slot looks for one so often ...
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// ... and waits so long for the mover to bring one back that he was promised.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Chunks of a MiB, which should lie together.
 const RUN: u64 = 8;
@@ -80,7 +87,7 @@ impl<E: Env> Core<E> {
     }
 
     /// A slot for the first home of `chunk`: in the tier that the policy wishes, else in the other, else after a
-    /// commit that frees some. Waits for that, but never for a move (D7). `None`: somebody else gave the chunk a home
+    /// commit that frees some. Waits for that, and for a move only where the slot is one that the mover owes. `None`: somebody else gave the chunk a home
     /// meanwhile.
     pub(crate) async fn allocate(&self, v: &VolumeInfo, chunk: ChunkId, wish: Tier) -> Result<Option<SlotId>, Error> {
         let order = match v.placement {
@@ -88,16 +95,31 @@ impl<E: Env> Core<E> {
             Placement::FastOnly => [Tier::Fast; 2],
             Placement::SlowOnly => [Tier::Slow; 2],
         };
+        let began = self.env.now();
         while !self.entry(chunk)?.is_mapped() {
             // It is promised nothing any more: what is free may be what another volume is promised (I5).
             if v.deleted.get() && !mutant::on(Mutant::I5DeletedTakesSlots) {
                 return Err(Error::Deleted);
             }
-            if let Some(slot) = self.slot_in_one_of(order, v.placement, chunk).await? {
-                return Ok(Some(slot));
+            match self.slot_in_one_of(order, v.placement, chunk).await {
+                Ok(None) => {}
+                Err(Error::NoSpace)
+                    if self.is_owed_by_the_mover(v.placement) && self.env.now().since(began) < PATIENCE =>
+                {
+                    self.mover_wake.notify();
+                    self.env.sleep(LOOK_AGAIN).await;
+                }
+                found => return found,
             }
         }
         Ok(None)
+    }
+
+    /// Whether what a volume was promised on the fast tier is taken by chunks that can go down. So it is after a repair without a
+    /// member that has died.
+    fn is_owed_by_the_mover(&self, placement: Placement) -> bool {
+        let may_go = placement == Placement::FastOnly && self.options.migrate && !self.stopping.get();
+        may_go && self.available(Tier::Slow, Placement::Auto) > 0 && !mutant::on(Mutant::I5OwedAtOnce)
     }
 
     /// A slot of one of these tiers, or `None` after waiting a moment for one that is on its way to being free.
@@ -131,7 +153,7 @@ impl<E: Env> Core<E> {
         if !self.commit.left.borrow().is_empty() {
             self.flush().await?;
         }
-        crate::wait::first(freed, self.env.sleep(std::time::Duration::from_millis(20))).await;
+        crate::wait::first(freed, self.env.sleep(LOOK_AGAIN)).await;
         Ok(None)
     }
 
