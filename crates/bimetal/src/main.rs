@@ -31,6 +31,8 @@ mod paths;
 mod plain;
 mod progress;
 mod recording;
+#[cfg(test)]
+mod rights;
 mod runstate;
 mod saved;
 mod size;

@@ -268,9 +268,9 @@ pub(crate) fn hold_attachments(name: &str) -> Result<File> {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) if Instant::now() < end => std::thread::sleep(LIST_LOOK_AGAIN),
             Err(TryLockError::WouldBlock) => {
-                let who = holders::processes_with_open(&lock).into_iter().map(|pid| format!(" {pid}"));
-                let who = who.collect::<Vec<_>>().join(",");
-                bail!("another command has been attaching or detaching something of '{name}' for too long: end process{who}");
+                let who = holders::others_with_open(&lock);
+                let who = if who.is_empty() { "try again when it has ended".into() } else { who.join(", ") };
+                bail!("another command has been attaching or detaching something of '{name}' for too long: {who}");
             }
             Err(TryLockError::Error(e)) => return Err(e).with_context(|| format!("cannot lock {}", lock.display())),
         }

@@ -81,6 +81,7 @@ struct Maker<'a> {
 impl Maker<'_> {
     /// Runs under the lock of the list, so that a volume is attached once.
     fn attach_or_find(&self, list: &mut Vec<Attachment>) -> Result<(Attachment, String)> {
+        self.refuse_if_stopping()?;
         self.tidy(list);
         if let Some(at) = list.iter().position(|a| a.is_of_volume(&self.volume.name, &self.volume.uuid)) {
             let old = list[at].clone();
@@ -96,6 +97,16 @@ impl Maker<'_> {
         list.push(attachment.clone());
         let Attached { why, .. } = attached;
         Ok((attachment, why))
+    }
+
+    /// Whoever waited for the list may find that the daemon is about to end, and what it serves with it.
+    fn refuse_if_stopping(&self) -> Result<()> {
+        let daemon =
+            runstate::daemon(self.group)?.with_context(|| format!("group '{}' is not being served", self.group))?;
+        match daemon.get::<Status>("/v1/status")?.state == "stopping" {
+            true => bail!("group '{}' is being stopped; try again when that has ended", self.group),
+            false => Ok(()),
+        }
     }
 
     /// Takes down what was attached under this name of a volume that is deleted. What somebody still holds stays.

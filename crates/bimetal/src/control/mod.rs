@@ -41,7 +41,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The user at the other end of a connection.
 #[derive(Clone, Copy)]
-struct Peer(u32);
+pub(crate) struct Peer(pub(crate) u32);
 
 impl Peer {
     /// Whoever names a device or a file has the daemon, which may be root, write to it; and the group `bimetal` is for those who
@@ -87,7 +87,7 @@ pub(crate) fn start(listener: UnixListener, shared: Arc<Shared>) -> Result<Contr
     Ok(Control { leave, thread })
 }
 
-fn routes(shared: Arc<Shared>) -> Router {
+pub(crate) fn routes(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/health", get(health))
@@ -250,10 +250,7 @@ async fn change_members(
     Extension(peer): Extension<Peer>,
     body: axum::body::Bytes,
 ) -> Response {
-    if let Err(refusal) = peer.may_name_places() {
-        return refusal;
-    }
-    let change: MemberChange = match parse(&body) {
+    let change: MemberChange = match parse_of_owner(peer, &body) {
         Ok(change) => change,
         Err(refusal) => return refusal,
     };
@@ -326,10 +323,7 @@ async fn dissolve(
     Extension(peer): Extension<Peer>,
     body: axum::body::Bytes,
 ) -> Response {
-    if let Err(refusal) = peer.may_name_places() {
-        return refusal;
-    }
-    let request: DissolveRequest = match parse(&body) {
+    let request: DissolveRequest = match parse_of_owner(peer, &body) {
         Ok(r) => r,
         Err(refusal) => return refusal,
     };
@@ -343,4 +337,11 @@ async fn dissolve(
 fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Response> {
     let refused = |e| failure(StatusCode::BAD_REQUEST, format!("the request is not understood: {e}"));
     serde_json::from_slice(body).map_err(refused)
+}
+
+/// The same of a request that names a place.
+#[allow(clippy::result_large_err, reason = "a refusal is a whole response, and rare")]
+fn parse_of_owner<T: serde::de::DeserializeOwned>(peer: Peer, body: &[u8]) -> Result<T, Response> {
+    peer.may_name_places()?;
+    parse(body)
 }

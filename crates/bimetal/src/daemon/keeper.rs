@@ -38,14 +38,14 @@ impl Shared {
         loop {
             self.wait_for_the_users();
             let left = self.take_all_down();
-            // Nobody attaches anything from here on.
-            let held = runstate::hold_attachments(&self.facts.group);
-            if let Err(e) = &held {
+            // Nobody attaches anything from here on. Who does not come to an end with that is not waited for.
+            let held = (!self.is_forced()).then(|| runstate::hold_attachments(&self.facts.group));
+            if let Some(Err(e)) = &held {
                 log::warn(&format!("{e:#}"));
             }
             let is_new = |a: &api::Attachment| !left.devices.contains(&a.device);
             let attached = || self.attachments().is_ok_and(|all| all.iter().any(is_new));
-            let waits = left.used || held.is_ok() && attached();
+            let waits = left.used || matches!(held, Some(Ok(_))) && attached();
             if self.is_forced() || !waits {
                 while !self.ask(Ask::Shutdown) {
                     std::thread::sleep(LOOK_AGAIN);

@@ -338,3 +338,25 @@ fn a_stop_does_not_wait_for_ever_for_somebody_who_attaches() {
     drop(list);
     p.ok(&["detach", "--all"]);
 }
+
+#[test]
+fn what_is_in_use_keeps_no_other_device_from_being_detached() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    p.ok(&["volume", "resize", "tank/main", "16MiB", "--force"]);
+    p.ok(&["volume", "create", "tank/b", "--size", "16MiB"]);
+    let attach = |v: &str| p.ok(&["attach", v, "--via", "fuse"]).trim().to_string();
+    let (used, idle) = (attach("tank/main"), attach("tank/b"));
+    tool("mkfs.ext4", &["-q", "-F", &used]);
+    let at = p.path("mnt");
+    std::fs::create_dir(&at).expect("folder");
+    let at = at.display().to_string();
+    tool("mount", &[&used, &at]);
+    p.refused(&["detach", "tank"], 1, &["is mounted at", &at, "detached:", &idle]);
+    unmount(&at);
+    assert_eq!(p.json(&["detach", "tank"])["detached"], serde_json::json!([used]));
+    p.ok(&["stop", "tank"]);
+}
