@@ -18,7 +18,7 @@ use crate::commands::detach::is_anothers;
 use crate::{holders, paths};
 
 /// How long the list of what is attached may be held by somebody, and how often it is looked.
-const LIST_PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const LIST_PATIENCE: Duration = Duration::from_secs(20);
 const LIST_LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// All files that may be there.
@@ -247,7 +247,16 @@ fn list_file(name: &str) -> PathBuf {
 /// Changes the list of attachments under a lock of its own: `attach` and `detach` may run at the same time. Who reads it needs
 /// no lock, because a new list takes the place of the old one at once: whatever ends this process leaves a whole one.
 pub(crate) fn update_attachments<T>(name: &str, change: impl FnOnce(&mut Vec<Attachment>) -> T) -> Result<T> {
-    let held = hold_attachments(name)?;
+    update_attachments_until(Instant::now() + LIST_PATIENCE, name, change)
+}
+
+/// The same, by somebody who does not wait for the lock beyond `end`.
+pub(crate) fn update_attachments_until<T>(
+    end: Instant,
+    name: &str,
+    change: impl FnOnce(&mut Vec<Attachment>) -> T,
+) -> Result<T> {
+    let held = hold_attachments(name, end)?;
     let path = list_file(name);
     let mut list = read_list(&path)?;
     let result = change(&mut list);
@@ -258,11 +267,10 @@ pub(crate) fn update_attachments<T>(name: &str, change: impl FnOnce(&mut Vec<Att
 }
 
 /// Keeps others from attaching and detaching, until what it gives is dropped. Somebody who does not come to an end with that is not
-/// waited for long: a daemon has to be able to stop.
-pub(crate) fn hold_attachments(name: &str) -> Result<File> {
+/// waited for beyond `end`: a daemon has to be able to stop.
+pub(crate) fn hold_attachments(name: &str, end: Instant) -> Result<File> {
     let lock = paths::make_run_dir(name)?.join("attachments.lock");
     let file = open_rw(&lock)?;
-    let end = Instant::now() + LIST_PATIENCE;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),

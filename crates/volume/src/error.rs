@@ -32,7 +32,8 @@ pub enum Error {
     /// The group refuses writes after a failed metadata write or sync (invariant I7).
     #[error("the group has stopped accepting writes: {0}")]
     Latched(String),
-    /// No slot could be found. Cannot happen while I5 holds; kept as an error so that no input can panic the daemon.
+    /// No slot could be found. While I5 holds only after a repair without a member, where what a volume bound to a tier was promised
+    /// is not free, and the mover does not bring it back.
     #[error("no free slot")]
     NoSpace,
     /// The volume is being copied, and stands still until both are the same.

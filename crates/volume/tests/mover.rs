@@ -3,11 +3,14 @@
 mod image;
 mod memory;
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
+use bimetal_volume::error::Error;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
@@ -219,9 +222,9 @@ fn nothing_is_moved_while_the_connection_to_a_member_is_lost_and_no_chunk_is_bla
     assert!(!g.status().mover.why.contains("cannot be read"), "{:?}", g.status().mover);
 }
 
-#[test]
-fn a_fast_only_volume_has_its_room_at_once_after_a_repair_without_a_member() {
-    let env = MemoryEnv::new();
+/// A group of two fast members and a slow one, repaired without one of the fast ones: what is left of the tier is full of what need
+/// not be there, while a fast-only volume has not used what it was promised.
+fn without_a_fast_member(env: &MemoryEnv) -> Vec<MemoryDevice> {
     let mut devices: Vec<MemoryDevice> = [16, 16, 64].map(|mib| MemoryDevice::new(mib << 20)).into();
     devices.iter_mut().for_each(|d| d.env = Some(env.clone()));
     let members = devices.iter().cloned().zip([Tier::Fast, Tier::Fast, Tier::Slow]).collect();
@@ -235,23 +238,69 @@ fn a_fast_only_volume_has_its_room_at_once_after_a_repair_without_a_member() {
     };
     let e = env.clone();
     env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
-    let (g, v) = open_main(&env, &devices);
+    let (g, v) = open_main(env, &devices);
     let chunks = v.size() / CHUNK;
-    (0..chunks).for_each(|i| write(&env, &v, i * 37 % chunks * CHUNK, &[3; CHUNK as usize]).expect("write"));
-    flush(&env, &v).expect("flush");
-    // What is left of the fast tier is full of what need not be there.
+    (0..chunks).for_each(|i| write(env, &v, i * 37 % chunks * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    flush(env, &v).expect("flush");
     let emptier = (0..2).min_by_key(|m| used(&g, *m)).expect("two");
-    stop(&env, g).expect("stops");
+    stop(env, g).expect("stops");
     devices.remove(emptier);
-    repair(&env, &devices).expect("repaired");
-    let e = env.clone();
+    repair(env, &devices).expect("repaired");
+    devices
+}
+
+/// Writes all of "bound" after a start, without the slow member if that is `lost` then, and stops the group after `stop` seconds or
+/// when the write has ended. What came of it, and how long it took.
+fn fill_bound(env: &MemoryEnv, devices: Vec<MemoryDevice>, lost: bool, stop: u64) -> (Result<(), Error>, Duration) {
+    let (e, is_lost) = (env.clone(), devices[1].lost.clone());
     env.block_on(async move {
-        let g = Group::open(e, devices, OpenOptions::default()).await.expect("opens");
+        let g = Group::open(e.clone(), devices, OpenOptions::default()).await.expect("opens");
         let bound = g.volume("bound").expect("its volume");
         assert!(g.status().fast_free < bound.size(), "there is room: this is no test");
-        let mut data = BufMut::new(bound.size() as usize);
-        data.fill(4);
-        bound.write(0, data.freeze(), WriteFlags::default()).await.expect("it was promised this");
+        is_lost.set(lost);
+        let (began, done) = (e.now(), Rc::new(Cell::new(None)));
+        let (is_done, clock) = (done.clone(), e.clone());
+        e.spawn(async move {
+            let mut data = BufMut::new(bound.size() as usize);
+            data.fill(4);
+            let ended = bound.write(0, data.freeze(), WriteFlags::default()).await;
+            is_done.set(Some((ended, clock.now().since(began))));
+        });
+        for _ in 0..stop * 10 {
+            e.sleep(Duration::from_millis(100)).await;
+            if let Some(ended) = done.take() {
+                assert!(g.stop().await.is_ok() || lost, "it does not stop");
+                return ended;
+            }
+        }
         g.stop().await.expect("stops");
-    });
+        done.take().expect("a write waits for a group that has stopped")
+    })
+}
+
+#[test]
+fn a_fast_only_volume_has_its_room_at_once_after_a_repair_without_a_member() {
+    let env = MemoryEnv::new();
+    let devices = without_a_fast_member(&env);
+    let (ended, took) = fill_bound(&env, devices, false, 100);
+    ended.expect("it was promised this");
+    assert!(took < Duration::from_secs(30), "{took:?}");
+}
+
+#[test]
+fn nobody_waits_for_a_mover_that_can_do_nothing() {
+    let env = MemoryEnv::new();
+    let devices = without_a_fast_member(&env);
+    let (ended, took) = fill_bound(&env, devices, true, 100);
+    assert!(matches!(ended, Err(Error::NoSpace)), "{ended:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn who_waits_for_what_the_mover_owes_does_not_keep_a_group_from_stopping() {
+    let env = MemoryEnv::new();
+    let devices = without_a_fast_member(&env);
+    devices[1].sync_takes.set(Duration::from_secs(5));
+    let (ended, _) = fill_bound(&env, devices, false, 2);
+    assert!(matches!(ended, Err(Error::Stopping)), "{ended:?}");
 }

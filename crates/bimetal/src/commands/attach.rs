@@ -99,14 +99,18 @@ impl Maker<'_> {
         Ok((attachment, why))
     }
 
-    /// Whoever waited for the list may find that the daemon is about to end, and what it serves with it.
+    /// Whoever waited for the list may find that the daemon is about to end, and what it serves with it, or that it has ended.
     fn refuse_if_stopping(&self) -> Result<()> {
         let daemon =
             runstate::daemon(self.group)?.with_context(|| format!("group '{}' is not being served", self.group))?;
-        match daemon.get::<Status>("/v1/status")?.state == "stopping" {
-            true => bail!("group '{}' is being stopped; try again when that has ended", self.group),
-            false => Ok(()),
+        let status: Status = daemon.get("/v1/status")?;
+        if status.state == "stopping" {
+            bail!("group '{}' is being stopped; try again when that has ended", self.group);
         }
+        if DaemonProcess::of(&status) != self.daemon {
+            bail!("the daemon of group '{}' was started anew meanwhile; try again", self.group);
+        }
+        Ok(())
     }
 
     /// Takes down what was attached under this name of a volume that is deleted. What somebody still holds stays.

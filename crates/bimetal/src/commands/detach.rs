@@ -1,6 +1,7 @@
 //! `bimetal detach`: takes block devices away again.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
 use bimetal_host::attach::{self, Attached};
@@ -171,7 +172,7 @@ fn forget_missing() -> Result<()> {
     for group in paths::groups_with_run_state() {
         for a in runstate::attachments(&group)? {
             if a.via == "ublk" && !Path::new(&a.device).exists() {
-                forget(&group, &a)?;
+                forget(&group, &a, Instant::now() + runstate::LIST_PATIENCE)?;
             }
         }
     }
@@ -217,8 +218,14 @@ fn group_of(target: &str) -> Option<&str> {
     bimetal_format::label::is_name(group).then_some(group)
 }
 
-/// Takes one device down and forgets it. Refused while somebody holds it; only a ublk device can be `force`d away.
+/// Takes one device down and forgets it, as [`take_away`] does.
 pub(crate) fn take_down(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
+    take_away(group, attachment, force)?;
+    forget(group, attachment, Instant::now() + runstate::LIST_PATIENCE)
+}
+
+/// Takes one device down. Refused while somebody holds it; only a ublk device can be `force`d away.
+pub(crate) fn take_away(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
     let handle = Handle::of(attachment)?;
     let forced = force && attachment.via == "ublk";
     if !forced && !is_anothers(attachment) {
@@ -228,11 +235,9 @@ pub(crate) fn take_down(group: &str, attachment: &Attachment, force: bool) -> Re
         }
     }
     match handle.via() {
-        attach::Via::Ublk => super::ublk::detach(group, attachment, force)?,
-        _ => attach::detach(&handle.attached(attachment))?,
+        attach::Via::Ublk => super::ublk::detach(group, attachment, force),
+        _ => Ok(attach::detach(&handle.attached(attachment))?),
     }
-    forget(group, attachment)?;
-    runstate::remove_dead_mount(group)
 }
 
 /// Whether a device is not the one that was attached any more: its number was given to somebody else.
@@ -250,9 +255,10 @@ pub(crate) fn held(attachment: &Attachment) -> Vec<String> {
     held
 }
 
-/// Strikes a device off the list.
-pub(crate) fn forget(group: &str, attachment: &Attachment) -> Result<()> {
-    runstate::update_attachments(group, |list| list.retain(|a| a.device != attachment.device))
+/// Strikes a device that was taken away off the list, for whose lock nobody waits beyond `end`.
+pub(crate) fn forget(group: &str, attachment: &Attachment, end: Instant) -> Result<()> {
+    runstate::update_attachments_until(end, group, |list| list.retain(|a| a.device != attachment.device))?;
+    runstate::remove_dead_mount(group)
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 /// How long the page cache of a device that nobody holds may take. What is not written by then stays with the device,
 /// for the next daemon.
 const FLUSHING: Duration = Duration::from_secs(20);
+/// How long the list of what is attached is waited for by a stop that is forced.
+const FORCED: Duration = Duration::from_secs(1);
 /// How long the group's thread may take to remove a device.
 const REMOVING: Duration = Duration::from_secs(15);
 
@@ -39,7 +41,7 @@ impl Shared {
             self.wait_for_the_users();
             let left = self.take_all_down();
             // Nobody attaches anything from here on. Who does not come to an end with that is not waited for.
-            let held = (!self.is_forced()).then(|| runstate::hold_attachments(&self.facts.group));
+            let held = (!self.is_forced()).then(|| runstate::hold_attachments(&self.facts.group, self.list_end()));
             if let Some(Err(e)) = &held {
                 log::warn(&format!("{e:#}"));
             }
@@ -57,6 +59,11 @@ impl Shared {
         }
     }
 
+    /// Until when the list of what is attached is waited for.
+    fn list_end(&self) -> Instant {
+        Instant::now() + if self.is_forced() { FORCED } else { runstate::LIST_PATIENCE }
+    }
+
     /// Takes all devices away but those that cannot be, as somebody uses them who has come meanwhile, or for another reason.
     fn take_all_down(&self) -> Left {
         let mut left = Left::default();
@@ -67,8 +74,9 @@ impl Shared {
                 return left;
             }
         };
+        let end = self.list_end();
         for attachment in all {
-            let Err(e) = self.take_down(&attachment) else { continue };
+            let Err(e) = self.take_down(&attachment, end) else { continue };
             log::warn(&format!("{} could not be detached: {e:#}", attachment.device));
             let used = match attachment.via == "nbd" {
                 // The kernel's client is a process that has it open.
@@ -124,10 +132,15 @@ impl Shared {
         self.attachments().map_or_else(|error| vec![format!("{error:#}")], |all| holders::hidden_of_all(&all))
     }
 
-    fn take_down(&self, attachment: &api::Attachment) -> Result<()> {
-        if attachment.via != "ublk" {
-            return detach::take_down(&self.facts.group, attachment, false);
+    fn take_down(&self, attachment: &api::Attachment, end: Instant) -> Result<()> {
+        match attachment.via == "ublk" {
+            true => self.remove_ublk(attachment)?,
+            false => detach::take_away(&self.facts.group, attachment, false)?,
         }
+        detach::forget(&self.facts.group, attachment, end)
+    }
+
+    fn remove_ublk(&self, attachment: &api::Attachment) -> Result<()> {
         let users = holders::users(&attachment.device);
         if !users.is_empty() {
             bail!("{}", users.all.join(", "));
@@ -144,12 +157,11 @@ impl Shared {
         let end = Instant::now() + REMOVING;
         loop {
             match receiver.try_recv() {
-                Ok(removed) => break removed.map_err(anyhow::Error::msg)?,
+                Ok(removed) => return removed.map_err(anyhow::Error::msg),
                 Err(oneshot::error::TryRecvError::Empty) if Instant::now() < end => {}
                 Err(e) => return Err(e).context("the kernel does not let it go; see dmesg"),
             }
             std::thread::sleep(LOOK_AGAIN / 10);
         }
-        detach::forget(&self.facts.group, attachment)
     }
 }

@@ -1,6 +1,6 @@
 //! A volume as a block device, where this machine can do it.
 
-use crate::common::{installed, Place, MIB};
+use crate::common::{done, installed, Place, MIB};
 use std::io::BufRead;
 use std::process::{Command, Stdio};
 
@@ -328,15 +328,62 @@ fn a_stop_does_not_wait_for_ever_for_somebody_who_attaches() {
     }
     let p = Place::new();
     p.tank();
-    p.ok(&["attach", "tank/main", "--via", "fuse"]);
+    p.ok(&["volume", "resize", "tank/main", "16MiB", "--force"]);
+    p.ok(&["volume", "create", "tank/b", "--size", "16MiB"]);
+    let stop_beside = |options: &[&str]| {
+        for volume in ["tank/main", "tank/b"] {
+            p.ok(&["attach", volume, "--via", "fuse"]);
+        }
+        let list = hold_list(&p);
+        let begun = std::time::Instant::now();
+        let stopped = p.run(&[&["stop", "tank", "--timeout", "90"], options].concat());
+        assert_eq!(stopped.code, 0, "{}", stopped.err);
+        let took = begun.elapsed().as_secs();
+        drop(list);
+        p.ok(&["detach", "--all"]);
+        took
+    };
+    let patient = stop_beside(&[]);
+    assert!(patient >= 15, "nobody held it: this is no test");
+    let forced = stop_beside(&["--force"]);
+    assert!(forced < 15, "{forced} s");
+}
+
+/// Keeps everybody from attaching and detaching.
+fn hold_list(p: &Place) -> std::fs::File {
     let list = std::fs::File::options().write(true).open(p.path("run/tank/attachments.lock")).expect("its lock");
     list.lock().expect("locked");
-    let begun = std::time::Instant::now();
-    let stopped = p.run(&["stop", "tank", "--force", "--timeout", "90"]);
-    assert_eq!(stopped.code, 0, "{}", stopped.err);
-    assert!(begun.elapsed().as_secs() >= 10, "nobody held it: this is no test");
+    list
+}
+
+#[test]
+fn nothing_is_attached_to_a_daemon_that_has_ended_meanwhile() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    p.ok(&["attach", "tank/main", "--via", "fuse"]);
+    p.ok(&["detach", "tank/main"]);
+    let begin = || {
+        let mut attaching = p.command(&["attach", "tank/main", "--via", "fuse"]);
+        let attaching = attaching.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it begins");
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        attaching
+    };
+    let refused = |attaching: std::process::Child, words: &str| {
+        let ended = done(attaching.wait_with_output().expect("it ends"));
+        assert!(ended.code == 1 && ended.err.contains(words), "{} {}", ended.out, ended.err);
+    };
+    let (list, attaching) = (hold_list(&p), begin());
+    p.ok(&["stop", "tank", "--force"]);
+    let _daemon = p.serve(&["tank"]);
     drop(list);
-    p.ok(&["detach", "--all"]);
+    refused(attaching, "was started anew");
+    let (list, attaching) = (hold_list(&p), begin());
+    p.ok(&["stop", "tank", "--force"]);
+    drop(list);
+    refused(attaching, "not being served");
 }
 
 #[test]

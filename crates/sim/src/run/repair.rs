@@ -288,7 +288,10 @@ impl Run<'_> {
             return Err("a start after a repair was refused".into());
         }
         self.holds(given, before, true, "after a repair and a start")?;
-        self.used_once(given).map(|_| ())
+        match self.used_once(given)? {
+            true => Ok(()),
+            false => Err("the next start after a repair was refused".into()),
+        }
     }
 
     /// Whether a writable start is not refused. Its power goes soon after.

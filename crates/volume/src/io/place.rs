@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bimetal_format::Entry;
 
-use crate::env::Env;
+use crate::env::{Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
@@ -13,7 +13,7 @@ use crate::units::{ChunkId, Placement, SlotId, Tier};
 
 /// Who needs a slot looks for one so often ...
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// ... and waits so long for the mover to bring one back that he was promised.
+/// ... and waits for the mover to bring one back that he was promised until it has brought none for so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Chunks of a MiB, which should lie together.
@@ -87,15 +87,15 @@ impl<E: Env> Core<E> {
     }
 
     /// A slot for the first home of `chunk`: in the tier that the policy wishes, else in the other, else after a
-    /// commit that frees some. Waits for that, and for a move only where the slot is one that the mover owes. `None`: somebody else gave the chunk a home
-    /// meanwhile.
+    /// commit that frees some. Waits for that, and for a move only where the mover owes a slot. `None`: somebody else gave the
+    /// chunk a home meanwhile.
     pub(crate) async fn allocate(&self, v: &VolumeInfo, chunk: ChunkId, wish: Tier) -> Result<Option<SlotId>, Error> {
         let order = match v.placement {
             Placement::Auto => [wish, wish.other()],
             Placement::FastOnly => [Tier::Fast; 2],
             Placement::SlowOnly => [Tier::Slow; 2],
         };
-        let began = self.env.now();
+        let mut patience = Patience { demoted: self.mover.demoted.get(), until: self.env.now().plus(PATIENCE) };
         while !self.entry(chunk)?.is_mapped() {
             // It is promised nothing any more: what is free may be what another volume is promised (I5).
             if v.deleted.get() && !mutant::on(Mutant::I5DeletedTakesSlots) {
@@ -103,9 +103,8 @@ impl<E: Env> Core<E> {
             }
             match self.slot_in_one_of(order, v.placement, chunk).await {
                 Ok(None) => {}
-                Err(Error::NoSpace)
-                    if self.is_owed_by_the_mover(v.placement) && self.env.now().since(began) < PATIENCE =>
-                {
+                Err(Error::NoSpace) if self.is_owed_by_the_mover(v.placement) => {
+                    patience.look(self)?;
                     self.mover_wake.notify();
                     self.env.sleep(LOOK_AGAIN).await;
                 }
@@ -118,8 +117,11 @@ impl<E: Env> Core<E> {
     /// Whether what a volume was promised on the fast tier is taken by chunks that can go down. So it is after a repair without a
     /// member that has died.
     fn is_owed_by_the_mover(&self, placement: Placement) -> bool {
-        let may_go = placement == Placement::FastOnly && self.options.migrate && !self.stopping.get();
-        may_go && self.available(Tier::Slow, Placement::Auto) > 0 && !mutant::on(Mutant::I5OwedAtOnce)
+        let may_go = placement == Placement::FastOnly && self.options.migrate && self.lost_member().is_none();
+        let room_below = self.available(Tier::Slow, Placement::Auto) + self.kept.count();
+        let bound = self.volumes.bound(placement).saturating_sub(self.volumes.promised(placement));
+        let others = (self.slots_in(Tier::Fast) - self.free_in(Tier::Fast)).saturating_sub(bound);
+        may_go && room_below > 0 && others > 0 && !mutant::on(Mutant::I5OwedAtOnce)
     }
 
     /// A slot of one of these tiers, or `None` after waiting a moment for one that is on its way to being free.
@@ -165,5 +167,29 @@ impl<E: Env> Core<E> {
         } else {
             self.free_now(slot);
         }
+    }
+}
+
+/// Somebody who waits for the mover.
+struct Patience {
+    /// Chunks that had gone down when he looked last.
+    demoted: u64,
+    until: Instant,
+}
+
+impl Patience {
+    /// Fails if it is over, or the group is stopping.
+    fn look<E: Env>(&mut self, core: &Core<E>) -> Result<(), Error> {
+        if core.stopping.get() {
+            return Err(Error::Stopping);
+        }
+        let (demoted, now) = (core.mover.demoted.get(), core.env.now());
+        if demoted > self.demoted {
+            *self = Patience { demoted, until: now.plus(PATIENCE) };
+        }
+        if now >= self.until {
+            return Err(Error::NoSpace);
+        }
+        Ok(())
     }
 }

@@ -275,7 +275,7 @@ impl<E: Env> Core<E> {
     }
 
     /// A member whose requests all fail: a move would fail, or latch the group, which may go on with what does not need it.
-    pub(super) fn lost_member(&self) -> Option<&Member<E::Device>> {
+    pub(crate) fn lost_member(&self) -> Option<&Member<E::Device>> {
         self.members.iter().find(|m| m.is_lost())
     }
 

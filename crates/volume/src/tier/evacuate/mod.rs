@@ -8,7 +8,7 @@
 //!    small requests to the fast tier that never pause, wherever it is, as much as these do not feel ([`super::pace`]).
 //! 3. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now, or cannot be read, is
 //!    tried again, less and less often, and keeps no other from going. Of what is written all the time writers wait in the
-//!    end, one chunk at a time: the only move that they ever wait for (D7).
+//!    end, one chunk at a time (D7): the only move that they wait for, but for room that the mover owes them (`io/place.rs`).
 
 mod find;
 mod place;
