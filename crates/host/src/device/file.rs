@@ -158,7 +158,7 @@ impl FileDevice {
         while done < buf.len() {
             let part = &mut buf[done..];
             let len = part.len().min(MAX_REQUEST) as u32;
-            let entry = self.read_entry(part.as_mut_ptr(), len, offset + done as u64);
+            let entry = opcode::Read::new(self.fd(), part.as_mut_ptr(), len).offset(offset + done as u64).build();
             let (result, keep) = self.run(entry, Keep::Read(buf)).await;
             let Keep::Read(back) = keep else { unreachable!("an operation gives back what it was given") };
             buf = back;
@@ -196,7 +196,7 @@ impl FileDevice {
         while done < buf.len() {
             let part = &buf[done..];
             let len = part.len().min(MAX_REQUEST) as u32;
-            let entry = self.write_entry(part.as_ptr(), len, offset + done as u64);
+            let entry = opcode::Write::new(self.fd(), part.as_ptr(), len).offset(offset + done as u64).build();
             let (result, keep) = self.run(entry, Keep::Write(buf)).await;
             let Keep::Write(back) = keep else { unreachable!("an operation gives back what it was given") };
             buf = back;
@@ -279,20 +279,6 @@ impl FileDevice {
         };
         let _in_flight = self.inner.waits.begin(|| self.inner.env.now());
         self.inner.env.blocking(call).await.map_err(gone)?.map_err(from_errno)
-    }
-
-    fn read_entry(&self, at: *mut u8, len: u32, offset: u64) -> squeue::Entry {
-        match self.inner.env.core().number_of(at, len as usize) {
-            Some(number) => opcode::ReadFixed::new(self.fd(), at, len, number).offset(offset).build(),
-            None => opcode::Read::new(self.fd(), at, len).offset(offset).build(),
-        }
-    }
-
-    fn write_entry(&self, at: *const u8, len: u32, offset: u64) -> squeue::Entry {
-        match self.inner.env.core().number_of(at, len as usize) {
-            Some(number) => opcode::WriteFixed::new(self.fd(), at, len, number).offset(offset).build(),
-            None => opcode::Write::new(self.fd(), at, len).offset(offset).build(),
-        }
     }
 
     fn fd(&self) -> Fd {

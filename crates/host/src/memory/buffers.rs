@@ -3,13 +3,10 @@
 //!
 //! A *block* is a large page that buffers are cut from. A buffer is a power of two of small pages, at a multiple of its size.
 //!
-//! The first blocks are the *area*: they lie together, and stay where they are for ever, so that the kernel may know them by their
-//! numbers. Buffers are taken from there first.
-//!
 //! Invariants:
 //! 1. A bit of `used` is set if and only if its page belongs to a buffer that was given out and has not come back.
-//! 2. The first [`LASTING`] blocks are the area, once there is one. The others are sorted by address, so that a buffer finds its own.
-//! 3. At most [`SPARE`] blocks have no buffer in them, the area included; others go back to the system.
+//! 2. Blocks are sorted by address, so that a buffer finds its own.
+//! 3. At most [`SPARE`] blocks have no buffer in them; others go back to the system.
 //! 4. What is in no buffer is zero: nothing that passed through a buffer stays behind it.
 
 use super::{map, LARGE};
@@ -18,10 +15,8 @@ use super::{map, LARGE};
 const PAGE: usize = 4096;
 const PAGES: usize = LARGE / PAGE;
 const WORD: usize = u64::BITS as usize;
-/// Blocks of the area.
-pub(crate) const LASTING: usize = 8;
 /// Blocks kept for what comes next: as much as is kept of each size by those who use buffers.
-const SPARE: usize = LASTING;
+const SPARE: usize = 8;
 
 struct Block {
     start: usize,
@@ -65,11 +60,6 @@ impl Buffers {
         Buffers { blocks: Vec::new() }
     }
 
-    /// Where the area is; `None` before the first buffer was taken.
-    pub(super) fn area(&self) -> Option<usize> {
-        self.blocks.first().map(|b| b.start)
-    }
-
     /// A buffer of zeros; null if there is no memory.
     pub(super) fn take(&mut self, size: usize) -> *mut u8 {
         let pages = size / PAGE;
@@ -86,34 +76,14 @@ impl Buffers {
     /// Another block.
     fn add(&mut self) -> Option<usize> {
         // The list is kept by the same allocator as a thing of another kind, whose refusal is no panic.
-        self.blocks.try_reserve(LASTING).ok()?;
-        let new = if self.blocks.is_empty() { LASTING } else { 1 };
-        let start = map(new * LARGE).expose_provenance();
+        self.blocks.try_reserve(1).ok()?;
+        let start = map(LARGE).expose_provenance();
         if start == 0 {
             return None;
         }
-        let index = self.after(start);
-        for i in 0..new {
-            let block = Block { start: start + i * LARGE, used: [0; PAGES / WORD], free: PAGES };
-            self.blocks.insert(index + i, block);
-        }
+        let index = self.blocks.partition_point(|b| b.start < start);
+        self.blocks.insert(index, Block { start, used: [0; PAGES / WORD], free: PAGES });
         Some(index)
-    }
-
-    /// The first block that lies behind this address, or where it would be; not in the area.
-    fn after(&self, at: usize) -> usize {
-        let area = self.blocks.len().min(LASTING);
-        area + self.blocks[area..].partition_point(|b| b.start <= at)
-    }
-
-    /// The block that this address may lie in.
-    fn block_of(&self, at: usize) -> usize {
-        let in_area = at.wrapping_sub(self.area().unwrap_or(at)) / LARGE;
-        if in_area < LASTING {
-            in_area
-        } else {
-            self.after(at) - 1
-        }
     }
 
     /// Takes a buffer of that size back, full of zeros. Gives the address of a block that nobody needs, to be unmapped.
@@ -123,7 +93,7 @@ impl Buffers {
     #[must_use]
     pub(super) unsafe fn give(&mut self, at: *mut u8, size: usize) -> Option<*mut u8> {
         let (at, pages) = (at.addr(), size / PAGE);
-        let index = self.block_of(at);
+        let index = self.blocks.partition_point(|b| b.start <= at).wrapping_sub(1);
         let Some(block) = self.blocks.get_mut(index) else { std::process::abort() };
         let first = at.wrapping_sub(block.start) / PAGE;
         let is_taken = |(word, mask): (usize, u64)| block.used.get(word).is_some_and(|used| used & mask == mask);
@@ -135,12 +105,8 @@ impl Buffers {
             block.used[word] &= !mask;
         }
         block.free += pages;
-        if !block.is_empty() || self.blocks.iter().filter(|b| b.is_empty()).count() <= SPARE {
-            return None;
-        }
-        // Not this one if it is of the area: that stays.
-        let spare = (LASTING..self.blocks.len()).rfind(|i| self.blocks[*i].is_empty())?;
-        Some(std::ptr::with_exposed_provenance_mut(self.blocks.remove(spare).start))
+        let spare = block.is_empty() && self.blocks.iter().filter(|b| b.is_empty()).count() > SPARE;
+        spare.then(|| std::ptr::with_exposed_provenance_mut(self.blocks.remove(index).start))
     }
 }
 
@@ -161,7 +127,6 @@ mod tests {
     fn buffers_never_overlap_and_lie_at_multiples_of_their_size() {
         let mut b = Buffers::new();
         let mut held: Vec<(*mut u8, usize)> = Vec::new();
-        let mut most = 0;
         let mut random = 12345u64;
         let mut draw = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -185,46 +150,23 @@ mod tests {
             let used: u32 = b.blocks.iter().flat_map(|b| b.used).map(u64::count_ones).sum();
             assert_eq!(used as usize, pages);
             assert_eq!(b.blocks.iter().map(|b| PAGES - b.free).sum::<usize>(), pages);
-            assert!(b.blocks.iter().filter(|b| b.is_empty()).count() <= SPARE);
-            most = most.max(b.blocks.len());
         }
-        let area = b.area();
-        assert!(most > LASTING + 4, "{most}: this is no test");
         held.into_iter().for_each(|(at, size)| give(&mut b, at, size));
         assert_eq!(b.blocks.len(), SPARE, "some blocks stay for what comes next");
-        assert_eq!(b.area(), area);
     }
 
     #[test]
     fn freed_memory_is_used_again_before_the_system_is_asked() {
         let mut b = Buffers::new();
         let small: Vec<*mut u8> = (0..PAGES).map(|_| b.take(PAGE)).collect();
-        let in_use = |b: &Buffers| b.blocks.iter().filter(|b| !b.is_empty()).count();
-        assert_eq!(in_use(&b), 1);
+        assert_eq!(b.blocks.len(), 1);
         give(&mut b, small[7], PAGE);
-        assert_eq!((b.take(PAGE), in_use(&b)), (small[7], 1));
+        assert_eq!((b.take(PAGE), b.blocks.len()), (small[7], 1));
         let whole = b.take(LARGE);
-        assert_eq!(in_use(&b), 2);
+        assert_eq!(b.blocks.len(), 2);
         give(&mut b, whole, LARGE);
-        assert_eq!((b.take(LARGE), in_use(&b)), (whole, 2));
+        assert_eq!((b.take(LARGE), b.blocks.len()), (whole, 2));
         small.into_iter().for_each(|at| give(&mut b, at, PAGE));
-        assert_eq!((b.take(LARGE).is_null(), in_use(&b)), (false, 2), "the pieces are one again");
-        assert_eq!(b.blocks.len(), LASTING);
-    }
-
-    #[test]
-    fn what_does_not_fit_into_the_area_comes_and_goes() {
-        let mut b = Buffers::new();
-        let area: Vec<*mut u8> = (0..LASTING).map(|_| b.take(LARGE)).collect();
-        let start = area[0].addr();
-        assert!(area.iter().enumerate().all(|(i, at)| at.addr() == start + i * LARGE));
-        let beyond: Vec<*mut u8> = (0..3).map(|_| b.take(LARGE)).collect();
-        assert!(beyond.iter().all(|at| at.addr().wrapping_sub(start) >= LASTING * LARGE));
-        // With nothing else free they stay.
-        beyond.into_iter().for_each(|at| give(&mut b, at, LARGE));
-        assert_eq!(b.blocks.len(), LASTING + 3);
-        area.into_iter().for_each(|at| give(&mut b, at, LARGE));
-        assert_eq!(b.blocks.len(), LASTING, "the rest goes as soon as the area is free again");
-        assert_eq!((b.area(), b.take(LARGE).addr()), (Some(start), start), "the area is used first");
+        assert_eq!((b.take(LARGE).is_null(), b.blocks.len()), (false, 2), "the pieces are one again");
     }
 }

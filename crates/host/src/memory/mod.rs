@@ -7,10 +7,8 @@
 mod buffers;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-pub(crate) use buffers::LASTING;
 use buffers::{is_buffer, Buffers};
 
 /// A large page of x86-64, and of arm64 with small pages of 4 KiB; what is smaller is not treated here.
@@ -42,37 +40,7 @@ fn kind(layout: Layout) -> Kind {
 static BUFFERS: Mutex<Buffers> = Mutex::new(Buffers::new());
 
 fn take_buffer(size: usize) -> *mut u8 {
-    let mut buffers = BUFFERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let taken = buffers.take(size);
-    AREA.store(buffers.area().unwrap_or(0), Ordering::Relaxed);
-    taken
-}
-
-/// Where the area of the buffers is, once there is one: it never changes then.
-static AREA: AtomicUsize = AtomicUsize::new(0);
-
-/// A large page of buffers that stays where it is for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lasting {
-    /// Its number, below [`LASTING`].
-    pub(crate) number: usize,
-    start: usize,
-}
-
-impl Lasting {
-    /// The one that these bytes lie in, if they do.
-    pub(crate) fn of(at: *const u8, len: usize) -> Option<Lasting> {
-        let area = AREA.load(Ordering::Relaxed);
-        let offset = at.addr().checked_sub(area).filter(|_| area != 0)?;
-        let number = offset / LARGE;
-        let is_in = number < LASTING && offset % LARGE + len <= LARGE;
-        is_in.then_some(Lasting { number, start: area + number * LARGE })
-    }
-
-    /// All of it.
-    pub(crate) fn bytes(self) -> libc::iovec {
-        libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(self.start), iov_len: LARGE }
-    }
+    BUFFERS.lock().unwrap_or_else(PoisonError::into_inner).take(size)
 }
 
 /// # Safety
@@ -177,34 +145,5 @@ unsafe impl GlobalAlloc for LargePages {
             }
             moved
         }
-    }
-}
-
-/// The unit tests of this crate run on it.
-#[cfg(test)]
-#[global_allocator]
-static MEMORY: LargePages = LargePages;
-
-#[cfg(test)]
-mod tests {
-    use bimetal_volume::buf::BufMut;
-
-    use super::*;
-
-    #[test]
-    fn bytes_of_the_area_are_found_and_no_others() {
-        let buffer = BufMut::new(64 << 10);
-        let at = buffer.as_ptr();
-        let area = AREA.load(Ordering::Relaxed);
-        assert!(area != 0 && area.is_multiple_of(LARGE));
-        let end = std::ptr::without_provenance(area + LASTING * LARGE);
-        assert_eq!(Lasting::of(end, 1), None);
-        assert_eq!(Lasting::of(std::ptr::without_provenance(area - 1), 1), None);
-        assert_eq!(Lasting::of(std::ptr::without_provenance(area + 2 * LARGE - 1), 2), None, "it lies in two");
-        let found = Lasting::of(std::ptr::without_provenance(area + 2 * LARGE), LARGE).expect("one of them");
-        assert_eq!((found.number, found.bytes().iov_base.addr()), (2, area + 2 * LARGE));
-        // Where it is depends on what other tests do at the time.
-        let in_area = (area..area + LASTING * LARGE).contains(&at.addr());
-        assert_eq!(Lasting::of(at, buffer.len()).is_some(), in_area);
     }
 }

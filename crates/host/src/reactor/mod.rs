@@ -9,7 +9,6 @@ mod blocking;
 mod gather;
 mod ops;
 mod random;
-mod registered;
 mod setup;
 mod spin;
 mod timers;
@@ -58,7 +57,6 @@ pub(crate) struct Core {
     alarm: alarm::Alarm,
     spin: RefCell<spin::Spin>,
     gather: gather::Gather,
-    registered: registered::Registered,
 }
 
 impl Core {
@@ -79,7 +77,6 @@ impl Core {
             let _ = unsafe { libc::write(wake_file.as_raw_fd(), one.as_ptr().cast(), one.len()) };
         });
         Ok(Core {
-            registered: registered::Registered::new(&ring),
             ring: RefCell::new(ring),
             ops: RefCell::new(Ops::new()),
             timers: RefCell::default(),
@@ -116,11 +113,6 @@ impl Core {
         let index = self.ops.borrow_mut().insert(keep, file, works);
         self.push(&entry.user_data(u64::from(index)), kind);
         Op { core: self.clone(), index, on_drop, done: false }
-    }
-
-    /// The number under which the kernel knows these bytes, if it does.
-    pub(crate) fn number_of(&self, at: *const u8, len: usize) -> Option<u16> {
-        self.registered.number(at, len, |page| registered::make_known(&self.ring.borrow(), page))
     }
 
     /// Queues an entry, and hands over what is queued if that is due.
