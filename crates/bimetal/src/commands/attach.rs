@@ -81,7 +81,7 @@ struct Maker<'a> {
 impl Maker<'_> {
     /// Runs under the lock of the list, so that a volume is attached once.
     fn attach_or_find(&self, list: &mut Vec<Attachment>) -> Result<(Attachment, String)> {
-        self.refuse_if_stopping()?;
+        self.refuse_if_ended()?;
         self.tidy(list);
         if let Some(at) = list.iter().position(|a| a.is_of_volume(&self.volume.name, &self.volume.uuid)) {
             let old = list[at].clone();
@@ -100,7 +100,7 @@ impl Maker<'_> {
     }
 
     /// Whoever waited for the list may find that the daemon is about to end, and what it serves with it, or that it has ended.
-    fn refuse_if_stopping(&self) -> Result<()> {
+    fn refuse_if_ended(&self) -> Result<()> {
         let daemon =
             runstate::daemon(self.group)?.with_context(|| format!("group '{}' is not being served", self.group))?;
         let status: Status = daemon.get("/v1/status")?;

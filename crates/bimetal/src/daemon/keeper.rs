@@ -20,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 /// How long the page cache of a device that nobody holds may take. What is not written by then stays with the device,
 /// for the next daemon.
 const FLUSHING: Duration = Duration::from_secs(20);
-/// How long the list of what is attached is waited for by a stop that is forced.
+/// How long the list of what is attached is waited for by a stop that is forced, and for each device at least.
 const FORCED: Duration = Duration::from_secs(1);
 /// How long the group's thread may take to remove a device.
 const REMOVING: Duration = Duration::from_secs(15);
@@ -137,7 +137,7 @@ impl Shared {
             true => self.remove_ublk(attachment)?,
             false => detach::take_away(&self.facts.group, attachment, false)?,
         }
-        detach::forget(&self.facts.group, attachment, end)
+        detach::forget(&self.facts.group, attachment, end.max(Instant::now() + FORCED))
     }
 
     fn remove_ublk(&self, attachment: &api::Attachment) -> Result<()> {

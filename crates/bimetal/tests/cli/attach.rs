@@ -323,13 +323,7 @@ fn a_device_that_was_let_go_by_hand_is_made_anew() {
 
 #[test]
 fn a_stop_does_not_wait_for_ever_for_somebody_who_attaches() {
-    if !possible() {
-        return;
-    }
-    let p = Place::new();
-    p.tank();
-    p.ok(&["volume", "resize", "tank/main", "16MiB", "--force"]);
-    p.ok(&["volume", "create", "tank/b", "--size", "16MiB"]);
+    let Some(p) = two_volumes() else { return };
     let stop_beside = |options: &[&str]| {
         for volume in ["tank/main", "tank/b"] {
             p.ok(&["attach", volume, "--via", "fuse"]);
@@ -347,6 +341,18 @@ fn a_stop_does_not_wait_for_ever_for_somebody_who_attaches() {
     assert!(patient >= 15, "nobody held it: this is no test");
     let forced = stop_beside(&["--force"]);
     assert!(forced < 15, "{forced} s");
+}
+
+/// A group with the volumes "main" and "b", where they can be attached.
+fn two_volumes() -> Option<Place> {
+    if !possible() {
+        return None;
+    }
+    let p = Place::new();
+    p.tank();
+    p.ok(&["volume", "resize", "tank/main", "16MiB", "--force"]);
+    p.ok(&["volume", "create", "tank/b", "--size", "16MiB"]);
+    Some(p)
 }
 
 /// Keeps everybody from attaching and detaching.
@@ -388,13 +394,7 @@ fn nothing_is_attached_to_a_daemon_that_has_ended_meanwhile() {
 
 #[test]
 fn what_is_in_use_keeps_no_other_device_from_being_detached() {
-    if !possible() {
-        return;
-    }
-    let p = Place::new();
-    p.tank();
-    p.ok(&["volume", "resize", "tank/main", "16MiB", "--force"]);
-    p.ok(&["volume", "create", "tank/b", "--size", "16MiB"]);
+    let Some(p) = two_volumes() else { return };
     let attach = |v: &str| p.ok(&["attach", v, "--via", "fuse"]).trim().to_string();
     let (used, idle) = (attach("tank/main"), attach("tank/b"));
     tool("mkfs.ext4", &["-q", "-F", &used]);

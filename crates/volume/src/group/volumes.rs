@@ -88,6 +88,11 @@ impl Volumes {
         bound.map(|v| v.promised().saturating_sub(v.mapped() - v.homeless.get())).sum()
     }
 
+    /// Whether there are chunks on the fast tier that may go down.
+    pub(crate) fn any_may_leave_fast(&self) -> bool {
+        self.all.borrow().iter().any(|v| v.placement != Placement::FastOnly && v.fast_chunks.get() > 0)
+    }
+
     /// Slots that all volumes hold or may still ask for.
     pub(crate) fn promised_in_all(&self) -> u64 {
         self.all.borrow().iter().map(held_or_promised).sum()

@@ -119,9 +119,7 @@ impl<E: Env> Core<E> {
     fn is_owed_by_the_mover(&self, placement: Placement) -> bool {
         let may_go = placement == Placement::FastOnly && self.options.migrate && self.lost_member().is_none();
         let room_below = self.available(Tier::Slow, Placement::Auto) + self.kept.count();
-        let bound = self.volumes.bound(placement).saturating_sub(self.volumes.promised(placement));
-        let others = (self.slots_in(Tier::Fast) - self.free_in(Tier::Fast)).saturating_sub(bound);
-        may_go && room_below > 0 && others > 0 && !mutant::on(Mutant::I5OwedAtOnce)
+        may_go && room_below > 0 && self.volumes.any_may_leave_fast() && !mutant::on(Mutant::I5OwedAtOnce)
     }
 
     /// A slot of one of these tiers, or `None` after waiting a moment for one that is on its way to being free.

@@ -11,7 +11,8 @@
 //! 3. A demotion is prepared durably in the slow member's journal before it switches; that journal is not checkpointed
 //!    until the switch is committed, so the prepared record cannot be lost in between (C1.6).
 //! 4. A chunk with a kept copy goes down without copying: to that slot, by the same steps (C9).
-//! 5. No foreground request waits for a move, but where room that was promised has to be brought back after a repair; on a nearly full group moves leave half of the headroom to them.
+//! 5. No foreground request waits for a move (D7), but where room that was promised has to be brought back after a repair; on a
+//!    nearly full group moves leave half of the headroom to them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
