@@ -27,7 +27,7 @@ const BLOCK: u64 = 4096;
 const CUT_OFF: u64 = 4;
 const EVENTS: u64 = 160;
 /// Chunks of each volume that are written after a repair.
-const USED: u64 = 8;
+const USED: u64 = 16;
 
 /// By volume, its name and, block by block, what is read: the checksum of it, or nothing where that is an error.
 pub(super) type Content = Vec<(String, Vec<Option<u32>>)>;
@@ -214,7 +214,8 @@ impl Run<'_> {
         let Some((env, group)) = self.try_start(given.split().0, options)? else { return Ok(false) };
         let volumes: Vec<_> = group.volume_names().iter().filter_map(|n| group.volume(n)).collect();
         let ended = env.run(STEP_LIMIT, async move {
-            for v in &volumes {
+            // The later ones are those bound to a tier; while others are written the mover would bring their room back.
+            for v in volumes.iter().rev() {
                 let len = v.size().min(USED * CHUNK);
                 v.write(0, BufMut::zeroed(len as usize).freeze(), WriteFlags::default()).await?;
             }

@@ -57,11 +57,11 @@ fn without_one() -> Directed {
 /// promised there.
 fn promised_on_what_is_left() -> Directed {
     let make = |n: u64| {
-        let mut s = Scenario { seed: n + 1, migrate: false, ..group(12, 40, 30) };
-        s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 12, discard: true });
-        s.volumes.push(VolumeSpec { chunks: 6, placement: Placement::FastOnly });
+        let mut s = Scenario { seed: n + 1, migrate: false, ..group(20, 60, 50) };
+        s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 20, discard: true });
+        s.volumes.push(VolumeSpec { chunks: 12, placement: Placement::FastOnly });
         // In no order that looks like a stream.
-        let mut steps: Vec<Step> = (0..30).map(|i| step(0, WRITE, i * 7 % 30 * CHUNK, CHUNK)).collect();
+        let mut steps: Vec<Step> = (0..50).map(|i| step(0, WRITE, i * 7 % 50 * CHUNK, CHUNK)).collect();
         steps.push(flush());
         let session = s.quiet_session(steps, End::Stop);
         s.sessions.push(session);
