@@ -167,9 +167,11 @@ impl Client {
         self.judge_with(kind, what, error, before, doubt);
     }
 
-    /// Judges that of one that is.
-    fn judge_at(&self, kind: Kind, what: &str, error: &Error, before: Injected, at: (usize, u64, u64)) {
-        let doubt = matches!(error, Error::Lost) && self.in_doubt(at);
+    /// Judges that of one that is. `noticed`: the group noticed something meanwhile that puts data in doubt, which it does when all
+    /// has ended that was asked for together with what failed.
+    fn judge_at(&self, kind: Kind, what: &str, error: &Error, before: Injected, noticed: bool, at: (usize, u64, u64)) {
+        let noticed = noticed && self.shared.world.injected().grave() > self.start.grave();
+        let doubt = matches!(error, Error::Lost) && (noticed || self.in_doubt(at));
         self.judge_with(kind, what, error, before, doubt);
     }
 
@@ -210,7 +212,7 @@ impl Client {
         let Some(v) = self.volume(volume) else { return };
         let stamp = self.shared.table.borrow().stamp(volume);
         let issued = self.shared.world.sequence();
-        let before = self.shared.world.injected();
+        let (before, failures) = (self.shared.world.injected(), self.group.counters().failures);
         self.shared.oracle.borrow_mut().read_begins(issued);
         let result = v.read(offset, len).await;
         if !self.answered() {
@@ -230,7 +232,8 @@ impl Client {
             Err(e) if self.overtaken(volume, stamp, e) => {}
             Err(e) => {
                 let what = format!("read {offset}+{len} of volume {volume}");
-                self.judge_at(Kind::Read, &what, e, before, (volume, offset, len));
+                let noticed = self.group.counters().failures > failures;
+                self.judge_at(Kind::Read, &what, e, before, noticed, (volume, offset, len));
             }
         }
         self.shared.oracle.borrow_mut().read_ends(issued);
@@ -313,7 +316,7 @@ impl Client {
                 self.shared.oracle.borrow_mut().failed(volume, issued, late, world.sequence());
                 let stands_still = frozen && e == Error::Frozen;
                 if !(self.overtaken(volume, stamp, &e) || stands_still) {
-                    self.judge_at(Kind::Write, &step_text(s), &e, before, (volume, offset, len));
+                    self.judge_at(Kind::Write, &step_text(s), &e, before, false, (volume, offset, len));
                 }
             }
         }

@@ -47,6 +47,8 @@ pub struct EngineCounters {
     pub full_waits: u64,
     /// TRIMs and zeroings that hit a chunk in motion.
     pub trims_in_motion: u64,
+    /// Times that something failed which puts data in doubt: what was being read meanwhile is not served.
+    pub failures: u64,
 }
 
 impl<E: Env> Group<E> {
@@ -121,6 +123,7 @@ impl<E: Env> Group<E> {
             checkpoints: self.core.counters.checkpoints.get(),
             full_waits: self.core.counters.full_waits.get(),
             trims_in_motion: self.core.claims.trims_in_motion.get(),
+            failures: self.core.health.failures(),
         }
     }
 
