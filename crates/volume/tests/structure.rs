@@ -273,6 +273,21 @@ fn a_bound_volume_gets_its_room_from_a_full_group() {
     assert_eq!(rig.create(&g, new("fast", 25 * MIB, Placement::FastOnly)), Ok(25 * MIB), "{:?}", g.status().mover);
 }
 
+/// The same of the slow tier, whose chunks come up into the reserve for it.
+#[test]
+fn a_volume_bound_to_the_slow_tier_gets_its_room_from_a_full_one() {
+    let rig = Rig::of([60 * MIB; 2], 25 * MIB, vec![new("a", 73 * MIB, Placement::Auto)]);
+    let g = rig.open();
+    let a = g.volume("a").expect("made at creation");
+    (0..73).for_each(|i| rig.write(&a, i * MIB, MIB, 5).expect("write"));
+    rig.seconds(60);
+    assert!(g.status().members[1].free * CHUNK < 30 * MIB, "there is room: this is no test");
+    assert_eq!(rig.create(&g, new("cold", 30 * MIB, Placement::SlowOnly)), Ok(30 * MIB), "{:?}", g.status().mover);
+    let cold = g.volume("cold").expect("just made");
+    (0..30).for_each(|i| rig.write(&cold, i * MIB, MIB, 6).expect("it was promised this"));
+    (0..73).for_each(|i| assert!(rig.read(&a, i * MIB, 4096).iter().all(|x| *x == 5), "MiB {i}"));
+}
+
 /// What a volume bound to a tier is promised stays its own while it shrinks, which may be refused in the end.
 #[test]
 fn a_shrink_that_is_refused_keeps_its_promise() {

@@ -7,12 +7,12 @@ use crate::oracle::Crash;
 use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
 
-fn with_spares(mut s: Scenario, spares: &[(Tier, u64)]) -> Scenario {
+pub(super) fn with_spares(mut s: Scenario, spares: &[(Tier, u64)]) -> Scenario {
     s.spares = spares.iter().map(|(tier, slots)| MemberSpec { tier: *tier, slots: *slots, discard: true }).collect();
     s
 }
 
-fn add(disk: usize) -> Step {
+pub(super) fn add(disk: usize) -> Step {
     step(0, Act::AddMember { disk }, 0, 0)
 }
 

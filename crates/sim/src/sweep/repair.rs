@@ -2,6 +2,7 @@
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
+use super::members::{add, with_spares};
 use super::{fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::oracle::Crash;
 use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step, VolumeSpec};
@@ -73,6 +74,24 @@ fn promised_on_what_is_left() -> Directed {
     Directed::chain("promised on what is left", make, 60)
 }
 
+/// The same of a volume bound to the slow tier: one of two disks is gone, and only a new SSD has room for what is to leave the other.
+fn promised_on_the_disk_that_is_left() -> Directed {
+    let make = |n: u64| {
+        let mut s = with_spares(Scenario { seed: n + 1, migrate: false, ..group(8, 24, 32) }, &[(Tier::Fast, 40)]);
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 24, discard: true });
+        s.volumes.push(VolumeSpec { chunks: 16, placement: Placement::SlowOnly });
+        let mut steps: Vec<Step> = (0..32).map(|i| step(0, WRITE, i * 7 % 32 * CHUNK, CHUNK)).collect();
+        steps.extend([flush(), add(3)]);
+        let session = s.quiet_session(steps, End::Stop);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(Vec::new(), End::Stop);
+        session.damage = Some(Damage::Repair((1 + n % 2) as usize, n / 2 * 4));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("promised on the disk that is left", make, 60)
+}
+
 /// Both labels of each member.
 fn without_labels() -> Directed {
     let make = |n: u64| broken(n, Damage::Labels((n % MEMBERS) as usize));
@@ -121,5 +140,12 @@ fn no_room_to_seal() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![without_one(), promised_on_what_is_left(), without_labels(), directory_rots(), no_room_to_seal()]
+    vec![
+        without_one(),
+        promised_on_what_is_left(),
+        promised_on_the_disk_that_is_left(),
+        without_labels(),
+        directory_rots(),
+        no_room_to_seal(),
+    ]
 }

@@ -88,9 +88,13 @@ impl Volumes {
         bound.map(|v| v.promised().saturating_sub(v.mapped() - v.homeless.get())).sum()
     }
 
-    /// Whether there are chunks on the fast tier that may go down.
-    pub(crate) fn any_may_leave_fast(&self) -> bool {
-        self.all.borrow().iter().any(|v| v.placement != Placement::FastOnly && v.fast_chunks.get() > 0)
+    /// Whether there are chunks on this tier that may live on the other.
+    pub(crate) fn any_may_leave(&self, tier: Tier) -> bool {
+        let on = |v: &VolumeInfo| match tier {
+            Tier::Fast => v.fast_chunks.get(),
+            Tier::Slow => v.slow_chunks.get(),
+        };
+        self.all.borrow().iter().any(|v| v.placement == Placement::Auto && on(v) > 0)
     }
 
     /// Slots that all volumes hold or may still ask for.
@@ -117,6 +121,13 @@ impl Volumes {
 
 /// See [`Volumes::keep_aside`].
 pub(crate) struct SetAside<'a>(&'a Cell<u64>);
+
+impl SetAside<'_> {
+    /// Keeps so many from now on.
+    pub(crate) fn set(&self, slots: u64) {
+        self.0.set(slots);
+    }
+}
 
 impl Drop for SetAside<'_> {
     fn drop(&mut self) {

@@ -7,6 +7,7 @@ use bimetal_format::Entry;
 use crate::env::{Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
+use crate::group::structure::room::tier_of;
 use crate::group::volume::VolumeInfo;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
@@ -95,7 +96,7 @@ impl<E: Env> Core<E> {
             Placement::FastOnly => [Tier::Fast; 2],
             Placement::SlowOnly => [Tier::Slow; 2],
         };
-        let mut patience = Patience { demoted: self.mover.demoted.get(), until: self.env.now().plus(PATIENCE) };
+        let mut patience = Patience { moved: self.mover.moved(), until: self.env.now().plus(PATIENCE) };
         while !self.entry(chunk)?.is_mapped() {
             // It is promised nothing any more: what is free may be what another volume is promised (I5).
             if v.deleted.get() && !mutant::on(Mutant::I5DeletedTakesSlots) {
@@ -114,12 +115,14 @@ impl<E: Env> Core<E> {
         Ok(None)
     }
 
-    /// Whether what a volume was promised on the fast tier is taken by chunks that can go down. So it is after a repair without a
+    /// Whether what a volume was promised on its tier is taken by chunks that can go to the other. So it is after a repair without a
     /// member that has died.
     fn is_owed_by_the_mover(&self, placement: Placement) -> bool {
-        let may_go = placement == Placement::FastOnly && self.options.migrate && self.lost_member().is_none();
-        let room_below = self.available(Tier::Slow, Placement::Auto) + self.kept.count();
-        may_go && room_below > 0 && self.volumes.any_may_leave_fast() && !mutant::on(Mutant::I5OwedAtOnce)
+        let Some(tier) = tier_of(placement) else { return false };
+        let copies = if tier == Tier::Fast { self.kept.count() } else { 0 };
+        let room = self.available(tier.other(), Placement::Auto) + copies;
+        let moves = self.options.migrate && self.lost_member().is_none() && !mutant::on(Mutant::I5OwedAtOnce);
+        moves && room > 0 && self.volumes.any_may_leave(tier)
     }
 
     /// A slot of one of these tiers, or `None` after waiting a moment for one that is on its way to being free.
@@ -170,8 +173,8 @@ impl<E: Env> Core<E> {
 
 /// Somebody who waits for the mover.
 struct Patience {
-    /// Chunks that had gone down when he looked last.
-    demoted: u64,
+    /// Chunks that had moved when he looked last.
+    moved: u64,
     until: Instant,
 }
 
@@ -181,9 +184,9 @@ impl Patience {
         if core.stopping.get() {
             return Err(Error::Stopping);
         }
-        let (demoted, now) = (core.mover.demoted.get(), core.env.now());
-        if demoted > self.demoted {
-            *self = Patience { demoted, until: now.plus(PATIENCE) };
+        let (moved, now) = (core.mover.moved(), core.env.now());
+        if moved > self.moved {
+            *self = Patience { moved, until: now.plus(PATIENCE) };
         }
         if now >= self.until {
             return Err(Error::NoSpace);

@@ -12,7 +12,6 @@ use std::time::Duration;
 use super::latency::{Load, Verdict};
 use super::levels::{Band, Levels};
 use super::pace::Pace;
-use super::plan::Job;
 use super::seeks::{DeviceRange, Seeks};
 use super::share::Share;
 use super::tail_budget::{TailBudget, BY_EVACUATIONS, BY_MOVES};
@@ -197,14 +196,15 @@ impl Foreground {
         self.period_began = now;
     }
 
-    /// How freely a job may run, by what else the disks have to do. `quiet` of the slow tier is enough for it.
-    pub(super) fn leave(&mut self, job: Job, band: Band, quiet: Duration, now: Instant) -> Leave {
+    /// How freely moves may run, by what else the disks have to do and by how urgent they are: promotions that can wait are as urgent
+    /// as a group is that lacks nothing. `quiet` of the slow tier is enough for them.
+    pub(super) fn leave(&mut self, band: Band, quiet: Duration, now: Instant) -> Leave {
         let (slow, fast) = (self.slow.quiet(now), self.fast.quiet(now));
-        let can_wait = job == Job::Promote || band <= Band::Below;
+        let can_wait = band <= Band::Below;
         if let (true, Err(wait)) = (can_wait && slow < QUIET_LONG, self.move_budget.allows(now)) {
             return Leave::Wait(wait);
         }
-        let full = if job == Job::Demote && band != Band::Ok { quiet } else { QUIET_LONG };
+        let full = if band != Band::Ok { quiet } else { QUIET_LONG };
         if slow >= full && slow > Duration::ZERO && fast >= QUIET_FAST {
             return Leave::Go(WINDOW_IDLE, "at full speed");
         }

@@ -26,6 +26,8 @@ pub struct Levels {
     pub leaving: u32,
     /// Slow slots that can be taken at once.
     pub slow_free: u32,
+    /// Slow slots that volumes bound to the slow tier were promised, and that are neither free nor on their way to it.
+    pub owed_below: u32,
     /// Chunks that want to be promoted.
     pub candidates: usize,
     /// Demotions begun and not yet counted in `leaving`.

@@ -32,6 +32,7 @@ mod pause;
 mod plan;
 mod recency;
 mod regions;
+mod relief;
 pub mod reserve;
 mod residence;
 mod sample;

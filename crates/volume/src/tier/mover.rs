@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::copies::Copies;
-use super::{DeviceRange, Job, Levels, Policy, Scheduler};
+use super::{relief, DeviceRange, Job, Levels, Policy, Scheduler};
 use crate::buf::Buf;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
@@ -64,6 +64,8 @@ pub(crate) struct MoverState {
     pub(super) batches: Cell<usize>,
     /// Copies that give way to requests.
     pub(super) copies: Copies,
+    /// What comes up to make room on the slow tier.
+    pub(super) relief: relief::Cursor,
     pub(super) running: Cell<bool>,
     /// A task empties members that are leaving.
     pub(super) evacuating: Cell<bool>,
@@ -129,6 +131,7 @@ impl MoverState {
             unsettled: Cell::default(),
             batches: Cell::default(),
             copies: Copies::default(),
+            relief: relief::Cursor::default(),
             running: Cell::default(),
             evacuating: Cell::default(),
             leaving: Signal::default(),
@@ -161,6 +164,11 @@ impl MoverState {
     /// Whether chunks may change their tier now.
     pub(crate) fn moves(&self) -> bool {
         self.running.get() && !self.held.get()
+    }
+
+    /// Chunks that have changed their tier.
+    pub(crate) fn moved(&self) -> u64 {
+        self.promoted.get() + self.demoted.get()
     }
 
     /// Whether no move is to begin.
@@ -301,6 +309,7 @@ impl<E: Env> Core<E> {
             low: self.low_slots() as u32,
             leaving: (left + demoted as u64) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
+            owed_below: self.owed_below() as u32,
             candidates: self.policy.borrow().candidate_count(),
             demoting: of(&m.copying, Job::Demote) - of(&m.evacuating_copies, Job::Demote),
             unsettled: m.unsettled.get(),
@@ -329,7 +338,11 @@ impl<E: Env> Core<E> {
                 Job::Promote => policy.candidates(&mut view, wanted),
             }
         };
-        self.begin_batch(job, chunks) > 0
+        let begun = self.begin_batch(job, chunks);
+        if job == Job::Promote && begun < wanted && self.owed_below() > 0 {
+            return self.relieve(wanted - begun);
+        }
+        begun > 0
     }
 
     /// Chooses chunks that go down to their kept copies, and sends them off: how many.
@@ -345,7 +358,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Takes slots for chunks and sends them off as a batch of their own: how many.
-    fn begin_batch(self: &Rc<Self>, job: Job, chunks: Vec<ChunkId>) -> usize {
+    pub(super) fn begin_batch(self: &Rc<Self>, job: Job, chunks: Vec<ChunkId>) -> usize {
         let mut moves = Vec::with_capacity(chunks.len());
         for chunk in chunks {
             match self.begin_move(job, chunk) {

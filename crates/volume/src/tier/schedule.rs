@@ -8,7 +8,9 @@
 //!    writes for a while and reads for a while.
 //! 4. Promotions stop when they have had their share of the SSD's life ([`Endurance`]); demotions never do.
 //! 5. While free slots are few, what can be let go is let go beside any load: nothing is copied for it ([`reserve`]).
-//! 6. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
+//! 6. What volumes bound to the slow tier lack of their room there is made free before anything else, from the reserve too and beyond
+//!    the SSD's share, beside any load: nothing can go down meanwhile.
+//! 7. It never spins: a plan without work says when to ask again, in 10 ms at the earliest.
 
 use std::time::Duration;
 
@@ -153,10 +155,13 @@ impl Scheduler {
             return Plan { demote: forced, ..Plan::nothing("moving cold chunks to the slow tier", why, PERIOD) };
         }
         let mut plan = match self.refilling {
+            _ if l.owed_below > 0 => self.plan_relief(l, now),
             true => self.plan_demotion(l, &goal, band, now),
             false => self.plan_promotion(l, &goal, now),
         };
-        if plan.demote + plan.promote > 0 {
+        if l.owed_below > 0 {
+            // This can wait for nothing, and makes way for nothing else.
+        } else if plan.demote + plan.promote > 0 {
             self.spare_the_fast_tier(l, now, &mut plan);
             if plan.demote + plan.promote > 0 {
                 self.foreground.share.clear();
@@ -206,7 +211,7 @@ impl Scheduler {
         }
         // Room for promotions is as urgent as these are.
         let quiet = if goal.turn > 0 { band.quiet().min(QUIET_PROMOTE) } else { band.quiet() };
-        let (drip, due) = self.drip(band, l.demoting.max(l.unsettled), now);
+        let (drip, due) = self.drip(Job::Demote, band, l.demoting.max(l.unsettled), now);
         let (demote, how, next_check) = match self.leave(Job::Demote, band, quiet, now) {
             // A load that suffers makes the window small, but not smaller than what goes down in any case.
             Leave::Go(window, how) => (window.saturating_sub(on_the_way(l, window)).max(drip), how, PERIOD),
@@ -220,6 +225,22 @@ impl Scheduler {
         // The end of a move brings the mover back anyway.
         let soonest = if demote + l.demoting > 0 { PERIOD } else { SOON };
         Plan { demote, promote: 0, let_go: 0, doing, why, next_check: next_check.max(soonest) }
+    }
+
+    /// Volumes bound to the slow tier lack what they were promised there: chunks that may live on both come up, used again or not.
+    fn plan_relief(&mut self, l: &Levels, now: Instant) -> Plan {
+        let missing = (l.owed_below as usize).saturating_sub(l.promoting).min(l.free as usize);
+        let (drip, due) = self.drip(Job::Promote, Band::Critical, l.promoting, now);
+        let (promote, next_check) = match self.leave(Job::Promote, Band::Critical, Duration::ZERO, now) {
+            Leave::Go(window, _) => (window.saturating_sub(l.promoting).max(drip), PERIOD),
+            Leave::Wait(t) => (drip, t.min(due)),
+        };
+        let doing = match l.free as usize + l.promoting {
+            0 => "waiting for free slots on the fast tier",
+            _ => "moving chunks to the fast tier for what volumes bound to the slow tier were promised there",
+        };
+        let why = format!("{} of it are taken", mib(l.owed_below.into()));
+        Plan { promote: promote.min(missing), ..Plan::nothing(doing, why, next_check.max(SOON)) }
     }
 
     fn plan_promotion(&mut self, l: &Levels, goal: &Goal, now: Instant) -> Plan {
@@ -293,18 +314,18 @@ impl Scheduler {
     fn leave(&mut self, job: Job, band: Band, quiet: Duration, now: Instant) -> Leave {
         let pause = &self.pauses[job as usize];
         match pause.is_over(now) {
-            true => self.foreground.leave(job, band, quiet, now),
+            true => self.foreground.leave(band, quiet, now),
             false => Leave::Wait(pause.left(now)),
         }
     }
 
-    /// The chunks that go down whatever the load, those still on the way counted in; and when more will be due.
-    fn drip(&mut self, band: Band, demoting: usize, now: Instant) -> (usize, Duration) {
+    /// The chunks that are moved whatever the load, those still on the way counted in; and when more will be due.
+    fn drip(&mut self, job: Job, band: Band, on_the_way: usize, now: Instant) -> (usize, Duration) {
         // A pause after failures holds for the drip too; the watchdog goes through it.
-        if !self.pauses[Job::Demote as usize].is_over(now) {
+        if !self.pauses[job as usize].is_over(now) {
             return (0, REST);
         }
-        match self.shortage.drip(band, demoting, now) {
+        match self.shortage.drip(band, on_the_way, now) {
             Some((0, due)) => (0, due.max(PERIOD)),
             Some(due) => due,
             None => (0, REST),

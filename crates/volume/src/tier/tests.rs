@@ -6,6 +6,7 @@ mod exchange;
 mod let_go;
 mod property;
 mod recency;
+mod relief;
 mod unreadable;
 mod visits;
 

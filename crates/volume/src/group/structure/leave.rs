@@ -134,10 +134,14 @@ impl<E: Env> Core<E> {
     async fn free_bound_without(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         let free_there = || m.free.borrow().free();
         let here = || self.bound_volumes(m.tier).map(|v| v.mapped_on(m.index)).sum::<u64>();
-        let _aside = self.volumes.keep_aside(m.tier, free_there() + here());
+        let aside = self.volumes.keep_aside(m.tier, free_there() + here());
         let promised = || self.volumes.promised(bound_to(m.tier));
-        // Its own free slots do not count.
-        self.wait_for_slots(m.tier, || (free_there(), promised() + here())).await?;
+        // Its own free slots do not count, and what makes room may leave from there.
+        let wanted = || {
+            aside.set(free_there() + here());
+            (free_there(), promised() + here())
+        };
+        self.wait_for_slots(m.tier, wanted).await?;
         m.standing.set(Standing::Leaving);
         self.count_homeless(m.tier);
         // Free slots of it count for the reserve no more.
