@@ -11,6 +11,7 @@ use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
+use bimetal_volume::group::structure::StructureError;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
@@ -303,4 +304,28 @@ fn who_waits_for_what_the_mover_owes_does_not_keep_a_group_from_stopping() {
     devices[1].sync_takes.set(Duration::from_secs(5));
     let (ended, _) = fill_bound(&env, devices, false, 2);
     assert!(matches!(ended, Err(Error::Stopping)), "{ended:?}");
+}
+
+#[test]
+fn what_cannot_be_read_does_not_come_up_for_what_is_promised_below_and_is_asked_for_once() {
+    let env = MemoryEnv::new();
+    let devices = create(&env, [64, 64], vec![volume("main", 76, Placement::Auto)]);
+    let (g, v) = open_main(&env, &devices);
+    (0..608).for_each(|i| write(&env, &v, i * 37 % 608 * CHUNK, &stamp(i * 37 % 608)).expect("write"));
+    flush(&env, &v).expect("flush");
+    pass(&env, 200);
+    let slow: Vec<u64> = (0..608).filter(|c| !is_fast(&v, *c)).collect();
+    let (good, bad) = slow.split_at(20);
+    lose(&devices[1], bad);
+    // All that is free there, and some sixty more.
+    let new = volume("cold", (g.status().members[1].free + 60).div_ceil(8), Placement::SlowOnly);
+    let asked = g.clone();
+    let made = env.block_on(async move { asked.create_volume(&new).await });
+    assert!(matches!(made, Err(StructureError::TierFull { .. })), "{made:?}");
+    assert!(good.iter().all(|c| is_fast(&v, *c)), "{:?}", g.status().mover);
+    let failed = devices[1].failed_reads.get();
+    assert!((50..=bad.len() as u64).contains(&failed), "{failed} for {}", bad.len());
+    // Nothing is owed any more.
+    pass(&env, 600);
+    assert!(devices[1].failed_reads.get() <= failed, "{} more", devices[1].failed_reads.get() - failed);
 }

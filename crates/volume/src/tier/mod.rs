@@ -184,6 +184,9 @@ pub trait Policy {
     /// A chunk of this tier could not be read when it was to be moved: it is left alone for long, longer every time.
     fn cannot_read(&mut self, v: &mut impl View, c: ChunkId, tier: Tier);
 
+    /// Whether a move of the chunk failed, and it is not to be tried again yet.
+    fn has_to_wait(&self, v: &impl View, c: ChunkId) -> bool;
+
     /// A chunk was read and moved within its tier.
     fn was_read(&mut self, c: ChunkId);
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
-use super::Job;
+use super::{Job, Policy};
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::mutant::{self, Mutant};
@@ -48,6 +48,7 @@ impl<E: Env> Core<E> {
 
     fn next_to_come_up(&self, wanted: usize) -> Vec<ChunkId> {
         let (map, cursor, mut found) = (self.map.borrow(), &self.mover.relief, Vec::new());
+        let policy = self.policy.borrow();
         let leaves = |e: &Entry| {
             let m = &self.members[e.member as usize];
             m.tier == Tier::Slow && m.takes_slots()
@@ -59,7 +60,8 @@ impl<E: Env> Core<E> {
             if self.placement_of(ChunkId(first)) == Some(Placement::Auto) {
                 let entries = map.page(page as u32).into_iter().flat_map(|p| p.entries());
                 let there = entries.enumerate().filter(|(_, e)| e.is_mapped() && leaves(e));
-                let chunks = there.map(|(i, _)| ChunkId(first + i as u64)).filter(|c| !self.claims.in_motion(*c));
+                let may = |c: &ChunkId| !self.claims.in_motion(*c) && !policy.has_to_wait(&self.view(), *c);
+                let chunks = there.map(|(i, _)| ChunkId(first + i as u64)).filter(may);
                 found.extend(chunks.take(wanted - found.len()));
             }
             if found.len() == wanted {

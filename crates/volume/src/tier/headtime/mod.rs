@@ -210,8 +210,7 @@ impl HeadTime {
         }
     }
 
-    /// Whether a chunk's last move failed, and it is not to be tried again yet.
-    fn has_to_wait(&self, c: ChunkId, now: Instant) -> bool {
+    fn waits(&self, c: ChunkId, now: Instant) -> bool {
         self.backoff.waits(c, now) || self.unreadable.waits(c, now)
     }
 
@@ -223,7 +222,7 @@ impl HeadTime {
             return;
         }
         let over = self.over(v, c, heat, kind != Kind::Random, &bar);
-        if over >= 0 && v.tier_of(c) == Some(Tier::Slow) && !self.has_to_wait(c, v.now()) {
+        if over >= 0 && v.tier_of(c) == Some(Tier::Slow) && !self.waits(c, v.now()) {
             self.queue.push(c, (over / OCTAVE).min(7) as u8, kind == Kind::Stream);
         }
     }
@@ -368,7 +367,7 @@ impl Policy for HeadTime {
         let Some(stream) = self.queue.asked(c) else { return false };
         let bar = self.bar(v, if stream { Kind::Stream } else { Kind::Random });
         let now = v.now();
-        let waits = self.has_to_wait(c, now) || self.residence.is_fresh(c, now);
+        let waits = self.waits(c, now) || self.residence.is_fresh(c, now);
         let wanted = !waits && self.over(v, c, self.clock.relative(v.heat(c)), stream, &bar) >= 0;
         if wanted {
             self.queue.remove(c);
@@ -413,6 +412,10 @@ impl Policy for HeadTime {
         if !self.unreadable.failed(c, tier, v.now()) {
             self.backoff.failed(c, v.now());
         }
+    }
+
+    fn has_to_wait(&self, v: &impl View, c: ChunkId) -> bool {
+        self.waits(c, v.now())
     }
 
     fn was_read(&mut self, c: ChunkId) {

@@ -109,7 +109,7 @@ impl HeadTime {
     /// Whether nothing speaks against moving a fast chunk now. What has just come up stays, unless free slots are few.
     fn may_leave(&self, v: &impl View, c: ChunkId) -> bool {
         let fresh = v.free_fast().saturating_mul(2) >= v.keep_free() && self.residence.is_fresh(c, v.now());
-        !fresh && !self.has_to_wait(c, v.now())
+        !fresh && !self.waits(c, v.now())
     }
 
     /// Takes up to `max` of the chunks found, with neighbours, that are `fit`.
