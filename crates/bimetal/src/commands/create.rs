@@ -17,7 +17,7 @@ use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
 use crate::erase::{erase, Erased};
 use crate::output::{confirm, Output};
 use crate::size::{approx, Size};
-use crate::{api, former, holders, members, paths, runstate};
+use crate::{api, former, holders, members, paths, runstate, twins};
 
 /// How long programs that have a device open may take to close it, and how often that is looked at.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -172,6 +172,8 @@ async fn create(
     if !lost.is_empty() {
         confirm(&format!("Everything on these devices will be lost:\n{}", lost.join("\n")), yes)?;
     }
+    let named_devices: Vec<_> = new.iter().map(|m| &m.locator).zip(devices.iter().map(|(d, _)| d)).collect();
+    twins::refuse(&env, &named_devices).await?;
     let erased = if force { erase_all(&devices, &new).await? } else { Vec::new() };
     let opened: Vec<HostDevice> = devices.iter().map(|(d, _)| d.clone()).collect();
     let made = Group::create(&env, devices, &options).await;

@@ -34,3 +34,21 @@ fn a_group_behind_servers_is_served_by_one_daemon_and_taken_by_no_command_meanwh
     assert!(check.contains("Everything is in order"), "{check}");
     p.ok(&["destroy", "tank", "--yes"]);
 }
+
+#[test]
+fn what_servers_call_by_two_names_becomes_no_member_twice_and_keeps_what_it_holds() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    p.file("one.img", 64 * MIB);
+    let content = vec![0xA5; 64 * MIB as usize];
+    std::fs::write(p.path("one.img"), &content).expect("filled");
+    let file = p.path("one.img").display().to_string();
+    let _servers = ["one", "two"].map(|name| Server::with(&p, name, &["file", &file]));
+    let (one, two) = (locator(&p, "one"), locator(&p, "two"));
+    let create = ["create", "tank", "--fast", &one, "--slow", &two, "--force", "--yes"];
+    p.refused(&create, 1, &["lead to the same device", &one, &two]);
+    assert!(std::fs::read(p.path("one.img")).expect("read") == content, "something was written");
+    assert!(!p.ok(&["status"]).contains("tank"));
+}

@@ -14,6 +14,7 @@ use crate::config::{self, MemberConfig};
 use crate::erase::erase;
 use crate::former::{self, Standing};
 use crate::members::{self, Members, Opened};
+use crate::twins;
 
 /// A device as it was named.
 pub(super) struct NewDevice {
@@ -118,6 +119,7 @@ pub(super) async fn take(
     opened: &[HostDevice],
     force: bool,
 ) -> Result<()> {
+    twins::refuse(env, &new.iter().map(|n| &n.locator).zip(opened).collect::<Vec<_>>()).await?;
     for (n, device) in new.iter().zip(opened) {
         if force {
             erase(device).await.with_context(|| format!("what {} carries cannot be erased", n.locator))?;
