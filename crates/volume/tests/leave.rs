@@ -11,8 +11,8 @@ use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
 use bimetal_volume::group::structure::{LeaveReport, StructureError};
-use bimetal_volume::options::OpenOptions;
-use bimetal_volume::units::{Tier, CHUNK};
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::Group;
 use image::sample::stamp;
 use image::{add, check, create, create_sized, evacuate, flush, open, pass, read, stop, used};
@@ -346,4 +346,35 @@ fn the_reserve_is_restored_when_what_leaves_takes_it_along() {
     pass(&env, 5);
     let after = g.status();
     assert!(after.fast_free >= after.keep_free, "{} of {} are free", after.fast_free, after.keep_free);
+}
+
+/// What a bound volume has on a disk that leaves needs its room on the others once: nothing makes way for it twice.
+#[test]
+fn chunks_of_a_bound_volume_that_leave_a_disk_owe_nobody_anything() {
+    let env = MemoryEnv::new();
+    let devices: Vec<MemoryDevice> = [100, 60, 60].map(|mib| MemoryDevice::new(mib * MIB)).into();
+    devices.iter().for_each(|d| d.read_takes.set(Duration::from_millis(5)));
+    let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow, Tier::Slow]).collect();
+    let new = |name: &str, mib, placement| NewVolume { name: name.into(), size: Some(mib * MIB), placement };
+    let volumes = vec![new("a", 100, Placement::Auto), new("b", 30, Placement::SlowOnly)];
+    let options = CreateOptions {
+        name: "tank".into(),
+        volumes,
+        sector_size: 4096,
+        reserve: Some(24 * MIB),
+        journal_blocks: Some(16),
+    };
+    let e = env.clone();
+    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let g = open(&env, &devices, OpenOptions::default()).expect("opens");
+    let (a, b) = (g.volume("a").expect("a"), g.volume("b").expect("b"));
+    (0..800).for_each(|i| write(&env, &a, i * 37 % 800 * CHUNK, &[5; CHUNK as usize]).expect("write"));
+    pass(&env, 60);
+    (0..240).for_each(|i| write(&env, &b, i * CHUNK, &[6; CHUNK as usize]).expect("write"));
+    pass(&env, 10);
+    let before = g.status().mover;
+    evacuate(&env, &g, 1);
+    pass(&env, 120);
+    let after = g.status().mover;
+    assert_eq!((used(&g, 1), after.demoted), (0, before.demoted), "{before:?} {after:?}");
 }

@@ -288,6 +288,31 @@ fn a_volume_bound_to_the_slow_tier_gets_its_room_from_a_full_one() {
     (0..73).for_each(|i| assert!(rig.read(&a, i * MIB, 4096).iter().all(|x| *x == 5), "MiB {i}"));
 }
 
+/// A client without a pause on the slow tier keeps nobody from what he was promised there.
+#[test]
+fn a_volume_bound_to_the_slow_tier_gets_its_room_beside_a_load_there() {
+    let volumes = vec![new("a", 68 * MIB, Placement::Auto), new("load", 4 * MIB, Placement::SlowOnly)];
+    let rig = Rig::of([60 * MIB; 2], 25 * MIB, volumes);
+    let g = rig.open();
+    let (a, load) = (g.volume("a").expect("a"), g.volume("load").expect("load"));
+    rig.write(&load, 0, 4 * MIB, 7).expect("write");
+    (0..544).for_each(|i| rig.write(&a, i * 37 % 544 * CHUNK, CHUNK, 5).expect("write"));
+    rig.seconds(60);
+    rig.devices[1].read_takes.set(Duration::from_millis(8));
+    let env = rig.env.clone();
+    rig.env.spawn(async move {
+        // After the first moves have begun.
+        env.sleep(Duration::from_millis(3)).await;
+        for i in 0..10_000 {
+            load.read(i * 37 % 1024 * 4096, 4096).await.expect("read");
+        }
+    });
+    let begun = rig.env.now();
+    assert_eq!(rig.create(&g, new("cold", 31 * MIB, Placement::SlowOnly)), Ok(31 * MIB), "{:?}", g.status().mover);
+    let took = rig.env.now().since(begun);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
 /// What a volume bound to a tier is promised stays its own while it shrinks, which may be refused in the end.
 #[test]
 fn a_shrink_that_is_refused_keeps_its_promise() {

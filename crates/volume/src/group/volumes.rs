@@ -11,7 +11,7 @@ use std::rc::Rc;
 use bimetal_format::label::VolumeRow;
 
 use super::volume::VolumeInfo;
-use crate::units::{ChunkId, Placement, Tier};
+use crate::units::{ChunkId, MemberIndex, Placement, Tier};
 use crate::wait::Mutex;
 
 /// Chunks of a volume: first, end, and whose.
@@ -88,13 +88,18 @@ impl Volumes {
         bound.map(|v| v.promised().saturating_sub(v.mapped() - v.homeless.get())).sum()
     }
 
-    /// Whether there are chunks on this tier that may live on the other.
-    pub(crate) fn any_may_leave(&self, tier: Tier) -> bool {
-        let on = |v: &VolumeInfo| match tier {
-            Tier::Fast => v.fast_chunks.get(),
-            Tier::Slow => v.slow_chunks.get(),
-        };
-        self.all.borrow().iter().any(|v| v.placement == Placement::Auto && on(v) > 0)
+    /// Whether there are chunks on one of these members that may live on both tiers.
+    pub(crate) fn any_auto_on(&self, mut members: impl Iterator<Item = MemberIndex>) -> bool {
+        let all = self.all.borrow();
+        members.any(|m| all.iter().any(|v| v.placement == Placement::Auto && v.mapped_on(m) > 0))
+    }
+
+    /// The first chunk from here on of a volume that may live on both tiers.
+    pub(crate) fn auto_from(&self, chunk: ChunkId) -> Option<ChunkId> {
+        let runs = self.runs.borrow();
+        let auto = |v: &VolumeInfo| v.placement == Placement::Auto && !v.deleted.get();
+        let from = runs.partition_point(|(_, end, _)| *end <= chunk.0);
+        runs[from..].iter().find(|(.., v)| auto(v)).map(|(first, ..)| ChunkId(chunk.0.max(*first)))
     }
 
     /// Slots that all volumes hold or may still ask for.

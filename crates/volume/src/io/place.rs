@@ -122,7 +122,7 @@ impl<E: Env> Core<E> {
         let copies = if tier == Tier::Fast { self.kept.count() } else { 0 };
         let room = self.available(tier.other(), Placement::Auto) + copies;
         let moves = self.options.migrate && self.lost_member().is_none() && !mutant::on(Mutant::I5OwedAtOnce);
-        moves && room > 0 && self.volumes.any_may_leave(tier)
+        moves && room > 0 && self.volumes.any_auto_on(self.open_to_chunks(tier).map(|m| m.index))
     }
 
     /// A slot of one of these tiers, or `None` after waiting a moment for one that is on its way to being free.

@@ -294,6 +294,7 @@ impl<E: Env> Core<E> {
         let mut switched = Vec::with_capacity(moves.len());
         for mv in moves {
             let intact = self.claims.end_motion(mv.chunk) && !self.health.is_latched();
+            self.no_more_rehomed(mv);
             let entry = self.map.borrow().get(mv.chunk).filter(|e| e.is_mapped());
             let there = |e: &Entry| !mv.kept || kept_slot(e) == Some(mv.to);
             match entry.filter(|e| intact && there(e)) {

@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! 1. No copy waits for ever: after [`GIVES_WAY`] they go one by one, however busy the disks are.
-//! 2. None waits while new data are short of room, when the group stops, or when moves are to end.
+//! 2. None waits while new data are short of room, or a volume bound to the slow tier of what it was promised; when the group stops,
+//!    or when moves are to end.
 //! 3. Copies from or to one slow member wait for no other member.
 
 use std::cell::{Cell, RefCell};
@@ -63,7 +64,11 @@ impl<E: Env> Core<E> {
 
     fn copies_are_urgent(&self, job: Job) -> bool {
         let short = || self.available(Tier::Fast, Placement::Auto) * 2 < self.keep_free_slots();
-        self.stopping.get() || self.mover.is_held() || job == Job::Demote && short()
+        let needed = match job {
+            Job::Demote => short(),
+            Job::Promote => self.owed_below() > 0,
+        };
+        self.stopping.get() || self.mover.is_held() || needed
     }
 
     /// Copies each run when it is its turn; what was given for each, in order.

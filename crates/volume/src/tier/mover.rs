@@ -79,6 +79,9 @@ pub(crate) struct MoverState {
     pub(super) evacuations: Cell<usize>,
     /// Of the evacuation begun last: the slot that is left, and the one that was taken.
     pub(super) last_evacuated: Cell<Option<(SlotId, SlotId)>>,
+    /// Chunks of volumes bound to the slow tier that have their slot on another member already, and count as promised one until they
+    /// switch.
+    pub(super) rehomed: Cell<usize>,
     /// Chunks that went to another member of their tier.
     pub(crate) evacuated: Cell<u64>,
     /// Nothing new is begun.
@@ -107,6 +110,8 @@ pub(crate) struct Move {
     pub(super) certain: bool,
     /// Its member is to leave: it goes beside what the scheduler plans.
     pub(super) evacuates: bool,
+    /// It takes what its volume was promised on the slow tier from one member to another: see [`MoverState::rehomed`].
+    pub(super) rehomes: bool,
 }
 
 impl MoverState {
@@ -140,6 +145,7 @@ impl MoverState {
             evacuating_moves: Default::default(),
             evacuations: Cell::default(),
             last_evacuated: Cell::default(),
+            rehomed: Cell::default(),
             evacuated: Cell::default(),
             held: Cell::default(),
             ended: Signal::default(),
@@ -164,6 +170,11 @@ impl MoverState {
     /// Whether chunks may change their tier now.
     pub(crate) fn moves(&self) -> bool {
         self.running.get() && !self.held.get()
+    }
+
+    /// Whether chunks are on their way.
+    pub(crate) fn any_under_way(&self) -> bool {
+        self.under_way.iter().any(|n| n.get() > 0)
     }
 
     /// Chunks that have changed their tier.
@@ -338,11 +349,10 @@ impl<E: Env> Core<E> {
                 Job::Promote => policy.candidates(&mut view, wanted),
             }
         };
-        let begun = self.begin_batch(job, chunks);
-        if job == Job::Promote && begun < wanted && self.owed_below() > 0 {
-            return self.relieve(wanted - begun);
+        match job == Job::Promote && self.owed_below() > 0 {
+            true => self.relieve(chunks, wanted),
+            false => self.begin_batch(job, chunks) > 0,
         }
-        begun > 0
     }
 
     /// Chooses chunks that go down to their kept copies, and sends them off: how many.
@@ -409,7 +419,16 @@ impl<E: Env> Core<E> {
         };
         let from = SlotId { member: entry.member, slot: entry.slot };
         let certain = !self.members[from.member as usize].is_tainted(from.slot);
-        Some(Move { chunk, from, to, mask: entry.mask, kept: copy.is_some(), certain, evacuates: false })
+        Some(Move {
+            chunk,
+            from,
+            to,
+            mask: entry.mask,
+            kept: copy.is_some(),
+            certain,
+            evacuates: false,
+            rehomes: false,
+        })
     }
 
     /// A slot for a chunk on its way, after the one taken last if the chunks are neighbours.
@@ -436,7 +455,13 @@ impl<E: Env> Core<E> {
         self.drop_target(mv);
     }
 
+    /// A move has switched, or will not.
+    pub(super) fn no_more_rehomed(&self, mv: &Move) {
+        take_from(&self.mover.rehomed, usize::from(mv.rehomes));
+    }
+
     fn drop_target(&self, mv: &Move) {
+        self.no_more_rehomed(mv);
         if !mv.kept {
             self.untake(mv.to, mv.chunk);
         }

@@ -230,7 +230,10 @@ impl Scheduler {
     /// Volumes bound to the slow tier lack what they were promised there: chunks that may live on both come up, used again or not.
     fn plan_relief(&mut self, l: &Levels, now: Instant) -> Plan {
         let missing = (l.owed_below as usize).saturating_sub(l.promoting).min(l.free as usize);
-        let (drip, due) = self.drip(Job::Promote, Band::Critical, l.promoting, now);
+        let (drip, due) = match missing {
+            0 => (0, REST),
+            _ => self.drip(Job::Promote, Band::Critical, l.promoting, now),
+        };
         let (promote, next_check) = match self.leave(Job::Promote, Band::Critical, Duration::ZERO, now) {
             Leave::Go(window, _) => (window.saturating_sub(l.promoting).max(drip), PERIOD),
             Leave::Wait(t) => (drip, t.min(due)),

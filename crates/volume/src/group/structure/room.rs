@@ -10,8 +10,10 @@ use crate::group::create::headroom;
 use crate::group::volumes::SetAside;
 use crate::units::{Placement, Tier, CHUNK};
 
-/// A tier that does not get emptier for so long will not.
+/// A tier that does not get emptier for so long will not, or for so long while something is on its way from one tier to the other: a
+/// batch of moves shows when all of it has been copied.
 const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE_WITH_MOVES: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Kept copies dropped at each look.
 const KEPT_AT_ONCE: usize = 64;
@@ -77,8 +79,8 @@ impl<E: Env> Core<E> {
         tier: Tier,
         wanted: impl Fn() -> (u64, u64),
     ) -> Result<(), StructureError> {
-        let mut most_free = 0;
-        let mut patient_until = self.env.now().plus(PATIENCE);
+        let (mut least, mut moved) = (u64::MAX, 0);
+        let mut progress = self.env.now();
         loop {
             let (free, (promised, more)) = (self.free_in(tier), wanted());
             if free >= promised + more {
@@ -89,10 +91,13 @@ impl<E: Env> Core<E> {
                 return Err(Error::Stopping.into());
             }
             let now = self.env.now();
-            if free > most_free {
-                (most_free, patient_until) = (free, now.plus(PATIENCE));
+            // Others take what they were promised meanwhile, and what leaves a member that is to leave frees slots which do not count.
+            let (missing, moves) = (promised + more - free, self.mover.moved());
+            if missing < least || moves > moved {
+                (least, moved, progress) = (missing.min(least), moves, now);
             }
-            if now >= patient_until {
+            let patience = if self.mover.any_under_way() { PATIENCE_WITH_MOVES } else { PATIENCE };
+            if now.since(progress) >= patience {
                 let have = free.saturating_sub(promised);
                 return Err(StructureError::TierFull { tier, need: more * CHUNK, have: have * CHUNK });
             }

@@ -4,7 +4,7 @@ use crate::claim::Claimed;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::slots::GROUP;
-use crate::tier::mover::Move;
+use crate::tier::mover::{add_to, Move};
 use crate::tier::Job;
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 
@@ -37,7 +37,8 @@ impl<E: Env> Core<E> {
         claim: Option<&Claimed<'_>>,
     ) -> Option<(Job, Move)> {
         let entry = self.entry(chunk).ok().filter(|e| e.is_mapped() && e.member == m)?;
-        let tier = self.shelter(self.members[m as usize].tier, self.placement_of(chunk)?)?;
+        let placement = self.placement_of(chunk)?;
+        let tier = self.shelter(self.members[m as usize].tier, placement)?;
         if !claim.map_or_else(|| self.claims.begin_motion(chunk), |c| self.claims.begin_motion_under(c)) {
             return None;
         }
@@ -49,7 +50,9 @@ impl<E: Env> Core<E> {
         };
         let certain = !self.members[m as usize].is_tainted(from.slot);
         self.mover.last_evacuated.set(Some((from, to)));
-        Some((job, Move { chunk, from, to, mask: entry.mask, kept: false, certain, evacuates: true }))
+        let rehomes = placement == Placement::SlowOnly;
+        add_to(&self.mover.rehomed, usize::from(rehomes));
+        Some((job, Move { chunk, from, to, mask: entry.mask, kept: false, certain, evacuates: true, rehomes }))
     }
 
     /// The slot that lies to the one taken last as `from` does to the one left last: what is read without seeks is written
