@@ -2,8 +2,9 @@
 
 use zerocopy::little_endian::U32;
 
+use super::codec::{get_name, put_name};
 use super::raw::RawFamily;
-use super::{get_name, put_name, Label, LabelError};
+use super::{Label, LabelError};
 use crate::block::crc32c;
 use crate::layout::Layout;
 use crate::BLOCK;

@@ -2,8 +2,9 @@
 
 use zerocopy::little_endian::{U16, U32, U64};
 
+use super::codec::{get_name, put_name};
 use super::raw::RawVolume;
-use super::{get_name, put_name, LabelError};
+use super::LabelError;
 
 /// Placement of a volume, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
 use super::*;
+use bimetal_volume::backend::{Piece, Pieces};
 use bimetal_volume::buf::BufMut;
 use smallvec::smallvec;
 

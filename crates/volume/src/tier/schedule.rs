@@ -154,22 +154,29 @@ impl Scheduler {
             let why = format!("{}; nothing has come through for {} s", shortage(l), WATCHDOG.as_secs());
             return Plan { demote: forced, ..Plan::nothing("moving cold chunks to the slow tier", why, PERIOD) };
         }
-        let mut plan = match self.refilling {
-            _ if l.owed_below > 0 => self.plan_relief(l, now),
-            true => self.plan_demotion(l, &goal, band, now),
-            false => self.plan_promotion(l, &goal, now),
-        };
-        if l.owed_below > 0 {
+        let plan = match l.owed_below {
+            0 => self.plan_turn(l, &goal, band, now),
             // This can wait for nothing, and makes way for nothing else.
-        } else if plan.demote + plan.promote > 0 {
-            self.spare_the_fast_tier(l, now, &mut plan);
-            if plan.demote + plan.promote > 0 {
-                self.foreground.share.clear();
-            }
-        } else {
-            self.exchange_a_few(l, &goal, now, &mut plan);
-        }
+            _ => self.plan_relief(l, now),
+        };
         self.foreground.moves_begin(plan.demote + plan.promote, l, now);
+        plan
+    }
+
+    /// What it is the turn of: freeing slots or promoting, and beside a load an exchange.
+    fn plan_turn(&mut self, l: &Levels, goal: &Goal, band: Band, now: Instant) -> Plan {
+        let mut plan = match self.refilling {
+            true => self.plan_demotion(l, goal, band, now),
+            false => self.plan_promotion(l, goal, now),
+        };
+        if plan.demote + plan.promote == 0 {
+            self.exchange_a_few(l, goal, now, &mut plan);
+            return plan;
+        }
+        self.spare_the_fast_tier(l, now, &mut plan);
+        if plan.demote + plan.promote > 0 {
+            self.foreground.share.clear();
+        }
         plan
     }
 
