@@ -37,8 +37,7 @@ mod on {
     /// Between two crash points of one scenario; a prime, so that all come.
     const STRIDE: u64 = 101;
     const LIMIT: Duration = Duration::from_secs(60);
-    /// Scenarios that did not come to a fault's place when they were looked at get a turn in so many rounds: at other points
-    /// they may.
+    /// Scenarios that have not come to a fault's place yet get a turn in so many rounds: at other points they may.
     const FAR: u64 = 4;
 
     struct Hunt {
@@ -79,28 +78,46 @@ mod on {
             }
         }
 
-        /// Directed scenarios in turn, at points all over each of them: those that come to the fault's place in every round,
-        /// the others in some.
+        /// Directed scenarios in turn, at points all over each of them: those that came to the fault's place in every round, the
+        /// others in some.
         fn sweeps(&self, courses: &[Course]) {
-            let (near, far): (Vec<_>, Vec<_>) = courses.iter().partition(|c| c.meets.contains(&self.mutant));
-            for round in 0u64.. {
-                if near.iter().any(|c| self.sweep(c, round)) {
-                    return;
-                }
-                if (near.is_empty() || round % FAR == FAR - 1) && far.iter().any(|c| self.sweep(c, round / FAR)) {
+            let mut paths: Vec<Path> = courses.iter().map(|c| Path::of(c, self.mutant)).collect();
+            for round in 1u64.. {
+                let all = round % FAR == 0 || paths.iter().all(|p| !p.is_near);
+                if paths.iter_mut().filter(|p| all || p.is_near).any(|p| self.sweep(p)) {
                     return;
                 }
             }
         }
 
-        /// One point of a directed scenario; true when the hunt is over.
-        fn sweep(&self, course: &Course, round: u64) -> bool {
-            let Course { directed, points, .. } = course;
-            let n = round * STRIDE % points;
-            let kind = if round % 3 == 2 { Crash::Daemon } else { Crash::Power };
+        /// The next point of a directed scenario; true when the hunt is over.
+        fn sweep(&self, path: &mut Path) -> bool {
+            let Course { directed, points, .. } = path.course;
+            let turn = path.turns;
+            path.turns += 1;
+            let n = turn * STRIDE % points;
+            let kind = if turn % 3 == 2 { Crash::Daemon } else { Crash::Power };
             let mut s = directed.at(n, kind);
-            s.seed = s.seed.wrapping_add(round / points * 1000);
-            self.run(&s, &format!("sweep of \"{}\" at {n}", directed.name))
+            s.seed = s.seed.wrapping_add(turn / points * 1000);
+            mutant::take_met();
+            let over = self.run(&s, &format!("sweep of \"{}\" at {n}", directed.name));
+            path.is_near |= mutant::take_met().contains(&self.mutant);
+            over
+        }
+    }
+
+    /// A directed scenario in a hunt.
+    struct Path<'a> {
+        course: &'a Course,
+        /// Runs so far.
+        turns: u64,
+        /// One of them came to the fault's place, or it did when it was looked at.
+        is_near: bool,
+    }
+
+    impl Path<'_> {
+        fn of(course: &Course, mutant: Mutant) -> Path<'_> {
+            Path { course, turns: 0, is_near: course.meets.contains(&mutant) }
         }
     }
 
