@@ -12,6 +12,8 @@
 //! 3. A holder writes and trims only while it has seen its own within its term; a daemon that was stopped and wakes asks first.
 //! 4. A holder that finds a challenge takes the lease back if it has seen its own within its term, else it gives the member up for
 //!    good: somebody may be writing there. What it cannot read it writes anew, and counts as seen if that succeeds.
+//! 5. It may stand still between any two steps. What it has seen is as old as the look's beginning, the term counts at the end; and a
+//!    lease that was taken back too late, from one who serves, is no sign before that one has had the time to take it back.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -40,6 +42,8 @@ const LOOK_FOR_LABEL: Duration = Duration::from_millis(5 * SECOND);
 /// How long a holder goes on without having seen its own lease, and how long one that is starting.
 const TERM: Duration = Duration::from_millis(10 * SECOND);
 const TERM_OF_START: Duration = Duration::from_millis(3 * SECOND);
+/// So long after it took its lease back whoever stood still meanwhile trusts in having it: another holder looks twice.
+const COUNTED_AFTER: Duration = Duration::from_millis(4 * SECOND);
 /// How long a challenger waits for the answer of each, and between its looks.
 const PATIENCE: Duration = Duration::from_millis(15 * SECOND);
 const PATIENCE_WITH_START: Duration = Duration::from_millis(5 * SECOND);
@@ -64,6 +68,8 @@ pub(super) struct Held {
     place: Cell<Option<u64>>,
     /// When the last look began that found it.
     seen: Cell<Instant>,
+    /// When it was last taken back from a challenger, and no look has counted since.
+    taken_back: Cell<Option<Instant>>,
     /// The label has been clean, for all that is known: a challenger waits for less.
     starting: Cell<bool>,
 }
@@ -76,7 +82,17 @@ impl Held {
             own: Cell::new(own),
             place: Cell::new(place),
             seen: Cell::new(env.now()),
+            taken_back: Cell::new(None),
             starting: Cell::new(label.is_none_or(|l| l.clean)),
+        }
+    }
+
+    /// A look that began then has found it.
+    fn found(&self, began: Instant, now: Instant) {
+        let early = self.taken_back.get().is_some_and(|then| began.since(then) < COUNTED_AFTER);
+        if !early || self.is_within_term(now) {
+            self.seen.set(began);
+            self.taken_back.set(None);
         }
     }
 
@@ -147,8 +163,7 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTak
     let place = label.as_ref().and_then(|l| place_in(device, l));
     let mine = Held::new(env, label.as_ref(), place);
     if let Some(place) = place {
-        challenge(env, device, &mine.own.get(), place).await?;
-        mine.seen.set(env.now());
+        mine.seen.set(challenge(env, device, &mine.own.get(), place).await?);
     }
     // Nobody else has a handle yet.
     let _ = device.handle.lease.set(mine);
@@ -156,11 +171,12 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTak
     Ok(())
 }
 
-/// Writes a lease, and waits whether it is answered if its holder may be there.
-async fn challenge(env: &HostEnv, device: &NbdDevice, own: &Lease, place: u64) -> Result<(), NotTaken> {
+/// Writes a lease, and waits whether it is answered if its holder may be there. When the last look began that found it.
+async fn challenge(env: &HostEnv, device: &NbdDevice, own: &Lease, place: u64) -> Result<Instant, NotTaken> {
     let before = read(device, place).await.map_err(NotTaken::Block)?.filter(|holder| !is_gone(holder, own));
     write(device, place, own).await.map_err(NotTaken::Block)?;
     let began = env.now();
+    let mut seen = began;
     loop {
         // A member that was clean a moment ago may have been started meanwhile.
         let clean = label_of(device).await.map_err(NotTaken::Label)?.is_none_or(|l| l.clean);
@@ -171,9 +187,10 @@ async fn challenge(env: &HostEnv, device: &NbdDevice, own: &Lease, place: u64) -
         };
         let waited = env.now().since(began);
         if waited >= patience {
-            return Ok(());
+            return Ok(seen);
         }
         env.sleep(LOOK_FOR_ANSWER.min(patience - waited)).await;
+        seen = env.now();
         match read(device, place).await.map_err(NotTaken::Block)? {
             Some(now) if now.nonce == own.nonce => {}
             now => return Err(NotTaken::InUse(in_use(now.or(before).as_ref(), own))),
@@ -209,7 +226,8 @@ fn watch(env: &HostEnv, device: &NbdDevice) {
     });
 }
 
-async fn look(env: &HostEnv, device: &NbdDevice, held: &Held) {
+/// Looks once.
+pub(super) async fn look(env: &HostEnv, device: &NbdDevice, held: &Held) {
     let began = env.now();
     let own = held.own.get();
     let Some(place) = held.place.get() else { return begin(env, device, held).await };
@@ -217,11 +235,16 @@ async fn look(env: &HostEnv, device: &NbdDevice, held: &Held) {
         let begun = label_of(device).await.is_ok_and(|l| l.is_some_and(|l| !l.clean));
         held.starting.set(!begun);
     }
-    let (found, in_term) = (read(device, place).await, held.is_within_term(began));
+    let found = read(device, place).await;
+    // It may have stood still since the look began.
+    let in_term = held.is_within_term(env.now());
     match found {
-        Ok(Some(found)) if found.nonce == own.nonce => held.seen.set(began),
-        // Whether it got there is seen at the next look.
-        Ok(_) if in_term => drop(write(device, place, &own).await),
+        Ok(Some(found)) if found.nonce == own.nonce => held.found(began, env.now()),
+        Ok(_) if in_term => {
+            // Whether it got there is seen at the next look.
+            let _ = write(device, place, &own).await;
+            held.taken_back.set(Some(env.now()));
+        }
         Ok(_) => device.give_up("another daemon has taken the member over, because this one stood still for too long"),
         Err(DeviceError::Disconnected) => {}
         Err(_) => match write(device, place, &own).await {

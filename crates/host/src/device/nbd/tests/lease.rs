@@ -1,5 +1,8 @@
 //! Who may serve a member behind a server.
 
+use std::future::{poll_fn, Future};
+use std::task::Poll;
+
 use bimetal_format::{layout, lease::Lease, BLOCK};
 use bimetal_volume::group::Group;
 use bimetal_volume::options::{CreateOptions, NewVolume};
@@ -125,6 +128,28 @@ fn a_holder_that_stood_still_writes_nothing_once_another_may_have_the_member() {
         assert_eq!(device.write(1 << 20, pattern(1, 4096)).await, Err(DeviceError::Disconnected));
         assert_eq!(device.discard(0, 4096).await, Err(DeviceError::Disconnected));
         assert_eq!(holder(&looks).await.map(|l| l.nonce), Some(7), "the other's lease stays");
+    });
+}
+
+#[test]
+fn a_holder_that_stood_still_in_the_middle_of_a_look_takes_nothing_back() {
+    on_a_member(async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("nobody has it");
+        let looks = peek(&env, &locator).await;
+        let held = device.handle.lease.get().expect("it bears a label");
+        let mut look = std::pin::pin!(super::super::lease::look(&env, &device, held));
+        let waits = poll_fn(|cx| Poll::Ready(look.as_mut().poll(cx).is_pending())).await;
+        assert!(waits, "for the device");
+        let other = std::thread::spawn(move || {
+            let reactor = Reactor::new().expect("io_uring");
+            let env = reactor.env();
+            reactor.block_on(async move { challenge(&peek(&env, &locator).await).await });
+        });
+        std::thread::sleep(STANDSTILL);
+        other.join().expect("challenged");
+        look.await;
+        assert_eq!(holder(&looks).await.map(|l| l.nonce), Some(7), "the other's lease stays");
+        assert_eq!(device.write(1 << 20, pattern(1, 4096)).await, Err(DeviceError::Disconnected));
     });
 }
 
