@@ -3,11 +3,12 @@
 //! it destroys the group.
 //!
 //! The places are those where the system looks (libblkid and our own detector): the first MiB and the last two, without the
-//! labels, which the engine erases itself, and the few that lie among the zones.
+//! labels, which the engine erases itself, the few that lie among the zones, and what is left behind the last whole block.
 
 use bimetal_format::label::LABEL_SIZE;
 use bimetal_format::layout::{label_b, LABEL_A, ZONES_START};
 use bimetal_format::BLOCK;
+use bimetal_host::HostDevice;
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::{Device, DeviceError};
 
@@ -25,10 +26,12 @@ const AMONG_ZONES: [(u64, &[u8]); 4] = [
 /// What stood where zeros are now.
 pub(crate) struct Erased {
     pieces: Vec<(u64, Buf)>,
+    /// Behind the last whole block.
+    rest: Vec<u8>,
 }
 
 /// Erases what a device is recognised by, and syncs. It must not be in use.
-pub(crate) async fn erase<D: Device>(device: &D) -> Result<Erased, DeviceError> {
+pub(crate) async fn erase(device: &HostDevice) -> Result<Erased, DeviceError> {
     let mut pieces = Vec::new();
     for offset in places(device.size()) {
         let len = PIECE.min(device.size() - offset);
@@ -50,18 +53,29 @@ pub(crate) async fn erase<D: Device>(device: &D) -> Result<Erased, DeviceError> 
     for (offset, content) in &pieces {
         device.write(*offset, BufMut::zeroed(content.len()).freeze()).await?;
     }
+    let rest = erase_rest(device).await?;
     device.sync().await?;
-    Ok(Erased { pieces })
+    Ok(Erased { pieces, rest })
 }
 
 impl Erased {
     /// Puts everything back: the device did not become a member after all.
-    pub(crate) async fn undo<D: Device>(self, device: &D) -> Result<(), DeviceError> {
+    pub(crate) async fn undo(self, device: &HostDevice) -> Result<(), DeviceError> {
         for (offset, content) in self.pieces {
             device.write(offset, content).await?;
         }
+        device.put_rest(self.rest).await?;
         device.sync().await
     }
+}
+
+/// Zeros behind the last whole block. What was there.
+pub(crate) async fn erase_rest(device: &HostDevice) -> Result<Vec<u8>, DeviceError> {
+    let rest = device.rest().await?;
+    if rest.iter().any(|b| *b != 0) {
+        device.put_rest(vec![0; rest.len()]).await?;
+    }
+    Ok(rest)
 }
 
 /// Where pieces of [`PIECE`] bytes, or up to the end of the device, are erased.
@@ -74,7 +88,7 @@ fn places(size: u64) -> Vec<u64> {
     head.chain(tail.filter(|at| *at >= ZONES_START)).filter(|at| *at < size).collect()
 }
 
-async fn read<D: Device>(device: &D, offset: u64, len: u64) -> Result<BufMut, DeviceError> {
+async fn read(device: &HostDevice, offset: u64, len: u64) -> Result<BufMut, DeviceError> {
     let (content, result) = device.read(offset, BufMut::new(len as usize)).await;
     result.map(|()| content)
 }
@@ -83,12 +97,12 @@ async fn read<D: Device>(device: &D, offset: u64, len: u64) -> Result<BufMut, De
 mod tests {
     use super::*;
     use bimetal_host::device::Access;
-    use bimetal_host::{HostDevice, Locator, Reactor};
+    use bimetal_host::{Locator, Reactor};
 
     #[test]
     fn all_outside_labels_and_zones_is_erased_and_can_be_put_back() {
-        let size = (16 << 20) + 4096;
-        let mut before: Vec<u8> = (0..size).map(|i| (i % 251) as u8 + 1).collect();
+        let (size, rest) = ((16 << 20) + 4096, 1536);
+        let mut before: Vec<u8> = (0..size + rest).map(|i| (i % 251) as u8 + 1).collect();
         before[4 << 20..(4 << 20) + 6].copy_from_slice(b"SKUL\xba\xbe");
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), &before).expect("written");

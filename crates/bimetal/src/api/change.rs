@@ -37,6 +37,9 @@ pub(crate) enum VolumeChange {
     /// Away with it.
     Delete {
         name: String,
+        /// Of the volume that is meant: its name may have become another's.
+        #[serde(default)]
+        uuid: Option<String>,
         /// Although clients use it.
         #[serde(default)]
         force: bool,
@@ -44,6 +47,14 @@ pub(crate) enum VolumeChange {
 }
 
 impl VolumeChange {
+    /// The UUID of the volume that is meant, if it is said.
+    pub(crate) fn uuid(&self) -> Option<&str> {
+        match self {
+            VolumeChange::Delete { uuid, .. } => uuid.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The name that the volume has before the change, or gets.
     pub(crate) fn name(&self) -> &str {
         match self {

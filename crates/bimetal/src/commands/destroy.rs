@@ -29,18 +29,33 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
         let found = members::open(&env, Some(&group), &given, Access::SERVE).await.context("nothing was changed")?;
         wipe(&group, found, yes).await
     })?;
-    let others = if explicit.is_empty() { Vec::new() } else { not_named(&name, &wiped) };
-    wiped.absent.extend(others);
-    config::remove(&name)?;
-    runstate::forget(&name, &lock);
-    let answer = json!({ "schema": api::SCHEMA, "group": name, "destroyed": true, "wiped": wiped.members, "absent": wiped.absent });
+    let stays = is_of_another(&name, &wiped);
+    if !stays {
+        let others = if explicit.is_empty() { Vec::new() } else { not_named(&name, &wiped) };
+        wiped.absent.extend(others);
+        config::remove(&name)?;
+        runstate::forget(&name, &lock);
+    }
+    let answer = json!({
+        "schema": api::SCHEMA, "group": name, "destroyed": true, "wiped": wiped.members, "absent": wiped.absent, "namesake": stays,
+    });
     output.show(&answer, || {
         let mut text = format!("Group '{name}' is destroyed; wiped: {}.\n", wiped.members.join(", "));
         for absent in &wiped.absent {
             text += &format!("Not wiped: {absent}.\n");
         }
+        if stays {
+            text +=
+                &format!("The other group that is named '{name}', which the configuration describes, is as it was.\n");
+        }
         text
     })
+}
+
+/// Whether the configuration describes another group of the same name than the one whose members were wiped.
+fn is_of_another(name: &str, wiped: &Wiped) -> bool {
+    // One that cannot be read goes with the group: nothing could be served by it.
+    config::load(name).ok().flatten().is_some_and(|c| !wiped.groups.contains(&c.uuid))
 }
 
 /// Removes the description of a group whose members are gone, or cannot be known.
@@ -70,6 +85,8 @@ fn forget(name: &str, lock: &runstate::Lock, yes: bool, output: Output) -> Resul
 /// What has become of the members, in words.
 struct Wiped {
     members: Vec<String>,
+    /// UUIDs of the groups that their labels named.
+    groups: Vec<String>,
     /// Those that were not wiped, and why.
     absent: Vec<String>,
 }
@@ -103,6 +120,7 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
         lines.join("\n")
     );
     confirm(&question, yes)?;
+    let groups = ours.iter().filter_map(|m| m.label.as_ref()).map(|l| config::uuid_text(&l.group)).collect();
     let mut wiped = Vec::new();
     for m in &ours {
         let done = bimetal_volume::probe::wipe(&m.device).await;
@@ -113,5 +131,5 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
     absent.extend(found.strangers.into_iter().map(|s| s.why));
     let unlabelled = unlabelled.iter().map(|m: &members::Opened| &m.locator).map(Locator::to_string);
     absent.extend(unlabelled.map(|l| format!("{l} carries no sound Bimetal label")));
-    Ok(Wiped { members: wiped, absent })
+    Ok(Wiped { members: wiped, groups, absent })
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::attached::{self, Follower};
 use crate::api::{self, Job, Placement, VolumeChange};
 use crate::cli::{self, Target, VolumeCommand};
-use crate::daemon::{self, change_volumes};
+use crate::daemon::{self, change_volumes, meant};
 use crate::output::{confirm, table, Output};
 use crate::size::approx;
 use crate::{loss, members, runstate};
@@ -66,7 +66,7 @@ fn delete(args: cli::VolumeDelete, output: Output) -> Result<()> {
         approx(v.fast_bytes + v.slow_bytes)
     );
     confirm(&question, args.yes)?;
-    make(group, VolumeChange::Delete { name, force: args.force }, output)
+    make(group, VolumeChange::Delete { name, uuid: Some(v.uuid), force: args.force }, output)
 }
 
 /// Makes a change, and says what it has come to.
@@ -149,11 +149,9 @@ fn offline(group: &str, change: VolumeChange) -> Result<Option<u64>> {
     let name = group.to_string();
     with_group(group, Access::SERVE, OpenOptions::default(), |_, open| async move {
         let uuid = open.volume(change.name()).map(|v| v.uuid());
+        let proviso = Proviso { volume: meant(&change)?, objection: None };
         let changed = match uuid.map_or(Ok(()), |uuid| attached::may_change(&name, &uuid, &change)) {
-            Ok(()) => change_volumes(&open, &change, Proviso::default())
-                .await
-                .map(|done| done.size)
-                .map_err(anyhow::Error::msg),
+            Ok(()) => change_volumes(&open, &change, proviso).await.map(|done| done.size).map_err(anyhow::Error::msg),
             refused => refused.map(|()| None),
         };
         let stopped = open.stop().await;

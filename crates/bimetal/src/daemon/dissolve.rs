@@ -16,7 +16,7 @@ use bimetal_format::label::LabelError;
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv};
 use bimetal_volume::dissolve::{Dissolve, DissolveError, Phase, PIECE};
-use bimetal_volume::env::Env;
+use bimetal_volume::env::{Device, Env};
 use bimetal_volume::error::Error;
 use bimetal_volume::group::Group;
 use bimetal_volume::Volume;
@@ -24,7 +24,9 @@ use bimetal_volume::Volume;
 use super::members::{carried, own};
 use super::Ways;
 use crate::api::{self, DissolveRequest, Dissolving};
+use crate::commands::create::refuse_used;
 use crate::config::uuid_text;
+use crate::erase::erase_rest;
 use crate::former::{self, Standing};
 use crate::{log, members, runstate};
 
@@ -55,6 +57,7 @@ struct Job {
     number: u64,
     volume: Volume<HostEnv>,
     onto: String,
+    device: HostDevice,
     run: Run,
     state: RefCell<State>,
     cancelled: Cell<bool>,
@@ -195,6 +198,8 @@ async fn begin(
     if let Some(why) = ways.env.blocking(move || own.why_not(&at)).await? {
         bail!("nothing of group '{}' can be copied onto {onto}: {why}", ways.group);
     }
+    // Who asked has looked, and then asked back: meanwhile the name may have become another device's.
+    refuse_used(&ways.env, &locator, request.force).await?;
     let device = HostDevice::open(&ways.env, &locator, Access::SERVE).await?;
     match carried(&device, group).await? {
         // Under another name it may be one of those that are in use.
@@ -212,9 +217,9 @@ async fn begin(
             Err(why) => bail!("{}", former::unreadable(&why, &locator)),
         },
     }
-    let run = Dissolve::begin(volume.clone(), device, PIECE).with_context(|| onto.clone())?;
+    let run = Dissolve::begin(volume.clone(), device.clone(), PIECE).with_context(|| onto.clone())?;
     let state = RefCell::new(State::Working);
-    Ok(Rc::new(Job { number, volume, onto, run, state, cancelled: Cell::default() }))
+    Ok(Rc::new(Job { number, volume, onto, device, run, state, cancelled: Cell::default() }))
 }
 
 /// Carries a run out, and sets down how it ended.
@@ -269,12 +274,18 @@ async fn to_the_end(job: &Job, ways: &Ways) -> Result<(), DissolveError> {
             job.run.give_up(true);
         };
         match beside(job.run.finish(), somebody).await {
-            Ok(_frozen) if users_of(job, ways).await.is_none() => return Ok(()),
+            Ok(_frozen) if users_of(job, ways).await.is_none() => return clear_rest(job).await,
             Ok(_) | Err(DissolveError::GivenUp) if !job.cancelled.get() => job.run.give_up(false),
             Ok(_) => return Err(DissolveError::GivenUp),
             Err(e) => return Err(e),
         }
     }
+}
+
+/// What lies behind the last whole block is not of the volume either.
+async fn clear_rest(job: &Job) -> Result<(), DissolveError> {
+    let offset = job.device.size();
+    erase_rest(&job.device).await.map(drop).map_err(|source| DissolveError::Onto { offset, source })
 }
 
 /// Who uses the volume, in words; a device that this daemon does not serve (any more) is a user like any other.

@@ -16,6 +16,7 @@ use bimetal_volume::units::{MemberIndex, Tier};
 use super::jobs::{Done, Outcome};
 use super::{Shared, Ways};
 use crate::api::{ChangedMember, MemberChange};
+use crate::commands::create::refuse_used;
 use crate::config::{self, uuid_text, MemberConfig};
 use crate::erase::{erase, Erased};
 use crate::former::{self, Standing};
@@ -117,6 +118,8 @@ async fn add(
     let parsed = members::parse(locator)?;
     let (name, text) = (own.group.clone(), parsed.to_string());
     refuse_own(env, own, parsed.clone()).await?;
+    // Who asked has looked, and then asked back: meanwhile the name may have become another device's.
+    refuse_used(env, &parsed, force).await?;
     let device = HostDevice::open(env, &parsed, Access::SERVE).await?;
     let carried = carried(&device, group).await?;
     if let Some((label, Standing::Former)) = carried.as_ref().filter(|_| !force) {

@@ -53,7 +53,7 @@ pub(crate) use report::{families, member_row, volume_row};
 pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
 use sockets::ControlSockets;
 use ublk::Devices;
-pub(crate) use volumes::engine as change_volumes;
+pub(crate) use volumes::{engine as change_volumes, meant};
 use ways::Ways;
 
 /// Runs until the daemon is told to stop.

@@ -245,7 +245,7 @@ impl Shared {
     pub(crate) async fn may_change(&self, change: &VolumeChange) -> Result<(), String> {
         let (name, forced) = match change {
             VolumeChange::Create { .. } | VolumeChange::Encrypt { .. } => return Ok(()),
-            VolumeChange::Resize { name, force, .. } | VolumeChange::Delete { name, force } => (name, *force),
+            VolumeChange::Resize { name, force, .. } | VolumeChange::Delete { name, force, .. } => (name, *force),
             VolumeChange::Rename { name, .. } => (name, false),
         };
         if forced {

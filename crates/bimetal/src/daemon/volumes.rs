@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use anyhow::Context;
 use bimetal_host::HostEnv;
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
@@ -15,6 +16,7 @@ use super::jobs::{Done, Outcome};
 use super::ways::Ways;
 use crate::api::{Placement, VolumeChange};
 use crate::log;
+use crate::uuid::uuid_bytes;
 
 /// The kernel tells of a file or a connection that was closed a little later.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -24,6 +26,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub(super) async fn change(group: &Group<HostEnv>, ways: &Rc<Ways>, change: VolumeChange) -> Outcome {
     // Of the volume that has the name now: when the engine's turn has come it may be another's.
     let uuid = group.volume(change.name()).map(|v| v.uuid());
+    let wanted = meant(&change).map_err(|e| format!("{e:#}"))?;
+    if wanted.is_some() && uuid.is_some() && wanted != uuid {
+        return Err(StructureError::AnotherVolume(change.name().into()).to_string());
+    }
     let objection = uuid.and_then(|uuid| objection(ways, uuid, &change));
     if let Some(why) = refusal(group, ways, &change, objection.as_ref()).await {
         return Err(why);
@@ -46,6 +52,12 @@ async fn follow(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange, uuid
         }
         _ => {}
     }
+}
+
+/// The volume that a change is for, if it says so.
+pub(crate) fn meant(change: &VolumeChange) -> anyhow::Result<Option<Uuid>> {
+    let parsed = |text: &str| uuid_bytes(text).with_context(|| format!("'{text}' is no UUID of a volume"));
+    change.uuid().map(parsed).transpose()
 }
 
 fn is_there(group: &Group<HostEnv>, uuid: &Uuid) -> bool {
@@ -222,7 +234,7 @@ pub(super) mod tests {
             let uuid = group.volume("main").expect("there").uuid();
             let smaller = VolumeChange::Resize { name: "main".into(), size_bytes: 32 * MIB, force: false };
             let rename = VolumeChange::Rename { name: "main".into(), new_name: "other".into() };
-            let delete = |force| VolumeChange::Delete { name: "main".into(), force };
+            let delete = |force| VolumeChange::Delete { name: "main".into(), uuid: None, force };
             for late in [smaller, rename, delete(false)] {
                 let mut asked = std::pin::pin!(change(&group, &ways, late.clone()));
                 begun(asked.as_mut()).await;
@@ -242,7 +254,7 @@ pub(super) mod tests {
             let uuid = group.volume("main").expect("there").uuid();
             let smaller = |force| VolumeChange::Resize { name: "main".into(), size_bytes: 32 * MIB, force };
             let rename = VolumeChange::Rename { name: "main".into(), new_name: "other".into() };
-            let delete = VolumeChange::Delete { name: "main".into(), force: false };
+            let delete = VolumeChange::Delete { name: "main".into(), uuid: None, force: false };
             ways.devices.begin(uuid, "main", "being taken over from a daemon that died");
             for refused in [smaller(false), rename.clone(), delete] {
                 let why = change(&group, &ways, refused.clone()).await.expect_err("in use");

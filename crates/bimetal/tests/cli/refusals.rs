@@ -89,6 +89,25 @@ fn creation_over_something_known_asks_for_force() {
     create_refused(&p, &other, 1, &["will be lost", "fast.img (fast, 48 MiB, a member of the Bimetal group 'tank')"]);
 }
 
+/// Nothing is stored in the last part of a block; but others recognise their devices by what is there.
+#[test]
+fn what_stands_behind_the_last_whole_block_is_seen_and_erased() {
+    use std::os::unix::fs::FileExt;
+    let p = Place::new();
+    p.file("slow.img", 96 * MIB);
+    let odd = p.file("odd.img", 48 * MIB + 1024);
+    let file = std::fs::File::options().read(true).write(true).open(&odd).expect("opened");
+    file.write_all_at(b"Intel Raid ISM Cfg Sig. 1.0.00", 48 * MIB).expect("written");
+    drop(file);
+    let create = ["create", "tank", "--fast", "odd.img", "--slow", "slow.img", "--yes"];
+    p.refused(&create, 1, &["odd.img", "a member of a mainboard's RAID", "--force"]);
+    p.ok(&[&create[..], &["--force"]].concat());
+    let mut end = [1; 1024];
+    std::fs::File::open(&odd).and_then(|f| f.read_exact_at(&mut end, 48 * MIB)).expect("read");
+    assert_eq!(end, [0; 1024]);
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
 #[test]
 fn members_in_use_are_not_taken_even_by_force() {
     let p = Place::new();

@@ -136,6 +136,25 @@ fn a_daemon_serves_what_is_made_and_what_was_deleted_is_never_read_again() {
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }
 
+/// Between the question and its answer the name may have become another's.
+#[test]
+fn a_volume_is_deleted_only_if_it_is_the_one_that_is_meant() {
+    let p = Place::new();
+    two_volumes(&p);
+    let _daemon = p.serve(&["tank"]);
+    let list = p.json(&["volume", "list", "tank"]);
+    let of = |i: usize, key: &str| list["volumes"][i][key].as_str().expect("text").to_owned();
+    let delete = |uuid: &str| {
+        let body = serde_json::json!({ "change": "delete", "name": of(0, "name"), "uuid": uuid });
+        p.ask("POST", "/v1/volumes", &body.to_string())
+    };
+    assert!(delete(&of(1, "uuid")).contains("another volume"), "{}", delete(&of(1, "uuid")));
+    assert!(delete("no").contains("is no UUID"));
+    assert_eq!(p.json(&["volume", "list", "tank"]), list, "nothing was deleted");
+    assert!(delete(&of(0, "uuid")).contains("200 OK"));
+    assert_eq!(names(&p.json(&["volume", "list", "tank"])), [of(1, "name")]);
+}
+
 #[test]
 fn a_volume_in_use_is_deleted_only_by_force_and_its_client_is_told() {
     if !installed("qemu-io") {

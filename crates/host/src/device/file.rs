@@ -14,6 +14,7 @@ use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 
 use super::error::from_errno;
+use super::rest::Rest;
 use super::waits::Waits;
 use super::{Access, OpenError};
 use crate::probe::sysfs::BlockQueue;
@@ -139,6 +140,31 @@ impl FileDevice {
 
     pub(crate) fn size(&self) -> u64 {
         self.inner.size / BLOCK as u64 * BLOCK as u64
+    }
+
+    /// What lies behind its last whole block.
+    pub(super) async fn rest(&self) -> Result<Vec<u8>, DeviceError> {
+        let read = match self.place_of_rest() {
+            Ok(None) => return Ok(Vec::new()),
+            Ok(Some(rest)) => self.inner.env.blocking(move || rest.read()).await.and_then(|read| read),
+            Err(error) => Err(error),
+        };
+        read.map_err(|error| from_errno(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    /// Replaces that, durably.
+    pub(super) async fn put_rest(&self, content: Vec<u8>) -> Result<(), DeviceError> {
+        let written = match self.place_of_rest() {
+            Ok(None) => return Ok(()),
+            Ok(Some(rest)) => self.inner.env.blocking(move || rest.write(&content)).await.and_then(|written| written),
+            Err(error) => Err(error),
+        };
+        written.map_err(|error| from_errno(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    fn place_of_rest(&self) -> io::Result<Option<Rest>> {
+        let (offset, len) = (self.size(), (self.inner.size - self.size()) as usize);
+        (len > 0).then(|| Ok(Rest { file: self.inner.file.try_clone()?, offset, len })).transpose()
     }
 
     pub(crate) fn sector_sizes(&self) -> (u32, u32) {

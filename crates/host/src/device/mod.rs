@@ -4,6 +4,7 @@ pub mod emulated;
 pub mod error;
 pub mod file;
 pub mod nbd;
+mod rest;
 mod waits;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,6 +81,24 @@ impl HostDevice {
         let HostDevice::Nbd(device) = self else { return false };
         device.give_up(why);
         true
+    }
+
+    /// What lies behind the last whole block: less than one, in which nothing is stored.
+    pub async fn rest(&self) -> Result<Vec<u8>, DeviceError> {
+        match self {
+            HostDevice::File(d) => d.rest().await,
+            HostDevice::Emulated(d) => d.file().rest().await,
+            HostDevice::Nbd(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Replaces that, durably; `content` is as long.
+    pub async fn put_rest(&self, content: Vec<u8>) -> Result<(), DeviceError> {
+        match self {
+            HostDevice::File(d) => d.put_rest(content).await,
+            HostDevice::Emulated(d) => d.file().put_rest(content).await,
+            HostDevice::Nbd(_) => Ok(()),
+        }
     }
 
     /// Sizes of the logical and physical sector, in bytes.

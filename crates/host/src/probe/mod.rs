@@ -95,9 +95,10 @@ pub async fn examine(env: &HostEnv, locator: &Locator) -> Result<Facts, Refusal>
     let meta = path.and_then(|p| fs::metadata(p).ok());
     let block_device = meta.as_ref().is_some_and(|m| m.file_type().is_block_device());
     let queue = meta.as_ref().and_then(sysfs::BlockQueue::of).filter(|_| block_device);
-    let sample = Sample::read(&device)
-        .await
-        .map_err(|error| Refusal::Unreadable { device: locator.to_string(), why: error.to_string() })?;
+    let unreadable = |why: String| Refusal::Unreadable { device: locator.to_string(), why };
+    let sample = Sample::read(&device).await.map_err(|error| unreadable(error.to_string()))?;
+    let rest = device.rest().await.map_err(|error| unreadable(error.to_string()))?;
+    let sample = sample.with_rest(&rest);
     let traits = device.traits();
     Ok(Facts {
         locator: locator.clone(),

@@ -31,6 +31,13 @@ impl Sample {
         Ok(Sample { size, head, tail: buf.to_vec() })
     }
 
+    /// With what lies behind the last whole block of the device.
+    pub fn with_rest(mut self, rest: &[u8]) -> Sample {
+        self.size += rest.len() as u64;
+        self.tail.extend_from_slice(rest);
+        self
+    }
+
     /// From a whole image.
     pub fn of_image(image: &[u8]) -> Sample {
         let (head, tail) = (image.len().min(HEAD as usize), image.len().min(TAIL as usize));
