@@ -10,7 +10,7 @@ Examples:
   bimetal dump tank
   bimetal dump --member fast.img slow.img --json
   bimetal dump tank --save tank.saved       # for bimetal restore
-A saved file holds all metadata, byte for byte, and no data of volumes. It fits the group until this is started the next time, \
+A saved file holds all metadata, byte for byte, and no data of volumes. It fits the group until this is used the next time, \
 not longer. It is made for its owner alone: with encrypted volumes it has their headers, and is as secret as an exported one \
 (bimetal family export-header). Blocks that cannot be read are left out and counted.")]
 pub(crate) struct Dump {

@@ -76,7 +76,7 @@ fn saved_json(s: &Saved, absent: &[String]) -> serde_json::Value {
 fn saved_words(s: &Saved, absent: &[String]) -> String {
     let devices: Vec<&str> = s.members.iter().map(|m| m.locator.as_str()).collect();
     let mut text = format!(
-        "The metadata of group '{}' is in {} ({}), from {}. It fits until the group is started the next time.\n",
+        "The metadata of group '{}' is in {} ({}), from {}. It fits until the group is used the next time.\n",
         s.group,
         s.file.display(),
         approx(s.file_bytes),

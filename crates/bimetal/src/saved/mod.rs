@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::mark::Mark;
 pub(crate) use self::put::{put_back, Target, Written};
 pub(crate) use self::read::{SavedFile, SavedMember};
-pub(crate) use self::since::committed_since;
+pub(crate) use self::since::{committed_since, Sign};
 pub(crate) use self::write::{save, OneSaved, Saved, Secret};
 
 /// The first line without the version.

@@ -1,6 +1,7 @@
 //! Whether a group has committed anything since it was saved. Its labels do not say so: they change at starts, stops and checkpoints,
 //! and commits go to the journals alone. A group that was stopped in order begins none without new labels; but what was saved of one
-//! in use, from copies or beside its daemon, may be older than what its journals say.
+//! in use, from copies or beside its daemon, may be older than what its journals say. A repair changes labels, too, and says nothing of
+//! when the last commit was; it leaves journals as they are.
 
 use anyhow::Result;
 use bimetal_format::label::Label;
@@ -14,23 +15,34 @@ use super::read::{Piece, SavedFile};
 use super::walk::Walk;
 use super::BLOCK;
 
-/// The first of `targets`, one for each member of the file in their order, whose journal has a sound block that was not saved. Only those
-/// are looked at of which `asked` says so by their place; those that were stopped in order need no look.
+/// What of a journal says that there was a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// Nothing: other things prove that there was none, or nothing can.
+    None,
+    /// A sound block that was not saved.
+    SoundBlock,
+    /// Any change: what is damaged may have been a commit, and a damaged journal is why groups are repaired.
+    AnyChange,
+}
+
+/// The first of `targets`, one for each member of the file in their order, whose journal has the sign of a commit that `sign` names by
+/// their place. Those that were stopped in order need no look.
 pub(crate) async fn committed_since<D: Device>(
     saved: &SavedFile,
     targets: &[Target<D>],
-    asked: impl Fn(usize) -> bool,
+    sign: impl Fn(usize) -> Sign,
 ) -> Result<Option<usize>> {
-    let asked = |m: usize| asked(m) && !saved.members[m].label.clean;
-    if !(0..targets.len()).any(asked) {
+    let sign = |m: usize| if saved.members[m].label.clean { Sign::None } else { sign(m) };
+    if (0..targets.len()).all(|m| sign(m) == Sign::None) {
         return Ok(None);
     }
     let mut walk = Walk::begin(saved, "Looking at the journal of")?;
     while let Some(piece) = walk.next(targets)? {
-        let label = &saved.members[piece.member].label;
-        if asked(piece.member)
+        let (label, sign) = (&saved.members[piece.member].label, sign(piece.member));
+        if sign != Sign::None
             && is_of_journal(label, piece.offset)
-            && went_on(label, &targets[piece.member], &piece).await?
+            && went_on(label, &targets[piece.member], &piece, sign).await?
         {
             return Ok(Some(piece.member));
         }
@@ -43,8 +55,8 @@ fn is_of_journal(label: &Label, offset: u64) -> bool {
     zones.into_iter().any(|z| (z.offset..z.offset + z.len).contains(&offset))
 }
 
-/// Whether the device has a sound block here that is another one than was saved. What cannot be read says nothing.
-async fn went_on<D: Device>(label: &Label, t: &Target<D>, piece: &Piece) -> Result<bool> {
+/// Whether the device has the sign of a commit here. What cannot be read says nothing.
+async fn went_on<D: Device>(label: &Label, t: &Target<D>, piece: &Piece, sign: Sign) -> Result<bool> {
     for (start, end) in piece.saved() {
         let (content, read) = t.device.read(piece.offset + start as u64, BufMut::new(end - start)).await;
         if read.is_err() {
@@ -53,7 +65,8 @@ async fn went_on<D: Device>(label: &Label, t: &Target<D>, piece: &Piece) -> Resu
         let blocks = content.chunks(BLOCK as usize).zip(piece.content[start..end].chunks(BLOCK as usize));
         let places = (piece.offset + start as u64..).step_by(BLOCK as usize);
         let is_newer = |((now, then), place): ((&[u8], &[u8]), u64)| {
-            now != then && journal::decode(now, &Salt { group: label.group, member: label.member, place }).is_ok()
+            let is_sound = || journal::decode(now, &Salt { group: label.group, member: label.member, place }).is_ok();
+            now != then && (sign == Sign::AnyChange || is_sound())
         };
         if blocks.zip(places).any(is_newer) {
             return Ok(true);

@@ -182,6 +182,28 @@ fn a_repair_is_undone_until_the_group_is_started() {
 }
 
 #[test]
+fn what_the_first_of_two_repairs_has_saved_undoes_both() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = filled(&p);
+    std::fs::rename(p.path("fast.img"), p.path("gone.img")).expect("renamed");
+    p.file("new1.img", 48 * MIB);
+    p.ok(&["repair", "tank", "--fast", "new1.img", "--yes", "--save", "first"]);
+    std::fs::remove_file(p.path("new1.img")).expect("removed");
+    p.file("new2.img", 48 * MIB);
+    p.ok(&["repair", "tank", "--fast", "new2.img", "--yes", "--save", "second"]);
+    // The dead one was not dead.
+    std::fs::rename(p.path("gone.img"), p.path("fast.img")).expect("renamed");
+    p.ok(&["restore", "first", "--yes"]);
+    let daemon = served(&p);
+    is_there(&p, "main", &content);
+    stop(&p, daemon);
+    p.refused(&["restore", "second", "--yes"], 1, &["Nothing was written", "was used since"]);
+}
+
+#[test]
 fn a_member_without_labels_is_recognised_and_nothing_is_lost() {
     if !installed("nbdcopy") {
         return;

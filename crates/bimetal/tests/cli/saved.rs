@@ -163,6 +163,39 @@ fn what_was_saved_of_a_group_in_use_is_refused_after_its_next_commit() {
     is_whole(&p);
 }
 
+/// A repair says nothing of when the last commit was; and what it repairs may hide that commit.
+#[test]
+fn what_was_saved_of_a_group_in_use_is_refused_after_a_repair_if_there_was_a_commit() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let data: Vec<u8> = (0..8 * MIB).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(p.path("in.raw"), &data).expect("file");
+    let daemon = p.serve(&["tank"]);
+    let copies = ["fast.copy", "slow.copy"];
+    for (from, to) in ["fast.img", "slow.img"].into_iter().zip(copies) {
+        std::fs::copy(p.path(from), p.path(to)).expect("copied in use");
+    }
+    p.ok(&["dump", "tank", "--save", "tank.saved", "--member", copies[0], copies[1]]);
+    copy(&p.path("in.raw").display().to_string(), &nbd(&p));
+    drop(daemon);
+    p.ok(&["dump", "tank", "--save", "later.saved"]);
+    // Both labels of the SSD are gone, which takes a repair.
+    write_over(&p, "fast.img", 64 << 10, 64 << 10);
+    write_over(&p, "fast.img", FAST - 2 * MIB, 64 << 10);
+    p.ok(&["repair", "tank", "--yes", "--save", "repair.saved"]);
+    refused_untouched(
+        &p,
+        &["restore", "tank.saved", "--yes", "--force"],
+        &["was used since it was saved", "the journal of"],
+    );
+    // Nothing was committed after this one: a repair changes no journal.
+    p.ok(&["restore", "later.saved", "--yes"]);
+    is_whole(&p);
+}
+
 #[test]
 fn what_was_saved_before_a_start_is_refused_whatever_is_asked() {
     let p = Place::new();

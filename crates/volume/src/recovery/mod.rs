@@ -109,7 +109,7 @@ pub enum OpenError {
     },
     /// A member is older than the rest of the group.
     #[error(
-        "member {member} of group {name} holds an older state than the group (an old copy was put back, or it lost writes that it had confirmed). Nothing was changed; bring back the current member, or open read-only without this one; if there is no other, a repair goes on without what it lacks"
+        "member {member} of group {name} holds an older state than the group (an old copy was put back, or it lost writes that it had confirmed). Nothing was changed; bring back the current member, or open read-only without this one. If there is no other, read from it alone, read-only, what only it holds; then disconnect it, and repair the group without it"
     )]
     Stale {
         /// Name of the group.

@@ -153,9 +153,7 @@ impl<E: Env> Plan<E> {
         if !core.map_complete {
             reasons.push("no fast member has a sound map, and those of slow ones may be older".into());
         }
-        let newest = write::newest_of(&core.members.iter().filter(|m| m.is_present()).collect::<Vec<_>>());
-        let unfinished = |m: &Member<E::Device>| m.is_present() && is_unfinished(&m.label.borrow(), &newest);
-        if core.members.iter().any(unfinished) {
+        if self.goes_on() {
             reasons.push("a repair was cut off".into());
         }
         for index in &self.known.unlabelled {
@@ -167,6 +165,14 @@ impl<E: Env> Plan<E> {
             ));
         }
         reasons
+    }
+
+    /// Whether it goes on with a repair that was cut off.
+    pub fn goes_on(&self) -> bool {
+        let present = || self.core.members.iter().filter(|m| m.is_present());
+        let newest = write::newest_of(&present().collect::<Vec<_>>());
+        let mut labels = present().map(|m| m.label.borrow());
+        labels.any(|label| is_unfinished(&label, &newest))
     }
 
     /// Members that are not at hand, and would be struck off, in words.

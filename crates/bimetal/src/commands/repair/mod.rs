@@ -37,6 +37,8 @@ struct Done {
     volumes: Vec<Kept>,
     new: Vec<String>,
     saved: PathBuf,
+    /// It went on with one that was cut off, which has saved what was before.
+    went_on: bool,
     /// Where members are that had no label, so that their metadata could not be saved: such a repair cannot be undone.
     not_saved: Vec<String>,
 }
@@ -106,10 +108,11 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let saved = saved::save(&env, &found.opened, &wish.save).await;
     saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
     new::take(&env, name, &new, &opened, wish.force).await?;
+    let went_on = plan.goes_on();
     let report =
         plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
-    Ok(Some(Done { report, volumes, new, saved: wish.save, not_saved }))
+    Ok(Some(Done { report, volumes, new, saved: wish.save, went_on, not_saved }))
 }
 
 /// Why nothing can be repaired, and what is left to do.
@@ -142,7 +145,7 @@ fn json(name: &str, done: &Done) -> serde_json::Value {
     json!({
         "schema": api::SCHEMA, "group": name, "repaired": true, "struck_off": done.report.struck_off,
         "new_members": done.report.new, "new_devices": done.new, "saved": done.saved,
-        "not_saved": done.not_saved,
+        "went_on": done.went_on, "not_saved": done.not_saved,
         "volumes": done.volumes.iter().map(volume).collect::<Vec<_>>(),
     })
 }

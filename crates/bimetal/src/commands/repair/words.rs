@@ -101,9 +101,13 @@ pub(super) fn done(group: &str, done: &Done) -> String {
         text += &format!("  {locator} is member {index}\n");
     }
     let saved = done.saved.display();
-    text += &match done.not_saved.is_empty() {
-        true => format!("To undo it, before the group is started again: bimetal restore {saved}\n"),
-        false => format!(
+    text += &match (done.not_saved.is_empty(), done.went_on) {
+        (true, false) => format!("To undo it, before the group is started again: bimetal restore {saved}\n"),
+        (true, true) => format!(
+            "To undo it, before the group is started again: bimetal restore FILE, with what the first one has saved, which was cut \
+             off; {saved} leads back to where that one stopped\n"
+        ),
+        (false, _) => format!(
             "It cannot be undone: without labels, the metadata of {} could not be saved. That of the others is in {saved}\n",
             done.not_saved.join(", ")
         ),

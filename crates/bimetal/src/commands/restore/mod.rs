@@ -13,7 +13,7 @@ use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::{Device, Env};
 use serde_json::json;
 
-use self::plan::{not_in_file, plan, used_since, Candidate, Group, Plan, Proof};
+use self::plan::{not_in_file, plan, used_since, Candidate, Group, Plan};
 use crate::cli::Restore;
 use crate::members::{self, Members};
 use crate::output::{confirm, Output};
@@ -73,8 +73,8 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
     }
     let target = |i: usize| Target { locator: candidates[i].locator.clone(), device: found.opened[i].device.clone() };
     let targets: Vec<Target<HostDevice>> = plan.targets.iter().map(|(i, _)| target(*i)).collect();
-    let unchanged = |m: usize| plan.targets[m].1 == Proof::Unchanged;
-    if let Some(m) = committed_since(saved, &targets, unchanged).await.context(UNTOUCHED)? {
+    let sign = |m: usize| plan.targets[m].1.sign();
+    if let Some(m) = committed_since(saved, &targets, sign).await.context(UNTOUCHED)? {
         bail!("{UNTOUCHED}: {}", used_since(&saved.group, "journal", &targets[m].locator));
     }
     confirm(&question(env, saved, &plan, &candidates), args.yes)?;

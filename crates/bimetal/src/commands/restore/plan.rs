@@ -7,7 +7,7 @@ use anyhow::{bail, Result};
 use bimetal_format::label::{Label, MemberCode, Repair};
 
 use crate::members::own_uuid;
-use crate::saved::{Mark, SavedMember};
+use crate::saved::{Mark, SavedMember, Sign};
 use crate::size::approx;
 
 /// A device that may be a member.
@@ -58,6 +58,16 @@ impl Proof {
             Proof::RestoreBegun => "writing this file back to it was cut off",
             Proof::OtherRestoreBegun => "writing another file back to it was cut off",
             Proof::None => "it carries no label, and is taken for this member because of its size",
+        }
+    }
+
+    /// What of a journal proves the contrary.
+    pub(super) fn sign(self) -> Sign {
+        match self {
+            Proof::Unchanged => Sign::SoundBlock,
+            Proof::RepairBegun | Proof::RepairDone => Sign::AnyChange,
+            // The journals may be written back already.
+            Proof::RestoreBegun | Proof::OtherRestoreBegun | Proof::None => Sign::None,
         }
     }
 
@@ -161,11 +171,13 @@ fn proof(group: &Group<'_>, saved: &Label, now: &Label) -> Option<Proof> {
     }
 }
 
-/// Whether the epoch before that of the label is one that was saved. It need not be the member's own: one that had been
-/// left behind gets the history of the others.
+/// Whether an epoch before that of the label is one that was saved, and nothing was served since: repairs that were cut off or done
+/// again leave others between. It need not be the member's own: one that had been left behind gets the history of the others.
 fn follows(group: &Group<'_>, label: &Label) -> bool {
-    let before = label.epoch.history.first();
-    before.is_some_and(|before| group.members.iter().any(|m| m.label.epoch.id == *before))
+    // One more than those that were not served.
+    let last_served = usize::from(label.epoch.cut_off).max(1);
+    let mut before = label.epoch.history.iter().take(last_served);
+    before.any(|before| group.members.iter().any(|m| m.label.epoch.id == *before))
 }
 
 /// Why nothing is written back to a group that was used: `what` on the device says so.

@@ -105,6 +105,24 @@ fn start(label: &mut Label, epoch: u64) {
 }
 
 #[test]
+fn repairs_after_which_nothing_was_served_can_be_undone() {
+    let (_folder, saved) = file(2);
+    let repaired = |unserved: u8| {
+        let mut found = candidates(2);
+        for c in &mut found {
+            change(c, |l| {
+                start(l, 78);
+                start(l, 79);
+                (l.repair, l.epoch.cut_off) = (Repair::Done, unserved + 1);
+            });
+        }
+        planned(&saved, &found).map(|plan| proofs(&plan))
+    };
+    assert_eq!(repaired(1).expect("permitted"), [Proof::RepairDone; 2]);
+    assert!(repaired(0).expect_err("78 was served").to_string().contains("was used since it was saved"));
+}
+
+#[test]
 fn a_repair_can_be_undone_and_one_cut_off_too() {
     let (_folder, saved) = file(3);
     let mut found = candidates(3);
