@@ -3,44 +3,13 @@
 //! without a word; and it does not belong to that group any more, so nobody is told to destroy the group for its sake.
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::{Label, LabelError, MemberCode};
+use bimetal_format::label::{Label, LabelError};
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator};
 
 use crate::config::uuid_text;
+pub(crate) use crate::standing::{by_list, newest, standing, was, Standing};
 use crate::{config, members};
-
-/// What a device is to the group that its label names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// One of its members, as far as is known here.
-    Member,
-    /// It was being added, and did not become one: nothing is on it.
-    Joining,
-    /// It was one, and the group goes on without it.
-    Former,
-}
-
-/// By the newest label of the group.
-pub(crate) fn standing(label: &Label, newest: &Label) -> Standing {
-    let own = members::own_uuid(label);
-    let listed = newest.members.iter().any(|m| m.uuid == own && m.state != MemberCode::Left);
-    by_list(label, listed)
-}
-
-/// The same where it is known whether the group lists it.
-pub(crate) fn by_list(label: &Label, listed: bool) -> Standing {
-    match (listed, label.joining) {
-        (true, _) => Standing::Member,
-        (false, true) => Standing::Joining,
-        (false, false) => Standing::Former,
-    }
-}
-
-/// The newest of labels of one group. What a device says that is being added counts only if no other says anything.
-pub(crate) fn newest<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Option<&'a Label> {
-    labels.into_iter().max_by_key(|l| (!l.joining, l.tables, l.generation))
-}
 
 /// Labels of the group that a label names, of all devices at hand: where the configuration has members, and block devices. That
 /// one is among them, wherever it is.
@@ -119,12 +88,6 @@ pub(crate) fn refusal(label: &Label, locator: &Locator) -> String {
 /// Whether a label is of the group with this name, as this machine knows it.
 pub(crate) fn is_of_group(label: &Label, name: &str) -> Result<bool> {
     Ok(config::load(name)?.map_or(label.group_name == name, |c| c.uuid == uuid_text(&label.group)))
-}
-
-/// What it was, for words: "was fast member 0 of group 'tank'".
-pub(crate) fn was(label: &Label) -> String {
-    let tier = label.members.get(label.member as usize).map_or("a", |m| members::tier_name(m.tier));
-    format!("was {tier} member {} of the Bimetal group '{}', which goes on without it", label.member, label.group_name)
 }
 
 /// What a device is to its group, as lists of devices have it.

@@ -36,6 +36,7 @@ mod rights;
 mod runstate;
 mod saved;
 mod size;
+mod standing;
 mod twins;
 mod uuid;
 mod waiting;

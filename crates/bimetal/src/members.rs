@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::{Label, LabelError, MemberCode, TierCode};
+use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::env::{Device, Env};
@@ -15,6 +15,8 @@ use bimetal_volume::group;
 
 use crate::config::{self, uuid_text, GroupConfig};
 use crate::elsewhere;
+use crate::standing::why_none;
+pub(crate) use crate::standing::{own_uuid, tier_name};
 use crate::waiting::{self, Watch};
 
 /// How long a busy device is tried again.
@@ -227,6 +229,7 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
     // Only if the configuration names all members: a place that seems empty may be another name for one that a scan finds.
     let whole = is_whole(&members.opened);
     if whole {
+        absent.extend(take_former(&mut members.opened));
         let (ours, bare) = std::mem::take(&mut members.opened).into_iter().partition(|m: &Opened| m.label.is_some());
         members.opened = ours;
         absent.extend(bare.into_iter().map(|m: Opened| {
@@ -284,11 +287,28 @@ fn refuse_barred(config: &GroupConfig, members: &Members, barred: &[String]) -> 
 
 /// Whether every member is open that the newest label knows.
 fn is_whole(opened: &[Opened]) -> bool {
-    let labels = opened.iter().filter_map(|m| m.label.as_ref());
-    // What a device says that is being added counts for nothing.
-    let newest = labels.filter(|l| !l.joining).max_by_key(|l| l.tables);
     let found = member_uuids(opened);
-    newest.is_some_and(|l| l.members.iter().all(|row| row.state == MemberCode::Left || found.contains(&row.uuid)))
+    let is_there = |row: &MemberRow| row.state == MemberCode::Left || found.contains(&row.uuid);
+    newest_table(opened).is_some_and(|l| l.members.iter().all(is_there))
+}
+
+/// The label with the newest table of members. What a device says that is being added counts for nothing.
+fn newest_table(opened: &[Opened]) -> Option<&Label> {
+    let labels = opened.iter().filter_map(|m| m.label.as_ref());
+    labels.filter(|l| !l.joining).max_by_key(|l| l.tables)
+}
+
+/// Takes out those that were not made members in the end, or have left: all members are there.
+fn take_former(opened: &mut Vec<Opened>) -> Vec<Stranger> {
+    let Some(newest) = newest_table(opened).cloned() else { return Vec::new() };
+    let mut former = Vec::new();
+    opened.retain(|m| {
+        let why = m.label.as_ref().and_then(|label| why_none(label, &newest));
+        let is_member = why.is_none();
+        former.extend(why.map(|why| Stranger { locator: m.locator.to_string(), why: format!("{} {why}", m.locator) }));
+        is_member
+    });
+    former
 }
 
 /// Why a device is not open.
@@ -321,20 +341,6 @@ fn belongs(opened: &Opened, group: &str) -> bool {
 
 fn member_uuids(opened: &[Opened]) -> Vec<[u8; 16]> {
     opened.iter().filter_map(|m| m.label.as_ref().map(own_uuid)).collect()
-}
-
-/// A tier, as labels have it.
-pub(crate) fn tier_name(code: TierCode) -> &'static str {
-    match code {
-        TierCode::Fast => "fast",
-        TierCode::Slow => "slow",
-    }
-}
-
-/// The UUID of the member that carries the label.
-pub(crate) fn own_uuid(label: &Label) -> [u8; 16] {
-    // A decoded label lists its own member.
-    label.members.get(label.member as usize).map_or([0; 16], |m| m.uuid)
 }
 
 async fn open_scanned(env: &HostEnv, name: &str, access: Access) -> Result<Members> {

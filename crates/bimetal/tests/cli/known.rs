@@ -30,6 +30,23 @@ fn a_group_whose_members_are_gone_is_forgotten_without_a_device() {
 }
 
 #[test]
+fn a_group_is_not_forgotten_with_another_one_of_its_name() {
+    let p = Place::new();
+    p.tank();
+    p.ok(&["destroy", "tank", "--forget", "--yes"]);
+    for file in ["fast.img", "slow.img"] {
+        std::fs::rename(p.path(file), p.path(&format!("old.{file}"))).expect("renamed");
+    }
+    p.tank();
+    let described = std::fs::read_to_string(description(&p)).expect("there");
+    let said = p.ok(&["destroy", "tank", "--member", "old.fast.img", "old.slow.img", "--yes"]);
+    assert!(said.contains("The other group that is named 'tank'"), "{said}");
+    assert!(!said.contains("Not wiped"), "{said}");
+    assert_eq!(std::fs::read_to_string(description(&p)).expect("there still"), described);
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
+#[test]
 fn a_description_that_is_damaged_hides_no_other_group_and_can_be_removed() {
     let p = Place::new();
     p.tank();
@@ -42,6 +59,28 @@ fn a_description_that_is_damaged_hides_no_other_group_and_can_be_removed() {
     assert!(listed.code == 1 && listed.out.contains("bad.toml is damaged"), "{}", listed.out);
     p.ok(&["destroy", "bad", "--forget", "--yes"]);
     p.ok(&["status"]);
+}
+
+/// It could not be erased when it left, or somebody has brought an image of it back.
+#[test]
+fn a_device_that_has_left_is_no_problem_of_the_group_for_ever() {
+    let p = Place::new();
+    p.tank();
+    let more = p.file("more.img", 96 * MIB);
+    p.ok(&["member", "add", "tank", "--slow", "more.img", "--yes"]);
+    std::fs::copy(&more, p.path("kept.img")).expect("copied");
+    p.ok(&["member", "remove", "tank", "more.img", "--yes"]);
+    std::fs::rename(p.path("kept.img"), &more).expect("renamed");
+    let mut file = std::fs::File::options().append(true).open(description(&p)).expect("there");
+    write!(file, "\n[[member]]\nlocator = \"{}\"\ntier = \"slow\"\n", more.display()).expect("written");
+    let report = p.json(&["check", "tank"]);
+    assert_eq!(report["sound"], true, "{report}");
+    let told = p.ok(&["check", "tank"]);
+    assert!(told.contains("more.img was slow member 2") && told.contains("the next start strikes it out"), "{told}");
+    let mut daemon = p.serve(&["tank"]);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    assert!(!std::fs::read_to_string(description(&p)).expect("there").contains("more.img"));
 }
 
 #[test]

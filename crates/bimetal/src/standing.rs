@@ -1,0 +1,88 @@
+//! What labels say of each other: who is a member of a group, and who is none any more.
+
+use bimetal_format::label::{Label, MemberCode, TierCode};
+
+/// What a device is to the group that its label names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// One of its members, as far as is known here.
+    Member,
+    /// It was being added, and did not become one: nothing is on it.
+    Joining,
+    /// It was one, and the group goes on without it.
+    Former,
+}
+
+/// By the newest label of the group.
+pub(crate) fn standing(label: &Label, newest: &Label) -> Standing {
+    let own = own_uuid(label);
+    let listed = newest.members.iter().any(|m| m.uuid == own && m.state != MemberCode::Left);
+    by_list(label, listed)
+}
+
+/// The same where it is known whether the group lists it.
+pub(crate) fn by_list(label: &Label, listed: bool) -> Standing {
+    match (listed, label.joining) {
+        (true, _) => Standing::Member,
+        (false, true) => Standing::Joining,
+        (false, false) => Standing::Former,
+    }
+}
+
+/// The newest of labels of one group. What a device says that is being added counts only if no other says anything.
+pub(crate) fn newest<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Option<&'a Label> {
+    labels.into_iter().max_by_key(|l| (!l.joining, l.tables, l.generation))
+}
+
+/// What it was, for words: "was fast member 0 of group 'tank'".
+pub(crate) fn was(label: &Label) -> String {
+    let tier = label.members.get(label.member as usize).map_or("a", |m| tier_name(m.tier));
+    format!("was {tier} member {} of the Bimetal group '{}', which goes on without it", label.member, label.group_name)
+}
+
+/// Why the device with this label is no member, as the newest one knows.
+pub(crate) fn why_none(label: &Label, newest: &Label) -> Option<String> {
+    // Where each has struck the other off, descent decides, and that is the engine's to know.
+    let strikes_back = label.members.iter().any(|row| row.uuid == own_uuid(newest) && row.state == MemberCode::Left);
+    match standing(label, newest) {
+        Standing::Joining => Some("was being added when that was cut off, and has not become one: add it again".into()),
+        Standing::Former if !strikes_back => Some(was(label)),
+        Standing::Former | Standing::Member => None,
+    }
+}
+
+/// A tier, as labels have it.
+pub(crate) fn tier_name(code: TierCode) -> &'static str {
+    match code {
+        TierCode::Fast => "fast",
+        TierCode::Slow => "slow",
+    }
+}
+
+/// The UUID of the member that carries the label.
+pub(crate) fn own_uuid(label: &Label) -> [u8; 16] {
+    // A decoded label lists its own member.
+    label.members.get(label.member as usize).map_or([0; 16], |m| m.uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::saved::testing::labels;
+
+    #[test]
+    fn who_is_none_any_more_is_told_why() {
+        let all = labels(3);
+        let mut newest = all[0].clone();
+        assert_eq!(why_none(&all[2], &newest), None, "it is listed");
+        newest.members[2].state = MemberCode::Left;
+        assert!(why_none(&all[2], &newest).is_some_and(|why| why.contains("goes on without it")));
+        let mut adding = all[2].clone();
+        adding.joining = true;
+        assert!(why_none(&adding, &newest).is_some_and(|why| why.contains("add it again")));
+        assert_eq!(why_none(&adding, &all[0]), None, "only its own label lacks that it is one");
+        let mut apart = all[2].clone();
+        apart.members[0].state = MemberCode::Left;
+        assert_eq!(why_none(&apart, &newest), None, "which side is the group is not decided here");
+    }
+}
