@@ -50,6 +50,8 @@ pub enum Act {
         fua: bool,
         /// Keep the range allocated.
         no_hole: bool,
+        /// It is wanted for one step only: who asked for it has gone.
+        given_up: bool,
     },
     /// FLUSH.
     Flush,

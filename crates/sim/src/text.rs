@@ -38,7 +38,9 @@ fn act_text(act: Act) -> String {
         Act::Read => "read".into(),
         Act::Write { fua } => format!("write{}", flag(fua, "fua")),
         Act::Trim { fua } => format!("trim{}", flag(fua, "fua")),
-        Act::Zeroes { fua, no_hole } => format!("zeroes{}{}", flag(fua, "fua"), flag(no_hole, "no-hole")),
+        Act::Zeroes { fua, no_hole, given_up } => {
+            format!("zeroes{}{}{}", flag(fua, "fua"), flag(no_hole, "no-hole"), flag(given_up, "given-up"))
+        }
         Act::Flush => "flush".into(),
         Act::Cache => "cache".into(),
         Act::Sleep => "sleep".into(),
@@ -369,12 +371,12 @@ fn parse_step(w: &mut Words<'_>) -> Parsed<Step> {
     }
     let verb = w.word()?;
     let (offset, len) = (w.number()?, w.number()?);
-    let (fua, no_hole) = (w.has("fua"), w.has("no-hole"));
+    let (fua, no_hole, given_up) = (w.has("fua"), w.has("no-hole"), w.has("given-up"));
     let act = match verb {
         "read" => Act::Read,
         "write" => Act::Write { fua },
         "trim" => Act::Trim { fua },
-        "zeroes" => Act::Zeroes { fua, no_hole },
+        "zeroes" => Act::Zeroes { fua, no_hole, given_up },
         "flush" => Act::Flush,
         "cache" => Act::Cache,
         "sleep" => Act::Sleep,

@@ -59,6 +59,16 @@ pub struct WriteFlags {
     pub outlives: bool,
 }
 
+/// Bytes that a zeroing which keeps its range allocated writes at a time.
+pub const ZERO_RUN: u64 = 1 << 20;
+
+/// Whether a request that may take hours is still wanted. It is asked between two steps of it; once it is not, the request ends with
+/// [`Error::Stopping`], and a part of its range may have been changed.
+pub type Wanted<'a> = &'a dyn Fn() -> bool;
+
+/// For a request that is wanted to its end.
+pub const TO_ITS_END: Wanted<'static> = &|| true;
+
 /// A block device that can be exported. Ranges are in bytes, of any alignment; the callee checks that they lie inside
 /// `size()`. Cloning gives another handle.
 pub trait Backend: Clone + 'static {
@@ -80,8 +90,14 @@ pub trait Backend: Clone + 'static {
     fn flush(&self) -> impl Future<Output = Result<(), Error>>;
     /// Forgets the whole 4 KiB blocks inside the range: they read as zeros afterwards.
     fn trim(&self, offset: u64, len: u64, flags: WriteFlags) -> impl Future<Output = Result<(), Error>>;
-    /// Zeroes exactly the range.
-    fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags) -> impl Future<Output = Result<(), Error>>;
+    /// Zeroes exactly the range, as long as that is `wanted`.
+    fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        flags: WriteFlags,
+        wanted: Wanted<'_>,
+    ) -> impl Future<Output = Result<(), Error>>;
     /// A hint that the range will be used soon: a promotion hint.
     fn cache(&self, offset: u64, len: u64) -> impl Future<Output = Result<(), Error>>;
     /// Describes the range in order, without gaps, in at most `max` extents (at least one; fewer may cover less than

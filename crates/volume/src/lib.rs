@@ -26,6 +26,7 @@ pub mod repair;
 mod slots;
 mod sparse;
 pub mod tier;
+mod turns;
 pub mod units;
 mod wait;
 

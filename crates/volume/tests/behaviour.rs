@@ -4,7 +4,7 @@ mod memory;
 
 use std::time::Duration;
 
-use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::backend::{Backend, WriteFlags, TO_ITS_END};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
@@ -112,7 +112,8 @@ fn trim_and_zeroing_free_slots_and_reach_the_member() {
     rig.write(&v, 0, pattern(1, 8 * CHUNK));
     let (v1, v2) = (v.clone(), v.clone());
     rig.env.block_on(async move { v1.trim(0, 4 * CHUNK, PLAIN).await.expect("trim") });
-    rig.env.block_on(async move { v2.write_zeroes(4 * CHUNK + 5, 3 * CHUNK, PLAIN).await.expect("zeroing") });
+    rig.env
+        .block_on(async move { v2.write_zeroes(4 * CHUNK + 5, 3 * CHUNK, PLAIN, TO_ITS_END).await.expect("zeroing") });
     let got = rig.read(&v, 0, 8 * CHUNK);
     let mut model = pattern(1, 8 * CHUNK);
     model[..(4 * CHUNK) as usize].fill(0);

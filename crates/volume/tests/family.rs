@@ -7,7 +7,7 @@ use std::future::Future;
 
 use bimetal_crypt::FamilyKey;
 use bimetal_format::label::Repair;
-use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::backend::{Backend, WriteFlags, TO_ITS_END};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::error::Error;
 use bimetal_volume::fate::{Fate, FateRun};
@@ -158,7 +158,7 @@ fn requests_of_any_alignment_read_what_was_written() {
         match next(6) {
             0 => {
                 let v = v.clone();
-                let zeroed = async move { v.write_zeroes(offset, len, WriteFlags::default()).await };
+                let zeroed = async move { v.write_zeroes(offset, len, WriteFlags::default(), TO_ITS_END).await };
                 rig.env.block_on(zeroed).expect("zeroes");
                 model[here].fill(0);
             }

@@ -8,7 +8,7 @@ use std::future::{poll_fn, Future};
 use std::rc::Rc;
 use std::task::Poll;
 
-use bimetal_volume::backend::{Backend, Extent, WriteFlags};
+use bimetal_volume::backend::{Backend, Extent, WriteFlags, TO_ITS_END};
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
 use bimetal_volume::units::CHUNK;
@@ -86,7 +86,7 @@ fn others_have_their_turn_beside_one_request_over_a_whole_large_volume() {
     let enough = PAGES * 252 / 64;
     let turns = r.turns_beside(|v| async move { v.cache(0, size).await });
     assert!(turns > enough, "{turns} turns beside CACHE");
-    let turns = r.turns_beside(|v| async move { v.write_zeroes(BLOCK / 2, size - BLOCK, PLAIN).await });
+    let turns = r.turns_beside(|v| async move { v.write_zeroes(BLOCK / 2, size - BLOCK, PLAIN, TO_ITS_END).await });
     assert!(turns > enough, "{turns} turns beside WRITE_ZEROES");
     let turns = r.turns_beside(|v| async move { v.trim(0, size, PLAIN).await });
     assert!(turns > enough, "{turns} turns beside TRIM");

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::backend::{Backend, WriteFlags, TO_ITS_END};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
@@ -122,7 +122,8 @@ fn what_waits_for_room_when_the_group_stops_is_refused() {
     let held = [0, CHUNK, 2 * CHUNK].map(|at| r.begin_write("main", at, vec![HELD; BLOCK as usize]));
     let writes = r.begin_write("main", 4 * CHUNK, vec![1; CHUNK as usize]);
     let v = r.volume("main");
-    let zeroes = r.begin(async move { v.write_zeroes(BLOCK / 2, CHUNK, WriteFlags { no_hole: true, ..PLAIN }).await });
+    let flags = WriteFlags { no_hole: true, ..PLAIN };
+    let zeroes = r.begin(async move { v.write_zeroes(BLOCK / 2, CHUNK, flags, TO_ITS_END).await });
     let g = r.group.clone();
     let stopped = r.begin(async move { g.stop().await });
     assert!(writes.borrow().is_none() && zeroes.borrow().is_none() && stopped.borrow().is_none(), "they wait");

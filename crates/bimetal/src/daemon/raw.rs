@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use bimetal_export::Export;
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Reactor};
-use bimetal_volume::backend::{Backend, Extent, Piece, Pieces, WriteFlags};
+use bimetal_volume::backend::{Backend, Extent, Piece, Pieces, Wanted, WriteFlags, ZERO_RUN};
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::Device;
 use bimetal_volume::error::Error;
@@ -38,7 +38,7 @@ pub(crate) fn run(locator: &str, args: &Serve) -> Result<()> {
 }
 
 async fn serve(env: &HostEnv, device: HostDevice, read_only: bool, at: &[Address], name: &str) -> Result<()> {
-    let backend = Raw { device: device.clone(), read_only };
+    let backend = Raw { device: device.clone(), read_only, zeros: BufMut::zeroed(ZERO_RUN as usize).freeze() };
     let export = Export { uuid: [0; 16], name: "raw".into(), description: name.into(), backend, read_only };
     let served = Served::start(env, vec![export], at).await?;
     let signals = bimetal_host::signals::Signals::catch(env).context("cannot catch signals")?;
@@ -54,6 +54,8 @@ async fn serve(env: &HostEnv, device: HostDevice, read_only: bool, at: &[Address
 struct Raw {
     device: HostDevice,
     read_only: bool,
+    /// Which zeroings write.
+    zeros: Buf,
 }
 
 impl Raw {
@@ -113,13 +115,16 @@ impl Backend for Raw {
         Ok(())
     }
 
-    async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
-        const STEP: u64 = 1 << 20;
+    async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
         self.check(offset, len)?;
         let mut at = 0;
         while at < len {
-            let step = STEP.min(len - at);
-            self.device.write(offset + at, BufMut::zeroed(step as usize).freeze()).await.map_err(failed)?;
+            if !wanted() {
+                return Err(Error::Stopping);
+            }
+            let step = ZERO_RUN.min(len - at);
+            let zeros = self.zeros.slice(0, step as usize);
+            self.device.write(offset + at, zeros).await.map_err(failed)?;
             at += step;
         }
         if flags.fua {

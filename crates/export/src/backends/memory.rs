@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use bimetal_volume::backend::{Backend, Extent, Piece, Pieces, WriteFlags};
+use bimetal_volume::backend::{Backend, Extent, Piece, Pieces, Wanted, WriteFlags};
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::error::Error;
 use bimetal_volume::units::BLOCK;
@@ -146,8 +146,11 @@ impl Backend for Memory {
         Ok(())
     }
 
-    async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
+    async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
         self.check_write(offset, len)?;
+        if !wanted() {
+            return Err(Error::Stopping);
+        }
         self.zero(offset, len, false, flags.no_hole);
         Ok(())
     }

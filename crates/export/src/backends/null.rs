@@ -1,4 +1,4 @@
-use bimetal_volume::backend::{Backend, Extent, Piece, Pieces, WriteFlags};
+use bimetal_volume::backend::{Backend, Extent, Piece, Pieces, Wanted, WriteFlags};
 use bimetal_volume::buf::Buf;
 use bimetal_volume::error::Error;
 use smallvec::smallvec;
@@ -48,7 +48,7 @@ impl Backend for Null {
         check_range(offset, len, self.size)
     }
 
-    async fn write_zeroes(&self, offset: u64, len: u64, _flags: WriteFlags) -> Result<(), Error> {
+    async fn write_zeroes(&self, offset: u64, len: u64, _flags: WriteFlags, _wanted: Wanted<'_>) -> Result<(), Error> {
         check_range(offset, len, self.size)
     }
 

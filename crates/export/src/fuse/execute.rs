@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bimetal_host::fuse::Answer;
-use bimetal_volume::backend::{Backend, Piece, WriteFlags};
+use bimetal_volume::backend::{Backend, Piece, Wanted, WriteFlags};
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::error::Error;
 use bimetal_volume::units::BLOCK;
@@ -149,7 +149,7 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
             }
             Work::Flush { .. } => backend.flush().await.map_err(|e| errno_of(&e))?,
             Work::Zero { offset, len, keep, .. } => {
-                zero(backend, offset, len, keep).await.map_err(|e| errno_of(&e))?;
+                zero(backend, offset, len, keep, &|| self.waits_for_long_work()).await.map_err(|e| errno_of(&e))?;
             }
             Work::Seek { offset, size, data, .. } => {
                 let found = seek(backend, offset, size, data).await.map_err(|e| errno_of(&e))?;
@@ -162,12 +162,12 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
 
 /// Forgets whole blocks; what is not a matter of whole blocks is zeroed exactly, because whoever punches a hole, a loop
 /// device among them, wants to read zeros afterwards.
-async fn zero(backend: &impl Backend, offset: u64, len: u64, keep: bool) -> Result<(), Error> {
+async fn zero(backend: &impl Backend, offset: u64, len: u64, keep: bool, wanted: Wanted<'_>) -> Result<(), Error> {
     let flags = WriteFlags { no_hole: keep, ..WriteFlags::default() };
     if !keep && (offset | len) % BLOCK == 0 {
         return backend.trim(offset, len, flags).await;
     }
-    backend.write_zeroes(offset, len, flags).await
+    backend.write_zeroes(offset, len, flags, wanted).await
 }
 
 /// The first byte from `offset` on that is data, or in a hole; the end of the volume counts as a hole.

@@ -14,7 +14,8 @@
 //!    answered with ENOSYS, which the kernel takes as a wish not to be asked again.
 //! 5. The kernel is never allowed to remember a name or a size, and the number of a file (`st_ino`) is made from the UUID
 //!    of its volume ([`inode_of`]): names move from volume to volume.
-//! 6. No request is cancelled: INTERRUPT is left unanswered, and the request ends by itself.
+//! 6. No request is cancelled: INTERRUPT is left unanswered, and the request ends by itself. A zeroing that may take hours is not
+//!    waited for by a stop: it ends between two steps, with ESHUTDOWN.
 
 mod answer;
 mod channel;
@@ -221,6 +222,11 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
         self.requests.set(self.requests.get() - 1);
         self.bytes.set(self.bytes.get() - bytes);
         self.done.notify();
+    }
+
+    /// Whether work that may take hours is to go on. A stop does not wait for it, and after the end nobody learns of it.
+    fn waits_for_long_work(&self) -> bool {
+        !self.stopping.get() && !self.ended.get()
     }
 
     fn has_room(&self) -> bool {

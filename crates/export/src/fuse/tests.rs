@@ -4,12 +4,14 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bimetal_host::fuse::MAX_TRANSFER;
+use bimetal_volume::buf::BufMut;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::backends::Memory;
 use crate::nbd::Export;
 use crate::testing::{Kernel, TestRuntime};
 
+use super::execute::{execute, Payload, Work};
 use super::fuzz::{files, init, request, terms, transfer};
 use super::wire::*;
 use super::{Limits, Server};
@@ -389,6 +391,33 @@ fn many_at_a_time_are_all_answered() {
         }
         numbers.sort_unstable();
         assert!(numbers.into_iter().eq(1000..1200));
+    });
+}
+
+/// What was taken before is done, but for what may take hours.
+#[test]
+fn a_stop_does_not_wait_for_the_end_of_a_zeroing() {
+    with_server(|kernel, server| async move {
+        write(&kernel, MAIN, 0, &[1; 8192]).await.expect("written");
+        let file = 0;
+        let write = Work::Write {
+            file,
+            offset: 4096,
+            len: 4096,
+            durable: false,
+            payload: Payload { data: BufMut::copy_of(&[2; 4096]).freeze(), area: None },
+        };
+        let zero = Work::Zero { file, offset: 0, len: 8192, keep: true };
+        server.0.stopping.set(true);
+        for (work, error) in [(write, 0), (zero, -errno::ESHUTDOWN)] {
+            server.0.take(work.bytes());
+            execute(server.0.clone(), server.0.answer_to(99), work).await;
+            let answer = kernel.answer().await;
+            let (head, _) = OutHeader::read_from_prefix(&answer).expect("a head");
+            assert_eq!((head.unique, head.error), (99, error));
+        }
+        server.0.stopping.set(false);
+        assert_eq!(read(&kernel, MAIN, 0, 8192).await, Ok([[1; 4096], [2; 4096]].concat()));
     });
 }
 

@@ -3,7 +3,7 @@
 use bimetal_nbd::consts::{cmd, errno, reply_flag, reply_type};
 use bimetal_nbd::reply::{encode_error, encode_simple, encode_status, status_size, Chunk, StatusExtent, DATA_PREFIX};
 use bimetal_nbd::request::{HeaderStyle, Request, StatusFilter};
-use bimetal_volume::backend::{Backend, Piece, Pieces};
+use bimetal_volume::backend::{Backend, Piece, Pieces, Wanted};
 use bimetal_volume::buf::Buf;
 use bimetal_volume::env::Instant;
 use bimetal_volume::error::Error;
@@ -78,7 +78,7 @@ pub(super) async fn execute<R: Runtime, B: Backend>(session: &Session<R, B>, mut
 
 impl<R: Runtime, B: Backend> Session<R, B> {
     async fn perform(&self, work: &mut Work) -> Result<Answer, Error> {
-        let backend = &self.backend;
+        let (backend, wanted): (_, Wanted<'_>) = (&self.backend, &|| self.peer.waits_for_long_work());
         match work.op {
             Op::Nothing => {}
             Op::Read { offset, len, .. } => return backend.read(offset, len).await.map(Answer::Data),
@@ -90,10 +90,10 @@ impl<R: Runtime, B: Backend> Session<R, B> {
             }
             Op::Flush => backend.flush().await?,
             Op::Trim { offset, len, flags } if self.cuts_blocks(offset, len) => {
-                backend.write_zeroes(offset, len, flags).await?
+                backend.write_zeroes(offset, len, flags, wanted).await?
             }
             Op::Trim { offset, len, flags } => backend.trim(offset, len, flags).await?,
-            Op::WriteZeroes { offset, len, flags } => backend.write_zeroes(offset, len, flags).await?,
+            Op::WriteZeroes { offset, len, flags } => backend.write_zeroes(offset, len, flags, wanted).await?,
             Op::Cache { offset, len } => backend.cache(offset, len).await?,
             Op::BlockStatus { offset, len, one_extent, .. } => {
                 return self.status(offset, len, one_extent, work.filter.as_ref()).map(Answer::Status)

@@ -1,10 +1,13 @@
 //! A connection as the rest of the server sees it.
 
 use std::cell::{Cell, RefCell};
+use std::future::{poll_fn, Future};
+use std::pin::pin;
 use std::time::Duration;
 
 use bimetal_volume::env::Instant;
 
+use crate::conn::Conn;
 use crate::signal::Signal;
 use crate::stats::{ConnectionStatus, Phase};
 
@@ -56,6 +59,8 @@ pub(super) struct Peer {
     /// Of a payload.
     pub(super) receiving: Exchange,
     close: Box<dyn Fn()>,
+    /// The client is there no more, so that nobody can be told of anything.
+    pub(super) gone: Cell<bool>,
     /// The server stops: refuse new requests, end when the rest is answered.
     pub(super) stopping: Cell<bool>,
     pub(super) stop_begun: Signal,
@@ -74,6 +79,7 @@ impl Peer {
             sending: Exchange::default(),
             receiving: Exchange::default(),
             close,
+            gone: Cell::new(false),
             stopping: Cell::new(false),
             stop_begun: Signal::default(),
         }
@@ -94,6 +100,24 @@ impl Peer {
         // First a request that waits for room is refused, and only when that was sent is the stream ended.
         self.load.notify();
         self.stop_begun.notify();
+    }
+
+    /// What `future` gives. Notices if the client hangs up meanwhile.
+    pub(super) async fn minding<T>(&self, conn: &impl Conn, future: impl Future<Output = T>) -> T {
+        let (mut future, mut leaving) = (pin!(future), pin!(conn.hung_up()));
+        poll_fn(|cx| {
+            let value = future.as_mut().poll(cx);
+            if value.is_pending() && !self.gone.get() {
+                self.gone.set(leaving.as_mut().poll(cx).is_ready());
+            }
+            value
+        })
+        .await
+    }
+
+    /// Whether work that may take hours is to go on. It need not when nobody learns of it, and a stop does not wait for it.
+    pub(super) fn waits_for_long_work(&self) -> bool {
+        !self.gone.get() && !self.stopping.get()
     }
 
     /// For how long the client has been seen at what it has to do for a send or receive.

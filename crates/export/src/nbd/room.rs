@@ -55,7 +55,8 @@ impl<R: Runtime, B: Backend> Session<R, B> {
 
     async fn wait_for_room<C: Conn>(&self, conn: &C, share: Share) -> Room {
         let Peer { id, load, stopping, .. } = &*self.peer;
-        if !load.wait_below_limit(share).await {
+        // What the client has sent is still taken when it has hung up; but nobody waits for its long zeroings in that case.
+        if !self.peer.minding(conn, load.wait_below_limit(share)).await {
             return Room::Gone;
         }
         if load.try_take(share) {

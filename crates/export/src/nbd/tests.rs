@@ -11,7 +11,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use bimetal_nbd::request::HeaderStyle;
-use bimetal_volume::backend::{Backend, Extent, Pieces, WriteFlags};
+use bimetal_volume::backend::{Backend, Extent, Pieces, Wanted, WriteFlags};
 use bimetal_volume::buf::Buf;
 use bimetal_volume::error::Error;
 
@@ -105,9 +105,13 @@ impl Backend for Probe {
         self.enter(format!("trim {offset} {len} fua {}", flags.fua)).await?;
         self.memory.trim(offset, len, flags).await
     }
-    async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
+    async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
         self.enter(format!("zero {offset} {len} fua {} no_hole {}", flags.fua, flags.no_hole)).await?;
-        self.memory.write_zeroes(offset, len, flags).await
+        if !wanted() {
+            self.log.borrow_mut().push("not wanted".into());
+            return Err(Error::Stopping);
+        }
+        self.memory.write_zeroes(offset, len, flags, wanted).await
     }
     async fn cache(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.enter(format!("cache {offset} {len}")).await

@@ -74,9 +74,10 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
     shared.runtime.spawn(send_answers(session.clone(), conn.clone()));
     shared.runtime.spawn(end_at_stop(session.clone(), conn.clone()));
     // Whatever ended the stream, an error or the client's wish, what was taken is still answered.
-    let _ = read_requests(&session, &conn, chosen.receiver).await;
+    let ended = read_requests(&session, &conn, chosen.receiver).await;
     session.peer.phase.set(Phase::Ending);
-    session.peer.load.wait_until_idle().await;
+    session.peer.gone.set(ended.is_err());
+    session.peer.minding(&conn, session.peer.load.wait_until_idle()).await;
     session.workers.end();
     session.outbox.finish();
     session.reader_ended.set(true);

@@ -89,7 +89,7 @@ impl Op {
         }
     }
 
-    /// Bytes of memory that its payload or its answer may take.
+    /// Bytes of memory that its payload or its answer may take. A zeroing has none: the zeros of all are the engine's (I10).
     pub(super) fn memory(&self) -> u64 {
         match *self {
             Op::Read { len, .. } | Op::Write { len, .. } => len,

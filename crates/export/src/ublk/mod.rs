@@ -6,7 +6,8 @@
 //! Rules:
 //! 1. Every change is answered only when the death of the daemon cannot undo it (`WriteFlags::outlives`): the kernel
 //!    gives the next daemon what this one has not answered, and nothing else.
-//! 2. A request that cannot be answered because the group stops is left to the next daemon, not failed.
+//! 2. A request that cannot be answered because the group stops is left to the next daemon, not failed. So is what a stop finds of a
+//!    long zeroing.
 //! 3. A device that was taken over after a loss tells its client before it says that anything is durable ([`debt`]).
 //! 4. Nothing that the kernel says is trusted to be in range.
 
@@ -201,7 +202,7 @@ async fn serve<R: Runtime, Q: Queue, B: Backend>(runtime: &R, shared: &Shared, q
         let refused = shared.debt.refuses(&desc);
         let (after, result) = match refused {
             true => (back, Some(-request::EIO)),
-            false => request::perform(backend, &desc, back, max).await,
+            false => request::perform(backend, &desc, back, max, &|| !shared.leaving.get()).await,
         };
         tells = refused && desc.kind() == Kind::Flush;
         shared.over(bytes, result);

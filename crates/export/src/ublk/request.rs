@@ -1,7 +1,7 @@
 //! One request: the backend is asked, the answer is bytes done or an errno.
 
 use bimetal_host::ublk::{IoDesc, Kind};
-use bimetal_volume::backend::{Backend, Piece, WriteFlags};
+use bimetal_volume::backend::{Backend, Piece, Wanted, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::error::Error;
 use bimetal_volume::units::BLOCK;
@@ -18,8 +18,15 @@ struct Range {
 }
 
 /// Carries out a request whose data are, or are to be, at the front of `buf`, which is `max` bytes long. Gives a buffer
-/// of that length back, and the answer; `None` if it is to be left to the next daemon.
-pub(super) async fn perform<B: Backend>(backend: &B, desc: &IoDesc, buf: BufMut, max: usize) -> (BufMut, Option<i32>) {
+/// of that length back, and the answer; `None` if it is to be left to the next daemon, as a zeroing is that is not `wanted` to its
+/// end here.
+pub(super) async fn perform<B: Backend>(
+    backend: &B,
+    desc: &IoDesc,
+    buf: BufMut,
+    max: usize,
+    wanted: Wanted<'_>,
+) -> (BufMut, Option<i32>) {
     // A flush has no range: the kernel's says sector -1.
     let start = if desc.kind() == Kind::Flush { 0 } else { desc.start_sector };
     let Some(offset) = start.checked_mul(512) else { return (buf, Some(-EINVAL)) };
@@ -34,7 +41,7 @@ pub(super) async fn perform<B: Backend>(backend: &B, desc: &IoDesc, buf: BufMut,
         Kind::Write => write(backend, range, buf, flags).await,
         Kind::Flush => (buf, backend.flush().await),
         Kind::Discard => (buf, backend.trim(range.offset, range.len, flags).await),
-        Kind::WriteZeroes => (buf, backend.write_zeroes(range.offset, range.len, flags).await),
+        Kind::WriteZeroes => (buf, backend.write_zeroes(range.offset, range.len, flags, wanted).await),
         Kind::Other(_) => return (buf, Some(-EOPNOTSUPP)),
     };
     let answer = match result {

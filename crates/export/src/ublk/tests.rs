@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use bimetal_host::ublk::{IoDesc, Kind};
-use bimetal_volume::backend::{Extent, Pieces, WriteFlags};
+use bimetal_volume::backend::{Extent, Pieces, Wanted, WriteFlags};
 use bimetal_volume::buf::Buf;
 use bimetal_volume::error::Error;
 
@@ -186,9 +186,12 @@ impl Backend for Probe {
         self.enter(format!("trim {offset} {len}{}", words(flags))).await?;
         self.memory.trim(offset, len, flags).await
     }
-    async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
+    async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
         self.enter(format!("zero {offset} {len}{}", words(flags))).await?;
-        self.memory.write_zeroes(offset, len, flags).await
+        if !wanted() {
+            return Err(Error::Stopping);
+        }
+        self.memory.write_zeroes(offset, len, flags, wanted).await
     }
     async fn cache(&self, _offset: u64, _len: u64) -> Result<(), Error> {
         Ok(())
@@ -415,6 +418,23 @@ fn who_leaves_answers_what_was_taken_and_nothing_else() {
     assert!(left.get());
     assert_eq!((queue.answers(0), queue.answers(1)), (vec![4096], vec![]));
     assert_eq!(probe.log.borrow().len(), 1, "what came later was not begun");
+}
+
+/// A zeroing of gigabytes takes minutes, and the next daemon begins it again.
+#[test]
+fn who_leaves_does_not_wait_for_the_end_of_a_zeroing() {
+    let (runtime, queue, probe) = (TestRuntime::new(), Fake::new(1), Probe::new());
+    probe.held.set(true);
+    queue.ask(0, IoDesc::new(Kind::WriteZeroes, 0, (SIZE >> 9) as u32, false, true));
+    let serving = serve(&runtime, &queue, &probe);
+    let leaver = serving.clone();
+    runtime.spawn(async move { leaver.leave().await });
+    settle(&runtime);
+    probe.held.set(false);
+    probe.released.notify();
+    settle(&runtime);
+    assert_eq!((queue.answers(0), probe.log.borrow().len()), (vec![], 1));
+    assert_eq!((serving.status().requests, serving.status().in_flight), (0, 0));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! One client: carries out its steps in order, tells the oracle, and judges each answer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::backend::{Backend, WriteFlags, TO_ITS_END};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::error::Error;
 use bimetal_volume::units::CHUNK;
@@ -42,7 +42,7 @@ pub(super) struct Client {
 enum Change {
     Write,
     Trim,
-    Zeroes,
+    Zeroes { given_up: bool },
 }
 
 impl Client {
@@ -68,7 +68,9 @@ impl Client {
             Act::Read => self.read(s.volume, s.offset, s.len).await,
             Act::Write { fua } => self.change(Change::Write, &s, self.flags(fua, false)).await,
             Act::Trim { fua } => self.change(Change::Trim, &s, self.flags(fua, false)).await,
-            Act::Zeroes { fua, no_hole } => self.change(Change::Zeroes, &s, self.flags(fua, no_hole)).await,
+            Act::Zeroes { fua, no_hole, given_up } => {
+                self.change(Change::Zeroes { given_up }, &s, self.flags(fua, no_hole)).await;
+            }
             Act::Flush => self.flush(s.volume).await,
             Act::Cache => {
                 // A hint; its failure says nothing.
@@ -290,7 +292,7 @@ impl Client {
                     oracle.fill(volume, offset, id, &mut buf);
                     (offset, offset + len, Value::write(id), Some(buf.freeze()))
                 }
-                Change::Zeroes => (offset, offset + len, Value::ZERO, None),
+                Change::Zeroes { .. } => (offset, offset + len, Value::ZERO, None),
                 Change::Trim => (offset.next_multiple_of(BLOCK), (offset + len) / BLOCK * BLOCK, Value::ZERO, None),
             };
             (oracle.issue(volume, from, to.saturating_sub(from), value, promise_of(flags), now), data)
@@ -299,7 +301,11 @@ impl Client {
         let result = match (change, data) {
             (Change::Write, Some(data)) => v.write(offset, data, flags).await,
             (Change::Trim, _) => v.trim(offset, len, flags).await,
-            _ => v.write_zeroes(offset, len, flags).await,
+            (Change::Zeroes { given_up: true }, _) => {
+                let step = Cell::new(1);
+                v.write_zeroes(offset, len, flags, &|| step.replace(0) == 1).await
+            }
+            _ => v.write_zeroes(offset, len, flags, TO_ITS_END).await,
         };
         if !self.answered() {
             return;
@@ -315,7 +321,8 @@ impl Client {
                 let late = world.injected().late > before.late;
                 self.shared.oracle.borrow_mut().failed(volume, issued, late, world.sequence());
                 let stands_still = frozen && e == Error::Frozen;
-                if !(self.overtaken(volume, stamp, &e) || stands_still) {
+                let given_up = matches!(change, Change::Zeroes { given_up: true }) && e == Error::Stopping;
+                if !(self.overtaken(volume, stamp, &e) || stands_still || given_up) {
                     self.judge_at(Kind::Write, &step_text(s), &e, before, false, (volume, offset, len));
                 }
             }

@@ -213,7 +213,8 @@ fn deleted_meanwhile() -> Directed {
     for i in 0..40 {
         let client = 1 + (i % 3) as u8;
         let at = (i * 7 % 6) * CHUNK + 8192;
-        let act = if i % 4 == 3 { Act::Zeroes { fua: false, no_hole: true } } else { WRITE };
+        let zeroes = Act::Zeroes { fua: false, no_hole: true, given_up: false };
+        let act = if i % 4 == 3 { zeroes } else { WRITE };
         // Long ones: the volume is deleted when a part of them is done.
         steps.push(of(1, step(client, act, at, 9 * CHUNK)));
     }

@@ -223,7 +223,7 @@ fn outliving() -> Directed {
         let (client, at) = ((i % 3) as u8, i * 7 % 12 * CHUNK);
         let act = match i % 4 {
             0 => TRIM,
-            1 => Act::Zeroes { fua: false, no_hole: i % 8 == 1 },
+            1 => Act::Zeroes { fua: false, no_hole: i % 8 == 1, given_up: false },
             _ => WRITE,
         };
         steps.push(step(client, act, at + i % 3 * 4096, 12_288));
@@ -256,7 +256,7 @@ pub fn all() -> Vec<Directed> {
     // Wide enough that a map page has entries in several sectors: else no tear can break it.
     let mut torn = group(70, 40, 90);
     torn.tear = true;
-    let zeroes = Act::Zeroes { fua: false, no_hole: true };
+    let zeroes = Act::Zeroes { fua: false, no_hole: true, given_up: false };
     let mut zeroing = vec![fill(0, 4), flush()];
     zeroing.extend(
         (0..12).map(|i| step(0, if i % 2 == 0 { zeroes } else { TRIM }, i * 40_000 + i * 512, 30_000 + i * 1024)),

@@ -309,7 +309,8 @@ fn step(s: &Scenario, t: &Taste, p: &mut Prng) -> Step {
         0 => Act::Read,
         1 => Act::Write { fua },
         2 => Act::Trim { fua },
-        3 => Act::Zeroes { fua, no_hole: p.coin() },
+        // One in four of those that have several steps.
+        3 => Act::Zeroes { fua, no_hole: p.coin(), given_up: len > CHUNK && len / 512 % 4 == 1 },
         4 => Act::Flush,
         5 => Act::Cache,
         6 => Act::Sleep,

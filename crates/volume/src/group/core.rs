@@ -17,6 +17,7 @@ use crate::family::Families;
 use crate::group::volume::VolumeInfo;
 use crate::group::volumes::Volumes;
 use crate::health::Health;
+use crate::io::real_zeros::RealZeros;
 use crate::kept::{kept_slot, slots_of, Kept};
 use crate::map::Map;
 use crate::member::set::Members;
@@ -69,6 +70,7 @@ pub(crate) struct Core<E: Env> {
     /// New requests are refused.
     pub(crate) stopping: Cell<bool>,
     pub(crate) requests: RequestGate,
+    pub(crate) real_zeros: RealZeros,
     /// What recovery found, in words.
     pub(crate) findings: RefCell<Vec<Finding>>,
     /// Chunks that were found in doubt: (C7.3) two on one slot.

@@ -8,7 +8,7 @@ use bimetal_format::label::{PageRun, PlacementCode, VolumeRow, VolumeState};
 use bimetal_format::ENTRIES_PER_PAGE;
 
 use super::core::Core;
-use crate::backend::{Backend, Extent, Pieces, WriteFlags};
+use crate::backend::{Backend, Extent, Pieces, Wanted, WriteFlags};
 use crate::buf::Buf;
 use crate::dissolve::watch::Watch;
 use crate::env::Env;
@@ -361,8 +361,8 @@ impl<E: Env> Backend for Volume<E> {
         self.core.trim(self.info(), offset, len, flags).await
     }
 
-    async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
-        self.core.write_zeroes(self.info(), offset, len, flags).await
+    async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
+        self.core.write_zeroes(self.info(), offset, len, flags, wanted).await
     }
 
     async fn cache(&self, offset: u64, len: u64) -> Result<(), Error> {

@@ -3,8 +3,7 @@
 use bimetal_format::Entry;
 
 use super::split::Part;
-use crate::backend::WriteFlags;
-use crate::buf::BufMut;
+use crate::backend::{Wanted, WriteFlags, TO_ITS_END};
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
@@ -13,15 +12,12 @@ use crate::mutant::{self, Mutant};
 use crate::units::BLOCK;
 use crate::wait::Pace;
 
-/// Zeros written at a time where holes are not wanted.
-const ZERO_RUN: u64 = 1 << 20;
-
 impl<E: Env> Core<E> {
     /// Forgets the whole blocks inside the range.
     pub(crate) async fn trim(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
         let _in = v.let_in_to_change(offset, len)?;
         let _admitted = self.admit_change(0).await?;
-        self.forget_all(v, offset, len).await?;
+        self.forget_all(v, offset, len, TO_ITS_END).await?;
         self.confirm(v, offset, len, flags).await
     }
 
@@ -35,18 +31,20 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    /// Zeroes exactly the range.
+    /// Zeroes exactly the range, as long as that is `wanted`.
     pub(crate) async fn write_zeroes(
         &self,
         v: &VolumeInfo,
         offset: u64,
         len: u64,
         flags: WriteFlags,
+        wanted: Wanted<'_>,
     ) -> Result<(), Error> {
         let _in = v.let_in_to_change(offset, len)?;
         if flags.no_hole {
             self.check_writable()?;
-            return self.write_real_zeros(v, offset, len, flags).await;
+            self.write_real_zeros(v, offset, len, wanted).await?;
+            return self.confirm(v, offset, len, flags).await;
         }
         let _admitted = self.admit_change(BLOCK).await?;
         let end = offset + len;
@@ -60,26 +58,14 @@ impl<E: Env> Core<E> {
             }
         }
         if first < last {
-            self.forget_all(v, first, last - first).await?;
+            self.forget_all(v, first, last - first, wanted).await?;
         }
         self.confirm(v, offset, len, flags).await
     }
 
-    async fn write_real_zeros(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
-        let mut at = 0;
-        while at < len {
-            let position = offset + at;
-            let n = (ZERO_RUN - position % ZERO_RUN).min(len - at);
-            let mut zeros = BufMut::with_phase(n as usize, position);
-            zeros.fill(0);
-            self.write_let_in(v, position, zeros.freeze(), WriteFlags::default()).await?;
-            at += n;
-        }
-        self.confirm(v, offset, len, flags).await
-    }
-
-    /// Forgets the whole blocks inside the range. Others have their turn meanwhile: it may be all of a large volume.
-    async fn forget_all(&self, v: &VolumeInfo, offset: u64, len: u64) -> Result<(), Error> {
+    /// Forgets the whole blocks inside the range, as long as that is `wanted`. Others have their turn meanwhile: it may be all of a
+    /// large volume.
+    async fn forget_all(&self, v: &VolumeInfo, offset: u64, len: u64, wanted: Wanted<'_>) -> Result<(), Error> {
         let (mut walk, mut pace) = (v.walk(offset, len), Pace::default());
         while let Some(stretch) = walk.next(self) {
             // A write that is under way may be about to give a chunk its first home.
@@ -88,6 +74,9 @@ impl<E: Env> Core<E> {
                 continue;
             }
             for part in stretch.parts() {
+                if !wanted() {
+                    return Err(Error::Stopping);
+                }
                 self.forget(&part).await?;
                 pace.step().await;
             }

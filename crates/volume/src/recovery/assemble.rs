@@ -11,6 +11,7 @@ use crate::family::Families;
 use crate::group::core::Core;
 use crate::group::structure::adopt;
 use crate::group::volumes::Volumes;
+use crate::io::real_zeros::RealZeros;
 use crate::map::Map;
 use crate::member::set::Members;
 use crate::member::Member;
@@ -456,6 +457,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         authority: 0,
         mover: MoverState::new(options.promotion_burst, env.now()),
         policy: RefCell::new(policy),
+        real_zeros: RealZeros::new(options.max_inflight_bytes),
         env,
         options,
         members: Members::new(members),

@@ -174,6 +174,10 @@ pub(crate) struct MemoryDevice {
     pub(crate) head_free: Rc<Cell<Instant>>,
     /// A sync takes so long.
     pub(crate) sync_takes: Rc<Cell<Duration>>,
+    /// So does a write.
+    pub(crate) write_takes: Rc<Cell<Duration>>,
+    /// Bytes of writes that are under way, and the most that ever were.
+    pub(crate) being_written: Rc<Cell<(usize, usize)>>,
     /// The connection is lost: every request fails.
     pub(crate) lost: Rc<Cell<bool>>,
     /// The clock for that.
@@ -203,6 +207,8 @@ impl MemoryDevice {
             read_takes: Rc::default(),
             head_free: Rc::default(),
             sync_takes: Rc::default(),
+            write_takes: Rc::default(),
+            being_written: Rc::default(),
             lost: Rc::default(),
             env: None,
         }
@@ -280,6 +286,13 @@ impl Device for MemoryDevice {
         assert!(offset >= 64 << 10 && offset + buf.len() as u64 <= self.size - (1 << 20), "forbidden zone");
         if let Some(env) = self.env.as_ref().filter(|_| buf.len() == BLOCK && buf.iter().all(|b| *b == HELD)) {
             env.sleep(self.hold_until.get().since(env.now()).max(self.hold_for.get())).await;
+        }
+        if let Some(env) = self.env.as_ref().filter(|_| !self.write_takes.get().is_zero()) {
+            let (now, most) = self.being_written.get();
+            self.being_written.set((now + buf.len(), most.max(now + buf.len())));
+            env.sleep(self.write_takes.get()).await;
+            let (now, most) = self.being_written.get();
+            self.being_written.set((now - buf.len(), most));
         }
         self.answers().await;
         self.connected()?;

@@ -1,4 +1,4 @@
-use bimetal_nbd::consts::{cmd, errno};
+use bimetal_nbd::consts::{cmd, cmd_flag, errno};
 
 use super::*;
 use crate::conn::{Conn, Part};
@@ -42,6 +42,50 @@ fn stopping_answers_what_was_taken_and_refuses_what_comes_later() {
         let began = w.runtime.now();
         assert!(began.since(Default::default()) < Duration::from_secs(3), "a client that hangs up is not waited for");
     });
+}
+
+/// A zeroing of terabytes takes hours.
+#[test]
+fn stopping_does_not_wait_for_the_end_of_a_zeroing() {
+    World::new().run(|w| async move {
+        let mut c = w.connect(HeaderStyle::Structured).await;
+        w.probe.gate.closed.set(true);
+        let taken = c.submit(cmd::WRITE_ZEROES, cmd_flag::NO_HOLE, 0, SIZE, None).await.expect("sent");
+        w.runtime.sleep(Duration::from_micros(1)).await;
+        let stop = w.server.clone();
+        w.runtime.spawn(async move { stop.stop().await });
+        w.runtime.sleep(Duration::from_micros(1)).await;
+        w.probe.gate.open();
+        assert_eq!(errno_of(c.collect(taken).await), errno::ESHUTDOWN);
+        assert_eq!(w.probe.log.borrow().last().map(String::as_str), Some("not wanted"));
+    });
+}
+
+#[test]
+fn a_zeroing_goes_on_for_nobody_who_has_gone() {
+    for (says_goodbye, requests) in [(false, 1), (true, 1), (false, 7)] {
+        let limits = Limits { requests_per_connection: 4, ..Limits::default() };
+        World::with(&["main"], limits).run(move |w| async move {
+            let mut c = w.connect(HeaderStyle::Structured).await;
+            w.probe.gate.closed.set(true);
+            for _ in 0..requests {
+                c.submit(cmd::WRITE_ZEROES, cmd_flag::NO_HOLE, 0, SIZE, None).await.expect("sent");
+            }
+            if says_goodbye {
+                c.disconnect().await.expect("sent");
+            }
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            c.conn().close();
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            w.probe.gate.open();
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            let log = w.probe.log.borrow();
+            let count = |begin: &str| log.iter().filter(|l| l.starts_with(begin)).count();
+            assert!(count("zero") >= requests.min(4));
+            assert_eq!(count("not wanted"), count("zero"), "{requests} requests, goodbye: {says_goodbye}");
+            assert_eq!(w.server.connections(), 0);
+        });
+    }
 }
 
 #[test]
