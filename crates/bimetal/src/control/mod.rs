@@ -3,6 +3,7 @@
 //! Data and control never mix (D9): this thread asks the group's thread through a bounded queue and waits with a limit,
 //! so neither a stuck client here nor a busy group there can stop the other.
 
+mod body;
 mod families;
 mod metrics;
 mod peer;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{header, StatusCode};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
@@ -34,6 +36,8 @@ const CONNECTIONS: usize = 32;
 const BODY_MAX: usize = 64 << 10;
 /// A request whose head takes longer is dropped.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// One whose body takes longer is refused. What it wants done may take longer.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection ends after this, whatever it does.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// At the end, answers that have not gone out by then are given up.
@@ -108,6 +112,7 @@ pub(crate) fn routes(shared: Arc<Shared>) -> Router {
         .fallback(no_such_path)
         .method_not_allowed_fallback(|| async { failure(StatusCode::METHOD_NOT_ALLOWED, "not with this method") })
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(middleware::map_request(body::in_time))
         .with_state(shared)
 }
 

@@ -83,6 +83,27 @@ fn even_the_last_place_is_given_back() {
 }
 
 #[test]
+fn who_stops_in_the_middle_of_a_body_keeps_nobody_out_for_long() {
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    let half = b"POST /v1/volumes HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"cre";
+    let stuck = || {
+        let mut s = UnixStream::connect(p.socket("control.sock")).expect("control socket");
+        s.write_all(half).expect("it listens");
+        s
+    };
+    // As many as there are places.
+    let mut stuck: Vec<_> = (0..32).map(|_| stuck()).collect();
+    let begun = Instant::now();
+    assert!(get(&p, "/v1/status").contains("\"state\":\"serving\""));
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let mut answer = String::new();
+    stuck[0].read_to_string(&mut answer).expect("an answer, and the end");
+    assert!(answer.contains("400") && answer.contains("did not come"), "{answer}");
+}
+
+#[test]
 fn a_control_socket_takes_nobodys_place() {
     let p = Place::new();
     p.tank();
