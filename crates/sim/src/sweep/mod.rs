@@ -233,6 +233,20 @@ fn outliving() -> Directed {
     directed("what outlives the daemon", s, vec![], steps, false)
 }
 
+/// Zeroings of several steps that are given up after the first, beside reads and writes of what they leave.
+fn given_up() -> Directed {
+    let mut steps = Vec::new();
+    for i in 0..6 {
+        let zeroes = Act::Zeroes { fua: false, no_hole: i % 2 == 0, given_up: true };
+        steps.push(step(0, zeroes, i * 5000, 20 * CHUNK));
+        steps.push(step(0, Act::Read, 0, 22 * CHUNK));
+        steps.push(step(1, WRITE, (i * 7 % 22) * CHUNK + 4096, 12_288));
+        steps.push(step(0, WRITE, (i * 5 % 22) * CHUNK, CHUNK));
+    }
+    steps.push(flush());
+    directed("zeroing that is given up", group(12, 24, 30), vec![fill(0, 24), flush()], steps, false)
+}
+
 /// All directed scenarios.
 pub fn all() -> Vec<Directed> {
     let small = || group(12, 24, 30);
@@ -317,6 +331,7 @@ pub fn all() -> Vec<Directed> {
         anew::full(),
         directed("unaligned writes", small(), vec![], unaligned.collect(), false),
         directed("zeroes and trims", small(), vec![], zeroing, false),
+        given_up(),
         directed(
             "clean stop",
             small(),
