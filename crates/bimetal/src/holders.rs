@@ -6,6 +6,9 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use bimetal_host::attach::AttachError;
+use bimetal_host::probe::loops;
+
 use crate::api::Attachment;
 use crate::beside;
 
@@ -30,6 +33,17 @@ pub(crate) fn of(device: &str) -> Vec<String> {
     }
     found.dedup();
     found
+}
+
+/// Why a device is not taken away: somebody uses it, who is told of in these words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct InUse(pub(crate) String);
+
+/// Whether something failed because a device is in use, also by somebody whom another look would not find.
+pub(crate) fn is_in_use(error: &anyhow::Error) -> bool {
+    let by_kernel = |error: &AttachError| matches!(error, AttachError::InUse { .. });
+    error.is::<InUse>() || error.downcast_ref().is_some_and(by_kernel)
 }
 
 /// Everybody who uses a device.
@@ -138,6 +152,16 @@ fn collect(number: &str, device: &str, sys: &Path, found: &mut Vec<String>) {
     for holder in std::fs::read_dir(sys.join("holders")).into_iter().flatten().flatten() {
         found.push(format!("{device} is used by {}", holder.file_name().to_string_lossy()));
     }
+    // The kernel names no holder for these, nor has a process the device open.
+    found
+        .extend(loops::made_of(Path::new(device)).into_iter().map(|over| stacked(device, &over.display().to_string())));
+}
+
+/// The words for a device that a loop device is made of: who uses that is to let go first.
+fn stacked(device: &str, over: &str) -> String {
+    let users = of(over).join(", ");
+    let how = if users.is_empty() { format!("losetup -d {over} takes that away") } else { users };
+    format!("{device} is below the loop device {over} ({how})")
 }
 
 /// Mount points in a folder, and the folder itself if it is one.

@@ -231,7 +231,8 @@ pub(crate) fn take_away(group: &str, attachment: &Attachment, force: bool) -> Re
     if !forced && !is_anothers(attachment) {
         let held = held(attachment);
         if !held.is_empty() {
-            bail!("{}; release it first (umount, swapoff)", held.join(", "));
+            let words = format!("{}; release it first (umount, swapoff)", held.join(", "));
+            return Err(holders::InUse(words).into());
         }
     }
     match handle.via() {

@@ -75,8 +75,13 @@ fn failure(group: &str, end: Option<End>) -> Option<String> {
     ))
 }
 
-fn too_slow(group: &str, seconds: u64) -> String {
-    let held = match runstate::attachments(group) {
+/// Who keeps the daemon from stopping. It knows best itself.
+fn waited_for(group: &str) -> Vec<String> {
+    let status = runstate::daemon(group).ok().flatten().and_then(|d| d.get::<api::Status>("/v1/status").ok());
+    if let Some(status) = status.filter(|s| !s.stop_waits_for.is_empty()) {
+        return status.stop_waits_for;
+    }
+    match runstate::attachments(group) {
         Ok(attachments) => {
             let seen = holders::of_all(attachments.clone());
             if seen.is_empty() {
@@ -86,7 +91,11 @@ fn too_slow(group: &str, seconds: u64) -> String {
             }
         }
         Err(error) => vec![format!("{error:#}")],
-    };
+    }
+}
+
+fn too_slow(group: &str, seconds: u64) -> String {
+    let held = waited_for(group);
     if held.is_empty() {
         return format!("group '{group}' did not stop within {seconds} s; see `bimetal status {group}`");
     }

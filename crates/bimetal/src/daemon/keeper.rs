@@ -13,6 +13,7 @@ use super::shared::{Ask, Shared};
 use crate::beside::{self, Outcome, Work};
 use crate::commands::detach;
 use crate::config::uuid_bytes;
+use crate::holders::InUse;
 use crate::{api, holders, log, runstate};
 
 /// How often a waiting stop looks whether the holders are gone.
@@ -29,17 +30,18 @@ const REMOVING: Duration = Duration::from_secs(15);
 #[derive(Default)]
 struct Left {
     devices: Vec<String>,
-    /// Somebody uses one of them.
-    used: bool,
+    /// Why those of them stay that somebody uses, in words.
+    used: Vec<String>,
 }
 
 impl Shared {
     /// Runs until a wished stop can happen, and makes it happen.
     pub(crate) fn keep_until_stop(&self) {
         self.wait_for_the_wish();
+        let mut left = Left::default();
         loop {
-            self.wait_for_the_users();
-            let left = self.take_all_down();
+            self.wait_for_the_users(&left.used);
+            left = self.take_all_down(&left);
             // Nobody attaches anything from here on. Who does not come to an end with that is not waited for.
             let held = (!self.is_forced()).then(|| runstate::hold_attachments(&self.facts.group, self.list_end()));
             if let Some(Err(e)) = &held {
@@ -47,7 +49,7 @@ impl Shared {
             }
             let is_new = |a: &api::Attachment| !left.devices.contains(&a.device);
             let attached = || self.attachments().is_ok_and(|all| all.iter().any(is_new));
-            let waits = left.used || matches!(held, Some(Ok(_))) && attached();
+            let waits = !left.used.is_empty() || matches!(held, Some(Ok(_))) && attached();
             if self.is_forced() || !waits {
                 while !self.ask(Ask::Shutdown) {
                     std::thread::sleep(LOOK_AGAIN);
@@ -64,8 +66,9 @@ impl Shared {
         Instant::now() + if self.is_forced() { FORCED } else { runstate::LIST_PATIENCE }
     }
 
-    /// Takes all devices away but those that cannot be, as somebody uses them who has come meanwhile, or for another reason.
-    fn take_all_down(&self) -> Left {
+    /// Takes all devices away but those that cannot be, as somebody uses them who has come meanwhile, or for another reason. What
+    /// was said of those that stayed `before` is not said again.
+    fn take_all_down(&self, before: &Left) -> Left {
         let mut left = Left::default();
         let all = match self.attachments() {
             Ok(all) => all,
@@ -77,13 +80,13 @@ impl Shared {
         let end = self.list_end();
         for attachment in all {
             let Err(e) = self.take_down(&attachment, end) else { continue };
-            log::warn(&format!("{} could not be detached: {e:#}", attachment.device));
-            let used = match attachment.via == "nbd" {
-                // The kernel's client is a process that has it open.
-                true => !detach::held(&attachment).is_empty(),
-                false => !holders::users(&attachment.device).is_empty(),
-            };
-            left.used |= used && !detach::is_anothers(&attachment);
+            let words = format!("{} could not be detached: {e:#}", attachment.device);
+            if !before.used.contains(&words) {
+                log::warn(&words);
+            }
+            if is_used(&attachment, &e) {
+                left.used.push(words);
+            }
             left.devices.push(attachment.device);
         }
         left
@@ -96,14 +99,15 @@ impl Shared {
         }
     }
 
-    /// Until nobody uses an attached device, or the stop is forced.
-    fn wait_for_the_users(&self) {
+    /// Until nobody uses an attached device, or the stop is forced. What was `kept` when they were to be taken away is waited for
+    /// still, and will be tried again.
+    fn wait_for_the_users(&self, kept: &[String]) {
         let mut told = false;
         loop {
             let users = self.all_users();
             let mut stop = self.lock_stop();
             if stop.forced || users.is_empty() {
-                stop.waits_for.clear();
+                stop.waits_for = if stop.forced { Vec::new() } else { kept.to_vec() };
                 return;
             }
             if stop.waits_for != users || !told {
@@ -143,11 +147,11 @@ impl Shared {
     fn remove_ublk(&self, attachment: &api::Attachment) -> Result<()> {
         let users = holders::users(&attachment.device);
         if !users.is_empty() {
-            bail!("{}", users.all.join(", "));
+            return Err(InUse(users.all.join(", ")).into());
         }
         // Its last user may have gone a moment ago, and the kernel be writing out what it left.
         if beside::ask(&attachment.device, Work::Flush, FLUSHING)? == Outcome::Held {
-            bail!("{}", beside::held(&attachment.device));
+            return Err(InUse(beside::held(&attachment.device)).into());
         }
         let (sender, mut receiver) = oneshot::channel();
         let (volume, uuid) = (attachment.volume.clone(), uuid_bytes(&attachment.volume_uuid));
@@ -164,4 +168,17 @@ impl Shared {
             std::thread::sleep(LOOK_AGAIN / 10);
         }
     }
+}
+
+/// Whether a device that could not be taken away for this reason is used. Who kept it may not be found by another look.
+fn is_used(attachment: &api::Attachment, why: &anyhow::Error) -> bool {
+    if detach::is_anothers(attachment) {
+        return false;
+    }
+    holders::is_in_use(why)
+        || match attachment.via == "nbd" {
+            // The kernel's client is a process that has it open.
+            true => !detach::held(attachment).is_empty(),
+            false => !holders::users(&attachment.device).is_empty(),
+        }
 }

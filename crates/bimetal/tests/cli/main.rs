@@ -24,5 +24,6 @@ mod refusals;
 mod repair;
 mod saved;
 mod server;
+mod stacked;
 mod volume;
 mod words;

@@ -201,6 +201,10 @@ pub fn detach(attached: &Attached) -> Result<(), AttachError> {
     if let Some(used) = crate::probe::usage::of(&attached.device) {
         return Err(AttachError::InUse { device: attached.device.clone(), by: used.to_string() });
     }
+    if let Some(over) = crate::probe::loops::stacked_on(&attached.device) {
+        let by = format!("the loop device {0} is made of it; take that away first (losetup -d {0})", over.display());
+        return Err(AttachError::InUse { device: attached.device.clone(), by });
+    }
     match attached.via {
         Via::Ublk => Err(AttachError::step(attached.device.display().to_string(), "only its daemon can take it away")),
         Via::Nbd => kernel_nbd::detach(attached),

@@ -66,6 +66,36 @@ fn a_loop_device_that_has_another_file_now_is_left_alone() {
 }
 
 #[test]
+fn a_device_that_a_loop_device_is_made_of_is_not_let_go() {
+    if !tools::is_root() || fuse::available().is_err() {
+        eprintln!("skipped: attaching by FUSE does not work here");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("temp dir");
+    let file = dir.path().join("image");
+    std::fs::write(&file, vec![0; 1 << 20]).expect("written");
+    let (lower, upper) = match loop_device::attach(&file, 512, false) {
+        Ok(lower) => (lower.clone(), loop_device::attach(&lower, 512, false).expect("a loop device of a loop device")),
+        Err(error) => {
+            eprintln!("skipped: no loop device to be had: {error}");
+            return;
+        }
+    };
+    let record = Attached {
+        via: Via::Fuse,
+        device: lower.clone(),
+        mount_dir: Some(dir.path().to_owned()),
+        helper_pid: None,
+        why: String::new(),
+    };
+    let error = detach(&record).expect_err("refused");
+    loop_device::detach(&upper).expect("detached");
+    assert!(matches!(&error, AttachError::InUse { by, .. } if by.contains(&*upper.to_string_lossy())), "{error}");
+    detach(&record).expect("nobody uses it any more");
+    assert_eq!(loop_device::backing_file(&lower), None);
+}
+
+#[test]
 fn when_a_process_began_is_known_whatever_it_is_called() {
     let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 98 97";
     assert_eq!(began_by(stat), Some(4711));

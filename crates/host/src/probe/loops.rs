@@ -80,6 +80,32 @@ pub(super) fn over(file: &Path) -> Option<PathBuf> {
     all().into_iter().find(|b| b.is_of(file, place)).map(|b| b.device)
 }
 
+/// Loop devices that are made of a file or block device, by the name that it had then. Asks no file system, and so no daemon.
+pub fn made_of(file: &Path) -> Vec<PathBuf> {
+    named(Path::new("/sys/block")).into_iter().filter(|(_, name)| name == file).map(|(device, _)| device).collect()
+}
+
+/// All loop devices that have a file, each with the name that this had when the device was made.
+fn named(sys: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let folders = fs::read_dir(sys).into_iter().flatten().flatten();
+    let one = |folder: fs::DirEntry| {
+        let file = line(&folder.path().join("loop/backing_file"))?;
+        Some((Path::new("/dev").join(folder.file_name()), PathBuf::from(file)))
+    };
+    let mut found: Vec<_> = folders.filter_map(one).collect();
+    found.sort();
+    found
+}
+
+/// A loop device that is made of a block device or of a partition of it. The kernel tells of it nowhere but in the names of files
+/// below loop devices: it is no holder, and no process has the device open for it.
+pub(crate) fn stacked_on(device: &Path) -> Option<PathBuf> {
+    let name = device.file_name()?;
+    let partitions = usage::partitions(&Path::new("/sys/class/block").join(name)).into_iter();
+    let mut places = std::iter::once(device.to_owned()).chain(partitions.map(|(name, _)| Path::new("/dev").join(name)));
+    places.find_map(|place| made_of(&place).into_iter().next())
+}
+
 /// Files that a block device is made of.
 pub(super) fn below(number: DeviceNumber) -> Vec<Backing> {
     let (mut found, mut seen) = (Vec::new(), Vec::new());
@@ -176,6 +202,17 @@ mod tests {
         let image = vec![(PathBuf::from("/no/such/image"), 4096)];
         assert_eq!((found(7, 3), found(259, 1), found(253, 1)), (image.clone(), image.clone(), image));
         assert!(found(8, 0).is_empty());
+    }
+
+    #[test]
+    fn loop_devices_are_known_by_the_names_of_their_files() {
+        let dir = tempfile::tempdir().expect("a folder");
+        describe(dir.path(), "loop3", "loop/backing_file", "/dev/loop0p1\n");
+        describe(dir.path(), "loop0", "loop/backing_file", "/run/a b\n");
+        describe(dir.path(), "loop1", "size", "0\n");
+        describe(dir.path(), "sda", "size", "8\n");
+        let pair = |device: &str, file: &str| (PathBuf::from(device), PathBuf::from(file));
+        assert_eq!(named(dir.path()), [pair("/dev/loop0", "/run/a b"), pair("/dev/loop3", "/dev/loop0p1")]);
     }
 
     #[test]

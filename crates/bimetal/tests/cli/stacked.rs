@@ -1,0 +1,78 @@
+//! Loop devices over what a daemon shows: over an attached device, and over the files of its volumes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::attach::{possible, tool, unmount};
+use crate::common::Place;
+
+/// A loop device that somebody makes by hand, with these options.
+fn losetup(options: &[&str], file: &str) -> String {
+    let out = Command::new("losetup").args(["--show", "-f"]).args(options).arg(file).output().expect("losetup");
+    assert!(out.status.success(), "losetup {options:?} {file}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).trim().to_string()
+}
+
+/// A line that the kernel tells of a loop device.
+fn told(device: &str, what: &str) -> Option<String> {
+    let name = Path::new(device).file_name().expect("a name");
+    let text = std::fs::read_to_string(Path::new("/sys/block").join(name).join("loop").join(what)).ok()?;
+    Some(text.trim().to_string())
+}
+
+fn mount(device: &str, at: &Path) -> String {
+    std::fs::create_dir_all(at).expect("folder");
+    let at = at.display().to_string();
+    tool("mount", &[device, &at]);
+    at
+}
+
+/// Writes a file to where it is not lost, if the device below is there.
+fn write(at: &str, name: &str, text: &str) {
+    let file: PathBuf = Path::new(at).join(name);
+    std::fs::write(&file, text).expect("written");
+    std::fs::File::open(&file).and_then(|f| f.sync_all()).expect("it is served");
+}
+
+/// Waits for the end of a daemon that was told to stop.
+fn ends(p: &Place) {
+    let begun = Instant::now();
+    // Its last moments answer nothing.
+    while !p.run(&["status", "tank", "--json"]).out.contains("not running") {
+        assert!(begun.elapsed().as_secs() < 30, "it stops when all is released");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_loop_device_that_is_made_of_an_attached_device_keeps_it() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    let over = losetup(&["-o", "1048576"], &device);
+    tool("mkfs.ext4", &["-q", "-F", &over]);
+    let at = mount(&over, &p.path("mnt"));
+    let words = [device.as_str(), "is below the loop device", &over, "is mounted at", &at];
+    p.refused(&["detach", "tank/main"], 1, &words);
+    assert_eq!(told(&device, "autoclear").as_deref(), Some("0"), "nothing was done to it");
+    p.refused(&["stop", "tank", "--timeout", "2"], 1, &[&words[..], &["still serves"]].concat());
+    write(&at, "kept", "while the stop waits");
+    unmount(&at);
+    // Who has unmounted may mount again.
+    p.refused(&["stop", "tank", "--timeout", "1"], 1, &["still serves", &format!("losetup -d {over}")]);
+    tool("losetup", &["-d", &over]);
+    ends(&p);
+    assert_eq!(told(&device, "backing_file"), None, "detached by the stop");
+
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    let over = losetup(&["-o", "1048576"], &device);
+    let at = mount(&over, &p.path("mnt"));
+    assert_eq!(std::fs::read_to_string(format!("{at}/kept")).expect("kept"), "while the stop waits");
+    unmount(&at);
+    tool("losetup", &["-d", &over]);
+    p.ok(&["stop", "tank"]);
+}
