@@ -96,6 +96,11 @@ pub(crate) fn openers(device: &str) -> Vec<String> {
     found.map(|pid| has_open(device, pid)).collect()
 }
 
+/// Processes that have a file of exactly this name open, in words. By the name only.
+pub(crate) fn with_open_name(path: &str) -> Vec<String> {
+    processes(|name| name == path).into_iter().map(|pid| has_open(path, pid)).collect()
+}
+
 /// Other processes that have a file or block device open, or a partition of it, in words, as far as this process may see
 /// them: root sees all. May ask the file system that `path` lies on.
 pub(crate) fn others_with_open(path: &Path) -> Vec<String> {
@@ -153,12 +158,12 @@ fn collect(number: &str, device: &str, sys: &Path, found: &mut Vec<String>) {
         found.push(format!("{device} is used by {}", holder.file_name().to_string_lossy()));
     }
     // The kernel names no holder for these, nor has a process the device open.
-    found
-        .extend(loops::made_of(Path::new(device)).into_iter().map(|over| stacked(device, &over.display().to_string())));
+    let stacked = loops::made_of(Path::new(device)).into_iter().map(|over| over.display().to_string());
+    found.extend(stacked.map(|over| below_loop_device(device, &over)));
 }
 
-/// The words for a device that a loop device is made of: who uses that is to let go first.
-fn stacked(device: &str, over: &str) -> String {
+/// The words for a device or file that a loop device is made of: who uses that is to let go first.
+pub(crate) fn below_loop_device(device: &str, over: &str) -> String {
     let users = of(over).join(", ");
     let how = if users.is_empty() { format!("losetup -d {over} takes that away") } else { users };
     format!("{device} is below the loop device {over} ({how})")

@@ -182,6 +182,9 @@ pub(crate) struct End {
     process: u32,
     /// Why the group could not be stopped in order.
     pub(crate) error: Option<String>,
+    /// Who used what it served until then, in words, and gets errors from now on.
+    #[serde(default)]
+    pub(crate) cut_off: Vec<String>,
 }
 
 fn end_file(name: &str) -> PathBuf {
@@ -189,8 +192,8 @@ fn end_file(name: &str) -> PathBuf {
 }
 
 /// Writes down how this process has ended its group. The lock must still be held.
-pub(crate) fn note_end(name: &str, error: Option<String>) -> Result<()> {
-    let end = End { schema: api::SCHEMA, process: std::process::id(), error };
+pub(crate) fn note_end(name: &str, error: Option<String>, cut_off: Vec<String>) -> Result<()> {
+    let end = End { schema: api::SCHEMA, process: std::process::id(), error, cut_off };
     let path = end_file(name);
     let text = serde_json::to_string_pretty(&end)?;
     // Who may use the control socket may not own it.

@@ -37,7 +37,7 @@ pub(crate) struct StopAccepted {
     pub(crate) schema: u32,
     /// The daemon's.
     pub(crate) process: Option<u32>,
-    /// Who holds an attached device; the daemon goes on serving until they are gone.
+    /// Who uses an attached device or the file of a volume; the daemon goes on serving until they are gone.
     pub(crate) waits_for: Vec<String>,
 }
 

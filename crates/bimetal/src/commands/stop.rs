@@ -43,10 +43,13 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
         std::thread::sleep(LOOK_AGAIN);
     }
     let end = accepted.process.and_then(|process| runstate::end_of(group, process));
+    let cut_off = end.as_ref().map_or_else(Vec::new, |end| end.cut_off.clone());
     match failure(group, end) {
         None => {
-            let answer = json!({ "schema": api::SCHEMA, "group": group, "stopped": true, "was_running": true });
-            output.show(&answer, || format!("Stopped group '{group}'; everything is flushed."))?;
+            let answer = json!({
+                "schema": api::SCHEMA, "group": group, "stopped": true, "was_running": true, "cut_off": cut_off,
+            });
+            output.show(&answer, || stopped(group, &cut_off))?;
             Ok(ExitCode::SUCCESS)
         }
         Some(error) => {
@@ -57,6 +60,18 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
             crate::output::tell(&format!("bimetal: {error}"));
             Ok(ExitCode::FAILURE)
         }
+    }
+}
+
+/// What a person is told of a stop in order. What is in the page cache of somebody who was cut off is flushed by nobody.
+fn stopped(group: &str, cut_off: &[String]) -> String {
+    match cut_off {
+        [] => format!("Stopped group '{group}'; everything is flushed."),
+        who => format!(
+            "Stopped group '{group}' while it was used: {}. What had reached it is flushed; whoever still uses that gets \
+             errors from now on, and what had not been written out yet is lost.",
+            who.join(", ")
+        ),
     }
 }
 

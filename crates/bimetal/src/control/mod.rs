@@ -295,7 +295,7 @@ async fn stop(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Res
             Err(refusal) => return refusal,
         },
     };
-    let waits_for = shared.ask_to_stop(request.force);
+    let waits_for = shared.ask_to_stop(request.force).await;
     Json(StopAccepted { schema: SCHEMA, process: Some(std::process::id()), waits_for }).into_response()
 }
 

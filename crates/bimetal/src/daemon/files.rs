@@ -12,15 +12,16 @@ use anyhow::{bail, Context, Result};
 use bimetal_export::ublk::device;
 use bimetal_export::{fuse, Export};
 use bimetal_host::fuse::{
-    device_below, mount, number_of, owner, page_size, remove_dead, unmount_only, Device, Fashion, MountError,
+    device_below, mount, number_of, owner, page_size, remove_dead, true_path, unmount_only, Device, Fashion, MountError,
 };
 use bimetal_host::ublk::{Control, DeviceId};
 use bimetal_host::HostEnv;
 use bimetal_volume::env::Env;
 use bimetal_volume::group::{Group, Volume};
-use bimetal_volume::options::Uuid;
+use bimetal_volume::options::{Uuid, VolumeStatus};
 
 use super::exports;
+use super::opened::OpenFile;
 use crate::{api, log};
 
 /// How long an end waits for answers that a device keeps back.
@@ -48,6 +49,8 @@ pub(crate) struct Files {
 /// A mount.
 struct Shown {
     folder: PathBuf,
+    /// The folder as the kernel shows it.
+    real: PathBuf,
     /// The kernel's number of it: something else may be mounted there one day.
     number: String,
     /// Folders that were made for it, the innermost first.
@@ -110,14 +113,14 @@ impl Files {
         let (at, tags) = (folder.clone(), group.status().volumes.iter().map(|v| device::tag_of(&v.uuid)).collect());
         self.env.blocking(move || refuse_own_ground(&at, tags)).await??;
         let (at, name) = (folder.clone(), self.group.clone());
-        let (file, number, made) = self.env.blocking(move || mount_new(&at, &name)).await??;
+        let (file, number, real, made) = self.env.blocking(move || mount_new(&at, &name)).await??;
         let number = number.with_context(|| format!("{}: it was unmounted at once", folder.display()))?;
         let device = Device::new(&self.env, file);
         let (uid, gid) = owner();
         let terms = fuse::Terms { page_size: page_size(), uid, gid, since: self.env.unix_seconds() };
         let exports = exports::of_group(group);
         let server = fuse::Server::start(self.env.clone(), device, exports, terms, fuse::Limits::default());
-        let shown = Shown { folder: folder.clone(), number, made, server };
+        let shown = Shown { folder: folder.clone(), real, number, made, server };
         if self.closed.get() {
             self.hide_one(shown).await;
             bail!("the daemon is stopping");
@@ -154,6 +157,22 @@ impl Files {
         open.first().map(|folder| format!("its file in {folder} is open (fuser -v shows where, losetup a loop device)"))
     }
 
+    /// Which files of these volumes are open.
+    pub(crate) fn open_of(&self, volumes: &[VolumeStatus]) -> Vec<OpenFile> {
+        let shown = self.shown.borrow();
+        let alive = shown.iter().filter(|s| !s.server.status().ended);
+        let of_mount = |s: &Shown| {
+            let file = |v: &VolumeStatus| OpenFile {
+                volume: v.name.clone(),
+                uuid: v.uuid,
+                path: s.real.join(&v.name),
+                opens: s.server.opened(&v.uuid),
+            };
+            volumes.iter().map(file).filter(|file| file.opens > 0).collect::<Vec<_>>()
+        };
+        alive.flat_map(of_mount).collect()
+    }
+
     /// What the API tells of the mount.
     pub(crate) fn status(&self) -> Option<api::Files> {
         let shown = self.shown.borrow();
@@ -166,20 +185,25 @@ impl Files {
         })
     }
 
-    /// Answers what was taken and unmounts. Whoever still has a file open gets errors from it.
-    pub(crate) async fn hide(&self) {
+    /// Answers what was taken and unmounts. Whoever still has a file open gets errors from it, and is told of in words.
+    pub(crate) async fn hide(&self) -> Vec<String> {
         self.closed.set(true);
         let all = std::mem::take(&mut *self.shown.borrow_mut());
+        let mut cut_off = Vec::new();
         for shown in all {
-            self.hide_one(shown).await;
+            cut_off.extend(self.hide_one(shown).await);
         }
+        cut_off
     }
 
-    async fn hide_one(&self, shown: Shown) {
-        let Shown { folder, number, made, server } = shown;
+    async fn hide_one(&self, shown: Shown) -> Option<String> {
+        let Shown { folder, number, made, server, .. } = shown;
+        let mut cut_off = None;
         if let Err(e) = self.unmount_soon(&folder, &number).await {
-            if e.kind() == ErrorKind::ResourceBusy {
+            // What somebody else has unmounted is not seen to be busy.
+            if e.kind() == ErrorKind::ResourceBusy || server.is_open() {
                 log::warn(&format!("files in {} are in use; they give errors from now on", folder.display()));
+                cut_off = Some(format!("files in {} were open", folder.display()));
             }
             server.finish(GRACE).await;
             // Fails when it was unmounted from outside.
@@ -191,6 +215,7 @@ impl Files {
         let made = if folder == self.usual { vec![folder] } else { made };
         // If it cannot be removed, an empty folder harms nobody.
         let _ = self.env.blocking(move || remove_made(&made)).await;
+        cut_off
     }
 
     /// Unmounts as soon as it is not used: a loop device lets go of its file a little after it says so.
@@ -212,12 +237,14 @@ impl Files {
     }
 }
 
-/// Mounts, and gives the kernel's number of the mount and the folders that were made for it. Without a mount none of them stays.
-fn mount_new(folder: &Path, name: &str) -> Result<(OwnedFd, Option<String>, Vec<PathBuf>), MountError> {
+/// Mounts, and gives the kernel's number of the mount, its path as the kernel shows it, and the folders that were made for it. Without
+/// a mount none of them stays.
+fn mount_new(folder: &Path, name: &str) -> Result<(OwnedFd, Option<String>, PathBuf, Vec<PathBuf>), MountError> {
     let is_missing = |f: &&Path| f.symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound);
     let made: Vec<PathBuf> = folder.ancestors().take_while(is_missing).map(Path::to_owned).collect();
     let mounted = mount(folder, name).inspect_err(|_| remove_made(&made));
-    mounted.map(|file| (file, number_of(folder), made))
+    let real = || true_path(folder).unwrap_or_else(|_| folder.to_owned());
+    mounted.map(|file| (file, number_of(folder), real(), made))
 }
 
 /// Removes folders, the innermost first, as far as nothing is in them.

@@ -32,6 +32,8 @@ struct Left {
     devices: Vec<String>,
     /// Why those of them stay that somebody uses, in words.
     used: Vec<String>,
+    /// The same of those that are dead without this daemon: a ublk device waits for the next one.
+    cut_off: Vec<String>,
 }
 
 impl Shared {
@@ -50,7 +52,9 @@ impl Shared {
             let is_new = |a: &api::Attachment| !left.devices.contains(&a.device);
             let attached = || self.attachments().is_ok_and(|all| all.iter().any(is_new));
             let waits = !left.used.is_empty() || matches!(held, Some(Ok(_))) && attached();
+            let waits = waits || !self.users_of_files_that_stay().is_empty();
             if self.is_forced() || !waits {
+                self.cut_off(left.cut_off);
                 while !self.ask(Ask::Shutdown) {
                     std::thread::sleep(LOOK_AGAIN);
                 }
@@ -85,6 +89,7 @@ impl Shared {
                 log::warn(&words);
             }
             if is_used(&attachment, &e) {
+                left.cut_off.extend((attachment.via != "ublk").then(|| words.clone()));
                 left.used.push(words);
             }
             left.devices.push(attachment.device);
@@ -99,7 +104,7 @@ impl Shared {
         }
     }
 
-    /// Until nobody uses an attached device, or the stop is forced. What was `kept` when they were to be taken away is waited for
+    /// Until nobody uses an attached device or the file of a volume, or the stop is forced. What was `kept` when they were to be taken away is waited for
     /// still, and will be tried again.
     fn wait_for_the_users(&self, kept: &[String]) {
         let mut told = false;
@@ -127,10 +132,15 @@ impl Shared {
         self.attachments().map_or_else(|error| vec![format!("{error:#}")], holders::of_all)
     }
 
-    /// The same, and who cannot be seen. May take seconds, unless the stop is forced: then nobody is waited for.
+    /// The same, who has files of volumes open, and who cannot be seen. May take seconds, unless the stop is forced: then nobody is
+    /// waited for.
     fn all_users(&self) -> Vec<String> {
-        let users = self.users();
-        if !users.is_empty() || self.lock_stop().forced {
+        let mut users = self.users();
+        if self.is_forced() {
+            return users;
+        }
+        users.extend(self.users_of_files());
+        if !users.is_empty() {
             return users;
         }
         self.attachments().map_or_else(|error| vec![format!("{error:#}")], |all| holders::hidden_of_all(&all))

@@ -15,6 +15,7 @@ mod keeper;
 mod limit;
 mod losses;
 mod members;
+mod opened;
 mod raw;
 mod report;
 mod shared;
@@ -252,6 +253,10 @@ async fn answer(
                     exports,
                 });
             }
+            Ask::OpenFiles(reply) => {
+                // Whoever asked may have given up.
+                let _ = reply.send(ways.files.open_of(&group.status().volumes));
+            }
             Ask::Volumes(change, job) => {
                 let (group, ways) = (group.clone(), ways.clone());
                 env.spawn(async move { job.finish(volumes::change(&group, &ways, change).await) });
@@ -334,7 +339,7 @@ async fn stop(
     let name = &shared.facts.group;
     let end = async {
         desk.end(env).await;
-        ways.stop().await;
+        shared.cut_off(ways.stop().await);
         group.stop().await
     };
     let given_up = limit::GivenUp::default();
@@ -344,7 +349,7 @@ async fn stop(
         // It may have latched just now; and what was noted before may not have been written yet.
         losses.lost(error.clone().unwrap_or_default()).await;
     }
-    if let Err(e) = runstate::note_end(name, error.clone()) {
+    if let Err(e) = runstate::note_end(name, error.clone(), shared.who_is_cut_off()) {
         log::warn(&format!("who waits for this end does not learn how it went: {e:#}"));
     }
     if let Some(why) = error {

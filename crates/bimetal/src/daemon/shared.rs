@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::families::Work;
 use super::jobs::{Job, Jobs};
+use super::opened::OpenFile;
 use super::report;
 use crate::api::{self, MemberChange, VolumeChange};
 use crate::config::{uuid_bytes, uuid_text};
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const DEVICE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What is said when the group's thread does not answer.
-const SILENT: &str = "the group does not answer: a device may hang; see the log and dmesg";
+pub(super) const SILENT: &str = "the group does not answer: a device may hang; see the log and dmesg";
 /// The same while it ends.
 const ENDING: &str =
     "the group is being stopped and does not answer any more; if that lasts, a device may hang: see the log and dmesg. With \
@@ -31,6 +32,8 @@ const ENDING: &str =
 pub(crate) enum Ask {
     /// Tell what you are doing.
     Snapshot(oneshot::Sender<Snapshot>),
+    /// Tell which files of volumes are open.
+    OpenFiles(oneshot::Sender<Vec<OpenFile>>),
     /// Change the volumes, and set down in the jobs what has come of it.
     Volumes(VolumeChange, Arc<Job>),
     /// The same of the members.
@@ -122,6 +125,8 @@ pub(super) struct Stop {
     pub(super) forced: bool,
     /// Who uses a device, in words.
     pub(super) waits_for: Vec<String>,
+    /// Who is not waited for, in words, and gets errors when the daemon has ended.
+    cut_off: Vec<String>,
 }
 
 /// See the head of this file.
@@ -330,10 +335,13 @@ impl Shared {
         }
     }
 
-    /// Wishes a stop: it happens as soon as nobody holds an attached device, or at once with `force`. Returns who
-    /// holds one now.
-    pub(crate) fn ask_to_stop(&self, force: bool) -> Vec<String> {
-        let users = self.users();
+    /// Wishes a stop: it happens as soon as nobody uses an attached device or the file of a volume, or at once with `force`. Returns
+    /// who does so now.
+    pub(crate) async fn ask_to_stop(&self, force: bool) -> Vec<String> {
+        let mut users = if force { Vec::new() } else { self.users() };
+        if !force {
+            users.extend(self.glance_at_files().await);
+        }
         let mut stop = self.lock_stop();
         stop.wished = true;
         stop.forced |= force;
@@ -353,6 +361,16 @@ impl Shared {
     /// Whether the end is not to wait for anybody.
     pub(super) fn is_forced(&self) -> bool {
         self.lock_stop().forced
+    }
+
+    /// These are cut off by the end of the daemon.
+    pub(super) fn cut_off(&self, who: Vec<String>) {
+        self.lock_stop().cut_off.extend(who);
+    }
+
+    /// All of them.
+    pub(super) fn who_is_cut_off(&self) -> Vec<String> {
+        self.lock_stop().cut_off.clone()
     }
 
     /// SIGTERM or SIGINT: the first wishes a stop, the second insists. Called on the group's thread: it only takes a

@@ -71,10 +71,12 @@ impl Ways {
         }
     }
 
-    /// Leaves block devices to the next daemon, unmounts the files, answers what was taken, and ends all connections.
-    pub(crate) async fn stop(&self) {
+    /// Leaves block devices to the next daemon, unmounts the files, answers what was taken, and ends all connections. Who had
+    /// files open all the same is told of in words.
+    pub(crate) async fn stop(&self) -> Vec<String> {
         self.devices.leave().await;
-        self.files.hide().await;
+        let cut_off = self.files.hide().await;
         self.nbd.stop().await;
+        cut_off
     }
 }

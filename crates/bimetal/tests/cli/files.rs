@@ -30,6 +30,10 @@ impl Folder {
         fs::create_dir(&folder).expect("folder");
         Folder(folder)
     }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
 }
 
 impl Drop for Folder {
@@ -130,8 +134,10 @@ fn a_file_per_volume_keeps_what_is_written_and_goes_with_the_daemon() {
     let read = File::open(&a).expect("opened");
     read.read_exact_at(back.get(), 3 * MIB).expect("read");
     assert!(back.get() == expected.get(), "still there after a stop");
-    // Stopping does not wait for a file that is open: it takes it away.
-    p.ok(&["stop", "tank"]);
+    // Stopping waits for a file that is open, or takes it away, and says so.
+    p.refused(&["stop", "tank", "--timeout", "1"], 1, &["still serves", "shown/a is open in process"]);
+    let said = p.ok(&["stop", "tank", "--force"]);
+    assert!(!said.contains("everything") && said.contains("files in") && said.contains("errors from now on"), "{said}");
     assert!(read.read_at(&mut [0; 512], 0).is_err());
     assert_eq!(mounted(&folder), None);
 }
@@ -325,7 +331,8 @@ fn a_mount_that_somebody_has_taken_away_is_made_again() {
     assert_eq!(&seen, b"through the old file");
     drop(again);
     p.refused(&["volume", "delete", "tank/main", "--yes"], 1, &["its file in", "is open"]);
-    p.ok(&["stop", "tank"]);
+    p.refused(&["stop", "tank", "--timeout", "1"], 1, &["still serves", "shown/main is open"]);
+    p.ok(&["stop", "tank", "--force"]);
     assert_eq!(daemon.wait(), 0, "{}", p.log());
     assert!(opened.read_at(&mut [0; 512], 0).is_err());
     assert_eq!(mounted(&shown.0), None);

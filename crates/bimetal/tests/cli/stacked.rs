@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::attach::{possible, tool, unmount};
 use crate::common::Place;
+use crate::files::Folder;
 
 /// A loop device that somebody makes by hand, with these options.
 fn losetup(options: &[&str], file: &str) -> String {
@@ -75,4 +76,40 @@ fn a_loop_device_that_is_made_of_an_attached_device_keeps_it() {
     unmount(&at);
     tool("losetup", &["-d", &over]);
     p.ok(&["stop", "tank"]);
+}
+
+#[test]
+fn a_file_system_in_the_file_of_a_volume_keeps_the_daemon_serving() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank_of(&["a:32MiB", "b"]);
+    let shown = Folder::new(&p);
+    let _daemon = p.serve(&["tank", "--fuse", "shown"]);
+    let file = shown.path().join("b").display().to_string();
+    tool("mkfs.ext4", &["-q", "-F", &file]);
+    // What is attached has its file open, too, and keeps nobody.
+    p.ok(&["attach", "tank/a", "--via", "fuse"]);
+    let over = losetup(&["--direct-io=on"], &file);
+    let at = mount(&over, &p.path("mnt"));
+    let words = ["still serves", "shown/b is below the loop device", over.as_str(), "is mounted at", &at, "--force"];
+    p.refused(&["stop", "tank", "--timeout", "2"], 1, &words);
+    let status = p.json(&["status", "tank"]);
+    assert_eq!(status["state"], "stopping");
+    assert!(status["stop_waits_for"][0].as_str().is_some_and(|w| w.contains(&over)), "{status}");
+    write(&at, "kept", "while the stop waits");
+    unmount(&at);
+    tool("losetup", &["-d", &over]);
+    ends(&p);
+
+    let _daemon = p.serve(&["tank", "--fuse", "shown"]);
+    let over = losetup(&["--direct-io=on"], &file);
+    let at = mount(&over, &p.path("mnt"));
+    assert_eq!(std::fs::read_to_string(format!("{at}/kept")).expect("kept"), "while the stop waits");
+    let said = p.ok(&["stop", "tank", "--force"]);
+    assert!(!said.contains("everything is flushed") && said.contains("shown were open"), "{said}");
+    unmount(&at);
+    tool("losetup", &["-d", &over]);
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }

@@ -186,6 +186,11 @@ impl<R: Runtime, B: Backend, C: Channel> Server<R, B, C> {
         self.0.tree.opened(uuid)
     }
 
+    /// Whether a file is open.
+    pub fn is_open(&self) -> bool {
+        self.0.tree.is_open()
+    }
+
     /// Receives nothing more.
     pub fn close(&self) {
         self.0.end();

@@ -109,6 +109,11 @@ impl<B: Backend> Tree<B> {
         files.iter().flatten().find(|f| f.export.uuid == *uuid).map_or(0, |f| f.opened.get())
     }
 
+    /// Whether a file is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.files.borrow().iter().flatten().any(|f| f.opened.get() > 0)
+    }
+
     /// All files, in the order in which they came.
     pub(super) fn files(&self) -> Vec<(Node, Rc<Export<B>>)> {
         let files = self.files.borrow();

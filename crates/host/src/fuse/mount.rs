@@ -171,8 +171,8 @@ fn is_dead(folder: &Path) -> io::Result<bool> {
     Ok(rc < 0 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)))
 }
 
-/// The path as the kernel shows it. Only the folder above is looked up: of a dead mount nothing can be asked.
-fn true_path(folder: &Path) -> io::Result<PathBuf> {
+/// The path of a mount as the kernel shows it. Only the folder above is looked up: of a dead mount nothing can be asked.
+pub fn true_path(folder: &Path) -> io::Result<PathBuf> {
     let folder = std::path::absolute(folder)?;
     match (folder.parent(), folder.file_name()) {
         (Some(above), Some(name)) => Ok(fs::canonicalize(above)?.join(name)),
