@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
+use bimetal_host::attach::{began, Attached, Via};
+use bimetal_host::probe::loops;
 use bimetal_host::probe::sysfs::DeviceNumber;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{self, Attachment};
 use crate::client::{self, Client};
-use crate::commands::detach::is_anothers;
+use crate::commands::detach::{is_anothers, record, DaemonProcess};
 use crate::{holders, paths};
 
 /// How long the list of what is attached may be held by somebody, and how often it is looked.
@@ -126,7 +128,7 @@ impl Drop for Lock {
 /// Takes away what daemons of group `name` have left, unless something of it may still be attached. Its lock goes with
 /// whoever holds it.
 pub(crate) fn forget(name: &str, _held: &Lock) {
-    if !read_list(&list_file(name)).is_ok_and(|list| list.is_empty()) {
+    if !attachments(name).is_ok_and(|list| list.is_empty()) {
         return;
     }
     for file in FILES.into_iter().filter(|file| *file != "lock") {
@@ -262,9 +264,12 @@ pub(crate) fn update_attachments_until<T>(
     let held = hold_attachments(name, end)?;
     let path = list_file(name);
     let mut list = read_list(&path)?;
+    let before = list.clone();
     let result = change(&mut list);
-    replace(&path, serde_json::to_string_pretty(&list)?.as_bytes())
-        .with_context(|| format!("cannot write {}, the list of what is attached", path.display()))?;
+    if list != before {
+        replace(&path, serde_json::to_string_pretty(&list)?.as_bytes())
+            .with_context(|| format!("cannot write {}, the list of what is attached", path.display()))?;
+    }
     drop(held);
     Ok(result)
 }
@@ -321,9 +326,28 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Attachment>> {
     })
 }
 
-/// The attachments of group `name`, each with those who hold it now.
+/// Loop devices over the files of group `name` that are not on its list: an `attach` was killed before it could write its device
+/// down. A daemon that stops is not to pull them away. Known by the name that the file had then; no file is asked.
+fn unrecorded(name: &str, list: &[Attachment]) -> Vec<Attachment> {
+    let Ok(folder) = bimetal_host::fuse::true_path(&files_dir(name)) else { return Vec::new() };
+    let is_new = |device: &Path| list.iter().all(|a| Path::new(&a.device) != device);
+    let here = loops::all_named().into_iter();
+    let here = here.filter(|(device, file)| file.parent() == Some(&*folder) && is_new(device));
+    let record = |(device, file): (PathBuf, PathBuf)| {
+        let volume = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mount_dir = Some(folder.clone());
+        let attached = Attached { via: Via::Fuse, device, mount_dir, helper_pid: None, why: String::new() };
+        // The mount is that of the daemon that lives now, or is dead with whichever was the last.
+        let pid = locked_by(name).and_then(|pid| pid.parse().ok()).unwrap_or_default();
+        record(&volume, "", &attached, DaemonProcess { pid, began: began(pid) })
+    };
+    here.map(record).collect()
+}
+
+/// The attachments of group `name`, each with those who hold it now, also those that nobody has written down.
 pub(crate) fn attachments(name: &str) -> Result<Vec<Attachment>> {
     let mut list = read_list(&list_file(name))?;
+    list.extend(unrecorded(name, &list));
     for a in &mut list {
         // What is another's by now is held by those who use that.
         if !is_anothers(a) {

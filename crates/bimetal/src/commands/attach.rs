@@ -48,10 +48,11 @@ fn attached(args: &Attach, status: &Status) -> Result<(Attachment, String)> {
             Via::Fuse => attach::Via::Fuse,
         }),
     };
-    runstate::update_attachments(group, |list| {
-        let maker = Maker { group, volume, uuid, daemon: DaemonProcess::of(status), request: &request };
-        maker.attach_or_find(list)
-    })?
+    let mut maker = Maker { group, volume, uuid, daemon: DaemonProcess::of(status), request: &request, made: None };
+    match runstate::update_attachments(group, |list| maker.attach_or_find(list)) {
+        Ok(attached) => attached,
+        Err(error) => Err(maker.not_recorded(error)),
+    }
 }
 
 /// Has the daemon mount its volumes as files, and gives that of the volume.
@@ -76,12 +77,14 @@ struct Maker<'a> {
     /// The group's daemon.
     daemon: DaemonProcess,
     request: &'a Request<'a>,
+    /// The device that it has made.
+    made: Option<Attachment>,
 }
 
 impl Maker<'_> {
     /// Runs under the lock of the list, so that a volume is attached once.
-    fn attach_or_find(&self, list: &mut Vec<Attachment>) -> Result<(Attachment, String)> {
-        self.refuse_if_ended()?;
+    fn attach_or_find(&mut self, list: &mut Vec<Attachment>) -> Result<(Attachment, String)> {
+        let status = self.refuse_if_ended()?;
         self.tidy(list);
         if let Some(at) = list.iter().position(|a| a.is_of_volume(&self.volume.name, &self.volume.uuid)) {
             let old = list[at].clone();
@@ -90,8 +93,11 @@ impl Maker<'_> {
             }
             list.remove(at);
         }
-        let attached = self.make()?;
+        let found = self.find(&status)?;
+        let is_new = found.is_none();
+        let attached = found.map_or_else(|| self.make(), Ok)?;
         let attachment = super::detach::record(&self.volume.name, &self.volume.uuid, &attached, self.daemon);
+        self.made = is_new.then(|| attachment.clone());
         // The kernel gave the device away: what was attached as that is gone.
         list.retain(|a| a.device != attachment.device);
         list.push(attachment.clone());
@@ -100,7 +106,7 @@ impl Maker<'_> {
     }
 
     /// Whoever waited for the list may find that the daemon is about to end, and what it serves with it, or that it has ended.
-    fn refuse_if_ended(&self) -> Result<()> {
+    fn refuse_if_ended(&self) -> Result<Status> {
         let daemon =
             runstate::daemon(self.group)?.with_context(|| format!("group '{}' is not being served", self.group))?;
         let status: Status = daemon.get("/v1/status")?;
@@ -110,7 +116,31 @@ impl Maker<'_> {
         if DaemonProcess::of(&status) != self.daemon {
             bail!("the daemon of group '{}' was started anew meanwhile; try again", self.group);
         }
-        Ok(())
+        Ok(status)
+    }
+
+    /// A device of the volume that was made before, by somebody who was killed before it was written down.
+    fn find(&self, status: &Status) -> Result<Option<Attached>> {
+        let Some(files) = &status.files else { return Ok(None) };
+        let Some(found) = attach::find_made(self.request, Path::new(&files.folder))? else { return Ok(None) };
+        if self.request.via.is_some_and(|v| v != found.via) {
+            let device = found.device.display();
+            bail!("'{}' is already attached as {device} by {}; detach it first", self.volume.name, found.via);
+        }
+        Ok(Some(found))
+    }
+
+    /// Takes the device that was made away again: it could not be written down, and would be found by nobody. Gives the error to tell.
+    fn not_recorded(&self, error: anyhow::Error) -> anyhow::Error {
+        let Some(made) = &self.made else { return error };
+        let device = &made.device;
+        match super::detach::take_away(self.group, made, false) {
+            Ok(()) => error.context(format!("{device} was taken away again, because it cannot be written down")),
+            Err(why) => error.context(format!(
+                "{device} is there, but cannot be written down, nor be taken away again ({why:#}); when there is room for the \
+                 list: bimetal detach {device}"
+            )),
+        }
     }
 
     /// Takes down what was attached under this name of a volume that is deleted. What somebody still holds stays.

@@ -344,7 +344,7 @@ fn a_stop_does_not_wait_for_ever_for_somebody_who_attaches() {
 }
 
 /// A group with the volumes "main" and "b", where they can be attached.
-fn two_volumes() -> Option<Place> {
+pub(crate) fn two_volumes() -> Option<Place> {
     if !possible() {
         return None;
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::attach::{possible, tool, unmount};
+use crate::attach::{possible, tool, two_volumes, unmount};
 use crate::common::Place;
 use crate::files::Folder;
 
@@ -112,4 +112,90 @@ fn a_file_system_in_the_file_of_a_volume_keeps_the_daemon_serving() {
     unmount(&at);
     tool("losetup", &["-d", &over]);
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
+/// Has the volumes of the group shown in the usual folder, where nothing is attached, and gives the file of `volume`.
+fn shown(p: &Place, volume: &str) -> String {
+    let answer = p.ask("POST", "/v1/files", "{}");
+    assert!(answer.contains("\"folder\":"), "{answer}");
+    p.path("run/tank/fuse").join(volume).display().to_string()
+}
+
+#[test]
+fn a_device_that_was_not_written_down_is_adopted_or_refused() {
+    let Some(p) = two_volumes() else { return };
+    let _daemon = p.serve(&["tank"]);
+    // As an `attach` leaves it that is killed before it has written its device down.
+    let file = shown(&p, "main");
+    let left = losetup(&["--direct-io=on"], &file);
+    tool("mkfs.ext4", &["-q", "-F", &left]);
+    let at = mount(&left, &p.path("mnt"));
+    p.refused(&["stop", "tank", "--timeout", "1"], 1, &["still serves", &left, "is mounted at", &at]);
+    p.refused(&["detach", "--all"], 1, &["is mounted at", &at]);
+    p.refused(&["detach", "tank/main"], 1, &["is mounted at", &at]);
+    write(&at, "kept", "still served");
+    unmount(&at);
+    ends(&p);
+    assert_eq!(told(&left, "backing_file"), None, "taken away by the stop");
+
+    let _daemon = p.serve(&["tank"]);
+    let left = losetup(&["--direct-io=on"], &shown(&p, "main"));
+    let at = mount(&left, &p.path("mnt"));
+    let found = p.json(&["attach", "tank/main"]);
+    assert_eq!((&found["device"], &found["via"]), (&left.as_str().into(), &"fuse".into()), "{found}");
+    assert_eq!(p.json(&["attach", "tank/main"])["why"], "it was attached already");
+    unmount(&at);
+    assert_eq!(p.json(&["detach", "tank/main"])["detached"], serde_json::json!([left]));
+    // One that is not the whole volume, and one that goes with its user, are handed out to nobody.
+    let part = losetup(&["--direct-io=on", "-o", "1048576"], &file);
+    p.refused(&["attach", "tank/main"], 1, &[&part, "shows this volume already", "a part of the volume only"]);
+    assert_eq!(p.json(&["detach", "--all"])["detached"], serde_json::json!([part]));
+    p.ok(&["attach", "tank/b", "--via", "fuse"]);
+    p.ok(&["stop", "tank"]);
+}
+
+/// A small file system for the run state, which goes with this.
+struct SmallRun(PathBuf);
+
+impl SmallRun {
+    fn new(p: &Place) -> SmallRun {
+        let run = p.path("run");
+        std::fs::create_dir(&run).expect("folder");
+        tool("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", &run.display().to_string()]);
+        SmallRun(run)
+    }
+
+    /// Takes all the room there is; gives the file that has it.
+    fn fill(&self) -> PathBuf {
+        use std::io::Write;
+        let path = self.0.join("filler");
+        let mut file = std::fs::File::create(&path).expect("a file");
+        while file.write_all(&[1; 4096]).is_ok() {}
+        path
+    }
+}
+
+impl Drop for SmallRun {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_device_that_cannot_be_written_down_does_not_stay() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    let run = SmallRun::new(&p);
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    let file = shown(&p, "main");
+    let full = run.fill();
+    p.refused(&["attach", "tank/main", "--via", "fuse"], 1, &["taken away again", "cannot write", "attachments.json"]);
+    let list = Command::new("losetup").args(["-j", &file]).output().expect("losetup");
+    assert_eq!(String::from_utf8_lossy(&list.stdout), "", "no device stays");
+    std::fs::remove_file(full).expect("removed");
+    p.ok(&["attach", "tank/main", "--via", "fuse"]);
+    p.ok(&["stop", "tank"]);
 }

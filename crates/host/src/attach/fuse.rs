@@ -8,7 +8,8 @@ use std::process::Command;
 
 use super::tools::{find, run};
 use super::{loop_device, AttachError, Attached, Request, Via};
-use crate::fuse::is_mounted;
+use crate::fuse::{is_mounted, true_path};
+use crate::probe::loops;
 
 /// Whether it can be used here, or why not.
 pub(super) fn available() -> Result<(), String> {
@@ -42,6 +43,30 @@ pub(super) fn attach(request: &Request<'_>, why: String) -> Result<Attached, Att
     let backing = open_volume(&file, request)?;
     let device = loop_device::over(&backing, &file, request.sector_size, request.read_only)?;
     Ok(Attached { via: Via::Fuse, device, mount_dir: Some(folder), helper_pid: None, why })
+}
+
+/// A loop device over the volume's file in the mount `folder`, by whomever it was made: the number of the file says so, its name may
+/// have been another's then. Two would each have a page cache, so one that is not as good as one of ours is refused.
+pub(super) fn find_made(request: &Request<'_>, folder: &Path) -> Result<Option<Attached>, AttachError> {
+    let Ok(real) = true_path(folder) else { return Ok(None) };
+    let here = loops::all_named().into_iter().filter(|(_, file)| file.parent() == Some(&*real));
+    let mut of_volume = here.map(|(device, _)| device).filter(|device| inode(device) == Some(request.inode));
+    let Some(device) = of_volume.next() else { return Ok(None) };
+    if let Some(flaw) = loop_device::flaw(&device, request.size, request.read_only) {
+        let name = device.display();
+        let by = format!(
+            "it shows this volume already, was made by somebody else, and {flaw}; a second device would have a page cache of \
+             its own. Release it first: umount what is mounted from it, then losetup -d {name}"
+        );
+        return Err(AttachError::InUse { device, by });
+    }
+    let why = "this loop device over the volume's file was there already, though not written down".into();
+    Ok(Some(Attached { via: Via::Fuse, device, mount_dir: Some(folder.to_owned()), helper_pid: None, why }))
+}
+
+/// The number of the file below a loop device, if anybody can be asked for it.
+fn inode(device: &Path) -> Option<u64> {
+    loop_device::place(device).map(|(_, inode)| inode)
 }
 
 /// Opens the file, and makes sure of the volume: its name may have become another's meanwhile.

@@ -14,6 +14,7 @@ const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
 const LOOP_CLR_FD: libc::Ioctl = 0x4c01;
 const LOOP_SET_CAPACITY: libc::Ioctl = 0x4c07;
+const LOOP_SET_DIRECT_IO: libc::Ioctl = 0x4c08;
 const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
@@ -141,6 +142,45 @@ pub(crate) fn detach(device: &Path) -> Result<(), AttachError> {
     }
     let by = "some program has it open (fuser -v shows which); it is released when that program ends".into();
     Err(AttachError::InUse { device: device.to_owned(), by })
+}
+
+/// Whether a loop device shows its file from the first byte to the last.
+pub(super) fn is_whole(device: &Path) -> bool {
+    let is_zero = |what: &str| told(device, what).is_none_or(|value| value == 0);
+    is_zero("loop/offset") && is_zero("loop/sizelimit")
+}
+
+/// What keeps a loop device that somebody else has made from being as good as one that is made [here](over), if anything does. Direct
+/// I/O is switched on where it is off.
+pub(super) fn flaw(device: &Path, size: u64, read_only: bool) -> Option<&'static str> {
+    if !is_whole(device) {
+        return Some("it shows a part of the volume only");
+    }
+    if told(device, "size") != Some(size / 512) {
+        return Some("it does not have the volume's size");
+    }
+    if told(device, "ro") != Some(read_only.into()) {
+        return Some(if read_only { "it may be written" } else { "it is read-only" });
+    }
+    if told(device, "loop/autoclear") == Some(1) {
+        return Some("it goes away with whoever uses it now");
+    }
+    (!has_direct_io(device)).then_some("the kernel does not give it direct I/O")
+}
+
+/// A number that the kernel tells of a device.
+fn told(device: &Path, what: &str) -> Option<u64> {
+    number(&Path::new("/sys/block").join(device.file_name()?).join(what))
+}
+
+fn has_direct_io(device: &Path) -> bool {
+    if told(device, "loop/dio") == Some(1) {
+        return true;
+    }
+    let Ok(opened) = File::open(device) else { return false };
+    let on: libc::c_ulong = 1;
+    // SAFETY: takes a number.
+    unsafe { libc::ioctl(opened.as_raw_fd(), LOOP_SET_DIRECT_IO, on) == 0 }
 }
 
 /// The file below a loop device.

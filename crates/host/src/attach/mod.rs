@@ -147,6 +147,12 @@ pub fn attach(request: &Request<'_>) -> Result<Attached, AttachError> {
     }
 }
 
+/// A loop device that shows the volume already, from the mount `folder`, though nobody has written it down: whoever made it was killed
+/// before, or made it by hand. Refused if it is not what [`attach`] would make. For commands only: it asks the daemon.
+pub fn find_made(request: &Request<'_>, folder: &std::path::Path) -> Result<Option<Attached>, AttachError> {
+    fuse::find_made(request, folder)
+}
+
 /// By the kernel's NBD client, or else by FUSE; says what is wrong with the better ways.
 fn best(request: &Request) -> Result<Attached, AttachError> {
     let ublk = request.not_by_ublk.as_ref();

@@ -82,10 +82,14 @@ pub(super) fn over(file: &Path) -> Option<PathBuf> {
 
 /// Loop devices that are made of a file or block device, by the name that it had then. Asks no file system, and so no daemon.
 pub fn made_of(file: &Path) -> Vec<PathBuf> {
-    named(Path::new("/sys/block")).into_iter().filter(|(_, name)| name == file).map(|(device, _)| device).collect()
+    all_named().into_iter().filter(|(_, name)| name == file).map(|(device, _)| device).collect()
 }
 
-/// All loop devices that have a file, each with the name that this had when the device was made.
+/// All loop devices that have a file, each with the name that this had when the device was made. Asks no file system.
+pub fn all_named() -> Vec<(PathBuf, PathBuf)> {
+    named(Path::new("/sys/block"))
+}
+
 fn named(sys: &Path) -> Vec<(PathBuf, PathBuf)> {
     let folders = fs::read_dir(sys).into_iter().flatten().flatten();
     let one = |folder: fs::DirEntry| {
