@@ -156,7 +156,8 @@ impl Maker<'_> {
     /// Whether what was attached before works still. If not, it is taken down.
     fn still_works(&self, old: &Attachment) -> Result<bool> {
         let handle = Handle::of(old)?;
-        if attach::is_anothers(&handle.attached(old)) {
+        let attached = handle.attached(old);
+        if attach::is_anothers(&attached) || attach::shows_another(&attached, self.request.inode) {
             return Ok(false);
         }
         let by_ublk = handle.via() == attach::Via::Ublk;

@@ -255,7 +255,7 @@ fn a_file_system_that_is_mounted_where_nobody_sees_it_keeps_the_device() {
 }
 
 /// Changes the list of what is attached behind the back of all.
-fn edit_list(p: &Place, change: impl Fn(&mut serde_json::Value)) {
+pub(crate) fn edit_list(p: &Place, change: impl Fn(&mut serde_json::Value)) {
     let path = p.path("run/tank/attachments.json");
     let text = std::fs::read_to_string(&path).expect("a list");
     let mut list = serde_json::from_str(&text).expect("JSON");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::attach::{possible, tool, two_volumes, unmount};
+use crate::attach::{edit_list, possible, tool, two_volumes, unmount};
 use crate::common::Place;
 use crate::files::Folder;
 
@@ -151,6 +151,22 @@ fn a_device_that_was_not_written_down_is_adopted_or_refused() {
     p.refused(&["attach", "tank/main"], 1, &[&part, "shows this volume already", "a part of the volume only"]);
     assert_eq!(p.json(&["detach", "--all"])["detached"], serde_json::json!([part]));
     p.ok(&["attach", "tank/b", "--via", "fuse"]);
+    p.ok(&["stop", "tank"]);
+}
+
+#[test]
+fn the_device_of_another_volume_is_not_handed_out() {
+    let Some(p) = two_volumes() else { return };
+    let before = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    // Let go by hand, and its number taken for the other volume's file.
+    tool("losetup", &["-d", &before]);
+    let of_b = losetup(&["--direct-io=on"], &shown(&p, "b"));
+    edit_list(&p, |list| list[0]["device"] = of_b.as_str().into());
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    assert_ne!(device, of_b);
+    assert!(told(&device, "backing_file").is_some_and(|file| file.ends_with("fuse/main")));
+    assert!(told(&of_b, "backing_file").is_some_and(|file| file.ends_with("fuse/b")), "it was let alone");
+    assert_eq!(p.ok(&["attach", "tank/b"]).trim(), of_b, "it is that of the other volume");
     p.ok(&["stop", "tank"]);
 }
 

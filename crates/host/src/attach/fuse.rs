@@ -64,6 +64,11 @@ pub(super) fn find_made(request: &Request<'_>, folder: &Path) -> Result<Option<A
     Ok(Some(Attached { via: Via::Fuse, device, mount_dir: Some(folder.to_owned()), helper_pid: None, why }))
 }
 
+/// Whether a loop device surely shows another file than that with this number, or a part of it only. Asks the daemon.
+pub(super) fn shows_another(device: &Path, wanted: u64) -> bool {
+    inode(device).is_some_and(|found| found != wanted || !loop_device::is_whole(device))
+}
+
 /// The number of the file below a loop device, if anybody can be asked for it.
 fn inode(device: &Path) -> Option<u64> {
     loop_device::place(device).map(|(_, inode)| inode)

@@ -153,6 +153,12 @@ pub fn find_made(request: &Request<'_>, folder: &std::path::Path) -> Result<Opti
     fuse::find_made(request, folder)
 }
 
+/// Whether an attached device surely shows another volume than that whose file has this number, or a part of it: it was let go by
+/// hand, and made anew. For commands only: it asks the daemon.
+pub fn shows_another(attached: &Attached, inode: u64) -> bool {
+    attached.via == Via::Fuse && fuse::shows_another(&attached.device, inode)
+}
+
 /// By the kernel's NBD client, or else by FUSE; says what is wrong with the better ways.
 fn best(request: &Request) -> Result<Attached, AttachError> {
     let ublk = request.not_by_ublk.as_ref();
