@@ -191,7 +191,7 @@ impl Shared {
         Ok(Vec::new())
     }
 
-    pub(crate) fn ask_to_stop(&self, force: bool) -> Vec<String> {
+    pub(crate) async fn ask_to_stop(&self, force: bool) -> Vec<String> {
         if force {
             Vec::new()
         } else {
