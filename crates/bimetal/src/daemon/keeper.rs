@@ -104,8 +104,8 @@ impl Shared {
         }
     }
 
-    /// Until nobody uses an attached device or the file of a volume, or the stop is forced. What was `kept` when they were to be taken away is waited for
-    /// still, and will be tried again.
+    /// Until nobody uses an attached device or the file of a volume, or the stop is forced. What was `kept` when they were to be taken
+    /// away is waited for still, and will be tried again.
     fn wait_for_the_users(&self, kept: &[String]) {
         let mut told = false;
         loop {
