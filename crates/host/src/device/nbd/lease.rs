@@ -11,7 +11,8 @@
 //!    label is not clean any more. Whoever took it for clean looks again before the member is its.
 //! 3. A holder writes and trims only while it has seen its own within its term; a daemon that was stopped and wakes asks first.
 //! 4. A holder that finds a challenge takes the lease back if it has seen its own within its term, else it gives the member up for
-//!    good: somebody may be writing there. What it cannot read it writes anew, and counts as seen if that succeeds.
+//!    good: somebody may be writing there. What it takes back, and what it cannot read and writes anew, counts as seen if that succeeds
+//!    within the term: whoever challenges has not waited long enough by then.
 //! 5. It may stand still between any two steps. What it has seen is as old as the look's beginning, the term counts at the end; and a
 //!    lease that was taken back too late, from one who serves, is no sign before that one has had the time to take it back.
 
@@ -68,7 +69,7 @@ pub(super) struct Held {
     place: Cell<Option<u64>>,
     /// When the last look began that found it.
     seen: Cell<Instant>,
-    /// When it was last taken back from a challenger, and no look has counted since.
+    /// When it was taken back from a challenger too late, if no look has counted since.
     taken_back: Cell<Option<Instant>>,
     /// The label has been clean, for all that is known: a challenger waits for less.
     starting: Cell<bool>,
@@ -88,11 +89,19 @@ impl Held {
     }
 
     /// A look that began then has found it.
-    fn found(&self, began: Instant, now: Instant) {
-        let early = self.taken_back.get().is_some_and(|then| began.since(then) < COUNTED_AFTER);
-        if !early || self.is_within_term(now) {
+    fn found(&self, began: Instant) {
+        if self.taken_back.get().is_none_or(|then| began.since(then) >= COUNTED_AFTER) {
             self.seen.set(began);
             self.taken_back.set(None);
+        }
+    }
+
+    /// It was written over a challenge by a request that began then. Within the term nobody else can have come to serve, and it counts
+    /// like a look: challengers may come faster than looks. Later somebody may serve, who writes his own again.
+    fn was_taken_back(&self, began: Instant, written: bool, now: Instant) {
+        match written && self.is_within_term(now) {
+            true => self.seen.set(began),
+            false => self.taken_back.set(Some(now)),
         }
     }
 
@@ -239,11 +248,11 @@ pub(super) async fn look(env: &HostEnv, device: &NbdDevice, held: &Held) {
     // It may have stood still since the look began.
     let in_term = held.is_within_term(env.now());
     match found {
-        Ok(Some(found)) if found.nonce == own.nonce => held.found(began, env.now()),
+        Ok(Some(found)) if found.nonce == own.nonce => held.found(began),
         Ok(_) if in_term => {
-            // Whether it got there is seen at the next look.
-            let _ = write(device, place, &own).await;
-            held.taken_back.set(Some(env.now()));
+            let began = env.now();
+            let written = write(device, place, &own).await.is_ok();
+            held.was_taken_back(began, written, env.now());
         }
         Ok(_) => device.give_up("another daemon has taken the member over, because this one stood still for too long"),
         Err(DeviceError::Disconnected) => {}

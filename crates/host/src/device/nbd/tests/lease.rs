@@ -112,19 +112,40 @@ fn a_holder_takes_the_lease_back_from_a_challenger() {
     });
 }
 
+/// A service manager tries again and again to serve what is served elsewhere.
+#[test]
+fn challengers_that_follow_one_another_at_once_do_not_wear_a_holder_down() {
+    on_a_member(async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("nobody has it");
+        let looks = peek(&env, &locator).await;
+        for _ in 0..8 {
+            challenge(&looks).await;
+            while holder(&looks).await.map(|l| l.nonce) == Some(7) {
+                assert!(!device.is_lost(), "it gave the member up");
+                env.sleep(Duration::from_millis(5)).await;
+            }
+        }
+        device.write(0, pattern(1, 4096)).await.expect("it goes on");
+    });
+}
+
+/// Somebody else challenges the holder while nothing runs here.
+fn stand_still_beside_a_challenger(locator: NbdLocator) {
+    let other = std::thread::spawn(move || {
+        let reactor = Reactor::new().expect("io_uring");
+        let env = reactor.env();
+        reactor.block_on(async move { challenge(&peek(&env, &locator).await).await });
+    });
+    std::thread::sleep(STANDSTILL);
+    other.join().expect("challenged");
+}
+
 #[test]
 fn a_holder_that_stood_still_writes_nothing_once_another_may_have_the_member() {
     on_a_member(async |env, locator, _server| {
         let device = serve(&env, &locator).await.expect("nobody has it");
         let looks = peek(&env, &locator).await;
-        // The other one comes while nothing runs here.
-        let other = std::thread::spawn(move || {
-            let reactor = Reactor::new().expect("io_uring");
-            let env = reactor.env();
-            reactor.block_on(async move { challenge(&peek(&env, &locator).await).await });
-        });
-        std::thread::sleep(STANDSTILL);
-        other.join().expect("challenged");
+        stand_still_beside_a_challenger(locator);
         assert_eq!(device.write(1 << 20, pattern(1, 4096)).await, Err(DeviceError::Disconnected));
         assert_eq!(device.discard(0, 4096).await, Err(DeviceError::Disconnected));
         assert_eq!(holder(&looks).await.map(|l| l.nonce), Some(7), "the other's lease stays");
@@ -140,13 +161,7 @@ fn a_holder_that_stood_still_in_the_middle_of_a_look_takes_nothing_back() {
         let mut look = std::pin::pin!(super::super::lease::look(&env, &device, held));
         let waits = poll_fn(|cx| Poll::Ready(look.as_mut().poll(cx).is_pending())).await;
         assert!(waits, "for the device");
-        let other = std::thread::spawn(move || {
-            let reactor = Reactor::new().expect("io_uring");
-            let env = reactor.env();
-            reactor.block_on(async move { challenge(&peek(&env, &locator).await).await });
-        });
-        std::thread::sleep(STANDSTILL);
-        other.join().expect("challenged");
+        stand_still_beside_a_challenger(locator);
         look.await;
         assert_eq!(holder(&looks).await.map(|l| l.nonce), Some(7), "the other's lease stays");
         assert_eq!(device.write(1 << 20, pattern(1, 4096)).await, Err(DeviceError::Disconnected));
