@@ -43,10 +43,12 @@ pub(crate) fn was(label: &Label) -> String {
 /// Why the device with this label is no member, as the newest one knows.
 pub(crate) fn why_none(label: &Label, newest: &Label) -> Option<String> {
     // Where each has struck the other off, descent decides, and that is the engine's to know.
-    let strikes_back = label.members.iter().any(|row| row.uuid == own_uuid(newest) && row.state == MemberCode::Left);
+    let strikes =
+        |by: &Label, off: [u8; 16]| by.members.iter().any(|row| row.uuid == off && row.state == MemberCode::Left);
+    let has_left = strikes(newest, own_uuid(label)) && !strikes(label, own_uuid(newest));
     match standing(label, newest) {
         Standing::Joining => Some("was being added when that was cut off, and has not become one: add it again".into()),
-        Standing::Former if !strikes_back => Some(was(label)),
+        Standing::Former if has_left => Some(was(label)),
         Standing::Former | Standing::Member => None,
     }
 }
@@ -81,6 +83,9 @@ mod tests {
         adding.joining = true;
         assert!(why_none(&adding, &newest).is_some_and(|why| why.contains("add it again")));
         assert_eq!(why_none(&adding, &all[0]), None, "only its own label lacks that it is one");
+        let mut unknown = all[2].clone();
+        unknown.members[2].uuid = [9; 16];
+        assert_eq!(why_none(&unknown, &newest), None, "the members were used apart");
         let mut apart = all[2].clone();
         apart.members[0].state = MemberCode::Left;
         assert_eq!(why_none(&apart, &newest), None, "which side is the group is not decided here");
