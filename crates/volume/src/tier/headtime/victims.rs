@@ -62,15 +62,19 @@ impl HeadTime {
     }
 
     /// Looks at the regions that promise the coldest chunks, until `max` are found that none of the others undercuts; the chunks found
-    /// with what they are worth, and what the others promise: `usual` while some were never looked at.
+    /// with what they are worth, and what the others promise: `usual` while some were never looked at. Those come up one by one, in
+    /// their turns, where enough is found without them: of many chunks that are equally cold, as after a fill, the first would
+    /// otherwise come from all over the tier.
     fn search(&mut self, v: &impl View, max: usize, limit: i32, usual: i32) -> (Vec<(i32, ChunkId)>, i32) {
         let (mut found, mut seen) = (Vec::new(), vec![self.regions.next_turn()]);
         self.look(v, seen[0], false, &mut found);
         while let Some((coldest, mark)) = self.regions.coldest(&self.clock, &seen) {
             let enough = |mark| found.iter().filter(|(heat, _)| *heat <= mark).count() >= max;
             let looks = if found.is_empty() { LOOKS_IN_VAIN } else { LOOKS };
-            if seen.len() >= looks || mark.is_some_and(|mark| mark > limit || enough(mark)) {
-                return (found, mark.unwrap_or(usual));
+            let promised = mark.unwrap_or(usual);
+            let known = promised < i32::MAX;
+            if seen.len() >= looks || known && (promised > limit || enough(promised)) {
+                return (found, promised);
             }
             self.look(v, coldest, false, &mut found);
             seen.push(coldest);

@@ -209,3 +209,22 @@ fn where_only_holes_can_be_made_they_are() {
     let out = g.policy.victims(&mut g.w, 8);
     assert!(!out.is_empty() && out.iter().all(|c| c.0 % 4 == 0), "{out:?}");
 }
+
+#[test]
+fn of_a_tier_full_of_what_is_equally_cold_what_leaves_comes_from_one_place_after_the_other() {
+    let slots = 120 * 256;
+    let mut g = Toy::new(slots, FAST, 0);
+    // The last chunks of the volume lie in the first slots.
+    (0..u64::from(slots)).rev().for_each(|c| g.place_all(c..c + 1));
+    let heat = g.policy.heat_of_visits(1);
+    (0..u64::from(slots)).for_each(|c| g.w.set_heat(ChunkId(c), heat));
+    (g.w.reserve, g.w.now) = (slots / 8, g.w.now.plus(60 * SECOND));
+    // What was seen before does not count any more.
+    (0..5).for_each(|_| drop(g.policy.victims(&mut g.w, 1)));
+    for turn in 5..9 {
+        let out = g.policy.victims(&mut g.w, 64);
+        let regions: Vec<u32> = out.iter().map(|c| g.w.fast_slot(*c).expect("on the fast tier") / 256).collect();
+        assert_eq!(regions, [turn; 64]);
+        out.into_iter().for_each(|c| g.demote(c));
+    }
+}
