@@ -36,6 +36,8 @@ pub struct Levels {
     pub unsettled: usize,
     /// Promotions begun whose slow slot is not free yet; their fast slots are no more in `free`.
     pub promoting: usize,
+    /// Of these, the ones that are being copied: the others wait for a sync of what clients have written, and hold up nobody.
+    pub copying_up: usize,
     /// Chunks that are leaving a member and have not switched for good, by no plan of the scheduler's.
     pub evacuating: usize,
     /// Chunks of the fast and of the slow tier that could not be read when they were to be moved.

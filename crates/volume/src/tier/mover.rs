@@ -325,6 +325,7 @@ impl<E: Env> Core<E> {
             demoting: of(&m.copying, Job::Demote) - of(&m.evacuating_copies, Job::Demote),
             unsettled: m.unsettled.get(),
             promoting: of(&m.under_way, Job::Promote) - of(&m.evacuating_moves, Job::Promote),
+            copying_up: of(&m.copying, Job::Promote) - of(&m.evacuating_copies, Job::Promote),
             evacuating: m.leaving_now(),
             unreadable,
         }

@@ -295,7 +295,11 @@ impl Scheduler {
         let (room, promotable) = (goal.room(l) as usize, self.promotable(l, now));
         let (job, most, under_way) = match room {
             0 => (Job::Demote, (l.slow_free as usize).min(TOGETHER), on_the_way(l, WINDOW_LOAD)),
-            _ => (Job::Promote, room.min(GROUP_CHUNKS as usize), l.demoting + l.promoting),
+            // A commit waits for what the disk has in its cache, for seconds perhaps: those that are copied go together.
+            _ => {
+                let more = WINDOW_IDLE.saturating_sub(l.promoting);
+                (Job::Promote, room.min(GROUP_CHUNKS as usize).min(more), l.demoting + l.copying_up)
+            }
         };
         let most = most.min(promotable).min(l.candidates);
         let paused = !self.pauses[job as usize].is_over(now) || self.foreground.bears_moves(now).is_err();

@@ -5,16 +5,19 @@
 //! together, so that they are few.
 //!
 //! A request that seeks is what a promotion saves the disk, and bears a wait of its own length; a stream loses by each
-//! interruption what it takes to come back. So time that is spent on seeks counts [`SEEKS`] times.
+//! interruption what it takes to come back. So time that is spent on seeks counts [`SEEKS`] times, and a stream on its own gets a few
+//! chunks in half a minute: it is better left alone until it pauses, because some of what it reads has come up. In a second's pause
+//! hundreds of chunks move and hold up as many requests as these few, and who is held up too often is spared in the pauses too
+//! ([`super::tail_budget`]).
 
 use std::time::Duration;
 
 use crate::env::Instant;
 
 /// Time in which the slow tier is busy for each chunk that is moved.
-const TIME_PER_CHUNK: Duration = Duration::from_millis(192);
+const TIME_PER_CHUNK: Duration = Duration::from_millis(768);
 /// How much more the time of a request counts that seeks.
-const SEEKS: u32 = 8;
+const SEEKS: u32 = 32;
 /// Chunks whose time is saved up before any goes.
 const FEWEST: u32 = 8;
 /// Chunks whose time is saved up at most: they go together.
@@ -62,7 +65,7 @@ mod tests {
         for overlap in [1u32, 16] {
             let (mut share, mut moved, mut now) = (Share::default(), 0, Instant(1));
             share.served(false, Duration::ZERO, now);
-            for _ in 0..192_000 {
+            for _ in 0..768_000 {
                 now = now.plus(Duration::from_millis(1));
                 share.served(false, Duration::from_millis(1) * overlap, now);
                 moved += share.take(50);
@@ -78,12 +81,12 @@ mod tests {
         share.served(false, Duration::ZERO, now);
         for seeks in [true, false] {
             for _ in 0..19_200 {
-                now = now.plus(Duration::from_millis(10));
-                share.served(seeks, Duration::from_millis(10), now);
+                now = now.plus(Duration::from_millis(40));
+                share.served(seeks, Duration::from_millis(40), now);
                 moved[usize::from(seeks)] += share.take(8);
             }
         }
-        assert_eq!(moved, [1000, 8000]);
+        assert_eq!(moved, [1000, 32_000]);
     }
 
     #[test]
