@@ -36,7 +36,7 @@ pub struct Levels {
     pub unsettled: usize,
     /// Promotions begun whose slow slot is not free yet; their fast slots are no more in `free`.
     pub promoting: usize,
-    /// Of these, the ones that are being copied: the others wait for a sync of what clients have written, and hold up nobody.
+    /// Of these, the ones that are being copied: the others ask nothing of the disk any more, and wait for their commit.
     pub copying_up: usize,
     /// Chunks that are leaving a member and have not switched for good, by no plan of the scheduler's.
     pub evacuating: usize,

@@ -34,6 +34,16 @@ impl Group {
         DeviceRange { member: 0, offset: self.now.0 / 1_000_000 * self.stride, bytes: 4096 }
     }
 
+    /// So many requests to the slow tier of 10 ms each, one after the other and one more, beside which nothing is moved.
+    fn never_pauses(&mut self, requests: u32) {
+        for _ in 0..requests {
+            self.s.foreground_started(Tier::Slow, self.now);
+            self.now = self.now.plus(10 * MS);
+            self.s.foreground_done(Tier::Slow, &self.range(), 10 * MS, self.now);
+        }
+        self.s.foreground_started(Tier::Slow, self.now);
+    }
+
     /// One turn of a mover: ends moves that are due, asks, begins what may begin.
     fn turn(&mut self, move_time: Duration) -> Duration {
         let now = self.now;
@@ -412,12 +422,7 @@ fn a_few_beside_a_load_that_never_pauses_wait_for_what_a_disk_has_in_its_cache()
     let begun = |unsettled: usize, free: u32| {
         let mut g = Group::new(free);
         (g.l.unsettled, g.l.candidates, g.stride) = (unsettled, 10_000, 1 << 30);
-        for _ in 0..900 {
-            g.s.foreground_started(Tier::Slow, g.now);
-            g.now = g.now.plus(10 * MS);
-            g.s.foreground_done(Tier::Slow, &g.range(), 10 * MS, g.now);
-        }
-        g.s.foreground_started(Tier::Slow, g.now);
+        g.never_pauses(900);
         g.s.plan(&g.l, g.now).demote
     };
     // Room for exchanges, beyond a quiet disk's worth, and what goes down whatever the load.
@@ -430,12 +435,7 @@ fn beside_a_load_promotions_that_wait_for_their_commit_keep_back_no_others() {
     let begun = |promoting: usize, copying_up: usize| {
         let mut g = Group::new(RESERVE * 2);
         (g.l.promoting, g.l.copying_up, g.l.candidates, g.stride) = (promoting, copying_up, 10_000, 1 << 30);
-        for _ in 0..100 {
-            g.s.foreground_started(Tier::Slow, g.now);
-            g.now = g.now.plus(10 * MS);
-            g.s.foreground_done(Tier::Slow, &g.range(), 10 * MS, g.now);
-        }
-        g.s.foreground_started(Tier::Slow, g.now);
+        g.never_pauses(100);
         g.s.plan(&g.l, g.now).promote
     };
     // As many as a quiet disk gets may wait.
