@@ -22,6 +22,11 @@ fn told(device: &str, what: &str) -> Option<String> {
     Some(text.trim().to_string())
 }
 
+/// Whether a loop device shows a file of this group. Its number may be that of another test's by now.
+fn shows_ours(p: &Place, device: &str) -> bool {
+    told(device, "backing_file").is_some_and(|file| file.starts_with(&p.path("run").display().to_string()))
+}
+
 fn mount(device: &str, at: &Path) -> String {
     std::fs::create_dir_all(at).expect("folder");
     let at = at.display().to_string();
@@ -67,7 +72,7 @@ fn a_loop_device_that_is_made_of_an_attached_device_keeps_it() {
     p.refused(&["stop", "tank", "--timeout", "1"], 1, &["still serves", &format!("losetup -d {over}")]);
     tool("losetup", &["-d", &over]);
     ends(&p);
-    assert_eq!(told(&device, "backing_file"), None, "detached by the stop");
+    assert!(!shows_ours(&p, &device), "detached by the stop");
 
     let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
     let over = losetup(&["-o", "1048576"], &device);
@@ -136,7 +141,7 @@ fn a_device_that_was_not_written_down_is_adopted_or_refused() {
     write(&at, "kept", "still served");
     unmount(&at);
     ends(&p);
-    assert_eq!(told(&left, "backing_file"), None, "taken away by the stop");
+    assert!(!shows_ours(&p, &left), "taken away by the stop");
 
     let _daemon = p.serve(&["tank"]);
     let left = losetup(&["--direct-io=on"], &shown(&p, "main"));

@@ -19,8 +19,9 @@ const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
-/// How often another program may snatch the free device.
-const TRIES: u32 = 16;
+/// How often the free device may be snatched by another program, or still be on its way out of another's hands.
+const TRIES: u32 = 200;
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 /// How long the kernel may take to let a device go.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -73,14 +74,18 @@ pub(super) fn over(backing: &File, file: &Path, sector_size: u32, read_only: boo
             return Err(fail("finding a free loop device", io::Error::last_os_error()));
         }
         let device = PathBuf::from(format!("/dev/loop{free}"));
-        let opened = OpenOptions::new().read(true).write(!read_only).open(&device);
-        let opened = opened.map_err(|e| fail("opening a free loop device", e))?;
-        match configure(&opened, backing, sector_size, read_only) {
-            Ok(()) => return check(device, free),
-            // Another program was faster.
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
-            Err(error) => return Err(fail("setting up a loop device", error)),
+        match OpenOptions::new().read(true).write(!read_only).open(&device) {
+            Ok(opened) => match configure(&opened, backing, sector_size, read_only) {
+                Ok(()) => return check(device, free),
+                // Another program was faster.
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+                Err(error) => return Err(fail("setting up a loop device", error)),
+            },
+            // The kernel is still taking the last file out of it.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {}
+            Err(error) => return Err(fail("opening a free loop device", error)),
         }
+        std::thread::sleep(BETWEEN_TRIES);
     }
     Err(AttachError::step("setting up a loop device", "other programs take them all; try again"))
 }
@@ -123,11 +128,10 @@ pub(super) fn take_size(device: &Path, size: u64) -> Result<(), AttachError> {
     }
 }
 
-/// Takes the file out of a loop device and waits until the kernel has let it go.
+/// Takes the file out of a loop device and waits until the kernel has let it go. By then the device may show another file: who
+/// is given a free number takes the one that was let go last.
 pub(crate) fn detach(device: &Path) -> Result<(), AttachError> {
-    if backing_file(device).is_none() {
-        return Ok(());
-    }
+    let Some(file) = backing_file(device) else { return Ok(()) };
     let opened = File::open(device).map_err(|e| AttachError::step(device.display().to_string(), e))?;
     // SAFETY: takes no argument.
     if unsafe { libc::ioctl(opened.as_raw_fd(), LOOP_CLR_FD) } < 0 {
@@ -137,7 +141,7 @@ pub(crate) fn detach(device: &Path) -> Result<(), AttachError> {
         }
     }
     drop(opened);
-    if wait_until(PATIENCE, || backing_file(device).is_none()) {
+    if wait_until(PATIENCE, || backing_file(device).as_ref() != Some(&file)) {
         return Ok(());
     }
     let by = "some program has it open (fuser -v shows which); it is released when that program ends".into();
