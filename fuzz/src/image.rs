@@ -14,8 +14,8 @@ use bimetal_volume::{gather, inspect, Group, Volume};
 use crate::members::Members;
 use crate::memory::{MemoryDevice, MemoryEnv};
 
-const KILLED: &[u8] = include_bytes!("../../crates/volume/tests/golden/v1-killed.img");
-const STOPPED: &[u8] = include_bytes!("../../crates/volume/tests/golden/v1-stopped.img");
+const KILLED: &[u8] = include_bytes!("../../crates/volume/tests/engine/golden/v1-killed.img");
+const STOPPED: &[u8] = include_bytes!("../../crates/volume/tests/engine/golden/v1-stopped.img");
 
 /// Values that decoders and arithmetic like least.
 const EXTREMES: [u64; 8] = [0, 1, u64::MAX, 1 << 31, u32::MAX as u64, (1 << 62) - 1, 1 << 63, i64::MAX as u64];

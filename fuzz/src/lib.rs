@@ -12,7 +12,8 @@ mod members;
 pub mod seal;
 
 // The engine's own test environment, so that there is one only.
-#[path = "../../crates/volume/tests/memory/mod.rs"]
+#[allow(dead_code)]
+#[path = "../../crates/volume/tests/engine/memory/mod.rs"]
 mod memory;
 
 // The control API as the daemon has it, over another `daemon`.

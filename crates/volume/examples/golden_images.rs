@@ -1,9 +1,11 @@
-//! Writes the stored groups of `tests/golden_images.rs` anew, into the folder that is given: intact ones, damaged ones, and such
+//! Writes the stored groups of `tests/engine/golden_images.rs` anew, into the folder that is given: intact ones, damaged ones, and such
 //! as a repair leaves that was cut off. Only for a new version of the format, beside the old ones.
 
-#[path = "../tests/image/mod.rs"]
+#[allow(dead_code)] // the tests use the rest
+#[path = "../tests/engine/image/mod.rs"]
 mod image;
-#[path = "../tests/memory/mod.rs"]
+#[allow(dead_code)] // the tests use the rest
+#[path = "../tests/engine/memory/mod.rs"]
 mod memory;
 
 use bimetal_format::label::{Label, Repair};

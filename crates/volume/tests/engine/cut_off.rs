@@ -1,16 +1,16 @@
 //! Stops and starts that are cut off between one member and the next, after which another one goes: nobody that is left may pass for
 //! an old copy.
 
-mod image;
-mod memory;
-
 use bimetal_volume::env::Env;
 use bimetal_volume::options::{CreateOptions, NewVolume};
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::Group;
-use image::{check, create_sized, evacuate, flush, open, pass, read_only, stop, used, writable, write, Members, MIB};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image::{
+    check, create_sized, evacuate, flush, open, pass, read_only, stop, used, writable, write, Members, MIB,
+};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// An environment whose epochs are no others'.
 fn later(times: u32) -> MemoryEnv {

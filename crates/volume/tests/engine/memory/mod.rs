@@ -1,6 +1,5 @@
 //! An environment in memory: devices without latency, and a clock that jumps. For tests of plain behaviour; crashes and
 //! faults are the simulator's.
-#![allow(dead_code)] // each test file uses a part
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BinaryHeap};

@@ -1,9 +1,6 @@
 //! Whole chunks of the slow tier that are written anew: whom they must not keep waiting, what is not tried again, and where
 //! they come to lie.
 
-mod image;
-mod memory;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,8 +11,9 @@ use bimetal_volume::env::Env;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::{Group, Volume};
-use image::{create, flush, open, pass, read, stop, write, Members};
-use memory::{MemoryEnv, HELD};
+
+use crate::image::{create, flush, open, pass, read, stop, write, Members};
+use crate::memory::{MemoryEnv, HELD};
 
 /// A group on devices of so many MiB, of whose volume up to `most` chunks were written in order, and those of them that are on the
 /// slow tier.

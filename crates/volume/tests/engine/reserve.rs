@@ -1,8 +1,5 @@
 //! The reserve: new data in small writes find it, though most of it holds chunks that serve reads meanwhile.
 
-mod image;
-mod memory;
-
 use std::time::Duration;
 
 use bimetal_volume::backend::{Backend, WriteFlags};
@@ -10,8 +7,9 @@ use bimetal_volume::env::Env;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions, Status};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::{open, pass, read, stop, write};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image::{open, pass, read, stop, write};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 fn is_fast(v: &Volume<MemoryEnv>, chunk: u64) -> bool {
     v.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].tier != 2

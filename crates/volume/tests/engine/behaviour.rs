@@ -1,7 +1,5 @@
 //! Plain behaviour of a group, without faults.
 
-mod memory;
-
 use std::time::Duration;
 
 use bimetal_volume::backend::{Backend, WriteFlags, TO_ITS_END};
@@ -10,7 +8,8 @@ use bimetal_volume::env::Env;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{gather, inspect, Group, Volume};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 const MIB: u64 = 1 << 20;
 const PLAIN: WriteFlags = WriteFlags { fua: false, no_hole: false, outlives: false };

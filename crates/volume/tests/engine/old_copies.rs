@@ -1,17 +1,16 @@
 //! Members that somebody copied while the group was in use and put back later, and starts that are cut off again and again: what the
 //! labels tell of old copies, and what only looks like one.
 
-mod image;
-mod memory;
-
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::env::Env;
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::{CreateOptions, NewVolume};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::{flush, open, pass, read, read_only, stop, writable, write, Members, MIB};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image;
+use crate::image::{flush, open, pass, read, read_only, stop, writable, write, Members, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 fn volume(name: &str, mib: u64, placement: Placement) -> NewVolume {
     NewVolume { name: name.into(), size: Some(mib << 20), placement }

@@ -1,13 +1,11 @@
 //! Metadata that a member cannot read now, and may read another time: it is asked for again, and given up by nobody unasked.
 
-mod image;
-mod memory;
-
 use bimetal_volume::repair::Plan;
-use image::places::{places, Place};
-use image::sample::sample;
-use image::{open, writable, Members};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image::places::{places, Place};
+use crate::image::sample::sample;
+use crate::image::{open, writable, Members};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 const BLOCK: u64 = 4096;
 /// More than anybody has patience for.

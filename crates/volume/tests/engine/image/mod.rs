@@ -1,11 +1,9 @@
 //! Groups in memory whose members are looked at and damaged behind the engine's back.
-#![allow(dead_code)] // each test file uses a part
 
 pub(crate) mod places;
 pub(crate) mod sample;
 
 use std::cell::RefCell;
-use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -193,11 +191,6 @@ impl MemoryDevice {
 
     pub(crate) fn layout(&self) -> Layout {
         self.label().layout()
-    }
-
-    /// All bytes but those of the slots.
-    pub(crate) fn metadata(&self) -> Range<u64> {
-        LABEL_A..self.layout().slots
     }
 }
 

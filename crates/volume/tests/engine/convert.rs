@@ -1,8 +1,6 @@
 //! A chunk of which no block is valid any more, on a volume that is encrypted: its TRIM is not durable, or a read of before is
 //! still under way. So it must not become one of ciphertext where it is.
 
-mod memory;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +13,8 @@ use bimetal_volume::group::structure::NewFamily;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{gather, Group, Volume};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 const MIB: u64 = 1 << 20;
 const OLD: u8 = 0x11;

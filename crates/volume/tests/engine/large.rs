@@ -1,8 +1,5 @@
 //! One request over all of a large volume that holds little: the group has one thread, and everything else goes on meanwhile.
 
-mod image;
-mod memory;
-
 use std::cell::Cell;
 use std::future::{poll_fn, Future};
 use std::rc::Rc;
@@ -13,8 +10,9 @@ use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::{Group, Volume};
-use image::{create, open, read, writable, write};
-use memory::MemoryEnv;
+
+use crate::image::{create, open, read, writable, write};
+use crate::memory::MemoryEnv;
 
 const PLAIN: WriteFlags = WriteFlags { fua: false, no_hole: false, outlives: false };
 const MIB_OF_A_TIB: u64 = 1 << 20;

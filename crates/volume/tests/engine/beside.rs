@@ -1,8 +1,5 @@
 //! Moves beside requests to the same disk, which has one head: evacuations, and promotions that were begun in a quiet moment.
 
-mod image;
-mod memory;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,8 +9,10 @@ use bimetal_volume::env::Env;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::{Group, Volume};
-use image::{create_sized, evacuate, flush, open, pass, stop, used, writable, write, MIB};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image;
+use crate::image::{create_sized, evacuate, flush, open, pass, stop, used, writable, write, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// So many chunks of the volume hold data.
 const FILLED: u64 = 230 * MIB / CHUNK;

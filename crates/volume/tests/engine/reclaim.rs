@@ -1,8 +1,5 @@
 //! Slots on their way from *left* to *free*: who has to wait for whom, and who gives his back.
 
-mod image;
-mod memory;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,8 +12,9 @@ use bimetal_volume::group::structure::NewFamily;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::Volume;
-use image::{create, flush, open, pass, read, stop, writable, write};
-use memory::MemoryEnv;
+
+use crate::image::{create, flush, open, pass, read, stop, writable, write};
+use crate::memory::MemoryEnv;
 
 fn trim(env: &MemoryEnv, v: &Volume<MemoryEnv>, first: u64, chunks: u64) {
     let trimmed = v.clone();

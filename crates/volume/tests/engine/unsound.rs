@@ -1,17 +1,15 @@
 //! What an open group must not be called sound with: what a start has found and not mended, what is missing, and more damage
 //! than is told one by one.
 
-mod image;
-mod memory;
-
 use bimetal_volume::error::Error;
 use bimetal_volume::inspect::{Problem, Report};
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::Group;
-use image::places::{entries, expected_words, forge, places, Place};
-use image::sample::sample;
-use image::{check_in_use as check, create_sized, flush, open, read, read_only, stop, writable, write, Members};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image::places::{entries, expected_words, forge, places, Place};
+use crate::image::sample::sample;
+use crate::image::{check_in_use as check, create_sized, flush, open, read, read_only, stop, writable, write, Members};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 fn pages(members: &Members) -> Vec<Place> {
     places(members).into_iter().filter(|p| p.what == "page").collect()

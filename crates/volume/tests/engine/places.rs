@@ -1,17 +1,17 @@
 //! Where chunks come to lie: what is read together lies together, also when it was not written in order, and stays so when
 //! a member leaves.
 
-mod image;
-mod memory;
-
 use std::collections::BTreeMap;
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::units::{Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::sample::stamp;
-use image::{add, create, create_sized, evacuate, flush, open, pass, read, stop, used, writable, write, Members, MIB};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image::sample::stamp;
+use crate::image::{
+    add, create, create_sized, evacuate, flush, open, pass, read, stop, used, writable, write, Members, MIB,
+};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// Chunks of a MiB, and slots of a group of slots.
 const RUN: u64 = 8;

@@ -1,8 +1,5 @@
 //! The mover on devices that fail in places, and beside volumes that are bound to the fast tier.
 
-mod image;
-mod memory;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,8 +12,9 @@ use bimetal_volume::group::structure::StructureError;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::{flush, open, pass, read, repair, stop, used, write};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image::{flush, open, pass, read, repair, stop, used, write};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 const BLOCK: u64 = 4096;
 

@@ -1,8 +1,5 @@
 //! Families: what reaches members is what dm-crypt would write, headers are kept, locked means locked, and plaintext goes.
 
-mod image;
-mod memory;
-
 use std::future::Future;
 
 use bimetal_crypt::FamilyKey;
@@ -16,7 +13,9 @@ use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::{Placement, Tier};
 use bimetal_volume::{gather, inspect, Group, Volume};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image;
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;

@@ -1,17 +1,16 @@
 //! A group is verified while it is in use: whatever is damaged under it is found, and mended from memory.
 
-mod image;
-mod memory;
-
 use bimetal_format::entry::{ENCRYPTED, MAPPED};
 use bimetal_format::Entry;
 use bimetal_volume::error::Error;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::Group;
-use image::places::{entries, expected_words, forge, places, Place};
-use image::sample::{sample, stamp, Sample};
-use image::{check_in_use as check, flush, open, read, read_only, stop, writable, write, Members};
-use memory::MemoryEnv;
+
+use crate::image;
+use crate::image::places::{entries, expected_words, forge, places, Place};
+use crate::image::sample::{sample, stamp, Sample};
+use crate::image::{check_in_use as check, flush, open, read, read_only, stop, writable, write, Members};
+use crate::memory::MemoryEnv;
 
 /// All that the volume must hold is there.
 fn holds(env: &MemoryEnv, group: &Group<MemoryEnv>, s: &Sample, case: &dyn std::fmt::Debug) {

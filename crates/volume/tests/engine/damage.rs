@@ -1,19 +1,17 @@
 //! Damaged members: whatever is damaged, the engine says so in words, or mends it; it never panics and never gives
 //! wrong data. Each kind of structure has its own expected words.
 
-mod image;
-mod memory;
-
 use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_volume::backend::Backend;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::repair::RepairError;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::Group;
-use image::places::{expected_words, places, Place};
-use image::sample::{sample, Sample};
-use image::{check, open, read, read_only, repair, stop, writable, Members};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image::places::{expected_words, places, Place};
+use crate::image::sample::{sample, Sample};
+use crate::image::{check, open, read, read_only, repair, stop, writable, Members};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 const BLOCK: usize = 4096;
 

@@ -1,15 +1,13 @@
 //! The latch is told to who waits for it.
 
-mod image;
-mod memory;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use bimetal_volume::env::Env;
 use bimetal_volume::units::CHUNK;
-use image::{create, flush, open, pass, writable, write};
-use memory::MemoryEnv;
+
+use crate::image::{create, flush, open, pass, writable, write};
+use crate::memory::MemoryEnv;
 
 #[test]
 fn who_waits_for_the_latch_is_told_why() {

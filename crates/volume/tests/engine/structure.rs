@@ -1,7 +1,5 @@
 //! Volumes made, resized, renamed and deleted while the group is open.
 
-mod memory;
-
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -15,7 +13,8 @@ use bimetal_volume::group::structure::{Objection, Proviso, StructureError};
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{gather, inspect, Group, Volume};
-use memory::{MemoryDevice, MemoryEnv, HELD};
+
+use crate::memory::{MemoryDevice, MemoryEnv, HELD};
 
 const MIB: u64 = 1 << 20;
 /// Chunks of a map page.

@@ -1,8 +1,5 @@
 //! Members that leave, and what may keep them from it.
 
-mod image;
-mod memory;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,10 +11,11 @@ use bimetal_volume::group::structure::{LeaveReport, StructureError};
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::Group;
-use image::sample::stamp;
-use image::{add, check, create, create_sized, evacuate, flush, open, pass, read, stop, used};
-use image::{writable, write, Members, MIB};
-use memory::{MemoryDevice, MemoryEnv, HELD};
+
+use crate::image::sample::stamp;
+use crate::image::{add, check, create, create_sized, evacuate, flush, open, pass, read, stop, used};
+use crate::image::{writable, write, Members, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv, HELD};
 
 fn remove(env: &MemoryEnv, g: &Group<MemoryEnv>, index: usize) -> Result<LeaveReport, StructureError> {
     let g = g.clone();

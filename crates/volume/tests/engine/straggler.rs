@@ -1,8 +1,5 @@
 //! Requests that were let in and still wait for others, while their volume or the group goes.
 
-mod image;
-mod memory;
-
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -15,8 +12,9 @@ use bimetal_volume::error::Error;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::{check, open, pass, write, MIB};
-use memory::{MemoryDevice, MemoryEnv, HELD};
+
+use crate::image::{check, open, pass, write, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv, HELD};
 
 const PLAIN: WriteFlags = WriteFlags { fua: false, no_hole: false, outlives: false };
 const BLOCK: u64 = 4096;

@@ -1,14 +1,12 @@
 //! Learned heat over stops, crashes and years: what is known of the chunks' use is there again at the next start.
 
-mod image;
-mod memory;
-
 use bimetal_volume::backend::Backend;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::{add, evacuate, flush, open, pass, read, stop, used, write, MIB};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image::{add, evacuate, flush, open, pass, read, stop, used, write, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// Chunks that are used, each in a page of the map of its own or nearly so.
 const CHUNKS: u64 = 12;

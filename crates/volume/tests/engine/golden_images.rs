@@ -3,13 +3,11 @@
 //! The images are written by `cargo run -p bimetal-volume --example golden_images`, and only for a new version, beside
 //! the old ones.
 
-mod image;
-mod memory;
-
 use bimetal_volume::backend::Backend;
 use bimetal_volume::units::CHUNK;
-use image::{check, open, read, read_only, repair, repaired_content, stop, writable, Members};
-use memory::MemoryEnv;
+
+use crate::image::{check, open, read, read_only, repair, repaired_content, stop, writable, Members};
+use crate::memory::MemoryEnv;
 
 const KILLED: &[u8] = include_bytes!("golden/v1-killed.img");
 const STOPPED: &[u8] = include_bytes!("golden/v1-stopped.img");
@@ -49,6 +47,13 @@ fn a_group_that_was_killed_is_read() {
 #[test]
 fn a_group_that_was_stopped_is_read() {
     verify(STOPPED, false);
+}
+
+#[test]
+fn what_is_stored_for_later_is_what_is_read() {
+    for file in [KILLED, STOPPED, DAMAGED, REPAIR_BEGUN, REPAIR_HALF] {
+        assert_eq!(Members::load(file).save(), file);
+    }
 }
 
 /// No start may write to it; a repair keeps what was always kept.

@@ -1,14 +1,12 @@
 //! Wrong members: each gets its own refusal in words, and nothing is written to any of them.
 
-mod image;
-mod memory;
-
 use bimetal_format::label::{LabelError, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::OpenOptions;
-use image::{create, flush, open, read, read_only, stop, writable, write, Members, MIB};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image::{create, flush, open, read, read_only, stop, writable, write, Members, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// A group of two fast members and a slow one, used and stopped; its first 64 KiB hold sevens.
 fn group(env: &MemoryEnv, name: &str) -> Members {

@@ -1,8 +1,5 @@
 //! Zeros that are really written (NBD `NO_HOLE`): what they occupy, whom they keep waiting, and when they end.
 
-mod image;
-mod memory;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,8 +10,9 @@ use bimetal_volume::error::Error;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
-use image::{check, open, pass, read, stop, write, MIB};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image::{check, open, pass, read, stop, write, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 const BLOCK: u64 = 4096;
 /// Bytes of requests that may be in flight.

@@ -1,8 +1,5 @@
 //! Members that are added while the group is open, and devices that cannot be.
 
-mod image;
-mod memory;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,8 +14,10 @@ use bimetal_volume::group::OpenError;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::{Tier, CHUNK};
 use bimetal_volume::Group;
-use image::{check, create, flush, open, read, read_only, stop, writable, write, MIB};
-use memory::{MemoryDevice, MemoryEnv};
+
+use crate::image;
+use crate::image::{check, create, flush, open, read, read_only, stop, writable, write, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 fn add(
     env: &MemoryEnv,

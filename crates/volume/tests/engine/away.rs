@@ -1,11 +1,9 @@
 //! Away blocks that cannot be read at one start and can at another.
 
-mod image;
-mod memory;
-
 use bimetal_volume::units::CHUNK;
-use image::{create, flush, open, read, read_only, stop, used, writable, write, Members};
-use memory::MemoryEnv;
+
+use crate::image::{create, flush, open, read, read_only, stop, used, writable, write, Members};
+use crate::memory::MemoryEnv;
 
 /// A group that was opened often, with the two blocks of 4 KiB that are the away block of its slow member: the newer one first.
 fn group() -> (Members, [u64; 2]) {

@@ -1,0 +1,30 @@
+//! The engine through its own interface, on devices in memory: no file, no latency, a clock that jumps.
+
+mod anew;
+mod away;
+mod bad_members;
+mod behaviour;
+mod beside;
+mod convert;
+mod cut_off;
+mod damage;
+mod family;
+mod golden_images;
+mod heat;
+mod image;
+mod large;
+mod latch;
+mod leave;
+mod members;
+mod memory;
+mod mover;
+mod old_copies;
+mod online;
+mod places;
+mod reclaim;
+mod reserve;
+mod straggler;
+mod structure;
+mod unread;
+mod unsound;
+mod zeroing;
