@@ -72,6 +72,10 @@ impl Shared {
         "a stored group has no thread"
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        false
+    }
+
     pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
         Some(Snapshot { status: self.status.clone(), clients: Vec::new(), files: None })
     }

@@ -20,6 +20,11 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 #[error("the daemon is of an earlier version, which cannot do that; restart it with this version")]
 pub(crate) struct TooOld;
 
+/// The daemon ended before it had answered. What it was asked for may have been done.
+#[derive(Debug, thiserror::Error)]
+#[error("the daemon ended before it had answered")]
+pub(crate) struct Ended;
+
 /// A daemon that can be asked.
 pub(crate) struct Client {
     stream: UnixStream,
@@ -60,22 +65,34 @@ impl Client {
              Content-Length: {}\r\n\r\n",
             body.len()
         );
-        self.stream
-            .write_all(head.as_bytes())
-            .and_then(|()| self.stream.write_all(body.as_bytes()))
-            .context("the daemon does not listen")?;
+        let sent = self.stream.write_all(head.as_bytes()).and_then(|()| self.stream.write_all(body.as_bytes()));
+        sent.map_err(|e| ended(e, "the daemon does not listen"))?;
         let mut answer = Vec::new();
-        self.stream.take(ANSWER_MAX).read_to_end(&mut answer).context("the daemon does not answer")?;
+        let read = self.stream.take(ANSWER_MAX).read_to_end(&mut answer);
+        read.map_err(|e| ended(e, "the daemon does not answer"))?;
+        if answer.is_empty() {
+            bail!(Ended);
+        }
         let (status, body) = split_answer(&answer)?;
         if status == 200 {
             return serde_json::from_slice(body)
                 .context("the daemon's answer is not understood; are both the same version?");
         }
         match serde_json::from_slice::<Failure>(body) {
+            Ok(_) if status == 410 => bail!(Ended),
             Ok(f) if status == 404 && f.error.starts_with(NO_SUCH_PATH) => bail!(TooOld),
             Ok(f) => bail!("{}", f.error),
             Err(_) => bail!("the daemon answered with status {status}"),
         }
+    }
+}
+
+/// Of a connection that failed: [`Ended`] if its other end is gone, `otherwise` if not.
+fn ended(error: std::io::Error, otherwise: &'static str) -> anyhow::Error {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+    match error.kind() {
+        BrokenPipe | ConnectionReset => Ended.into(),
+        _ => anyhow::Error::new(error).context(otherwise),
     }
 }
 

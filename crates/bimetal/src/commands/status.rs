@@ -1,6 +1,7 @@
 //! `bimetal status`: of running groups by their daemon, of the others by what is known of them.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{bail, Result};
 use bimetal_host::Locator;
@@ -9,10 +10,14 @@ use serde_json::json;
 use super::detach::{DaemonProcess, Handle};
 use crate::api::{self, Status};
 use crate::cli::StatusArgs;
+use crate::client::Ended;
 use crate::elsewhere::{self, Server};
 use crate::output::{self, indent, table, Output};
 use crate::size::approx;
 use crate::{config, paths, runstate};
+
+/// How long a daemon that ends may take from its last answer to the end of its socket, at each look.
+const AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: StatusArgs, output: Output) -> Result<ExitCode> {
     let (names, one) = match args.group {
@@ -90,8 +95,15 @@ fn known_groups() -> Result<Vec<String>> {
 }
 
 fn state_of(name: &str) -> Result<State> {
-    if let Some(daemon) = runstate::daemon(name)? {
-        return Ok(State::Running(daemon.get("/v1/status")?));
+    // In its last moments a daemon takes a question and does not answer it.
+    let mut looks = 3;
+    while let Some(daemon) = runstate::daemon(name)? {
+        match daemon.get("/v1/status") {
+            Ok(status) => return Ok(State::Running(status)),
+            Err(error) if error.is::<Ended>() && looks > 0 => looks -= 1,
+            Err(error) => return Err(error),
+        }
+        std::thread::sleep(AGAIN);
     }
     let pid = runstate::locked_by(name);
     let Some(config) = config::load(name)? else {

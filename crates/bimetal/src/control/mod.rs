@@ -182,9 +182,10 @@ async fn no_such_path() -> Response {
     failure(StatusCode::NOT_FOUND, format!("{NO_SUCH_PATH}; see /v1/status, /v1/health, /v1/metrics"))
 }
 
-/// The group's thread did not answer in time.
+/// The group's thread did not answer in time, or never will.
 fn busy(shared: &Shared) -> Response {
-    failure(StatusCode::SERVICE_UNAVAILABLE, shared.silence())
+    let code = if shared.has_ended() { StatusCode::GONE } else { StatusCode::SERVICE_UNAVAILABLE };
+    failure(code, shared.silence())
 }
 
 async fn status(State(shared): State<Arc<Shared>>) -> Response {

@@ -4,6 +4,7 @@
 //! [`keeper`] waits for the moment to stop. They meet in [`shared`].
 
 mod alarms;
+mod answers;
 mod check;
 mod dissolve;
 mod exports;
@@ -25,7 +26,6 @@ mod ublk;
 mod volumes;
 mod ways;
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,22 +36,21 @@ use bimetal_host::{HostEnv, Reactor};
 use bimetal_volume::env::Env;
 use bimetal_volume::group::Group;
 use bimetal_volume::options::{MemberStatus, OpenOptions};
-use tokio::sync::mpsc;
 
 use crate::cli::Serve;
 use crate::config::uuid_text;
 use crate::members as found_members;
 use crate::output::Output;
 use crate::{control, handover, log, loss, paths, runstate, words};
+use answers::Answers;
 use exports::Exports;
 pub(crate) use families::Work as FamilyWork;
 use files::Files;
-use history::History;
 pub(crate) use jobs::Done;
 use losses::Losses;
 pub(crate) use members::engine as change_members;
 pub(crate) use report::{families, member_row, volume_row};
-pub(crate) use shared::{Ask, Facts, Made, Shared, Snapshot};
+pub(crate) use shared::{Facts, Made, Shared, Snapshot};
 use sockets::ControlSockets;
 use ublk::Devices;
 pub(crate) use volumes::{engine as change_volumes, meant};
@@ -153,7 +152,7 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     };
     // A device that turned out to be no member is let go: it may be added again.
     drop(found);
-    let (shared, questions) = Shared::new(facts);
+    let (shared, mut questions) = Shared::new(facts);
     let api = control::start(listener, shared.clone())?;
     catch_signals(&env, &shared)?;
     let keeper = shared.clone();
@@ -173,8 +172,11 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         devices: Devices::new(&env, &group, &name, &losses),
     });
     ways.devices.take_over_all().await;
-    let desk = answer(&env, &group, &ways, &shared, questions).await;
-    let stopped = stop(&env, &group, &ways, &losses, &shared, &desk).await;
+    let answers = Answers::new(&env, &group, &ways, &shared);
+    answers.until_shutdown(&mut questions).await;
+    let end = stop(&env, &group, &ways, &losses, &shared, answers.copies());
+    let stopped = answers.beside(&mut questions, end).await;
+    drop(questions);
     drop(sockets);
     // Whoever asked for the stop may still wait for the answer, which came before it.
     api.finish();
@@ -208,122 +210,6 @@ fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
         }
     });
     Ok(())
-}
-
-/// Answers the control side until it says that it is time to end; gives the desk that may still copy a volume.
-async fn answer(
-    env: &HostEnv,
-    group: &Group<HostEnv>,
-    ways: &Rc<Ways>,
-    shared: &Arc<Shared>,
-    mut questions: mpsc::Receiver<Ask>,
-) -> Rc<dissolve::Desk> {
-    let history = Rc::new(RefCell::new(History::default()));
-    let seconds = |env: &HostEnv| env.now().0 / 1_000_000_000;
-    let sampler = (env.clone(), group.clone(), history.clone());
-    env.spawn(async move {
-        let (env, group, history) = sampler;
-        loop {
-            history.borrow_mut().sample(seconds(&env), &group.status().mover);
-            env.sleep(Duration::from_secs(history::SAMPLE_SECONDS)).await;
-        }
-    });
-    let watch = (env.clone(), group.clone(), shared.clone());
-    env.spawn(async move {
-        let (env, group, shared) = watch;
-        alarms::watch(&env, &group, &shared).await;
-    });
-    let desk = Rc::new(dissolve::Desk::default());
-    let families = Rc::new(families::Desk::default());
-    let checks = Rc::new(check::Desk::default());
-    while let Some(question) = questions.recv().await {
-        match question {
-            Ask::Shutdown => return desk,
-            Ask::Snapshot(reply) => {
-                let status = group.status();
-                let recent = history.borrow().recent(seconds(env), &status.mover);
-                // Whoever asked may have given up.
-                let exports = ways.nbd.uris(&group.volume_names());
-                let _ = reply.send(Snapshot {
-                    status,
-                    clients: ways.clients(),
-                    files: ways.files.status(),
-                    recent,
-                    dissolving: desk.row(),
-                    exports,
-                });
-            }
-            Ask::OpenFiles(reply) => {
-                // Whoever asked may have given up.
-                let _ = reply.send(ways.files.open_of(&group.status().volumes));
-            }
-            Ask::Volumes(change, job) => {
-                let (group, ways) = (group.clone(), ways.clone());
-                env.spawn(async move { job.finish(volumes::change(&group, &ways, change).await) });
-            }
-            Ask::Members(change, job) => {
-                let (group, ways, shared) = (group.clone(), ways.clone(), shared.clone());
-                env.spawn(async move { job.finish(members::change(&group, &ways, &shared, change).await) });
-            }
-            Ask::Families(work, job) => {
-                let (group, ways, families, desk) = (group.clone(), ways.clone(), families.clone(), desk.clone());
-                let copied: families::Copied = Rc::new(move || desk.row());
-                env.spawn(async move { job.finish(families.change(&group, &ways, copied, work).await) });
-            }
-            Ask::Check(request, job) => {
-                let (group, shared, checks) = (group.clone(), shared.clone(), checks.clone());
-                env.spawn(async move { job.finish(checks.check(&group, &shared, request, &job).await) });
-            }
-            Ask::FamilyHeader(name, reply) => {
-                let group = group.clone();
-                env.spawn(async move {
-                    let _ = reply.send(families::header(&group, &name).await);
-                });
-            }
-            Ask::Attach(volume, reply) => {
-                let devices = ways.devices.clone();
-                env.spawn(async move {
-                    let made = devices.attach(&volume).await;
-                    let new = match &made {
-                        Ok(Made::Device { uuid, new: true, .. }) => Some(*uuid),
-                        _ => None,
-                    };
-                    let heard = reply.send(made).is_ok();
-                    let Some(uuid) = new else { return };
-                    if heard || devices.detach(&uuid, false).await.is_err() {
-                        // Of one that nobody heard of nothing is to stay, unless somebody has found it all the same.
-                        devices.record_new(&uuid).await;
-                    }
-                });
-            }
-            Ask::Detach { volume, uuid, force, reply } => {
-                let devices = ways.devices.clone();
-                env.spawn(async move {
-                    let _ = reply.send(devices.detach_asked(&volume, uuid, force).await);
-                });
-            }
-            Ask::Dissolve(request, reply) => {
-                let (group, ways, desk) = (group.clone(), ways.clone(), desk.clone());
-                env.spawn(async move {
-                    let asked = desk.ask(&group, &ways, request, || !reply.is_closed()).await;
-                    let _ = reply.send(asked.map_err(|e| format!("{e:#}")));
-                });
-            }
-            Ask::Fates(volume, from, reply) => {
-                // Whoever asked may have given up.
-                let _ = reply.send(report::fates(group, &volume, from));
-            }
-            Ask::ShowFiles(reply) => {
-                // A folder may hang, and the mount with it.
-                let (group, ways) = (group.clone(), ways.clone());
-                env.spawn(async move {
-                    let shown = ways.files.show(None, &group).await.map_err(|e| format!("{e:#}"));
-                    let _ = reply.send(shown);
-                });
-            }
-        }
-    }
-    desk
 }
 
 /// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.

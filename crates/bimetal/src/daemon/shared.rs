@@ -28,6 +28,9 @@ const ENDING: &str =
     "the group is being stopped and does not answer any more; if that lasts, a device may hang: see the log and dmesg. With \
      `bimetal stop --force` the daemon gives a device up that has not answered for 30 s";
 
+/// The same when it has ended.
+const ENDED: &str = "the daemon serves nothing any more and ends";
+
 /// What the control side may want of the group's thread.
 pub(crate) enum Ask {
     /// Tell what you are doing.
@@ -240,7 +243,11 @@ impl Shared {
         if stop.wished {
             status.state = "stopping".into();
             status.stop_waits_for.clone_from(&stop.waits_for);
-            let waits = stop.waits_for.iter().map(|w| format!("Stopping waits until it is released: {w}."));
+            let mut waits: Vec<String> =
+                stop.waits_for.iter().map(|w| format!("Stopping waits until it is released: {w}.")).collect();
+            if waits.is_empty() {
+                waits.push("Stopping: what is under way is ended, and the members are brought up to date.".into());
+            }
             status.summary.splice(0..0, waits);
         }
         Some(status)
@@ -309,9 +316,15 @@ impl Shared {
     /// What to say when the group's thread does not answer.
     pub(crate) fn silence(&self) -> &'static str {
         match self.lock_stop().wished {
+            _ if self.has_ended() => ENDED,
             true => ENDING,
             false => SILENT,
         }
+    }
+
+    /// Whether the group's thread has done everything and answers nobody any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.questions.is_closed()
     }
 
     /// Block devices made from this group, with their holders.

@@ -271,3 +271,24 @@ fn attach_waits_for_a_daemon_that_somebody_else_is_starting() {
     p.ok(&["stop", "tank"]);
     first.wait().expect("it ends");
 }
+
+#[test]
+fn a_daemon_that_ends_while_it_is_asked_is_not_running() {
+    let p = Place::new();
+    p.tank();
+    std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
+    let socket = p.socket("control.sock");
+    // One that is there and says nothing more, whether it has read the question or not.
+    for reads in [false, true] {
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let last = std::thread::spawn(move || {
+            let (mut asked, _) = listener.accept().expect("somebody asks");
+            if reads {
+                let _ = asked.read(&mut [0; 4096]);
+            }
+        });
+        assert_eq!(p.json(&["status", "tank"])["state"], "not running");
+        last.join().expect("it was asked");
+        std::fs::remove_file(&socket).expect("removed");
+    }
+}

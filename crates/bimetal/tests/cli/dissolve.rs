@@ -3,6 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::attach::ends;
 use crate::common::{checksum, installed, Daemon, Place, MIB};
 
 fn nbd(p: &Place) -> String {
@@ -86,15 +87,7 @@ fn a_volume_becomes_a_file_and_only_what_differs_is_written_again() {
     let words = p.ok(&["dissolve", "tank", "--onto", "other.img"]);
     assert!(words.contains("other.img holds what volume tank/main holds"), "{words}");
     is_equal(&p, "other.img");
-    let gone = || p.run(&["status", "tank", "--json"]).out.contains("not running");
-    let pause = || std::thread::sleep(Duration::from_millis(100));
-    assert!(
-        (0..100).any(|_| gone() || {
-            pause();
-            false
-        }),
-        "that daemon goes away"
-    );
+    ends(&p);
 }
 
 #[test]

@@ -28,6 +28,12 @@ fn a_member_that_does_not_answer_is_named_and_a_forced_end_does_not_wait_for_it(
     daemon.terminate();
     let named = format!("Slow member 1 ({slow}) has not answered for 1");
     until(|| p.log().contains(&named), "the log names it");
+    // Who wonders why that takes so long is told as well.
+    let status = p.json(&["status", "tank"]);
+    assert_eq!(status["state"], "stopping");
+    assert!(status["summary"].as_array().is_some_and(|lines| lines.len() > 1), "{status}");
+    assert!(p.ok(&["status", "tank"]).replace("\n  ", " ").contains("has not answered for"), "{status}");
+    p.refused(&["volume", "create", "tank/more", "--size", "4MiB"], 1, &["is being stopped"]);
     daemon.terminate();
     until(|| p.log().contains("and is not waited for"), "it is given up");
     assert_eq!(daemon.wait(), 1, "{}", p.log());

@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use crate::attach::{edit_list, possible, tool, two_volumes, unmount};
+use crate::attach::{edit_list, ends, is_let_go, possible, told, tool, two_volumes, unmount};
 use crate::common::Place;
 use crate::files::Folder;
 
@@ -13,18 +12,6 @@ fn losetup(options: &[&str], file: &str) -> String {
     let out = Command::new("losetup").args(["--show", "-f"]).args(options).arg(file).output().expect("losetup");
     assert!(out.status.success(), "losetup {options:?} {file}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout).trim().to_string()
-}
-
-/// A line that the kernel tells of a loop device.
-fn told(device: &str, what: &str) -> Option<String> {
-    let name = Path::new(device).file_name().expect("a name");
-    let text = std::fs::read_to_string(Path::new("/sys/block").join(name).join("loop").join(what)).ok()?;
-    Some(text.trim().to_string())
-}
-
-/// Whether a loop device shows a file of this group. Its number may be that of another test's by now.
-fn shows_ours(p: &Place, device: &str) -> bool {
-    told(device, "backing_file").is_some_and(|file| file.starts_with(&p.path("run").display().to_string()))
 }
 
 fn mount(device: &str, at: &Path) -> String {
@@ -39,16 +26,6 @@ fn write(at: &str, name: &str, text: &str) {
     let file: PathBuf = Path::new(at).join(name);
     std::fs::write(&file, text).expect("written");
     std::fs::File::open(&file).and_then(|f| f.sync_all()).expect("it is served");
-}
-
-/// Waits for the end of a daemon that was told to stop.
-fn ends(p: &Place) {
-    let begun = Instant::now();
-    // Its last moments answer nothing.
-    while !p.run(&["status", "tank", "--json"]).out.contains("not running") {
-        assert!(begun.elapsed().as_secs() < 30, "it stops when all is released");
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 #[test]
@@ -72,7 +49,7 @@ fn a_loop_device_that_is_made_of_an_attached_device_keeps_it() {
     p.refused(&["stop", "tank", "--timeout", "1"], 1, &["still serves", &format!("losetup -d {over}")]);
     tool("losetup", &["-d", &over]);
     ends(&p);
-    assert!(!shows_ours(&p, &device), "detached by the stop");
+    is_let_go(&p, &device);
 
     let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
     let over = losetup(&["-o", "1048576"], &device);
@@ -141,7 +118,7 @@ fn a_device_that_was_not_written_down_is_adopted_or_refused() {
     write(&at, "kept", "still served");
     unmount(&at);
     ends(&p);
-    assert!(!shows_ours(&p, &left), "taken away by the stop");
+    is_let_go(&p, &left);
 
     let _daemon = p.serve(&["tank"]);
     let left = losetup(&["--direct-io=on"], &shown(&p, "main"));

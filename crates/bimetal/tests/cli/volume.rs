@@ -1,6 +1,6 @@
 //! Volumes made, resized, renamed and deleted, served and not.
 
-use crate::attach::{possible, tool, unmount};
+use crate::attach::{is_let_go, possible, tool, unmount};
 use crate::common::{installed, Place, MIB};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -254,7 +254,7 @@ fn what_was_attached_is_forgotten_with_its_volume() {
     p.refused(&["volume", "delete", "tank/home", "--yes"], 1, &["is attached as"]);
     p.ok(&["volume", "delete", "tank/home", "--yes", "--force"]);
     assert_eq!(p.json(&["status", "tank"])["attachments"], serde_json::json!([]));
-    assert!(!Command::new("losetup").arg(&old).output().expect("losetup").status.success(), "{old} is taken down");
+    is_let_go(&p, &old);
     p.ok(&["volume", "create", "tank/home", "--size", "24MiB"]);
     let device = p.ok(&["attach", "tank/home", "--via", "fuse"]).trim().to_string();
     assert_eq!(size_of(&device), 24 * MIB, "the new volume");
@@ -289,10 +289,7 @@ fn what_a_dead_daemon_has_left_is_to_be_detached_before_a_volume_goes() {
     p.ok(&["volume", "resize", "tank/home", "40MiB"]);
     p.ok(&["detach", "tank/home"]);
     // Most machines have a folder /home, which is what the device's file is named after its mount is gone.
-    assert!(
-        !Command::new("losetup").arg(&device).output().expect("losetup").status.success(),
-        "{device} is taken down"
-    );
+    is_let_go(&p, &device);
     p.ok(&["volume", "rename", "tank/home", "house"]);
     p.ok(&["volume", "delete", "tank/house", "--yes"]);
 }
