@@ -258,7 +258,8 @@ fn reading_on_after_a_pause_needs_no_turn_but_writing_on_does() {
         d.submit(now, 1, Request { op, offset: GB + CHUNK, len: CHUNK }).expect("fits");
         d.wait().expect("one").at - now
     };
-    assert!(second(Op::Read) < 100_000, "{}", second(Op::Read));
+    // What the buffer has takes the bus, and the electronics.
+    near("reading on, ms", second(Op::Read) as f64 / 1e6, 0.05 + CHUNK as f64 / 550e3, 2.0);
     // A turn less the pause, and the transfer.
     near("writing on, ms", second(Op::Write) as f64 / 1e6, 8.33 - 1.0 + 0.7, 2.0);
 }

@@ -15,9 +15,9 @@ use std::time::Duration;
 use crate::env::Instant;
 
 /// Time in which the slow tier is busy for each chunk that is moved.
-const TIME_PER_CHUNK: Duration = Duration::from_millis(768);
+const TIME_PER_CHUNK: Duration = Duration::from_millis(3072);
 /// How much more the time of a request counts that seeks.
-const SEEKS: u32 = 32;
+const SEEKS: u32 = 128;
 /// Chunks whose time is saved up before any goes.
 const FEWEST: u32 = 8;
 /// Chunks whose time is saved up at most: they go together.
@@ -65,7 +65,7 @@ mod tests {
         for overlap in [1u32, 16] {
             let (mut share, mut moved, mut now) = (Share::default(), 0, Instant(1));
             share.served(false, Duration::ZERO, now);
-            for _ in 0..768_000 {
+            for _ in 0..3_072_000 {
                 now = now.plus(Duration::from_millis(1));
                 share.served(false, Duration::from_millis(1) * overlap, now);
                 moved += share.take(50);
@@ -80,13 +80,13 @@ mod tests {
         let (mut share, mut now, mut moved) = (Share::default(), Instant(1), [0, 0]);
         share.served(false, Duration::ZERO, now);
         for seeks in [true, false] {
-            for _ in 0..19_200 {
+            for _ in 0..76_800 {
                 now = now.plus(Duration::from_millis(40));
                 share.served(seeks, Duration::from_millis(40), now);
                 moved[usize::from(seeks)] += share.take(8);
             }
         }
-        assert_eq!(moved, [1000, 32_000]);
+        assert_eq!(moved, [1000, 128_000]);
     }
 
     #[test]

@@ -36,9 +36,12 @@ pub(super) struct Head {
     read_ahead: u64,
     zones: Vec<Zone>,
     zone_len: u64,
+    bus_rate: u64,
     /// Byte after the last one read or written.
     place: u64,
-    /// When that was, in nanoseconds.
+    /// When the head was there, in nanoseconds.
+    passed: u64,
+    /// When the last request given to it ends: later than `passed` if the bus took longer.
     free: u64,
 }
 
@@ -63,7 +66,9 @@ impl Head {
             read_ahead: spec.read_ahead,
             zones: (0..ZONES).map(zone).collect(),
             zone_len,
+            bus_rate: spec.bus_rate,
             place: 0,
+            passed: 0,
             free: 0,
         }
     }
@@ -129,13 +134,9 @@ impl Head {
         let start = start.max(self.free);
         let rate = self.zone(offset).rate;
         let end = match self.gap(offset) {
-            Some(gap) if start == self.free => start + self.follow_overhead_ns + transfer_ns(gap + len, rate),
+            Some(gap) if start == self.passed => start + self.follow_overhead_ns + transfer_ns(gap + len, rate),
             // The head has gone on reading into the buffer, until that was full.
-            Some(gap) if read => {
-                let ahead = transfer_ns(self.read_ahead, rate);
-                let began = self.free.max(start.saturating_sub(ahead));
-                start.max(began + transfer_ns(gap + len, rate)) + self.follow_overhead_ns
-            }
+            Some(gap) if read => return self.serve_ahead(start, offset, len, transfer_ns(gap + len, rate)),
             // The place has gone by while the head was idle: it must come round again.
             Some(_) => {
                 let ready = start + self.follow_overhead_ns;
@@ -144,7 +145,18 @@ impl Head {
             None => start + self.reach_ns(start, offset) + transfer_ns(len, rate),
         };
         self.place = offset + len;
-        self.free = end;
+        (self.passed, self.free) = (end, end);
         end
+    }
+
+    /// Serves a read, begun at `start`, to whose end the head takes `way_ns` from where it went on to read ahead. What it has read by
+    /// then still takes its time on the bus.
+    fn serve_ahead(&mut self, start: u64, offset: u64, len: u64, way_ns: u64) -> u64 {
+        let ahead = transfer_ns(self.read_ahead, self.zone(offset).rate);
+        let began = self.passed.max(start.saturating_sub(ahead));
+        self.place = offset + len;
+        self.passed = start.max(began + way_ns) + self.follow_overhead_ns;
+        self.free = self.passed.max(start + self.follow_overhead_ns + transfer_ns(len, self.bus_rate));
+        self.free
     }
 }
