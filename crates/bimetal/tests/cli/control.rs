@@ -292,3 +292,29 @@ fn a_daemon_that_ends_while_it_is_asked_is_not_running() {
         std::fs::remove_file(&socket).expect("removed");
     }
 }
+
+#[test]
+fn a_stop_that_comes_too_late_to_be_answered_learns_how_the_daemon_ended() {
+    let p = Place::new();
+    p.tank();
+    std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
+    for (error, code) in [("null", 0), ("\"a disk is broken\"", 1)] {
+        let lock = std::fs::File::create(p.path("run/tank/lock")).expect("a lock");
+        lock.lock().expect("locked");
+        (&lock).write_all(b"4711\n").expect("written");
+        let listener = UnixListener::bind(p.socket("control.sock")).expect("a socket");
+        let (end, socket) = (p.path("run/tank/ended.json"), p.socket("control.sock"));
+        let last = std::thread::spawn(move || {
+            drop(listener.accept().expect("somebody asks"));
+            std::fs::remove_file(&socket).expect("removed");
+            std::thread::sleep(Duration::from_millis(200));
+            std::fs::write(end, format!("{{\"schema\":1,\"process\":4711,\"error\":{error},\"cut_off\":[]}}"))
+                .expect("written");
+            drop(lock);
+        });
+        let d = p.run(&["stop", "tank"]);
+        last.join().expect("it was asked");
+        assert_eq!(d.code, code, "{}{}", d.out, d.err);
+        assert!([d.out, d.err].concat().contains(["everything is flushed", "a disk is broken"][code as usize]));
+    }
+}
