@@ -1,6 +1,7 @@
 //! Large tables under the allocator of the program.
 
 use std::alloc::{GlobalAlloc, Layout};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bimetal_host::memory::LargePages;
 
@@ -8,6 +9,12 @@ use bimetal_host::memory::LargePages;
 static MEMORY: LargePages = LargePages;
 
 const LARGE: usize = 2 << 20;
+
+/// What is mapped where is of the whole program: where one test has given memory back, another's may lie at once.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn flags_of(at: usize) -> String {
     flags_at(at).unwrap_or_else(|| panic!("{at:x} is not mapped"))
@@ -31,6 +38,7 @@ fn flags_at(at: usize) -> Option<String> {
 
 #[test]
 fn a_table_is_aligned_advised_and_keeps_its_content_as_it_grows_and_shrinks() {
+    let _alone = alone();
     let mut table: Vec<u32> = Vec::with_capacity(100_000);
     let mut seen_large = 0;
     for i in 0..3_000_000 {
@@ -55,6 +63,7 @@ fn a_table_is_aligned_advised_and_keeps_its_content_as_it_grows_and_shrinks() {
 
 #[test]
 fn zeroed_tables_are_zero_and_given_back() {
+    let _alone = alone();
     for _ in 0..50 {
         let mut table = vec![0u8; 5 * LARGE + 12_345];
         assert!(table.iter().all(|b| *b == 0));
@@ -68,6 +77,7 @@ fn zeroed_tables_are_zero_and_given_back() {
 
 #[test]
 fn no_memory_is_no_table() {
+    let _alone = alone();
     let layout = Layout::from_size_align(1 << 60, 8).expect("a layout");
     // SAFETY: the layout has a size; nothing is done with what comes back.
     assert!(unsafe { MEMORY.alloc(layout) }.is_null());
@@ -75,6 +85,7 @@ fn no_memory_is_no_table() {
 
 #[test]
 fn what_is_aligned_and_no_buffer_is_the_systems() {
+    let _alone = alone();
     for size in [LARGE + 4096, 3 * 4096] {
         let layout = Layout::from_size_align(size, 4096).expect("a layout");
         // SAFETY: the layout has a size, and what came of it is given back with it.
@@ -113,6 +124,7 @@ unsafe fn holds(at: *mut u8, len: usize, fill: u8) -> bool {
 
 #[test]
 fn buffers_are_cut_from_large_pages_and_leave_nothing_behind() {
+    let _alone = alone();
     let advised = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
     let mut held = Vec::new();
     for round in 0..200usize {
@@ -138,6 +150,7 @@ fn buffers_are_cut_from_large_pages_and_leave_nothing_behind() {
 
 #[test]
 fn buffers_keep_their_content_as_they_become_others() {
+    let _alone = alone();
     // From one buffer to another, to what is none, and back.
     let sizes = [4, 8, 6, 16, 1024, 2, 1];
     // SAFETY: the layouts have sizes; each is given back once, as the last one that it became.
@@ -155,6 +168,7 @@ fn buffers_keep_their_content_as_they_become_others() {
 
 #[test]
 fn memory_of_many_buffers_goes_back_to_the_system() {
+    let _alone = alone();
     let of = layout(512);
     // SAFETY: the layout has a size; each is given back once with it.
     let blocks: Vec<*mut u8> = (0..40).map(|_| unsafe { MEMORY.alloc(of) }).collect();
