@@ -9,6 +9,7 @@ use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{gather, inspect, Group, Volume};
 
+use crate::image::{make, small};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 const MIB: u64 = 1 << 20;
@@ -25,15 +26,8 @@ impl Rig {
         let env = MemoryEnv::new();
         let devices = vec![MemoryDevice::new(fast * MIB), MemoryDevice::new(slow * MIB)];
         let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
-        let options = CreateOptions {
-            name: "tank".into(),
-            volumes: vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }],
-            sector_size: 4096,
-            reserve: Some(MIB),
-            journal_blocks: Some(16),
-        };
-        let e = env.clone();
-        env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+        let options = small(vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }]);
+        make(&env, members, options);
         Rig { env, devices }
     }
 
@@ -441,18 +435,15 @@ fn placement_bound_to_a_tier_is_kept() {
     let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
     let volume = |name: &str, size, placement| NewVolume { name: name.into(), size, placement };
     let options = CreateOptions {
-        name: "tank".into(),
-        volumes: vec![
+        sector_size: 512,
+        journal_blocks: None,
+        ..small(vec![
             volume("hot", Some(8 * MIB), Placement::FastOnly),
             volume("cold", Some(8 * MIB), Placement::SlowOnly),
             volume("main", None, Placement::Auto),
-        ],
-        sector_size: 512,
-        reserve: Some(MIB),
-        journal_blocks: None,
+        ])
     };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    make(&env, members, options);
     let rig = Rig { env, devices };
     let (group, main) = rig.open();
     for i in 0..main.size() / CHUNK {
@@ -501,15 +492,8 @@ fn bound_volumes_leave_the_others_room_to_be_promoted() {
     let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
     let volume = |name: &str, mib, placement| NewVolume { name: name.into(), size: Some(mib * MIB), placement };
     let volumes = vec![volume("bound", 52, Placement::FastOnly), volume("main", 40, Placement::Auto)];
-    let options = CreateOptions {
-        name: "tank".into(),
-        volumes,
-        sector_size: 4096,
-        reserve: Some(16 * MIB),
-        journal_blocks: Some(16),
-    };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let options = CreateOptions { reserve: Some(16 * MIB), ..small(volumes) };
+    make(&env, members, options);
     let rig = Rig { env, devices };
     let (group, main) = rig.open();
     for i in 0..main.size() / CHUNK {

@@ -14,6 +14,7 @@ use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{gather, Group, Volume};
 
+use crate::image::{make, small};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 const MIB: u64 = 1 << 20;
@@ -45,14 +46,10 @@ fn made(env: &MemoryEnv) -> (Vec<MemoryDevice>, Group<MemoryEnv>, Volume<MemoryE
     devices.iter_mut().for_each(|d| d.env = Some(env.clone()));
     let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
     let options = CreateOptions {
-        name: "tank".into(),
-        volumes: vec![NewVolume { name: "plain".into(), size: Some(20 * MIB), placement: Placement::Auto }],
         sector_size: 512,
-        reserve: Some(MIB),
-        journal_blocks: Some(16),
+        ..small(vec![NewVolume { name: "plain".into(), size: Some(20 * MIB), placement: Placement::Auto }])
     };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    make(env, members, options);
     let g = open(env, &devices);
     let (g2, family) = (g.clone(), NewFamily { name: "home".into(), uuid: [7; 16], key: key(), header: vec![7; 4096] });
     env.block_on(async move { g2.create_family(family).await }).expect("family");

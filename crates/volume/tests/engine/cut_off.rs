@@ -2,13 +2,12 @@
 //! an old copy.
 
 use bimetal_volume::env::Env;
-use bimetal_volume::options::{CreateOptions, NewVolume};
+use bimetal_volume::options::NewVolume;
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::{Placement, Tier, CHUNK};
-use bimetal_volume::Group;
 
 use crate::image::{
-    check, create_sized, evacuate, flush, open, pass, read_only, stop, used, writable, write, Members, MIB,
+    check, create_sized, evacuate, flush, make, open, pass, read_only, small, stop, used, writable, write, Members, MIB,
 };
 use crate::memory::{MemoryDevice, MemoryEnv};
 
@@ -71,10 +70,8 @@ fn slow_in_the_middle(env: &MemoryEnv) -> Members {
     let devices: Vec<MemoryDevice> = [16, 32, 16].map(|mib| MemoryDevice::new(mib * MIB)).to_vec();
     let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow, Tier::Fast]).collect();
     let volumes = vec![NewVolume { name: "main".into(), size: Some(4 * MIB), placement: Placement::Auto }];
-    let options =
-        CreateOptions { name: "tank".into(), volumes, sector_size: 4096, reserve: Some(MIB), journal_blocks: Some(16) };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let options = small(volumes);
+    make(env, members, options);
     Members(devices)
 }
 

@@ -15,6 +15,7 @@ use bimetal_volume::units::{Placement, Tier};
 use bimetal_volume::{gather, inspect, Group, Volume};
 
 use crate::image;
+use crate::image::{make, small};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 const MIB: u64 = 1 << 20;
@@ -46,22 +47,13 @@ impl Rig {
         let devices = vec![MemoryDevice::new(20 * MIB), MemoryDevice::new(80 * MIB)];
         let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
         let volume = NewVolume { name: "plain".into(), size: Some(20 * MIB), placement: Placement::Auto };
-        let options = CreateOptions {
-            name: "tank".into(),
-            volumes: vec![volume],
-            sector_size: 512,
-            reserve: Some(MIB),
-            journal_blocks: Some(16),
-        };
-        let e = env.clone();
-        env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+        let options = CreateOptions { sector_size: 512, ..small(vec![volume]) };
+        make(&env, members, options);
         Rig { env, devices }
     }
 
     fn open(&self) -> Group<MemoryEnv> {
-        let (env, devices) = (self.env.clone(), self.devices.clone());
-        let group = self.env.block_on(async move { Group::open(env, devices, OpenOptions::default()).await });
-        group.expect("the group opens")
+        image::open(&self.env, &self.devices, OpenOptions::default()).expect("the group opens")
     }
 
     fn run<T: 'static, F: Future<Output = T> + 'static>(

@@ -1,11 +1,11 @@
 //! Learned heat over stops, crashes and years: what is known of the chunks' use is there again at the next start.
 
 use bimetal_volume::backend::Backend;
-use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::options::{NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
-use crate::image::{add, evacuate, flush, open, pass, read, stop, used, write, MIB};
+use crate::image::{add, evacuate, flush, make, open, pass, read, small, stop, used, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// Chunks that are used, each in a page of the map of its own or nearly so.
@@ -21,15 +21,8 @@ fn create(env: &MemoryEnv, order: &[Tier]) -> Vec<MemoryDevice> {
     let device = |tier: &Tier| (MemoryDevice::new(if *tier == Tier::Fast { 64 } else { 128 } * MIB), *tier);
     let members: Vec<(MemoryDevice, Tier)> = order.iter().map(device).collect();
     let devices = members.iter().map(|(d, _)| d.clone()).collect();
-    let options = CreateOptions {
-        name: "tank".into(),
-        volumes: vec![NewVolume { name: "main".into(), size: Some(100 * MIB), placement: Placement::Auto }],
-        sector_size: 4096,
-        reserve: Some(MIB),
-        journal_blocks: Some(16),
-    };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let options = small(vec![NewVolume { name: "main".into(), size: Some(100 * MIB), placement: Placement::Auto }]);
+    make(env, members, options);
     devices
 }
 

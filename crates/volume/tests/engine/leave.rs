@@ -13,7 +13,7 @@ use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::Group;
 
 use crate::image::sample::stamp;
-use crate::image::{add, check, create, create_sized, evacuate, flush, open, pass, read, stop, used};
+use crate::image::{add, check, create, create_sized, evacuate, flush, make, open, pass, read, small, stop, used};
 use crate::image::{writable, write, Members, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv, HELD};
 
@@ -355,15 +355,8 @@ fn chunks_of_a_bound_volume_that_leave_a_disk_owe_nobody_anything() {
     let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow, Tier::Slow]).collect();
     let new = |name: &str, mib, placement| NewVolume { name: name.into(), size: Some(mib * MIB), placement };
     let volumes = vec![new("a", 100, Placement::Auto), new("b", 30, Placement::SlowOnly)];
-    let options = CreateOptions {
-        name: "tank".into(),
-        volumes,
-        sector_size: 4096,
-        reserve: Some(24 * MIB),
-        journal_blocks: Some(16),
-    };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let options = CreateOptions { reserve: Some(24 * MIB), ..small(volumes) };
+    make(&env, members, options);
     let g = open(&env, &devices, OpenOptions::default()).expect("opens");
     let (a, b) = (g.volume("a").expect("a"), g.volume("b").expect("b"));
     (0..800).for_each(|i| write(&env, &a, i * 37 % 800 * CHUNK, &[5; CHUNK as usize]).expect("write"));

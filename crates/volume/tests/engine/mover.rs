@@ -13,7 +13,7 @@ use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
-use crate::image::{flush, open, pass, read, repair, stop, used, write};
+use crate::image::{flush, make, open, pass, read, repair, small, stop, used, write};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 const BLOCK: u64 = 4096;
@@ -23,10 +23,8 @@ fn create(env: &MemoryEnv, mib: [u64; 2], volumes: Vec<NewVolume>) -> [MemoryDev
     let mut devices = mib.map(|mib| MemoryDevice::new(mib << 20));
     devices.iter_mut().for_each(|d| d.env = Some(env.clone()));
     let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect();
-    let options =
-        CreateOptions { name: "tank".into(), volumes, sector_size: 4096, reserve: None, journal_blocks: Some(64) };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let options = CreateOptions { reserve: None, journal_blocks: Some(64), ..small(volumes) };
+    make(env, members, options);
     devices
 }
 
@@ -228,15 +226,8 @@ fn without_a_fast_member(env: &MemoryEnv) -> Vec<MemoryDevice> {
     devices.iter_mut().for_each(|d| d.env = Some(env.clone()));
     let members = devices.iter().cloned().zip([Tier::Fast, Tier::Fast, Tier::Slow]).collect();
     let volumes = vec![volume("main", 40, Placement::Auto), volume("bound", 10, Placement::FastOnly)];
-    let options = CreateOptions {
-        name: "tank".into(),
-        volumes,
-        sector_size: 4096,
-        reserve: Some(1 << 20),
-        journal_blocks: Some(16),
-    };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let options = small(volumes);
+    make(env, members, options);
     let (g, v) = open_main(env, &devices);
     let chunks = v.size() / CHUNK;
     (0..chunks).for_each(|i| write(env, &v, i * 37 % chunks * CHUNK, &[3; CHUNK as usize]).expect("write"));

@@ -4,12 +4,12 @@
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::env::Env;
 use bimetal_volume::group::OpenError;
-use bimetal_volume::options::{CreateOptions, NewVolume};
+use bimetal_volume::options::NewVolume;
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
 use crate::image;
-use crate::image::{flush, open, pass, read, read_only, stop, writable, write, Members, MIB};
+use crate::image::{flush, make, open, pass, read, read_only, small, stop, writable, write, Members, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 fn volume(name: &str, mib: u64, placement: Placement) -> NewVolume {
@@ -21,10 +21,8 @@ fn pair(env: &MemoryEnv) -> Members {
     let devices = vec![MemoryDevice::new(16 * MIB), MemoryDevice::new(32 * MIB)];
     let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect();
     let volumes = vec![volume("main", 4, Placement::Auto), volume("cold", 16, Placement::SlowOnly)];
-    let options =
-        CreateOptions { name: "tank".into(), volumes, sector_size: 4096, reserve: Some(MIB), journal_blocks: Some(16) };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let options = small(volumes);
+    make(env, members, options);
     Members(devices)
 }
 

@@ -8,7 +8,7 @@ use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions, Status};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
-use crate::image::{open, pass, read, stop, write};
+use crate::image::{make, open, pass, read, small, stop, write};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 fn is_fast(v: &Volume<MemoryEnv>, chunk: u64) -> bool {
@@ -26,14 +26,10 @@ fn create(env: &MemoryEnv) -> [MemoryDevice; 2] {
     devices.iter_mut().for_each(|d| d.env = Some(env.clone()));
     let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect();
     let options = CreateOptions {
-        name: "tank".into(),
-        volumes: vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }],
-        sector_size: 4096,
         reserve: None,
-        journal_blocks: Some(16),
+        ..small(vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }])
     };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    make(env, members, options);
     devices
 }
 

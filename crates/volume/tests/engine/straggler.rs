@@ -13,7 +13,7 @@ use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
-use crate::image::{check, open, pass, write, MIB};
+use crate::image::{check, make, open, pass, small, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv, HELD};
 
 const PLAIN: WriteFlags = WriteFlags { fua: false, no_hole: false, outlives: false };
@@ -41,19 +41,15 @@ impl Rig {
         let devices = vec![device(16), device(32)];
         let volume = |name: &str, size, placement| NewVolume { name: name.into(), size, placement };
         let options = CreateOptions {
-            name: "tank".into(),
-            volumes: vec![
+            reserve: Some(CHUNK),
+            ..small(vec![
                 volume("gone", Some(SMALL * CHUNK), Placement::FastOnly),
                 volume("stays", Some(SMALL * CHUNK), Placement::FastOnly),
                 volume("main", None, Placement::Auto),
-            ],
-            sector_size: 4096,
-            reserve: Some(CHUNK),
-            journal_blocks: Some(16),
+            ])
         };
         let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
-        let e = env.clone();
-        env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+        make(&env, members, options);
         let few = OpenOptions { migrate: false, max_inflight_bytes: LIMIT, ..OpenOptions::default() };
         let group = open(&env, &devices, few).expect("opens");
         devices.iter().for_each(|d| d.hold_for.set(Duration::from_secs(HOLDS)));

@@ -14,6 +14,8 @@ use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{gather, inspect, Group, Volume};
 
+use crate::image;
+use crate::image::{make, small};
 use crate::memory::{MemoryDevice, MemoryEnv, HELD};
 
 const MIB: u64 = 1 << 20;
@@ -40,22 +42,13 @@ impl Rig {
         let device = |size| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(size) };
         let devices: Vec<_> = sizes.into_iter().map(device).collect();
         let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
-        let options = CreateOptions {
-            name: "tank".into(),
-            volumes,
-            sector_size: 4096,
-            reserve: Some(reserve),
-            journal_blocks: Some(16),
-        };
-        let e = env.clone();
-        env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+        let options = CreateOptions { reserve: Some(reserve), ..small(volumes) };
+        make(&env, members, options);
         Rig { env, devices }
     }
 
     fn open(&self) -> Group<MemoryEnv> {
-        let (env, devices) = (self.env.clone(), self.devices.clone());
-        let group = self.env.block_on(async move { Group::open(env, devices, OpenOptions::default()).await });
-        group.expect("the group opens")
+        image::open(&self.env, &self.devices, OpenOptions::default()).expect("the group opens")
     }
 
     fn create(&self, g: &Group<MemoryEnv>, v: NewVolume) -> Result<u64, StructureError> {

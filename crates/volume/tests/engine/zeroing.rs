@@ -11,7 +11,7 @@ use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
-use crate::image::{check, open, pass, read, stop, write, MIB};
+use crate::image::{check, make, open, pass, read, small, stop, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 const BLOCK: u64 = 4096;
@@ -37,15 +37,11 @@ impl Rig {
         let device = |mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
         let devices = vec![device(32), device(128)];
         let options = CreateOptions {
-            name: "tank".into(),
-            volumes: vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }],
             sector_size: 512,
-            reserve: Some(MIB),
-            journal_blocks: Some(16),
+            ..small(vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }])
         };
         let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
-        let e = env.clone();
-        env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+        make(&env, members, options);
         let options = OpenOptions { migrate: false, max_inflight_bytes: LIMIT, ..OpenOptions::default() };
         let group = open(&env, &devices, options).expect("opens");
         devices.iter().for_each(|d| d.write_takes.set(WRITE_TAKES));

@@ -31,6 +31,17 @@ pub(crate) struct Members(pub(crate) Vec<MemoryDevice>);
 
 pub(crate) type Open = Result<Group<MemoryEnv>, OpenError>;
 
+/// A group `tank` with a reserve of 1 MiB and a journal that is soon full.
+pub(crate) fn small(volumes: Vec<NewVolume>) -> CreateOptions {
+    CreateOptions { name: "tank".into(), volumes, sector_size: 4096, reserve: Some(MIB), journal_blocks: Some(16) }
+}
+
+/// Makes a group of these members.
+pub(crate) fn make(env: &MemoryEnv, members: Vec<(MemoryDevice, Tier)>, options: CreateOptions) {
+    let e = env.clone();
+    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+}
+
 /// Makes a group `name` of so many MiB per member, with a volume `main`.
 pub(crate) fn create(env: &MemoryEnv, name: &str, fast: &[u64], slow: &[u64]) -> Members {
     create_sized(env, name, fast, slow, None)
@@ -41,15 +52,8 @@ pub(crate) fn create_sized(env: &MemoryEnv, name: &str, fast: &[u64], slow: &[u6
     let devices: Vec<MemoryDevice> = fast.iter().chain(slow).map(|m| MemoryDevice::new(m * MIB)).collect();
     let tier = |i| if i < fast.len() { Tier::Fast } else { Tier::Slow };
     let members = devices.iter().enumerate().map(|(i, d)| (d.clone(), tier(i))).collect();
-    let options = CreateOptions {
-        name: name.into(),
-        volumes: vec![NewVolume { name: "main".into(), size, placement: Placement::Auto }],
-        sector_size: 4096,
-        reserve: Some(MIB),
-        journal_blocks: Some(16),
-    };
-    let e = env.clone();
-    env.block_on(async move { Group::create(&e, members, &options).await }).expect("creation");
+    let volumes = vec![NewVolume { name: "main".into(), size, placement: Placement::Auto }];
+    make(env, members, CreateOptions { name: name.into(), ..small(volumes) });
     Members(devices)
 }
 
