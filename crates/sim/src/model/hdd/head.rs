@@ -1,9 +1,9 @@
 //! The mechanics of a disk: where the head is, how the platter turns, how long it takes to get somewhere.
 //!
 //! A request elsewhere takes an overhead, a seek, a rotation and `bytes / rate`; one that goes on where the head is
-//! takes a smaller overhead and `bytes / rate`. The *seek* depends on the distance as a part of the whole stroke, the
-//! *rotation* on the real angle at that moment, the *rate* on the *zone*: a part of the disk with one track length, so
-//! with one rate.
+//! takes a smaller overhead and `bytes / rate`, or what the bus takes if that was read ahead. The *seek* depends on the
+//! distance as a part of the whole stroke, the *rotation* on the real angle at that moment, the *rate* on the *zone*: a
+//! part of the disk with one track length, so with one rate.
 
 use super::HddSpec;
 use crate::model::transfer_ns;
