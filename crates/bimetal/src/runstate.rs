@@ -15,7 +15,7 @@ use bimetal_host::probe::sysfs::DeviceNumber;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{self, Attachment};
-use crate::client::{self, Client};
+use crate::client::{self, Client, Ended};
 use crate::commands::detach::{is_anothers, record, DaemonProcess};
 use crate::{holders, paths};
 
@@ -73,6 +73,22 @@ pub(crate) fn log_file(name: &str) -> PathBuf {
 /// Connects to the daemon of group `name`; `None` if it is not running.
 pub(crate) fn daemon(name: &str) -> Result<Option<Client>> {
     client::connect(&control_socket(name))
+}
+
+/// A daemon takes a question in its last moments and answers no more: so often it is asked again, and after so long.
+const LOOKS: usize = 4;
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Asks the daemon of group `name` what may be asked twice; `None` if it is not running, or ends meanwhile.
+pub(crate) fn ask<T>(name: &str, question: impl Fn(Client) -> Result<T>) -> Result<Option<T>> {
+    for look in 1..=LOOKS {
+        let Some(daemon) = daemon(name)? else { break };
+        match question(daemon) {
+            Err(error) if error.is::<Ended>() && look < LOOKS => std::thread::sleep(AGAIN),
+            answer => return answer.map(Some),
+        }
+    }
+    Ok(None)
 }
 
 /// Mode of files that only their owner may read, and so lock.

@@ -1,7 +1,6 @@
 //! `bimetal status`: of running groups by their daemon, of the others by what is known of them.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{bail, Result};
 use bimetal_host::Locator;
@@ -10,14 +9,10 @@ use serde_json::json;
 use super::detach::{DaemonProcess, Handle};
 use crate::api::{self, Status};
 use crate::cli::StatusArgs;
-use crate::client::Ended;
 use crate::elsewhere::{self, Server};
 use crate::output::{self, indent, table, Output};
 use crate::size::approx;
 use crate::{config, paths, runstate};
-
-/// How long a daemon that ends may take from its last answer to the end of its socket, at each look.
-const AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: StatusArgs, output: Output) -> Result<ExitCode> {
     let (names, one) = match args.group {
@@ -95,15 +90,8 @@ fn known_groups() -> Result<Vec<String>> {
 }
 
 fn state_of(name: &str) -> Result<State> {
-    // In its last moments a daemon takes a question and does not answer it.
-    let mut looks = 3;
-    while let Some(daemon) = runstate::daemon(name)? {
-        match daemon.get("/v1/status") {
-            Ok(status) => return Ok(State::Running(status)),
-            Err(error) if error.is::<Ended>() && looks > 0 => looks -= 1,
-            Err(error) => return Err(error),
-        }
-        std::thread::sleep(AGAIN);
+    if let Some(status) = runstate::ask(name, |daemon| daemon.get("/v1/status"))? {
+        return Ok(State::Running(status));
     }
     let pid = runstate::locked_by(name);
     let Some(config) = config::load(name)? else {

@@ -8,7 +8,6 @@ use serde_json::json;
 
 use crate::api::{self, StopAccepted, StopRequest};
 use crate::cli::Stop;
-use crate::client::Ended;
 use crate::output::Output;
 use crate::runstate::{self, End};
 use crate::{elsewhere, holders, paths};
@@ -31,12 +30,11 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
         output.show(&answer, || format!("Group '{group}' was not being served."))?;
         return Ok(ExitCode::SUCCESS);
     };
+    drop(daemon);
     let process = runstate::locked_by(group).and_then(|pid| pid.parse().ok());
-    let accepted = match daemon.post("/v1/stop", &StopRequest { force: args.force }) {
-        // Somebody else has told it to stop, and it is about to be gone.
-        Err(error) if error.is::<Ended>() => StopAccepted { schema: api::SCHEMA, process, waits_for: Vec::new() },
-        answer => answer?,
-    };
+    let accepted = runstate::ask(group, |daemon| daemon.post("/v1/stop", &StopRequest { force: args.force }))?;
+    // Somebody else has told it to stop, and it is about to be gone.
+    let accepted = accepted.unwrap_or(StopAccepted { schema: api::SCHEMA, process, waits_for: Vec::new() });
     if !accepted.waits_for.is_empty() {
         crate::output::tell(&format!("Waiting: {}.", accepted.waits_for.join(", ")));
     }

@@ -29,15 +29,16 @@ pub(crate) fn told(device: &str, what: &str) -> Option<String> {
     Some(text.trim().to_string())
 }
 
-/// Whether a loop device shows no file of this group any more. Its number may be another test's by now; what is named as if it lay in
+/// A loop device shows no file of this group any more, or soon does not. Its number may be another test's by now; what is named as if it lay in
 /// the root is in a mount that is gone, and whose it is cannot be told, but others are soon done with theirs.
 #[track_caller]
 pub(crate) fn is_let_go(p: &Place, device: &str) {
     let begun = std::time::Instant::now();
-    let shown = || {
-        told(device, "backing_file")
-            .filter(|file| file.starts_with(&p.path("").display().to_string()) || !file[1..].contains('/'))
+    let perhaps_ours = |file: &String| {
+        let file = Path::new(file);
+        file.starts_with(p.path("")) || file.parent() == Some(Path::new("/"))
     };
+    let shown = || told(device, "backing_file").filter(perhaps_ours);
     while let Some(file) = shown() {
         assert!(begun.elapsed().as_secs() < 5, "{device} still shows {file}");
         std::thread::sleep(std::time::Duration::from_millis(50));
