@@ -10,6 +10,7 @@ use crate::cli::Cli;
 const README: &str = include_str!("../../../README.md");
 const ARCHITECTURE: &str = include_str!("../../../ARCHITECTURE.md");
 const CRASH_MODEL: &str = include_str!("../../../docs/CRASH-MODEL.md");
+const PLACEMENT: &str = include_str!("../../../docs/PLACEMENT.md");
 const MAKEFILE: &str = include_str!("../../../Makefile");
 const PACKAGING: &str = include_str!("../../../packaging/README.md");
 
@@ -58,7 +59,9 @@ fn is_file_name(word: &str) -> bool {
 
 #[test]
 fn every_file_that_the_documents_name_exists() {
-    for (document, text) in [("README", README), ("ARCHITECTURE", ARCHITECTURE), ("CRASH-MODEL", CRASH_MODEL)] {
+    let documents =
+        [("README", README), ("ARCHITECTURE", ARCHITECTURE), ("CRASH-MODEL", CRASH_MODEL), ("PLACEMENT", PLACEMENT)];
+    for (document, text) in documents {
         let mut heading = None;
         let mut named = 0;
         for line in text.lines() {
@@ -77,7 +80,8 @@ fn every_file_that_the_documents_name_exists() {
 
 #[test]
 fn every_link_between_the_documents_leads_somewhere() {
-    let documents = [(README, "."), (ARCHITECTURE, "."), (CRASH_MODEL, "docs"), (PACKAGING, "packaging")];
+    let documents =
+        [(README, "."), (ARCHITECTURE, "."), (CRASH_MODEL, "docs"), (PLACEMENT, "docs"), (PACKAGING, "packaging")];
     for (text, folder) in documents {
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let inside = link.starts_with('#') || root().join(folder).join(link).exists();
@@ -117,7 +121,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
 #[test]
 fn every_command_in_the_documents_parses() {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
-    let all = [README, ARCHITECTURE, PACKAGING].into_iter().flat_map(commands);
+    let all = [README, ARCHITECTURE, PLACEMENT, PACKAGING].into_iter().flat_map(commands);
     let mut parsed = 0;
     for command in all {
         if let Err(e) = Cli::try_parse_from(&command) {

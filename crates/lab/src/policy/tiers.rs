@@ -197,6 +197,9 @@ impl View for Tiers {
     fn keep_free(&self) -> u32 {
         Tiers::keep_free(self)
     }
+    fn may_fill(&self) -> bool {
+        true
+    }
     fn has_copy(&self, c: ChunkId) -> bool {
         let chunk = u32::try_from(c.0).ok();
         chunk.is_some_and(|c| self.copies.as_ref().is_some_and(|copies| copies.has(c)))

@@ -39,7 +39,7 @@ pub(super) struct Wanted {
     pub(super) priority: u8,
     /// A chunk of it is wanted because a stream came again: the group is judged by the milder rule for streams.
     pub(super) stream: bool,
-    /// When a chunk of it was asked for last, in [`SAME_TIME`].
+    /// When a chunk of it was asked for last, in [`SAME_TIME`] from 1 on; 0 for what would only fill a slot.
     pub(super) asked: u32,
 }
 
@@ -119,7 +119,18 @@ impl Candidates {
             mask: 1u8 << (c.0 % GROUP_CHUNKS),
             priority: priority.min(PRIORITIES as u8 - 1),
             stream,
-            asked: self.requests / SAME_TIME,
+            asked: self.requests / SAME_TIME + 1,
+        });
+    }
+
+    /// Adds a chunk that would only fill a slot: after all others, in the order of addresses.
+    pub(super) fn push_filling(&mut self, c: ChunkId) {
+        self.insert(Wanted {
+            group: c.0 / GROUP_CHUNKS,
+            mask: 1u8 << (c.0 % GROUP_CHUNKS),
+            priority: 0,
+            stream: true,
+            asked: 0,
         });
     }
 
@@ -239,7 +250,10 @@ mod tests {
             }
         }
         assert_eq!(q.len(), 8);
-        assert_eq!(q.take(10), [Wanted { group: 2, mask: 0xff, priority: 3, stream: false, asked: 80 / SAME_TIME }]);
+        assert_eq!(
+            q.take(10),
+            [Wanted { group: 2, mask: 0xff, priority: 3, stream: false, asked: 80 / SAME_TIME + 1 }]
+        );
         assert_eq!(q.len(), 0);
     }
 
@@ -269,6 +283,17 @@ mod tests {
     }
 
     #[test]
+    fn what_only_fills_goes_last_and_from_its_beginning() {
+        let mut q = Candidates::new();
+        (0..4 * u64::from(SAME_TIME)).for_each(|g| q.push_filling(ChunkId(g * 8)));
+        (500..520).for_each(|g| q.push(ChunkId(g * 8), 0, true));
+        let groups = |v: Vec<Wanted>| v.iter().map(|w| w.group).collect::<Vec<_>>();
+        assert!(groups(q.take(20)).iter().all(|g| *g >= 500));
+        assert_eq!(groups(q.take(3)), [0, 1, 2]);
+        assert_eq!(groups(q.take(3)), [3, 4, 5]);
+    }
+
+    #[test]
     fn a_high_priority_does_not_stand_behind_what_was_asked_for_later() {
         let mut q = Candidates::new();
         q.push(ChunkId(8), 7, false);
@@ -286,7 +311,7 @@ mod tests {
         q.remove(ChunkId(17));
         q.remove(ChunkId(17));
         assert_eq!((q.len(), q.asked(ChunkId(17))), (2, None));
-        assert_eq!(q.take(10), [Wanted { group: 2, mask: 0b101, priority: 3, stream: true, asked: 0 }]);
+        assert_eq!(q.take(10), [Wanted { group: 2, mask: 0b101, priority: 3, stream: true, asked: 1 }]);
         q.push(ChunkId(40), 1, false);
         q.remove(ChunkId(40));
         assert_eq!((q.len(), q.take(1)), (0, Vec::new()));

@@ -73,6 +73,11 @@ impl Endurance {
         self.tokens
     }
 
+    /// Whether more than half of a burst is left: what is promoted for nothing but a free slot leaves the rest to what is used.
+    pub(super) fn is_to_spare(&mut self, fast_slots: u32, now: Instant) -> bool {
+        self.tokens(fast_slots, now) > self.burst / 2
+    }
+
     /// A chunk was promoted.
     pub(super) fn spend(&mut self) {
         self.tokens = self.tokens.saturating_sub(1);
@@ -124,5 +129,13 @@ mod tests {
         (0..BURST + 5).for_each(|_| e.spend());
         assert_eq!(e.tokens(0, Instant(1)), 0);
         assert_eq!(e.tokens(0, Instant(u64::MAX)), BURST);
+    }
+
+    #[test]
+    fn half_of_the_burst_is_not_to_spare() {
+        let mut e = Endurance::new(10, Instant(1));
+        let spared: Vec<bool> = (0..10).map(|_| (e.is_to_spare(0, Instant(1)), e.spend()).0).collect();
+        assert_eq!(spared.iter().filter(|to_spare| **to_spare).count(), 5);
+        assert!(e.tokens(0, Instant(1)) == 0 && !e.is_to_spare(0, Instant(1)));
     }
 }

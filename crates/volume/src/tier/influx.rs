@@ -1,15 +1,17 @@
 //! How many new chunks come: what has to lie free for them is learned from that.
 //!
 //! Terms: time goes in *windows* of half as many visits as the fast tier has slots. The *influx* is the most chunks that were born
-//! in one of the windows that are remembered, the one that runs now among them. It is unknown until all of them were seen.
+//! in one of the windows that are remembered, the one that runs now among them. It is unknown until as many were seen from end to end.
 
 /// Windows remembered, the one that runs now among them.
 const WINDOWS: usize = 16;
 
 /// Births of the last windows: of chunks that got their first home, or were written anew as a whole.
 pub struct Influx {
-    /// The one that runs now first; `None` where nobody looked.
-    born: [Option<u32>; WINDOWS],
+    /// The one that runs now first.
+    born: [u32; WINDOWS],
+    /// Windows that ended, as far as they matter.
+    ended: usize,
     /// Visits of the one that runs now.
     visits: u32,
 }
@@ -23,14 +25,12 @@ impl Default for Influx {
 impl Influx {
     /// Nothing is known yet.
     pub fn new() -> Influx {
-        Influx { born: [None; WINDOWS], visits: 0 }
+        Influx { born: [0; WINDOWS], ended: 0, visits: 0 }
     }
 
     /// A chunk gets its first home.
     pub fn born(&mut self) {
-        if let Some(born) = &mut self.born[0] {
-            *born = born.saturating_add(1);
-        }
+        self.born[0] = self.born[0].saturating_add(1);
     }
 
     /// A chunk was visited, on a group with so many fast slots.
@@ -38,14 +38,20 @@ impl Influx {
         self.visits += 1;
         if self.visits >= fast_slots / 2 {
             self.visits = 0;
+            self.ended = (self.ended + 1).min(WINDOWS);
             self.born.rotate_right(1);
-            self.born[0] = Some(0);
+            self.born[0] = 0;
         }
     }
 
     /// The most chunks that were born in a window; `None` until that is known.
     pub fn most(&self) -> Option<u64> {
-        self.born.iter().try_fold(0, |most, born| born.map(|born| u64::from(born).max(most)))
+        (self.ended == WINDOWS).then(|| u64::from(self.born.into_iter().max().unwrap_or(0)))
+    }
+
+    /// Whether nothing was born in any window that is remembered, however few they are.
+    pub fn is_quiet(&self) -> bool {
+        self.born == [0; WINDOWS]
     }
 }
 
@@ -68,8 +74,18 @@ mod tests {
         pass_windows(&mut i, WINDOWS - 1, 3);
         assert_eq!(i.most(), None);
         pass_windows(&mut i, 1, 0);
-        // What came before anybody looked at whole windows does not count.
         assert_eq!(i.most(), Some(3));
+    }
+
+    #[test]
+    fn it_is_quiet_until_something_is_born_and_when_all_that_is_forgotten() {
+        let mut i = Influx::new();
+        assert!(i.is_quiet());
+        i.born();
+        pass_windows(&mut i, WINDOWS - 1, 0);
+        assert!(!i.is_quiet());
+        pass_windows(&mut i, 1, 0);
+        assert!(i.is_quiet());
     }
 
     #[test]

@@ -115,6 +115,9 @@ pub trait View {
     /// Those of them that are to be kept free.
     fn keep_free(&self) -> u32;
 
+    /// Whether the SSD's life allows to promote chunks only because slots are free.
+    fn may_fill(&self) -> bool;
+
     /// Whether a fast chunk has a kept copy on the slow tier.
     fn has_copy(&self, c: ChunkId) -> bool;
 

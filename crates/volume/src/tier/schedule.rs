@@ -115,6 +115,11 @@ impl Scheduler {
         self.endurance.tokens(fast_slots, now) >= promotions as u64
     }
 
+    /// Whether the endurance budget has some to spare for chunks that are not used again yet.
+    pub(super) fn has_life_to_spare(&mut self, fast_slots: u32, now: Instant) -> bool {
+        self.endurance.is_to_spare(fast_slots, now)
+    }
+
     /// What may be done now.
     pub fn plan(&mut self, l: &Levels, now: Instant) -> Plan {
         let mut plan = self.plan_moves(l, now);

@@ -3,6 +3,7 @@
 
 mod births;
 mod exchange;
+mod filling;
 mod let_go;
 mod property;
 mod recency;

@@ -24,6 +24,8 @@ pub(super) struct World {
     pub(super) reserve: u32,
     /// Fast chunks with a kept copy.
     pub(super) copies: std::collections::BTreeSet<ChunkId>,
+    /// Whether the SSD's life allows to fill free slots.
+    pub(super) life_to_spare: bool,
     /// What the reserve needs to know, as the policy said last.
     pub(super) learned: Learned,
     pub(super) rng: u64,
@@ -70,6 +72,9 @@ impl View for World {
     }
     fn keep_free(&self) -> u32 {
         self.room().to_keep_free() as u32
+    }
+    fn may_fill(&self) -> bool {
+        self.life_to_spare
     }
     fn has_copy(&self, c: ChunkId) -> bool {
         self.copies.contains(&c)
@@ -144,6 +149,7 @@ impl Toy {
             fast_used: 0,
             reserve,
             copies: Default::default(),
+            life_to_spare: true,
             learned: Learned::default(),
             rng: 42,
             unreadable: Default::default(),

@@ -90,6 +90,11 @@ impl<E: Env> View for EngineView<'_, E> {
         self.core.keep_free_slots() as u32
     }
 
+    fn may_fill(&self) -> bool {
+        let fast_slots = self.core.slots_in(Tier::Fast) as u32;
+        self.core.mover.scheduler.borrow_mut().has_life_to_spare(fast_slots, self.now())
+    }
+
     fn has_copy(&self, c: ChunkId) -> bool {
         self.core.entry(c).is_ok_and(|e| kept_slot(&e).is_some())
     }

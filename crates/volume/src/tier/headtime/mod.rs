@@ -4,11 +4,13 @@
 //!   between ([`runs`]).
 //! - A chunk on the slow tier becomes a candidate when its heat exceeds that of the coldest chunks of the fast tier by
 //!   the cost of the exchange ([`EXCHANGE`]). This one rule is second touch, hysteresis and scan resistance together.
+//! - While there is room for whatever is read, and nothing new comes, streams fill it ([`filling`]).
 //! - A stream that comes again is judged at its own scale ([`AGAIN`]), as much of it as fits, so that a file read twice
 //!   moves up when what it displaces is colder still, and a film does not displace the system.
 //! - How long heat lasts follows what serves best, and how warm new chunks are what becomes of them ([`HalfLife`]).
 
 mod born;
+mod filling;
 mod let_go;
 mod promotions;
 mod runs;
@@ -43,6 +45,8 @@ const SECOND_TOUCH: i32 = LOG_1_5;
 /// A chunk that nothing has to leave for is taken at its first random visit, also if it has to wait a while for its turn: a free
 /// slot serves nobody.
 const ROOM: i32 = -2 * OCTAVE;
+/// So is a chunk at its first visit in a stream while free slots are filled.
+const FILLS: i32 = ROOM - LIGHT * OCTAVE;
 /// A chunk of a stream too large for the fast tier must be two random visits ahead.
 const EXCHANGE_LARGE: i32 = OCTAVE;
 /// A stream that fits is worth moving from more than one and a half passes on ...
@@ -97,6 +101,8 @@ pub struct HeadTime {
     copied: Regions,
     noted: u32,
     recency: Recency,
+    /// Free slots are being filled ([`filling`]).
+    filling: bool,
 }
 
 impl HeadTime {
@@ -122,6 +128,7 @@ impl HeadTime {
             copied: Regions::new(fast_slots),
             noted: 0,
             recency: Recency::new(fast_slots),
+            filling: false,
         }
     }
 
@@ -158,12 +165,13 @@ impl HeadTime {
 
     /// What a chunk must show to be worth an exchange.
     fn bar(&self, v: &impl View, kind: Kind) -> Bar {
-        // Room for everything: nothing has to leave. The mover frees some slots more than it must for promotions, which is
-        // not plenty.
-        let plenty = v.free_fast() > v.keep_free() + v.reserve() / 4 + 8;
+        if kind == Kind::Stream && self.fills(v) {
+            return Bar { least: FILLS, ahead: i32::MIN, fills: true };
+        }
+        let plenty = filling::is_plenty(v);
         let coldest = if plenty { None } else { self.coldest.map(|h| self.clock.relative(h)) };
         let (margin, least) = match kind {
-            Kind::Random if plenty => return Bar { least: ROOM, ahead: i32::MIN },
+            Kind::Random if plenty => return Bar { least: ROOM, ahead: i32::MIN, fills: false },
             Kind::Random => (EXCHANGE, SECOND_TOUCH),
             Kind::LargeStream => (EXCHANGE_LARGE, EXCHANGE_LARGE),
             Kind::Stream => (AGAIN_EXCHANGE, AGAIN),
@@ -172,7 +180,7 @@ impl HeadTime {
             let noisy = c.saturating_add(NOISE).min(self.clock.ladd(c, c / 2));
             self.clock.ladd(c, margin).max(noisy)
         });
-        Bar { least, ahead }
+        Bar { least, ahead, fills: false }
     }
 
     /// By how much what a chunk shows is over the bar: negative if it is not. `heat`: what it is judged by.
@@ -216,6 +224,9 @@ impl HeadTime {
 
     /// Queues a slow chunk that is hot enough. `heat`: what it is judged by, which may be less than what is kept.
     fn consider(&mut self, v: &impl View, c: ChunkId, heat: i32, kind: Kind) {
+        if kind == Kind::Stream {
+            self.note_room(v);
+        }
         let bar = self.bar(v, kind);
         // Most are far below: their neighbours need not be asked.
         if heat.saturating_add(ALONE) < bar.ahead {
@@ -223,7 +234,10 @@ impl HeadTime {
         }
         let over = self.over(v, c, heat, kind != Kind::Random, &bar);
         if over >= 0 && v.tier_of(c) == Some(Tier::Slow) && !self.waits(c, v.now()) {
-            self.queue.push(c, (over / OCTAVE).min(7) as u8, kind == Kind::Stream);
+            match bar.fills {
+                true => self.queue.push_filling(c),
+                false => self.queue.push(c, (over / OCTAVE).min(7) as u8, kind == Kind::Stream),
+            }
         }
     }
 
@@ -243,7 +257,7 @@ impl HeadTime {
         match bytes {
             0..STREAM => Kind::Random,
             // Of a stream that is larger than the fast tier, as much as fits: the rest does not drive it out again.
-            _ if bytes / CHUNK <= u64::from(v.fast_slots() - v.fast_slots() / 16) => Kind::Stream,
+            _ if bytes / CHUNK <= u64::from(v.fast_slots().saturating_sub(v.keep_free())) => Kind::Stream,
             _ => Kind::LargeStream,
         }
     }
@@ -280,6 +294,8 @@ struct Bar {
     least: i32,
     /// What it must be rated at.
     ahead: i32,
+    /// Whatever is read may pass, to fill free slots.
+    fills: bool,
 }
 
 /// By which rule a visit is judged.

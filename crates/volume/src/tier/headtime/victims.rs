@@ -38,6 +38,9 @@ impl HeadTime {
         self.refresh(v, 64);
         self.note_some_copies(v);
         let short = v.free_fast() < v.keep_free();
+        if self.end_of_filling(v) && !short && self.queue.len() == 0 {
+            return out;
+        }
         let coldest = self.sample.quantile(&self.clock, COLDEST_PERCENT).unwrap_or(i32::MAX);
         let (mut found, promised) = self.search(v, max, if short { i32::MAX } else { coldest }, coldest);
         // What was used lately cools faster or slower than heat does, and the sample is of some time ago: by a little the coldest
