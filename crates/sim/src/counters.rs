@@ -105,10 +105,12 @@ pub enum Seen {
     GapServed,
     /// A member without labels that was recognised.
     Recognised,
+    /// A member that died while it was used, and was back for the next start.
+    DiedInUse,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 50] = [
+const NAMES: [(&str, bool); 51] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -159,6 +161,7 @@ const NAMES: [(&str, bool); 50] = [
     ("slots held at start", true),
     ("journal gap served", false),
     ("member recognised", false),
+    ("member died in use", true),
 ];
 
 /// What one run had.

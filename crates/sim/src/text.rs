@@ -134,7 +134,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         if *f != Faults::default() {
             let _ = writeln!(
                 out,
-                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}{}",
+                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}{}{}",
                 f.read_ppm,
                 f.write_ppm,
                 f.late,
@@ -147,7 +147,8 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
                 f.area.0,
                 f.area.1,
                 // Came later: files of before do not have it.
-                if f.hang_ppm > 0 { format!(" hang={}", f.hang_ppm) } else { String::new() }
+                if f.hang_ppm + f.dies_after > 0 { format!(" hang={}", f.hang_ppm) } else { String::new() },
+                if f.dies_after > 0 { format!(" dies={} tells={}", f.dies_after, f.tells) } else { String::new() }
             );
         }
     }
@@ -342,6 +343,8 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
                 garbled_from: w.value("from")?,
                 area: w.area()?,
                 hang_ppm: if w.at_end() { 0 } else { w.value("hang")? },
+                dies_after: if w.at_end() { 0 } else { w.value("dies")? },
+                tells: if w.at_end() { false } else { w.value("tells")? },
             };
         }
         "speed" => {
@@ -426,6 +429,8 @@ mod tests {
         assert_eq!((parse(&print(&s)), parse(&print(&little))), (Ok(s.clone()), Ok(little)));
         let mut hanging = s;
         hanging.sessions[0].faults[0] = Faults { hang_ppm: 7, limit: 1, ..Faults::default() };
+        assert_eq!(parse(&print(&hanging)), Ok(hanging.clone()));
+        hanging.sessions[0].faults[0] = Faults { dies_after: 9, tells: true, ..Faults::default() };
         assert_eq!(parse(&print(&hanging)), Ok(hanging));
     }
 

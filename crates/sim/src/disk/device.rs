@@ -51,6 +51,8 @@ pub struct Op {
     blocks: u64,
     /// Sequence number of its submission.
     began: u64,
+    /// The disk had died when it was submitted: nothing comes of it.
+    dead: bool,
     signal: Signal,
     state: RefCell<OpState>,
 }
@@ -109,6 +111,15 @@ struct Inner {
     in_flight: Vec<Rc<Op>>,
     late: Vec<LateWrite>,
     next: u64,
+    /// Requests of this session.
+    requests: u32,
+}
+
+impl Inner {
+    /// It has died in this session.
+    fn is_dead(&self) -> bool {
+        self.faults.dies_after > 0 && self.requests > self.faults.dies_after
+    }
 }
 
 struct Disk {
@@ -133,6 +144,7 @@ impl SimDisk {
             in_flight: Vec::new(),
             late: Vec::new(),
             next: 0,
+            requests: 0,
         };
         SimDisk(Rc::new(Disk { index, size, traits, world: world.clone(), inner: RefCell::new(inner) }))
     }
@@ -158,6 +170,12 @@ impl SimDisk {
         inner.store.lying |= faults.lies;
         inner.faults = faults;
         inner.latency = latency;
+        inner.requests = 0;
+    }
+
+    /// It has died in this session.
+    pub fn has_died(&self) -> bool {
+        self.0.inner.borrow().is_dead()
     }
 
     /// Lifts all faults.
@@ -170,8 +188,11 @@ impl SimDisk {
     pub fn power_cut(&self, tear: bool) {
         let mut inner = self.0.inner.borrow_mut();
         let ops = std::mem::take(&mut inner.in_flight);
-        let mut unapplied: Vec<(u64, Vec<Cell>)> =
-            ops.iter().filter_map(|op| Some((op.first, op.state.borrow_mut().cells.take()?))).collect();
+        let mut unapplied: Vec<(u64, Vec<Cell>)> = ops
+            .iter()
+            .filter(|op| !op.dead)
+            .filter_map(|op| Some((op.first, op.state.borrow_mut().cells.take()?)))
+            .collect();
         let late = std::mem::take(&mut inner.late);
         unapplied.extend(late.into_iter().map(|l| l.landing(&inner.store)));
         self.0.world.random(|prng| {
@@ -186,6 +207,9 @@ impl SimDisk {
         let now = self.0.world.sequence();
         for op in std::mem::take(&mut inner.in_flight) {
             let mut state = op.state.borrow_mut();
+            if op.dead {
+                continue;
+            }
             if let Some(record) = state.record {
                 inner.store.complete(record, now);
             } else if let Some(cells) = state.cells.take().filter(|_| self.0.world.random(|p| p.coin())) {
@@ -222,6 +246,7 @@ impl SimDisk {
             let blocks = cells.iter().flatten().zip(first..);
             world.see(self.0.index, blocks.filter_map(|(c, b)| c.codes(self.0.index, b)).flatten());
         }
+        inner.requests = inner.requests.saturating_add(1);
         inner.next += 1;
         let number = inner.next;
         let (mut early, mut delay) = world.random(|p| (p.coin(), inner.latency.draw(blocks, p)));
@@ -229,8 +254,9 @@ impl SimDisk {
         if kind == Kind::Discard && hang_ppm > 0 && self.draws_fault(&mut inner, hang_ppm) {
             (early, delay) = (false, HANG_NANOS + world.random(|p| p.below(HANG_NANOS)));
         }
+        let dead = inner.is_dead();
         let mut state = OpState { kind, cells, record: None, seen: None, buf, result: None };
-        if early {
+        if early && !dead {
             state.record = state.cells.take().map(|cells| inner.store.apply(first, cells));
             if kind == Kind::Read {
                 state.seen = Some((first..first + blocks).map(|b| inner.store.current(b).clone()).collect());
@@ -241,7 +267,8 @@ impl SimDisk {
             format!("disk {} {kind:?} {number}: block {first} +{blocks}", self.0.index)
         });
         let state = RefCell::new(state);
-        let op = Rc::new(Op { disk: self.clone(), number, first, blocks, began, signal: Signal::default(), state });
+        let op =
+            Rc::new(Op { disk: self.clone(), number, first, blocks, began, dead, signal: Signal::default(), state });
         inner.in_flight.push(op.clone());
         drop(inner);
         world.after(delay, Action::Device(op.clone()));
@@ -275,6 +302,7 @@ impl SimDisk {
             (faults.read_ppm, faults.write_ppm) = (0, 0);
         }
         let failed = match state.kind {
+            _ if inner.is_dead() => true,
             Kind::Read => self.draws_fault(inner, faults.read_ppm),
             Kind::Write | Kind::Discard => self.draws_fault(inner, faults.write_ppm),
             Kind::Sync => self.draws_fault(inner, faults.sync_ppm),
@@ -354,6 +382,9 @@ impl SimDisk {
             return;
         }
         let mut cells = state.cells.take().expect("not applied yet");
+        if op.dead {
+            return;
+        }
         let (late, discard) = (inner.faults.late, state.kind == Kind::Discard);
         match world.random(|p| WriteOutcome::random(late, p)) {
             WriteOutcome::Nothing => return,
@@ -375,6 +406,7 @@ impl SimDisk {
                     first: op.first,
                     blocks: op.blocks,
                     began: op.began,
+                    dead: false,
                     signal: Signal::default(),
                     state: RefCell::new(state),
                 });
@@ -424,6 +456,11 @@ impl Device for SimDisk {
 
     fn traits(&self) -> DeviceTraits {
         self.0.traits
+    }
+
+    fn is_lost(&self) -> bool {
+        let inner = self.0.inner.borrow();
+        inner.faults.tells && inner.is_dead()
     }
 
     fn read(&self, offset: u64, buf: BufMut) -> impl Future<Output = (BufMut, Result<(), DeviceError>)> {

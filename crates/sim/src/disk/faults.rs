@@ -63,6 +63,11 @@ pub struct Faults {
     pub area: (u64, u64),
     /// Syncs answer without doing anything.
     pub lies: bool,
+    /// Requests of a session after which the disk dies: all others fail, those on their way too, until it comes back for the next
+    /// session. 0: it does not.
+    pub dies_after: u32,
+    /// A disk that has died says so ([`bimetal_volume::env::Device::is_lost`]), as a server does that is gone for good.
+    pub tells: bool,
 }
 
 /// What became of a write that was reported as failed.

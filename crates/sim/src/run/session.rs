@@ -302,6 +302,7 @@ impl Run<'_> {
             (injected.syncs > 0, Seen::FailedSync),
             (injected.writes > 0, Seen::FailedWrite),
             (injected.reads > 0, Seen::FailedRead),
+            (self.disks.iter().any(|d| d.has_died()), Seen::DiedInUse),
         ] {
             marks.mark_if(yes, seen);
         }

@@ -216,3 +216,28 @@ pub(super) fn two_claim_one_slot() -> Directed {
     };
     Directed::chain("two claim one slot", make, 60)
 }
+
+/// A disk dies while chunks move in both directions and clients write to both tiers, at any of its requests, and says so or not. It is back
+/// for the next start.
+pub(super) fn dies_in_use() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 40, 34) };
+        let session = s.quiet_session(vec![fill(0, 24), flush()], End::Stop);
+        s.sessions.push(session);
+        let mut steps = vec![fill(24, 6), step(1, FUA, 3 * CHUNK, 8192)];
+        steps.extend(hot(2));
+        steps.extend([step(0, TRIM, 5 * CHUNK, CHUNK), step(1, WRITE, 8 * CHUNK, 4 * CHUNK), flush()]);
+        steps.extend([step(2, Act::Read, 0, 30 * CHUNK), sleep(0, 20_000), fill(0, 4), flush()]);
+        steps.extend([step(1, FUA, 20 * CHUNK, 4096), step(2, Act::Read, 0, 30 * CHUNK)]);
+        let end = match n % 3 {
+            0 => End::Crash(Crash::Power, CrashPoint { steps: steps.len() as u64, events: 0 }),
+            _ => End::Stop,
+        };
+        let mut session = s.quiet_session(steps, end);
+        session.faults[n as usize % 2] =
+            Faults { dies_after: 1 + n as u32 / 4, tells: n / 2 % 2 == 0, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("dies in use", make, 1200)
+}

@@ -314,6 +314,7 @@ pub fn all() -> Vec<Directed> {
         failures::late_over_newer(),
         failures::several_fail_beside_a_sync(),
         failures::edge_unread(),
+        failures::dies_in_use(),
         budget::used_up(),
         chains::half_a_commit(),
         chains::catch_up_cut_off(),

@@ -39,6 +39,9 @@ const CHECKS: u64 = 0x6368_6563_6b73;
 /// Runs in a million in which requests for some zone of the metadata fail.
 const AREAS_PPM: u32 = 60_000;
 const AREAS: u64 = 0x61_7265_6173;
+/// Runs in a million in which a disk dies while it is used, to be back for the next session.
+const DEATHS_PPM: u32 = 160_000;
+const DEATHS: u64 = 0x64_6561_7468;
 
 /// What one run likes to do.
 struct Taste {
@@ -119,7 +122,25 @@ pub fn generate(seed: u64) -> Scenario {
     if areas.chance(AREAS_PPM) {
         fail_areas(&mut s, &mut areas);
     }
+    let mut deaths = Prng::new(seed ^ DEATHS);
+    if deaths.chance(DEATHS_PPM) {
+        kill_disks(&mut s, &mut deaths);
+    }
     s
+}
+
+/// In some sessions a disk dies: during the start, or later.
+fn kill_disks(s: &mut Scenario, p: &mut Prng) {
+    let members = s.members.len() as u64;
+    for session in &mut s.sessions {
+        if p.coin() {
+            continue;
+        }
+        let faults = &mut session.faults[p.below(members) as usize];
+        let most = *p.pick(&[40, 100, 200, 400]);
+        faults.dies_after = 1 + p.below(most) as u32;
+        faults.tells = p.coin();
+    }
 }
 
 /// In some sessions requests for labels, the journal, or pages, directory and away bits of a member fail.
