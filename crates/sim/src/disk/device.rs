@@ -113,6 +113,8 @@ struct Inner {
     next: u64,
     /// Requests of this session.
     requests: u32,
+    /// It has died in this session, and whether its cache is lost was drawn.
+    lost_cache: bool,
 }
 
 impl Inner {
@@ -145,6 +147,7 @@ impl SimDisk {
             late: Vec::new(),
             next: 0,
             requests: 0,
+            lost_cache: false,
         };
         SimDisk(Rc::new(Disk { index, size, traits, world: world.clone(), inner: RefCell::new(inner) }))
     }
@@ -170,7 +173,7 @@ impl SimDisk {
         inner.store.lying |= faults.lies;
         inner.faults = faults;
         inner.latency = latency;
-        inner.requests = 0;
+        (inner.requests, inner.lost_cache) = (0, false);
     }
 
     /// It has died in this session.
@@ -255,6 +258,17 @@ impl SimDisk {
             (early, delay) = (false, HANG_NANOS + world.random(|p| p.below(HANG_NANOS)));
         }
         let dead = inner.is_dead();
+        if dead && !std::mem::replace(&mut inner.lost_cache, true) && world.random(|p| p.coin()) {
+            // It had no power for a moment: what was not synced may be gone.
+            world.random(|p| {
+                let survival = Survival::random(p);
+                inner.store.power_cut(Vec::new(), survival, p);
+            });
+            world.inject(|i| {
+                i.syncs += 1;
+                i.grave[self.0.index] += 1;
+            });
+        }
         let mut state = OpState { kind, cells, record: None, seen: None, buf, result: None };
         if early && !dead {
             state.record = state.cells.take().map(|cells| inner.store.apply(first, cells));
