@@ -46,7 +46,7 @@ fn plans(s: &Status) -> Vec<String> {
     }
     if s.mover.candidates > 0 {
         let size = approx(s.mover.candidates * CHUNK);
-        out.push(format!("{size} on the slow tier are used often enough and wait to be promoted."));
+        out.push(format!("{size} on the slow tier wait to be promoted."));
     }
     if s.pending > 0 {
         let changes = counted(s.pending, "change", "changes");

@@ -219,7 +219,7 @@ pub struct MoverStatus {
     pub failed: u64,
     /// Being copied now.
     pub in_flight: u64,
-    /// Chunks known to be worth promoting.
+    /// Chunks that wait to be promoted: used enough, or read while slots are free.
     pub candidates: u64,
     /// What it is doing, in plain words.
     pub doing: String,

@@ -52,7 +52,7 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     t.one("moves_cancelled_total", "counter", "Moves given up because a write came.", s.mover.cancelled);
     t.one("moves_failed_total", "counter", "Moves that failed on a device error.", s.mover.failed);
     t.one("moves_in_flight", "gauge", "Chunks being moved.", s.mover.in_flight);
-    t.one("promotion_candidates", "gauge", "Chunks worth promoting.", s.mover.candidates);
+    t.one("promotion_candidates", "gauge", "Chunks that wait to be promoted.", s.mover.candidates);
     t.one("nbd_clients", "gauge", "Connected NBD clients.", snapshot.clients.len() as u64);
     let files = snapshot.files.as_ref();
     t.one("files_mounted", "gauge", "1 while the volumes are files in a FUSE mount.", files.is_some().into());

@@ -78,6 +78,10 @@ impl Seat for Production {
         found
     }
 
+    fn to_make_way(&self, beyond: u64) -> u64 {
+        self.policy.filled().to_let_go(beyond)
+    }
+
     fn let_go(&mut self, tiers: &mut Tiers, max: usize) -> Vec<u32> {
         let found: Vec<u32> = self.policy.let_go(tiers, max).into_iter().map(number).collect();
         if let (Some(p), true) = (&mut self.paced, max > 0) {
@@ -153,6 +157,7 @@ impl Seat for Production {
                 free: tiers.free(),
                 keep_free: tiers.keep_free(),
                 low: tiers.low(),
+                filled: self.policy.filled(),
                 // The slow tier of a replay is never full.
                 slow_free: u32::MAX / 4,
                 candidates: self.policy.candidate_count(),

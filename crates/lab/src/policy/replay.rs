@@ -232,7 +232,7 @@ impl<S: Seat> Run<'_, S> {
     /// Lets a policy with a clock of its own move what it likes before the next request comes.
     fn pass_time(&mut self, until_ns: u64) {
         // To let go costs nothing.
-        while self.affordable() > 0 || self.tiers.free() < self.tiers.low() {
+        while self.affordable() > 0 || self.tiers.free() < self.tiers.low() || self.makes_way() > 0 {
             let Some(plan) = self.seat.plan(&self.tiers, until_ns) else { return };
             self.tiers.set_now(self.seat.clock_ns().unwrap_or(until_ns));
             self.let_go(plan.let_go);
@@ -274,11 +274,18 @@ impl<S: Seat> Run<'_, S> {
         chunks.into_iter().filter(|c| self.leave(*c)).count()
     }
 
+    /// Chunks that are to make way for new data.
+    fn makes_way(&self) -> u64 {
+        self.seat.to_make_way(self.tiers.free().saturating_sub(self.tiers.keep_free()).into())
+    }
+
     /// Lets chunks go where free slots are few, as the engine's scheduler does.
     fn make_room(&mut self) {
         let (free, keep_free) = (self.tiers.free(), self.tiers.keep_free());
-        if free < self.tiers.low() {
-            self.let_go((keep_free.saturating_sub(free) as usize).min(reserve::AT_ONCE));
+        let short = if free < self.tiers.low() { keep_free.saturating_sub(free) } else { 0 };
+        let make_way = self.makes_way();
+        if short > 0 || make_way > 0 {
+            self.let_go((make_way.max(short.into()) as usize).min(reserve::AT_ONCE));
         }
     }
 

@@ -34,6 +34,12 @@ pub trait Seat {
         false
     }
 
+    /// Chunks that are to make way for new data, with so many slots free beyond what is kept free: [`Seat::let_go`] names them first.
+    fn to_make_way(&self, beyond: u64) -> u64 {
+        let _ = beyond;
+        0
+    }
+
     /// At most `max` chunks of the fast tier with a kept copy that are to make room for new data.
     fn let_go(&mut self, tiers: &mut Tiers, max: usize) -> Vec<u32> {
         let _ = (tiers, max);

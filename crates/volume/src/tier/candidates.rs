@@ -123,7 +123,7 @@ impl Candidates {
         });
     }
 
-    /// Adds a chunk that would only fill a slot: after all others, in the order of addresses.
+    /// Adds a chunk that would only fill a slot: after all others, in the order of addresses, from the last move on.
     pub(super) fn push_filling(&mut self, c: ChunkId) {
         self.insert(Wanted {
             group: c.0 / GROUP_CHUNKS,
@@ -138,8 +138,10 @@ impl Candidates {
         let set = Self::set_of(w.group);
         let same = set.clone().find(|i| self.table[*i].mask != 0 && self.table[*i].group == w.group);
         let place = same.or_else(|| set.clone().find(|i| self.table[*i].mask == 0)).or_else(|| {
-            let least = set.min_by_key(|i| self.table[*i].priority)?;
-            (self.table[least].priority <= w.priority).then_some(least)
+            // What only fills goes first.
+            let rank = |w: &Wanted| (w.priority, w.asked > 0);
+            let least = set.min_by_key(|i| rank(&self.table[*i]))?;
+            (rank(&self.table[least]) <= rank(&w)).then_some(least)
         });
         let Some(i) = place else { return };
         let old = self.clear(i);
@@ -291,6 +293,18 @@ mod tests {
         assert!(groups(q.take(20)).iter().all(|g| *g >= 500));
         assert_eq!(groups(q.take(3)), [0, 1, 2]);
         assert_eq!(groups(q.take(3)), [3, 4, 5]);
+    }
+
+    #[test]
+    fn what_only_fills_takes_the_place_of_nothing_else() {
+        let mut q = Candidates::new();
+        let same_set: Vec<u64> = (0u64..).filter(|g| Candidates::set_of(*g) == Candidates::set_of(0)).take(6).collect();
+        q.push(ChunkId(same_set[0] * 8), 0, false);
+        same_set[1..5].iter().for_each(|g| q.push_filling(ChunkId(g * 8)));
+        assert_eq!(q.asked(ChunkId(same_set[0] * 8)), Some(false));
+        q.push(ChunkId(same_set[5] * 8), 0, false);
+        assert_eq!([0, 5].map(|i| q.asked(ChunkId(same_set[i] * 8))), [Some(false); 2]);
+        assert_eq!(q.len(), 4);
     }
 
     #[test]

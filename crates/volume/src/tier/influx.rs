@@ -49,9 +49,14 @@ impl Influx {
         (self.ended == WINDOWS).then(|| u64::from(self.born.into_iter().max().unwrap_or(0)))
     }
 
+    /// Chunks that were born in all windows that are remembered.
+    pub fn of_late(&self) -> u64 {
+        self.born.into_iter().map(u64::from).sum()
+    }
+
     /// Whether nothing was born in any window that is remembered, however few they are.
     pub fn is_quiet(&self) -> bool {
-        self.born == [0; WINDOWS]
+        self.of_late() == 0
     }
 }
 

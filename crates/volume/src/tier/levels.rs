@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::reserve::Filled;
 use crate::units::CHUNK;
 
 /// Chunks freed for promotions at a time, at most.
@@ -22,6 +23,8 @@ pub struct Levels {
     pub keep_free: u32,
     /// Free slots below which chunks with a kept copy are let go; 0 where there are none.
     pub low: u32,
+    /// Chunks that only fill fast slots.
+    pub filled: Filled,
     /// Fast slots left by demotions or TRIM that become free by a commit or discard that is under way.
     pub leaving: u32,
     /// Slow slots that can be taken at once.

@@ -156,12 +156,15 @@ pub trait Policy {
     /// be moved (I6).
     fn victims(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
 
-    /// At most `max` chunks of the fast tier with a kept copy that are colder than new data, the coldest of them as far as it is
-    /// known, in [`ChunkId`] order. As with [`Policy::victims`], empty means none was found this time.
+    /// At most `max` chunks of the fast tier with a kept copy: those that only fill slots if new data have come, and if there are none, or
+    /// less is free than should be, what is colder than new data, the coldest of them as far as it is known. In [`ChunkId`] order. As with [`Policy::victims`], empty means none was found this time.
     fn let_go(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
 
     /// What the reserve needs to know.
     fn room(&mut self, v: &impl View) -> reserve::Learned;
+
+    /// Chunks that only fill slots: [`Policy::let_go`] names them first.
+    fn filled(&self) -> reserve::Filled;
 
     /// At most `max` chunks that should enter the fast tier, the most deserving first, in runs of neighbours. They are
     /// taken off the queue: the caller moves them now, or calls [`Policy::gave_up`].

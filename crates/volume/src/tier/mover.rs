@@ -271,7 +271,9 @@ impl<E: Env> Core<E> {
             self.start_lifted();
             let levels = self.levels();
             let plan = self.mover.scheduler.borrow_mut().plan(&levels, self.env.now());
-            self.mover.low.set(if levels.free < levels.low { 0 } else { levels.low.into() });
+            // The first new data are told of while chunks that only fill have to make way for more.
+            let low = if levels.filled.chunks > 0 { levels.free } else { levels.low };
+            self.mover.low.set(if levels.free < levels.low { 0 } else { low.into() });
             *self.mover.words.borrow_mut() = (plan.doing, plan.why);
             if plan.let_go > 0 {
                 let begun = self.start_letting_go(plan.let_go);
@@ -318,6 +320,7 @@ impl<E: Env> Core<E> {
             free: self.available(Tier::Fast, Placement::Auto) as u32,
             keep_free: self.keep_free_slots() as u32,
             low: self.low_slots() as u32,
+            filled: self.policy.borrow().filled(),
             leaving: (left + demoted as u64) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             owed_below: self.owed_below() as u32,

@@ -34,6 +34,25 @@ pub struct Learned {
     pub influx: Option<u64>,
 }
 
+/// Free slots for each chunk that was born of late, while others only fill theirs: new data are to find what they would have found.
+const SLOTS_PER_BIRTH: u64 = 16;
+
+/// Chunks that only fill slots, and what came of new data. They are let go before anything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled {
+    /// About so many chunks.
+    pub chunks: u64,
+    /// Chunks that were born of late.
+    pub born: u64,
+}
+
+impl Filled {
+    /// How many are to be let go, with so many slots free beyond what is kept free.
+    pub fn to_let_go(&self, beyond: u64) -> u64 {
+        self.born.saturating_mul(SLOTS_PER_BIRTH).saturating_sub(beyond).min(self.chunks)
+    }
+}
+
 /// A reserve as it is now.
 #[derive(Clone, Copy, Debug)]
 pub struct Reserve {
@@ -117,6 +136,13 @@ mod tests {
     fn it_is_low_before_it_is_gone() {
         let low = |slots, standing| beside(slots, standing, None).low();
         assert_eq!([(1024, 0), (1024, 1), (8, 9), (4, 9), (0, 9)].map(|(r, s)| low(r, s)), [0, 128, 1, 1, 0]);
+    }
+
+    #[test]
+    fn what_only_fills_leaves_faster_than_new_data_come() {
+        let filled = |born| Filled { chunks: 100, born };
+        assert_eq!([0, 1, 5, 50].map(|born| filled(born).to_let_go(0)), [0, 16, 80, 100]);
+        assert_eq!([0, 1, 5, 50].map(|born| filled(born).to_let_go(30)), [0, 0, 50, 100]);
     }
 
     #[test]

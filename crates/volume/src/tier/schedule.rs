@@ -127,12 +127,12 @@ impl Scheduler {
         if plan.let_go > 0 {
             plan.doing =
                 "making room for new data by letting go of cold chunks that the slow tier has a copy of".into();
-            plan.why = shortage(l);
+            plan.why = if l.free < l.keep_free { shortage(l) } else { "new data come".into() };
         }
         if l.unreadable != [0; 2] {
             plan.why.push_str(&unreadable(l));
         }
-        if l.low > 0 && l.free < l.keep_free {
+        if l.low > 0 && l.free < l.keep_free || l.filled.born > 0 && l.filled.chunks > 0 {
             // New data may come fast.
             plan.next_check = plan.next_check.min(PERIOD);
         }
@@ -142,8 +142,10 @@ impl Scheduler {
     /// Chunks to be let go now.
     fn to_let_go(&self, l: &Levels, now: Instant) -> usize {
         let coming = l.free.saturating_add(l.leaving).saturating_add(l.demoting as u32);
-        match coming < l.low && self.let_go_pause.is_over(now) {
-            true => (l.keep_free.saturating_sub(coming) as usize).min(reserve::AT_ONCE),
+        let short = if coming < l.low { l.keep_free.saturating_sub(coming) } else { 0 };
+        let filled = l.filled.to_let_go(coming.saturating_sub(l.keep_free).into()) as usize;
+        match self.let_go_pause.is_over(now) {
+            true => filled.max(short as usize).min(reserve::AT_ONCE),
             false => 0,
         }
     }
@@ -215,7 +217,7 @@ impl Scheduler {
 
     fn plan_demotion(&mut self, l: &Levels, goal: &Goal, band: Band, now: Instant) -> Plan {
         let why =
-            if l.free < goal.keep_free { shortage(l) } else { "making room for chunks that are used again".into() };
+            if l.free < goal.keep_free { shortage(l) } else { "making room for chunks that are used more".into() };
         let missing = goal.refill.saturating_sub(goal.coming(l)).min(l.slow_free) as usize;
         if missing == 0 {
             let why = if l.slow_free == 0 { "the slow tier has no free slot".into() } else { why };
@@ -273,7 +275,7 @@ impl Scheduler {
             };
             return Plan::nothing(doing, why, next_check);
         }
-        let why = format!("{} there are used again", mib(l.candidates as u64));
+        let why = format!("{} there wait for it", mib(l.candidates as u64));
         let promotable = self.promotable(l, now);
         if promotable < l.candidates.min(GROUP_CHUNKS as usize) && l.promoting == 0 {
             let why = format!("{why}, but promotions have had their share of the SSD's life for now");
@@ -318,7 +320,7 @@ impl Scheduler {
         }
         if chunks > 0 {
             plan.doing = "exchanging a few chunks beside a steady load".into();
-            plan.why = format!("{} on the slow tier are used again", mib(l.candidates as u64));
+            plan.why = format!("{} on the slow tier wait for it", mib(l.candidates as u64));
         }
         plan.next_check = plan.next_check.min(PERIOD);
     }

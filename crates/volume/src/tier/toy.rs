@@ -235,6 +235,7 @@ impl Toy {
             free: self.w.free_fast(),
             keep_free: self.w.keep_free(),
             low: self.w.room().low() as u32,
+            filled: self.policy.filled(),
             slow_free: self.w.slow_free(),
             candidates: self.policy.candidate_count(),
             unreadable: self.policy.unreadable(&self.w),

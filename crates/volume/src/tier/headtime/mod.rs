@@ -16,6 +16,7 @@ mod promotions;
 mod runs;
 mod victims;
 
+use self::filling::Filling;
 use super::backoff::Backoff;
 use super::births::Births;
 use super::candidates::Candidates;
@@ -25,7 +26,7 @@ use super::heat::{Clock, LIGHT, MISSED, OCTAVE};
 use super::influx::Influx;
 use super::recency::Recency;
 use super::regions::Regions;
-use super::reserve::Learned;
+use super::reserve::{Filled, Learned};
 use super::residence::Residence;
 use super::sample::Sample;
 use super::sleepers::Sleepers;
@@ -101,8 +102,7 @@ pub struct HeadTime {
     copied: Regions,
     noted: u32,
     recency: Recency,
-    /// Free slots are being filled ([`filling`]).
-    filling: bool,
+    filling: Filling,
 }
 
 impl HeadTime {
@@ -128,7 +128,7 @@ impl HeadTime {
             copied: Regions::new(fast_slots),
             noted: 0,
             recency: Recency::new(fast_slots),
-            filling: false,
+            filling: Filling::new(fast_slots),
         }
     }
 
@@ -139,15 +139,16 @@ impl HeadTime {
         (self.copied, self.noted) = (Regions::new(fast_slots), 0);
         self.recency = Recency::new(fast_slots);
         self.influx = Influx::new();
+        self.filling = Filling::new(fast_slots);
         self.half_life.resized(&mut self.clock, fast_slots);
     }
 
-    /// Bytes of memory that it takes: a byte for each fast slot, and nearly the same for any size of the group beside. The heat of
+    /// Bytes of memory that it takes: nine bits for each fast slot, and nearly the same for any size of the group beside. The heat of
     /// each chunk is kept by the [`View`].
     pub fn bytes(&self) -> usize {
         let tables = [self.correlation.bytes(), self.sample.bytes(), self.queue.bytes(), 2 * self.regions.bytes()];
         let waiting = [self.backoff.bytes(), self.unreadable.bytes(), self.residence.bytes()];
-        let learned = [self.half_life.bytes(), self.recency.bytes()];
+        let learned = [self.half_life.bytes(), self.recency.bytes(), self.filling.bytes()];
         std::mem::size_of::<HeadTime>() + tables.iter().chain(&waiting).chain(&learned).sum::<usize>()
     }
 
@@ -164,14 +165,15 @@ impl HeadTime {
     }
 
     /// What a chunk must show to be worth an exchange.
-    fn bar(&self, v: &impl View, kind: Kind) -> Bar {
-        if kind == Kind::Stream && self.fills(v) {
-            return Bar { least: FILLS, ahead: i32::MIN, fills: true };
+    /// `fills`: a free slot is enough.
+    fn bar(&self, v: &impl View, kind: Kind, fills: bool) -> Bar {
+        if fills {
+            return Bar { least: FILLS, ahead: i32::MIN };
         }
         let plenty = filling::is_plenty(v);
         let coldest = if plenty { None } else { self.coldest.map(|h| self.clock.relative(h)) };
         let (margin, least) = match kind {
-            Kind::Random if plenty => return Bar { least: ROOM, ahead: i32::MIN, fills: false },
+            Kind::Random if plenty => return Bar { least: ROOM, ahead: i32::MIN },
             Kind::Random => (EXCHANGE, SECOND_TOUCH),
             Kind::LargeStream => (EXCHANGE_LARGE, EXCHANGE_LARGE),
             Kind::Stream => (AGAIN_EXCHANGE, AGAIN),
@@ -180,7 +182,7 @@ impl HeadTime {
             let noisy = c.saturating_add(NOISE).min(self.clock.ladd(c, c / 2));
             self.clock.ladd(c, margin).max(noisy)
         });
-        Bar { least, ahead, fills: false }
+        Bar { least, ahead }
     }
 
     /// By how much what a chunk shows is over the bar: negative if it is not. `heat`: what it is judged by.
@@ -224,20 +226,14 @@ impl HeadTime {
 
     /// Queues a slow chunk that is hot enough. `heat`: what it is judged by, which may be less than what is kept.
     fn consider(&mut self, v: &impl View, c: ChunkId, heat: i32, kind: Kind) {
-        if kind == Kind::Stream {
-            self.note_room(v);
-        }
-        let bar = self.bar(v, kind);
+        let bar = self.bar(v, kind, false);
         // Most are far below: their neighbours need not be asked.
         if heat.saturating_add(ALONE) < bar.ahead {
             return;
         }
         let over = self.over(v, c, heat, kind != Kind::Random, &bar);
         if over >= 0 && v.tier_of(c) == Some(Tier::Slow) && !self.waits(c, v.now()) {
-            match bar.fills {
-                true => self.queue.push_filling(c),
-                false => self.queue.push(c, (over / OCTAVE).min(7) as u8, kind == Kind::Stream),
-            }
+            self.queue.push(c, (over / OCTAVE).min(7) as u8, kind == Kind::Stream);
         }
     }
 
@@ -294,8 +290,6 @@ struct Bar {
     least: i32,
     /// What it must be rated at.
     ahead: i32,
-    /// Whatever is read may pass, to fill free slots.
-    fills: bool,
 }
 
 /// By which rule a visit is judged.
@@ -358,9 +352,13 @@ impl Policy for HeadTime {
             self.half_life.visit(&mut self.clock, t.chunk, None);
             self.used(v, t.chunk);
         }
+        self.visited_again(v, t.chunk);
         let heat = self.heat_up(v, t.chunk, weight, false, run.number);
         self.observe(v);
         self.consider(v, t.chunk, heat, kind);
+        if kind == Kind::Stream && !t.write {
+            self.consider_filling(v, t.chunk);
+        }
     }
 
     fn victims(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
@@ -368,7 +366,18 @@ impl Policy for HeadTime {
     }
 
     fn let_go(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
-        self.cold_with_copy(v, max)
+        let mut out = self.take_filled(v, max);
+        if out.is_empty() || v.free_fast() < v.keep_free() {
+            let more = self.cold_with_copy(v, max - out.len());
+            out.extend(more);
+            out.sort_unstable();
+            out.dedup();
+        }
+        out
+    }
+
+    fn filled(&self) -> Filled {
+        Filled { chunks: self.filling.count(), born: self.influx.of_late() }
     }
 
     fn room(&mut self, v: &impl View) -> Learned {
@@ -381,7 +390,7 @@ impl Policy for HeadTime {
 
     fn wants(&mut self, v: &mut impl View, c: ChunkId) -> bool {
         let Some(stream) = self.queue.asked(c) else { return false };
-        let bar = self.bar(v, if stream { Kind::Stream } else { Kind::Random });
+        let bar = self.bar(v, if stream { Kind::Stream } else { Kind::Random }, stream && self.fills(v));
         let now = v.now();
         let waits = self.waits(c, now) || self.residence.is_fresh(c, now);
         let wanted = !waits && self.over(v, c, self.clock.relative(v.heat(c)), stream, &bar) >= 0;
@@ -407,6 +416,7 @@ impl Policy for HeadTime {
 
     fn moved(&mut self, v: &mut impl View, c: ChunkId, to: Tier) {
         if to == Tier::Fast {
+            self.note_filled(v, c);
             self.note_region(v, c);
             self.used(v, c);
         }

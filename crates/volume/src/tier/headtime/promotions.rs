@@ -40,7 +40,7 @@ impl HeadTime {
 
     /// The chunks of a queued group that may move now; those that have to wait stay in `w`.
     fn ripe(&self, v: &impl View, w: &mut Wanted, max: usize, out: &mut Vec<ChunkId>) {
-        let bar = self.bar(v, if w.stream { Kind::Stream } else { Kind::Random });
+        let bar = self.bar(v, if w.stream { Kind::Stream } else { Kind::Random }, w.stream && self.fills(v));
         // A neighbour in a stream costs no seek of its own, so half the heat is enough, but not less than that of what
         // leaves.
         let coldest = self.coldest.map_or(i32::MIN, |h| self.clock.relative(h));

@@ -87,3 +87,48 @@ fn what_filled_a_slot_makes_room_for_what_is_used() {
     }
     assert_eq!(g.fast_of(7000..7200), 200);
 }
+
+/// How many of 1000 new chunks that come as a stream go to the fast tier, while the mover looks ten times a second.
+fn of_new(g: &mut Toy) -> usize {
+    for c in USED..USED + 1000 {
+        g.request(c * CHUNK, CHUNK, true);
+        g.w.now = g.w.now.plus(SECOND / 1000);
+        if c % 64 == 0 {
+            g.step(false);
+        }
+    }
+    g.fast_of(USED..USED + 1000)
+}
+
+#[test]
+fn new_data_find_what_they_would_have_found_without() {
+    let mut g = emptied();
+    let without = of_new(&mut g);
+    let mut g = emptied();
+    g.pass(4000..4000 + u64::from(FAST), false);
+    g.quiet(120 * SECOND);
+    let filled = g.fast_of(4000..4000 + u64::from(FAST));
+    g.w.copies = (4000..4000 + u64::from(FAST)).map(ChunkId).filter(|c| g.fast_of(c.0..c.0 + 1) == 1).collect();
+    let with = of_new(&mut g);
+    assert!(filled > 1500 && without == 1000 && with >= 950, "{filled} filled; {with}, {without} without");
+    assert!(g.fast_of(4000..4000 + u64::from(FAST)) > 0, "only as many leave as new data want");
+}
+
+#[test]
+fn what_is_overwritten_fills_nothing() {
+    let mut g = emptied();
+    let half = CHUNK / 2;
+    (FILM.start * 2..FILM.end * 2).for_each(|n| assert!(g.request(n * half, half, true).is_some()));
+    g.quiet(120 * SECOND);
+    assert!(g.fast_of(FILM) <= 64 + 8, "{}", g.fast_of(FILM));
+}
+
+#[test]
+fn what_was_read_again_is_no_filler_any_more() {
+    let mut g = emptied();
+    watch(&mut g);
+    assert!(g.policy.filled().chunks > 900, "{:?}", g.policy.filled());
+    g.w.now = g.w.now.plus(60 * SECOND);
+    g.pass(FILM, false);
+    assert_eq!(g.policy.filled().chunks, 0);
+}
