@@ -220,11 +220,12 @@ pub(crate) fn note_end(name: &str, error: Option<String>, cut_off: Vec<String>) 
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// How the daemon with this process id has ended group `name`; `None` if it never said.
-pub(crate) fn end_of(name: &str, process: u32) -> Option<End> {
+/// How the daemon with this process id has ended group `name`; `None` if it never said. Who may not know the id asks for the one that
+/// ended last: each forgets what the one before it said.
+pub(crate) fn end_of(name: &str, process: Option<u32>) -> Option<End> {
     let text = std::fs::read_to_string(end_file(name)).ok()?;
     let end: End = serde_json::from_str(&text).ok()?;
-    (end.process == process).then_some(end)
+    process.is_none_or(|process| end.process == process).then_some(end)
 }
 
 /// What an earlier daemon wrote down says nothing of this one, which may have its process id.

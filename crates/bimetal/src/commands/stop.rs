@@ -32,9 +32,13 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
     };
     drop(daemon);
     let process = runstate::locked_by(group).and_then(|pid| pid.parse().ok());
-    let accepted = runstate::ask(group, |daemon| daemon.post("/v1/stop", &StopRequest { force: args.force }))?;
+    let accepted = runstate::ask(group, |daemon| match another_serves(group, process) {
+        // Somebody has started the group anew meanwhile: that one is not meant.
+        true => Ok(None),
+        false => daemon.post("/v1/stop", &StopRequest { force: args.force }).map(Some),
+    })?;
     // Somebody else has told it to stop, and it is about to be gone.
-    let accepted = accepted.unwrap_or(StopAccepted { schema: api::SCHEMA, process, waits_for: Vec::new() });
+    let accepted = accepted.flatten().unwrap_or(StopAccepted { schema: api::SCHEMA, process, waits_for: Vec::new() });
     if !accepted.waits_for.is_empty() {
         crate::output::tell(&format!("Waiting: {}.", accepted.waits_for.join(", ")));
     }
@@ -46,7 +50,7 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-    let end = accepted.process.and_then(|process| runstate::end_of(group, process));
+    let end = runstate::end_of(group, accepted.process);
     let cut_off = end.as_ref().map_or_else(Vec::new, |end| end.cut_off.clone());
     match failure(group, end) {
         None => {
@@ -65,6 +69,12 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// Whether another process than this one serves the group by now, as far as one may know.
+fn another_serves(group: &str, process: Option<u32>) -> bool {
+    let now = || runstate::locked_by(group).and_then(|pid| pid.parse::<u32>().ok());
+    process.is_some_and(|process| now().is_some_and(|now| now != process))
 }
 
 /// What a person is told of a stop in order. What is in the page cache of somebody who was cut off is flushed by nobody.

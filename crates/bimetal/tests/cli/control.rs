@@ -298,10 +298,12 @@ fn a_stop_that_comes_too_late_to_be_answered_learns_how_the_daemon_ended() {
     let p = Place::new();
     p.tank();
     std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
-    for (error, code) in [("null", 0), ("\"a disk is broken\"", 1)] {
+    // Who is no owner of the lock cannot tell which process it was.
+    for (process, error, code) in [("4711", "null", 0), ("4711", "\"a disk is broken\"", 1), ("", "null", 0)] {
+        let _ = std::fs::remove_file(p.path("run/tank/ended.json"));
         let lock = std::fs::File::create(p.path("run/tank/lock")).expect("a lock");
         lock.lock().expect("locked");
-        (&lock).write_all(b"4711\n").expect("written");
+        (&lock).write_all(process.as_bytes()).expect("written");
         let listener = UnixListener::bind(p.socket("control.sock")).expect("a socket");
         let (end, socket) = (p.path("run/tank/ended.json"), p.socket("control.sock"));
         let last = std::thread::spawn(move || {
@@ -317,4 +319,37 @@ fn a_stop_that_comes_too_late_to_be_answered_learns_how_the_daemon_ended() {
         assert_eq!(d.code, code, "{}{}", d.out, d.err);
         assert!([d.out, d.err].concat().contains(["everything is flushed", "a disk is broken"][code as usize]));
     }
+}
+
+#[test]
+fn a_stop_that_is_not_answered_does_not_stop_the_next_daemon() {
+    let p = Place::new();
+    p.tank();
+    std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
+    let (lock, socket) = (p.path("run/tank/lock"), p.socket("control.sock"));
+    let (end, next) = (p.path("run/tank/ended.json"), std::fs::File::create(&lock).expect("a lock"));
+    next.lock().expect("locked");
+    (&next).write_all(b"4711").expect("written");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let daemons = std::thread::spawn(move || {
+        drop(listener.accept().expect("somebody asks"));
+        std::fs::write(end, "{\"schema\":1,\"process\":4711,\"error\":null,\"cut_off\":[]}").expect("written");
+        // The next one takes its place before it is asked again.
+        next.set_len(0).and_then(|()| std::fs::write(&lock, "4712")).expect("written");
+        listener.set_nonblocking(true).expect("set");
+        std::thread::sleep(Duration::from_millis(1500));
+        let mut asked = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept() {
+            stream.set_nonblocking(true).expect("set");
+            let mut text = [0; 4096];
+            let n = stream.read(&mut text).unwrap_or(0);
+            asked.push(String::from_utf8_lossy(&text[..n]).into_owned());
+        }
+        std::fs::remove_file(&socket).expect("removed");
+        asked
+    });
+    let d = p.run(&["stop", "tank"]);
+    let asked = daemons.join().expect("they were asked");
+    assert!(!asked.iter().any(|text| text.contains("/v1/stop")), "{asked:?}");
+    assert!(d.code == 0 && d.out.contains("everything is flushed"), "{}{}", d.out, d.err);
 }
