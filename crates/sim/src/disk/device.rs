@@ -113,8 +113,8 @@ struct Inner {
     next: u64,
     /// Requests of this session.
     requests: u32,
-    /// It has died in this session, and whether its cache is lost was drawn.
-    lost_cache: bool,
+    /// It has died in this session, and what became of its cache is decided.
+    cache_decided: bool,
 }
 
 impl Inner {
@@ -147,7 +147,7 @@ impl SimDisk {
             late: Vec::new(),
             next: 0,
             requests: 0,
-            lost_cache: false,
+            cache_decided: false,
         };
         SimDisk(Rc::new(Disk { index, size, traits, world: world.clone(), inner: RefCell::new(inner) }))
     }
@@ -173,7 +173,7 @@ impl SimDisk {
         inner.store.lying |= faults.lies;
         inner.faults = faults;
         inner.latency = latency;
-        (inner.requests, inner.lost_cache) = (0, false);
+        (inner.requests, inner.cache_decided) = (0, false);
     }
 
     /// It has died in this session.
@@ -258,7 +258,7 @@ impl SimDisk {
             (early, delay) = (false, HANG_NANOS + world.random(|p| p.below(HANG_NANOS)));
         }
         let dead = inner.is_dead();
-        if dead && !std::mem::replace(&mut inner.lost_cache, true) && world.random(|p| p.coin()) {
+        if dead && !std::mem::replace(&mut inner.cache_decided, true) && world.random(|p| p.coin()) {
             // It had no power for a moment: what was not synced may be gone.
             world.random(|p| {
                 let survival = Survival::random(p);
