@@ -48,6 +48,11 @@ pub struct Levels {
 }
 
 impl Levels {
+    /// Free fast slots when what is under way has ended.
+    pub(super) fn coming(&self) -> u32 {
+        self.free.saturating_add(self.leaving).saturating_add(self.demoting as u32)
+    }
+
     /// Chunks that requests may have to wait for: being moved, or in a disk's cache still.
     pub(super) fn under_way(&self) -> usize {
         self.promoting + self.demoting.max(self.unsettled)
@@ -117,11 +122,6 @@ impl Goal {
         let keep_free = l.keep_free.min(all);
         let turn = (l.candidates.min(TURN as usize) as u32).min((keep_free / 8).max(8)).min((all / 4).max(1));
         Goal { keep_free, turn, refill: keep_free.saturating_add(keep_free / 10).saturating_add(turn) }
-    }
-
-    /// Free fast slots when what is under way has ended.
-    pub(super) fn coming(&self, l: &Levels) -> u32 {
-        l.free.saturating_add(l.leaving).saturating_add(l.demoting as u32)
     }
 
     /// Free fast slots that promotions may take.

@@ -157,7 +157,8 @@ pub trait Policy {
     fn victims(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
 
     /// At most `max` chunks of the fast tier with a kept copy: those that only fill slots if new data have come, and if there are none, or
-    /// less is free than should be, what is colder than new data, the coldest of them as far as it is known. In [`ChunkId`] order. As with [`Policy::victims`], empty means none was found this time.
+    /// less is free than should be, what is colder than new data, the coldest of them as far as it is known. In [`ChunkId`] order. As
+    /// with [`Policy::victims`], empty means none was found this time.
     fn let_go(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId>;
 
     /// What the reserve needs to know.

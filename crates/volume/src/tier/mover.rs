@@ -271,9 +271,7 @@ impl<E: Env> Core<E> {
             self.start_lifted();
             let levels = self.levels();
             let plan = self.mover.scheduler.borrow_mut().plan(&levels, self.env.now());
-            // The first new data are told of while chunks that only fill have to make way for more.
-            let low = if levels.filled.chunks > 0 { levels.free } else { levels.low };
-            self.mover.low.set(if levels.free < levels.low { 0 } else { low.into() });
+            self.mover.low.set(if levels.free < levels.low { 0 } else { levels.low.into() });
             *self.mover.words.borrow_mut() = (plan.doing, plan.why);
             if plan.let_go > 0 {
                 let begun = self.start_letting_go(plan.let_go);

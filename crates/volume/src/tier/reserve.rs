@@ -47,9 +47,14 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// How many are to be let go, with so many slots free beyond what is kept free.
+    /// How many are to be let go, with so many slots free beyond what is kept free: as many again as are wanted, so that batches
+    /// grow with what comes.
     pub fn to_let_go(&self, beyond: u64) -> u64 {
-        self.born.saturating_mul(SLOTS_PER_BIRTH).saturating_sub(beyond).min(self.chunks)
+        let wanted = self.born.saturating_mul(SLOTS_PER_BIRTH);
+        match wanted > beyond {
+            true => (wanted.saturating_mul(2) - beyond).min(self.chunks),
+            false => 0,
+        }
     }
 }
 
@@ -141,8 +146,8 @@ mod tests {
     #[test]
     fn what_only_fills_leaves_faster_than_new_data_come() {
         let filled = |born| Filled { chunks: 100, born };
-        assert_eq!([0, 1, 5, 50].map(|born| filled(born).to_let_go(0)), [0, 16, 80, 100]);
-        assert_eq!([0, 1, 5, 50].map(|born| filled(born).to_let_go(30)), [0, 0, 50, 100]);
+        assert_eq!([0, 1, 2, 50].map(|born| filled(born).to_let_go(0)), [0, 32, 64, 100]);
+        assert_eq!([0, 1, 2, 50].map(|born| filled(born).to_let_go(30)), [0, 0, 34, 100]);
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl Scheduler {
         if l.unreadable != [0; 2] {
             plan.why.push_str(&unreadable(l));
         }
-        if l.low > 0 && l.free < l.keep_free || l.filled.born > 0 && l.filled.chunks > 0 {
+        if l.low > 0 && l.free < l.keep_free || to_make_way(l) > 0 {
             // New data may come fast.
             plan.next_check = plan.next_check.min(PERIOD);
         }
@@ -141,11 +141,10 @@ impl Scheduler {
 
     /// Chunks to be let go now.
     fn to_let_go(&self, l: &Levels, now: Instant) -> usize {
-        let coming = l.free.saturating_add(l.leaving).saturating_add(l.demoting as u32);
+        let coming = l.coming();
         let short = if coming < l.low { l.keep_free.saturating_sub(coming) } else { 0 };
-        let filled = l.filled.to_let_go(coming.saturating_sub(l.keep_free).into()) as usize;
         match self.let_go_pause.is_over(now) {
-            true => filled.max(short as usize).min(reserve::AT_ONCE),
+            true => to_make_way(l).max(short as usize).min(reserve::AT_ONCE),
             false => 0,
         }
     }
@@ -204,7 +203,7 @@ impl Scheduler {
 
     /// Switches between freeing slots and promoting.
     fn take_turns(&mut self, l: &Levels, goal: &Goal) {
-        let coming = goal.coming(l);
+        let coming = l.coming();
         if l.slow_free == 0 {
             // Nothing can go down before something has come up.
             self.refilling = false;
@@ -218,7 +217,7 @@ impl Scheduler {
     fn plan_demotion(&mut self, l: &Levels, goal: &Goal, band: Band, now: Instant) -> Plan {
         let why =
             if l.free < goal.keep_free { shortage(l) } else { "making room for chunks that are used more".into() };
-        let missing = goal.refill.saturating_sub(goal.coming(l)).min(l.slow_free) as usize;
+        let missing = goal.refill.saturating_sub(l.coming()).min(l.slow_free) as usize;
         if missing == 0 {
             let why = if l.slow_free == 0 { "the slow tier has no free slot".into() } else { why };
             return Plan::nothing("waiting for moves to end", why, PERIOD);
@@ -352,6 +351,11 @@ impl Scheduler {
             None => (0, REST),
         }
     }
+}
+
+/// Chunks that only fill slots and are to make way for new data: once there is room enough for what may come, none.
+fn to_make_way(l: &Levels) -> usize {
+    l.filled.to_let_go(l.coming().saturating_sub(l.keep_free).into()) as usize
 }
 
 /// Demotions that count for a window of this size. A disk takes writes into its cache in no time, and then nobody is served until

@@ -178,3 +178,49 @@ fn new_data_find_it_also_while_the_mover_waits_for_something_else() {
     assert!(g.status().mover.let_go > 0, "{:?}", g.status().mover);
     stop(&env, g).expect("orderly stop");
 }
+
+/// More new chunks than the reserve has.
+const NEW: std::ops::Range<u64> = 1100..1450;
+
+/// Of so many new chunks that come one after another, those that find a place on the fast tier, in a group with many free slots there and
+/// cold data below, which were read in one go before or not; and how many of those came up by that.
+fn new_after_a_stream(read_before: bool) -> (usize, usize) {
+    let env = MemoryEnv::new();
+    let g = open(&env, &create(&env), OpenOptions::default()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    (200..1000).for_each(|c| write(&env, &v, c * CHUNK, &[byte(c); CHUNK as usize]).expect("write"));
+    pass(&env, 60);
+    let (used, gone): (Vec<u64>, Vec<u64>) = (200..1000).filter(|c| is_fast(&v, *c)).partition(|c| c % 8 == 0);
+    for c in gone {
+        let trimmed = v.clone();
+        env.block_on(async move { trimmed.trim(c * CHUNK, CHUNK, WriteFlags::default()).await.expect("trim") });
+    }
+    // Until births and the heat of what lies below are forgotten.
+    (0..12_000 / used.len()).for_each(|_| visit(&env, &v, &used));
+    let below: Vec<u64> =
+        (200..1000).filter(|c| v.extents(c * CHUNK, CHUNK, 1).expect("inside")[0].tier == 2).collect();
+    if read_before {
+        below.iter().for_each(|c| drop(read(&env, &v, c * CHUNK, CHUNK).expect("read")));
+        pass(&env, 60);
+    }
+    let up = below.iter().filter(|c| is_fast(&v, **c)).count();
+    for c in NEW {
+        write(&env, &v, c * CHUNK, &[byte(c); CHUNK as usize]).expect("write");
+    }
+    let new = NEW.filter(|c| is_fast(&v, *c)).count();
+    pass(&env, 60);
+    for c in below.into_iter().chain(used).chain(NEW) {
+        let data = read(&env, &v, c * CHUNK, 4096).expect("read");
+        assert!(data.iter().all(|b| *b == byte(c)), "chunk {c}");
+    }
+    assert!(!read_before || g.status().mover.let_go > 0, "{:?}", g.status().mover);
+    stop(&env, g).expect("orderly stop");
+    (new, up)
+}
+
+#[test]
+fn what_was_read_in_one_go_fills_free_slots_and_makes_way_for_new_data() {
+    let [(without, none), (with, up)] = [false, true].map(new_after_a_stream);
+    assert!(none == 0 && up > 250, "{none} and {up} came up");
+    assert!(with >= without && without > 300, "{with} new chunks, {without} without what fills");
+}

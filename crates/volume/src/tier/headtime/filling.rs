@@ -17,8 +17,13 @@
 //! [`Filled`]: crate::tier::reserve::Filled
 
 use super::{HeadTime, AGAIN};
+use crate::tier::heat::OCTAVE;
 use crate::tier::View;
 use crate::units::{ChunkId, Tier};
+
+/// What shows less has come up for a free slot: one or two passes of a stream. Data that were written in one go and read once have two,
+/// and fill slots like others, but are no reason to send new data elsewhere.
+const FILLER: i32 = AGAIN + OCTAVE;
 
 /// Whether free slots are being filled, and which have been.
 pub(super) struct Filling {
@@ -89,11 +94,11 @@ impl HeadTime {
         filled
     }
 
-    /// A chunk has come up: while slots are filled it did for that, if it shows less than others must.
+    /// A chunk has come up: while slots are filled it did for that, if it shows little.
     pub(super) fn note_filled(&mut self, v: &impl View, c: ChunkId) {
         if let Some(slot) = v.fast_slot(c) {
             let fills = self.filling.on && self.influx.is_quiet();
-            let filler = fills && self.clock.relative(v.heat(c)) < AGAIN;
+            let filler = fills && self.clock.relative(v.heat(c)) < FILLER;
             self.filling.set(slot, filler);
         }
     }

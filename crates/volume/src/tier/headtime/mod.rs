@@ -366,8 +366,9 @@ impl Policy for HeadTime {
     }
 
     fn let_go(&mut self, v: &mut impl View, max: usize) -> Vec<ChunkId> {
+        let fillers_go = self.filling.count() > 0 && !self.influx.is_quiet();
         let mut out = self.take_filled(v, max);
-        if out.is_empty() || v.free_fast() < v.keep_free() {
+        if !fillers_go || v.free_fast() < v.keep_free() {
             let more = self.cold_with_copy(v, max - out.len());
             out.extend(more);
             out.sort_unstable();

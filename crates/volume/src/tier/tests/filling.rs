@@ -111,7 +111,6 @@ fn new_data_find_what_they_would_have_found_without() {
     g.w.copies = (4000..4000 + u64::from(FAST)).map(ChunkId).filter(|c| g.fast_of(c.0..c.0 + 1) == 1).collect();
     let with = of_new(&mut g);
     assert!(filled > 1500 && without == 1000 && with >= 950, "{filled} filled; {with}, {without} without");
-    assert!(g.fast_of(4000..4000 + u64::from(FAST)) > 0, "only as many leave as new data want");
 }
 
 #[test]
@@ -131,4 +130,21 @@ fn what_was_read_again_is_no_filler_any_more() {
     g.w.now = g.w.now.plus(60 * SECOND);
     g.pass(FILM, false);
     assert_eq!(g.policy.filled().chunks, 0);
+}
+
+#[test]
+fn the_mover_rests_when_enough_has_made_way() {
+    let mut g = emptied();
+    let long = 4000..4000 + u64::from(FAST);
+    g.pass(long.clone(), false);
+    g.quiet(120 * SECOND);
+    g.w.copies = long.map(ChunkId).filter(|c| g.fast_of(c.0..c.0 + 1) == 1).collect();
+    let filled = g.policy.filled().chunks;
+    g.request(USED * CHUNK, 4096, true);
+    g.quiet(10 * SECOND);
+    let left = g.policy.filled();
+    assert!(left.born == 1 && left.chunks < filled && left.chunks + 40 >= filled, "{left:?} of {filled}");
+    let before = g.plans;
+    g.quiet(600 * SECOND);
+    assert!(g.plans - before <= 30, "{} plans in ten idle minutes", g.plans - before);
 }
