@@ -160,6 +160,7 @@ impl Seat for Production {
                 filled: self.policy.filled(),
                 // The slow tier of a replay is never full.
                 slow_free: u32::MAX / 4,
+                stream_comes: self.policy.stream_comes(p.now),
                 candidates: self.policy.candidate_count(),
                 ..Levels::default()
             };

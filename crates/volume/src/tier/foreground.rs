@@ -5,7 +5,8 @@
 //!    when the load suffers.
 //! 2. A disk that is never quiet still gets a few moves ([`Share`]).
 //! 3. A load on the fast tier that never pauses does not feel moves that can wait ([`Pace`]).
-//! 4. A load on the slow tier keeps its tail beside moves that can wait, and beside evacuations ([`TailBudget`]).
+//! 4. A disk to which a fast stream comes in a moment is no quiet disk for moves that can wait.
+//! 5. A load on the slow tier keeps its tail beside moves that can wait, and beside evacuations ([`TailBudget`]).
 
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub(super) const QUIET_LONG: Duration = Duration::from_millis(700);
 const QUIET_FAST: Duration = Duration::from_millis(100);
 /// New data come in a burst if there were fewer free slots than before in this time.
 const SINKING: Duration = Duration::from_millis(300);
+/// A quiet disk is kept clear for a stream that comes, but not for longer than this: streams may come for ever.
+const KEEPS_CLEAR: Duration = Duration::from_secs(30);
 /// Latencies below these are never held against the mover.
 const FLOOR_SLOW: Duration = Duration::from_millis(25);
 const FLOOR_FAST: Duration = Duration::from_millis(2);
@@ -70,6 +73,9 @@ pub(super) struct Foreground {
     copies: bool,
     moves: bool,
     evacuates: bool,
+    /// A stream is about to come to the slow tier; and when moves were last begun, or there was none.
+    stream_comes: bool,
+    moved: Instant,
 }
 
 impl Foreground {
@@ -89,6 +95,8 @@ impl Foreground {
             copies: false,
             moves: false,
             evacuates: false,
+            stream_comes: false,
+            moved: now,
         }
     }
 
@@ -164,6 +172,7 @@ impl Foreground {
     pub(super) fn moves_begin(&mut self, begun: usize, l: &Levels, now: Instant) {
         if begun > 0 {
             self.move_budget.begins(now);
+            self.moved = now;
         }
         self.beside(begun > 0);
         self.copies = begun + l.demoting + l.promoting > 0;
@@ -180,6 +189,10 @@ impl Foreground {
     /// Additive increase, multiplicative decrease of the window under load.
     pub(super) fn adapt(&mut self, l: &Levels, now: Instant) {
         self.beside(l.under_way() > 0);
+        self.stream_comes = l.stream_comes;
+        if !l.stream_comes {
+            self.moved = now;
+        }
         if l.free < self.free_before {
             self.sank = Some(now);
         }
@@ -203,6 +216,10 @@ impl Foreground {
         let can_wait = band <= Band::Below;
         if let (true, Err(wait)) = (can_wait && slow < QUIET_LONG, self.move_budget.allows(now)) {
             return Leave::Wait(wait);
+        }
+        let keeps_clear = can_wait && self.stream_comes && now.since(self.moved) < KEEPS_CLEAR;
+        if keeps_clear && slow >= QUIET_LIGHT {
+            return Leave::Wait(PERIOD);
         }
         let full = if band != Band::Ok { quiet } else { QUIET_LONG };
         if slow >= full && slow > Duration::ZERO && fast >= QUIET_FAST {

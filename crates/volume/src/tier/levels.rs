@@ -31,6 +31,8 @@ pub struct Levels {
     pub slow_free: u32,
     /// Slow slots that volumes bound to the slow tier were promised, and that are neither free nor on their way to it.
     pub owed_below: u32,
+    /// A fast stream that the fast tier serves comes to chunks of the slow one in a moment.
+    pub stream_comes: bool,
     /// Chunks that want to be promoted.
     pub candidates: usize,
     /// Demotions begun and not yet counted in `leaving`.

@@ -175,6 +175,9 @@ pub trait Policy {
     /// tier now. If so it is taken off the queue: the caller moves it, or calls [`Policy::gave_up`].
     fn wants(&mut self, v: &mut impl View, c: ChunkId) -> bool;
 
+    /// Whether a fast stream that the fast tier serves comes to chunks of the slow one in a moment.
+    fn stream_comes(&self, now: Instant) -> bool;
+
     /// Chunks in the queue of [`Policy::candidates`], some of which may turn out not to deserve it any more.
     fn candidate_count(&self) -> usize;
 

@@ -322,6 +322,7 @@ impl<E: Env> Core<E> {
             leaving: (left + demoted as u64) as u32,
             slow_free: self.available(Tier::Slow, Placement::Auto) as u32,
             owed_below: self.owed_below() as u32,
+            stream_comes: self.policy.borrow().stream_comes(self.env.now()),
             candidates: self.policy.borrow().candidate_count(),
             demoting: of(&m.copying, Job::Demote) - of(&m.evacuating_copies, Job::Demote),
             unsettled: m.unsettled.get(),

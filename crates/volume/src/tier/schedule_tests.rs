@@ -484,3 +484,27 @@ fn no_room_is_made_for_a_burst_that_is_still_coming() {
     // The drip is due after seconds.
     assert_eq!(begun, [0, 0, 0]);
 }
+
+#[test]
+fn a_quiet_disk_is_kept_clear_for_a_stream_that_comes_but_not_for_ever() {
+    let [waits, goes] = [true, false].map(|stream_comes| {
+        let mut g = Group::new(RESERVE * 2);
+        (g.l.candidates, g.l.stream_comes) = (1000, stream_comes);
+        let first = 1000;
+        g.run(20_000 * MS, MS, None);
+        let early = first - g.l.candidates;
+        g.run(20_000 * MS, MS, None);
+        (early, first - g.l.candidates)
+    });
+    assert_eq!(goes, (1000, 1000));
+    assert_eq!(waits.0, 0);
+    assert!((16..=64).contains(&waits.1), "once in half a minute, what a quiet disk gets: {}", waits.1);
+}
+
+#[test]
+fn what_cannot_wait_does_not_wait_for_a_stream_that_comes() {
+    let mut g = Group::new(RESERVE / 4);
+    g.l.stream_comes = true;
+    g.run(20_000 * MS, MS, None);
+    assert!(g.l.free > RESERVE / 2, "{}", g.l.free);
+}

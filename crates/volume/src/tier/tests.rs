@@ -1,6 +1,7 @@
 //! What placement promises (DESIGN section 5), each as a test over a toy group. Chunks are 128 KiB; "quiet" runs the
 //! scheduler and a mover that takes 2 ms per chunk.
 
+mod ahead;
 mod births;
 mod exchange;
 mod filling;

@@ -237,6 +237,7 @@ impl Toy {
             low: self.w.room().low() as u32,
             filled: self.policy.filled(),
             slow_free: self.w.slow_free(),
+            stream_comes: self.policy.stream_comes(self.w.now),
             candidates: self.policy.candidate_count(),
             unreadable: self.policy.unreadable(&self.w),
             ..Levels::default()

@@ -9,6 +9,7 @@
 //!   moves up when what it displaces is colder still, and a film does not displace the system.
 //! - How long heat lasts follows what serves best, and how warm new chunks are what becomes of them ([`HalfLife`]).
 
+mod ahead;
 mod born;
 mod filling;
 mod let_go;
@@ -16,6 +17,7 @@ mod promotions;
 mod runs;
 mod victims;
 
+use self::ahead::Ahead;
 use self::filling::Filling;
 use super::backoff::Backoff;
 use super::births::Births;
@@ -103,6 +105,7 @@ pub struct HeadTime {
     noted: u32,
     recency: Recency,
     filling: Filling,
+    ahead: Ahead,
 }
 
 impl HeadTime {
@@ -129,6 +132,7 @@ impl HeadTime {
             noted: 0,
             recency: Recency::new(fast_slots),
             filling: Filling::new(fast_slots),
+            ahead: Ahead::default(),
         }
     }
 
@@ -318,6 +322,9 @@ impl Policy for HeadTime {
         }
         let run = self.streams.add(t.offset_in_group, t.len, t.born, STREAM);
         let stream = run.bytes >= STREAM;
+        if stream {
+            self.look_ahead(v, t.chunk, &run);
+        }
         if stream && !t.write {
             self.births.beside(v, t.len);
         }
@@ -399,6 +406,10 @@ impl Policy for HeadTime {
             self.queue.remove(c);
         }
         wanted
+    }
+
+    fn stream_comes(&self, now: Instant) -> bool {
+        self.ahead.comes(now)
     }
 
     fn candidate_count(&self) -> usize {
