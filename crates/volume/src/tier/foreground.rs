@@ -73,9 +73,9 @@ pub(super) struct Foreground {
     copies: bool,
     moves: bool,
     evacuates: bool,
-    /// A stream is about to come to the slow tier; and when moves were last begun, or there was none.
+    /// A stream is about to come to the slow tier, and since when moves have waited for it.
     stream_comes: bool,
-    moved: Instant,
+    clear_since: Option<Instant>,
 }
 
 impl Foreground {
@@ -96,7 +96,7 @@ impl Foreground {
             moves: false,
             evacuates: false,
             stream_comes: false,
-            moved: now,
+            clear_since: None,
         }
     }
 
@@ -172,7 +172,7 @@ impl Foreground {
     pub(super) fn moves_begin(&mut self, begun: usize, l: &Levels, now: Instant) {
         if begun > 0 {
             self.move_budget.begins(now);
-            self.moved = now;
+            self.clear_since = None;
         }
         self.beside(begun > 0);
         self.copies = begun + l.demoting + l.promoting > 0;
@@ -191,7 +191,7 @@ impl Foreground {
         self.beside(l.under_way() > 0);
         self.stream_comes = l.stream_comes;
         if !l.stream_comes {
-            self.moved = now;
+            self.clear_since = None;
         }
         if l.free < self.free_before {
             self.sank = Some(now);
@@ -217,9 +217,11 @@ impl Foreground {
         if let (true, Err(wait)) = (can_wait && slow < QUIET_LONG, self.move_budget.allows(now)) {
             return Leave::Wait(wait);
         }
-        let keeps_clear = can_wait && self.stream_comes && now.since(self.moved) < KEEPS_CLEAR;
-        if keeps_clear && slow >= QUIET_LIGHT {
-            return Leave::Wait(PERIOD);
+        if can_wait && slow >= QUIET_LIGHT && self.stream_comes {
+            let since = *self.clear_since.get_or_insert(now);
+            if now.since(since) < KEEPS_CLEAR {
+                return Leave::Wait(PERIOD);
+            }
         }
         let full = if band != Band::Ok { quiet } else { QUIET_LONG };
         if slow >= full && slow > Duration::ZERO && fast >= QUIET_FAST {

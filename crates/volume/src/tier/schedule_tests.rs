@@ -491,6 +491,8 @@ fn a_quiet_disk_is_kept_clear_for_a_stream_that_comes_but_not_for_ever() {
         let mut g = Group::new(RESERVE * 2);
         (g.l.candidates, g.l.stream_comes) = (1000, stream_comes);
         let first = 1000;
+        // It has rested for long.
+        g.now = g.now.plus(60_000 * MS);
         g.run(20_000 * MS, MS, None);
         let early = first - g.l.candidates;
         g.run(20_000 * MS, MS, None);
@@ -499,6 +501,18 @@ fn a_quiet_disk_is_kept_clear_for_a_stream_that_comes_but_not_for_ever() {
     assert_eq!(goes, (1000, 1000));
     assert_eq!(waits.0, 0);
     assert!((16..=64).contains(&waits.1), "once in half a minute, what a quiet disk gets: {}", waits.1);
+}
+
+#[test]
+fn it_is_kept_clear_for_each_stream_anew() {
+    let mut g = Group::new(RESERVE * 2);
+    (g.l.candidates, g.l.stream_comes) = (100, true);
+    g.run(20_000 * MS, MS, None);
+    (g.l.candidates, g.l.stream_comes) = (0, false);
+    g.run(60_000 * MS, MS, None);
+    (g.l.candidates, g.l.stream_comes) = (100, true);
+    g.run(20_000 * MS, MS, None);
+    assert_eq!(g.l.candidates, 100);
 }
 
 #[test]
