@@ -1,5 +1,6 @@
 //! The engine through its own interface, on devices in memory: no file, no latency, a clock that jumps.
 
+mod ahead;
 mod anew;
 mod away;
 mod bad_members;

@@ -11,17 +11,17 @@ use bimetal_volume::{Group, Volume};
 use crate::image::{make, open, pass, read, small, stop, write};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
-fn is_fast(v: &Volume<MemoryEnv>, chunk: u64) -> bool {
+pub(crate) fn is_fast(v: &Volume<MemoryEnv>, chunk: u64) -> bool {
     v.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].tier != 2
 }
 
-fn millis(env: &MemoryEnv, n: u64) {
+pub(crate) fn millis(env: &MemoryEnv, n: u64) {
     let sleep = env.sleep(Duration::from_millis(n));
     env.block_on(sleep);
 }
 
 /// A group of 64 and 256 MiB with the usual reserve, on devices that take their time.
-fn create(env: &MemoryEnv) -> [MemoryDevice; 2] {
+pub(crate) fn create(env: &MemoryEnv) -> [MemoryDevice; 2] {
     let mut devices = [64, 256].map(|mib| MemoryDevice::new(mib << 20));
     devices.iter_mut().for_each(|d| d.env = Some(env.clone()));
     let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect();
@@ -34,7 +34,7 @@ fn create(env: &MemoryEnv) -> [MemoryDevice; 2] {
 }
 
 /// Visits chunks of a list in no order that looks like a stream.
-fn visit(env: &MemoryEnv, v: &Volume<MemoryEnv>, chunks: &[u64]) {
+pub(crate) fn visit(env: &MemoryEnv, v: &Volume<MemoryEnv>, chunks: &[u64]) {
     for i in 0..chunks.len() {
         let c = chunks[i * 61 % chunks.len()];
         read(env, v, c * CHUNK + 8192, 4096).expect("read");
@@ -42,7 +42,7 @@ fn visit(env: &MemoryEnv, v: &Volume<MemoryEnv>, chunks: &[u64]) {
     }
 }
 
-fn byte(chunk: u64) -> u8 {
+pub(crate) fn byte(chunk: u64) -> u8 {
     (chunk % 250) as u8 + 1
 }
 
