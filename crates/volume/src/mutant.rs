@@ -133,6 +133,8 @@ mutants! {
     C8LostCalledEmpty: "C8.1: what is perhaps lost is listed as never written",
     C8ChangeUntold: "C8: slow members hear within seconds of what left them, but not of what is new or has changed there",
     C8ToldOnDemand: "C8: slow members hear of what left them only when somebody needs a slot",
+    C8FlushedLate: "C8: slow members hear of flushed data that live on them no sooner than of what left them",
+    C8ToldInPauses: "C8: slow members hear of what left them in pauses only, and so never of it beside a load without any",
     C8LostByTier: "C8: with a member missing, what is on the others of its tier counts as lost",
     C8LostIsHole: "C8.1: what is lost or perhaps lost is a hole in the extents",
     C8StaleCalledWhole: "C8.1: what may be stale is listed as whole",

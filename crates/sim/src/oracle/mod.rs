@@ -115,8 +115,9 @@ pub enum Older {
     Any,
 }
 
-/// A slow member has heard after this, in nanoseconds of virtual time: three seconds of patience, and what disks and others take.
-pub const TOLD: u64 = 15_000_000_000;
+/// A slow member has heard after this, in nanoseconds of virtual time: ten seconds of patience beside a load that never pauses, and
+/// what disks and others take.
+pub const TOLD: u64 = 22_000_000_000;
 
 /// A write-like request as a whole.
 struct Change {

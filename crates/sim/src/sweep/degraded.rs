@@ -53,6 +53,34 @@ fn told_long_ago() -> Directed {
     Directed::chain("told long ago, fast gone", make, 60)
 }
 
+/// The same beside a load of the disk that never pauses.
+fn told_beside_a_load() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 40, 40) };
+        let session = s.quiet_session(vec![fill(0, 24), flush(), sleep(0, 3000)], End::Stop);
+        s.sessions.push(session);
+        let mut steps = hot(4);
+        // Only this is news then.
+        steps.extend([
+            flush(),
+            sleep(0, 4000),
+            step(0, TRIM, n % 20 * CHUNK, CHUNK),
+            step(0, WRITE, (HOT + 1) * CHUNK, CHUNK),
+            flush(),
+        ]);
+        // More than there is room for on the SSD.
+        steps.extend(never_quiet(24_000, 20));
+        let point = CrashPoint { steps: steps.len() as u64, events: n % 7 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 40 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Missing(0));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("told beside a load, fast gone", make, 30)
+}
+
 /// Chunks that are new on the slow member, and blocks that are, are known to it soon: alone it serves them.
 fn new_long_ago() -> Directed {
     let make = |n: u64| {
@@ -70,6 +98,33 @@ fn new_long_ago() -> Directed {
         s
     };
     Directed::chain("new long ago, fast gone", make, 30)
+}
+
+/// The same beside a load of the disk that never pauses: what was flushed is known sooner than what has left it.
+fn new_beside_a_load() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 40, 20) };
+        s.volumes[0].placement = Placement::SlowOnly;
+        let session = s.quiet_session(vec![fill(0, 2), flush()], End::Stop);
+        s.sessions.push(session);
+        // Half of the time a commit comes before the flush.
+        let mut steps = vec![fill(3, 1 + n % 5), sleep(0, 6000 * (n % 2)), flush()];
+        steps.extend(never_quiet(5500, 1));
+        let point = CrashPoint { steps: steps.len() as u64, events: 0 };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 20 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Alone);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("new beside a load, fast gone", make, 30)
+}
+
+/// Reads, for so many milliseconds, of so many chunks from the first on.
+fn never_quiet(ms: u64, chunks: u64) -> Vec<Step> {
+    let round = |i: u64| (0..chunks).map(move |c| step(0, Act::Read, c * CHUNK + i % 32 * 4096, 4096));
+    (0..ms / 50).flat_map(|i| round(i).chain([sleep(0, 50)])).collect()
 }
 
 /// Two members in each tier, and one of the four is gone: what is on the other three is served.
@@ -155,7 +210,9 @@ pub(super) fn all() -> Vec<Directed> {
         older_than_a_cut_off_start(),
         one_of_several(),
         told_long_ago(),
+        told_beside_a_load(),
         new_long_ago(),
+        new_beside_a_load(),
         without("fast member gone", 0),
         without("slow member gone", 1),
     ]

@@ -20,8 +20,15 @@ impl<E: Env> Core<E> {
             && !self.members.iter().any(|m| m.sync.owes_client())
     }
 
-    /// Makes everything durable that was acknowledged before this call (I2).
+    /// Makes everything durable that was acknowledged before this call (I2), as a client asks for.
     pub(crate) async fn flush(&self) -> Result<(), Error> {
+        self.commit_changes().await?;
+        self.reclaim.flushed();
+        Ok(())
+    }
+
+    /// The same for ourselves, the mover above all.
+    pub(crate) async fn commit_changes(&self) -> Result<(), Error> {
         self.health.check()?;
         if !self.writable || self.nothing_to_flush() {
             return Ok(());
@@ -39,11 +46,6 @@ impl<E: Env> Core<E> {
         self.health.check()
     }
 
-    /// Commits what is pending, for the mover.
-    pub(crate) async fn commit_changes(&self) -> Result<(), Error> {
-        self.flush().await
-    }
-
     /// Makes a completed write of `chunk` durable (FUA). An overwrite in place needs only its member's sync.
     pub(crate) async fn make_durable(&self, chunks: impl Iterator<Item = ChunkId> + Clone) -> Result<(), Error> {
         if chunks.clone().any(|c| self.is_uncommitted(c)) && !mutant::on(Mutant::FuaNotCommitted) {
@@ -58,6 +60,7 @@ impl<E: Env> Core<E> {
             let target = self.members[m as usize].sync.acknowledged();
             self.sync_member(m, target).await?;
         }
+        self.reclaim.flushed();
         self.health.check()
     }
 

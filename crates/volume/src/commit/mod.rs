@@ -14,6 +14,7 @@ pub(crate) mod flush;
 pub(crate) mod lag;
 pub(crate) mod pipeline;
 pub(crate) mod reclaim;
+pub(crate) mod telling;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

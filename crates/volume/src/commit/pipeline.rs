@@ -5,6 +5,7 @@ use std::time::Duration;
 use bimetal_format::journal::{Record, RecordKind};
 use bimetal_format::Entry;
 
+use super::telling::News;
 use super::Left;
 use crate::env::{Env, Instant};
 use crate::error::Error;
@@ -190,17 +191,20 @@ impl<E: Env> Core<E> {
             }
         }
         drop(map);
-        let mut changed = false;
+        let mut news = News::None;
         for (r, (chunk, old)) in snap.records.iter().zip(&before) {
             for slot in [old, &r.entry].into_iter().flat_map(slots_of) {
                 self.note_lag_on(*chunk, slot.member);
-                changed |= self.tier_of_member(slot.member) == Tier::Slow;
+                if self.tier_of_member(slot.member) == Tier::Slow {
+                    let lives = r.entry.is_mapped() && r.entry.member == slot.member;
+                    news = news.max(if lives { News::Data } else { News::Left });
+                }
             }
         }
         // Also of what waits for no slot to be free: a new chunk, blocks that became valid or were trimmed. Alone it would not know of
         // flushed data that it has.
-        if changed && !mutant::on(Mutant::C8ChangeUntold) {
-            self.reclaim.tell_slow();
+        if news != News::None && !mutant::on(Mutant::C8ChangeUntold) {
+            self.reclaim.tell_slow(news);
         }
         let mut left = snap.left;
         if !mutant::on(Mutant::LeftUntold) {

@@ -9,18 +9,15 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
+use super::telling::{News, Telling, SOON, SOONEST};
 use super::Left;
-use crate::env::{DeviceError, Env, Instant};
+use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
 use crate::member::{add, take_off, Member};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, SlotId, SlotIndex, Tier, CHUNK};
 use crate::wait::{self, Signal};
 
-/// Slow slots wait so long before their member's journal is written for them, unless somebody needs a slot.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// The reclaimer's shortest rest.
-const SOONEST: Duration = Duration::from_millis(1);
 /// A member that leaves a discard unanswered for so long gets no more of them before the next start: it is a hint that nobody
 /// should wait for. The slots are not used either, since it may still be carried out.
 const DISCARD_PATIENCE: Duration = Duration::from_secs(30);
@@ -61,10 +58,8 @@ pub(crate) struct Reclaim {
     /// Discards that devices have not answered, and one of them has been.
     discarding: Cell<usize>,
     discarded: Signal,
-    /// Somebody waits for a slot.
-    demanded: Cell<bool>,
-    /// Slow members should hear of promotions that left them no slot to free (kept copies).
-    promoted: Cell<bool>,
+    /// When slow members are told.
+    telling: Telling,
 }
 
 impl Reclaim {
@@ -87,15 +82,21 @@ impl Reclaim {
 
     /// Somebody waits for a slot: write journals now.
     pub(crate) fn demand(&self) {
-        self.demanded.set(true);
+        self.telling.demand();
         self.slow.wake.notify();
     }
 
-    /// Chunks were promoted and keep their slow slots: the slow members' journals are told as soon as if they had left
-    /// them, so that a slow member alone takes no old home for the newest state.
-    pub(crate) fn tell_slow(&self) {
-        self.promoted.set(true);
+    /// Slow members have something to hear, whether they have a slot to free for it or not.
+    pub(crate) fn tell_slow(&self, news: News) {
+        self.telling.note(news);
         self.slow.wake.notify();
+    }
+
+    /// Everything that was acknowledged to a client is durable, as it has asked for.
+    pub(crate) fn flushed(&self) {
+        if self.telling.flushed() {
+            self.slow.wake.notify();
+        }
     }
 
     /// Both tasks look around.
@@ -125,33 +126,31 @@ impl<E: Env> Core<E> {
     /// The task of a tier's lane.
     pub(crate) async fn run_reclaimer(&self, tier: Tier) {
         let lane = self.reclaim.lane(tier);
-        let untold = || tier == Tier::Slow && (self.reclaim.promoted.get() || !lane.untold.borrow().is_empty());
-        let mut since: Option<Instant> = None;
+        let telling = &self.reclaim.telling;
+        let untold = || tier == Tier::Slow && (telling.has_news() || !lane.untold.borrow().is_empty());
         while !self.stopped.get() && !self.health.is_latched() {
             let wake = lane.wake.wait();
             let unpinned = self.claims.unpinned.wait();
             // A demand that is raised from here on counts for the next round.
-            let demanded = tier == Tier::Slow && self.reclaim.demanded.replace(false);
-            if untold() {
-                let waited = self.env.now().since(*since.get_or_insert(self.env.now()));
-                if demanded || waited >= PATIENCE && !mutant::on(Mutant::C8ToldOnDemand) {
-                    since = None;
-                    self.tell_slow_members(lane).await;
-                }
-            } else {
-                since = None;
+            let demanded = tier == Tier::Slow && telling.take_demand();
+            if untold() && (demanded || self.may_wait().is_zero()) {
+                self.tell_slow_members(lane).await;
             }
             self.free_ready(lane).await;
-            let waited = since.map_or(Duration::ZERO, |t| self.env.now().since(t));
-            let patience = || self.env.sleep(PATIENCE.saturating_sub(waited).max(SOONEST));
+            let patience = if untold() { self.may_wait().max(SOONEST) } else { SOON };
             // A slot that waits for its member's journal does not care for requests on slots; most requests end one.
             let nothing_ready = lane.ready.borrow().is_empty();
             match (nothing_ready, untold()) {
                 (true, false) => wake.await,
-                (true, true) => wait::first(wake, patience()).await,
-                (false, _) => wait::first(wait::first(wake, unpinned), patience()).await,
+                (true, true) => wait::first(wake, self.env.sleep(patience)).await,
+                (false, _) => wait::first(wait::first(wake, unpinned), self.env.sleep(patience)).await,
             }
         }
+    }
+
+    /// How long slow members may still wait for what they have to hear.
+    fn may_wait(&self) -> Duration {
+        self.reclaim.telling.rest(self.quiet_for(Tier::Slow), self.env.now())
     }
 
     fn member(&self, l: &Left) -> &Member<E::Device> {
@@ -161,9 +160,9 @@ impl<E: Env> Core<E> {
     /// Writes the journals of slow members that have something to hear. What they do not take (a group is latched then) stays
     /// untold.
     async fn tell_slow_members(&self, lane: &Lane) {
-        let promoted = self.reclaim.promoted.replace(false);
+        let noted = self.reclaim.telling.begin() != News::None;
         for m in self.members_of(Tier::Slow) {
-            let due = promoted || lane.of_member(m.index) > 0;
+            let due = noted || lane.of_member(m.index) > 0;
             if due && self.settle_lag(m).await.is_err() {
                 return;
             }

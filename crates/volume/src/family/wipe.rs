@@ -22,6 +22,7 @@ use bimetal_format::label::VolumeState;
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
 use crate::buf::{Buf, BufMut};
+use crate::commit::telling::News;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
@@ -136,7 +137,7 @@ impl<E: Env> Core<E> {
                 // What has left its chunk becomes free, and what was trimmed is known to all, after a commit and the write of
                 // a journal.
                 self.commit.want_next();
-                self.reclaim.tell_slow();
+                self.reclaim.tell_slow(News::Left);
                 self.reclaim.demand();
                 self.pause(std::time::Duration::from_millis(50)).await;
             } else {

@@ -154,7 +154,7 @@ impl<E: Env> Core<E> {
         crate::member::add(&self.counters.full_waits, 1);
         self.reclaim.demand();
         if !self.commit.left.borrow().is_empty() {
-            self.flush().await?;
+            self.commit_changes().await?;
         }
         crate::wait::first(freed, self.env.sleep(LOOK_AGAIN)).await;
         Ok(None)

@@ -263,7 +263,7 @@ impl<E: Env> Core<E> {
                 room.await;
                 self.health.check()?;
             } else {
-                self.flush().await?;
+                self.commit_changes().await?;
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use bimetal_format::Entry;
 use super::mover::{add_to, take_from, target, written_down, Move, MoverState};
 use super::{Job, Policy};
 use crate::buf::{Buf, BufMut};
+use crate::commit::telling::News;
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
@@ -327,7 +328,7 @@ impl<E: Env> Core<E> {
         }
         self.commit_changes().await?;
         if job == Job::Promote {
-            self.reclaim.tell_slow();
+            self.reclaim.tell_slow(News::Left);
         }
         let now = self.env.now();
         for mv in &switched {

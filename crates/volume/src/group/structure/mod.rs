@@ -220,7 +220,7 @@ impl<E: Env> Core<E> {
     }
 
     async fn tell_members(&self, who: impl Fn(&Member<E::Device>) -> bool) -> Result<(), Error> {
-        self.flush().await?;
+        self.commit_changes().await?;
         if crate::mutant::on(crate::mutant::Mutant::C7RangeNotTold) {
             return Ok(());
         }
