@@ -101,8 +101,8 @@ impl Band {
         match self {
             Band::Ok => None,
             Band::Nearly => Some((16, Duration::from_secs(64))),
-            Band::Below => Some((16, Duration::from_secs(8))),
-            Band::Low => Some((32, Duration::from_secs(8))),
+            Band::Below => Some((32, Duration::from_secs(16))),
+            Band::Low => Some((64, Duration::from_secs(16))),
             Band::Critical => Some((32, Duration::from_secs(2))),
         }
     }

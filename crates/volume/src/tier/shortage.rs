@@ -15,7 +15,7 @@ use crate::env::Instant;
 /// Chunks of a group, moved by force.
 pub(super) const FORCED: usize = 8;
 /// Without progress for so long, a group is moved by force.
-pub(super) const WATCHDOG: Duration = Duration::from_secs(10);
+pub(super) const WATCHDOG: Duration = Duration::from_secs(20);
 /// A reserve that is short by a little is in no hurry for so long: a stream may have ended by then. Later it is as urgent as one that
 /// is short by more, since promotions wait for it.
 const LITTLE_FOR: Duration = Duration::from_secs(300);
