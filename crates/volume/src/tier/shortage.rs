@@ -3,7 +3,8 @@
 //! Terms: the *drip* is a group of chunks that goes down now and then; how many and how often is the [`Band`]'s. The *watchdog* moves
 //! a group by force when nothing came through for [`WATCHDOG`].
 //!
-//! 1. A group that is short has a drip, and nothing but a pause after failures holds it up; the watchdog goes through that.
+//! 1. A group that is short has a drip, and nothing but a pause after failures holds it up; the watchdog goes through that. The first
+//!    waits for its time, while a sixteenth of the reserve is left.
 //! 2. A reserve that is short by a little ([`Band::Nearly`]) is in no hurry for [`LITTLE_FOR`], and never reason to force moves.
 //! 3. The watchdog counts from when the group became short by more.
 
@@ -71,12 +72,40 @@ impl Shortage {
     /// The chunks of a drip that is due, those still on the way counted in, and when more will be; `None` where nothing is short.
     pub(super) fn drip(&mut self, band: Band, demoting: usize, now: Instant) -> Option<(usize, Duration)> {
         let (chunks, every) = band.drip()?;
-        let since = now.since(self.last_drip);
+        // The first is due as long after the shortage began: a burst of new data has perhaps ended by then.
+        let begun = self.since.filter(|_| band < Band::Critical).unwrap_or(self.last_drip);
+        let since = now.since(self.last_drip.max(begun));
         let n = chunks.saturating_sub(demoting);
         if since < every || n == 0 {
             return Some((0, every.saturating_sub(since)));
         }
         self.last_drip = now;
         Some((n, every))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When drips come in the first half minute of such a shortage, and how large they are.
+    fn drips(band: Band) -> Vec<(u64, usize)> {
+        let start = Instant(1_000_000_000_000);
+        let mut shortage = Shortage::new(Instant(1));
+        let (free, keep_free) = (if band == Band::Critical { 100 } else { 3000 }, 4096);
+        let l = Levels { free, keep_free, slow_free: 10_000, ..Levels::default() };
+        let mut found = Vec::new();
+        for second in 0..33 {
+            let now = start.plus(Duration::from_secs(second));
+            assert_eq!(shortage.band(&l, &Goal::of(&l), now), band);
+            found.extend(shortage.drip(band, 0, now).filter(|(n, _)| *n > 0).map(|(n, _)| (second, n)));
+        }
+        found
+    }
+
+    #[test]
+    fn a_burst_that_leaves_some_of_the_reserve_meets_no_drip() {
+        assert_eq!(drips(Band::Below), [(16, 32), (32, 32)]);
+        assert_eq!(drips(Band::Critical)[..3], [(0, 32), (2, 32), (4, 32)]);
     }
 }
