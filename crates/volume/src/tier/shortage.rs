@@ -92,7 +92,12 @@ mod tests {
     fn drips(band: Band) -> Vec<(u64, usize)> {
         let start = Instant(1_000_000_000_000);
         let mut shortage = Shortage::new(Instant(1));
-        let (free, keep_free) = (if band == Band::Critical { 100 } else { 3000 }, 4096);
+        let keep_free = 4096;
+        let free = match band {
+            Band::Critical => 100,
+            Band::Low => 1000,
+            _ => 3000,
+        };
         let l = Levels { free, keep_free, slow_free: 10_000, ..Levels::default() };
         let mut found = Vec::new();
         for second in 0..33 {
@@ -106,6 +111,7 @@ mod tests {
     #[test]
     fn a_burst_that_leaves_some_of_the_reserve_meets_no_drip() {
         assert_eq!(drips(Band::Below), [(16, 32), (32, 32)]);
+        assert_eq!(drips(Band::Low), [(16, 64), (32, 64)]);
         assert_eq!(drips(Band::Critical)[..3], [(0, 32), (2, 32), (4, 32)]);
     }
 }
