@@ -26,29 +26,43 @@ fn mixed() -> Vec<Step> {
 
 /// With `member` gone after the crash.
 fn without(name: &'static str, member: usize) -> Directed {
-    let prepare = vec![fill(0, 24), step(0, TRIM, 21 * CHUNK + 8192, 16_384), flush(), sleep(0, 3000)];
-    directed(name, group(12, 40, 40), prepare, mixed(), false).then(Damage::Missing(member))
+    directed(name, group(12, 40, 40), data(), mixed(), false).then(Damage::Missing(member))
+}
+
+/// A session in which this is done, then the power goes; what is `damage`d afterwards is read from end to end.
+fn cut_after(mut s: Scenario, steps: Vec<Step>, point: CrashPoint, damage: Damage) -> Scenario {
+    let point = CrashPoint { steps: steps.len() as u64 - point.steps, ..point };
+    let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+    s.sessions.push(session);
+    let all = step(0, Act::Read, 0, s.volumes[0].chunks * CHUNK);
+    let mut session = s.quiet_session(vec![all], End::Stop);
+    session.damage = Some(damage);
+    s.sessions.push(session);
+    s
+}
+
+/// Data in both tiers.
+fn data() -> Vec<Step> {
+    vec![fill(0, 24), step(0, TRIM, 21 * CHUNK + 8192, 16_384), flush(), sleep(0, 3000)]
+}
+
+/// A group with data in both tiers, which was stopped in order.
+fn with_data(n: u64) -> Scenario {
+    let mut s = Scenario { seed: n + 1, ..group(12, 40, 40) };
+    let session = s.quiet_session(data(), End::Stop);
+    s.sessions.push(session);
+    s
 }
 
 /// The slow member hears within seconds that chunks went up, and were changed there, or lost blocks: it is alone much later.
 fn told_long_ago() -> Directed {
     let make = |n: u64| {
-        let mut s = Scenario { seed: n + 1, ..group(12, 40, 40) };
-        let prepare = vec![fill(0, 24), step(0, TRIM, 21 * CHUNK + 8192, 16_384), flush(), sleep(0, 3000)];
-        let session = s.quiet_session(prepare, End::Stop);
-        s.sessions.push(session);
         let mut steps = hot(4);
         steps.extend([step(0, FUA, HOT * CHUNK + 4096, 4096), step(0, WRITE, (HOT + 1) * CHUNK, CHUNK), flush()]);
         let part = if n % 2 == 0 { (0, CHUNK) } else { (8192, 16_384) };
         steps.extend([step(0, TRIM, (4 + n % 12) * CHUNK + part.0, part.1), flush(), sleep(0, 25_000)]);
         steps.extend([step(0, FUA, 30 * CHUNK, 4096), step(0, FUA, HOT * CHUNK, 4096)]);
-        let point = CrashPoint { steps: steps.len() as u64 - n % 3, events: n % 7 };
-        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
-        s.sessions.push(session);
-        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 40 * CHUNK)], End::Stop);
-        session.damage = Some(Damage::Missing(0));
-        s.sessions.push(session);
-        s
+        cut_after(with_data(n), steps, CrashPoint { steps: n % 3, events: n % 7 }, Damage::Missing(0))
     };
     Directed::chain("told long ago, fast gone", make, 60)
 }
@@ -56,67 +70,51 @@ fn told_long_ago() -> Directed {
 /// The same beside a load of the disk that never pauses.
 fn told_beside_a_load() -> Directed {
     let make = |n: u64| {
-        let mut s = Scenario { seed: n + 1, ..group(12, 40, 40) };
-        let session = s.quiet_session(vec![fill(0, 24), flush(), sleep(0, 3000)], End::Stop);
-        s.sessions.push(session);
         let mut steps = hot(4);
-        // Only this is news then.
-        steps.extend([
-            flush(),
-            sleep(0, 4000),
-            step(0, TRIM, n % 20 * CHUNK, CHUNK),
-            step(0, WRITE, (HOT + 1) * CHUNK, CHUNK),
-            flush(),
-        ]);
+        // Everything before is told in the pause.
+        steps.extend([flush(), sleep(0, 4000), step(0, TRIM, n % 20 * CHUNK, CHUNK)]);
+        steps.extend([step(0, WRITE, (HOT + 1) * CHUNK, CHUNK), flush()]);
         // More than there is room for on the SSD.
         steps.extend(never_quiet(24_000, 20));
-        let point = CrashPoint { steps: steps.len() as u64, events: n % 7 };
-        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
-        s.sessions.push(session);
-        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 40 * CHUNK)], End::Stop);
-        session.damage = Some(Damage::Missing(0));
-        s.sessions.push(session);
-        s
+        cut_after(with_data(n), steps, CrashPoint { steps: 0, events: n % 7 }, Damage::Missing(0))
     };
     Directed::chain("told beside a load, fast gone", make, 30)
+}
+
+/// A group with a volume that lives on the disk, and its first chunks.
+fn on_the_disk(n: u64, first: Vec<Step>) -> Scenario {
+    let mut s = Scenario { seed: n + 1, ..group(12, 40, 20) };
+    s.volumes[0].placement = Placement::SlowOnly;
+    let session = s.quiet_session(first, End::Stop);
+    s.sessions.push(session);
+    s
 }
 
 /// Chunks that are new on the slow member, and blocks that are, are known to it soon: alone it serves them.
 fn new_long_ago() -> Directed {
     let make = |n: u64| {
-        let mut s = Scenario { seed: n + 1, ..group(12, 40, 20) };
-        s.volumes[0].placement = Placement::SlowOnly;
-        let session = s.quiet_session(vec![step(0, WRITE, 0, 8192), flush()], End::Stop);
-        s.sessions.push(session);
+        let s = on_the_disk(n, vec![step(0, WRITE, 0, 8192), flush()]);
         let steps = vec![fill(3, 1 + n % 5), step(0, FUA, 16_384, 4096 * (1 + n % 3)), flush(), sleep(0, 10_000)];
-        let point = CrashPoint { steps: steps.len() as u64, events: 0 };
-        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
-        s.sessions.push(session);
-        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 20 * CHUNK)], End::Stop);
-        session.damage = Some(Damage::Alone);
-        s.sessions.push(session);
-        s
+        cut_after(s, steps, CrashPoint { steps: 0, events: 0 }, Damage::Alone)
     };
     Directed::chain("new long ago, fast gone", make, 30)
 }
 
-/// The same beside a load of the disk that never pauses: what was flushed is known sooner than what has left it.
+/// The same beside a load of the disk that never pauses: what was flushed is known sooner than what has left it, in whatever way a
+/// client asks for it, and also where a commit comes before.
 fn new_beside_a_load() -> Directed {
     let make = |n: u64| {
-        let mut s = Scenario { seed: n + 1, ..group(12, 40, 20) };
-        s.volumes[0].placement = Placement::SlowOnly;
-        let session = s.quiet_session(vec![fill(0, 2), flush()], End::Stop);
-        s.sessions.push(session);
-        // Half of the time a commit comes before the flush.
-        let mut steps = vec![fill(3, 1 + n % 5), sleep(0, 6000 * (n % 2)), flush()];
+        let zeros = Act::Zeroes { fua: true, no_hole: true, given_up: false };
+        let each = |act, len| (3..4 + n / 5 % 5).map(move |c| step(0, act, c * CHUNK, len));
+        let mut steps: Vec<Step> = match n % 5 {
+            0 | 1 => each(WRITE, CHUNK).chain([sleep(0, 1000 * (n % 5)), flush()]).collect(),
+            2 => each(FUA, CHUNK).collect(),
+            3 => each(WRITE, CHUNK).chain([sleep(0, 1000)]).chain(each(FUA, 4096)).collect(),
+            _ => each(zeros, CHUNK).collect(),
+        };
         steps.extend(never_quiet(5500, 1));
-        let point = CrashPoint { steps: steps.len() as u64, events: 0 };
-        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
-        s.sessions.push(session);
-        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 20 * CHUNK)], End::Stop);
-        session.damage = Some(Damage::Alone);
-        s.sessions.push(session);
-        s
+        let s = on_the_disk(n, vec![fill(0, 2), flush()]);
+        cut_after(s, steps, CrashPoint { steps: 0, events: 0 }, Damage::Alone)
     };
     Directed::chain("new beside a load, fast gone", make, 30)
 }

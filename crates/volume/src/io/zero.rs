@@ -24,7 +24,7 @@ impl<E: Env> Core<E> {
     /// Waits for what the flags ask of a completed change.
     async fn confirm(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
         if flags.fua {
-            self.commit_changes().await?;
+            self.flush().await?;
         } else if flags.outlives {
             self.make_range_outlive(v, offset, len).await?;
         }
