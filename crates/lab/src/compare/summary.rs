@@ -11,9 +11,11 @@ const FAR: f64 = 1.05;
 pub struct Standing {
     /// Foreground time in parts of the best baseline's: below 1 is a win.
     pub relative: f64,
-    /// Of the total time between clock + Bloom N = 2 and the lower bound, the part that is saved; negative if the
-    /// policy is worse than that. `None` without a bound or a gap.
+    /// Of the total time between clock + Bloom N = 2 and the least for who moves up what was used, the part that is saved; negative
+    /// if the policy is worse than that. `None` without a bound or a gap.
     pub gap_closed: Option<f64>,
+    /// The same of the gap to the least of all, which moves up what will be used.
+    pub gap_to_least_closed: Option<f64>,
     /// Bytes moved per byte read and written by users.
     pub moved: f64,
     /// The same of clock + Bloom N = 3.
@@ -29,9 +31,17 @@ impl Standing {
             (0, 0) => 1.0,
             (ours, best) => ours as f64 / best.max(1) as f64,
         };
-        let gap = cell.bounds.map(|b| n2.total_ns().saturating_sub(b.least_total_ns)).filter(|gap| *gap > 0);
-        let gap_closed = gap.map(|gap| (n2.total_ns() as f64 - ours.total_ns() as f64) / gap as f64);
-        Some(Standing { relative, gap_closed, moved: ours.moved_per_user_byte(), moved_n3: n3.moved_per_user_byte() })
+        let closed = |least: u64| {
+            let gap = n2.total_ns().checked_sub(least).filter(|gap| *gap > 0)?;
+            Some((n2.total_ns() as f64 - ours.total_ns() as f64) / gap as f64)
+        };
+        Some(Standing {
+            relative,
+            gap_closed: cell.bounds.and_then(|b| closed(b.after_use_total_ns)),
+            gap_to_least_closed: cell.bounds.and_then(|b| closed(b.least_total_ns)),
+            moved: ours.moved_per_user_byte(),
+            moved_n3: n3.moved_per_user_byte(),
+        })
     }
 }
 
@@ -50,8 +60,10 @@ pub struct Summary {
     pub worst: f64,
     /// Geometric mean of foreground time in parts of the best baseline's.
     pub relative: f64,
-    /// Mean part of the gap between clock + Bloom N = 2 and the lower bound that is closed; 0 without bounds.
+    /// Mean part of the gap that is closed between clock + Bloom N = 2 and the least for who moves up what was used; 0 without bounds.
     pub gap_closed: f64,
+    /// The same of the gap to the least of all.
+    pub gap_to_least_closed: f64,
     /// Mean of bytes moved per user byte.
     pub moved: f64,
     /// The same of clock + Bloom N = 3.
@@ -75,6 +87,7 @@ impl Summary {
             worst: all.iter().map(|s| s.relative).fold(0.0, f64::max),
             relative: mean(all.iter().map(|s| s.relative.max(f64::MIN_POSITIVE).ln()).collect()).exp(),
             gap_closed: mean(all.iter().filter_map(|s| s.gap_closed).collect()),
+            gap_to_least_closed: mean(all.iter().filter_map(|s| s.gap_to_least_closed).collect()),
             moved: mean(all.iter().map(|s| s.moved).collect()),
             moved_n3: mean(all.iter().map(|s| s.moved_n3).collect()),
         }

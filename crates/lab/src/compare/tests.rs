@@ -16,7 +16,8 @@ fn stream() -> Stream {
     Stream::new(accesses.take(4000), Start::Fresh).expect("small enough")
 }
 
-fn cell(ours: u64, baselines: &[(&str, u64, u64)], least: u64) -> Cell {
+/// `least`: after a use, and of all.
+fn cell(ours: u64, baselines: &[(&str, u64, u64)], least: [u64; 2]) -> Cell {
     let replay = |policy: &str, foreground_ns, promotions| Replay {
         policy: policy.into(),
         foreground_ns,
@@ -38,7 +39,7 @@ fn cell(ours: u64, baselines: &[(&str, u64, u64)], least: u64) -> Cell {
         footprint: 10,
         cut: false,
         entries,
-        bounds: Some(Bounds { least_total_ns: least, ..Bounds::default() }),
+        bounds: Some(Bounds { after_use_total_ns: least[0], least_total_ns: least[1], ..Bounds::default() }),
     }
 }
 
@@ -52,9 +53,10 @@ fn a_cell_has_every_policy_and_none_is_below_the_bound() {
         assert!(cell.named(name).is_some(), "{name}");
     }
     let bounds = cell.bounds.expect("asked for");
+    assert!(bounds.after_use_total_ns > bounds.least_total_ns, "{bounds:?}");
     let seated = cell.entries.iter().filter(|e| e.role != Role::Cache);
     for e in seated {
-        assert!(e.replay.accesses == cell.accesses && e.replay.total_ns() >= bounds.least_total_ns, "{e:?}");
+        assert!(e.replay.accesses == cell.accesses && e.replay.total_ns() >= bounds.after_use_total_ns, "{e:?}");
     }
 }
 
@@ -83,12 +85,12 @@ fn threads_change_nothing() {
 fn the_summary_adds_up_as_by_hand() {
     let n = |n2, n3| [("clock+Bloom N=2", n2, 10u64), ("clock+Bloom N=3", n3, 5u64)];
     // Moves of the replays above cost no head time, so totals are foregrounds.
-    let cells = [cell(80, &n(100, 90), 50), cell(90, &n(100, 90), 0), cell(110, &n(100, 100), 100)];
+    let cells = [cell(80, &n(100, 90), [50, 20]), cell(90, &n(100, 90), [0, 0]), cell(110, &n(100, 100), [100, 100])];
     let s = Summary::of(&cells, Role::Policy);
     assert_eq!((s.cells, s.below_all, s.level, s.far_behind), (3, 1, 1, 1));
     assert!((s.worst - 1.1).abs() < 1e-12 && (s.relative.powi(3) - 8.0 / 9.0 * 1.1).abs() < 1e-12, "{s:?}");
-    // 20 of 50 and 10 of 100; the third has no gap.
-    assert!((s.gap_closed - 0.25).abs() < 1e-12, "{s:?}");
+    // 20 of 50 and of 80, and 10 of 100; the third has no gap.
+    assert!((s.gap_closed - 0.25).abs() < 1e-12 && (s.gap_to_least_closed - 0.175).abs() < 1e-12, "{s:?}");
     assert_eq!((s.moved, s.moved_n3), (3.0, 5.0));
     assert_eq!(Summary::of(&cells, Role::Scheduled), Summary::default());
 }

@@ -110,7 +110,12 @@ pub(super) fn cells() -> Vec<Cell> {
             entry(Role::Scheduled, "HeadTime + scheduler", ours + 50),
             entry(Role::Cache, "Smart Response, 64 GB cache", 2000),
         ],
-        bounds: Some(Bounds { min_foreground_ns: 1, epoch_total_ns: 2, least_total_ns: 2_000_000_000 }),
+        bounds: Some(Bounds {
+            min_foreground_ns: 1,
+            epoch_total_ns: 2,
+            least_total_ns: 1_500_000_000,
+            after_use_total_ns: 2_000_000_000,
+        }),
     };
     vec![
         cell("db-host", Origin::Trace, 5, 2900),

@@ -74,8 +74,13 @@ fn the_matrix_has_wins_and_losses() {
     assert!(page.contains("12.5 % more") && page.contains("9.38 % less") && page.contains("not seen"));
     // The cache needs least, but has no budget.
     let cache = page.find("not compared: Smart Response, 64 GB cache").expect("a column");
-    assert!(cache > page.find("Bound, moves included").expect("a column"));
-    assert!(page.contains("<td>2</td></tr>") && !page.contains("\u{25c6}\u{a0}2<"), "no mark for it");
+    let (after_use, least) =
+        (page.find("Least after a use").expect("a column"), page.find("Least of all").expect("a column"));
+    assert!(after_use < least && least < cache);
+    assert!(
+        page.contains("<td>2</td><td>1.5</td><td>2</td></tr>") && !page.contains("\u{25c6}\u{a0}2<"),
+        "no mark for it"
+    );
     assert!(!page.contains("In short"), "no experiments, no summary of them");
 }
 

@@ -143,7 +143,9 @@ fn words(done: &Done, notes: &[String], out: Option<&Path>) -> String {
     if !cells.is_empty() {
         text += &matrix::overview(cells);
         text += "\nBIMETAL, BEST OTHER: disk time per access, in ms. The others are the policies with the same budget of moves.\n\
-                 GAP: the part closed of that between clock+Bloom N=2 and what nobody can do better.\n";
+                 GAP: the part closed of that between clock+Bloom N=2 and the least for who moves up what was used,\n\
+                 with its neighbours of 1 MiB, and knows what of it is used again. Least of all: also knows what\n\
+                 is used first.\n";
         text += &format!("\nAll {} cells\n{}", cells.len(), matrix::summary(cells));
     }
     let unseen: Vec<Cell> = cells.iter().filter(|c| !c.origin.was_tuned_on()).cloned().collect();

@@ -8,15 +8,17 @@
 
 use crate::policy::cost::HeadCost;
 use crate::policy::piece::{Kind, Stream};
+use bimetal_volume::tier::GROUP_CHUNKS;
 use bimetal_volume::units::CHUNK;
 
-/// Whether a chunk may come up at any time, or only right after an access of its own.
+/// When a chunk may come up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prefetch {
-    /// At any time: holds for every policy.
-    Allowed,
-    /// After an access: holds for policies that do not move neighbours of what was used.
-    None,
+pub enum Rise {
+    /// At any time: just before a visit that nothing foretold.
+    AnyTime,
+    /// Right after an access to a chunk of its group of so many neighbours, at least 1: itself alone with 1. What waits for its turn
+    /// longer than that and comes up just in time would save the price of a slot until then; nobody knows that moment.
+    AfterUse(u32),
 }
 
 /// How the bound is sought.
@@ -27,7 +29,7 @@ pub struct Lagrange {
     /// Times that prices are changed. Each gives a valid bound; the best is taken.
     pub rounds: usize,
     /// When chunks may come up.
-    pub prefetch: Prefetch,
+    pub rise: Rise,
     /// Head time of a demotion of what was not written since it came up, in ns: that of any other, unless the slow tier
     /// keeps a copy.
     pub demote_clean_ns: u64,
@@ -38,13 +40,18 @@ pub struct Lagrange {
 impl Lagrange {
     /// The bound for tiers without kept copies.
     pub fn new(cost: &HeadCost) -> Lagrange {
-        let (prefetch, demote_clean_ns) = (Prefetch::Allowed, cost.demote_ns);
-        Lagrange { windows: 64, rounds: 60, prefetch, demote_clean_ns, anew: false }
+        let (rise, demote_clean_ns) = (Rise::AnyTime, cost.demote_ns);
+        Lagrange { windows: 64, rounds: 60, rise, demote_clean_ns, anew: false }
     }
 
     /// The bound for Bimetal's engine ([`super::super::engine`]), and for all that do less.
     pub fn engine(cost: &HeadCost) -> Lagrange {
         Lagrange { demote_clean_ns: 0, anew: true, ..Lagrange::new(cost) }
+    }
+
+    /// The same bound for who moves up what was used, and its neighbours.
+    pub fn after_use(self) -> Lagrange {
+        Lagrange { rise: Rise::AfterUse(GROUP_CHUNKS as u32), ..self }
     }
 }
 
@@ -94,11 +101,23 @@ const DIRTY: usize = 2;
 /// No way leads there.
 const NO: f64 = f64::INFINITY;
 
-/// How a state was reached: from which state at the visit before, and whether the chunk was down in between.
+/// Since when a chunk has been up without a break.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Since {
+    /// At the visit before, or longer.
+    #[default]
+    Before,
+    /// It came up in between.
+    Rise,
+    /// This visit.
+    Here,
+}
+
+/// How a state was reached: from which state at the visit before, and since when the chunk is up, if it is.
 #[derive(Clone, Copy, Default)]
 struct Way {
     from: u8,
-    again: bool,
+    since: Since,
 }
 
 struct Problem<'a> {
@@ -108,6 +127,8 @@ struct Problem<'a> {
     /// Indices of pieces, chunk after chunk, and where each chunk's begin.
     order: Vec<u32>,
     first: Vec<u32>,
+    /// For each piece after which one its chunk may have come up, at the latest: its index plus one. Empty if that is at any time.
+    risen: Vec<u32>,
     ways: Vec<[Way; 3]>,
     /// Price of a slot from the start to each piece.
     paid: Vec<f64>,
@@ -138,8 +159,20 @@ impl<'a> Problem<'a> {
             order[at[p.chunk as usize] as usize] = i as u32;
             at[p.chunk as usize] += 1;
         }
-        let n = stream.pieces.len();
-        Problem { stream, cost, how: *how, order, first, ways: vec![Default::default(); n], paid: vec![0.0; n + 1] }
+        let risen = match how.rise {
+            Rise::AnyTime => Vec::new(),
+            Rise::AfterUse(group) => uses_before(stream, group),
+        };
+        let (n, how) = (stream.pieces.len(), *how);
+        Problem { stream, cost, how, order, first, risen, ways: vec![Default::default(); n], paid: vec![0.0; n + 1] }
+    }
+
+    /// The last moment before piece `i` at which its chunk may come up, as the index of the piece that follows; `None` if there is none.
+    fn rise_before(&self, i: usize) -> Option<usize> {
+        match self.how.rise {
+            Rise::AnyTime => Some(i),
+            Rise::AfterUse(_) => Some(self.risen[i] as usize).filter(|after| *after > 0),
+        }
     }
 
     fn window(&self, i: usize, windows: usize) -> usize {
@@ -222,30 +255,25 @@ impl<'a> Problem<'a> {
         let (serve, last) = (self.hold(i, i + 1), before.map_or(0, |b| b + 1));
         let fare = self.cost.promote_ns as f64;
         let mut down = (NO, Way::default());
-        let mut up = (NO, Way::default());
         let mut next = [NO; 3];
         let mut ways = [Way::default(); 3];
         for (state, c) in costs.iter().enumerate() {
-            down = lesser(down, (c + self.leave(state), Way { from: state as u8, again: true }));
-        }
-        // Up again, or for the first time: just before the visit, or just after the one before.
-        let enter = match (self.how.prefetch, before) {
-            (Prefetch::Allowed, _) => Some((down.0 + fare + serve, down.1)),
-            (Prefetch::None, Some(_)) => {
-                Some((costs[SLOW] + fare + self.hold(last, i + 1), Way { from: SLOW as u8, again: true }))
-            }
-            (Prefetch::None, None) => None,
-        };
-        if let Some(enter) = enter {
-            up = lesser(up, enter);
+            down = lesser(down, (c + self.leave(state), Way { from: state as u8, since: Since::Rise }));
         }
         next[SLOW] = down.0 + self.cost.least(p) as f64;
         ways[SLOW] = down.1;
-        let stay = |state: usize| (costs[state] + self.hold(last, i + 1), Way { from: state as u8, again: false });
+        // Up again, or for the first time, as late as it may be: a slot has its price. An own visit is a use, so it is not before the last.
+        let up = match self.rise_before(i) {
+            Some(after) => (down.0 + fare + self.hold(after.max(last), i + 1), down.1),
+            None => (NO, down.1),
+        };
+        let stay =
+            |state: usize| (costs[state] + self.hold(last, i + 1), Way { from: state as u8, since: Since::Before });
         let (clean, dirty) = (lesser(up, stay(CLEAN)), stay(DIRTY));
         let whole = self.how.anew && u64::from(p.len) == CHUNK;
         if p.writes() {
-            let anew = if whole { (down.0 + serve, down.1) } else { (NO, down.1) };
+            let here = Way { since: Since::Here, ..down.1 };
+            let anew = if whole { (down.0 + serve, here) } else { (NO, here) };
             (next[DIRTY], ways[DIRTY]) = lesser(lesser(clean, dirty), anew);
         } else {
             (next[CLEAN], ways[CLEAN]) = clean;
@@ -274,11 +302,11 @@ impl<'a> Problem<'a> {
                 sums.foreground += self.cost.least(p);
             } else {
                 let born = first && p.kind == Kind::Birth;
-                // Since when it has been up without a break.
-                let since = match (way.again || born, self.how.prefetch) {
-                    (true, Prefetch::Allowed) => i,
-                    (true, Prefetch::None) if born => i,
-                    _ => before,
+                let since = match way.since {
+                    _ if born => i,
+                    Since::Here => i,
+                    Since::Rise => self.rise_before(i).unwrap_or(i).max(before),
+                    Since::Before => before,
                 };
                 sums.change[since] += 1;
                 sums.change[until] -= 1;
@@ -291,6 +319,18 @@ impl<'a> Problem<'a> {
             state = usize::from(way.from);
         }
     }
+}
+
+/// For each piece the index plus one of the last access before it to a chunk of the same group; 0 if there is none.
+fn uses_before(stream: &Stream, group: u32) -> Vec<u32> {
+    let group = group.max(1);
+    let mut last = vec![0; (stream.chunks / group) as usize + 1];
+    let uses = stream.pieces.iter().enumerate().map(|(i, p)| {
+        let last = &mut last[(p.chunk / group) as usize];
+        let now = if p.kind == Kind::Trim { *last } else { i as u32 + 1 };
+        std::mem::replace(last, now)
+    });
+    uses.collect()
 }
 
 fn lesser(a: (f64, Way), b: (f64, Way)) -> (f64, Way) {

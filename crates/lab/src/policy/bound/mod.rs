@@ -5,5 +5,5 @@ mod lagrange;
 mod min;
 
 pub use epoch::{epoch_oracle, EpochOracle};
-pub use lagrange::{lower_bound, Bound, Lagrange, Prefetch};
+pub use lagrange::{lower_bound, Bound, Lagrange, Rise};
 pub use min::{min, Min};

@@ -2,7 +2,7 @@
 
 use super::replays::{every_policy, setups};
 use super::*;
-use crate::policy::bound::{epoch_oracle, lower_bound, min, Lagrange, Prefetch};
+use crate::policy::bound::{epoch_oracle, lower_bound, min, Lagrange, Rise};
 
 /// All sets of at most `slots` of the chunks below `chunks`, as masks.
 fn sets(chunks: u32, slots: u32) -> Vec<usize> {
@@ -108,7 +108,7 @@ fn the_lagrange_bound_is_below_the_optimum_and_near_it() {
 
 /// The same in the engine: what came up and was not written goes down for nothing, what replaces a whole chunk can be written to
 /// the fast tier. Chunks are 0 slow, 1 clean, 2 dirty.
-fn least_total_in_engine(s: &Stream, cost: &HeadCost, slots: u32) -> u64 {
+fn least_total_in_engine(s: &Stream, cost: &HeadCost, slots: u32, rise: Rise) -> u64 {
     let n = s.chunks as usize;
     let states: Vec<Vec<u8>> = (0..3usize.pow(s.chunks))
         .map(|code| (0..n).map(|i| (code / 3usize.pow(i as u32) % 3) as u8).collect())
@@ -130,15 +130,27 @@ fn least_total_in_engine(s: &Stream, cost: &HeadCost, slots: u32) -> u64 {
         _ => None,
     };
     let mut best: Vec<Option<u64>> = states.iter().map(|s| s.iter().all(|c| *c == 0).then_some(0)).collect();
+    let mut before: Option<&Piece> = None;
     for p in &s.pieces {
+        // Only what the last access has used, or a neighbour of it, comes up now.
+        let rises = |i: usize| match (rise, before) {
+            (Rise::AnyTime, _) => true,
+            (Rise::AfterUse(group), Some(b)) => b.kind != Kind::Trim && b.chunk / group == i as u32 / group,
+            (Rise::AfterUse(_), None) => false,
+        };
+        let moved = |i: usize, from: u8, to: u8| match (from, to) {
+            (0 | 2, 1) if !rises(i) => None,
+            _ => moved(from, to),
+        };
         let mut next = vec![None; states.len()];
         for (from, paid) in states.iter().zip(&best).filter_map(|(s, b)| b.map(|b| (s, b))) {
             for (to, least) in states.iter().zip(&mut next) {
                 let at = p.chunk as usize;
-                let others = (0..n).filter(|i| *i != at).map(|i| moved(from[i], to[i])).sum::<Option<u64>>();
+                let others = (0..n).filter(|i| *i != at).map(|i| moved(i, from[i], to[i])).sum::<Option<u64>>();
                 // The chunk itself may be moved before it is used.
-                let own =
-                    (0..3).filter_map(|between| Some(moved(from[at], between)? + served(p, between, to[at])?)).min();
+                let own = (0..3)
+                    .filter_map(|between| Some(moved(at, from[at], between)? + served(p, between, to[at])?))
+                    .min();
                 if let (Some(others), Some(own)) = (others, own) {
                     let all = paid + others + own;
                     *least = Some(least.map_or(all, |l: u64| l.min(all)));
@@ -146,6 +158,7 @@ fn least_total_in_engine(s: &Stream, cost: &HeadCost, slots: u32) -> u64 {
             }
         }
         best = next;
+        before = Some(p);
     }
     best.into_iter().flatten().min().unwrap_or(0)
 }
@@ -157,7 +170,7 @@ fn the_lagrange_bound_of_the_engine_is_below_its_optimum_and_near_it() {
         let slots = 1 + (seed % 2) as u32;
         let s = stream(seed, 3, 40, if seed % 2 == 0 { Start::Fresh } else { Start::Aged });
         let cost = HeadCost::default();
-        let exact = least_total_in_engine(&s, &cost, slots);
+        let exact = least_total_in_engine(&s, &cost, slots, Rise::AnyTime);
         let how = Lagrange { windows: 40, rounds: 200, ..Lagrange::engine(&cost) };
         let near = lower_bound(&s, &cost, slots, &how).total_ns;
         assert!(near <= exact, "seed {seed}: {near} {exact}");
@@ -167,6 +180,28 @@ fn the_lagrange_bound_of_the_engine_is_below_its_optimum_and_near_it() {
     }
     assert!(optimum < others, "the engine makes no difference");
     assert!(sum * 100 > optimum * 90, "{sum} of {optimum}");
+}
+
+#[test]
+fn the_later_chunks_may_come_up_the_more_it_takes_and_the_bound_knows() {
+    // Chunks 0 and 1 are neighbours, where two are.
+    let kinds = [Rise::AnyTime, Rise::AfterUse(4), Rise::AfterUse(2), Rise::AfterUse(1)];
+    let (mut sums, mut optima) = ([0; 4], [0; 4]);
+    for seed in 0..30 {
+        let slots = 1 + (seed % 2) as u32;
+        let s = stream(seed, 3, 40, if seed % 2 == 0 { Start::Fresh } else { Start::Aged });
+        let cost = HeadCost::default();
+        for (rise, (sum, optimum)) in kinds.into_iter().zip(sums.iter_mut().zip(&mut optima)) {
+            let exact = least_total_in_engine(&s, &cost, slots, rise);
+            let how = Lagrange { windows: 40, rounds: 200, rise, ..Lagrange::engine(&cost) };
+            let near = lower_bound(&s, &cost, slots, &how).total_ns;
+            assert!(near <= exact, "seed {seed}, {rise:?}: {near} {exact}");
+            *sum += near;
+            *optimum += exact;
+        }
+    }
+    assert!(optima.is_sorted_by(|a, b| a < b) && sums.is_sorted_by(|a, b| a < b), "{sums:?} {optima:?}");
+    assert!(sums.iter().zip(&optima).all(|(sum, optimum)| sum * 100 > optimum * 90), "{sums:?} {optima:?}");
 }
 
 #[test]
@@ -191,11 +226,14 @@ fn no_policy_is_below_the_lagrange_bound() {
             for setup in setups() {
                 let how = Lagrange::new(&setup.cost);
                 let bound = lower_bound(&s, &setup.cost, setup.fast_slots, &how).total_ns;
-                let demand = Lagrange { prefetch: Prefetch::None, ..how };
+                let demand = Lagrange { rise: Rise::AfterUse(1), ..how };
                 let demand = lower_bound(&s, &setup.cost, setup.fast_slots, &demand).total_ns;
                 assert!(bound > 0 && demand >= bound / 100 * 99);
                 let engine = lower_bound(&s, &setup.cost, setup.fast_slots, &Lagrange::engine(&setup.cost)).total_ns;
+                let after_use = Lagrange::engine(&setup.cost).after_use();
+                let after_use = lower_bound(&s, &setup.cost, setup.fast_slots, &after_use).total_ns;
                 for policy in every_policy(&s, &setup) {
+                    assert!(policy.total_ns() >= after_use, "seed {seed}: {after_use} {policy:?}");
                     let in_engine = policy.policy.starts_with("HeadTime");
                     let bound = if in_engine { engine } else { bound.max(engine) };
                     assert!(policy.total_ns() >= bound, "seed {seed}: {bound} {policy:?}");
