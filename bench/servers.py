@@ -165,6 +165,8 @@ def main():
     verdicts, notes = Verdicts(), machine()
     print(words(notes))
     chosen = [c for c in cells() if o.only in c.name]
+    if not chosen:
+        sys.exit(f"no cell has {o.only!r} in its name; there are: {'; '.join(c.name for c in cells())}")
     samples = {c.name: [] for c in chosen}
     with Scratch("servers") as s:
         fast, offset = prepare(s)
