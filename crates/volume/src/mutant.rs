@@ -90,6 +90,7 @@ mutants! {
     C5NotReadBack: "C5.2: a page counts as written although it does not read back as it was sent",
     C5GapServesSlots: "C5: behind a hole in the journal, chunks are read from slots that may be another's by now",
     C5TailBeforePages: "C5.3: the journal tail moves before the pages are synced",
+    C5TailMovesOn: "C5.3: a checkpoint frees the journal up to where it ends after the pages, not before",
     C5LabelNotSynced: "C5.3: journal space is reused before the label with the new tail is synced",
     C6NoChain: "C6: replay checks the sequence but not the hash chain",
     HalfCommitIsWhole: "C6: a start leaves a fast member with the first blocks of a commit that another one has whole",

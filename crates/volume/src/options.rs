@@ -53,6 +53,8 @@ pub struct OpenOptions {
     pub promotion_burst: u64,
     /// Records in a journal block, at most 168. Fewer are for tests, which want commits of several blocks.
     pub journal_records: usize,
+    /// Pages of a checkpoint written side by side, at least 1. Fewer are for tests, which want checkpoints of several batches.
+    pub checkpoint_batch: usize,
     /// Most bytes of requests the engine takes at a time; more wait.
     pub max_inflight_bytes: u64,
 }
@@ -67,6 +69,7 @@ impl Default for OpenOptions {
             migrate: true,
             promotion_burst: crate::tier::PROMOTION_BURST,
             journal_records: bimetal_format::journal::RECORDS_PER_BLOCK,
+            checkpoint_batch: 256,
             max_inflight_bytes: 256 << 20,
         }
     }

@@ -300,6 +300,7 @@ impl Run<'_> {
                 0 => default.max_inflight_bytes,
                 n => n,
             },
+            checkpoint_batch: 1,
             journal_records: match self.scenario.records {
                 0 => default.journal_records,
                 n => n as usize,

@@ -161,10 +161,7 @@ impl<E: Env> Core<E> {
 
     async fn append_on(&self, m: &Member<E::Device>, snap: &Snapshot) -> Result<(), Error> {
         let blocks = m.blocks_for(snap.records.len());
-        let _meta = m.meta.lock().await;
-        if !m.journal_has_room(blocks) {
-            self.checkpoint_locked(m, &[]).await?;
-        }
+        let _meta = self.lock_with_room(m, blocks).await?;
         let fail = |e| self.latch(m.index, "a journal write", e);
         m.append(&snap.records, snap.generation, self.epoch()).await.map_err(fail)?;
         if mutant::on(Mutant::JournalSyncSkipped) {

@@ -174,7 +174,10 @@ impl<E: Env> Group<E> {
     async fn mark(&self, change: impl Fn(&mut Label, u64)) -> Result<(), Error> {
         let core = &self.core;
         for m in core.members.iter().filter(|m| m.is_present()) {
+            // A checkpoint under way ends first.
+            let _pages = m.lock_pages().await;
             let _meta = m.meta.lock().await;
+            core.health.check()?;
             let mut label = m.label.borrow().clone();
             change(&mut label, m.journal.borrow().head.sequence);
             m.flip(label).await.map_err(|e| core.latch(m.index, "the label", e))?;
@@ -186,6 +189,7 @@ impl<E: Env> Group<E> {
     async fn clear_away(&self) -> Result<(), Error> {
         let core = &self.core;
         for m in core.members_of(Tier::Slow) {
+            let _pages = m.lock_pages().await;
             let _meta = m.meta.lock().await;
             let _away = m.away_meta.lock().await;
             m.clear_away().await.map_err(|e| core.latch(m.index, "a metadata write", e))?;

@@ -2,7 +2,12 @@
 //!
 //! Order: pages to the side not in use; directory blocks and root likewise; sync; read back; label flip. Only then is
 //! the journal before the new tail free to be overwritten.
+//!
+//! On a fast member commits go on meanwhile: its journal is locked only while it is noted where it ends, which is the new tail, and
+//! while the label is flipped. So pages may know commits that lie behind the tail; replay leaves out records that are older than
+//! their page. A slow member's journal is locked all the time: nothing that waits for it is a client's.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use bimetal_format::block::hash;
@@ -11,7 +16,8 @@ use bimetal_format::page::{self, PageHead};
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
 use super::directory::{block_of, Changes, Directory};
-use super::{add, Member, WriteFor};
+use super::journal::Position;
+use super::{add, take_off, Member, WriteFor};
 use crate::buf::{Buf, BufMut};
 use crate::commit::lag;
 use crate::env::{Device, DeviceError, Env, Instant};
@@ -20,7 +26,7 @@ use crate::group::core::Core;
 use crate::mutant::{self, Mutant};
 use crate::tier::Policy;
 use crate::units::{ChunkId, Tier, BLOCK};
-use crate::wait;
+use crate::wait::{self, Guard};
 
 /// Blocks written or read back side by side.
 const BATCH: usize = 256;
@@ -38,6 +44,88 @@ const QUIET: Duration = Duration::from_secs(1);
 const FOLLOW: Duration = Duration::from_secs(300);
 /// How often heat that changed is saved while the group is in use.
 const SAVE_HEAT: Duration = Duration::from_secs(3600);
+
+/// A checkpoint that nobody waits for rests so long after each batch while clients use its tier: 10 MiB a second are written, and read back.
+const REST: Duration = Duration::from_millis(100);
+
+/// Whether a checkpoint gives way to clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// Somebody waits for it.
+    AtOnce,
+    /// Nobody does, until somebody does.
+    Gently,
+}
+
+/// Who waits for the pages of a member.
+#[derive(Default)]
+pub(crate) struct Hurry {
+    waiting: Cell<u64>,
+    called: wait::Signal,
+}
+
+impl Hurry {
+    /// Somebody waits until what this gives is dropped.
+    fn wait(&self) -> impl Drop + '_ {
+        struct Waiting<'a>(&'a Hurry);
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                take_off(&self.0.waiting, 1);
+            }
+        }
+        add(&self.waiting, 1);
+        self.called.notify();
+        Waiting(self)
+    }
+}
+
+/// The end of a journal when a checkpoint began.
+#[derive(Clone, Copy)]
+struct Tail {
+    at: Position,
+    /// Of the newest durable commit.
+    generation: u64,
+}
+
+/// Whether the caller of a checkpoint holds `meta` all the time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Journal {
+    Locked,
+    /// Commits go on.
+    InUse,
+}
+
+impl Journal {
+    async fn lock<D: Device>(self, m: &Member<D>) -> Option<Guard<'_>> {
+        match self {
+            Journal::Locked => None,
+            Journal::InUse => Some(m.meta.lock().await),
+        }
+    }
+}
+
+/// What a checkpoint is made under.
+pub(crate) struct Locks<'a> {
+    _pages: Guard<'a>,
+    /// Of a slow member.
+    meta: Option<Guard<'a>>,
+}
+
+impl<D: Device> Member<D> {
+    /// Locks pages and directory. A checkpoint under way that has time for clients has none any more.
+    pub(crate) async fn lock_pages(&self) -> Guard<'_> {
+        let _waiting = self.hurry.wait();
+        self.pages.lock().await
+    }
+
+    /// Locks what a checkpoint needs: of a slow member the journal, too. A page that knew a later commit would count for more than
+    /// the record of a move that is being prepared (C1.6).
+    pub(crate) async fn lock_for_checkpoint(&self) -> Locks<'_> {
+        let _pages = self.lock_pages().await;
+        let meta = if self.tier == Tier::Slow { Some(self.meta.lock().await) } else { None };
+        Locks { _pages, meta }
+    }
+}
 
 /// A block of a checkpoint that was written, to be read back: its place and the hash of its content.
 struct Written {
@@ -61,7 +149,7 @@ impl<E: Env> Core<E> {
             for m in self.members_of(Tier::Fast) {
                 if m.journal_used(1, 2) {
                     due.get_or_insert(self.env.now());
-                    if self.checkpoint(m, &[]).await.is_err() {
+                    if self.checkpoint_at(m, &[], Haste::Gently).await.is_err() {
                         return;
                     }
                 }
@@ -93,7 +181,7 @@ impl<E: Env> Core<E> {
         let changed = self.changed_heat().await;
         if !changed.is_empty() {
             for m in self.members_of(Tier::Fast) {
-                self.checkpoint(m, &changed).await?;
+                self.checkpoint_at(m, &changed, Haste::Gently).await?;
             }
         }
         Ok(())
@@ -135,60 +223,134 @@ impl<E: Env> Core<E> {
         self.quiet_for(Tier::Slow) >= QUIET || self.env.now().since(since) >= FOLLOW
     }
 
-    /// Writes a checkpoint of member `m`, also of these pages (in order), of which only the heat has changed.
+    /// Writes a checkpoint of member `m`, also of these pages (in order), of which only the heat has changed. The caller does not hold
+    /// `meta`.
     pub(crate) async fn checkpoint(&self, m: &Member<E::Device>, heat: &[u32]) -> Result<(), Error> {
-        let _meta = m.meta.lock().await;
-        self.checkpoint_locked(m, heat).await
+        self.checkpoint_at(m, heat, Haste::AtOnce).await
     }
 
-    /// The same for a caller who holds `meta`.
+    async fn checkpoint_at(&self, m: &Member<E::Device>, heat: &[u32], haste: Haste) -> Result<(), Error> {
+        let locks = m.lock_for_checkpoint().await;
+        self.checkpoint_under(&locks, m, heat, haste).await
+    }
+
+    /// Locks the journal of a fast member with room for so many blocks, which fit the ring; of one that is gone, without.
+    pub(crate) async fn lock_with_room<'a>(&self, m: &'a Member<E::Device>, blocks: u64) -> Result<Guard<'a>, Error> {
+        assert!(blocks <= m.layout.journal_blocks, "journal invariant 1");
+        loop {
+            let meta = m.meta.lock().await;
+            if m.journal_has_room(blocks) || m.is_gone() {
+                return Ok(meta);
+            }
+            drop(meta);
+            let locks = m.lock_for_checkpoint().await;
+            // The one that was under way may have made room.
+            if !m.journal_has_room(blocks) {
+                self.checkpoint_under(&locks, m, &[], Haste::AtOnce).await?;
+            }
+            self.health.check()?;
+        }
+    }
+
+    /// A checkpoint by a caller who holds `meta`: of a slow member, or while nothing else is going on.
     pub(crate) async fn checkpoint_locked(&self, m: &Member<E::Device>, heat: &[u32]) -> Result<(), Error> {
-        // Whoever waited for `meta` while another's checkpoint failed must not go on from what that left behind: which side
+        self.checkpoint_checked(m, heat, Haste::AtOnce, Journal::Locked).await
+    }
+
+    /// The same by a caller who holds these locks.
+    pub(crate) async fn checkpoint_under(
+        &self,
+        locks: &Locks<'_>,
+        m: &Member<E::Device>,
+        heat: &[u32],
+        haste: Haste,
+    ) -> Result<(), Error> {
+        let journal = if locks.meta.is_some() { Journal::Locked } else { Journal::InUse };
+        self.checkpoint_checked(m, heat, haste, journal).await
+    }
+
+    async fn checkpoint_checked(
+        &self,
+        m: &Member<E::Device>,
+        heat: &[u32],
+        haste: Haste,
+        journal: Journal,
+    ) -> Result<(), Error> {
+        // Whoever waited for a lock while another's checkpoint failed must not go on from what that left behind: which side
         // of the pages, which label is current is not known any more.
         self.health.check()?;
         if m.is_gone() {
             return Ok(());
         }
         let fail = |e| self.latch(m.index, "a metadata write", e);
-        let result = self.checkpoint_steps(m, heat).await;
-        result.map_err(fail)
+        let result = self.checkpoint_steps(m, heat, haste, journal).await;
+        result.map_err(fail)?;
+        self.health.check()
     }
 
     /// The same without consequences for the group if it fails. For a device that is not a member yet.
-    pub(crate) async fn checkpoint_steps(&self, m: &Member<E::Device>, heat: &[u32]) -> Result<(), DeviceError> {
+    pub(crate) async fn checkpoint_steps(
+        &self,
+        m: &Member<E::Device>,
+        heat: &[u32],
+        haste: Haste,
+        journal: Journal,
+    ) -> Result<(), DeviceError> {
         add(&self.counters.checkpoints, 1);
-        // Everything up to here is in the pages as they are from now on.
-        let tail = m.journal.borrow().durable;
-        let generation = self.commit.durable_generation.get();
-        let lag_settled = m.lag.borrow().clone();
+        let (mut begun, lag_settled) = {
+            let _meta = journal.lock(m).await;
+            (self.here(m), m.lag.borrow().clone())
+        };
         if mutant::on(Mutant::C5TailBeforePages) {
-            self.flip_to_tail(m, tail.sequence, tail.hash, generation).await?;
+            self.flip_to_tail(m, begun).await?;
         }
         let mut written = Vec::new();
         let dirty = self.dirty_pages(m, heat).await;
         let mut changes = Changes::default();
-        for part in dirty.chunks(BATCH) {
+        let batch = self.options.checkpoint_batch.max(1);
+        for (n, part) in dirty.chunks(batch).enumerate() {
+            self.give_way(m, haste, n).await;
             self.write_pages(m, part, &mut changes, &mut written).await?;
         }
         if !dirty.is_empty() {
             self.write_directory(m, &mut changes, &mut written).await?;
             m.sync_all().await?;
-            read_back(m, &written).await?;
+            for (n, part) in written.chunks(batch).enumerate() {
+                self.give_way(m, haste, n).await;
+                read_back(m, part).await?;
+            }
             m.directory.borrow_mut().change(changes);
         }
-        self.flip_to_tail(m, tail.sequence, tail.hash, generation).await?;
-        m.journal.borrow_mut().tail = tail.sequence;
+        if mutant::on(Mutant::C5TailMovesOn) {
+            begun = self.here(m);
+        }
+        let _meta = journal.lock(m).await;
+        if self.health.is_latched() {
+            // It may have been a flip that failed: how far it came is not known, and the other label is the only one that is.
+            return Ok(());
+        }
+        self.flip_to_tail(m, begun).await?;
         lag::forget(m, &lag_settled);
         Ok(())
     }
 
-    async fn flip_to_tail(
-        &self,
-        m: &Member<E::Device>,
-        sequence: u64,
-        hash: u64,
-        generation: u64,
-    ) -> Result<(), DeviceError> {
+    /// Where the journal ends now, as far as it is durable: everything before is in the pages as they are from now on.
+    fn here(&self, m: &Member<E::Device>) -> Tail {
+        Tail { at: m.journal.borrow().durable, generation: self.commit.durable_generation.get() }
+    }
+
+    /// Before a further batch: gives way to clients, unless somebody waits for the end, or the journal is about to be full.
+    async fn give_way(&self, m: &Member<E::Device>, haste: Haste, batch: usize) {
+        let nearly_full = || self.members_of(Tier::Fast).any(|m| m.journal_used(3, 4));
+        let waited_for = || m.hurry.waiting.get() > 0 || self.stopping.get() || nearly_full();
+        if haste == Haste::Gently && batch > 0 && !waited_for() && self.quiet_for(m.tier) < REST {
+            wait::first(self.env.sleep(REST), m.hurry.called.wait()).await;
+        }
+    }
+
+    /// The caller holds `meta`.
+    async fn flip_to_tail(&self, m: &Member<E::Device>, tail: Tail) -> Result<(), DeviceError> {
+        let Tail { at: Position { sequence, hash }, generation } = tail;
         let mut label = m.label.borrow().clone();
         let root = m.directory.borrow().root;
         label.journal_tail = sequence;
@@ -198,7 +360,9 @@ impl<E: Env> Core<E> {
         label.root_side = root.side();
         label.generation = self.commit.generation.get();
         label.policy_clock = self.policy.borrow().clock();
-        m.flip(label).await
+        m.flip(label).await?;
+        m.journal.borrow_mut().tail = sequence;
+        Ok(())
     }
 
     /// Pages whose newest durable state this member does not have, and those in `heat` of which it has a copy. Those that a

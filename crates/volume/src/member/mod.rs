@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! 1. Every request to the device goes through this module, so that counters are whole.
-//! 2. At most one metadata writer at a time: whoever writes journal, pages or labels holds `meta`,
-//!    whoever writes away bits `away_meta`.
+//! 2. Who writes the journal or labels holds `meta`, who writes pages and the directory `pages`, who writes away bits `away_meta`. Who
+//!    takes several takes `pages` first, then `meta`, then `away_meta`; and the gate of commits before all of them.
 //! 3. At most one sync at a time (C1.4); see [`sync`].
 
 pub(crate) mod away;
@@ -30,6 +30,7 @@ use crate::mutant::{self, Mutant};
 use crate::slots::FreeSlots;
 use crate::units::{ChunkId, MemberIndex, SlotIndex, Tier};
 use crate::wait::Mutex;
+use checkpoint::Hurry;
 use occupants::Occupants;
 
 /// Counters since the group was opened.
@@ -104,6 +105,11 @@ pub(crate) struct Member<D: Device> {
     /// Fast members: which chunk lives in each slot.
     pub(crate) occupants: RefCell<Occupants>,
     pub(crate) meta: Mutex,
+    /// Held by whoever writes pages and the directory: a checkpoint from its beginning to its label. Apart from `meta`, so that commits do not
+    /// wait for one.
+    pub(crate) pages: Mutex,
+    /// Who waits for `pages`: a checkpoint that takes its time gets on with it.
+    pub(crate) hurry: Hurry,
     /// Held by whoever writes away bits. Apart from `meta`, so that a commit never waits for the mover, which holds
     /// `meta` of a slow member until its switches are committed.
     pub(crate) away_meta: Mutex,
@@ -144,6 +150,8 @@ impl<D: Device> Member<D> {
             unwritable: RefCell::default(),
             occupants: RefCell::new(Occupants::new(if tier == Tier::Fast { slots } else { 0 })),
             meta: Mutex::default(),
+            pages: Mutex::default(),
+            hurry: Hurry::default(),
             away_meta: Mutex::default(),
             journal: RefCell::new(journal::Journal::at_tail(&label)),
             directory: RefCell::new(directory::Directory::empty(layout.pages)),

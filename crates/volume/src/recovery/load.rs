@@ -371,9 +371,11 @@ enum Elsewhere {
     },
 }
 
-/// C5.2: a damaged page is taken from another member if that one's copy is as new as the best source expects.
+/// C5.2: a damaged page is taken from another member if that one's copy is as new as the best source expects, or as where its journal
+/// begins: the page may have known later commits than that.
 async fn load_elsewhere<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool], page: u32) -> Elsewhere {
-    let wanted = core.members[best].directory.borrow().pages.get(page as usize).generation();
+    let expected = core.members[best].directory.borrow().pages.get(page as usize).generation();
+    let wanted = expected.min(core.members[best].label.borrow().checkpoint_generation);
     let mut unread = false;
     for m in core.members.iter().filter(|m| m.is_present() && m.index as usize != best) {
         let copy = m.directory.borrow().pages.get(page as usize);

@@ -6,6 +6,7 @@ mod away;
 mod bad_members;
 mod behaviour;
 mod beside;
+mod checkpoint;
 mod convert;
 mod cut_off;
 mod damage;

@@ -223,6 +223,7 @@ impl<E: Env> Core<E> {
         let device = {
             // Nobody is about to write to it, or to wait for it.
             let _no_commit = self.commit.gate.lock().await;
+            let _pages = m.lock_pages().await;
             let _meta = m.meta.lock().await;
             let _away = m.away_meta.lock().await;
             m.release()

@@ -6,6 +6,7 @@ use super::Damaged;
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
+use crate::member::checkpoint::Haste;
 use crate::member::directory::Directory;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
@@ -24,13 +25,13 @@ impl<E: Env> Core<E> {
     /// A checkpoint of `m` that takes these pages for changed: it writes them to their other sides, with the directory, both
     /// labels, and a tail of the journal beyond all that is on the ring.
     pub(super) async fn write_anew(&self, m: &Member<E::Device>, damaged: Damaged) -> Result<(), Error> {
-        let _meta = m.meta.lock().await;
+        let locks = m.lock_for_checkpoint().await;
         if self.stopping.get() {
             return Err(Error::Stopping);
         }
         for page in damaged.pages.into_iter().filter(|_| !mutant::on(Mutant::MendSkipsPages)) {
             m.directory.borrow_mut().forget_generation(page);
         }
-        self.checkpoint_locked(m, &[]).await
+        self.checkpoint_under(&locks, m, &[], Haste::AtOnce).await
     }
 }

@@ -1,0 +1,155 @@
+//! Checkpoints beside clients: commits do not wait for one, and one that nobody waits for gives way.
+
+use std::time::Duration;
+
+use bimetal_volume::env::Env;
+use bimetal_volume::options::{CreateOptions, NewVolume};
+use bimetal_volume::units::{Placement, Tier, BLOCK, CHUNK};
+use bimetal_volume::{Group, Volume};
+
+use crate::image::*;
+use crate::memory::{MemoryDevice, MemoryEnv};
+
+/// What a map page covers.
+const PAGE: u64 = 252 * CHUNK;
+/// In MiB.
+const TIB: u64 = 1 << 20;
+
+struct Rig {
+    env: MemoryEnv,
+    m: Members,
+    group: Group<MemoryEnv>,
+    v: Volume<MemoryEnv>,
+}
+
+impl Rig {
+    /// Members of so many MiB, and blocks of their journals.
+    fn new(fast: u64, slow: u64, journal: u32) -> Rig {
+        let env = MemoryEnv::new();
+        let device = |mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
+        let m = Members(vec![device(fast), device(slow)]);
+        let volumes = vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }];
+        let members = vec![(m.0[0].clone(), Tier::Fast), (m.0[1].clone(), Tier::Slow)];
+        make(&env, members, CreateOptions { journal_blocks: Some(journal), ..small(volumes) });
+        let group = open(&env, &m.0, writable()).expect("opens");
+        let v = group.volume("main").expect("made at creation");
+        Rig { env, m, group, v }
+    }
+
+    fn fast(&self) -> &MemoryDevice {
+        &self.m.0[0]
+    }
+
+    /// Writes a block in chunk number `n` of those that lie `apart`, makes it durable, and says how long that took.
+    fn commit(&self, n: u64, apart: u64) -> Duration {
+        let begun = self.env.now();
+        write(&self.env, &self.v, n * apart, &block(n)).expect("write");
+        flush(&self.env, &self.v).expect("flush");
+        self.env.now().since(begun)
+    }
+
+    fn rest(&self, d: Duration) {
+        let e = self.env.clone();
+        self.env.block_on(async move { e.sleep(d).await });
+    }
+
+    /// Where the journal begins.
+    fn tail(&self) -> u64 {
+        self.fast().label().journal_tail
+    }
+
+    fn journal_blocks(&self) -> u64 {
+        self.fast().layout().journal_blocks
+    }
+}
+
+fn block(n: u64) -> Vec<u8> {
+    let number = (n + 1).to_le_bytes();
+    number.repeat(BLOCK as usize / number.len())
+}
+
+/// After a crash all of them are there.
+fn all_survive(rig: Rig, commits: u64, apart: u64) {
+    let Rig { env, m, group, v } = rig;
+    m.0.iter().for_each(|d| d.read_takes.set(Duration::ZERO));
+    drop((group, v));
+    env.kill();
+    let group = open(&env, &m.0, writable()).expect("opens");
+    let v = group.volume("main").expect("made at creation");
+    for n in 0..commits {
+        assert!(read(&env, &v, n * apart, BLOCK).expect("read") == block(n), "{n}");
+    }
+    stop(&env, group).expect("orderly stop");
+    assert_eq!(check(&env, &m.0).expect("checked").problems, []);
+}
+
+#[test]
+fn a_flush_does_not_wait_for_a_checkpoint() {
+    let rig = Rig::new(64, 256, 64);
+    let (half, begun) = (rig.journal_blocks() / 2, rig.tail());
+    // What was written is read back: that takes most of it.
+    rig.fast().read_takes.set(Duration::from_secs(30));
+    for n in 0..half + 8 {
+        let took = rig.commit(n, CHUNK);
+        assert!(took < Duration::from_secs(1), "commit {n}: {took:?}");
+    }
+    assert!(rig.group.counters().checkpoints > 0 && rig.tail() == begun, "one is under way");
+    rig.rest(Duration::from_secs(200));
+    assert!(rig.tail() > begun, "it came to an end");
+    all_survive(rig, half + 8, CHUNK);
+}
+
+#[test]
+fn a_journal_that_is_full_waits_for_the_checkpoint_under_way() {
+    let rig = Rig::new(64, 256, 64);
+    let blocks = rig.journal_blocks();
+    rig.fast().read_takes.set(Duration::from_secs(30));
+    let slowest = (0..2 * blocks).map(|n| rig.commit(n, CHUNK)).max().expect("some");
+    assert!(slowest > Duration::from_secs(1), "{slowest:?}");
+    assert!(rig.group.counters().journal_wraps > 0);
+    all_survive(rig, 2 * blocks, CHUNK);
+}
+
+/// Commits in many pages of the map, a request every few milliseconds, until the journal is half full; then until the checkpoint
+/// has ended. Its duration.
+fn many_pages(rig: &Rig) -> (u64, Duration) {
+    let (half, begun) = (rig.journal_blocks() / 2, rig.tail());
+    let mut n = 0;
+    let mut commit = || {
+        rig.commit(n, PAGE);
+        rig.rest(Duration::from_millis(5));
+        n += 1;
+        n
+    };
+    while commit() <= half {}
+    let full = rig.env.now();
+    while rig.tail() == begun {
+        commit();
+    }
+    (n, rig.env.now().since(full))
+}
+
+#[test]
+fn a_checkpoint_gives_way_to_clients() {
+    let rig = Rig::new(1024, TIB, 640);
+    let (commits, took) = many_pages(&rig);
+    // Two batches of pages: a rest before the second is written, and one before it is read back.
+    assert!((Duration::from_millis(190)..Duration::from_secs(1)).contains(&took), "{commits}: {took:?}");
+    all_survive(rig, commits, PAGE);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_checkpoint_that_gives_way() {
+    let rig = Rig::new(1024, TIB, 640);
+    let half = rig.journal_blocks() / 2;
+    for n in 0..half + 4 {
+        rig.commit(n, PAGE);
+        rig.rest(Duration::from_millis(5));
+    }
+    assert!(rig.group.counters().checkpoints > 0, "one is under way");
+    let begun = rig.env.now();
+    let Rig { env, m, group, .. } = rig;
+    stop(&env, group).expect("orderly stop");
+    assert!(env.now().since(begun) < Duration::from_millis(90), "{:?}", env.now().since(begun));
+    assert!(check(&env, &m.0).expect("checked").clean);
+}
