@@ -300,7 +300,8 @@ impl Run<'_> {
                 0 => default.max_inflight_bytes,
                 n => n,
             },
-            checkpoint_batch: 1,
+            // One page after the other in half of the runs, so that commits come in between.
+            checkpoint_batch: if self.scenario.seed % 2 == 0 { 1 } else { default.checkpoint_batch },
             journal_records: match self.scenario.records {
                 0 => default.journal_records,
                 n => n as usize,
