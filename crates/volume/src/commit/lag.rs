@@ -60,7 +60,7 @@ impl<E: Env> Core<E> {
     async fn make_room_on_slow(&self, m: &Member<E::Device>, records: usize) -> Result<(), Error> {
         match m.journal_has_room(m.blocks_for(records)) {
             true => Ok(()),
-            false => self.checkpoint_locked(m, &[]).await,
+            false => self.checkpoint_locked(m).await,
         }
     }
 

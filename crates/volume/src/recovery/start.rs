@@ -232,7 +232,7 @@ async fn catch_up<E: Env>(core: &Core<E>, m: &Member<E::Device>, source: &Source
     for same in missing.chunk_by(|a, b| a.0 == b.0) {
         let records: Vec<Record> = same.iter().map(|(_, r)| *r).collect();
         if !m.journal_has_room(m.blocks_for(records.len())) {
-            core.checkpoint_locked(m, &[]).await.map_err(|e| failed_commit(e, m.index))?;
+            core.checkpoint_locked(m).await.map_err(|e| failed_commit(e, m.index))?;
         }
         m.append(&records, same[0].0, core.epoch()).await.map_err(failed(m.index))?;
         m.sync_all().await.map_err(failed(m.index))?;
@@ -255,7 +255,7 @@ async fn seal_end<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), O
         if mutant::on(Mutant::SealNeedsRoom) {
             return Ok(());
         }
-        core.checkpoint_locked(m, &[]).await.map_err(|e| failed_commit(e, m.index))?;
+        core.checkpoint_locked(m).await.map_err(|e| failed_commit(e, m.index))?;
     }
     m.append_end(core.commit.generation.get(), core.epoch()).await.map_err(failed(m.index))?;
     // Its sync is that of the confirmed label.

@@ -7,7 +7,7 @@ use super::{RepairError, Report};
 use crate::env::{Device, DeviceError, Env};
 use crate::group::core::Core;
 use crate::group::create::lay_out;
-use crate::member::checkpoint::{Haste, Journal};
+use crate::member::checkpoint::How;
 use crate::member::journal::Position;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
@@ -44,7 +44,7 @@ pub(super) async fn carry_out<E: Env>(
     }
     for (m, new) in &all {
         write_headers(core, m, *new).await?;
-        core.checkpoint_steps(m, &[], Haste::AtOnce, Journal::InUse).await.map_err(failed(m.index))?;
+        core.checkpoint_steps(m, How::ALONE).await.map_err(failed(m.index))?;
     }
     for (m, _) in all.iter().filter(|(m, _)| m.tier == Tier::Slow) {
         // Only now: until the member was done they told what it may not know.

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use bimetal_format::directory::{decode_root, encode_directory, Expected};
+use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::env::Env;
 use bimetal_volume::options::{CreateOptions, NewVolume};
 use bimetal_volume::units::{Placement, Tier, BLOCK, CHUNK};
 use bimetal_volume::{Group, Volume};
 
+use crate::image::places::{directory, places, salt};
 use crate::image::*;
 use crate::memory::{MemoryDevice, MemoryEnv};
 
@@ -152,4 +155,68 @@ fn a_stop_does_not_wait_for_a_checkpoint_that_gives_way() {
     stop(&env, group).expect("orderly stop");
     assert!(env.now().since(begun) < Duration::from_millis(90), "{:?}", env.now().since(begun));
     assert!(check(&env, &m.0).expect("checked").clean);
+}
+
+#[test]
+fn a_checkpoint_flips_no_label_of_a_group_that_has_latched_meanwhile() {
+    let rig = Rig::new(64, 256, 64);
+    let (half, begun) = (rig.journal_blocks() / 2, rig.tail());
+    rig.fast().read_takes.set(Duration::from_secs(30));
+    for n in 0..half + 4 {
+        rig.commit(n, CHUNK);
+    }
+    assert!(rig.group.counters().checkpoints > 0 && rig.tail() == begun, "one is under way");
+    // The next write to the member fails, a commit's. It may as well have been a label's; those after it would not fail.
+    let v = rig.v.clone();
+    rig.env.block_on(async move { v.trim(0, CHUNK, WriteFlags::default()).await }).expect("trim");
+    rig.fast().writes_left.set(0);
+    flush(&rig.env, &rig.v).expect_err("the commit fails");
+    rig.fast().writes_left.set(u64::MAX);
+    let label = rig.fast().label().sequence;
+    rig.rest(Duration::from_secs(200));
+    assert_eq!(rig.fast().label().sequence, label);
+}
+
+/// Has the directory of a member say that its first page is of some commits later, and damages that page.
+fn lose_a_newer_page(members: &Members, member: usize) {
+    let of_member =
+        |what| places(members).into_iter().find(move |p| p.member == member && p.what == what).expect("one");
+    let (d, at) = (&members.0[member], of_member("directory").bytes.start);
+    let (root, label) = (of_member("root").bytes.start, members.0[member].label());
+    let rows = decode_root(&d.peek(root, BLOCK as usize), 0, label.root_generation, &salt(d, root)).expect("sound");
+    let mut pages: Vec<Expected> = directory(d, at, 0, rows[0]).into_iter().map(|(_, e)| e).collect();
+    assert!(pages[0].is_some() && pages[0].generation() <= label.checkpoint_generation);
+    pages[0] = Expected::new(label.checkpoint_generation + 2, pages[0].side());
+    let mut block = vec![0; BLOCK as usize];
+    encode_directory(&mut block, 0, rows[0].generation(), &pages, &salt(d, at));
+    d.poke(at, &block);
+    d.flip(of_member("page").bytes.start + 100, 1);
+}
+
+#[test]
+fn a_damaged_page_that_knew_more_than_the_tail_is_mended_by_a_copy_that_knows_as_much() {
+    let env = MemoryEnv::new();
+    let m = create(&env, "tank", &[16, 16], &[64]);
+    let group = open(&env, &m.0, writable()).expect("opens");
+    let v = group.volume("main").expect("made at creation");
+    write(&env, &v, 0, &block(0)).expect("write");
+    stop(&env, group).expect("orderly stop");
+    let group = open(&env, &m.0, writable()).expect("opens");
+    let v = group.volume("main").expect("made at creation");
+    for n in 1..6 {
+        write(&env, &v, n * CHUNK, &block(n)).expect("write");
+        flush(&env, &v).expect("flush");
+    }
+    drop((group, v));
+    env.kill();
+    lose_a_newer_page(&m, 0);
+    let group = open(&env, &m.0, writable()).expect("the other copy and the journal have it all");
+    let found = group.status().recovery;
+    assert!(found.iter().any(|f| f.contains("map page 0: damaged on member 0, taken from another")), "{found:?}");
+    let v = group.volume("main").expect("made at creation");
+    for n in 0..6 {
+        assert!(read(&env, &v, n * CHUNK, BLOCK).expect("read") == block(n), "{n}");
+    }
+    stop(&env, group).expect("orderly stop");
+    assert_eq!(check(&env, &m.0).expect("checked").problems, []);
 }

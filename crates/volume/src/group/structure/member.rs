@@ -39,7 +39,7 @@ use crate::env::{Device, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::create::{lay_out, new_uuid};
-use crate::member::checkpoint::{Haste, Journal};
+use crate::member::checkpoint::How;
 use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
 use crate::options::Uuid;
@@ -236,7 +236,7 @@ impl<E: Env> Core<E> {
 
     async fn write_map(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         self.check_writable().map_err(StructureError::NotAdded)?;
-        self.checkpoint_steps(m, &[], Haste::AtOnce, Journal::InUse).await.map_err(StructureError::NewDevice)
+        self.checkpoint_steps(m, How::ALONE).await.map_err(StructureError::NewDevice)
     }
 
     /// Makes the device ready beside the running group, then a member. If that fails, nothing of the families stays on it.

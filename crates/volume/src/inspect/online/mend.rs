@@ -6,7 +6,7 @@ use super::Damaged;
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
-use crate::member::checkpoint::Haste;
+use crate::member::checkpoint::How;
 use crate::member::directory::Directory;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
@@ -32,6 +32,6 @@ impl<E: Env> Core<E> {
         for page in damaged.pages.into_iter().filter(|_| !mutant::on(Mutant::MendSkipsPages)) {
             m.directory.borrow_mut().forget_generation(page);
         }
-        self.checkpoint_under(&locks, m, &[], Haste::AtOnce).await
+        self.checkpoint_as(m, How { commits: locks.commits(), ..How::ALONE }).await
     }
 }

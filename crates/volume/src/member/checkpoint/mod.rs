@@ -7,20 +7,23 @@
 //! while the label is flipped. So pages may know commits that lie behind the tail; replay leaves out records that are older than
 //! their page. A slow member's journal is locked all the time: nothing that waits for it is a client's.
 
-use std::cell::Cell;
+mod blocks;
+mod locks;
+
 use std::time::Duration;
 
-use bimetal_format::block::hash;
 use bimetal_format::directory::{encode_directory, encode_root, Expected, DIRECTORIES_PER_ROOT};
 use bimetal_format::page::{self, PageHead};
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
+use self::blocks::{read_back, write_all, Written};
+pub(crate) use self::locks::{Haste, How, Hurry};
 use super::directory::{block_of, Changes, Directory};
 use super::journal::Position;
-use super::{add, take_off, Member, WriteFor};
+use super::{add, Member};
 use crate::buf::{Buf, BufMut};
 use crate::commit::lag;
-use crate::env::{Device, DeviceError, Env, Instant};
+use crate::env::{DeviceError, Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::mutant::{self, Mutant};
@@ -28,14 +31,8 @@ use crate::tier::Policy;
 use crate::units::{ChunkId, Tier, BLOCK};
 use crate::wait::{self, Guard};
 
-/// Blocks written or read back side by side.
-const BATCH: usize = 256;
 /// Pages of the map looked at without a pause.
 const LOOKED_AT: u32 = 1 << 16;
-/// Blocks of which so many lie in between are read back together, and so many reads, of 1 MiB at most, are on their way
-/// at a time.
-const BRIDGE: u64 = 32;
-const READS: usize = 16;
 /// A slow member that lags behind by more chunks is told of them in its journal (I10).
 const LAG_MAX: usize = 64 << 10;
 /// Slow members follow a checkpoint of a fast one when they have had nothing to do for so long ...
@@ -48,89 +45,12 @@ const SAVE_HEAT: Duration = Duration::from_secs(3600);
 /// A checkpoint that nobody waits for rests so long after each batch while clients use its tier: 10 MiB a second are written, and read back.
 const REST: Duration = Duration::from_millis(100);
 
-/// Whether a checkpoint gives way to clients.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Haste {
-    /// Somebody waits for it.
-    AtOnce,
-    /// Nobody does, until somebody does.
-    Gently,
-}
-
-/// Who waits for the pages of a member.
-#[derive(Default)]
-pub(crate) struct Hurry {
-    waiting: Cell<u64>,
-    called: wait::Signal,
-}
-
-impl Hurry {
-    /// Somebody waits until what this gives is dropped.
-    fn wait(&self) -> impl Drop + '_ {
-        struct Waiting<'a>(&'a Hurry);
-        impl Drop for Waiting<'_> {
-            fn drop(&mut self) {
-                take_off(&self.0.waiting, 1);
-            }
-        }
-        add(&self.waiting, 1);
-        self.called.notify();
-        Waiting(self)
-    }
-}
-
 /// The end of a journal when a checkpoint began.
 #[derive(Clone, Copy)]
 struct Tail {
     at: Position,
     /// Of the newest durable commit.
     generation: u64,
-}
-
-/// Whether the caller of a checkpoint holds `meta` all the time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Journal {
-    Locked,
-    /// Commits go on.
-    InUse,
-}
-
-impl Journal {
-    async fn lock<D: Device>(self, m: &Member<D>) -> Option<Guard<'_>> {
-        match self {
-            Journal::Locked => None,
-            Journal::InUse => Some(m.meta.lock().await),
-        }
-    }
-}
-
-/// What a checkpoint is made under.
-pub(crate) struct Locks<'a> {
-    _pages: Guard<'a>,
-    /// Of a slow member.
-    meta: Option<Guard<'a>>,
-}
-
-impl<D: Device> Member<D> {
-    /// Locks pages and directory. A checkpoint under way that has time for clients has none any more.
-    pub(crate) async fn lock_pages(&self) -> Guard<'_> {
-        let _waiting = self.hurry.wait();
-        self.pages.lock().await
-    }
-
-    /// Locks what a checkpoint needs: of a slow member the journal, too. A page that knew a later commit would count for more than
-    /// the record of a move that is being prepared (C1.6).
-    pub(crate) async fn lock_for_checkpoint(&self) -> Locks<'_> {
-        let _pages = self.lock_pages().await;
-        let meta = if self.tier == Tier::Slow { Some(self.meta.lock().await) } else { None };
-        Locks { _pages, meta }
-    }
-}
-
-/// A block of a checkpoint that was written, to be read back: its place and the hash of its content.
-struct Written {
-    place: u64,
-    hash: u64,
 }
 
 impl<E: Env> Core<E> {
@@ -231,7 +151,7 @@ impl<E: Env> Core<E> {
 
     async fn checkpoint_at(&self, m: &Member<E::Device>, heat: &[u32], haste: Haste) -> Result<(), Error> {
         let locks = m.lock_for_checkpoint().await;
-        self.checkpoint_under(&locks, m, heat, haste).await
+        self.checkpoint_as(m, How { heat, haste, commits: locks.commits() }).await
     }
 
     /// Locks the journal of a fast member with room for so many blocks, which fit the ring; of one that is gone, without.
@@ -246,36 +166,19 @@ impl<E: Env> Core<E> {
             let locks = m.lock_for_checkpoint().await;
             // The one that was under way may have made room.
             if !m.journal_has_room(blocks) {
-                self.checkpoint_under(&locks, m, &[], Haste::AtOnce).await?;
+                self.checkpoint_as(m, How { commits: locks.commits(), ..How::ALONE }).await?;
             }
             self.health.check()?;
         }
     }
 
     /// A checkpoint by a caller who holds `meta`: of a slow member, or while nothing else is going on.
-    pub(crate) async fn checkpoint_locked(&self, m: &Member<E::Device>, heat: &[u32]) -> Result<(), Error> {
-        self.checkpoint_checked(m, heat, Haste::AtOnce, Journal::Locked).await
+    pub(crate) async fn checkpoint_locked(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        self.checkpoint_as(m, How::ALONE).await
     }
 
-    /// The same by a caller who holds these locks.
-    pub(crate) async fn checkpoint_under(
-        &self,
-        locks: &Locks<'_>,
-        m: &Member<E::Device>,
-        heat: &[u32],
-        haste: Haste,
-    ) -> Result<(), Error> {
-        let journal = if locks.meta.is_some() { Journal::Locked } else { Journal::InUse };
-        self.checkpoint_checked(m, heat, haste, journal).await
-    }
-
-    async fn checkpoint_checked(
-        &self,
-        m: &Member<E::Device>,
-        heat: &[u32],
-        haste: Haste,
-        journal: Journal,
-    ) -> Result<(), Error> {
+    /// A checkpoint by a caller who holds the locks for it.
+    pub(crate) async fn checkpoint_as(&self, m: &Member<E::Device>, how: How<'_>) -> Result<(), Error> {
         // Whoever waited for a lock while another's checkpoint failed must not go on from what that left behind: which side
         // of the pages, which label is current is not known any more.
         self.health.check()?;
@@ -283,40 +186,34 @@ impl<E: Env> Core<E> {
             return Ok(());
         }
         let fail = |e| self.latch(m.index, "a metadata write", e);
-        let result = self.checkpoint_steps(m, heat, haste, journal).await;
+        let result = self.checkpoint_steps(m, how).await;
         result.map_err(fail)?;
         self.health.check()
     }
 
     /// The same without consequences for the group if it fails. For a device that is not a member yet.
-    pub(crate) async fn checkpoint_steps(
-        &self,
-        m: &Member<E::Device>,
-        heat: &[u32],
-        haste: Haste,
-        journal: Journal,
-    ) -> Result<(), DeviceError> {
+    pub(crate) async fn checkpoint_steps(&self, m: &Member<E::Device>, how: How<'_>) -> Result<(), DeviceError> {
         add(&self.counters.checkpoints, 1);
         let (mut begun, lag_settled) = {
-            let _meta = journal.lock(m).await;
+            let _meta = how.commits.keep_out(m).await;
             (self.here(m), m.lag.borrow().clone())
         };
         if mutant::on(Mutant::C5TailBeforePages) {
             self.flip_to_tail(m, begun).await?;
         }
         let mut written = Vec::new();
-        let dirty = self.dirty_pages(m, heat).await;
+        let dirty = self.dirty_pages(m, how.heat).await;
         let mut changes = Changes::default();
         let batch = self.options.checkpoint_batch.max(1);
         for (n, part) in dirty.chunks(batch).enumerate() {
-            self.give_way(m, haste, n).await;
+            self.give_way(m, how.haste, n).await;
             self.write_pages(m, part, &mut changes, &mut written).await?;
         }
         if !dirty.is_empty() {
             self.write_directory(m, &mut changes, &mut written).await?;
             m.sync_all().await?;
             for (n, part) in written.chunks(batch).enumerate() {
-                self.give_way(m, haste, n).await;
+                self.give_way(m, how.haste, n).await;
                 read_back(m, part).await?;
             }
             m.directory.borrow_mut().change(changes);
@@ -324,7 +221,7 @@ impl<E: Env> Core<E> {
         if mutant::on(Mutant::C5TailMovesOn) {
             begun = self.here(m);
         }
-        let _meta = journal.lock(m).await;
+        let _meta = how.commits.keep_out(m).await;
         if self.health.is_latched() {
             // It may have been a flip that failed: how far it came is not known, and the other label is the only one that is.
             return Ok(());
@@ -342,7 +239,7 @@ impl<E: Env> Core<E> {
     /// Before a further batch: gives way to clients, unless somebody waits for the end, or the journal is about to be full.
     async fn give_way(&self, m: &Member<E::Device>, haste: Haste, batch: usize) {
         let nearly_full = || self.members_of(Tier::Fast).any(|m| m.journal_used(3, 4));
-        let waited_for = || m.hurry.waiting.get() > 0 || self.stopping.get() || nearly_full();
+        let waited_for = || m.hurry.is_waited_for() || self.stopping.get() || nearly_full();
         if haste == Haste::Gently && batch > 0 && !waited_for() && self.quiet_for(m.tier) < REST {
             wait::first(self.env.sleep(REST), m.hurry.called.wait()).await;
         }
@@ -466,68 +363,4 @@ impl<E: Env> Core<E> {
         changes.root = Expected::new(generation, side);
         write_all(m, images, written).await
     }
-}
-
-/// Writes blocks, neighbours in one request: a disk that seeks to each of them stands still for whatever else it has to
-/// do.
-async fn write_all<D: Device>(
-    m: &Member<D>,
-    mut images: Vec<(u64, Buf)>,
-    written: &mut Vec<Written>,
-) -> Result<(), DeviceError> {
-    images.sort_unstable_by_key(|(place, _)| *place);
-    for part in images.chunks(BATCH) {
-        let runs = part.chunk_by(|a, b| a.0 + BLOCK == b.0);
-        let writes = runs.map(|run| m.write(run[0].0, joined(run), WriteFor::Engine)).collect();
-        wait::all(writes).await.into_iter().collect::<Result<(), _>>()?;
-        written.extend(part.iter().map(|(place, content)| Written { place: *place, hash: hash(content) }));
-    }
-    Ok(())
-}
-
-fn joined(run: &[(u64, Buf)]) -> Buf {
-    if let [(_, one)] = run {
-        return one.clone();
-    }
-    let mut all = BufMut::new(run.len() * BLOCK as usize);
-    for (block, (_, content)) in all.chunks_exact_mut(BLOCK as usize).zip(run) {
-        block.copy_from_slice(content);
-    }
-    all.freeze()
-}
-
-/// C5.2: a side is trusted only after it was synced and read back equal. A difference counts as a failed write. What
-/// lies between blocks near each other is read with them: that takes less time than a seek.
-async fn read_back<D: Device>(m: &Member<D>, blocks: &[Written]) -> Result<(), DeviceError> {
-    let (near, most) = (BRIDGE * BLOCK, BATCH as u64 * BLOCK);
-    for part in blocks.chunks(BATCH) {
-        let mut runs: Vec<&[Written]> = Vec::new();
-        for run in part.chunk_by(|a, b| a.place < b.place && b.place - a.place <= near) {
-            runs.extend(run.chunk_by(|a, b| a.place / most == b.place / most));
-        }
-        for together in runs.chunks(READS) {
-            let checks = together.iter().map(|run| check_run(m, run)).collect();
-            wait::all(checks).await.into_iter().collect::<Result<(), _>>()?;
-        }
-    }
-    Ok(())
-}
-
-/// Reads a run with what lies in between; if that fails, because something in between cannot be read, each block by
-/// itself.
-async fn check_run<D: Device>(m: &Member<D>, run: &[Written]) -> Result<(), DeviceError> {
-    const EIO: i32 = 5;
-    let equal = |block: &[u8], w: &Written| match hash(block) == w.hash || mutant::on(Mutant::C5NotReadBack) {
-        true => Ok(()),
-        false => Err(DeviceError::Io(EIO)),
-    };
-    let (first, last) = (run[0].place, run[run.len() - 1].place);
-    let size = BLOCK as usize;
-    if let Ok(got) = m.read(first, BufMut::new((last - first) as usize + size)).await {
-        return run.iter().try_for_each(|w| equal(&got[(w.place - first) as usize..][..size], w));
-    }
-    for w in run {
-        equal(&m.read(w.place, BufMut::new(size)).await?, w)?;
-    }
-    Ok(())
 }
