@@ -53,7 +53,7 @@ lint: setup
 bench: build
 	@$(CARGO) build --release --locked -p bimetal-export --example fuse_memory --example serve_memory
 	@$(CARGO) build --release --locked -p bimetal-format -p bimetal-host --example full_map --example engine_cost
-	@for script in bench/iops.py bench/servers.py bench/encryption.py bench/fuse.py bench/fill.py bench/scale.py bench/mover.py bench/evacuate.py bench/growth.py bench/engine.py; do echo "== $$script"; BIMETAL_BIN=$(BIMETAL) python3 "$$script" || exit 1; done
+	@for script in bench/iops.py bench/servers.py bench/encryption.py bench/fuse.py bench/fill.py bench/scale.py bench/mover.py bench/evacuate.py bench/growth.py bench/flush.py bench/engine.py; do echo "== $$script"; BIMETAL_BIN=$(BIMETAL) python3 "$$script" || exit 1; done
 
 install: build
 	install -D -m 755 $(BIMETAL) $(DESTDIR)$(PREFIX)/bin/bimetal
