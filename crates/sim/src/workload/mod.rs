@@ -6,6 +6,7 @@ mod dissolve;
 mod family;
 mod members;
 mod structure;
+mod wide;
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
@@ -33,6 +34,9 @@ const FAMILIES: u64 = 0x6661_6d69_6c79;
 /// Runs in a million in which requests wait for each other: they are many, or large, or little may be in flight.
 const CROWDS_PPM: u32 = 100_000;
 const CROWDS: u64 = 0x63_726f_7764;
+/// Runs in a million of which the map has many pages.
+const WIDE_PPM: u32 = 60_000;
+const WIDE: u64 = 0x7769_6465;
 /// Runs in a million in which the group is verified while it is in use.
 const CHECKS_PPM: u32 = 100_000;
 const CHECKS: u64 = 0x6368_6563_6b73;
@@ -81,12 +85,20 @@ pub fn generate(seed: u64) -> Scenario {
     if crowded {
         crowd::make_room(&mut s, &mut crowd);
     }
+    let mut width = Prng::new(seed ^ WIDE);
+    let wide = !crowded && width.chance(WIDE_PPM);
+    if wide {
+        wide::make_room(&mut s, &mut width);
+    }
     let mut taste = taste(&s, &mut p);
     let sessions = p.range(2, 4);
     let mut steps = p.range(120, 360);
     if crowded {
         crowd::widen(&mut s, &mut taste, &mut crowd);
         steps /= 2;
+    }
+    if wide {
+        wide::widen(&s, &mut taste, &mut width);
     }
     for number in 0..sessions {
         let session = session(&s, &taste, number, steps / sessions, &mut p);
@@ -429,6 +441,13 @@ mod tests {
             about.contains(&crowds) && about.contains(&largest) && about.contains(&little),
             "{crowds} {largest} {little}"
         );
+    }
+
+    #[test]
+    fn some_runs_have_maps_of_many_pages() {
+        let pages = |s: Scenario| s.volumes.iter().map(|v| v.chunks.div_ceil(252)).sum::<u64>();
+        let wide = (0..1000).map(generate).map(pages).filter(|n| *n > 5).count();
+        assert!((30..100).contains(&wide), "{wide} of 1000");
     }
 
     #[test]
