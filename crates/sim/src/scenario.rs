@@ -258,6 +258,8 @@ pub enum Damage {
     Labels(usize),
     /// The root of the member's page directory rots; the first start that mends it is cut off after so many events.
     Directory(usize, u64),
+    /// Pages of the member's map rot, about half of them; the first start that mends them is cut off after so many events.
+    Pages(usize, u64),
     /// The member is gone, and the group is repaired; the first repair is cut off after so many events.
     Repair(usize, u64),
     /// The member is empty and leaves. A start without it is cut off after the first number of events, one with it after the

@@ -88,6 +88,8 @@ mutants! {
     C5NewUnderOldName: "C5.2: a directory begun anew and cut off can be taken for the one that the label names",
     C5MendedTooLate: "C5.2: a slow member no more says that it was stopped in order before the fast one is mended that needs it",
     C5NotReadBack: "C5.2: a page counts as written although it does not read back as it was sent",
+    C5OlderCopyRefused: "C5.2: a damaged page is taken from another member only if that one's copy is as new",
+    C5OlderCopyAlone: "C5.2: an older copy of a damaged page counts without the journal beside it",
     C5GapServesSlots: "C5: behind a hole in the journal, chunks are read from slots that may be another's by now",
     C5TailBeforePages: "C5.3: the journal tail moves before the pages are synced",
     C5TailMovesOn: "C5.3: a checkpoint frees the journal up to where it ends after the pages, not before",

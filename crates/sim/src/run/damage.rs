@@ -60,6 +60,7 @@ impl Run<'_> {
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
             Damage::Labels(m) => self.without_labels(m),
             Damage::Directory(m, events) => self.rotten_directory(m, events),
+            Damage::Pages(m, events) => self.rotten_pages(m, events),
             Damage::Back(m, gone, back) => self.back_and_forth(m, gone, back),
             Damage::Starts(first, then) => self.many_starts(first, then),
             Damage::Repair(m, events) => self.repaired_without(m, events),
@@ -193,13 +194,16 @@ impl Run<'_> {
     /// C5.2: an older page is damaged, not a fallback.
     fn lost_pages(&self, member: usize) -> Result<(), Wrong> {
         let Some(before) = &self.before else { return Ok(()) };
+        let known = self.others_know(member)?;
         let mut store = self.disks[member].store_mut();
         for block in super::forge::pages(&store, member, SLOTS_START / BLOCK) {
             store.revert(block, &before[member]);
         }
         drop(store);
-        self.look()?;
-        Ok(())
+        match known && self.world.random(|p| p.coin()) {
+            true => self.nothing_is_lost(),
+            false => self.look().map(|_| ()),
+        }
     }
 
     /// C7.3: a page that gives two chunks one slot. Nobody may read the data of another.
@@ -217,6 +221,7 @@ impl Run<'_> {
 
     /// C5: damaged metadata is mended from another copy, or reads as an error; never as other data.
     fn rotten(&self, member: usize, blocks: u32, labels: bool) -> Result<(), Wrong> {
+        let known = self.others_know(member)?;
         let disk = &self.disks[member];
         let pages = JOURNAL + u64::from(self.scenario.journal)..SLOTS_START / BLOCK;
         let written = |b: &u64| !matches!(disk.store().durable(*b), crate::disk::Cell::Virgin);
@@ -230,8 +235,34 @@ impl Run<'_> {
                 None => self.world.random(|p| disk.store_mut().rot(block, p)),
             };
         }
+        if known && self.world.random(|p| p.coin()) {
+            return self.nothing_is_lost();
+        }
         if !self.look()? {
             return Err("a read-only start with some rotten blocks on one member was refused".into());
+        }
+        Ok(())
+    }
+
+    /// Whether there is another member that knows all that this one does.
+    fn others_know(&self, member: usize) -> Result<bool, Wrong> {
+        let inside = self.insiders()?;
+        let slow = self.shared.specs[member].tier == Tier::Slow;
+        Ok(slow || !inside[member] || self.fast_ones(&inside) > 1 || self.stopped_in_order)
+    }
+
+    /// C5.2: what is damaged in the map of one member is mended by those that know all of it.
+    fn nothing_is_lost(&self) -> Result<(), Wrong> {
+        for writable in [false, true] {
+            let options = OpenOptions { writable, migrate: false, ..self.open_options() };
+            let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
+                return Err(format!(
+                    "a start (writable: {writable}) was refused, though another member knows everything"
+                ));
+            };
+            let result = self.peek(&env, &group, None, false);
+            env.kill();
+            result?;
         }
         Ok(())
     }

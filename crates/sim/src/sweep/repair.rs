@@ -3,7 +3,7 @@
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::members::{add, with_spares};
-use super::{fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
+use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, NEVER, TRIM, WRITE};
 use crate::oracle::Crash;
 use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step, VolumeSpec};
 use crate::world::CrashPoint;
@@ -117,6 +117,54 @@ fn directory_rots() -> Directed {
     Directed::chain("directory mended", make, 4 * MENDING)
 }
 
+/// A write to a chunk of which a page of the map tells.
+fn write_in_page(client: u8, page: u64, chunk: u64) -> Step {
+    step(client, FUA, (page * 252 + chunk) * CHUNK, 4096)
+}
+
+/// Four clients write to chunks of a page, each so often: beside that the fast members make their checkpoints, one after the other.
+fn until_checkpoints(page: u64, writes: u64) -> impl Iterator<Item = Step> {
+    let of = move |client: u8| (0..writes).map(move |i| write_in_page(client, page, 40 * u64::from(client) + i));
+    (0..4).flat_map(of)
+}
+
+/// Pages of a fast member rot, and the start that mends them is cut off. Those who know all that they said have older copies of them: a
+/// slow member is not told of heat, and another fast one makes its checkpoints at other times; beside that one's copies its
+/// journal counts.
+fn pages_rot() -> Directed {
+    let make = |n: u64| {
+        let (kind, events) = (n % 3, n / 3);
+        let mut s = Scenario { seed: n + 1, migrate: false, ..group(12, 600, 530) };
+        let mut steps = vec![vec![write_in_page(0, 0, 0), write_in_page(0, 1, 0)]];
+        if kind == 0 {
+            steps.push(vec![step(0, Act::Heat { times: 3 }, 0, 8192), write_in_page(0, 1, 9)]);
+        } else {
+            s.members.insert(1, MemberSpec { tier: Tier::Fast, slots: 12, discard: true });
+            steps[0].extend(until_checkpoints(0, 3 + events % 5));
+            steps[0].extend(until_checkpoints(1, 4));
+        }
+        for (i, steps) in steps.into_iter().enumerate() {
+            let crash = kind == 1 && i == 0;
+            let end = if crash { End::Crash(Crash::Power, NEVER) } else { End::Stop };
+            s.sessions.push(s.quiet_session(steps, end));
+        }
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 2 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Pages(0, events));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("pages mended", make, 3 * MENDING)
+}
+
+/// The same where the power goes at any time: a commit that was cut off may be on the first fast member alone, which has made a
+/// checkpoint just before; then the other one's journal tells what its pages do not.
+fn pages_are_lost() -> Directed {
+    let mut s = Scenario { migrate: false, ..group(12, 40, 40) };
+    s.members.insert(1, MemberSpec { tier: Tier::Fast, slots: 12, discard: true });
+    let steps = until_checkpoints(0, 4).map(|step| Step { offset: step.offset % (30 * CHUNK), ..step });
+    directed("pages lost", s, vec![fill(0, 4), flush()], steps.collect(), false).then(Damage::Lost(0))
+}
+
 /// A start finds a journal full to its last block, and leaves no block of its epoch there for want of room: without its labels
 /// the member cannot be told from an older copy of itself. Which write fills it is left open, there is a point for each; but the
 /// first that is looked at should be the right one, or a hunt for a fault in this comes here too seldom.
@@ -146,6 +194,8 @@ pub(super) fn all() -> Vec<Directed> {
         promised_on_the_disk_that_is_left(),
         without_labels(),
         directory_rots(),
+        pages_rot(),
+        pages_are_lost(),
         no_room_to_seal(),
     ]
 }

@@ -43,6 +43,9 @@ const CHECKS: u64 = 0x6368_6563_6b73;
 /// Runs in a million in which requests for some zone of the metadata fail.
 const AREAS_PPM: u32 = 60_000;
 const AREAS: u64 = 0x61_7265_6173;
+/// Runs in a million in which pages of the map rot while the group is down, and the start that mends them is cut off.
+const ROTS_PPM: u32 = 80_000;
+const ROTS: u64 = 0x72_6f74_7061_6765;
 /// Runs in a million in which a disk dies while it is used, to be back for the next session.
 const DEATHS_PPM: u32 = 160_000;
 const DEATHS: u64 = 0x64_6561_7468;
@@ -137,6 +140,11 @@ pub fn generate(seed: u64) -> Scenario {
     let mut deaths = Prng::new(seed ^ DEATHS);
     if deaths.chance(DEATHS_PPM) {
         kill_disks(&mut s, &mut deaths);
+    }
+    let mut rots = Prng::new(seed ^ ROTS);
+    if rots.chance(ROTS_PPM) {
+        let (session, member) = (rots.range(1, sessions - 1), rots.below(s.members.len() as u64));
+        s.sessions[session as usize].damage = Some(Damage::Pages(member as usize, rots.below(120)));
     }
     s
 }

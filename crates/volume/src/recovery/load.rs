@@ -1,7 +1,7 @@
 //! Step 3: which member's map is the group's, and its pages.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bimetal_format::directory::Expected;
 use bimetal_format::journal::RecordKind;
@@ -9,6 +9,7 @@ use bimetal_format::{page, Entry};
 
 use super::assemble::{describe, Absent};
 use super::belief::{confirm_slow_homes, own_chunks};
+use super::elsewhere::{load_elsewhere, Behind, Elsewhere};
 use super::patience::read_patiently;
 use super::replay::chunk_of;
 use super::window::{batches, Window};
@@ -36,6 +37,8 @@ pub(super) struct Source {
     pub(super) doubted: Vec<MemberIndex>,
     /// Pages that no member has, and that some member might have if it could read them.
     pub(super) unread: u64,
+    /// Members that lent pages which are damaged on the source.
+    pub(super) lent: BTreeSet<MemberIndex>,
 }
 
 /// Loads the map from the best source and replays its journal.
@@ -81,9 +84,13 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     core.map_complete = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
     core.authority = best as u8;
     believe_kept(core, &rebuild, &absent.dead);
-    let unread = load_pages(core, best, &rebuild).await?;
-    let chain = chains[best].as_ref().expect("the best source is present");
-    apply(core, best, chain)?;
+    let Loaded { lent, behind, unread } = load_pages(core, best, &rebuild).await?;
+    if !mutant::on(Mutant::C5OlderCopyAlone) {
+        for member in &lent {
+            replay(core, usize::from(*member), &chains, |page| behind.get(&page) == Some(member), &Behind::new())?;
+        }
+    }
+    replay(core, best, &chains, |_| true, &behind)?;
     if core.journal_gap.get() && !mutant::on(Mutant::C5GapServesSlots) {
         confirm_slow_homes(core, &chains).await;
     }
@@ -94,7 +101,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     let (recognised, positions) = (absent.recognised.clone(), absent.positions.clone());
     let doubted = owned.iter().enumerate().filter(|(i, n)| *i != best && **n > 0).map(|(i, _)| i as u8).collect();
     release_dead(core, absent)?;
-    Ok(Source { chains, best, rebuild, recognised, positions, doubted, unread })
+    Ok(Source { chains, best, rebuild, recognised, positions, doubted, unread, lent })
 }
 
 /// A member that is leaving and not there has left if no chunk is on it; else the group waits for it.
@@ -275,8 +282,19 @@ fn commits_behind<E: Env>(core: &Core<E>, best: usize, furthest: &Chain, c: &Cha
     missing.len()
 }
 
-/// Loads all pages. How many may be read another time, and cannot be now.
-async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Result<u64, OpenError> {
+/// What came of the pages.
+#[derive(Default)]
+struct Loaded {
+    /// Members that lent pages which are damaged on the source.
+    lent: BTreeSet<MemberIndex>,
+    /// Those of these pages that the lender's journal must bring up to date.
+    behind: Behind,
+    /// Pages that may be read another time, and cannot be now.
+    unread: u64,
+}
+
+/// Loads all pages.
+async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Result<Loaded, OpenError> {
     let pages = core.map.borrow().len() as u32;
     let mut bad = Vec::new();
     let m = &core.members[best];
@@ -292,20 +310,22 @@ async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Re
             }
         }
     }
-    let mut unread_pages = 0;
+    let mut loaded = Loaded::default();
     for (page, unread) in bad {
         match load_elsewhere(core, best, rebuild, page).await {
-            Elsewhere::Taken => {
+            Elsewhere::Taken { from, behind } => {
+                loaded.lent.insert(from);
+                loaded.behind.extend(behind.then_some((page, from)));
                 let what = format!("map page {page}: damaged on member {best}, taken from another");
                 core.findings.borrow_mut().push(Finding::mended(what));
             }
             Elsewhere::Nowhere { unread: there } => {
-                unread_pages += u64::from(unread || there);
+                loaded.unread += u64::from(unread || there);
                 without_page(core, page, unread || there)?;
             }
         }
     }
-    Ok(unread_pages)
+    Ok(loaded)
 }
 
 /// Nobody has the page.
@@ -323,7 +343,13 @@ fn without_page<E: Env>(core: &Core<E>, page: u32, unread: bool) -> Result<(), O
 }
 
 /// Takes a page copy if it is sound and as new as expected.
-fn take_page<E: Env>(core: &Core<E>, page: u32, bytes: &[u8], salt: &bimetal_format::Salt, generation: u64) -> bool {
+pub(super) fn take_page<E: Env>(
+    core: &Core<E>,
+    page: u32,
+    bytes: &[u8],
+    salt: &bimetal_format::Salt,
+    generation: u64,
+) -> bool {
     let Ok((head, mut entries)) = page::decode(bytes, salt) else { return false };
     let old = head.generation < generation && !mutant::on(Mutant::C5OldPageAccepted);
     if head.page != page || old {
@@ -362,59 +388,34 @@ fn is_possible<E: Env>(core: &Core<E>, e: &Entry) -> bool {
     slots_of(e).all(exists) && kept_slot(e).is_none_or(apart)
 }
 
-/// What other members have of a page.
-enum Elsewhere {
-    Taken,
-    /// `unread`: one that should have it failed to read it.
-    Nowhere {
-        unread: bool,
-    },
-}
-
-/// C5.2: a damaged page is taken from another member if that one's copy is as new as the best source expects, or as where its journal
-/// begins: the page may have known later commits than that.
-async fn load_elsewhere<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool], page: u32) -> Elsewhere {
-    let expected = core.members[best].directory.borrow().pages.get(page as usize).generation();
-    let wanted = expected.min(core.members[best].label.borrow().checkpoint_generation);
-    let mut unread = false;
-    for m in core.members.iter().filter(|m| m.is_present() && m.index as usize != best) {
-        let copy = m.directory.borrow().pages.get(page as usize);
-        if rebuild[m.index as usize] || !copy.is_some() || copy.generation() < wanted {
-            continue;
-        }
-        let place = m.layout.page(page, copy.side());
-        let Ok(buf) = read_patiently(&core.env, m, place).await else {
-            unread = true;
-            continue;
-        };
-        if take_page(core, page, &buf, &m.salt(place), copy.generation()) {
-            // The best source must write its own copy anew.
-            core.members[best].directory.borrow_mut().forget_generation(page);
-            return Elsewhere::Taken;
-        }
-    }
-    Elsewhere::Nowhere { unread }
-}
-
-/// Replays the records that are newer than their pages.
-fn apply<E: Env>(core: &Core<E>, best: usize, chain: &Chain) -> Result<(), OpenError> {
+/// Replays the records of a member about some pages, where they are newer than these; or as new, on a page that is `behind`, of which the
+/// other member may have had only a part of its last commit.
+fn replay<E: Env>(
+    core: &Core<E>,
+    member: usize,
+    chains: &[Option<Chain>],
+    of: impl Fn(u32) -> bool,
+    behind: &Behind,
+) -> Result<(), OpenError> {
+    let chain = chains[member].as_ref().expect("it is present");
+    let tier = core.members[member].tier;
     let mut map = core.map.borrow_mut();
     // What each page held when it was loaded; its generation in memory grows with the replay.
     let mut loaded: BTreeMap<u32, u64> = BTreeMap::new();
-    for (generation, r) in &chain.records {
+    for (generation, r) in chain.records.iter().filter(|(_, r)| of(r.page)) {
         let entry = believed(core, *generation, r.entry).filter(|_| (r.page as usize) < map.len());
         let Some(entry) = entry else {
-            let what = format!("the journal of member {best} names a page or slot that does not exist");
+            let what = format!("the journal of member {member} names a page or slot that does not exist");
             return Err(OpenError::Damaged { name: core.name.clone(), what });
         };
-        if map.is_damaged(r.page) || (r.kind == RecordKind::Prepared && !takes_prepared(core, best)) {
+        if map.is_damaged(r.page) || (r.kind == RecordKind::Prepared && !takes_prepared(core)) {
             continue;
         }
         let in_page = *loaded.entry(r.page).or_insert(map.generation(r.page));
         // Records of a slow member are written after the page image that they follow, with the same generation.
-        let newer = *generation > in_page || (core.members[best].tier == Tier::Slow && *generation == in_page);
-        if newer {
-            map.set(super::replay::chunk_of(r), entry);
+        let as_new = tier == Tier::Slow || behind.contains_key(&r.page);
+        if *generation > in_page || (as_new && *generation == in_page) {
+            map.set(chunk_of(r), entry);
             let newest = map.generation(r.page).max(*generation);
             map.set_generation(r.page, newest);
         }
@@ -424,8 +425,8 @@ fn apply<E: Env>(core: &Core<E>, best: usize, chain: &Chain) -> Result<(), OpenE
 
 /// With the fast members gone, a prepared move is the best that is known of its chunk; else the fast members' journals
 /// decide (C1.6).
-fn takes_prepared<E: Env>(core: &Core<E>, best: usize) -> bool {
-    core.members[best].tier == Tier::Slow
+fn takes_prepared<E: Env>(core: &Core<E>) -> bool {
+    core.members[core.authority as usize].tier == Tier::Slow
 }
 
 /// Mutants only: takes prepared moves for finished ones.

@@ -12,6 +12,7 @@
 
 mod assemble;
 mod belief;
+mod elsewhere;
 mod finding;
 mod identify;
 mod load;

@@ -2,10 +2,11 @@
 //! 1. heads of the journals; what slow members believe of their slots is held against the map (C2.1, C1.6);
 //! 2. away bits for all regions in use, durable (C8.1);
 //! 3. fast members that only a slow one can mend, which was stopped in order and knows everything, get their map while its label still
-//!    says so: cut off, the next start can do the same;
+//!    says so: cut off, the next start can do the same; likewise pages of the source that are damaged, if a slow member lent them;
 //! 4. labels with the new epoch on every member, durable, not yet *confirmed*;
 //! 5. other fast journals get what they lack of the last commit; members left behind get a new map, and slow ones of which a page
-//!    could not be read get the pages that they lack: nothing that they might believe of their slots is left;
+//!    could not be read get the pages that they lack: nothing that they might believe of their slots is left; pages of the source that
+//!    are damaged are written anew, after the others have what they lack, because its journal is given up with that;
 //! 6. a block without records ends each journal, so that nothing of a commit that was cut off lies where the next one
 //!    goes, and each member can be told from an older copy of itself (see [`super::recognise`]);
 //! 7. all labels say *confirmed*. Only now is anything served.
@@ -44,6 +45,10 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
     for m in core.members.iter().filter(first) {
         rebuild(core, m).await?;
     }
+    let lent_by_stopped = is_lent_by_stopped(core, &source);
+    if lent_by_stopped {
+        mend_source(core, &source).await?;
+    }
     write_epoch(core).await?;
     // The fast ones first: a slow one must never have heard of a commit that not all of them have.
     for m in core.members_of(Tier::Fast).chain(core.members_of(Tier::Slow)).filter(|m| !first(m)) {
@@ -54,6 +59,9 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
         } else if unsure.contains(&m.index) {
             core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index))?;
         }
+    }
+    if !lent_by_stopped && !source.lent.is_empty() {
+        mend_source(core, &source).await?;
     }
     let unsealed = |m: &&Member<E::Device>| mutant::on(Mutant::SealNotRebuilt) && source.rebuild[m.index as usize];
     for m in core.members.iter().filter(|m| first(m) || !unsealed(m)) {
@@ -67,6 +75,18 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
 fn is_mended_first<E: Env>(core: &Core<E>, source: &Source, m: &Member<E::Device>) -> bool {
     let by_slow = core.members[source.best].tier == Tier::Slow && !mutant::on(Mutant::C5MendedTooLate);
     by_slow && m.tier == Tier::Fast && source.rebuild[m.index as usize]
+}
+
+/// Whether the source has pages from a slow member that counts only as long as it says that it was stopped in order.
+fn is_lent_by_stopped<E: Env>(core: &Core<E>, source: &Source) -> bool {
+    let by_slow = source.lent.iter().any(|m| core.tier_of_member(*m) == Tier::Slow);
+    by_slow && core.members[source.best].label.borrow().clean && !mutant::on(Mutant::C5MendedTooLate)
+}
+
+/// Writes the pages that are damaged on the source, and what else its checkpoint finds to do.
+async fn mend_source<E: Env>(core: &Core<E>, source: &Source) -> Result<(), OpenError> {
+    let m = &core.members[source.best];
+    core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index))
 }
 
 fn failed(m: MemberIndex) -> impl Fn(DeviceError) -> OpenError {

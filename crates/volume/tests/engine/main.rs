@@ -17,6 +17,7 @@ mod image;
 mod large;
 mod latch;
 mod leave;
+mod lent;
 mod members;
 mod memory;
 mod mover;
