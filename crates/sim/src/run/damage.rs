@@ -282,6 +282,7 @@ impl Run<'_> {
     /// C5: what a rotten journal block knew is lost, and said to be; a slot that it gave to another chunk shows that
     /// one's data to nobody.
     fn gap(&self, member: usize) -> Result<(), Wrong> {
+        let known = self.others_know(member)?;
         let disk = &self.disks[member];
         let candidates = super::forge::journal_blocks(&disk.store(), member, JOURNAL..SLOTS_START / BLOCK);
         let Some(last) = candidates.iter().map(|(_, generation)| *generation).max() else { return Ok(()) };
@@ -291,6 +292,9 @@ impl Run<'_> {
         }
         let block = self.world.random(|p| *p.pick(&older));
         self.world.random(|p| disk.store_mut().rot(block, p));
+        if known && self.world.random(|p| p.coin()) {
+            return self.nothing_is_lost();
+        }
         if !self.look()? {
             return Err("a read-only start with one rotten journal block was refused".into());
         }
