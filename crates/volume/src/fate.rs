@@ -10,6 +10,8 @@
 //! 3. A journal with a gap in its middle hides changes of chunks that nobody can name: as in 2, for all chunks. It may
 //!    hide too that a slot went from one chunk to another: fast homes are lost, and slow ones that their own members do
 //!    not confirm.
+//! 4. Of a page of the map that nobody has a slow member still knows what lives on itself, as in 2 where its away bit is set. Of
+//!    the page's other chunks it is not known whether they held data.
 
 use bimetal_format::Entry;
 
@@ -97,7 +99,8 @@ impl<E: Env> Core<E> {
     /// What is known of a chunk: the one decision about what can be served.
     pub(crate) fn known(&self, chunk: ChunkId) -> Known {
         let Ok(entry) = self.entry(chunk) else { return Known::nothing() };
-        let unsure = !self.is_certain() && self.may_be_newer_elsewhere(chunk);
+        let partly = !self.writable && self.is_partly_known(chunk.page());
+        let unsure = partly || (!self.is_certain() && self.may_be_newer_elsewhere(chunk));
         let empty = if unsure { Fate::PerhapsLost } else { Fate::NeverWritten };
         if !entry.is_mapped() {
             return Known { entry, valid: empty, empty };

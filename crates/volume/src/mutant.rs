@@ -90,6 +90,7 @@ mutants! {
     C5NotReadBack: "C5.2: a page counts as written although it does not read back as it was sent",
     C5OlderCopyRefused: "C5.2: a damaged page is taken from another member only if that one's copy is as new",
     C5OlderCopyAlone: "C5.2: an older copy of a damaged page counts without the journal beside it",
+    C5OthersVouchedFor: "C5.2: of a page that nobody has, a slow member is believed what it says of others' slots",
     C5GapServesSlots: "C5: behind a hole in the journal, chunks are read from slots that may be another's by now",
     C5TailBeforePages: "C5.3: the journal tail moves before the pages are synced",
     C5TailMovesOn: "C5.3: a checkpoint frees the journal up to where it ends after the pages, not before",

@@ -202,7 +202,7 @@ impl Run<'_> {
         drop(store);
         match known && self.world.random(|p| p.coin()) {
             true => self.nothing_is_lost(),
-            false => self.look().map(|_| ()),
+            false => self.look(true).map(|_| ()),
         }
     }
 
@@ -215,7 +215,7 @@ impl Run<'_> {
         for (i, disk) in self.disks.iter().enumerate() {
             super::forge::double_homes(&mut disk.store_mut(), i, SLOTS_START / BLOCK);
         }
-        self.look()?;
+        self.look(false)?;
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl Run<'_> {
         if known && self.world.random(|p| p.coin()) {
             return self.nothing_is_lost();
         }
-        if !self.look()? {
+        if !self.look(true)? {
             return Err("a read-only start with some rotten blocks on one member was refused".into());
         }
         Ok(())
@@ -295,23 +295,25 @@ impl Run<'_> {
         if known && self.world.random(|p| p.coin()) {
             return self.nothing_is_lost();
         }
-        if !self.look()? {
+        if !self.look(false)? {
             return Err("a read-only start with one rotten journal block was refused".into());
         }
         Ok(())
     }
 
-    /// A read-only start of all members, and everything is read; anything may be lost. False if it was refused.
-    fn look(&self) -> Result<bool, Wrong> {
+    /// A read-only start of all members, and everything is read; anything may be lost, and what may be old lacks the newest changes at
+    /// most if it is to be `recent`. False if it was refused.
+    fn look(&self, recent: bool) -> Result<bool, Wrong> {
         let options = OpenOptions { writable: false, ..self.open_options() };
         let before = self.world.injected();
         self.disturb();
         let started = self.try_start(self.disks.clone(), options)?;
         self.heal();
-        let Some((env, group)) = started else { return Ok(self.world.injected() != before) };
+        let disturbed = self.world.injected() != before;
+        let Some((env, group)) = started else { return Ok(disturbed) };
         let gap = group.status().recovery.iter().any(|what| what.contains("no other member has the same records"));
         self.shared.marks.borrow_mut().mark_if(gap, Seen::GapServed);
-        let result = self.peek(&env, &group, Some(View::NOTHING), false);
+        let result = self.peek(&env, &group, Some(View { recent: recent && !disturbed, ..View::NOTHING }), false);
         env.kill();
         result?;
         if self.world.random(|p| p.coin()) {

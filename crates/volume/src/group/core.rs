@@ -75,6 +75,9 @@ pub(crate) struct Core<E: Env> {
     pub(crate) findings: RefCell<Vec<Finding>>,
     /// Chunks that were found in doubt: (C7.3) two on one slot.
     pub(crate) damaged_chunks: RefCell<std::collections::BTreeSet<ChunkId>>,
+    /// Pages of the map that no member has, of a group that is not written: what is in them is what slow members know of their own
+    /// slots.
+    pub(crate) partly_known: RefCell<std::collections::BTreeSet<u32>>,
     pub(crate) counters: ExtraCounters,
 }
 
@@ -244,6 +247,12 @@ impl<E: Env> Core<E> {
     pub(crate) fn doubtful_from(&self, chunk: ChunkId) -> Option<ChunkId> {
         let damaged = self.damaged_chunks.borrow().range(chunk..).next().copied();
         damaged.into_iter().chain(self.health.suspect_from(chunk)).min()
+    }
+
+    /// Whether of a page only that is known which slow members know of their own slots.
+    pub(crate) fn is_partly_known(&self, page: u32) -> bool {
+        let partly = self.partly_known.borrow();
+        !partly.is_empty() && partly.contains(&page)
     }
 
     fn is_damaged(&self, chunk: ChunkId) -> bool {

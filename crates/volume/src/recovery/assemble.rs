@@ -479,6 +479,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         requests: Default::default(),
         findings: RefCell::new(a.findings),
         damaged_chunks: Default::default(),
+        partly_known: Default::default(),
         counters: Default::default(),
     };
     (

@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use bimetal_format::journal::Record;
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
+use super::load::is_possible;
 use super::replay::chunk_of;
 use super::window::{batches, Window};
 use super::Chain;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::member::Member;
-use crate::units::{MemberIndex, Tier};
+use crate::mutant::{self, Mutant};
+use crate::units::{ChunkId, MemberIndex, Tier};
 use crate::wait;
 
 type Entries = [Entry; ENTRIES_PER_PAGE];
@@ -35,12 +37,15 @@ pub(super) async fn beliefs<E: Env>(
     for batch in batches(pages) {
         let reads = batch.into_iter().map(|window| Window::read(&core.env, m, window, |_, _| true)).collect();
         for read in wait::all(reads).await.into_iter().flatten() {
-            for (page, _, copy) in read.copies(m) {
+            for (page, expected, copy) in read.copies(m) {
                 let newer = records.remove(&page).unwrap_or_default();
                 all_read &= copy.is_some();
                 let Some(Ok((head, mut entries))) = copy.map(|(bytes, salt)| page::decode(bytes, &salt)) else {
                     continue;
                 };
+                if head.generation < expected.generation() {
+                    continue;
+                }
                 overlay(&mut entries, &newer, head.generation);
                 visit(page, &entries);
             }
@@ -86,6 +91,49 @@ pub(super) async fn confirm_slow_homes<E: Env>(core: &Core<E>, chains: &[Option<
         let doubtful = map.mapped().filter(|(c, e)| is_at_home(e, m.index) && !confirmed.contains(&c.0));
         core.damaged_chunks.borrow_mut().extend(doubtful.map(|(c, _)| c));
     }
+}
+
+/// Of pages that no member has, in a group that is not written: what slow members know of their own slots, and the source's journal
+/// of what has changed since. Other chunks of such a page may hold data that is lost, or none.
+pub(super) async fn vouch<E: Env>(core: &Core<E>, source: usize, chains: &[Option<Chain>], rebuild: &[bool]) {
+    let lost: Vec<u32> =
+        (0..core.map.borrow().len() as u32).filter(|page| core.map.borrow().is_damaged(*page)).collect();
+    if lost.is_empty() || core.members[source].tier != Tier::Fast || core.journal_gap.get() {
+        return;
+    }
+    for page in &lost {
+        let mut map = core.map.borrow_mut();
+        map.forget_page(*page);
+        // An empty one would be taken for one in which nothing was ever written.
+        map.page_mut(*page).expect("it is not damaged any more");
+    }
+    core.partly_known.borrow_mut().extend(lost);
+    for m in core.members_of(Tier::Slow).filter(|m| !rebuild[m.index as usize]) {
+        let chain = chains[m.index as usize].as_ref().expect("it is present");
+        beliefs(core, m, chain, |page, entries| {
+            let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
+            let home = |e: &Entry| is_at_home(e, m.index) || (e.is_mapped() && mutant::on(Mutant::C5OthersVouchedFor));
+            let own = |e: &Entry| home(e) && is_possible(core, &e.without_kept());
+            for (i, e) in entries.iter().enumerate().filter(|(_, e)| core.is_partly_known(page) && own(e)) {
+                vouch_for(core, ChunkId(first + i as u64), e);
+            }
+        })
+        .await;
+    }
+    let chain = chains[source].as_ref().expect("the source is present");
+    let mut map = core.map.borrow_mut();
+    for (_, r) in chain.records.iter().filter(|(_, r)| core.is_partly_known(r.page)) {
+        map.set(chunk_of(r), r.entry.without_kept());
+    }
+}
+
+/// Two that say that a chunk lives on them cannot both be right, and which of them is is not known.
+fn vouch_for<E: Env>(core: &Core<E>, chunk: ChunkId, e: &Entry) {
+    let mut map = core.map.borrow_mut();
+    if map.get(chunk).is_some_and(|known| known.is_mapped()) {
+        core.damaged_chunks.borrow_mut().insert(chunk);
+    }
+    map.set(chunk, e.without_kept());
 }
 
 /// Chunks that `m` believes to live on itself; what cannot be read may be one.

@@ -8,7 +8,7 @@ use bimetal_format::journal::RecordKind;
 use bimetal_format::{page, Entry};
 
 use super::assemble::{describe, Absent};
-use super::belief::{confirm_slow_homes, own_chunks};
+use super::belief::{confirm_slow_homes, own_chunks, vouch};
 use super::elsewhere::{load_elsewhere, Behind, Elsewhere};
 use super::patience::read_patiently;
 use super::replay::chunk_of;
@@ -94,6 +94,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     if core.journal_gap.get() && !mutant::on(Mutant::C5GapServesSlots) {
         confirm_slow_homes(core, &chains).await;
     }
+    vouch(core, best, &chains, &rebuild).await;
     if mutant::on(Mutant::PreparedIsHome) {
         take_prepared(core, &chains);
     }
@@ -379,7 +380,7 @@ fn believed<E: Env>(core: &Core<E>, generation: u64, e: Entry) -> Option<Entry> 
 }
 
 /// Whether an entry names slots that exist.
-fn is_possible<E: Env>(core: &Core<E>, e: &Entry) -> bool {
+pub(super) fn is_possible<E: Env>(core: &Core<E>, e: &Entry) -> bool {
     let exists = |s: SlotId| {
         core.members.get(s.member as usize).is_some_and(|m| !m.is_gone() && u64::from(s.slot) < m.free.borrow().count())
     };

@@ -73,7 +73,7 @@ impl<E: Env> Check<'_, E> {
         let map = core.map.borrow();
         // A slow member alone knows more by its journal than its pages say, at the same generation.
         let guessed = core.members[core.authority as usize].tier == Tier::Slow && !core.writable;
-        if map.generation(number) > generation || map.is_damaged(number) || guessed {
+        if map.generation(number) > generation || map.is_damaged(number) || core.is_partly_known(number) || guessed {
             return None;
         }
         let first = u64::from(number) * ENTRIES_PER_PAGE as u64;
