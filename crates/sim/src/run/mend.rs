@@ -1,11 +1,14 @@
 //! A start mends what has rotted on a member, and is cut off on the way: the next one ends it. A part of the experiments in
 //! `damage`.
 
-use bimetal_volume::units::Tier;
+use bimetal_format::block::crc32c;
+use bimetal_volume::units::{Tier, CHUNK};
 
-use super::repair::{Content, Given};
+use super::repair::{Content, Given, USED};
 use super::{forge, Run, Wrong, SLOTS_START};
 use crate::counters::Seen;
+use crate::disk::Faults;
+use crate::scenario::Speed;
 
 const BLOCK: u64 = 4096;
 /// Starts of one experiment that are cut off, at most, and events after which they are.
@@ -20,7 +23,8 @@ impl Run<'_> {
         let fast = |i: &usize| self.shared.specs[*i].tier == Tier::Fast;
         let every = fast(&member) && self.stopped_in_order && self.world.random(|p| p.coin());
         (0..self.disks.len()).filter(|i| *i == member || (every && fast(i))).for_each(|i| self.rot_root(i));
-        self.mended(first, &before)?;
+        self.mending_cut_off(first)?;
+        self.mended(&before)?;
         // What the member was given is of the newest epoch: it is told from an older copy of itself.
         match !fast(&member) || self.fast_ones(&self.insiders()?) > 1 {
             true => self.recognised(member, &before),
@@ -37,25 +41,74 @@ impl Run<'_> {
             self.world.random(|p| p.coin().then(|| store.rot(block, p)));
         }
         drop(store);
-        self.mended(first, &before)
+        self.mending_cut_off(first)?;
+        match self.world.random(|p| p.coin()) {
+            true => self.alone_after_use(),
+            false => self.mended(&before),
+        }
     }
 
-    /// Starts that mend what has rotted are cut off, the first after so many events; then one is not, and all is as it was.
-    fn mended(&self, first: u64, before: &Content) -> Result<(), Wrong> {
+    /// The group is used and stopped, and the fast members are gone: nothing shows what was there before, whatever starts that mended
+    /// made of kept copies.
+    fn alone_after_use(&self) -> Result<(), Wrong> {
+        let inside = self.insiders()?;
+        let slow = |i: &usize| self.shared.specs[*i].tier == Tier::Slow;
+        let rest = (0..self.disks.len()).filter(|i| inside[*i] && slow(i)).map(|i| self.disks[i].clone()).collect();
+        if !self.used_once(&Given::of(self.disks.clone(), false))? {
+            return Err("a group whose pages were mended does not start".into());
+        }
+        let Some(content) = self.content(rest, false)? else {
+            return Err("a start without fast members was refused".into());
+        };
+        let zeros = crc32c(&[0; BLOCK as usize]);
+        for (name, blocks) in content {
+            let used = blocks.iter().take((USED * CHUNK / BLOCK) as usize);
+            if let Some(block) = used.flatten().position(|sum| *sum != zeros) {
+                return Err(format!(
+                    "without fast members {name} shows old data, for one in its {block}th block that is served"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts that mend what has rotted are cut off, the first after so many events.
+    fn mending_cut_off(&self, first: u64) -> Result<(), Wrong> {
         let later: Vec<u64> = self.world.random(|p| (0..p.below(CUT_OFF)).map(|_| p.below(EVENTS)).collect());
         for events in std::iter::once(first).chain(later) {
-            if let Some(why) = self.cut_off_start(self.disks.clone(), events)? {
+            let before = self.world.injected();
+            self.hide_a_root();
+            let refused = self.cut_off_start(self.disks.clone(), events)?;
+            self.heal();
+            if let Some(why) = refused.filter(|_| self.world.injected() == before) {
                 return Err(format!("a start that mends what has rotted was refused: {why}"));
             }
             self.lose_power();
             self.shared.marks.borrow_mut().mark(Seen::MendingCutOff);
         }
+        Ok(())
+    }
+
+    /// A start that is not cut off comes to its end, and all is as it was.
+    fn mended(&self, before: &Content) -> Result<(), Wrong> {
         let given = Given::of(self.disks.clone(), false);
         if !self.starts(&given)? {
             return Err("a start after those that were cut off was refused".into());
         }
         self.is_sound(&given)?;
         self.holds(&given, before, true, "after what had rotted was mended")
+    }
+
+    /// In half of the starts a disk cannot read the root of its page directory, however often it is asked.
+    fn hide_a_root(&self) {
+        let (hides, disk) = self.world.random(|p| (p.coin(), p.below(self.disks.len() as u64) as usize));
+        let layout = forge::layout(&self.disks[disk].store(), disk);
+        if let Some(layout) = layout.filter(|_| hides) {
+            let sides = [0, 1].map(|side| layout.root_block(0, side) / BLOCK);
+            let area = (sides[0].min(sides[1]), sides[0].max(sides[1]) + 1);
+            let faults = Faults { read_ppm: 1_000_000, limit: u32::MAX, area, ..Faults::default() };
+            self.disks[disk].set_behaviour(faults, Speed::of(self.shared.specs[disk].tier).latency());
+        }
     }
 
     /// Both sides of the root, where they were written.

@@ -27,7 +27,7 @@ const BLOCK: u64 = 4096;
 const CUT_OFF: u64 = 4;
 const EVENTS: u64 = 160;
 /// Chunks of each volume that are written after a repair.
-const USED: u64 = 16;
+pub(super) const USED: u64 = 32;
 
 /// By volume, its name and, block by block, what is read: the checksum of it, or nothing where that is an error.
 pub(super) type Content = Vec<(String, Vec<Option<u32>>)>;
@@ -208,7 +208,7 @@ impl Run<'_> {
     }
 
     /// The first chunks of each volume are written and the group is stopped, at once after a start, if it starts.
-    fn used_once(&self, given: &Given) -> Result<bool, Wrong> {
+    pub(super) fn used_once(&self, given: &Given) -> Result<bool, Wrong> {
         // The mover gives volumes back what they were promised on the SSDs, where one has gone.
         let options = OpenOptions { migrate: true, ..self.open_options() };
         let Some((env, group)) = self.try_start(given.split().0, options)? else { return Ok(false) };

@@ -5,7 +5,7 @@ use bimetal_volume::units::{Placement, Tier, CHUNK};
 use super::members::{add, with_spares};
 use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, NEVER, TRIM, WRITE};
 use crate::oracle::Crash;
-use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step, VolumeSpec};
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Speed, Step, VolumeSpec};
 use crate::world::CrashPoint;
 
 /// Events of a repair, roughly.
@@ -165,6 +165,18 @@ fn pages_are_lost() -> Directed {
     directed("pages lost", s, vec![fill(0, 4), flush()], steps.collect(), false).then(Damage::Lost(0))
 }
 
+/// The last block of one journal rots when the other fast member has the commit in its pages and not in its journal any more: a part of
+/// it must not count for more than those pages.
+fn newest_block_rots() -> Directed {
+    let mut s = Scenario { migrate: false, records: 2, journal: 48, ..group(24, 40, 40) };
+    s.members.insert(1, MemberSpec { tier: Tier::Fast, slots: 24, discard: true });
+    let commits = (0..10)
+        .flat_map(|n| [fill(n * 3 % 30, 6), flush(), sleep(0, 120), step(0, TRIM, n * 3 % 30 * CHUNK, 6 * CHUNK)]);
+    let mut sweep = directed("newest block lost", s, Vec::new(), commits.collect(), false).then(Damage::Gap(1));
+    sweep.scenario.sessions.iter_mut().for_each(|session| session.speed[1] = Speed::Hdd);
+    sweep
+}
+
 /// A start finds a journal full to its last block, and leaves no block of its epoch there for want of room: without its labels
 /// the member cannot be told from an older copy of itself. Which write fills it is left open, there is a point for each; but the
 /// first that is looked at should be the right one, or a hunt for a fault in this comes here too seldom.
@@ -196,6 +208,7 @@ pub(super) fn all() -> Vec<Directed> {
         directory_rots(),
         pages_rot(),
         pages_are_lost(),
+        newest_block_rots(),
         no_room_to_seal(),
     ]
 }

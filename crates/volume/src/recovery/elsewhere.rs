@@ -2,7 +2,8 @@
 //!
 //! Terms: the *source* is the member whose map is the group's. A copy *knows enough* if it is as new as the source's directory expects,
 //! or as where the source's journal begins: the source's records follow. A member is *whole* if its pages and its own journal hold all
-//! commits, but for one that was cut off: a fast one whose journal is sound, and any after an orderly stop.
+//! commits, but for what the source's journal still has: a fast one whose journal is sound and is known to have all of the last commit that
+//! the source's does not have; and any after an orderly stop.
 //!
 //! 1. A whole member's page counts whatever its generation is, with the records of that member's journal; also one that it has never
 //!    written, which is empty. (Members make checkpoints at times of their own: how new a copy is says nothing of whether the journal
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 
 use super::load::take_page;
 use super::patience::read_patiently;
+use super::Chain;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::member::Member;
@@ -32,15 +34,22 @@ pub(super) enum Elsewhere {
 }
 
 /// Takes a page that is damaged on the source from another member.
-pub(super) async fn load_elsewhere<E: Env>(core: &Core<E>, source: usize, rebuild: &[bool], page: u32) -> Elsewhere {
+pub(super) async fn load_elsewhere<E: Env>(
+    core: &Core<E>,
+    source: usize,
+    chains: &[Option<Chain>],
+    rebuild: &[bool],
+    page: u32,
+) -> Elsewhere {
     let expected = core.members[source].directory.borrow().pages.get(page as usize).generation();
     let wanted = expected.min(core.members[source].label.borrow().checkpoint_generation);
     let others = || core.members.iter().filter(|m| m.is_present() && m.index as usize != source);
     let mut unread = false;
     for m in others().filter(|m| !rebuild[m.index as usize]) {
         let copy = m.directory.borrow().pages.get(page as usize);
-        let behind = copy.generation() < wanted;
-        if behind && !is_whole(core, source, m) {
+        let behind = !copy.is_some() || copy.generation() < wanted;
+        let journal = chains[m.index as usize].as_ref();
+        if behind && !journal.is_some_and(|c| is_whole(core, source, m, c)) {
             continue;
         }
         if copy.is_some() {
@@ -59,9 +68,12 @@ pub(super) async fn load_elsewhere<E: Env>(core: &Core<E>, source: usize, rebuil
     Elsewhere::Nowhere { unread }
 }
 
-/// Whether a member's pages and journal hold all that the source's do, but for what follows from the source's journal. That
-/// a fast one is not further behind was seen when the source was chosen.
-fn is_whole<E: Env>(core: &Core<E>, source: usize, m: &Member<E::Device>) -> bool {
-    let stopped = m.label.borrow().clean && core.members[source].label.borrow().clean;
-    (m.tier == Tier::Fast || stopped) && !mutant::on(Mutant::C5OlderCopyRefused)
+/// Whether a member's pages and journal hold all that the source's do, but for what follows from the source's journal. If its own ends
+/// with the last commit that the source's does not have any more, it may have only a part of that.
+fn is_whole<E: Env>(core: &Core<E>, source: usize, m: &Member<E::Device>, journal: &Chain) -> bool {
+    let (source, own) = (core.members[source].label.borrow(), m.label.borrow());
+    let from = source.checkpoint_generation;
+    let goes_on = journal.generation > from || journal.sealed || own.checkpoint_generation >= from;
+    let stopped = own.clean && source.clean;
+    ((m.tier == Tier::Fast && goes_on) || stopped) && !mutant::on(Mutant::C5OlderCopyRefused)
 }

@@ -18,6 +18,7 @@ use crate::env::Env;
 use crate::group::core::Core;
 use crate::kept::{kept_slot, slots_of};
 use crate::member::directory::{Directory, DirectoryError};
+use crate::member::Member;
 use crate::mutant::{self, Mutant};
 use crate::tier::Policy;
 use crate::units::{MemberIndex, SlotId, Tier};
@@ -84,13 +85,18 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     core.map_complete = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
     core.authority = best as u8;
     believe_kept(core, &rebuild, &absent.dead);
-    let Loaded { lent, behind, unread } = load_pages(core, best, &rebuild).await?;
+    let Loaded { lent, pages, behind, unread } = load_pages(core, best, &chains, &rebuild).await?;
     if !mutant::on(Mutant::C5OlderCopyAlone) {
         for member in &lent {
             replay(core, usize::from(*member), &chains, |page| behind.get(&page) == Some(member), &Behind::new())?;
         }
     }
     replay(core, best, &chains, |_| true, &behind)?;
+    for page in pages {
+        // Newer than what the source's directory says now, so that its checkpoint writes the page.
+        let generation = core.map.borrow().generation(page);
+        core.map.borrow_mut().set_generation(page, generation.max(FORGOTTEN + 1));
+    }
     if core.journal_gap.get() && !mutant::on(Mutant::C5GapServesSlots) {
         confirm_slow_homes(core, &chains).await;
     }
@@ -159,15 +165,11 @@ fn choose<E: Env>(
     let damaged = |what: String| OpenError::Damaged { name: core.name.clone(), what };
     let sound = |i: &usize| chains[*i].is_some() && !rebuild[*i];
     let of = |tier| (0..chains.len()).filter(move |i| core.members[*i].tier == tier).filter(sound);
-    // Of two that hold the same last commit, one may hold only a part of it; the whole one must win, because its
-    // records stay in its journal.
-    // Of equals the one that has checkpointed least: a start that was cut off may have brought another up to date by a
-    // checkpoint, which then cannot tell a third one what that lacks. Of equals in that too the first, which heat is saved to
-    // before the others.
+    // Of two that hold the same last commit, one may hold only a part of it; the whole one must win. Of equals the first, which heat
+    // is saved to before the others.
     let reach = |i: &usize| {
         let c = chains[*i].as_ref().expect("filtered");
-        let checkpoint = core.members[*i].label.borrow().checkpoint_generation;
-        (!c.damaged, c.reach(), Reverse(checkpoint), Reverse(*i))
+        (!c.damaged, reach(&core.members[*i], c), Reverse(*i))
     };
     let most = |i: &usize| (owned[*i], reach(i));
     let Some(best) = of(Tier::Fast).max_by_key(reach).or_else(|| of(Tier::Slow).max_by_key(most)) else {
@@ -185,7 +187,7 @@ fn choose<E: Env>(
         if c.damaged {
             let what = format!("member {i}: the journal is damaged in the middle; another member's records are used");
             core.findings.borrow_mut().push(Finding::mended(what));
-        } else if commits_behind(core, best, furthest, c) > 1 {
+        } else if commits_behind(core, chains, rebuild, furthest.generation, c) > 1 {
             // Commits are durable on all fast members before the next begins: two behind means broken promises, and
             // slots whose content is another chunk's.
             return Err(OpenError::Stale { name: core.name.clone(), member: i as u8 });
@@ -273,14 +275,27 @@ fn kept_from<E: Env>(core: &Core<E>, rebuild: &[bool]) -> Option<u64> {
     (orderly || trusted).then(|| present().map(|m| m.label.borrow().mirrors_from).max().unwrap_or(0))
 }
 
-/// How many commits chain `c` lacks of those that the best source has; several if that has checkpointed one of them.
-fn commits_behind<E: Env>(core: &Core<E>, best: usize, furthest: &Chain, c: &Chain) -> usize {
-    if c.generation < core.members[best].label.borrow().checkpoint_generation {
-        return usize::MAX;
+/// How far a member reaches: its newest generation, and how much it knows of that commit. All of it, if its pages have it: they have
+/// only what was durable, or what a start had from a member that has it whole; or if a start has put an end behind it. Else a journal
+/// alone does not tell a whole commit from one that was cut off, or of which the last block has rotted.
+pub(super) fn reach<D: crate::env::Device>(m: &Member<D>, c: &Chain) -> (u64, usize) {
+    let whole = m.label.borrow().checkpoint_generation >= c.generation || c.sealed;
+    match whole && !mutant::on(Mutant::C6HalfBeatsPages) {
+        true => (c.generation, usize::MAX),
+        false => c.reach(),
     }
-    let mut missing: Vec<u64> = furthest.records.iter().map(|(g, _)| *g).filter(|g| *g > c.generation).collect();
-    missing.dedup();
-    missing.len()
+}
+
+/// How many commits chain `c` lacks of those up to `newest`, by the journals of fast members that go back as far; several if none does.
+fn commits_behind<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool], newest: u64, c: &Chain) -> usize {
+    if c.generation >= newest {
+        return 0;
+    }
+    let fast = core.members_of(Tier::Fast).filter(|m| !rebuild[m.index as usize]);
+    let known = fast.filter_map(|m| Some((m.label.borrow().checkpoint_generation, chains[m.index as usize].as_ref()?)));
+    let missing = |d: &Chain| d.records.iter().map(|(g, _)| *g).filter(|g| *g > c.generation).collect::<BTreeSet<_>>();
+    let far_back = known.filter(|(from, d)| *from <= c.generation && !d.damaged && d.generation >= newest);
+    far_back.map(|(_, d)| missing(d).len()).min().unwrap_or(usize::MAX)
 }
 
 /// What came of the pages.
@@ -288,6 +303,8 @@ fn commits_behind<E: Env>(core: &Core<E>, best: usize, furthest: &Chain, c: &Cha
 struct Loaded {
     /// Members that lent pages which are damaged on the source.
     lent: BTreeSet<MemberIndex>,
+    /// These pages.
+    pages: Vec<u32>,
     /// Those of these pages that the lender's journal must bring up to date.
     behind: Behind,
     /// Pages that may be read another time, and cannot be now.
@@ -295,7 +312,12 @@ struct Loaded {
 }
 
 /// Loads all pages.
-async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Result<Loaded, OpenError> {
+async fn load_pages<E: Env>(
+    core: &Core<E>,
+    best: usize,
+    chains: &[Option<Chain>],
+    rebuild: &[bool],
+) -> Result<Loaded, OpenError> {
     let pages = core.map.borrow().len() as u32;
     let mut bad = Vec::new();
     let m = &core.members[best];
@@ -313,9 +335,10 @@ async fn load_pages<E: Env>(core: &Core<E>, best: usize, rebuild: &[bool]) -> Re
     }
     let mut loaded = Loaded::default();
     for (page, unread) in bad {
-        match load_elsewhere(core, best, rebuild, page).await {
+        match load_elsewhere(core, best, chains, rebuild, page).await {
             Elsewhere::Taken { from, behind } => {
                 loaded.lent.insert(from);
+                loaded.pages.push(page);
                 loaded.behind.extend(behind.then_some((page, from)));
                 let what = format!("map page {page}: damaged on member {best}, taken from another");
                 core.findings.borrow_mut().push(Finding::mended(what));
@@ -451,12 +474,15 @@ fn set_generations<E: Env>(core: &Core<E>, best: usize, chains: &[Option<Chain>]
     core.commit.durable_generation.set(durable);
 }
 
+/// What a directory says of a copy that is worthless.
+const FORGOTTEN: u64 = 1;
+
 impl Directory {
     /// The current copy of a page is worthless: any state of the page is newer.
     pub(crate) fn forget_generation(&mut self, page: u32) {
         let e = self.pages.get(page as usize);
-        if e.is_some() && e.generation() > 1 {
-            self.pages.set(page as usize, Expected::new(1, e.side()));
+        if e.is_some() && e.generation() > FORGOTTEN {
+            self.pages.set(page as usize, Expected::new(FORGOTTEN, e.side()));
         }
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Chain {
     pub(crate) end: Position,
     /// Generation of the newest commit in it; that of the checkpoint if there is none.
     pub(crate) generation: u64,
+    /// A start has put an end behind its newest commit: it has all of that.
+    pub(crate) sealed: bool,
     /// The ring was damaged in the middle.
     pub(crate) damaged: bool,
     /// With `damaged`: chunks that sound blocks beyond the gap are about. Their newest state is not known.
@@ -54,6 +56,7 @@ pub(crate) async fn read_chain<D: Device>(m: &Member<D>) -> Result<Chain, Device
         records: Vec::new(),
         end: Position { sequence: tail, hash },
         generation,
+        sealed: false,
         damaged: false,
         beyond_gap: Vec::new(),
         newest_seen: generation,
@@ -107,6 +110,7 @@ impl Chain {
         self.newest_seen = self.newest_seen.max(head.generation);
         let follows = head.sequence == at && (head.previous == self.end.hash || mutant::on(Mutant::C6NoChain));
         if !ended && follows {
+            self.sealed = records.is_empty();
             if !records.is_empty() {
                 self.generation = self.generation.max(head.generation);
             }

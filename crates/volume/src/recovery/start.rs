@@ -18,7 +18,7 @@ use bimetal_format::journal::Record;
 use bimetal_format::label::{Epoch, Repair};
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
-use super::load::Source;
+use super::load::{reach, Source};
 use super::replay::chunk_of;
 use super::window::{batches, Window};
 use super::{Chain, OpenError};
@@ -50,16 +50,7 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
         mend_source(core, &source).await?;
     }
     write_epoch(core).await?;
-    // The fast ones first: a slow one must never have heard of a commit that not all of them have.
-    for m in core.members_of(Tier::Fast).chain(core.members_of(Tier::Slow)).filter(|m| !first(m)) {
-        if source.rebuild[m.index as usize] {
-            rebuild(core, m).await?;
-        } else if m.tier == Tier::Fast && m.index as usize != source.best {
-            catch_up(core, m, &source).await?;
-        } else if unsure.contains(&m.index) {
-            core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index))?;
-        }
-    }
+    bring_up_to_date(core, &source, first, &unsure).await?;
     if !lent_by_stopped && !source.lent.is_empty() {
         mend_source(core, &source).await?;
     }
@@ -68,6 +59,30 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
         seal_end(core, m).await?;
     }
     confirm(core).await
+}
+
+/// Gives the other members what they lack, but for those that got their map `first`.
+async fn bring_up_to_date<E: Env>(
+    core: &Core<E>,
+    source: &Source,
+    first: impl Fn(&&Member<E::Device>) -> bool,
+    unsure: &[MemberIndex],
+) -> Result<(), OpenError> {
+    // The fast ones first: a slow one must never have heard of a commit that not all of them have. Of these those that lack the last
+    // one: whoever has it may give it up in a checkpoint for what another lacks of it, and could not tell them any more.
+    let newest = |member: usize| source.chains[member].as_ref().map_or(0, |c| c.generation);
+    let mut fast: Vec<&Member<E::Device>> = core.members_of(Tier::Fast).collect();
+    fast.sort_by_key(|m| newest(m.index as usize) >= newest(source.best));
+    for m in fast.into_iter().chain(core.members_of(Tier::Slow)).filter(|m| !first(m)) {
+        if source.rebuild[m.index as usize] {
+            rebuild(core, m).await?;
+        } else if m.tier == Tier::Fast && m.index as usize != source.best {
+            catch_up(core, m, source).await?;
+        } else if unsure.contains(&m.index) {
+            core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index))?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a member gets its map from a slow one that says that it was stopped in order. That is all that the map can be known by, and
@@ -86,6 +101,8 @@ fn is_lent_by_stopped<E: Env>(core: &Core<E>, source: &Source) -> bool {
 /// Writes the pages that are damaged on the source, and what else its checkpoint finds to do.
 async fn mend_source<E: Env>(core: &Core<E>, source: &Source) -> Result<(), OpenError> {
     let m = &core.members[source.best];
+    // Kept copies that do not count in this start are not in these pages, and must not count in the next one (C9.1).
+    m.label.borrow_mut().clean = false;
     core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index))
 }
 
@@ -239,13 +256,17 @@ async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
 async fn catch_up<E: Env>(core: &Core<E>, m: &Member<E::Device>, source: &Source) -> Result<(), OpenError> {
     let best = source.chains[source.best].as_ref().expect("the best source is present");
     let own = source.chains[m.index as usize].as_ref().expect("a fast member of a writable group");
-    // A member that has checkpointed the last commit may know none of its records any more: they come twice then.
+    let source = &core.members[source.best];
     let complete = match mutant::on(Mutant::HalfCommitIsWhole) {
         true => own.generation >= best.generation,
-        false => own.reach() >= best.reach(),
+        false => reach(m, own) >= reach(source, best),
     };
     if complete {
         return Ok(());
+    }
+    if source.label.borrow().checkpoint_generation >= best.generation {
+        // Its pages have the commit, and its journal may not.
+        return core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index));
     }
     let missing: Vec<(u64, Record)> = best.records.iter().filter(|(g, _)| *g >= own.generation).copied().collect();
     let _meta = m.meta.lock().await;

@@ -12,6 +12,7 @@ mod cut_off;
 mod damage;
 mod family;
 mod golden_images;
+mod half_known;
 mod heat;
 mod image;
 mod large;
