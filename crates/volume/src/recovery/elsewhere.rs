@@ -73,7 +73,8 @@ pub(super) async fn load_elsewhere<E: Env>(
 fn is_whole<E: Env>(core: &Core<E>, source: usize, m: &Member<E::Device>, journal: &Chain) -> bool {
     let (source, own) = (core.members[source].label.borrow(), m.label.borrow());
     let from = source.checkpoint_generation;
-    let goes_on = journal.generation > from || journal.sealed || own.checkpoint_generation >= from;
+    let has_all = (journal.sealed && journal.generation >= from) || own.checkpoint_generation >= from;
+    let goes_on = journal.generation > from || has_all;
     let stopped = own.clean && source.clean;
     ((m.tier == Tier::Fast && goes_on) || stopped) && !mutant::on(Mutant::C5OlderCopyRefused)
 }
