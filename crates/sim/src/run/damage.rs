@@ -195,14 +195,13 @@ impl Run<'_> {
     fn lost_pages(&self, member: usize) -> Result<(), Wrong> {
         let Some(before) = &self.before else { return Ok(()) };
         let known = self.others_know(member)?;
-        let sure = known && self.settled_by_chance()?;
         let mut store = self.disks[member].store_mut();
         for block in super::forge::pages(&store, member, SLOTS_START / BLOCK) {
             store.revert(block, &before[member]);
         }
         drop(store);
         match known && self.world.random(|p| p.coin()) {
-            true => self.nothing_is_lost(sure),
+            true => self.nothing_is_lost(false),
             false => self.look(true).map(|_| ()),
         }
     }
@@ -223,7 +222,6 @@ impl Run<'_> {
     /// C5: damaged metadata is mended from another copy, or reads as an error; never as other data.
     fn rotten(&self, member: usize, blocks: u32, labels: bool) -> Result<(), Wrong> {
         let known = self.others_know(member)?;
-        let sure = known && self.settled_by_chance()?;
         let disk = &self.disks[member];
         let pages = JOURNAL + u64::from(self.scenario.journal)..SLOTS_START / BLOCK;
         let written = |b: &u64| !matches!(disk.store().durable(*b), crate::disk::Cell::Virgin);
@@ -238,7 +236,7 @@ impl Run<'_> {
             };
         }
         if known && self.world.random(|p| p.coin()) {
-            return self.nothing_is_lost(sure);
+            return self.nothing_is_lost(false);
         }
         if !self.look(true)? {
             return Err("a read-only start with some rotten blocks on one member was refused".into());
@@ -253,31 +251,20 @@ impl Run<'_> {
         Ok(slow || !inside[member] || self.fast_ones(&inside) > 1 || self.stopped_in_order)
     }
 
-    /// Whether all members know everything: after an orderly stop, or after a start, which is made in half of the cases.
-    fn settled_by_chance(&self) -> Result<bool, Wrong> {
-        let settles = !self.stopped_in_order && self.world.random(|p| p.coin());
-        if settles {
-            self.settled_start()?;
-        }
-        Ok(settles || self.stopped_in_order)
-    }
-
-    /// C5.2: what is damaged in the map of one member is mended by those that know all of it, if it is `sure` that they do: after a
-    /// crash another member may have the last commit in its journal alone, and whether that is all of it nobody can tell; or its journal
-    /// lacks it, and it looks like an older copy of itself. Then no wrong data is read.
-    fn nothing_is_lost(&self, sure: bool) -> Result<(), Wrong> {
+    /// C5.2: what is damaged in the map of one member is mended by those that know all of it. One whose journal lacks the last commit
+    /// may be refused: it looks like an older copy of itself.
+    fn nothing_is_lost(&self, may_be_refused: bool) -> Result<(), Wrong> {
         for writable in [false, true] {
             let options = OpenOptions { writable, migrate: false, ..self.open_options() };
             let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
-                if !sure {
+                if may_be_refused {
                     return Ok(());
                 }
                 return Err(format!(
                     "a start (writable: {writable}) was refused, though another member knows everything"
                 ));
             };
-            let view = (!sure && !writable).then_some(View::NOTHING);
-            let result = self.peek(&env, &group, view, false);
+            let result = self.peek(&env, &group, None, false);
             env.kill();
             result?;
         }
@@ -313,10 +300,10 @@ impl Run<'_> {
         let block = self.world.random(|p| *p.pick(&blocks));
         self.world.random(|p| disk.store_mut().rot(block, p));
         if newest {
-            return self.nothing_is_lost(false);
+            return self.nothing_is_lost(true);
         }
         if known && self.world.random(|p| p.coin()) {
-            return self.nothing_is_lost(true);
+            return self.nothing_is_lost(false);
         }
         if !self.look(false)? {
             return Err("a read-only start with one rotten journal block was refused".into());

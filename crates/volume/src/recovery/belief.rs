@@ -20,22 +20,24 @@ use crate::wait;
 
 type Entries = [Entry; ENTRIES_PER_PAGE];
 
-/// Shows `visit` each page that `m` knows anything of, as `m` believes it to be. A damaged copy is left out. False if one could not be
+/// Shows `visit` each page among the `wanted` that `m` knows anything of, as `m` believes it to be. A damaged copy is left out. False if one could not be
 /// read, which is left out, too.
 pub(super) async fn beliefs<E: Env>(
     core: &Core<E>,
     m: &Member<E::Device>,
     chain: &Chain,
+    wanted: impl Fn(u32) -> bool,
     mut visit: impl FnMut(u32, &Entries),
 ) -> bool {
     let mut all_read = true;
     let pages = core.map.borrow().len() as u32;
     let mut records: BTreeMap<u32, Vec<(u64, Record)>> = BTreeMap::new();
-    for (generation, r) in chain.records.iter().filter(|(_, r)| r.page < pages) {
+    for (generation, r) in chain.records.iter().filter(|(_, r)| r.page < pages && wanted(r.page)) {
         records.entry(r.page).or_default().push((*generation, *r));
     }
     for batch in batches(pages) {
-        let reads = batch.into_iter().map(|window| Window::read(&core.env, m, window, |_, _| true)).collect();
+        let reads =
+            batch.into_iter().map(|window| Window::read(&core.env, m, window, |page, _| wanted(page))).collect();
         for read in wait::all(reads).await.into_iter().flatten() {
             for (page, expected, copy) in read.copies(m) {
                 let newer = records.remove(&page).unwrap_or_default();
@@ -76,15 +78,21 @@ pub(super) async fn confirm_slow_homes<E: Env>(core: &Core<E>, chains: &[Option<
     for m in core.members_of(Tier::Slow) {
         let mut confirmed = std::collections::BTreeSet::new();
         if let Some(chain) = chains[m.index as usize].as_ref().filter(|c| !c.damaged) {
-            beliefs(core, m, chain, |page, entries| {
-                let map = core.map.borrow();
-                let Some(loaded) = map.page(page) else { return };
-                let same =
-                    |(a, b): (Entry, &Entry)| is_at_home(&a, m.index) && is_at_home(b, m.index) && a.slot == b.slot;
-                let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
-                let agreed = loaded.entries().zip(entries).enumerate().filter(|(_, pair)| same(*pair));
-                confirmed.extend(agreed.map(|(i, _)| first + i as u64));
-            })
+            beliefs(
+                core,
+                m,
+                chain,
+                |_| true,
+                |page, entries| {
+                    let map = core.map.borrow();
+                    let Some(loaded) = map.page(page) else { return };
+                    let same =
+                        |(a, b): (Entry, &Entry)| is_at_home(&a, m.index) && is_at_home(b, m.index) && a.slot == b.slot;
+                    let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
+                    let agreed = loaded.entries().zip(entries).enumerate().filter(|(_, pair)| same(*pair));
+                    confirmed.extend(agreed.map(|(i, _)| first + i as u64));
+                },
+            )
             .await;
         }
         let map = core.map.borrow();
@@ -110,14 +118,21 @@ pub(super) async fn vouch<E: Env>(core: &Core<E>, source: usize, chains: &[Optio
     core.partly_known.borrow_mut().extend(lost);
     for m in core.members_of(Tier::Slow).filter(|m| !rebuild[m.index as usize]) {
         let chain = chains[m.index as usize].as_ref().expect("it is present");
-        beliefs(core, m, chain, |page, entries| {
-            let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
-            let home = |e: &Entry| is_at_home(e, m.index) || (e.is_mapped() && mutant::on(Mutant::C5OthersVouchedFor));
-            let own = |e: &Entry| home(e) && is_possible(core, &e.without_kept());
-            for (i, e) in entries.iter().enumerate().filter(|(_, e)| core.is_partly_known(page) && own(e)) {
-                vouch_for(core, ChunkId(first + i as u64), e);
-            }
-        })
+        beliefs(
+            core,
+            m,
+            chain,
+            |page| core.is_partly_known(page),
+            |page, entries| {
+                let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
+                let home =
+                    |e: &Entry| is_at_home(e, m.index) || (e.is_mapped() && mutant::on(Mutant::C5OthersVouchedFor));
+                let own = |e: &Entry| home(e) && is_possible(core, &e.without_kept());
+                for (i, e) in entries.iter().enumerate().filter(|(_, e)| own(e)) {
+                    vouch_for(core, ChunkId(first + i as u64), e);
+                }
+            },
+        )
         .await;
     }
     let chain = chains[source].as_ref().expect("the source is present");
@@ -139,9 +154,15 @@ fn vouch_for<E: Env>(core: &Core<E>, chunk: ChunkId, e: &Entry) {
 /// Chunks that `m` believes to live on itself; what cannot be read may be one.
 pub(super) async fn own_chunks<E: Env>(core: &Core<E>, m: &Member<E::Device>, chain: &Chain) -> u64 {
     let mut count = 0;
-    let all_read = beliefs(core, m, chain, |_, entries| {
-        count += entries.iter().filter(|e| is_at_home(e, m.index)).count() as u64;
-    })
+    let all_read = beliefs(
+        core,
+        m,
+        chain,
+        |_| true,
+        |_, entries| {
+            count += entries.iter().filter(|e| is_at_home(e, m.index)).count() as u64;
+        },
+    )
     .await;
     count + u64::from(!all_read)
 }

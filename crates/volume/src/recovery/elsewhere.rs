@@ -13,8 +13,9 @@
 
 use std::collections::BTreeMap;
 
-use super::load::take_page;
+use super::load::{reach, take_page};
 use super::patience::read_patiently;
+use super::replay::commit_before_tail;
 use super::Chain;
 use crate::env::Env;
 use crate::group::core::Core;
@@ -48,8 +49,8 @@ pub(super) async fn load_elsewhere<E: Env>(
     for m in others().filter(|m| !rebuild[m.index as usize]) {
         let copy = m.directory.borrow().pages.get(page as usize);
         let behind = !copy.is_some() || copy.generation() < wanted;
-        let journal = chains[m.index as usize].as_ref();
-        if behind && !journal.is_some_and(|c| is_whole(core, source, m, c)) {
+        let journal = chains[m.index as usize].as_ref().expect("it is present");
+        if behind && !is_whole(core, source, m, journal).await {
             continue;
         }
         if copy.is_some() {
@@ -69,12 +70,16 @@ pub(super) async fn load_elsewhere<E: Env>(
 }
 
 /// Whether a member's pages and journal hold all that the source's do, but for what follows from the source's journal. If its own ends
-/// with the last commit that the source's does not have any more, it may have only a part of that.
-fn is_whole<E: Env>(core: &Core<E>, source: usize, m: &Member<E::Device>, journal: &Chain) -> bool {
-    let (source, own) = (core.members[source].label.borrow(), m.label.borrow());
-    let from = source.checkpoint_generation;
-    let has_all = (journal.sealed && journal.generation >= from) || own.checkpoint_generation >= from;
-    let goes_on = journal.generation > from || has_all;
-    let stopped = own.clean && source.clean;
-    ((m.tier == Tier::Fast && goes_on) || stopped) && !mutant::on(Mutant::C5OlderCopyRefused)
+/// with the last commit that the source's pages have, it may have only a part of that: the source's ring knows how much it was.
+async fn is_whole<E: Env>(core: &Core<E>, source: usize, m: &Member<E::Device>, journal: &Chain) -> bool {
+    let source = &core.members[source];
+    let from = source.label.borrow().checkpoint_generation;
+    let stopped = m.label.borrow().clean && source.label.borrow().clean;
+    if mutant::on(Mutant::C5OlderCopyRefused) || (m.tier == Tier::Slow && !stopped) {
+        return false;
+    }
+    if stopped || journal.generation != from {
+        return stopped || journal.generation > from;
+    }
+    reach(m, journal) == (from, usize::MAX) || commit_before_tail(source).await.is_some_and(|n| journal.reach().1 >= n)
 }

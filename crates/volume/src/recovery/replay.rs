@@ -87,6 +87,30 @@ pub(crate) async fn read_chain<D: Device>(m: &Member<D>) -> Result<Chain, Device
     Ok(chain)
 }
 
+/// How many chunks the last commit before the label's tail is about, if its blocks still lie on the ring: a checkpoint gives them up, and
+/// what comes later goes over them. The label has the hash of the last one, and each that of the one before.
+pub(super) async fn commit_before_tail<D: Device>(m: &Member<D>) -> Option<usize> {
+    let (tail, mut hash, generation) = {
+        let l = m.label.borrow();
+        (l.journal_tail, l.journal_tail_hash, l.checkpoint_generation)
+    };
+    let mut chunks = BTreeSet::new();
+    for at in (tail.saturating_sub(m.layout.journal_blocks)..tail).rev() {
+        let place = m.layout.journal_block(at);
+        let block = m.read(place, BufMut::new(BLOCK as usize)).await.ok()?;
+        let (head, records, own) = journal::decode(&block, &m.salt(place)).ok()?;
+        if head.sequence != at || own != hash || (head.generation != generation && !records.is_empty()) {
+            return None;
+        }
+        hash = head.previous;
+        chunks.extend(records.iter().map(chunk_of));
+        if head.commit_start == at && !records.is_empty() {
+            return Some(chunks.len());
+        }
+    }
+    None
+}
+
 /// The blocks of a run, each by itself if they cannot be read together; an error if none can be.
 async fn read_blocks<D: Device>(m: &Member<D>, place: u64, count: u64) -> Result<Vec<Option<Vec<u8>>>, DeviceError> {
     let error = match m.read(place, BufMut::new((count * BLOCK) as usize)).await {

@@ -85,6 +85,23 @@ fn a_commit_of_which_a_journal_has_a_part_is_taken_from_pages_that_have_it_whole
 }
 
 #[test]
+fn a_member_whose_journal_has_as_much_of_the_last_commit_as_the_ring_of_the_other_lends_its_pages() {
+    for in_a_commit in [1, 6] {
+        let (m, chunks) = one_checkpoint(in_a_commit);
+        rot(&m, "page");
+        let env = later(1);
+        let group = open(&env, &m.0, few_records()).expect("nothing is lost");
+        let v = volume(&group);
+        for c in 0..chunks {
+            let byte = 1 + (c / in_a_commit * in_a_commit) as u8;
+            assert_eq!(read(&env, &v, c * CHUNK, 1).expect("read"), [byte], "{c}");
+        }
+        stop(&env, group).expect("orderly stop");
+        assert_eq!(check(&env, &m.0).expect("checked").problems, []);
+    }
+}
+
+#[test]
 fn a_page_is_not_lent_by_a_member_that_may_have_a_part_of_the_last_commit_only() {
     let (m, chunks) = one_checkpoint(6);
     let last = *journal_blocks(&m.0[1]).last().expect("some");
