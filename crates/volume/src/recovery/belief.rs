@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use bimetal_format::journal::Record;
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
-use super::load::is_possible;
+use super::pages::is_possible;
 use super::replay::chunk_of;
 use super::window::{batches, Window};
 use super::Chain;
@@ -20,8 +20,8 @@ use crate::wait;
 
 type Entries = [Entry; ENTRIES_PER_PAGE];
 
-/// Shows `visit` each page among the `wanted` that `m` knows anything of, as `m` believes it to be. A damaged copy is left out. False if one could not be
-/// read, which is left out, too.
+/// Shows `visit` each page among the `wanted` that `m` knows anything of, as `m` believes it to be. A damaged copy is left
+/// out. False if one could not be read, which is left out, too.
 pub(super) async fn beliefs<E: Env>(
     core: &Core<E>,
     m: &Member<E::Device>,

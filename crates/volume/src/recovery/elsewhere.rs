@@ -13,7 +13,8 @@
 
 use std::collections::BTreeMap;
 
-use super::load::{reach, take_page};
+use super::choose::reach;
+use super::pages::take_page;
 use super::patience::read_patiently;
 use super::replay::commit_before_tail;
 use super::Chain;

@@ -3,7 +3,7 @@
 //! Steps, each in a file of its own:
 //! 1. [`identify`]: sync every device (C7.1), read its labels.
 //! 2. [`assemble`]: one group, no member twice, epochs in one line (C4); who is missing, who was left behind.
-//! 3. [`load`]: directories and pages; a damaged page is taken from another member (C5.2).
+//! 3. [`choose`], [`load`], [`pages`]: whose map it is; its pages, of which a damaged one is taken from [`elsewhere`] (C5.2).
 //! 4. [`replay`]: the journal of the best source, along its hash chain (C6).
 //! 5. [`settle`]: slots derived from the map; two chunks on one slot (C7.3).
 //! 6. [`start`]: for a writable group, the new epoch on all members and the other journals brought up to date (C4.1).
@@ -12,10 +12,12 @@
 
 mod assemble;
 mod belief;
+mod choose;
 mod elsewhere;
 mod finding;
 mod identify;
 mod load;
+mod pages;
 mod patience;
 mod recognise;
 mod replay;

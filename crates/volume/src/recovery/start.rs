@@ -18,7 +18,8 @@ use bimetal_format::journal::Record;
 use bimetal_format::label::{Epoch, Repair};
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
-use super::load::{reach, Source};
+use super::choose::reach;
+use super::load::Source;
 use super::replay::chunk_of;
 use super::window::{batches, Window};
 use super::{Chain, OpenError};

@@ -1,0 +1,154 @@
+//! Step 3: which member's map is the group's.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use super::belief::own_chunks;
+use super::replay::chunk_of;
+use super::{Chain, Finding, OpenError};
+use crate::env::{Device, Env};
+use crate::group::core::Core;
+use crate::member::Member;
+use crate::mutant::{self, Mutant};
+use crate::units::Tier;
+
+/// Without a fast member, and with several slow ones of which only one will be believed: how many chunks each knows to
+/// live on itself. Nothing else that it says of them counts for more.
+pub(super) async fn owned<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) -> Vec<u64> {
+    let mut owned = vec![0; chains.len()];
+    let clean = |m: &&Member<E::Device>| m.label.borrow().clean;
+    let alone = core.members_of(Tier::Fast).next().is_none() && core.members_of(Tier::Slow).nth(1).is_some();
+    if !alone || core.members_of(Tier::Slow).any(|m| clean(&m)) {
+        return owned;
+    }
+    for m in core.members_of(Tier::Slow).filter(|m| !rebuild[m.index as usize]) {
+        if let Some(chain) = &chains[m.index as usize] {
+            owned[m.index as usize] = own_chunks(core, m, chain).await;
+        }
+    }
+    if owned.iter().filter(|n| **n > 0).count() > 1 {
+        let list: Vec<String> = core.members_of(Tier::Slow).map(|m| m.index.to_string()).collect();
+        core.findings.borrow_mut().push(Finding::serious(format!(
+            "without a fast member each slow one knows only what is its own, and one of members {} is believed: open the group with each of them alone to read what is on it",
+            list.join(", ")
+        )));
+    }
+    owned
+}
+
+/// The fast member whose journal reaches furthest; without a fast member the slow one that has most chunks.
+pub(super) fn choose<E: Env>(
+    core: &Core<E>,
+    chains: &[Option<Chain>],
+    rebuild: &[bool],
+    owned: &[u64],
+) -> Result<usize, OpenError> {
+    let damaged = |what: String| OpenError::Damaged { name: core.name.clone(), what };
+    let sound = |i: &usize| chains[*i].is_some() && !rebuild[*i];
+    let of = |tier| (0..chains.len()).filter(move |i| core.members[*i].tier == tier).filter(sound);
+    // Of two that hold the same last commit, one may hold only a part of it; the whole one must win. Of equals the first, which heat
+    // is saved to before the others.
+    let reach = |i: &usize| {
+        let c = chains[*i].as_ref().expect("filtered");
+        (!c.damaged, reach(&core.members[*i], c), Reverse(*i))
+    };
+    let most = |i: &usize| (owned[*i], reach(i));
+    let Some(best) = of(Tier::Fast).max_by_key(reach).or_else(|| of(Tier::Slow).max_by_key(most)) else {
+        return Err(damaged("no member has a sound page directory".into()));
+    };
+    let furthest = chains[best].as_ref().expect("chosen among the present");
+    let whole = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
+    if core.writable && !whole {
+        return Err(damaged(
+            "no fast member has a sound page directory, and the slow members' maps may be older".into(),
+        ));
+    }
+    for i in of(Tier::Fast).filter(|i| *i != best) {
+        let c = chains[i].as_ref().expect("filtered");
+        if c.damaged {
+            let what = format!("member {i}: the journal is damaged in the middle; another member's records are used");
+            core.findings.borrow_mut().push(Finding::mended(what));
+        } else if commits_behind(core, chains, rebuild, furthest.generation, c) > 1 {
+            // Commits are durable on all fast members before the next begins: two behind means broken promises, and
+            // slots whose content is another chunk's.
+            return Err(OpenError::Stale { name: core.name.clone(), member: i as u8 });
+        }
+    }
+    check_confirmed(core, chains)?;
+    if !furthest.damaged && is_behind_slow(core, chains, rebuild, best) {
+        if core.writable {
+            return Err(OpenError::Stale { name: core.name.clone(), member: best as u8 });
+        }
+        doubt_what_slow_heard(core, chains, best, furthest.generation);
+    }
+    if furthest.damaged {
+        let what =
+            format!("the journal of member {best} is damaged in the middle, and no other member has the same records");
+        core.findings.borrow_mut().push(Finding::serious(what.clone()));
+        if core.writable {
+            return Err(damaged(what));
+        }
+        core.damaged_chunks.borrow_mut().extend(&furthest.beyond_gap);
+        core.journal_gap.set(true);
+    }
+    Ok(best)
+}
+
+/// Whether a slow member has heard of a commit that the best fast one does not have. It only hears of those that are durable there: an
+/// old copy was put in its place, or it lost what it had confirmed.
+fn is_behind_slow<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool], best: usize) -> bool {
+    let heard = |m: &Member<E::Device>| chains[m.index as usize].as_ref().map_or(0, |c| c.generation);
+    let sound = core.members_of(Tier::Slow).filter(|m| !rebuild[m.index as usize]);
+    let newest = sound.map(heard).max().unwrap_or(0);
+    let is_fast = core.members[best].tier == Tier::Fast;
+    is_fast && newest > heard(&core.members[best]) && !mutant::on(Mutant::C4OlderThanTold)
+}
+
+/// What slow members have heard of since is not known any more, and slots may have gone to other chunks: as behind a hole in the journal,
+/// nothing is read but what a slow member confirms.
+fn doubt_what_slow_heard<E: Env>(core: &Core<E>, chains: &[Option<Chain>], best: usize, known: u64) {
+    let what = format!(
+        "member {best} lacks commits of which a slow member has heard: it lost what it had confirmed, or an old copy was put in its \
+         place. Its chunks cannot be read, because their slots may be others' by now"
+    );
+    core.findings.borrow_mut().push(Finding::serious(what));
+    let newer = chains.iter().flatten().flat_map(|c| &c.records).filter(|(generation, _)| *generation > known);
+    core.damaged_chunks.borrow_mut().extend(newer.map(|(_, r)| chunk_of(r)));
+    core.journal_gap.set(true);
+}
+
+/// Commits of an epoch prove that all its members had confirmed it (C4.1). A label that has not is a copy from its start.
+fn check_confirmed<E: Env>(core: &Core<E>, chains: &[Option<Chain>]) -> Result<(), OpenError> {
+    let there =
+        || core.members.rows().zip(chains).filter_map(|(m, c)| Some((m.label.borrow().epoch.clone(), m, c.as_ref()?)));
+    let served: Vec<u64> =
+        there().filter(|(epoch, _, c)| c.generation >= epoch.first_generation).map(|(epoch, ..)| epoch.id).collect();
+    let old = there().find(|(epoch, ..)| !epoch.confirmed && served.contains(&epoch.id));
+    match old.filter(|_| !mutant::on(Mutant::C4CopyOfStartAccepted)) {
+        Some((_, m, _)) => Err(OpenError::Stale { name: core.name.clone(), member: m.index }),
+        None => Ok(()),
+    }
+}
+
+/// How far a member reaches: its newest generation, and how much it knows of that commit. All of it, if its pages have it: they have
+/// only what was durable, or what a start had from a member that has it whole; or if a start has put an end behind it. Else a journal
+/// alone does not tell a whole commit from one that was cut off, or of which the last block has rotted.
+pub(super) fn reach<D: Device>(m: &Member<D>, c: &Chain) -> (u64, usize) {
+    let whole = m.label.borrow().checkpoint_generation >= c.generation || c.sealed;
+    match whole && !mutant::on(Mutant::C6HalfBeatsPages) {
+        true => (c.generation, usize::MAX),
+        false => c.reach(),
+    }
+}
+
+/// How many commits chain `c` lacks of those up to `newest`, by the journals of fast members that go back as far; several if none does.
+fn commits_behind<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool], newest: u64, c: &Chain) -> usize {
+    if c.generation >= newest {
+        return 0;
+    }
+    let fast = core.members_of(Tier::Fast).filter(|m| !rebuild[m.index as usize]);
+    let known = fast.filter_map(|m| Some((m.label.borrow().checkpoint_generation, chains[m.index as usize].as_ref()?)));
+    let missing = |d: &Chain| d.records.iter().map(|(g, _)| *g).filter(|g| *g > c.generation).collect::<BTreeSet<_>>();
+    let far_back = known.filter(|(from, d)| *from <= c.generation && !d.damaged && d.generation >= newest);
+    far_back.map(|(_, d)| missing(d).len()).min().unwrap_or(usize::MAX)
+}
