@@ -205,6 +205,11 @@ pub fn is_name(name: &str) -> bool {
 }
 
 impl Label {
+    /// Its pages and journal have all that was ever flushed: an orderly stop came so far, and nothing was served since.
+    pub fn knows_all(&self) -> bool {
+        self.clean || self.stopped
+    }
+
     /// Numbers that only grow.
     fn growing(&self) -> [u64; 8] {
         [

@@ -13,6 +13,8 @@ use crate::wait::Signal;
 #[derive(Default)]
 pub(crate) struct Health {
     latched: RefCell<Option<String>>,
+    /// The member that was the first to fail, and how.
+    failed_first: Cell<Option<(MemberIndex, DeviceError)>>,
     has_latched: Signal,
     /// Chunks with uncommitted changes on a member whose sync failed: they read EIO (C11.1).
     suspect: RefCell<BTreeSet<ChunkId>>,
@@ -24,6 +26,11 @@ pub(crate) struct Health {
 impl Health {
     pub(crate) fn latched(&self) -> Option<String> {
         self.latched.borrow().clone()
+    }
+
+    /// The member because of which the group has latched, and what that said.
+    pub(crate) fn failed_first(&self) -> Option<(MemberIndex, DeviceError)> {
+        self.failed_first.get()
     }
 
     pub(crate) fn is_latched(&self) -> bool {
@@ -81,6 +88,8 @@ impl<E: Env> Core<E> {
                     self.health.failures.set(self.health.failures.get() + 1);
                 }
             }
+            let first = self.health.failed_first.get().unwrap_or((member, e));
+            self.health.failed_first.set(Some(first));
             self.health.latched.borrow_mut().get_or_insert_with(|| why.clone());
             self.health.has_latched.notify();
         }

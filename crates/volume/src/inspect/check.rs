@@ -148,7 +148,7 @@ async fn check_member<E: Env>(
     mut is_over: impl FnMut(u64),
 ) -> Result<(), OpenError> {
     let fail = |source| OpenError::Member { member: m.index, source };
-    let chain = recovery::read_chain(m).await.map_err(fail)?;
+    let chain = recovery::read_chain(&core.env, m).await.map_err(fail)?;
     // After a crash a torn block is nothing unusual.
     let clean = report.clean;
     for block in m.away.borrow().unsound.iter().filter(|_| clean) {

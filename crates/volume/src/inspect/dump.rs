@@ -37,7 +37,7 @@ pub async fn dump<E: Env>(env: E, devices: Vec<E::Device>, what: DumpOptions) ->
     let core = recovery::open(env, devices, options).await?;
     let mut members = Vec::new();
     for m in core.members.iter().filter(|m| m.is_present()) {
-        members.push(dump_member(m, what).await?);
+        members.push(dump_member(&core.env, m, what).await?);
     }
     let all = core.volumes.all();
     let volumes = all.iter().map(|v| {
@@ -100,8 +100,8 @@ fn with_kept(node: Node, e: &bimetal_format::Entry) -> Node {
     }
 }
 
-async fn dump_member<D: crate::env::Device>(m: &Member<D>, what: DumpOptions) -> Result<Node, OpenError> {
-    let chain = recovery::read_chain(m).await.map_err(|source| OpenError::Member { member: m.index, source })?;
+async fn dump_member<E: Env>(env: &E, m: &Member<E::Device>, what: DumpOptions) -> Result<Node, OpenError> {
+    let chain = recovery::read_chain(env, m).await.map_err(|source| OpenError::Member { member: m.index, source })?;
     let mut journal = Node::default()
         .number("blocks", m.layout.journal_blocks)
         .number("end", chain.end.sequence)

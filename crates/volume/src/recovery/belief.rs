@@ -138,6 +138,8 @@ pub(super) async fn vouch<E: Env>(core: &Core<E>, source: usize, chains: &[Optio
     let chain = chains[source].as_ref().expect("the source is present");
     let mut map = core.map.borrow_mut();
     for (_, r) in chain.records.iter().filter(|(_, r)| core.is_partly_known(r.page)) {
+        // It says whose the chunk is, whoever else had it before.
+        core.damaged_chunks.borrow_mut().remove(&chunk_of(r));
         map.set(chunk_of(r), r.entry.without_kept());
     }
 }

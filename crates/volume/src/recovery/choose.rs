@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::belief::own_chunks;
-use super::replay::chunk_of;
+use super::replay::{chunk_of, commits_before_tail};
 use super::{Chain, Finding, OpenError};
 use crate::env::{Device, Env};
 use crate::group::core::Core;
@@ -16,7 +16,7 @@ use crate::units::Tier;
 /// live on itself. Nothing else that it says of them counts for more.
 pub(super) async fn owned<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) -> Vec<u64> {
     let mut owned = vec![0; chains.len()];
-    let clean = |m: &&Member<E::Device>| m.label.borrow().clean;
+    let clean = |m: &&Member<E::Device>| m.label.borrow().knows_all();
     let alone = core.members_of(Tier::Fast).next().is_none() && core.members_of(Tier::Slow).nth(1).is_some();
     if !alone || core.members_of(Tier::Slow).any(|m| clean(&m)) {
         return owned;
@@ -37,7 +37,7 @@ pub(super) async fn owned<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebu
 }
 
 /// The fast member whose journal reaches furthest; without a fast member the slow one that has most chunks.
-pub(super) fn choose<E: Env>(
+pub(super) async fn choose<E: Env>(
     core: &Core<E>,
     chains: &[Option<Chain>],
     rebuild: &[bool],
@@ -57,7 +57,7 @@ pub(super) fn choose<E: Env>(
         return Err(damaged("no member has a sound page directory".into()));
     };
     let furthest = chains[best].as_ref().expect("chosen among the present");
-    let whole = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
+    let whole = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().knows_all();
     if core.writable && !whole {
         return Err(damaged(
             "no fast member has a sound page directory, and the slow members' maps may be older".into(),
@@ -68,7 +68,7 @@ pub(super) fn choose<E: Env>(
         if c.damaged {
             let what = format!("member {i}: the journal is damaged in the middle; another member's records are used");
             core.findings.borrow_mut().push(Finding::mended(what));
-        } else if commits_behind(core, chains, rebuild, furthest.generation, c) > 1 {
+        } else if commits_behind(core, chains, rebuild, furthest.generation, c).await > 1 {
             // Commits are durable on all fast members before the next begins: two behind means broken promises, and
             // slots whose content is another chunk's.
             return Err(OpenError::Stale { name: core.name.clone(), member: i as u8 });
@@ -141,14 +141,33 @@ pub(super) fn reach<D: Device>(m: &Member<D>, c: &Chain) -> (u64, usize) {
     }
 }
 
-/// How many commits chain `c` lacks of those up to `newest`, by the journals of fast members that go back as far; several if none does.
-fn commits_behind<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool], newest: u64, c: &Chain) -> usize {
+/// How many commits chain `c` lacks of those up to `newest`, by the journals of fast members that go back as far, or by what still
+/// lies on their rings before that; several if none does.
+async fn commits_behind<E: Env>(
+    core: &Core<E>,
+    chains: &[Option<Chain>],
+    rebuild: &[bool],
+    newest: u64,
+    c: &Chain,
+) -> usize {
     if c.generation >= newest {
         return 0;
     }
-    let fast = core.members_of(Tier::Fast).filter(|m| !rebuild[m.index as usize]);
-    let known = fast.filter_map(|m| Some((m.label.borrow().checkpoint_generation, chains[m.index as usize].as_ref()?)));
-    let missing = |d: &Chain| d.records.iter().map(|(g, _)| *g).filter(|g| *g > c.generation).collect::<BTreeSet<_>>();
-    let far_back = known.filter(|(from, d)| *from <= c.generation && !d.damaged && d.generation >= newest);
-    far_back.map(|(_, d)| missing(d).len()).min().unwrap_or(usize::MAX)
+    let mut least = usize::MAX;
+    for m in core.members_of(Tier::Fast).filter(|m| !rebuild[m.index as usize]) {
+        let from = m.label.borrow().checkpoint_generation;
+        let known = chains[m.index as usize].as_ref().filter(|d| !d.damaged && d.generation >= newest);
+        let Some(known) = known else { continue };
+        let mut missing: BTreeSet<u64> = known.records.iter().map(|(g, _)| *g).collect();
+        if from > c.generation {
+            let before = commits_before_tail(m, |g| g <= c.generation).await;
+            let goes_back = before.from_start || before.commits.last().is_some_and(|(g, _)| *g <= c.generation);
+            if !goes_back {
+                continue;
+            }
+            missing.extend(before.commits.iter().map(|(g, _)| *g));
+        }
+        least = least.min(missing.range(c.generation + 1..).count());
+    }
+    least
 }

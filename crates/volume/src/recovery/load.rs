@@ -31,10 +31,21 @@ pub(super) struct Source {
     pub(super) positions: Vec<usize>,
     /// Slow members that know of chunks on them, and are not believed.
     pub(super) doubted: Vec<MemberIndex>,
-    /// Pages that no member has, and that some member might have if it could read them.
-    pub(super) unread: u64,
+    /// What no member has, and some member might have if it could read it.
+    pub(super) unread: Unread,
+    /// Why a writable start is refused although nothing is found damaged: a directory cannot be read.
+    pub(super) refusal: Option<OpenError>,
     /// Members that lent pages which are damaged on the source.
     pub(super) lent: BTreeSet<MemberIndex>,
+}
+
+/// Metadata that a device fails to read.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Unread {
+    /// Pages of the map.
+    pub(crate) pages: u64,
+    /// A directory, or a block of a journal: what it would tell is not known.
+    pub(crate) more: bool,
 }
 
 /// What the members say of themselves, by member.
@@ -55,7 +66,7 @@ async fn read_members<E: Env>(core: &Core<E>, mut rebuild: Vec<bool>) -> Result<
             continue;
         }
         let fail = |source| OpenError::Member { member: m.index, source };
-        chains.push(Some(read_chain(m).await.map_err(fail)?));
+        chains.push(Some(read_chain(&core.env, m).await.map_err(fail)?));
         // It is all that says what the pages of a member alone are, and is written anew if it is given up.
         let directory = m.load_directory(async |place| read_patiently(&core.env, m, place).await);
         match directory.await {
@@ -81,18 +92,21 @@ async fn read_members<E: Env>(core: &Core<E>, mut rebuild: Vec<bool>) -> Result<
 pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Result<Source, OpenError> {
     let Members { chains, mut rebuild, unread } = read_members(core, absent.before.clone()).await?;
     let owned = owned(core, &chains, &rebuild).await;
-    let best = choose(core, &chains, &rebuild, &owned)?;
+    let best = choose(core, &chains, &rebuild, &owned).await?;
     // It may be read the next time. To write another one over it, cut off, would leave a map that nobody can be sure of.
-    if let Some(refusal) = unread.filter(|_| core.writable && core.members[best].tier == Tier::Slow) {
-        return Err(refusal);
-    }
+    let refusal = unread.filter(|_| core.members[best].tier == Tier::Slow);
+    let refusal = match refusal {
+        Some(refusal) if core.writable => return Err(refusal),
+        other => other,
+    };
     for (i, chain) in chains.iter().enumerate() {
         rebuild[i] |= i != best && chain.as_ref().is_some_and(|c| c.damaged);
     }
     // After an orderly stop every member has the whole map; else a slow member is an authority for its own slots only.
-    core.map_complete = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().clean;
+    core.map_complete = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().knows_all();
     core.authority = best as u8;
     believe_kept(core, &rebuild, &absent.dead);
+    let more = refusal.is_some() || chains[best].as_ref().is_some_and(|c| c.unread);
     let Loaded { lent, pages, behind, unread } = load_pages(core, best, &chains, &rebuild).await?;
     if !mutant::on(Mutant::C5OlderCopyAlone) {
         for member in &lent {
@@ -116,7 +130,17 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     let (recognised, positions) = (absent.recognised.clone(), absent.positions.clone());
     let doubted = owned.iter().enumerate().filter(|(i, n)| *i != best && **n > 0).map(|(i, _)| i as u8).collect();
     release_dead(core, absent)?;
-    Ok(Source { chains, best, rebuild, recognised, positions, doubted, unread, lent })
+    Ok(Source {
+        chains,
+        best,
+        rebuild,
+        recognised,
+        positions,
+        doubted,
+        unread: Unread { pages: unread, more },
+        refusal,
+        lent,
+    })
 }
 
 /// A member that is leaving and not there has left if no chunk is on it; else the group waits for it.
@@ -144,8 +168,10 @@ fn release_dead<E: Env>(core: &Core<E>, absent: Absent) -> Result<(), OpenError>
 fn believe_kept<E: Env>(core: &Core<E>, rebuild: &[bool], dead: &[MemberIndex]) {
     // With a member gone for good some may be on it; without that start they would not count either.
     let from = kept_from(core, rebuild).filter(|_| dead.is_empty());
-    let old = from.is_none() && !core.writable && !core.map_complete && !core.journal_gap.get();
-    let remembered = || core.members[core.authority as usize].label.borrow().mirrors_from;
+    let own = core.members[core.authority as usize].label.borrow();
+    let alone = core.tier_of_member(core.authority) == Tier::Slow && !own.clean;
+    let old = from.is_none() && !core.writable && alone && !core.journal_gap.get();
+    let remembered = || own.mirrors_from;
     core.kept.count_from(if old { Some(remembered()) } else { from });
     core.kept.set_old(old);
 }

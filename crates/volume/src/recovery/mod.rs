@@ -27,7 +27,7 @@ mod window;
 
 use bimetal_format::label::LabelError;
 
-use self::load::Source;
+use self::load::{Source, Unread};
 use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
 use crate::options::OpenOptions;
@@ -180,8 +180,10 @@ pub(crate) struct ForRepair {
     pub(crate) positions: Vec<usize>,
     /// Slow members whose own map knows of chunks on them, and is not believed.
     pub(crate) doubted: Vec<MemberIndex>,
-    /// Map pages that could not be read, and that no member at hand has otherwise.
-    pub(crate) unread: u64,
+    /// What could not be read, and no member at hand has otherwise.
+    pub(crate) unread: Unread,
+    /// Why a writable start is refused beside what was found.
+    pub(crate) refusal: Option<OpenError>,
 }
 
 /// Loads what a read-only start would serve, for a repair, which knows members without their labels too.
@@ -195,8 +197,8 @@ pub(crate) async fn open_to_repair<E: Env>(
     let misplaced = recognise::recognise(&env, &mut found).await;
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
-    let Source { recognised, positions, doubted, unread, .. } = source;
-    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, doubted, unread }))
+    let Source { recognised, positions, doubted, unread, refusal, .. } = source;
+    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, doubted, unread, refusal }))
 }
 
 /// Steps 2 to 5.

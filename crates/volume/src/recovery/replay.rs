@@ -11,8 +11,9 @@ use std::collections::BTreeSet;
 use bimetal_format::journal::{self, JournalHead, Record};
 use bimetal_format::ENTRIES_PER_PAGE;
 
+use super::patience::read_patiently;
 use crate::buf::BufMut;
-use crate::env::{Device, DeviceError};
+use crate::env::{Device, DeviceError, Env};
 use crate::member::journal::Position;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
@@ -25,6 +26,8 @@ pub(super) fn chunk_of(r: &Record) -> ChunkId {
 
 /// Bytes read at once.
 const READ: u64 = 1 << 20;
+/// A device that reads none of so many blocks answers nothing: no hole in a journal is as long.
+const DEAD: usize = 16;
 
 /// What a member's journal says.
 pub(crate) struct Chain {
@@ -38,6 +41,8 @@ pub(crate) struct Chain {
     pub(crate) sealed: bool,
     /// The ring was damaged in the middle.
     pub(crate) damaged: bool,
+    /// With `damaged`: a block could not be read. It may be another time.
+    pub(crate) unread: bool,
     /// With `damaged`: chunks that sound blocks beyond the gap are about. Their newest state is not known.
     pub(crate) beyond_gap: Vec<ChunkId>,
     /// Newest generation in any block that looks like one of this group's, also beyond the end.
@@ -47,7 +52,7 @@ pub(crate) struct Chain {
 type Decoded = Option<(JournalHead, Vec<Record>, u64)>;
 
 /// Reads the journal from the label's tail on.
-pub(crate) async fn read_chain<D: Device>(m: &Member<D>) -> Result<Chain, DeviceError> {
+pub(crate) async fn read_chain<E: Env>(env: &E, m: &Member<E::Device>) -> Result<Chain, DeviceError> {
     let (tail, hash, generation, clean, journal_end) = {
         let l = m.label.borrow();
         (l.journal_tail, l.journal_tail_hash, l.checkpoint_generation, l.clean, l.journal_end)
@@ -58,6 +63,7 @@ pub(crate) async fn read_chain<D: Device>(m: &Member<D>) -> Result<Chain, Device
         generation,
         sealed: false,
         damaged: false,
+        unread: false,
         beyond_gap: Vec::new(),
         newest_seen: generation,
     };
@@ -70,9 +76,10 @@ pub(crate) async fn read_chain<D: Device>(m: &Member<D>) -> Result<Chain, Device
         let until_wrap = blocks - sequence % blocks;
         let count = (READ / BLOCK).min(until_wrap).min(limit - sequence);
         let place = m.layout.journal_block(sequence);
-        for (at, block) in (sequence..).zip(read_blocks(m, place, count).await?) {
+        for (at, block) in (sequence..).zip(read_blocks(env, m, place, count).await?) {
             // What cannot be read may have been durable: it is a hole, not the end.
-            chain.damaged |= block.is_none() && !ended;
+            chain.unread |= block.is_none() && !ended;
+            chain.damaged |= chain.unread;
             let block = block.and_then(|b| journal::decode(&b, &m.salt(m.layout.journal_block(at))).ok());
             ended = chain.take(at, block, ended);
         }
@@ -87,44 +94,63 @@ pub(crate) async fn read_chain<D: Device>(m: &Member<D>) -> Result<Chain, Device
     Ok(chain)
 }
 
-/// How many chunks the last commit before the label's tail is about, if its blocks still lie on the ring: a checkpoint gives them up, and
-/// what comes later goes over them. The label has the hash of the last one, and each that of the one before.
-pub(super) async fn commit_before_tail<D: Device>(m: &Member<D>) -> Option<usize> {
-    let (tail, mut hash, generation) = {
+/// What still lies on the ring before the label's tail: a checkpoint gives it up, and what comes later goes over it.
+pub(super) struct BeforeTail {
+    /// Whole commits, the newest first: their generations, and how many chunks each is about.
+    pub(super) commits: Vec<(u64, usize)>,
+    /// They go back to the first block that was ever written.
+    pub(super) from_start: bool,
+}
+
+/// The commits before the label's tail, back to one of which that is `enough`. The label has the hash of the last block before it,
+/// and each block that of the one before.
+pub(super) async fn commits_before_tail<D: Device>(m: &Member<D>, enough: impl Fn(u64) -> bool) -> BeforeTail {
+    let (tail, mut hash) = {
         let l = m.label.borrow();
-        (l.journal_tail, l.journal_tail_hash, l.checkpoint_generation)
+        (l.journal_tail, l.journal_tail_hash)
     };
-    let mut chunks = BTreeSet::new();
+    let (mut commits, mut chunks) = (Vec::new(), BTreeSet::new());
     for at in (tail.saturating_sub(m.layout.journal_blocks)..tail).rev() {
         let place = m.layout.journal_block(at);
-        let block = m.read(place, BufMut::new(BLOCK as usize)).await.ok()?;
-        let (head, records, own) = journal::decode(&block, &m.salt(place)).ok()?;
-        if head.sequence != at || own != hash || (head.generation != generation && !records.is_empty()) {
-            return None;
+        let Ok(block) = m.read(place, BufMut::new(BLOCK as usize)).await else { break };
+        let Ok((head, records, own)) = journal::decode(&block, &m.salt(place)) else { break };
+        if head.sequence != at || own != hash {
+            break;
         }
         hash = head.previous;
         chunks.extend(records.iter().map(chunk_of));
         if head.commit_start == at && !records.is_empty() {
-            return Some(chunks.len());
+            commits.push((head.generation, std::mem::take(&mut chunks).len()));
+            if enough(head.generation) {
+                break;
+            }
+        }
+        if at == 0 {
+            return BeforeTail { commits, from_start: true };
         }
     }
-    None
+    BeforeTail { commits, from_start: tail == 0 }
 }
 
-/// The blocks of a run, each by itself if they cannot be read together; an error if none can be.
-async fn read_blocks<D: Device>(m: &Member<D>, place: u64, count: u64) -> Result<Vec<Option<Vec<u8>>>, DeviceError> {
-    let error = match m.read(place, BufMut::new((count * BLOCK) as usize)).await {
-        Ok(all) => return Ok(all.chunks_exact(BLOCK as usize).map(|b| Some(b.to_vec())).collect()),
-        Err(e) => e,
-    };
+/// The blocks of a run, each by itself if they cannot be read together; an error if the device answers nothing.
+async fn read_blocks<E: Env>(
+    env: &E,
+    m: &Member<E::Device>,
+    place: u64,
+    count: u64,
+) -> Result<Vec<Option<Vec<u8>>>, DeviceError> {
+    if let Ok(all) = m.read(place, BufMut::new((count * BLOCK) as usize)).await {
+        return Ok(all.chunks_exact(BLOCK as usize).map(|b| Some(b.to_vec())).collect());
+    }
     let mut blocks = Vec::with_capacity(count as usize);
     for n in 0..count {
-        blocks.push(m.read(place + n * BLOCK, BufMut::new(BLOCK as usize)).await.ok().map(|b| b.to_vec()));
+        match read_patiently(env, m, place + n * BLOCK).await {
+            Ok(b) => blocks.push(Some(b.to_vec())),
+            Err(e) if blocks.len() + 1 == DEAD && blocks.iter().all(Option::is_none) => return Err(e),
+            Err(_) => blocks.push(None),
+        }
     }
-    match blocks.iter().all(Option::is_none) {
-        true => Err(error),
-        false => Ok(blocks),
-    }
+    Ok(blocks)
 }
 
 impl Chain {

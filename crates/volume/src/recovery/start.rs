@@ -19,6 +19,7 @@ use bimetal_format::label::{Epoch, Repair};
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
 use super::choose::reach;
+use super::elsewhere::was_stopped;
 use super::load::Source;
 use super::replay::chunk_of;
 use super::window::{batches, Window};
@@ -80,7 +81,7 @@ async fn bring_up_to_date<E: Env>(
         } else if m.tier == Tier::Fast && m.index as usize != source.best {
             catch_up(core, m, source).await?;
         } else if unsure.contains(&m.index) {
-            core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index))?;
+            core.checkpoint(m, &[]).await.map_err(|e| failed_commit(core, &e, m.index))?;
         }
     }
     Ok(())
@@ -95,8 +96,11 @@ fn is_mended_first<E: Env>(core: &Core<E>, source: &Source, m: &Member<E::Device
 
 /// Whether the source has pages from a slow member that counts only as long as it says that it was stopped in order.
 fn is_lent_by_stopped<E: Env>(core: &Core<E>, source: &Source) -> bool {
-    let by_slow = source.lent.iter().any(|m| core.tier_of_member(*m) == Tier::Slow);
-    by_slow && core.members[source.best].label.borrow().clean && !mutant::on(Mutant::C5MendedTooLate)
+    let own = core.members[source.best].label.borrow();
+    let stopped = |m: &Member<E::Device>| was_stopped(&m.label.borrow(), &own);
+    let by_slow = |m: &&MemberIndex| core.tier_of_member(**m) == Tier::Slow;
+    source.lent.iter().filter(by_slow).any(|m| stopped(&core.members[*m as usize]))
+        && !mutant::on(Mutant::C5MendedTooLate)
 }
 
 /// Writes the pages that are damaged on the source, and what else its checkpoint finds to do.
@@ -104,18 +108,20 @@ async fn mend_source<E: Env>(core: &Core<E>, source: &Source) -> Result<(), Open
     let m = &core.members[source.best];
     // Kept copies that do not count in this start are not in these pages, and must not count in the next one (C9.1).
     m.label.borrow_mut().clean = false;
-    core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index))
+    core.checkpoint(m, &[]).await.map_err(|e| failed_commit(core, &e, m.index))
 }
 
 fn failed(m: MemberIndex) -> impl Fn(DeviceError) -> OpenError {
     move |source| OpenError::Member { member: m, source }
 }
 
-fn failed_commit(core_error: Error, member: MemberIndex) -> OpenError {
-    match core_error {
-        Error::Device { member, source } => OpenError::Member { member, source },
-        _ => OpenError::Member { member, source: DeviceError::Io(5) },
-    }
+/// Which member has failed is said by the error, or by the latch; else it is `member`.
+fn failed_commit<E: Env>(core: &Core<E>, error: &Error, member: MemberIndex) -> OpenError {
+    let (member, source) = match error {
+        Error::Device { member, source } => (*member, *source),
+        _ => core.health.failed_first().unwrap_or((member, DeviceError::Io(5))),
+    };
+    OpenError::Member { member, source }
 }
 
 /// The journals go on after their last sound block. A damaged one begins anew, unconnected to what is on the ring.
@@ -196,7 +202,7 @@ async fn set_away<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         let map = core.map.borrow();
         (0..map.len() as u32).filter(|p| map.page(*p).is_some()).collect()
     };
-    core.cover_regions(&regions).await.map_err(|e| failed_commit(e, 0))
+    core.cover_regions(&regions).await.map_err(|e| failed_commit(core, &e, 0))
 }
 
 /// The epoch after `parent`, with these members; not confirmed. `served` tells whether anything was served in `parent`.
@@ -267,14 +273,14 @@ async fn catch_up<E: Env>(core: &Core<E>, m: &Member<E::Device>, source: &Source
     }
     if source.label.borrow().checkpoint_generation >= best.generation {
         // Its pages have the commit, and its journal may not.
-        return core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index));
+        return core.checkpoint(m, &[]).await.map_err(|e| failed_commit(core, &e, m.index));
     }
     let missing: Vec<(u64, Record)> = best.records.iter().filter(|(g, _)| *g >= own.generation).copied().collect();
     let _meta = m.meta.lock().await;
     for same in missing.chunk_by(|a, b| a.0 == b.0) {
         let records: Vec<Record> = same.iter().map(|(_, r)| *r).collect();
         if !m.journal_has_room(m.blocks_for(records.len())) {
-            core.checkpoint_locked(m).await.map_err(|e| failed_commit(e, m.index))?;
+            core.checkpoint_locked(m).await.map_err(|e| failed_commit(core, &e, m.index))?;
         }
         m.append(&records, same[0].0, core.epoch()).await.map_err(failed(m.index))?;
         m.sync_all().await.map_err(failed(m.index))?;
@@ -297,7 +303,7 @@ async fn seal_end<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), O
         if mutant::on(Mutant::SealNeedsRoom) {
             return Ok(());
         }
-        core.checkpoint_locked(m).await.map_err(|e| failed_commit(e, m.index))?;
+        core.checkpoint_locked(m).await.map_err(|e| failed_commit(core, &e, m.index))?;
     }
     m.append_end(core.commit.generation.get(), core.epoch()).await.map_err(failed(m.index))?;
     // Its sync is that of the confirmed label.
@@ -323,7 +329,7 @@ async fn rebuild<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), Op
             }
         }
     }
-    core.checkpoint(m, &[]).await.map_err(|e| failed_commit(e, m.index))
+    core.checkpoint(m, &[]).await.map_err(|e| failed_commit(core, &e, m.index))
 }
 
 /// Where the directory that the label names could not be read, it is not known which sides are in use, and what is written now

@@ -153,6 +153,9 @@ impl<E: Env> Plan<E> {
         if !core.map_complete {
             reasons.push("no fast member has a sound map, and those of slow ones may be older".into());
         }
+        if let Some(why) = &self.known.refusal {
+            reasons.push(format!("a page directory cannot be read: {why}"));
+        }
         if self.goes_on() {
             reasons.push("a repair was cut off".into());
         }
@@ -195,7 +198,12 @@ impl<E: Env> Plan<E> {
 
     /// Bytes of volumes that are given up because a device fails to read where they are: it may read it another time.
     pub fn unread(&self) -> u64 {
-        self.known.unread * ENTRIES_PER_PAGE as u64 * CHUNK
+        let pages = self.known.unread.pages * ENTRIES_PER_PAGE as u64 * CHUNK;
+        if !self.known.unread.more {
+            return pages;
+        }
+        let gone = |v: Kept| v.bytes[Fate::Lost as usize] + v.bytes[Fate::PerhapsLost as usize];
+        pages.max(self.volumes().into_iter().map(gone).sum())
     }
 
     /// What becomes of the content of each volume.

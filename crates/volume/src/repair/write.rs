@@ -27,7 +27,7 @@ pub(super) async fn carry_out<E: Env>(
     let given_up = reduce(core, generation).await;
     core.commit.generation.set(generation);
     core.commit.durable_generation.set(generation);
-    let members: Vec<&Member<E::Device>> = core.members.iter().filter(|m| m.is_present()).collect();
+    let mut members: Vec<&Member<E::Device>> = core.members.iter().filter(|m| m.is_present()).collect();
     for (m, _) in &new {
         lay_out(m).await.map_err(failed(m.index))?;
     }
@@ -35,6 +35,9 @@ pub(super) async fn carry_out<E: Env>(
         members.iter().filter(|m| !known.unlabelled.contains(&m.index)).copied().collect();
     let id = mark(core, &labelled).await?;
     let agreed = agreed(core, &members, &new, id);
+    let lost = |m: &Member<E::Device>| !m.directory.borrow().root.is_some() && m.label.borrow().root_generation > 0;
+    // Their maps are written last: until another one is there, theirs may be read the next time (3).
+    members.sort_by_key(|m| lost(m) && !mutant::on(Mutant::RepairOverUnread));
     let fresh = || new.iter().map(|(m, _)| (m, true));
     let all: Vec<(&Member<E::Device>, bool)> = fresh().chain(members.iter().map(|m| (*m, false))).collect();
     for (m, _) in &all {

@@ -23,6 +23,7 @@ mod members;
 mod memory;
 mod mover;
 mod old_copies;
+mod one_fault;
 mod online;
 mod places;
 mod reclaim;
