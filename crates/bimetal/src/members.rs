@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow};
 use bimetal_host::device::{Access, OpenError};
+use bimetal_host::probe::loops;
 use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::env::{Device, Env};
 use bimetal_volume::group;
@@ -146,10 +147,11 @@ pub(crate) fn parse(text: &str) -> Result<Locator> {
     locator.absolute().with_context(|| format!("{text} cannot be made an absolute path"))
 }
 
-/// One device must not be two members, whatever its names.
+/// One device must not be two members, whatever its names, nor what is made of it.
 pub(crate) fn refuse_twins<'a>(locators: impl IntoIterator<Item = &'a Locator>) -> Result<()> {
     let mut seen: HashMap<String, &Locator> = HashMap::new();
-    for locator in locators {
+    let all: Vec<&Locator> = locators.into_iter().collect();
+    for locator in all.iter().copied() {
         let identity = match locator.path().map(std::fs::metadata) {
             Some(Ok(meta)) if meta.rdev() != 0 => format!("device {}", meta.rdev()),
             Some(Ok(meta)) => format!("file {} {}", meta.dev(), meta.ino()),
@@ -157,6 +159,14 @@ pub(crate) fn refuse_twins<'a>(locators: impl IntoIterator<Item = &'a Locator>) 
         };
         if let Some(first) = seen.insert(identity, locator) {
             bail!("{first} and {locator} are the same device; a member can be named only once");
+        }
+    }
+    for (i, one) in all.iter().enumerate() {
+        for other in &all[i + 1..] {
+            let common = one.path().zip(other.path()).and_then(|(one, other)| loops::common(one, other));
+            if let Some(common) = common {
+                bail!("{one} and {other} are both made of {}; that can be a member only once", common.display());
+            }
         }
     }
     Ok(())

@@ -98,8 +98,8 @@ pub(crate) async fn refuse_used(env: &HostEnv, locator: &Locator, force: bool) -
     bimetal_host::probe::examine(env, locator).await?.check(force)?;
     let Some(path) = locator.path().map(std::path::Path::to_owned) else { return Ok(()) };
     let below = path.clone();
-    let files = env.blocking(move || bimetal_host::probe::loops::files_below(&below)).await?;
-    for path in std::iter::once(path).chain(files) {
+    let places = env.blocking(move || bimetal_host::probe::loops::places_below(&below)).await?;
+    for path in std::iter::once(path).chain(places) {
         refuse_open(env, path).await?;
     }
     Ok(())
@@ -173,7 +173,7 @@ async fn create(
         confirm(&format!("Everything on these devices will be lost:\n{}", lost.join("\n")), yes)?;
     }
     let named_devices: Vec<_> = new.iter().map(|m| &m.locator).zip(devices.iter().map(|(d, _)| d)).collect();
-    twins::refuse(&env, &named_devices).await?;
+    twins::refuse(&env, &named_devices, &[]).await?;
     let erased = if force { erase_all(&devices, &new).await? } else { Vec::new() };
     let opened: Vec<HostDevice> = devices.iter().map(|(d, _)| d.clone()).collect();
     let made = Group::create(&env, devices, &options).await;
@@ -216,7 +216,7 @@ pub(super) fn refuse_tiny(locator: &Locator, device: &HostDevice) -> Result<()> 
 }
 
 /// A file in which nothing was ever written: there is nothing to lose.
-pub(super) fn is_empty_file(locator: &Locator) -> bool {
+pub(crate) fn is_empty_file(locator: &Locator) -> bool {
     let meta = locator.path().and_then(|p| std::fs::metadata(p).ok());
     meta.is_some_and(|m| m.is_file() && m.blocks() == 0)
 }

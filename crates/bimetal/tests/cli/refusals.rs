@@ -140,6 +140,101 @@ impl Drop for Loop {
     }
 }
 
+/// The same with options of losetup.
+fn loop_with(options: &[&str], file: &str) -> Option<Loop> {
+    if !installed("losetup") || !installed("mkfs.ext4") {
+        return None;
+    }
+    let made = Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output().expect("losetup");
+    if !made.status.success() {
+        eprintln!("skipped: no loop device can be made here");
+        return None;
+    }
+    Some(Loop(String::from_utf8_lossy(&made.stdout).trim().to_string()))
+}
+
+/// A file system that is mounted; unmounted with the test.
+struct Mounted(String);
+
+impl Mounted {
+    fn new(p: &Place, device: &str) -> Mounted {
+        let at = p.path("mnt");
+        std::fs::create_dir_all(&at).expect("folder");
+        crate::attach::tool("mkfs.ext4", &["-q", "-F", device]);
+        let at = at.display().to_string();
+        crate::attach::tool("mount", &[device, &at]);
+        Mounted(at)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        crate::attach::unmount(&self.0);
+    }
+}
+
+#[test]
+fn a_mounted_device_is_not_taken_through_loop_devices_over_it() {
+    let p = Place::new();
+    p.tank();
+    p.file("new.img", 96 * MIB);
+    let Some(lower) = loop_with(&[], &p.file("disk.img", 48 * MIB).display().to_string()) else { return };
+    let upper = loop_with(&[], &lower.0).expect("a loop device of a loop device");
+    let top = loop_with(&["-o", "1048576"], &upper.0).expect("and a third");
+    let twins = ["create", "other", "--fast", &top.0, "--slow", &lower.0, "--force", "--yes"];
+    p.refused(&twins, 1, &["are both made of", &lower.0]);
+    let mounted = Mounted::new(&p, &lower.0);
+    let words = [lower.0.as_str(), "in use", "mounted on", &mounted.0, "unmount"];
+    let (daemon, before) = (p.serve(&["tank"]), checksum(&p.path("disk.img")));
+    for device in [&upper.0, &top.0] {
+        p.refused(&["create", "other", "--fast", device, "--slow", "new.img", "--force", "--yes"], 1, &words);
+        p.refused(&["member", "add", "tank", "--fast", device, "--force", "--yes"], 1, &words);
+        p.refused(&["dissolve", "tank/main", "--onto", device, "--force", "--yes"], 1, &words[..4]);
+    }
+    assert_eq!(checksum(&p.path("disk.img")), before, "nothing was written");
+    drop((daemon, mounted));
+    // The other way round: what is mounted is made of what is to be taken.
+    let mounted = Mounted::new(&p, &upper.0);
+    let create = ["create", "other", "--fast", &lower.0, "--slow", "new.img", "--force", "--yes"];
+    p.refused(&create, 1, &[&lower.0, "in use", &upper.0]);
+    drop(mounted);
+    drop(top);
+    p.ok(&["create", "other", "--fast", &upper.0, "--slow", "new.img", "--force", "--yes"]);
+    drop(upper);
+}
+
+#[test]
+fn a_loop_device_over_a_disk_with_a_mounted_partition_is_not_taken() {
+    use std::os::unix::fs::FileExt;
+    let p = Place::new();
+    p.file("slow.img", 96 * MIB);
+    let disk = p.file("disk.img", 96 * MIB);
+    // One partition from the second to the 64th MiB.
+    let mut table = [0; 512];
+    table[446 + 4] = 0x83;
+    table[446 + 8..446 + 12].copy_from_slice(&2048u32.to_le_bytes());
+    table[446 + 12..446 + 16].copy_from_slice(&(63 * 2048u32).to_le_bytes());
+    table[510..].copy_from_slice(&[0x55, 0xaa]);
+    File::options().write(true).open(&disk).and_then(|f| f.write_all_at(&table, 0)).expect("written");
+    let Some(lower) = loop_with(&["-P"], &disk.display().to_string()) else { return };
+    let partition = format!("{}p1", lower.0);
+    if !std::path::Path::new(&partition).exists() {
+        println!("skipped: no partitions of loop devices here");
+        return;
+    }
+    let by_offset = loop_with(&["-o", "1048576"], &lower.0).expect("a loop device of a loop device");
+    let by_name = loop_with(&[], &partition).expect("a loop device of a partition");
+    let behind = loop_with(&["-o", "67108864"], &lower.0).expect("a loop device behind the partition");
+    let mounted = Mounted::new(&p, &partition);
+    for device in [&by_offset.0, &by_name.0, &lower.0] {
+        let create = ["create", "tank", "--fast", device, "--slow", "slow.img", "--force", "--yes"];
+        p.refused(&create, 1, &[device, "in use", "mounted on", &mounted.0]);
+    }
+    drop((by_offset, by_name));
+    p.ok(&["create", "tank", "--fast", &behind.0, "--slow", "slow.img", "--yes"]);
+    drop((mounted, behind));
+}
+
 #[test]
 fn the_map_of_a_group_that_is_served_is_not_printed() {
     let p = Place::new();

@@ -61,6 +61,36 @@ fn a_loop_device_that_is_made_of_an_attached_device_keeps_it() {
 }
 
 #[test]
+fn a_loop_device_that_is_made_of_an_attached_device_is_that_volume() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    let over = losetup(&[], &device);
+    let top = losetup(&[], &over);
+    tool("mkfs.ext4", &["-q", "-F", &device]);
+    let at = mount(&device, &p.path("mnt"));
+    for device in [&over, &top] {
+        let dissolve = ["dissolve", "tank/main", "--onto", device, "--yes", "--force"];
+        p.refused(&dissolve, 1, &["mounted on"]);
+        p.refused(&["member", "add", "tank", "--slow", device, "--yes", "--force"], 1, &[device]);
+        let asked = format!(r#"{{"volume":"main","onto":"{device}","force":true}}"#);
+        let answer = p.ask("POST", "/v1/dissolve", &asked);
+        assert!(answer.contains("it is made of the volume"), "{answer}");
+        let asked = format!(r#"{{"change":"add","locator":"{device}","tier":"slow","force":true}}"#);
+        let answer = p.ask("POST", "/v1/members", &asked);
+        assert!(answer.contains("lie inside itself"), "{answer}");
+    }
+    write(&at, "kept", "all the same");
+    unmount(&at);
+    tool("losetup", &["-d", &top]);
+    tool("losetup", &["-d", &over]);
+    p.ok(&["stop", "tank"]);
+}
+
+#[test]
 fn a_file_system_in_the_file_of_a_volume_keeps_the_daemon_serving() {
     if !possible() {
         return;

@@ -71,7 +71,11 @@ pub(super) fn shows_another(device: &Path, wanted: u64) -> bool {
 
 /// The number of the file below a loop device, if anybody can be asked for it.
 fn inode(device: &Path) -> Option<u64> {
-    loop_device::place(device).map(|(_, inode)| inode)
+    loop_device::place(device).map(|place| match place {
+        loop_device::Place::File((_, inode)) => inode,
+        // No file of ours has that number.
+        loop_device::Place::Device(_) => 0,
+    })
 }
 
 /// Opens the file, and makes sure of the volume: its name may have become another's meanwhile.

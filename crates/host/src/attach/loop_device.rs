@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::tools::wait_until;
 use super::AttachError;
-use crate::probe::sysfs::{line, number};
+use crate::probe::sysfs::{line, number, DeviceNumber};
 
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
@@ -193,12 +193,26 @@ pub(super) fn backing_file(device: &Path) -> Option<PathBuf> {
     line(&Path::new("/sys/block").join(name).join("loop/backing_file")).map(PathBuf::from)
 }
 
-/// Device and inode of the file below a loop device; `None` to those who may not open it. Asks the file system of the file.
-pub(crate) fn place(device: &Path) -> Option<(u64, u64)> {
+/// What is below a loop device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A file: its device and inode.
+    File((u64, u64)),
+    /// A block device.
+    Device(DeviceNumber),
+}
+
+/// What is below a loop device; `None` to those who may not open it. Asks the file system of the file.
+pub(crate) fn place(device: &Path) -> Option<Place> {
     let opened = File::open(device).ok()?;
     // SAFETY: the structure is plain integers, for which zeros are valid.
     let mut info: LoopInfo = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one loop_info64 to the pointer, which is valid for the call.
     let done = unsafe { libc::ioctl(opened.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) } == 0;
-    done.then_some((info.device, info.inode))
+    // Of a file the kernel gives its own device both times.
+    let is_node = info.rdevice != 0 && info.rdevice != info.device;
+    done.then(|| match is_node {
+        true => Place::Device(DeviceNumber::new(info.rdevice)),
+        false => Place::File((info.device, info.inode)),
+    })
 }

@@ -17,7 +17,7 @@ use super::error::from_errno;
 use super::rest::Rest;
 use super::waits::Waits;
 use super::{Access, OpenError};
-use crate::probe::sysfs::BlockQueue;
+use crate::probe::sysfs::{BlockQueue, DeviceNumber};
 use crate::probe::{loops, usage};
 use crate::reactor::{HostEnv, Keep, OnDrop};
 
@@ -70,8 +70,10 @@ impl Found {
                 return Err(OpenError::Busy { path: path.to_owned(), by });
             }
         }
-        // A claim on a loop device keeps nobody from its file.
-        let below = if access.lock && block_device { loops::holder_below(path, access.write) } else { None };
+        // A claim on a loop device keeps nobody from what it is made of.
+        let opened = file.metadata().map_err(|e| explain(path, access, e))?;
+        let asks = access.lock && block_device;
+        let below = asks.then(|| loops::holder_below(DeviceNumber::new(opened.rdev()), access.write)).flatten();
         if let Some(by) = below {
             return Err(OpenError::Busy { path: path.to_owned(), by });
         }

@@ -1,13 +1,14 @@
 use std::cell::Cell;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::future::Future;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::rc::Rc;
 use std::time::{Duration, Instant as Wall};
 
 use bimetal_volume::env::Env;
 
 use super::*;
+use crate::probe::loops;
 use crate::reactor::Reactor;
 
 fn file_of(size: u64) -> tempfile::NamedTempFile {
@@ -222,6 +223,58 @@ fn a_loop_device_is_in_use_if_its_file_is_a_member_or_another_loop_device_over_i
         assert!(used.contains(&format!("(pid {})", std::process::id())), "{used}");
         open(&one, Access::PEEK).expect("looking is allowed");
     });
+}
+
+#[test]
+fn a_loop_device_over_a_loop_device_is_in_use_when_that_is() {
+    if !crate::attach::tools::is_root() || !std::path::Path::new("/dev/loop-control").exists() {
+        eprintln!("skipped: making a block device needs root and loop devices");
+        return;
+    }
+    let file = file_of(8 << 20);
+    let over = |path: &std::path::Path| crate::attach::loop_device::attach(path, 512, false).map(Loop);
+    let low = match over(file.path()) {
+        Ok(low) => low,
+        Err(error) => {
+            eprintln!("skipped: no loop device here: {error}");
+            return;
+        }
+    };
+    let middle = over(&low.0).expect("a loop device of a loop device");
+    let top = over(&middle.0).expect("and a third");
+    let beside = over(&low.0).expect("another of the lowest");
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let open =
+        |path: &Loop, access| FileDevice::open_here(&env, &path.0, access).map(|_| ()).map_err(|e| e.to_string());
+    let name = |device: &Loop| device.0.display().to_string();
+    open(&top, Access::SERVE).expect("nobody uses what is below");
+    assert_eq!(loops::common(&top.0, &low.0).as_deref(), Some(&*low.0));
+    assert_eq!(loops::common(&beside.0, &top.0).as_deref(), Some(&*low.0));
+    assert_eq!(loops::places_below(&middle.0), [&*low.0, file.path()]);
+    let used = crate::probe::usage::of(&low.0).expect("others are made of it").to_string();
+    assert!(used.contains("as a loop device"), "{used}");
+    let hold = |device: &Loop| OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(&device.0).expect("held");
+    // As a mount holds it, or a member.
+    for below in [&low, &middle] {
+        let holder = hold(below);
+        for access in [Access::SERVE, Access::INSPECT] {
+            let refused = open(&top, access).expect_err("what it shows is used");
+            assert!(refused.contains(&format!("made of {}", name(below))), "{refused}");
+        }
+        let used = crate::probe::usage::of(&top.0).expect("in use").to_string();
+        assert!(used.contains(&format!("made of {}", name(below))), "{used}");
+        open(&top, Access::PEEK).expect("looking is allowed");
+        drop(holder);
+    }
+    for (device, held) in [(&top, &beside), (&low, &top), (&beside, &middle)] {
+        let holder = hold(held);
+        let refused = open(device, Access::SERVE).expect_err("both show the same");
+        assert!(refused.contains(&format!("as {}, which is made of", name(held))), "{refused}");
+        drop(holder);
+    }
+    open(&top, Access::SERVE).expect("all is let go");
+    drop((top, middle, beside));
 }
 
 /// MB/s of sequential requests of `len` with `depth` in flight for about `ms` of modelled time.

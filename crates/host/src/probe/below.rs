@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::sysfs::{line, DeviceNumber};
+use super::loops;
+use super::sysfs::{line, node, DeviceNumber};
 use super::usage::{device_number, unescape};
 use crate::fuse::MOUNT_TYPE;
 
@@ -24,7 +25,8 @@ pub struct Below {
 pub fn of(path: &Path) -> io::Result<Below> {
     let meta = fs::metadata(path)?;
     let mounts = Mounts::read(&fs::read_to_string("/proc/self/mountinfo")?);
-    let mut walk = Walk { sys: Path::new("/sys/dev/block"), mounts, found: Below::default() };
+    let mut walk =
+        Walk { sys: Path::new("/sys/dev/block"), device_below: &loops::device_below, mounts, found: Below::default() };
     match meta.file_type().is_block_device() {
         true => walk.device(DeviceNumber::new(meta.rdev())),
         false => walk.file(path, DeviceNumber::new(meta.dev())),
@@ -69,6 +71,8 @@ fn mount(line: &str) -> Option<Mount> {
 struct Walk<'a> {
     /// Where the kernel describes block devices by number.
     sys: &'a Path,
+    /// The block device that a loop device over such a name is made of.
+    device_below: &'a dyn Fn(&Path, &Path) -> Option<DeviceNumber>,
     mounts: Mounts,
     found: Below,
 }
@@ -82,6 +86,18 @@ impl Walk<'_> {
         }
     }
 
+    /// What the loop device `name` over `file` is made of.
+    fn backing(&mut self, name: &Path, file: &Path) {
+        let lies_on = self.mounts.of_path(file);
+        // Of a volume only its daemon could say more.
+        let is_volume = lies_on.is_some_and(|number| self.mounts.is_ours(number));
+        let below = if is_volume { None } else { (self.device_below)(name, file) };
+        match below {
+            Some(below) => self.device(below),
+            None => lies_on.into_iter().for_each(|number| self.file(file, number)),
+        }
+    }
+
     /// A block device, if there is one with this number, and what is below it.
     fn device(&mut self, number: DeviceNumber) {
         let folder = self.sys.join(number.to_string());
@@ -89,8 +105,8 @@ impl Walk<'_> {
         if self.found.devices.iter().any(|(known, _)| *known == number) {
             return;
         }
-        let name = real.file_name().unwrap_or_default().to_string_lossy().replace('!', "/");
-        self.found.devices.push((number, Path::new("/dev").join(name)));
+        let name = node(&real);
+        self.found.devices.push((number, name.clone()));
         if real.join("partition").exists() {
             real.parent().and_then(device_number).into_iter().for_each(|disk| self.device(disk));
         }
@@ -98,8 +114,7 @@ impl Walk<'_> {
             device_number(&below.path()).into_iter().for_each(|number| self.device(number));
         }
         if let Some(file) = line(&real.join("loop/backing_file")) {
-            let file = Path::new(&file);
-            self.mounts.of_path(file).into_iter().for_each(|number| self.file(file, number));
+            self.backing(&name, Path::new(&file));
         }
     }
 }
@@ -115,8 +130,14 @@ mod tests {
 41 30 0:51 / /run/other rw - fuse.sshfs x rw
 ";
 
+    /// As if `/dev` had loop devices only.
+    fn node_below(_: &Path, file: &Path) -> Option<DeviceNumber> {
+        let minor = file.to_str()?.strip_prefix("/dev/loop")?.parse().ok()?;
+        Some(DeviceNumber { major: 7, minor })
+    }
+
     fn walk(sys: &Path) -> Walk<'_> {
-        Walk { sys, mounts: Mounts::read(INFO), found: Below::default() }
+        Walk { sys, device_below: &node_below, mounts: Mounts::read(INFO), found: Below::default() }
     }
 
     fn describe(sys: &Path, number: &str, file: &str, text: &str) {
@@ -143,6 +164,19 @@ mod tests {
         assert_eq!(stack.devices.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [number(253, 0), number(7, 3)]);
         assert_eq!(below(number(7, 4)).volumes, Vec::<PathBuf>::new());
         assert_eq!(below(number(9, 9)), Below::default());
+    }
+
+    #[test]
+    fn a_loop_device_over_a_loop_device_is_seen_through() {
+        let dir = tempfile::tempdir().expect("a folder");
+        describe(dir.path(), "7:0", "loop/backing_file", "/run/bimetal/tank/fuse/main\n");
+        for n in 1..50 {
+            describe(dir.path(), &format!("7:{n}"), "loop/backing_file", &format!("/dev/loop{}\n", n - 1));
+        }
+        let mut walk = walk(dir.path());
+        walk.device(DeviceNumber { major: 7, minor: 49 });
+        assert_eq!(walk.found.volumes, [Path::new("/run/bimetal/tank/fuse/main")]);
+        assert_eq!(walk.found.devices.len(), 50);
     }
 
     #[test]

@@ -2,27 +2,26 @@
 //! devices, and neither knows of the other.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use super::parts::{self, Of, Part};
 use super::sysfs::{line, number, DeviceNumber};
 use super::usage::{self, Use};
-use crate::attach::loop_device;
+use crate::attach::loop_device::{self, Place};
 use crate::fuse;
 
-/// A part of a file, as a loop device shows it.
+/// A part of a file or block device, as a loop device shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Backing {
     /// The loop device.
-    device: PathBuf,
-    /// The file, by the name it had when the device was made.
-    file: PathBuf,
-    /// Device and inode of the file, where they can be asked.
-    place: Option<(u64, u64)>,
+    pub(super) device: PathBuf,
+    pub(super) of: Of,
     /// Where the part begins, in bytes.
-    offset: u64,
-    /// Its length; 0 goes to the end of the file.
-    limit: u64,
+    pub(super) offset: u64,
+    /// Its length; 0 goes to the end.
+    pub(super) limit: u64,
 }
 
 impl Backing {
@@ -30,54 +29,75 @@ impl Backing {
     fn read(folder: &Path) -> Option<Backing> {
         let file = PathBuf::from(line(&folder.join("loop/backing_file"))?);
         let device = Path::new("/dev").join(folder.file_name()?);
-        // What a daemon of ours shows would have to be asked of that daemon, which may hang.
-        let ours = file.parent().is_some_and(fuse::is_mounted);
-        let asked = if ours { None } else { loop_device::place(&device).or_else(|| place_of(&file)) };
         let bytes = |name: &str| number(&folder.join(name)).unwrap_or(0);
-        Some(Backing { place: asked, file, device, offset: bytes("loop/offset"), limit: bytes("loop/sizelimit") })
-    }
-
-    fn is_of(&self, file: &Path, place: Option<(u64, u64)>) -> bool {
-        match (self.place, place) {
-            (Some(own), Some(other)) => own == other,
-            _ => self.file == file,
-        }
-    }
-
-    /// Whether something that is written to one device is on the other.
-    fn meets(&self, other: &Backing) -> bool {
-        let end = |b: &Backing| if b.limit == 0 { u64::MAX } else { b.offset.saturating_add(b.limit) };
-        let common = self.is_of(&other.file, other.place);
-        common && self.offset < end(other) && other.offset < end(self)
-    }
-
-    /// Who has a lock on the file; with `alone` a reader counts, too.
-    fn locked_by(&self, alone: bool) -> Option<String> {
-        let held = self.place.and_then(|(device, inode)| usage::lock_holder_of(device, inode, alone));
-        // Some file systems have other numbers in the kernel's list. The name may be of another file by now.
-        held.or_else(|| {
-            let place = self.place?;
-            let file = fs::File::open(&self.file).ok().filter(|_| place_of(&self.file) == Some(place))?;
-            let locked = if alone { file.try_lock() } else { file.try_lock_shared() };
-            matches!(locked, Err(fs::TryLockError::WouldBlock)).then(|| "a program that has locked it".into())
-        })
+        let (offset, limit) = (bytes("loop/offset"), bytes("loop/sizelimit"));
+        Some(Backing { of: made_of_what(&device, file), device, offset, limit })
     }
 }
 
-fn place_of(file: &Path) -> Option<(u64, u64)> {
-    fs::metadata(file).ok().map(|m| (m.dev(), m.ino()))
+/// What a loop device over `file` is made of.
+fn made_of_what(device: &Path, file: PathBuf) -> Of {
+    // What a daemon of ours shows would have to be asked of that daemon, which may hang.
+    if file.parent().is_some_and(fuse::is_mounted) {
+        return Of::File { path: file, place: None };
+    }
+    match node(&file).or_else(|| loop_device::place(device)).or_else(|| place_of(&file)) {
+        Some(Place::Device(number)) => Of::Device(number),
+        Some(Place::File(place)) => Of::File { path: file, place: Some(place) },
+        None => Of::File { path: file, place: None },
+    }
 }
 
-/// Loop devices of this machine that have a file.
+/// The block device with this name in `/dev`: to look there asks nobody who may hang.
+fn node(file: &Path) -> Option<Place> {
+    place_of(file).filter(|place| file.starts_with("/dev") && matches!(place, Place::Device(_)))
+}
+
+fn place_of(file: &Path) -> Option<Place> {
+    let meta = fs::metadata(file).ok()?;
+    match meta.file_type().is_block_device() {
+        true => Some(Place::Device(DeviceNumber::new(meta.rdev()))),
+        false => Some(Place::File((meta.dev(), meta.ino()))),
+    }
+}
+
+/// The block device that the loop device `device` over `file` is made of, if it is one.
+pub(super) fn device_below(device: &Path, file: &Path) -> Option<DeviceNumber> {
+    match made_of_what(device, file.to_owned()) {
+        Of::Device(number) => Some(number),
+        Of::File { .. } => None,
+    }
+}
+
+/// Loop devices of this machine that have a file, or a block device.
 fn all() -> Vec<Backing> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     entries.filter_map(|e| Backing::read(&e.path())).collect()
 }
 
+/// Those with a name in `/dev`. Asks nobody who may hang.
+fn all_over_nodes() -> Vec<Backing> {
+    let over_node = |(device, file): (PathBuf, PathBuf)| {
+        node(&file)?;
+        Backing::read(&Path::new("/sys/block").join(device.file_name()?))
+    };
+    all_named().into_iter().filter_map(over_node).collect()
+}
+
 /// The loop device over a file, by whatever name.
 pub(super) fn over(file: &Path) -> Option<PathBuf> {
-    let place = place_of(file);
-    all().into_iter().find(|b| b.is_of(file, place)).map(|b| b.device)
+    let own = Part::top(of_path(file));
+    let shows = |b: &Backing| own.meets(&Part::top(b.of.clone()));
+    all().into_iter().find(shows).map(|b| b.device)
+}
+
+/// What a path leads to.
+fn of_path(path: &Path) -> Of {
+    match place_of(path) {
+        Some(Place::Device(number)) => Of::Device(number),
+        Some(Place::File(place)) => Of::File { path: path.to_owned(), place: Some(place) },
+        None => Of::File { path: path.to_owned(), place: None },
+    }
 }
 
 /// Loop devices that are made of a file or block device, by the name that it had then. Asks no file system, and so no daemon.
@@ -110,103 +130,134 @@ pub(crate) fn stacked_on(device: &Path) -> Option<PathBuf> {
     places.find_map(|place| made_of(&place).into_iter().next())
 }
 
-/// Files that a block device is made of.
-pub(super) fn below(number: DeviceNumber) -> Vec<Backing> {
-    let (mut found, mut seen) = (Vec::new(), Vec::new());
-    walk(Path::new("/sys/dev/block"), number, &mut seen, &mut found);
-    found
+fn parts_of(of: Of) -> Vec<Part> {
+    parts::below(Path::new("/sys/dev/block"), &Backing::read, Part::top(of))
 }
 
-fn walk(sys: &Path, number: DeviceNumber, seen: &mut Vec<DeviceNumber>, found: &mut Vec<Backing>) {
-    let Ok(folder) = sys.join(number.to_string()).canonicalize() else { return };
-    if seen.contains(&number) {
-        return;
+/// Files and block devices below the loop devices that a block device is made of, by name.
+pub fn places_below(path: &Path) -> Vec<PathBuf> {
+    let looped = |part: Part| match part.of {
+        Of::File { path, .. } => Some(path),
+        Of::Device(number) => number.path().filter(|_| part.looped),
+    };
+    parts_of(of_path(path)).into_iter().skip(1).filter_map(looped).collect()
+}
+
+/// What two files or block devices are both made of, if they are: what is written to one is in the other.
+pub fn common(one: &Path, other: &Path) -> Option<PathBuf> {
+    let others = parts_of(of_path(other));
+    let found = parts_of(of_path(one)).into_iter().find(|part| others.iter().any(|other| part.meets(other)))?;
+    match found.of {
+        Of::File { path, .. } => Some(path),
+        Of::Device(number) => number.path(),
     }
-    seen.push(number);
-    found.extend(Backing::read(&folder));
-    let disk = folder.parent().filter(|_| folder.join("partition").exists()).and_then(usage::device_number);
-    let slaves = fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten();
-    let below: Vec<DeviceNumber> =
-        disk.into_iter().chain(slaves.filter_map(|e| usage::device_number(&e.path()))).collect();
-    below.into_iter().for_each(|number| walk(sys, number, seen, found));
 }
 
-/// Files that a block device is made of, by name.
-pub fn files_below(path: &Path) -> Vec<PathBuf> {
-    below_path(path).into_iter().map(|b| b.file).collect()
+/// Other loop devices that show some of these parts, and the part that they show. None of those is meant that the parts
+/// belong to.
+fn others(parts: &[Part]) -> Vec<(PathBuf, Of)> {
+    // Of what is not below a loop device, files are nothing to be asked for.
+    let all = if parts.iter().any(|p| p.looped) { all() } else { all_over_nodes() };
+    let numbers: Vec<DeviceNumber> = parts.iter().filter_map(Part::number).collect();
+    let shown = |other: Backing| {
+        let Of::Device(number) = of_path(&other.device) else { return None };
+        let theirs = if numbers.contains(&number) { Vec::new() } else { parts_of(Of::Device(number)) };
+        let met = parts.iter().find(|part| theirs.iter().any(|their| part.meets(their)))?;
+        Some((other.device, met.of.clone()))
+    };
+    all.into_iter().filter_map(shown).collect()
 }
 
-fn below_path(path: &Path) -> Vec<Backing> {
-    use std::os::unix::fs::FileTypeExt;
-    let meta = fs::metadata(path).ok().filter(|m| m.file_type().is_block_device());
-    meta.map_or_else(Vec::new, |m| below(DeviceNumber::new(m.rdev())))
-}
-
-/// How a file that a block device is made of is used, beside that. To be taken it must not be shown by another loop device
-/// either.
+/// How something that a block device is made of is used, beside that, where the kernel does not tell whoever takes the device. To be
+/// taken it must not be shown by another loop device either.
 pub(super) fn used(number: DeviceNumber) -> Option<Use> {
-    let below = below(number);
-    let loops = if below.is_empty() { Vec::new() } else { all() };
-    below.iter().find_map(|b| {
-        let file = b.file.clone();
-        if let Some(by) = b.locked_by(true) {
-            return Some(Use::File { file, by });
-        }
-        if usage::is_swap_file(&b.file) {
-            return Some(Use::File { file, by: "the kernel's swap".into() });
-        }
-        let other = loops.iter().find(|other| other.device != b.device && other.meets(b))?;
-        Some(Use::File { file, by: format!("the loop device {}", other.device.display()) })
+    let parts = parts_of(Of::Device(number));
+    parts.iter().find_map(|part| part_used(part, true)).or_else(|| {
+        let (device, of) = others(&parts).into_iter().next()?;
+        let device = device.display().to_string();
+        Some(match of {
+            Of::File { path, .. } => Use::File { file: path, by: format!("the loop device {device}") },
+            Of::Device(met) if met == number => Use::Loop { device },
+            Of::Device(met) => Use::Made { of: name(met), used: Box::new(Use::Loop { device }) },
+        })
     })
 }
 
-/// Who holds a file that a block device is made of, so that the device must not be opened: for writing if `write`.
-pub(crate) fn holder_below(path: &Path, write: bool) -> Option<String> {
-    let below = below_path(path);
-    let loops = if below.is_empty() || !write { Vec::new() } else { all() };
-    below.iter().find_map(|b| {
-        let held = |other: &&Backing| {
-            other.device != b.device && other.meets(b) && matches!(usage::open_alone(&other.device), Ok(None))
-        };
-        let by = b.locked_by(write).or_else(|| {
-            let other = loops.iter().find(held)?;
-            let user = usage::holder(&other.device).unwrap_or_else(|| "another program or the kernel".into());
-            Some(format!("{user}, as {}", other.device.display()))
-        })?;
-        Some(format!("{by}: it shows the file {}, which is used there", b.file.display()))
+/// Who holds something that a block device is made of, so that the device must not be opened: for writing if `write`.
+pub(crate) fn holder_below(number: DeviceNumber, write: bool) -> Option<String> {
+    let parts = parts_of(Of::Device(number));
+    let words = |used: Use| match used {
+        Use::File { file, by } => format!("{by}: it shows the file {}, which is used there", file.display()),
+        other => other.user(),
+    };
+    parts.iter().find_map(|part| part_used(part, write)).map(words).or_else(|| {
+        let all = if write { others(&parts) } else { Vec::new() };
+        let held = |(device, _): &(PathBuf, Of)| matches!(usage::open_alone(device), Ok(None));
+        let (other, of) = all.into_iter().find(held)?;
+        let user = usage::holder(&other).unwrap_or_else(|| "another program or the kernel".into());
+        let other = other.display();
+        Some(match of {
+            Of::File { path, .. } => {
+                format!("{user}, as {other}: it shows the file {}, which is used there", path.display())
+            }
+            Of::Device(met) => format!("{user}, as {other}, which is made of {}", name(met).display()),
+        })
     })
+}
+
+fn name(number: DeviceNumber) -> PathBuf {
+    number.path().unwrap_or_else(|| PathBuf::from(number.to_string()))
+}
+
+/// How a part is used of which the kernel does not tell; with `alone` who only reads a file counts, too.
+fn part_used(part: &Part, alone: bool) -> Option<Use> {
+    match &part.of {
+        Of::File { path, place } => file_used(path, *place, alone),
+        Of::Device(number) if !part.claimed => {
+            let used = usage::of_part(*number, &part.range).or_else(|| held(*number, &part.range))?;
+            Some(Use::Made { of: name(*number), used: Box::new(used) })
+        }
+        Of::Device(_) => None,
+    }
+}
+
+fn file_used(path: &Path, place: Option<(u64, u64)>, alone: bool) -> Option<Use> {
+    let used = |by: String| Some(Use::File { file: path.to_owned(), by });
+    if let Some(by) = locked_by(path, place, alone) {
+        return used(by);
+    }
+    if usage::is_swap_file(path) {
+        return used("the kernel's swap".into());
+    }
+    None
+}
+
+/// Who has a lock on a file; with `alone` a reader counts, too.
+fn locked_by(path: &Path, place: Option<(u64, u64)>, alone: bool) -> Option<String> {
+    let held = place.and_then(|(device, inode)| usage::lock_holder_of(device, inode, alone));
+    // Some file systems have other numbers in the kernel's list. The name may be of another file by now.
+    held.or_else(|| {
+        let place = Place::File(place?);
+        let file = fs::File::open(path).ok().filter(|_| place_of(path) == Some(place))?;
+        let locked = if alone { file.try_lock() } else { file.try_lock_shared() };
+        matches!(locked, Err(fs::TryLockError::WouldBlock)).then(|| "a program that has locked it".into())
+    })
+}
+
+/// Who has taken a block device, or a partition of it in this range, for himself. A claim on a disk is one on its partitions, too; one
+/// on a partition elsewhere on the disk is none of ours.
+fn held(number: DeviceNumber, range: &Range<u64>) -> Option<Use> {
+    let (all, inside) = usage::partitions_in(number, range);
+    let asked = if all { inside } else { vec![number] };
+    let asked = asked.into_iter().filter_map(DeviceNumber::path);
+    let device = asked.into_iter().find(|device| matches!(usage::open_alone(device), Ok(None)))?;
+    Some(Use::Held { by: usage::opener(&device).unwrap_or_else(|| "another program or the kernel".into()) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn describe(sys: &Path, number: &str, file: &str, text: &str) {
-        let path = sys.join(number).join(file);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        fs::write(path, text).expect("written");
-    }
-
-    #[test]
-    fn files_are_found_below_partitions_and_stacks() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let sys = dir.path();
-        describe(sys, "7:3", "loop/backing_file", "/no/such/image\n");
-        describe(sys, "7:3", "loop/offset", "4096\n");
-        describe(sys, "7:3", "dev", "7:3\n");
-        describe(sys, "7:3/loop3p1", "partition", "1\n");
-        std::os::unix::fs::symlink("7:3/loop3p1", sys.join("259:1")).expect("a link");
-        describe(sys, "253:0", "slaves/loop3p1/dev", "259:1\n");
-        describe(sys, "253:1", "slaves/dm-0/dev", "253:0\n");
-        let found = |major, minor| {
-            let mut found = Vec::new();
-            walk(sys, DeviceNumber { major, minor }, &mut Vec::new(), &mut found);
-            found.into_iter().map(|b| (b.file, b.offset)).collect::<Vec<_>>()
-        };
-        let image = vec![(PathBuf::from("/no/such/image"), 4096)];
-        assert_eq!((found(7, 3), found(259, 1), found(253, 1)), (image.clone(), image.clone(), image));
-        assert!(found(8, 0).is_empty());
-    }
+    use crate::probe::parts::tests::describe;
 
     #[test]
     fn loop_devices_are_known_by_the_names_of_their_files() {
@@ -217,16 +268,5 @@ mod tests {
         describe(dir.path(), "sda", "size", "8\n");
         let pair = |device: &str, file: &str| (PathBuf::from(device), PathBuf::from(file));
         assert_eq!(named(dir.path()), [pair("/dev/loop0", "/run/a b"), pair("/dev/loop3", "/dev/loop0p1")]);
-    }
-
-    #[test]
-    fn parts_of_one_file_meet_where_they_overlap() {
-        let part =
-            |place, offset, limit| Backing { device: "/dev/loop0".into(), file: "/image".into(), place, offset, limit };
-        let (one, whole) = (part(Some((1, 2)), 4096, 4096), part(Some((1, 2)), 0, 0));
-        assert!(one.meets(&whole) && whole.meets(&one) && one.meets(&part(Some((1, 2)), 0, 4097)));
-        assert!(!one.meets(&part(Some((1, 2)), 0, 4096)) && !one.meets(&part(Some((1, 2)), 8192, 0)));
-        assert!(!whole.meets(&part(Some((1, 3)), 0, 0)), "a new file of the same name");
-        assert!(whole.meets(&part(None, 0, 0)), "by name, if nothing else is known");
     }
 }

@@ -3,6 +3,7 @@
 pub mod below;
 pub mod disks;
 pub mod loops;
+mod parts;
 pub mod signatures;
 pub mod sysfs;
 pub mod usage;
@@ -100,6 +101,11 @@ pub async fn examine(env: &HostEnv, locator: &Locator) -> Result<Facts, Refusal>
     let rest = device.rest().await.map_err(|error| unreadable(error.to_string()))?;
     let sample = sample.with_rest(&rest);
     let traits = device.traits();
+    // Whoever uses it, or what it is made of, may have to be asked: not on this thread.
+    let used = match path.map(Path::to_owned) {
+        Some(path) => env.blocking(move || usage::of(&path)).await.map_err(|e| unreadable(e.to_string()))?,
+        None => None,
+    };
     Ok(Facts {
         locator: locator.clone(),
         block_device,
@@ -108,7 +114,7 @@ pub async fn examine(env: &HostEnv, locator: &Locator) -> Result<Facts, Refusal>
         rotational: traits.rotational,
         discard: queue.map_or(traits.discard || path.is_some(), |q| q.discard),
         read_only: path.is_some_and(|p| is_read_only(p, block_device)),
-        used: path.and_then(usage::of),
+        used,
         signatures: sample.signatures(),
     })
 }

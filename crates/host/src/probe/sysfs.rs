@@ -23,6 +23,11 @@ impl DeviceNumber {
     pub fn folder(self) -> PathBuf {
         PathBuf::from(format!("/sys/dev/block/{}:{}", self.major, self.minor))
     }
+
+    /// Its name in `/dev`, if there is such a block device.
+    pub fn path(self) -> Option<PathBuf> {
+        self.folder().canonicalize().ok().map(|folder| node(&folder))
+    }
 }
 
 impl std::fmt::Display for DeviceNumber {
@@ -69,6 +74,11 @@ pub(crate) fn disk_folder(folder: &Path) -> Option<PathBuf> {
         return folder.parent().map(Path::to_owned);
     }
     Some(folder)
+}
+
+/// The name in `/dev` of the block device with this folder. Names with a slash have an exclamation mark in `/sys`.
+pub(crate) fn node(folder: &Path) -> PathBuf {
+    Path::new("/dev").join(folder.file_name().unwrap_or_default().to_string_lossy().replace('!', "/"))
 }
 
 /// A number in a file of one line.

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::loops;
 use super::sysfs::{line, DeviceNumber};
+use super::{loops, parts};
 
 /// A use that forbids to take the device, whatever is forced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,18 @@ pub enum Use {
         /// By whom.
         by: String,
     },
+    /// Somebody has taken it for himself.
+    Held {
+        /// Who, as far as known.
+        by: String,
+    },
+    /// The device is made of another that is in use, and the kernel does not keep the two apart.
+    Made {
+        /// That device.
+        of: PathBuf,
+        /// Its use.
+        used: Box<Use>,
+    },
     /// A partition of the disk is in use.
     Partition {
         /// Name of the partition.
@@ -54,6 +67,8 @@ impl std::fmt::Display for Use {
             Use::File { file, by } => {
                 write!(f, "it shows the file {}, which is in use by {by}; stop that first", file.display())
             }
+            Use::Held { by } => write!(f, "it is held by {by}; end that first"),
+            Use::Made { of, used } => write!(f, "it is made of {}, which is in use: {used}", of.display()),
             Use::Partition { name, used } => write!(f, "its partition {name} is in use: {used}"),
         }
     }
@@ -61,19 +76,22 @@ impl std::fmt::Display for Use {
 
 impl Use {
     /// By whom, for "in use by".
-    fn user(self) -> String {
+    pub(super) fn user(self) -> String {
         match self {
             Use::Mounted { at } => format!("the file system mounted on {at}"),
             Use::Swap => "the kernel's swap".into(),
             Use::Below { holder } => format!("the device {holder}, which is built on it"),
             Use::Loop { device } => format!("the loop device {device}"),
             Use::File { file, by } => format!("{by}, through the file {}", file.display()),
+            Use::Held { by } => by,
+            Use::Made { of, used } => format!("{}: it is made of {}, which is used there", used.user(), of.display()),
             Use::Partition { name, .. } => format!("its partition {name}"),
         }
     }
 }
 
-/// How a device or file is used, if it is; a device is used, too, if a file that it is made of is.
+/// How a device or file is used, if it is; a device is used, too, if a file or block device that it is made of is. May wait for
+/// these.
 pub fn of(path: &Path) -> Option<Use> {
     let path = fs::canonicalize(path).ok()?;
     let meta = fs::metadata(&path).ok()?;
@@ -86,13 +104,30 @@ pub fn of(path: &Path) -> Option<Use> {
 }
 
 fn of_block_device(number: DeviceNumber) -> Option<Use> {
+    of_part(number, &parts::WHOLE)
+}
+
+/// How a block device is used, or a partition of it that has something of this range.
+pub(super) fn of_part(number: DeviceNumber, range: &Range<u64>) -> Option<Use> {
     let folder = number.folder();
     of_one(number, &folder).or_else(|| {
-        partitions(&folder).into_iter().find_map(|(name, number)| {
+        partitions(&folder).into_iter().filter(|(name, _)| lies_in(&folder, name, range)).find_map(|(name, number)| {
             let used = of_one(number, &number.folder())?;
             Some(Use::Partition { name, used: Box::new(used) })
         })
     })
+}
+
+fn lies_in(folder: &Path, name: &str, range: &Range<u64>) -> bool {
+    parts::overlap(&parts::place(&folder.join(name)), range)
+}
+
+/// Whether a block device has partitions, and those that have something of this range.
+pub(super) fn partitions_in(number: DeviceNumber, range: &Range<u64>) -> (bool, Vec<DeviceNumber>) {
+    let folder = number.folder();
+    let all = partitions(&folder);
+    let inside = all.iter().filter(|(name, _)| lies_in(&folder, name, range)).map(|(_, number)| *number);
+    (!all.is_empty(), inside.collect())
 }
 
 fn of_one(number: DeviceNumber, folder: &Path) -> Option<Use> {
@@ -183,6 +218,11 @@ pub fn holder(path: &Path) -> Option<String> {
     if let Some(used) = of(path) {
         return Some(used.user());
     }
+    opener(path)
+}
+
+/// Another process that has it open, as far as this one may see.
+pub(super) fn opener(path: &Path) -> Option<String> {
     let target = fs::canonicalize(path).ok()?;
     let processes = fs::read_dir("/proc").ok()?;
     processes.flatten().find_map(|process| {

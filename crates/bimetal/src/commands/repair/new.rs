@@ -117,9 +117,12 @@ pub(super) async fn take(
     group: &str,
     new: &[NewDevice],
     opened: &[HostDevice],
+    found: &Members,
     force: bool,
 ) -> Result<()> {
-    twins::refuse(env, &new.iter().map(|n| &n.locator).zip(opened).collect::<Vec<_>>()).await?;
+    let named: Vec<_> = new.iter().map(|n| &n.locator).zip(opened).collect();
+    let members: Vec<_> = found.opened.iter().map(|m| (&m.locator, &m.device)).collect();
+    twins::refuse(env, &named, &members).await?;
     for (n, device) in new.iter().zip(opened) {
         if force {
             erase(device).await.with_context(|| format!("what {} carries cannot be erased", n.locator))?;
