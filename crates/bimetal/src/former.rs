@@ -64,6 +64,12 @@ pub(crate) async fn refuse(
     }
 }
 
+/// Refuses a device that is open and carries something known, unless forced: it was looked at by its name before, which may have
+/// become another device's since.
+pub(crate) async fn refuse_carrier(locator: &Locator, device: &HostDevice, force: bool) -> Result<()> {
+    Ok(bimetal_host::probe::check_open(device, locator, force).await?)
+}
+
 /// Why a device with a label that says nothing is not taken.
 pub(crate) fn unreadable(why: &LabelError, locator: &Locator) -> String {
     format!(

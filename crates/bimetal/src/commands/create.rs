@@ -160,6 +160,7 @@ async fn create(
     for m in &new {
         let device = HostDevice::open(&env, &m.locator, Access::SERVE).await?;
         refuse_tiny(&m.locator, &device)?;
+        former::refuse_carrier(&m.locator, &device, force).await?;
         former::refuse(&env, &m.locator, &device, None, force).await?;
         devices.push((device, m.tier));
     }

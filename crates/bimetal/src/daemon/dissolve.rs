@@ -201,6 +201,7 @@ async fn begin(
     // Who asked has looked, and then asked back: meanwhile the name may have become another device's.
     refuse_used(&ways.env, &locator, request.force).await?;
     let device = HostDevice::open(&ways.env, &locator, Access::SERVE).await?;
+    former::refuse_carrier(&locator, &device, request.force).await?;
     match carried(&device, group).await? {
         // Under another name it may be one of those that are in use.
         Some((label, Standing::Member)) => bail!("{}", former::own_member(&label, &locator)),

@@ -121,6 +121,7 @@ async fn add(
     // Who asked has looked, and then asked back: meanwhile the name may have become another device's.
     refuse_used(env, &parsed, force).await?;
     let device = HostDevice::open(env, &parsed, Access::SERVE).await?;
+    former::refuse_carrier(&parsed, &device, force).await?;
     let carried = carried(&device, group).await?;
     if let Some((label, Standing::Former)) = carried.as_ref().filter(|_| !force) {
         bail!("{}", former::refusal(label, &parsed));

@@ -108,6 +108,49 @@ fn what_stands_behind_the_last_whole_block_is_seen_and_erased() {
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }
 
+/// A name that leads to another device as soon as somebody connects to the server: by then it was looked at, and is not open yet.
+fn turned_when_asked(p: &Place, link: &std::path::Path, other: &std::path::Path) -> std::path::PathBuf {
+    let (from, to) = (p.path("slow-to-answer.sock"), p.path("slow.sock"));
+    let listener = std::os::unix::net::UnixListener::bind(&from).expect("a socket");
+    let (link, other) = (link.to_owned(), other.to_owned());
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            std::fs::remove_file(&link).and_then(|()| std::os::unix::fs::symlink(&other, &link)).expect("turned");
+            let (mut client, mut server) =
+                (client.expect("a client"), std::os::unix::net::UnixStream::connect(&to).expect("a server"));
+            let (mut answers, mut back) = (server.try_clone().expect("cloned"), client.try_clone().expect("cloned"));
+            std::thread::spawn(move || std::io::copy(&mut client, &mut server));
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+        }
+    });
+    from
+}
+
+#[test]
+fn what_a_name_leads_to_when_it_is_opened_counts() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    let (empty, full, link) = (p.file("empty.img", 48 * MIB), p.file("full.img", 48 * MIB), p.path("link"));
+    p.file("slow.img", 96 * MIB);
+    std::os::unix::fs::FileExt::write_all_at(
+        &File::options().write(true).open(&full).expect("opened"),
+        &[0x53, 0xef],
+        1080,
+    )
+    .expect("written");
+    std::os::unix::fs::symlink(&empty, &link).expect("a link");
+    let _server = crate::server::Server::of(&p, "slow");
+    let socket = turned_when_asked(&p, &link, &full);
+    let before = checksum(&full);
+    let slow = format!("nbd+unix:///?socket={}", socket.display());
+    let create = ["create", "tank", "--fast", "link", "--slow", &slow, "--yes"];
+    p.refused(&create, 1, &["link", "carries an ext2, ext3 or ext4 file system", "--force"]);
+    assert_eq!(checksum(&full), before);
+    p.ok(&[&create[..], &["--force"]].concat());
+}
+
 #[test]
 fn members_in_use_are_not_taken_even_by_force() {
     let p = Place::new();

@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use bimetal_volume::env::Device;
+use bimetal_volume::env::{Device, DeviceError};
 
 use crate::device::{Access, HostDevice, OpenError};
 use crate::locator::Locator;
@@ -97,9 +97,7 @@ pub async fn examine(env: &HostEnv, locator: &Locator) -> Result<Facts, Refusal>
     let block_device = meta.as_ref().is_some_and(|m| m.file_type().is_block_device());
     let queue = meta.as_ref().and_then(sysfs::BlockQueue::of).filter(|_| block_device);
     let unreadable = |why: String| Refusal::Unreadable { device: locator.to_string(), why };
-    let sample = Sample::read(&device).await.map_err(|error| unreadable(error.to_string()))?;
-    let rest = device.rest().await.map_err(|error| unreadable(error.to_string()))?;
-    let sample = sample.with_rest(&rest);
+    let signatures = signatures(&device).await.map_err(|error| unreadable(error.to_string()))?;
     let traits = device.traits();
     // Whoever uses it, or what it is made of, may have to be asked: not on this thread.
     let used = match path.map(Path::to_owned) {
@@ -115,8 +113,36 @@ pub async fn examine(env: &HostEnv, locator: &Locator) -> Result<Facts, Refusal>
         discard: queue.map_or(traits.discard || path.is_some(), |q| q.discard),
         read_only: path.is_some_and(|p| is_read_only(p, block_device)),
         used,
-        signatures: sample.signatures(),
+        signatures,
     })
+}
+
+/// What an open device carries, in words.
+async fn signatures(device: &HostDevice) -> Result<Vec<&'static str>, DeviceError> {
+    let sample = Sample::read(device).await?;
+    Ok(sample.with_rest(&device.rest().await?).signatures())
+}
+
+/// Looks again, at a device that is open to be taken as a new member. Its name may have been another's when it was
+/// [looked at](examine).
+pub async fn check_open(device: &HostDevice, locator: &Locator, force: bool) -> Result<(), Refusal> {
+    refuse_sectors(locator, device.sector_sizes())?;
+    let unreadable = |e: DeviceError| Refusal::Unreadable { device: locator.to_string(), why: e.to_string() };
+    refuse_carried(locator, &signatures(device).await.map_err(unreadable)?, force)
+}
+
+fn refuse_sectors(locator: &Locator, (logical, physical): (u32, u32)) -> Result<(), Refusal> {
+    match [logical, physical].into_iter().find(|s| !fits(*s)) {
+        Some(size) => Err(Refusal::SectorSize { device: locator.to_string(), size }),
+        None => Ok(()),
+    }
+}
+
+fn refuse_carried(locator: &Locator, signatures: &[&str], force: bool) -> Result<(), Refusal> {
+    match signatures.is_empty() || force {
+        true => Ok(()),
+        false => Err(Refusal::Signature { device: locator.to_string(), what: signatures.join(" and ") }),
+    }
 }
 
 impl Facts {
@@ -129,14 +155,8 @@ impl Facts {
         if self.read_only {
             return Err(Refusal::ReadOnly { device });
         }
-        let (logical, physical) = self.sector_sizes;
-        if let Some(size) = [logical, physical].into_iter().find(|s| !fits(*s)) {
-            return Err(Refusal::SectorSize { device, size });
-        }
-        if !self.signatures.is_empty() && !force {
-            return Err(Refusal::Signature { device, what: self.signatures.join(" and ") });
-        }
-        Ok(())
+        refuse_sectors(&self.locator, self.sector_sizes)?;
+        refuse_carried(&self.locator, &self.signatures, force)
     }
 }
 

@@ -102,6 +102,7 @@ pub(super) async fn add_all(
         let device = HostDevice::open(env, &n.locator, Access::SERVE).await?;
         refuse_tiny(&n.locator, &device)?;
         refuse_missing(env, group, n, &device).await?;
+        former::refuse_carrier(&n.locator, &device, force).await?;
         former::refuse(env, &n.locator, &device, Some(group), force).await?;
         let member = NewMember { tier: n.tier, force, journal_blocks: None };
         plan.add(device.clone(), &member).await.with_context(|| n.locator.to_string())?;
