@@ -11,7 +11,10 @@ use bimetal_host::probe::below;
 use bimetal_host::ublk::{Control, DeviceId};
 use bimetal_host::Locator;
 
-use crate::runstate;
+use crate::{paths, runstate};
+
+/// Why something in such a folder is nothing to write to.
+pub(crate) const IN_FILES: &str = "it lies in the folder where a group shows its volumes";
 
 /// Ways in which a group's volumes are shown.
 pub(crate) struct Own {
@@ -45,6 +48,9 @@ impl Own {
     }
 
     fn made_of_volume(&self, path: &Path) -> Option<String> {
+        if paths::is_where_volumes_are_shown(path) {
+            return Some(IN_FILES.to_string());
+        }
         // What is not there, or cannot be asked, is refused in other words by whoever opens it.
         let below = below::of(path).ok()?;
         if let Some(file) = below.volumes.first() {

@@ -50,7 +50,7 @@ pub(crate) fn nbd_socket(name: &str) -> PathBuf {
 
 /// Where the daemon of group `name` mounts its volumes as files.
 pub(crate) fn files_dir(name: &str) -> PathBuf {
-    paths::run_dir(name).join("fuse")
+    paths::run_dir(name).join(paths::FILES)
 }
 
 /// Removes what a dead daemon of group `name` has left mounted. A living one looks after its mount itself.

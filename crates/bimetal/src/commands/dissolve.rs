@@ -17,9 +17,10 @@ use super::served::{choose, refuse_locked, served, stop_if, Served};
 use crate::api::{self, DissolveRequest, Dissolving, Job, MemberChange, Status};
 use crate::cli::Dissolve;
 use crate::output::{confirm, Output};
+use crate::own::IN_FILES;
 use crate::progress::Progress;
 use crate::size::{approx, Size};
-use crate::{former, members, runstate};
+use crate::{former, members, paths, runstate};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// A daemon that answers none of so many questions is not asked again.
@@ -129,6 +130,9 @@ fn look_at<'a>(locator: &'a Locator, volume: &api::Volume, args: &Dissolve) -> R
     let (need, path) = (volume.size_bytes, locator.path());
     let found = path.map(std::fs::metadata);
     let is_new = matches!(&found, Some(Err(e)) if e.kind() == NotFound);
+    if path.is_some_and(paths::is_where_volumes_are_shown) {
+        bail!("nothing can be copied onto {locator}: {IN_FILES}");
+    }
     if let Some(path) = path.filter(|p| is_new && !p.starts_with("/dev")) {
         return make(path, need);
     }

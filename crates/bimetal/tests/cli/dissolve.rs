@@ -208,6 +208,18 @@ fn what_cannot_take_a_volume_is_refused_and_stays_as_it_is() {
     assert_eq!(std::fs::metadata(p.path("short.img")).expect("there").len(), 3 * MIB);
     p.refused(&["dissolve", "tank/main", "--onto", "nowhere/out.img"], 1, &["nowhere/out.img"]);
     p.refused(&["dissolve", "tank/main", "--onto", "/dev/nothing-there"], 1, &["/dev/nothing-there"]);
+    // Where volumes are shown as files it would be written into the folder below, in memory.
+    std::fs::create_dir_all(p.path("run/tank/fuse")).expect("made");
+    for there in [false, true] {
+        let onto = p.path("run/tank/fuse/out.img");
+        let ask = ["dissolve", "tank/main", "--onto", "run/tank/fuse/out.img", "--yes", "--force"];
+        p.refused(&ask, 1, &["the folder where a group shows its volumes"]);
+        assert_eq!(onto.exists(), there);
+        let body = r#"{"volume":"main","onto":"PLACE","force":true}"#.replace("PLACE", &onto.display().to_string());
+        let answer = p.ask("POST", "/v1/dissolve", &body);
+        assert!(answer.contains("the folder where a group shows its volumes"), "{answer}");
+        p.file("run/tank/fuse/out.img", 40 * MIB);
+    }
     p.refused(&["dissolve", "tank/main", "--cancel"], 1, &["not being copied"]);
     p.refused(&["dissolve", "tank/main", "--cancel", "--onto", "x"], 2, &["--cancel"]);
     let answer = p.ask("POST", "/v1/dissolve", r#"{"volume":"main","onto":"/etc"}"#);
