@@ -129,7 +129,6 @@ mutants! {
     SealNotRebuilt: "a start leaves no block of its epoch in the journal of a member that it wrote anew",
     SealNeedsRoom: "a start leaves no block of its epoch on a member whose journal is full",
     RepairKeepsDoubt: "repair: what is in doubt is kept",
-    RepairOverUnread: "repair: a map whose directory could not be read is written over before another one is there",
     RepairKeepsJournal: "repair: the journals go on where they were",
     MendOverGoodLabel: "a check of a group in use mends: of two labels the whole one is written first",
     MendSkipsPages: "a check of a group in use mends: damaged pages are not written anew",
