@@ -35,6 +35,7 @@ mod recording;
 mod rights;
 mod runstate;
 mod saved;
+mod shown;
 mod size;
 mod standing;
 mod twins;

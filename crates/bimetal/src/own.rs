@@ -11,7 +11,7 @@ use bimetal_host::probe::below;
 use bimetal_host::ublk::{Control, DeviceId};
 use bimetal_host::Locator;
 
-use crate::{paths, runstate};
+use crate::{runstate, shown};
 
 /// Why something in such a folder is nothing to write to.
 pub(crate) const IN_FILES: &str = "it lies in the folder where a group shows its volumes";
@@ -48,7 +48,7 @@ impl Own {
     }
 
     fn made_of_volume(&self, path: &Path) -> Option<String> {
-        if paths::is_where_volumes_are_shown(path) {
+        if shown::is_where_volumes_are_shown(path) {
             return Some(IN_FILES.to_string());
         }
         // What is not there, or cannot be asked, is refused in other words by whoever opens it.

@@ -20,7 +20,7 @@ use crate::output::{confirm, Output};
 use crate::own::IN_FILES;
 use crate::progress::Progress;
 use crate::size::{approx, Size};
-use crate::{former, members, paths, runstate};
+use crate::{former, members, runstate, shown};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// A daemon that answers none of so many questions is not asked again.
@@ -130,7 +130,7 @@ fn look_at<'a>(locator: &'a Locator, volume: &api::Volume, args: &Dissolve) -> R
     let (need, path) = (volume.size_bytes, locator.path());
     let found = path.map(std::fs::metadata);
     let is_new = matches!(&found, Some(Err(e)) if e.kind() == NotFound);
-    if path.is_some_and(paths::is_where_volumes_are_shown) {
+    if path.is_some_and(shown::is_where_volumes_are_shown) {
         bail!("nothing can be copied onto {locator}: {IN_FILES}");
     }
     if let Some(path) = path.filter(|p| is_new && !p.starts_with("/dev")) {

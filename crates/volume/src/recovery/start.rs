@@ -246,7 +246,7 @@ async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         let mut label = m.label.borrow().clone();
         label.epoch = epoch.clone();
         label.clean = false;
-        label.stopped = stopped && !mutant::on(Mutant::C4StartForgetsStop);
+        label.stopped = stopped && !mutant::on(Mutant::C4StartForgetsStop) && !mutant::on(Mutant::C5MendedTooLate);
         label.repair = Repair::None;
         if !mutant::on(Mutant::C9MirrorsFromNotRaised) {
             label.mirrors_from = core.kept.mirrors_from(epoch.first_generation);

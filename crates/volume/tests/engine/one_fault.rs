@@ -226,8 +226,8 @@ fn of_two_disks_that_claim_a_chunk_the_journal_knows_which() {
     drop((g, main, cold));
     env.kill();
     m.0.iter().for_each(|d| d.write_takes.set(Duration::ZERO));
-    let pages = places(&m).into_iter().filter(|p| p.member == 0 && p.what == "page");
-    let last = pages.last().expect("that of the other volume");
+    let mut pages = places(&m).into_iter().filter(|p| p.member == 0 && p.what == "page");
+    let last = pages.next_back().expect("that of the other volume");
     m.0[0].flip(last.bytes.start + 100, 1);
     let want: Vec<_> = (0..40).map(|n| Some(1 + n as u8)).collect();
     assert_eq!(got(&m, "other", read_only(), 0..40), want);
