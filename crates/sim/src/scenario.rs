@@ -262,6 +262,9 @@ pub enum Damage {
     Pages(usize, u64),
     /// The member is gone, and the group is repaired; the first repair is cut off after so many events.
     Repair(usize, u64),
+    /// The root of the member's page directory cannot be read while the group is repaired, which is cut off after so many events; then it
+    /// can.
+    Hidden(usize, u64),
     /// The member is empty and leaves. A start without it is cut off after the first number of events, one with it after the
     /// second; then all data is there.
     Back(usize, u64, u64),

@@ -63,6 +63,7 @@ impl Run<'_> {
             Damage::Pages(m, events) => self.rotten_pages(m, events),
             Damage::Back(m, gone, back) => self.back_and_forth(m, gone, back),
             Damage::Starts(first, then) => self.many_starts(first, then),
+            Damage::Hidden(m, events) => self.repaired_while_hidden(m, events),
             Damage::Repair(m, events) => self.repaired_without(m, events),
             Damage::Rot(m, blocks) => self.rotten(m, blocks, self.stopped_in_order),
         };

@@ -34,7 +34,7 @@ pub(super) fn epoch(disk: &SimDisk) -> Option<Epoch> {
     own_label(disk).map(|label| label.epoch)
 }
 
-fn own_label(disk: &SimDisk) -> Option<Label> {
+pub(super) fn own_label(disk: &SimDisk) -> Option<Label> {
     let store = disk.store();
     let read = |place: u64| {
         let first = place / BLOCK as u64;

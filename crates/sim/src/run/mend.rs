@@ -20,6 +20,9 @@ impl Run<'_> {
     /// cut off after so many events.
     pub(super) fn rotten_directory(&self, member: usize, first: u64) -> Result<(), Wrong> {
         let Some(before) = self.known_without(member)? else { return Ok(()) };
+        if !self.cut_off_before()? {
+            return Ok(());
+        }
         let fast = |i: &usize| self.shared.specs[*i].tier == Tier::Fast;
         let every = fast(&member) && self.stopped_in_order && self.world.random(|p| p.coin());
         (0..self.disks.len()).filter(|i| *i == member || (every && fast(i))).for_each(|i| self.rot_root(i));
@@ -35,6 +38,9 @@ impl Run<'_> {
     /// The same of pages of a member's map.
     pub(super) fn rotten_pages(&self, member: usize, first: u64) -> Result<(), Wrong> {
         let Some(before) = self.known_without(member)? else { return Ok(()) };
+        if !self.cut_off_before()? {
+            return Ok(());
+        }
         let mut store = self.disks[member].store_mut();
         let end = store.blocks();
         for block in forge::pages(&store, member, end.min(SLOTS_START / BLOCK)) {
@@ -46,6 +52,22 @@ impl Run<'_> {
             true => self.alone_after_use(),
             false => self.mended(&before),
         }
+    }
+
+    /// In half of the cases after an orderly stop a start is cut off before anything rots. False if the epoch was confirmed: then the
+    /// disks may not know everything.
+    fn cut_off_before(&self) -> Result<bool, Wrong> {
+        if !self.stopped_in_order || self.world.random(|p| p.coin()) {
+            return Ok(true);
+        }
+        let events = self.world.random(|p| p.below(EVENTS));
+        if let Some(why) = self.cut_off_start(self.disks.clone(), events)? {
+            return Err(format!("a start after an orderly stop was refused: {why}"));
+        }
+        self.lose_power();
+        let inside = self.insiders()?;
+        let mut labels = (0..self.disks.len()).filter(|i| inside[*i]).filter_map(|i| forge::own_label(&self.disks[i]));
+        Ok(labels.any(|l| l.clean || (l.stopped && !l.epoch.confirmed)))
     }
 
     /// The group is used and stopped, and the fast members are gone: nothing shows what was there before, whatever starts that mended
@@ -102,8 +124,14 @@ impl Run<'_> {
     /// In half of the starts a disk cannot read the root of its page directory, however often it is asked.
     fn hide_a_root(&self) {
         let (hides, disk) = self.world.random(|p| (p.coin(), p.below(self.disks.len() as u64) as usize));
+        if hides {
+            self.hide_root_of(disk);
+        }
+    }
+
+    pub(super) fn hide_root_of(&self, disk: usize) {
         let layout = forge::layout(&self.disks[disk].store(), disk);
-        if let Some(layout) = layout.filter(|_| hides) {
+        if let Some(layout) = layout {
             let sides = [0, 1].map(|side| layout.root_block(0, side) / BLOCK);
             let area = (sides[0].min(sides[1]), sides[0].max(sides[1]) + 1);
             let faults = Faults { read_ppm: 1_000_000, limit: u32::MAX, area, ..Faults::default() };

@@ -72,6 +72,34 @@ impl Run<'_> {
         self.repaired(rest, Some(gone), Some(events))
     }
 
+    /// A repair is cut off after so many events while a member's directory cannot be read, and then it can: the group is what it was, or
+    /// what the repair makes of it, and nothing between.
+    pub(super) fn repaired_while_hidden(&self, member: usize, events: u64) -> Result<(), Wrong> {
+        let given = Given::of(self.disks.clone(), false);
+        let Some(whole) = self.content(self.disks.clone(), false)? else { return Ok(()) };
+        self.hide_root_of(member);
+        let kept = self.content(self.disks.clone(), false)?;
+        // Another member's map will do.
+        let Some(kept) = kept.filter(|kept| *kept != whole) else { return Ok(()) };
+        let ended = self.repair(&given, Some(CrashPoint { steps: 0, events }))?;
+        self.heal();
+        self.lose_power();
+        if let Some(ended) = ended {
+            return self.judge(&given, &kept, ended);
+        }
+        self.shared.marks.borrow_mut().mark(Seen::RepairCutOff);
+        let Some(now) = self.content(self.disks.clone(), false)? else {
+            return Err("after a repair that was cut off a read-only start was refused".into());
+        };
+        if now != whole {
+            self.holds(&given, &kept, false, "after a repair that was cut off")?;
+        }
+        match self.repair(&given, None)? {
+            Some(ended) => self.judge(&given, &now, ended),
+            None => Err("crashed without a crash point".into()),
+        }
+    }
+
     /// Repairs what is left, half of the time with a device in place of `gone`, in some attempts of which all but the last are
     /// cut off, the first after so many events.
     pub(super) fn repaired(&self, devices: Vec<SimDisk>, gone: Option<usize>, first: Option<u64>) -> Result<(), Wrong> {

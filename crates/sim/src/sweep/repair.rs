@@ -54,6 +54,29 @@ fn without_one() -> Directed {
     Directed::chain("repaired without a member", make, MEMBERS * REPAIR * 2)
 }
 
+/// The directory of the only fast member cannot be read, and a repair is cut off; then it can. The current copies of its pages lie on
+/// either side: what the repair writes goes over some of them.
+fn root_is_hidden() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: false, ..group(12, 600, 530) };
+        let crash = End::Crash(Crash::Power, CrashPoint { steps: 2, events: 0 });
+        let sessions = [
+            (vec![write_in_page(0, 0, 0), write_in_page(0, 1, 0), flush()], End::Stop),
+            (vec![write_in_page(0, n % 2, 1), flush()], End::Stop),
+            (vec![write_in_page(0, 1 - n % 2, 2), flush()], crash),
+        ];
+        for (steps, end) in sessions {
+            let session = s.quiet_session(steps, end);
+            s.sessions.push(session);
+        }
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 2 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Hidden(0, n));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("repaired while a root is hidden", make, REPAIR)
+}
+
 /// One of two fast members is gone, and what is left of the tier is full of what may leave it, while a volume has not used what it was
 /// promised there.
 fn promised_on_what_is_left() -> Directed {
@@ -202,6 +225,7 @@ fn no_room_to_seal() -> Directed {
 pub(super) fn all() -> Vec<Directed> {
     vec![
         without_one(),
+        root_is_hidden(),
         promised_on_what_is_left(),
         promised_on_the_disk_that_is_left(),
         without_labels(),

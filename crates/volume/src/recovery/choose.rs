@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use bimetal_format::label::Label;
+
 use super::belief::own_chunks;
 use super::replay::{chunk_of, commits_before_tail};
 use super::{Chain, Finding, OpenError};
@@ -16,9 +18,8 @@ use crate::units::Tier;
 /// live on itself. Nothing else that it says of them counts for more.
 pub(super) async fn owned<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) -> Vec<u64> {
     let mut owned = vec![0; chains.len()];
-    let clean = |m: &&Member<E::Device>| m.label.borrow().knows_all();
     let alone = core.members_of(Tier::Fast).next().is_none() && core.members_of(Tier::Slow).nth(1).is_some();
-    if !alone || core.members_of(Tier::Slow).any(|m| clean(&m)) {
+    if !alone || core.members_of(Tier::Slow).any(|m| knows_all(core, m)) {
         return owned;
     }
     for m in core.members_of(Tier::Slow).filter(|m| !rebuild[m.index as usize]) {
@@ -52,12 +53,12 @@ pub(super) async fn choose<E: Env>(
         let c = chains[*i].as_ref().expect("filtered");
         (!c.damaged, reach(&core.members[*i], c), Reverse(*i))
     };
-    let most = |i: &usize| (owned[*i], reach(i));
+    let most = |i: &usize| (owned[*i], knows_all(core, &core.members[*i]), reach(i));
     let Some(best) = of(Tier::Fast).max_by_key(reach).or_else(|| of(Tier::Slow).max_by_key(most)) else {
         return Err(damaged("no member has a sound page directory".into()));
     };
     let furthest = chains[best].as_ref().expect("chosen among the present");
-    let whole = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().knows_all();
+    let whole = core.members[best].tier == Tier::Fast || knows_all(core, &core.members[best]);
     if core.writable && !whole {
         return Err(damaged(
             "no fast member has a sound page directory, and the slow members' maps may be older".into(),
@@ -128,6 +129,17 @@ fn check_confirmed<E: Env>(core: &Core<E>, chains: &[Option<Chain>]) -> Result<(
         Some((_, m, _)) => Err(OpenError::Stale { name: core.name.clone(), member: m.index }),
         None => Ok(()),
     }
+}
+
+/// Whether a member's pages and journal have all that was ever flushed: it says so, or another one that has not confirmed the same epoch,
+/// in which nothing was served then, was stopped in order before it.
+pub(super) fn knows_all<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> bool {
+    let own = m.label.borrow();
+    if mutant::on(Mutant::C5CutOffForgetsStop) {
+        return own.clean;
+    }
+    let unserved = |o: &Label| o.stopped && !o.epoch.confirmed && o.epoch.id == own.epoch.id;
+    own.knows_all() || core.members.iter().any(|o| o.is_present() && unserved(&o.label.borrow()))
 }
 
 /// How far a member reaches: its newest generation, and how much it knows of that commit. All of it, if its pages have it: they have

@@ -13,9 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use bimetal_format::label::Label;
-
-use super::choose::reach;
+use super::choose::{knows_all, reach};
 use super::pages::take_page;
 use super::patience::read_patiently;
 use super::replay::commits_before_tail;
@@ -72,19 +70,12 @@ pub(super) async fn load_elsewhere<E: Env>(
     Elsewhere::Nowhere { unread }
 }
 
-/// Whether the group was stopped in order, by what a lender and the source say, and nothing was served since: a start that was cut off
-/// is either not known to the source, or not confirmed by the lender.
-pub(super) fn was_stopped(lender: &Label, source: &Label) -> bool {
-    let not_confirmed = !lender.epoch.confirmed && lender.epoch.id == source.epoch.id;
-    lender.knows_all() && (source.knows_all() || not_confirmed)
-}
-
 /// Whether a member's pages and journal hold all that the source's do, but for what follows from the source's journal. If its own ends
 /// with the last commit that the source's pages have, it may have only a part of that: the source's ring knows how much it was.
 async fn is_whole<E: Env>(core: &Core<E>, source: usize, m: &Member<E::Device>, journal: &Chain) -> bool {
     let source = &core.members[source];
     let from = source.label.borrow().checkpoint_generation;
-    let stopped = was_stopped(&m.label.borrow(), &source.label.borrow());
+    let stopped = knows_all(core, m) && knows_all(core, source);
     if mutant::on(Mutant::C5OlderCopyRefused) || (m.tier == Tier::Slow && !stopped) {
         return false;
     }

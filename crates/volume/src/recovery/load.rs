@@ -6,7 +6,7 @@ use bimetal_format::journal::RecordKind;
 
 use super::assemble::{describe, Absent};
 use super::belief::{confirm_slow_homes, vouch};
-use super::choose::{choose, owned};
+use super::choose::{choose, knows_all, owned};
 use super::elsewhere::Behind;
 use super::pages::{believed, load_pages, Loaded, FORGOTTEN};
 use super::patience::read_patiently;
@@ -103,7 +103,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
         rebuild[i] |= i != best && chain.as_ref().is_some_and(|c| c.damaged);
     }
     // After an orderly stop every member has the whole map; else a slow member is an authority for its own slots only.
-    core.map_complete = core.members[best].tier == Tier::Fast || core.members[best].label.borrow().knows_all();
+    core.map_complete = core.members[best].tier == Tier::Fast || knows_all(core, &core.members[best]);
     core.authority = best as u8;
     believe_kept(core, &rebuild, &absent.dead);
     let more = refusal.is_some() || chains[best].as_ref().is_some_and(|c| c.unread);

@@ -159,6 +159,7 @@ fn label_of<E: Env>(env: &E, base: &Label, index: u8, layout: &Layout) -> Label 
         device_size: base.members[index as usize].size,
         zones: layout.zones(),
         clean: false,
+        stopped: false,
         journal_tail: tail,
         journal_tail_hash: env.random(),
         journal_end: tail,

@@ -146,8 +146,11 @@ async fn read_blocks<E: Env>(
     for n in 0..count {
         match read_patiently(env, m, place + n * BLOCK).await {
             Ok(b) => blocks.push(Some(b.to_vec())),
-            Err(e) if blocks.len() + 1 == DEAD && blocks.iter().all(Option::is_none) => return Err(e),
-            Err(_) => blocks.push(None),
+            Err(DeviceError::Io(_)) if blocks.len() + 1 < DEAD || blocks.iter().any(Option::is_some) => {
+                blocks.push(None)
+            }
+            // A connection that is lost says nothing of blocks.
+            Err(e) => return Err(e),
         }
     }
     Ok(blocks)

@@ -18,8 +18,7 @@ use bimetal_format::journal::Record;
 use bimetal_format::label::{Epoch, Repair};
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
-use super::choose::reach;
-use super::elsewhere::was_stopped;
+use super::choose::{knows_all, reach};
 use super::load::Source;
 use super::replay::chunk_of;
 use super::window::{batches, Window};
@@ -96,11 +95,8 @@ fn is_mended_first<E: Env>(core: &Core<E>, source: &Source, m: &Member<E::Device
 
 /// Whether the source has pages from a slow member that counts only as long as it says that it was stopped in order.
 fn is_lent_by_stopped<E: Env>(core: &Core<E>, source: &Source) -> bool {
-    let own = core.members[source.best].label.borrow();
-    let stopped = |m: &Member<E::Device>| was_stopped(&m.label.borrow(), &own);
-    let by_slow = |m: &&MemberIndex| core.tier_of_member(**m) == Tier::Slow;
-    source.lent.iter().filter(by_slow).any(|m| stopped(&core.members[*m as usize]))
-        && !mutant::on(Mutant::C5MendedTooLate)
+    let by_slow = source.lent.iter().any(|m| core.tier_of_member(*m) == Tier::Slow);
+    by_slow && knows_all(core, &core.members[source.best]) && !mutant::on(Mutant::C5MendedTooLate)
 }
 
 /// Writes the pages that are damaged on the source, and what else its checkpoint finds to do.
@@ -246,7 +242,7 @@ async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
         let mut label = m.label.borrow().clone();
         label.epoch = epoch.clone();
         label.clean = false;
-        label.stopped = stopped && !mutant::on(Mutant::C4StartForgetsStop) && !mutant::on(Mutant::C5MendedTooLate);
+        label.stopped = stopped && !mutant::on(Mutant::C4StartForgetsStop);
         label.repair = Repair::None;
         if !mutant::on(Mutant::C9MirrorsFromNotRaised) {
             label.mirrors_from = core.kept.mirrors_from(epoch.first_generation);

@@ -37,7 +37,7 @@ pub(super) async fn carry_out<E: Env>(
     let agreed = agreed(core, &members, &new, id);
     let lost = |m: &Member<E::Device>| !m.directory.borrow().root.is_some() && m.label.borrow().root_generation > 0;
     // Their maps are written last: until another one is there, theirs may be read the next time (3).
-    members.sort_by_key(|m| lost(m));
+    members.sort_by_key(|m| lost(m) && !mutant::on(Mutant::RepairOverUnread));
     let fresh = || new.iter().map(|(m, _)| (m, true));
     let all: Vec<(&Member<E::Device>, bool)> = fresh().chain(members.iter().map(|m| (*m, false))).collect();
     for (m, _) in &all {
