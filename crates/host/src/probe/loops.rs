@@ -72,7 +72,10 @@ pub(super) fn device_below(device: &Path, file: &Path) -> Option<DeviceNumber> {
 /// Loop devices of this machine that have a file, or a block device.
 fn all() -> Vec<Backing> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    entries.filter_map(|e| Backing::read(&e.path())).collect()
+    let mut all: Vec<Backing> = entries.filter_map(|e| Backing::read(&e.path())).collect();
+    // The kernel lists them in no order, and the first that shows something is the one that is named.
+    all.sort_by_key(|b| (b.device.as_os_str().len(), b.device.clone()));
+    all
 }
 
 /// Those with a name in `/dev`. Asks nobody who may hang.
