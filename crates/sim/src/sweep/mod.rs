@@ -10,6 +10,7 @@ mod degraded;
 mod failures;
 mod family;
 mod kept;
+mod late;
 mod members;
 mod repair;
 mod structure;
@@ -299,6 +300,9 @@ pub fn all() -> Vec<Directed> {
         ),
         directed("long commits", long, vec![], long_commits(), false),
         late_writes(),
+        late::moved(),
+        late::lifted(),
+        late::encrypted(),
         chains::left_as_soon_as_it_came(),
         chains::away_unread(),
         chains::away_unwritten(),

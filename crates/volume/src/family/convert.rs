@@ -246,7 +246,7 @@ impl<E: Env> Core<E> {
         }
         let to = self.slot_to_encrypt_to(v, chunk, self.tier_of_member(from.member)).await?;
         let _held = self.families.hold(1);
-        let copied = match self.cleanse(to).await {
+        let copied = match self.settle_both(from, to).await {
             Ok(()) => self.copy_encrypted(v, chunk, mask, from, to).await,
             Err(e) => Err(e),
         };
@@ -256,6 +256,14 @@ impl<E: Env> Core<E> {
             return Err(e);
         }
         Ok(to)
+    }
+
+    /// Neither what is copied nor the copy may be overtaken by a write of unknown outcome (C2.2).
+    async fn settle_both(&self, from: SlotId, to: SlotId) -> Result<(), Error> {
+        if !mutant::on(Mutant::C2TaintedEncrypted) {
+            self.cleanse(from).await?;
+        }
+        self.cleanse(to).await
     }
 
     async fn copy_encrypted(

@@ -141,6 +141,9 @@ impl<E: Env> Core<E> {
 
     pub(super) async fn copy_run(&self, run: &[Move]) -> Vec<Copied> {
         let _pins: Vec<_> = run.iter().flat_map(|m| [self.claims.pin(m.from), self.claims.pin(m.to)]).collect();
+        if self.settle_sources(run).await.is_err() {
+            return vec![Err(Failed::Write); run.len()];
+        }
         let copied = self.copy_blocks(run).await;
         let alone = match run {
             [one] => return vec![self.copied_one(one, copied)],
@@ -160,6 +163,18 @@ impl<E: Env> Core<E> {
                 }
             }
         }
+    }
+
+    /// What a write of unknown outcome left in a slot is certain only after a sync (C2.2): it may land after the copy was read, be
+    /// read by a client, be flushed, and be undone by the switch. Writes that come later cancel the move.
+    async fn settle_sources(&self, run: &[Move]) -> Result<(), Error> {
+        if mutant::on(Mutant::C2TaintedCopied) {
+            return Ok(());
+        }
+        for mv in run.iter().filter(|mv| !mv.kept) {
+            self.cleanse(mv.from).await?;
+        }
+        Ok(())
     }
 
     async fn copy_one(&self, mv: &Move) -> Copied {

@@ -101,6 +101,10 @@ impl<E: Env> Core<E> {
         if self.tier_of_member(entry.member) != Tier::Slow {
             return None;
         }
+        // Where a write of unknown outcome may still land, what is read now is not certain (C2.2).
+        if self.members[entry.member as usize].is_tainted(entry.slot) && !mutant::on(Mutant::C2TaintedLifted) {
+            return None;
+        }
         // A batch is one commit, beside the changes of clients.
         let most = LIFTS_MAX.min(self.commit.limit.get() / 2);
         let room = self.available(Tier::Fast, Placement::Auto) > self.keep_free_slots() && under_way.get() < most;
