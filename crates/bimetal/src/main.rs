@@ -25,6 +25,7 @@ mod holders;
 mod log;
 mod loss;
 mod members;
+mod metadata_room;
 mod output;
 mod own;
 mod paths;

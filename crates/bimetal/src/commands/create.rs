@@ -17,7 +17,7 @@ use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
 use crate::erase::{erase, Erased};
 use crate::output::{confirm, Output};
 use crate::size::{approx, Size};
-use crate::{api, former, holders, members, paths, runstate, twins};
+use crate::{api, former, holders, members, metadata_room, paths, runstate, twins};
 
 /// How long programs that have a device open may take to close it, and how often that is looked at.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -175,6 +175,12 @@ async fn create(
     }
     let named_devices: Vec<_> = new.iter().map(|m| &m.locator).zip(devices.iter().map(|(d, _)| d)).collect();
     twins::refuse(&env, &named_devices, &[]).await?;
+    let total: u64 = devices.iter().map(|(d, _)| d.size()).sum();
+    for (locator, device) in &named_devices {
+        metadata_room::of_new(device, total, options.volumes.len())
+            .await
+            .map_err(|e| metadata_room::refusal(locator, &e))?;
+    }
     let erased = if force { erase_all(&devices, &new).await? } else { Vec::new() };
     let opened: Vec<HostDevice> = devices.iter().map(|(d, _)| d.clone()).collect();
     let made = Group::create(&env, devices, &options).await;

@@ -18,6 +18,8 @@ use crate::{api, log, paths};
 
 /// A wait after a failed accept: out of descriptors, most likely.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// As long as that lasts, it is said so often.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
 /// How long a socket in use is tried again.
 pub(super) const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(20);
@@ -208,6 +210,7 @@ async fn bind_unix(env: &HostEnv, path: &Path) -> std::io::Result<Listener> {
 }
 
 async fn accept<B: Backend>(env: HostEnv, server: Server<HostEnv, B>, listener: Listener) {
+    let mut said = None;
     loop {
         match listener.accept().await {
             Ok(stream) => {
@@ -215,7 +218,11 @@ async fn accept<B: Backend>(env: HostEnv, server: Server<HostEnv, B>, listener: 
                 server.serve(stream, peer);
             }
             Err(e) => {
-                log::warn(&format!("NBD: a connection could not be accepted: {e}"));
+                let now = env.now();
+                if said.is_none_or(|then| now.since(then) >= SAID_AGAIN) {
+                    log::warn(&format!("NBD: a connection could not be accepted: {e}"));
+                    said = Some(now);
+                }
                 env.sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -22,7 +22,7 @@ use crate::erase::{erase, Erased};
 use crate::former::{self, Standing};
 use crate::members::Stranger;
 use crate::own::Own;
-use crate::{log, members, runstate};
+use crate::{log, members, metadata_room, runstate};
 
 /// Carries a change out for the daemon of a group.
 pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, shared: &Shared, change: MemberChange) -> Outcome {
@@ -155,6 +155,7 @@ async fn add(
         }
     }
     let made = result.with_context(|| text.clone())?;
+    metadata_room::warn_of(&text, &device, members::read_label(&device).await.ok().and_then(Result::ok).as_ref()).await;
     let member = ChangedMember { index: made.index, uuid: uuid_text(&made.uuid), locator: text };
     Ok(Done { size: Some(made.capacity), room: Some(made.room), member: Some(member), ..Done::default() })
 }

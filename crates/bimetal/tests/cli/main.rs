@@ -13,6 +13,7 @@ mod files;
 mod flow;
 mod force;
 mod former;
+mod full;
 mod hung;
 mod known;
 mod lab;

@@ -161,10 +161,10 @@ fn members_in_use_are_not_taken_even_by_force() {
 }
 
 /// A loop device over a file; taken away with the test.
-struct Loop(String);
+pub(crate) struct Loop(pub(crate) String);
 
 impl Loop {
-    fn over(file: &std::path::Path) -> Option<Loop> {
+    pub(crate) fn over(file: &std::path::Path) -> Option<Loop> {
         if !installed("losetup") {
             return None;
         }
@@ -197,10 +197,10 @@ fn loop_with(options: &[&str], file: &str) -> Option<Loop> {
 }
 
 /// A file system that is mounted; unmounted with the test.
-struct Mounted(String);
+pub(crate) struct Mounted(pub(crate) String);
 
 impl Mounted {
-    fn new(p: &Place, device: &str) -> Mounted {
+    pub(crate) fn new(p: &Place, device: &str) -> Mounted {
         let at = p.path("mnt");
         std::fs::create_dir_all(&at).expect("folder");
         crate::attach::tool("mkfs.ext4", &["-q", "-F", device]);

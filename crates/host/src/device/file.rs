@@ -13,6 +13,7 @@ use bimetal_volume::env::{Answering, DeviceError, DeviceTraits, Env};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 
+use super::allocate;
 use super::error::from_errno;
 use super::rest::Rest;
 use super::waits::Waits;
@@ -162,6 +163,16 @@ impl FileDevice {
             Err(error) => Err(error),
         };
         written.map_err(|error| from_errno(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    /// Takes room for a range.
+    pub(super) async fn allocate(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        if self.inner.block_device {
+            return Ok(());
+        }
+        let gone = |e: io::Error| from_errno(e.raw_os_error().unwrap_or(libc::EIO));
+        let file = self.inner.file.try_clone().map_err(gone)?;
+        self.inner.env.blocking(move || allocate::allocate(&file, offset, len)).await.map_err(gone)?
     }
 
     fn place_of_rest(&self) -> io::Result<Option<Rest>> {

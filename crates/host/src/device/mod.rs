@@ -1,5 +1,6 @@
 //! Devices of the host: files, block devices, disks behind NBD servers, and emulated disks.
 
+mod allocate;
 pub mod emulated;
 pub mod error;
 pub mod file;
@@ -97,6 +98,16 @@ impl HostDevice {
         match self {
             HostDevice::File(d) => d.put_rest(content).await,
             HostDevice::Emulated(d) => d.file().put_rest(content).await,
+            HostDevice::Nbd(_) => Ok(()),
+        }
+    }
+
+    /// Takes room for a range where the device is a file with holes: what is to be written there whenever it must be cannot wait for a
+    /// file system that is full by then. Content and size stay. `NoSpace` if there is none now.
+    pub async fn allocate(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        match self {
+            HostDevice::File(d) => d.allocate(offset, len).await,
+            HostDevice::Emulated(d) => d.file().allocate(offset, len).await,
             HostDevice::Nbd(_) => Ok(()),
         }
     }
