@@ -15,6 +15,7 @@ mod health;
 pub mod inspect;
 mod io;
 mod kept;
+mod line;
 mod map;
 mod marked;
 mod member;

@@ -1,33 +1,25 @@
 //! Work of which only so much goes on at a time, in the order it came: whoever goes on and on overtakes nobody.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+
+use crate::line::{Line, Place};
 
 /// So many have their turn at a time. One that ends wakes only the next in line: there may be thousands.
 pub(crate) struct Turns {
     free: Cell<usize>,
-    waiting: RefCell<VecDeque<Rc<Place>>>,
-}
-
-/// A place in line.
-#[derive(Default)]
-struct Place {
-    called: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
+    line: RefCell<Line<()>>,
 }
 
 /// A turn that somebody has, or waits for. Dropped, it is the next one's, or the wait is given up.
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
-    place: Option<Rc<Place>>,
+    place: Option<Rc<Place<()>>>,
 }
 
 impl Turns {
     pub(crate) fn new(at_a_time: usize) -> Turns {
-        Turns { free: Cell::new(at_a_time.max(1)), waiting: RefCell::default() }
+        Turns { free: Cell::new(at_a_time.max(1)), line: RefCell::default() }
     }
 
     /// Waits in line for a turn.
@@ -37,35 +29,26 @@ impl Turns {
             self.free.set(left);
             return Turn { turns: self, place: None };
         }
-        let place = Rc::new(Place::default());
-        self.waiting.borrow_mut().push_back(place.clone());
+        let place = self.line.borrow_mut().stand(());
         let turn = Turn { turns: self, place: Some(place.clone()) };
-        poll_fn(|cx| {
-            if place.called.get() {
-                return Poll::Ready(());
-            }
-            // What was there before is dropped with nothing borrowed: a task may go with its last waker.
-            drop(place.waker.replace(Some(cx.waker().clone())));
-            Poll::Pending
-        })
-        .await;
+        place.called().await;
         turn
     }
 
     fn pass_on(&self) {
-        let next = self.waiting.borrow_mut().pop_front();
-        let Some(next) = next else { return self.free.set(self.free.get() + 1) };
-        next.called.set(true);
-        let waker = next.waker.take();
-        waker.into_iter().for_each(Waker::wake);
+        let next = self.line.borrow_mut().call_first(|()| true);
+        match next {
+            Some(next) => next.wake(),
+            None => self.free.set(self.free.get() + 1),
+        }
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        match self.place.take().filter(|p| !p.called.get()) {
-            Some(given_up) => self.turns.waiting.borrow_mut().retain(|p| !Rc::ptr_eq(p, &given_up)),
-            None => self.turns.pass_on(),
+        let given_up = self.place.take().is_some_and(|p| self.turns.line.borrow_mut().leave(&p));
+        if !given_up {
+            self.turns.pass_on();
         }
     }
 }
@@ -74,7 +57,7 @@ impl Drop for Turn<'_> {
 mod tests {
     use std::future::Future;
     use std::pin::Pin;
-    use std::task::Context;
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
 
@@ -106,7 +89,7 @@ mod tests {
         assert!(poll(&mut again).is_none());
         drop(poll(&mut third).expect("its turn"));
         drop(poll(&mut again).expect("its turn"));
-        assert_eq!((turns.free.get(), turns.waiting.borrow().len()), (1, 0));
+        assert_eq!((turns.free.get(), turns.line.borrow().is_empty()), (1, true));
     }
 
     #[test]
@@ -121,6 +104,6 @@ mod tests {
         drop(second);
         drop(poll(&mut fourth).expect("its turn"));
         drop(other);
-        assert_eq!((turns.free.get(), turns.waiting.borrow().len()), (2, 0));
+        assert_eq!((turns.free.get(), turns.line.borrow().is_empty()), (2, true));
     }
 }
