@@ -8,14 +8,20 @@
 //! 2. A slot that was left is not free while it is pinned (C2.1).
 //! 3. Whoever claims blocks of a chunk in motion cancels the move (C3.1, D7), and no copy begins while another holds a
 //!    claim.
-//! 4. Who wants a chunk alone gets it when those before it are done, however many come after; and waits for nothing that
-//!    waits for a claim.
+//! 4. Who waits for blocks of a chunk gets them when those before it are done, however many come after: who wants any of the same
+//!    blocks stands behind it. Counter-example without: two clients that rewrite a block each in turns always hold one of them, and
+//!    who wants the whole chunk waits for ever.
+//! 5. Nobody who holds a claim asks for another one of the same chunk: it would stand behind those who wait for it. So those in line
+//!    wait for claims that are held, and these, by 1, for nothing but chunks further on.
+//! 6. Somebody stands in line only while somebody else holds a claim on the chunk. A claim that ends is handed on in the same step.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
+use std::rc::Rc;
 
+use crate::line::{Line, Place};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, SlotId};
 use crate::wait::Signal;
@@ -51,8 +57,46 @@ type IntMap<K, V> = HashMap<K, V, BuildHasherDefault<IntHasher>>;
 struct Claim {
     busy: u32,
     holders: u32,
-    /// Somebody waits to have the chunk alone: nobody else gets a claim.
-    awaited: bool,
+    /// Who waits for which blocks, if anybody does.
+    line: Option<Box<Line<u32>>>,
+}
+
+impl Claim {
+    /// Whether whoever comes now gets these blocks.
+    fn is_free(&self, mask: u32) -> bool {
+        self.busy & mask == 0 && self.line.as_ref().is_none_or(|line| line.all().all(|wants| wants & mask == 0))
+    }
+
+    fn take(&mut self, mask: u32) {
+        self.busy |= mask;
+        self.holders += 1;
+    }
+
+    /// Gives the first in line what it waits for that nobody holds, and nobody before it waits for.
+    fn hand_on(&mut self) -> Option<Rc<Place<u32>>> {
+        let line = self.line.as_mut()?;
+        let mut taken = self.busy;
+        let (next, mask) = line.call_any(|wants| {
+            let free = wants & taken == 0;
+            taken |= wants;
+            free
+        })?;
+        if line.is_empty() {
+            self.line = None;
+        }
+        self.take(mask);
+        Some(next)
+    }
+
+    /// Somebody does not want to wait any more. Says whether it still did.
+    fn give_up(&mut self, place: &Rc<Place<u32>>) -> bool {
+        let Some(line) = self.line.as_mut() else { return false };
+        let waited = line.leave(place);
+        if line.is_empty() {
+            self.line = None;
+        }
+        waited
+    }
 }
 
 #[derive(Default)]
@@ -65,7 +109,6 @@ struct Pinned {
 #[derive(Default)]
 pub(crate) struct Claims {
     claims: RefCell<IntMap<ChunkId, Claim>>,
-    released: Signal,
     pins: RefCell<IntMap<SlotId, Pinned>>,
     /// How often blocks that are not valid were overwritten in a slot that was pinned.
     overwrites: Cell<u64>,
@@ -78,59 +121,47 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Claims blocks `mask` of a chunk; waits for others who hold any of them.
+    /// Claims blocks `mask` of a chunk; waits for others who hold any of them, or wait for any.
     pub(crate) async fn claim(&self, chunk: ChunkId, mask: u32) -> Claimed<'_> {
-        loop {
-            if self.try_claim(chunk, mask) {
-                return Claimed { claims: self, chunk, mask };
-            }
-            self.released.wait().await;
+        let mut claimed = Claimed { claims: self, chunk, mask, place: self.take_or_stand(chunk, mask) };
+        if let Some(place) = claimed.place.clone() {
+            place.called().await;
+            claimed.place = None;
         }
+        claimed
     }
 
-    /// Claims a whole chunk as soon as those who hold a claim on it now are done.
-    pub(crate) async fn claim_alone(&self, chunk: ChunkId) -> Claimed<'_> {
-        let turn = loop {
-            if let Some(turn) = self.await_turn(chunk) {
-                break turn;
-            }
-            self.released.wait().await;
-        };
-        while self.holders(chunk) > 0 {
-            self.released.wait().await;
-        }
-        drop(turn);
-        // In the same step: nobody else has had the chance.
-        let mut table = self.claims.borrow_mut();
-        *table.entry(chunk).or_default() = Claim { busy: u32::MAX, holders: 1, awaited: false };
-        Claimed { claims: self, chunk, mask: u32::MAX }
-    }
-
-    fn await_turn(&self, chunk: ChunkId) -> Option<Turn<'_>> {
-        let mut table = self.claims.borrow_mut();
-        let awaited = &mut table.entry(chunk).or_default().awaited;
-        // Made only if it is to be had: dropping one ends somebody's turn.
-        (!std::mem::replace(awaited, true)).then(|| Turn { claims: self, chunk })
-    }
-
-    fn forget_unused(&self, chunk: ChunkId) {
-        let mut table = self.claims.borrow_mut();
-        if table.get(&chunk).is_some_and(|c| c.holders == 0 && !c.awaited) {
-            table.remove(&chunk);
-        }
-        drop(table);
-        self.released.notify();
-    }
-
-    fn try_claim(&self, chunk: ChunkId, mask: u32) -> bool {
+    /// Takes blocks that are free, or gives a place in line for them.
+    fn take_or_stand(&self, chunk: ChunkId, mask: u32) -> Option<Rc<Place<u32>>> {
         let mut table = self.claims.borrow_mut();
         let c = table.entry(chunk).or_default();
-        if (c.busy & mask != 0 || c.awaited) && !mutant::on(Mutant::RmwWithoutClaim) {
-            return false;
+        if c.is_free(mask) || mutant::on(Mutant::RmwWithoutClaim) {
+            c.take(mask);
+            return None;
         }
-        c.busy |= mask;
-        c.holders += 1;
-        true
+        Some(c.line.get_or_insert_default().stand(mask))
+    }
+
+    /// Claims a whole chunk.
+    pub(crate) async fn claim_alone(&self, chunk: ChunkId) -> Claimed<'_> {
+        self.claim(chunk, u32::MAX).await
+    }
+
+    /// Hands on what nobody holds any more, and forgets a chunk that nobody wants.
+    fn hand_on(&self, chunk: ChunkId) {
+        loop {
+            let mut table = self.claims.borrow_mut();
+            let Some(c) = table.get_mut(&chunk) else { return };
+            let Some(next) = c.hand_on() else {
+                if c.holders == 0 {
+                    debug_assert!(c.line.is_none(), "invariant 6");
+                    table.remove(&chunk);
+                }
+                return;
+            };
+            drop(table);
+            next.wake();
+        }
     }
 
     /// Claims on the chunk, by whomever.
@@ -225,37 +256,28 @@ impl Claims {
     }
 }
 
-/// Blocks of a chunk claimed; released when dropped.
+/// Blocks of a chunk claimed, or waited for; released when dropped.
 pub(crate) struct Claimed<'a> {
     claims: &'a Claims,
     pub(crate) chunk: ChunkId,
     pub(crate) mask: u32,
+    /// While it is waited for.
+    place: Option<Rc<Place<u32>>>,
 }
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
+        // It goes last, with nothing borrowed: a task may go with its waker.
+        let place = self.place.take();
         let mut table = self.claims.claims.borrow_mut();
         if let Some(c) = table.get_mut(&self.chunk) {
-            c.busy &= !self.mask;
-            c.holders -= 1;
+            if !place.as_ref().is_some_and(|place| c.give_up(place)) {
+                c.busy &= !self.mask;
+                c.holders -= 1;
+            }
         }
         drop(table);
-        self.claims.forget_unused(self.chunk);
-    }
-}
-
-/// Waits to have a chunk alone; others wait behind it until this is dropped.
-struct Turn<'a> {
-    claims: &'a Claims,
-    chunk: ChunkId,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if let Some(c) = self.claims.claims.borrow_mut().get_mut(&self.chunk) {
-            c.awaited = false;
-        }
-        self.claims.forget_unused(self.chunk);
+        self.claims.hand_on(self.chunk);
     }
 }
 
@@ -286,3 +308,6 @@ impl Drop for Pin<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

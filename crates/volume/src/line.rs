@@ -49,6 +49,19 @@ impl<T: Copy> Line<T> {
         }
     }
 
+    /// The same of the first of all in line that gets what it wants, which it is asked with.
+    pub(crate) fn call_any(&mut self, mut gets: impl FnMut(T) -> bool) -> Option<(Rc<Place<T>>, T)> {
+        let at = self.0.iter().position(|p| gets(p.wants))?;
+        let place = self.call(at)?;
+        let wants = place.wants;
+        Some((place, wants))
+    }
+
+    /// What those in line want.
+    pub(crate) fn all(&self) -> impl Iterator<Item = T> + '_ {
+        self.0.iter().map(|p| p.wants)
+    }
+
     /// Gives up a place. Says whether it was still in line; else what was waited for has to be given back.
     pub(crate) fn leave(&mut self, place: &Rc<Place<T>>) -> bool {
         if place.is_called() {

@@ -15,6 +15,7 @@ mod golden_images;
 mod half_known;
 mod heat;
 mod image;
+mod in_line;
 mod large;
 mod latch;
 mod leave;

@@ -39,6 +39,7 @@ struct Shared {
     now: Cell<u64>,
     serial: Cell<u64>,
     random: Cell<u64>,
+    polls: Cell<u64>,
     timers: RefCell<BinaryHeap<Timer>>,
 }
 
@@ -63,7 +64,12 @@ impl MemoryEnv {
             *result.borrow_mut() = Some(value);
         });
         loop {
-            self.tasks.run_ready(1000);
+            for _ in 0..1000 {
+                if !self.tasks.run_ready(1) {
+                    break;
+                }
+                self.shared.polls.set(self.shared.polls.get() + 1);
+            }
             if let Some(v) = out.borrow_mut().take() {
                 return v;
             }
@@ -73,6 +79,11 @@ impl MemoryEnv {
                 waker.wake();
             }
         }
+    }
+
+    /// How often a task had its turn.
+    pub(crate) fn polls(&self) -> u64 {
+        self.shared.polls.get()
     }
 
     /// The daemon dies: every task is dropped.
