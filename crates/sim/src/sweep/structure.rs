@@ -86,19 +86,17 @@ fn deleted_and_alone() -> Directed {
     directed("deleted and alone", with(12, 24, &[16]), prepare, steps, false).then(Damage::Missing(0))
 }
 
-/// A long write is let in and waits for room among many short ones, and its volume is deleted. When it has its turn, what is
-/// free was promised to a third volume (I5).
+/// A long write waits in line behind many short ones, and its volume is deleted. When it has its turn, those have taken what it was
+/// promised, and what is free was promised to a third volume (I5).
 fn deleted_beside_waiting_writes() -> Directed {
     let make = |n: u64| {
         let volume = |chunks, placement| VolumeSpec { chunks, placement };
         let volumes = vec![volume(71, Placement::Auto), volume(8, Placement::FastOnly), volume(8, Placement::FastOnly)];
         let short = 64 << 10;
-        let inflight = 8 * CHUNK + short;
         let mut s =
             Scenario { seed: n + 1, commit_ms: 60_000, journal: 48, migrate: false, volumes, ..group(40, 60, 0) };
-        (s.inflight, s.reserve) = (inflight, 1);
-        let mut steps: Vec<Step> =
-            (0..71).map(|i| step(4 + (i % 12) as u8, WRITE, i * 37 % 71 * CHUNK, short / 3)).collect();
+        (s.inflight, s.reserve) = (short, 1);
+        let mut steps: Vec<Step> = (0..71).map(|i| step(4 + i as u8, WRITE, i * 37 % 71 * CHUNK, short / 3)).collect();
         steps.extend([sleep(0, 1), of(1, step(0, WRITE, 0, 8 * CHUNK))]);
         steps.extend([Step { client: 1, ..sleep(1, 2) }, Step { client: 1, ..delete(1) }]);
         steps.extend([sleep(2, 20 + n), of(2, step(2, Act::Fill, 4 * CHUNK, 4 * CHUNK)), of(2, step(2, FUA, 0, 4096))]);

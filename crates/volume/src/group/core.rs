@@ -14,6 +14,7 @@ use crate::commit::{Commit, Left};
 use crate::env::Env;
 use crate::error::Error;
 use crate::family::Families;
+use crate::group::gate::{Admitted, RequestGate};
 use crate::group::volume::VolumeInfo;
 use crate::group::volumes::Volumes;
 use crate::health::Health;
@@ -86,44 +87,6 @@ pub(crate) struct Core<E: Env> {
 pub(crate) struct ExtraCounters {
     pub(crate) checkpoints: Cell<u64>,
     pub(crate) full_waits: Cell<u64>,
-}
-
-/// Requests and bytes in flight (I10).
-#[derive(Default)]
-pub(crate) struct RequestGate {
-    bytes: Cell<u64>,
-    count: Cell<u64>,
-    changed: Signal,
-}
-
-/// A request that was let in; leaves when dropped.
-pub(crate) struct Admitted<'a>(&'a RequestGate, u64);
-
-impl RequestGate {
-    /// Waits until `len` more bytes may be in flight. One request is always let in.
-    pub(crate) async fn enter(&self, len: u64, limit: u64) -> Admitted<'_> {
-        while self.count.get() > 0 && self.bytes.get() + len > limit {
-            self.changed.wait().await;
-        }
-        self.bytes.set(self.bytes.get() + len);
-        self.count.set(self.count.get() + 1);
-        Admitted(self, len)
-    }
-
-    /// Waits until no request is in flight.
-    pub(crate) async fn drained(&self) {
-        while self.count.get() > 0 {
-            self.changed.wait().await;
-        }
-    }
-}
-
-impl Drop for Admitted<'_> {
-    fn drop(&mut self) {
-        self.0.bytes.set(self.0.bytes.get() - self.1);
-        self.0.count.set(self.0.count.get() - 1);
-        self.0.changed.notify();
-    }
 }
 
 impl<E: Env> Core<E> {
@@ -230,7 +193,7 @@ impl<E: Env> Core<E> {
     /// a stop waits for those in flight only.
     pub(crate) async fn admit_change(&self, len: u64) -> Result<Admitted<'_>, Error> {
         self.check_writable()?;
-        let admitted = self.requests.enter(len, self.options.max_inflight_bytes).await;
+        let admitted = self.requests.enter(len).await;
         self.check_writable()?;
         Ok(admitted)
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod core;
 pub mod create;
+pub(crate) mod gate;
 mod status;
 pub mod structure;
 pub(crate) mod volume;

@@ -9,6 +9,7 @@ use super::{Finding, Found, Identified, OpenError};
 use crate::env::{Device, Env};
 use crate::family::Families;
 use crate::group::core::Core;
+use crate::group::gate::RequestGate;
 use crate::group::structure::adopt;
 use crate::group::volumes::Volumes;
 use crate::io::real_zeros::RealZeros;
@@ -458,6 +459,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         mover: MoverState::new(options.promotion_burst, env.now()),
         policy: RefCell::new(policy),
         real_zeros: RealZeros::new(options.max_inflight_bytes),
+        requests: RequestGate::new(options.max_inflight_bytes),
         env,
         options,
         members: Members::new(members),
@@ -476,7 +478,6 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         lag_notes: Cell::new(0),
         stopped: Cell::new(false),
         stopping: Cell::new(false),
-        requests: Default::default(),
         findings: RefCell::new(a.findings),
         damaged_chunks: Default::default(),
         partly_known: Default::default(),

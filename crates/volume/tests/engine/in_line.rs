@@ -132,3 +132,21 @@ fn who_waits_for_a_block_is_not_woken_in_vain() {
     assert!(counts.clone().max() <= counts.min().map(|least| least + 1), "each has its turn");
     r.end();
 }
+
+/// There is room for 33 blocks, which 40 clients always take; when one leaves, another comes at once.
+#[test]
+fn a_long_request_is_let_in_beside_short_ones_that_never_pause() {
+    let r = Rig::new(OpenOptions { max_inflight_bytes: CHUNK + BLOCK, ..OpenOptions::default() });
+    let clients: Vec<_> = (0..40).map(|n| r.client(TAKES * n / 40, u64::from(n % 32) * BLOCK, BLOCK)).collect();
+    pass(&r.env, 1);
+    let (v, w, polls) = (r.volume(), r.volume(), r.env.polls());
+    let took = r.takes(async move { write_all(&v, 4 * CHUNK, CHUNK).await });
+    assert!(took.is_some_and(|took| took <= 4 * TAKES), "{took:?}");
+    let took = r.takes(async move { w.read(4 * CHUNK, CHUNK).await.map(drop) });
+    assert!(took.is_some_and(|took| took <= 4 * TAKES), "{took:?}");
+    assert!(r.env.polls() - polls < 5000, "{}", r.env.polls() - polls);
+    let before: u64 = clients.iter().map(|c| c.get()).sum();
+    pass(&r.env, 1);
+    assert!(clients.iter().map(|c| c.get()).sum::<u64>() > before + 1000, "they go on");
+    r.end();
+}
