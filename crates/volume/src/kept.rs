@@ -162,7 +162,7 @@ impl<E: Env> Core<E> {
         // What a leaving member gets free is room for nobody.
         let slow = |m: u8| self.open_to_chunks(Tier::Slow).any(|o| o.index == m);
         let left = self.commit.left.borrow().iter().filter(|l| slow(l.slot.member)).count();
-        let coming = left + self.open_to_chunks(Tier::Slow).map(|m| self.reclaim.of_member(m.index)).sum::<usize>();
+        let coming = left + self.open_to_chunks(Tier::Slow).map(|m| self.reclaiming_on(m)).sum::<usize>();
         (floor - free).min(kept).saturating_sub(coming as u64) as usize
     }
 
@@ -191,7 +191,7 @@ impl<E: Env> Core<E> {
         add(&self.kept.dropped, found.len() as u64);
         if !found.is_empty() {
             self.commit.want_next();
-            self.reclaim.demand();
+            self.demand_slots();
         }
         found.len()
     }

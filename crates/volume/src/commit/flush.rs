@@ -23,7 +23,7 @@ impl<E: Env> Core<E> {
     /// Makes everything durable that was acknowledged before this call (I2), as a client asks for.
     pub(crate) async fn flush(&self) -> Result<(), Error> {
         self.commit_changes().await?;
-        self.reclaim.flushed();
+        self.has_flushed();
         Ok(())
     }
 
@@ -60,7 +60,7 @@ impl<E: Env> Core<E> {
             let target = self.members[m as usize].sync.acknowledged();
             self.sync_member(m, target).await?;
         }
-        self.reclaim.flushed();
+        self.has_flushed();
         self.health.check()
     }
 

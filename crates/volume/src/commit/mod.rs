@@ -10,6 +10,7 @@
 //! 3. A flush waits for a commit that takes its snapshot after the flush arrived (C1.3).
 //! 4. One commit at a time (C1.4).
 
+pub(crate) mod discard;
 pub(crate) mod flush;
 pub(crate) mod lag;
 pub(crate) mod pipeline;

@@ -201,7 +201,7 @@ impl<E: Env> Core<E> {
         // Also of what waits for no slot to be free: a new chunk, blocks that became valid or were trimmed. Alone it would not know of
         // flushed data that it has.
         if news != News::None && !mutant::on(Mutant::C8ChangeUntold) {
-            self.reclaim.tell_slow(news);
+            self.tell_slow(news);
         }
         let mut left = snap.left;
         if !mutant::on(Mutant::LeftUntold) {

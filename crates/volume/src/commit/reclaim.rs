@@ -2,37 +2,28 @@
 //! that member's own journal; no I/O on the slot is in flight; its discard is done; no write of unknown outcome can
 //! still reach it (C2.2).
 //!
-//! Each tier has a *lane* and a task of its own: a disk that does not answer for a minute holds up no slot of the SSD.
-//! In it slots are *untold* while their own member, a slow one, has not heard that their chunk left, and else *ready*, for
+//! Slots are *untold* while their own member, a slow one, has not heard that their chunk left ([`super::telling`]), and else *ready*, for
 //! as long as requests on them last. Untold ones are not looked at before their member has been told: a TRIM leaves millions of them.
+//! For what is ready each tier has a *lane* and a task of its own: a disk that does not answer for a minute holds up no slot of the SSD.
 
 use std::cell::{Cell, RefCell};
-use std::time::Duration;
 
-use super::telling::{News, Telling, SOON, SOONEST};
+use super::discard::{Discards, DISCARD_SLOTS};
 use super::Left;
-use crate::env::{DeviceError, Env};
+use crate::env::Env;
 use crate::group::core::Core;
 use crate::member::{add, take_off, Member};
 use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, MemberIndex, SlotId, SlotIndex, Tier, CHUNK};
+use crate::units::{ChunkId, MemberIndex, SlotId, SlotIndex, Tier};
 use crate::wait::{self, Signal};
 
-/// A member that leaves a discard unanswered for so long gets no more of them before the next start: it is a hint that nobody
-/// should wait for. The slots are not used either, since it may still be carried out.
-const DISCARD_PATIENCE: Duration = Duration::from_secs(30);
-/// Most slots given to one discard, and what part of the headroom: a discard that is never answered keeps its slots back, and what is
-/// promised to volumes must be there all the same (I5).
-const DISCARD_SLOTS: usize = 512;
-const DISCARD_SHARE: u64 = 8;
 /// Slots looked at before others have their turn.
 const AT_ONCE: usize = 4096;
 
-/// Slots of one tier whose leaving record is durable on the fast members.
+/// Slots of one tier that nothing but requests on them keeps from being free.
 #[derive(Default)]
 struct Lane {
     ready: RefCell<Vec<Left>>,
-    untold: RefCell<Vec<Left>>,
     /// Slots taken off the lane and not free yet.
     busy: Cell<usize>,
     wake: Signal,
@@ -40,12 +31,11 @@ struct Lane {
 
 impl Lane {
     fn len(&self) -> usize {
-        self.ready.borrow().len() + self.untold.borrow().len() + self.busy.get()
+        self.ready.borrow().len() + self.busy.get()
     }
 
     fn of_member(&self, m: MemberIndex) -> usize {
-        let count = |list: &RefCell<Vec<Left>>| list.borrow().iter().filter(|l| l.slot.member == m).count();
-        count(&self.ready) + count(&self.untold)
+        self.ready.borrow().iter().filter(|l| l.slot.member == m).count()
     }
 }
 
@@ -55,11 +45,7 @@ pub(crate) struct Reclaim {
     slow: Lane,
     /// A slot has become free.
     pub(crate) freed: Signal,
-    /// Discards that devices have not answered, and one of them has been.
-    discarding: Cell<usize>,
-    discarded: Signal,
-    /// When slow members are told.
-    telling: Telling,
+    pub(super) discards: Discards,
 }
 
 impl Reclaim {
@@ -68,41 +54,6 @@ impl Reclaim {
             Tier::Fast => &self.fast,
             Tier::Slow => &self.slow,
         }
-    }
-
-    /// Slots on their way.
-    pub(crate) fn len(&self) -> usize {
-        self.fast.len() + self.slow.len()
-    }
-
-    /// Slots of one member on their way.
-    pub(crate) fn of_member(&self, m: MemberIndex) -> usize {
-        self.fast.of_member(m) + self.slow.of_member(m)
-    }
-
-    /// Somebody waits for a slot: write journals now.
-    pub(crate) fn demand(&self) {
-        self.telling.demand();
-        self.slow.wake.notify();
-    }
-
-    /// Slow members have something to hear, whether they have a slot to free for it or not.
-    pub(crate) fn tell_slow(&self, news: News) {
-        self.telling.note(news);
-        self.slow.wake.notify();
-    }
-
-    /// Everything that was acknowledged to a client is durable, as it has asked for.
-    pub(crate) fn flushed(&self) {
-        if self.telling.flushed() {
-            self.slow.wake.notify();
-        }
-    }
-
-    /// Both tasks look around.
-    pub(crate) fn wake(&self) {
-        self.fast.wake.notify();
-        self.slow.wake.notify();
     }
 }
 
@@ -116,59 +67,62 @@ impl<E: Env> Core<E> {
     /// These slots, which are counted already, are free as soon as they can be.
     pub(crate) fn reclaim_later(&self, left: Vec<Left>) {
         for l in left {
-            let lane = self.reclaim.lane(self.member(&l).tier);
-            let list = if self.lags(&l) { &lane.untold } else { &lane.ready };
-            list.borrow_mut().push(l);
-            lane.wake.notify();
+            match self.lags(&l) {
+                true => self.member(&l).telling.add_untold(l),
+                false => self.is_ready(l),
+            }
         }
+    }
+
+    /// A slot is ready, or was told of: its lane looks at it.
+    fn is_ready(&self, l: Left) {
+        let lane = self.reclaim.lane(self.member(&l).tier);
+        lane.ready.borrow_mut().push(l);
+        lane.wake.notify();
+    }
+
+    /// A slow member has been told of these.
+    pub(super) fn were_told(&self, told: Vec<Left>) {
+        self.reclaim.slow.ready.borrow_mut().extend(told);
+        self.reclaim.slow.wake.notify();
+    }
+
+    /// Slots that will become free, as far as no commit is needed for it.
+    pub(crate) fn reclaiming(&self) -> usize {
+        let untold: usize = self.members_of(Tier::Slow).map(|m| m.telling.untold()).sum();
+        self.reclaim.fast.len() + self.reclaim.slow.len() + untold
+    }
+
+    /// The same, of one member.
+    pub(crate) fn reclaiming_on(&self, m: &Member<E::Device>) -> usize {
+        self.reclaim.lane(m.tier).of_member(m.index) + m.telling.untold()
+    }
+
+    /// The tasks of slots that were left look around.
+    pub(crate) fn wake_reclaimers(&self) {
+        self.reclaim.fast.wake.notify();
+        self.reclaim.slow.wake.notify();
+        self.members.iter().for_each(|m| m.telling.wake());
     }
 
     /// The task of a tier's lane.
     pub(crate) async fn run_reclaimer(&self, tier: Tier) {
         let lane = self.reclaim.lane(tier);
-        let telling = &self.reclaim.telling;
-        let untold = || tier == Tier::Slow && (telling.has_news() || !lane.untold.borrow().is_empty());
         while !self.stopped.get() && !self.health.is_latched() {
             let wake = lane.wake.wait();
             let unpinned = self.claims.unpinned.wait();
-            // A demand that is raised from here on counts for the next round.
-            let demanded = tier == Tier::Slow && telling.take_demand();
-            if untold() && (demanded || self.may_wait().is_zero()) {
-                self.tell_slow_members(lane).await;
-            }
             self.free_ready(lane).await;
-            let patience = if untold() { self.may_wait().max(SOONEST) } else { SOON };
-            // A slot that waits for its member's journal does not care for requests on slots; most requests end one.
             let nothing_ready = lane.ready.borrow().is_empty();
-            match (nothing_ready, untold()) {
-                (true, false) => wake.await,
-                (true, true) => wait::first(wake, self.env.sleep(patience)).await,
-                (false, _) => wait::first(wait::first(wake, unpinned), self.env.sleep(patience)).await,
+            match nothing_ready {
+                // Most requests end a pin.
+                true => wake.await,
+                false => wait::first(wake, unpinned).await,
             }
         }
-    }
-
-    /// How long slow members may still wait for what they have to hear.
-    fn may_wait(&self) -> Duration {
-        self.reclaim.telling.rest(self.quiet_for(Tier::Slow), self.env.now())
     }
 
     fn member(&self, l: &Left) -> &Member<E::Device> {
         &self.members[l.slot.member as usize]
-    }
-
-    /// Writes the journals of slow members that have something to hear. What they do not take (a group is latched then) stays
-    /// untold.
-    async fn tell_slow_members(&self, lane: &Lane) {
-        let noted = self.reclaim.telling.begin() != News::None;
-        for m in self.members_of(Tier::Slow) {
-            let due = noted || lane.of_member(m.index) > 0;
-            if due && self.settle_lag(m).await.is_err() {
-                return;
-            }
-        }
-        let told = lane.untold.take();
-        lane.ready.borrow_mut().extend(told);
     }
 
     /// Frees what is ready and has no request on it.
@@ -187,19 +141,19 @@ impl<E: Env> Core<E> {
     async fn free_part(&self, lane: &Lane, part: &[Left]) {
         let mut by_member: Vec<(MemberIndex, Vec<SlotIndex>)> = Vec::new();
         for l in part {
-            let back = match (self.lags(l), self.may_be_freed(l)) {
-                (true, _) => &lane.untold,
-                (false, false) => &lane.ready,
-                (false, true) => {
-                    match by_member.iter_mut().find(|(m, _)| *m == l.slot.member) {
-                        Some((_, slots)) => slots.push(l.slot.slot),
-                        None => by_member.push((l.slot.member, vec![l.slot.slot])),
-                    }
-                    continue;
+            let lags = self.lags(l);
+            if !lags && self.may_be_freed(l) {
+                match by_member.iter_mut().find(|(m, _)| *m == l.slot.member) {
+                    Some((_, slots)) => slots.push(l.slot.slot),
+                    None => by_member.push((l.slot.member, vec![l.slot.slot])),
                 }
-            };
+                continue;
+            }
             lane.busy.set(lane.busy.get() - 1);
-            back.borrow_mut().push(*l);
+            match lags {
+                true => self.member(l).telling.add_untold(*l),
+                false => lane.ready.borrow_mut().push(*l),
+            }
         }
         for (m, slots) in by_member {
             for part in slots.chunks(DISCARD_SLOTS) {
@@ -246,72 +200,6 @@ impl<E: Env> Core<E> {
         if !mutant::on(Mutant::C2FreeDuringDiscard) {
             self.give_slots(member, &slots);
         }
-    }
-
-    /// Discards these slots, which are in order, unless the group stops meanwhile. Gives those that may be used, and of these the ones
-    /// whose discard has failed: it may still be carried out. What a member does not answer for is kept back until the next start.
-    pub(crate) async fn discard_runs(
-        &self,
-        m: &Member<E::Device>,
-        slots: &[SlotIndex],
-    ) -> (Vec<SlotIndex>, Vec<SlotIndex>) {
-        let (mut usable, mut unsure) = (Vec::new(), Vec::new());
-        let at_once = ((self.headroom() / DISCARD_SHARE) as usize).clamp(1, DISCARD_SLOTS);
-        for run in slots.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(at_once)) {
-            let discards = m.discards() && !self.stopped.get();
-            let hint = if discards { self.discard_run(m, run).await } else { Some(Ok(())) };
-            match hint {
-                // A hint: a member that cannot do it loses nothing.
-                Some(Ok(()) | Err(DeviceError::Unsupported)) => {}
-                Some(Err(_)) => unsure.extend_from_slice(run),
-                None if mutant::on(Mutant::C2HungDiscardFreed) => {}
-                None => {
-                    let mut kept_back = self.quarantine.borrow_mut();
-                    for slot in run.iter().map(|&slot| SlotId { member: m.index, slot }) {
-                        if !kept_back.contains(&slot) {
-                            kept_back.push(slot);
-                        }
-                    }
-                    continue;
-                }
-            }
-            usable.extend_from_slice(run);
-        }
-        (usable, unsure)
-    }
-
-    /// Discards neighbouring slots; `None` if the member does not answer.
-    async fn discard_run(&self, m: &Member<E::Device>, run: &[SlotIndex]) -> Option<Result<(), DeviceError>> {
-        self.reclaim.discarding.set(self.reclaim.discarding.get() + 1);
-        let answer = async { Some(m.discard(m.layout.slot(run[0]), run.len() as u64 * CHUNK).await) };
-        let patience = async {
-            self.env.sleep(DISCARD_PATIENCE).await;
-            None
-        };
-        let hint = wait::first(answer, patience).await;
-        match hint.is_some() {
-            true => {
-                self.reclaim.discarding.set(self.reclaim.discarding.get() - 1);
-                self.reclaim.discarded.notify();
-            }
-            // It counts as one that is under way, for a stop that waits for them.
-            false => {
-                m.discards_hang.set(true);
-                add(&m.counters.errors, 1);
-            }
-        }
-        hint
-    }
-
-    /// Completes when no device has a discard to answer any more, after this time at the latest. A server that is told so after the
-    /// connection has ended may carry it out beside what the next daemon writes.
-    pub(crate) async fn discards_ended(&self, patience: Duration) {
-        let all = async {
-            while self.reclaim.discarding.get() > 0 {
-                self.reclaim.discarded.wait().await;
-            }
-        };
-        wait::first(all, self.env.sleep(patience)).await;
     }
 
     /// Whether one more slot may be left unused: what is promised to volumes comes first (I5).

@@ -8,21 +8,29 @@
 //! 2. Of all other news slow members hear when they are quiet after that, and within [`LATEST`] where they never are. Nothing is lost
 //!    by hearing late of what has left.
 //! 3. Nobody who needs a slot waits for that.
+//! 4. Each slow member is told by a task of its own, which does nothing else: 1 holds whatever other members do, and whatever is
+//!    discarded. Counter-example without: discards of what was trimmed take a minute, and the SSD dies in it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 
-use crate::env::Instant;
+use super::Left;
+use crate::env::{Env, Instant};
+use crate::group::core::Core;
+use crate::member::Member;
 use crate::mutant::{self, Mutant};
+use crate::units::{MemberIndex, Tier};
+use crate::wait::{self, Signal};
 
 /// Slots and flushed data wait so long for others, to be told together.
-pub(super) const SOON: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(3);
 /// All news are told by then, however busy the disk is.
 const LATEST: Duration = Duration::from_secs(10);
 /// A disk without requests for so long is quiet.
 const QUIET: Duration = Duration::from_millis(100);
 /// The shortest rest.
-pub(super) const SOONEST: Duration = Duration::from_millis(1);
+const SOONEST: Duration = Duration::from_millis(1);
 
 /// What there is to tell, the most urgent of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,45 +45,64 @@ pub(crate) enum News {
     Flushed,
 }
 
+/// What one slow member is to be told.
 #[derive(Default)]
-pub(super) struct Telling {
+pub(crate) struct Telling {
     news: Cell<News>,
     /// How long the oldest have waited.
     since: Cell<Option<Instant>>,
     /// Somebody waits for a slot.
     demanded: Cell<bool>,
+    /// Slots of it that are free some time after it has been told that their chunk left.
+    untold: RefCell<Vec<Left>>,
+    wake: Signal,
 }
 
 impl Telling {
     /// There is something to tell.
-    pub(super) fn note(&self, news: News) {
+    fn note(&self, news: News) {
         self.news.set(self.news.get().max(news));
+        self.wake();
     }
 
-    /// A client has flushed. Says whether that makes something urgent.
-    pub(super) fn flushed(&self) -> bool {
-        let urgent = self.news.get() == News::Data && !mutant::on(Mutant::C8FlushedLate);
-        if urgent {
+    /// A client has flushed. That may make something urgent.
+    fn flushed(&self) {
+        if self.news.get() == News::Data && !mutant::on(Mutant::C8FlushedLate) {
             self.note(News::Flushed);
         }
-        urgent
     }
 
-    pub(super) fn demand(&self) {
+    fn demand(&self) {
         self.demanded.set(true);
+        self.wake();
     }
 
-    pub(super) fn take_demand(&self) -> bool {
+    fn take_demand(&self) -> bool {
         self.demanded.replace(false)
     }
 
-    pub(super) fn has_news(&self) -> bool {
-        self.news.get() != News::None
+    pub(super) fn add_untold(&self, left: Left) {
+        self.untold.borrow_mut().push(left);
+        self.wake();
+    }
+
+    /// How many slots wait for it.
+    pub(super) fn untold(&self) -> usize {
+        self.untold.borrow().len()
+    }
+
+    /// Its task looks around.
+    pub(super) fn wake(&self) {
+        self.wake.notify();
+    }
+
+    fn has_anything(&self) -> bool {
+        self.news.get() != News::None || self.untold() > 0
     }
 
     /// How long what is to be told may still wait, with disks that have been quiet for so long: nothing when it is due. Its time
     /// begins when this is asked for the first time.
-    pub(super) fn rest(&self, quiet: Duration, now: Instant) -> Duration {
+    fn rest(&self, quiet: Duration, now: Instant) -> Duration {
         let since = self.since.get().unwrap_or(now);
         self.since.set(Some(since));
         let waited = now.since(since);
@@ -94,9 +121,64 @@ impl Telling {
     }
 
     /// Everything is being told now: what comes next has its own time. Says what was noted.
-    pub(super) fn begin(&self) -> News {
+    fn begin(&self) -> News {
         self.since.set(None);
         self.news.take()
+    }
+}
+
+impl<E: Env> Core<E> {
+    /// Somebody waits for a slot: write journals now.
+    pub(crate) fn demand_slots(&self) {
+        self.members_of(Tier::Slow).for_each(|m| m.telling.demand());
+    }
+
+    /// Slow members that lag behind have something to hear, whether they have a slot to free for it or not.
+    pub(crate) fn tell_slow(&self, news: News) {
+        let behind = self.members_of(Tier::Slow).filter(|m| !m.lag.borrow().is_empty());
+        behind.for_each(|m| m.telling.note(news));
+    }
+
+    /// Everything that was acknowledged to a client is durable, as it has asked for.
+    pub(crate) fn has_flushed(&self) {
+        self.members_of(Tier::Slow).for_each(|m| m.telling.flushed());
+    }
+
+    /// Begins to tell a member, if it is a slow one.
+    pub(crate) fn start_telling(self: &Rc<Self>, member: MemberIndex) {
+        if self.tier_of_member(member) == Tier::Slow {
+            let core = self.clone();
+            self.env.spawn(async move { core.run_teller(member).await });
+        }
+    }
+
+    /// The task that tells a slow member.
+    async fn run_teller(&self, member: MemberIndex) {
+        let m = &self.members[member as usize];
+        while !self.stopped.get() && !self.health.is_latched() && !m.is_gone() {
+            let wake = m.telling.wake.wait();
+            // A demand that is raised from here on counts for the next round.
+            let demanded = m.telling.take_demand();
+            if !m.telling.has_anything() {
+                wake.await;
+                continue;
+            }
+            let rest = m.telling.rest(self.quiet_for(Tier::Slow), self.env.now());
+            if demanded || rest.is_zero() {
+                self.tell(m).await;
+            } else {
+                wait::first(wake, self.env.sleep(rest)).await;
+            }
+        }
+    }
+
+    /// Writes the journal of a slow member that has something to hear. What it does not take (a group is latched then) stays
+    /// untold.
+    async fn tell(&self, m: &Member<E::Device>) {
+        m.telling.begin();
+        if self.settle_lag(m).await.is_ok() {
+            self.were_told(m.telling.untold.take());
+        }
     }
 }
 
@@ -142,7 +224,7 @@ mod tests {
         assert_eq!(telling.begin(), News::Flushed);
         telling.note(News::Left);
         assert_eq!(telling.rest(LATEST, Instant(60_000 * MS)), SOON);
-        assert!(telling.has_news() && !telling.take_demand());
+        assert!(telling.has_anything() && !telling.take_demand());
         telling.demand();
         assert!(telling.take_demand() && !telling.take_demand());
     }

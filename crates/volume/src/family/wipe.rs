@@ -137,8 +137,8 @@ impl<E: Env> Core<E> {
                 // What has left its chunk becomes free, and what was trimmed is known to all, after a commit and the write of
                 // a journal.
                 self.commit.want_next();
-                self.reclaim.tell_slow(News::Left);
-                self.reclaim.demand();
+                self.tell_slow(News::Left);
+                self.demand_slots();
                 self.pause(std::time::Duration::from_millis(50)).await;
             } else {
                 fruitless = 0;

@@ -72,6 +72,7 @@ impl<E: Env> Group<E> {
             let core = self.core.clone();
             self.core.env.spawn(async move { core.run_reclaimer(tier).await });
         }
+        self.core.members_of(Tier::Slow).for_each(|m| self.core.start_telling(m.index));
         let core = self.core.clone();
         self.core.env.spawn(async move { core.run_checkpointer().await });
         if self.core.volumes.all().iter().any(|v| v.deleted.get()) {
@@ -137,7 +138,7 @@ impl<E: Env> Group<E> {
         let result = if core.writable { self.stop_writable().await } else { Ok(()) };
         core.stopped.set(true);
         core.commit.wake_all();
-        core.reclaim.wake();
+        core.wake_reclaimers();
         core.checkpoint_wake.notify();
         core.mover_wake.notify();
         core.discards_ended(LAST_DISCARDS).await;

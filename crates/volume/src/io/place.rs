@@ -141,7 +141,7 @@ impl<E: Env> Core<E> {
         }
         self.health.check()?;
         let freed = self.reclaim.freed.wait();
-        let leaving = self.reclaim.len() + self.commit.left.borrow().len();
+        let leaving = self.reclaiming() + self.commit.left.borrow().len();
         let on_the_way = leaving + self.claims.motions() + self.families.held();
         let committing = self.commit.is_running();
         let kept = tiers.contains(&Tier::Slow) && self.kept.count() > 0;
@@ -152,7 +152,7 @@ impl<E: Env> Core<E> {
             self.drop_kept(KEPT_AT_ONCE);
         }
         crate::member::add(&self.counters.full_waits, 1);
-        self.reclaim.demand();
+        self.demand_slots();
         if !self.commit.left.borrow().is_empty() {
             self.commit_changes().await?;
         }

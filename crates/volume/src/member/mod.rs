@@ -25,6 +25,7 @@ use bimetal_format::layout::Layout;
 use bimetal_format::Salt;
 
 use crate::buf::{Buf, BufMut};
+use crate::commit::telling::Telling;
 use crate::env::{Answering, Device, DeviceError};
 use crate::mutant::{self, Mutant};
 use crate::slots::FreeSlots;
@@ -126,6 +127,8 @@ pub(crate) struct Member<D: Device> {
     /// Slow members: chunks whose newest committed entry this member's journal does not hold yet (C1.6), each with the
     /// number of the note, so that a note made while the journal is written is not lost.
     pub(crate) lag: RefCell<BTreeMap<ChunkId, u64>>,
+    /// When it is told, and the slots that wait for it.
+    pub(crate) telling: Telling,
 }
 
 impl<D: Device> Member<D> {
@@ -165,6 +168,7 @@ impl<D: Device> Member<D> {
             weaker_label: Cell::new(0),
             device: RefCell::new(device.map(Rc::new)),
             lag: RefCell::default(),
+            telling: Telling::default(),
         }
     }
 

@@ -343,7 +343,7 @@ impl<E: Env> Core<E> {
         }
         self.commit_changes().await?;
         if job == Job::Promote {
-            self.reclaim.tell_slow(News::Left);
+            self.tell_slow(News::Left);
         }
         let now = self.env.now();
         for mv in &switched {

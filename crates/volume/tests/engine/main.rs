@@ -31,6 +31,7 @@ mod reclaim;
 mod reserve;
 mod straggler;
 mod structure;
+mod telling;
 mod unread;
 mod unsound;
 mod zeroing;

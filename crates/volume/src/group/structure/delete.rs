@@ -57,7 +57,7 @@ impl<E: Env> Core<E> {
         v.drained().await;
         self.unmap(v).await?;
         self.tell_all_members().await?;
-        self.reclaim.demand();
+        self.demand_slots();
         self.take_row_away(v).await?;
         let pages: Vec<u32> = v.runs.borrow().iter().flat_map(|r| r.first..r.first + r.count).collect();
         self.empty_pages(pages.into_iter());

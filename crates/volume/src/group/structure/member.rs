@@ -29,6 +29,7 @@
 //!   the others names it. The next start knows no such member.
 
 use std::future::Future;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, TierCode, MAX_MEMBERS};
@@ -83,7 +84,11 @@ pub struct NewMemberReport {
 }
 
 impl<E: Env> Core<E> {
-    pub(super) async fn add_member(&self, device: E::Device, new: &NewMember) -> Result<NewMemberReport, NotAMember> {
+    pub(super) async fn add_member(
+        self: &Rc<Self>,
+        device: E::Device,
+        new: &NewMember,
+    ) -> Result<NewMemberReport, NotAMember> {
         let _change = self.volumes.change.lock().await;
         self.check_writable().map_err(StructureError::NotAdded)?;
         self.moving(None, PATIENCE, self.check_device(&device, new)).await?;
@@ -106,6 +111,7 @@ impl<E: Env> Core<E> {
         let m = &self.members[index as usize];
         self.flip_all(vec![m], |label| label.joining = false).await?;
         m.standing.set(Standing::Full);
+        self.start_telling(index);
         self.resized();
         Ok(NewMemberReport { index, uuid, capacity: u64::from(slots) * CHUNK, room: self.room_to_grow() })
     }

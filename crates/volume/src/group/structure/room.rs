@@ -104,7 +104,7 @@ impl<E: Env> Core<E> {
             if tier == Tier::Slow {
                 self.drop_kept(KEPT_AT_ONCE);
             }
-            self.reclaim.demand();
+            self.demand_slots();
             self.mover_wake.notify();
             self.env.sleep(LOOK_AGAIN).await;
         }

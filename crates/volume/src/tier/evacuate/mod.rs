@@ -163,7 +163,7 @@ impl<E: Env> Core<E> {
         self.evacuations_ended().await;
         // What has left is free after a commit, a journal write and a discard.
         self.commit.want_next();
-        self.reclaim.demand();
+        self.demand_slots();
     }
 
     /// Moves chunks off a member, as many at a time as clients leave time for.

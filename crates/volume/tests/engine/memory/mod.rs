@@ -158,6 +158,8 @@ pub(crate) struct MemoryDevice {
     /// Discards fail with this errno, if it is none of 0.
     pub(crate) discard_fails: Rc<Cell<i32>>,
     pub(crate) failed_discards: Rc<Cell<u64>>,
+    /// A discard takes so long.
+    pub(crate) discard_takes: Rc<Cell<Duration>>,
     /// Discards are never answered.
     pub(crate) discard_hangs: Rc<Cell<bool>>,
     /// Writes that still arrive; those after them fail.
@@ -204,6 +206,7 @@ impl MemoryDevice {
             syncs: Rc::default(),
             discard_fails: Rc::default(),
             failed_discards: Rc::default(),
+            discard_takes: Rc::default(),
             discard_hangs: Rc::default(),
             writes_left: Rc::new(Cell::new(u64::MAX)),
             answers_left: Rc::new(Cell::new(u64::MAX)),
@@ -339,6 +342,9 @@ impl Device for MemoryDevice {
     async fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         if self.discard_hangs.get() {
             std::future::pending::<()>().await;
+        }
+        if let Some(env) = self.env.as_ref().filter(|_| !self.discard_takes.get().is_zero()) {
+            env.sleep(self.discard_takes.get()).await;
         }
         self.connected()?;
         if self.discard_fails.get() != 0 {
