@@ -4,9 +4,11 @@
 //!
 //! Slots are *untold* while their own member, a slow one, has not heard that their chunk left ([`super::telling`]), and else *ready*, for
 //! as long as requests on them last. Untold ones are not looked at before their member has been told: a TRIM leaves millions of them.
-//! For what is ready each tier has a *lane* and a task of its own: a disk that does not answer for a minute holds up no slot of the SSD.
+//! For what is ready each member has a *lane* and a task of its own: one that does not answer for a minute, or at all, holds up no slot
+//! of another.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use super::discard::{Discards, DISCARD_SLOTS};
 use super::Left;
@@ -20,9 +22,9 @@ use crate::wait::{self, Signal};
 /// Slots looked at before others have their turn.
 const AT_ONCE: usize = 4096;
 
-/// Slots of one tier that nothing but requests on them keeps from being free.
+/// Slots of one member that nothing but requests on them keeps from being free.
 #[derive(Default)]
-struct Lane {
+pub(crate) struct Lane {
     ready: RefCell<Vec<Left>>,
     /// Slots taken off the lane and not free yet.
     busy: Cell<usize>,
@@ -34,27 +36,18 @@ impl Lane {
         self.ready.borrow().len() + self.busy.get()
     }
 
-    fn of_member(&self, m: MemberIndex) -> usize {
-        self.ready.borrow().iter().filter(|l| l.slot.member == m).count()
+    /// A slot is ready, or was told of.
+    pub(super) fn add(&self, left: impl IntoIterator<Item = Left>) {
+        self.ready.borrow_mut().extend(left);
+        self.wake.notify();
     }
 }
 
 #[derive(Default)]
 pub(crate) struct Reclaim {
-    fast: Lane,
-    slow: Lane,
     /// A slot has become free.
     pub(crate) freed: Signal,
     pub(super) discards: Discards,
-}
-
-impl Reclaim {
-    fn lane(&self, tier: Tier) -> &Lane {
-        match tier {
-            Tier::Fast => &self.fast,
-            Tier::Slow => &self.slow,
-        }
-    }
 }
 
 impl<E: Env> Core<E> {
@@ -69,50 +62,43 @@ impl<E: Env> Core<E> {
         for l in left {
             match self.lags(&l) {
                 true => self.member(&l).telling.add_untold(l),
-                false => self.is_ready(l),
+                false => self.member(&l).lane.add([l]),
             }
         }
     }
 
-    /// A slot is ready, or was told of: its lane looks at it.
-    fn is_ready(&self, l: Left) {
-        let lane = self.reclaim.lane(self.member(&l).tier);
-        lane.ready.borrow_mut().push(l);
-        lane.wake.notify();
-    }
-
-    /// A slow member has been told of these.
-    pub(super) fn were_told(&self, told: Vec<Left>) {
-        self.reclaim.slow.ready.borrow_mut().extend(told);
-        self.reclaim.slow.wake.notify();
-    }
-
     /// Slots that will become free, as far as no commit is needed for it.
     pub(crate) fn reclaiming(&self) -> usize {
-        let untold: usize = self.members_of(Tier::Slow).map(|m| m.telling.untold()).sum();
-        self.reclaim.fast.len() + self.reclaim.slow.len() + untold
+        self.members.iter().map(|m| self.reclaiming_on(m)).sum()
     }
 
     /// The same, of one member.
     pub(crate) fn reclaiming_on(&self, m: &Member<E::Device>) -> usize {
-        self.reclaim.lane(m.tier).of_member(m.index) + m.telling.untold()
+        m.lane.len() + m.telling.untold()
     }
 
     /// The tasks of slots that were left look around.
     pub(crate) fn wake_reclaimers(&self) {
-        self.reclaim.fast.wake.notify();
-        self.reclaim.slow.wake.notify();
-        self.members.iter().for_each(|m| m.telling.wake());
+        for m in self.members.iter() {
+            m.lane.wake.notify();
+            m.telling.wake();
+        }
     }
 
-    /// The task of a tier's lane.
-    pub(crate) async fn run_reclaimer(&self, tier: Tier) {
-        let lane = self.reclaim.lane(tier);
-        while !self.stopped.get() && !self.health.is_latched() {
-            let wake = lane.wake.wait();
+    /// Begins to free the slots of a member.
+    pub(crate) fn start_reclaiming(self: &Rc<Self>, member: MemberIndex) {
+        let core = self.clone();
+        self.env.spawn(async move { core.run_reclaimer(member).await });
+    }
+
+    /// The task of a member's lane.
+    async fn run_reclaimer(&self, member: MemberIndex) {
+        let m = &self.members[member as usize];
+        while !self.stopped.get() && !self.health.is_latched() && !m.is_gone() {
+            let wake = m.lane.wake.wait();
             let unpinned = self.claims.unpinned.wait();
-            self.free_ready(lane).await;
-            let nothing_ready = lane.ready.borrow().is_empty();
+            self.free_ready(m).await;
+            let nothing_ready = m.lane.ready.borrow().is_empty();
             match nothing_ready {
                 // Most requests end a pin.
                 true => wake.await,
@@ -126,42 +112,37 @@ impl<E: Env> Core<E> {
     }
 
     /// Frees what is ready and has no request on it.
-    async fn free_ready(&self, lane: &Lane) {
-        let ready = lane.ready.take();
-        lane.busy.set(lane.busy.get() + ready.len());
+    async fn free_ready(&self, m: &Member<E::Device>) {
+        let ready = m.lane.ready.take();
+        m.lane.busy.set(m.lane.busy.get() + ready.len());
         let mut first = true;
         for part in ready.chunks(AT_ONCE) {
             if !std::mem::take(&mut first) {
                 wait::turn().await;
             }
-            self.free_part(lane, part).await;
+            self.free_part(m, part).await;
         }
     }
 
-    async fn free_part(&self, lane: &Lane, part: &[Left]) {
-        let mut by_member: Vec<(MemberIndex, Vec<SlotIndex>)> = Vec::new();
+    async fn free_part(&self, m: &Member<E::Device>, part: &[Left]) {
+        let mut slots = Vec::new();
         for l in part {
             let lags = self.lags(l);
             if !lags && self.may_be_freed(l) {
-                match by_member.iter_mut().find(|(m, _)| *m == l.slot.member) {
-                    Some((_, slots)) => slots.push(l.slot.slot),
-                    None => by_member.push((l.slot.member, vec![l.slot.slot])),
-                }
+                slots.push(l.slot.slot);
                 continue;
             }
-            lane.busy.set(lane.busy.get() - 1);
+            m.lane.busy.set(m.lane.busy.get() - 1);
             match lags {
-                true => self.member(l).telling.add_untold(*l),
-                false => lane.ready.borrow_mut().push(*l),
+                true => m.telling.add_untold(*l),
+                false => m.lane.ready.borrow_mut().push(*l),
             }
         }
-        for (m, slots) in by_member {
-            for part in slots.chunks(DISCARD_SLOTS) {
-                self.discard_and_free(m, part.to_vec()).await;
-                lane.busy.set(lane.busy.get() - part.len());
-                // They are free now, or kept back, and those will not come.
-                take_off(&self.members[m as usize].on_the_way, part.len() as u64);
-            }
+        for part in slots.chunks(DISCARD_SLOTS) {
+            self.discard_and_free(m, part.to_vec()).await;
+            m.lane.busy.set(m.lane.busy.get() - part.len());
+            // They are free now, or kept back, and those will not come.
+            take_off(&m.on_the_way, part.len() as u64);
         }
     }
 
@@ -175,8 +156,8 @@ impl<E: Env> Core<E> {
         m.tier == Tier::Slow && m.lag.borrow().contains_key(&l.chunk)
     }
 
-    async fn discard_and_free(&self, member: MemberIndex, mut slots: Vec<SlotIndex>) {
-        let m = &self.members[member as usize];
+    async fn discard_and_free(&self, m: &Member<E::Device>, mut slots: Vec<SlotIndex>) {
+        let member = m.index;
         let tainted = slots.iter().any(|s| m.is_tainted(*s));
         if tainted && !mutant::on(Mutant::C2NoQuarantine) && self.sync_member(member, m.sync.written()).await.is_err() {
             // Quarantine goes on until the next start: the member could not be synced.

@@ -177,7 +177,7 @@ impl<E: Env> Core<E> {
     async fn tell(&self, m: &Member<E::Device>) {
         m.telling.begin();
         if self.settle_lag(m).await.is_ok() {
-            self.were_told(m.telling.untold.take());
+            m.lane.add(m.telling.untold.take());
         }
     }
 }

@@ -68,11 +68,10 @@ impl<E: Env> Group<E> {
     fn start_tasks(&self) {
         let core = self.core.clone();
         self.core.env.spawn(async move { core.run_committer().await });
-        for tier in [Tier::Fast, Tier::Slow] {
-            let core = self.core.clone();
-            self.core.env.spawn(async move { core.run_reclaimer(tier).await });
+        for m in self.core.members.iter().filter(|m| m.is_present()) {
+            self.core.start_reclaiming(m.index);
+            self.core.start_telling(m.index);
         }
-        self.core.members_of(Tier::Slow).for_each(|m| self.core.start_telling(m.index));
         let core = self.core.clone();
         self.core.env.spawn(async move { core.run_checkpointer().await });
         if self.core.volumes.all().iter().any(|v| v.deleted.get()) {

@@ -25,6 +25,7 @@ use bimetal_format::layout::Layout;
 use bimetal_format::Salt;
 
 use crate::buf::{Buf, BufMut};
+use crate::commit::reclaim::Lane;
 use crate::commit::telling::Telling;
 use crate::env::{Answering, Device, DeviceError};
 use crate::mutant::{self, Mutant};
@@ -127,6 +128,8 @@ pub(crate) struct Member<D: Device> {
     /// Slow members: chunks whose newest committed entry this member's journal does not hold yet (C1.6), each with the
     /// number of the note, so that a note made while the journal is written is not lost.
     pub(crate) lag: RefCell<BTreeMap<ChunkId, u64>>,
+    /// Slots on their way to being free.
+    pub(crate) lane: Lane,
     /// When it is told, and the slots that wait for it.
     pub(crate) telling: Telling,
 }
@@ -168,6 +171,7 @@ impl<D: Device> Member<D> {
             weaker_label: Cell::new(0),
             device: RefCell::new(device.map(Rc::new)),
             lag: RefCell::default(),
+            lane: Lane::default(),
             telling: Telling::default(),
         }
     }

@@ -9,12 +9,12 @@ use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
 use bimetal_volume::group::structure::NewFamily;
-use bimetal_volume::options::OpenOptions;
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::options::{NewVolume, OpenOptions};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::Volume;
 
-use crate::image::{create, flush, open, pass, read, stop, writable, write};
-use crate::memory::MemoryEnv;
+use crate::image::{create, flush, make, open, pass, read, small, stop, writable, write, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 fn trim(env: &MemoryEnv, v: &Volume<MemoryEnv>, first: u64, chunks: u64) {
     let trimmed = v.clone();
@@ -191,5 +191,38 @@ fn a_discard_that_is_never_answered_while_a_volume_is_encrypted_takes_nothing_th
         for c in 0..v.size() / CHUNK {
             write(&env, &v, c * CHUNK, &[1; CHUNK as usize]).expect("it was promised this");
         }
+    }
+}
+
+/// Two members of a tier, of which one takes long for each discard.
+#[test]
+fn a_member_that_stands_still_holds_up_no_slot_of_another() {
+    for (fast, slow, placement) in
+        [(&[16, 16][..], &[64][..], Placement::FastOnly), (&[16], &[64, 64], Placement::SlowOnly)]
+    {
+        let env = MemoryEnv::new();
+        let device = |mib: &u64| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
+        let devices: Vec<MemoryDevice> = fast.iter().chain(slow).map(device).collect();
+        let tier = |i| if i < fast.len() { Tier::Fast } else { Tier::Slow };
+        let members = devices.iter().enumerate().map(|(i, d)| (d.clone(), tier(i))).collect();
+        make(&env, members, small(vec![NewVolume { name: "main".into(), size: Some(20 * MIB), placement }]));
+        let g = open(&env, &devices, OpenOptions { migrate: false, ..OpenOptions::default() }).expect("opens");
+        let v = g.volume("main").expect("made at creation");
+        // No neighbours: they go to both in turns.
+        let chunks = || (0..v.size() / CHUNK).step_by(10);
+        chunks().for_each(|c| write(&env, &v, c * CHUNK, &[1; CHUNK as usize]).expect("write"));
+        flush(&env, &v).expect("flush");
+        pass(&env, 20);
+        let both = if placement == Placement::FastOnly { [0, 1] } else { [1, 2] };
+        let used = |m: usize| g.status().members[m].slots - g.status().members[m].free;
+        let before = both.map(used);
+        assert!(before.iter().all(|used| *used > 4), "{before:?}");
+        devices[both[0]].discard_takes.set(Duration::from_secs(25));
+        chunks().for_each(|c| trim(&env, &v, c, 1));
+        pass(&env, 20);
+        assert_eq!(both.map(used), [before[0], 0]);
+        pass(&env, 25 * before[0]);
+        assert_eq!(both.map(used), [0, 0]);
+        stop(&env, g).expect("stops");
     }
 }

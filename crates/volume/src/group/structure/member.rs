@@ -111,6 +111,7 @@ impl<E: Env> Core<E> {
         let m = &self.members[index as usize];
         self.flip_all(vec![m], |label| label.joining = false).await?;
         m.standing.set(Standing::Full);
+        self.start_reclaiming(index);
         self.start_telling(index);
         self.resized();
         Ok(NewMemberReport { index, uuid, capacity: u64::from(slots) * CHUNK, room: self.room_to_grow() })
