@@ -61,6 +61,19 @@ pub enum Way {
     Both,
 }
 
+/// How far a send came that could be forbidden.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// To the end.
+    All,
+    /// It was forbidden before the first byte.
+    Nothing,
+    /// It was forbidden in the middle: what follows would be taken for the rest.
+    Part,
+    /// The connection failed.
+    Failed(io::Error),
+}
+
 impl Stream {
     /// Connects to a unix socket.
     pub async fn connect_unix(env: &HostEnv, path: PathBuf) -> io::Result<Stream> {
@@ -205,6 +218,42 @@ impl Stream {
         }
     }
 
+    /// Sends all parts in order as [`Stream::send`] does, but no byte without asking `may` just before: whoever has stood still
+    /// meanwhile must not go on without a question. What the kernel has taken it sends, whatever happens.
+    pub(crate) async fn send_while(&self, parts: Vec<Part>, may: impl Fn() -> bool) -> (Vec<Part>, Sent) {
+        let mut message = self.spare.take().unwrap_or_else(Message::new);
+        message.begin(parts);
+        let mut begun = false;
+        let sent = loop {
+            if !message.prepare() {
+                break Sent::All;
+            }
+            if !may() {
+                break if begun { Sent::Part } else { Sent::Nothing };
+            }
+            match self.send_now(&message) {
+                Ok(n) => {
+                    begun = true;
+                    message.advance(n);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.poll(libc::POLLOUT).await,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Sent::Failed(error),
+            }
+        };
+        let (parts, _) = self.sent(message, Ok(()));
+        (parts, sent)
+    }
+
+    /// Hands over what the kernel takes at once. Not by the ring, where a request waits for the end of the turn: what was asked before
+    /// it would be old by then.
+    fn send_now(&self, message: &Message) -> io::Result<usize> {
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        // SAFETY: the header and all it points to are owned by the message, which outlives the call.
+        let sent = unsafe { libc::sendmsg(self.file.as_raw_fd(), message.header(), flags) };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
     fn sent(&self, mut message: Box<Message>, result: io::Result<()>) -> (Vec<Part>, io::Result<()>) {
         let parts = message.take_parts();
         self.spare.set(Some(message));
@@ -214,13 +263,18 @@ impl Stream {
     /// Completes when the peer is gone: the connection is closed in both directions, or has failed. A peer that only says
     /// that it will send no more is still there. May never complete.
     pub async fn hung_up(&self) {
-        let events = libc::POLLHUP | libc::POLLERR;
+        self.poll(libc::POLLHUP | libc::POLLERR).await;
+    }
+
+    /// Completes when one of these is so.
+    async fn poll(&self, events: libc::c_short) {
         loop {
             let entry = opcode::PollAdd::new(Fd(self.file.as_raw_fd()), events as u32).build();
             // SAFETY: the entry points to no memory, and the file is handed over.
             let op = unsafe { self.env.core().start(entry, Keep::None, Some(self.file.clone()), OnDrop::Cancel) };
             let (result, _) = op.await;
-            if result > 0 && result & i32::from(events) != 0 {
+            // An end is an answer to any question: the next call tells what it was.
+            if result > 0 && result & i32::from(events | libc::POLLHUP | libc::POLLERR) != 0 {
                 return;
             }
             // An error, or half of an end, which the ring tells of whether asked or not.

@@ -136,3 +136,30 @@ fn a_socket_in_use_is_left_alone_and_a_dead_one_replaced() {
     assert!(Listener::bind_unix(&env, &path, 0o600).is_err());
     assert_eq!(std::fs::read(&path).expect("untouched"), b"data");
 }
+
+#[test]
+fn a_send_that_is_forbidden_before_its_first_byte_has_sent_nothing_and_later_it_has_sent_a_part() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move {
+        let (a, b) = Stream::pair(&env).expect("pair");
+        let allowed = Cell::new(true);
+        let short = Duration::from_millis(50);
+        // Fills the socket.
+        let first = a.send_while(vec![Part::Zero(4 << 20)], || allowed.get());
+        let mut first = std::pin::pin!(first);
+        assert!(env.timeout(short, first.as_mut()).await.is_none());
+        let second = a.send_while(vec![Part::Zero(5)], || allowed.get());
+        let mut second = std::pin::pin!(second);
+        assert!(env.timeout(short, second.as_mut()).await.is_none(), "there is no room");
+        allowed.set(false);
+        let (buf, received) = b.recv(BufMut::new(4 << 20), 0..4 << 20).await;
+        received.expect("received");
+        assert!(matches!(second.await, (parts, Sent::Nothing) if parts.len() == 1));
+        assert!(matches!(first.await.1, Sent::Part));
+        drop(b);
+        allowed.set(true);
+        let failed = a.send_while(vec![Part::Zero(buf.len())], || allowed.get()).await.1;
+        assert!(matches!(failed, Sent::Failed(_)), "{failed:?}");
+    });
+}

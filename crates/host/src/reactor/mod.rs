@@ -6,6 +6,7 @@
 
 mod alarm;
 mod blocking;
+pub(crate) mod clock;
 mod gather;
 mod ops;
 mod random;

@@ -1,8 +1,14 @@
 //! The transmission phase: requests out, answers in ([`receive`]).
+//!
+//! What changes the member is *bound* to its lease: it waits in a queue of its own, and is sent only while the lease is fresh, asked
+//! before every piece that the kernel takes. The process may stand still anywhere, for instance between a write's first byte and its
+//! last, and somebody else have the member when it goes on. Requests in flight have no order among each other, and a FLUSH is only
+//! owed for writes that were answered, so what is not bound may overtake.
 
 mod receive;
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::rc::Rc;
@@ -17,9 +23,23 @@ use bimetal_volume::env::{Answering, DeviceError, Env, Instant};
 use super::super::waits::answering;
 use super::covered::Covered;
 use super::input::Input;
+use super::lease::Held;
 use super::patience::{Broken, Patience};
-use crate::net::{Part, Stream, Way};
+use crate::net::{Part, Sent, Stream, Way};
+use crate::reactor::clock::BootInstant;
 use crate::reactor::HostEnv;
+
+/// Bound requests are sent as one up to the first with which they are so many bytes: where the lease ends in the middle, the
+/// connection does.
+const BATCH: usize = 1 << 20;
+
+/// Whether a request may be sent without the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// It changes nothing, or is what a holder becomes one by.
+    Nothing,
+    Lease,
+}
 
 /// One connection.
 pub(super) struct Client {
@@ -30,6 +50,10 @@ pub(super) struct Client {
     free: RefCell<Vec<usize>>,
     /// What is to be sent next, in order.
     outgoing: RefCell<Vec<Part>>,
+    /// The same of what only the holder of the lease may send.
+    bound: RefCell<VecDeque<Part>>,
+    /// Of a device that was opened to be served.
+    pub(super) lease: OnceCell<Held>,
     sending: Cell<bool>,
     patience: Patience,
     /// When the last whole answer came, if one has.
@@ -80,6 +104,8 @@ impl Client {
             pending: RefCell::default(),
             free: RefCell::default(),
             outgoing: RefCell::default(),
+            bound: RefCell::default(),
+            lease: OnceCell::new(),
             sending: Cell::new(false),
             patience,
             answered: Cell::default(),
@@ -106,18 +132,18 @@ impl Client {
             return (buf, Err(DeviceError::Disconnected));
         }
         let (len, size) = (range.len() as u64, buf.len());
-        let waiting = self.begin(cmd::READ, offset, len, Some((buf, range)), None);
+        let waiting = self.begin(Needs::Nothing, cmd::READ, offset, len, Some((buf, range)), None);
         let (target, result) = waiting.finish().await;
         // After a loss the buffer may still be where the receiver writes to; the caller gets another of its size.
         (target.unwrap_or_else(|| BufMut::new(size)), result)
     }
 
     /// Writes `data`.
-    pub(super) async fn write(self: &Rc<Self>, offset: u64, data: Buf) -> Result<(), DeviceError> {
+    pub(super) async fn write(self: &Rc<Self>, needs: Needs, offset: u64, data: Buf) -> Result<(), DeviceError> {
         if self.is_lost() {
             return Err(DeviceError::Disconnected);
         }
-        self.begin(cmd::WRITE, offset, data.len() as u64, None, Some(data)).finish().await.1
+        self.begin(needs, cmd::WRITE, offset, data.len() as u64, None, Some(data)).finish().await.1
     }
 
     /// A request that carries nothing either way.
@@ -125,19 +151,21 @@ impl Client {
         if self.is_lost() {
             return Err(DeviceError::Disconnected);
         }
-        self.begin(command, offset, len, None, None).finish().await.1
+        let needs = if command == cmd::TRIM { Needs::Lease } else { Needs::Nothing };
+        self.begin(needs, command, offset, len, None, None).finish().await.1
     }
 
     /// Says farewell; what is in flight is lost.
     pub(super) fn disconnect(self: &Rc<Self>) {
         self.ending.set(true);
         if !self.is_lost() {
-            self.queue(Request { flags: 0, command: cmd::DISC, cookie: 0, offset: 0, len: 0 }, None);
+            self.queue(Needs::Nothing, Request { flags: 0, command: cmd::DISC, cookie: 0, offset: 0, len: 0 }, None);
         }
     }
 
     fn begin(
         self: &Rc<Self>,
+        needs: Needs,
         command: u16,
         offset: u64,
         len: u64,
@@ -167,41 +195,59 @@ impl Client {
         let cookie = u64::from(slot.turn) << 32 | index as u64;
         drop(pending);
         self.watch();
-        self.queue(Request { flags: 0, command, cookie, offset, len }, data);
+        self.queue(needs, Request { flags: 0, command, cookie, offset, len }, data);
         Waiting { client: self.clone(), index }
     }
 
-    fn queue(self: &Rc<Self>, request: Request, data: Option<Buf>) {
-        {
-            let mut outgoing = self.outgoing.borrow_mut();
-            // Heads that follow one another are sent as one piece.
-            if !matches!(outgoing.last(), Some(Part::Bytes(_))) {
-                outgoing.push(Part::Bytes(Vec::with_capacity(64)));
+    fn queue(self: &Rc<Self>, needs: Needs, request: Request, data: Option<Buf>) {
+        // Compact headers hold 32 bits of length, and no request here is longer.
+        let encode = |head: &mut Vec<u8>| request.encode(self.style, head).expect("requests are split below 4 GiB");
+        match needs {
+            Needs::Nothing => {
+                let mut outgoing = self.outgoing.borrow_mut();
+                // Heads that follow one another are sent as one piece.
+                if !matches!(outgoing.last(), Some(Part::Bytes(_))) {
+                    outgoing.push(Part::Bytes(Vec::with_capacity(64)));
+                }
+                let Some(Part::Bytes(head)) = outgoing.last_mut() else { unreachable!("just pushed") };
+                encode(head);
+                outgoing.extend(data.map(Part::Buf));
             }
-            let Some(Part::Bytes(head)) = outgoing.last_mut() else { unreachable!("just pushed") };
-            // Compact headers hold 32 bits of length, and no request here is longer.
-            request.encode(self.style, head).expect("requests are split below 4 GiB");
-            outgoing.extend(data.map(Part::Buf));
+            Needs::Lease => {
+                let mut head = Vec::with_capacity(64);
+                encode(&mut head);
+                let mut bound = self.bound.borrow_mut();
+                bound.push_back(Part::Bytes(head));
+                bound.extend(data.map(Part::Buf));
+            }
         }
+        self.go_on();
+    }
+
+    /// Sees to it that what is queued is sent as far as it may be. To be called when a lease is fresh again, too.
+    pub(super) fn go_on(self: &Rc<Self>) {
         if !self.sending.replace(true) {
             let client = self.clone();
             self.env.spawn(async move { client.send().await });
         }
     }
 
-    /// Sends what is queued until nothing is.
+    /// Sends what is queued until nothing is that may be sent.
     async fn send(&self) {
         let mut spare = Vec::new();
-        loop {
-            let parts = std::mem::replace(&mut *self.outgoing.borrow_mut(), spare);
-            if parts.is_empty() {
-                break;
+        while !self.is_lost() {
+            let parts = std::mem::replace(&mut *self.outgoing.borrow_mut(), std::mem::take(&mut spare));
+            if !parts.is_empty() {
+                let result;
+                (spare, result) = self.stream.send(parts).await;
+                spare.clear();
+                if let Err(error) = result {
+                    self.lose(&error.into());
+                }
             }
-            let result;
-            (spare, result) = self.stream.send(parts).await;
-            spare.clear();
-            if let Err(error) = result {
-                self.lose(&error.into());
+            // After the farewell nothing is said.
+            let sent = !self.ending.get() && self.send_bound().await;
+            if !sent && self.outgoing.borrow().is_empty() {
                 break;
             }
         }
@@ -210,6 +256,41 @@ impl Client {
             // An error means that the connection has ended already.
             let _ = self.stream.shutdown(Way::Both);
         }
+    }
+
+    /// Sends some of what is bound to the lease; false if nothing can be.
+    async fn send_bound(&self) -> bool {
+        let may = || self.lease.get().is_none_or(|held| held.is_fresh(BootInstant::now()));
+        let parts = if may() { self.next_bound() } else { Vec::new() };
+        if parts.is_empty() {
+            return false;
+        }
+        let (parts, sent) = self.stream.send_while(parts, may).await;
+        match sent {
+            Sent::All => return true,
+            // A connection that was lost meanwhile has no queue.
+            Sent::Nothing if !self.is_lost() => {
+                let mut bound = self.bound.borrow_mut();
+                parts.into_iter().rev().for_each(|part| bound.push_front(part));
+            }
+            Sent::Nothing => {}
+            Sent::Part => self.lose(&Broken::HalfSent),
+            Sent::Failed(error) => self.lose(&error.into()),
+        }
+        false
+    }
+
+    /// The first whole requests among the bound ones: one, or as many as make a batch.
+    fn next_bound(&self) -> Vec<Part> {
+        let mut bound = self.bound.borrow_mut();
+        let mut bytes = 0;
+        let whole = bound.iter().position(|part| {
+            let full = bytes >= BATCH && matches!(part, Part::Bytes(_));
+            bytes += part.len();
+            full
+        });
+        let count = whole.unwrap_or(bound.len());
+        bound.drain(..count).collect()
     }
 
     /// Whether nothing can be asked any more.
@@ -280,6 +361,7 @@ impl Client {
         // What ends a connection first is the reason; the rest follows from it.
         let _known = self.lost.set(why.to_string());
         self.outgoing.borrow_mut().clear();
+        self.bound.borrow_mut().clear();
         // An error means that the connection has ended already.
         let _ = self.stream.shutdown(Way::Both);
         let slots = self.pending.borrow().len();

@@ -9,7 +9,9 @@
 //! 2. A challenger waits longer ([`PATIENCE`]) than a holder may go on without having seen its own ([`TERM`]), and by more than a
 //!    write may take. Of a member whose label is clean a holder can only be *starting*: that has shorter times of its own, until the
 //!    label is not clean any more. Whoever took it for clean looks again before the member is its.
-//! 3. A holder writes and trims only while it has seen its own within its term; a daemon that was stopped and wakes asks first.
+//! 3. A holder writes and trims only while it has seen its own within its term; a daemon that was stopped and wakes asks first. That
+//!    is asked before every piece that the kernel takes ([`Client`](super::client::Client)), and counts a machine's sleep: others do
+//!    not sleep meanwhile. A challenger's patience does not count its own: the holder may sleep with it.
 //! 4. A holder that finds a challenge takes the lease back if it has seen its own within its term, else it gives the member up for
 //!    good: somebody may be writing there. What it takes back, and what it cannot read and writes anew, counts as seen if that succeeds
 //!    within the term: whoever challenges has not waited long enough by then.
@@ -28,10 +30,12 @@ use bimetal_format::layout::{self, LABEL_A};
 use bimetal_format::lease::Lease;
 use bimetal_format::BLOCK;
 use bimetal_volume::buf::BufMut;
-use bimetal_volume::env::{DeviceError, Env, Instant};
+use bimetal_volume::env::{DeviceError, Env};
 
+use super::client::Needs;
 use super::NbdDevice;
 use crate::attach;
+use crate::reactor::clock::BootInstant;
 use crate::reactor::HostEnv;
 
 /// Tests do not have the time that networks need.
@@ -51,8 +55,6 @@ const PATIENCE_WITH_START: Duration = Duration::from_millis(5 * SECOND);
 const LOOK_FOR_ANSWER: Duration = Duration::from_millis(SECOND / 2);
 /// So long whoever takes a lease that nobody holds waits for others who do the same.
 const SETTLE: Duration = Duration::from_millis(200);
-/// Between two looks whether writing is allowed again.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// The leases that this process holds, by their nonces.
 static HELD: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
@@ -68,28 +70,28 @@ pub(super) struct Held {
     /// Where it lies; nowhere before the device bears a label.
     place: Cell<Option<u64>>,
     /// When the last look began that found it.
-    seen: Cell<Instant>,
+    seen: Cell<BootInstant>,
     /// When it was taken back from a challenger too late, if no look has counted since.
-    taken_back: Cell<Option<Instant>>,
+    taken_back: Cell<Option<BootInstant>>,
     /// The label has been clean, for all that is known: a challenger waits for less.
     starting: Cell<bool>,
 }
 
 impl Held {
-    fn new(env: &HostEnv, label: Option<&Label>, place: Option<u64>) -> Held {
+    pub(super) fn new(env: &HostEnv, label: Option<&Label>, place: Option<u64>) -> Held {
         let own = Lease { group: label.map_or([0; 16], |l| l.group), ..of_this_process(env) };
         held().insert(own.nonce);
         Held {
             own: Cell::new(own),
             place: Cell::new(place),
-            seen: Cell::new(env.now()),
+            seen: Cell::new(BootInstant::now()),
             taken_back: Cell::new(None),
             starting: Cell::new(label.is_none_or(|l| l.clean)),
         }
     }
 
     /// A look that began then has found it.
-    fn found(&self, began: Instant) {
+    fn found(&self, began: BootInstant) {
         if self.taken_back.get().is_none_or(|then| began.since(then) >= COUNTED_AFTER) {
             self.seen.set(began);
             self.taken_back.set(None);
@@ -98,19 +100,19 @@ impl Held {
 
     /// It was written over a challenge by a request that began then. Within the term nobody else can have come to serve, and it counts
     /// like a look: challengers may come faster than looks. Later somebody may serve, who writes his own again.
-    fn was_taken_back(&self, began: Instant, written: bool, now: Instant) {
+    fn was_taken_back(&self, began: BootInstant, written: bool, now: BootInstant) {
         match written && self.is_within_term(now) {
             true => self.seen.set(began),
             false => self.taken_back.set(Some(now)),
         }
     }
 
-    fn is_within_term(&self, now: Instant) -> bool {
+    fn is_within_term(&self, now: BootInstant) -> bool {
         now.since(self.seen.get()) < if self.starting.get() { TERM_OF_START } else { TERM }
     }
 
     /// Whether the holder may write.
-    pub(super) fn is_fresh(&self, now: Instant) -> bool {
+    pub(super) fn is_fresh(&self, now: BootInstant) -> bool {
         self.place.get().is_none() || self.is_within_term(now)
     }
 }
@@ -175,17 +177,16 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTak
         mine.seen.set(challenge(env, device, &mine.own.get(), place).await?);
     }
     // Nobody else has a handle yet.
-    let _ = device.handle.lease.set(mine);
+    let _ = device.handle.client.lease.set(mine);
     watch(env, device);
     Ok(())
 }
 
 /// Writes a lease, and waits whether it is answered if its holder may be there. When the last look began that found it.
-async fn challenge(env: &HostEnv, device: &NbdDevice, own: &Lease, place: u64) -> Result<Instant, NotTaken> {
+async fn challenge(env: &HostEnv, device: &NbdDevice, own: &Lease, place: u64) -> Result<BootInstant, NotTaken> {
     let before = read(device, place).await.map_err(NotTaken::Block)?.filter(|holder| !is_gone(holder, own));
     write(device, place, own).await.map_err(NotTaken::Block)?;
-    let began = env.now();
-    let mut seen = began;
+    let (began, mut seen) = (env.now(), BootInstant::now());
     loop {
         // A member that was clean a moment ago may have been started meanwhile.
         let clean = label_of(device).await.map_err(NotTaken::Label)?.is_none_or(|l| l.clean);
@@ -199,7 +200,7 @@ async fn challenge(env: &HostEnv, device: &NbdDevice, own: &Lease, place: u64) -
             return Ok(seen);
         }
         env.sleep(LOOK_FOR_ANSWER.min(patience - waited)).await;
-        seen = env.now();
+        seen = BootInstant::now();
         match read(device, place).await.map_err(NotTaken::Block)? {
             Some(now) if now.nonce == own.nonce => {}
             now => return Err(NotTaken::InUse(in_use(now.or(before).as_ref(), own))),
@@ -228,31 +229,38 @@ fn watch(env: &HostEnv, device: &NbdDevice) {
             env.sleep(wait).await;
             let Some(handle) = handle.upgrade().filter(|h| !h.client.is_over()) else { return };
             let device = NbdDevice { handle };
-            let Some(held) = device.handle.lease.get() else { return };
-            look(&env, &device, held).await;
+            let Some(held) = device.handle.client.lease.get() else { return };
+            look(&device, held).await;
             wait = if held.place.get().is_some() { LOOK } else { LOOK_FOR_LABEL };
         }
     });
 }
 
-/// Looks once.
-pub(super) async fn look(env: &HostEnv, device: &NbdDevice, held: &Held) {
-    let began = env.now();
+/// Looks once; what waits for the lease goes on if it is there.
+pub(super) async fn look(device: &NbdDevice, held: &Held) {
+    match held.place.get() {
+        Some(place) => look_at(device, held, place).await,
+        None => begin(device, held).await,
+    }
+    device.handle.client.go_on();
+}
+
+async fn look_at(device: &NbdDevice, held: &Held, place: u64) {
+    let began = BootInstant::now();
     let own = held.own.get();
-    let Some(place) = held.place.get() else { return begin(env, device, held).await };
     if held.starting.get() {
         let begun = label_of(device).await.is_ok_and(|l| l.is_some_and(|l| !l.clean));
         held.starting.set(!begun);
     }
     let found = read(device, place).await;
     // It may have stood still since the look began.
-    let in_term = held.is_within_term(env.now());
+    let in_term = held.is_within_term(BootInstant::now());
     match found {
         Ok(Some(found)) if found.nonce == own.nonce => held.found(began),
         Ok(_) if in_term => {
-            let began = env.now();
+            let began = BootInstant::now();
             let written = write(device, place, &own).await.is_ok();
-            held.was_taken_back(began, written, env.now());
+            held.was_taken_back(began, written, BootInstant::now());
         }
         Ok(_) => device.give_up("another daemon has taken the member over, because this one stood still for too long"),
         Err(DeviceError::Disconnected) => {}
@@ -265,13 +273,14 @@ pub(super) async fn look(env: &HostEnv, device: &NbdDevice, held: &Held) {
 }
 
 /// A device that bore no label when it was opened may bear one now, written by this process.
-async fn begin(env: &HostEnv, device: &NbdDevice, held: &Held) {
+async fn begin(device: &NbdDevice, held: &Held) {
     let Ok(Some(label)) = label_of(device).await else { return };
     let Some(place) = place_in(device, &label) else { return };
     let own = Lease { group: label.group, ..held.own.get() };
+    let began = BootInstant::now();
     if write(device, place, &own).await.is_ok() {
         held.own.set(own);
-        held.seen.set(env.now());
+        held.seen.set(began);
         held.place.set(Some(place));
     }
 }
@@ -305,18 +314,5 @@ async fn read(device: &NbdDevice, place: u64) -> Result<Option<Lease>, DeviceErr
 async fn write(device: &NbdDevice, place: u64, lease: &Lease) -> Result<(), DeviceError> {
     let mut block = BufMut::zeroed(BLOCK);
     lease.encode(&mut block);
-    device.handle.client.write(place, block.freeze()).await
-}
-
-/// Waits until the holder of a device may write.
-pub(super) async fn may_write(device: &NbdDevice) -> Result<(), DeviceError> {
-    let Some(held) = device.handle.lease.get() else { return Ok(()) };
-    let env = &device.handle.env;
-    while !held.is_fresh(env.now()) {
-        if device.handle.client.is_over() {
-            return Err(DeviceError::Disconnected);
-        }
-        env.sleep(PAUSE).await;
-    }
-    Ok(())
+    device.handle.client.write(Needs::Nothing, place, block.freeze()).await
 }

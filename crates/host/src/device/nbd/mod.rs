@@ -12,7 +12,6 @@ mod input;
 mod lease;
 mod patience;
 
-use std::cell::OnceCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use super::{Access, OpenError};
 use crate::locator::{NbdLocator, NbdServer};
 use crate::net::Stream;
 use crate::reactor::HostEnv;
-use client::Client;
+use client::{Client, Needs};
 use handshake::{negotiate, Export, HandshakeError};
 use input::Input;
 use lease::NotTaken;
@@ -44,11 +43,8 @@ pub struct NbdDevice {
 }
 
 struct Handle {
-    env: HostEnv,
     client: Rc<Client>,
     export: Export,
-    /// Of a device that was opened to be served.
-    lease: OnceCell<lease::Held>,
 }
 
 impl Drop for Handle {
@@ -84,7 +80,7 @@ impl NbdDevice {
         let (stream, input, export) = connected.map_err(|e| refuse(e.to_string()))?;
         check(&export, access).map_err(refuse)?;
         let client = Client::start(env, stream, input, export.style, patience);
-        let handle = Handle { env: env.clone(), client, export, lease: OnceCell::new() };
+        let handle = Handle { client, export };
         let device = NbdDevice { handle: Rc::new(handle) };
         if access.write && access.lock {
             lease::take(env, &device).await.map_err(|e| match e {
@@ -136,11 +132,10 @@ impl NbdDevice {
     }
 
     pub(crate) async fn write(&self, offset: u64, buf: Buf) -> Result<(), DeviceError> {
-        lease::may_write(self).await?;
         let mut done = 0;
         while done < buf.len() {
             let len = self.max_part().min(buf.len() - done);
-            self.handle.client.write(offset + done as u64, buf.slice(done, len)).await?;
+            self.handle.client.write(Needs::Lease, offset + done as u64, buf.slice(done, len)).await?;
             done += len;
         }
         Ok(())
@@ -158,7 +153,6 @@ impl NbdDevice {
         if !self.handle.export.has(export_flag::SEND_TRIM) {
             return Err(DeviceError::Unsupported);
         }
-        lease::may_write(self).await?;
         let mut done = 0;
         while done < len {
             let part = (len - done).min(MAX_TRIM);

@@ -176,7 +176,7 @@ fn errors_of_the_server_come_through() {
 #[test]
 fn a_lost_server_fails_what_is_in_flight_and_all_that_follows() {
     run(&["--filter=delay", "memory", "1M", "delay-read=30"], async |env, locator, server| {
-        let device = NbdDevice::open(&env, &locator, Access::SERVE).await.expect("opens");
+        let device = NbdDevice::open(&env, &locator, UNLOCKED).await.expect("opens");
         let reading = device.clone();
         let failed = Rc::new(Cell::new(false));
         let flag = failed.clone();

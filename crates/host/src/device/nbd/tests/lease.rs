@@ -8,8 +8,10 @@ use bimetal_volume::group::Group;
 use bimetal_volume::options::{CreateOptions, NewVolume};
 use bimetal_volume::units::{Placement, Tier};
 
+use super::super::lease::{label_of, look, Held};
 use super::*;
 use crate::device::HostDevice;
+use crate::reactor::clock::tests::SLEPT;
 use crate::Locator;
 
 const SIZE: u64 = 64 << 20;
@@ -87,7 +89,7 @@ fn a_second_one_is_refused_while_the_first_serves_and_not_afterwards() {
 fn who_died_on_another_machine_is_waited_for_and_then_replaced() {
     on_a_member(async |env, locator, _server| {
         let looks = peek(&env, &locator).await;
-        let clean = super::super::lease::label_of(&looks).await.expect("read").expect("a label").clean;
+        let clean = label_of(&looks).await.expect("read").expect("a label").clean;
         challenge(&looks).await;
         let began = env.now();
         let device = serve(&env, &locator).await.expect("nobody answers");
@@ -131,14 +133,34 @@ fn challengers_that_follow_one_another_at_once_do_not_wear_a_holder_down() {
 
 /// Somebody else challenges the holder while nothing runs here.
 fn stand_still_beside_a_challenger(locator: NbdLocator) {
+    challenge_elsewhere(locator);
+    std::thread::sleep(STANDSTILL);
+}
+
+/// Nothing runs here until the challenge is there.
+fn challenge_elsewhere(locator: NbdLocator) {
     let other = std::thread::spawn(move || {
         let reactor = Reactor::new().expect("io_uring");
         let env = reactor.env();
         reactor.block_on(async move { challenge(&peek(&env, &locator).await).await });
     });
-    std::thread::sleep(STANDSTILL);
     other.join().expect("challenged");
 }
+
+/// Begins a request, and no other task.
+async fn begun<F: Future>(mut request: std::pin::Pin<&mut F>) {
+    let waits = poll_fn(|cx| Poll::Ready(request.as_mut().poll(cx).is_pending())).await;
+    assert!(waits, "for the device");
+}
+
+async fn is_unwritten(device: &NbdDevice, place: u64) -> bool {
+    let (bytes, result) = device.read(place, BufMut::new(4096)).await;
+    result.expect("read");
+    bytes.iter().all(|b| *b == 0)
+}
+
+/// In the slots, where nobody writes but a test.
+const UNUSED: u64 = 32 << 20;
 
 #[test]
 fn a_holder_that_stood_still_writes_nothing_once_another_may_have_the_member() {
@@ -146,8 +168,9 @@ fn a_holder_that_stood_still_writes_nothing_once_another_may_have_the_member() {
         let device = serve(&env, &locator).await.expect("nobody has it");
         let looks = peek(&env, &locator).await;
         stand_still_beside_a_challenger(locator);
-        assert_eq!(device.write(1 << 20, pattern(1, 4096)).await, Err(DeviceError::Disconnected));
+        assert_eq!(device.write(UNUSED, pattern(1, 4096)).await, Err(DeviceError::Disconnected));
         assert_eq!(device.discard(0, 4096).await, Err(DeviceError::Disconnected));
+        assert!(is_unwritten(&looks, UNUSED).await);
         assert_eq!(holder(&looks).await.map(|l| l.nonce), Some(7), "the other's lease stays");
     });
 }
@@ -157,10 +180,9 @@ fn a_holder_that_stood_still_in_the_middle_of_a_look_takes_nothing_back() {
     on_a_member(async |env, locator, _server| {
         let device = serve(&env, &locator).await.expect("nobody has it");
         let looks = peek(&env, &locator).await;
-        let held = device.handle.lease.get().expect("it bears a label");
-        let mut look = std::pin::pin!(super::super::lease::look(&env, &device, held));
-        let waits = poll_fn(|cx| Poll::Ready(look.as_mut().poll(cx).is_pending())).await;
-        assert!(waits, "for the device");
+        let held = device.handle.client.lease.get().expect("it bears a label");
+        let mut look = std::pin::pin!(look(&device, held));
+        begun(look.as_mut()).await;
         stand_still_beside_a_challenger(locator);
         look.await;
         assert_eq!(holder(&looks).await.map(|l| l.nonce), Some(7), "the other's lease stays");
@@ -169,11 +191,102 @@ fn a_holder_that_stood_still_in_the_middle_of_a_look_takes_nothing_back() {
 }
 
 #[test]
+fn what_was_asked_for_before_a_standstill_is_not_sent_after_it_over_the_data_of_another() {
+    on_a_member(async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("nobody has it");
+        let looks = peek(&env, &locator).await;
+        let mut write = std::pin::pin!(device.write(UNUSED, pattern(1, 4096)));
+        begun(write.as_mut()).await;
+        stand_still_beside_a_challenger(locator);
+        assert_eq!(write.await, Err(DeviceError::Disconnected));
+        assert!(is_unwritten(&looks, UNUSED).await);
+    });
+}
+
+#[test]
+fn a_machine_that_slept_has_stood_still() {
+    on_a_member(async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("nobody has it");
+        let looks = peek(&env, &locator).await;
+        challenge_elsewhere(locator);
+        SLEPT.set(Duration::from_secs(15));
+        assert_eq!(device.write(UNUSED, pattern(1, 4096)).await, Err(DeviceError::Disconnected));
+        assert!(is_unwritten(&looks, UNUSED).await);
+        assert_eq!(holder(&looks).await.map(|l| l.nonce), Some(7), "the other's lease stays");
+    });
+}
+
+#[test]
 fn a_holder_that_stood_still_alone_goes_on() {
     on_a_member(async |env, locator, _server| {
         let device = serve(&env, &locator).await.expect("nobody has it");
+        let mut write = std::pin::pin!(device.write(UNUSED, pattern(1, 4096)));
+        begun(write.as_mut()).await;
         std::thread::sleep(STANDSTILL);
-        device.write(1 << 20, pattern(1, 4096)).await.expect("it has looked, and nobody was there");
+        let written = env.timeout(Duration::from_secs(20), write).await.expect("it has looked");
+        written.expect("nobody was there");
+    });
+}
+
+#[test]
+fn what_waits_for_the_lease_is_sent_by_the_look_that_finds_it() {
+    on_a_member(async |env, locator, _server| {
+        let device = peek(&env, &locator).await;
+        // Nothing looks at this one by itself.
+        let _ = device.handle.client.lease.set(Held::new(&env, None, Some(layout::lease(SIZE))));
+        let held = device.handle.client.lease.get().expect("just set");
+        look(&device, held).await;
+        env.sleep(STANDSTILL).await;
+        let mut write = std::pin::pin!(device.write(UNUSED, pattern(1, 4096)));
+        assert!(env.timeout(Duration::from_millis(100), write.as_mut()).await.is_none(), "it waits");
+        assert!(is_unwritten(&device, UNUSED).await, "others are asked meanwhile");
+        look(&device, held).await;
+        let written = env.timeout(Duration::from_secs(20), write).await.expect("it is sent");
+        written.expect("written");
+    });
+}
+
+/// A server that takes nothing more after the handshake until it is told to; what it has taken by the end.
+async fn take_when_told(env: HostEnv, stream: Stream, told: Rc<Cell<bool>>, taken: Rc<Cell<Option<usize>>>) {
+    let mut input = shake_hands(&stream).await;
+    while !told.get() {
+        env.sleep(Duration::from_millis(5)).await;
+    }
+    let mut count = 0;
+    while input.take(1).await.is_ok() {
+        count += 1;
+    }
+    taken.set(Some(count));
+}
+
+#[test]
+fn a_write_is_not_finished_that_was_half_sent_when_the_term_ended() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let dir = tempfile::tempdir().expect("temp dir");
+    let socket = dir.path().join("s");
+    let listener = Listener::bind_unix(&env, &socket, 0o600).expect("bound");
+    reactor.block_on(async move {
+        let (told, taken) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(None)));
+        let (beginning, end, its) = (told.clone(), taken.clone(), env.clone());
+        env.spawn(async move {
+            take_when_told(its, listener.accept().await.expect("a client"), beginning, end).await;
+        });
+        let locator = NbdLocator { server: NbdServer::Unix(socket), export: String::new() };
+        let device = NbdDevice::open(&env, &locator, UNLOCKED).await.expect("opens");
+        let _ = device.handle.client.lease.set(Held::new(&env, None, Some(0)));
+        // More than a socket holds.
+        let mut write = std::pin::pin!(device.write(0, pattern(1, 1 << 20)));
+        assert!(env.timeout(STANDSTILL, write.as_mut()).await.is_none(), "the server takes nothing");
+        told.set(true);
+        let written = env.timeout(Duration::from_secs(20), write).await.expect("it ends");
+        assert_eq!(written, Err(DeviceError::Disconnected));
+        let lost = device.answering().lost.expect("lost");
+        assert!(lost.contains("half sent"), "{lost}");
+        while taken.get().is_none() {
+            env.sleep(Duration::from_millis(5)).await;
+        }
+        assert!(taken.get().is_some_and(|n| n > 0 && n < 1 << 20), "{taken:?}");
     });
 }
 
