@@ -52,7 +52,7 @@ pub enum OpenError {
         /// What was named.
         path: PathBuf,
     },
-    /// The NBD server cannot be used.
+    /// The NBD server cannot be used, or what a member says of who serves it.
     #[error("{locator}: {why}")]
     Nbd {
         /// The server.

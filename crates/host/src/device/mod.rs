@@ -8,6 +8,7 @@ pub mod nbd;
 mod rest;
 mod waits;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bimetal_volume::buf::{Buf, BufMut};
@@ -67,9 +68,9 @@ impl HostDevice {
     /// Opens what `locator` names.
     pub async fn open(env: &HostEnv, locator: &Locator, access: Access) -> Result<HostDevice, OpenError> {
         match locator {
-            Locator::Path(path) => FileDevice::open(env, path, access).await.map(HostDevice::File),
+            Locator::Path(path) => open_file(env, path, access).await.map(HostDevice::File),
             Locator::Emulated { model, path } => {
-                let file = FileDevice::open(env, path, access).await?;
+                let file = open_file(env, path, access).await?;
                 Ok(HostDevice::Emulated(EmulatedDevice::new(env, file, model)))
             }
             Locator::Nbd(nbd) => NbdDevice::open(env, nbd, access).await.map(HostDevice::Nbd),
@@ -120,6 +121,15 @@ impl HostDevice {
             HostDevice::Nbd(_) => (512, 4096),
         }
     }
+}
+
+/// Opens a file or block device; to be served only if nobody serves it by a server.
+async fn open_file(env: &HostEnv, path: &Path, access: Access) -> Result<FileDevice, OpenError> {
+    let file = FileDevice::open(env, path, access).await?;
+    if access.write && access.lock {
+        nbd::lease::ask_here(env, &file).await?;
+    }
+    Ok(file)
 }
 
 impl Device for HostDevice {

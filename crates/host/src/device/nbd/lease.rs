@@ -1,5 +1,6 @@
 //! The lock of a member behind a server (FORMAT.md, "The lease"): no kernel keeps a second daemon away from it, whether on this
-//! machine or on another, and two that serve one group destroy it.
+//! machine or on another, and two that serve one group destroy it. Whoever opens such a member where its file or block device is asks
+//! the same holder ([`ask_here`]).
 //!
 //! Terms: the *holder* is who opened the member to serve it. It *looks* at the lease every two seconds; what it finds is its own, or a
 //! *challenge*, another's.
@@ -29,12 +30,14 @@ use bimetal_format::label::{Label, LABEL_SIZE};
 use bimetal_format::layout::{self, LABEL_A};
 use bimetal_format::lease::Lease;
 use bimetal_format::BLOCK;
-use bimetal_volume::buf::BufMut;
+use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::{DeviceError, Env};
 
 use super::client::Needs;
 use super::NbdDevice;
 use crate::attach;
+use crate::device::file::FileDevice;
+use crate::device::OpenError;
 use crate::reactor::clock::BootInstant;
 use crate::reactor::HostEnv;
 
@@ -56,12 +59,51 @@ const LOOK_FOR_ANSWER: Duration = Duration::from_millis(SECOND / 2);
 /// So long whoever takes a lease that nobody holds waits for others who do the same.
 const SETTLE: Duration = Duration::from_millis(200);
 
+/// A disk of this machine that is silent for so long is not asked for a lease: whoever uses it next waits for it, and says so.
+const SILENCE_HERE: Duration = Duration::from_millis(10 * SECOND);
+
 /// The leases that this process holds, by their nonces.
 static HELD: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
 fn held() -> MutexGuard<'static, BTreeSet<u64>> {
     // The set is whole at any time.
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a lease lies on.
+pub(super) trait Ground {
+    fn size(&self) -> u64;
+    async fn read(&self, offset: u64, buf: BufMut) -> (BufMut, Result<(), DeviceError>);
+    /// Writes past [`Held::is_fresh`]: this is what a holder becomes one by.
+    async fn put(&self, offset: u64, data: Buf) -> Result<(), DeviceError>;
+}
+
+impl Ground for NbdDevice {
+    fn size(&self) -> u64 {
+        NbdDevice::size(self)
+    }
+
+    async fn read(&self, offset: u64, buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
+        NbdDevice::read(self, offset, buf).await
+    }
+
+    async fn put(&self, offset: u64, data: Buf) -> Result<(), DeviceError> {
+        self.handle.client.write(Needs::Nothing, offset, data).await
+    }
+}
+
+impl Ground for FileDevice {
+    fn size(&self) -> u64 {
+        FileDevice::size(self)
+    }
+
+    async fn read(&self, offset: u64, buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
+        FileDevice::read(self, offset, buf).await
+    }
+
+    async fn put(&self, offset: u64, data: Buf) -> Result<(), DeviceError> {
+        self.write(offset, data).await
+    }
 }
 
 /// What a holder knows of its lease. It ends with the last handle of the device.
@@ -168,6 +210,15 @@ pub(super) enum NotTaken {
     Block(DeviceError),
 }
 
+impl NotTaken {
+    pub(super) fn of(self, locator: String) -> OpenError {
+        match self {
+            NotTaken::InUse(by) => OpenError::Held { locator, by },
+            other => OpenError::Nbd { locator, why: other.to_string() },
+        }
+    }
+}
+
 /// Takes the lease of a device that was opened to be served.
 pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTaken> {
     let label = label_of(device).await.map_err(NotTaken::Label)?;
@@ -182,8 +233,29 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTak
     Ok(())
 }
 
+/// Asks who may serve, by a server, what was opened here to be served, as a challenger there does. Nobody is asked where nobody
+/// was, or is known to be gone; what cannot be read is for others to say. The block is empty afterwards: the kernel's lock keeps
+/// others out here, and the next start has nobody to wait for.
+pub(in crate::device) async fn ask_here(env: &HostEnv, device: &FileDevice) -> Result<(), OpenError> {
+    let bears = async {
+        let label = label_of(device).await.ok().flatten()?;
+        let place = place_in(device, &label)?;
+        let holder = read(device, place).await.ok().flatten()?;
+        Some((label, place, holder))
+    };
+    let Some((label, place, holder)) = env.timeout(SILENCE_HERE, bears).await.flatten() else { return Ok(()) };
+    let mine = Held::new(env, Some(&label), Some(place));
+    let asked = async {
+        if !is_gone(&holder, &mine.own.get()) {
+            challenge(env, device, &mine.own.get(), place).await?;
+        }
+        device.put(place, BufMut::zeroed(BLOCK).freeze()).await.map_err(NotTaken::Block)
+    };
+    asked.await.map_err(|e| e.of(device.path().display().to_string()))
+}
+
 /// Writes a lease, and waits whether it is answered if its holder may be there. When the last look began that found it.
-async fn challenge(env: &HostEnv, device: &NbdDevice, own: &Lease, place: u64) -> Result<BootInstant, NotTaken> {
+async fn challenge(env: &HostEnv, device: &impl Ground, own: &Lease, place: u64) -> Result<BootInstant, NotTaken> {
     let before = read(device, place).await.map_err(NotTaken::Block)?.filter(|holder| !is_gone(holder, own));
     write(device, place, own).await.map_err(NotTaken::Block)?;
     let (began, mut seen) = (env.now(), BootInstant::now());
@@ -286,33 +358,34 @@ async fn begin(device: &NbdDevice, held: &Held) {
 }
 
 /// Where the lease lies, if there is room for it.
-fn place_in(device: &NbdDevice, label: &Label) -> Option<u64> {
+fn place_in(device: &impl Ground, label: &Label) -> Option<u64> {
     let place = layout::lease(label.device_size);
     (place + BLOCK as u64 <= device.size()).then_some(place)
 }
 
-pub(super) async fn label_of(device: &NbdDevice) -> Result<Option<Label>, DeviceError> {
+pub(super) async fn label_of(device: &impl Ground) -> Result<Option<Label>, DeviceError> {
+    let mut failed = None;
     for place in [LABEL_A, layout::label_b(device.size())] {
         if place + LABEL_SIZE as u64 > device.size() {
             return Ok(None);
         }
         let (bytes, result) = device.read(place, BufMut::new(LABEL_SIZE)).await;
-        result?;
-        if let Ok(label) = Label::decode(&bytes, place) {
-            return Ok(Some(label));
+        match result.map(|()| Label::decode(&bytes, place)) {
+            Ok(Ok(label)) => return Ok(Some(label)),
+            Ok(Err(_)) => {}
+            Err(error) => failed = Some(error),
         }
     }
-    Ok(None)
+    failed.map_or(Ok(None), Err)
 }
 
-async fn read(device: &NbdDevice, place: u64) -> Result<Option<Lease>, DeviceError> {
+async fn read(device: &impl Ground, place: u64) -> Result<Option<Lease>, DeviceError> {
     let (block, result) = device.read(place, BufMut::new(BLOCK)).await;
     result.map(|()| Lease::decode(&block))
 }
 
-/// Writes past [`Held::is_fresh`]: this is what a holder becomes one by.
-async fn write(device: &NbdDevice, place: u64, lease: &Lease) -> Result<(), DeviceError> {
+async fn write(device: &impl Ground, place: u64, lease: &Lease) -> Result<(), DeviceError> {
     let mut block = BufMut::zeroed(BLOCK);
     lease.encode(&mut block);
-    device.handle.client.write(Needs::Nothing, place, block.freeze()).await
+    device.put(place, block.freeze()).await
 }

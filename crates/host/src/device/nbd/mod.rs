@@ -9,7 +9,7 @@ mod client;
 mod covered;
 mod handshake;
 mod input;
-mod lease;
+pub(super) mod lease;
 mod patience;
 
 use std::rc::Rc;
@@ -26,7 +26,6 @@ use crate::reactor::HostEnv;
 use client::{Client, Needs};
 use handshake::{negotiate, Export, HandshakeError};
 use input::Input;
-use lease::NotTaken;
 use patience::{Broken, Patience};
 
 /// How long a server may take to agree.
@@ -83,10 +82,7 @@ impl NbdDevice {
         let handle = Handle { client, export };
         let device = NbdDevice { handle: Rc::new(handle) };
         if access.write && access.lock {
-            lease::take(env, &device).await.map_err(|e| match e {
-                NotTaken::InUse(by) => OpenError::Held { locator: locator.to_string(), by },
-                other => refuse(other.to_string()),
-            })?;
+            lease::take(env, &device).await.map_err(|e| e.of(locator.to_string()))?;
         }
         Ok(device)
     }

@@ -58,6 +58,14 @@ async fn peek(env: &HostEnv, locator: &NbdLocator) -> NbdDevice {
     NbdDevice::open(env, locator, access).await.expect("opens")
 }
 
+/// Opens the file behind the server.
+async fn serve_here(env: &HostEnv, locator: &NbdLocator) -> Result<HostDevice, String> {
+    let NbdServer::Unix(socket) = &locator.server else { unreachable!("on a unix socket") };
+    HostDevice::open(env, &Locator::Path(socket.with_file_name("slow.img")), Access::SERVE)
+        .await
+        .map_err(|e| e.to_string())
+}
+
 /// Writes the lease of a holder on another machine.
 async fn challenge(device: &NbdDevice) {
     let stranger = Lease { group: [1; 16], nonce: 7, boot: [9; 16], namespace: 4, process: 1, began: 3 };
@@ -111,6 +119,31 @@ fn a_holder_takes_the_lease_back_from_a_challenger() {
             assert_eq!(holder(&looks).await.map(|l| l.process), Some(std::process::id()));
         }
         device.write(0, pattern(1, 4096)).await.expect("it goes on");
+    });
+}
+
+#[test]
+fn who_opens_the_file_of_a_member_that_is_served_by_a_server_is_refused_until_that_ends() {
+    on_a_member(async |env, locator, _server| {
+        let first = serve(&env, &locator).await.expect("nobody has it");
+        let refused = serve_here(&env, &locator).await.err().expect("the first has it");
+        assert!(refused.contains("slow.img is in use by this very command, by another name"), "{refused}");
+        first.write(UNUSED, pattern(1, 4096)).await.expect("the refusal cost the first nothing");
+        drop(first);
+        serve_here(&env, &locator).await.expect("the first has let go");
+        assert_eq!(holder(&peek(&env, &locator).await).await, None, "nobody has to be waited for");
+    });
+}
+
+#[test]
+fn who_died_elsewhere_is_waited_for_by_who_opens_the_file_and_not_again() {
+    on_a_member(async |env, locator, _server| {
+        let looks = peek(&env, &locator).await;
+        challenge(&looks).await;
+        let began = env.now();
+        serve_here(&env, &locator).await.expect("nobody answers");
+        assert!(env.now().since(began) >= Duration::from_millis(240));
+        assert_eq!(holder(&looks).await, None);
     });
 }
 
@@ -233,7 +266,9 @@ fn what_waits_for_the_lease_is_sent_by_the_look_that_finds_it() {
     on_a_member(async |env, locator, _server| {
         let device = peek(&env, &locator).await;
         // Nothing looks at this one by itself.
-        let _ = device.handle.client.lease.set(Held::new(&env, None, Some(layout::lease(SIZE))));
+        let mut label = label_of(&device).await.expect("read").expect("a label");
+        label.clean = false;
+        let _ = device.handle.client.lease.set(Held::new(&env, Some(&label), Some(layout::lease(SIZE))));
         let held = device.handle.client.lease.get().expect("just set");
         look(&device, held).await;
         env.sleep(STANDSTILL).await;
@@ -274,10 +309,11 @@ fn a_write_is_not_finished_that_was_half_sent_when_the_term_ended() {
         });
         let locator = NbdLocator { server: NbdServer::Unix(socket), export: String::new() };
         let device = NbdDevice::open(&env, &locator, UNLOCKED).await.expect("opens");
-        let _ = device.handle.client.lease.set(Held::new(&env, None, Some(0)));
-        // More than a socket holds.
+        // More than a socket holds. It is begun before there is a lease, for that would be over soon.
         let mut write = std::pin::pin!(device.write(0, pattern(1, 1 << 20)));
-        assert!(env.timeout(STANDSTILL, write.as_mut()).await.is_none(), "the server takes nothing");
+        assert!(env.timeout(Duration::from_millis(100), write.as_mut()).await.is_none(), "the server takes nothing");
+        let _ = device.handle.client.lease.set(Held::new(&env, None, Some(0)));
+        env.sleep(STANDSTILL).await;
         told.set(true);
         let written = env.timeout(Duration::from_secs(20), write).await.expect("it ends");
         assert_eq!(written, Err(DeviceError::Disconnected));
