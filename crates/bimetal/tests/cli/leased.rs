@@ -27,11 +27,16 @@ fn a_group_behind_servers_is_served_by_one_daemon_and_taken_by_no_command_meanwh
     elsewhere(&["repair", "tank", "--yes"]);
     p.file("other.img", 48 * MIB);
     elsewhere(&["create", "other", "--fast", "other.img", "--slow", &slow, "--force", "--yes"]);
+    // Nor does anybody get it on the servers' machine, who has the files themselves.
+    elsewhere(&["serve", "tank", "--member", "fast.img", "--member", "slow.img"]);
     // All that has cost the daemon nothing, and it leaves no wait behind.
     p.ok(&["stop", "tank"]);
     drop(daemon);
     let check = p.ok(&["check", "tank"]);
     assert!(check.contains("Everything is in order"), "{check}");
+    let daemon = p.serve(&["tank", "--member", "fast.img", "--member", "slow.img"]);
+    p.ok(&["stop", "tank"]);
+    drop(daemon);
     p.ok(&["destroy", "tank", "--yes"]);
 }
 

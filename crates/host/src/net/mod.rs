@@ -20,6 +20,7 @@ use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
 use io_uring::{opcode, types::Fd};
 
+use crate::reactor::clock::BootInstant;
 use crate::reactor::{HostEnv, Keep, OnDrop};
 pub use listener::Listener;
 pub(crate) use message::Message;
@@ -35,6 +36,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 /// ... and again, so often.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// Whether a send may go on is asked so often while the peer takes nothing.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// A pause before it is looked again whether a peer that sends no more is gone.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -59,6 +62,15 @@ pub enum Way {
     Write,
     /// Both.
     Both,
+}
+
+/// How a send goes that can be forbidden.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// The kernel has taken some of it.
+    pub(crate) begun: bool,
+    /// The longest time between two questions. Where that is much more than [`ASK_AGAIN`], this process stood still.
+    pub(crate) longest_gap: Duration,
 }
 
 /// How far a send came that could be forbidden.
@@ -219,24 +231,30 @@ impl Stream {
     }
 
     /// Sends all parts in order as [`Stream::send`] does, but no byte without asking `may` just before: whoever has stood still
-    /// meanwhile must not go on without a question. What the kernel has taken it sends, whatever happens.
-    pub(crate) async fn send_while(&self, parts: Vec<Part>, may: impl Fn() -> bool) -> (Vec<Part>, Sent) {
+    /// meanwhile must not go on without a question. It is asked again and again while the peer takes nothing. What the kernel has
+    /// taken it sends, whatever happens.
+    pub(crate) async fn send_while(&self, parts: Vec<Part>, may: impl Fn(&Progress) -> bool) -> (Vec<Part>, Sent) {
         let mut message = self.spare.take().unwrap_or_else(Message::new);
         message.begin(parts);
-        let mut begun = false;
+        let mut progress = Progress { begun: false, longest_gap: Duration::ZERO };
+        let mut asked = BootInstant::now();
         let sent = loop {
             if !message.prepare() {
                 break Sent::All;
             }
-            if !may() {
-                break if begun { Sent::Part } else { Sent::Nothing };
+            let now = BootInstant::now();
+            progress.longest_gap = progress.longest_gap.max(now.since(std::mem::replace(&mut asked, now)));
+            if !may(&progress) {
+                break if progress.begun { Sent::Part } else { Sent::Nothing };
             }
             match self.send_now(&message) {
                 Ok(n) => {
-                    begun = true;
+                    progress.begun = true;
                     message.advance(n);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.poll(libc::POLLOUT).await,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let _in_time = self.env.timeout(ASK_AGAIN, self.poll(libc::POLLOUT)).await;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => break Sent::Failed(error),
             }

@@ -146,20 +146,23 @@ fn a_send_that_is_forbidden_before_its_first_byte_has_sent_nothing_and_later_it_
         let allowed = Cell::new(true);
         let short = Duration::from_millis(50);
         // Fills the socket.
-        let first = a.send_while(vec![Part::Zero(4 << 20)], || allowed.get());
+        let first = a.send_while(vec![Part::Zero(4 << 20)], |_| allowed.get());
         let mut first = std::pin::pin!(first);
         assert!(env.timeout(short, first.as_mut()).await.is_none());
-        let second = a.send_while(vec![Part::Zero(5)], || allowed.get());
+        let second = a.send_while(vec![Part::Zero(5)], |_| allowed.get());
         let mut second = std::pin::pin!(second);
         assert!(env.timeout(short, second.as_mut()).await.is_none(), "there is no room");
         allowed.set(false);
         let (buf, received) = b.recv(BufMut::new(4 << 20), 0..4 << 20).await;
         received.expect("received");
-        assert!(matches!(second.await, (parts, Sent::Nothing) if parts.len() == 1));
-        assert!(matches!(first.await.1, Sent::Part));
+        let long = Duration::from_secs(20);
+        let (parts, nothing) = env.timeout(long, second).await.expect("it ends");
+        assert!(matches!(nothing, Sent::Nothing) && parts.len() == 1, "{nothing:?}");
+        let (_, part) = env.timeout(long, first).await.expect("it ends");
+        assert!(matches!(part, Sent::Part), "{part:?}");
         drop(b);
         allowed.set(true);
-        let failed = a.send_while(vec![Part::Zero(buf.len())], || allowed.get()).await.1;
+        let failed = a.send_while(vec![Part::Zero(buf.len())], |_| allowed.get()).await.1;
         assert!(matches!(failed, Sent::Failed(_)), "{failed:?}");
     });
 }

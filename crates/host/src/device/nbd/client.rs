@@ -1,8 +1,9 @@
 //! The transmission phase: requests out, answers in ([`receive`]).
 //!
-//! What changes the member is *bound* to its lease: it waits in a queue of its own, and is sent only while the lease is fresh, asked
-//! before every piece that the kernel takes. The process may stand still anywhere, for instance between a write's first byte and its
-//! last, and somebody else have the member when it goes on. Requests in flight have no order among each other, and a FLUSH is only
+//! What changes the member is *bound* to its lease: it waits in a queue of its own, and is begun only while the lease is fresh. The
+//! process may stand still anywhere, for instance between a write's first byte and its last, and somebody else have the member when it
+//! goes on: before every piece that the kernel takes it is asked whether it did. A server that takes nothing for long, or little, costs
+//! nothing: no look can be sent in the middle of a write, and what is begun is finished. Requests in flight have no order among each other, and a FLUSH is only
 //! owed for writes that were answered, so what is not bound may overtake.
 
 mod receive;
@@ -23,14 +24,13 @@ use bimetal_volume::env::{Answering, DeviceError, Env, Instant};
 use super::super::waits::answering;
 use super::covered::Covered;
 use super::input::Input;
-use super::lease::Held;
+use super::lease::{Held, STOOD_STILL};
 use super::patience::{Broken, Patience};
-use crate::net::{Part, Sent, Stream, Way};
+use crate::net::{Part, Progress, Sent, Stream, Way};
 use crate::reactor::clock::BootInstant;
 use crate::reactor::HostEnv;
 
-/// Bound requests are sent as one up to the first with which they are so many bytes: where the lease ends in the middle, the
-/// connection does.
+/// Bound requests are sent as one up to the first with which they are so many bytes: between two of them a look has its turn.
 const BATCH: usize = 1 << 20;
 
 /// Whether a request may be sent without the lease.
@@ -260,11 +260,12 @@ impl Client {
 
     /// Sends some of what is bound to the lease; false if nothing can be.
     async fn send_bound(&self) -> bool {
-        let may = || self.lease.get().is_none_or(|held| held.is_fresh(BootInstant::now()));
-        let parts = if may() { self.next_bound() } else { Vec::new() };
+        let fresh = || self.lease.get().is_none_or(|held| held.is_fresh(BootInstant::now()));
+        let parts = if fresh() { self.next_bound() } else { Vec::new() };
         if parts.is_empty() {
             return false;
         }
+        let may = |progress: &Progress| fresh() || progress.begun && progress.longest_gap < STOOD_STILL;
         let (parts, sent) = self.stream.send_while(parts, may).await;
         match sent {
             Sent::All => return true,

@@ -11,8 +11,9 @@
 //!    write may take. Of a member whose label is clean a holder can only be *starting*: that has shorter times of its own, until the
 //!    label is not clean any more. Whoever took it for clean looks again before the member is its.
 //! 3. A holder writes and trims only while it has seen its own within its term; a daemon that was stopped and wakes asks first. That
-//!    is asked before every piece that the kernel takes ([`Client`](super::client::Client)), and counts a machine's sleep: others do
-//!    not sleep meanwhile. A challenger's patience does not count its own: the holder may sleep with it.
+//!    is asked when a write is begun to be sent, and before every piece that the kernel takes whether the holder stood still meanwhile
+//!    ([`Client`](super::client::Client)); a machine's sleep counts: others do not sleep with it. A holder that runs finishes what it
+//!    has begun, however long the server takes: a challenger by the same server is held up with it. A challenger's patience does not count its own: the holder may sleep with it.
 //! 4. A holder that finds a challenge takes the lease back if it has seen its own within its term, else it gives the member up for
 //!    good: somebody may be writing there. What it takes back, and what it cannot read and writes anew, counts as seen if that succeeds
 //!    within the term: whoever challenges has not waited long enough by then.
@@ -58,6 +59,9 @@ const PATIENCE_WITH_START: Duration = Duration::from_millis(5 * SECOND);
 const LOOK_FOR_ANSWER: Duration = Duration::from_millis(SECOND / 2);
 /// So long whoever takes a lease that nobody holds waits for others who do the same.
 const SETTLE: Duration = Duration::from_millis(200);
+
+/// Whoever did not come to its turn for so long stood still.
+pub(super) const STOOD_STILL: Duration = Duration::from_millis(3 * SECOND);
 
 /// A disk of this machine that is silent for so long is not asked for a lease: whoever uses it next waits for it, and says so.
 const SILENCE_HERE: Duration = Duration::from_millis(10 * SECOND);
