@@ -20,7 +20,6 @@ use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
 use io_uring::{opcode, types::Fd};
 
-use crate::reactor::clock::BootInstant;
 use crate::reactor::{HostEnv, Keep, OnDrop};
 pub use listener::Listener;
 pub(crate) use message::Message;
@@ -62,15 +61,6 @@ pub enum Way {
     Write,
     /// Both.
     Both,
-}
-
-/// How a send goes that can be forbidden.
-#[derive(Debug)]
-pub(crate) struct Progress {
-    /// The kernel has taken some of it.
-    pub(crate) begun: bool,
-    /// The longest time between two questions. Where that is much more than [`ASK_AGAIN`], this process stood still.
-    pub(crate) longest_gap: Duration,
 }
 
 /// How far a send came that could be forbidden.
@@ -230,26 +220,23 @@ impl Stream {
         }
     }
 
-    /// Sends all parts in order as [`Stream::send`] does, but no byte without asking `may` just before: whoever has stood still
-    /// meanwhile must not go on without a question. It is asked again and again while the peer takes nothing. What the kernel has
-    /// taken it sends, whatever happens.
-    pub(crate) async fn send_while(&self, parts: Vec<Part>, may: impl Fn(&Progress) -> bool) -> (Vec<Part>, Sent) {
+    /// Sends all parts in order as [`Stream::send`] does, but no byte without asking `may` just before, with whether some is sent:
+    /// whoever has stood still meanwhile must not go on without a question. It is asked again and again while the peer takes nothing.
+    /// What the kernel has taken it sends, whatever happens.
+    pub(crate) async fn send_while(&self, parts: Vec<Part>, may: impl Fn(bool) -> bool) -> (Vec<Part>, Sent) {
         let mut message = self.spare.take().unwrap_or_else(Message::new);
         message.begin(parts);
-        let mut progress = Progress { begun: false, longest_gap: Duration::ZERO };
-        let mut asked = BootInstant::now();
+        let mut begun = false;
         let sent = loop {
             if !message.prepare() {
                 break Sent::All;
             }
-            let now = BootInstant::now();
-            progress.longest_gap = progress.longest_gap.max(now.since(std::mem::replace(&mut asked, now)));
-            if !may(&progress) {
-                break if progress.begun { Sent::Part } else { Sent::Nothing };
+            if !may(begun) {
+                break if begun { Sent::Part } else { Sent::Nothing };
             }
             match self.send_now(&message) {
                 Ok(n) => {
-                    progress.begun = true;
+                    begun = true;
                     message.advance(n);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

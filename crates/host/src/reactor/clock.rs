@@ -18,6 +18,11 @@ impl BootInstant {
         BootInstant(now)
     }
 
+    #[cfg(test)]
+    pub(crate) fn plus(self, duration: Duration) -> BootInstant {
+        BootInstant(self.0 + duration)
+    }
+
     /// Time that passed from `earlier` to `self`; zero if `earlier` is later.
     pub(crate) fn since(self, earlier: BootInstant) -> Duration {
         self.0.saturating_sub(earlier.0)

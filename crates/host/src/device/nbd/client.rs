@@ -1,10 +1,11 @@
 //! The transmission phase: requests out, answers in ([`receive`]).
 //!
 //! What changes the member is *bound* to its lease: it waits in a queue of its own, and is begun only while the lease is fresh. The
-//! process may stand still anywhere, for instance between a write's first byte and its last, and somebody else have the member when it
-//! goes on: before every piece that the kernel takes it is asked whether it did. A server that takes nothing for long, or little, costs
-//! nothing: no look can be sent in the middle of a write, and what is begun is finished. Requests in flight have no order among each other, and a FLUSH is only
-//! owed for writes that were answered, so what is not bound may overtake.
+//! process may stand still anywhere, or the way to the server be cut, for instance between a write's first byte and its last, and
+//! somebody else have the member when it goes on: before every piece that the kernel takes it is asked whether that can be. No look can
+//! be sent in the middle of a write, so what is begun may be finished for a little longer, as long as nobody can have the member.
+//! Requests in flight have no order among each other, and a FLUSH is only owed for writes that were answered, so what is not bound may
+//! overtake.
 
 mod receive;
 
@@ -24,9 +25,9 @@ use bimetal_volume::env::{Answering, DeviceError, Env, Instant};
 use super::super::waits::answering;
 use super::covered::Covered;
 use super::input::Input;
-use super::lease::{Held, STOOD_STILL};
+use super::lease::Held;
 use super::patience::{Broken, Patience};
-use crate::net::{Part, Progress, Sent, Stream, Way};
+use crate::net::{Part, Sent, Stream, Way};
 use crate::reactor::clock::BootInstant;
 use crate::reactor::HostEnv;
 
@@ -265,7 +266,8 @@ impl Client {
         if parts.is_empty() {
             return false;
         }
-        let may = |progress: &Progress| fresh() || progress.begun && progress.longest_gap < STOOD_STILL;
+        let begun = || self.lease.get().is_none_or(|held| held.may_finish(BootInstant::now()));
+        let may = |is_begun: bool| if is_begun { begun() } else { fresh() };
         let (parts, sent) = self.stream.send_while(parts, may).await;
         match sent {
             Sent::All => return true,

@@ -11,9 +11,9 @@
 //!    write may take. Of a member whose label is clean a holder can only be *starting*: that has shorter times of its own, until the
 //!    label is not clean any more. Whoever took it for clean looks again before the member is its.
 //! 3. A holder writes and trims only while it has seen its own within its term; a daemon that was stopped and wakes asks first. That
-//!    is asked when a write is begun to be sent, and before every piece that the kernel takes whether the holder stood still meanwhile
-//!    ([`Client`](super::client::Client)); a machine's sleep counts: others do not sleep with it. A holder that runs finishes what it
-//!    has begun, however long the server takes: a challenger by the same server is held up with it. A challenger's patience does not count its own: the holder may sleep with it.
+//!    is asked when a write is begun to be sent. What is begun it finishes within [`FINISH`], which is less than a challenger's
+//!    patience, asked before every piece that the kernel takes ([`Client`](super::client::Client)); else it gives the connection up. A
+//!    machine's sleep counts: others do not sleep with it. A challenger's patience does not count its own: the holder may sleep with it.
 //! 4. A holder that finds a challenge takes the lease back if it has seen its own within its term, else it gives the member up for
 //!    good: somebody may be writing there. What it takes back, and what it cannot read and writes anew, counts as seen if that succeeds
 //!    within the term: whoever challenges has not waited long enough by then.
@@ -60,8 +60,10 @@ const LOOK_FOR_ANSWER: Duration = Duration::from_millis(SECOND / 2);
 /// So long whoever takes a lease that nobody holds waits for others who do the same.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// Whoever did not come to its turn for so long stood still.
-pub(super) const STOOD_STILL: Duration = Duration::from_millis(3 * SECOND);
+/// So long after a holder has seen its own, and one that is starting, what it has begun to send may be finished: nobody can have the
+/// member before a challenger's patience ends.
+const FINISH: Duration = Duration::from_millis(13 * SECOND);
+const FINISH_OF_START: Duration = Duration::from_millis(4 * SECOND);
 
 /// A disk of this machine that is silent for so long is not asked for a lease: whoever uses it next waits for it, and says so.
 const SILENCE_HERE: Duration = Duration::from_millis(10 * SECOND);
@@ -155,6 +157,17 @@ impl Held {
 
     fn is_within_term(&self, now: BootInstant) -> bool {
         now.since(self.seen.get()) < if self.starting.get() { TERM_OF_START } else { TERM }
+    }
+
+    #[cfg(test)]
+    pub(super) fn seen_at(&self) -> BootInstant {
+        self.seen.get()
+    }
+
+    /// Whether the holder may finish what it has begun to send.
+    pub(super) fn may_finish(&self, now: BootInstant) -> bool {
+        let limit = if self.starting.get() { FINISH_OF_START } else { FINISH };
+        self.place.get().is_none() || now.since(self.seen.get()) < limit
     }
 
     /// Whether the holder may write.

@@ -59,8 +59,8 @@ pub(super) enum Broken {
     #[error("the server does not answer {what}: nothing came for {seconds} s", what = plural(*.command), seconds = .silent.as_secs())]
     Silent { command: u16, silent: Duration },
     #[error(
-        "this daemon stood still in the middle of a write for so long that somebody else may have the member; what was half sent could \
-         neither be finished nor taken back"
+        "this daemon, the server or the way to it stood still in the middle of a write for so long that somebody else may have the \
+         member; what was half sent could neither be finished nor taken back"
     )]
     HalfSent,
     #[error("{0}")]
