@@ -77,9 +77,9 @@ impl<E: Env> Core<E> {
         m.lane.len() + m.telling.untold()
     }
 
-    /// The tasks of slots that were left look around.
+    /// The tasks of slots that were left look around, also those of members that have left: they end.
     pub(crate) fn wake_reclaimers(&self) {
-        for m in self.members.iter() {
+        for m in self.members.rows() {
             m.lane.wake.notify();
             m.telling.wake();
         }

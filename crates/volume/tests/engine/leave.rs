@@ -369,3 +369,28 @@ fn chunks_of_a_bound_volume_that_leave_a_disk_owe_nobody_anything() {
     let after = g.status().mover;
     assert_eq!((used(&g, 1), after.demoted), (0, before.demoted), "{before:?} {after:?}");
 }
+
+/// Handles of the first device that are left some time after a stop, where the third member has left before it or not.
+fn left_open(removes: bool) -> usize {
+    let env = MemoryEnv::new();
+    let (m, g) = one_fast_two_slow(&env);
+    let v = g.volume("main").expect("made");
+    for chunk in 0..20 {
+        write(&env, &v, chunk * CHUNK, &[7; CHUNK as usize]).expect("write");
+    }
+    flush(&env, &v).expect("flush");
+    evacuate(&env, &g, 2);
+    pass(&env, 60);
+    if removes {
+        remove(&env, &g, 2).expect("empty");
+    }
+    drop(v);
+    stop(&env, g).expect("orderly stop");
+    pass(&env, 600);
+    Rc::strong_count(&m.0[0].blocks)
+}
+
+#[test]
+fn a_member_that_has_left_keeps_nothing_open_after_a_stop() {
+    assert_eq!(left_open(true), left_open(false));
+}

@@ -229,6 +229,8 @@ impl<E: Env> Core<E> {
             m.release()
         };
         self.resized();
+        // Its tasks end.
+        self.wake_reclaimers();
         // It is none of ours any more: should it stand still, nobody waits for it.
         drop(change);
         let erased = match &device {
