@@ -44,8 +44,8 @@ pub(crate) struct NoRoom {
 /// The same as an error of `create`.
 pub(crate) fn refusal(locator: &Locator, why: &NoRoom) -> anyhow::Error {
     anyhow::anyhow!(
-        "there is no room for {} of metadata in {locator}: {}; free some of the file system, or make the file elsewhere. Nothing \
-         was changed",
+        "there is no room for {} of metadata in {locator}: {}; free some of the file system, or make the file elsewhere. Nothing was \
+         written",
         approx(why.bytes),
         why.source
     )

@@ -41,7 +41,7 @@ use crate::cli::Serve;
 use crate::config::uuid_text;
 use crate::members as found_members;
 use crate::output::Output;
-use crate::{control, handover, log, loss, metadata_room, paths, runstate, words};
+use crate::{control, handover, log, loss, paths, runstate, words};
 use answers::Answers;
 use exports::Exports;
 pub(crate) use families::Work as FamilyWork;
@@ -120,11 +120,6 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         migrate: !args.no_migrate && !args.read_only,
         ..OpenOptions::default()
     };
-    if !args.read_only {
-        for m in &found.opened {
-            metadata_room::warn_of(&m.locator.to_string(), &m.device, m.label.as_ref()).await;
-        }
-    }
     let begun = Instant::now();
     let syncs = loss::watch_syncs(&env, &name);
     let opened = Group::open(env.clone(), found.devices(), options).await;

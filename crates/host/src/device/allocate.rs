@@ -1,6 +1,7 @@
 //! Room for what must be writable whenever it has to be: a file with holes lies on a file system that may be full by then.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use bimetal_volume::env::DeviceError;
 
@@ -10,10 +11,16 @@ use super::error::from_errno;
 const TMPFS_MAGIC: libc::c_long = 0x0102_1994;
 
 /// Takes room for a range of a file, where there are holes; its content and size stay. What the file system cannot do it is not asked
-/// for again. Blocks.
+/// for again. A file system with less room than that is not asked either: ext4 would be full then, to no avail. A file that has all its
+/// room needs none: XFS wants as much as the range has, also where there is no hole. Blocks.
 pub(super) fn allocate(file: &OwnedFd, offset: u64, len: u64) -> Result<(), DeviceError> {
-    if is_in_memory(file) {
+    if has_all_its_room(file) {
         return Ok(());
+    }
+    match file_system(file) {
+        Some(FileSystem { in_memory: true, .. }) => return Ok(()),
+        Some(FileSystem { free, .. }) if free < len => return Err(DeviceError::NoSpace),
+        _ => {}
     }
     let (at, len) = (offset as libc::off_t, len as libc::off_t);
     loop {
@@ -29,13 +36,26 @@ pub(super) fn allocate(file: &OwnedFd, offset: u64, len: u64) -> Result<(), Devi
     }
 }
 
-fn is_in_memory(file: &OwnedFd) -> bool {
+fn has_all_its_room(file: &OwnedFd) -> bool {
+    let meta = file.try_clone().and_then(|file| std::fs::File::from(file).metadata());
+    meta.is_ok_and(|m| m.blocks() * 512 >= m.len())
+}
+
+/// What a file lies on.
+struct FileSystem {
+    in_memory: bool,
+    /// Bytes that are free.
+    free: u64,
+}
+
+fn file_system(file: &OwnedFd) -> Option<FileSystem> {
     // SAFETY: a statfs of zeros is valid, and the pointer is for the call.
     let said = unsafe {
         let mut said: libc::statfs = std::mem::zeroed();
         (libc::fstatfs(file.as_raw_fd(), &raw mut said) == 0).then_some(said)
-    };
-    // The type of the field differs from one machine to another.
+    }?;
+    // The types of the fields differ from one machine to another.
     #[allow(clippy::unnecessary_cast)]
-    said.is_some_and(|said| said.f_type as libc::c_long == TMPFS_MAGIC)
+    let (kind, free, unit) = (said.f_type as libc::c_long, said.f_bavail as u64, said.f_bsize as u64);
+    Some(FileSystem { in_memory: kind == TMPFS_MAGIC, free: free.saturating_mul(unit) })
 }
