@@ -157,7 +157,8 @@ pub(super) fn late_over_newer() -> Directed {
 /// clients write again meanwhile, some over what comes to the slot next.
 pub(super) fn several_fail_beside_a_sync() -> Directed {
     let make = |n: u64| {
-        let mut s = Scenario { seed: n + 1, migrate: false, commit_ms: 60_000, ..group(12, 24, 16) };
+        // The first of all reaches the moment.
+        let mut s = Scenario { seed: n + 183, migrate: false, commit_ms: 60_000, ..group(12, 24, 16) };
         let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
         s.sessions.push(session);
         let mut steps = Vec::new();
