@@ -81,6 +81,10 @@ mod on {
         /// Directed scenarios in turn, at points all over each of them: those that came to the fault's place in every round, the
         /// others in some.
         fn sweeps(&self, courses: &[Course]) {
+            let made_for_it = |c: &&Course| c.directed.finds.contains(&self.mutant.name());
+            if courses.iter().filter(made_for_it).any(|c| self.sweep_whole(c)) {
+                return;
+            }
             let mut paths: Vec<Path> = courses.iter().map(|c| Path::of(c, self.mutant)).collect();
             for round in 1u64.. {
                 let all = round % FAR == 0 || paths.iter().all(|p| !p.is_near);
@@ -88,6 +92,13 @@ mod on {
                     return;
                 }
             }
+        }
+
+        /// All points of a directed scenario; true when the hunt is over.
+        fn sweep_whole(&self, course: &Course) -> bool {
+            let points = (0..course.points).flat_map(|n| [(n, Crash::Power), (n, Crash::Daemon)]);
+            let name = |n| format!("sweep of \"{}\" at {n}", course.directed.name);
+            points.into_iter().any(|(n, kind)| self.run(&course.directed.at(n, kind), &name(n)))
         }
 
         /// The next point of a directed scenario; true when the hunt is over.
@@ -149,7 +160,12 @@ mod on {
     pub(crate) fn mutants(args: &Args<'_>) -> Result<bool, String> {
         catch_panics();
         let (mut passed, mut failed) = (0, 0);
-        let courses: Vec<Course> = all().into_iter().map(Course::look).collect();
+        let sweeps = all();
+        let named = sweeps.iter().flat_map(|d| d.finds).find(|name| Mutant::ALL.iter().all(|m| m.name() != **name));
+        if let Some(name) = named {
+            return Err(format!("a sweep was made for '{name}', and there is no such mutant"));
+        }
+        let courses: Vec<Course> = sweeps.into_iter().map(Course::look).collect();
         println!("{:<24} {:>8} {:>7}  caught by", "mutant", "runs", "seconds");
         for &m in args.chosen(Mutant::ALL, |m| m.name())? {
             let hunt = Hunt {

@@ -120,7 +120,7 @@ pub(super) fn left_as_soon_as_it_came() -> Directed {
         s.seed += n;
         s
     };
-    Directed::chain("left as soon as it came", make, 1000)
+    Directed::chain("left as soon as it came", make, 1000).finds(&["LeftUntold"])
 }
 
 /// Away blocks of the slow member cannot be read at one start, and at the next they can: what was to count as all set must be

@@ -157,8 +157,7 @@ pub(super) fn late_over_newer() -> Directed {
 /// clients write again meanwhile, some over what comes to the slot next.
 pub(super) fn several_fail_beside_a_sync() -> Directed {
     let make = |n: u64| {
-        // The first of all reaches the moment.
-        let mut s = Scenario { seed: n + 183, migrate: false, commit_ms: 60_000, ..group(12, 24, 16) };
+        let mut s = Scenario { seed: n + 1, migrate: false, commit_ms: 60_000, ..group(12, 24, 16) };
         let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
         s.sessions.push(session);
         let mut steps = Vec::new();
@@ -178,7 +177,7 @@ pub(super) fn several_fail_beside_a_sync() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("several fail beside a sync", make, 100)
+    Directed::chain("several fail beside a sync", make, 100).finds(&["C2TaintBySlot"])
 }
 
 /// A write gives a chunk its first home, and ends in a block of the next one that cannot be read.

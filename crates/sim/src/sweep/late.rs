@@ -30,8 +30,6 @@ fn written_and_read(chunks: u64, n: u64) -> Vec<Step> {
 pub(super) fn moved() -> Directed {
     const CHUNKS: u64 = 40;
     let make = |n: u64| {
-        // The first of all reaches the moment.
-        let n = n + 19;
         let mut s = Scenario { seed: n + 1, ..group(60, 60, CHUNKS) };
         s.spares.push(MemberSpec { tier: Tier::Fast, slots: 60, discard: false });
         let prepare = vec![fill(0, CHUNKS), flush(), step(0, Act::AddMember { disk: 2 }, 0, 0)];
@@ -46,7 +44,7 @@ pub(super) fn moved() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("late writes on what moves", make, 60)
+    Directed::chain("late writes on what moves", make, 60).finds(&["C2TaintedCopied"])
 }
 
 /// Chunks on the slow tier are read as a whole, and lifted for that, to a fast member that is slow to write.
@@ -54,8 +52,6 @@ pub(super) fn lifted() -> Directed {
     const FIRST: u64 = 41;
     const LIFTED: u64 = 21;
     let make = |n: u64| {
-        // The first of all reaches the moment.
-        let n = n + 70;
         let mut s = Scenario { seed: n + 1, journal: 64, ..group(40, 80, 90) };
         let prepare = vec![fill(0, 64), sleep(0, 3000), step(0, TRIM, 0, 30 * CHUNK), flush(), sleep(0, 3500)];
         let session = s.quiet_session(prepare, End::Stop);
@@ -74,15 +70,13 @@ pub(super) fn lifted() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("late writes on what is lifted", make, 60)
+    Directed::chain("late writes on what is lifted", make, 60).finds(&["C2TaintedLifted"])
 }
 
 /// Chunks are encrypted, and their ciphertext goes to a disk that is slow to write.
 pub(super) fn encrypted() -> Directed {
     const CHUNKS: u64 = 30;
     let make = |n: u64| {
-        // The first of all reaches the moment.
-        let n = n + 6;
         let mut s = Scenario { seed: n + 1, ..group(12, 80, CHUNKS) };
         s.volumes[0].placement = Placement::SlowOnly;
         s.volumes.push(VolumeSpec { chunks: 10, placement: Placement::SlowOnly });
@@ -110,5 +104,5 @@ pub(super) fn encrypted() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("late writes on what is encrypted", make, 60)
+    Directed::chain("late writes on what is encrypted", make, 60).finds(&["C2TaintedEncrypted"])
 }

@@ -31,6 +31,9 @@ pub struct Directed {
     pub scenario: Scenario,
     /// Tried on the side after the crash.
     pub damage: Option<Damage>,
+    /// Faults of the engine that it was made for, by name: a hunt for one of them goes through it from end to end first. Few of its points
+    /// may meet the moment, and which they are follows from the order of tasks.
+    pub finds: &'static [&'static str],
     /// If one crash after the other is swept.
     chain: Option<Chain>,
     /// Done after the crashes, before the last one.
@@ -47,11 +50,16 @@ struct Chain {
 impl Directed {
     /// A scenario for each of so many points.
     fn chain(name: &'static str, make: fn(u64) -> Scenario, points: u64) -> Directed {
-        Directed { name, scenario: make(0), damage: None, chain: Some(Chain { make, points }), after: Vec::new() }
+        let chain = Some(Chain { make, points });
+        Directed { name, scenario: make(0), damage: None, finds: &[], chain, after: Vec::new() }
     }
 
     fn then(self, damage: Damage) -> Directed {
         Directed { damage: Some(damage), ..self }
+    }
+
+    fn finds(self, finds: &'static [&'static str]) -> Directed {
+        Directed { finds, ..self }
     }
 
     fn after(self, after: Vec<Step>) -> Directed {
@@ -114,7 +122,7 @@ fn directed(name: &'static str, mut s: Scenario, prepare: Vec<Step>, steps: Vec<
     let end = if stop { End::StopOr(Crash::Power, NEVER) } else { End::Crash(Crash::Power, NEVER) };
     let session = s.quiet_session(steps, end);
     s.sessions.push(session);
-    Directed { name, scenario: s, damage: None, chain: None, after: Vec::new() }
+    Directed { name, scenario: s, damage: None, finds: &[], chain: None, after: Vec::new() }
 }
 
 fn hot(times: usize) -> Vec<Step> {

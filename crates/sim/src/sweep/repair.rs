@@ -195,7 +195,9 @@ fn newest_block_rots() -> Directed {
     s.members.insert(1, MemberSpec { tier: Tier::Fast, slots: 24, discard: true });
     let commits = (0..10)
         .flat_map(|n| [fill(n * 3 % 30, 6), flush(), sleep(0, 120), step(0, TRIM, n * 3 % 30 * CHUNK, 6 * CHUNK)]);
-    let mut sweep = directed("newest block lost", s, Vec::new(), commits.collect(), false).then(Damage::Gap(1));
+    let mut sweep = directed("newest block lost", s, Vec::new(), commits.collect(), false)
+        .then(Damage::Gap(1))
+        .finds(&["C6HalfBeatsPages"]);
     sweep.scenario.sessions.iter_mut().for_each(|session| session.speed[1] = Speed::Hdd);
     sweep
 }

@@ -29,7 +29,7 @@ fn mended_without_labels() -> Directed {
         s.sessions[last].damage = Some(Damage::Directory(0, 48 + n % 30));
         s
     };
-    Directed::chain("mended, without labels, and its repair cut off", make, 150)
+    Directed::chain("mended, without labels, and its repair cut off", make, 150).finds(&["SealNotRebuilt"])
 }
 
 /// All of them.
