@@ -172,7 +172,10 @@ impl<E: Env> Core<E> {
             return Ok(());
         }
         for mv in run.iter().filter(|mv| !mv.kept) {
-            self.cleanse(mv.from).await?;
+            let m = &self.members[mv.from.member as usize];
+            while m.is_tainted(mv.from.slot) && !self.claims.is_cancelled(mv.chunk) {
+                self.sync_member(m.index, m.sync.written()).await?;
+            }
         }
         Ok(())
     }
