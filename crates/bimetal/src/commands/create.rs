@@ -175,40 +175,39 @@ async fn create(
     }
     let named_devices: Vec<_> = new.iter().map(|m| &m.locator).zip(devices.iter().map(|(d, _)| d)).collect();
     twins::refuse(&env, &named_devices, &[]).await?;
-    let empty = new.iter().zip(&devices).filter(|(m, _)| is_empty_file(&m.locator)).map(|(_, (d, _))| d.clone());
-    let empty: Vec<HostDevice> = empty.collect();
-    if let Err(e) = take_room(&named_devices, options.volumes.len()).await {
-        give_back(&empty).await;
-        return Err(e);
-    }
     let erased = if force { erase_all(&devices, &new).await? } else { Vec::new() };
     let opened: Vec<HostDevice> = devices.iter().map(|(d, _)| d.clone()).collect();
     let made = Group::create(&env, devices, &options).await;
-    if made.as_ref().is_err_and(|e| !matches!(e, CreateError::Device { .. })) {
-        // Nothing was written: what was wished is not possible, and the devices are not needed.
-        give_back(&empty).await;
+    let no_room = match &made {
+        Ok(_) => take_room(&opened, &new).await.err(),
+        Err(_) => None,
+    };
+    // Either nothing was written, since what was wished is not possible, or it is erased again.
+    if no_room.is_some() || made.as_ref().is_err_and(|e| !matches!(e, CreateError::Device { .. })) {
         put_back(erased, &opened, &new).await?;
     }
     let report = made.map_err(|e| named(e, &new))?;
+    if let Some(e) = no_room {
+        return Err(e);
+    }
     let members = new.iter().map(|m| MemberConfig { locator: m.locator.to_string(), tier: m.tier.to_string() });
     let config = GroupConfig { schema: 1, name: group, uuid: uuid_text(&report.uuid), members: members.collect() };
     Ok((report, config))
 }
 
-async fn take_room(devices: &[(&Locator, &HostDevice)], volumes: usize) -> Result<()> {
-    let total: u64 = devices.iter().map(|(_, d)| d.size()).sum();
-    for (locator, device) in devices {
-        metadata_room::of_new(device, total, volumes).await.map_err(|e| metadata_room::refusal(locator, &e))?;
+/// Takes room for the metadata of the members, or unmakes the group.
+async fn take_room(devices: &[HostDevice], new: &[NewMember]) -> Result<()> {
+    for (device, m) in devices.iter().zip(new) {
+        let Err(no_room) = metadata_room::of_member(device).await else { continue };
+        for (device, m) in devices.iter().zip(new) {
+            let wiped = bimetal_volume::probe::wipe(device).await;
+            wiped.with_context(|| {
+                format!("{}: {no_room}, and the label of {} cannot be erased", m.locator, m.locator)
+            })?;
+        }
+        bail!("{}: {no_room}; free some of that file system, or make the file elsewhere. No group was made", m.locator);
     }
     Ok(())
-}
-
-/// Files in which nothing was ever written are empty again.
-async fn give_back(empty: &[HostDevice]) {
-    for device in empty {
-        // Where that cannot be done they only take up room.
-        let _taken = device.discard(0, device.size()).await;
-    }
 }
 
 async fn erase_all(devices: &[(HostDevice, Tier)], new: &[NewMember]) -> Result<Vec<Erased>> {

@@ -155,7 +155,11 @@ async fn add(
         }
     }
     let made = result.with_context(|| text.clone())?;
-    metadata_room::warn_of(&text, &device, members::read_label(&device).await.ok().and_then(Result::ok).as_ref()).await;
+    if let Err(e) = metadata_room::of_member(&device).await {
+        log::warn(&format!(
+            "{text}: {e}. If it is full when they are written, the group takes no more writes; free some of it"
+        ));
+    }
     let member = ChangedMember { index: made.index, uuid: uuid_text(&made.uuid), locator: text };
     Ok(Done { size: Some(made.capacity), room: Some(made.room), member: Some(member), ..Done::default() })
 }

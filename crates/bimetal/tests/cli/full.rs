@@ -48,12 +48,16 @@ fn a_group_on_a_full_file_system_starts_and_stops() {
 fn no_group_is_made_where_its_metadata_have_no_room() {
     let p = Place::new();
     let Some((_over, mounted, file)) = small(&p) else { return };
+    let create = ["create", "tank", "--fast", &file, "--slow", "slow.img", "--yes"];
+    let filler = format!("{}/filler", mounted.0);
     fill(&mounted);
-    p.refused(
-        &["create", "tank", "--fast", &file, "--slow", "slow.img", "--yes"],
-        1,
-        &["no room for", &file, "Nothing"],
-    );
-    std::fs::remove_file(format!("{}/filler", mounted.0)).expect("gone");
-    p.ok(&["create", "tank", "--fast", &file, "--slow", "slow.img", "--yes"]);
+    p.refused(&create, 1, &[&file, "no space left"]);
+    // Room for labels, and not for the rest.
+    let size = std::fs::metadata(&filler).expect("there").len();
+    std::fs::File::options().write(true).open(&filler).and_then(|f| f.set_len(size - MIB)).expect("shorter");
+    std::fs::File::open(&filler).and_then(|f| f.sync_all()).expect("synced");
+    p.refused(&create, 1, &[&file, "no room", "metadata", "No group was made"]);
+    p.refused(&["serve", "tank"], 1, &["tank"]);
+    std::fs::remove_file(&filler).expect("gone");
+    p.ok(&create);
 }
