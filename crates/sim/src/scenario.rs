@@ -248,6 +248,8 @@ pub enum Damage {
     Alone,
     /// All fast members are gone.
     NoFast,
+    /// The same, and the map pages of this one rot.
+    NoFastNorPages(usize),
     /// Map pages give two chunks one slot.
     Forged,
     /// What the member holds of the headers of families rots.

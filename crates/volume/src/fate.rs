@@ -117,13 +117,12 @@ impl<E: Env> Core<E> {
         if hidden && !mutant::on(Mutant::C5GapServesSlots) {
             return Known { entry, valid: Fate::Lost, empty };
         }
-        // A slow member vouches for its own slots only.
-        if present(entry.member) && (self.map_complete || entry.member == self.authority) {
+        if present(entry.member) && self.vouches(entry.member) {
             let stale = unsure && !mutant::on(Mutant::C8StaleCalledWhole);
             return Known { entry, valid: if stale { Fate::PossiblyStale } else { Fate::Whole }, empty };
         }
         // The copy of a chunk whose home is gone; another member's slots may have been given away since.
-        let copy = kept_slot(&entry).filter(|c| present(c.member) && (self.map_complete || c.member == self.authority));
+        let copy = kept_slot(&entry).filter(|c| present(c.member) && self.vouches(c.member));
         match copy {
             Some(copy) => {
                 let valid = if self.kept.may_be_old() { Fate::KeptCopy } else { Fate::Whole };
@@ -131,6 +130,11 @@ impl<E: Env> Core<E> {
             }
             None => Known { entry, valid: Fate::Lost, empty },
         }
+    }
+
+    /// Whether what the map says of a member's slots is so: of a complete map all is; else a slow member was asked, and knows its own.
+    fn vouches(&self, member: MemberIndex) -> bool {
+        self.map_complete || self.vouching.contains(&member)
     }
 
     /// Whether the map is complete: what it says is so.

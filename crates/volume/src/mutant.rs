@@ -148,6 +148,8 @@ mutants! {
     C8LostByTier: "C8: with a member missing, what is on the others of its tier counts as lost",
     C8LostIsHole: "C8.1: what is lost or perhaps lost is a hole in the extents",
     C8StaleCalledWhole: "C8.1: what may be stale is listed as whole",
+    C8OneBelieved: "C8: of several slow members alone one is believed, and what is on the others is lost",
+    C8UnclaimedServed: "C8: of several slow members alone one is believed what it says of the slots of others",
     C9WriteKeepsCopy: "C9.1: a write to a promoted chunk does not end its kept copy",
     C9CopiesSurviveCrash: "C9.1: after a crash kept copies count as before",
     C9MirrorsFromNotRaised: "C9.1: an unclean start forgets kept copies, but the labels do not say so",

@@ -25,9 +25,6 @@ pub(crate) struct Repair {
     /// Where only an older copy is left of what was on the fast tier, keep that
     #[arg(long)]
     pub(crate) older_copies: bool,
-    /// With all fast members gone after a crash and several slow ones left: give up what is on all but one of these
-    #[arg(long)]
-    pub(crate) give_up_others: bool,
     /// Give up what a device fails to read now, though it might read it another time
     #[arg(long)]
     pub(crate) give_up_unread: bool,

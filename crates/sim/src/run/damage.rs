@@ -49,6 +49,10 @@ impl Run<'_> {
             Damage::Alone => self.without(0, true, index),
             Damage::NoFast if self.stopped_in_order => self.without(0, true, index),
             Damage::NoFast => self.no_fast(),
+            Damage::NoFastNorPages(m) => {
+                self.rot_pages(m);
+                self.no_fast()
+            }
             Damage::Forged => self.forged(),
             Damage::Gap(m) => self.gap(m),
             Damage::Keys(m) => self.rotten_keys(m),
@@ -190,6 +194,14 @@ impl Run<'_> {
         env.kill();
         self.disks.iter().for_each(|d| d.power_cut(false));
         Ok(())
+    }
+
+    /// Every copy of a map page on this disk rots.
+    fn rot_pages(&self, member: usize) {
+        let mut store = self.disks[member].store_mut();
+        for block in super::forge::pages(&store, member, SLOTS_START / BLOCK) {
+            self.world.random(|p| store.rot(block, p));
+        }
     }
 
     /// C5.2: an older page is damaged, not a fallback.

@@ -12,7 +12,7 @@ use crate::world::CrashPoint;
 /// The chunks that `hot` promotes.
 const HOT: u64 = 22;
 
-fn mixed() -> Vec<Step> {
+pub(super) fn mixed() -> Vec<Step> {
     let in_hot = |act, at: u64, len| step(0, act, HOT * CHUNK + at, len);
     let mut steps = hot(4);
     // In place on the fast tier, durable: the slow member learns of it later.
@@ -30,7 +30,7 @@ fn without(name: &'static str, member: usize) -> Directed {
 }
 
 /// A session in which this is done, then the power goes; what is `damage`d afterwards is read from end to end.
-fn cut_after(mut s: Scenario, steps: Vec<Step>, point: CrashPoint, damage: Damage) -> Scenario {
+pub(super) fn cut_after(mut s: Scenario, steps: Vec<Step>, point: CrashPoint, damage: Damage) -> Scenario {
     let point = CrashPoint { steps: steps.len() as u64 - point.steps, ..point };
     let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
     s.sessions.push(session);
@@ -42,7 +42,7 @@ fn cut_after(mut s: Scenario, steps: Vec<Step>, point: CrashPoint, damage: Damag
 }
 
 /// Data in both tiers.
-fn data() -> Vec<Step> {
+pub(super) fn data() -> Vec<Step> {
     vec![fill(0, 24), step(0, TRIM, 21 * CHUNK + 8192, 16_384), flush(), sleep(0, 3000)]
 }
 

@@ -1,6 +1,7 @@
 //! Directed scenarios, each run again with a crash at every point of its main session, one after the other, and with a
 //! second crash during the recovery from the first.
 
+mod alone;
 mod anew;
 mod budget;
 mod chains;
@@ -362,7 +363,7 @@ pub fn all() -> Vec<Directed> {
         .chain(check::all())
         .chain(unread::all())
         .chain(copies::all());
-    plain.into_iter().chain(degraded::all()).chain(of_groups).collect()
+    plain.into_iter().chain(degraded::all()).chain(alone::all()).chain(of_groups).collect()
 }
 
 impl Directed {

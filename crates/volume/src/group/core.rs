@@ -4,6 +4,7 @@
 //! No borrow of a component is held across an await.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use bimetal_format::Entry;
@@ -28,7 +29,7 @@ use crate::options::{OpenOptions, Uuid};
 use crate::recovery::Finding;
 use crate::tier::mover::MoverState;
 use crate::tier::HeadTime;
-use crate::units::{ChunkId, Placement, SlotId, Tier};
+use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 use crate::wait::{Mutex, Signal};
 
 /// State of one open group.
@@ -47,6 +48,8 @@ pub(crate) struct Core<E: Env> {
     pub(crate) journal_gap: Cell<bool>,
     /// The member whose map was loaded.
     pub(crate) authority: u8,
+    /// With a map that is not complete: whose own slots it tells of as those members know them.
+    pub(crate) vouching: BTreeSet<MemberIndex>,
     /// By index; missing ones included.
     pub(crate) members: Members<E::Device>,
     pub(crate) volumes: Volumes,

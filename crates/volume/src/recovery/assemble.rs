@@ -456,6 +456,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         map_complete: false,
         journal_gap: Cell::new(false),
         authority: 0,
+        vouching: Default::default(),
         mover: MoverState::new(options.promotion_burst, env.now()),
         policy: RefCell::new(policy),
         real_zeros: RealZeros::new(options.max_inflight_bytes),

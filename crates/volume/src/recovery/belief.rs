@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bimetal_format::journal::Record;
+use bimetal_format::journal::{Record, RecordKind};
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
 use super::pages::is_possible;
@@ -20,16 +20,35 @@ use crate::wait;
 
 type Entries = [Entry; ENTRIES_PER_PAGE];
 
-/// Shows `visit` each page among the `wanted` that `m` knows anything of, as `m` believes it to be. A damaged copy is left
-/// out. False if one could not be read, which is left out, too.
+/// What a member knows of a page.
+pub(super) struct Believed<'a> {
+    pub(super) page: u32,
+    /// By index; what is not known of holds no data.
+    pub(super) entries: &'a Entries,
+    /// Generation of its copy of the page; 0 without a sound one.
+    in_page: u64,
+    /// What its journal has on that, with generations.
+    newer: &'a [(u64, Record)],
+}
+
+impl Believed<'_> {
+    /// The commit with which an entry was true last, for all that the member knows, and whether its move was only prepared then.
+    pub(super) fn age(&self, index: usize) -> (u64, bool) {
+        let last = self.newer.iter().rev().find(|(_, r)| chunk_of(r).index() == index);
+        last.map_or((self.in_page, false), |(generation, r)| (*generation, r.kind == RecordKind::Prepared))
+    }
+}
+
+/// Shows `visit` each page among the `wanted` that `m` knows anything of. Of one whose copy is damaged that is what its journal says.
+/// Gives the number of copies that could not be read.
 pub(super) async fn beliefs<E: Env>(
     core: &Core<E>,
     m: &Member<E::Device>,
     chain: &Chain,
     wanted: impl Fn(u32) -> bool,
-    mut visit: impl FnMut(u32, &Entries),
-) -> bool {
-    let mut all_read = true;
+    mut visit: impl FnMut(Believed<'_>),
+) -> u64 {
+    let mut unread = 0;
     let pages = core.map.borrow().len() as u32;
     let mut records: BTreeMap<u32, Vec<(u64, Record)>> = BTreeMap::new();
     for (generation, r) in chain.records.iter().filter(|(_, r)| r.page < pages && wanted(r.page)) {
@@ -40,32 +59,37 @@ pub(super) async fn beliefs<E: Env>(
             batch.into_iter().map(|window| Window::read(&core.env, m, window, |page, _| wanted(page))).collect();
         for read in wait::all(reads).await.into_iter().flatten() {
             for (page, expected, copy) in read.copies(m) {
-                let newer = records.remove(&page).unwrap_or_default();
-                all_read &= copy.is_some();
+                unread += u64::from(copy.is_none());
                 let Some(Ok((head, mut entries))) = copy.map(|(bytes, salt)| page::decode(bytes, &salt)) else {
                     continue;
                 };
-                if head.generation < expected.generation() {
+                if head.page != page || head.generation < expected.generation() {
                     continue;
                 }
-                overlay(&mut entries, &newer, head.generation);
-                visit(page, &entries);
+                let newer = records.remove(&page).unwrap_or_default();
+                show(page, &mut entries, head.generation, newer, &mut visit);
             }
         }
     }
     for (page, newer) in records {
-        let mut entries = [Entry::default(); ENTRIES_PER_PAGE];
-        overlay(&mut entries, &newer, 0);
-        visit(page, &entries);
+        show(page, &mut [Entry::default(); ENTRIES_PER_PAGE], 0, newer, &mut visit);
     }
-    all_read
+    unread
 }
 
 /// Records of a slow member are written after the page image that they follow, with the same generation.
-fn overlay(entries: &mut Entries, records: &[(u64, Record)], in_page: u64) {
-    for (_, r) in records.iter().filter(|(generation, _)| *generation >= in_page) {
+fn show(
+    page: u32,
+    entries: &mut Entries,
+    in_page: u64,
+    mut newer: Vec<(u64, Record)>,
+    visit: &mut impl FnMut(Believed<'_>),
+) {
+    newer.retain(|(generation, _)| *generation >= in_page);
+    for (_, r) in &newer {
         entries[chunk_of(r).index()] = r.entry;
     }
+    visit(Believed { page, entries, in_page, newer: &newer });
 }
 
 fn is_at_home(e: &Entry, member: MemberIndex) -> bool {
@@ -83,7 +107,7 @@ pub(super) async fn confirm_slow_homes<E: Env>(core: &Core<E>, chains: &[Option<
                 m,
                 chain,
                 |_| true,
-                |page, entries| {
+                |Believed { page, entries, .. }| {
                     let map = core.map.borrow();
                     let Some(loaded) = map.page(page) else { return };
                     let same =
@@ -123,7 +147,7 @@ pub(super) async fn vouch<E: Env>(core: &Core<E>, source: usize, chains: &[Optio
             m,
             chain,
             |page| core.is_partly_known(page),
-            |page, entries| {
+            |Believed { page, entries, .. }| {
                 let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
                 let home =
                     |e: &Entry| is_at_home(e, m.index) || (e.is_mapped() && mutant::on(Mutant::C5OthersVouchedFor));
@@ -151,20 +175,4 @@ fn vouch_for<E: Env>(core: &Core<E>, chunk: ChunkId, e: &Entry) {
         core.damaged_chunks.borrow_mut().insert(chunk);
     }
     map.set(chunk, e.without_kept());
-}
-
-/// Chunks that `m` believes to live on itself; what cannot be read may be one.
-pub(super) async fn own_chunks<E: Env>(core: &Core<E>, m: &Member<E::Device>, chain: &Chain) -> u64 {
-    let mut count = 0;
-    let all_read = beliefs(
-        core,
-        m,
-        chain,
-        |_| true,
-        |_, entries| {
-            count += entries.iter().filter(|e| is_at_home(e, m.index)).count() as u64;
-        },
-    )
-    .await;
-    count + u64::from(!all_read)
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use bimetal_format::label::Label;
 
-use super::belief::own_chunks;
 use super::replay::{chunk_of, commits_before_tail};
 use super::{Chain, Finding, OpenError};
 use crate::env::{Device, Env};
@@ -14,35 +13,11 @@ use crate::member::Member;
 use crate::mutant::{self, Mutant};
 use crate::units::Tier;
 
-/// Without a fast member, and with several slow ones of which only one will be believed: how many chunks each knows to
-/// live on itself. Nothing else that it says of them counts for more.
-pub(super) async fn owned<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool]) -> Vec<u64> {
-    let mut owned = vec![0; chains.len()];
-    let alone = core.members_of(Tier::Fast).next().is_none() && core.members_of(Tier::Slow).nth(1).is_some();
-    if !alone || core.members_of(Tier::Slow).any(|m| knows_all(core, m)) {
-        return owned;
-    }
-    for m in core.members_of(Tier::Slow).filter(|m| !rebuild[m.index as usize]) {
-        if let Some(chain) = &chains[m.index as usize] {
-            owned[m.index as usize] = own_chunks(core, m, chain).await;
-        }
-    }
-    if owned.iter().filter(|n| **n > 0).count() > 1 {
-        let list: Vec<String> = core.members_of(Tier::Slow).map(|m| m.index.to_string()).collect();
-        core.findings.borrow_mut().push(Finding::serious(format!(
-            "without a fast member each slow one knows only what is its own, and one of members {} is believed: open the group with each of them alone to read what is on it",
-            list.join(", ")
-        )));
-    }
-    owned
-}
-
-/// The fast member whose journal reaches furthest; without a fast member the slow one that has most chunks.
+/// The fast member whose journal reaches furthest; without a sound one the slow member whose does.
 pub(super) async fn choose<E: Env>(
     core: &Core<E>,
     chains: &[Option<Chain>],
     rebuild: &[bool],
-    owned: &[u64],
 ) -> Result<usize, OpenError> {
     let damaged = |what: String| OpenError::Damaged { name: core.name.clone(), what };
     let sound = |i: &usize| chains[*i].is_some() && !rebuild[*i];
@@ -53,7 +28,7 @@ pub(super) async fn choose<E: Env>(
         let c = chains[*i].as_ref().expect("filtered");
         (!c.damaged, reach(&core.members[*i], c), Reverse(*i))
     };
-    let most = |i: &usize| (owned[*i], knows_all(core, &core.members[*i]), reach(i));
+    let most = |i: &usize| (knows_all(core, &core.members[*i]), reach(i));
     let Some(best) = of(Tier::Fast).max_by_key(reach).or_else(|| of(Tier::Slow).max_by_key(most)) else {
         return Err(damaged("no member has a sound page directory".into()));
     };

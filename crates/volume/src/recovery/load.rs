@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bimetal_format::journal::RecordKind;
 
+use super::alone;
 use super::assemble::{describe, Absent};
 use super::belief::{confirm_slow_homes, vouch};
-use super::choose::{choose, knows_all, owned};
+use super::choose::{choose, knows_all};
 use super::elsewhere::Behind;
 use super::pages::{believed, load_pages, Loaded, FORGOTTEN};
 use super::patience::read_patiently;
@@ -15,6 +16,7 @@ use super::{read_chain, Chain, Finding, OpenError};
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::kept::slots_of;
+use crate::map::Map;
 use crate::member::directory::DirectoryError;
 use crate::mutant::{self, Mutant};
 use crate::units::{MemberIndex, Tier};
@@ -29,8 +31,6 @@ pub(super) struct Source {
     pub(super) recognised: Vec<MemberIndex>,
     /// Where the members are in the caller's list.
     pub(super) positions: Vec<usize>,
-    /// Slow members that know of chunks on them, and are not believed.
-    pub(super) doubted: Vec<MemberIndex>,
     /// What no member has, and some member might have if it could read it.
     pub(super) unread: Unread,
     /// Why a writable start is refused although nothing is found damaged: a directory cannot be read.
@@ -91,8 +91,7 @@ async fn read_members<E: Env>(core: &Core<E>, mut rebuild: Vec<bool>) -> Result<
 /// Loads the map from the best source and replays its journal.
 pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Result<Source, OpenError> {
     let Members { chains, mut rebuild, unread } = read_members(core, absent.before.clone()).await?;
-    let owned = owned(core, &chains, &rebuild).await;
-    let best = choose(core, &chains, &rebuild, &owned).await?;
+    let best = choose(core, &chains, &rebuild).await?;
     // It may be read the next time. To write another one over it, cut off, would leave a map that nobody can be sure of.
     let refusal = unread.filter(|_| core.members[best].tier == Tier::Slow);
     let refusal = match refusal {
@@ -105,9 +104,14 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     // After an orderly stop every member has the whole map; else a slow member is an authority for its own slots only.
     core.map_complete = core.members[best].tier == Tier::Fast || knows_all(core, &core.members[best]);
     core.authority = best as u8;
+    core.vouching = BTreeSet::from([best as u8]);
     believe_kept(core, &rebuild, &absent.dead);
-    let more = refusal.is_some() || chains[best].as_ref().is_some_and(|c| c.unread);
-    let Loaded { lent, pages, behind, unread } = load_pages(core, best, &chains, &rebuild).await?;
+    let alone = !core.map_complete && !core.journal_gap.get();
+    let asked = |i: usize| i == best || (alone && core.members[i].tier == Tier::Slow);
+    let unread_journal = |(i, c): (usize, &Option<Chain>)| asked(i) && c.as_ref().is_some_and(|c| c.unread);
+    let more = refusal.is_some() || chains.iter().enumerate().any(unread_journal);
+    let Loaded { lent, pages, behind, mut unread } = load_pages(core, best, &chains, &rebuild).await?;
+    let in_pages = alone.then(|| generations(&core.map.borrow()));
     if !mutant::on(Mutant::C5OlderCopyAlone) {
         for member in &lent {
             replay(core, usize::from(*member), &chains, |page| behind.get(&page) == Some(member), &Behind::new())?;
@@ -123,24 +127,21 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
         confirm_slow_homes(core, &chains).await;
     }
     vouch(core, best, &chains, &rebuild).await;
+    if let Some(in_pages) = in_pages {
+        unread += alone::hear_all(core, best, &chains, &rebuild, in_pages).await;
+    }
     if mutant::on(Mutant::PreparedIsHome) {
         take_prepared(core, &chains);
     }
     set_generations(core, best, &chains);
     let (recognised, positions) = (absent.recognised.clone(), absent.positions.clone());
-    let doubted = owned.iter().enumerate().filter(|(i, n)| *i != best && **n > 0).map(|(i, _)| i as u8).collect();
     release_dead(core, absent)?;
-    Ok(Source {
-        chains,
-        best,
-        rebuild,
-        recognised,
-        positions,
-        doubted,
-        unread: Unread { pages: unread, more },
-        refusal,
-        lent,
-    })
+    Ok(Source { chains, best, rebuild, recognised, positions, unread: Unread { pages: unread, more }, refusal, lent })
+}
+
+/// The generations of all pages, by number.
+fn generations(map: &Map) -> Vec<u64> {
+    (0..map.len() as u32).map(|page| map.generation(page)).collect()
 }
 
 /// A member that is leaving and not there has left if no chunk is on it; else the group waits for it.

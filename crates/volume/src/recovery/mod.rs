@@ -5,11 +5,13 @@
 //! 2. [`assemble`]: one group, no member twice, epochs in one line (C4); who is missing, who was left behind.
 //! 3. [`choose`], [`load`], [`pages`]: whose map it is; its pages, of which a damaged one is taken from [`elsewhere`] (C5.2).
 //! 4. [`replay`]: the journal of the best source, along its hash chain (C6).
+//!    Without a fast member, after a crash: what each slow one knows of its own slots ([`alone`]).
 //! 5. [`settle`]: slots derived from the map; two chunks on one slot (C7.3).
 //! 6. [`start`]: for a writable group, the new epoch on all members and the other journals brought up to date (C4.1).
 //!
 //! Nothing before step 6 writes, and step 6 can be cut off anywhere and done again (I4).
 
+mod alone;
 mod assemble;
 mod belief;
 mod choose;
@@ -178,8 +180,6 @@ pub(crate) struct ForRepair {
     pub(crate) misplaced: Vec<MemberIndex>,
     /// Positions in the caller's list of the devices that are members.
     pub(crate) positions: Vec<usize>,
-    /// Slow members whose own map knows of chunks on them, and is not believed.
-    pub(crate) doubted: Vec<MemberIndex>,
     /// What could not be read, and no member at hand has otherwise.
     pub(crate) unread: Unread,
     /// Why a writable start is refused beside what was found.
@@ -197,8 +197,8 @@ pub(crate) async fn open_to_repair<E: Env>(
     let misplaced = recognise::recognise(&env, &mut found).await;
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
-    let Source { recognised, positions, doubted, unread, refusal, .. } = source;
-    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, doubted, unread, refusal }))
+    let Source { recognised, positions, unread, refusal, .. } = source;
+    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, unread, refusal }))
 }
 
 /// Steps 2 to 5.

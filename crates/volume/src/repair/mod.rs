@@ -129,7 +129,7 @@ pub struct Report {
     pub struck_off: Vec<MemberIndex>,
     /// Members that are new, in the order in which they were given.
     pub new: Vec<MemberIndex>,
-    /// Chunks of which nothing or only a part could be kept.
+    /// Chunks that are not kept whole for certain: what is kept of some may be all that they held, or not the newest.
     pub given_up: u64,
 }
 
@@ -189,12 +189,6 @@ impl<E: Env> Plan<E> {
     /// Positions in the caller's list of the devices that are members.
     pub fn members(&self) -> &[usize] {
         &self.known.positions
-    }
-
-    /// Slow members of which more is given up than need be: without a fast one each knows only what is its own, and one of
-    /// them is believed.
-    pub fn doubted(&self) -> &[MemberIndex] {
-        &self.known.doubted
     }
 
     /// Bytes of volumes that are given up because a device fails to read where they are: it may read it another time.

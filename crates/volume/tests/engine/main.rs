@@ -1,6 +1,7 @@
 //! The engine through its own interface, on devices in memory: no file, no latency, a clock that jumps.
 
 mod ahead;
+mod alone;
 mod anew;
 mod away;
 mod bad_members;

@@ -24,7 +24,6 @@ struct Wish {
     group: String,
     explicit: Vec<Locator>,
     older_copies: bool,
-    give_up_others: bool,
     give_up_unread: bool,
     save: PathBuf,
     force: bool,
@@ -51,8 +50,8 @@ pub(crate) fn run(args: Repair, output: Output) -> Result<()> {
     let explicit = members::parse_all(&args.members)?;
     members::refuse_twins(explicit.iter().chain(new.iter().map(|n| &n.locator)))?;
     let save = args.save.clone().unwrap_or_else(|| default_file(&group));
-    let Repair { older_copies, give_up_others, give_up_unread, force, yes, .. } = args;
-    let wish = Wish { group, explicit, older_copies, give_up_others, give_up_unread, save, force, yes };
+    let Repair { older_copies, give_up_unread, force, yes, .. } = args;
+    let wish = Wish { group, explicit, older_copies, give_up_unread, save, force, yes };
     let name = wish.group.clone();
     let reactor = Reactor::new()?;
     let env = reactor.env();
@@ -91,9 +90,6 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
             true => return Ok(None),
             false => bail!("group '{name}' needs no repair; a device is added with: bimetal member add {name}"),
         }
-    }
-    if !plan.doubted().is_empty() && !wish.give_up_others {
-        bail!("{}", words::doubted(name, plan.doubted(), &found));
     }
     if plan.unread() > 0 && !wish.give_up_unread {
         bail!("{}", words::unread(plan.unread(), &reasons));

@@ -10,19 +10,6 @@ use crate::members::Members;
 use crate::output::{table, wrapped};
 use crate::size::approx;
 
-/// Why nothing is done yet: more would be given up than need be.
-pub(super) fn doubted(group: &str, doubted: &[u8], found: &Members) -> String {
-    let list: Vec<String> = doubted.iter().map(u8::to_string).collect();
-    let places: Vec<String> = found.opened.iter().map(|m| m.locator.to_string()).collect();
-    format!(
-        "without a fast member each slow one knows only what is its own. One is believed, and what is on member {} would be \
-         given up, though it is there. Copy it first, with one of {} at a time: `bimetal serve {group} --read-only \
-         --allow-missing --member DEVICE`; then repair with --give-up-others",
-        list.join(", "),
-        places.join(", ")
-    )
-}
-
 /// Why nothing is done yet: what cannot be read now may be read later.
 pub(super) fn unread(bytes: u64, reasons: &[String]) -> String {
     const SAID: usize = 3;

@@ -1,0 +1,237 @@
+//! Step 4, where no fast member knows the map, after a crash: what all slow members that are left know, each of its own slots.
+//!
+//! Terms: the *source* is the member whose map was loaded. A member *claims* a chunk if the newest that it knows says that the chunk
+//! lives on it, or has a kept copy there.
+//!
+//! 1. A claim counts whatever others say: a slot is given to another chunk only after its own member's journal has heard that the last
+//!    one left (C2.1). What another member says of that slot counts for nothing: it may be older.
+//! 2. Of two claims of one chunk that counts which was true last. The other member has not heard yet that the chunk left it, and what is
+//!    there is as old as that. A move that was prepared counts as made: seconds pass before its target hears that it was, and
+//!    hardly any before it is.
+//! 3. What nobody claims is where the newest says that anybody knows. If that is on a slow member that was asked, the chunk is lost:
+//!    that one has not heard of it, or of another chunk in its place.
+//! 4. A page that is damaged on the source, and lent by nobody, is known by its claims only ([`crate::fate`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bimetal_format::journal::RecordKind;
+use bimetal_format::{Entry, ENTRIES_PER_PAGE};
+
+use super::belief::{beliefs, Believed};
+use super::pages::is_possible;
+use super::replay::chunk_of;
+use super::{Chain, Finding};
+use crate::env::Env;
+use crate::group::core::Core;
+use crate::kept::kept_slot;
+use crate::mutant::{self, Mutant};
+use crate::units::{ChunkId, MemberIndex, Tier};
+
+/// How much counts what a member knows of a chunk: a claim more than none, then what was true last, then a prepared move.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Weight(u64);
+
+impl Weight {
+    const CLAIM: u64 = 1 << 63;
+    /// Generations end before.
+    const NEWEST: u64 = (1 << 62) - 1;
+
+    fn new(claim: bool, generation: u64, prepared: bool) -> Weight {
+        let claim = if claim { Weight::CLAIM } else { 0 };
+        Weight(claim | generation.min(Weight::NEWEST) << 1 | u64::from(prepared))
+    }
+}
+
+/// Weights of all entries of a page.
+type PageWeights = Box<[Weight; ENTRIES_PER_PAGE]>;
+
+/// The source's journal where it is newer than the pages that were loaded for it.
+struct Loaded {
+    in_pages: Vec<u64>,
+    newer: BTreeMap<ChunkId, (u64, bool)>,
+}
+
+/// What is put together from all members.
+struct Merge<'a, E: Env> {
+    core: &'a Core<E>,
+    source: MemberIndex,
+    /// Members that say what is on them.
+    asked: &'a BTreeSet<MemberIndex>,
+    loaded: Loaded,
+    /// Of pages that more than the source know of.
+    weights: BTreeMap<u32, PageWeights>,
+}
+
+/// Puts into the map of the `source` what the other slow members claim, and out of it what they do not. `in_pages`: the generations of the
+/// pages that were loaded, before any journal was replayed. Gives the number of pages that could not be read.
+pub(super) async fn hear_all<E: Env>(
+    core: &mut Core<E>,
+    source: usize,
+    chains: &[Option<Chain>],
+    rebuild: &[bool],
+    in_pages: Vec<u64>,
+) -> u64 {
+    let (asked, others): (Vec<MemberIndex>, Vec<MemberIndex>) =
+        core.members_of(Tier::Slow).map(|m| m.index).partition(|m| !rebuild[*m as usize]);
+    for m in others {
+        let what =
+            format!("the map of member {m} is damaged, so that nobody can tell what is on it: that reads as errors");
+        core.findings.borrow_mut().push(Finding::serious(what));
+    }
+    if asked.len() < 2 || mutant::on(Mutant::C8OneBelieved) {
+        return 0;
+    }
+    core.vouching.extend(&asked);
+    let core = &*core;
+    let chain = |m: MemberIndex| chains[m as usize].as_ref().expect("it is present");
+    let source = source as MemberIndex;
+    let loaded = Loaded::new(chain(source), in_pages);
+    let mut merge = Merge { core, source, asked: &core.vouching, loaded, weights: BTreeMap::new() };
+    merge.open_damaged_pages(chain(source));
+    merge.drop_unclaimed();
+    let mut unread = 0;
+    for m in asked.into_iter().filter(|m| *m != source) {
+        let member = &core.members[m as usize];
+        unread += beliefs(core, member, chain(m), |_| true, |page| merge.hear(m, &page)).await;
+    }
+    unread
+}
+
+impl Loaded {
+    fn new(chain: &Chain, in_pages: Vec<u64>) -> Loaded {
+        let known = chain.records.iter().filter(|(_, r)| (r.page as usize) < in_pages.len());
+        let newer = known.filter(|(generation, r)| *generation >= in_pages[r.page as usize]);
+        let newer = newer.map(|(generation, r)| (chunk_of(r), (*generation, r.kind == RecordKind::Prepared))).collect();
+        Loaded { in_pages, newer }
+    }
+
+    fn age(&self, chunk: ChunkId) -> (u64, bool) {
+        self.newer.get(&chunk).copied().unwrap_or((self.in_pages[chunk.page() as usize], false))
+    }
+}
+
+impl<E: Env> Merge<'_, E> {
+    /// Pages that are damaged on the source hold no data, as far as is known, but what its journal says.
+    fn open_damaged_pages(&mut self, chain: &Chain) {
+        let core = self.core;
+        let damaged: Vec<u32> =
+            (0..core.map.borrow().len() as u32).filter(|page| core.map.borrow().is_damaged(*page)).collect();
+        for page in damaged {
+            let mut map = core.map.borrow_mut();
+            map.forget_page(page);
+            // An empty one would be taken for one in which nothing was ever written.
+            map.page_mut(page).expect("it is not damaged any more");
+            core.partly_known.borrow_mut().insert(page);
+        }
+        for (generation, r) in chain.records.iter().filter(|(_, r)| core.is_partly_known(r.page)) {
+            if is_possible(core, &r.entry.without_kept()) {
+                self.put(self.source, chunk_of(r), *generation, r.entry);
+            }
+        }
+    }
+
+    /// What the source says of the slots of others that say themselves what is on them.
+    fn drop_unclaimed(&mut self) {
+        let on_others =
+            |e: &Entry| !self.claims(self.source, e) && (self.speaks_for_itself(e) || kept_slot(e).is_some());
+        let others: Vec<(ChunkId, Entry)> = self.core.map.borrow().mapped().filter(|(_, e)| on_others(e)).collect();
+        for (chunk, e) in others {
+            self.put(self.source, chunk, self.loaded.age(chunk).0, e);
+        }
+    }
+
+    /// Takes of what a member knows of a page what counts more than what is known so far.
+    fn hear(&mut self, member: MemberIndex, page: &Believed<'_>) {
+        if !self.weights.contains_key(&page.page) {
+            let of_source = self.weigh_source(page.page);
+            self.weights.insert(page.page, of_source);
+        }
+        let first = u64::from(page.page) * ENTRIES_PER_PAGE as u64;
+        for (i, e) in page.entries.iter().enumerate() {
+            let (generation, prepared) = page.age(i);
+            if !is_possible(self.core, &e.without_kept()) {
+                continue;
+            }
+            let e = self.believed(member, generation, *e);
+            let weight = Weight::new(self.claims(member, &e), generation, prepared);
+            let known = &mut self.weights.get_mut(&page.page).expect("made above")[i];
+            if weight > *known {
+                *known = weight;
+                self.put(member, ChunkId(first + i as u64), generation, e);
+            }
+        }
+    }
+
+    fn weigh_source(&self, page: u32) -> PageWeights {
+        let map = self.core.map.borrow();
+        let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
+        let weigh = |i: usize| {
+            let chunk = ChunkId(first + i as u64);
+            let (generation, prepared) = self.loaded.age(chunk);
+            let claim = map.get(chunk).is_some_and(|e| self.claims(self.source, &e));
+            Weight::new(claim, generation, prepared)
+        };
+        Box::new(std::array::from_fn(weigh))
+    }
+
+    /// A copy counts from the member's own label on, and as perhaps old only (C9).
+    fn believed(&self, member: MemberIndex, generation: u64, e: Entry) -> Entry {
+        let from = self.core.members[member as usize].label.borrow().mirrors_from;
+        let counts = self.core.kept.may_be_old() && generation >= from && is_possible(self.core, &e);
+        if counts {
+            e
+        } else {
+            e.without_kept()
+        }
+    }
+
+    fn claims(&self, member: MemberIndex, e: &Entry) -> bool {
+        e.is_mapped() && (e.member == member || kept_slot(e).is_some_and(|kept| kept.member == member))
+    }
+
+    /// Whether an entry is of a slow member that says itself what is on it.
+    fn speaks_for_itself(&self, e: &Entry) -> bool {
+        e.is_mapped() && self.asked.contains(&e.member)
+    }
+
+    /// Puts what a member says into the map.
+    fn put(&self, member: MemberIndex, chunk: ChunkId, generation: u64, e: Entry) {
+        let core = self.core;
+        let mut damaged = core.damaged_chunks.borrow_mut();
+        let mut map = core.map.borrow_mut();
+        let newest = map.generation(chunk.page()).max(generation);
+        map.set_generation(chunk.page(), newest);
+        let claim = self.claims(member, &e);
+        let unclaimed = !claim && self.speaks_for_itself(&e) && !mutant::on(Mutant::C8UnclaimedServed);
+        match unclaimed {
+            true => damaged.insert(chunk),
+            false => damaged.remove(&chunk),
+        };
+        map.set(
+            chunk,
+            match (claim, unclaimed) {
+                (true, _) => e,
+                (false, true) => Entry::default(),
+                (false, false) => e.without_kept(),
+            },
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_counts_most_and_of_two_the_newer() {
+        let by_weight = [
+            Weight::new(false, 0, false),
+            Weight::new(false, 9, false),
+            Weight::new(true, 3, false),
+            Weight::new(true, 3, true),
+            Weight::new(true, 4, false),
+            Weight::new(true, u64::MAX, false),
+        ];
+        assert!(by_weight.windows(2).all(|w| w[0] < w[1]));
+    }
+}
