@@ -116,21 +116,22 @@ impl<E: Env> Core<E> {
         self.cover_regions(&regions).await
     }
 
-    /// Makes the away bits of `regions` durable on all slow members.
+    /// Makes the away bits of `regions` durable on all slow members, side by side: it costs each disk a write and a sync.
     pub(crate) async fn cover_regions(&self, regions: &[u32]) -> Result<(), Error> {
         if mutant::on(Mutant::C1NoAwayBit) {
             return Ok(());
         }
-        for m in self.members_of(Tier::Slow) {
-            if m.away_covers(regions) {
-                continue;
-            }
-            let _away = m.away_meta.lock().await;
-            if !m.away_covers(regions) && !m.is_gone() {
-                m.set_away(regions).await.map_err(|e| self.latch(m.index, "a metadata write", e))?;
-            }
+        let behind = self.members_of(Tier::Slow).filter(|m| !m.away_covers(regions));
+        let covered = behind.map(|m| self.cover_regions_on(m, regions)).collect();
+        wait::all(covered).await.into_iter().collect()
+    }
+
+    async fn cover_regions_on(&self, m: &Member<E::Device>, regions: &[u32]) -> Result<(), Error> {
+        let _away = m.away_meta.lock().await;
+        if m.away_covers(regions) || m.is_gone() {
+            return Ok(());
         }
-        Ok(())
+        m.set_away(regions).await.map_err(|e| self.latch(m.index, "a metadata write", e))
     }
 
     /// Step 2, sync: the members that held unsynced acknowledged data when the snapshot was taken, side by side.

@@ -1,5 +1,8 @@
-//! Away blocks that cannot be read at one start and can at another.
+//! Away blocks: such that cannot be read at one start and can at another, and what they cost.
 
+use std::time::Duration;
+
+use bimetal_volume::env::Env;
 use bimetal_volume::units::CHUNK;
 
 use crate::image::{create, flush, open, read, read_only, stop, used, writable, write, Members};
@@ -66,4 +69,21 @@ fn what_nobody_could_read_is_not_newer_than_what_was_written_since() {
     let v = g.volume("main").expect("made at creation");
     let read = read(&env, &v, 20 * CHUNK, 4096);
     assert!(read.is_err(), "lost data are called never written: {:?}", read.map(|b| b[0]));
+}
+
+#[test]
+fn the_disks_of_a_group_write_their_away_bits_side_by_side() {
+    let env = MemoryEnv::new();
+    let mut m = create(&env, "tank", &[16], &[16; 8]);
+    m.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    write(&env, &v, 0, &[1; 4096]).expect("write");
+    let takes = Duration::from_millis(100);
+    m.0[1..].iter().for_each(|disk| disk.write_takes.set(takes));
+    let begun = env.now();
+    flush(&env, &v).expect("flush");
+    let took = env.now().since(begun);
+    assert!(took >= takes, "no bit was written: this is no test");
+    assert!(took < takes * 2, "{took:?}");
 }
