@@ -5,9 +5,9 @@
 //!
 //! 1. A claim counts whatever others say: a slot is given to another chunk only after its own member's journal has heard that the last
 //!    one left (C2.1). What another member says of that slot counts for nothing: it may be older.
-//! 2. Of two claims of one chunk that counts which was true last. The other member has not heard yet that the chunk left it, and what is
-//!    there is as old as that. A move that was prepared counts as made: seconds pass before its target hears that it was, and
-//!    hardly any before it is.
+//! 2. Of two claims of one chunk a home counts more than a copy, which nobody reads unasked; else that which was true last. The other
+//!    member has not heard yet that the chunk left it, and what is there is as old as that. A move that was prepared counts as made:
+//!    seconds pass before its target hears that it was, and hardly any before it is.
 //! 3. What nobody claims is where the newest says that anybody knows. If that is on a slow member that was asked, the chunk is lost:
 //!    that one has not heard of it, or of another chunk in its place.
 //! 4. A page that is damaged on the source, and lent by nobody, is known by its claims only ([`crate::fate`]).
@@ -27,18 +27,24 @@ use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, Tier};
 
-/// How much counts what a member knows of a chunk: a claim more than none, then what was true last, then a prepared move.
+/// What a member has of a chunk, for all that it knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    None,
+    Copy,
+    Home,
+}
+
+/// How much counts what a member knows of a chunk: its claim, then what was true last, then a prepared move.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Weight(u64);
 
 impl Weight {
-    const CLAIM: u64 = 1 << 63;
     /// Generations end before.
-    const NEWEST: u64 = (1 << 62) - 1;
+    const NEWEST: u64 = (1 << 61) - 1;
 
-    fn new(claim: bool, generation: u64, prepared: bool) -> Weight {
-        let claim = if claim { Weight::CLAIM } else { 0 };
-        Weight(claim | generation.min(Weight::NEWEST) << 1 | u64::from(prepared))
+    fn new(claim: Claim, generation: u64, prepared: bool) -> Weight {
+        Weight((claim as u64) << 62 | generation.min(Weight::NEWEST) << 1 | u64::from(prepared))
     }
 }
 
@@ -132,8 +138,9 @@ impl<E: Env> Merge<'_, E> {
 
     /// What the source says of the slots of others that say themselves what is on them.
     fn drop_unclaimed(&mut self) {
-        let on_others =
-            |e: &Entry| !self.claims(self.source, e) && (self.speaks_for_itself(e) || kept_slot(e).is_some());
+        let on_others = |e: &Entry| {
+            self.claim(self.source, e) == Claim::None && (self.speaks_for_itself(e) || kept_slot(e).is_some())
+        };
         let others: Vec<(ChunkId, Entry)> = self.core.map.borrow().mapped().filter(|(_, e)| on_others(e)).collect();
         for (chunk, e) in others {
             self.put(self.source, chunk, self.loaded.age(chunk).0, e);
@@ -153,7 +160,7 @@ impl<E: Env> Merge<'_, E> {
                 continue;
             }
             let e = self.believed(member, generation, *e);
-            let weight = Weight::new(self.claims(member, &e), generation, prepared);
+            let weight = Weight::new(self.claim(member, &e), generation, prepared);
             let known = &mut self.weights.get_mut(&page.page).expect("made above")[i];
             if weight > *known {
                 *known = weight;
@@ -168,7 +175,7 @@ impl<E: Env> Merge<'_, E> {
         let weigh = |i: usize| {
             let chunk = ChunkId(first + i as u64);
             let (generation, prepared) = self.loaded.age(chunk);
-            let claim = map.get(chunk).is_some_and(|e| self.claims(self.source, &e));
+            let claim = map.get(chunk).map_or(Claim::None, |e| self.claim(self.source, &e));
             Weight::new(claim, generation, prepared)
         };
         Box::new(std::array::from_fn(weigh))
@@ -185,8 +192,12 @@ impl<E: Env> Merge<'_, E> {
         }
     }
 
-    fn claims(&self, member: MemberIndex, e: &Entry) -> bool {
-        e.is_mapped() && (e.member == member || kept_slot(e).is_some_and(|kept| kept.member == member))
+    fn claim(&self, member: MemberIndex, e: &Entry) -> Claim {
+        match e.is_mapped() {
+            true if e.member == member => Claim::Home,
+            true if kept_slot(e).is_some_and(|kept| kept.member == member) => Claim::Copy,
+            _ => Claim::None,
+        }
     }
 
     /// Whether an entry is of a slow member that says itself what is on it.
@@ -201,7 +212,7 @@ impl<E: Env> Merge<'_, E> {
         let mut map = core.map.borrow_mut();
         let newest = map.generation(chunk.page()).max(generation);
         map.set_generation(chunk.page(), newest);
-        let claim = self.claims(member, &e);
+        let claim = self.claim(member, &e) != Claim::None;
         let unclaimed = !claim && self.speaks_for_itself(&e) && !mutant::on(Mutant::C8UnclaimedServed);
         match unclaimed {
             true => damaged.insert(chunk),
@@ -223,14 +234,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_counts_most_and_of_two_the_newer() {
+    fn a_home_counts_more_than_a_copy_and_of_two_the_newer() {
         let by_weight = [
-            Weight::new(false, 0, false),
-            Weight::new(false, 9, false),
-            Weight::new(true, 3, false),
-            Weight::new(true, 3, true),
-            Weight::new(true, 4, false),
-            Weight::new(true, u64::MAX, false),
+            Weight::new(Claim::None, 0, false),
+            Weight::new(Claim::None, 9, false),
+            Weight::new(Claim::Copy, 5, false),
+            Weight::new(Claim::Home, 3, false),
+            Weight::new(Claim::Home, 3, true),
+            Weight::new(Claim::Home, 4, false),
+            Weight::new(Claim::Home, u64::MAX, false),
         ];
         assert!(by_weight.windows(2).all(|w| w[0] < w[1]));
     }
