@@ -77,7 +77,7 @@ fn copied_in_a_start() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("copied in a start, then crashed", make, 120)
+    Directed::chain("copied in a start, then crashed", make, 120).finds(&["C4CopyOfStartAccepted"])
 }
 
 /// A service that is started again and again while one member takes no writes, or the power goes each time.

@@ -249,7 +249,9 @@ fn unread() -> Directed {
         step(0, FUA, 0, 9000),
     ];
     let anew = act(Act::NewHeader { family: 2 });
-    let mut d = directed("keys rot and cannot be read", s, prepare, steps, false).after(vec![anew]);
+    let mut d = directed("keys rot and cannot be read", s, prepare, steps, false)
+        .after(vec![anew])
+        .finds(&["HeaderUnreadLost"]);
     // Each copy is asked for twice, and once more for what is left of it.
     let faults = |limit| Faults { read_ppm: 1_000_000, limit, area: (32, 256), ..Faults::default() };
     let session = d.scenario.sessions.last_mut().expect("the one that is swept");

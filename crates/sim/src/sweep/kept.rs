@@ -177,5 +177,5 @@ pub(super) fn alone() -> Directed {
         vec![step(0, WRITE, HOT * CHUNK, CHUNK), step(0, FUA, (HOT + 1) * CHUNK, CHUNK), flush(), sleep(0, 500)];
     let mut s = group(12, 40, 34);
     s.commit_ms = 60_000;
-    directed("kept and alone", s, prepare, steps, false).then(Damage::Alone)
+    directed("kept and alone", s, prepare, steps, false).then(Damage::Alone).finds(&["C9ServedAlone"])
 }

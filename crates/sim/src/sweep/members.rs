@@ -59,7 +59,9 @@ fn added_and_alone() -> Directed {
     let mut steps = beside(60);
     steps.extend([sleep(0, 3), add(2)]);
     steps.extend((0..6).map(|i| step(0, FUA, (20 + i) * CHUNK, 8192)));
-    directed("fast member added, old gone", s, vec![fill(0, 20), flush()], steps, false).then(Damage::Missing(0))
+    directed("fast member added, old gone", s, vec![fill(0, 20), flush()], steps, false)
+        .then(Damage::Missing(0))
+        .finds(&["JoinedTooEarly"])
 }
 
 /// Two disks after each other, and a volume that only fits with them.

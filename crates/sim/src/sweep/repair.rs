@@ -74,7 +74,7 @@ fn root_is_hidden() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("repaired while a root is hidden", make, REPAIR)
+    Directed::chain("repaired while a root is hidden", make, REPAIR).finds(&["RepairOverUnread"])
 }
 
 /// One of two fast members is gone, and what is left of the tier is full of what may leave it, while a volume has not used what it was
@@ -137,7 +137,7 @@ fn directory_rots() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("directory mended", make, 4 * MENDING)
+    Directed::chain("directory mended", make, 4 * MENDING).finds(&["C5MendedTooLate"])
 }
 
 /// A write to a chunk of which a page of the map tells.
@@ -176,7 +176,7 @@ fn pages_rot() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("pages mended", make, 3 * MENDING)
+    Directed::chain("pages mended", make, 3 * MENDING).finds(&["C5CutOffForgetsStop"])
 }
 
 /// The same where the power goes at any time: a commit that was cut off may be on the first fast member alone, which has made a
