@@ -131,7 +131,8 @@ impl<E: Env> Merge<'_, E> {
         }
         for (generation, r) in chain.records.iter().filter(|(_, r)| core.is_partly_known(r.page)) {
             if is_possible(core, &r.entry.without_kept()) {
-                self.put(self.source, chunk_of(r), *generation, r.entry);
+                let e = self.believed(self.source, *generation, r.entry);
+                self.put(self.source, chunk_of(r), *generation, e);
             }
         }
     }
