@@ -6,8 +6,9 @@
 //! 1. A claim counts whatever others say: a slot is given to another chunk only after its own member's journal has heard that the last
 //!    one left (C2.1). What another member says of that slot counts for nothing: it may be older.
 //! 2. Of two claims of one chunk a home counts more than a copy, which nobody reads unasked; else that which was true last. The other
-//!    member has not heard yet that the chunk left it, and what is there is as old as that. A move that was prepared counts as made:
-//!    seconds pass before its target hears that it was, and hardly any before it is.
+//!    member has not heard yet that the chunk left it, and what is there is as old as that. A move that was only prepared counts less
+//!    than any home: writes in place raise no generation, so that one which was cancelled looks newer than what was written since.
+//!    One that was made is confirmed to its target within seconds.
 //! 3. What nobody claims is where the newest says that anybody knows. If that is on a slow member that was asked, the chunk is lost:
 //!    that one has not heard of it, or of another chunk in its place.
 //! 4. A page that is damaged on the source, and lent by nobody, is known by its claims only ([`crate::fate`]).
@@ -32,19 +33,21 @@ use crate::units::{ChunkId, MemberIndex, Tier};
 enum Claim {
     None,
     Copy,
+    Prepared,
     Home,
 }
 
-/// How much counts what a member knows of a chunk: its claim, then what was true last, then a prepared move.
+/// How much counts what a member knows of a chunk: its claim, then what was true last.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Weight(u64);
 
 impl Weight {
     /// Generations end before.
-    const NEWEST: u64 = (1 << 61) - 1;
+    const NEWEST: u64 = (1 << 62) - 1;
 
     fn new(claim: Claim, generation: u64, prepared: bool) -> Weight {
-        Weight((claim as u64) << 62 | generation.min(Weight::NEWEST) << 1 | u64::from(prepared))
+        let claim = if prepared && claim == Claim::Home { Claim::Prepared } else { claim };
+        Weight((claim as u64) << 62 | generation.min(Weight::NEWEST))
     }
 }
 
@@ -240,8 +243,8 @@ mod tests {
             Weight::new(Claim::None, 0, false),
             Weight::new(Claim::None, 9, false),
             Weight::new(Claim::Copy, 5, false),
+            Weight::new(Claim::Home, 9, true),
             Weight::new(Claim::Home, 3, false),
-            Weight::new(Claim::Home, 3, true),
             Weight::new(Claim::Home, 4, false),
             Weight::new(Claim::Home, u64::MAX, false),
         ];

@@ -45,6 +45,11 @@ pub(super) async fn load_elsewhere<E: Env>(
 ) -> Elsewhere {
     let expected = core.members[source].directory.borrow().pages.get(page as usize).generation();
     let wanted = expected.min(core.members[source].label.borrow().checkpoint_generation);
+    // Alone after a crash it knows its own slots only, and the others are asked about theirs. A page as it was before it rotted may give
+    // back what left a slot since: the start after that has not told a member what it could not believe any more (C2.1).
+    if core.members[source].tier == Tier::Slow && !knows_all(core, &core.members[source]) {
+        return Elsewhere::Nowhere { unread: false };
+    }
     let others = || core.members.iter().filter(|m| m.is_present() && m.index as usize != source);
     let mut unread = false;
     for m in others().filter(|m| !rebuild[m.index as usize]) {
