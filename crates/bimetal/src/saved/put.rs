@@ -5,6 +5,10 @@
 //! 2. All zones are written, zeros included; all synced; read back and compared.
 //! 3. The labels, the one that counts first. A member that has one has all its zones, and so have all others.
 //!
+//! Of blocks that could not be read when they were saved, what is there now may be of later, and look sound: a map page counts if it is not
+//! older than the directory says, an away block if it is the newest. So they are spoilt, to be as damaged as they were, unless nothing was
+//! written to the member since ([`Target::as_saved`]).
+//!
 //! Whatever ends this in the middle, writing back the same file again completes it.
 
 use anyhow::{bail, ensure, Context, Result};
@@ -20,6 +24,8 @@ use super::{counting_label, Mark};
 pub(crate) struct Target<D> {
     pub(crate) locator: String,
     pub(crate) device: D,
+    /// Nothing has written to its zones since it was saved. Blocks that could not be read then may be read now, and are right.
+    pub(crate) as_saved: bool,
 }
 
 /// What was written.
@@ -81,7 +87,7 @@ async fn write_zones<D: Device>(saved: &SavedFile, targets: &[Target<D>]) -> Res
     let mut changed = 0;
     while let Some(piece) = walk.next(targets)? {
         let t = &targets[piece.member];
-        for (start, end) in piece.saved() {
+        for (start, end) in settled(saved, t, &piece) {
             let (offset, wanted) = (piece.offset + start as u64, &piece.content[start..end]);
             // What is so already stays: a hole of a file stays a hole.
             if !holds(&t.device, offset, wanted).await.unwrap_or(false) {
@@ -100,13 +106,26 @@ async fn write_zones<D: Device>(saved: &SavedFile, targets: &[Target<D>]) -> Res
 async fn compare_zones<D: Device>(saved: &SavedFile, targets: &[Target<D>]) -> Result<()> {
     let mut walk = Walk::begin(saved, "Reading back")?;
     while let Some(piece) = walk.next(targets)? {
-        compare(&targets[piece.member], &piece).await?;
+        let t = &targets[piece.member];
+        compare(t, &piece, settled(saved, t, &piece)).await?;
     }
     Ok(())
 }
 
-async fn compare<D: Device>(t: &Target<D>, piece: &Piece) -> Result<()> {
-    for (start, end) in piece.saved() {
+/// Ranges of a piece of a zone that are to be as they are in it: all that were saved, and the others where they are to be spoilt. These
+/// are zeros there, which nothing is. A repair has left journals as they were, and headers of families can only be the same.
+fn settled<D>(saved: &SavedFile, t: &Target<D>, piece: &Piece) -> Vec<(usize, usize)> {
+    let extents = &saved.members[piece.member].extents;
+    let zone = extents.iter().find(|e| (e.offset..e.end()).contains(&piece.offset));
+    let left_alone = t.as_saved || zone.is_none_or(|e| ["journal", "keys"].contains(&e.what.as_str()));
+    match left_alone {
+        true => piece.saved(),
+        false => vec![(0, piece.content.len())],
+    }
+}
+
+async fn compare<D: Device>(t: &Target<D>, piece: &Piece, ranges: Vec<(usize, usize)>) -> Result<()> {
+    for (start, end) in ranges {
         let offset = piece.offset + start as u64;
         let same = holds(&t.device, offset, &piece.content[start..end]).await.with_context(|| failed(t))?;
         if !same {
@@ -132,7 +151,7 @@ async fn write_labels<D: Device>(saved: &SavedFile, targets: &[Target<D>]) -> Re
                 changed += (end - start) as u64;
             }
             t.device.sync().await.with_context(|| failed(t))?;
-            compare(t, piece).await?;
+            compare(t, piece, piece.saved()).await?;
         }
     }
     Ok(changed)

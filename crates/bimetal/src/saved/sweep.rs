@@ -53,6 +53,7 @@ fn targets(images: &[Vec<u8>], power: &Power) -> Vec<Target<Memory>> {
     let target = |(i, image): (usize, &Vec<u8>)| Target {
         locator: format!("dev{i}"),
         device: Memory::new(image.clone(), power),
+        as_saved: false,
     };
     images.iter().enumerate().map(target).collect()
 }
@@ -123,23 +124,42 @@ fn what_is_right_already_is_not_written_again() {
     assert!(targets.iter().zip(&ground.saved).all(|(t, image)| t.device.content() == *image));
 }
 
-#[test]
-fn what_could_not_be_read_when_it_was_saved_is_left_alone() {
-    let images = images(1);
-    let layout = labels(1)[0].layout();
+/// A file of one member of which a block could not be read in each of these zones, and what was there.
+fn with_holes(zones: &[u64]) -> (tempfile::TempDir, SavedFile, Vec<u8>) {
+    let image = images(1).remove(0);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("saved");
-    let device = Memory::new(images[0].clone(), &Power::default());
-    device.make_bad(layout.map + 4096);
+    let device = Memory::new(image.clone(), &Power::default());
+    zones.iter().for_each(|zone| device.make_bad(zone + 4096));
     now(save_devices([1; 16], 0, &[("dev".to_string(), device)], &path)).expect("saved");
     let file = SavedFile::open(&path).expect("sound");
-    let mut now_there = images.clone();
-    now_there[0][layout.map as usize..][..4 * 4096].fill(0x99);
-    let targets = targets(&now_there, &Power::default());
-    now(put_back(&file, &targets, &[])).expect("written");
-    let mut expected = images[0].clone();
-    expected[layout.map as usize + 4096..][..4096].fill(0x99);
-    assert!(targets[0].device.content() == expected);
+    (folder, file, image)
+}
+
+/// What there is afterwards where `there` was in two blocks of each zone, of which one is in the file.
+fn written_over(file: &SavedFile, there: &[u8], zones: &[u64], as_saved: bool) -> Vec<u8> {
+    let mut now_there = there.to_vec();
+    zones.iter().for_each(|zone| now_there[*zone as usize..][..2 * 4096].fill(0x99));
+    let mut targets = targets(&[now_there], &Power::default());
+    targets[0].as_saved = as_saved;
+    now(put_back(file, &targets, &[])).expect("written");
+    targets[0].device.content()
+}
+
+#[test]
+fn what_could_not_be_read_when_it_was_saved_is_nothing_of_later() {
+    let layout = labels(1)[0].layout();
+    let zones = [layout.map, layout.directory, layout.away, layout.journal];
+    let (_folder, file, image) = with_holes(&zones);
+    let expect = |in_holes: &dyn Fn(u64) -> u8| {
+        let mut expected = image.clone();
+        zones.iter().for_each(|zone| expected[*zone as usize + 4096..][..4096].fill(in_holes(*zone)));
+        expected
+    };
+    assert!(written_over(&file, &image, &zones, true) == expect(&|_| 0x99), "nothing was written there since");
+    // No repair writes to journals.
+    let kept = |zone| if zone == layout.journal { 0x99 } else { 0 };
+    assert!(written_over(&file, &image, &zones, false) == expect(&kept));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::{Device, Env};
 use serde_json::json;
 
-use self::plan::{not_in_file, plan, used_since, Candidate, Group, Plan};
+use self::plan::{not_in_file, plan, used_since, Candidate, Group, Plan, Proof};
 use crate::cli::Restore;
 use crate::members::{self, Members};
 use crate::output::{confirm, Output};
@@ -71,17 +71,21 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
     if let Some((m, i)) = plan.guessed().next().filter(|_| !args.force) {
         bail!("{UNTOUCHED}: {}", guessed(&candidates[i].locator, &saved.members[m]));
     }
-    let target = |i: usize| Target { locator: candidates[i].locator.clone(), device: found.opened[i].device.clone() };
-    let targets: Vec<Target<HostDevice>> = plan.targets.iter().map(|(i, _)| target(*i)).collect();
+    let target = |(i, proof): (usize, Proof)| Target {
+        locator: candidates[i].locator.clone(),
+        device: found.opened[i].device.clone(),
+        as_saved: proof == Proof::Unchanged,
+    };
+    let targets: Vec<Target<HostDevice>> = plan.targets.iter().map(|t| target(*t)).collect();
     let sign = |m: usize| plan.targets[m].1.sign();
     if let Some(m) = committed_since(saved, &targets, sign).await.context(UNTOUCHED)? {
         bail!("{UNTOUCHED}: {}", used_since(&saved.group, "journal", &targets[m].locator));
     }
     confirm(&question(env, saved, &plan, &candidates), args.yes)?;
     let before = save_before(env, &found, &args.file).await.context(UNTOUCHED)?;
-    let added: Vec<Target<HostDevice>> = plan.added.iter().map(|i| target(*i)).collect();
+    let added: Vec<Target<HostDevice>> = plan.added.iter().map(|i| target((*i, Proof::None))).collect();
     let written = put_back(saved, &targets, &added).await.with_context(|| cut_off(saved, &before))?;
-    let of_member = |((i, proof), m): (&(usize, plan::Proof), &crate::saved::SavedMember)| {
+    let of_member = |((i, proof), m): (&(usize, Proof), &crate::saved::SavedMember)| {
         (m.label.member, candidates[*i].locator.clone(), proof.name())
     };
     Ok(Done {
