@@ -248,7 +248,9 @@ pub enum Damage {
     Alone,
     /// All fast members are gone.
     NoFast,
-    /// The same, and the map pages of this one rot.
+    /// The map pages of this slow member rot, for good: the others know all, and this is no experiment on the side.
+    Decay(usize),
+    /// All fast members are gone, and the map pages of this one rot.
     NoFastNorPages(usize),
     /// Map pages give two chunks one slot.
     Forged,

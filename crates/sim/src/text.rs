@@ -118,6 +118,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::AtStart(m)) => drop(writeln!(out, "at-start {m}")),
         Some(Damage::Fork(m)) => drop(writeln!(out, "fork {m}")),
         Some(Damage::NoFast) => drop(writeln!(out, "no-fast")),
+        Some(Damage::Decay(m)) => drop(writeln!(out, "decayed-pages {m}")),
         Some(Damage::NoFastNorPages(m)) => drop(writeln!(out, "no-fast-nor-pages {m}")),
         Some(Damage::Alone) => drop(writeln!(out, "alone")),
         Some(Damage::Lost(m)) => drop(writeln!(out, "lost-pages {m}")),
@@ -137,7 +138,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         if *f != Faults::default() {
             let _ = writeln!(
                 out,
-                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}{}{}",
+                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}{}{}{}",
                 f.read_ppm,
                 f.write_ppm,
                 f.late,
@@ -150,8 +151,13 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
                 f.area.0,
                 f.area.1,
                 // Came later: files of before do not have it.
-                if f.hang_ppm + f.dies_after > 0 { format!(" hang={}", f.hang_ppm) } else { String::new() },
-                if f.dies_after > 0 { format!(" dies={} tells={}", f.dies_after, f.tells) } else { String::new() }
+                if f.hang_ppm + f.dies_after + f.stands_after > 0 { format!(" hang={}", f.hang_ppm) } else { String::new() },
+                if f.dies_after + f.stands_after > 0 {
+                    format!(" dies={} tells={}", f.dies_after, f.tells)
+                } else {
+                    String::new()
+                },
+                if f.stands_after > 0 { format!(" stands={}", f.stands_after) } else { String::new() }
             );
         }
     }
@@ -330,6 +336,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "rot" => s.damage = Some(Damage::Rot(member(w)?, w.value("blocks")?)),
         "lost-pages" => s.damage = Some(Damage::Lost(member(w)?)),
         "no-fast" => s.damage = Some(Damage::NoFast),
+        "decayed-pages" => s.damage = Some(Damage::Decay(member(w)?)),
         "no-fast-nor-pages" => s.damage = Some(Damage::NoFastNorPages(member(w)?)),
         "alone" => s.damage = Some(Damage::Alone),
         "forged" => s.damage = Some(Damage::Forged),
@@ -351,6 +358,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
                 hang_ppm: if w.at_end() { 0 } else { w.value("hang")? },
                 dies_after: if w.at_end() { 0 } else { w.value("dies")? },
                 tells: if w.at_end() { false } else { w.value("tells")? },
+                stands_after: if w.at_end() { 0 } else { w.value("stands")? },
             };
         }
         "speed" => {
@@ -437,6 +445,8 @@ mod tests {
         hanging.sessions[0].faults[0] = Faults { hang_ppm: 7, limit: 1, ..Faults::default() };
         assert_eq!(parse(&print(&hanging)), Ok(hanging.clone()));
         hanging.sessions[0].faults[0] = Faults { dies_after: 9, tells: true, ..Faults::default() };
+        assert_eq!(parse(&print(&hanging)), Ok(hanging.clone()));
+        hanging.sessions[0].faults[0] = Faults { stands_after: 9, ..Faults::default() };
         assert_eq!(parse(&print(&hanging)), Ok(hanging));
     }
 

@@ -150,6 +150,8 @@ mutants! {
     C8StaleCalledWhole: "C8.1: what may be stale is listed as whole",
     C8OneBelieved: "C8: of several slow members alone one is believed, and what is on the others is lost",
     C8UnclaimedServed: "C8: of several slow members alone one is believed what it says of the slots of others",
+    C8PageLent: "C8: a slow member alone takes a page that is rotten on it from another, which has it as it was before that",
+    C8PreparedIsNewer: "C8: of several slow members alone one that was to get a chunk counts as if it had",
     C9WriteKeepsCopy: "C9.1: a write to a promoted chunk does not end its kept copy",
     C9CopiesSurviveCrash: "C9.1: after a crash kept copies count as before",
     C9MirrorsFromNotRaised: "C9.1: an unclean start forgets kept copies, but the labels do not say so",

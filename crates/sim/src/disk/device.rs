@@ -18,6 +18,8 @@ const EIO: i32 = 5;
 const METADATA_BLOCKS: u64 = 512;
 /// A discard that hangs is carried out after once to twice this time.
 const HANG_NANOS: u64 = 60_000_000_000;
+/// How long a disk that stands still answers nothing.
+const STANDS_NANOS: u64 = 300_000_000_000;
 /// A late write lands within this time, if no sync comes first.
 const LATE_NANOS: u64 = 2_000_000_000;
 
@@ -113,6 +115,8 @@ struct Inner {
     next: u64,
     /// Requests of this session.
     requests: u32,
+    /// When it answers again, if it has begun to stand still in this session.
+    stands_until: Option<u64>,
     /// It has died in this session, and what became of its cache is decided.
     cache_decided: bool,
 }
@@ -147,6 +151,7 @@ impl SimDisk {
             late: Vec::new(),
             next: 0,
             requests: 0,
+            stands_until: None,
             cache_decided: false,
         };
         SimDisk(Rc::new(Disk { index, size, traits, world: world.clone(), inner: RefCell::new(inner) }))
@@ -173,7 +178,7 @@ impl SimDisk {
         inner.store.lying |= faults.lies;
         inner.faults = faults;
         inner.latency = latency;
-        (inner.requests, inner.cache_decided) = (0, false);
+        (inner.requests, inner.stands_until, inner.cache_decided) = (0, None, false);
     }
 
     /// It has died in this session.
@@ -256,6 +261,10 @@ impl SimDisk {
         let hang_ppm = inner.faults.hang_ppm;
         if kind == Kind::Discard && hang_ppm > 0 && self.draws_fault(&mut inner, hang_ppm) {
             (early, delay) = (false, HANG_NANOS + world.random(|p| p.below(HANG_NANOS)));
+        }
+        if inner.faults.stands_after > 0 && inner.requests > inner.faults.stands_after {
+            let until = *inner.stands_until.get_or_insert(world.now() + STANDS_NANOS);
+            delay += until.saturating_sub(world.now());
         }
         let dead = inner.is_dead();
         if dead && !std::mem::replace(&mut inner.cache_decided, true) && world.random(|p| p.coin()) {

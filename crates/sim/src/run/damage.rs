@@ -41,11 +41,16 @@ impl Run<'_> {
             return Ok(());
         }
         self.heal();
+        if let Damage::Decay(m) = damage {
+            self.rot_pages(m);
+            return Ok(());
+        }
         let saved: Vec<Image> = self.disks.iter().map(|d| d.store().image()).collect();
         self.world.restart(None);
         self.world.note(40, 0, || format!("experiment: {damage:?}"));
         let result = match damage {
             Damage::Missing(m) => self.without(m, false, index),
+            Damage::Decay(_) => Ok(()),
             Damage::Alone => self.without(0, true, index),
             Damage::NoFast if self.stopped_in_order => self.without(0, true, index),
             Damage::NoFast => self.no_fast(),

@@ -5,6 +5,8 @@ use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::degraded::{cut_after, data, mixed};
 use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
+use crate::disk::Faults;
+use crate::oracle::Crash;
 use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
 
@@ -85,7 +87,69 @@ fn one_is_leaving() -> Directed {
     directed("slow member leaves, slow members alone", s, prepare, steps, false).then(Damage::NoFast)
 }
 
+/// A chunk leaves, the power goes before its disk hears of that, and the page rots there: the next start gives the slot away, and tells
+/// that disk nothing. Another one has the page as it was.
+fn rotten_before_it_heard() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, commit_ms: 50, journal: 64, ..group(12, 8, 14) };
+        s.members[1].discard = false;
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 8, discard: false });
+        s.volumes[0].placement = Placement::SlowOnly;
+        let session = s.quiet_session(vec![fill(0, 10), flush()], End::Stop);
+        s.sessions.push(session);
+        let end = |steps: usize| End::Crash(Crash::Power, CrashPoint { steps: steps as u64, events: 0 });
+        let leave: Vec<Step> = (0..4).map(|i| step(0, TRIM, (n + i) % 10 * CHUNK, CHUNK)).chain([flush()]).collect();
+        let ends = end(leave.len());
+        let session = s.quiet_session(leave, ends);
+        s.sessions.push(session);
+        // Others come, and leave again, so that nobody claims the slots.
+        let come =
+            [fill(10, 4), flush(), sleep(0, 4000), step(0, TRIM, 10 * CHUNK, 4 * CHUNK), flush(), sleep(0, 15_000)];
+        let steps: Vec<Step> = (0..1 + n as usize % 2).flat_map(|_| come).collect();
+        let ends = end(steps.len());
+        let mut session = s.quiet_session(steps, ends);
+        session.damage = Some(Damage::Decay(1 + n as usize / 2 % 2));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 14 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::NoFast);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("page rotten before it heard, slow members alone", make, 80).finds(&["C8PageLent"])
+}
+
+/// Chunks are written while their move to a disk is prepared there, which then stands still.
+fn target_stands_still() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, commit_ms: 50, ..group(12, 20, 10) };
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 20, discard: true });
+        s.volumes[0].placement = Placement::SlowOnly;
+        let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
+        s.sessions.push(session);
+        let mut steps = vec![step(0, Act::Evacuate { disk: 2 }, 0, 0)];
+        steps.extend((0..40).flat_map(|i| [step(1, FUA, i % 8 * CHUNK, 8192), sleep(1, 100)]));
+        steps.push(sleep(0, 40_000));
+        let point = CrashPoint { steps: steps.len() as u64, events: 0 };
+        let mut session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        session.faults[1] = Faults { stands_after: 25 + n as u32 / 4, ..Faults::default() };
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 10 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::NoFast);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("target stands still, slow members alone", make, 200).finds(&["C8PreparedIsNewer"])
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![told_long_ago(), at_any_moment(), slots_of_others(), slots_of_one_that_knows_nothing(), one_is_leaving()]
+    vec![
+        told_long_ago(),
+        at_any_moment(),
+        slots_of_others(),
+        slots_of_one_that_knows_nothing(),
+        one_is_leaving(),
+        rotten_before_it_heard(),
+        target_stands_still(),
+    ]
 }

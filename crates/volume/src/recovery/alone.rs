@@ -46,7 +46,8 @@ impl Weight {
     const NEWEST: u64 = (1 << 62) - 1;
 
     fn new(claim: Claim, generation: u64, prepared: bool) -> Weight {
-        let claim = if prepared && claim == Claim::Home { Claim::Prepared } else { claim };
+        let prepared = prepared && claim == Claim::Home && !mutant::on(Mutant::C8PreparedIsNewer);
+        let claim = if prepared { Claim::Prepared } else { claim };
         Weight((claim as u64) << 62 | generation.min(Weight::NEWEST))
     }
 }
@@ -80,11 +81,12 @@ pub(super) async fn hear_all<E: Env>(
     rebuild: &[bool],
     in_pages: Vec<u64>,
 ) -> u64 {
-    let (asked, others): (Vec<MemberIndex>, Vec<MemberIndex>) =
+    let (asked, damaged): (Vec<MemberIndex>, Vec<MemberIndex>) =
         core.members_of(Tier::Slow).map(|m| m.index).partition(|m| !rebuild[*m as usize]);
-    for m in others {
-        let what =
-            format!("the map of member {m} is damaged, so that nobody can tell what is on it: that reads as errors");
+    for m in damaged {
+        let what = format!(
+            "the map of member {m} is damaged or old, so that nobody can tell what is on it: that reads as errors"
+        );
         core.findings.borrow_mut().push(Finding::serious(what));
     }
     if asked.len() < 2 || mutant::on(Mutant::C8OneBelieved) {
@@ -99,9 +101,10 @@ pub(super) async fn hear_all<E: Env>(
     merge.open_damaged_pages(chain(source));
     merge.drop_unclaimed();
     let mut unread = 0;
-    for m in asked.into_iter().filter(|m| *m != source) {
-        let member = &core.members[m as usize];
-        unread += beliefs(core, member, chain(m), |_| true, |page| merge.hear(m, &page)).await;
+    let others: Vec<MemberIndex> = asked.into_iter().filter(|m| *m != source).collect();
+    for (n, m) in others.iter().enumerate() {
+        let (member, last) = (&core.members[*m as usize], n + 1 == others.len());
+        unread += beliefs(core, member, chain(*m), |_| true, |page| merge.hear(*m, &page, last)).await;
     }
     unread
 }
@@ -151,25 +154,24 @@ impl<E: Env> Merge<'_, E> {
         }
     }
 
-    /// Takes of what a member knows of a page what counts more than what is known so far.
-    fn hear(&mut self, member: MemberIndex, page: &Believed<'_>) {
-        if !self.weights.contains_key(&page.page) {
-            let of_source = self.weigh_source(page.page);
-            self.weights.insert(page.page, of_source);
-        }
+    /// Takes of what a member knows of a page what counts more than what is known so far. After the `last` member nobody asks how much.
+    fn hear(&mut self, member: MemberIndex, page: &Believed<'_>, last: bool) {
+        let mut weights = self.weights.remove(&page.page).unwrap_or_else(|| self.weigh_source(page.page));
         let first = u64::from(page.page) * ENTRIES_PER_PAGE as u64;
-        for (i, e) in page.entries.iter().enumerate() {
+        for (i, (e, known)) in page.entries.iter().zip(weights.iter_mut()).enumerate() {
             let (generation, prepared) = page.age(i);
             if !is_possible(self.core, &e.without_kept()) {
                 continue;
             }
             let e = self.believed(member, generation, *e);
             let weight = Weight::new(self.claim(member, &e), generation, prepared);
-            let known = &mut self.weights.get_mut(&page.page).expect("made above")[i];
             if weight > *known {
                 *known = weight;
                 self.put(member, ChunkId(first + i as u64), generation, e);
             }
+        }
+        if !last {
+            self.weights.insert(page.page, weights);
         }
     }
 

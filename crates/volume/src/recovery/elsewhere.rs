@@ -47,7 +47,8 @@ pub(super) async fn load_elsewhere<E: Env>(
     let wanted = expected.min(core.members[source].label.borrow().checkpoint_generation);
     // Alone after a crash it knows its own slots only, and the others are asked about theirs. A page as it was before it rotted may give
     // back what left a slot since: the start after that has not told a member what it could not believe any more (C2.1).
-    if core.members[source].tier == Tier::Slow && !knows_all(core, &core.members[source]) {
+    let alone = core.members[source].tier == Tier::Slow && !knows_all(core, &core.members[source]);
+    if alone && !mutant::on(Mutant::C8PageLent) {
         return Elsewhere::Nowhere { unread: false };
     }
     let others = || core.members.iter().filter(|m| m.is_present() && m.index as usize != source);

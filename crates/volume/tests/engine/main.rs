@@ -2,6 +2,7 @@
 
 mod ahead;
 mod alone;
+mod alone_doubtful;
 mod anew;
 mod away;
 mod bad_members;
