@@ -308,7 +308,12 @@ impl<E: Env, D: Device> Dissolve<E, D> {
     async fn give_withheld(&self) -> Result<(), DissolveError> {
         self.given.set(true);
         for _ in 0..2 {
-            for piece in self.withheld() {
+            let pieces: Vec<u64> = self.withheld().collect();
+            for piece in pieces.into_iter().rev() {
+                if piece == 0 {
+                    // What it is recognised by before all else comes last: alone it would be taken for the whole.
+                    self.sync().await?;
+                }
                 self.unsure.borrow_mut().add(piece);
                 self.bring(piece, true).await?;
             }

@@ -12,6 +12,7 @@ mod checkpoint;
 mod convert;
 mod cut_off;
 mod damage;
+mod dissolve;
 mod family;
 mod golden_images;
 mod half_known;
