@@ -1,7 +1,8 @@
 //! Writing metadata back. At no moment may a group be found that mixes what was saved with what was there:
 //!
 //! 1. Both places of every member's label become a [`Mark`], the one that does not count first; all synced. Until then no
-//!    zone has changed, and a member that still has a label has the one that it had. From then on there is no group.
+//!    zone has changed, and a member that still has a label has the one that it had. From then on there is no group. Devices that a
+//!    repair had added come first; they keep their marks until all else is done, so that the next call knows them.
 //! 2. All zones are written, zeros included; all synced; read back and compared.
 //! 3. The labels, the one that counts first. A member that has one has all its zones, and so have all others.
 //!
@@ -12,13 +13,14 @@
 //! Whatever ends this in the middle, writing back the same file again completes it.
 
 use anyhow::{bail, ensure, Context, Result};
-use bimetal_format::label::LABEL_SIZE;
+use bimetal_format::label::{Label, LABEL_SIZE};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::{Device, DeviceError};
 
 use super::read::{Piece, SavedFile};
 use super::walk::Walk;
 use super::{counting_label, Mark};
+use crate::members::own_uuid;
 
 /// A device, and which of the members in the file it is.
 pub(crate) struct Target<D> {
@@ -50,25 +52,48 @@ pub(crate) async fn put_back<D: Device>(
     let changed_bytes = write_zones(saved, targets).await?;
     compare_zones(saved, targets).await?;
     let labels = write_labels(saved, targets).await?;
+    for t in added {
+        bimetal_volume::probe::wipe(&t.device).await.with_context(|| failed(t))?;
+    }
     Ok(Written { changed_bytes: changed_bytes + labels })
 }
 
 /// First step: no member has a label any more.
 async fn take_labels<D: Device>(saved: &SavedFile, targets: &[Target<D>], added: &[Target<D>]) -> Result<()> {
     for t in added {
-        bimetal_volume::probe::wipe(&t.device).await.with_context(|| failed(t))?;
+        // One that has none is marked already.
+        if let Ok(label) = bimetal_volume::probe::probe(&t.device).await.with_context(|| failed(t))? {
+            // While the label says where they lie.
+            wipe_keys(t, &label).await?;
+            take_label(saved, t, &label).await?;
+        }
     }
     for (t, member) in targets.iter().zip(&saved.members) {
-        let mark = Mark { group: saved.uuid, member: member.uuid(), file: saved.id }.encode();
-        for place in weaker_first(&t.device, super::label_places(member.label.device_size)).await {
-            t.device.write(place, mark.clone()).await.with_context(|| failed(t))?;
-            // A label that counts for less must not be the only one left.
-            t.device.sync().await.with_context(|| failed(t))?;
-        }
-        let left = bimetal_volume::probe::probe(&t.device).await.with_context(|| failed(t))?;
-        ensure!(left.is_err(), "{}: its label cannot be taken away", t.locator);
+        take_label(saved, t, &member.label).await?;
     }
     Ok(())
+}
+
+/// A mark takes the place of a member's label.
+async fn take_label<D: Device>(saved: &SavedFile, t: &Target<D>, label: &Label) -> Result<()> {
+    let mark = Mark { group: saved.uuid, member: own_uuid(label), file: saved.id }.encode();
+    for place in weaker_first(&t.device, super::label_places(label.device_size)).await {
+        t.device.write(place, mark.clone()).await.with_context(|| failed(t))?;
+        // A label that counts for less must not be the only one left.
+        t.device.sync().await.with_context(|| failed(t))?;
+    }
+    let left = bimetal_volume::probe::probe(&t.device).await.with_context(|| failed(t))?;
+    ensure!(left.is_err(), "{}: its label cannot be taken away", t.locator);
+    Ok(())
+}
+
+/// What a device holds of the keys of families.
+async fn wipe_keys<D: Device>(t: &Target<D>, label: &Label) -> Result<()> {
+    let Some(keys) = label.layout().keys else { return Ok(()) };
+    for side in keys.sides {
+        t.device.write(side, BufMut::zeroed(keys.len as usize).freeze()).await.with_context(|| failed(t))?;
+    }
+    t.device.sync().await.with_context(|| failed(t))
 }
 
 /// The places of a label, the one that counts last.

@@ -172,6 +172,31 @@ fn a_device_that_the_repair_added_loses_its_label() {
 }
 
 #[test]
+fn a_device_that_the_repair_added_is_known_until_all_is_done() {
+    let ground = ground();
+    for n in 0.. {
+        let power = Power::default();
+        let (targets, added) = (targets(&repaired(), &power), targets(&images(3)[2..], &power));
+        power.fails_after(n);
+        let done = now(put_back(&ground.file, &targets, &added));
+        power.is_back();
+        targets.iter().chain(&added).for_each(|t| t.device.loses(Loss::EverySecond));
+        let label = now(probe(&added[0].device)).expect("memory is read");
+        if done.is_ok() {
+            assert!(label.is_err() && now(Mark::of(&added[0].device)).is_none(), "it is no member of anything");
+            assert!(n > 10, "only {n} steps");
+            break;
+        }
+        let restored =
+            targets.iter().zip(&ground.file.members).all(|(t, m)| now(probe(&t.device)) == Ok(Ok(m.label.clone())));
+        let known = label.is_ok() || now(Mark::of(&added[0].device)).is_some_and(|mark| mark.file == [1; 16]);
+        assert!(known || restored, "after {n} steps nobody knows what it is");
+        now(put_back(&ground.file, &targets, &added)).expect("completed");
+        assert!(now(probe(&added[0].device)).expect("read").is_err());
+    }
+}
+
+#[test]
 fn a_device_that_does_not_keep_what_is_written_is_told() {
     let ground = ground();
     let targets = targets(&repaired(), &Power::default());

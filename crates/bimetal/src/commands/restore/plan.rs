@@ -218,6 +218,7 @@ fn by_mark(group: &Group<'_>, c: &Candidate, mark: Mark) -> Result<Identity> {
     match group.members.iter().position(|m| m.uuid() == mark.member) {
         Some(m) if mark.file == group.file => Ok(Identity::Member(m, Proof::RestoreBegun)),
         Some(m) => Ok(Identity::Member(m, Proof::OtherRestoreBegun)),
+        None if mark.file == group.file => Ok(Identity::Added),
         None => bail!("{} is a member that is not in this file; another file was being written back to it", c.locator),
     }
 }

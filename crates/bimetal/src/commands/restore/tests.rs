@@ -3,6 +3,7 @@
 use bimetal_format::label::{Label, Repair};
 
 use super::plan::{plan, Candidate, Group, Plan, Proof};
+use crate::members::own_uuid;
 use crate::saved::testing::{images, labels, now, Memory, Power, EPOCH, GROUP};
 use crate::saved::{Mark, SavedFile};
 
@@ -233,4 +234,15 @@ fn what_does_not_belong_there_is_refused() {
     found[0].size += 4096;
     refused(&saved, &found, &["give it that size again"]);
     assert_eq!(saved.members[0].label.epoch.id, EPOCH);
+}
+
+#[test]
+fn a_device_that_the_repair_added_is_known_by_its_mark_when_that_was_cut_off() {
+    let (_folder, saved) = file(2);
+    let mut found = candidates(3);
+    let uuid = own_uuid(found[2].label.as_ref().expect("it has one"));
+    (found[2].label, found[2].mark) = (None, Some(Mark { group: GROUP, member: uuid, file: FILE }));
+    assert_eq!(planned(&saved, &found).expect("permitted").added, [2]);
+    found[2].mark = Some(Mark { group: GROUP, member: uuid, file: [9; 16] });
+    refused(&saved, &found, &["is a member that is not in this file"]);
 }
