@@ -23,7 +23,13 @@ pub(crate) enum VolumeChange {
         family: Option<String>,
     },
     /// It joins a family, and what it holds is encrypted in the background. The job ends when that has begun.
-    Encrypt { name: String, family: String },
+    Encrypt {
+        name: String,
+        /// Of the volume that is meant, see `Delete`.
+        #[serde(default)]
+        uuid: Option<String>,
+        family: String,
+    },
     /// Another size.
     Resize {
         name: String,
@@ -50,7 +56,7 @@ impl VolumeChange {
     /// The UUID of the volume that is meant, if it is said.
     pub(crate) fn uuid(&self) -> Option<&str> {
         match self {
-            VolumeChange::Delete { uuid, .. } => uuid.as_deref(),
+            VolumeChange::Encrypt { uuid, .. } | VolumeChange::Delete { uuid, .. } => uuid.as_deref(),
             _ => None,
         }
     }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DissolveRequest {
     pub(crate) volume: String,
+    /// Of the volume that is meant: its name may have become another's.
+    #[serde(default)]
+    pub(crate) volume_uuid: Option<String>,
     /// Where to; as a member would be named.
     #[serde(default)]
     pub(crate) onto: String,

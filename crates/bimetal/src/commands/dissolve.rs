@@ -78,7 +78,13 @@ fn until_ended(group: &str, begun: Dissolving) -> Result<Dissolving> {
 }
 
 fn request(volume: &api::Volume, onto: String, args: &Dissolve) -> DissolveRequest {
-    DissolveRequest { volume: volume.name.clone(), onto, force: args.force, cancel: args.cancel }
+    DissolveRequest {
+        volume: volume.name.clone(),
+        volume_uuid: Some(volume.uuid.clone()),
+        onto,
+        force: args.force,
+        cancel: args.cancel,
+    }
 }
 
 /// Returns when the volume is copied.

@@ -18,6 +18,7 @@ use bimetal_host::{HostDevice, HostEnv};
 use bimetal_volume::dissolve::{Dissolve, DissolveError, Phase, PIECE};
 use bimetal_volume::env::{Device, Env};
 use bimetal_volume::error::Error;
+use bimetal_volume::group::structure::StructureError;
 use bimetal_volume::group::Group;
 use bimetal_volume::Volume;
 
@@ -128,6 +129,9 @@ impl Desk {
     ) -> Result<Dissolving> {
         let name = &request.volume;
         let volume = group.volume(name).with_context(|| format!("there is no volume '{name}'"))?;
+        if request.volume_uuid.as_ref().is_some_and(|meant| *meant != uuid_text(&volume.uuid())) {
+            return Err(StructureError::AnotherVolume(name.clone()).into());
+        }
         let current = self.job.borrow().clone();
         let same = current.clone().filter(|job| job.volume.uuid() == volume.uuid());
         if request.cancel {

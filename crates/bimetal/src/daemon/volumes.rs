@@ -72,7 +72,9 @@ pub(crate) async fn engine(group: &Group<HostEnv>, change: &VolumeChange, provis
             let new = NewVolume { name: name.clone(), size: *size_bytes, placement };
             create(group, &new, family.as_deref()).await.map(Some)
         }
-        VolumeChange::Encrypt { name, family } => group.encrypt_volume(name, family).await.map(|()| None),
+        VolumeChange::Encrypt { name, family, .. } => {
+            group.encrypt_volume_if(name, family, proviso).await.map(|()| None)
+        }
         VolumeChange::Resize { name, size_bytes, .. } => {
             group.resize_volume_if(name, *size_bytes, proviso).await.map(Some)
         }
@@ -154,7 +156,9 @@ fn told(change: &VolumeChange, size: Option<u64>) -> String {
         VolumeChange::Create { name, family: Some(family), .. } => {
             format!("volume '{name}' is made in family '{family}' ({size})")
         }
-        VolumeChange::Encrypt { name, family } => format!("volume '{name}' is being encrypted, in family '{family}'"),
+        VolumeChange::Encrypt { name, family, .. } => {
+            format!("volume '{name}' is being encrypted, in family '{family}'")
+        }
         VolumeChange::Resize { name, .. } => format!("volume '{name}' has {size} now"),
         VolumeChange::Rename { name, new_name } => format!("volume '{name}' is named '{new_name}' now"),
         VolumeChange::Delete { name, .. } => format!("volume '{name}' is deleted"),

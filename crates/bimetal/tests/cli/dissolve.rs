@@ -169,6 +169,11 @@ fn a_copy_that_was_cancelled_makes_room_for_another_at_once() {
         let ended = p.json(&["dissolve", "tank/main", "--cancel"]);
         assert_eq!(ended["dissolving"]["phase"], "cancelled", "{ended}");
     }
+    // The name may have become another's since whoever asks has looked.
+    let wish =
+        format!(r#"{{"volume":"main","volume_uuid":"{}","onto":"{}"}}"#, "00000000-0000-0000-0000-000000000007", at(0));
+    let answer = p.ask("POST", "/v1/dissolve", &wish);
+    assert!(answer.contains("another volume than the one that was asked for"), "{answer}");
     p.ok(&["volume", "delete", "tank/main", "--yes"]);
     for command in
         [&["dissolve", "tank", "--onto", "x"][..], &["dissolve", "tank/main", "--cancel"], &["attach", "tank"]]

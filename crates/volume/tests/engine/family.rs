@@ -8,7 +8,7 @@ use bimetal_volume::backend::{Backend, WriteFlags, TO_ITS_END};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::error::Error;
 use bimetal_volume::fate::{Fate, FateRun};
-use bimetal_volume::group::structure::{NewFamily, NewMember, StructureError};
+use bimetal_volume::group::structure::{NewFamily, NewMember, Proviso, StructureError};
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::{Placement, Tier};
@@ -363,7 +363,11 @@ fn a_filled_plain_volume_becomes_ciphertext_and_its_plaintext_goes() {
     let kept: Vec<u64> =
         (0..100).filter(|n| rig.read(&plain, n * 200_704, BLOCK as u64).expect("read") == marker(*n)).collect();
     assert!(kept.len() > 20 && kept.iter().all(|n| !rig.holding(&marker(*n)).is_empty()));
-    rig.run(&g, |g| async move { g.encrypt_volume("plain", "home").await }).expect("begun");
+    let another = Proviso { volume: Some([9; 16]), objection: None };
+    let refused = rig.run(&g, |g| async move { g.encrypt_volume_if("plain", "home", another).await });
+    assert_eq!(refused, Err(StructureError::AnotherVolume("plain".into())));
+    let this = Proviso { volume: Some(plain.uuid()), objection: None };
+    rig.run(&g, |g| async move { g.encrypt_volume_if("plain", "home", this).await }).expect("begun");
     let again = rig.run(&g, |g| async move { g.encrypt_volume("plain", "home").await });
     assert_eq!(again, Err(StructureError::HasFamily("plain".into())));
     assert!(g.status().volumes[0].encrypting.is_some());

@@ -17,10 +17,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 
 pub(super) fn run(args: VolumeEncrypt, output: Output) -> Result<()> {
     let (name, group, family) = (named(&args.target)?, &args.target.group, &args.family);
-    let change = VolumeChange::Encrypt { name: name.clone(), family: family.clone() };
-    refuse_locked(group, &change)?;
     let found = volumes(group)?.into_iter().find(|v| v.name == name);
     let v = found.with_context(|| format!("group '{group}' has no volume '{name}'"))?;
+    let change = VolumeChange::Encrypt { name: name.clone(), uuid: Some(v.uuid.clone()), family: family.clone() };
+    refuse_locked(group, &change)?;
     // Asked again for what is under way, it waits for that.
     let goes_on = v.encrypting.is_some() && v.family.as_ref() == Some(family);
     if !goes_on {

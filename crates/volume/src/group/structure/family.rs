@@ -121,8 +121,13 @@ impl<E: Env> Group<E> {
     /// Gives a volume a family, which must be unlocked. From now on what is written is encrypted; what is there already
     /// is encrypted in the background, after a restart too, and what slots hold of the plaintext overwritten.
     pub async fn encrypt_volume(&self, volume: &str, family: &str) -> Result<(), StructureError> {
+        self.encrypt_volume_if(volume, family, Proviso::default()).await
+    }
+
+    /// The same with a proviso, of which the volume counts: it takes nothing away to which somebody could object.
+    pub async fn encrypt_volume_if(&self, volume: &str, family: &str, proviso: Proviso) -> Result<(), StructureError> {
         let (core, volume, family) = (self.core.clone(), volume.to_owned(), family.to_owned());
-        wait::to_its_end(&self.core.env, async move { core.encrypt_volume(&volume, &family).await }).await
+        wait::to_its_end(&self.core.env, async move { core.encrypt_volume(&volume, &family, &proviso).await }).await
     }
 }
 
@@ -246,10 +251,15 @@ impl<E: Env> Core<E> {
         Ok(self.clear_old_headers().await?)
     }
 
-    async fn encrypt_volume(self: &Rc<Self>, volume: &str, family: &str) -> Result<(), StructureError> {
+    async fn encrypt_volume(
+        self: &Rc<Self>,
+        volume: &str,
+        family: &str,
+        proviso: &Proviso,
+    ) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
         self.check_writable()?;
-        let v = self.volumes.find(volume).ok_or_else(|| StructureError::Unknown(volume.into()))?;
+        let v = self.volume_for(volume, proviso)?;
         let row = self.family(family)?;
         if !self.families.is_unlocked(row.id) {
             return Err(StructureError::FamilyLocked(family.into()));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::StructureError;
-use crate::env::Env;
+use crate::env::{Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::create::headroom;
@@ -14,6 +14,8 @@ use crate::units::{Placement, Tier, CHUNK};
 /// batch of moves shows when all of it has been copied.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_WITH_MOVES: Duration = Duration::from_secs(60);
+/// Moves that make nothing free of what is wanted are waited for so long in all: no other change can begin meanwhile.
+const PATIENCE_IN_ALL: Duration = Duration::from_secs(600);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Kept copies dropped at each look.
 const KEPT_AT_ONCE: usize = 64;
@@ -79,8 +81,7 @@ impl<E: Env> Core<E> {
         tier: Tier,
         wanted: impl Fn() -> (u64, u64),
     ) -> Result<(), StructureError> {
-        let (mut least, mut moved) = (u64::MAX, 0);
-        let mut progress = self.env.now();
+        let mut progress = Progress::begin(self.env.now());
         loop {
             let (free, (promised, more)) = (self.free_in(tier), wanted());
             if free >= promised + more {
@@ -90,14 +91,8 @@ impl<E: Env> Core<E> {
             if self.stopping.get() {
                 return Err(Error::Stopping.into());
             }
-            let now = self.env.now();
-            // Others take what they were promised meanwhile, and what leaves a member that is to leave frees slots which do not count.
-            let (missing, moves) = (promised + more - free, self.mover.moved());
-            if missing < least || moves > moved {
-                (least, moved, progress) = (missing.min(least), moves, now);
-            }
-            let patience = if self.mover.any_under_way() { PATIENCE_WITH_MOVES } else { PATIENCE };
-            if now.since(progress) >= patience {
+            progress.note(promised + more - free, self.mover.moved(), self.env.now());
+            if progress.has_ended(self.mover.any_under_way(), self.env.now()) {
                 let have = free.saturating_sub(promised);
                 return Err(StructureError::TierFull { tier, need: more * CHUNK, have: have * CHUNK });
             }
@@ -108,5 +103,63 @@ impl<E: Env> Core<E> {
             self.mover_wake.notify();
             self.env.sleep(LOOK_AGAIN).await;
         }
+    }
+}
+
+/// Whether slots that are waited for still become free.
+struct Progress {
+    /// Slots that were missing when the fewest were, and since when.
+    least: u64,
+    least_since: Instant,
+    /// Chunks that had changed their tier, and since when.
+    moved: u64,
+    moved_since: Instant,
+}
+
+impl Progress {
+    fn begin(now: Instant) -> Progress {
+        Progress { least: u64::MAX, least_since: now, moved: 0, moved_since: now }
+    }
+
+    fn note(&mut self, missing: u64, moved: u64, now: Instant) {
+        if missing < self.least {
+            (self.least, self.least_since) = (missing, now);
+        }
+        // Others take what they were promised meanwhile, and what leaves a member that is to leave frees slots which do not count.
+        if moved > self.moved {
+            (self.moved, self.moved_since) = (moved, now);
+        }
+    }
+
+    fn has_ended(&self, moves_under_way: bool, now: Instant) -> bool {
+        let patience = if moves_under_way { PATIENCE_WITH_MOVES } else { PATIENCE };
+        let still = now.since(self.least_since);
+        still >= PATIENCE_IN_ALL || still.min(now.since(self.moved_since)) >= patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant(0).plus(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn slots_are_waited_for_while_they_become_fewer_and_moves_that_free_none_not_for_ever() {
+        let mut p = Progress::begin(at(0));
+        p.note(100, 5, at(0));
+        assert!(!p.has_ended(false, at(9)) && p.has_ended(false, at(10)) && !p.has_ended(true, at(59)));
+        for n in 1..50 {
+            p.note(100 - n, 5, at(n * 50));
+            assert!(!p.has_ended(true, at(n * 50 + 49)));
+        }
+        let from = 49 * 50;
+        let gone_on = (1..1000).take_while(|n| {
+            p.note(51 + n % 9, 5 + n, at(from + n));
+            !p.has_ended(true, at(from + n))
+        });
+        assert_eq!(gone_on.count(), 599);
     }
 }
