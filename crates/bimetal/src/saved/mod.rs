@@ -19,6 +19,7 @@
 //!    `restore` write into slots, or beside what its label calls a zone.
 
 mod mark;
+mod patient;
 mod put;
 mod read;
 mod record;

@@ -1,7 +1,7 @@
 //! A small group in memory, on devices that fail and lose what was not synced. For tests.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
 
@@ -67,13 +67,16 @@ struct State {
     /// Content of blocks before they were written, oldest first, as long as that is not synced.
     unsynced: Vec<(u64, Vec<u8>)>,
     bad_blocks: BTreeSet<u64>,
+    /// Blocks that cannot be read so many times.
+    flaky: BTreeMap<u64, u32>,
     /// A block whose writes are confirmed and do nothing.
     stuck: Option<u64>,
 }
 
 impl Memory {
     pub(crate) fn new(content: Vec<u8>, power: &Power) -> Memory {
-        let state = State { content, unsynced: Vec::new(), bad_blocks: BTreeSet::new(), stuck: None };
+        let state =
+            State { content, unsynced: Vec::new(), bad_blocks: BTreeSet::new(), flaky: BTreeMap::new(), stuck: None };
         Memory { state: Rc::new(RefCell::new(state)), power: power.clone() }
     }
 
@@ -84,6 +87,11 @@ impl Memory {
     /// From now on the block at byte `offset` cannot be read.
     pub(crate) fn make_bad(&self, offset: u64) {
         self.state.borrow_mut().bad_blocks.insert(offset / BLOCK);
+    }
+
+    /// The block at byte `offset` cannot be read the next `times` times.
+    pub(crate) fn fails(&self, offset: u64, times: u32) {
+        self.state.borrow_mut().flaky.insert(offset / BLOCK, times);
     }
 
     /// From now on writes of the block at byte `offset` change nothing.
@@ -120,9 +128,11 @@ impl Device for Memory {
     }
 
     async fn read(&self, offset: u64, mut buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
-        let state = self.state.borrow();
+        let mut state = self.state.borrow_mut();
         let blocks = offset / BLOCK..(offset + buf.len() as u64).div_ceil(BLOCK);
-        if state.bad_blocks.range(blocks).next().is_some() {
+        let left = state.flaky.range_mut(blocks.clone()).map(|(_, left)| left).find(|left| **left > 0);
+        let fails = left.map(|left| *left -= 1).is_some();
+        if fails || state.bad_blocks.range(blocks).next().is_some() {
             return (buf, Err(DeviceError::Io(5)));
         }
         let len = buf.len();

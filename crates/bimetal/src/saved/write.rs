@@ -13,6 +13,7 @@ use bimetal_host::{HostDevice, HostEnv};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::{Device, Env};
 
+use super::patient::Patient;
 use super::record::RecordWriter;
 use super::{counting_label, extents_of, label_places, own_tier, tier_name};
 use super::{Extent, Header, HeaderMember, BLOCK, MAGIC, VERSION};
@@ -78,7 +79,11 @@ struct Source<'a, D> {
 /// an error if `path` is there already or cannot be written, if no member can be saved, or if the devices are not of one
 /// group; then no file is left.
 pub(crate) async fn save(env: &HostEnv, opened: &[Opened], path: &Path) -> Result<Saved> {
-    let devices: Vec<(String, HostDevice)> = opened.iter().map(|m| (m.locator.to_string(), m.device.clone())).collect();
+    let patient = |device: &HostDevice| {
+        let env = env.clone();
+        Patient::new(device.clone(), async move |pause| env.sleep(pause).await)
+    };
+    let devices: Vec<_> = opened.iter().map(|m| (m.locator.to_string(), patient(&m.device))).collect();
     let mut id = [0; 16];
     id[..8].copy_from_slice(&env.random().to_le_bytes());
     id[8..].copy_from_slice(&env.random().to_le_bytes());
