@@ -13,8 +13,9 @@ use bimetal_host::probe::loops;
 use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::env::{Device, Env};
 use bimetal_volume::group;
+use futures_util::future::join_all;
 
-use crate::config::{self, uuid_text, GroupConfig};
+use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
 use crate::elsewhere;
 use crate::standing::why_none;
 pub(crate) use crate::standing::{own_uuid, tier_name};
@@ -176,17 +177,19 @@ pub(crate) fn refuse_twins<'a>(locators: impl IntoIterator<Item = &'a Locator>) 
 pub(crate) async fn open(env: &HostEnv, name: Option<&str>, explicit: &[Locator], access: Access) -> Result<Members> {
     if !explicit.is_empty() {
         refuse_twins(explicit)?;
-        let mut members = Members::default();
-        for locator in explicit {
-            members.opened.push(open_one(env, locator, access).await?);
-        }
-        return Ok(members);
+        return open_all(env, explicit, access).await;
     }
     let name = name.context("name a group, or its members with --member")?;
     match config::load(name)? {
         Some(config) => open_configured(env, &config, access).await,
         None => open_scanned(env, name, access).await,
     }
+}
+
+/// Opens devices, side by side: disks that sleep do not wake up in turn.
+async fn open_all(env: &HostEnv, locators: &[Locator], access: Access) -> Result<Members> {
+    let opened = join_all(locators.iter().map(|locator| open_one(env, locator, access))).await;
+    Ok(Members { opened: opened.into_iter().collect::<Result<_>>()?, ..Members::default() })
 }
 
 /// Opens a device. The kernel lets go of what a killed process had on its ring a moment after the process is gone, so a
@@ -217,9 +220,12 @@ pub(crate) async fn read_label(device: &HostDevice) -> Result<Result<Label, Labe
 async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) -> Result<Members> {
     let mut members = Members::default();
     let (mut absent, mut barred) = (Vec::new(), Vec::new());
-    for m in &config.members {
-        let locator = Locator::parse(&m.locator).with_context(|| format!("configuration of {}", config.name))?;
-        let why = match open_here(env, &locator, access).await {
+    let locator =
+        |m: &MemberConfig| Locator::parse(&m.locator).with_context(|| format!("configuration of {}", config.name));
+    let locators: Vec<Locator> = config.members.iter().map(locator).collect::<Result<_>>()?;
+    let opened = join_all(locators.iter().map(|locator| open_here(env, locator, access))).await;
+    for ((m, locator), opened) in config.members.iter().zip(&locators).zip(opened) {
+        let why = match opened {
             Ok(opened) if belongs(&opened, &config.uuid) => {
                 members.opened.push(opened);
                 continue;
@@ -361,11 +367,7 @@ async fn open_scanned(env: &HostEnv, name: &str, access: Access) -> Result<Membe
              `bimetal scan` lists what there is, --member names members that are files or remote"
         );
     }
-    let mut members = Members::default();
-    for locator in found {
-        members.opened.push(open_one(env, &locator, access).await?);
-    }
-    Ok(members)
+    open_all(env, &found, access).await
 }
 
 /// Devices with a wanted label, among those that the configuration of a group names, some others, and all block devices.
@@ -379,28 +381,24 @@ pub(crate) async fn carriers(
     let known = config::load(name).ok().flatten().map(|c| c.members).unwrap_or_default();
     let mut places: Vec<Locator> = known.iter().filter_map(|m| Locator::parse(&m.locator).ok()).chain(others).collect();
     places.dedup();
-    let mut found = Vec::new();
-    for locator in places {
-        let Ok(device) = HostDevice::open(env, &locator, Access::PEEK).await else { continue };
-        if read_label(&device).await.is_ok_and(|l| l.is_ok_and(|l| wanted(&l))) {
-            found.push(locator);
-        }
-    }
+    let mut found = with_labels(env, places, wanted).await;
     found.extend(scan_block_devices(env, wanted).await);
     found
 }
 
 /// Block devices whose label is `wanted`. A device that cannot be read is no candidate.
 async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> Vec<Locator> {
-    let mut found = Vec::new();
-    for path in block_devices() {
-        let locator = Locator::Path(path);
-        let Ok(device) = HostDevice::open(env, &locator, Access::PEEK).await else { continue };
-        if read_label(&device).await.is_ok_and(|l| l.is_ok_and(|l| wanted(&l))) {
-            found.push(locator);
-        }
-    }
-    found
+    with_labels(env, block_devices().into_iter().map(Locator::Path).collect(), wanted).await
+}
+
+/// Those of `places` whose label is `wanted`, looked at side by side.
+async fn with_labels(env: &HostEnv, places: Vec<Locator>, wanted: &dyn Fn(&Label) -> bool) -> Vec<Locator> {
+    let look = async |locator: &Locator| {
+        let Ok(device) = HostDevice::open(env, locator, Access::PEEK).await else { return false };
+        read_label(&device).await.is_ok_and(|l| l.is_ok_and(|l| wanted(&l)))
+    };
+    let is_one = join_all(places.iter().map(look)).await;
+    places.into_iter().zip(is_one).filter_map(|(locator, is_one)| is_one.then_some(locator)).collect()
 }
 
 /// Whether a loop device shows a volume of ours: its file lies in a FUSE mount of a daemon. Reading such a device

@@ -1,6 +1,6 @@
 //! `bimetal scan`: which groups there are, and what they wait for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,6 +8,7 @@ use anyhow::Result;
 use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
+use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::cli::Scan;
@@ -93,16 +94,14 @@ async fn look(env: &HostEnv, named: Vec<Locator>) -> Looked {
         }
     }
     places.extend(members::block_devices().into_iter().map(|p| (Locator::Path(p), Wish::Nobody)));
-    let mut looked_at: Vec<PathBuf> = Vec::new();
-    for (locator, wish) in places {
-        if let Some(path) = locator.path() {
-            let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-            if looked_at.contains(&real) {
-                continue;
-            }
-            looked_at.push(real);
-        }
-        let label = label_of(env, &locator).await;
+    // Each device once; side by side, so that disks which sleep do not wake up in turn.
+    let mut known: HashSet<PathBuf> = HashSet::new();
+    places.retain(|(locator, _)| match locator.path() {
+        Some(path) => known.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())),
+        None => true,
+    });
+    let labels = join_all(places.iter().map(|(locator, _)| label_of(env, locator))).await;
+    for ((locator, wish), label) in places.into_iter().zip(labels) {
         if wish == Wish::Named {
             looked.read += usize::from(label.is_ok());
             looked.unreadable += usize::from(label.is_err());

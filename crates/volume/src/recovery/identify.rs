@@ -6,6 +6,7 @@ use super::OpenError;
 use crate::env::{Device, DeviceError};
 use crate::member::label::read_labels;
 use crate::mutant::{self, Mutant};
+use crate::wait;
 
 /// A device and the label found on it.
 pub(crate) struct Found<D> {
@@ -63,8 +64,10 @@ pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Identified<D>
     }
     let mut found = Vec::with_capacity(devices.len());
     let mut unusable = Vec::new();
-    for (position, device) in devices.into_iter().enumerate() {
-        match identify_one(device, position).await {
+    // Side by side: disks that sleep do not wake up in turn.
+    let each = devices.into_iter().enumerate().map(|(position, device)| identify_one(device, position));
+    for (position, one) in wait::all(each.collect()).await.into_iter().enumerate() {
+        match one {
             Ok(f) => found.push(f),
             Err((why, device)) => unusable.push((position, why, device)),
         }

@@ -72,6 +72,21 @@ fn what_nobody_could_read_is_not_newer_than_what_was_written_since() {
 }
 
 #[test]
+fn disks_that_sleep_wake_up_side_by_side() {
+    let env = MemoryEnv::new();
+    let mut m = create(&env, "tank", &[16], &[16; 8]);
+    for d in &mut m.0 {
+        d.env = Some(env.clone());
+        d.wakes_up_in.set(Duration::from_secs(10));
+    }
+    let begun = env.now();
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let took = env.now().since(begun);
+    assert!(took >= Duration::from_secs(10) && took < Duration::from_secs(11), "{took:?}");
+    stop(&env, g).expect("orderly stop");
+}
+
+#[test]
 fn the_disks_of_a_group_write_their_away_bits_side_by_side() {
     let env = MemoryEnv::new();
     let mut m = create(&env, "tank", &[16], &[16; 8]);

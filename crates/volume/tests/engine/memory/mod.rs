@@ -186,7 +186,9 @@ pub(crate) struct MemoryDevice {
     pub(crate) head_free: Rc<Cell<Instant>>,
     /// A sync takes so long.
     pub(crate) sync_takes: Rc<Cell<Duration>>,
-    /// So does a write.
+    /// The next sync takes so much longer: the device sleeps.
+    pub(crate) wakes_up_in: Rc<Cell<Duration>>,
+    /// So long does a write take.
     pub(crate) write_takes: Rc<Cell<Duration>>,
     /// Bytes of writes that are under way, and the most that ever were.
     pub(crate) being_written: Rc<Cell<(usize, usize)>>,
@@ -220,6 +222,7 @@ impl MemoryDevice {
             read_takes: Rc::default(),
             head_free: Rc::default(),
             sync_takes: Rc::default(),
+            wakes_up_in: Rc::default(),
             write_takes: Rc::default(),
             being_written: Rc::default(),
             lost: Rc::default(),
@@ -326,8 +329,9 @@ impl Device for MemoryDevice {
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
-        if let Some(env) = self.env.as_ref().filter(|_| !self.sync_takes.get().is_zero()) {
-            env.sleep(self.sync_takes.get()).await;
+        let takes = self.sync_takes.get() + self.wakes_up_in.take();
+        if let Some(env) = self.env.as_ref().filter(|_| !takes.is_zero()) {
+            env.sleep(takes).await;
         }
         self.answers().await;
         self.connected()?;
