@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bimetal_format::journal::RecordKind;
 use bimetal_format::{Entry, ENTRIES_PER_PAGE};
 
-use super::belief::{beliefs, Believed};
+use super::belief::{all_pages, beliefs, Believed};
 use super::pages::is_possible;
 use super::replay::chunk_of;
 use super::{Chain, Finding};
@@ -52,6 +52,9 @@ impl Weight {
     }
 }
 
+/// Pages of which all members are heard before the next: their weights take 64 MiB.
+const MERGED_AT_ONCE: u32 = 1 << 15;
+
 /// Weights of all entries of a page.
 type PageWeights = Box<[Weight; ENTRIES_PER_PAGE]>;
 
@@ -68,7 +71,7 @@ struct Merge<'a, E: Env> {
     /// Members that say what is on them.
     asked: &'a BTreeSet<MemberIndex>,
     loaded: Loaded,
-    /// Of pages that more than the source know of.
+    /// Of pages that are being merged.
     weights: BTreeMap<u32, PageWeights>,
 }
 
@@ -102,9 +105,14 @@ pub(super) async fn hear_all<E: Env>(
     merge.drop_unclaimed();
     let mut unread = 0;
     let others: Vec<MemberIndex> = asked.into_iter().filter(|m| *m != source).collect();
-    for (n, m) in others.iter().enumerate() {
-        let (member, last) = (&core.members[*m as usize], n + 1 == others.len());
-        unread += beliefs(core, member, chain(*m), |_| true, |page| merge.hear(*m, &page, last)).await;
+    let all = all_pages(core);
+    for first in all.clone().step_by(MERGED_AT_ONCE as usize) {
+        let some = first..(first + MERGED_AT_ONCE).min(all.end);
+        for m in &others {
+            let member = &core.members[*m as usize];
+            unread += beliefs(core, member, chain(*m), some.clone(), |_| true, |page| merge.hear(*m, &page)).await;
+        }
+        merge.weights.clear();
     }
     unread
 }
@@ -154,8 +162,8 @@ impl<E: Env> Merge<'_, E> {
         }
     }
 
-    /// Takes of what a member knows of a page what counts more than what is known so far. After the `last` member nobody asks how much.
-    fn hear(&mut self, member: MemberIndex, page: &Believed<'_>, last: bool) {
+    /// Takes of what a member knows of a page what counts more than what is known so far.
+    fn hear(&mut self, member: MemberIndex, page: &Believed<'_>) {
         let mut weights = self.weights.remove(&page.page).unwrap_or_else(|| self.weigh_source(page.page));
         let first = u64::from(page.page) * ENTRIES_PER_PAGE as u64;
         for (i, (e, known)) in page.entries.iter().zip(weights.iter_mut()).enumerate() {
@@ -170,9 +178,7 @@ impl<E: Env> Merge<'_, E> {
                 self.put(member, ChunkId(first + i as u64), generation, e);
             }
         }
-        if !last {
-            self.weights.insert(page.page, weights);
-        }
+        self.weights.insert(page.page, weights);
     }
 
     fn weigh_source(&self, page: u32) -> PageWeights {

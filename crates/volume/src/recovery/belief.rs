@@ -3,6 +3,7 @@
 //! member still believes of its own slots is so.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bimetal_format::journal::{Record, RecordKind};
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
@@ -39,19 +40,19 @@ impl Believed<'_> {
     }
 }
 
-/// Shows `visit` each page among the `wanted` that `m` knows anything of. Of one whose copy is damaged that is what its journal says.
+/// Shows `visit` each of the `pages` that is `wanted` and `m` knows anything of. Of one whose copy is damaged that is what its journal says.
 /// Gives the number of copies that could not be read.
 pub(super) async fn beliefs<E: Env>(
     core: &Core<E>,
     m: &Member<E::Device>,
     chain: &Chain,
+    pages: Range<u32>,
     wanted: impl Fn(u32) -> bool,
     mut visit: impl FnMut(Believed<'_>),
 ) -> u64 {
     let mut unread = 0;
-    let pages = core.map.borrow().len() as u32;
     let mut records: BTreeMap<u32, Vec<(u64, Record)>> = BTreeMap::new();
-    for (generation, r) in chain.records.iter().filter(|(_, r)| r.page < pages && wanted(r.page)) {
+    for (generation, r) in chain.records.iter().filter(|(_, r)| pages.contains(&r.page) && wanted(r.page)) {
         records.entry(r.page).or_default().push((*generation, *r));
     }
     for batch in batches(pages) {
@@ -75,6 +76,10 @@ pub(super) async fn beliefs<E: Env>(
         show(page, &mut [Entry::default(); ENTRIES_PER_PAGE], 0, newer, &mut visit);
     }
     unread
+}
+
+pub(super) fn all_pages<E: Env>(core: &Core<E>) -> Range<u32> {
+    0..core.map.borrow().len() as u32
 }
 
 /// Records of a slow member are written after the page image that they follow, with the same generation.
@@ -106,6 +111,7 @@ pub(super) async fn confirm_slow_homes<E: Env>(core: &Core<E>, chains: &[Option<
                 core,
                 m,
                 chain,
+                all_pages(core),
                 |_| true,
                 |Believed { page, entries, .. }| {
                     let map = core.map.borrow();
@@ -146,6 +152,7 @@ pub(super) async fn vouch<E: Env>(core: &Core<E>, source: usize, chains: &[Optio
             core,
             m,
             chain,
+            all_pages(core),
             |page| core.is_partly_known(page),
             |Believed { page, entries, .. }| {
                 let first = u64::from(page) * ENTRIES_PER_PAGE as u64;

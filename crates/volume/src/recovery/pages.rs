@@ -43,7 +43,7 @@ pub(super) async fn load_pages<E: Env>(
     let pages = core.map.borrow().len() as u32;
     let mut bad = Vec::new();
     let m = &core.members[best];
-    for batch in batches(pages) {
+    for batch in batches(0..pages) {
         let reads = batch.into_iter().map(|window| Window::read(&core.env, m, window, |_, _| true)).collect();
         for read in wait::all(reads).await.into_iter().flatten() {
             for (page, expected, copy) in read.copies(m) {

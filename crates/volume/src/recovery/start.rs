@@ -145,7 +145,7 @@ fn set_heads<E: Env>(core: &Core<E>, source: &Source) {
 async fn hold_believed_slots<E: Env>(core: &Core<E>, m: &Member<E::Device>, chain: Option<&Chain>) -> bool {
     let (pages, mut all_read) = (core.map.borrow().len() as u32, true);
     let stale = |p: u32, e: Expected| core.map.borrow().generation(p) > e.generation();
-    for batch in batches(pages) {
+    for batch in batches(0..pages) {
         let reads = batch.into_iter().map(|window| Window::read(&core.env, m, window, stale)).collect();
         for read in wait::all(reads).await.into_iter().flatten() {
             all_read &= hold_believed_of(core, m, &read);

@@ -28,10 +28,10 @@ pub(super) struct Window {
 /// Windows read side by side: enough to keep a device busy, 8 MiB of memory.
 const AT_ONCE: usize = 8;
 
-/// The windows and sides of a map of so many pages, in batches to be read side by side.
-pub(super) fn batches(pages: u32) -> impl Iterator<Item = Vec<(Range<u32>, u8)>> {
-    let mut windows = (0..pages).step_by(WINDOW as usize).flat_map(move |first| {
-        let window = first..(first + WINDOW).min(pages);
+/// The windows and sides of these pages, in batches to be read side by side.
+pub(super) fn batches(pages: Range<u32>) -> impl Iterator<Item = Vec<(Range<u32>, u8)>> {
+    let mut windows = pages.clone().step_by(WINDOW as usize).flat_map(move |first| {
+        let window = first..(first + WINDOW).min(pages.end);
         [(window.clone(), 0), (window, 1)]
     });
     std::iter::from_fn(move || {

@@ -13,21 +13,28 @@ const CHUNKS: u64 = 24 * MIB / CHUNK;
 
 /// Two disks of which each has chunks of a volume, some in its pages and some in its journal, whose SSD is lost.
 fn disks() -> Members {
+    filled(16, &[20, 20], CHUNKS, &Vec::from_iter(0..CHUNKS))
+}
+
+/// Disks of so many MiB each, without their SSD (of `fast` MiB), on which chunks of a volume of so many were written.
+fn filled(fast: u64, mib: &[u64], volume_chunks: u64, chunks: &[u64]) -> Members {
     let env = MemoryEnv::new();
     let device = |mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
-    let mut devices = [16, 20, 20].map(device).to_vec();
-    let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow, Tier::Slow]).collect();
-    let cold = NewVolume { name: "cold".into(), size: Some(CHUNKS * CHUNK), placement: Placement::SlowOnly };
+    let mut devices: Vec<MemoryDevice> = [&[fast], mib].concat().into_iter().map(device).collect();
+    let tiers = std::iter::once(Tier::Fast).chain(mib.iter().map(|_| Tier::Slow));
+    let members = devices.iter().cloned().zip(tiers).collect();
+    let cold = NewVolume { name: "cold".into(), size: Some(volume_chunks * CHUNK), placement: Placement::SlowOnly };
     make(&env, members, small(vec![cold]));
-    let step = |chunks: std::ops::Range<u64>| {
+    let step = |chunks: &[u64]| {
         let group = open(&env, &devices, OpenOptions { migrate: false, ..writable() }).expect("opens");
         let v = group.volume("cold").expect("made at creation");
-        chunks.for_each(|c| write(&env, &v, c * CHUNK, &stamp(c)).expect("write"));
+        chunks.iter().for_each(|c| write(&env, &v, c * CHUNK, &stamp(*c)).expect("write"));
         flush(&env, &v).expect("flush");
         group
     };
-    stop(&env, step(0..CHUNKS * 3 / 4)).expect("stops");
-    let _in_use = step(CHUNKS * 3 / 4..CHUNKS);
+    let (in_pages, in_journals) = chunks.split_at(chunks.len() * 3 / 4);
+    stop(&env, step(in_pages)).expect("stops");
+    let _in_use = step(in_journals);
     pass(&env, 20);
     env.kill();
     devices.iter_mut().for_each(|d| d.env = None);
@@ -35,7 +42,7 @@ fn disks() -> Members {
 }
 
 fn stamp(chunk: u64) -> Vec<u8> {
-    vec![1 + chunk as u8; CHUNK as usize]
+    vec![1 + (chunk % 251) as u8; CHUNK as usize]
 }
 
 /// Whether each chunk can be read; if so, it must be right.
@@ -76,6 +83,29 @@ fn what_is_on_any_of_the_disks_is_served_and_outlives_a_repair() {
     assert!(each[0].iter().zip(&each[1]).all(|(a, b)| a != b), "each chunk is on one of them");
     assert_eq!(served(&m, read_only()), [true; CHUNKS as usize]);
     assert_eq!(served(&repaired(&m), writable()), [true; CHUNKS as usize]);
+}
+
+/// So many pages are not merged all at once.
+#[test]
+fn what_is_on_any_of_three_large_disks_is_served() {
+    let (gib, pages) = (1024, 3 << 15);
+    let volume_chunks = pages * bimetal_format::ENTRIES_PER_PAGE as u64;
+    // At both ends of the parts that are merged, and within; the last ones are in journals only.
+    let at = |page: u64| [page * 252, page * 252 + 251];
+    let chunks: Vec<u64> = [0, 1, (1 << 15) - 1, 1 << 15, 70_000, pages - 1].into_iter().flat_map(at).collect();
+    let again = chunks.iter().map(|c| c + 100 - (c % 252) / 2);
+    let chunks: Vec<u64> = chunks.iter().copied().chain(again).collect();
+    let m = filled(2048, &[1200 * gib, 1200 * gib, 1200 * gib], volume_chunks, &chunks);
+    let env = MemoryEnv::new();
+    let right = |m: &Members| {
+        let group = open(&env, &m.0, read_only()).expect("opens");
+        let v = group.volume("cold").expect("made at creation");
+        let is_right = |c: &&u64| read(&env, &v, **c * CHUNK, CHUNK).is_ok_and(|got| got == stamp(**c));
+        chunks.iter().filter(is_right).count()
+    };
+    let each: Vec<usize> = m.0.iter().map(|d| right(&Members(vec![d.copy()]))).collect();
+    assert!(each.iter().all(|n| *n > 0) && each.iter().sum::<usize>() == chunks.len(), "{each:?}");
+    assert_eq!(right(&m), chunks.len());
 }
 
 #[test]
