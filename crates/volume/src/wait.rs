@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use crate::env::Env;
+use crate::turns::{Turn, Turns};
 
 /// A condition variable: tasks wait in a loop around their condition.
 #[derive(Default)]
@@ -182,32 +183,25 @@ pub(crate) async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     running.into_iter().map(|(_, r)| r.expect("all are ready")).collect()
 }
 
-/// Mutual exclusion between tasks; first come, first served is not promised.
-#[derive(Default)]
-pub(crate) struct Mutex {
-    locked: Cell<bool>,
-    released: Signal,
+/// Mutual exclusion between tasks, in the order in which they come: whoever takes it again and again overtakes nobody.
+pub(crate) struct Mutex(Turns);
+
+impl Default for Mutex {
+    fn default() -> Mutex {
+        Mutex(Turns::new(1))
+    }
 }
 
 impl Mutex {
-    /// Waits until nobody holds the lock, and takes it.
+    /// Waits until it is the caller's turn, and takes the lock.
     pub(crate) async fn lock(&self) -> Guard<'_> {
-        while self.locked.get() {
-            self.released.wait().await;
-        }
-        self.locked.set(true);
-        Guard(self)
+        Guard { _turn: self.0.turn().await }
     }
 }
 
 /// Holds a [`Mutex`] until dropped.
-pub(crate) struct Guard<'a>(&'a Mutex);
-
-impl Drop for Guard<'_> {
-    fn drop(&mut self) {
-        self.0.locked.set(false);
-        self.0.released.notify();
-    }
+pub(crate) struct Guard<'a> {
+    _turn: Turn<'a>,
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod away;
 mod bad_members;
 mod behaviour;
 mod beside;
+mod beside_flushes;
 mod checkpoint;
 mod convert;
 mod cut_off;

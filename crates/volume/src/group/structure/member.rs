@@ -49,7 +49,7 @@ use crate::wait;
 
 /// How long the new device may stand still while other changes of the group wait for it. A sync behind which there are
 /// gigabytes of map may take a disk so long.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// The same while every commit waits for it, and with it every flush: there is little left to be written.
 const PATIENCE_OF_COMMITS: Duration = Duration::from_secs(30);
 /// How often it is looked at.
@@ -203,7 +203,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Completes when the device has answered nothing for so long, or the group stops.
-    async fn standstill(&self, m: Option<&Member<E::Device>>, patience: Duration) -> StructureError {
+    pub(super) async fn standstill(&self, m: Option<&Member<E::Device>>, patience: Duration) -> StructureError {
         let ended = || m.map_or(0, |m| m.counters.ended.get());
         let (mut seen, mut since) = (ended(), self.env.now());
         loop {
@@ -260,7 +260,18 @@ impl<E: Env> Core<E> {
             self.members.push(m);
             return Ok(self.write_map(&self.members[self.members.len() - 1]).await?);
         }
-        let no_commit = self.commit.gate.lock().await;
+        let mut no_commit = self.commit.gate.lock().await;
+        for _ in 0..PASSES {
+            if self.dirty_pages(&m, &[]).await.len() <= REST {
+                break;
+            }
+            // Much was committed while this waited for its turn.
+            drop(no_commit);
+            if let Err(why) = self.moving(Some(&m), PATIENCE, self.write_map(&m)).await {
+                return Err(self.clear_of_families(m, why).await);
+            }
+            no_commit = self.commit.gate.lock().await;
+        }
         // The rest of the map, while no commit runs: it gets every commit from then on.
         if let Err(why) = self.moving(Some(&m), PATIENCE_OF_COMMITS, self.write_map(&m)).await {
             drop(no_commit);
