@@ -204,6 +204,7 @@ impl<E: Env> Core<E> {
         if self.wait_for_room(1).await.is_err() {
             return;
         }
+        let _room = self.commit.reserve(1);
         let _claim = match mutant::on(Mutant::WipedUnclaimed) {
             true => None,
             false => Some(self.claims.claim_alone(chunk).await),

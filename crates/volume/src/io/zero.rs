@@ -94,7 +94,9 @@ impl<E: Env> Core<E> {
         if !mapped && self.claims.busy(part.chunk) & mask == 0 {
             return Ok(());
         }
+        // Kept while it waits for its blocks: all that wait behind a slow write go on together.
         self.wait_for_room(1).await?;
+        let _room = self.commit.reserve(1);
         let claimed = self.claims.claim(part.chunk, mask).await;
         self.health.check()?;
         self.claims.cancel_motion(part.chunk, true);

@@ -24,6 +24,7 @@ mod large;
 mod latch;
 mod leave;
 mod lent;
+mod many_trims;
 mod members;
 mod memory;
 mod mover;
