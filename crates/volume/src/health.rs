@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
+use crate::member::Member;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex};
 use crate::wait::Signal;
@@ -72,6 +73,19 @@ impl Health {
 }
 
 impl<E: Env> Core<E> {
+    /// A sync or metadata write of a member failed: latches the group, unless that can do without the member.
+    pub(crate) fn failed(&self, m: &Member<E::Device>, what: &str, e: DeviceError) -> Result<(), Error> {
+        // Nobody asks any more what became of what it was sent.
+        if m.is_gone() {
+            return Ok(());
+        }
+        if self.can_do_without(m) {
+            self.let_go(m, what, e);
+            return Ok(());
+        }
+        Err(self.latch(m.index, what, e))
+    }
+
     /// A sync or metadata write of a member failed: refuse writes from now on, keep reading what is certain (I7). The
     /// way back is a new start, with its recovery.
     pub(crate) fn latch(&self, member: MemberIndex, what: &str, e: DeviceError) -> Error {

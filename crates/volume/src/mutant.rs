@@ -119,6 +119,7 @@ mutants! {
     JoinedTooEarly: "a new fast member joins without the commits that ran while the map was written to it",
     SlotsBeforeTable: "slots of a new member are taken before the labels of the others name it",
     LeavingTakesSlots: "slots of a member that is leaving are taken still",
+    LetGoWithData: "a member that is leaving and fails is let go, whatever is on it",
     DeadLeaverNotEmpty: "a member that is leaving and not there counts as having left, whatever is on it",
     DeadLeaverTakenBack: "a member that was leaving, and without which the group was started, is taken back",
     DissolveNotesEarly: "a change of a volume that is copied is noted when it begins, not when it has ended",

@@ -93,6 +93,9 @@ impl Client {
                 Err(StructureError::NotEmpty { .. } | StructureError::MayHoldPlaintext { .. }) => {
                     shared.roster.borrow_mut().end(false)
                 }
+                Err(StructureError::NoMember(_)) if shared.world.injected() != Injected::default() => {
+                    return self.note_let_go();
+                }
                 Err(e) => {
                     shared.roster.borrow_mut().end(false);
                     let leaving = shared.roster.borrow().is_leaving(disk);

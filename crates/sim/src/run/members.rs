@@ -14,6 +14,7 @@ use super::Wrong;
 use crate::counters::Seen;
 use crate::disk::SimDisk;
 use crate::scenario::{Act, Scenario, Step};
+use crate::world::Injected;
 
 /// Which disks are members, by number.
 pub(super) struct Roster {
@@ -77,12 +78,8 @@ impl Roster {
     /// What a change that was cut off has come to. Where `faults` were injected, a start may have found a member that was
     /// leaving dead, and done without.
     pub(super) fn settle(&mut self, status: &Status, disks: &[SimDisk], faults: bool) -> Result<(), Wrong> {
-        let listed = |disk: &SimDisk| status.members.iter().any(|m| Some(m.uuid) == own_uuid(disk));
-        for (i, disk) in disks.iter().enumerate().filter(|_| faults) {
-            if self.has(i) && self.leaving[i] != Some(false) && !listed(disk) {
-                (self.inside[i], self.leaving[i]) = (false, Some(false));
-                self.left[i] = true;
-            }
+        if faults {
+            self.done_without(status, disks);
         }
         let made = self.seen(status)?;
         self.end(made);
@@ -96,6 +93,18 @@ impl Roster {
             self.leaving[i] = Some(seen);
         }
         Ok(())
+    }
+
+    /// Members that were leaving have left by themselves, because they failed.
+    pub(super) fn done_without(&mut self, status: &Status, disks: &[SimDisk]) {
+        let listed = |disk: &SimDisk| status.members.iter().any(|m| Some(m.uuid) == own_uuid(disk));
+        for (i, disk) in disks.iter().enumerate() {
+            if self.inside[i] && self.leaving[i] != Some(false) && !listed(disk) {
+                (self.inside[i], self.leaving[i]) = (false, Some(false));
+                self.left[i] = true;
+                self.pending = self.pending.filter(|p| p.0 != i);
+            }
+        }
     }
 
     /// A change of whether it is leaving begins; what it was before.
@@ -168,6 +177,14 @@ impl Client {
         shared.changing.set(false);
     }
 
+    /// Where a disk has failed, a member that was leaving may have left by itself.
+    pub(super) fn note_let_go(&self) {
+        let shared = &self.shared;
+        if shared.world.injected() != Injected::default() {
+            shared.roster.borrow_mut().done_without(&self.group.status(), &shared.disks);
+        }
+    }
+
     async fn add_member(&self, disk: usize) {
         let shared = &self.shared;
         let (issued, injected) = (shared.world.sequence(), shared.world.injected());
@@ -188,6 +205,7 @@ impl Client {
             Ok(_) => {
                 shared.roster.borrow_mut().end(true);
                 shared.marks.borrow_mut().mark(Seen::MemberAdded);
+                self.note_let_go();
                 if let Err(wrong) = shared.roster.borrow().seen(&self.group.status()) {
                     shared.fail(wrong);
                 }

@@ -3,6 +3,7 @@
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
+use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
@@ -122,6 +123,36 @@ fn dies_while_it_leaves(name: &'static str, disk: usize) -> Directed {
     directed(name, two_each(), prepare, steps, false).then(Damage::Missing(disk))
 }
 
+/// A disk that is to leave fails for good while it is emptied, when it is empty, or when it is taken out.
+fn fails_while_it_leaves() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..two_each() };
+        let session = s.quiet_session(vec![fill(0, 28), sleep(0, 3000), flush()], End::Stop);
+        s.sessions.push(session);
+        let make = Step { volume: 1, ..step(0, Act::Make { chunks: 2, placement: Placement::Auto, family: 0 }, 0, 0) };
+        let mut steps = vec![evacuate(2), step(1, FUA, 3 * CHUNK, 8192), sleep(0, 9000), make];
+        // One that was taken out in order would not be missed.
+        let is_missing = n % 2 == 1;
+        steps.extend((!is_missing).then(|| remove(2)));
+        steps.push(fill(0, 4));
+        steps.extend((0..12).map(|i| step(1, if i % 3 == 0 { TRIM } else { FUA }, i * 7 % 28 * CHUNK, 8192)));
+        steps.push(flush());
+        let end = match n % 3 {
+            0 => End::Crash(Crash::Power, CrashPoint { steps: steps.len() as u64, events: 0 }),
+            _ => End::Stop,
+        };
+        let mut session = s.quiet_session(steps, end);
+        session.faults[2] = Faults { dies_after: 1 + n as u32 / 2, tells: n / 3 % 2 == 0, ..Faults::default() };
+        s.sessions.push(session);
+        let steps = vec![step(0, Act::Read, 0, 30 * CHUNK), fill(0, 28), flush(), remove(2)];
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.damage = is_missing.then_some(Damage::Missing(2));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("slow member fails while it leaves", make, 300).finds(&["LetGoWithData"])
+}
+
 /// The labels change one after another: whether an empty member leaves is known to it alone for a moment, or to the others
 /// alone.
 fn dies_as_it_is_called_off() -> Directed {
@@ -214,6 +245,7 @@ pub(super) fn all() -> Vec<Directed> {
         leaves_and_another_dies(),
         dies_while_it_leaves("fast member dies while it leaves", 0),
         dies_while_it_leaves("slow member dies while it leaves", 2),
+        fails_while_it_leaves(),
         dies_as_it_is_called_off(),
         goes_empty_and_comes(),
         replaced(),

@@ -94,7 +94,7 @@ impl<E: Env> Core<E> {
 
     /// Syncs a member up to write `target`, or latches.
     pub(crate) async fn sync_member(&self, member: MemberIndex, target: u64) -> Result<(), Error> {
-        let result = self.members[member as usize].sync_to(target).await;
-        result.map_err(|e| self.latch(member, "a sync", e))
+        let m = &self.members[member as usize];
+        m.sync_to(target).await.or_else(|e| self.failed(m, "a sync", e))
     }
 }

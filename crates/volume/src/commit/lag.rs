@@ -68,9 +68,9 @@ impl<E: Env> Core<E> {
     pub(crate) async fn append_to_slow(&self, m: &Member<E::Device>, records: &[Record]) -> Result<(), Error> {
         self.make_room_on_slow(m, records.len()).await?;
         let generation = self.commit.durable_generation.get();
-        let fail = |e| self.latch(m.index, "a journal write", e);
-        m.append(records, generation, self.epoch()).await.map_err(fail)?;
-        m.sync_all().await.map_err(|e| self.latch(m.index, "a journal sync", e))?;
+        let appended = m.append(records, generation, self.epoch()).await;
+        appended.or_else(|e| self.failed(m, "a journal write", e))?;
+        m.sync_all().await.or_else(|e| self.failed(m, "a journal sync", e))?;
         let mut j = m.journal.borrow_mut();
         j.durable = j.head;
         Ok(())

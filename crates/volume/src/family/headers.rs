@@ -93,7 +93,7 @@ impl<E: Env> Core<E> {
                     false => m.sync_all().await,
                 }
             };
-            written.await.map_err(|e| self.latch(m.index, "the keys", e))?;
+            written.await.or_else(|e| self.failed(m, "the keys", e))?;
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl<E: Env> Core<E> {
                 m.write(place, BufMut::zeroed(KEYS_LEN as usize).freeze(), WriteFor::Engine).await?;
                 m.sync_all().await
             };
-            cleared.await.map_err(|e| self.latch(m.index, "the keys", e))?;
+            cleared.await.or_else(|e| self.failed(m, "the keys", e))?;
         }
         Ok(())
     }

@@ -66,6 +66,8 @@ pub(crate) struct Core<E: Env> {
     pub(crate) checkpoint_wake: Signal,
     /// Held while heat that has changed is on its way to the fast members.
     pub(crate) saving_heat: Mutex,
+    /// A member was let go; the labels of the others do not say so yet.
+    pub(crate) dead: Signal,
     /// Slots kept back until the next start (C2.2).
     pub(crate) quarantine: RefCell<Vec<SlotId>>,
     pub(crate) lag_notes: Cell<u64>,

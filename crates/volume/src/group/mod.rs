@@ -68,6 +68,8 @@ impl<E: Env> Group<E> {
     fn start_tasks(&self) {
         let core = self.core.clone();
         self.core.env.spawn(async move { core.run_committer().await });
+        let core = self.core.clone();
+        self.core.env.spawn(async move { core.run_striking_off().await });
         for m in self.core.members.iter().filter(|m| m.is_present()) {
             self.core.start_reclaiming(m.index);
             self.core.start_telling(m.index);
@@ -137,6 +139,7 @@ impl<E: Env> Group<E> {
         let result = if core.writable { self.stop_writable().await } else { Ok(()) };
         core.stopped.set(true);
         core.commit.wake_all();
+        core.dead.notify();
         core.wake_reclaimers();
         core.checkpoint_wake.notify();
         core.mover_wake.notify();
@@ -164,6 +167,8 @@ impl<E: Env> Group<E> {
             self.clear_away().await?;
         }
         core.health.check()?;
+        // A member that has failed while it left is none any more: else the next start would miss what it did not hear.
+        core.strike_off().await?;
         // All say that no request comes any more before one is clean: a copy of a member from before says neither.
         if !mutant::on(Mutant::C4StopMarkedLate) {
             self.mark(|label, _| label.stopped = true).await?;
@@ -181,7 +186,7 @@ impl<E: Env> Group<E> {
             core.health.check()?;
             let mut label = m.label.borrow().clone();
             change(&mut label, m.journal.borrow().head.sequence);
-            m.flip(label).await.map_err(|e| core.latch(m.index, "the label", e))?;
+            m.flip(label).await.or_else(|e| core.failed(m, "the label", e))?;
         }
         Ok(())
     }
@@ -193,7 +198,7 @@ impl<E: Env> Group<E> {
             let _pages = m.lock_pages().await;
             let _meta = m.meta.lock().await;
             let _away = m.away_meta.lock().await;
-            m.clear_away().await.map_err(|e| core.latch(m.index, "a metadata write", e))?;
+            m.clear_away().await.or_else(|e| core.failed(m, "a metadata write", e))?;
         }
         core.health.check()
     }

@@ -475,6 +475,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         mover_wake: Default::default(),
         checkpoint_wake: Default::default(),
         saving_heat: Default::default(),
+        dead: Default::default(),
         quarantine: Default::default(),
         lag_notes: Cell::new(0),
         stopped: Cell::new(false),

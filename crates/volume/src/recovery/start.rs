@@ -27,7 +27,7 @@ use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::member::journal::Position;
-use crate::member::Member;
+use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, SlotId, Tier};
 use crate::wait;
@@ -192,7 +192,13 @@ fn hold_believed<E: Env>(core: &Core<E>, m: &Member<E::Device>, chunk: ChunkId, 
 /// Sets the away bits of all regions in use, so that no flush has to wait for one of them.
 async fn set_away<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     for m in core.members_of(Tier::Slow) {
-        m.mend_away(core.commit.generation.get()).await.map_err(failed(m.index))?;
+        let generation = core.commit.generation.get();
+        match m.standing.get() {
+            // No commit is to wait for it: see `leave`.
+            Standing::Leaving => m.set_all_away(generation).await,
+            _ => m.mend_away(generation).await,
+        }
+        .map_err(failed(m.index))?;
     }
     let regions: Vec<u32> = {
         let map = core.map.borrow();

@@ -23,6 +23,7 @@ mod in_line;
 mod large;
 mod latch;
 mod leave;
+mod leaving_ill;
 mod lent;
 mod many_trims;
 mod members;

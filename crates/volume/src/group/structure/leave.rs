@@ -9,16 +9,20 @@
 //! 2. It has left only when no chunk and no kept copy is on it, durably, and every other member's own pages and journal
 //!    say so: no start of any set of members may look for something on it.
 //! 3. The labels of the others say that it has left before its own is erased: a start never waits for it in vain.
+//! 4. No commit, and no change of another, waits for a slow one on which nothing lives any more, nor fails with it: its away bits are all
+//!    set when it begins to leave, and whatever fails on it then makes it leave at once ([`Core::let_go`]).
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
 //! - *Slots of it are taken still* (`LeavingTakesSlots`). It never gets empty.
 //! - *It has left when it is empty in memory* (`LeftBeforeCommit`). The power goes before the switches are durable: the
 //!   map says that chunks live on a member which is none.
+//! - *It is let go with data on it* (`LetGoWithData`). It fails a sync while it is being emptied.
 
 use std::rc::Rc;
 
 use bimetal_format::label::MemberCode;
 
+use super::member::PATIENCE;
 use super::StructureError;
 use crate::env::{DeviceError, Env};
 use crate::error::Error;
@@ -28,7 +32,9 @@ use crate::group::volume::VolumeInfo;
 use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
 use crate::options::Uuid;
+use crate::recovery::Finding;
 use crate::units::{MemberIndex, Placement, Tier, CHUNK};
+use crate::wait;
 
 /// What emptying a member comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +105,12 @@ impl<E: Env> Core<E> {
         }
         self.free_bound_without(m).await?;
         self.set_member_code(index, MemberCode::Leaving).await?;
+        if m.tier == Tier::Slow {
+            // While it works: it may be on its way out because it dies, and no commit is to wait for it then.
+            let _away = m.away_meta.lock().await;
+            let told = m.set_all_away(self.commit.generation.get()).await;
+            told.or_else(|e| self.failed(m, "a metadata write", e))?;
+        }
         Ok(plan)
     }
 
@@ -179,8 +191,13 @@ impl<E: Env> Core<E> {
     }
 
     /// Has the labels say that such members have left.
-    pub(crate) async fn strike_off_dead(&self) -> Result<(), StructureError> {
+    pub(crate) async fn strike_off_dead(&self) -> Result<(), Error> {
         let _change = self.volumes.change.lock().await;
+        self.strike_off().await
+    }
+
+    /// The same for a caller who holds `change`.
+    pub(crate) async fn strike_off(&self) -> Result<(), Error> {
         let dead: Vec<MemberIndex> = self.dead_members().collect();
         if dead.is_empty() {
             return Ok(());
@@ -190,6 +207,44 @@ impl<E: Env> Core<E> {
             self.flip_member_code(self.members.iter().collect(), index, MemberCode::Left).await?;
         }
         Ok(())
+    }
+
+    /// Whether a member is one that leaves, and nothing lives on it any more, durably: a disk may be on its way out because it dies. A
+    /// fast one has every commit, and what it fails to keep may be asked for.
+    pub(crate) fn can_do_without(&self, m: &Member<E::Device>) -> bool {
+        let is_empty = self.slots_used(m) == 0 || mutant::on(Mutant::LetGoWithData);
+        let plain = || self.volumes.living().iter().any(|v| v.cipher.is_encrypting());
+        m.tier == Tier::Slow && m.standing.get() == Standing::Leaving && is_empty && !plain()
+    }
+
+    /// Goes on without a member that it can do without and that has failed.
+    pub(crate) fn let_go(&self, m: &Member<E::Device>, what: &str, e: DeviceError) {
+        let index = m.index;
+        self.findings.borrow_mut().push(Finding::mended(format!(
+            "member {index} was to leave, held no data any more, and has failed ({what}: {e}): it has left. Its label could not be erased"
+        )));
+        drop(self.take_out(m));
+        self.dead.notify();
+    }
+
+    /// It is asked nothing any more, and its tasks end.
+    fn take_out(&self, m: &Member<E::Device>) -> Option<Rc<E::Device>> {
+        let device = m.release();
+        self.resized();
+        self.wake_reclaimers();
+        device
+    }
+
+    /// The task that has the labels say that members which were let go have left.
+    pub(crate) async fn run_striking_off(&self) {
+        loop {
+            self.dead.wait().await;
+            if self.stopped.get() {
+                return;
+            }
+            // If that fails, the next start does it.
+            let _struck_off = self.strike_off_dead().await;
+        }
     }
 
     /// Takes an empty member that is leaving out of the group.
@@ -214,25 +269,31 @@ impl<E: Env> Core<E> {
         }
         if m.tier == Tier::Slow {
             // Should its label outlive this, it knows that what it does not know of is perhaps lost (C8.1). If it cannot be
-            // written, so be it.
-            let _away = m.away_meta.lock().await;
-            let _told = m.set_all_away(self.commit.generation.get()).await;
+            // written, or stands still, so be it.
+            let told = async {
+                let _away = m.away_meta.lock().await;
+                m.set_all_away(self.commit.generation.get()).await.is_ok()
+            };
+            let silent = async {
+                self.standstill(Some(m), PATIENCE).await;
+                false
+            };
+            let _told = wait::first(told, silent).await;
         }
         let others = self.members.iter().filter(|o| o.index != index).collect();
         self.flip_member_code(others, index, MemberCode::Left).await?;
         let device = {
-            // Nobody is about to write to it, or to wait for it.
+            // No commit waits for it. It may be at a checkpoint, with a write that it does not answer: that is nobody's business but its
+            // own, and comes to nothing now.
             let _no_commit = self.commit.gate.lock().await;
-            let _pages = m.lock_pages().await;
-            let _meta = m.meta.lock().await;
-            let _away = m.away_meta.lock().await;
-            m.release()
+            self.take_out(m)
         };
-        self.resized();
-        // Its tasks end.
-        self.wake_reclaimers();
         // It is none of ours any more: should it stand still, nobody waits for it.
         drop(change);
+        // What it was sent before is not to come after this, which is the last.
+        let _pages = m.lock_pages().await;
+        let _meta = m.meta.lock().await;
+        let _away = m.away_meta.lock().await;
         let erased = match &device {
             Some(d) => crate::probe::wipe(&**d).await,
             None => Ok(()),

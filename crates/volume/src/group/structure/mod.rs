@@ -209,7 +209,7 @@ impl<E: Env> Core<E> {
             self.health.check()?;
             let mut label = m.label.borrow().clone();
             change(&mut label);
-            m.flip(label).await.map_err(|e| self.latch(m.index, "the label", e))
+            m.flip(label).await.or_else(|e| self.failed(m, "the label", e))
         });
         wait::all(flips.collect()).await.into_iter().collect()
     }

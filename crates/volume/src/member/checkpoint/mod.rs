@@ -20,7 +20,7 @@ use self::blocks::{read_back, write_all, Written};
 pub(crate) use self::locks::{Haste, How, Hurry};
 use super::directory::{block_of, Changes, Directory};
 use super::journal::Position;
-use super::{add, Member};
+use super::{add, Member, Standing};
 use crate::buf::{Buf, BufMut};
 use crate::commit::lag;
 use crate::env::{DeviceError, Env, Instant};
@@ -82,7 +82,9 @@ impl<E: Env> Core<E> {
                 if m.lag.borrow().len() > LAG_MAX && self.settle_lag(m).await.is_err() {
                     return;
                 }
-                if (follow || m.journal_used(7, 8)) && self.checkpoint(m, &[]).await.is_err() {
+                // One that leaves need not know where others have what.
+                let follows = follow && m.standing.get() != Standing::Leaving;
+                if (follows || m.journal_used(7, 8)) && self.checkpoint(m, &[]).await.is_err() {
                     return;
                 }
             }
@@ -185,9 +187,8 @@ impl<E: Env> Core<E> {
         if m.is_gone() {
             return Ok(());
         }
-        let fail = |e| self.latch(m.index, "a metadata write", e);
         let result = self.checkpoint_steps(m, how).await;
-        result.map_err(fail)?;
+        result.or_else(|e| self.failed(m, "a metadata write", e))?;
         self.health.check()
     }
 

@@ -1,0 +1,143 @@
+//! A disk is emptied and taken out because it is ill.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bimetal_volume::env::Env;
+use bimetal_volume::options::{MemberState, NewVolume};
+use bimetal_volume::units::{Placement, CHUNK};
+
+use crate::beside_flushes::timed;
+use crate::image::{self, create_sized, evacuate, open, pass, writable, MIB};
+use crate::memory::MemoryEnv;
+
+/// The disk that was emptied because it dies stands still before it is taken out. Clients do not notice, for nobody asks anything
+/// of it; but its removal waits for it, and every other change of the group for the removal.
+#[test]
+fn an_empty_disk_that_stands_still_can_be_removed() {
+    let env = MemoryEnv::new();
+    let (m, g) = timed(&env, &[16], &[32, 32]);
+    let v = g.volume("main").expect("there");
+    image::write(&env, &v, 0, &[1; CHUNK as usize]).expect("written");
+    image::flush(&env, &v).expect("flushed");
+    evacuate(&env, &g, 2);
+    pass(&env, 30);
+    assert_eq!(image::used(&g, 2), 0, "it is empty");
+    m.0[2].answers_left.set(0);
+    let (removed, made): (Rc<Cell<bool>>, Rc<Cell<bool>>) = Default::default();
+    let (g2, note) = (g.clone(), removed.clone());
+    env.spawn(async move {
+        g2.remove_member(2).await.expect("removed");
+        note.set(true);
+    });
+    let (g2, note) = (g.clone(), made.clone());
+    env.spawn(async move {
+        let new = NewVolume { name: "other".into(), size: Some(MIB), placement: Placement::Auto };
+        g2.create_volume(&new).await.expect("made");
+        note.set(true);
+    });
+    pass(&env, 600);
+    image::write(&env, &v, CHUNK, &[2; CHUNK as usize]).expect("clients go on");
+    image::flush(&env, &v).expect("clients go on");
+    let members = g.status().members.len();
+    assert!(made.get(), "another change waits for it after ten minutes; removed {}, {members} members", removed.get());
+}
+
+/// A dying disk was emptied, and takes no writes any more. Nothing lives on it, but it is still asked to note that regions may be
+/// unknown to it, and to take the map: that ends the writes of all.
+#[test]
+fn an_empty_disk_that_takes_no_writes_does_not_end_the_writes_of_all() {
+    let mut wrong = Vec::new();
+    for new_region in [false, true] {
+        let env = MemoryEnv::new();
+        let m = create_sized(&env, "tank", &[64], &[2048, 2048], Some(1500 * MIB));
+        let g = open(&env, &m.0, writable()).expect("opens");
+        let v = g.volume("main").expect("there");
+        image::write(&env, &v, 0, &[1; CHUNK as usize]).expect("written");
+        image::flush(&env, &v).expect("flushed");
+        evacuate(&env, &g, 2);
+        pass(&env, 30);
+        assert_eq!(image::used(&g, 2), 0, "it is empty");
+        m.0[2].writes_left.set(0);
+        // Either a part of the volume that was never written, or commits until the SSD's journal is half full.
+        for n in 0..40u64 {
+            let at = if new_region { (1200 + n) * MIB } else { n % 200 * CHUNK };
+            let written = image::write(&env, &v, at, &[2; CHUNK as usize]).and_then(|()| image::flush(&env, &v));
+            pass(&env, 10);
+            if let Err(e) = written {
+                wrong.push(format!("new region {new_region}, after {n} flushes: {e}"));
+                break;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Where it has to be asked, its failure makes it leave at once.
+#[test]
+fn an_empty_disk_that_fails_has_left() {
+    let env = MemoryEnv::new();
+    let (m, g) = timed(&env, &[16], &[32, 32]);
+    let v = g.volume("main").expect("there");
+    let block = |n: u64| vec![n as u8 + 1; 4096];
+    (0..20).for_each(|n| image::write(&env, &v, n * CHUNK, &block(n)).expect("written"));
+    image::flush(&env, &v).expect("flushed");
+    evacuate(&env, &g, 2);
+    pass(&env, 30);
+    assert_eq!(image::used(&g, 2), 0, "it is empty");
+    m.0[2].writes_left.set(0);
+    let (g2, e) = (g.clone(), env.clone());
+    let new = NewVolume { name: "other".into(), size: Some(MIB), placement: Placement::Auto };
+    e.block_on(async move { g2.create_volume(&new).await }).expect("made without it");
+    pass(&env, 30);
+    let told = g.status().recovery.join("; ");
+    assert!(told.contains("member 2 was to leave, held no data any more, and has failed (the label"), "{told}");
+    image::write(&env, &v, 20 * CHUNK, &block(20)).expect("written");
+    image::flush(&env, &v).expect("flushed");
+    let in_use = |n: usize| m.0[..n].iter().map(|d| d.copy()).collect::<Vec<_>>();
+    let crashed = [in_use(2), in_use(3)];
+    image::stop(&env, g).expect("stops");
+    let stopped = [in_use(2), in_use(3)];
+    // Whether it comes back or not.
+    for copies in crashed.into_iter().chain(stopped) {
+        drop(open(&MemoryEnv::new(), &copies, image::read_only()).expect("opens read-only"));
+        let e = MemoryEnv::new();
+        let g = open(&e, &copies, writable()).expect("opens after a crash");
+        assert_eq!(g.status().members.len(), 2, "the labels say that it has left");
+        let v = g.volume("main").expect("there");
+        assert!(g.volume("other").is_some());
+        for n in 0..21 {
+            assert_eq!(image::read(&e, &v, n * CHUNK, 4096).expect("read"), block(n));
+        }
+    }
+}
+
+/// What is being emptied is no such disk.
+#[test]
+fn a_disk_that_fails_before_it_is_empty_ends_the_writes() {
+    let env = MemoryEnv::new();
+    let (m, g) = timed(&env, &[16], &[32, 32]);
+    let v = g.volume("main").expect("there");
+    let cold = NewVolume { name: "cold".into(), size: Some(8 * MIB), placement: Placement::SlowOnly };
+    let (g2, e) = (g.clone(), env.clone());
+    e.block_on(async move { g2.create_volume(&cold).await }).expect("made");
+    let cold = g.volume("cold").expect("there");
+    (0..64).for_each(|n| image::write(&env, &cold, n * CHUNK, &[1; CHUNK as usize]).expect("written"));
+    image::flush(&env, &cold).expect("flushed");
+    assert!(image::used(&g, 2) > 0, "something is on it");
+    let g2 = g.clone();
+    env.spawn(async move { drop(g2.evacuate_member(2).await) });
+    while g.status().members[2].state != MemberState::Leaving {
+        env.block_on({
+            let env = env.clone();
+            async move { env.sleep(Duration::from_micros(100)).await }
+        });
+    }
+    m.0[2].writes_left.set(0);
+    let (g2, e) = (g.clone(), env.clone());
+    let new = NewVolume { name: "other".into(), size: Some(MIB), placement: Placement::Auto };
+    e.block_on(async move { g2.create_volume(&new).await }).expect_err("it holds data");
+    assert!(image::write(&env, &v, 0, &[1; 4096]).and_then(|()| image::flush(&env, &v)).is_err());
+    assert_eq!(g.status().members.len(), 3);
+}
