@@ -9,7 +9,7 @@ use bimetal_host::{HostDevice, HostEnv, Locator};
 
 use crate::config::uuid_text;
 pub(crate) use crate::standing::{by_list, newest, standing, was, Standing};
-use crate::{config, members};
+use crate::{config, members, restoring};
 
 /// Labels of the group that a label names, of all devices at hand: where the configuration has members, and block devices. That
 /// one is among them, wherever it is.
@@ -42,10 +42,8 @@ pub(crate) async fn refuse(
     let label = members::read_label(device).await.with_context(|| format!("{locator} cannot be read"))?;
     let label = match label {
         _ if force => return Ok(()),
-        Err(LabelError::NotALabel) => return Ok(()),
         Ok(label) => label,
-        // Of a newer version, or damaged: somebody's data all the same.
-        Err(why) => bail!("{}", unreadable(&why, locator)),
+        Err(why) => return refuse_unlabelled(env, locator, device, &why).await,
     };
     let own = group.map_or(Ok(false), |group| is_of_group(&label, group))?;
     match (look_up(env, &label).await, own) {
@@ -64,17 +62,43 @@ pub(crate) async fn refuse(
     }
 }
 
+/// Refuses a device without a label that says something (`why`), unless it is nobody's.
+pub(crate) async fn refuse_unlabelled(
+    env: &HostEnv,
+    locator: &Locator,
+    device: &HostDevice,
+    why: &LabelError,
+) -> Result<()> {
+    match told_unlabelled(env, device, why).await {
+        Some(told) => bail!("{locator} {told}; add --force to take the device all the same (its data is lost)"),
+        None => Ok(()),
+    }
+}
+
+/// Whose a device without such a label is, in words that follow its name; `None`: nobody's.
+pub(crate) async fn told_unlabelled(env: &HostEnv, device: &HostDevice, why: &LabelError) -> Option<String> {
+    match restoring::told(env, device).await {
+        Some(restoring) => Some(format!("is {restoring}")),
+        None if *why == LabelError::NotALabel => None,
+        // Of a newer version, or damaged: somebody's data all the same.
+        None => Some(format!("carries a Bimetal label, but {why}")),
+    }
+}
+
+/// Whose data on a device would be lost, for questions: it follows what else is said of the device.
+pub(crate) async fn lost_with(env: &HostEnv, device: &HostDevice) -> String {
+    let told = match members::read_label(device).await {
+        Ok(Ok(label)) => Some(format!("a member of the Bimetal group '{}'", label.group_name)),
+        Ok(Err(why)) => told_unlabelled(env, device, &why).await,
+        Err(_) => None,
+    };
+    told.map_or(String::new(), |told| format!(", {told}"))
+}
+
 /// Refuses a device that is open and carries something known, unless forced: it was looked at by its name before, which may have
 /// become another device's since.
 pub(crate) async fn refuse_carrier(locator: &Locator, device: &HostDevice, force: bool) -> Result<()> {
     Ok(bimetal_host::probe::check_open(device, locator, force).await?)
-}
-
-/// Why a device with a label that says nothing is not taken.
-pub(crate) fn unreadable(why: &LabelError, locator: &Locator) -> String {
-    format!(
-        "{locator} carries a Bimetal label, but {why}; add --force to take the device all the same (its data is lost)"
-    )
 }
 
 /// Why a member of the very group is nothing to take.

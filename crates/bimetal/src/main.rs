@@ -32,6 +32,7 @@ mod paths;
 mod plain;
 mod progress;
 mod recording;
+mod restoring;
 #[cfg(test)]
 mod rights;
 mod runstate;

@@ -166,9 +166,8 @@ async fn create(
     }
     let mut lost = Vec::new();
     for (m, (d, _)) in new.iter().zip(&devices).filter(|(m, _)| !is_empty_file(&m.locator)) {
-        let label = members::read_label(d).await.ok().and_then(Result::ok);
-        let of = label.map_or(String::new(), |l| format!(", a member of the Bimetal group '{}'", l.group_name));
-        lost.push(format!("  {} ({}, {}{of})", m.locator, m.tier, approx(d.size())));
+        let with = former::lost_with(&env, d).await;
+        lost.push(format!("  {} ({}, {}{with})", m.locator, m.tier, approx(d.size())));
     }
     if !lost.is_empty() {
         confirm(&format!("Everything on these devices will be lost:\n{}", lost.join("\n")), yes)?;

@@ -85,11 +85,16 @@ async fn use_of(env: &HostEnv, path: &Path) -> String {
     let locator = Locator::Path(path.to_owned());
     match HostDevice::open(env, &locator, Access::PEEK).await {
         Err(e) => return e.to_string(),
-        Ok(device) => {
-            if let Ok(Ok(label)) = members::read_label(&device).await {
-                return former::told(&label, former::look_up(env, &label).await, &locator);
+        Ok(device) => match members::read_label(&device).await {
+            Ok(Ok(label)) => return former::told(&label, former::look_up(env, &label).await, &locator),
+            Ok(Err(why)) => {
+                if let Some(told) = former::told_unlabelled(env, &device, &why).await {
+                    return told;
+                }
             }
-        }
+            // What comes next says what is the matter with it.
+            Err(_) => {}
+        },
     }
     match super::create::refuse_used(env, &locator, false).await {
         Err(e) => format!("{e:#}"),

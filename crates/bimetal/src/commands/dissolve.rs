@@ -142,13 +142,13 @@ fn look_at<'a>(locator: &'a Locator, volume: &api::Volume, args: &Dissolve) -> R
     if let Some(path) = path.filter(|p| is_new && !p.starts_with("/dev")) {
         return make(path, need);
     }
-    let size = look_at_what_is_there(&args.target.group, locator, args.force)?;
+    let (size, with) = look_at_what_is_there(&args.target.group, locator, args.force)?;
     if size < need {
         let short = approx(need - size);
         bail!("{locator} has {} and the volume {}: it is too small by {short}", approx(size), approx(need));
     }
     if !is_empty_file(locator) {
-        confirm(&format!("What is on this device is overwritten:\n  {locator} ({})", approx(size)), args.yes)?;
+        confirm(&format!("What is on this device is overwritten:\n  {locator} ({}{with})", approx(size)), args.yes)?;
     }
     Ok(Made(None))
 }
@@ -171,7 +171,8 @@ fn sync_with_its_folder(file: &File, path: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn look_at_what_is_there(group: &str, locator: &Locator, force: bool) -> Result<u64> {
+/// Its size, and whose data on it would be lost.
+fn look_at_what_is_there(group: &str, locator: &Locator, force: bool) -> Result<(u64, String)> {
     let (at, group) = (locator.clone(), group.to_string());
     let reactor = Reactor::new()?;
     let env = reactor.env();
@@ -179,7 +180,7 @@ fn look_at_what_is_there(group: &str, locator: &Locator, force: bool) -> Result<
         refuse_used(&env, &at, force).await?;
         let device = HostDevice::open(&env, &at, Access::PEEK).await?;
         former::refuse(&env, &at, &device, Some(&group), force).await?;
-        Ok(device.size())
+        Ok((device.size(), former::lost_with(&env, &device).await))
     })
 }
 

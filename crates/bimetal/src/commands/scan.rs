@@ -16,6 +16,7 @@ use crate::config::uuid_text;
 use crate::former::{self, Standing};
 use crate::members::tier_name;
 use crate::output::{table, Output};
+use crate::saved::Mark;
 use crate::size::approx;
 use crate::{api, config, elsewhere, members, paths, runstate};
 
@@ -228,8 +229,8 @@ impl Found {
     }
 }
 
-/// Properties for udev. A device that is no member gives none, and is no failure; one with a damaged label is still
-/// kept from others.
+/// Properties for udev. A device that is no member gives none, and is no failure; one with a damaged label, or in the
+/// midst of a restore, is still kept from others.
 async fn udev(env: &HostEnv, device: &str) -> Result<ExitCode> {
     let locator = members::parse(device)?;
     let device = HostDevice::open(env, &locator, Access::PEEK).await?;
@@ -244,7 +245,7 @@ async fn udev(env: &HostEnv, device: &str) -> Result<ExitCode> {
             label.group_name,
             label.members.get(label.member as usize).map_or("", |m| tier_name(m.tier)),
         ),
-        Err(LabelError::NotALabel) => return Ok(ExitCode::SUCCESS),
+        Err(LabelError::NotALabel) if Mark::of(&device).await.is_none() => return Ok(ExitCode::SUCCESS),
         Err(_) => "ID_FS_TYPE=bimetal_member\nID_FS_USAGE=raid\n".into(),
     };
     crate::output::emit(&text)?;

@@ -12,7 +12,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::LabelError;
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv};
 use bimetal_volume::dissolve::{Dissolve, DissolveError, Phase, PIECE};
@@ -212,14 +211,13 @@ async fn begin(
         Some((label, Standing::Former)) if !request.force => bail!("{}", former::refusal(&label, &locator)),
         Some(_) => {}
         None => match members::read_label(&device).await? {
-            Err(LabelError::NotALabel) => {}
             _ if request.force => {}
             // Whether that group goes on without it would have to be asked of devices that may hang.
             Ok(label) => bail!(
                 "{onto} carries a label of the Bimetal group '{}'; add --force to take it all the same (what it holds of it is lost)",
                 label.group_name
             ),
-            Err(why) => bail!("{}", former::unreadable(&why, &locator)),
+            Err(why) => former::refuse_unlabelled(&ways.env, &locator, &device, &why).await?,
         },
     }
     let run = Dissolve::begin(volume.clone(), device.clone(), PIECE).with_context(|| onto.clone())?;

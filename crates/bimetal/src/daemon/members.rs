@@ -126,6 +126,9 @@ async fn add(
     if let Some((label, Standing::Former)) = carried.as_ref().filter(|_| !force) {
         bail!("{}", former::refusal(label, &parsed));
     }
+    if let (Err(why), false) = (members::read_label(&device).await?, force) {
+        former::refuse_unlabelled(env, &parsed, &device, &why).await?;
+    }
     // It may be a member under another name, and nothing is erased on such a one.
     let is_member = matches!(&carried, Some((_, Standing::Member)));
     // Before it is a member: the next start must find it, whatever happens meanwhile.

@@ -20,6 +20,7 @@ mod lab;
 mod leased;
 mod leave;
 mod loss;
+mod marked;
 mod member;
 mod refusals;
 mod repair;

@@ -341,7 +341,7 @@ fn devices_of_another_group_or_of_equal_size_are_refused() {
 }
 
 /// Runs with writes beyond the first MiBs of a file as errors.
-fn run_limited(p: &Place, args: &[&str], mib: u64) -> Done {
+pub(crate) fn run_limited(p: &Place, args: &[&str], mib: u64) -> Done {
     let mut c = Command::new("prlimit");
     c.arg(format!("--fsize={}", mib * MIB));
     c.args(["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_bimetal")]).args(args);

@@ -26,9 +26,9 @@ pub(super) fn run(args: &MemberAdd, output: Output) -> Result<()> {
         (None, slow) => (slow.as_ref().context("name a device: --fast DEV or --slow DEV")?, Tier::Slow),
     };
     let locator = members::parse(text)?;
-    let size = look_at(group, &locator, args.force)?;
+    let looked = look_at(group, &locator, args.force)?;
     let before = before::held(group, &locator)?;
-    if let Some(question) = question(&locator, tier, size, before.as_ref()) {
+    if let Some(question) = question(&locator, tier, &looked, before.as_ref()) {
         confirm(&question, args.yes)?;
     }
     let done = add(group, &locator, tier, args.force)?;
@@ -42,11 +42,20 @@ pub(super) fn run(args: &MemberAdd, output: Output) -> Result<()> {
     })
 }
 
+/// What a device is that was looked at.
+pub(super) struct Looked {
+    /// Bytes.
+    pub(super) size: u64,
+    /// Whose data on it would be lost.
+    lost_with: String,
+}
+
 /// What is asked before the device is taken, if there is anything to lose.
-pub(super) fn question(locator: &Locator, tier: Tier, size: u64, before: Option<&Before>) -> Option<String> {
+pub(super) fn question(locator: &Locator, tier: Tier, looked: &Looked, before: Option<&Before>) -> Option<String> {
     let asks = !is_empty_file(locator);
     let before = before.map_or(String::new(), |before| format!("\n{}", before.question(locator)));
-    asks.then(|| format!("Everything on this device will be lost:\n  {locator} ({tier}, {}){before}", approx(size)))
+    let (size, with) = (approx(looked.size), &looked.lost_with);
+    asks.then(|| format!("Everything on this device will be lost:\n  {locator} ({tier}, {size}{with}){before}"))
 }
 
 /// Adds a device that was looked at.
@@ -67,8 +76,8 @@ pub(super) fn came(group: &str, locator: &Locator, tier: Tier, done: &Done) -> S
 }
 
 /// Refuses a device that is in use, carries something or shows a volume of the group, in this process: a look at it may
-/// hang. (The daemon knows more of its own volumes, and looks again.) Its size.
-pub(super) fn look_at(group: &str, locator: &Locator, force: bool) -> Result<u64> {
+/// hang. (The daemon knows more of its own volumes, and looks again.)
+pub(super) fn look_at(group: &str, locator: &Locator, force: bool) -> Result<Looked> {
     let servers = vec![NbdServer::Unix(runstate::nbd_socket(group))];
     Own { group: group.to_string(), tags: Vec::new(), servers }.refuse(locator)?;
     let (at, name) = (locator.clone(), group.to_string());
@@ -83,7 +92,7 @@ pub(super) fn look_at(group: &str, locator: &Locator, force: bool) -> Result<u64
         refuse_used(&env, &at, force).await?;
         refuse_tiny(&at, &device)?;
         former::refuse(&env, &at, &device, Some(&name), force).await?;
-        Ok(device.size())
+        Ok(Looked { size: device.size(), lost_with: former::lost_with(&env, &device).await })
     })
 }
 

@@ -67,10 +67,10 @@ fn go_on(args: &MemberReplace, old: &api::Member, there: &api::Member, output: O
 fn bring(args: &MemberReplace, rows: &Rows, old: &api::Member, new: &Locator, output: Output) -> Result<Option<u8>> {
     let group = args.group.as_str();
     let tier = if old.tier == Tier::Fast.to_string() { Tier::Fast } else { Tier::Slow };
-    let size = add::look_at(group, new, args.force)?;
-    room::refuse_small(rows, old, new, size)?;
+    let looked = add::look_at(group, new, args.force)?;
+    room::refuse_small(rows, old, new, looked.size)?;
     let before = before::held_in(rows, group, new);
-    let questions = [add::question(new, tier, size, before.as_ref()), Some(leave::question(group, old))];
+    let questions = [add::question(new, tier, &looked, before.as_ref()), Some(leave::question(group, old))];
     confirm(&questions.into_iter().flatten().collect::<Vec<_>>().join("\n"), args.yes)?;
     let done = add::add(group, new, tier, args.force)?;
     tell(&add::came(group, new, tier, &done), output);

@@ -84,7 +84,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     }
     new::refuse_unnamed(&env, name, &wish.explicit, &new).await?;
     let reasons = plan.reasons();
-    let new = new::without_members(new, &found)?;
+    let mut new = new::without_members(new, &found)?;
     if reasons.is_empty() {
         match new.is_empty() {
             true => return Ok(None),
@@ -94,7 +94,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     if plan.unread() > 0 && !wish.give_up_unread {
         bail!("{}", words::unread(plan.unread(), &reasons));
     }
-    let opened = new::add_all(&env, name, &mut plan, &new, wish.force).await?;
+    let opened = new::add_all(&env, name, &mut plan, &mut new, wish.force).await?;
     plan.check()?;
     let volumes = plan.volumes();
     let question = words::question(&plan, &reasons, &volumes, &new, &found, wish.older_copies);

@@ -20,12 +20,17 @@ use crate::twins;
 pub(super) struct NewDevice {
     pub(super) locator: Locator,
     pub(super) tier: Tier,
+    /// Whose data on it would be lost, once it was looked at.
+    pub(super) lost_with: String,
 }
 
 /// Those of the command line.
 pub(super) fn parse(args: &Repair) -> Result<Vec<NewDevice>> {
     let of_tier = |texts: &[String], tier| -> Result<Vec<NewDevice>> {
-        Ok(members::parse_all(texts)?.into_iter().map(|locator| NewDevice { locator, tier }).collect())
+        Ok(members::parse_all(texts)?
+            .into_iter()
+            .map(|locator| NewDevice { locator, tier, lost_with: String::new() })
+            .collect())
     };
     let mut all = of_tier(&args.fast, Tier::Fast)?;
     all.extend(of_tier(&args.slow, Tier::Slow)?);
@@ -93,7 +98,7 @@ pub(super) async fn add_all(
     env: &HostEnv,
     group: &str,
     plan: &mut Plan<HostEnv>,
-    new: &[NewDevice],
+    new: &mut [NewDevice],
     force: bool,
 ) -> Result<Vec<HostDevice>> {
     let mut opened = Vec::new();
@@ -104,6 +109,7 @@ pub(super) async fn add_all(
         refuse_missing(env, group, n, &device).await?;
         former::refuse_carrier(&n.locator, &device, force).await?;
         former::refuse(env, &n.locator, &device, Some(group), force).await?;
+        n.lost_with = former::lost_with(env, &device).await;
         let member = NewMember { tier: n.tier, force, journal_blocks: None };
         plan.add(device.clone(), &member).await.with_context(|| n.locator.to_string())?;
         opened.push(device);

@@ -42,7 +42,7 @@ pub(super) fn question(
     let members = plan.members().iter().filter_map(|at| found.opened.get(*at));
     members.for_each(|m| text += &format!("  {}\n", m.locator));
     for n in new {
-        text += &format!("  {} ({}, new: everything on it is lost)\n", n.locator, n.tier);
+        text += &format!("  {} ({}, new: everything on it is lost{})\n", n.locator, n.tier, n.lost_with);
     }
     for m in plan.missing() {
         text += &format!("Struck off for ever, also if it comes back: member {m}\n");
