@@ -55,6 +55,8 @@ pub(crate) async fn erase(device: &HostDevice) -> Result<Erased, DeviceError> {
     }
     let rest = erase_rest(device).await?;
     device.sync().await?;
+    // Partitions of a table that is gone would look like free devices.
+    device.read_partitions_anew().await;
     Ok(Erased { pieces, rest })
 }
 
@@ -65,7 +67,9 @@ impl Erased {
             device.write(offset, content).await?;
         }
         device.put_rest(self.rest).await?;
-        device.sync().await
+        device.sync().await?;
+        device.read_partitions_anew().await;
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use bimetal_host::{HostDevice, HostEnv, Locator};
 
 use crate::config::uuid_text;
 pub(crate) use crate::standing::{by_list, newest, standing, was, Standing};
-use crate::{config, members, restoring};
+use crate::{config, members, restoring, sharing};
 
 /// Labels of the group that a label names, of all devices at hand: where the configuration has members, and block devices. That
 /// one is among them, wherever it is.
@@ -40,15 +40,21 @@ pub(crate) async fn refuse(
     force: bool,
 ) -> Result<()> {
     let label = members::read_label(device).await.with_context(|| format!("{locator} cannot be read"))?;
-    let label = match label {
-        _ if force => return Ok(()),
-        Ok(label) => label,
-        Err(why) => return refuse_unlabelled(env, locator, device, &why).await,
-    };
-    let own = group.map_or(Ok(false), |group| is_of_group(&label, group))?;
-    match (look_up(env, &label).await, own) {
+    match label {
+        _ if force => Ok(()),
+        Ok(label) => {
+            refuse_labelled(env, locator, &label, group).await?;
+            refuse_sharing(env, locator).await
+        }
+        Err(why) => refuse_unlabelled(env, locator, device, &why).await,
+    }
+}
+
+async fn refuse_labelled(env: &HostEnv, locator: &Locator, label: &Label, group: Option<&str>) -> Result<()> {
+    let own = group.map_or(Ok(false), |group| is_of_group(label, group))?;
+    match (look_up(env, label).await, own) {
         (Standing::Joining, true) => Ok(()),
-        (Standing::Member, true) => bail!("{}", own_member(&label, locator)),
+        (Standing::Member, true) => bail!("{}", own_member(label, locator)),
         (Standing::Member, false) => bail!(
             "{locator} is a member of the Bimetal group '{}'; destroy that group first, or add --force to take the device \
              from it (its data is lost)",
@@ -58,25 +64,50 @@ pub(crate) async fn refuse(
             "{locator} was being added to the Bimetal group '{}', and has not become a member of it; add --force to take it",
             label.group_name
         ),
-        (Standing::Former, _) => bail!("{}", refusal(&label, locator)),
+        (Standing::Former, _) => bail!("{}", refusal(label, locator)),
     }
 }
 
-/// Refuses a device without a label that says something (`why`), unless it is nobody's.
-pub(crate) async fn refuse_unlabelled(
-    env: &HostEnv,
-    locator: &Locator,
-    device: &HostDevice,
-    why: &LabelError,
-) -> Result<()> {
-    match told_unlabelled(env, device, why).await {
-        Some(told) => bail!("{locator} {told}; add --force to take the device all the same (its data is lost)"),
+/// Refuses a device that shares bytes with somebody's.
+async fn refuse_sharing(env: &HostEnv, locator: &Locator) -> Result<()> {
+    refuse_told(locator, joined(sharing::told(env, locator).await))
+}
+
+fn refuse_told(locator: &Locator, told: Option<String>) -> Result<()> {
+    match told {
+        Some(told) => bail!("{locator} {told}; add --force to take the device all the same (that data is lost then)"),
         None => Ok(()),
     }
 }
 
+fn joined(told: Vec<String>) -> Option<String> {
+    (!told.is_empty()).then(|| told.join(", and "))
+}
+
+/// Refuses a device without a label that says something (`why`), unless it is nobody's.
+async fn refuse_unlabelled(env: &HostEnv, locator: &Locator, device: &HostDevice, why: &LabelError) -> Result<()> {
+    refuse_told(locator, told_unlabelled(env, locator, device, why).await)
+}
+
+/// Refuses what is somebody's though its own label does not say so. Who has looked at that asks this of the open device.
+pub(crate) async fn refuse_others(env: &HostEnv, locator: &Locator, device: &HostDevice) -> Result<()> {
+    match members::read_label(device).await? {
+        Ok(_) => refuse_sharing(env, locator).await,
+        Err(why) => refuse_unlabelled(env, locator, device, &why).await,
+    }
+}
+
 /// Whose a device without such a label is, in words that follow its name; `None`: nobody's.
-pub(crate) async fn told_unlabelled(env: &HostEnv, device: &HostDevice, why: &LabelError) -> Option<String> {
+pub(crate) async fn told_unlabelled(
+    env: &HostEnv,
+    locator: &Locator,
+    device: &HostDevice,
+    why: &LabelError,
+) -> Option<String> {
+    // First: what looks like a damaged label may be the sound one of a partition.
+    if let Some(told) = joined(sharing::told(env, locator).await) {
+        return Some(told);
+    }
     match restoring::told(env, device).await {
         Some(restoring) => Some(format!("is {restoring}")),
         None if *why == LabelError::NotALabel => None,
@@ -86,10 +117,14 @@ pub(crate) async fn told_unlabelled(env: &HostEnv, device: &HostDevice, why: &La
 }
 
 /// Whose data on a device would be lost, for questions: it follows what else is said of the device.
-pub(crate) async fn lost_with(env: &HostEnv, device: &HostDevice) -> String {
+pub(crate) async fn lost_with(env: &HostEnv, locator: &Locator, device: &HostDevice) -> String {
     let told = match members::read_label(device).await {
-        Ok(Ok(label)) => Some(format!("a member of the Bimetal group '{}'", label.group_name)),
-        Ok(Err(why)) => told_unlabelled(env, device, &why).await,
+        Ok(Ok(label)) => {
+            let mut told = vec![format!("a member of the Bimetal group '{}'", label.group_name)];
+            told.extend(sharing::told(env, locator).await);
+            joined(told)
+        }
+        Ok(Err(why)) => told_unlabelled(env, locator, device, &why).await,
         Err(_) => None,
     };
     told.map_or(String::new(), |told| format!(", {told}"))

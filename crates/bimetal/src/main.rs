@@ -37,6 +37,7 @@ mod restoring;
 mod rights;
 mod runstate;
 mod saved;
+mod sharing;
 mod shown;
 mod size;
 mod standing;

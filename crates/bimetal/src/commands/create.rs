@@ -166,7 +166,7 @@ async fn create(
     }
     let mut lost = Vec::new();
     for (m, (d, _)) in new.iter().zip(&devices).filter(|(m, _)| !is_empty_file(&m.locator)) {
-        let with = former::lost_with(&env, d).await;
+        let with = former::lost_with(&env, &m.locator, d).await;
         lost.push(format!("  {} ({}, {}{with})", m.locator, m.tier, approx(d.size())));
     }
     if !lost.is_empty() {

@@ -88,7 +88,7 @@ async fn use_of(env: &HostEnv, path: &Path) -> String {
         Ok(device) => match members::read_label(&device).await {
             Ok(Ok(label)) => return former::told(&label, former::look_up(env, &label).await, &locator),
             Ok(Err(why)) => {
-                if let Some(told) = former::told_unlabelled(env, &device, &why).await {
+                if let Some(told) = former::told_unlabelled(env, &locator, &device, &why).await {
                     return told;
                 }
             }

@@ -180,7 +180,7 @@ fn look_at_what_is_there(group: &str, locator: &Locator, force: bool) -> Result<
         refuse_used(&env, &at, force).await?;
         let device = HostDevice::open(&env, &at, Access::PEEK).await?;
         former::refuse(&env, &at, &device, Some(&group), force).await?;
-        Ok((device.size(), former::lost_with(&env, &device).await))
+        Ok((device.size(), former::lost_with(&env, &at, &device).await))
     })
 }
 

@@ -210,15 +210,19 @@ async fn begin(
         Some((label, Standing::Member)) => bail!("{}", former::own_member(&label, &locator)),
         Some((label, Standing::Former)) if !request.force => bail!("{}", former::refusal(&label, &locator)),
         Some(_) => {}
-        None => match members::read_label(&device).await? {
-            _ if request.force => {}
-            // Whether that group goes on without it would have to be asked of devices that may hang.
-            Ok(label) => bail!(
+        None if request.force => {}
+        // Whether that group goes on without it would have to be asked of devices that may hang.
+        None => {
+            if let Ok(label) = members::read_label(&device).await? {
+                bail!(
                 "{onto} carries a label of the Bimetal group '{}'; add --force to take it all the same (what it holds of it is lost)",
                 label.group_name
-            ),
-            Err(why) => former::refuse_unlabelled(&ways.env, &locator, &device, &why).await?,
-        },
+            );
+            }
+        }
+    }
+    if !request.force {
+        former::refuse_others(&ways.env, &locator, &device).await?;
     }
     let run = Dissolve::begin(volume.clone(), device.clone(), PIECE).with_context(|| onto.clone())?;
     let state = RefCell::new(State::Working);

@@ -126,8 +126,8 @@ async fn add(
     if let Some((label, Standing::Former)) = carried.as_ref().filter(|_| !force) {
         bail!("{}", former::refusal(label, &parsed));
     }
-    if let (Err(why), false) = (members::read_label(&device).await?, force) {
-        former::refuse_unlabelled(env, &parsed, &device, &why).await?;
+    if !force {
+        former::refuse_others(env, &parsed, &device).await?;
     }
     // It may be a member under another name, and nothing is erased on such a one.
     let is_member = matches!(&carried, Some((_, Standing::Member)));

@@ -26,6 +26,7 @@ mod refusals;
 mod repair;
 mod saved;
 mod server;
+mod shared_disk;
 mod stacked;
 mod volume;
 mod words;

@@ -15,6 +15,7 @@ use io_uring::{opcode, squeue};
 
 use super::allocate;
 use super::error::from_errno;
+use super::partitions;
 use super::rest::Rest;
 use super::waits::Waits;
 use super::{Access, OpenError};
@@ -163,6 +164,15 @@ impl FileDevice {
             Err(error) => Err(error),
         };
         written.map_err(|error| from_errno(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    /// Has the kernel read the partition table anew, if it can.
+    pub(super) async fn read_partitions_anew(&self) {
+        let file = self.inner.file.try_clone().map(File::from);
+        if let (true, Ok(file)) = (self.inner.block_device, file) {
+            // Whoever takes a partition that stays is told of what is on the disk.
+            let _ = self.inner.env.blocking(move || partitions::read_table(&file)).await;
+        }
     }
 
     /// Takes room for a range.

@@ -5,6 +5,7 @@ pub mod emulated;
 pub mod error;
 pub mod file;
 pub mod nbd;
+mod partitions;
 mod rest;
 mod waits;
 
@@ -100,6 +101,16 @@ impl HostDevice {
             HostDevice::File(d) => d.put_rest(content).await,
             HostDevice::Emulated(d) => d.file().put_rest(content).await,
             HostDevice::Nbd(_) => Ok(()),
+        }
+    }
+
+    /// Has the kernel forget partitions that are not (any more) in the table on the device. Best effort: it cannot while one of
+    /// them is open.
+    pub async fn read_partitions_anew(&self) {
+        match self {
+            HostDevice::File(d) => d.read_partitions_anew().await,
+            HostDevice::Emulated(d) => d.file().read_partitions_anew().await,
+            HostDevice::Nbd(_) => {}
         }
     }
 

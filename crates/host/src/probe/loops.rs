@@ -95,7 +95,7 @@ pub(super) fn over(file: &Path) -> Option<PathBuf> {
 }
 
 /// What a path leads to.
-fn of_path(path: &Path) -> Of {
+pub(super) fn of_path(path: &Path) -> Of {
     match place_of(path) {
         Some(Place::Device(number)) => Of::Device(number),
         Some(Place::File(place)) => Of::File { path: path.to_owned(), place: Some(place) },
@@ -133,7 +133,7 @@ pub(crate) fn stacked_on(device: &Path) -> Option<PathBuf> {
     places.find_map(|place| made_of(&place).into_iter().next())
 }
 
-fn parts_of(of: Of) -> Vec<Part> {
+pub(super) fn parts_of(of: Of) -> Vec<Part> {
     parts::below(Path::new("/sys/dev/block"), &Backing::read, Part::top(of))
 }
 

@@ -92,7 +92,7 @@ pub(super) fn look_at(group: &str, locator: &Locator, force: bool) -> Result<Loo
         refuse_used(&env, &at, force).await?;
         refuse_tiny(&at, &device)?;
         former::refuse(&env, &at, &device, Some(&name), force).await?;
-        Ok(Looked { size: device.size(), lost_with: former::lost_with(&env, &device).await })
+        Ok(Looked { size: device.size(), lost_with: former::lost_with(&env, &at, &device).await })
     })
 }
 

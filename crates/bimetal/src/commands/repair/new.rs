@@ -109,7 +109,7 @@ pub(super) async fn add_all(
         refuse_missing(env, group, n, &device).await?;
         former::refuse_carrier(&n.locator, &device, force).await?;
         former::refuse(env, &n.locator, &device, Some(group), force).await?;
-        n.lost_with = former::lost_with(env, &device).await;
+        n.lost_with = former::lost_with(env, &n.locator, &device).await;
         let member = NewMember { tier: n.tier, force, journal_blocks: None };
         plan.add(device.clone(), &member).await.with_context(|| n.locator.to_string())?;
         opened.push(device);
