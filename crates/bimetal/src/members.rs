@@ -1,7 +1,7 @@
 //! From a group's name to its open devices: the locators given, those in the configuration, and, for what has moved,
 //! all block devices. Locators are hints; labels decide.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -53,6 +53,11 @@ pub(crate) struct Stranger {
 }
 
 impl Members {
+    /// Those with a label.
+    pub(crate) fn labelled(&self) -> impl Iterator<Item = (&Locator, &Label)> {
+        self.opened.iter().filter_map(|m| Some((&m.locator, m.label.as_ref()?)))
+    }
+
     /// What the engine calls "device N", for its error messages.
     pub(crate) fn legend(&self) -> String {
         let named = self.opened.iter().enumerate().map(|(i, m)| match m.device.answering().lost {
@@ -259,7 +264,7 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
         let known = member_uuids(&members.opened);
         let wanted = |l: &Label| uuid_text(&l.group) == config.uuid && !known.contains(&own_uuid(l));
         let moved = scan_block_devices(env, &wanted).await;
-        for locator in moved {
+        for (locator, _) in moved {
             match open_here(env, &locator, access).await {
                 Ok(opened) => members.opened.push(opened),
                 Err(Closed::Absent(why) | Closed::Barred(why)) => barred.push(why),
@@ -367,7 +372,31 @@ async fn open_scanned(env: &HostEnv, name: &str, access: Access) -> Result<Membe
              `bimetal scan` lists what there is, --member names members that are files or remote"
         );
     }
-    open_all(env, &found, access).await
+    refuse_namesakes(name, found.iter().map(|(locator, label)| (locator, label)))?;
+    let places: Vec<Locator> = found.into_iter().map(|(locator, _)| locator).collect();
+    let members = open_all(env, &places, access).await?;
+    // A name may have become another device's since.
+    refuse_namesakes(name, members.labelled())?;
+    Ok(members)
+}
+
+/// Refuses devices of several groups, which only their name could be meant by.
+pub(crate) fn refuse_namesakes<'a>(name: &str, found: impl Iterator<Item = (&'a Locator, &'a Label)>) -> Result<()> {
+    let mut groups: BTreeMap<[u8; 16], Vec<String>> = BTreeMap::new();
+    for (locator, label) in found {
+        groups.entry(label.group).or_default().push(locator.to_string());
+    }
+    if groups.len() < 2 {
+        return Ok(());
+    }
+    let one = |(uuid, places): (&[u8; 16], &Vec<String>)| format!("{} ({})", uuid_text(uuid), places.join(", "));
+    let all: Vec<String> = groups.iter().map(one).collect();
+    bail!(
+        "{} groups are named '{name}', here by UUID with the devices that carry their labels: {}. Name all members of the one that is \
+         meant with --member",
+        groups.len(),
+        all.join("; ")
+    );
 }
 
 /// Devices with a wanted label, among those that the configuration of a group names, some others, and all block devices.
@@ -383,22 +412,22 @@ pub(crate) async fn carriers(
     places.dedup();
     let mut found = with_labels(env, places, wanted).await;
     found.extend(scan_block_devices(env, wanted).await);
-    found
+    found.into_iter().map(|(locator, _)| locator).collect()
 }
 
 /// Block devices whose label is `wanted`. A device that cannot be read is no candidate.
-async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> Vec<Locator> {
+async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> Vec<(Locator, Label)> {
     with_labels(env, block_devices().into_iter().map(Locator::Path).collect(), wanted).await
 }
 
 /// Those of `places` whose label is `wanted`, looked at side by side.
-async fn with_labels(env: &HostEnv, places: Vec<Locator>, wanted: &dyn Fn(&Label) -> bool) -> Vec<Locator> {
+async fn with_labels(env: &HostEnv, places: Vec<Locator>, wanted: &dyn Fn(&Label) -> bool) -> Vec<(Locator, Label)> {
     let look = async |locator: &Locator| {
-        let Ok(device) = HostDevice::open(env, locator, Access::PEEK).await else { return false };
-        read_label(&device).await.is_ok_and(|l| l.is_ok_and(|l| wanted(&l)))
+        let device = HostDevice::open(env, locator, Access::PEEK).await.ok()?;
+        read_label(&device).await.ok()?.ok().filter(|label| wanted(label))
     };
-    let is_one = join_all(places.iter().map(look)).await;
-    places.into_iter().zip(is_one).filter_map(|(locator, is_one)| is_one.then_some(locator)).collect()
+    let labels = join_all(places.iter().map(look)).await;
+    places.into_iter().zip(labels).filter_map(|(locator, label)| Some((locator, label?))).collect()
 }
 
 /// Whether a loop device shows a volume of ours: its file lies in a FUSE mount of a daemon. Reading such a device

@@ -105,6 +105,7 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
     if let Some(m) = stranger {
         bail!("{} is not a member of '{name}' but of another group; nothing was changed", m.locator);
     }
+    members::refuse_namesakes(name, found.labelled()).context("nothing was changed")?;
     let (ours, unlabelled): (Vec<_>, Vec<_>) = found.opened.into_iter().partition(|m| m.label.is_some());
     if ours.is_empty() {
         bail!("no member of group '{name}' was found; nothing was changed");

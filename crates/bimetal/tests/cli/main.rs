@@ -22,6 +22,7 @@ mod leave;
 mod loss;
 mod marked;
 mod member;
+mod namesakes;
 mod refusals;
 mod repair;
 mod saved;

@@ -1,0 +1,75 @@
+//! Two groups of one name on block devices, as with the disks of another machine beside one's own.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{checksum, installed, Place, MIB};
+
+/// Loop devices, taken away when the test ends.
+struct Loops(Vec<String>);
+
+impl Loops {
+    fn new(p: &Place, files: &[&str]) -> Option<Loops> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: loop devices need root");
+            return None;
+        }
+        if !Path::new("/dev/loop-control").exists() {
+            eprintln!("skipped: no loop devices here");
+            return None;
+        }
+        if !installed("losetup") {
+            return None;
+        }
+        let mut loops = Loops(Vec::new());
+        for file in files {
+            let out = Command::new("losetup").args(["-f", "--show"]).arg(p.path(file)).output().expect("losetup");
+            assert!(out.status.success(), "losetup: {}", String::from_utf8_lossy(&out.stderr));
+            loops.0.push(String::from_utf8_lossy(&out.stdout).trim().to_string());
+        }
+        Some(loops)
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        for device in &self.0 {
+            let _ = Command::new("losetup").args(["-d", device]).output();
+        }
+    }
+}
+
+#[test]
+fn of_two_groups_of_one_name_that_nothing_describes_none_is_taken() {
+    const FILES: [&str; 4] = ["one.fast", "one.slow", "two.fast", "two.slow"];
+    let p = Place::new();
+    // Block devices are looked at, and other tests have theirs.
+    let name = &format!("namesake-{}", std::process::id());
+    let mut uuids = Vec::new();
+    for of in FILES.chunks(2) {
+        p.file(of[0], 48 * MIB);
+        p.file(of[1], 96 * MIB);
+        let made = p.json(&["create", name, "--fast", of[0], "--slow", of[1]]);
+        uuids.push(made["uuid"].as_str().expect("a UUID").to_string());
+        std::fs::remove_dir_all(p.path("etc")).expect("removed");
+    }
+    let Some(loops) = Loops::new(&p, &FILES) else { return };
+    let devices: Vec<&str> = loops.0.iter().map(String::as_str).collect();
+    let before = FILES.map(|f| checksum(&p.path(f)));
+    let words: Vec<&str> =
+        uuids.iter().map(String::as_str).chain(devices.clone()).chain(["2 groups are named", "--member"]).collect();
+    for args in [&["destroy", name, "--yes"][..], &["serve", name], &["check", name], &["repair", name, "--yes"]] {
+        p.refused(args, 1, &words);
+    }
+    // Also where they are named all.
+    let named = [&["destroy", name, "--yes", "--member"], &devices[..]].concat();
+    p.refused(&named, 1, &[&words[..], &["nothing was changed"]].concat());
+    assert_eq!(FILES.map(|f| checksum(&p.path(f))), before);
+
+    p.ok(&["destroy", name, "--yes", "--member", devices[0], devices[1]]);
+    assert_eq!(FILES.map(|f| checksum(&p.path(f)))[2..], before[2..]);
+    // It is the only one of its name now.
+    assert_eq!(p.json(&["check", name])["sound"], true);
+    p.ok(&["destroy", name, "--yes"]);
+    p.refused(&["check", name], 1, &["no block device carries it"]);
+}
