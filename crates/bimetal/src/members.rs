@@ -158,12 +158,7 @@ pub(crate) fn refuse_twins<'a>(locators: impl IntoIterator<Item = &'a Locator>) 
     let mut seen: HashMap<String, &Locator> = HashMap::new();
     let all: Vec<&Locator> = locators.into_iter().collect();
     for locator in all.iter().copied() {
-        let identity = match locator.path().map(std::fs::metadata) {
-            Some(Ok(meta)) if meta.rdev() != 0 => format!("device {}", meta.rdev()),
-            Some(Ok(meta)) => format!("file {} {}", meta.dev(), meta.ino()),
-            _ => locator.to_string(),
-        };
-        if let Some(first) = seen.insert(identity, locator) {
+        if let Some(first) = seen.insert(identity(locator), locator) {
             bail!("{first} and {locator} are the same device; a member can be named only once");
         }
     }
@@ -176,6 +171,15 @@ pub(crate) fn refuse_twins<'a>(locators: impl IntoIterator<Item = &'a Locator>) 
         }
     }
     Ok(())
+}
+
+/// What two names of one device or file have in common, as far as names tell.
+pub(crate) fn identity(locator: &Locator) -> String {
+    match locator.path().map(std::fs::metadata) {
+        Some(Ok(meta)) if meta.rdev() != 0 => format!("device {}", meta.rdev()),
+        Some(Ok(meta)) => format!("file {} {}", meta.dev(), meta.ino()),
+        _ => locator.to_string(),
+    }
 }
 
 /// Opens the members of a group: `explicit` ones, else those of the configuration of `name`, else by scanning.

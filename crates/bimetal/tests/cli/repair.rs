@@ -225,6 +225,38 @@ fn a_member_without_labels_is_recognised_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_member_without_labels_is_not_taken_for_a_new_device() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = filled(&p);
+    without_labels(&p, "fast.img");
+    std::os::unix::fs::symlink(p.path("fast.img"), p.path("link.img")).expect("linked");
+    let before = [checksum(&p.path("fast.img")), checksum(&p.path("slow.img"))];
+    for name in ["fast.img", "link.img"] {
+        for force in [&["--yes"][..], &["--yes", "--force"]] {
+            let words = ["no new device", "member 0", "Leave --fast", "is kept: bimetal repair tank"];
+            p.refused(&[&["repair", "tank", "--fast", name], force].concat(), 1, &words);
+        }
+    }
+    // Where nobody knows of it, it is to be named, and the other member with it.
+    std::fs::rename(p.path("fast.img"), p.path("moved.img")).expect("renamed");
+    p.file("blank.img", 48 * MIB);
+    p.refused(
+        &["repair", "tank", "--fast", "blank.img", "moved.img", "--yes"],
+        1,
+        &["moved.img is no new device", "member 0", "bimetal repair tank --member", "slow.img", "/moved.img"],
+    );
+    assert_eq!([checksum(&p.path("moved.img")), checksum(&p.path("slow.img"))], before, "nothing was written");
+    std::fs::rename(p.path("moved.img"), p.path("fast.img")).expect("renamed");
+    p.ok(&["repair", "tank", "--yes"]);
+    let daemon = served(&p);
+    is_there(&p, "main", &content);
+    stop(&p, daemon);
+}
+
+#[test]
 fn encrypted_volumes_open_after_a_repair_with_the_passphrase_that_they_had() {
     if !installed("nbdcopy") {
         return;

@@ -74,7 +74,7 @@ fn default_file(group: &str) -> PathBuf {
 async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<Done>> {
     let name = wish.group.as_str();
     let mut found = members::open(&env, Some(name), &wish.explicit, Access::SERVE).await?;
-    new::let_go(&mut found, &new);
+    let aside = new::let_go(&mut found, &new);
     let syncs = loss::watch_syncs(&env, name);
     let plan = Plan::new(env.clone(), found.devices(), wish.older_copies).await;
     drop(syncs);
@@ -83,6 +83,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
         bail!("these members belong to group '{}', not to '{name}'", plan.group());
     }
     new::refuse_unnamed(&env, name, &wish.explicit, &new).await?;
+    new::refuse_unlabelled_members(&env, &plan, &found, aside, &new).await?;
     let reasons = plan.reasons();
     let mut new = new::without_members(new, &found)?;
     if reasons.is_empty() {

@@ -1,13 +1,14 @@
 //! New devices in place of members that are gone.
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::Repair as Repaired;
+use bimetal_format::label::{LabelError, Repair as Repaired};
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::Tier;
 
+use super::words;
 use crate::cli::Repair;
 use crate::commands::create::{refuse_tiny, refuse_used};
 use crate::config::{self, MemberConfig};
@@ -22,6 +23,15 @@ pub(super) struct NewDevice {
     pub(super) tier: Tier,
     /// Whose data on it would be lost, once it was looked at.
     pub(super) lost_with: String,
+}
+
+/// One of them without a label.
+pub(super) struct Bare {
+    pub(super) locator: Locator,
+    pub(super) tier: Tier,
+    /// The configuration has a member there.
+    pub(super) configured: bool,
+    device: HostDevice,
 }
 
 /// Those of the command line.
@@ -52,14 +62,66 @@ pub(super) fn without_members(new: Vec<NewDevice>, found: &Members) -> Result<Ve
 }
 
 /// A new device may stand where the configuration has the one that is gone: then it is open already, and no member
-/// (any more).
-pub(super) fn let_go(found: &mut Members, new: &[NewDevice]) {
+/// (any more). Gives those, which must be closed before they are opened as new ones.
+pub(super) fn let_go(found: &mut Members, new: &[NewDevice]) -> Vec<Opened> {
     let newest = former::newest(found.opened.iter().filter_map(|m| m.label.as_ref())).cloned();
     let is_member = |m: &Opened| {
         let labels = m.label.as_ref().zip(newest.as_ref());
         labels.is_some_and(|(own, newest)| former::standing(own, newest) == Standing::Member)
     };
-    found.opened.retain(|m| is_member(m) || !new.iter().any(|n| n.locator == m.locator));
+    let is_new = |m: &Opened| new.iter().any(|n| members::identity(&n.locator) == members::identity(&m.locator));
+    let all = std::mem::take(&mut found.opened).into_iter();
+    let (rest, aside) = all.partition(|m: &Opened| is_member(m) || !is_new(m));
+    found.opened = rest;
+    aside
+}
+
+/// A member whose labels are gone looks like a new device to whoever looks for a label. It holds what it held, and a repair
+/// without new devices knows it by what else is on it: to take it for new would throw that away.
+pub(super) async fn refuse_unlabelled_members(
+    env: &HostEnv,
+    plan: &Plan<HostEnv>,
+    found: &Members,
+    aside: Vec<Opened>,
+    new: &[NewDevice],
+) -> Result<()> {
+    let missing = plan.missing();
+    let bare = if missing.is_empty() { Vec::new() } else { without_labels(env, aside, new).await };
+    if bare.is_empty() {
+        return Ok(());
+    }
+    let devices = found.devices().into_iter().chain(bare.iter().map(|b| b.device.clone())).collect();
+    let named = bare.iter().map(|b| b.locator.to_string()).collect::<Vec<_>>().join(", ");
+    let with = Plan::new(env.clone(), devices, false).await;
+    let with = with.with_context(|| format!("whether {named} is a missing member cannot be found out"))?;
+    let first = found.opened.len();
+    let known: Vec<&Bare> = with.members().iter().filter_map(|at| bare.get(at.checked_sub(first)?)).collect();
+    if known.is_empty() {
+        return Ok(());
+    }
+    let still = with.missing();
+    let back: Vec<String> = missing.into_iter().filter(|m| !still.contains(m)).collect();
+    bail!("{}", words::unlabelled(plan.group(), &known, &back.join(", "), found));
+}
+
+/// Those of the new devices that have no label, or a damaged one: the ones that were set aside, and others, which are only read.
+async fn without_labels(env: &HostEnv, aside: Vec<Opened>, new: &[NewDevice]) -> Vec<Bare> {
+    let mut bare: Vec<Bare> = Vec::new();
+    for n in new {
+        let is_it = |o: &&Opened| members::identity(&o.locator) == members::identity(&n.locator);
+        let (device, configured) = match aside.iter().find(is_it) {
+            Some(opened) => (opened.device.clone(), true),
+            None => match HostDevice::open(env, &n.locator, Access::PEEK).await {
+                Ok(device) => (device, false),
+                // Why it is not to be had says who takes it.
+                Err(_) => continue,
+            },
+        };
+        if let Ok(Err(LabelError::NotALabel | LabelError::Checksum)) = members::read_label(&device).await {
+            bare.push(Bare { locator: n.locator.clone(), tier: n.tier, configured, device });
+        }
+    }
+    bare
 }
 
 /// Where members are named, those that are at hand and were forgotten are not struck off without a word.

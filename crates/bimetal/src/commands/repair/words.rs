@@ -3,7 +3,7 @@
 use bimetal_host::HostEnv;
 use bimetal_volume::repair::{Kept, Plan};
 
-use super::new::NewDevice;
+use super::new::{Bare, NewDevice};
 use super::{sums, Done};
 use crate::api::Fate;
 use crate::members::Members;
@@ -23,6 +23,29 @@ pub(super) fn unread(bytes: u64, reasons: &[String]) -> String {
          repair then. If it is gone, repair with --give-up-unread",
         approx(bytes),
         why.join("; ")
+    )
+}
+
+/// Why devices that were named as new ones are not taken: they are members, as what is on them besides labels shows.
+pub(super) fn unlabelled(group: &str, known: &[&Bare], members: &str, found: &Members) -> String {
+    let named: Vec<String> = known.iter().map(|b| format!("--{} {}", b.tier, b.locator)).collect();
+    let places: Vec<String> = known.iter().map(|b| b.locator.to_string()).collect();
+    let (are, labels) = match known.len() {
+        1 => ("is no new device: it is", "its label is"),
+        _ => ("are no new devices: they are", "their labels are"),
+    };
+    let way = match known.iter().all(|b| b.configured) {
+        true => format!("bimetal repair {group}"),
+        false => {
+            let all = found.opened.iter().map(|m| m.locator.to_string()).chain(places.iter().cloned());
+            format!("bimetal repair {group} --member {}", all.collect::<Vec<_>>().join(" "))
+        }
+    };
+    format!(
+        "{} {are} member {members} of group '{group}'; {labels} gone, but what else was on it is there, and would be given up. Nothing \
+         was changed. Leave {} out, and it is kept: {way}",
+        places.join(" and "),
+        named.join(" and ")
     )
 }
 
