@@ -25,6 +25,11 @@ pub(crate) struct TooOld;
 #[error("the daemon ended before it had answered")]
 pub(crate) struct Ended;
 
+/// The daemon has refused what it was asked for, in these words: it has not begun with it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(pub(crate) String);
+
 /// A daemon that can be asked.
 pub(crate) struct Client {
     stream: UnixStream,
@@ -81,6 +86,8 @@ impl Client {
         match serde_json::from_slice::<Failure>(body) {
             Ok(_) if status == 410 => bail!(Ended),
             Ok(f) if status == 404 && f.error.starts_with(NO_SUCH_PATH) => bail!(TooOld),
+            // Not those from 500 on: what was asked for may have been begun all the same.
+            Ok(f) if status < 500 => bail!(Refused(f.error)),
             Ok(f) => bail!("{}", f.error),
             Err(_) => bail!("the daemon answered with status {status}"),
         }
@@ -115,7 +122,29 @@ fn split_answer(answer: &[u8]) -> Result<(u16, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use super::split_answer;
+    use super::*;
+
+    /// What a client says of this answer.
+    fn told(answer: &str) -> anyhow::Error {
+        let (stream, mut daemon) = UnixStream::pair().expect("a pair");
+        daemon.write_all(answer.as_bytes()).expect("written");
+        daemon.shutdown(std::net::Shutdown::Write).expect("shut down");
+        Client { stream }.post::<serde_json::Value>("/v1/dissolve", &1).expect_err("no answer that is wanted")
+    }
+
+    #[test]
+    fn only_words_of_refusal_say_that_nothing_was_begun() {
+        let failure = |status: &str| {
+            let body = r#"{"schema":1,"error":"not so"}"#;
+            told(&format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
+        };
+        assert!(failure("409").is::<Refused>() && failure("409").to_string() == "not so");
+        assert!(failure("404").is::<Refused>() && failure("410").is::<Ended>());
+        assert!(!failure("503").is::<Refused>() && failure("503").to_string() == "not so");
+        for cut_off in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 409 X\r\ncontent-length: 9\r\n\r\n{"] {
+            assert!(!told(cut_off).is::<Refused>(), "{cut_off}");
+        }
+    }
 
     #[test]
     fn answers_are_taken_apart() {

@@ -16,6 +16,7 @@ use super::create::{is_empty_file, refuse_used};
 use super::served::{choose, refuse_locked, served, stop_if, Served};
 use crate::api::{self, DissolveRequest, Dissolving, Job, MemberChange, Status};
 use crate::cli::Dissolve;
+use crate::client::{Refused, TooOld};
 use crate::output::{confirm, Output};
 use crate::own::IN_FILES;
 use crate::progress::Progress;
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &Dissolve, output: Output) -> Result<()> {
         }
         Ok(row) => {
             stop_if(started, group);
-            output.show(&answer(group, "dissolved", &row), || words(group, volume, &row))
+            output.show(&answer(group, "dissolved", &row), || words(group, &row))
         }
     }
 }
@@ -54,7 +55,7 @@ fn cancel(args: &Dissolve, output: Output) -> Result<()> {
     let row = until_ended(group, ask(group, &request(volume, String::new(), args))?)?;
     let change = if row.phase == "done" { "dissolved" } else { "cancelled" };
     output.show(&answer(group, change, &row), || match row.phase.as_str() {
-        "done" => words(group, volume, &row),
+        "done" => words(group, &row),
         _ => format!("Copying {group}/{} onto {} has ended; what was copied stays there.", row.volume, row.onto),
     })
 }
@@ -103,9 +104,12 @@ fn copied(args: &Dissolve, status: &Status, volume: &api::Volume, output: Output
         true => ask(group, &wish)?,
         false => {
             let made = look_at(&locator, volume, args)?;
-            ask(group, &wish).inspect_err(|_| made.undo())?
+            ask(group, &wish).inspect_err(|why| made.undo_after(why))?
         }
     };
+    if begun.volume_uuid != volume.uuid {
+        bail!("the daemon copies another volume than the one that was meant, '{}'; end that: bimetal dissolve {group}/{} --cancel", volume.name, begun.volume);
+    }
     watch(group, &begun, output)
 }
 
@@ -114,14 +118,33 @@ fn answer(group: &str, change: &str, row: &Dissolving) -> serde_json::Value {
 }
 
 fn ask(group: &str, request: &DissolveRequest) -> Result<Dissolving> {
-    let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile")?;
-    daemon.post("/v1/dissolve", request)
+    let daemon = runstate::daemon(group).and_then(|daemon| daemon.context("the daemon has ended meanwhile"));
+    daemon.context(NotAsked)?.post("/v1/dissolve", request)
 }
+
+/// The request did not get to the daemon.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing was begun")]
+struct NotAsked;
 
 /// A file that was made for this.
 struct Made<'a>(Option<&'a Path>);
 
 impl Made<'_> {
+    /// The same after the request failed. Where no answer has come the daemon may be copying into it, for hours perhaps: that would be
+    /// lost with the file's last name.
+    fn undo_after(&self, why: &anyhow::Error) {
+        let not_begun = why.is::<Refused>() || why.is::<TooOld>() || why.is::<NotAsked>();
+        match (not_begun, self.0) {
+            (true, _) => self.undo(),
+            (false, Some(path)) => crate::output::tell(&format!(
+                "bimetal: {} stays, since the daemon may have begun to copy into it; `bimetal status` says so",
+                path.display()
+            )),
+            (false, None) => {}
+        }
+    }
+
     /// Takes it away again, if nothing was written to it.
     fn undo(&self) {
         let made = self.0.filter(|path| std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.blocks() == 0));
@@ -236,14 +259,14 @@ fn live(d: &Dissolving) -> String {
     }
 }
 
-fn words(group: &str, volume: &api::Volume, d: &Dissolving) -> String {
-    let name = &volume.name;
+/// By the name that the volume has now: its former one may be another's, which was copied nowhere.
+fn words(group: &str, d: &Dissolving) -> String {
+    let name = &d.volume;
     format!(
-        "{} holds what volume {group}/{name} holds ({}); it needs no Bimetal.\n\
+        "{} holds what volume {group}/{name} holds; it needs no Bimetal.\n\
          Both carry the same file system now, with the same UUID: do not mount both at once. When you have seen that all is \
          there: bimetal volume delete {group}/{name}, or bimetal destroy {group}.",
-        d.onto,
-        approx(volume.size_bytes)
+        d.onto
     )
 }
 
@@ -269,4 +292,56 @@ fn advice(status: &Status, volume: &api::Volume) -> Result<String> {
         }
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Ended;
+
+    #[test]
+    fn a_file_that_was_made_for_this_goes_only_if_nothing_was_begun() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("out.img");
+        let goes = |why: anyhow::Error| {
+            make(&path, 1 << 20).expect("made").undo_after(&why);
+            let is_gone = !path.exists();
+            let _ = std::fs::remove_file(&path);
+            is_gone
+        };
+        assert!(goes(Refused("one at a time".into()).into()));
+        assert!(goes(
+            ask(
+                "no such group",
+                &DissolveRequest {
+                    volume: "main".into(),
+                    volume_uuid: None,
+                    onto: String::new(),
+                    force: false,
+                    cancel: false,
+                }
+            )
+            .expect_err("nobody is there")
+        ));
+        assert!(!goes(Ended.into()), "it may be copied into");
+        assert!(!goes(anyhow::anyhow!("the group does not answer")));
+    }
+
+    #[test]
+    fn what_may_be_deleted_is_named_as_it_is_called_at_the_end() {
+        let row = Dissolving {
+            run: 1,
+            volume: "old".into(),
+            volume_uuid: "u".into(),
+            onto: "out.img".into(),
+            phase: "done".into(),
+            done_bytes: 1,
+            total_bytes: 1,
+            written_bytes: 1,
+            unsure_bytes: 0,
+            waits_for: None,
+            error: None,
+        };
+        assert!(words("tank", &row).contains("bimetal volume delete tank/old,"));
+    }
 }

@@ -28,7 +28,7 @@ use crate::api::{
     AttachAnswer, CheckRequest, DissolveRequest, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest,
     VolumeChange, VolumeRequest, NO_SUCH_PATH, SCHEMA,
 };
-use crate::daemon::{Made, Shared};
+use crate::daemon::{is_silence, Made, Shared};
 
 /// Connections at a time; more wait in the socket's queue.
 const CONNECTIONS: usize = 32;
@@ -335,6 +335,8 @@ async fn dissolve(
     };
     match shared.dissolve(request).await {
         Ok(row) => Json(row).into_response(),
+        // That is no refusal: it may have been begun.
+        Err(why) if is_silence(&why) => failure(StatusCode::SERVICE_UNAVAILABLE, why),
         Err(why) => failure(StatusCode::CONFLICT, why),
     }
 }

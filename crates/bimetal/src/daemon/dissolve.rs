@@ -239,15 +239,19 @@ async fn work(job: &Rc<Job>, ways: &Rc<Ways>) -> Result<(), DissolveError> {
         job.run.give_up(true);
     };
     let ended = beside(to_the_end(job, ways), cancel).await;
+    let elsewhere = if ended.is_ok() { elsewhere(job).await } else { None };
     let (name, onto) = (job.volume.name(), &job.onto);
-    let (state, words) = match &ended {
-        Err(DissolveError::GivenUp) => (State::Cancelled, format!("copying volume '{name}' onto {onto} is broken off")),
-        Ok(()) => (State::Done, format!("{onto} holds what volume '{name}' held")),
-        Err(e) => {
-            let why = told(&ways.group, e);
-            let words = format!("volume '{name}' is not copied onto {onto}: {why}");
-            (State::Failed(why), words)
+    let failed = |why: String| {
+        let words = format!("volume '{name}' is not copied onto {onto}: {why}");
+        (State::Failed(why), words)
+    };
+    let (state, words) = match (&ended, elsewhere) {
+        (Err(DissolveError::GivenUp), _) => {
+            (State::Cancelled, format!("copying volume '{name}' onto {onto} is broken off"))
         }
+        (Ok(()), None) => (State::Done, format!("{onto} holds what volume '{name}' held")),
+        (Ok(()), Some(why)) => failed(why),
+        (Err(e), _) => failed(told(&ways.group, e)),
     };
     log::info(&words);
     *job.state.borrow_mut() = state;
@@ -293,6 +297,20 @@ async fn to_the_end(job: &Job, ways: &Ways) -> Result<(), DissolveError> {
 async fn clear_rest(job: &Job) -> Result<(), DissolveError> {
     let offset = job.device.size();
     erase_rest(&job.device).await.map(drop).map_err(|source| DissolveError::Onto { offset, source })
+}
+
+/// Why nobody may be told that the copy is where it was to be: its name leads elsewhere by now. Whoever believed it would delete
+/// the volume.
+async fn elsewhere(job: &Job) -> Option<String> {
+    let onto = &job.onto;
+    match job.device.is_at_its_name().await {
+        Ok(true) => None,
+        Ok(false) => Some(format!(
+            "{onto} was moved, removed or replaced meanwhile: all was copied into what was there before, and not into what is there \
+             now. Look for it, or ask again, to copy the volume onto what is there now"
+        )),
+        Err(e) => Some(format!("all was copied, but whether {onto} still leads to the copy cannot be found out: {e}")),
+    }
 }
 
 /// Who uses the volume, in words; a device that this daemon does not serve (any more) is a user like any other.

@@ -50,7 +50,7 @@ pub(crate) use jobs::Done;
 use losses::Losses;
 pub(crate) use members::engine as change_members;
 pub(crate) use report::{families, member_row, volume_row};
-pub(crate) use shared::{Facts, Made, Shared, Snapshot};
+pub(crate) use shared::{is_silence, Facts, Made, Shared, Snapshot};
 use sockets::ControlSockets;
 use ublk::Devices;
 pub(crate) use volumes::{engine as change_volumes, meant};

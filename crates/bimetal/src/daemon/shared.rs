@@ -31,6 +31,11 @@ const ENDING: &str =
 /// The same when it has ended.
 const ENDED: &str = "the daemon serves nothing any more and ends";
 
+/// Whether that is all that is known of what was asked for.
+pub(crate) fn is_silence(words: &str) -> bool {
+    [SILENT, ENDING, ENDED].contains(&words)
+}
+
 /// What the control side may want of the group's thread.
 pub(crate) enum Ask {
     /// Tell what you are doing.

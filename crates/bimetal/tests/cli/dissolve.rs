@@ -120,6 +120,48 @@ fn what_is_in_use_is_waited_for_and_what_is_written_meanwhile_is_there() {
 }
 
 #[test]
+fn the_end_speaks_of_the_volume_that_was_copied_and_of_no_file_that_was_put_in_its_place() {
+    if !installed("nbdcopy") || !installed("qemu-io") {
+        return;
+    }
+    let p = Place::new();
+    p.file("fast.img", 64 * MIB);
+    p.file("slow.img", 96 * MIB);
+    p.ok(&[
+        "create",
+        "tank",
+        "--fast",
+        "fast.img",
+        "--slow",
+        "slow.img",
+        "--volume",
+        "main:20MiB",
+        "--volume",
+        "b:20MiB",
+    ]);
+    let daemon = p.serve(&["tank"]);
+    let ended = |(mut user, copy): (Child, Child)| {
+        drop(user.stdin.take());
+        assert!(user.wait().expect("ended").success());
+        crate::common::done(copy.wait_with_output().expect("ended"))
+    };
+    let waiting = waiting_copy(&p, &["out.img"]);
+    p.ok(&["volume", "rename", "tank/main", "old"]);
+    p.ok(&["volume", "rename", "tank/b", "main"]);
+    let done = ended(waiting);
+    assert!(done.code == 0 && done.out.contains("volume tank/old") && !done.out.contains("tank/main"), "{}", done.out);
+    // The other one is main by now.
+    let waiting = waiting_copy(&p, &["second.img"]);
+    std::fs::rename(p.path("second.img"), p.path("elsewhere.img")).expect("moved");
+    p.file("second.img", 20 * MIB);
+    let done = ended(waiting);
+    assert!(done.code == 1 && done.err.contains("second.img was moved, removed or replaced"), "{}", done.err);
+    assert!(done.out.is_empty(), "{}", done.out);
+    assert_eq!(phase(&p), "failed");
+    crate::family::stop(&p, daemon);
+}
+
+#[test]
 fn a_larger_device_is_not_taken_for_what_it_was_and_a_copy_can_be_cancelled() {
     if !installed("nbdcopy") || !installed("qemu-io") {
         return;

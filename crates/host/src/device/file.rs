@@ -50,6 +50,19 @@ struct Inner {
     waits: Waits,
 }
 
+/// Whether what is at a path is what was opened. A block device has many names; a file may have others, too.
+fn leads_to(path: &Path, opened: &Metadata) -> io::Result<bool> {
+    let there = match std::fs::metadata(path) {
+        Ok(there) => there,
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(false),
+        Err(e) => return Err(e),
+    };
+    Ok(match opened.file_type().is_block_device() {
+        true => there.file_type().is_block_device() && there.rdev() == opened.rdev(),
+        false => (there.dev(), there.ino()) == (opened.dev(), opened.ino()),
+    })
+}
+
 /// What opening a file or block device has found.
 struct Found {
     file: File,
@@ -140,6 +153,12 @@ impl FileDevice {
     /// What was opened.
     pub fn path(&self) -> &Path {
         &self.inner.path
+    }
+
+    /// Whether its path still leads to what was opened.
+    pub(super) async fn is_at_its_path(&self) -> io::Result<bool> {
+        let (path, file) = (self.inner.path.clone(), self.inner.file.try_clone()?);
+        self.inner.env.blocking(move || leads_to(&path, &File::from(file).metadata()?)).await?
     }
 
     pub(crate) fn size(&self) -> u64 {

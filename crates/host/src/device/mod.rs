@@ -124,6 +124,16 @@ impl HostDevice {
         }
     }
 
+    /// Whether the name by which it was opened still leads to it: a file may be moved, removed or replaced while it is open, and a
+    /// name in `/dev` become another disk's. What a server shows under a name is its own affair.
+    pub async fn is_at_its_name(&self) -> std::io::Result<bool> {
+        match self {
+            HostDevice::File(d) => d.is_at_its_path().await,
+            HostDevice::Emulated(d) => d.file().is_at_its_path().await,
+            HostDevice::Nbd(_) => Ok(true),
+        }
+    }
+
     /// Sizes of the logical and physical sector, in bytes.
     pub fn sector_sizes(&self) -> (u32, u32) {
         match self {

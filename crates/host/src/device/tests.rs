@@ -51,6 +51,27 @@ fn what_is_written_is_read_and_a_discard_frees_it() {
 }
 
 #[test]
+fn a_file_is_where_it_was_opened_until_it_is_moved_removed_or_replaced() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, other) = (dir.path().join("here"), dir.path().join("there"));
+    let make = |path: &std::path::Path| File::create(path).and_then(|f| f.set_len(1 << 20)).expect("made");
+    make(&path);
+    reactor.block_on(async move {
+        let device = HostDevice::File(FileDevice::open_here(&env, &path, Access::SERVE).expect("opens"));
+        let is_there = async || device.is_at_its_name().await.expect("asked");
+        assert!(is_there().await);
+        std::fs::rename(&path, &other).expect("moved");
+        assert!(!is_there().await, "nothing is there");
+        make(&path);
+        assert!(!is_there().await, "another file is there");
+        std::fs::remove_file(&path).and_then(|()| std::fs::hard_link(&other, &path)).expect("linked");
+        assert!(is_there().await, "the same file again");
+    });
+}
+
+#[test]
 fn a_file_cut_short_is_an_error_and_beyond_its_first_size_there_are_zeros() {
     let reactor = Reactor::new().expect("io_uring");
     let env = reactor.env();
