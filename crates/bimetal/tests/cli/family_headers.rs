@@ -70,6 +70,36 @@ fn a_passphrase_that_was_changed_or_removed_is_gone_from_the_members() {
 }
 
 #[test]
+fn a_passphrase_that_was_added_twice_is_changed_and_removed_wherever_it_is() {
+    let p = Place::new();
+    let Some(daemon) = private(&p, &["plain:8MiB"]) else { return };
+    let add = |by: &str, new: &str| {
+        let add = ["family", "add-passphrase", "tank/private", "--passphrase-file", by, "--new-passphrase-file", new];
+        p.ok(&[&add[..], &["--cost", "light"]].concat());
+    };
+    add("one", "one");
+    let change = ["family", "passwd", "tank/private", "--passphrase-file", "one", "--new-passphrase-file"];
+    let change = |new: &str| p.json(&[&change[..], &[new, "--cost", "light"]].concat())["removed_slots"].clone();
+    change("one");
+    let slots = p.json(&["family", "slots", "tank/private"])["slots"].clone();
+    assert_eq!(slots.as_array().map(Vec::len), Some(2), "what opens it still is not to go");
+    let removed = change("two");
+    lock(&p);
+    is_refused(&p, "one");
+    assert_eq!(removed.as_array().map(Vec::len), Some(1));
+    unlock(&p, "two");
+    add("two", "two");
+    let remove = ["family", "remove-passphrase", "tank/private", "--passphrase-file", "two"];
+    p.refused(&remove, 1, &["is the last one", "lost for ever"]);
+    add("two", "three");
+    assert_eq!(p.json(&remove)["slots"].as_array().map(Vec::len), Some(2));
+    lock(&p);
+    is_refused(&p, "two");
+    unlock(&p, "three");
+    stop(&p, daemon);
+}
+
+#[test]
 fn a_recovery_key_opens_however_it_is_typed() {
     let p = Place::new();
     let Some(daemon) = private(&p, &["plain:8MiB"]) else { return };

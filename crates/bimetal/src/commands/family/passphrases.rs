@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use bimetal_host::luks::{self, Header, Luks, Unlocked};
+use bimetal_host::luks::{self, Header, Luks, LuksError, Unlocked};
 use serde_json::json;
 
 use super::ask::{another_passphrase, one_from_input, passphrase, Secret};
@@ -45,15 +45,48 @@ pub(super) fn change(args: &cli::FamilyPasswd, output: Output) -> Result<()> {
     let new = another_passphrase(new_file, "New passphrase")?;
     let cost = cost(args.new.cost.cost);
     be_patient(cost);
-    let header = o.luks.change_passphrase(&o.header, &o.secret, &new, cost)?;
+    let mut header = o.luks.change_passphrase(&o.header, &o.secret, &new, cost)?;
+    let mut also = Vec::new();
+    if new != o.secret {
+        // That the new one opens is seen before the header is stored.
+        (header, also) = without(o.luks, header, &o.secret, true)?;
+    }
     o.store(&args.target.family, &header, &new)?;
-    output.show(&answer(&args.target, "passphrase changed"), || {
+    let mut answer = answer(&args.target, "passphrase changed");
+    answer["removed_slots"] = json!(also);
+    output.show(&answer, || {
         format!(
-            "The passphrase of family {} is changed. Copies of its header that were exported before still open with the old \
+            "The passphrase of family {} is changed.{} Copies of its header that were exported before still open with the old \
              one.",
-            args.target
+            args.target,
+            match also.len() {
+                0 => String::new(),
+                _ => format!(" The old one was in {} as well, which is removed.", in_words(&also)),
+            }
         )
     })
+}
+
+/// A header that this passphrase does not open, though it may have been added more than once; and the slots that are removed for
+/// that.
+fn without(luks: Luks, mut header: Header, passphrase: &Secret, force: bool) -> Result<(Header, Vec<u32>)> {
+    let mut removed = Vec::new();
+    loop {
+        match luks.unlock(&header, passphrase) {
+            Ok(unlocked) => {
+                header = luks.remove_slot(&header, unlocked.slot, force)?;
+                removed.push(unlocked.slot);
+            }
+            Err(LuksError::WrongPassphrase { .. } | LuksError::NoSlots) => return Ok((header, removed)),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// "slot 1", "slots 1 and 2".
+fn in_words(slots: &[u32]) -> String {
+    let numbers: Vec<String> = slots.iter().map(u32::to_string).collect();
+    format!("slot{} {}", if slots.len() == 1 { "" } else { "s" }, numbers.join(" and "))
 }
 
 pub(super) fn add(args: &cli::FamilyAdd, output: Output) -> Result<()> {
@@ -95,9 +128,11 @@ pub(super) fn remove(args: &cli::FamilyRemove, output: Output) -> Result<()> {
         Some(slot) => format!("A passphrase of {} that stays, to remove slot {slot}", args.target),
     };
     let o = Opened::by(&args.target, args.passphrase.passphrase_file.as_deref(), &prompt)?;
-    let slot = args.slot.unwrap_or(o.unlocked.slot);
-    let header = o.luks.remove_slot(&o.header, slot, args.force)?;
-    if slot == o.unlocked.slot {
+    let (header, slots) = match args.slot {
+        None => without(o.luks, o.header.clone(), &o.secret, args.force)?,
+        Some(slot) => (o.luks.remove_slot(&o.header, slot, args.force)?, vec![slot]),
+    };
+    if slots.contains(&o.unlocked.slot) {
         // That was the only passphrase that is known here.
         o.visit.replace_by_key(family, Some(&o.header), &header, &o.unlocked.key)?;
     } else {
@@ -105,13 +140,14 @@ pub(super) fn remove(args: &cli::FamilyRemove, output: Output) -> Result<()> {
     }
     let left = o.luks.slots(&header)?.iter().filter(|s| s.is_tried()).count();
     let mut answer = answer(&args.target, "passphrase removed");
-    answer["slot"] = json!(slot);
+    answer["slot"] = json!(slots.first());
+    answer["slots"] = json!(slots);
     output.show(&answer, || {
         let left = match left {
             0 => "nothing opens it any more but exported copies of its header".to_string(),
             1 => "one is left".to_string(),
             n => format!("{n} are left"),
         };
-        format!("Removed the passphrase in slot {slot} of family {}; {left}.", args.target)
+        format!("Removed the passphrase in {} of family {}; {left}.", in_words(&slots), args.target)
     })
 }
