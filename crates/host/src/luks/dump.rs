@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::Deserialize;
 
-use super::SLOT_BYTES;
+use super::{RECOVERY_TOKEN, SLOT_BYTES};
 
 /// One key slot: a passphrase, a recovery key, or what a tool enrolled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,11 @@ impl SlotInfo {
     /// A passphrase is tried on it, and if it fits, it unlocks the family.
     pub fn is_tried(&self) -> bool {
         self.opens && self.priority != Priority::Ignore
+    }
+
+    /// Somebody may know what opens it. What a security chip or token keeps for a slot nobody knows, and nobody asks it here.
+    pub fn is_known_to_people(&self) -> bool {
+        self.is_tried() && self.token.as_deref().is_none_or(|kind| kind == RECOVERY_TOKEN)
     }
 }
 

@@ -76,8 +76,9 @@ pub enum LuksError {
     NoSlots,
     /// Not forced to remove the last slot.
     #[error(
-        "slot {number} is the last one that opens this family: without it all of its volumes are lost for ever; add \
-         another passphrase first, or force it if that is what you want"
+        "slot {number} is the last one that opens this family by a passphrase or recovery key: without it all of its volumes \
+         are lost for ever (Bimetal asks no security chip or token); add another passphrase first, or force it if that is \
+         what you want"
     )]
     LastSlot {
         /// The slot.

@@ -77,7 +77,7 @@ impl Opened {
 
     pub(super) fn remove(&self, number: u32, force: bool) -> Result<(), LuksError> {
         let slot = self.dump.slots.iter().find(|s| s.number == number).ok_or(LuksError::NoSuchSlot { number })?;
-        let others = self.dump.slots.iter().filter(|s| s.number != number && s.is_tried()).count();
+        let others = self.dump.slots.iter().filter(|s| s.number != number && s.is_known_to_people()).count();
         if slot.opens && others == 0 && !force {
             return Err(LuksError::LastSlot { number });
         }

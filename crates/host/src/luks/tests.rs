@@ -112,6 +112,26 @@ fn a_changed_passphrase_keeps_its_slot() {
 }
 
 #[test]
+fn the_last_slot_that_people_know_is_removed_only_by_force() {
+    let Some(luks) = luks() else { return };
+    let both = luks.add_passphrase(&header(luks, 3), ONE, TWO, Cost::Light).expect("added");
+    let enrolled = |kind: &str| {
+        let opened = Opened::open(luks.library, &both.0).expect("opened");
+        let token = CString::new(format!(r#"{{"type":"{kind}","keyslots":["1"]}}"#)).expect("text");
+        opened.context.set_token(None, Some(&token)).expect("set");
+        opened.header().expect("read")
+    };
+    for kind in ["systemd-tpm2", "systemd-fido2", "somebody-elses"] {
+        let header = enrolled(kind);
+        let error = luks.remove_slot(&header, 0, false).expect_err("nobody knows the other");
+        assert!(matches!(error, LuksError::LastSlot { number: 0 }), "{error}");
+        luks.remove_slot(&header, 1, false).expect("nobody needs it");
+        luks.remove_slot(&header, 0, true).expect("forced");
+    }
+    luks.remove_slot(&enrolled("systemd-recovery"), 0, false).expect("the recovery key is left");
+}
+
+#[test]
 fn the_last_slot_is_removed_only_by_force() {
     let Some(luks) = luks() else { return };
     let both = luks.add_passphrase(&header(luks, 2), ONE, TWO, Cost::Light).expect("added");

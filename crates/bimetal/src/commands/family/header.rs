@@ -99,7 +99,7 @@ pub(super) fn import(args: &cli::FamilyImport, output: Output) -> Result<()> {
 
 /// "2 passphrases".
 fn counted(slots: &[SlotInfo]) -> String {
-    match slots.iter().filter(|s| s.is_tried()).count() {
+    match slots.iter().filter(|s| s.is_known_to_people()).count() {
         1 => "1 passphrase".into(),
         n => format!("{n} passphrases"),
     }

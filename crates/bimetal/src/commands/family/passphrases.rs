@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use bimetal_host::luks::{self, Header, Luks, LuksError, Unlocked};
+use bimetal_host::luks::{self, Header, Luks, LuksError, SlotInfo, Unlocked};
 use serde_json::json;
 
 use super::ask::{another_passphrase, one_from_input, passphrase, Secret};
@@ -138,12 +138,15 @@ pub(super) fn remove(args: &cli::FamilyRemove, output: Output) -> Result<()> {
     } else {
         o.store(family, &header, &o.secret)?;
     }
-    let left = o.luks.slots(&header)?.iter().filter(|s| s.is_tried()).count();
+    let left = o.luks.slots(&header)?;
+    let [known, tried] =
+        [SlotInfo::is_known_to_people, SlotInfo::is_tried].map(|is| left.iter().filter(|s| is(s)).count());
     let mut answer = answer(&args.target, "passphrase removed");
     answer["slot"] = json!(slots.first());
     answer["slots"] = json!(slots);
     output.show(&answer, || {
-        let left = match left {
+        let left = match known {
+            0 if tried > 0 => "no passphrase is left, and Bimetal asks no security chip or token".to_string(),
             0 => "nothing opens it any more but exported copies of its header".to_string(),
             1 => "one is left".to_string(),
             n => format!("{n} are left"),
