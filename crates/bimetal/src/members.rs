@@ -118,6 +118,20 @@ impl Members {
         ))
     }
 
+    /// Where all members were found, if not all at the places that the configuration names: what is there now is none of them, whatever
+    /// it is. Leaves it out, and gives what there is to say of it.
+    pub(crate) fn leave_what_came_instead(&mut self) -> Vec<String> {
+        if !is_whole(&self.opened) {
+            return Vec::new();
+        }
+        let (ours, bare): (Vec<Opened>, _) =
+            std::mem::take(&mut self.opened).into_iter().partition(|m| m.label.is_some());
+        self.opened = ours;
+        let mut told = std::mem::take(&mut self.absent);
+        told.extend(bare.into_iter().map(|m| format!("{} carries no Bimetal label", m.locator)));
+        told
+    }
+
     pub(crate) fn devices(&self) -> Vec<HostDevice> {
         self.opened.iter().map(|m| m.device.clone()).collect()
     }

@@ -75,7 +75,9 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
     let reactor = Reactor::new()?;
     let env = reactor.env();
     reactor.block_on(async move {
-        let found = members::open(&env, group.as_deref(), &explicit, Access::INSPECT).await?;
+        let mut found = members::open(&env, group.as_deref(), &explicit, Access::INSPECT).await?;
+        // What a person names is to be a member.
+        let instead = if explicit.is_empty() { found.leave_what_came_instead() } else { Vec::new() };
         let bar = RefCell::new(&mut bar);
         let report = check(env, found.devices(), &|over, of| bar.borrow_mut().show(over, of)).await;
         let named = group.as_deref().filter(|_| explicit.is_empty());
@@ -89,7 +91,7 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
                 p.what = p.what.replace(&of_engine, &format!("{} has no sound label", m.locator));
             }
         }
-        checked.no_members = found.strangers.into_iter().map(|s| s.why).collect();
+        checked.no_members = found.strangers.into_iter().map(|s| s.why).chain(instead).collect();
         checked.absent = found.absent;
         checked.sound &= checked.absent.is_empty();
         Ok(checked)

@@ -73,3 +73,30 @@ fn of_two_groups_of_one_name_that_nothing_describes_none_is_taken() {
     p.ok(&["destroy", name, "--yes"]);
     p.refused(&["check", name], 1, &["no block device carries it"]);
 }
+
+/// Names of disks change at a restart: what is at a member's old place now has nothing to do with the group.
+#[test]
+fn a_group_whose_members_have_other_names_now_is_in_order() {
+    let p = Place::new();
+    let name = &format!("moved-{}", std::process::id());
+    for (file, mib) in [("fast", 48), ("slow", 96), ("blank", 96)] {
+        p.file(file, mib * MIB);
+    }
+    let Some(first) = Loops::new(&p, &["fast", "blank"]) else { return };
+    // Under the name that the blank disk has.
+    p.ok(&["create", name, "--fast", &first.0[0], "--slow", "slow", "--yes"]);
+    let config = p.path(&format!("etc/groups/{name}.toml"));
+    let text = std::fs::read_to_string(&config).expect("there");
+    let slow = p.path("slow").display().to_string();
+    assert!(text.contains(&slow), "{text}");
+    std::fs::write(&config, text.replace(&slow, &first.0[1])).expect("written");
+    let Some(_second) = Loops::new(&p, &["slow"]) else { return };
+    let blank = checksum(&p.path("blank"));
+    let checked = p.json(&["check", name]);
+    assert_eq!((&checked["sound"], &checked["problems"]), (&true.into(), &serde_json::json!([])), "{checked}");
+    let told = p.ok(&["check", name]);
+    assert!(told.contains(&format!("{} carries no Bimetal label", first.0[1])), "{told}");
+    assert_eq!(checksum(&p.path("blank")), blank);
+    p.ok(&["destroy", name, "--yes"]);
+    assert_eq!(checksum(&p.path("blank")), blank);
+}
