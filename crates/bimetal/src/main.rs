@@ -16,6 +16,7 @@ mod demo;
 mod disks;
 #[cfg(test)]
 mod documents;
+mod durable;
 mod elsewhere;
 mod erase;
 mod former;

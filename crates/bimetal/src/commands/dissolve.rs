@@ -1,6 +1,6 @@
 //! `bimetal dissolve`: a volume becomes a plain device again.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::ErrorKind::NotFound;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -17,6 +17,7 @@ use super::served::{choose, refuse_locked, served, stop_if, Served};
 use crate::api::{self, DissolveRequest, Dissolving, Job, MemberChange, Status};
 use crate::cli::Dissolve;
 use crate::client::{Refused, TooOld};
+use crate::durable::sync_new;
 use crate::output::{confirm, Output};
 use crate::own::IN_FILES;
 use crate::progress::Progress;
@@ -108,7 +109,11 @@ fn copied(args: &Dissolve, status: &Status, volume: &api::Volume, output: Output
         }
     };
     if begun.volume_uuid != volume.uuid {
-        bail!("the daemon copies another volume than the one that was meant, '{}'; end that: bimetal dissolve {group}/{} --cancel", volume.name, begun.volume);
+        bail!(
+            "the daemon copies another volume than the one that was meant, '{}'; end that: bimetal dissolve {group}/{} --cancel",
+            volume.name,
+            begun.volume
+        );
     }
     watch(group, &begun, output)
 }
@@ -181,17 +186,10 @@ fn make(path: &Path, size: u64) -> Result<Made<'_>> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let file = file.with_context(|| format!("{} cannot be made", path.display()))?;
     let made = Made(Some(path));
-    let sized = file.set_len(size).and_then(|()| sync_with_its_folder(&file, path));
+    let sized = file.set_len(size).and_then(|()| sync_new(&file, path));
     let fail = || format!("{} cannot get {} ({})", path.display(), approx(size), Size(size));
     sized.inspect_err(|_| made.undo()).with_context(fail)?;
     Ok(made)
-}
-
-/// A file that is there after a power cut, too.
-fn sync_with_its_folder(file: &File, path: &Path) -> std::io::Result<()> {
-    file.sync_all()?;
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }
 
 /// Its size, and whose data on it would be lost.

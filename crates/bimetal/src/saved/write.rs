@@ -17,6 +17,7 @@ use super::patient::Patient;
 use super::record::RecordWriter;
 use super::{counting_label, extents_of, label_places, own_tier, tier_name};
 use super::{Extent, Header, HeaderMember, BLOCK, MAGIC, VERSION};
+use crate::durable::sync_new;
 use crate::members::{own_uuid, Opened};
 use crate::progress::Progress;
 use crate::size::approx;
@@ -254,8 +255,7 @@ fn header<D: Device>(id: [u8; 16], saved_at: u64, newest: &Label, sources: &[Sou
 async fn write_file<D: Device>(path: &Path, header: &Header, sources: &[Source<'_, D>]) -> Result<(u64, Vec<u64>)> {
     let file = create(path)?;
     let written = write_content(&file, header, sources).await.and_then(|unreadable| {
-        file.sync_all()?;
-        sync_folder(path)?;
+        sync_new(&file, path)?;
         Ok((file.metadata()?.len(), unreadable))
     });
     written
@@ -270,12 +270,6 @@ fn create(path: &Path) -> Result<File> {
         }
         opened => opened.with_context(|| format!("{} cannot be made", path.display())),
     }
-}
-
-/// A new name is durable when its folder is.
-fn sync_folder(path: &Path) -> std::io::Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }
 
 async fn write_content<D: Device>(file: &File, header: &Header, sources: &[Source<'_, D>]) -> Result<Vec<u64>> {

@@ -42,7 +42,8 @@ impl Place {
         self.here(c)
     }
 
-    fn here(&self, mut c: Command) -> Command {
+    /// A program that runs here.
+    pub(crate) fn here(&self, mut c: Command) -> Command {
         c.current_dir(self.dir.path()).stdin(Stdio::null());
         c.env("BIMETAL_CONFIG_DIR", self.path("etc")).env("BIMETAL_RUN_DIR", self.path("run"));
         c.env_remove("NOTIFY_SOCKET");

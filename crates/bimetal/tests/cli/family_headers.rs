@@ -70,6 +70,30 @@ fn a_passphrase_that_was_changed_or_removed_is_gone_from_the_members() {
 }
 
 #[test]
+fn an_exported_header_is_there_after_a_power_cut_too() {
+    if !installed("strace") {
+        return;
+    }
+    let p = Place::new();
+    let Some(daemon) = private(&p, &["plain:8MiB"]) else { return };
+    let export = p.command(&["family", "export-header", "tank/private", "h.luks"]);
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-y", "-e", "trace=fsync", "-o", "trace"]).arg(export.get_program()).args(export.get_args());
+    let done = crate::common::done(p.here(traced).output().expect("strace"));
+    if done.err.contains("ptrace") {
+        eprintln!("skipped: no process may be traced here ({})", done.err.trim());
+    } else {
+        assert_eq!(done.code, 0, "{}", done.err);
+        let trace = std::fs::read_to_string(p.path("trace")).expect("read");
+        let home = p.path("h.luks").canonicalize().expect("there");
+        let synced = |place: &std::path::Path| trace.find(&format!("<{}>)", place.display()));
+        let (file, folder) = (synced(&home), synced(home.parent().expect("a folder")));
+        assert!(file.is_some() && file < folder, "first the file, then its name: {trace}");
+    }
+    stop(&p, daemon);
+}
+
+#[test]
 fn a_passphrase_that_was_added_twice_is_changed_and_removed_wherever_it_is() {
     let p = Place::new();
     let Some(daemon) = private(&p, &["plain:8MiB"]) else { return };

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::ask::passphrase;
 use super::{answer, open, Visit};
 use crate::cli;
+use crate::durable::sync_new;
 use crate::output::{confirm, Output};
 use crate::size::approx;
 
@@ -44,7 +45,7 @@ fn write_new(path: &Path, content: &[u8]) -> Result<()> {
         }
         opened => opened.with_context(|| format!("{} cannot be made", path.display()))?,
     };
-    let written = file.write_all(content).and_then(|()| file.sync_all());
+    let written = file.write_all(content).and_then(|()| sync_new(&file, path));
     written
         .inspect_err(|_| drop(std::fs::remove_file(path)))
         .with_context(|| format!("{} cannot be written", path.display()))
