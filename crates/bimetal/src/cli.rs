@@ -337,7 +337,8 @@ pub(crate) struct Flush {
 Examples:
   bimetal stop tank
   bimetal stop tank --force     # although a file system is mounted from it
-On ublk that waits for the next daemon; else what it has not yet flushed is lost.")]
+On ublk that waits for the next daemon; else what it has not yet flushed is lost.
+NBD clients, such as virtual machines, are not waited for; those that are cut off are named. End them first.")]
 pub(crate) struct Stop {
     /// The group
     #[arg(value_parser = group_name)]

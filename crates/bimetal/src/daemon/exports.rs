@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
+use bimetal_export::stats::Phase;
 use bimetal_export::{Export, Limits, Server};
 use bimetal_host::locator::{NbdLocator, NbdServer};
 use bimetal_host::net::Listener;
@@ -103,6 +104,15 @@ impl Exports {
             1 => Some("1 NBD client is connected to it".into()),
             n => Some(format!("{n} NBD clients are connected to it")),
         }
+    }
+
+    /// Who is connected to any volume, in words.
+    pub(crate) fn users(&self) -> Vec<String> {
+        let connections = self.server.status().connections.into_iter();
+        // Who is still choosing has nothing to lose.
+        let using = connections.filter(|c| c.phase == Phase::Transmission);
+        let named = using.filter_map(|c| c.export.map(|volume| (c.peer, volume)));
+        named.map(|(peer, volume)| format!("an NBD client of volume '{volume}' ({peer}) was connected")).collect()
     }
 
     /// Serves a volume under another name.

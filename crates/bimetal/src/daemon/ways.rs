@@ -2,7 +2,10 @@
 //!
 //! A volume is known by its UUID here: while something is awaited its name may become another's.
 
+use std::time::Duration;
+
 use bimetal_host::HostEnv;
+use bimetal_volume::env::Env;
 use bimetal_volume::group::Group;
 use bimetal_volume::options::Uuid;
 
@@ -10,7 +13,11 @@ use super::exports::{self, Exports};
 use super::files::Files;
 use super::ublk::Devices;
 use crate::config::uuid_text;
-use crate::{api, runstate};
+use crate::{api, log, runstate};
+
+/// How long a client that has just ended may take until its connection is gone: at a stop nobody else is waited for.
+const CLOSING: Duration = Duration::from_millis(500);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The NBD exports, files and block devices of a group.
 pub(crate) struct Ways {
@@ -57,7 +64,7 @@ impl Ways {
         self.files.remove(uuid);
         self.nbd.remove(uuid).await;
         if let Err(why) = self.devices.detach(uuid, true).await {
-            crate::log::warn(&format!("the block device of '{name}' cannot be removed: {why}"));
+            log::warn(&format!("the block device of '{name}' cannot be removed: {why}"));
         }
         let (group, volume, uuid) = (self.group.clone(), name.to_string(), uuid_text(uuid));
         // What a command has attached is there until a command takes it away, and is to be found until then.
@@ -67,16 +74,31 @@ impl Ways {
             })
         };
         if let Ok(Err(error)) = self.env.blocking(strike).await {
-            crate::log::warn(&format!("the list of attached devices cannot be written: {error:#}"));
+            log::warn(&format!("the list of attached devices cannot be written: {error:#}"));
         }
     }
 
     /// Leaves block devices to the next daemon, unmounts the files, answers what was taken, and ends all connections. Who had
-    /// files open all the same is told of in words.
+    /// files open all the same, or was connected, is told of in words.
     pub(crate) async fn stop(&self) -> Vec<String> {
         self.devices.leave().await;
-        let cut_off = self.files.hide().await;
+        let mut cut_off = self.files.hide().await;
+        let clients = self.clients_that_stay().await;
+        clients.iter().for_each(|who| log::warn(&format!("{who}; it gets errors from now on")));
+        cut_off.extend(clients);
         self.nbd.stop().await;
         cut_off
+    }
+
+    /// Who is connected still when those that have just ended have had time to be gone.
+    async fn clients_that_stay(&self) -> Vec<String> {
+        let end = self.env.now().plus(CLOSING);
+        loop {
+            let users = self.nbd.users();
+            if users.is_empty() || self.env.now() >= end {
+                return users;
+            }
+            self.env.sleep(LOOK_AGAIN).await;
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{checksum, installed, Daemon, Place};
@@ -319,6 +319,43 @@ fn a_stop_that_comes_too_late_to_be_answered_learns_how_the_daemon_ended() {
         assert_eq!(d.code, code, "{}{}", d.out, d.err);
         assert!([d.out, d.err].concat().contains(["everything is flushed", "a disk is broken"][code as usize]));
     }
+}
+
+#[test]
+fn a_stop_names_the_nbd_clients_that_it_cuts_off_and_no_other() {
+    if !installed("qemu-io") {
+        return;
+    }
+    let p = Place::new();
+    p.tank_of(&["main:20MiB"]);
+    let connect = || {
+        let uri = format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display());
+        let mut user = Command::new("qemu-io");
+        user.args(["-f", "raw", &uri]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let user = user.spawn().expect("qemu-io");
+        let is_there = || p.json(&["status", "tank"])["clients"].as_array().is_some_and(|all| !all.is_empty());
+        let begun = Instant::now();
+        while !is_there() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{}", p.json(&["status", "tank"]));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        user
+    };
+    let mut daemon = p.serve(&["tank"]);
+    let mut user = connect();
+    let stopped = p.json(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    let named = format!("an NBD client of volume 'main' (pid {}) was connected", user.id());
+    assert_eq!(stopped["cut_off"], serde_json::json!([named]), "{stopped}");
+    drop(user.stdin.take());
+    let _ = user.wait();
+    // One that has just ended was not cut off.
+    let mut daemon = p.serve(&["tank"]);
+    let mut user = connect();
+    user.kill().and_then(|()| user.wait()).expect("ended");
+    let words = p.ok(&["stop", "tank"]);
+    assert!(words.contains("everything is flushed"), "{words}");
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
 }
 
 #[test]
