@@ -158,6 +158,9 @@ pub(crate) enum FamilyChange {
     /// They cannot any more; the key leaves memory.
     Lock {
         name: String,
+        /// Of the family that is meant, see `Delete`.
+        #[serde(default)]
+        uuid: Option<String>,
         /// Although somebody uses them.
         #[serde(default)]
         force: bool,
@@ -174,7 +177,12 @@ pub(crate) enum FamilyChange {
     /// Another name.
     Rename { name: String, new_name: String },
     /// Away with one that has no volumes.
-    Delete { name: String },
+    Delete {
+        name: String,
+        /// Of the family that is meant: its name may have become another's.
+        #[serde(default)]
+        uuid: Option<String>,
+    },
 }
 
 /// `GET /v1/families/NAME/header`.

@@ -6,6 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use bimetal_volume::options::Uuid;
 
 use super::{failure, parse, Peer};
 use crate::api::FamilyChange;
@@ -56,18 +57,27 @@ async fn work(group: &str, peer: Peer, change: FamilyChange) -> anyhow::Result<F
     let take = |name: String| async move { handover::receive(group, &name, peer.0).await };
     Ok(match change {
         FamilyChange::Create { name, uuid, key, header } => {
-            let uuid = uuid_bytes(&uuid).ok_or_else(|| anyhow::anyhow!("{uuid:?} is no UUID"))?;
+            let uuid = parsed(&uuid)?;
             FamilyWork::Create { name, uuid, header: bytes(&header)?, key: take(key).await? }
         }
         FamilyChange::Unlock { name, key } => FamilyWork::Unlock { name, key: take(key).await? },
-        FamilyChange::Lock { name, force } => FamilyWork::Lock { name, force },
+        FamilyChange::Lock { name, uuid, force } => FamilyWork::Lock { name, uuid: meant(uuid)?, force },
         FamilyChange::Header { name, key, before, header } => {
             let (before, header) = (before.as_deref().map(bytes).transpose()?, bytes(&header)?);
             FamilyWork::Header { name, before, header, key: take(key).await? }
         }
         FamilyChange::Rename { name, new_name } => FamilyWork::Rename { name, new_name },
-        FamilyChange::Delete { name } => FamilyWork::Delete { name },
+        FamilyChange::Delete { name, uuid } => FamilyWork::Delete { name, uuid: meant(uuid)? },
     })
+}
+
+fn parsed(uuid: &str) -> anyhow::Result<Uuid> {
+    uuid_bytes(uuid).ok_or_else(|| anyhow::anyhow!("{uuid:?} is no UUID"))
+}
+
+/// The family that is meant, if it is said.
+fn meant(uuid: Option<String>) -> anyhow::Result<Option<Uuid>> {
+    uuid.as_deref().map(parsed).transpose()
 }
 
 fn bytes(digits: &str) -> anyhow::Result<Vec<u8>> {

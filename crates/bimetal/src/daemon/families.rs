@@ -27,10 +27,10 @@ pub(super) type Copied = Rc<dyn Fn() -> Option<api::Dissolving>>;
 pub(crate) enum Work {
     Create { name: String, uuid: Uuid, key: FamilyKey, header: Vec<u8> },
     Unlock { name: String, key: FamilyKey },
-    Lock { name: String, force: bool },
+    Lock { name: String, uuid: Option<Uuid>, force: bool },
     Header { name: String, key: FamilyKey, before: Option<Vec<u8>>, header: Vec<u8> },
     Rename { name: String, new_name: String },
-    Delete { name: String },
+    Delete { name: String, uuid: Option<Uuid> },
 }
 
 /// Who changes the table of families.
@@ -81,7 +81,8 @@ async fn carry_out(group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, work
             ways.devices.take_over_unlocked().await;
             Ok(format!("family '{name}' is unlocked"))
         }
-        Work::Lock { name, force } => {
+        Work::Lock { name, uuid, force } => {
+            refuse_another(group, &name, uuid)?;
             let objection = (!force).then(|| objection(group, ways, copied, &name));
             if let Some(why) = refusal(ways, objection.as_ref()).await {
                 return Err(why);
@@ -102,10 +103,27 @@ async fn carry_out(group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, work
             group.rename_family(&name, &new_name).await.map_err(words)?;
             Ok(format!("family '{name}' is named '{new_name}' now"))
         }
-        Work::Delete { name } => {
+        Work::Delete { name, uuid } => {
+            refuse_another(group, &name, uuid)?;
             group.delete_family(&name).await.map_err(words)?;
             Ok(format!("family '{name}' is deleted"))
         }
+    }
+}
+
+/// Refuses a family that is not the one which was meant: whoever asks has looked, and asked back, and names change meanwhile. Until
+/// the end of this turn they do not.
+fn refuse_another(group: &Group<HostEnv>, name: &str, meant: Option<Uuid>) -> Result<(), String> {
+    let Some(meant) = meant else { return Ok(()) };
+    let families = group.status().families;
+    match families.iter().find(|f| f.name == name) {
+        Some(found) if found.uuid != meant => Err(format!(
+            "'{name}' is another family than the one that was asked for: names have changed meanwhile, and nothing was done; see \
+             `bimetal family list {}` and try again",
+            group.status().name
+        )),
+        // That there is none says the engine.
+        _ => Ok(()),
     }
 }
 
@@ -178,21 +196,50 @@ mod tests {
     use bimetal_volume::options::NewVolume;
     use bimetal_volume::units::Placement;
 
+    fn family(name: &str, byte: u8) -> NewFamily {
+        let key = FamilyKey::try_fill::<()>(|k| {
+            k.fill(byte);
+            Ok(())
+        });
+        NewFamily { name: name.into(), uuid: [byte; 16], key: key.expect("filled"), header: vec![7; 4096] }
+    }
+
+    #[test]
+    fn a_family_that_was_not_meant_is_neither_locked_nor_deleted() {
+        with_tank(async |group, ways| {
+            for (name, byte) in [("home", 1), ("work", 2)] {
+                group.create_family(family(name, byte)).await.expect("made");
+            }
+            let desk = Desk::default();
+            let change = |work| desk.change(&group, &ways, Rc::new(|| None), work);
+            let rename = |name: &str, new: &str| Work::Rename { name: name.into(), new_name: new.into() };
+            change(rename("home", "old")).await.expect("renamed");
+            change(rename("work", "home")).await.expect("renamed");
+            let lock = |byte| Work::Lock { name: "home".into(), uuid: Some([byte; 16]), force: true };
+            let delete = |byte| Work::Delete { name: "home".into(), uuid: Some([byte; 16]) };
+            for work in [lock(1), delete(1)] {
+                let why = change(work).await.expect_err("it is another one");
+                assert!(why.contains("another family than the one that was asked for"), "{why}");
+            }
+            assert!(group.status().families.iter().all(|f| f.unlocked));
+            change(lock(2)).await.expect("it is this one");
+            change(delete(2)).await.expect("it is this one");
+            let left: Vec<String> = group.status().families.into_iter().map(|f| f.name).collect();
+            assert_eq!(left, ["old"]);
+        });
+    }
+
     #[test]
     fn a_lock_that_waits_for_its_turn_looks_again_who_uses_the_family() {
         with_tank(async |group, ways| {
-            let key = FamilyKey::try_fill::<()>(|k| {
-                k.fill(3);
-                Ok(())
-            });
-            let new =
-                NewFamily { name: "home".into(), uuid: [9; 16], key: key.expect("filled"), header: vec![7; 4096] };
-            group.create_family(new).await.expect("made");
+            group.create_family(family("home", 9)).await.expect("made");
             let new = NewVolume { name: "own".into(), size: Some(MIB), placement: Placement::Auto };
             group.create_volume_in(&new, Some("home")).await.expect("made");
             let uuid = group.volume("own").expect("there").uuid();
             let desk = Desk::default();
-            let lock = |force| desk.change(&group, &ways, Rc::new(|| None), Work::Lock { name: "home".into(), force });
+            let lock = |force| {
+                desk.change(&group, &ways, Rc::new(|| None), Work::Lock { name: "home".into(), uuid: None, force })
+            };
             let unlocked = || group.status().families[0].unlocked;
             let mut asked = std::pin::pin!(lock(false));
             begun(asked.as_mut()).await;

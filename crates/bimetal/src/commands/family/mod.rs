@@ -245,10 +245,12 @@ fn lock(args: &cli::FamilyLock, output: Output) -> Result<()> {
     };
     let status: Status = daemon.get("/v1/status")?;
     let visit = Visit { group, status, started: false };
-    if !visit.needs(family)?.unlocked {
+    let found = visit.needs(family)?;
+    if !found.unlocked {
         return told("none", format!("Family {} is locked already.", args.target));
     }
-    visit.change(&FamilyChange::Lock { name: family.clone(), force: args.force })?;
+    let uuid = Some(found.uuid.clone());
+    visit.change(&FamilyChange::Lock { name: family.clone(), uuid, force: args.force })?;
     told("locked", format!("Locked family {}.", args.target))
 }
 
@@ -265,9 +267,9 @@ fn rename(args: &cli::FamilyRename, output: Output) -> Result<()> {
 fn delete(args: &cli::FamilyDelete, output: Output) -> Result<()> {
     let FamilyTarget { group, family } = &args.target;
     let visit = Visit::begin(group)?;
-    let volumes = &visit.needs(family)?.volumes;
-    if !volumes.is_empty() {
-        bail!("family '{family}' has volumes ({}); delete them first", volumes.join(", "));
+    let found = visit.needs(family)?;
+    if !found.volumes.is_empty() {
+        bail!("family '{family}' has volumes ({}); delete them first", found.volumes.join(", "));
     }
     let question = format!(
         "This deletes family {} and its passphrases for good. What was ever encrypted under its key (deleted volumes, old \
@@ -275,6 +277,6 @@ fn delete(args: &cli::FamilyDelete, output: Output) -> Result<()> {
         args.target
     );
     confirm(&question, args.yes)?;
-    visit.change(&FamilyChange::Delete { name: family.clone() })?;
+    visit.change(&FamilyChange::Delete { name: family.clone(), uuid: Some(found.uuid.clone()) })?;
     output.show(&answer(&args.target, "deleted"), || format!("Deleted family {}.", args.target))
 }
