@@ -94,6 +94,34 @@ fn an_exported_header_is_there_after_a_power_cut_too() {
 }
 
 #[test]
+fn how_a_line_ends_in_other_systems_is_no_part_of_a_passphrase() {
+    let p = Place::new();
+    let Some(daemon) = private(&p, &["plain:8MiB"]) else { return };
+    for (name, secret) in [("dos", "stable\r\n"), ("unix", "stable\n"), ("odd", "odd\r"), ("dos-odd", "odd\r\n")] {
+        std::fs::write(p.path(name), secret).expect("written");
+    }
+    let add = ["family", "add-passphrase", "tank/private", "--cost", "light", "--passphrase-file"];
+    p.ok(&[&add[..], &["one", "--new-passphrase-file", "dos"]].concat());
+    // As it was chosen from such a file before that was so.
+    p.ok(&[&add[..], &["dos", "--new-passphrase-file", "odd"]].concat());
+    for name in ["dos", "unix", "odd", "dos-odd"] {
+        lock(&p);
+        unlock(&p, name);
+    }
+    // What is removed by a file does not open by it any more, and what it is changed to does.
+    p.ok(&[&add[..], &["dos", "--new-passphrase-file", "dos-odd"]].concat());
+    p.ok(&["family", "remove-passphrase", "tank/private", "--passphrase-file", "dos-odd"]);
+    lock(&p);
+    is_refused(&p, "odd");
+    is_refused(&p, "dos-odd");
+    p.ok(&[&add[..], &["dos", "--new-passphrase-file", "odd"]].concat());
+    let change = ["family", "passwd", "tank/private", "--cost", "light", "--passphrase-file", "odd"];
+    p.ok(&[&change[..], &["--new-passphrase-file", "dos-odd"]].concat());
+    unlock(&p, "dos-odd");
+    stop(&p, daemon);
+}
+
+#[test]
 fn a_passphrase_that_was_added_twice_is_changed_and_removed_wherever_it_is() {
     let p = Place::new();
     let Some(daemon) = private(&p, &["plain:8MiB"]) else { return };

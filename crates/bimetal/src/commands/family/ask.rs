@@ -15,25 +15,29 @@ pub(super) type Secret = Zeroizing<Vec<u8>>;
 /// A passphrase that is longer is a wrong file.
 const MAX: usize = 64 << 10;
 
-/// A passphrase that is there already.
+/// A passphrase that is there already. At its end may be a "\r" that belongs to the line's end, or to a passphrase that was chosen
+/// from such a file when it did not count as that: [`super::open`] tries both.
 pub(super) fn passphrase(file: Option<&Path>, prompt: &str) -> Result<Secret> {
     let secret = match file {
-        Some(file) => from_file(file)?,
+        Some(file) => without(from_file(file)?, &[b"\n"]),
         None => typed(prompt, "--passphrase-file")?,
     };
     not_empty(secret)
 }
 
+/// How lines end in files. Nobody could type the "\r" of other systems at a terminal.
+const LINE_ENDS: [&[u8]; 2] = [b"\r\n", b"\n"];
+
 /// A passphrase that is chosen now: typed twice.
 pub(super) fn new_passphrase(file: Option<&Path>, prompt: &str) -> Result<Secret> {
     let Some(file) = file else { return typed_twice(prompt, "--passphrase-file") };
-    not_empty(from_file(file)?)
+    not_empty(without(from_file(file)?, &LINE_ENDS))
 }
 
 /// The same, where another one is asked for, too.
 pub(super) fn another_passphrase(file: Option<&Path>, prompt: &str) -> Result<Secret> {
     let Some(file) = file else { return typed_twice(prompt, "--new-passphrase-file") };
-    not_empty(from_file(file)?)
+    not_empty(without(from_file(file)?, &LINE_ENDS))
 }
 
 fn typed_twice(prompt: &str, option: &str) -> Result<Secret> {
@@ -72,7 +76,15 @@ fn unbuffered_input() -> Result<File> {
     Ok(File::from(std::io::stdin().as_fd().try_clone_to_owned().context("there is no standard input")?))
 }
 
-/// All of it, without a newline at its end: editors put one there.
+/// Without the first of these that is at its end: editors put one there.
+fn without(mut secret: Secret, ends: &[&[u8]]) -> Secret {
+    let end = ends.iter().find(|end| secret.ends_with(end)).map_or(0, |end| end.len());
+    let len = secret.len() - end;
+    secret.truncate(len);
+    secret
+}
+
+/// All of it.
 fn read(from: &mut impl Read) -> Result<Secret> {
     // With all of its room from the start: growing would leave pieces behind.
     let mut secret = Zeroizing::new(vec![0; MAX + 1]);
@@ -89,9 +101,6 @@ fn read(from: &mut impl Read) -> Result<Secret> {
         bail!("a passphrase has at most {} KiB; is this the right file?", MAX >> 10);
     }
     secret.truncate(len);
-    if secret.last() == Some(&b'\n') {
-        secret.pop();
-    }
     Ok(secret)
 }
 
@@ -171,9 +180,14 @@ mod tests {
 
     #[test]
     fn one_newline_at_the_end_is_no_part_of_a_passphrase() {
-        let from = |bytes: &[u8]| read(&mut &*bytes.to_vec()).expect("read").to_vec();
+        let of = |bytes: &[u8], ends: &[&[u8]]| without(read(&mut &*bytes.to_vec()).expect("read"), ends).to_vec();
+        let from = |bytes: &[u8]| of(bytes, &LINE_ENDS);
         assert_eq!(from(b"secret\n"), b"secret");
         assert_eq!(from(b"secret\n\n"), b"secret\n");
+        assert_eq!(from(b"secret\r\n"), b"secret");
+        assert_eq!(from(b"secret\r\n\r\n"), b"secret\r\n");
+        assert_eq!(from(b"secret\r"), b"secret\r");
+        assert_eq!(of(b"secret\r\n", &[b"\n"]), b"secret\r");
         assert_eq!(from(b" se\0cret "), b" se\0cret ");
         assert!(from(b"\n").is_empty());
         assert_eq!(from(&[7; MAX]).len(), MAX);

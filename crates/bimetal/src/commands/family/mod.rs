@@ -149,18 +149,27 @@ impl Drop for Visit<'_> {
     }
 }
 
-/// What a passphrase opens. One that looks like a recovery key is first tried in the form in which it was given out.
-fn open(luks: Luks, header: &Header, typed: &Secret) -> Result<(Unlocked, Secret)> {
+/// What may be meant by what was typed, in the order in which it is tried. One that looks like a recovery key is meant in the form in
+/// which it was given out, and one with a "\r" at its end without.
+fn forms(typed: &Secret) -> Vec<Secret> {
     let text = std::str::from_utf8(typed).ok();
     let recovery = text.and_then(luks::recovery::normalize).map(|key| Secret::new(key.as_bytes().to_vec()));
-    if let Some(recovery) = recovery.filter(|key| key != typed) {
-        match luks.unlock(header, &recovery) {
-            Ok(unlocked) => return Ok((unlocked, recovery)),
-            Err(LuksError::WrongPassphrase { .. }) => {}
+    let line = typed.strip_suffix(b"\r").filter(|line| !line.is_empty()).map(|line| Secret::new(line.to_vec()));
+    let others = [recovery, line].into_iter().flatten().filter(|form| form != typed);
+    others.chain([typed.clone()]).collect()
+}
+
+/// What a passphrase opens, and the form of it that does.
+fn open(luks: Luks, header: &Header, typed: &Secret) -> Result<(Unlocked, Secret)> {
+    let mut forms = forms(typed).into_iter().peekable();
+    while let Some(form) = forms.next() {
+        match luks.unlock(header, &form) {
+            Ok(unlocked) => return Ok((unlocked, form)),
+            Err(LuksError::WrongPassphrase { .. }) if forms.peek().is_some() => {}
             Err(e) => return Err(e.into()),
         }
     }
-    Ok((luks.unlock(header, typed)?, typed.clone()))
+    bail!("there is nothing to try")
 }
 
 fn create(args: &cli::FamilyCreate, output: Output) -> Result<()> {

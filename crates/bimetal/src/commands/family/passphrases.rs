@@ -7,7 +7,7 @@ use bimetal_host::luks::{self, Header, Luks, LuksError, SlotInfo, Unlocked};
 use serde_json::json;
 
 use super::ask::{another_passphrase, one_from_input, passphrase, Secret};
-use super::{answer, be_patient, cost, open, Visit};
+use super::{answer, be_patient, cost, forms, open, Visit};
 use crate::cli::{self, FamilyTarget};
 use crate::output::Output;
 
@@ -18,6 +18,7 @@ struct Opened<'a> {
     header: Header,
     /// What opened it.
     secret: Secret,
+    typed: Secret,
     unlocked: Unlocked,
 }
 
@@ -30,7 +31,7 @@ impl<'a> Opened<'a> {
         let typed = passphrase(file, prompt)?;
         // Before a new one is typed twice for nothing.
         let (unlocked, secret) = open(luks, &header, &typed)?;
-        Ok(Opened { visit, luks, header, secret, unlocked })
+        Ok(Opened { visit, luks, header, secret, typed, unlocked })
     }
 
     fn store(&self, family: &str, new: &Header, opens_by: &Secret) -> Result<()> {
@@ -45,12 +46,9 @@ pub(super) fn change(args: &cli::FamilyPasswd, output: Output) -> Result<()> {
     let new = another_passphrase(new_file, "New passphrase")?;
     let cost = cost(args.new.cost.cost);
     be_patient(cost);
-    let mut header = o.luks.change_passphrase(&o.header, &o.secret, &new, cost)?;
-    let mut also = Vec::new();
-    if new != o.secret {
-        // That the new one opens is seen before the header is stored.
-        (header, also) = without(o.luks, header, &o.secret, true)?;
-    }
+    let header = o.luks.change_passphrase(&o.header, &o.secret, &new, cost)?;
+    // That the new one opens is seen before the header is stored.
+    let (header, also) = without(o.luks, header, forms(&o.typed).iter().filter(|form| **form != new), true)?;
     o.store(&args.target.family, &header, &new)?;
     let mut answer = answer(&args.target, "passphrase changed");
     answer["removed_slots"] = json!(also);
@@ -67,20 +65,28 @@ pub(super) fn change(args: &cli::FamilyPasswd, output: Output) -> Result<()> {
     })
 }
 
-/// A header that this passphrase does not open, though it may have been added more than once; and the slots that are removed for
+/// A header that none of these passphrases opens, though one may have been added more than once; and the slots that are removed for
 /// that.
-fn without(luks: Luks, mut header: Header, passphrase: &Secret, force: bool) -> Result<(Header, Vec<u32>)> {
+fn without<'a>(
+    luks: Luks,
+    mut header: Header,
+    passphrases: impl Iterator<Item = &'a Secret>,
+    force: bool,
+) -> Result<(Header, Vec<u32>)> {
     let mut removed = Vec::new();
-    loop {
-        match luks.unlock(&header, passphrase) {
-            Ok(unlocked) => {
-                header = luks.remove_slot(&header, unlocked.slot, force)?;
-                removed.push(unlocked.slot);
+    for passphrase in passphrases {
+        loop {
+            match luks.unlock(&header, passphrase) {
+                Ok(unlocked) => {
+                    header = luks.remove_slot(&header, unlocked.slot, force)?;
+                    removed.push(unlocked.slot);
+                }
+                Err(LuksError::WrongPassphrase { .. } | LuksError::NoSlots) => break,
+                Err(e) => return Err(e.into()),
             }
-            Err(LuksError::WrongPassphrase { .. } | LuksError::NoSlots) => return Ok((header, removed)),
-            Err(e) => return Err(e.into()),
         }
     }
+    Ok((header, removed))
 }
 
 /// "slot 1", "slots 1 and 2".
@@ -129,7 +135,7 @@ pub(super) fn remove(args: &cli::FamilyRemove, output: Output) -> Result<()> {
     };
     let o = Opened::by(&args.target, args.passphrase.passphrase_file.as_deref(), &prompt)?;
     let (header, slots) = match args.slot {
-        None => without(o.luks, o.header.clone(), &o.secret, args.force)?,
+        None => without(o.luks, o.header.clone(), forms(&o.typed).iter(), args.force)?,
         Some(slot) => (o.luks.remove_slot(&o.header, slot, args.force)?, vec![slot]),
     };
     if slots.contains(&o.unlocked.slot) {
