@@ -23,6 +23,7 @@ mod former;
 mod handover;
 mod hex;
 mod holders;
+mod legs;
 mod log;
 mod loss;
 mod members;

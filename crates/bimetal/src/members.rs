@@ -16,10 +16,10 @@ use bimetal_volume::group;
 use futures_util::future::join_all;
 
 use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
-use crate::elsewhere;
 use crate::standing::why_none;
 pub(crate) use crate::standing::{own_uuid, tier_name};
 use crate::waiting::{self, Watch};
+use crate::{elsewhere, legs};
 
 /// How long a busy device is tried again.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
@@ -281,7 +281,8 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
     if !whole {
         let known = member_uuids(&members.opened);
         let wanted = |l: &Label| uuid_text(&l.group) == config.uuid && !known.contains(&own_uuid(l));
-        let moved = scan_block_devices(env, &wanted).await;
+        let (moved, legs) = without_legs(env, scan_block_devices(env, &wanted).await).await;
+        barred.extend(legs.into_iter().map(|(_, why)| why));
         for (locator, _) in moved {
             match open_here(env, &locator, access).await {
                 Ok(opened) => members.opened.push(opened),
@@ -391,6 +392,12 @@ async fn open_scanned(env: &HostEnv, name: &str, access: Access) -> Result<Membe
         );
     }
     refuse_namesakes(name, found.iter().map(|(locator, label)| (locator, label)))?;
+    let (found, legs) = without_legs(env, found).await;
+    // Where the RAID is assembled it is the member, and its legs are nothing to speak of.
+    let is_found = |leg: &Label| found.iter().any(|(_, label)| own_uuid(label) == own_uuid(leg));
+    if let Some((_, why)) = legs.iter().find(|(label, _)| !is_found(label)) {
+        bail!("group '{name}' lacks a member: {why}");
+    }
     let places: Vec<Locator> = found.into_iter().map(|(locator, _)| locator).collect();
     let members = open_all(env, &places, access).await?;
     // A name may have become another device's since.
@@ -436,6 +443,19 @@ pub(crate) async fn carriers(
 /// Block devices whose label is `wanted`. A device that cannot be read is no candidate.
 async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> Vec<(Locator, Label)> {
     with_labels(env, block_devices().into_iter().map(Locator::Path).collect(), wanted).await
+}
+
+/// Of devices that a scan has found, those that may be members; and the labels of others, with why these may not.
+async fn without_legs(env: &HostEnv, found: Vec<(Locator, Label)>) -> (Vec<(Locator, Label)>, Vec<(Label, String)>) {
+    let barred = join_all(found.iter().map(|(locator, _)| legs::why_not(env, locator))).await;
+    let (mut members, mut legs) = (Vec::new(), Vec::new());
+    for ((locator, label), why) in found.into_iter().zip(barred) {
+        match why {
+            None => members.push((locator, label)),
+            Some(why) => legs.push((label, why)),
+        }
+    }
+    (members, legs)
 }
 
 /// Those of `places` whose label is `wanted`, looked at side by side.

@@ -19,6 +19,7 @@ mod known;
 mod lab;
 mod leased;
 mod leave;
+mod legs;
 mod loss;
 mod marked;
 mod member;

@@ -5,11 +5,11 @@ use std::process::Command;
 
 use crate::common::{checksum, installed, Place, MIB};
 
-/// Loop devices, taken away when the test ends.
-struct Loops(Vec<String>);
+/// Loop devices of whole files, taken away when the test ends.
+pub(crate) struct Loops(pub(crate) Vec<String>);
 
 impl Loops {
-    fn new(p: &Place, files: &[&str]) -> Option<Loops> {
+    pub(crate) fn new(p: &Place, files: &[&str]) -> Option<Loops> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: loop devices need root");
             return None;

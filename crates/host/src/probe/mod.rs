@@ -120,8 +120,17 @@ pub async fn examine(env: &HostEnv, locator: &Locator) -> Result<Facts, Refusal>
 
 /// What an open device carries, in words.
 async fn signatures(device: &HostDevice) -> Result<Vec<&'static str>, DeviceError> {
+    Ok(sample(device).await?.signatures())
+}
+
+/// What an open device is the leg of, if it is one of a [mirror](Sample::mirror), in words.
+pub async fn mirror(device: &HostDevice) -> Result<Option<&'static str>, DeviceError> {
+    Ok(sample(device).await?.mirror())
+}
+
+async fn sample(device: &HostDevice) -> Result<Sample, DeviceError> {
     let sample = Sample::read(device).await?;
-    Ok(sample.with_rest(&device.rest().await?).signatures())
+    Ok(sample.with_rest(&device.rest().await?))
 }
 
 /// Looks again, at a device that is open to be taken as a new member. Its name may have been another's when it was

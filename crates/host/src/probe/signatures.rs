@@ -79,6 +79,14 @@ impl Sample {
     }
 }
 
+impl Sample {
+    /// What keeps all that it is recognised by at the end of its devices, and its data from their first byte on. Each leg of such a
+    /// mirror shows what the mirror shows.
+    pub fn mirror(&self) -> Option<&'static str> {
+        [raid_at_end, drbd, fake_raid].into_iter().find_map(|check| check(self))
+    }
+}
+
 /// Name, offset from the start, magic bytes.
 const FIXED: &[(&str, u64, &[u8])] = &[
     ("an XFS file system", 0, b"XFSB"),
@@ -229,6 +237,7 @@ mod tests {
         for (name, offset, magic) in FIXED {
             let found = Sample::of_image(&image_with(*offset as usize, magic)).signatures();
             assert!(found.contains(name), "{name} at {offset}: {found:?}");
+            assert_eq!(Sample::of_image(&image_with(*offset as usize, magic)).mirror(), None, "{name} at {offset}");
         }
     }
 
@@ -242,7 +251,9 @@ mod tests {
             (size - 4096 + 60, b"\x83\x74\x02\x6b", "a DRBD device"),
             (size - 1024, b"Intel Raid ISM Cfg Sig. ", "a member of a mainboard's RAID"),
         ] {
-            assert_eq!(Sample::of_image(&image_with(offset, magic)).signatures(), [name]);
+            let found = Sample::of_image(&image_with(offset, magic));
+            assert_eq!(found.signatures(), [name]);
+            assert_eq!(found.mirror(), (name != "a GPT partition table").then_some(name));
         }
         let zfs = image_with((128 << 10) + 5 * 1024, &0x00ba_b10c_u64.to_le_bytes());
         assert_eq!(Sample::of_image(&zfs).signatures(), ["a member of a ZFS pool"]);
