@@ -178,6 +178,11 @@ impl Drop for Daemon {
     }
 }
 
+/// What a scan has found of a group. Block devices are looked at, and other tests have theirs.
+pub(crate) fn scanned<'a>(found: &'a serde_json::Value, group: &str) -> Option<&'a serde_json::Value> {
+    found["groups"].as_array().expect("a list").iter().find(|g| g["group"] == group)
+}
+
 /// All bytes of a file, holes included, as one number.
 pub(crate) fn checksum(path: &Path) -> u64 {
     let bytes = std::fs::read(path).expect("file");

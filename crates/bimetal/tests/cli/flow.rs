@@ -1,6 +1,6 @@
 //! The life of a group at the command line.
 
-use crate::common::{checksum, installed, Place, MIB};
+use crate::common::{checksum, installed, scanned, Place, MIB};
 use std::process::Command;
 
 #[test]
@@ -12,8 +12,7 @@ fn a_group_is_made_served_stopped_checked_and_destroyed() {
     let down = p.json(&["status", "tank"]);
     assert_eq!(down["state"], "not running");
     let found = p.json(&["scan"]);
-    assert_eq!(found["groups"][0]["group"], "tank");
-    assert_eq!(found["groups"][0]["complete"], true);
+    assert_eq!(scanned(&found, "tank").expect("found")["complete"], true);
 
     let mut daemon = p.serve(&["tank"]);
     let up = p.json(&["status", "tank"]);
@@ -44,7 +43,7 @@ fn a_group_is_made_served_stopped_checked_and_destroyed() {
     assert_eq!(before, (checksum(&p.path("fast.img")), checksum(&p.path("slow.img"))), "members are untouched");
 
     p.ok(&["destroy", "tank", "--yes"]);
-    assert_eq!(p.json(&["scan", "fast.img"])["groups"].as_array().map(Vec::len), Some(0));
+    assert_eq!(scanned(&p.json(&["scan", "fast.img"]), "tank"), None);
     p.refused(&["status", "tank"], 1, &["no group named 'tank'"]);
     p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--yes"]);
 }
@@ -107,7 +106,7 @@ fn members_are_found_by_name_and_an_incomplete_group_says_what_it_waits_for() {
     p.tank();
     std::fs::rename(p.path("slow.img"), p.path("moved.img")).expect("rename");
     let scan = p.json(&["scan"]);
-    let state = scan["groups"][0]["state"].as_str().unwrap_or_default().to_string();
+    let state = scanned(&scan, "tank").expect("found")["state"].as_str().unwrap_or_default().to_string();
     assert!(state.contains("incomplete, waiting for slow member 1"), "{state}");
     p.refused(&["serve", "tank"], 1, &["slow.img does not exist"]);
     let _daemon = p.serve(&["tank", "--member", "fast.img", "moved.img"]);

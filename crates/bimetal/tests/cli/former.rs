@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::attach;
-use crate::common::{checksum, installed, Place, MIB};
+use crate::common::{checksum, installed, scanned, Place, MIB};
 use crate::family::{fill, stop};
 
 const WAY: &str = "bimetal rescue tank --member";
@@ -108,14 +108,14 @@ fn lists_say_what_it_is() {
     let words = p.ok(&["scan", "fast.img"]);
     assert!(words.contains("fast.img was fast member 0") && words.contains(WAY), "{words}");
     let found = p.json(&["scan", "fast.img"]);
-    let (group, at) = (&found["groups"][0], p.path("fast.img"));
+    let (group, at) = (scanned(&found, "tank").expect("found"), p.path("fast.img"));
     assert_eq!((&group["complete"], group["members"].as_array().map(Vec::len)), (&true.into(), Some(2)), "{found}");
     let apart = &group["no_members"][0];
     assert_eq!((&apart["index"], &apart["state"]), (&0.into(), &"former".into()), "{found}");
     assert_eq!(apart["found_at"], at.display().to_string());
     // Alone, it can only say what it was.
     std::fs::remove_dir_all(p.path("etc")).expect("removed");
-    assert_eq!(p.json(&["scan", "fast.img"])["groups"][0]["complete"], false);
+    assert_eq!(scanned(&p.json(&["scan", "fast.img"]), "tank").expect("found")["complete"], false);
 }
 
 #[test]
