@@ -108,7 +108,10 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
     members::refuse_namesakes(name, found.labelled()).context("nothing was changed")?;
     let (ours, unlabelled): (Vec<_>, Vec<_>) = found.opened.into_iter().partition(|m| m.label.is_some());
     if ours.is_empty() {
-        bail!("no member of group '{name}' was found; nothing was changed");
+        bail!(
+            "no member of group '{name}' was found; nothing was changed. If they are gone for good, or were wiped before, \
+             `bimetal destroy {name} --forget` removes what is known of the group here"
+        );
     }
     let volumes = ours.iter().filter_map(|m| m.label.as_ref()).max_by_key(|l| (l.tables, l.generation)).map(|l| {
         let of_volume = |v: &bimetal_format::label::VolumeRow| format!("{} ({})", v.name, approx(v.size));
