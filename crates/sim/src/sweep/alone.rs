@@ -131,14 +131,14 @@ fn target_stands_still() -> Directed {
         steps.push(sleep(0, 40_000));
         let point = CrashPoint { steps: steps.len() as u64, events: 0 };
         let mut session = s.quiet_session(steps, End::Crash(Crash::Power, point));
-        session.faults[1] = Faults { stands_after: 25 + n as u32 / 4, ..Faults::default() };
+        session.faults[1] = Faults { stands_after: 5 + n as u32 / 8, ..Faults::default() };
         s.sessions.push(session);
         let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 10 * CHUNK)], End::Stop);
         session.damage = Some(Damage::NoFast);
         s.sessions.push(session);
         s
     };
-    Directed::chain("target stands still, slow members alone", make, 200).finds(&["C8PreparedIsNewer"])
+    Directed::chain("target stands still, slow members alone", make, 800).finds(&["C8PreparedIsNewer"])
 }
 
 /// All of them.

@@ -177,7 +177,7 @@ pub(super) fn several_fail_beside_a_sync() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("several fail beside a sync", make, 100).finds(&["C2TaintBySlot"])
+    Directed::chain("several fail beside a sync", make, 1000).finds(&["C2TaintBySlot"])
 }
 
 /// A write gives a chunk its first home, and ends in a block of the next one that cannot be read.
