@@ -112,8 +112,16 @@ impl<E: Env> Core<E> {
         anew: Option<&Cell<bool>>,
     ) -> Result<(), Error> {
         let failures = self.health.failures();
+        let _room = self.room_for(v, round, anew.is_some()).await?;
+        let mut placed: SmallVec<[Placed<'_, E>; 2]> = SmallVec::new();
         let mut born: SmallVec<[ChunkId; 2]> = SmallVec::new();
-        let (placed, _room) = self.place_parts(v, round, anew, &mut born).await?;
+        for part in round {
+            if mutant::on(Mutant::ChunkBorder) && !placed.is_empty() {
+                break;
+            }
+            let p = self.place_part(v, part, anew, &mut born).await?;
+            placed.push(p);
+        }
         self.touch_all(round.iter().copied(), true, &born);
         let mut runs: SmallVec<[Run; 2]> = SmallVec::new();
         let mut contents = self.contents_of(v, offset, &placed, data).await?.into_iter();
@@ -149,68 +157,33 @@ impl<E: Env> Core<E> {
         self.members[s.member as usize].layout.slot(s.slot)
     }
 
-    /// Finds or makes homes for the parts, with room in the commit for what they change.
-    async fn place_parts<'a>(
-        &'a self,
-        v: &VolumeInfo,
-        round: &[Part],
-        anew: Option<&Cell<bool>>,
-        born: &mut SmallVec<[ChunkId; 2]>,
-    ) -> Result<(SmallVec<[Placed<'a, E>; 2]>, Option<Reserved<'a>>), Error> {
-        let mut sure = false;
-        'again: loop {
-            let room = self.room_for(v, round, anew.is_some(), sure).await?;
-            let mut placed: SmallVec<[Placed<'_, E>; 2]> = SmallVec::new();
-            for part in round {
-                if mutant::on(Mutant::ChunkBorder) && !placed.is_empty() {
-                    break;
-                }
-                match self.place_part(v, part, anew, room.is_some(), born).await? {
-                    Some(p) => placed.push(p),
-                    // Nothing was changed. Whoever holds blocks does not wait for room: those who have it may wait for the blocks.
-                    None => {
-                        sure = true;
-                        continue 'again;
-                    }
-                }
-            }
-            return Ok((placed, room));
-        }
-    }
-
-    /// Claims the part's blocks and finds or makes the home of its chunk; `None` if that changes something, for which there is no
-    /// `room`: it was trimmed, or moved, while this waited for the blocks.
+    /// Claims the part's blocks and finds or makes the home of its chunk.
     async fn place_part<'a>(
         &'a self,
         v: &VolumeInfo,
         part: &Part,
         anew: Option<&Cell<bool>>,
-        room: bool,
         born: &mut SmallVec<[ChunkId; 2]>,
-    ) -> Result<Option<Placed<'a, E>>, Error> {
+    ) -> Result<Placed<'a, E>, Error> {
         let claimed = self.claim_part(v, part, v.cipher.is_on()).await?;
         loop {
             self.health.check()?;
             self.claims.cancel_motion(part.chunk, false);
             let entry = self.entry(part.chunk)?;
-            if !room && self.changes(v, part, &entry, anew.is_some()) {
-                return Ok(None);
-            }
             let wanted = anew.filter(|_| self.may_go_anew(v, part, &entry));
             if let Some((used, anew)) = wanted.and_then(|used| Some((used, self.begin_anew(v, part, &claimed)?))) {
                 used.set(true);
                 let (slot, encrypted) = (anew.slot, v.cipher.is_on());
-                let (sent, _pin) = (Cell::new(false), self.claims.pin(slot));
-                return Ok(Some(Placed {
+                return Ok(Placed {
                     core: self,
                     part: *part,
                     slot,
                     anew: Some(anew),
                     encrypted,
-                    sent,
+                    sent: Cell::new(false),
                     claimed,
-                    _pin,
-                }));
+                    _pin: self.claims.pin(slot),
+                });
             }
             let slot = match entry.is_mapped() {
                 true => SlotId { member: entry.member, slot: entry.slot },
@@ -237,7 +210,7 @@ impl<E: Env> Core<E> {
             }
             let encrypted = now.is_encrypted();
             let (sent, _pin) = (Cell::new(false), self.claims.pin(slot));
-            return Ok(Some(Placed { core: self, part: *part, slot, anew: None, encrypted, sent, claimed, _pin }));
+            return Ok(Placed { core: self, part: *part, slot, anew: None, encrypted, sent, claimed, _pin });
         }
     }
 
@@ -265,31 +238,21 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    /// Takes room for all entries of this round if it changes any, as far as can be seen now, or if that is `sure`; overwrites in place
-    /// need none.
-    async fn room_for(
-        &self,
-        v: &VolumeInfo,
-        round: &[Part],
-        anew: bool,
-        sure: bool,
-    ) -> Result<Option<Reserved<'_>>, Error> {
-        let mut changes = sure;
+    /// Takes room for the entries that this round will change; overwrites in place need none.
+    async fn room_for(&self, v: &VolumeInfo, round: &[Part], anew: bool) -> Result<Option<Reserved<'_>>, Error> {
+        let mut changes = 0;
         for p in round {
-            changes |= self.changes(v, p, &self.entry(p.chunk)?, anew);
+            let e = self.entry(p.chunk)?;
+            let plain = v.cipher.is_on() && !e.is_encrypted();
+            let valid = e.is_mapped() && e.mask & p.blocks() == p.blocks();
+            let anew = anew && self.may_go_anew(v, p, &e);
+            changes += usize::from(!valid || plain || anew || kept_slot(&e).is_some());
         }
-        if !changes {
+        if changes == 0 {
             return Ok(None);
         }
-        self.wait_for_room(round.len()).await?;
-        Ok(Some(self.commit.reserve(round.len())))
-    }
-
-    /// Whether a write of this part changes the entry of its chunk.
-    fn changes(&self, v: &VolumeInfo, p: &Part, e: &Entry, anew: bool) -> bool {
-        let plain = v.cipher.is_on() && !e.is_encrypted();
-        let valid = e.is_mapped() && e.mask & p.blocks() == p.blocks();
-        !valid || plain || kept_slot(e).is_some() || anew && self.may_go_anew(v, p, e)
+        self.wait_for_room(changes).await?;
+        Ok(Some(self.commit.reserve(changes)))
     }
 
     /// Waits while so many more changes would be too many for one commit (I10).

@@ -46,7 +46,7 @@ fn trims_that_wait_behind_writes_fit_the_journal() {
     (0..CHUNKS).for_each(|c| begin(c, Some(HELD)));
     pass(&env, 1);
     (0..CHUNKS).for_each(|c| begin(c, None));
-    // They overwrite in place for all that can be seen now: the TRIMs come first.
+    // They have no room, since they overwrite in place for all that can be seen now; each changes a chunk whose TRIM had some.
     (0..CHUNKS).for_each(|c| begin(c, Some(3)));
     pass(&env, 1);
     m.0.iter().for_each(|d| d.sync_takes.set(Duration::from_secs(30)));
