@@ -260,18 +260,8 @@ impl<E: Env> Core<E> {
             self.members.push(m);
             return Ok(self.write_map(&self.members[self.members.len() - 1]).await?);
         }
-        let mut no_commit = self.commit.gate.lock().await;
-        for _ in 0..PASSES {
-            if self.dirty_pages(&m, &[]).await.len() <= REST {
-                break;
-            }
-            // Much was committed while this waited for its turn.
-            drop(no_commit);
-            if let Err(why) = self.moving(Some(&m), PATIENCE, self.write_map(&m)).await {
-                return Err(self.clear_of_families(m, why).await);
-            }
-            no_commit = self.commit.gate.lock().await;
-        }
+        // One or two commits come before this has its turn.
+        let no_commit = self.commit.gate.lock().await;
         // The rest of the map, while no commit runs: it gets every commit from then on.
         if let Err(why) = self.moving(Some(&m), PATIENCE_OF_COMMITS, self.write_map(&m)).await {
             drop(no_commit);
