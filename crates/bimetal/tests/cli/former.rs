@@ -1,12 +1,10 @@
 //! Devices whose label names a group that goes on without them: they may hold what nothing else does.
 
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::attach;
 use crate::common::{checksum, installed, scanned, Place, MIB};
 use crate::family::{fill, stop};
+use crate::loops::{listed, Loops};
 
 const WAY: &str = "bimetal rescue tank --member";
 
@@ -120,18 +118,11 @@ fn lists_say_what_it_is() {
 
 #[test]
 fn a_list_of_block_devices_says_it_too() {
-    if !attach::possible() {
-        return;
-    }
     let p = Place::new();
     repaired(&p);
-    let made = Command::new("losetup").args(["-f", "--show"]).arg(p.path("fast.img")).output().expect("losetup");
-    let device = String::from_utf8(made.stdout).expect("plain").trim().to_string();
-    let list = p.json(&["devices"]);
-    attach::tool("losetup", &["-d", &device]);
-    let row = list["devices"].as_array().expect("a list").iter().find(|d| d["path"] == *device).expect("it is listed");
-    let used = row["used"].as_str().unwrap_or_default();
-    assert!(used.contains("was fast member 0") && used.contains(WAY), "{row}");
+    let Some(loops) = Loops::new(&p, &["fast.img"]) else { return };
+    let used = listed(&p, &loops.0[0]);
+    assert!(used.contains("was fast member 0") && used.contains(WAY), "{used}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 
 use crate::common::{checksum, Place, MIB};
-use crate::namesakes::Loops;
+use crate::loops::Loops;
 
 /// Bytes of the RAID, and of each of its disks.
 const RAID: u64 = 96 * MIB;

@@ -20,6 +20,7 @@ mod lab;
 mod leased;
 mod leave;
 mod legs;
+mod loops;
 mod loss;
 mod marked;
 mod member;

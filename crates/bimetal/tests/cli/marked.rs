@@ -1,10 +1,8 @@
 //! Devices in the midst of a `restore` that was cut off: they carry no label, and are nobody's to take.
 
-use std::process::Command;
-
-use crate::attach;
 use crate::common::{checksum, installed, Place, MIB};
 use crate::family::stop;
+use crate::loops::{listed, Loops};
 use crate::saved::run_limited;
 
 const WORDS: [&str; 3] =
@@ -71,16 +69,9 @@ fn a_device_in_the_midst_of_a_restore_is_not_taken() {
 
 #[test]
 fn a_list_of_devices_says_it_and_others_are_told_that_it_is_taken() {
-    if !attach::possible() {
-        return;
-    }
     let Some(p) = half_restored() else { return };
-    let made = Command::new("losetup").args(["-f", "--show"]).arg(p.path("half.fast")).output().expect("losetup");
-    let device = String::from_utf8(made.stdout).expect("plain").trim().to_string();
-    let list = p.json(&["devices"]);
-    attach::tool("losetup", &["-d", &device]);
-    let row = list["devices"].as_array().expect("a list").iter().find(|d| d["path"] == *device).expect("it is listed");
-    let used = row["used"].as_str().unwrap_or_default();
-    assert!(used.contains("in the midst of a restore of the Bimetal group 'half'"), "{row}");
+    let Some(loops) = Loops::new(&p, &["half.fast"]) else { return };
+    let used = listed(&p, &loops.0[0]);
+    assert!(used.contains("in the midst of a restore of the Bimetal group 'half'"), "{used}");
     assert!(p.ok(&["scan", "--udev", "half.fast"]).contains("ID_FS_TYPE=bimetal_member"));
 }

@@ -1,43 +1,7 @@
 //! Two groups of one name on block devices, as with the disks of another machine beside one's own.
 
-use std::path::Path;
-use std::process::Command;
-
-use crate::common::{checksum, installed, Place, MIB};
-
-/// Loop devices of whole files, taken away when the test ends.
-pub(crate) struct Loops(pub(crate) Vec<String>);
-
-impl Loops {
-    pub(crate) fn new(p: &Place, files: &[&str]) -> Option<Loops> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: loop devices need root");
-            return None;
-        }
-        if !Path::new("/dev/loop-control").exists() {
-            eprintln!("skipped: no loop devices here");
-            return None;
-        }
-        if !installed("losetup") {
-            return None;
-        }
-        let mut loops = Loops(Vec::new());
-        for file in files {
-            let out = Command::new("losetup").args(["-f", "--show"]).arg(p.path(file)).output().expect("losetup");
-            assert!(out.status.success(), "losetup: {}", String::from_utf8_lossy(&out.stderr));
-            loops.0.push(String::from_utf8_lossy(&out.stdout).trim().to_string());
-        }
-        Some(loops)
-    }
-}
-
-impl Drop for Loops {
-    fn drop(&mut self) {
-        for device in &self.0 {
-            let _ = Command::new("losetup").args(["-d", device]).output();
-        }
-    }
-}
+use crate::common::{checksum, Place, MIB};
+use crate::loops::Loops;
 
 #[test]
 fn of_two_groups_of_one_name_that_nothing_describes_none_is_taken() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::attach::tool;
 use crate::common::{checksum, installed, Place, MIB};
 use crate::family::stop;
+use crate::loops::{self, listed};
 
 /// Where the partition begins, and how long it is, in sectors.
 const START: u64 = 2048;
@@ -17,20 +18,10 @@ struct Disk(String);
 
 impl Disk {
     fn new(file: &Path) -> Option<Disk> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: loop devices need root");
+        if !loops::possible() || !["addpart", "delpart"].into_iter().all(installed) {
             return None;
         }
-        if !Path::new("/dev/loop-control").exists() {
-            eprintln!("skipped: no loop devices here");
-            return None;
-        }
-        if !["losetup", "addpart", "delpart"].into_iter().all(installed) {
-            return None;
-        }
-        let out = Command::new("losetup").args(["-f", "-P", "--show"]).arg(file).output().expect("losetup");
-        assert!(out.status.success(), "losetup: {}", String::from_utf8_lossy(&out.stderr));
-        let disk = Disk(String::from_utf8_lossy(&out.stdout).trim().to_string());
+        let disk = Disk(loops::attach(&["-P"], file));
         // What another has left there.
         let _ = disk.delete_partition();
         Some(disk)
@@ -67,15 +58,8 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         let _ = self.delete_partition();
-        let _ = Command::new("losetup").args(["-d", &self.0]).output();
+        loops::detach(&self.0);
     }
-}
-
-/// What a list of devices says of one.
-fn listed(p: &Place, device: &str) -> String {
-    let list = p.json(&["devices"]);
-    let row = list["devices"].as_array().expect("a list").iter().find(|d| d["path"] == *device).expect("it is listed");
-    row["used"].as_str().unwrap_or_default().to_string()
 }
 
 /// Nobody takes `device` without a word: they say these words, and the disk stays as it is.

@@ -6,12 +6,11 @@ use std::process::Command;
 use crate::attach::{edit_list, ends, is_let_go, possible, told, tool, two_volumes, unmount};
 use crate::common::Place;
 use crate::files::Folder;
+use crate::loops;
 
 /// A loop device that somebody makes by hand, with these options.
 fn losetup(options: &[&str], file: &str) -> String {
-    let out = Command::new("losetup").args(["--show", "-f"]).args(options).arg(file).output().expect("losetup");
-    assert!(out.status.success(), "losetup {options:?} {file}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stdout).trim().to_string()
+    loops::attach(options, Path::new(file))
 }
 
 fn mount(device: &str, at: &Path) -> String {
