@@ -91,7 +91,11 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
                 p.what = p.what.replace(&of_engine, &format!("{} has no sound label", m.locator));
             }
         }
-        checked.no_members = found.strangers.into_iter().map(|s| s.why).chain(instead).collect();
+        let none =
+            |why: String, then: &str| format!("{why}; no member is there, though the configuration names it: {then}");
+        let strangers = found.strangers.into_iter().map(|s| none(s.why, "the next start strikes it out"));
+        let instead = instead.into_iter().map(|why| none(why, "all of them were found elsewhere"));
+        checked.no_members = strangers.chain(instead).collect();
         checked.absent = found.absent;
         checked.sound &= checked.absent.is_empty();
         Ok(checked)
@@ -151,9 +155,7 @@ fn words(c: &Checked, named: bool) -> String {
         text += &format!("  not used: {line}\n");
     }
     for line in &c.no_members {
-        text += &format!(
-            "  {line}; no member is there, though the configuration names it: the next start strikes it out\n"
-        );
+        text += &format!("  {line}\n");
     }
     for p in &c.problems {
         let place = p.member.map_or(String::new(), |m| format!("member {m}: "));
