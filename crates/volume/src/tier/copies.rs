@@ -9,7 +9,8 @@
 //! 1. No copy waits for ever: after [`GIVES_WAY`] they go one by one, however busy the disks are.
 //! 2. None waits while new data are short of room, or a volume bound to the slow tier of what it was promised; when the group stops,
 //!    or when moves are to end.
-//! 3. Copies from or to one slow member wait for no other member.
+//! 3. So many are under way at a time on each slow member. Turns come in the order of the batch, whichever member they are of: its
+//!    moves end together.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
