@@ -220,7 +220,7 @@ async fn open_all(env: &HostEnv, locators: &[Locator], access: Access) -> Result
 async fn open_device(env: &HostEnv, locator: &Locator, access: Access) -> Result<HostDevice, OpenError> {
     let end = env.now().plus(BUSY_PATIENCE);
     loop {
-        match HostDevice::open(env, locator, access).await {
+        match waiting::open(env, locator, access).await {
             Err(OpenError::Busy { .. }) if env.now() < end => env.sleep(BUSY_PAUSE).await,
             other => return other,
         }

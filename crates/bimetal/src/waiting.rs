@@ -1,10 +1,12 @@
 //! While the members of a group are opened, whoever waits is told for which of them.
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bimetal_host::{HostDevice, HostEnv};
+use bimetal_host::device::{Access, OpenError};
+use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::env::{Device, Env};
 
 use crate::{log, words};
@@ -53,6 +55,20 @@ pub(crate) fn watch(env: &HostEnv, place: String, device: &HostDevice) -> Rc<Wat
         }
     });
     watch
+}
+
+/// Opens a device, and tells the log while it does not answer: who serves it is asked then.
+pub(crate) async fn open(env: &HostEnv, place: &Locator, access: Access) -> Result<HostDevice, OpenError> {
+    let (told, began) = (Told::default(), env.now());
+    let mut opening = pin!(HostDevice::open(env, place, access));
+    loop {
+        if let Some(opened) = env.timeout(LOOK_AGAIN, opening.as_mut()).await {
+            return opened;
+        }
+        if let Some(line) = told.news(&place.to_string(), env.now().since(began)) {
+            log::info(&line);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
 use crate::erase::{erase, Erased};
 use crate::output::{confirm, Output};
 use crate::size::{approx, Size};
-use crate::{api, former, holders, members, metadata_room, paths, runstate, twins};
+use crate::{api, former, holders, members, metadata_room, paths, runstate, twins, waiting};
 
 /// How long programs that have a device open may take to close it, and how often that is looked at.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -158,7 +158,7 @@ async fn create(
     }
     let mut devices = Vec::new();
     for m in &new {
-        let device = HostDevice::open(&env, &m.locator, Access::SERVE).await?;
+        let device = waiting::open(&env, &m.locator, Access::SERVE).await?;
         refuse_tiny(&m.locator, &device)?;
         former::refuse_carrier(&m.locator, &device, force).await?;
         former::refuse(&env, &m.locator, &device, None, force).await?;

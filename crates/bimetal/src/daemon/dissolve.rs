@@ -28,7 +28,7 @@ use crate::commands::create::refuse_used;
 use crate::config::uuid_text;
 use crate::erase::erase_rest;
 use crate::former::{self, Standing};
-use crate::{log, members, runstate};
+use crate::{log, members, runstate, waiting};
 
 /// Between two looks whether somebody still uses the volume, or has cancelled.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -203,7 +203,7 @@ async fn begin(
     }
     // Who asked has looked, and then asked back: meanwhile the name may have become another device's.
     refuse_used(&ways.env, &locator, request.force).await?;
-    let device = HostDevice::open(&ways.env, &locator, Access::SERVE).await?;
+    let device = waiting::open(&ways.env, &locator, Access::SERVE).await?;
     former::refuse_carrier(&locator, &device, request.force).await?;
     match carried(&device, group).await? {
         // Under another name it may be one of those that are in use.

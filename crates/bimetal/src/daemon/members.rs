@@ -22,7 +22,7 @@ use crate::erase::{erase, Erased};
 use crate::former::{self, Standing};
 use crate::members::Stranger;
 use crate::own::Own;
-use crate::{log, members, metadata_room, runstate};
+use crate::{log, members, metadata_room, runstate, waiting};
 
 /// Carries a change out for the daemon of a group.
 pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, shared: &Shared, change: MemberChange) -> Outcome {
@@ -120,7 +120,7 @@ async fn add(
     refuse_own(env, own, parsed.clone()).await?;
     // Who asked has looked, and then asked back: meanwhile the name may have become another device's.
     refuse_used(env, &parsed, force).await?;
-    let device = HostDevice::open(env, &parsed, Access::SERVE).await?;
+    let device = waiting::open(env, &parsed, Access::SERVE).await?;
     former::refuse_carrier(&parsed, &device, force).await?;
     let carried = carried(&device, group).await?;
     if let Some((label, Standing::Former)) = carried.as_ref().filter(|_| !force) {

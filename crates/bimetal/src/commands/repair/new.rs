@@ -15,7 +15,7 @@ use crate::config::{self, MemberConfig};
 use crate::erase::erase;
 use crate::former::{self, Standing};
 use crate::members::{self, Members, Opened};
-use crate::twins;
+use crate::{twins, waiting};
 
 /// A device as it was named.
 pub(super) struct NewDevice {
@@ -166,7 +166,7 @@ pub(super) async fn add_all(
     let mut opened = Vec::new();
     for n in new {
         refuse_used(env, &n.locator, force).await?;
-        let device = HostDevice::open(env, &n.locator, Access::SERVE).await?;
+        let device = waiting::open(env, &n.locator, Access::SERVE).await?;
         refuse_tiny(&n.locator, &device)?;
         refuse_missing(env, group, n, &device).await?;
         former::refuse_carrier(&n.locator, &device, force).await?;

@@ -65,9 +65,6 @@ const SETTLE: Duration = Duration::from_millis(200);
 const FINISH: Duration = Duration::from_millis(13 * SECOND);
 const FINISH_OF_START: Duration = Duration::from_millis(4 * SECOND);
 
-/// A disk of this machine that is silent for so long is not asked for a lease: whoever uses it next waits for it, and says so.
-const SILENCE_HERE: Duration = Duration::from_millis(10 * SECOND);
-
 /// The leases that this process holds, by their nonces.
 static HELD: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
@@ -183,7 +180,7 @@ impl Drop for Held {
 }
 
 /// This process as a holder, with a nonce of its own.
-fn of_this_process(env: &HostEnv) -> Lease {
+pub(super) fn of_this_process(env: &HostEnv) -> Lease {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot: Vec<u8> = boot.bytes().filter(u8::is_ascii_hexdigit).collect();
     let mut id = [0; 16];
@@ -251,48 +248,99 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTak
 }
 
 /// Asks who may serve, by a server, what was opened here to be served, as a challenger there does. Nobody is asked where nobody
-/// was, or is known to be gone; what cannot be read is for others to say. The block is empty afterwards: the kernel's lock keeps
-/// others out here, and the next start has nobody to wait for.
+/// was, or is known to be gone. A disk that sleeps is waited for: whoever has it through a server may read it from that one's memory
+/// meanwhile. Labels that cannot be read are for others to say; of a block that can be neither read nor written a holder gives the
+/// member up. The block is empty afterwards: the kernel's lock keeps others out here, and the next start has nobody to wait for.
 pub(in crate::device) async fn ask_here(env: &HostEnv, device: &FileDevice) -> Result<(), OpenError> {
-    let bears = async {
-        let label = label_of(device).await.ok().flatten()?;
-        let place = place_in(device, &label)?;
-        let holder = read(device, place).await.ok().flatten()?;
-        Some((label, place, holder))
-    };
-    let Some((label, place, holder)) = env.timeout(SILENCE_HERE, bears).await.flatten() else { return Ok(()) };
+    ask(env, device).await.map_err(|e| e.of(device.path().display().to_string()))
+}
+
+pub(super) async fn ask(env: &HostEnv, device: &impl Ground) -> Result<(), NotTaken> {
+    let label = label_of(device).await.ok().flatten();
+    let Some((label, place)) = label.and_then(|l| place_in(device, &l).map(|place| (l, place))) else { return Ok(()) };
+    let before = Before::read(device, place).await;
+    if matches!(before, Before::Nobody) {
+        return Ok(());
+    }
     let mine = Held::new(env, Some(&label), Some(place));
-    let asked = async {
-        if !is_gone(&holder, &mine.own.get()) {
+    let taken = async {
+        if before.may_be_there(&mine.own.get()) {
             challenge(env, device, &mine.own.get(), place).await?;
         }
         device.put(place, BufMut::zeroed(BLOCK).freeze()).await.map_err(NotTaken::Block)
     };
-    asked.await.map_err(|e| e.of(device.path().display().to_string()))
+    match (taken.await, before) {
+        (Err(NotTaken::Block(_)), Before::Unread(_)) => env.sleep(PATIENCE).await,
+        (taken, _) => taken?,
+    }
+    Ok(())
+}
+
+/// Who held a member before somebody wants it.
+enum Before {
+    Nobody,
+    Holder(Lease),
+    /// The block cannot be read: whoever is there writes it anew when he finds that.
+    Unread(DeviceError),
+}
+
+impl Before {
+    async fn read(device: &impl Ground, place: u64) -> Before {
+        match read(device, place).await {
+            Ok(None) => Before::Nobody,
+            Ok(Some(holder)) => Before::Holder(holder),
+            Err(error) => Before::Unread(error),
+        }
+    }
+
+    /// Whether there may be a holder who answers, seen from another one.
+    fn may_be_there(&self, from: &Lease) -> bool {
+        match self {
+            Before::Nobody => false,
+            Before::Holder(holder) => !is_gone(holder, from),
+            Before::Unread(_) => true,
+        }
+    }
+
+    fn holder(&self) -> Option<Lease> {
+        match self {
+            Before::Holder(holder) => Some(*holder),
+            _ => None,
+        }
+    }
 }
 
 /// Writes a lease, and waits whether it is answered if its holder may be there. When the last look began that found it.
-async fn challenge(env: &HostEnv, device: &impl Ground, own: &Lease, place: u64) -> Result<BootInstant, NotTaken> {
-    let before = read(device, place).await.map_err(NotTaken::Block)?.filter(|holder| !is_gone(holder, own));
+pub(super) async fn challenge(
+    env: &HostEnv,
+    device: &impl Ground,
+    own: &Lease,
+    place: u64,
+) -> Result<BootInstant, NotTaken> {
+    let before = match Before::read(device, place).await {
+        Before::Unread(DeviceError::Disconnected) => return Err(NotTaken::Block(DeviceError::Disconnected)),
+        before => before,
+    };
+    let answers = before.may_be_there(own);
     write(device, place, own).await.map_err(NotTaken::Block)?;
-    let (began, mut seen) = (env.now(), BootInstant::now());
+    let (began, mut looked, mut seen) = (env.now(), Duration::ZERO, BootInstant::now());
     loop {
         // A member that was clean a moment ago may have been started meanwhile.
         let clean = label_of(device).await.map_err(NotTaken::Label)?.is_none_or(|l| l.clean);
-        let patience = match before {
-            None => SETTLE,
-            Some(_) if clean => PATIENCE_WITH_START,
-            Some(_) => PATIENCE,
+        let patience = match answers {
+            false => SETTLE,
+            true if clean => PATIENCE_WITH_START,
+            true => PATIENCE,
         };
-        let waited = env.now().since(began);
-        if waited >= patience {
+        // However long the label takes: what counts is a look that began when nobody could have answered any more.
+        if looked >= patience {
             return Ok(seen);
         }
-        env.sleep(LOOK_FOR_ANSWER.min(patience - waited)).await;
-        seen = BootInstant::now();
+        env.sleep(LOOK_FOR_ANSWER.min(patience.saturating_sub(env.now().since(began)))).await;
+        (looked, seen) = (env.now().since(began), BootInstant::now());
         match read(device, place).await.map_err(NotTaken::Block)? {
             Some(now) if now.nonce == own.nonce => {}
-            now => return Err(NotTaken::InUse(in_use(now.or(before).as_ref(), own))),
+            now => return Err(NotTaken::InUse(in_use(now.or(before.holder()).as_ref(), own))),
         }
     }
 }

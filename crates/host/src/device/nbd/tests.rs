@@ -10,6 +10,7 @@ use bimetal_nbd::reply::Chunk;
 use bimetal_nbd::request::{HeaderStyle, Request};
 use bimetal_volume::env::Env;
 
+mod asleep;
 mod lease;
 
 use super::*;

@@ -14,12 +14,12 @@ use crate::device::HostDevice;
 use crate::reactor::clock::tests::SLEPT;
 use crate::Locator;
 
-const SIZE: u64 = 64 << 20;
+pub(super) const SIZE: u64 = 64 << 20;
 /// Longer than a holder goes on without seeing its own lease.
 const STANDSTILL: Duration = Duration::from_millis(800);
 
 /// A group on two files, the second of which is behind a server.
-fn on_a_member(test: impl AsyncFnOnce(HostEnv, NbdLocator, Server) + 'static) {
+pub(super) fn on_a_member(test: impl AsyncFnOnce(HostEnv, NbdLocator, Server) + 'static) {
     let dir = tempfile::tempdir().expect("temp dir");
     let paths = ["fast.img", "slow.img"].map(|name| dir.path().join(name));
     for path in &paths {
@@ -49,11 +49,11 @@ fn on_a_member(test: impl AsyncFnOnce(HostEnv, NbdLocator, Server) + 'static) {
     });
 }
 
-async fn serve(env: &HostEnv, locator: &NbdLocator) -> Result<NbdDevice, String> {
+pub(super) async fn serve(env: &HostEnv, locator: &NbdLocator) -> Result<NbdDevice, String> {
     NbdDevice::open(env, locator, Access::SERVE).await.map_err(|e| e.to_string())
 }
 
-async fn peek(env: &HostEnv, locator: &NbdLocator) -> NbdDevice {
+pub(super) async fn peek(env: &HostEnv, locator: &NbdLocator) -> NbdDevice {
     let access = Access { write: true, lock: false };
     NbdDevice::open(env, locator, access).await.expect("opens")
 }
@@ -74,7 +74,7 @@ async fn challenge(device: &NbdDevice) {
     device.write(layout::lease(SIZE), block.freeze()).await.expect("written");
 }
 
-async fn holder(device: &NbdDevice) -> Option<Lease> {
+pub(super) async fn holder(device: &NbdDevice) -> Option<Lease> {
     let (block, result) = device.read(layout::lease(SIZE), BufMut::new(BLOCK)).await;
     result.expect("read");
     Lease::decode(&block)

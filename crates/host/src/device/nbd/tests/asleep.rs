@@ -1,0 +1,90 @@
+//! Disks that sleep, or cannot read the block of the lease, when somebody asks who serves them.
+
+use std::time::Duration;
+
+use super::lease::{holder, on_a_member, peek, serve, SIZE};
+use super::*;
+use crate::device::nbd::lease::{ask, challenge, of_this_process, Ground};
+use bimetal_format::layout;
+
+/// What a member's own machine sees of it.
+struct Disk {
+    env: HostEnv,
+    device: NbdDevice,
+    /// A label takes so long to be read.
+    label_takes: Duration,
+    /// The block of the lease cannot be read so many times more.
+    unread: Cell<u32>,
+    /// Nor written.
+    unwritten: bool,
+}
+
+impl Ground for Disk {
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    async fn read(&self, offset: u64, buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
+        match offset == layout::lease(SIZE) {
+            true if self.unread.get() > 0 => {
+                self.unread.set(self.unread.get() - 1);
+                return (buf, Err(DeviceError::Io(5)));
+            }
+            true => {}
+            false => self.env.sleep(self.label_takes).await,
+        }
+        self.device.read(offset, buf).await
+    }
+
+    async fn put(&self, offset: u64, data: Buf) -> Result<(), DeviceError> {
+        match self.unwritten {
+            true => Err(DeviceError::Io(5)),
+            false => self.device.write(offset, data).await,
+        }
+    }
+}
+
+async fn disk(env: &HostEnv, locator: &NbdLocator) -> Disk {
+    let device = peek(env, locator).await;
+    Disk { env: env.clone(), device, label_takes: Duration::ZERO, unread: Cell::new(0), unwritten: false }
+}
+
+/// Longer than any patience.
+const LONG: Duration = Duration::from_millis(1000);
+
+#[test]
+fn a_holder_is_found_however_long_a_label_takes() {
+    on_a_member(async |env, locator, _server| {
+        let first = serve(&env, &locator).await.expect("nobody has it");
+        let sleeps = Disk { label_takes: LONG, ..disk(&env, &locator).await };
+        let taken = challenge(&env, &sleeps, &of_this_process(&env), layout::lease(SIZE)).await;
+        assert!(taken.is_err(), "the first has taken it back");
+        let asked = ask(&env, &sleeps).await;
+        assert!(asked.is_err_and(|e| e.to_string().contains("which serves it")), "a disk that sleeps is asked, too");
+        first.write(0, pattern(1, 4096)).await.expect("it cost the first nothing");
+    });
+}
+
+#[test]
+fn a_holder_is_found_although_its_block_cannot_be_read_at_first() {
+    on_a_member(async |env, locator, _server| {
+        let first = serve(&env, &locator).await.expect("nobody has it");
+        let rotten = Disk { unread: Cell::new(2), ..disk(&env, &locator).await };
+        assert!(ask(&env, &rotten).await.is_err(), "the first has taken it back");
+        first.write(0, pattern(1, 4096)).await.expect("it cost the first nothing");
+        drop(first);
+        let rotten = Disk { unread: Cell::new(2), ..disk(&env, &locator).await };
+        ask(&env, &rotten).await.expect("nobody has it any more");
+        assert_eq!(holder(&rotten.device).await, None, "nobody has to be waited for");
+    });
+}
+
+#[test]
+fn a_block_that_can_neither_be_read_nor_written_keeps_nobody_out_for_ever() {
+    on_a_member(async |env, locator, _server| {
+        let rotten = Disk { unread: Cell::new(u32::MAX), unwritten: true, ..disk(&env, &locator).await };
+        let began = env.now();
+        ask(&env, &rotten).await.expect("who serves it has given it up by then");
+        assert!(env.now().since(began) >= Duration::from_millis(700));
+    });
+}
