@@ -235,6 +235,8 @@ pub enum Damage {
     /// The member is as it was when all were last copied, in the midst of a session: the start must be refused. With `true` that holds
     /// in any case; else only after an orderly stop, or if the group was opened again since.
     Midst(usize, bool),
+    /// The same as with `true`, and a journal block of another fast member rots, which is not one of the last commit.
+    MidstBesideGap(usize),
     /// The same of a copy that was made in a start, if the member had not confirmed its epoch then; there are commits of that.
     AtStart(usize),
     /// All members but this one are of a copy of the group that was used apart since the last session began: the start

@@ -99,6 +99,7 @@ mutants! {
     C5TailBeforePages: "C5.3: the journal tail moves before the pages are synced",
     C5TailMovesOn: "C5.3: a checkpoint frees the journal up to where it ends after the pages, not before",
     C5LabelNotSynced: "C5.3: journal space is reused before the label with the new tail is synced",
+    C6GapHidesNewer: "C6: what lies behind a gap in the journal of one member does not tell that another is an old copy",
     C6HalfBeatsPages: "C6: of two members that end with the same commit the one with more records of it counts, though the pages of the other have it whole",
     C6NoChain: "C6: replay checks the sequence but not the hash chain",
     HalfCommitIsWhole: "C6: a start leaves a fast member with the first blocks of a commit that another one has whole",

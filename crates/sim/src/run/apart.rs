@@ -3,7 +3,7 @@
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::options::OpenOptions;
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::units::{Tier, CHUNK};
 
 use super::{Run, Wrong, STEP_LIMIT};
 use crate::disk::Image;
@@ -21,6 +21,21 @@ impl Run<'_> {
         let copies = self.shared.copies.borrow();
         let Some(copies) = copies.as_ref().filter(|_| always || self.shared.copies_show.get()) else { return Ok(()) };
         self.with_old(member, copies[member].clone())
+    }
+
+    /// The same, beside another fast member that knows of commits since, though a block before them rots: what is read is right, or
+    /// nothing is.
+    pub(super) fn of_the_midst_beside_gap(&self, member: usize) -> Result<(), Wrong> {
+        let inside = self.insiders()?;
+        let is_other = |i: &usize| *i != member && inside[*i] && self.shared.specs[*i].tier == Tier::Fast;
+        let others: Vec<usize> = (0..inside.len()).filter(is_other).collect();
+        let copies = self.shared.copies.borrow();
+        let Some(copies) = copies.as_ref().filter(|_| !others.is_empty()) else { return Ok(()) };
+        let other = self.world.random(|p| *p.pick(&others));
+        match self.rot_journal(other, false) {
+            true => self.with_old(member, copies[member].clone()),
+            false => Ok(()),
+        }
     }
 
     /// The same of a copy that was made in a start: of the epoch that has commits, and not confirmed.

@@ -65,6 +65,7 @@ impl Run<'_> {
             Damage::Stale(m) => self.stale(m),
             Damage::AtStart(m) => self.of_a_start(m),
             Damage::Midst(m, always) => self.of_the_midst(m, always),
+            Damage::MidstBesideGap(m) => self.of_the_midst_beside_gap(m),
             Damage::Fork(m) => self.fork(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
             Damage::Labels(m) => self.without_labels(m),
@@ -305,18 +306,11 @@ impl Run<'_> {
     /// one's data to nobody.
     fn gap(&self, member: usize) -> Result<(), Wrong> {
         let known = self.others_know(member)?;
-        let disk = &self.disks[member];
-        let candidates = super::forge::journal_blocks(&disk.store(), member, JOURNAL..SLOTS_START / BLOCK);
-        let Some(last) = candidates.iter().map(|(_, generation)| *generation).max() else { return Ok(()) };
         // What rots of the last commit looks like one that was cut off: others have it, or nobody can know.
         let newest = known && self.world.random(|p| p.coin());
-        let of_age = candidates.iter().filter(|(_, g)| (*g == last) == newest);
-        let blocks: Vec<u64> = of_age.map(|(block, _)| *block).collect();
-        if blocks.is_empty() {
+        if !self.rot_journal(member, newest) {
             return Ok(());
         }
-        let block = self.world.random(|p| *p.pick(&blocks));
-        self.world.random(|p| disk.store_mut().rot(block, p));
         if newest {
             return self.nothing_is_lost(true);
         }
@@ -327,6 +321,21 @@ impl Run<'_> {
             return Err("a read-only start with one rotten journal block was refused".into());
         }
         Ok(())
+    }
+
+    /// A journal block of the member rots, of the `newest` commit or of one before; false if there is none.
+    pub(super) fn rot_journal(&self, member: usize, newest: bool) -> bool {
+        let disk = &self.disks[member];
+        let candidates = super::forge::journal_blocks(&disk.store(), member, JOURNAL..SLOTS_START / BLOCK);
+        let last = candidates.iter().map(|(_, generation)| *generation).max();
+        let of_age = candidates.iter().filter(|(_, g)| (Some(*g) == last) == newest);
+        let blocks: Vec<u64> = of_age.map(|(block, _)| *block).collect();
+        if blocks.is_empty() {
+            return false;
+        }
+        let block = self.world.random(|p| *p.pick(&blocks));
+        self.world.random(|p| disk.store_mut().rot(block, p));
+        true
     }
 
     /// A read-only start of all members, and everything is read; anything may be lost, and what may be old lacks the newest changes at

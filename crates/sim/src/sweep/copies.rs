@@ -1,11 +1,11 @@
 //! Somebody copies a member while the group is in use, and puts the copy in its place later; and starts that are cut off again and
 //! again, which must not look as if members had been used apart.
 
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::units::{Tier, CHUNK};
 
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::oracle::Crash;
-use crate::scenario::{Act, Damage, End, Scenario, Step};
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
 
 /// More crash points than a start of a small group has.
@@ -60,6 +60,25 @@ fn crashed() -> Directed {
     Directed::chain("copied in use, then crashed", make, 12)
 }
 
+/// One SSD is of a copy, and the journal of the other one rots in the middle: what it says behind that tells that the first is old.
+fn beside_a_gap() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, journal: 48, ..group(12, 24, 30) };
+        s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 8, discard: true });
+        let mut steps = vec![fill(0, 14), flush(), sleep(0, 4000), step(0, Act::Copy, 0, 0)];
+        let change = |i: u64| [step(0, TRIM, i * CHUNK, CHUNK), step(0, FUA, (20 + i) * CHUNK, CHUNK)];
+        steps.extend((0..2 + n % 5).flat_map(change));
+        let point = CrashPoint { steps: steps.len() as u64, events: n };
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::MidstBesideGap((n % 2) as usize));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("old copy beside a gap", make, 80).finds(&["C6GapHidesNewer"])
+}
+
 /// The disk was copied during the start of a session that crashed.
 fn copied_in_a_start() -> Directed {
     let make = |n: u64| {
@@ -105,5 +124,5 @@ fn stopping() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![stopped(), crashed(), copied_in_a_start(), starts(), stopping()]
+    vec![stopped(), crashed(), beside_a_gap(), copied_in_a_start(), starts(), stopping()]
 }

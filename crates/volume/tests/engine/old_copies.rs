@@ -337,3 +337,38 @@ fn numbers_that_no_group_comes_to_are_not_written_on_from() {
         assert!(open(&env, &m.0, read_only()).is_ok(), "{which}");
     }
 }
+
+/// Two SSDs and a disk. The second SSD is put back as it was before some flushed commits, and of the first something rots.
+fn old_ssd_beside_rot(rot: impl FnOnce(&MemoryDevice)) -> Members {
+    let env = MemoryEnv::new();
+    let devices: Vec<MemoryDevice> = [16, 16, 64].map(|mib| MemoryDevice::new(mib * MIB)).into();
+    let members = devices.iter().cloned().zip([Tier::Fast, Tier::Fast, Tier::Slow]).collect();
+    make(&env, members, image::small(vec![volume("main", 20, Placement::Auto)]));
+    let g = open(&env, &devices, writable()).expect("opens");
+    let v = g.volume("main").expect("there");
+    (0..4).for_each(|c| write(&env, &v, c * CHUNK, &[1; CHUNK as usize]).expect("write"));
+    flush(&env, &v).expect("flush");
+    pass(&env, 60);
+    let old = devices[1].copy();
+    for c in 4..8 {
+        write(&env, &v, c * CHUNK, &[c as u8 + 1; CHUNK as usize]).expect("write");
+        flush(&env, &v).expect("flush");
+    }
+    pass(&env, 60);
+    env.kill();
+    drop((g, v));
+    rot(&devices[0]);
+    Members(vec![devices[0].copy(), old, devices[2].copy()])
+}
+
+#[test]
+fn an_old_ssd_is_refused_also_if_the_other_one_is_not_whole() {
+    refused_as_old(&MemoryEnv::new(), &old_ssd_beside_rot(|_| {}).0, 1, &"sound");
+    let journal = |d: &MemoryDevice| {
+        let blocks = image::places::journal_blocks(d);
+        d.flip(blocks[blocks.len() - 3], 1);
+    };
+    refused_as_old(&MemoryEnv::new(), &old_ssd_beside_rot(journal).0, 1, &"a block of the journal rots");
+    let directory = |d: &MemoryDevice| d.flip(d.layout().root_block(0, d.label().root_side) + 100, 1);
+    refused_as_old(&MemoryEnv::new(), &old_ssd_beside_rot(directory).0, 1, &"the page directory rots");
+}
