@@ -39,7 +39,13 @@ pub(crate) enum VolumeChange {
         force: bool,
     },
     /// Another name.
-    Rename { name: String, new_name: String },
+    Rename {
+        name: String,
+        new_name: String,
+        /// Although clients use it.
+        #[serde(default)]
+        force: bool,
+    },
     /// Away with it.
     Delete {
         name: String,

@@ -115,6 +115,9 @@ pub(crate) struct VolumeRename {
     /// The new name
     #[arg(value_parser = group_name)]
     pub(crate) new_name: String,
+    /// Although clients are connected: one that comes again by the old name finds none, or the volume that has it then
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -43,7 +43,7 @@ pub(crate) fn run(command: VolumeCommand, output: Output) -> Result<()> {
         }
         VolumeCommand::Rename(args) => {
             let name = named(&args.target)?;
-            make(&args.target.group, VolumeChange::Rename { name, new_name: args.new_name }, output)
+            make(&args.target.group, VolumeChange::Rename { name, new_name: args.new_name, force: args.force }, output)
         }
         VolumeCommand::Delete(args) => delete(args, output),
         VolumeCommand::Encrypt(args) => encrypt::run(args, output),
@@ -113,7 +113,7 @@ fn words(group: &str, change: &VolumeChange, size: Option<u64>, followers: &[Fol
             let note = if note.is_empty() { "\nNBD clients see it when they connect anew.".into() } else { note };
             format!("Volume {group}/{name} has {size} now.{note}")
         }
-        VolumeChange::Rename { name, new_name } => format!("Volume {group}/{name} is {group}/{new_name} now."),
+        VolumeChange::Rename { name, new_name, .. } => format!("Volume {group}/{name} is {group}/{new_name} now."),
         VolumeChange::Delete { name, .. } => format!("Deleted volume {group}/{name}."),
     }
 }

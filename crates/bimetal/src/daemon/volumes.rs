@@ -78,7 +78,9 @@ pub(crate) async fn engine(group: &Group<HostEnv>, change: &VolumeChange, provis
         VolumeChange::Resize { name, size_bytes, .. } => {
             group.resize_volume_if(name, *size_bytes, proviso).await.map(Some)
         }
-        VolumeChange::Rename { name, new_name } => group.rename_volume_if(name, new_name, proviso).await.map(|()| None),
+        VolumeChange::Rename { name, new_name, .. } => {
+            group.rename_volume_if(name, new_name, proviso).await.map(|()| None)
+        }
         VolumeChange::Delete { name, .. } => group.delete_volume_if(name, proviso).await.map(|()| None),
     };
     result.map(|size| Done { size, ..Done::default() }).map_err(|e| e.to_string())
@@ -111,11 +113,14 @@ fn objection(ways: &Rc<Ways>, uuid: Uuid, change: &VolumeChange) -> Option<Objec
         VolumeChange::Delete { force: false, .. } => "deleting it takes away what they use",
         VolumeChange::Resize { force: false, .. } => "they go on with the size that it had",
         // Commands write down what they have attached by the name that they know.
-        VolumeChange::Rename { .. } => {
+        VolumeChange::Rename { force: true, .. } => {
             return Some(Rc::new(move || {
                 let why = ways.devices.use_of(&uuid)?;
                 Some(format!("volume ‘{name}’ is in use: {why}; detach it first, or try again in a moment"))
             }));
+        }
+        VolumeChange::Rename { force: false, .. } => {
+            "whoever connects again by this name finds nothing, or what has it then"
         }
         _ => return None,
     };
@@ -136,7 +141,7 @@ async fn refusal(
         VolumeChange::Resize { name, size_bytes, .. } if size_bytes / CHUNK * CHUNK >= group.volume(name)?.size() => {
             return None;
         }
-        VolumeChange::Rename { .. } => Duration::ZERO,
+        VolumeChange::Rename { force: true, .. } => Duration::ZERO,
         _ => CLOSING,
     };
     let end = ways.env.now().plus(patience);
@@ -160,7 +165,7 @@ fn told(change: &VolumeChange, size: Option<u64>) -> String {
             format!("volume '{name}' is being encrypted, in family '{family}'")
         }
         VolumeChange::Resize { name, .. } => format!("volume '{name}' has {size} now"),
-        VolumeChange::Rename { name, new_name } => format!("volume '{name}' is named '{new_name}' now"),
+        VolumeChange::Rename { name, new_name, .. } => format!("volume '{name}' is named '{new_name}' now"),
         VolumeChange::Delete { name, .. } => format!("volume '{name}' is deleted"),
     }
 }
@@ -237,7 +242,7 @@ pub(super) mod tests {
         with_tank(async |group, ways| {
             let uuid = group.volume("main").expect("there").uuid();
             let smaller = VolumeChange::Resize { name: "main".into(), size_bytes: 32 * MIB, force: false };
-            let rename = VolumeChange::Rename { name: "main".into(), new_name: "other".into() };
+            let rename = VolumeChange::Rename { name: "main".into(), new_name: "other".into(), force: false };
             let delete = |force| VolumeChange::Delete { name: "main".into(), uuid: None, force };
             for late in [smaller, rename, delete(false)] {
                 let mut asked = std::pin::pin!(change(&group, &ways, late.clone()));
@@ -257,7 +262,7 @@ pub(super) mod tests {
         with_tank(async |group, ways| {
             let uuid = group.volume("main").expect("there").uuid();
             let smaller = |force| VolumeChange::Resize { name: "main".into(), size_bytes: 32 * MIB, force };
-            let rename = VolumeChange::Rename { name: "main".into(), new_name: "other".into() };
+            let rename = VolumeChange::Rename { name: "main".into(), new_name: "other".into(), force: false };
             let delete = VolumeChange::Delete { name: "main".into(), uuid: None, force: false };
             ways.devices.begin(uuid, "main", "being taken over from a daemon that died");
             for refused in [smaller(false), rename.clone(), delete] {

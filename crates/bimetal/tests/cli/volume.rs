@@ -310,3 +310,31 @@ fn a_volume_without_a_size_takes_what_the_map_has_room_for() {
         daemon.into_iter().for_each(|daemon| crate::family::stop(&p, daemon));
     }
 }
+
+/// A client that comes again, as `nbd-client -persist` and `reconnect-delay` of qemu do, asks for the name that it knew.
+#[test]
+fn a_volume_that_an_nbd_client_uses_is_not_renamed_from_under_it() {
+    if !installed("qemu-io") {
+        return;
+    }
+    let p = Place::new();
+    p.tank_of(&["main:16MiB", "new:16MiB"]);
+    let _daemon = p.serve(&["tank"]);
+    let mut client = Command::new("qemu-io")
+        .args(["-f", "raw", &uri(&p, "main")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("qemu-io");
+    let mut commands = client.stdin.take().expect("input");
+    commands.write_all(b"write -P 7 0 4096\nflush\n").and_then(|()| commands.flush()).expect("it listens");
+    let begun = std::time::Instant::now();
+    while p.json(&["volume", "list", "tank"])["volumes"][0]["fast_bytes"] == 0 {
+        assert!(begun.elapsed().as_secs() < 20, "the client does not write");
+    }
+    p.refused(&["volume", "rename", "tank/main", "old"], 1, &["volume 'main' is in use", "connects again", "--force"]);
+    p.ok(&["volume", "rename", "tank/main", "old", "--force"]);
+    drop(commands);
+    client.wait().expect("it ends");
+    p.ok(&["volume", "rename", "tank/old", "main"]);
+}
