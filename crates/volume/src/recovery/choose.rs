@@ -84,8 +84,8 @@ fn is_behind_slow<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[b
 }
 
 /// Whether a member that cannot be the source, because its journal has a gap or its map is lost, has blocks of commits that the best
-/// one cannot lack: all but the newest are durable on every fast member, and slow ones hear of none that is not. Ends of journals bear
-/// the number before the first of their epoch.
+/// one, a fast one, cannot lack: all but the newest are durable on every fast member, and slow ones hear of none that is not. Ends of
+/// journals bear the number before the first of their epoch.
 fn is_behind_unsound<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool], best: usize) -> bool {
     let before = core.members[best].label.borrow().epoch.first_generation.saturating_sub(1);
     let known = chains[best].as_ref().map_or(0, |c| c.generation).max(before);
@@ -95,7 +95,8 @@ fn is_behind_unsound<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: 
         let unsound = |c: &&Chain| i != best && (c.damaged || rebuild[i]);
         chains[i].as_ref().filter(unsound).is_some_and(|c| c.newest_seen > known + ahead)
     };
-    !mutant::on(Mutant::C6GapHidesNewer) && core.members.iter().any(knows_more)
+    let is_fast = core.members[best].tier == Tier::Fast && !mutant::on(Mutant::C6GapHidesNewer);
+    is_fast && core.members.iter().any(knows_more)
 }
 
 /// What slow members have heard of since is not known any more, and slots may have gone to other chunks: as behind a hole in the journal,
