@@ -121,12 +121,17 @@ impl Watch {
         if bimetal_host::device::failed_syncs() == 0 || self.noted.replace(true) {
             return;
         }
-        let why = "a member of the group could not be synced when it was opened";
-        // The folder is not there if no daemon was.
-        let place = paths::make_run_dir(&self.name).map(|_| Place::of(&self.name));
-        if let Err(error) = place.and_then(|place| place.write(Some(&Note::new(why.into())))) {
-            log::warn(&not_written(&error));
-        }
+        note(&self.name, "a member of the group could not be synced when it was opened".into());
+    }
+}
+
+/// Writes down for the next daemon of a group that something is lost, or may be: whoever opens the group for writing and stops it in
+/// order takes away what that one could tell it by.
+pub(crate) fn note(name: &str, why: String) {
+    // The folder is not there if no daemon was.
+    let place = paths::make_run_dir(name).map(|_| Place::of(name));
+    if let Err(error) = place.and_then(|place| place.write(Some(&Note::new(why)))) {
+        log::warn(&not_written(&error));
     }
 }
 
@@ -139,9 +144,8 @@ impl Drop for Watch {
 /// That a loss could not be written down, in words.
 pub(crate) fn not_written(error: &anyhow::Error) -> String {
     format!(
-        "a member could not be synced, and that cannot be written down for the next daemon: {error:#}. If a ublk device of \
-         the group is in use, what was written to it last may be lost without an error: unmount it, and check the file \
-         system before it is used again"
+        "what was written last to the group may be lost, and that cannot be written down for the next daemon: {error:#}. If a ublk \
+         device of the group is in use, its file system gets no error: unmount it, and check it before it is used again"
     )
 }
 

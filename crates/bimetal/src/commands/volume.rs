@@ -181,6 +181,9 @@ pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> 
     let group = name.to_string();
     reactor.block_on(async move {
         let found = members::open(&env, Some(&group), &[], access).await?;
+        if let Some(why) = found.connected_anew().filter(|_| options.writable) {
+            loss::note(&group, why);
+        }
         let syncs = loss::watch_syncs(&env, &group);
         let opened = Group::open(env.clone(), found.devices(), options).await;
         drop(syncs);

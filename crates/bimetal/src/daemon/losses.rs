@@ -90,10 +90,17 @@ impl Losses {
         }
     }
 
-    /// Something may be lost, and nobody can know: devices that are left from before are told, as if it were. It is not written down,
-    /// because the next start comes to the same end.
-    pub(crate) fn perhaps(&self, why: String) {
-        self.ledger.borrow_mut().note = Some(Note::new(why));
+    /// Something may be lost, and nobody can know: devices that are left from before are told, as if it were. It is written down before
+    /// anything can be stopped in order: after that no start sees it any more.
+    pub(crate) async fn perhaps(&self, why: String) {
+        {
+            let mut ledger = self.ledger.borrow_mut();
+            ledger.note = Some(Note::new(why));
+            ledger.version += 1;
+        }
+        if let Err(error) = self.write().await {
+            log::warn(&loss::not_written(&error));
+        }
     }
 
     /// Why a device that is taken over has to tell its client that something is lost, if it has to.
@@ -225,7 +232,7 @@ mod tests {
             losses.settle(&A.0, Path::new(A.1)).await;
         });
         daemon(&dir, |losses| async move {
-            losses.perhaps("its server may have been started anew".into());
+            losses.perhaps("its server may have been started anew".into()).await;
             are_there(&losses, &[A, B]).await;
             assert!(owes(&losses, A) && owes(&losses, B));
             losses.settle(&A.0, Path::new(A.1)).await;
@@ -233,7 +240,7 @@ mod tests {
         });
         assert!(!stands(&dir));
         daemon(&dir, |losses| async move {
-            losses.perhaps("its server may have been started anew".into());
+            losses.perhaps("its server may have been started anew".into()).await;
             are_there(&losses, &[]).await;
             assert!(!owes(&losses, A));
         });

@@ -135,7 +135,7 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
     let losses = Losses::found(&env, loss::Place::of(&name));
     if let (false, Some(why)) = (args.read_only, found.connected_anew()) {
-        losses.perhaps(why);
+        losses.perhaps(why).await;
     }
     let watched = group.clone();
     losses.watch(async move { watched.until_latched().await });

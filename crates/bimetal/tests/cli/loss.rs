@@ -58,9 +58,34 @@ fn a_failed_sync_is_written_down_whoever_was_told() {
     mended();
     forgotten();
     let mut daemon = p.serve(&["tank"]);
-    assert!(!note.exists());
+    until(|| !note.exists(), "no device is left to be told");
     breaks();
     assert_ne!(p.run(&["stop", "tank"]).code, 0);
     assert_ne!(daemon.wait(), 0, "{}", p.log());
     assert!(note.exists());
+}
+
+/// A command that opens the group and stops it in order takes away what the next daemon could see a dead one by.
+#[test]
+fn what_a_server_may_have_lost_is_written_down_by_a_command_too() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    ["fast.img", "slow.img"].iter().zip([48, 96]).for_each(|(name, mib)| drop(p.file(name, mib * MIB)));
+    let _server = Server::of(&p, "fast");
+    p.ok(&["create", "tank", "--fast", &locator(&p, "fast"), "--slow", "slow.img", "--volume", "main:16MiB", "--yes"]);
+    let note = p.path("run/tank/lost.json");
+    p.ok(&["volume", "create", "tank/one", "--size", "1MiB"]);
+    assert!(!note.exists(), "it was stopped in order before");
+    let mut daemon = p.serve(&["tank"]);
+    daemon.child.kill().expect("killed");
+    daemon.wait();
+    p.ok(&["volume", "list", "tank"]);
+    assert!(!note.exists(), "who only looks takes nothing away");
+    p.ok(&["volume", "create", "tank/two", "--size", "1MiB"]);
+    let said = std::fs::read_to_string(&note).expect("written down");
+    assert!(said.contains("may have been started anew"), "{said}");
+    let _daemon = p.serve(&["tank"]);
+    until(|| !note.exists(), "no device is left to be told");
 }

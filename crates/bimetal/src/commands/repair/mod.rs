@@ -106,6 +106,9 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
     new::take(&env, name, &new, &opened, &found, wish.force).await?;
     let went_on = plan.goes_on();
+    if let Some(why) = found.connected_anew() {
+        loss::note(name, why);
+    }
     let report =
         plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
