@@ -57,6 +57,7 @@ impl<E: Env> Core<E> {
             let core = self.clone();
             self.env.spawn(async move {
                 core.encrypt_all().await;
+                core.families.failing.set(core.next_to_encrypt().is_some());
                 core.families.running.set(false);
                 core.families.ended.notify();
             });
@@ -70,9 +71,9 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Whether this may still go on.
+    /// Whether this may still go on. A member that is lost is back at the next start at the earliest.
     pub(super) fn encrypts(&self) -> bool {
-        !self.stopping.get() && !self.stopped.get() && !self.health.is_latched()
+        !self.stopping.get() && !self.stopped.get() && !self.health.is_latched() && self.check_reached().is_ok()
     }
 
     /// Volumes that may be encrypted now.

@@ -107,6 +107,10 @@ impl<E: Env> Core<E> {
 
     /// Makes what was overwritten durable. One that leaves the group meanwhile need not be.
     async fn sync_wiped(&self, m: &Member<E::Device>) -> bool {
+        // The group may go on without what is on it.
+        if m.is_lost() {
+            return false;
+        }
         match m.sync_all().await {
             Ok(()) => true,
             Err(_) if !m.is_present() => true,
@@ -254,7 +258,7 @@ impl<E: Env> Core<E> {
         let due = |s: &SlotId| s.member == m.index && self.families.wiping.is_due(*s);
         let kept_back: Vec<SlotId> = self.quarantine.borrow().iter().filter(|s| due(s)).copied().collect();
         for slot in kept_back {
-            if self.cleanse(slot).await.is_ok() {
+            if self.encrypts() && self.cleanse(slot).await.is_ok() {
                 // It stays kept back in any case.
                 let _ = self.overwrite(m, vec![slot.slot]).await;
             }
@@ -294,6 +298,10 @@ impl<E: Env> Core<E> {
         let by_member = |slot| SlotId { member: m.index, slot };
         sure.into_iter().map(by_member).for_each(|s| self.free_now(s));
         if unsure.is_empty() {
+            return;
+        }
+        if m.is_lost() {
+            self.quarantine.borrow_mut().extend(unsure.into_iter().map(by_member));
             return;
         }
         match self.sync_member(m.index, m.sync.written()).await {

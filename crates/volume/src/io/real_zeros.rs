@@ -4,6 +4,7 @@
 //!    nobody else has the only one.
 //! 2. A zeroing costs its client nothing, however long it is, so thousands may be asked for at once. They take turns, run by run, and
 //!    only so many runs are under way that most of the room for requests is left to all others.
+//! 3. A change of the volume waits for one run, not for all: what it would be refused for as a new request ends a zeroing.
 
 use std::cell::OnceCell;
 
@@ -57,6 +58,8 @@ impl<E: Env> Core<E> {
             if !wanted() {
                 return Err(Error::Stopping);
             }
+            // Whoever deletes, shrinks or locks the volume meanwhile waits for this one: not for hours.
+            v.check(offset, len)?;
             self.write_let_in(v, at, self.real_zeros.of(at, n), WriteFlags::default()).await?;
             at += n;
         }

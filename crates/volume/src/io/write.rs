@@ -12,7 +12,7 @@ use crate::backend::{Piece, WriteFlags};
 use crate::buf::{Buf, BufMut};
 use crate::claim::{Claimed, Pin};
 use crate::commit::Reserved;
-use crate::env::Env;
+use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::family::cipher::{self, Writing};
 use crate::group::core::Core;
@@ -233,6 +233,10 @@ impl<E: Env> Core<E> {
         let m = &self.members[slot.member as usize];
         // Another write may fail while that goes on.
         while m.is_tainted(slot.slot) && !m.is_gone() && !mutant::on(Mutant::C2NoQuarantine) {
+            // A sync that fails would take writes from those who do not need it.
+            if m.is_lost() {
+                return Err(Error::Device { member: slot.member, source: DeviceError::Disconnected });
+            }
             self.sync_member(slot.member, m.sync.written()).await?;
         }
         Ok(())

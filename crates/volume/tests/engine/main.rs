@@ -38,6 +38,7 @@ mod reserve;
 mod straggler;
 mod structure;
 mod telling;
+mod unreached;
 mod unread;
 mod unsound;
 mod zeroing;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bimetal_volume::backend::{Backend, Wanted, WriteFlags, TO_ITS_END, ZERO_RUN};
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
+use bimetal_volume::group::structure::NewFamily;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
@@ -138,4 +139,56 @@ fn exactly_the_range_is_zeroed() {
     assert!(content.iter().enumerate().all(right));
     assert!(r.v.extents(0, size, 99).expect("extents").iter().all(|e| e.data), "its room is kept");
     stop(&r.env, r.group.clone()).expect("stopped");
+}
+
+/// How long a change of the volume takes beside a zeroing of all of it.
+fn beside_a_zeroing<T: 'static>(
+    rig: &Rig,
+    change: impl AsyncFnOnce(Group<MemoryEnv>) -> T + 'static,
+) -> (Duration, Ends) {
+    let ends = Ends::default();
+    rig.zero(&ends, 0, rig.v.size(), KEEP, &wanted());
+    let (env, group) = (rig.env.clone(), rig.group.clone());
+    let took = rig.env.block_on(async move {
+        env.sleep(WRITE_TAKES * 3).await;
+        let began = env.now();
+        change(group).await;
+        env.now().since(began)
+    });
+    (took, ends)
+}
+
+#[test]
+fn a_volume_is_deleted_shrunk_or_locked_at_once_beside_a_zeroing_of_all_of_it() {
+    let whole = Rig::new();
+    let begun = whole.env.now();
+    whole.zero_to(0, whole.v.size(), KEEP, TO_ITS_END).expect("zeroed");
+    let whole = whole.env.now().since(begun);
+
+    let rig = Rig::new();
+    let (took, ends) = beside_a_zeroing(&rig, async |g| g.delete_volume("main").await.expect("deleted"));
+    assert!(took < whole / 4, "{took:?} of {whole:?}");
+    assert_eq!(*ends.borrow(), [Err(Error::Deleted)]);
+
+    let rig = Rig::new();
+    let smaller = rig.v.size() - MIB;
+    let (took, ends) =
+        beside_a_zeroing(&rig, async move |g| g.resize_volume("main", smaller).await.expect("nothing lies there"));
+    assert!(took < whole / 4, "{took:?} of {whole:?}");
+    assert!(matches!(ends.borrow()[..], [Err(Error::OutOfRange { .. })]), "{:?}", ends.borrow());
+
+    let mut rig = Rig::new();
+    let g = rig.group.clone();
+    rig.env.block_on(async move {
+        let key = bimetal_crypt::FamilyKey::from_bytes(&[7; 32]);
+        let new = NewFamily { name: "home".into(), uuid: [7; 16], key, header: vec![7; 4096] };
+        g.create_family(new).await.expect("made");
+        g.delete_volume("main").await.expect("deleted");
+        let new = NewVolume { name: "secret".into(), size: None, placement: Placement::Auto };
+        g.create_volume_in(&new, Some("home")).await.expect("made");
+    });
+    rig.v = rig.group.volume("secret").expect("there");
+    let (took, ends) = beside_a_zeroing(&rig, async |g| g.lock_family("home").await.expect("locked"));
+    assert!(took < whole / 4, "{took:?} of {whole:?}");
+    assert_eq!(*ends.borrow(), [Err(Error::Locked)]);
 }

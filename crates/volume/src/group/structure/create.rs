@@ -13,7 +13,7 @@ use crate::units::{Placement, CHUNK};
 impl<E: Env> Core<E> {
     pub(super) async fn create_volume(&self, new: &NewVolume, family: Option<&str>) -> Result<u64, StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         self.check_new_name(&new.name)?;
         let family = self.family_for_new(family)?;
         self.clear_rest().await?;

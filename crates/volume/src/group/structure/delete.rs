@@ -15,7 +15,7 @@ use crate::units::CHUNK;
 impl<E: Env> Core<E> {
     pub(super) async fn delete_volume(&self, name: &str, proviso: &Proviso) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         let v = self.volume_for(name, proviso)?;
         proviso.check()?;
         if mutant::on(Mutant::C7RangeReusedEarly) {
@@ -53,6 +53,9 @@ impl<E: Env> Core<E> {
         // The lock of changes may have been waited for until the group was stopped: nothing is written after that.
         if self.stopping.get() {
             return Err(Error::Stopping);
+        }
+        if self.check_reached().is_err() {
+            return Err(Error::Lost);
         }
         v.drained().await;
         self.unmap(v).await?;

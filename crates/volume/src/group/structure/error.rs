@@ -191,6 +191,9 @@ pub enum StructureError {
     /// The group takes no changes, or stopped taking them before anything of it was changed.
     #[error("{0}; no member was added")]
     NotAdded(Error),
+    /// A member is lost.
+    #[error("member {0} cannot be reached, and every member has to know of a change of volumes or members; nothing was changed. What does not need that member goes on meanwhile. When it is back, stop and start the group, and try again")]
+    NotReached(MemberIndex),
     /// The group refuses changes, or has stopped accepting them in the middle. Then the next start decides whether it
     /// happened.
     #[error(transparent)]

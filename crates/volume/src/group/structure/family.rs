@@ -156,7 +156,7 @@ impl<E: Env> Core<E> {
 
     async fn create_family(&self, new: NewFamily) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         self.check_family_name(&new.name)?;
         let mut families = self.read_headers(Unread::RefusedBut(None)).await?;
         if families.len() >= MAX_FAMILIES {
@@ -176,7 +176,7 @@ impl<E: Env> Core<E> {
 
     async fn rename_family(&self, name: &str, new: &str) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         let id = self.family(name)?.id;
         if name == new {
             return Ok(());
@@ -189,7 +189,7 @@ impl<E: Env> Core<E> {
 
     async fn delete_family(&self, name: &str) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         let id = self.family(name)?.id;
         // A deleted one that is not cleared yet still has chunks that are its.
         self.clear_rest().await?;
@@ -205,7 +205,7 @@ impl<E: Env> Core<E> {
 
     async fn replace_header(&self, name: &str, before: Option<&[u8]>, header: Vec<u8>) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         let id = self.family(name)?.id;
         // Without what stood there before, it is given back because it is lost, and so may others be.
         let unread = before.map_or(Unread::Carried, |_| Unread::RefusedBut(Some(id)));
@@ -258,7 +258,7 @@ impl<E: Env> Core<E> {
         proviso: &Proviso,
     ) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         let v = self.volume_for(volume, proviso)?;
         let row = self.family(family)?;
         if !self.families.is_unlocked(row.id) {

@@ -96,7 +96,7 @@ impl<E: Env> Core<E> {
     /// Marks a member as leaving, durably. The caller sees to it that it gets empty.
     pub(super) async fn begin_leaving(&self, index: MemberIndex) -> Result<Evacuation, StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         self.clear_rest().await?;
         let plan = self.plan_evacuation(index)?;
         let m = &self.members[index as usize];
@@ -117,7 +117,7 @@ impl<E: Env> Core<E> {
     /// A member that is leaving stays after all; what is left on it stays there.
     pub(super) async fn keep_member(&self, index: MemberIndex) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         let m = self.member_in_use(index)?;
         if m.standing.get() != Standing::Leaving {
             return Err(StructureError::NotLeaving(index));
@@ -250,7 +250,7 @@ impl<E: Env> Core<E> {
     /// Takes an empty member that is leaving out of the group.
     pub(super) async fn remove_member(&self, index: MemberIndex) -> Result<LeaveReport, StructureError> {
         let change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         let m = self.member_in_use(index)?;
         if m.standing.get() != Standing::Leaving {
             return Err(StructureError::NotLeaving(index));

@@ -91,6 +91,7 @@ impl<E: Env> Core<E> {
     ) -> Result<NewMemberReport, NotAMember> {
         let _change = self.volumes.change.lock().await;
         self.check_writable().map_err(StructureError::NotAdded)?;
+        self.check_reached()?;
         self.moving(None, PATIENCE, self.check_device(&device, new)).await?;
         let label = self.plan_member(&device, new)?;
         let (rows, index, number) = (label.members.clone(), label.member, label.tables);

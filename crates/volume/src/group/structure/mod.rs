@@ -151,9 +151,24 @@ impl<E: Env> Group<E> {
 }
 
 impl<E: Env> Core<E> {
+    /// Whether volumes and members may be changed now.
+    fn check_changeable(&self) -> Result<(), StructureError> {
+        self.check_writable()?;
+        self.check_reached()
+    }
+
+    /// Every member's labels get a change of the tables: where one is lost nothing is begun, as nothing is moved. What does not need
+    /// that member goes on, and would not any more if the change had failed.
+    pub(crate) fn check_reached(&self) -> Result<(), StructureError> {
+        match self.members.iter().find(|m| m.is_lost() && !self.can_do_without(m)) {
+            Some(m) => Err(StructureError::NotReached(m.index)),
+            None => Ok(()),
+        }
+    }
+
     async fn rename_volume(&self, name: &str, new: &str, proviso: &Proviso) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         let v = self.volume_for(name, proviso)?;
         if name != new {
             self.check_new_name(new)?;

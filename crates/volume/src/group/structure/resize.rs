@@ -13,7 +13,7 @@ use crate::units::CHUNK;
 impl<E: Env> Core<E> {
     pub(super) async fn resize_volume(&self, name: &str, size: u64, proviso: &Proviso) -> Result<u64, StructureError> {
         let _change = self.volumes.change.lock().await;
-        self.check_writable()?;
+        self.check_changeable()?;
         let v = self.volume_for(name, proviso)?;
         let (before, after) = (v.chunks(), size / CHUNK);
         if after == 0 {
