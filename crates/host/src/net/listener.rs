@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -22,19 +22,26 @@ pub struct Listener {
 
 struct Inner {
     file: Rc<OwnedFd>,
-    /// The file to remove at the end.
-    path: Option<PathBuf>,
+    /// The file to remove at the end, and its device and number.
+    path: Option<(PathBuf, (u64, u64))>,
     /// For TCP: where it listens.
     address: Option<SocketAddr>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // It may have been removed or replaced meanwhile, and nothing can be done about an error here.
+        let Some((path, own)) = &self.path else { return };
+        // It may have been removed meanwhile, and be another's by now.
+        if number(path).is_ok_and(|there| there == *own) {
+            // Nothing can be done about an error here.
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// What tells a file from others of its name.
+fn number(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
 impl Listener {
@@ -52,7 +59,8 @@ impl Listener {
         }
         let listener = UnixListener::bind(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-        Ok(Listener::wrap(env, listener.into(), Some(path.to_owned()), None))
+        let file = (path.to_owned(), number(path)?);
+        Ok(Listener::wrap(env, listener.into(), Some(file), None))
     }
 
     /// Listens on an address; port 0 takes a free one.
@@ -62,7 +70,7 @@ impl Listener {
         Ok(Listener::wrap(env, listener.into(), None, Some(address)))
     }
 
-    fn wrap(env: &HostEnv, fd: OwnedFd, path: Option<PathBuf>, address: Option<SocketAddr>) -> Listener {
+    fn wrap(env: &HostEnv, fd: OwnedFd, path: Option<(PathBuf, (u64, u64))>, address: Option<SocketAddr>) -> Listener {
         Listener { env: env.clone(), inner: Rc::new(Inner { file: Rc::new(fd), path, address }) }
     }
 

@@ -166,3 +166,18 @@ fn a_send_that_is_forbidden_before_its_first_byte_has_sent_nothing_and_later_it_
         assert!(matches!(failed, Sent::Failed(_)), "{failed:?}");
     });
 }
+
+#[test]
+fn the_end_of_a_listener_leaves_the_socket_of_another_alone() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let path = dir.path().join("s.sock");
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let first = Listener::bind_unix(&env, &path, 0o600).expect("bind");
+    std::fs::remove_file(&path).expect("removed before its end");
+    let second = Listener::bind_unix(&env, &path, 0o600).expect("bind");
+    drop(first);
+    assert!(path.exists(), "it is the second one's");
+    drop(second);
+    assert!(!path.exists());
+}

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use bimetal_format::block::GROWING_LIMIT;
 use bimetal_format::label::{Label, MemberCode, MemberRow, Repair, READ_ONLY_COMPATIBLE};
 
 use super::identify::Unusable;
@@ -446,7 +447,9 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
     let fast = members.iter().filter(|m: &&Member<E::Device>| m.tier == Tier::Fast && !m.is_gone());
     let fast_slots: u64 = fast.map(|m| m.free.borrow().count()).sum();
     let mut policy = HeadTime::new(fast_slots as u32);
-    policy.restore_clock(members.iter().map(|m| m.label.borrow().policy_clock).max().unwrap_or(0));
+    // One that no group comes to is no reason to refuse a start: only heat depends on it.
+    let clock = members.iter().map(|m| m.label.borrow().policy_clock).max().unwrap_or(0);
+    policy.restore_clock(clock.min(GROWING_LIMIT));
     let core = Core {
         name: newest.group_name.clone(),
         uuid: newest.group,

@@ -338,6 +338,27 @@ fn numbers_that_no_group_comes_to_are_not_written_on_from() {
     }
 }
 
+#[test]
+fn a_clock_that_no_policy_comes_to_is_borne() {
+    let env = MemoryEnv::new();
+    let m = pair(&env);
+    let (g, _) = session(&env, &m, false);
+    stop(&env, g).expect("an orderly stop");
+    for clock in [u64::MAX, u64::MAX - (40 << 32), 1 << 63] {
+        for d in &m.0 {
+            let mut l = d.label();
+            l.policy_clock = clock;
+            d.set_label(&l);
+        }
+        let env = MemoryEnv::new();
+        let g = open(&env, &m.0, writable()).expect("opens");
+        let v = g.volume("cold").expect("there");
+        (0..500u64).for_each(|n| drop(read(&env, &v, n % 100 * CHUNK, 4096).expect("read")));
+        pass(&env, 100);
+        stop(&env, g).expect("an orderly stop");
+    }
+}
+
 /// Two SSDs and a disk. The second SSD is put back as it was before some flushed commits, and of the first something rots.
 fn old_ssd_beside_rot(rot: impl FnOnce(&MemoryDevice)) -> Members {
     let env = MemoryEnv::new();
