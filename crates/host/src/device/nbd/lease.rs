@@ -57,8 +57,9 @@ const COUNTED_AFTER: Duration = Duration::from_millis(4 * SECOND);
 const PATIENCE: Duration = Duration::from_millis(15 * SECOND);
 const PATIENCE_WITH_START: Duration = Duration::from_millis(5 * SECOND);
 const LOOK_FOR_ANSWER: Duration = Duration::from_millis(SECOND / 2);
-/// So long whoever takes a lease that nobody holds waits for others who do the same.
-const SETTLE: Duration = Duration::from_millis(200);
+/// So long whoever takes a lease that nobody holds waits for others who do the same. Who needs half of it to read and write the block
+/// waits like a challenger.
+const SETTLE: Duration = Duration::from_millis(if cfg!(test) { 40 } else { 500 });
 
 /// So long after a holder has seen its own, and one that is starting, what it has begun to send may be finished: nobody can have the
 /// member before a challenger's patience ends.
@@ -317,12 +318,15 @@ pub(super) async fn challenge(
     own: &Lease,
     place: u64,
 ) -> Result<BootInstant, NotTaken> {
+    let asked = BootInstant::now();
     let before = match Before::read(device, place).await {
         Before::Unread(DeviceError::Disconnected) => return Err(NotTaken::Block(DeviceError::Disconnected)),
         before => before,
     };
-    let answers = before.may_be_there(own);
     write(device, place, own).await.map_err(NotTaken::Block)?;
+    // Whoever read that nobody is there when this one did has looked again by then, and may be a holder.
+    let took_long = BootInstant::now().since(asked) >= SETTLE / 2;
+    let answers = before.may_be_there(own) || took_long;
     let (began, mut looked, mut seen) = (env.now(), Duration::ZERO, BootInstant::now());
     loop {
         // A member that was clean a moment ago may have been started meanwhile.

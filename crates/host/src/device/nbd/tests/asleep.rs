@@ -17,6 +17,8 @@ struct Disk {
     unread: Cell<u32>,
     /// Nor written.
     unwritten: bool,
+    /// To write it takes so long.
+    put_takes: Duration,
 }
 
 impl Ground for Disk {
@@ -37,6 +39,7 @@ impl Ground for Disk {
     }
 
     async fn put(&self, offset: u64, data: Buf) -> Result<(), DeviceError> {
+        self.env.sleep(self.put_takes).await;
         match self.unwritten {
             true => Err(DeviceError::Io(5)),
             false => self.device.write(offset, data).await,
@@ -46,7 +49,8 @@ impl Ground for Disk {
 
 async fn disk(env: &HostEnv, locator: &NbdLocator) -> Disk {
     let device = peek(env, locator).await;
-    Disk { env: env.clone(), device, label_takes: Duration::ZERO, unread: Cell::new(0), unwritten: false }
+    let (label_takes, put_takes) = (Duration::ZERO, Duration::ZERO);
+    Disk { env: env.clone(), device, label_takes, unread: Cell::new(0), unwritten: false, put_takes }
 }
 
 /// Longer than any patience.
@@ -62,6 +66,27 @@ fn a_holder_is_found_however_long_a_label_takes() {
         let asked = ask(&env, &sleeps).await;
         assert!(asked.is_err_and(|e| e.to_string().contains("which serves it")), "a disk that sleeps is asked, too");
         first.write(0, pattern(1, 4096)).await.expect("it cost the first nothing");
+    });
+}
+
+#[test]
+fn of_two_who_find_nobody_the_one_that_is_slow_to_say_so_is_refused() {
+    on_a_member(async |env, locator, _server| {
+        let late = Disk { put_takes: Duration::from_millis(400), ..disk(&env, &locator).await };
+        let (own, result) = (of_this_process(&env), Rc::new(Cell::new(None)));
+        let (asked, told) = (env.clone(), result.clone());
+        env.spawn(async move {
+            let taken = challenge(&asked, &late, &own, layout::lease(SIZE)).await;
+            told.set(Some(taken.is_ok()));
+        });
+        // The first has read by now.
+        env.sleep(Duration::from_millis(100)).await;
+        let first = serve(&env, &locator).await.expect("nobody has it");
+        while result.get().is_none() {
+            env.sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(result.get(), Some(false), "the first has taken it back");
+        first.write(0, pattern(1, 4096)).await.expect("it is the holder");
     });
 }
 
