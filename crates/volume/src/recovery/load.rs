@@ -164,14 +164,15 @@ fn release_dead<E: Env>(core: &Core<E>, absent: Absent) -> Result<(), OpenError>
     }
 }
 
-/// Decides which recorded kept copies count. A slow member alone that was not stopped in order remembers those of its
-/// last session, whose slots it has not given away, as perhaps old (C9.2).
+/// Decides which recorded kept copies count. Where a fast member is gone and the others were not stopped in order, those of the last
+/// session, whose slots were not given away, are remembered as perhaps old (C9.2).
 fn believe_kept<E: Env>(core: &Core<E>, rebuild: &[bool], dead: &[MemberIndex]) {
     // With a member gone for good some may be on it; without that start they would not count either.
     let from = kept_from(core, rebuild).filter(|_| dead.is_empty());
     let own = core.members[core.authority as usize].label.borrow();
     let alone = core.tier_of_member(core.authority) == Tier::Slow && !own.clean;
-    let old = from.is_none() && !core.writable && alone && !core.journal_gap.get();
+    let home_gone = alone || core.members.iter().any(|m| m.tier == Tier::Fast && !m.is_present());
+    let old = from.is_none() && !core.writable && home_gone && !core.journal_gap.get();
     let remembered = || own.mirrors_from;
     core.kept.count_from(if old { Some(remembered()) } else { from });
     core.kept.set_old(old);

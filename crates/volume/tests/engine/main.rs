@@ -30,6 +30,7 @@ mod members;
 mod memory;
 mod mover;
 mod old_copies;
+mod older_copies;
 mod one_fault;
 mod online;
 mod places;
