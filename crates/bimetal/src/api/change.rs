@@ -42,8 +42,8 @@ pub(crate) enum VolumeChange {
     Rename {
         name: String,
         new_name: String,
-        /// Although clients use it.
-        #[serde(default)]
+        /// Although clients use it. Daemons of before know no such field.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force: bool,
     },
     /// Away with it.

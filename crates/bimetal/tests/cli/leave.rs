@@ -305,3 +305,20 @@ fn a_member_that_dies_when_it_is_empty_is_done_without_and_one_that_is_in_use_is
     let words = p.ok(&["check", "tank"]);
     assert!(words.contains("Everything is in order") && !words.contains(name), "{words}");
 }
+
+/// Whoever is told that nothing is left to do wipes the old device.
+#[test]
+fn a_member_that_is_not_found_or_has_another_name_is_not_said_to_have_left() {
+    let p = Place::new();
+    three(&p);
+    p.file("new.img", 64 * MIB);
+    p.ok(&["member", "add", "tank", "--fast", "new.img"]);
+    let fast = p.path("fast.img");
+    std::fs::hard_link(&fast, p.path("other.img")).expect("another name");
+    let words = ["other.img is", "(fast member 0)", "member replace tank 0 new.img"];
+    p.refused(&["member", "replace", "tank", "other.img", "new.img", "--yes"], 1, &words);
+    std::fs::rename(&fast, p.path("away.img")).expect("away");
+    let words =
+        ["no member was found at fast.img", "fast member 0 was not found anywhere", "member replace tank 0 new.img"];
+    p.refused(&["member", "replace", "tank", "fast.img", "new.img", "--yes"], 1, &words);
+}

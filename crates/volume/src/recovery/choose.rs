@@ -51,10 +51,12 @@ pub(super) async fn choose<E: Env>(
         }
     }
     check_confirmed(core, chains)?;
-    if is_behind_unsound(core, chains, rebuild, best) {
+    // Behind a gap of its own nobody knows how far the best one had come.
+    let unsound = |tier| !furthest.damaged && is_behind_unsound(core, chains, rebuild, best, tier);
+    if unsound(Tier::Fast) {
         return Err(OpenError::Stale { name: core.name.clone(), member: best as u8 });
     }
-    if !furthest.damaged && is_behind_slow(core, chains, rebuild, best) {
+    if !furthest.damaged && (is_behind_slow(core, chains, rebuild, best) || unsound(Tier::Slow)) {
         if core.writable {
             return Err(OpenError::Stale { name: core.name.clone(), member: best as u8 });
         }
@@ -83,20 +85,26 @@ fn is_behind_slow<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[b
     is_fast && newest > heard(&core.members[best]) && !mutant::on(Mutant::C4OlderThanTold)
 }
 
-/// Whether a member that cannot be the source, because its journal has a gap or its map is lost, has blocks of commits that the best
+/// Whether a member of this tier that cannot be the source, because its journal has a gap or its map is lost, has blocks of commits that the best
 /// one, a fast one, cannot lack: all but the newest are durable on every fast member, and slow ones hear of none that is not. Ends of
 /// journals bear the number before the first of their epoch.
-fn is_behind_unsound<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[bool], best: usize) -> bool {
+fn is_behind_unsound<E: Env>(
+    core: &Core<E>,
+    chains: &[Option<Chain>],
+    rebuild: &[bool],
+    best: usize,
+    tier: Tier,
+) -> bool {
     let before = core.members[best].label.borrow().epoch.first_generation.saturating_sub(1);
     let known = chains[best].as_ref().map_or(0, |c| c.generation).max(before);
     let knows_more = |m: &Member<E::Device>| {
         let i = m.index as usize;
-        let ahead = u64::from(m.tier == Tier::Fast);
+        let ahead = u64::from(tier == Tier::Fast);
         let unsound = |c: &&Chain| i != best && (c.damaged || rebuild[i]);
         chains[i].as_ref().filter(unsound).is_some_and(|c| c.newest_seen > known + ahead)
     };
     let is_fast = core.members[best].tier == Tier::Fast && !mutant::on(Mutant::C6GapHidesNewer);
-    is_fast && core.members.iter().any(knows_more)
+    is_fast && core.members_of(tier).any(knows_more)
 }
 
 /// What slow members have heard of since is not known any more, and slots may have gone to other chunks: as behind a hole in the journal,
@@ -108,7 +116,8 @@ fn doubt_what_slow_heard<E: Env>(core: &Core<E>, chains: &[Option<Chain>], best:
     );
     core.findings.borrow_mut().push(Finding::serious(what));
     let newer = chains.iter().flatten().flat_map(|c| &c.records).filter(|(generation, _)| *generation > known);
-    core.damaged_chunks.borrow_mut().extend(newer.map(|(_, r)| chunk_of(r)));
+    let beyond = chains.iter().flatten().flat_map(|c| &c.beyond_gap).copied();
+    core.damaged_chunks.borrow_mut().extend(newer.map(|(_, r)| chunk_of(r)).chain(beyond));
     core.journal_gap.set(true);
 }
 

@@ -294,9 +294,10 @@ impl<E: Env> Core<E> {
         self.mover.ended.notify();
     }
 
-    /// A member whose requests all fail: a move would fail, or latch the group, which may go on with what does not need it.
+    /// A member whose requests all fail: a move would fail, or latch the group, which may go on with what does not need it. None is one
+    /// that the group does without in any case.
     pub(crate) fn lost_member(&self) -> Option<&Member<E::Device>> {
-        self.members.iter().find(|m| m.is_lost())
+        self.members.iter().find(|m| m.is_lost() && !self.can_do_without(m))
     }
 
     /// Waits until no move is under way; the mover has been told to stop.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
-use bimetal_volume::options::{MemberState, NewVolume};
+use bimetal_volume::options::{MemberState, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, CHUNK};
 use bimetal_volume::{Group, Volume};
 
@@ -165,4 +165,21 @@ fn a_disk_that_fails_before_it_is_empty_ends_the_writes() {
     e.block_on(async move { g2.create_volume(&new).await }).expect_err("it holds data");
     assert!(image::write(&env, &v, 0, &[1; 4096]).and_then(|()| image::flush(&env, &v)).is_err());
     assert_eq!(g.status().members.len(), 3);
+}
+
+/// Nothing is sent to it any more, so nobody finds that.
+#[test]
+fn an_empty_disk_whose_connection_is_lost_keeps_nothing_from_being_moved() {
+    for lost in [false, true] {
+        let env = MemoryEnv::new();
+        let m = create_sized(&env, "tank", &[24], &[40, 40], Some(40 * MIB));
+        let g = open(&env, &m.0, OpenOptions::default()).expect("opens");
+        let v = emptied(&env, &m, &g);
+        m.0[2].lost.set(lost);
+        (0..v.size() / CHUNK).for_each(|c| image::write(&env, &v, c * CHUNK, &[7; CHUNK as usize]).expect("written"));
+        image::flush(&env, &v).expect("flushed");
+        pass(&env, 3600);
+        let s = g.status();
+        assert!(s.fast_free >= s.keep_free, "lost {lost}: the reserve comes back: {} of {}", s.fast_free, s.keep_free);
+    }
 }

@@ -39,6 +39,7 @@ mod reserve;
 mod straggler;
 mod structure;
 mod telling;
+mod two_faults;
 mod unreached;
 mod unread;
 mod unsound;

@@ -9,7 +9,7 @@ use bimetal_volume::options::{CreateOptions, NewVolume};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
-use crate::image::{flush, make, open, pass, small, writable, write, MIB};
+use crate::image::{evacuate, flush, make, open, pass, small, used, writable, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// Two SSDs, a disk, and two volumes that live on the SSDs.
@@ -78,5 +78,20 @@ fn a_volume_that_is_encrypted_meanwhile_waits_with_saying_so() {
     d[2].lost.set(true);
     pass(&env, 120);
     assert!(g.status().volumes.iter().any(|v| v.encrypting.is_some()));
+    goes_on(&env, &g, &v);
+}
+
+/// It leaves because it dies, and dies when nothing is left on it.
+#[test]
+fn an_empty_ssd_that_is_lost_can_be_taken_out() {
+    let env = MemoryEnv::new();
+    let (d, g, v) = group(&env);
+    evacuate(&env, &g, 1);
+    pass(&env, 120);
+    assert_eq!(used(&g, 1), 0);
+    d[1].lost.set(true);
+    let g2 = g.clone();
+    env.block_on(async move { g2.remove_member(1).await }).expect("the others are there");
+    pass(&env, 60);
     goes_on(&env, &g, &v);
 }

@@ -2,12 +2,14 @@
 //! interrupted, and goes on.
 
 use anyhow::{bail, Context, Result};
-use bimetal_host::Locator;
+use bimetal_host::device::Access;
+use bimetal_host::{HostDevice, Locator};
 use bimetal_volume::units::Tier;
 use serde_json::json;
 
 use super::{add, before, find, leave, lookup, named, room, rows_of, Rows};
 use crate::cli::MemberReplace;
+use crate::config::uuid_text;
 use crate::output::{confirm, Output};
 use crate::{api, members};
 
@@ -18,7 +20,10 @@ pub(super) fn run(args: &MemberReplace, output: Output) -> Result<()> {
     let new = members::parse(&args.new)?;
     let there = lookup(all, &new.to_string());
     let old = match (lookup(all, &args.old), there) {
-        (None, Some(there)) => return nothing_left(group, &args.old, there, output),
+        (None, Some(there)) => {
+            refuse_unfound(all, args, there)?;
+            return nothing_left(group, &args.old, there, output);
+        }
         _ => find(all, group, &args.old)?,
     };
     let index = match there {
@@ -35,6 +40,37 @@ pub(super) fn run(args: &MemberReplace, output: Output) -> Result<()> {
         "erased": gone.not_erased.is_none(), "not_erased": gone.not_erased,
     });
     output.show(&answer, || leave::words(group, &old, &gone))
+}
+
+/// Who is told that nothing is left to do wipes the old device. A member that was not found may be the one, and so may one that has
+/// another name now.
+fn refuse_unfound(all: &[api::Member], args: &MemberReplace, there: &api::Member) -> Result<()> {
+    let (group, old, new) = (&args.group, &args.old, &args.new);
+    if let Some(m) = all.iter().find(|m| m.locator.is_none()) {
+        let (name, index) = (named(m), m.index);
+        bail!(
+            "{} is in group '{group}', and no member was found at {old}; but {name} was not found anywhere, may be the one that is \
+             meant, and hold data. When it is back: bimetal member replace {group} {index} {new}",
+            named(there)
+        );
+    }
+    match carried_by(all, old)? {
+        Some(m) => bail!("{old} is {}: bimetal member replace {group} {} {new}", named(&m), m.index),
+        None => Ok(()),
+    }
+}
+
+/// The member whose label a device carries.
+fn carried_by(all: &[api::Member], text: &str) -> Result<Option<api::Member>> {
+    let Ok(at) = members::parse(text) else { return Ok(None) };
+    let all = all.to_vec();
+    add::with_env(|env| async move {
+        // One that is not there is no member, as all were found.
+        let Ok(device) = HostDevice::open(&env, &at, Access::PEEK).await else { return Ok(None) };
+        let label = members::read_label(&device).await?;
+        let uuid = label.ok().map(|label| uuid_text(&members::own_uuid(&label)));
+        Ok(all.into_iter().find(|m| uuid.as_ref() == Some(&m.uuid)))
+    })
 }
 
 /// Both steps were made before.

@@ -249,7 +249,7 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTak
 }
 
 /// Asks who may serve, by a server, what was opened here to be served, as a challenger there does. Nobody is asked where nobody
-/// was, or is known to be gone. A disk that sleeps is waited for: whoever has it through a server may read it from that one's memory
+/// was. A disk that sleeps is waited for: whoever has it through a server may read it from that one's memory
 /// meanwhile. Labels that cannot be read are for others to say; of a block that can be neither read nor written a holder gives the
 /// member up. The block is empty afterwards: the kernel's lock keeps others out here, and the next start has nobody to wait for.
 pub(in crate::device) async fn ask_here(env: &HostEnv, device: &FileDevice) -> Result<(), OpenError> {
@@ -265,9 +265,8 @@ pub(super) async fn ask(env: &HostEnv, device: &impl Ground) -> Result<(), NotTa
     }
     let mine = Held::new(env, Some(&label), Some(place));
     let taken = async {
-        if before.may_be_there(&mine.own.get()) {
-            challenge(env, device, &mine.own.get(), place).await?;
-        }
+        // Also of one who is gone: another may have come by a server since the block was read.
+        challenge(env, device, &mine.own.get(), place).await?;
         device.put(place, BufMut::zeroed(BLOCK).freeze()).await.map_err(NotTaken::Block)
     };
     match (taken.await, before) {

@@ -250,8 +250,12 @@ impl<E: Env> Core<E> {
     /// Takes an empty member that is leaving out of the group.
     pub(super) async fn remove_member(&self, index: MemberIndex) -> Result<LeaveReport, StructureError> {
         let change = self.volumes.change.lock().await;
-        self.check_changeable()?;
+        self.check_writable()?;
         let m = self.member_in_use(index)?;
+        // Itself it is not needed for that.
+        if let Some(lost) = self.lost_member().filter(|lost| lost.index != index) {
+            return Err(StructureError::NotReached(lost.index));
+        }
         if m.standing.get() != Standing::Leaving {
             return Err(StructureError::NotLeaving(index));
         }

@@ -160,7 +160,7 @@ impl<E: Env> Core<E> {
     /// Every member's labels get a change of the tables: where one is lost nothing is begun, as nothing is moved. What does not need
     /// that member goes on, and would not any more if the change had failed.
     pub(crate) fn check_reached(&self) -> Result<(), StructureError> {
-        match self.members.iter().find(|m| m.is_lost() && !self.can_do_without(m)) {
+        match self.lost_member() {
             Some(m) => Err(StructureError::NotReached(m.index)),
             None => Ok(()),
         }

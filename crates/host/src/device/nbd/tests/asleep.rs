@@ -91,6 +91,27 @@ fn of_two_who_find_nobody_the_one_that_is_slow_to_say_so_is_refused() {
 }
 
 #[test]
+fn of_two_who_find_a_dead_holder_only_one_comes_to_serve() {
+    on_a_member(async |env, locator, _server| {
+        drop(serve(&env, &locator).await.expect("nobody has it"));
+        let late = Disk { put_takes: Duration::from_millis(400), ..disk(&env, &locator).await };
+        assert!(holder(&late.device).await.is_some(), "the lease of one that is gone is still there");
+        let result = Rc::new(Cell::new(None));
+        let (asked, told) = (env.clone(), result.clone());
+        env.spawn(async move { told.set(Some(ask(&asked, &late).await.is_ok())) });
+        // It has read by now.
+        env.sleep(Duration::from_millis(100)).await;
+        let first = serve(&env, &locator).await.expect("nobody has it");
+        while result.get().is_none() {
+            env.sleep(Duration::from_millis(10)).await;
+        }
+        env.sleep(LONG).await;
+        assert_eq!(result.get(), Some(false), "the first has taken it back");
+        first.write(0, pattern(2, 4096)).await.expect("it serves");
+    });
+}
+
+#[test]
 fn a_holder_is_found_although_its_block_cannot_be_read_at_first() {
     on_a_member(async |env, locator, _server| {
         let first = serve(&env, &locator).await.expect("nobody has it");
