@@ -176,7 +176,7 @@ pub(crate) fn troubles(s: &Status, places: &Places) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(why) = &s.latched {
         // The engine's reason says what to do, too.
-        out.push(format!("WRITES ARE REFUSED since an error: {why}. Nothing flushed is lost."));
+        out.push(format!("WRITES ARE REFUSED since an error: {why}. What was flushed is still on the members."));
     } else if s.read_only {
         out.push("The group is open read-only.".to_string());
     }

@@ -240,7 +240,7 @@ async fn stop(
     }
     if let Some(why) = error {
         bail!(
-            "group '{name}' could not be stopped in order; nothing flushed is lost, the next start recovers it: {why}"
+            "group '{name}' could not be stopped in order; what was flushed is still on the members, and the next start recovers it: {why}"
         );
     }
     log::info(&format!("group '{name}' is stopped"));

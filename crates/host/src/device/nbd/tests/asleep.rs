@@ -72,7 +72,7 @@ fn a_holder_is_found_however_long_a_label_takes() {
 #[test]
 fn of_two_who_find_nobody_the_one_that_is_slow_to_say_so_is_refused() {
     on_a_member(async |env, locator, _server| {
-        let late = Disk { put_takes: Duration::from_millis(400), ..disk(&env, &locator).await };
+        let late = Disk { put_takes: Duration::from_millis(1500), ..disk(&env, &locator).await };
         let (own, result) = (of_this_process(&env), Rc::new(Cell::new(None)));
         let (asked, told) = (env.clone(), result.clone());
         env.spawn(async move {
@@ -94,7 +94,7 @@ fn of_two_who_find_nobody_the_one_that_is_slow_to_say_so_is_refused() {
 fn of_two_who_find_a_dead_holder_only_one_comes_to_serve() {
     on_a_member(async |env, locator, _server| {
         drop(serve(&env, &locator).await.expect("nobody has it"));
-        let late = Disk { put_takes: Duration::from_millis(400), ..disk(&env, &locator).await };
+        let late = Disk { put_takes: Duration::from_millis(1500), ..disk(&env, &locator).await };
         assert!(holder(&late.device).await.is_some(), "the lease of one that is gone is still there");
         let result = Rc::new(Cell::new(None));
         let (asked, told) = (env.clone(), result.clone());
