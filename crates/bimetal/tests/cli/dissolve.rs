@@ -146,7 +146,7 @@ fn the_end_speaks_of_the_volume_that_was_copied_and_of_no_file_that_was_put_in_i
         crate::common::done(copy.wait_with_output().expect("ended"))
     };
     let waiting = waiting_copy(&p, &["out.img"]);
-    p.ok(&["volume", "rename", "tank/main", "old"]);
+    p.ok(&["volume", "rename", "tank/main", "old", "--force"]);
     p.ok(&["volume", "rename", "tank/b", "main"]);
     let done = ended(waiting);
     assert!(done.code == 0 && done.out.contains("volume tank/old") && !done.out.contains("tank/main"), "{}", done.out);

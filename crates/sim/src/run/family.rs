@@ -232,6 +232,7 @@ impl Client {
             {
                 shared.families.borrow_mut().end(false);
             }
+            Err(e) if shared.is_not_reached(&e) => shared.families.borrow_mut().end(false),
             Err(e) => shared.fail(format!("{act:?} was refused: {e}")),
         }
         shared.changing.set(false);

@@ -37,7 +37,7 @@ impl Client {
             Err(StructureError::Engine(e)) => self.judge_change(&format!("evacuating disk {disk}"), &e, injected),
             Err(e) => {
                 shared.roster.borrow_mut().sure(disk, before);
-                if !self.may_refuse(disk, before, &e) {
+                if !shared.is_not_reached(&e) && !self.may_refuse(disk, before, &e) {
                     shared.fail(format!("evacuating disk {disk} was refused: {e}"));
                 }
             }
@@ -62,7 +62,7 @@ impl Client {
             Err(StructureError::Engine(e)) => self.judge_change(&format!("keeping disk {disk}"), &e, injected),
             Err(e) => {
                 shared.roster.borrow_mut().sure(disk, before);
-                if before || !matches!(e, StructureError::NotLeaving(_)) {
+                if !shared.is_not_reached(&e) && (before || !matches!(e, StructureError::NotLeaving(_))) {
                     shared.fail(format!("keeping disk {disk} was refused: {e}"));
                 }
             }
@@ -99,7 +99,7 @@ impl Client {
                 Err(e) => {
                     shared.roster.borrow_mut().end(false);
                     let leaving = shared.roster.borrow().is_leaving(disk);
-                    if leaving || !matches!(e, StructureError::NotLeaving(_)) {
+                    if !shared.is_not_reached(&e) && (leaving || !matches!(e, StructureError::NotLeaving(_))) {
                         shared.fail(format!("removing disk {disk} was refused: {e}"));
                     }
                     return;

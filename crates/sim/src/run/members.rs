@@ -226,6 +226,7 @@ impl Client {
                 shared.roster.borrow_mut().end(false);
                 shared.marks.borrow_mut().mark(Seen::NewDeviceFailed);
             }
+            Err(e) if shared.is_not_reached(&e) => shared.roster.borrow_mut().end(false),
             Err(e) => shared.fail(format!("adding disk {disk} was refused: {e}")),
         }
     }

@@ -1,6 +1,7 @@
 //! Steps that change the volumes: carried out one at a time, beside the requests of the other clients, and judged.
 
 use bimetal_format::ENTRIES_PER_PAGE;
+use bimetal_volume::env::Device;
 use bimetal_volume::group::create::headroom;
 use bimetal_volume::group::structure::StructureError;
 use bimetal_volume::options::NewVolume;
@@ -9,11 +10,24 @@ use bimetal_volume::units::{Placement, Tier, CHUNK};
 use super::client::{Client, RETRY};
 use super::judge::Kind;
 use super::table::{name, Known, Pending, Table};
+use super::Shared;
 use crate::counters::Seen;
 use crate::scenario::{Act, Step};
 
 fn pages_of(chunks: u64) -> u64 {
     chunks.div_ceil(ENTRIES_PER_PAGE as u64)
+}
+
+impl Shared {
+    /// Whether a disk is lost, and says so.
+    pub(super) fn is_one_lost(&self) -> bool {
+        self.disks.iter().any(|d| d.is_lost())
+    }
+
+    /// Whether a change was refused because a disk is lost, and one is.
+    pub(super) fn is_not_reached(&self, e: &StructureError) -> bool {
+        matches!(e, StructureError::NotReached(_)) && self.is_one_lost()
+    }
 }
 
 impl Client {
@@ -90,6 +104,9 @@ impl Client {
             }
             Err(e) => {
                 shared.table.borrow_mut().end(false);
+                if shared.is_not_reached(&e) {
+                    return;
+                }
                 if let Err(why) = self.refusal(s, before, after, &e) {
                     shared.fail(format!("{:?} of volume {} was refused: {e}; {why}", s.act, s.volume));
                 }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::{Proviso, StructureError, VolumeRow};
-use crate::env::Env;
+use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
@@ -54,8 +54,8 @@ impl<E: Env> Core<E> {
         if self.stopping.get() {
             return Err(Error::Stopping);
         }
-        if self.check_reached().is_err() {
-            return Err(Error::Lost);
+        if let Some(lost) = self.lost_member() {
+            return Err(Error::Device { member: lost.index, source: DeviceError::Disconnected });
         }
         v.drained().await;
         self.unmap(v).await?;
