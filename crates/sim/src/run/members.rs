@@ -27,6 +27,9 @@ pub(super) struct Roster {
     leaving: Vec<Option<bool>>,
     /// Disks that were members and have left: what they held then nobody has overwritten.
     left: Vec<bool>,
+    /// Disks that the group went on without when they had failed. Before the labels of the others say so a crash brings them back,
+    /// leaving as before.
+    let_go: Vec<bool>,
 }
 
 impl Roster {
@@ -38,6 +41,7 @@ impl Roster {
             tried: vec![false; disks],
             leaving: vec![Some(false); disks],
             left: vec![false; disks],
+            let_go: vec![false; disks],
         }
     }
 
@@ -81,6 +85,7 @@ impl Roster {
         if faults {
             self.done_without(status, disks);
         }
+        self.come_back(status, disks);
         let made = self.seen(status)?;
         self.end(made);
         for (i, disk) in disks.iter().enumerate().filter(|(i, _)| self.inside[*i]) {
@@ -101,9 +106,24 @@ impl Roster {
         for (i, disk) in disks.iter().enumerate() {
             if self.inside[i] && self.leaving[i] != Some(false) && !listed(disk) {
                 (self.inside[i], self.leaving[i]) = (false, Some(false));
-                self.left[i] = true;
+                (self.left[i], self.let_go[i]) = (true, true);
                 self.pending = self.pending.filter(|p| p.0 != i);
             }
+        }
+    }
+
+    /// Those that were let go, and are there again after a crash.
+    fn come_back(&mut self, status: &Status, disks: &[SimDisk]) {
+        let leaving = |disk: &SimDisk| {
+            let uuid = own_uuid(disk);
+            status.members.iter().any(|m| Some(m.uuid) == uuid && m.state == MemberState::Leaving)
+        };
+        for (i, disk) in disks.iter().enumerate() {
+            let may_be = self.let_go[i] && !self.inside[i] && self.pending.is_none_or(|p| p.0 != i);
+            if may_be && leaving(disk) {
+                (self.inside[i], self.leaving[i]) = (true, Some(true));
+            }
+            self.let_go[i] &= !self.inside[i];
         }
     }
 
