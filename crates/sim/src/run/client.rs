@@ -181,8 +181,10 @@ impl Client {
     fn judge_with(&self, kind: Kind, what: &str, error: &Error, before: Injected, doubt: bool) {
         let faults = Faults { start: self.start, before, now: self.shared.world.injected(), doubt };
         // Nothing has to be asked of a disk that is known to be lost.
-        let disconnected = matches!(error, Error::Device { source: DeviceError::Disconnected, .. });
-        let lost = kind == Kind::Write && disconnected && self.shared.is_one_lost();
+        let lost = match error {
+            Error::Device { member, source: DeviceError::Disconnected } if kind == Kind::Write => self.is_lost(*member),
+            _ => false,
+        };
         if !lost && !legal(kind, error, &faults) {
             self.shared.fail(format!("{what} failed without a fault that justifies it: {error}"));
         }

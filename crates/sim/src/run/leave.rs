@@ -1,5 +1,6 @@
 //! Steps by which members leave: carried out and judged like those by which they come.
 
+use bimetal_volume::env::Device;
 use bimetal_volume::error::Error;
 use bimetal_volume::group::create::headroom;
 use bimetal_volume::group::structure::StructureError;
@@ -20,6 +21,12 @@ impl Client {
     fn index_of(&self, disk: usize) -> Option<MemberIndex> {
         let uuid = own_uuid(&self.shared.disks[disk]);
         self.group.status().members.iter().find(|m| Some(m.uuid) == uuid).map(|m| m.index)
+    }
+
+    /// Whether this member is on a disk that is lost, and says so.
+    pub(super) fn is_lost(&self, member: MemberIndex) -> bool {
+        let mut disks = self.shared.disks.iter().enumerate();
+        disks.any(|(disk, d)| d.is_lost() && self.index_of(disk) == Some(member))
     }
 
     pub(super) async fn evacuate(&self, disk: usize) {

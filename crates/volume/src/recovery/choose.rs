@@ -85,9 +85,9 @@ fn is_behind_slow<E: Env>(core: &Core<E>, chains: &[Option<Chain>], rebuild: &[b
     is_fast && newest > heard(&core.members[best]) && !mutant::on(Mutant::C4OlderThanTold)
 }
 
-/// Whether a member of this tier that cannot be the source, because its journal has a gap or its map is lost, has blocks of commits that the best
-/// one, a fast one, cannot lack: all but the newest are durable on every fast member, and slow ones hear of none that is not. Ends of
-/// journals bear the number before the first of their epoch.
+/// Whether a member of this tier that cannot be the source, because its journal has a gap or its map is lost, has blocks of commits
+/// that the best one, a fast one, cannot lack: all but the newest are durable on every fast member, and slow ones hear of none that is
+/// not. Ends of journals bear the number before the first of their epoch.
 fn is_behind_unsound<E: Env>(
     core: &Core<E>,
     chains: &[Option<Chain>],
