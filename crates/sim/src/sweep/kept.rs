@@ -2,11 +2,11 @@
 //! in between. What matters shows only when such a chunk goes down later, so that the sessions after the crash press it
 //! out.
 
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::units::{Tier, CHUNK};
 
 use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::oracle::Crash;
-use crate::scenario::{Act, Damage, End, Scenario, Step};
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
 
 /// Crash points of the sessions that are cut.
@@ -80,6 +80,26 @@ pub(super) fn forgotten() -> Directed {
         s
     };
     chain("kept copy forgotten", make)
+}
+
+/// One of two SSDs is gone after a crash: what the disk still has of its chunks may be old, and is never another's.
+pub(super) fn one_ssd_gone() -> Directed {
+    let make = |n: u64| {
+        let mut s = group(8, 40, 34);
+        s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 8, discard: true });
+        (s.seed, s.commit_ms) = (n + 1, 500);
+        let session = s.quiet_session(vec![fill(0, 24), sleep(0, 3000)], End::Stop);
+        s.sessions.push(session);
+        let mut steps = hot(4);
+        steps.extend([flush(), step(0, if n % 4 < 2 { WRITE } else { FUA }, HOT * CHUNK, 4096)]);
+        steps.extend([step(0, TRIM, 4 * CHUNK, 2 * CHUNK), flush(), fill(24, 6), flush(), sleep(0, 600)]);
+        crash(&mut s, steps, n / 2);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 34 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Missing((n % 2) as usize));
+        s.sessions.push(session);
+        s
+    };
+    chain("kept copies, one of two SSDs gone", make)
 }
 
 /// Everything that goes down does so uncopied, with writes and TRIMs in the middle of it.

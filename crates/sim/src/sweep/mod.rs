@@ -339,6 +339,7 @@ pub fn all() -> Vec<Directed> {
         kept::let_go(),
         kept::room_for_drops(),
         kept::alone(),
+        kept::one_ssd_gone(),
         kept::lifted(),
         anew::written(),
         anew::failing(),
