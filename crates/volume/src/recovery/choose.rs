@@ -52,11 +52,11 @@ pub(super) async fn choose<E: Env>(
     }
     check_confirmed(core, chains)?;
     // Behind a gap of its own nobody knows how far the best one had come.
-    let unsound = |tier| !furthest.damaged && is_behind_unsound(core, chains, rebuild, best, tier);
-    if unsound(Tier::Fast) {
+    let is_behind = |tier| is_behind_unsound(core, chains, rebuild, best, tier);
+    if !furthest.damaged && is_behind(Tier::Fast) {
         return Err(OpenError::Stale { name: core.name.clone(), member: best as u8 });
     }
-    if !furthest.damaged && (is_behind_slow(core, chains, rebuild, best) || unsound(Tier::Slow)) {
+    if !furthest.damaged && (is_behind_slow(core, chains, rebuild, best) || is_behind(Tier::Slow)) {
         if core.writable {
             return Err(OpenError::Stale { name: core.name.clone(), member: best as u8 });
         }
