@@ -150,7 +150,7 @@ fn the_fast_member_is_replaced_without_a_daemon() {
     assert!(configured(&p).contains("new.img") && !configured(&p).contains("fast.img"), "{}", configured(&p));
     is_sound(&p);
     let words = p.ok(&replace);
-    assert!(words.contains("nothing left to do"), "{words}");
+    assert!(words.contains("nothing left to do") && words.contains("slow2.img (slow member 2)"), "{words}");
     std::fs::remove_file(p.path("fast.img")).expect("removed");
     let _daemon = p.serve(&["tank"]);
     same(&p, "main");

@@ -22,7 +22,7 @@ pub(super) fn run(args: &MemberReplace, output: Output) -> Result<()> {
     let old = match (lookup(all, &args.old), there) {
         (None, Some(there)) => {
             refuse_unfound(all, args, there)?;
-            return nothing_left(group, &args.old, there, output);
+            return nothing_left(&rows, group, &args.old, there, output);
         }
         _ => find(all, group, &args.old)?,
     };
@@ -74,12 +74,18 @@ fn carried_by(all: &[api::Member], text: &str) -> Result<Option<api::Member>> {
 }
 
 /// Both steps were made before.
-fn nothing_left(group: &str, old: &str, there: &api::Member, output: Output) -> Result<()> {
+fn nothing_left(rows: &Rows, group: &str, old: &str, there: &api::Member, output: Output) -> Result<()> {
     let answer = json!({
         "schema": api::SCHEMA, "group": group, "change": "none", "member": there.index, "locator": there.locator,
     });
     output.show(&answer, || {
-        format!("{} is in group '{group}', and {old} is not (any more): there is nothing left to do.", named(there))
+        let members: Vec<String> = rows.members.iter().map(named).collect();
+        format!(
+            "{} is in group '{group}', and {old} is not (any more): there is nothing left to do, if that is the one that was meant. \
+             The members are {}.",
+            named(there),
+            members.join(", ")
+        )
     })
 }
 
