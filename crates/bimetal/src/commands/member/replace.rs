@@ -49,8 +49,8 @@ fn refuse_unfound(all: &[api::Member], args: &MemberReplace, there: &api::Member
     if let Some(m) = all.iter().find(|m| m.locator.is_none()) {
         let (name, index) = (named(m), m.index);
         bail!(
-            "{} is in group '{group}', and no member was found at {old}; but {name} was not found anywhere, may be the one that is \
-             meant, and hold data. When it is back: bimetal member replace {group} {index} {new}",
+            "{} is in group '{group}', and no member was found at {old}; but {name} was not found anywhere: it may be the one \
+             that is meant, and hold data. When it is back: bimetal member replace {group} {index} {new}",
             named(there)
         );
     }
