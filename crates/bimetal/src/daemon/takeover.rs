@@ -28,11 +28,11 @@ impl Devices {
 
     async fn take_over_which(&self, only_waiting: bool) {
         let found = self.env.blocking(|| Control::open()?.devices()).await;
-        let found = match found {
-            Ok(Ok(found)) => found,
+        let found = match found.map_err(UblkError::Control).flatten() {
+            Ok(found) => found,
             // Without the driver there is nothing to take over.
-            Ok(Err(UblkError::Missing)) => Vec::new(),
-            _ => return,
+            Err(UblkError::Missing) => Vec::new(),
+            Err(error) => return tell_that_unseen(&error),
         };
         let volumes = self.group.status().volumes;
         if !only_waiting {
@@ -166,6 +166,16 @@ impl Devices {
         if let Ok(Err(error)) = self.env.blocking(write).await {
             log::warn(&format!("the list of attached devices cannot be written: {error:#}"));
         }
+    }
+}
+
+/// Who has devices of this group mounted hangs, and looks here for the reason.
+fn tell_that_unseen(error: &UblkError) {
+    if Control::are_there_devices() {
+        log::warn(&format!(
+            "this machine has ublk devices, and it cannot be seen whose: {error}. Those of this group that a daemon before \
+             this one has left wait; stop this daemon and start it again, as root, to have them served"
+        ));
     }
 }
 

@@ -139,15 +139,16 @@ impl Control {
 
     /// All devices of the machine, by number.
     pub fn devices(&mut self) -> Result<Vec<Found>, UblkError> {
-        let entries = std::fs::read_dir("/sys/class/ublk-char").into_iter().flatten().flatten();
-        let names = entries.filter_map(|e| e.file_name().into_string().ok());
-        let mut numbers: Vec<u32> = names.filter_map(|n| n.strip_prefix("ublkc")?.parse().ok()).collect();
-        numbers.sort_unstable();
         let mut all = Vec::new();
-        for n in numbers {
+        for n in numbers() {
             all.extend(self.info(DeviceId(n))?);
         }
         Ok(all)
+    }
+
+    /// Whether the machine has devices at all, as far as one can see without the control device.
+    pub fn are_there_devices() -> bool {
+        !numbers().is_empty()
     }
 
     fn simple(&mut self, op: u32, id: DeviceId, step: &'static str, data: u64) -> Result<(), UblkError> {
@@ -211,6 +212,15 @@ impl Control {
             }
         }
     }
+}
+
+/// The numbers of all devices, ascending.
+fn numbers() -> Vec<u32> {
+    let entries = std::fs::read_dir("/sys/class/ublk-char").into_iter().flatten().flatten();
+    let names = entries.filter_map(|e| e.file_name().into_string().ok());
+    let mut numbers: Vec<u32> = names.filter_map(|n| n.strip_prefix("ublkc")?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 fn lost() -> io::Error {
