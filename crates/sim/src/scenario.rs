@@ -96,10 +96,13 @@ pub enum Act {
         /// Any disk.
         disk: usize,
     },
-    /// Bits rot in what the disk of this number holds of the headers of families; volume, `offset` and `len` are not used.
+    /// Bits rot in what the disk of this number holds of the headers of families; volume, `offset` and `len` are not used. For scenarios
+    /// in which another disk has them whole.
     RotKeys {
         /// Any disk.
         disk: usize,
+        /// Whose header; 0: all of them.
+        family: u8,
     },
     /// Verifies the group while it is in use; volume, `offset` and `len` are not used.
     Check {

@@ -48,6 +48,8 @@ mutants! {
     HeadersNotSynced: "families: headers are not synced before labels name them",
     HeaderNotChecked: "families: a header is taken from a member where it is damaged",
     HeaderUnreadLost: "families: a header that a member could not read is replaced by a damaged copy",
+    HeadersNotMended: "families: a start leaves a header damaged that another member has whole",
+    LastHeaderLeaves: "families: a member leaves with the only whole header",
     OldHeadersLeft: "families: a header that was replaced stays on the members",
     C1NoDataSync: "C1.6: the journal is written without syncing the members that hold the data",
     C1NoPreparedRecord: "C1.6: a demotion switches without a prepared record on the slow member",

@@ -20,7 +20,8 @@ impl Problem {
         match (self.mended, self.serious, self.in_memory) {
             (true, ..) => " (mended)",
             (false, true, _) => " (SERIOUS)",
-            (false, false, true) => " (the daemon has it whole in memory)",
+            (false, false, true) => " (the daemon has it whole)",
+            (false, false, false) if self.by_check => " (`bimetal check --mend` mends it while the group is in use)",
             (false, false, false) if serious => "",
             (false, false, false) => " (the next start mends it)",
         }
@@ -67,9 +68,12 @@ pub(crate) struct Problem {
     pub(crate) what: String,
     /// Data is lost or in doubt.
     pub(crate) serious: bool,
-    /// The daemon has it whole in memory, and writes it anew if it is asked to.
+    /// The daemon has it whole, in memory or on another member, and writes it anew if it is asked to.
     #[serde(default)]
     pub(crate) in_memory: bool,
+    /// A copy that no start looks at as long as a better one is there: a check of the group in use mends it.
+    #[serde(default)]
+    pub(crate) by_check: bool,
     /// It was written anew, and is whole now.
     pub(crate) mended: bool,
 }
@@ -101,6 +105,7 @@ impl Checked {
             what: p.what.clone(),
             serious: p.serious,
             in_memory: p.in_memory,
+            by_check: p.by_check,
             mended: p.mended,
         });
         Checked {

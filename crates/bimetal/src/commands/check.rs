@@ -215,12 +215,18 @@ fn way_on(c: &Checked, named: bool) -> String {
     if open().any(|p| p.in_memory) {
         return format!("Have it written anew before the daemon ends: bimetal check {} --mend\n", c.group);
     }
-    match named && !c.in_use && open().any(|p| p.serious) {
-        true => format!(
+    if !named || c.in_use {
+        return String::new();
+    }
+    if open().any(|p| p.serious) {
+        return format!(
             "Next: bimetal rescue {0}    (what is lost or in doubt)\n      \
              bimetal repair {0}    (what can be done; asks before it writes)\n",
             c.group
-        ),
+        );
+    }
+    match open().any(|p| p.by_check) {
+        true => format!("Next: bimetal serve {0}, and while it runs: bimetal check {0} --mend\n", c.group),
         false => String::new(),
     }
 }
@@ -260,7 +266,7 @@ mod tests {
     }
 
     fn problem(serious: bool, in_memory: bool, mended: bool) -> Problem {
-        Problem { member: Some(1), what: "rot".into(), serious, in_memory, mended }
+        Problem { member: Some(1), what: "rot".into(), serious, in_memory, by_check: false, mended }
     }
 
     #[test]
@@ -296,9 +302,13 @@ Everything is in order. Nothing was written.
             "{serious}"
         );
         assert!(!words(&checked(both), false).contains("Next"), "copies of members are not repaired by name");
+        let copy = Problem { by_check: true, ..problem(false, false, false) };
+        let left = words(&checked(vec![copy]), true);
+        assert!(left.contains("rot (`bimetal check --mend` mends it"), "{left}");
+        assert!(left.ends_with("Next: bimetal serve tank, and while it runs: bimetal check tank --mend\n"), "{left}");
         let used = |problems| words(&Checked { in_use: true, ..checked(problems) }, true);
         let told = used(vec![problem(false, true, false)]);
-        assert!(told.contains("rot (the daemon has it whole in memory)"), "{told}");
+        assert!(told.contains("rot (the daemon has it whole)"), "{told}");
         assert!(told.ends_with("before the daemon ends: bimetal check tank --mend\n"), "{told}");
         let (mended, not) = (problem(false, true, true), problem(false, false, false));
         assert!(used(vec![mended.clone()]).ends_with("rot (mended)\n\n1 problem was found, and mended.\n"));

@@ -59,12 +59,9 @@ fn a_group_in_use_is_verified_and_mended() {
     assert!(damage(&p, "fast.img") > 3);
     let told = p.run(&["check", "tank"]);
     assert_eq!(told.code, 1, "{}", told.out);
-    for words in [
-        "member 0: ",
-        "is not sound (the daemon has it whole in memory)",
-        "Nothing was written",
-        "bimetal check tank --mend",
-    ] {
+    for words in
+        ["member 0: ", "is not sound (the daemon has it whole)", "Nothing was written", "bimetal check tank --mend"]
+    {
         assert!(told.out.contains(words), "{words}: {}", told.out);
     }
     let mended = p.ok(&["check", "tank", "--mend"]);

@@ -95,7 +95,10 @@ impl Client {
                 micros => self.shared.copy_in_start.set(micros),
             },
             Act::Rot { disk } => self.rot(disk),
-            Act::RotKeys { disk } => self.shared.rot_keys(disk),
+            Act::RotKeys { disk, family } => {
+                self.shared.rot_keys(disk, family);
+                self.shared.rotten.set(true);
+            }
             Act::Check { mend } => self.check(mend).await,
             Act::Sleep => self.shared.world.sleep(s.len * MICROS).await,
             Act::Heat { times } => {

@@ -21,13 +21,14 @@ pub(super) const LABEL: std::ops::Range<u64> = 16..32;
 const JOURNAL: u64 = 256;
 
 impl Shared {
-    /// All that a disk holds of the headers of families rots.
-    pub(super) fn rot_keys(&self, disk: usize) {
+    /// What a disk holds of the header of a family rots; of all if it is 0.
+    pub(super) fn rot_keys(&self, disk: usize, family: u8) {
         let mut store = self.disks[disk].store_mut();
         let blocks = store.blocks();
         let behind = blocks - 2 * JOURNAL + (LABEL.end - LABEL.start)..blocks - JOURNAL;
         let written = |b: &u64| !matches!(store.durable(*b), crate::disk::Cell::Virgin);
-        let keys: Vec<u64> = (LABEL.end..JOURNAL).chain(behind).filter(written).collect();
+        let of_it = |b: &u64| family == 0 || super::family::is_header_of(store.durable(*b), family);
+        let keys: Vec<u64> = (LABEL.end..JOURNAL).chain(behind).filter(written).filter(of_it).collect();
         for block in keys {
             self.world.random(|p| store.rot(block, p));
         }
@@ -292,7 +293,7 @@ impl Run<'_> {
 
     /// The headers of families are whole on another member.
     fn rotten_keys(&self, member: usize) -> Result<(), Wrong> {
-        self.shared.rot_keys(member);
+        self.shared.rot_keys(member, 0);
         let options = OpenOptions { writable: false, ..self.open_options() };
         let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
             return Err("a read-only start with rotten keys on one member was refused".into());

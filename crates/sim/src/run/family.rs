@@ -86,6 +86,11 @@ fn version_of(block: &[u8]) -> Option<(u8, u32)> {
     Some((rest[0], u32::from_le_bytes(version)))
 }
 
+/// Whether it is a block of the header of this family.
+pub(super) fn is_header_of(cell: &Cell, number: u8) -> bool {
+    matches!(cell, Cell::Raw(raw) if version_of(&raw[..]).is_some_and(|(n, _)| n == number))
+}
+
 /// Unlocks all families of a group, as its owner does after a start. What has become of the content of volumes is known
 /// before.
 pub(super) fn unlock_all(group: &Group<SimEnv>) -> Result<(), Wrong> {

@@ -243,7 +243,8 @@ fn unread() -> Directed {
     s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 10, discard: true });
     let prepare = vec![fill(0, 4), flush(), act(Act::MakeFamily { family: 1 }), act(Act::MakeFamily { family: 2 })];
     let steps = vec![
-        act(Act::RotKeys { disk: 0 }),
+        started(),
+        rot(0, 0),
         act(Act::NewHeader { family: 2 }),
         act(Act::NewHeader { family: 2 }),
         step(0, FUA, 0, 9000),
@@ -252,17 +253,62 @@ fn unread() -> Directed {
     let mut d = directed("keys rot and cannot be read", s, prepare, steps, false)
         .after(vec![anew])
         .finds(&["HeaderUnreadLost"]);
-    // Each copy is asked for twice, and once more for what is left of it.
+    // The start asks for each of two, and each copy is asked for twice, and once more for what is left of it.
     let faults = |limit| Faults { read_ppm: 1_000_000, limit, area: (32, 256), ..Faults::default() };
     let session = d.scenario.sessions.last_mut().expect("the one that is swept");
-    (session.faults[1], session.faults[2]) = (faults(4), faults(2));
+    (session.faults[1], session.faults[2]) = (faults(4 + 4), faults(4 + 2));
     d
+}
+
+/// A group with three members in which two families are made first.
+fn with_headers(name: &'static str, more: MemberSpec, rot_first: Option<Step>, steps: Vec<Step>) -> Directed {
+    let mut s = Scenario { tear: true, ..group(12, 24, 8) };
+    s.members.insert(if more.tier == Tier::Fast { 0 } else { 2 }, more);
+    let mut prepare = vec![fill(0, 4), flush(), act(Act::MakeFamily { family: 1 }), act(Act::MakeFamily { family: 2 })];
+    prepare.extend(rot_first);
+    directed(name, s, prepare, steps, false)
+}
+
+/// A start has put the headers in order by then.
+fn started() -> Step {
+    sleep(0, 300)
+}
+
+fn rot(disk: usize, family: u8) -> Step {
+    act(Act::RotKeys { disk, family })
+}
+
+/// One header rots on one member, the other on all others, and a check mends: no member has both whole before.
+fn mended_beside_whole_ones() -> Directed {
+    let steps =
+        vec![started(), rot(0, 1), rot(1, 2), rot(2, 2), act(Act::Check { mend: true }), sleep(0, 20), rot(1, 0)];
+    let fast = MemberSpec { tier: Tier::Fast, slots: 10, discard: true };
+    with_headers("headers mended beside whole ones", fast, None, steps)
+}
+
+/// The headers of one member rot while the group is stopped; those of the others when it has been in use for a while.
+fn mended_by_a_start() -> Directed {
+    let steps = vec![sleep(0, 500), rot(1, 0), rot(2, 0), step(0, FUA, 0, 9000), sleep(0, 20)];
+    let fast = MemberSpec { tier: Tier::Fast, slots: 10, discard: true };
+    with_headers("headers mended by a start", fast, Some(rot(0, 0)), steps).finds(&["HeadersNotMended"])
+}
+
+/// The headers of all members rot but of the one that leaves.
+fn last_header_leaves() -> Directed {
+    let leave = [act(Act::Evacuate { disk: 2 }), sleep(0, 50), act(Act::Remove { disk: 2 })];
+    let steps =
+        [vec![started(), rot(0, 0), rot(1, 0)], leave.to_vec(), vec![step(0, FUA, 0, 9000), sleep(0, 20)]].concat();
+    let slow = MemberSpec { tier: Tier::Slow, slots: 24, discard: true };
+    with_headers("the last whole header leaves", slow, None, steps).finds(&["LastHeaderLeaves"])
 }
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
         unread(),
+        mended_beside_whole_ones(),
+        mended_by_a_start(),
+        last_header_leaves(),
         trimmed_and_overwritten_under_reads(),
         overwritten_and_hanging(),
         emptied_and_encrypted(),

@@ -109,22 +109,34 @@ impl<E: Env> Core<E> {
         write_side(m, 1 - side, &[]).await.map_err(StructureError::NewDevice)
     }
 
-    /// Writes the headers to a member anew on which one is damaged, if others have them all. Nobody else uses the member.
-    pub(crate) async fn mend_headers_of(&self, m: &Member<E::Device>) -> Result<(), DeviceError> {
-        let (side, rows) = (m.label.borrow().keys_side, m.label.borrow().families.clone());
-        let mut damaged = false;
-        let mut families = Vec::new();
+    /// Writes those headers to a member anew that are damaged there and whole on another one. Whether any was written; durable it is with the next sync. Nobody else uses the member,
+    /// or the caller holds its `meta`.
+    pub(crate) async fn mend_headers_of(&self, m: &Member<E::Device>) -> Result<bool, DeviceError> {
+        let rows = m.label.borrow().families.clone();
+        let mut written = false;
         for row in rows {
-            damaged |= self.header_on(m, &row).await.is_none();
-            match self.read_header(&row).await {
-                Ok(stored) => families.push((row, stored)),
-                // What is left of it may still be of use to somebody.
-                Err(_) => return Ok(()),
+            if self.header_on(m, &row).await.is_some() {
+                continue;
             }
+            // What is left of one that nobody has whole may still be of use to somebody.
+            let Ok(stored) = self.read_header(&row).await else { continue };
+            m.write(place_of(m, &row), BufMut::copy_of(&stored).freeze(), WriteFor::Engine).await?;
+            written = true;
         }
-        match damaged {
-            true => write_side(m, side, &families).await,
-            false => Ok(()),
+        Ok(written)
+    }
+
+    /// The same beside those who use the group, durably. A write that fails has changed nothing that counted, and the group goes on.
+    pub(crate) async fn mend_headers(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        let _meta = m.meta.lock().await;
+        self.health.check()?;
+        if m.is_gone() {
+            return Ok(());
+        }
+        match self.mend_headers_of(m).await {
+            Ok(true) => m.sync_all().await.or_else(|e| self.failed(m, "the keys", e)),
+            Ok(false) => Ok(()),
+            Err(source) => Err(Error::Device { member: m.index, source }),
         }
     }
 
@@ -190,6 +202,16 @@ impl<E: Env> Core<E> {
         self.is_whole(row, &read).then(|| read.to_vec())
     }
 
+    /// Whether a member other than this one has a header whole.
+    pub(crate) async fn has_header_beside(&self, m: &Member<E::Device>, row: &FamilyRow) -> bool {
+        for o in self.members.iter().filter(|o| o.index != m.index && o.is_present()) {
+            if self.header_on(o, row).await.is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
     fn is_whole(&self, row: &FamilyRow, stored: &[u8]) -> bool {
         FamilyRow::checksum(&self.uuid, &row.uuid, stored) == row.crc || mutant::on(Mutant::HeaderNotChecked)
     }
@@ -217,12 +239,19 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    /// After a start: what was replaced may still be there.
-    pub(crate) async fn clear_old_headers_after_start(&self) {
+    /// After a start: what was replaced may still be there, and what was damaged meanwhile.
+    pub(crate) async fn put_headers_in_order_after_start(&self) {
         let _change = self.volumes.change.lock().await;
-        if !self.stopping.get() {
-            // If it fails the group has latched and says why; the next start does it.
-            let _later = self.clear_old_headers().await;
+        if self.stopping.get() {
+            return;
+        }
+        // If it fails the group has latched and says why; the next start does it.
+        if self.clear_old_headers().await.is_err() || mutant::on(Mutant::HeadersNotMended) {
+            return;
+        }
+        for m in self.members.iter().filter(|m| m.is_present()) {
+            // What cannot be written stays damaged, as a check says.
+            let _later = self.mend_headers(m).await;
         }
     }
 }

@@ -17,6 +17,8 @@
 //!    answered before the key goes.
 //! 5. Headers that labels name are durable on every member before the first label names them. Those that were replaced
 //!    are overwritten: what a passphrase opened that was taken away must not stay.
+//! 6. A header that is damaged on a member and whole on another is written anew, in its place, by the next start or a check that
+//!    mends; and no member leaves with the only whole one ([`headers`]).
 
 pub(crate) mod cipher;
 pub(crate) mod convert;

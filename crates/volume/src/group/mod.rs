@@ -83,7 +83,7 @@ impl<E: Env> Group<E> {
         self.core.start_evacuating();
         if self.core.families.have_been() {
             let core = self.core.clone();
-            self.core.env.spawn(async move { core.clear_old_headers_after_start().await });
+            self.core.env.spawn(async move { core.put_headers_in_order_after_start().await });
         }
         if self.core.options.migrate {
             let core = self.core.clone();

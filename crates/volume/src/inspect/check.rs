@@ -17,6 +17,8 @@ use crate::wait;
 
 /// Pages read side by side.
 const SIDE_BY_SIDE: usize = 64;
+/// What becomes of a page that one member has no sound copy of.
+const ANOTHER: &str = "another member's copy is used";
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct Problem {
     pub serious: bool,
     /// The group is in use, and can write it anew; should it end otherwise, this may be missed.
     pub in_memory: bool,
+    /// A copy that no start looks at as long as a better one is there: the check of a group in use mends it, no start does.
+    pub by_check: bool,
     /// It has been mended by the check that found it.
     pub mended: bool,
 }
@@ -74,8 +78,15 @@ impl Report {
             what: what.into(),
             serious,
             in_memory: false,
+            by_check: false,
             mended: false,
         });
+    }
+
+    /// A copy on a member is no good, and another member has a good one.
+    fn note_copy(&mut self, member: u8, what: String) {
+        self.note(member, false, what);
+        self.problems.iter_mut().last().into_iter().for_each(|p| p.by_check = true);
     }
 }
 
@@ -108,7 +119,7 @@ pub async fn check<E: Env>(env: E, devices: Vec<E::Device>, progress: &dyn Fn(u6
             over += pages;
             progress(over, all);
         };
-        check_member(&core, m, &mut report, is_over).await?;
+        check_member(&core, m, &mut report, is_over).await;
         check_headers(&core, m, &mut report).await;
     }
     check_slots(&core, &mut report);
@@ -146,9 +157,12 @@ async fn check_member<E: Env>(
     m: &Member<E::Device>,
     report: &mut Report,
     mut is_over: impl FnMut(u64),
-) -> Result<(), OpenError> {
-    let fail = |source| OpenError::Member { member: m.index, source };
-    let chain = recovery::read_chain(&core.env, m).await.map_err(fail)?;
+) {
+    match recovery::read_chain(&core.env, m).await {
+        Ok(chain) if m.tier == Tier::Fast => report.records = report.records.max(chain.records.len() as u64),
+        Ok(_) => {}
+        Err(e) => report.note_copy(m.index, format!("its journal cannot be read: {e}")),
+    }
     // After a crash a torn block is nothing unusual.
     let clean = report.clean;
     for block in m.away.borrow().unsound.iter().filter(|_| clean) {
@@ -158,19 +172,18 @@ async fn check_member<E: Env>(
             format!("block {block} of the away bitmap is not sound; all its bits count as set"),
         );
     }
-    if m.tier == Tier::Fast {
-        report.records = report.records.max(chain.records.len() as u64);
-    }
     let pages: Vec<_> = m.directory.borrow().pages.rows().collect();
     for part in pages.chunks(SIDE_BY_SIDE) {
         let places = part.iter().map(|(number, e)| m.layout.page(*number as u32, e.side()));
         let reads = places.map(|place| m.read(place, BufMut::new(BLOCK as usize))).collect();
         for ((number, expected), read) in part.iter().zip(wait::all(reads).await) {
-            check_page(core, m, *number as u32, *expected, &read.map_err(fail)?, report);
+            match read {
+                Ok(bytes) => check_page(core, m, *number as u32, *expected, &bytes, report),
+                Err(e) => report.note_copy(m.index, format!("map page {number} cannot be read: {e}; {ANOTHER}")),
+            }
         }
         is_over(part.len() as u64);
     }
-    Ok(())
 }
 
 fn check_page<E: Env>(
@@ -182,13 +195,13 @@ fn check_page<E: Env>(
     report: &mut Report,
 ) {
     match page::decode(bytes, &m.salt(m.layout.page(number, expected.side()))) {
-        Err(e) => report.note(m.index, false, format!("map page {number}: {e}; another member's copy is used")),
+        Err(e) => report.note_copy(m.index, format!("map page {number}: {e}; {ANOTHER}")),
         Ok((head, _)) if head.generation < expected.generation() => {
             let what = format!("map page {number} has generation {}, not {}", head.generation, expected.generation());
-            report.note(m.index, false, what);
+            report.note_copy(m.index, what);
         }
         Ok((head, _)) if head.page != number => {
-            report.note(m.index, false, format!("map page {number} says that it is page {}", head.page));
+            report.note_copy(m.index, format!("map page {number} says that it is page {}", head.page));
         }
         Ok((head, entries)) => {
             report.pages += 1;
@@ -202,8 +215,14 @@ fn check_page<E: Env>(
 
 /// What is said of a header that is damaged on one member.
 pub(super) fn damaged_header(family: &str) -> String {
+    format!("the header of family {family} is damaged; another member's is used")
+}
+
+/// What is said of one that no member has whole.
+pub(super) fn lost_header(family: &str) -> String {
     format!(
-        "the header of family {family} is damaged; another member's is used. Any change of a passphrase writes it anew"
+        "the header of family {family} is damaged, and no member has it whole; `bimetal family import-header` gives it back \
+         from a backup"
     )
 }
 
@@ -212,7 +231,10 @@ async fn check_headers<E: Env>(core: &Core<E>, m: &Member<E::Device>, report: &m
     let rows = m.label.borrow().families.clone();
     for row in rows {
         if core.header_on(m, &row).await.is_none() {
-            report.note(m.index, core.read_header(&row).await.is_err(), damaged_header(&row.name));
+            match core.read_header(&row).await {
+                Ok(_) => report.note(m.index, false, damaged_header(&row.name)),
+                Err(_) => report.note(m.index, true, lost_header(&row.name)),
+            }
         }
     }
 }
@@ -232,7 +254,7 @@ fn compare_page<E: Env>(
         let homes = |e: &Entry| (e.flags, e.member, e.slot, e.mask, e.kept());
         let same = homes(e) == homes(&used);
         if !same && (e.is_mapped() || used.is_mapped()) {
-            report.note(m.index, false, format!("map page {number}, entry {i}: differs from the other members"));
+            report.note_copy(m.index, format!("map page {number}, entry {i}: differs from the other members"));
         }
     }
 }

@@ -141,7 +141,7 @@ fn label_of<D: Device>(m: &Member<D>, agreed: &Label) -> Label {
 async fn write_headers<E: Env>(core: &Core<E>, m: &Member<E::Device>, new: bool) -> Result<(), RepairError> {
     match new {
         true => core.copy_headers_to(m).await.map_err(RepairError::NewDevice)?,
-        false => core.mend_headers_of(m).await.map_err(failed(m.index))?,
+        false => core.mend_headers_of(m).await.map(drop).map_err(failed(m.index))?,
     }
     m.sync_all().await.map_err(failed(m.index))
 }

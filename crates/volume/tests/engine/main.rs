@@ -17,6 +17,7 @@ mod dissolve;
 mod family;
 mod golden_images;
 mod half_known;
+mod headers;
 mod heat;
 mod image;
 mod in_line;

@@ -6,6 +6,7 @@ use bimetal_volume::inspect::{Problem, Report};
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::Group;
 
+use crate::image;
 use crate::image::places::{entries, expected_words, forge, places, Place};
 use crate::image::sample::sample;
 use crate::image::{check_in_use as check, create_sized, flush, open, read, read_only, stop, writable, write, Members};
@@ -89,6 +90,44 @@ fn what_a_start_found_and_did_not_mend_is_told() {
         assert!(report.is_sound() && report.problems.iter().all(|p| p.in_memory), "{place:?}: {report:?}");
         assert!(check(&env, &group, false).expect("verified").problems.is_empty(), "{place:?}");
     }
+}
+
+/// No start looks at the copies of a disk as long as the SSD has its own: only a check in use mends them.
+fn page_of_a_disk_is_told_and_mended_in_use(words: &str, damage: impl Fn(&MemoryDevice, u64)) {
+    let s = sample(&MemoryEnv::new(), &[6], &[12], true);
+    let (env, members) = (MemoryEnv::new(), s.members.copy());
+    let own = pages(&members).into_iter().find(|p| p.member == 1).expect("has one");
+    damage(&members.0[1], own.bytes.start);
+    let offline = || image::check(&MemoryEnv::new(), &members.0).expect("verified");
+    let restart = |mend: bool| {
+        let group = open(&env, &members.0, writable()).expect("opens");
+        let report = check(&env, &group, mend).expect("verified");
+        stop(&env, group).expect("an orderly stop");
+        report
+    };
+    let told = |report: &Report| {
+        let [problem] = &report.problems[..] else { panic!("{report:?}") };
+        assert!(problem.what.contains(words) && problem.member == Some(1), "{problem:?}");
+        assert!(problem.by_check && !problem.serious && report.pages > 0, "{report:?}");
+    };
+    told(&offline());
+    restart(false);
+    told(&offline());
+    let mended = restart(true);
+    assert!(mended.is_sound() && mended.problems.len() == 1, "{mended:?}");
+    assert!(offline().problems.is_empty(), "{:?}", offline());
+}
+
+#[test]
+fn a_page_of_a_disk_that_is_damaged_is_told_and_mended_in_use() {
+    page_of_a_disk_is_told_and_mended_in_use("checksum", |d, at| d.flip(at + 70, 2));
+}
+
+#[test]
+fn a_page_of_a_disk_that_cannot_be_read_is_told_and_mended_in_use() {
+    page_of_a_disk_is_told_and_mended_in_use("cannot be read", |d, at| {
+        d.unread.borrow_mut().insert(at / 4096, u32::MAX);
+    });
 }
 
 #[test]

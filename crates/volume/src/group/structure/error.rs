@@ -168,6 +168,14 @@ pub enum StructureError {
         /// What its device said.
         source: DeviceError,
     },
+    /// No other member has the header of a family whole.
+    #[error("only member {index} has the header of family '{name}' whole, and no other member could be given it: keep a copy of it (`bimetal family export-header`), look at the other members, and try again")]
+    HeaderOnlyHere {
+        /// The family.
+        name: String,
+        /// The member that was to leave.
+        index: MemberIndex,
+    },
     /// A volume is being encrypted, and not all of its plaintext is overwritten.
     #[error("member {index} may still hold plaintext of volume '{volume}', which is being encrypted: try again when that is done (`bimetal status` shows how far it is). A device that cannot be written any more is best destroyed: once empty, it can be left out at the next start")]
     MayHoldPlaintext {

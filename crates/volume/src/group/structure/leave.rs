@@ -9,7 +9,8 @@
 //! 2. It has left only when no chunk and no kept copy is on it, durably, and every other member's own pages and journal
 //!    say so: no start of any set of members may look for something on it.
 //! 3. The labels of the others say that it has left before its own is erased: a start never waits for it in vain.
-//! 4. No commit, and no change of another, waits for a slow one on which nothing lives any more, nor fails with it: its away bits are all
+//! 4. It takes no header of a family along that no other member has whole.
+//! 5. No commit, and no change of another, waits for a slow one on which nothing lives any more, nor fails with it: its away bits are all
 //!    set when it begins to leave, and whatever fails on it then makes it leave at once ([`Core::let_go`]).
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
@@ -247,6 +248,30 @@ impl<E: Env> Core<E> {
         }
     }
 
+    /// Gives the others each header that only this member has whole. It is asked for nothing else: it may be a disk that dies.
+    async fn leave_headers(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
+        let rows = m.label.borrow().families.clone();
+        for row in rows {
+            if self.has_header_beside(m, &row).await {
+                continue;
+            }
+            let read = async { Ok(self.header_on(m, &row).await) };
+            let silent = async { Err(self.standstill(Some(m), PATIENCE).await) };
+            // If it is lost here, too, nothing is taken along.
+            if wait::first(read, silent).await?.is_none() {
+                continue;
+            }
+            for o in self.members.iter().filter(|o| o.index != m.index && o.is_present()) {
+                // One of them is enough.
+                let _written = self.mend_headers(o).await;
+            }
+            if !self.has_header_beside(m, &row).await {
+                return Err(StructureError::HeaderOnlyHere { name: row.name.clone(), index: m.index });
+            }
+        }
+        Ok(())
+    }
+
     /// Takes an empty member that is leaving out of the group.
     pub(super) async fn remove_member(&self, index: MemberIndex) -> Result<LeaveReport, StructureError> {
         let change = self.volumes.change.lock().await;
@@ -270,6 +295,9 @@ impl<E: Env> Core<E> {
         if !mutant::on(Mutant::LeftBeforeCommit) {
             // It may be a disk that takes no writes any more: nobody asks it, so it need not know.
             self.tell_members(|o| o.index != index).await?;
+        }
+        if !mutant::on(Mutant::LastHeaderLeaves) {
+            self.leave_headers(m).await?;
         }
         if m.tier == Tier::Slow {
             // Should its label outlive this, it knows that what it does not know of is perhaps lost (C8.1). If it cannot be

@@ -4,6 +4,7 @@ use bimetal_format::label::{Label, LABEL_SIZE};
 use bimetal_format::layout::{away_blocks, label_b, root_blocks, LABEL_A};
 use bimetal_format::{away, directory, journal};
 
+use super::super::check::{damaged_header, lost_header};
 use super::{Check, Damaged, TRIES};
 use crate::buf::BufMut;
 use crate::env::Env;
@@ -144,7 +145,7 @@ impl<E: Env> Check<'_, E> {
         Ok(())
     }
 
-    pub(super) async fn headers(&mut self, m: &Member<E::Device>) -> Result<(), Error> {
+    pub(super) async fn headers(&mut self, m: &Member<E::Device>, damaged: &mut Damaged) -> Result<(), Error> {
         let begun = self.core.env.now();
         let rows = m.label.borrow().families.clone();
         for row in rows {
@@ -154,8 +155,13 @@ impl<E: Env> Check<'_, E> {
                 self.core.header_on(m, &row).await.is_some()
             };
             if !sound && m.label.borrow().families.contains(&row) {
-                let lost = self.core.read_header(&row).await.is_err();
-                self.note(m.index, lost, super::super::check::damaged_header(&row.name));
+                match self.core.read_header(&row).await {
+                    Ok(_) => {
+                        damaged.headers = true;
+                        self.note_whole(m, damaged_header(&row.name));
+                    }
+                    Err(_) => self.note(m.index, true, lost_header(&row.name)),
+                }
             }
         }
         self.rest(begun).await

@@ -1,4 +1,4 @@
-//! What is damaged on a member is written anew, from memory.
+//! What is damaged on a member is written anew, from memory; headers from another member.
 
 use bimetal_format::directory::PAGES_PER_DIRECTORY;
 
@@ -22,9 +22,15 @@ impl Damaged {
 }
 
 impl<E: Env> Core<E> {
-    /// A checkpoint of `m` that takes these pages for changed: it writes them to their other sides, with the directory, both
-    /// labels, and a tail of the journal beyond all that is on the ring.
+    /// Headers, and a checkpoint of `m` that takes these pages for changed: it writes them to their other sides, with the directory,
+    /// both labels, and a tail of the journal beyond all that is on the ring.
     pub(super) async fn write_anew(&self, m: &Member<E::Device>, damaged: Damaged) -> Result<(), Error> {
+        if damaged.headers {
+            self.mend_headers(m).await?;
+        }
+        if damaged.is_map_whole() {
+            return Ok(());
+        }
         let locks = m.lock_for_checkpoint().await;
         if self.stopping.get() {
             return Err(Error::Stopping);

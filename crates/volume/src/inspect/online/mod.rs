@@ -5,7 +5,7 @@
 //! compared with what the engine says of it afterwards; if that has changed meanwhile, it is read again or left out.
 //!
 //! The engine itself does not need what is damaged on a member before the next start: all of it is in memory. So damage can be
-//! mended while the group runs, by a checkpoint that writes it anew ([`mend`]).
+//! mended while the group runs, by a checkpoint that writes it anew ([`mend`]); headers from another member.
 
 mod areas;
 mod mend;
@@ -40,10 +40,16 @@ struct Damaged {
     pages: BTreeSet<u32>,
     /// A label, the root of the directory, or a block of the journal.
     rest: bool,
+    /// Headers of families that another member has whole.
+    headers: bool,
 }
 
 impl Damaged {
     fn is_empty(&self) -> bool {
+        self.is_map_whole() && !self.headers
+    }
+
+    fn is_map_whole(&self) -> bool {
         self.pages.is_empty() && !self.rest
     }
 }
@@ -51,7 +57,7 @@ impl Damaged {
 impl<E: Env> Group<E> {
     /// Verifies labels, page directories, current pages, journals, away bits and headers of all members against what the
     /// engine knows, and that every chunk has a slot of its own. Takes a quarter of the time at most while clients use the
-    /// group. Writes nothing, unless it is to `mend`: then pages, directories, labels and journals that are damaged are
+    /// group. Writes nothing, unless it is to `mend`: then pages, directories, labels, journals and headers that are damaged are
     /// written anew, and verified again. `progress` hears how many map pages it has been over, and of how many, roughly.
     ///
     /// # Errors
@@ -136,7 +142,7 @@ impl<E: Env> Check<'_, E> {
         self.pages(m, &mut damaged).await?;
         self.journal(m, &mut damaged).await?;
         self.away(m).await?;
-        self.headers(m).await?;
+        self.headers(m, &mut damaged).await?;
         Ok(damaged)
     }
 
@@ -147,6 +153,7 @@ impl<E: Env> Check<'_, E> {
                 what,
                 serious,
                 in_memory: false,
+                by_check: false,
                 mended: false,
             });
         } else {
@@ -154,11 +161,11 @@ impl<E: Env> Check<'_, E> {
         }
     }
 
-    /// Something on a member is damaged that is whole in memory, if the group is written.
+    /// Something on a member is damaged that is whole in memory or on another member, if the group is written.
     fn note_whole(&mut self, m: &Member<E::Device>, what: String) {
         let told = self.report.problems.len();
         self.note(m.index, false, what);
-        let in_memory = self.core.writable && !self.core.health.is_latched();
+        let in_memory = self.core.writable && !self.core.health.is_latched() && m.standing.get() != Standing::Leaving;
         self.report.problems.iter_mut().skip(told).for_each(|p| p.in_memory = in_memory);
     }
 
