@@ -100,6 +100,16 @@ fn decode_record(b: &[u8]) -> Result<Record, BlockError> {
     })
 }
 
+fn head_of(h: &block::Head) -> JournalHead {
+    JournalHead {
+        sequence: h.sequence.get(),
+        generation: h.generation.get(),
+        epoch: h.epoch.get(),
+        previous: h.link.get(),
+        commit_start: h.extra.get(),
+    }
+}
+
 /// Checks a block and gives its head, its records, and its hash.
 pub fn decode(bytes: &[u8], salt: &Salt) -> Result<(JournalHead, Vec<Record>, u64), BlockError> {
     let h = block::open(bytes, Kind::Journal, salt)?;
@@ -107,19 +117,21 @@ pub fn decode(bytes: &[u8], salt: &Salt) -> Result<(JournalHead, Vec<Record>, u6
     if count > RECORDS_PER_BLOCK {
         return Err(BlockError::Field("count"));
     }
-    let head = JournalHead {
-        sequence: h.sequence.get(),
-        generation: h.generation.get(),
-        epoch: h.epoch.get(),
-        previous: h.link.get(),
-        commit_start: h.extra.get(),
-    };
+    let head = head_of(&h);
     if head.commit_start > head.sequence {
         return Err(BlockError::Field("commit start"));
     }
     let body = &bytes[HEAD..HEAD + count * RECORD_SIZE];
     let records = body.chunks_exact(RECORD_SIZE).map(decode_record).collect::<Result<Vec<_>, _>>()?;
     Ok((head, records, block::hash(bytes)))
+}
+
+/// What the head of a block says that [`decode`] refuses, if it has the look of one of this group: its body alone may be damaged.
+/// Nothing vouches for it.
+pub fn legible_head(bytes: &[u8], salt: &Salt) -> Option<JournalHead> {
+    let h = block::legible(bytes, Kind::Journal, salt)?;
+    let head = head_of(&h);
+    (head.commit_start <= head.sequence).then_some(head)
 }
 
 const _: () = assert!(RECORD_SIZE == 8 + ENTRY_SIZE);

@@ -263,6 +263,8 @@ pub enum Damage {
     Keys(usize),
     /// A journal block of the member rots, which is not one of the last commit.
     Gap(usize),
+    /// All journal blocks of the member's last two commits rot, but for their heads.
+    End(usize),
     /// Both labels of the member rot, and the group is repaired.
     Labels(usize),
     /// The root of the member's page directory rots; the first start that mends it is cut off after so many events.

@@ -126,6 +126,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::Forged) => drop(writeln!(out, "forged")),
         Some(Damage::Keys(m)) => drop(writeln!(out, "rotten-keys {m}")),
         Some(Damage::Gap(m)) => drop(writeln!(out, "journal-gap {m}")),
+        Some(Damage::End(m)) => drop(writeln!(out, "journal-end {m}")),
         Some(Damage::Rot(m, n)) => drop(writeln!(out, "rot {m} blocks={n}")),
         Some(Damage::Labels(m)) => drop(writeln!(out, "rotten-labels {m}")),
         Some(Damage::Directory(m, n)) => drop(writeln!(out, "rotten-directory {m} events={n}")),
@@ -344,6 +345,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "forged" => s.damage = Some(Damage::Forged),
         "rotten-keys" => s.damage = Some(Damage::Keys(member(w)?)),
         "journal-gap" => s.damage = Some(Damage::Gap(member(w)?)),
+        "journal-end" => s.damage = Some(Damage::End(member(w)?)),
         "faults" => {
             let m = member(w)?;
             s.faults[m] = Faults {

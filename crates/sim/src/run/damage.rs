@@ -10,7 +10,7 @@ use super::fates::{places, Place, View};
 use super::table::listed;
 use super::{Run, Shared, Wrong, SLOTS_START, STEP_LIMIT};
 use crate::counters::Seen;
-use crate::disk::{Faults, Image, SimDisk};
+use crate::disk::{Cell, Faults, Image, SimDisk};
 use crate::env::{Ended, SimEnv};
 use crate::scenario::{Damage, Speed};
 
@@ -26,7 +26,7 @@ impl Shared {
         let mut store = self.disks[disk].store_mut();
         let blocks = store.blocks();
         let behind = blocks - 2 * JOURNAL + (LABEL.end - LABEL.start)..blocks - JOURNAL;
-        let written = |b: &u64| !matches!(store.durable(*b), crate::disk::Cell::Virgin);
+        let written = |b: &u64| !matches!(store.durable(*b), Cell::Virgin);
         let of_it = |b: &u64| family == 0 || super::family::is_header_of(store.durable(*b), family);
         let keys: Vec<u64> = (LABEL.end..JOURNAL).chain(behind).filter(written).filter(of_it).collect();
         for block in keys {
@@ -61,6 +61,7 @@ impl Run<'_> {
             }
             Damage::Forged => self.forged(),
             Damage::Gap(m) => self.gap(m),
+            Damage::End(m) => self.rotten_end(m),
             Damage::Keys(m) => self.rotten_keys(m),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
@@ -320,6 +321,29 @@ impl Run<'_> {
         }
         if !self.look(false)? {
             return Err("a read-only start with one rotten journal block was refused".into());
+        }
+        Ok(())
+    }
+
+    /// C6: the end of a journal rots, and the heads of its blocks tell that commits are missing: nothing is served as if it had been
+    /// cut off before them.
+    fn rotten_end(&self, member: usize) -> Result<(), Wrong> {
+        let known = self.others_know(member)?;
+        let disk = &self.disks[member];
+        let blocks = super::forge::last_commits(&disk.store(), member, JOURNAL..SLOTS_START / BLOCK, 2);
+        for block in &blocks {
+            let mut bytes = disk.store().durable(*block).bytes(member, *block);
+            *bytes.last_mut().expect("a block") ^= 1;
+            disk.store_mut().put(*block, Cell::from_bytes(&bytes));
+        }
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        if known {
+            return self.nothing_is_lost(true);
+        }
+        if !self.look(false)? {
+            return Err("a read-only start with a rotten end of one journal was refused".into());
         }
         Ok(())
     }

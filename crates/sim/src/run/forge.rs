@@ -1,5 +1,6 @@
 //! Metadata that no engine wrote, with correct checksums.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use bimetal_format::label::{Epoch, Label, LABEL_SIZE};
@@ -64,6 +65,21 @@ pub(super) fn journal_blocks(store: &Store, disk: usize, blocks: Range<u64>) -> 
         Some((block, head.generation))
     };
     blocks.filter_map(generation).collect()
+}
+
+/// The journal blocks of the last so many commits since the last checkpoint; none if there are fewer.
+pub(super) fn last_commits(store: &Store, disk: usize, blocks: Range<u64>, count: usize) -> Vec<u64> {
+    let Some(label) = label(store, disk) else { return Vec::new() };
+    let head = |block: u64| {
+        let salt = Salt { group: label.group, member: label.member, place: block * BLOCK as u64 };
+        let (head, records, _) = journal::decode(&store.durable(block).bytes(disk, block), &salt).ok()?;
+        let counts = head.sequence >= label.journal_tail && head.epoch == label.epoch.id && !records.is_empty();
+        counts.then_some((head.generation, block))
+    };
+    let found: Vec<(u64, u64)> = blocks.filter_map(head).collect();
+    let generations: BTreeSet<u64> = found.iter().map(|(generation, _)| *generation).collect();
+    let Some(first) = generations.iter().rev().nth(count - 1) else { return Vec::new() };
+    found.iter().filter(|(generation, _)| generation >= first).map(|(_, block)| *block).collect()
 }
 
 /// Gives the last mapped chunk of every map page the home of the first one. `end` is the first block after the zones.

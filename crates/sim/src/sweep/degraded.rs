@@ -187,6 +187,12 @@ fn gap() -> Directed {
     directed("journal gap", s, vec![fill(0, 16)], (0..24).flat_map(round).collect(), false).then(Damage::Gap(0))
 }
 
+/// The same, and the end of the journal is lost.
+fn rotten_end() -> Directed {
+    let d = gap();
+    Directed { name: "journal ends in rot", damage: Some(Damage::End(0)), ..d }.finds(&["C6RottenHeadIgnored"])
+}
+
 /// Slots of the slow tier go from chunk to chunk by TRIMs and writes: alone, the slow member must know whose each is.
 fn slots_of_others() -> Directed {
     let mut s = Scenario { commit_ms: 50, ..group(12, 10, 8) };
@@ -203,6 +209,7 @@ fn slots_of_others() -> Directed {
 pub(super) fn all() -> Vec<Directed> {
     vec![
         gap(),
+        rotten_end(),
         slots_of_others(),
         stopping(),
         older_than_a_cut_off_start(),

@@ -18,6 +18,7 @@ use crate::group::core::Core;
 use crate::kept::slots_of;
 use crate::map::Map;
 use crate::member::directory::DirectoryError;
+use crate::member::Member;
 use crate::mutant::{self, Mutant};
 use crate::units::{MemberIndex, Tier};
 
@@ -105,7 +106,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     core.map_complete = core.members[best].tier == Tier::Fast || knows_all(core, &core.members[best]);
     core.authority = best as u8;
     core.vouching = BTreeSet::from([best as u8]);
-    believe_kept(core, &rebuild, &absent.dead);
+    believe_kept(core, &absent);
     let alone = !core.map_complete && !core.journal_gap.get();
     let asked = |i: usize| i == best || (alone && core.members[i].tier == Tier::Slow);
     let unread_journal = |(i, c): (usize, &Option<Chain>)| asked(i) && c.as_ref().is_some_and(|c| c.unread);
@@ -166,9 +167,9 @@ fn release_dead<E: Env>(core: &Core<E>, absent: Absent) -> Result<(), OpenError>
 
 /// Decides which recorded kept copies count. Where a fast member is gone and the others were not stopped in order, those of the last
 /// session, whose slots were not given away, are remembered as perhaps old (C9.2).
-fn believe_kept<E: Env>(core: &Core<E>, rebuild: &[bool], dead: &[MemberIndex]) {
+fn believe_kept<E: Env>(core: &Core<E>, absent: &Absent) {
     // With a member gone for good some may be on it; without that start they would not count either.
-    let from = kept_from(core, rebuild).filter(|_| dead.is_empty());
+    let from = kept_from(core, absent).filter(|_| absent.dead.is_empty());
     let own = core.members[core.authority as usize].label.borrow();
     let alone = core.tier_of_member(core.authority) == Tier::Slow && !own.clean;
     let home_gone = alone || core.members.iter().any(|m| m.tier == Tier::Fast && !m.is_present());
@@ -178,14 +179,16 @@ fn believe_kept<E: Env>(core: &Core<E>, rebuild: &[bool], dead: &[MemberIndex]) 
     core.kept.set_old(old);
 }
 
-/// The generation from which recorded kept copies count; none do unless every member was stopped in order (C9).
-fn kept_from<E: Env>(core: &Core<E>, rebuild: &[bool]) -> Option<u64> {
+/// The generation from which recorded kept copies count; none do unless every member was stopped in order (C9). Those say so whose
+/// labels are sound, also if the rest of their metadata is not: one that has lost its labels says nothing.
+fn kept_from<E: Env>(core: &Core<E>, absent: &Absent) -> Option<u64> {
     let all_there = core.members.iter().all(|m| m.is_present());
     let present = || core.members.iter().filter(|m| m.is_present());
     if core.journal_gap.get() {
         return None;
     }
-    let orderly = present().all(|m| m.label.borrow().clean && !rebuild[m.index as usize]);
+    let says = |m: &&Member<E::Device>| !absent.recognised.contains(&m.index);
+    let orderly = present().filter(says).all(|m| m.label.borrow().clean && !absent.before[m.index as usize]);
     let trusted = match all_there {
         true => mutant::on(Mutant::C9CopiesSurviveCrash) || mutant::on(Mutant::C9WriteKeepsCopy),
         false => mutant::on(Mutant::C9ServedAlone),

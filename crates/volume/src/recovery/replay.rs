@@ -1,8 +1,9 @@
 //! Step 4: the journal of a member, along its hash chain (C6).
 //!
 //! The chain ends at the first block that is not the sound successor of the one before. That is where the last commit
-//! was cut off, unless a sound block of a *later commit* follows: commits are synced one after another, so then a block
-//! in between was durable once and is damaged now.
+//! was cut off, unless a block of a *later commit* follows: commits are synced one after another, so then a block
+//! in between was durable once and is damaged now. For that the later one need not be sound, as long as its head can be read
+//! and is of the label's epoch: rot that reaches to the end of a journal is not taken for a cut-off commit.
 //!
 //! A block without records is the end that a start has put there: it keeps its place in the chain, but is no commit.
 
@@ -53,9 +54,9 @@ type Decoded = Option<(JournalHead, Vec<Record>, u64)>;
 
 /// Reads the journal from the label's tail on.
 pub(crate) async fn read_chain<E: Env>(env: &E, m: &Member<E::Device>) -> Result<Chain, DeviceError> {
-    let (tail, hash, generation, clean, journal_end) = {
+    let (tail, hash, generation, clean, journal_end, epoch) = {
         let l = m.label.borrow();
-        (l.journal_tail, l.journal_tail_hash, l.checkpoint_generation, l.clean, l.journal_end)
+        (l.journal_tail, l.journal_tail_hash, l.checkpoint_generation, l.clean, l.journal_end, l.epoch.id)
     };
     let mut chain = Chain {
         records: Vec::new(),
@@ -80,8 +81,11 @@ pub(crate) async fn read_chain<E: Env>(env: &E, m: &Member<E::Device>) -> Result
             // What cannot be read may have been durable: it is a hole, not the end.
             chain.unread |= block.is_none() && !ended;
             chain.damaged |= chain.unread;
-            let block = block.and_then(|b| journal::decode(&b, &m.salt(m.layout.journal_block(at))).ok());
-            ended = chain.take(at, block, ended);
+            let salt = m.salt(m.layout.journal_block(at));
+            let sound = block.as_ref().and_then(|b| journal::decode(b, &salt).ok());
+            let legible = || block.as_ref().and_then(|b| journal::legible_head(b, &salt));
+            chain.damaged |= sound.is_none() && legible().is_some_and(|head| chain.is_beyond_gap(at, &head, epoch));
+            ended = chain.take(at, sound, ended);
         }
         sequence += count;
     }
@@ -179,6 +183,13 @@ impl Chain {
             self.damaged = true;
         }
         true
+    }
+
+    /// Whether a block that is not sound belongs to a commit that began after the end: what lies between was durable once. One that a
+    /// crash has torn belongs to the first commit that is not whole.
+    fn is_beyond_gap(&self, at: u64, head: &JournalHead, epoch: u64) -> bool {
+        let of_this_lap = head.sequence == at && head.epoch == epoch;
+        of_this_lap && head.commit_start > self.end.sequence && !mutant::on(Mutant::C6RottenHeadIgnored)
     }
 
     /// How far it reaches: its newest generation, and the number of chunks that it knows of that commit. A record
