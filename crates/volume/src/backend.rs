@@ -82,6 +82,11 @@ pub trait Backend: Clone + 'static {
     }
     /// Preferred and minimal natural block size, in bytes (512 or 4096).
     fn sector_size(&self) -> u32;
+    /// A number that is another one after each request that may have changed the content, of whatever client, has ended. Always the same
+    /// where nobody counts.
+    fn changes(&self) -> u64 {
+        0
+    }
     /// Reads `len` bytes.
     fn read(&self, offset: u64, len: u64) -> impl Future<Output = Result<Pieces, Error>>;
     /// Writes `data`, which was built with `BufMut::with_phase(_, offset)`.

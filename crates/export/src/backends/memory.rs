@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use bimetal_volume::backend::{Backend, Extent, Piece, Pieces, Wanted, WriteFlags};
@@ -26,6 +26,7 @@ pub struct Memory {
     size: u64,
     read_only: bool,
     parts: Rc<RefCell<Vec<Option<Part>>>>,
+    changes: Rc<Cell<u64>>,
 }
 
 /// A range cut at the borders of parts: number of the part, offset in it, bytes, bytes before it in the range.
@@ -54,7 +55,7 @@ impl Memory {
     /// A writable volume of `size` bytes, all zeros.
     pub fn new(size: u64) -> Memory {
         let parts = vec![None; size.div_ceil(PART) as usize];
-        Memory { size, read_only: false, parts: Rc::new(RefCell::new(parts)) }
+        Memory { size, read_only: false, parts: Rc::new(RefCell::new(parts)), changes: Rc::default() }
     }
 
     /// The same volume, not writable.
@@ -72,6 +73,7 @@ impl Memory {
 
     /// Zeroes the range; blocks wholly inside it hold nothing afterwards, unless they are to be kept.
     fn zero(&self, offset: u64, len: u64, whole_blocks_only: bool, keep: bool) {
+        self.changes.set(self.changes.get() + 1);
         let mut parts = self.parts.borrow_mut();
         for (index, from, len, _) in cut(offset, len) {
             let Some(part) = &mut parts[index] else { continue };
@@ -106,6 +108,10 @@ impl Backend for Memory {
         4096
     }
 
+    fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
     async fn read(&self, offset: u64, len: u64) -> Result<Pieces, Error> {
         check_range(offset, len, self.size)?;
         let parts = self.parts.borrow();
@@ -126,6 +132,7 @@ impl Backend for Memory {
 
     async fn write(&self, offset: u64, data: Buf, _flags: WriteFlags) -> Result<(), Error> {
         self.check_write(offset, data.len() as u64)?;
+        self.changes.set(self.changes.get() + 1);
         let mut parts = self.parts.borrow_mut();
         for (index, from, len, done) in cut(offset, data.len() as u64) {
             let empty = || Part { bytes: vec![0; PART as usize].into_boxed_slice(), valid: 0 };

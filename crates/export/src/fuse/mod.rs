@@ -62,7 +62,7 @@ pub struct Terms {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-    /// Times of all files, in seconds since 1970.
+    /// When the mount was made, in seconds since 1970: files count as changed then, and later when they are.
     pub since: u64,
 }
 

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bimetal_host::fuse::MAX_TRANSFER;
+use bimetal_volume::backend::{Backend as _, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -148,6 +149,32 @@ fn names_and_attributes() {
         let said = ask(&kernel, request(opcode::STATFS, 23, ROOT, &[])).await.expect("a file system");
         let said = StatfsOut::read_from_bytes(&said).expect("whole");
         assert_eq!((said.bsize, said.blocks), (4096, 2 * SIZE / 4096));
+    });
+}
+
+/// Backups go by it.
+#[test]
+fn whatever_changes_a_volume_changes_the_time_of_its_file() {
+    with_server(|kernel, server| async move {
+        let volume = Memory::new(SIZE);
+        let (uuid, name) = ([3; 16], "third".into());
+        server.add(Export { uuid, name, description: String::new(), backend: volume.clone(), read_only: false });
+        let times = async || {
+            let attr = ask(&kernel, request(opcode::GETATTR, 21, 4, &[&[0; 16]])).await.expect("there");
+            let attr = AttrOut::read_from_bytes(&attr).expect("attributes").attr;
+            assert_eq!((attr.times[1], attr.times_nsec[1]), (attr.times[2], attr.times_nsec[2]), "both");
+            (attr.times[1], attr.times_nsec[1])
+        };
+        let at_first = times().await;
+        assert!(at_first.0 > 1_700_000_000 && times().await == at_first, "nothing was changed");
+        assert_eq!(read(&kernel, 4, 0, 4).await.as_deref(), Ok(&[0; 4][..]));
+        assert_eq!(times().await, at_first, "it was read only");
+        assert_eq!(write(&kernel, 4, 0, b"data").await, Ok(4));
+        let written = times().await;
+        assert!(written > at_first && times().await == written);
+        // By another client of the volume.
+        volume.trim(0, 4096, WriteFlags::default()).await.expect("trimmed");
+        assert!(times().await > written);
     });
 }
 

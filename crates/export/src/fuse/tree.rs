@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::options::Uuid;
@@ -43,12 +44,34 @@ struct File<B> {
     export: Rc<Export<B>>,
     /// How often it is open.
     opened: Cell<u64>,
+    /// The count of changes when it was last looked at, and since when it was so.
+    seen: Cell<(u64, Duration)>,
 }
 
-impl<B> File<B> {
-    fn new(export: Export<B>) -> File<B> {
-        File { export: Rc::new(export), opened: Cell::new(0) }
+impl<B: Backend> File<B> {
+    /// A file that counts as changed at this time since 1970.
+    fn new(export: Export<B>, changed: Duration) -> File<B> {
+        let seen = Cell::new((export.backend.changes(), changed));
+        File { export: Rc::new(export), opened: Cell::new(0), seen }
     }
+
+    /// When it was changed last, by whatever client, since 1970: the time at which that is first seen. So it is later than every time
+    /// that was told before the change, which is all that backups go by, and costs a change no look at a clock.
+    fn changed(&self) -> Duration {
+        let (changes, last) = self.seen.get();
+        let now = self.export.backend.changes();
+        if now == changes {
+            return last;
+        }
+        // Also where the clock was set back.
+        let time = since_1970().max(last + Duration::from_nanos(1));
+        self.seen.set((now, time));
+        time
+    }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The files of a mount.
@@ -60,14 +83,19 @@ pub(super) struct Tree<B> {
 
 impl<B: Backend> Tree<B> {
     pub(super) fn new(files: Vec<Export<B>>, terms: Terms) -> Tree<B> {
-        Tree { files: RefCell::new(files.into_iter().map(|f| Some(File::new(f))).collect()), terms }
+        Tree {
+            files: RefCell::new(
+                files.into_iter().map(|f| Some(File::new(f, Duration::from_secs(terms.since)))).collect(),
+            ),
+            terms,
+        }
     }
 
     /// Adds the file of a volume that has none yet.
     pub(super) fn add(&self, file: Export<B>) {
         let mut files = self.files.borrow_mut();
         if files.iter().flatten().all(|f| f.export.uuid != file.uuid) {
-            files.push(Some(File::new(file)));
+            files.push(Some(File::new(file, since_1970())));
         }
     }
 
@@ -145,23 +173,27 @@ impl<B: Backend> Tree<B> {
 
     /// Size, mode and the rest of what `stat` tells.
     pub(super) fn attributes(&self, node: Node) -> Attr {
+        let files = self.files.borrow();
         let file = match node {
             Node::Root => None,
-            Node::File(index) => self.at(index),
+            Node::File(index) => files.get(index).and_then(Option::as_ref),
         };
-        let (ino, size, mode, nlink) = match file {
+        let since = Duration::from_secs(self.terms.since);
+        let changed = file.map_or(since, File::changed);
+        let (ino, size, mode, nlink) = match file.map(|f| &f.export) {
             None => (node.number(), 0, DIRECTORY | 0o700, 2),
             Some(file) => {
                 let rights = if file.read_only { 0o400 } else { 0o600 };
-                (inode(node, &file), file.backend.size(), REGULAR | rights, 1)
+                (inode(node, file), file.backend.size(), REGULAR | rights, 1)
             }
         };
+        let times = [since, changed, changed];
         Attr {
             ino,
             size,
             blocks: size / 512,
-            times: [self.terms.since; 3],
-            times_nsec: [0; 3],
+            times: times.map(|t| t.as_secs()),
+            times_nsec: times.map(|t| t.subsec_nanos()),
             mode,
             nlink,
             uid: self.terms.uid,

@@ -1,4 +1,4 @@
-//! Which chunks of a volume are changed while somebody copies it, and the moment from which none is.
+//! Which chunks of a volume are changed while somebody copies it, and the moment from which none is; and whether it is changed at all.
 //!
 //! Invariants:
 //! 1. A chunk is noted when a request that may have changed it has ended, well or not: what is read after a note was
@@ -22,9 +22,16 @@ use crate::units::CHUNK;
 pub(crate) struct Watch {
     changed: RefCell<Option<Marked>>,
     frozen: Cell<bool>,
+    /// Requests that may have changed it and have ended.
+    changes: Cell<u64>,
 }
 
 impl Watch {
+    /// Requests that may have changed the volume and have ended, since the start of the group.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
     /// Begins to note changes of the first `chunks` chunks; false if somebody has them noted already.
     pub(super) fn begin(&self, chunks: u64) -> bool {
         let mut changed = self.changed.borrow_mut();
@@ -75,6 +82,7 @@ impl VolumeInfo {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
+        self.watch.changes.set(self.watch.changes.get() + 1);
         if !mutant::on(Mutant::DissolveNotesEarly) {
             self.watch.note(self.offset, self.len);
         }

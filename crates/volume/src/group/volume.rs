@@ -344,6 +344,10 @@ impl<E: Env> Backend for Volume<E> {
         self.core.sector_size
     }
 
+    fn changes(&self) -> u64 {
+        self.info().watch.changes()
+    }
+
     async fn read(&self, offset: u64, len: u64) -> Result<Pieces, Error> {
         self.core.read(self.info(), offset, len).await
     }
