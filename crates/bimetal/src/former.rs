@@ -3,13 +3,14 @@
 //! without a word; and it does not belong to that group any more, so nobody is told to destroy the group for its sake.
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::{Label, LabelError};
+use bimetal_format::label::{Label, LabelError, MemberCode};
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator};
 
-use crate::config::uuid_text;
+use crate::config::{uuid_text, GroupConfig};
+use crate::standing::own_uuid;
 pub(crate) use crate::standing::{by_list, newest, standing, was, Standing};
-use crate::{config, members, restoring, sharing};
+use crate::{config, members, paths, restoring, sharing};
 
 /// Labels of the group that a label names, of all devices at hand: where the configuration has members, and block devices. That
 /// one is among them, wherever it is.
@@ -46,8 +47,42 @@ pub(crate) async fn refuse(
             refuse_labelled(env, locator, &label, group).await?;
             refuse_sharing(env, locator).await
         }
-        Err(why) => refuse_unlabelled(env, locator, device, &why).await,
+        Err(why) => {
+            refuse_unlabelled(env, locator, device, &why).await?;
+            refuse_named(env, locator, group).await
+        }
     }
+}
+
+/// Refuses a device without a label where the configuration of another group than `group` names it, and that group lacks a member: it
+/// may be the one, with its labels damaged, and a repair takes it for that.
+async fn refuse_named(env: &HostEnv, locator: &Locator, group: Option<&str>) -> Result<()> {
+    let own = members::identity(locator);
+    for name in paths::configured_groups()?.into_iter().filter(|name| Some(name.as_str()) != group) {
+        // One that cannot be read names nothing.
+        let Ok(Some(config)) = config::load(&name) else { continue };
+        let mut places = config.members.iter().filter_map(|m| Locator::parse(&m.locator).ok());
+        if places.any(|place| members::identity(&place) == own) && lacks_a_member(env, &config).await {
+            bail!(
+                "{locator} is where the configuration of group '{name}' has a member, and carries no label. If its labels are damaged, \
+                 `bimetal repair {name}` takes it for the member that it is; add --force if it is another device now"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Whether a group has a member whose label no device at hand carries.
+async fn lacks_a_member(env: &HostEnv, config: &GroupConfig) -> bool {
+    let of_it = |l: &Label| uuid_text(&l.group) == config.uuid;
+    let mut labels = Vec::new();
+    for place in members::carriers(env, &config.name, Vec::new(), &of_it).await {
+        let Ok(device) = HostDevice::open(env, &place, Access::PEEK).await else { continue };
+        labels.extend(members::read_label(&device).await.into_iter().flatten());
+    }
+    let is_there = |uuid: [u8; 16]| labels.iter().any(|l| own_uuid(l) == uuid);
+    let all_there = |l: &Label| l.members.iter().all(|row| row.state == MemberCode::Left || is_there(row.uuid));
+    !newest(&labels).is_some_and(all_there)
 }
 
 async fn refuse_labelled(env: &HostEnv, locator: &Locator, label: &Label, group: Option<&str>) -> Result<()> {

@@ -173,3 +173,28 @@ fn joining(path: &std::path::Path) {
     }
     std::fs::write(path, bytes).expect("written");
 }
+
+/// Both labels are gone, and all data is there: a repair takes it for the member that it is.
+#[test]
+fn a_place_that_a_configuration_names_is_taken_only_by_force_while_that_group_lacks_a_member() {
+    let p = Place::new();
+    p.tank_of(&["main:80MiB"]);
+    let whole = std::fs::read(p.path("slow.img")).expect("read");
+    let mut bare = whole.clone();
+    for place in [64 << 10, whole.len() - (2 << 20)] {
+        bare[place..place + (64 << 10)].fill(0);
+    }
+    std::fs::write(p.path("slow.img"), &bare).expect("written");
+    p.file("new.img", 48 * MIB);
+    let create = ["create", "other", "--fast", "new.img", "--slow", "slow.img", "--yes"];
+    keeps(&p, "slow.img", &create, &["group 'tank' has a member", "bimetal repair tank", "--force"]);
+    // The group is whole without it.
+    std::fs::write(p.path("elsewhere.img"), &whole).expect("written");
+    let moved = |from: &str, to: &str| {
+        let file = p.path("etc/groups/tank.toml");
+        let text = std::fs::read_to_string(&file).expect("described");
+        std::fs::write(&file, text.replace(from, to)).expect("written");
+    };
+    moved("slow.img", "elsewhere.img");
+    p.ok(&create);
+}
