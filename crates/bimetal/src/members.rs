@@ -31,8 +31,35 @@ pub(crate) struct Opened {
     pub(crate) device: HostDevice,
     /// `None` where the label is damaged: the engine decides what that means.
     pub(crate) label: Option<Label>,
+    /// Why there is none though a newer version of this program would read one: such a device is somebody's, whole.
+    pub(crate) newer: Option<LabelError>,
     /// Tells if it does not answer.
     _watch: Rc<Watch>,
+}
+
+impl Opened {
+    fn new(locator: &Locator, device: HostDevice, label: Result<Label, LabelError>, watch: Rc<Watch>) -> Opened {
+        let newer = label.as_ref().err().filter(|why| why.is_newer()).cloned();
+        Opened { locator: locator.clone(), device, label: label.ok(), newer, _watch: watch }
+    }
+
+    /// That it has no label, for lists.
+    pub(crate) fn bare_words(&self) -> String {
+        match self.newer {
+            Some(_) => format!("{} carries a Bimetal label of a newer version", self.locator),
+            None => format!("{} carries no sound Bimetal label", self.locator),
+        }
+    }
+
+    /// Why nothing is to be done with it, if a newer version would know what it is.
+    pub(crate) fn refusal_of_newer(&self) -> Option<String> {
+        self.newer.as_ref().map(|why| newer_words(&self.locator.to_string(), why))
+    }
+}
+
+/// That the label of a device is one of a newer version, and what that means.
+pub(crate) fn newer_words(locator: &str, why: &LabelError) -> String {
+    format!("{locator} carries a whole label, which only a newer version of Bimetal can read ({why}): what it holds is somebody's")
 }
 
 /// The members found, and why others were not.
@@ -88,15 +115,32 @@ impl Members {
     }
 
     fn leading_on(&self, name: &str, error: group::OpenError) -> anyhow::Error {
-        match self.way_without_labels().or_else(|| way_on(name, &error)) {
+        // What else could be advised would give up, or write over, what the newer version has.
+        let way = self.way_to_newer().or_else(|| self.way_without_labels());
+        match way.or_else(|| way_on(name, &error)) {
             None => error.into(),
             Some(way) => anyhow::anyhow!("{error}. {way}"),
         }
     }
 
+    /// The first device whose label is one of a newer version, in words.
+    pub(crate) fn newer(&self) -> Option<String> {
+        self.opened.iter().find_map(Opened::refusal_of_newer)
+    }
+
+    /// What can be done if a newer version knows what a device is: nothing, by this one.
+    fn way_to_newer(&self) -> Option<String> {
+        let newer = self.opened.iter().find(|m| m.newer.is_some())?;
+        Some(format!(
+            "The label of {} is whole, and a newer version reads it: nothing was changed, and nothing is to be repaired or restored",
+            newer.locator
+        ))
+    }
+
     /// What can be done if no device says any more that it is a member: nothing that reads metadata can.
     pub(crate) fn way_without_labels(&self) -> Option<String> {
-        let gone = !self.opened.is_empty() && self.opened.iter().all(|m| m.label.is_none());
+        let is_gone = |m: &Opened| m.label.is_none() && m.newer.is_none();
+        let gone = !self.opened.is_empty() && self.opened.iter().all(is_gone);
         let places: Vec<String> = self.opened.iter().map(|m| m.locator.to_string()).collect();
         gone.then(|| {
             format!(
@@ -128,7 +172,7 @@ impl Members {
             std::mem::take(&mut self.opened).into_iter().partition(|m| m.label.is_some());
         self.opened = ours;
         let mut told = std::mem::take(&mut self.absent);
-        told.extend(bare.into_iter().map(|m| format!("{} carries no Bimetal label", m.locator)));
+        told.extend(bare.iter().map(Opened::bare_words));
         told
     }
 
@@ -230,8 +274,8 @@ async fn open_device(env: &HostEnv, locator: &Locator, access: Access) -> Result
 async fn open_one(env: &HostEnv, locator: &Locator, access: Access) -> Result<Opened> {
     let device = open_device(env, locator, access).await?;
     let watch = waiting::watch(env, locator.to_string(), &device);
-    let label = read_label(&device).await.with_context(|| format!("{locator}: the label cannot be read"))?.ok();
-    Ok(Opened { locator: locator.clone(), device, label, _watch: watch })
+    let label = read_label(&device).await.with_context(|| format!("{locator}: the label cannot be read"))?;
+    Ok(Opened::new(locator, device, label, watch))
 }
 
 /// The label of an open device. A server that answers no read is given up by the device itself; then that is the error.
@@ -253,9 +297,9 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
                 members.opened.push(opened);
                 continue;
             }
-            Ok(opened) => match opened.label {
+            Ok(opened) => match &opened.label {
                 Some(l) => format!("{locator} is now a member of another group named '{}'", l.group_name),
-                None => format!("{locator} carries no Bimetal label"),
+                None => opened.bare_words(),
             },
             Err(Closed::Absent(why)) => why,
             Err(Closed::Barred(why)) => {
@@ -271,10 +315,7 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
         absent.extend(take_former(&mut members.opened));
         let (ours, bare) = std::mem::take(&mut members.opened).into_iter().partition(|m: &Opened| m.label.is_some());
         members.opened = ours;
-        absent.extend(bare.into_iter().map(|m: Opened| {
-            let locator = m.locator.to_string();
-            Stranger { why: format!("{locator} carries no sound Bimetal label"), locator }
-        }));
+        absent.extend(bare.iter().map(|m: &Opened| Stranger { why: m.bare_words(), locator: m.locator.to_string() }));
     }
     let strangers = if whole { std::mem::take(&mut absent) } else { Vec::new() };
     // Also if every place could be opened: what carries no label now may have been a member's name once.
@@ -365,7 +406,7 @@ async fn open_here(env: &HostEnv, locator: &Locator, access: Access) -> Result<O
         Ok(device) => {
             let watch = waiting::watch(env, locator.to_string(), &device);
             match read_label(&device).await {
-                Ok(label) => Ok(Opened { locator: locator.clone(), device, label: label.ok(), _watch: watch }),
+                Ok(label) => Ok(Opened::new(locator, device, label, watch)),
                 Err(e) => Err(Closed::Absent(format!("{locator}: {e:#}"))),
             }
         }

@@ -197,6 +197,13 @@ pub enum LabelError {
     Layout(#[from] LayoutError),
 }
 
+impl LabelError {
+    /// Whether the label is whole, its checksum right, and only a newer version of this program can read it.
+    pub fn is_newer(&self) -> bool {
+        matches!(self, LabelError::Version(_) | LabelError::Features(_))
+    }
+}
+
 /// Whether `name` is a legal name of a group or volume: `[a-z0-9][a-z0-9._-]{0,62}`.
 pub fn is_name(name: &str) -> bool {
     let alnum = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();

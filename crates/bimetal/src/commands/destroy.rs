@@ -2,7 +2,7 @@
 
 use anyhow::{bail, Context, Result};
 use bimetal_host::device::Access;
-use bimetal_host::{Locator, Reactor};
+use bimetal_host::Reactor;
 use bimetal_volume::env::Device;
 use serde_json::json;
 
@@ -133,7 +133,6 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
     }
     let mut absent = found.absent;
     absent.extend(found.strangers.into_iter().map(|s| s.why));
-    let unlabelled = unlabelled.iter().map(|m: &members::Opened| &m.locator).map(Locator::to_string);
-    absent.extend(unlabelled.map(|l| format!("{l} carries no sound Bimetal label")));
+    absent.extend(unlabelled.iter().map(members::Opened::bare_words));
     Ok(Wiped { members: wiped, groups, absent })
 }

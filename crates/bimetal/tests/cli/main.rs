@@ -25,6 +25,7 @@ mod loss;
 mod marked;
 mod member;
 mod namesakes;
+mod newer;
 mod refusals;
 mod repair;
 mod saved;

@@ -45,7 +45,7 @@ impl Unusable {
 
     /// Whether a newer version of this program could use it: then it is not lost, and nothing is done without it.
     pub(super) fn is_newer(&self) -> bool {
-        matches!(self, Unusable::Label(LabelError::Version(_) | LabelError::Features(_)))
+        matches!(self, Unusable::Label(why) if why.is_newer())
     }
 }
 

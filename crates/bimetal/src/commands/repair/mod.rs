@@ -74,6 +74,9 @@ fn default_file(group: &str) -> PathBuf {
 async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<Done>> {
     let name = wish.group.as_str();
     let mut found = members::open(&env, Some(name), &wish.explicit, Access::SERVE).await?;
+    if let Some(why) = found.newer() {
+        bail!("nothing was repaired: {why}. A repair would strike it off, or write over it");
+    }
     let aside = new::let_go(&mut found, &new);
     let syncs = loss::watch_syncs(&env, name);
     let plan = Plan::new(env.clone(), found.devices(), wish.older_copies).await;

@@ -133,8 +133,15 @@ pub(super) async fn refuse_unnamed(env: &HostEnv, group: &str, explicit: &[Locat
             continue;
         }
         let Ok(device) = HostDevice::open(env, &locator, Access::PEEK).await else { continue };
-        if members::read_label(&device).await?.is_ok_and(|l| config::uuid_text(&l.group) == uuid) {
-            bail!("{locator} carries a label of group '{group}' and was not named: name it too, or disconnect it");
+        match members::read_label(&device).await? {
+            Ok(label) if config::uuid_text(&label.group) == uuid => {
+                bail!("{locator} carries a label of group '{group}' and was not named: name it too, or disconnect it")
+            }
+            Err(why) if why.is_newer() => bail!(
+                "nothing was repaired: {}, and '{group}' has a member there. A repair would strike that off; if it is another device, disconnect it",
+                members::newer_words(&locator.to_string(), &why)
+            ),
+            _ => {}
         }
     }
     Ok(())
@@ -143,7 +150,14 @@ pub(super) async fn refuse_unnamed(env: &HostEnv, group: &str, explicit: &[Locat
 /// A member that is missing where the configuration has it may be at hand elsewhere. That it is believed to be new would cost
 /// what is on it.
 async fn refuse_missing(env: &HostEnv, group: &str, new: &NewDevice, device: &HostDevice) -> Result<()> {
-    let Ok(label) = members::read_label(device).await? else { return Ok(()) };
+    let label = match members::read_label(device).await? {
+        Ok(label) => label,
+        // Also by force: it may be a member of this very group.
+        Err(why) if why.is_newer() => {
+            bail!("nothing was repaired: {}. Give another device", members::newer_words(&new.locator.to_string(), &why))
+        }
+        Err(_) => return Ok(()),
+    };
     if former::is_of_group(&label, group)? && former::look_up(env, &label).await == Standing::Member {
         bail!(
             "{} is no new device: it is member {} of this very group. Name it with the other members, and what is on it is \

@@ -61,6 +61,12 @@ enum Before {
 async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &Restore) -> Result<Done> {
     const UNTOUCHED: &str = "Nothing was written";
     let found = members::open(env, Some(&saved.group), explicit, Access::SERVE).await.context(UNTOUCHED)?;
+    // Also by force: what is proven by nothing for this version is proven for that one.
+    if let Some(why) = found.newer() {
+        bail!(
+            "{UNTOUCHED}: {why}. Were the metadata written back, all that was written since it was saved would be lost"
+        );
+    }
     let candidates = candidates(&found, !explicit.is_empty()).await;
     let group = Group { name: &saved.group, uuid: saved.uuid, file: saved.id, members: &saved.members };
     let plan = plan(&group, &candidates).with_context(|| with_absent(UNTOUCHED, &found))?;
