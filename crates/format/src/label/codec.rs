@@ -123,6 +123,13 @@ impl Label {
         (raw.head.magic == MAGIC).then_some(raw.head.device_size.get())
     }
 
+    /// What bytes that look like a label say of when they were written, among the writes of their member. A version with other features has
+    /// this where version 1 has it.
+    pub fn sequence_unchecked(bytes: &[u8]) -> Option<u64> {
+        let raw = RawLabel::read_from_bytes(bytes.get(..LABEL_SIZE)?).ok()?;
+        (raw.head.magic == MAGIC).then_some(raw.head.sequence.get())
+    }
+
     /// Reads a label from `bytes`, found at byte offset `place` of its member. Anything but a sound label of a known
     /// version is an error.
     pub fn decode(bytes: &[u8], place: u64) -> Result<Label, LabelError> {

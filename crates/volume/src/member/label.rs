@@ -44,9 +44,10 @@ pub(crate) struct FoundLabels {
 }
 
 impl FoundLabels {
-    /// The most telling reason why there is no label: a damaged one says more than none.
+    /// The most telling reason why there is no label: one of a newer version is whole, and a damaged one says more than none.
     pub(crate) fn reason(&self) -> LabelError {
-        let told = self.problems.iter().map(|(_, e)| e).find(|e| !matches!(e, LabelError::NotALabel));
+        let why = || self.problems.iter().map(|(_, e)| e);
+        let told = why().find(|e| e.is_newer()).or_else(|| why().find(|e| !matches!(e, LabelError::NotALabel)));
         told.cloned().unwrap_or(LabelError::NotALabel)
     }
 }
@@ -67,10 +68,13 @@ pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, De
     }
     let sequence = |l: &ReadLabel| l.outcome.as_ref().map_or(0, |l| l.sequence);
     found.weaker = usize::from(sequence(&second) < sequence(&first));
-    let unread = second.unread.or(first.unread);
+    // A newer version has begun a flip and was cut off, or the other place could not be read: what it knows is what counts. Its copy has
+    // the right checksum: rot does not look like that.
+    let newer = first.counts_before(&second) || second.counts_before(&first);
+    let unread = second.unread.or(first.unread).filter(|_| !newer);
     for (place, outcome) in [(first.place, first.outcome), (second.place, second.outcome)] {
         match outcome {
-            Ok(l) if found.newest.as_ref().is_none_or(|n| l.sequence > n.sequence) => found.newest = Some(l),
+            Ok(l) if !newer && found.newest.as_ref().is_none_or(|n| l.sequence > n.sequence) => found.newest = Some(l),
             Ok(_) => {}
             Err(e) => found.problems.push((place, e)),
         }
@@ -87,20 +91,38 @@ struct ReadLabel {
     outcome: Result<Label, LabelError>,
     /// The size of the device that it was written for, if it says so much though it may be damaged.
     laid_out: Option<u64>,
+    /// Its sequence, if it says so much.
+    sequence: Option<u64>,
     /// Why the place could not be read.
     unread: Option<DeviceError>,
 }
 
+impl ReadLabel {
+    /// Whether it is one of a newer version, and not known to be older than the other copy. Where another version of the format has the
+    /// sequence this program does not know.
+    fn counts_before(&self, other: &ReadLabel) -> bool {
+        match (&self.outcome, &other.outcome) {
+            (Err(LabelError::Features(_)), Ok(sound)) => self.sequence.is_none_or(|own| own >= sound.sequence),
+            (Err(why), _) => why.is_newer(),
+            (Ok(_), _) => false,
+        }
+    }
+}
+
 async fn read_label<D: Device>(device: &D, place: u64) -> ReadLabel {
     if place.checked_add(LABEL_SIZE as u64).is_none_or(|end| end > device.size()) {
-        return ReadLabel { place, outcome: Err(LabelError::NotALabel), laid_out: None, unread: None };
+        let outcome = Err(LabelError::NotALabel);
+        return ReadLabel { place, outcome, laid_out: None, sequence: None, unread: None };
     }
     let (buf, result) = device.read(place, BufMut::new(LABEL_SIZE)).await;
     match result {
-        Err(e) => ReadLabel { place, outcome: Err(LabelError::Checksum), laid_out: None, unread: Some(e) },
+        Err(e) => {
+            let outcome = Err(LabelError::Checksum);
+            ReadLabel { place, outcome, laid_out: None, sequence: None, unread: Some(e) }
+        }
         Ok(()) => {
-            let laid_out = Label::device_size_unchecked(&buf);
-            ReadLabel { place, outcome: Label::decode(&buf, place), laid_out, unread: None }
+            let (laid_out, sequence) = (Label::device_size_unchecked(&buf), Label::sequence_unchecked(&buf));
+            ReadLabel { place, outcome: Label::decode(&buf, place), laid_out, sequence, unread: None }
         }
     }
 }

@@ -4,8 +4,9 @@ use bimetal_format::label::{LabelError, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::OpenOptions;
+use bimetal_volume::repair::RepairError;
 
-use crate::image::{create, flush, open, read, read_only, stop, writable, write, Members, MIB};
+use crate::image::{create, flush, open, read, read_only, repair, stop, writable, write, Members, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// A group of two fast members and a slow one, used and stopped; its first 64 KiB hold sevens.
@@ -186,14 +187,17 @@ fn a_device_that_is_no_member_or_has_shrunk() {
 
 /// Overwrites `bytes` of both labels at `offset`, under a checksum that is right.
 fn forge(d: &MemoryDevice, offset: usize, bytes: &[u8]) {
-    for place in [LABEL_A, label_b(d.size)] {
-        let mut label = d.peek(place, LABEL_SIZE);
-        label[offset..offset + bytes.len()].copy_from_slice(bytes);
-        label[8..12].fill(0);
-        let crc = bimetal_format::block::crc32c(&[&label[..], &place.to_le_bytes()].concat());
-        label[8..12].copy_from_slice(&crc.to_le_bytes());
-        d.poke(place, &label);
-    }
+    [LABEL_A, label_b(d.size)].into_iter().for_each(|place| forge_at(d, place, offset, bytes));
+}
+
+/// The same of the label at `place`.
+fn forge_at(d: &MemoryDevice, place: u64, offset: usize, bytes: &[u8]) {
+    let mut label = d.peek(place, LABEL_SIZE);
+    label[offset..offset + bytes.len()].copy_from_slice(bytes);
+    label[8..12].fill(0);
+    let crc = bimetal_format::block::crc32c(&[&label[..], &place.to_le_bytes()].concat());
+    label[8..12].copy_from_slice(&crc.to_le_bytes());
+    d.poke(place, &label);
 }
 
 #[test]
@@ -227,6 +231,56 @@ fn a_member_of_a_newer_format_is_not_called_missing() {
     assert!(matches!(error, OpenError::Label { device: 2, source: LabelError::Version(2) }), "{error}");
     m.0.remove(2);
     open(&env, &m.0, read_only()).expect("who leaves it out means it");
+}
+
+/// A newer version was cut off in a flip: one label of two is its own.
+#[test]
+fn one_label_of_a_newer_format_is_not_written_over_by_way_of_the_other() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    for place in [LABEL_A, label_b(32 * MIB)] {
+        let sequence = u64::from_le_bytes(m.0[2].peek(place, 4096)[16..24].try_into().expect("8 bytes"));
+        let changed = |offset, bytes: &[u8], by: u64| {
+            let c = m.copy();
+            forge_at(&c.0[2], place, offset, bytes);
+            forge_at(&c.0[2], place, 16, &sequence.wrapping_add(by).to_le_bytes());
+            c
+        };
+        for by in [0, 1, 9] {
+            let error = refused_in_both_ways(&env, &changed(40, &[64 | 3], by).0);
+            assert!(matches!(error, OpenError::Label { device: 2, source: LabelError::Features(_) }), "{error}");
+        }
+        // Where it has its sequence nobody knows.
+        for by in [1, 1_u64.wrapping_neg()] {
+            let error = refused_in_both_ways(&env, &changed(12, &[2, 0], by).0);
+            assert!(matches!(error, OpenError::Label { device: 2, source: LabelError::Version(2) }), "{error}");
+        }
+        open(&env, &changed(40, &[64 | 3], 1_u64.wrapping_neg()).0, writable()).expect("it is older than the other");
+    }
+}
+
+/// Beside a label that is damaged, or cannot be read, one of a newer version is no damaged one: a repair would write over it.
+#[test]
+fn a_label_of_a_newer_format_counts_beside_a_damaged_one() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    let [a, b] = [LABEL_A, label_b(32 * MIB)];
+    for (rotten, newer) in [(a, b), (b, a)] {
+        for unread in [false, true] {
+            let c = m.copy();
+            forge_at(&c.0[2], newer, 40, &[64 | 3]);
+            match unread {
+                true => drop(c.0[2].unread.borrow_mut().insert(rotten / 4096, u32::MAX)),
+                false => c.0[2].poke(rotten + 5000, &[0xff; 8]),
+            }
+            let error = refused_in_both_ways(&env, &c.0);
+            assert!(matches!(error, OpenError::Label { device: 2, source: LabelError::Features(_) }), "{error}");
+            assert!(matches!(repair(&env, &c.0), Err(RepairError::Open(OpenError::Label { device: 2, .. }))));
+        }
+    }
+    // Rot alone does not look like a newer version.
+    m.0[2].poke(a + 12, &[2, 0]);
+    open(&env, &m.0, writable()).expect("the other copy is sound");
 }
 
 /// The disk that dies: it cannot even say who it is.
