@@ -67,6 +67,8 @@ pub(crate) fn newer_words(locator: &str, why: &LabelError) -> String {
 pub(crate) struct Members {
     pub(crate) opened: Vec<Opened>,
     pub(crate) absent: Vec<String>,
+    /// Those of them whose device is there, and cannot be read at this moment: it may be read another time.
+    pub(crate) unread: Vec<String>,
     /// What the configuration names, but is no member: all members are open.
     pub(crate) strangers: Vec<Stranger>,
 }
@@ -302,6 +304,10 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
                 None => opened.bare_words(),
             },
             Err(Closed::Absent(why)) => why,
+            Err(Closed::Unread(why)) => {
+                members.unread.push(why.clone());
+                why
+            }
             Err(Closed::Barred(why)) => {
                 barred.push(why);
                 continue;
@@ -327,7 +333,7 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
         for (locator, _) in moved {
             match open_here(env, &locator, access).await {
                 Ok(opened) => members.opened.push(opened),
-                Err(Closed::Absent(why) | Closed::Barred(why)) => barred.push(why),
+                Err(Closed::Absent(why) | Closed::Unread(why) | Closed::Barred(why)) => barred.push(why),
             }
         }
     }
@@ -396,6 +402,8 @@ fn take_former(opened: &mut Vec<Opened>) -> Vec<Stranger> {
 enum Closed {
     /// It is not there, or does not answer.
     Absent(String),
+    /// It is there, and its labels cannot be read.
+    Unread(String),
     /// It is there, and not to be had.
     Barred(String),
 }
@@ -407,7 +415,7 @@ async fn open_here(env: &HostEnv, locator: &Locator, access: Access) -> Result<O
             let watch = waiting::watch(env, locator.to_string(), &device);
             match read_label(&device).await {
                 Ok(label) => Ok(Opened::new(locator, device, label, watch)),
-                Err(e) => Err(Closed::Absent(format!("{locator}: {e:#}"))),
+                Err(e) => Err(Closed::Unread(format!("{locator}: the label cannot be read: {e:#}"))),
             }
         }
         Err(OpenError::Missing { path }) => Err(Closed::Absent(format!("{} does not exist", path.display()))),

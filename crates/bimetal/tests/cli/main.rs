@@ -32,5 +32,6 @@ mod saved;
 mod server;
 mod shared_disk;
 mod stacked;
+mod unread_member;
 mod volume;
 mod words;

@@ -55,6 +55,14 @@ pub(crate) struct Identified<D> {
     pub(crate) unusable: Vec<(usize, Unusable, Option<D>)>,
 }
 
+impl<D> Identified<D> {
+    /// Positions of the devices that fail at this moment, and what they said.
+    pub(super) fn failed(&self) -> Vec<(usize, String)> {
+        let fails = self.unusable.iter().filter(|(_, why, _)| matches!(why, Unusable::Device(_)));
+        fails.map(|(position, why, _)| (*position, why.to_string())).collect()
+    }
+}
+
 /// Syncs each device and reads its labels. The sync comes first: a daemon that died may have left data in the device's
 /// cache, which a power cut would take away after we had based decisions on it (C7.1). A device that fails at this may be
 /// one that the group does not need.

@@ -180,6 +180,8 @@ pub(crate) struct ForRepair {
     pub(crate) misplaced: Vec<MemberIndex>,
     /// Positions in the caller's list of the devices that are members.
     pub(crate) positions: Vec<usize>,
+    /// Positions of those that failed when they were to say which member they are, and what they said.
+    pub(crate) failed: Vec<(usize, String)>,
     /// What could not be read, and no member at hand has otherwise.
     pub(crate) unread: Unread,
     /// Why a writable start is refused beside what was found.
@@ -195,10 +197,11 @@ pub(crate) async fn open_to_repair<E: Env>(
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..options };
     let mut found = identify(devices).await?;
     let misplaced = recognise::recognise(&env, &mut found).await;
+    let failed = found.failed();
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
     let Source { recognised, positions, unread, refusal, .. } = source;
-    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, unread, refusal }))
+    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, failed, unread, refusal }))
 }
 
 /// Steps 2 to 5.

@@ -191,6 +191,12 @@ impl<E: Env> Plan<E> {
         &self.known.positions
     }
 
+    /// Positions in the caller's list of devices that failed when they were to say which member they are, and what they said: each may be a
+    /// member that is missing.
+    pub fn failed(&self) -> &[(usize, String)] {
+        &self.known.failed
+    }
+
     /// Bytes of volumes that are given up because a device fails to read where they are: it may read it another time.
     pub fn unread(&self) -> u64 {
         let pages = self.known.unread.pages * ENTRIES_PER_PAGE as u64 * CHUNK;

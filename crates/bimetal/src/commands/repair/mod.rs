@@ -85,7 +85,8 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     if plan.group() != name {
         bail!("these members belong to group '{}', not to '{name}'", plan.group());
     }
-    new::refuse_unnamed(&env, name, &wish.explicit, &new).await?;
+    let mut unread = std::mem::take(&mut found.unread);
+    unread.extend(new::refuse_unnamed(&env, name, &wish.explicit, &new).await?);
     new::refuse_unlabelled_members(&env, &plan, &found, aside, &new).await?;
     let reasons = plan.reasons();
     let mut new = new::without_members(new, &found)?;
@@ -95,13 +96,18 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
             false => bail!("group '{name}' needs no repair; a device is added with: bimetal member add {name}"),
         }
     }
+    let unread = new::unread_members(&plan, &found, unread);
+    if !unread.is_empty() && !wish.give_up_unread {
+        bail!("{}", words::unread_members(&unread));
+    }
     if plan.unread() > 0 && !wish.give_up_unread {
         bail!("{}", words::unread(plan.unread(), &reasons));
     }
     let opened = new::add_all(&env, name, &mut plan, &mut new, wish.force).await?;
     plan.check()?;
     let volumes = plan.volumes();
-    let question = words::question(&plan, &reasons, &volumes, &new, &found, wish.older_copies);
+    let mut question = words::question(&plan, &reasons, &volumes, &new, &found, wish.older_copies);
+    question += &words::given_up_unread(&unread);
     confirm(&question, wish.yes)?;
     let members = plan.members().iter().filter_map(|at| found.opened.get(*at));
     let not_saved = members.filter(|m| m.label.is_none()).map(|m| m.locator.to_string()).collect();

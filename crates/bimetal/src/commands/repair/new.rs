@@ -124,8 +124,25 @@ async fn without_labels(env: &HostEnv, aside: Vec<Opened>, new: &[NewDevice]) ->
     bare
 }
 
-/// Where members are named, those that are at hand and were forgotten are not struck off without a word.
-pub(super) async fn refuse_unnamed(env: &HostEnv, group: &str, explicit: &[Locator], new: &[NewDevice]) -> Result<()> {
+/// Devices that may be members that are missing: they are there, and cannot be read at this moment. `before` were not even opened
+/// as members.
+pub(super) fn unread_members(plan: &Plan<HostEnv>, found: &Members, before: Vec<String>) -> Vec<String> {
+    if plan.missing().is_empty() {
+        return Vec::new();
+    }
+    let named = |(at, why): &(usize, String)| Some(format!("{}: {why}", found.opened.get(*at)?.locator));
+    before.into_iter().chain(plan.failed().iter().filter_map(named)).collect()
+}
+
+/// Where members are named, those that are at hand and were forgotten are not struck off without a word. Gives those that cannot
+/// be read.
+pub(super) async fn refuse_unnamed(
+    env: &HostEnv,
+    group: &str,
+    explicit: &[Locator],
+    new: &[NewDevice],
+) -> Result<Vec<String>> {
+    let mut unread = Vec::new();
     let config = if explicit.is_empty() { None } else { config::load(group)? };
     for m in config.into_iter().flat_map(|c| c.members.into_iter().map(move |m| (c.uuid.clone(), m))) {
         let (uuid, locator) = (m.0, members::parse(&m.1.locator)?);
@@ -133,7 +150,14 @@ pub(super) async fn refuse_unnamed(env: &HostEnv, group: &str, explicit: &[Locat
             continue;
         }
         let Ok(device) = HostDevice::open(env, &locator, Access::PEEK).await else { continue };
-        match members::read_label(&device).await? {
+        let label = match members::read_label(&device).await {
+            Ok(label) => label,
+            Err(e) => {
+                unread.push(format!("{locator}, which was not named: the label cannot be read: {e:#}"));
+                continue;
+            }
+        };
+        match label {
             Ok(label) if config::uuid_text(&label.group) == uuid => {
                 bail!("{locator} carries a label of group '{group}' and was not named: name it too, or disconnect it")
             }
@@ -144,7 +168,7 @@ pub(super) async fn refuse_unnamed(env: &HostEnv, group: &str, explicit: &[Locat
             _ => {}
         }
     }
-    Ok(())
+    Ok(unread)
 }
 
 /// A member that is missing where the configuration has it may be at hand elsewhere. That it is believed to be new would cost

@@ -26,6 +26,27 @@ pub(super) fn unread(bytes: u64, reasons: &[String]) -> String {
     )
 }
 
+/// Why no member is struck off whose device is there.
+pub(super) fn unread_members(unread: &[String]) -> String {
+    format!(
+        "a device that may be a member of the group is there, and cannot be read now ({}). A repair would strike that member off, and give \
+         up what is on it for good, though it may be there: see to cable, controller, power or server first, or copy the device to a sound \
+         one (ddrescue), and repair then. If it is gone, repair with --give-up-unread",
+        unread.join("; ")
+    )
+}
+
+/// The same as a part of the question, where that was asked for.
+pub(super) fn given_up_unread(unread: &[String]) -> String {
+    unread.iter().fold(String::new(), |text, device| {
+        text + "\n"
+            + wrapped(&format!(
+                "{device}: if it is a member, it is struck off, and what is on it is GIVEN UP (--give-up-unread)."
+            ))
+            .trim_end()
+    })
+}
+
 /// Why devices that were named as new ones are not taken: they are members, as what is on them besides labels shows.
 pub(super) fn unlabelled(group: &str, known: &[&Bare], members: &str, found: &Members) -> String {
     let named: Vec<String> = known.iter().map(|b| format!("--{} {}", b.tier, b.locator)).collect();
