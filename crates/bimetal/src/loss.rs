@@ -7,10 +7,13 @@
 //! 1. A new loss concerns every device that is there: the note names none then.
 //! 2. It lies where it lives as long as the kernel's devices: what is left of it after a restart of the machine goes at the next
 //!    start of the group, which finds no device.
-//! 3. One error too many harms less than one too few: a note that cannot be read counts.
+//! 3. One error too many harms less than one too few: a note that cannot be read counts, and so does an empty one. For that there is
+//!    room on a file system that is full, and it stands before what happened is written into it.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -72,13 +75,16 @@ impl Place {
     pub(crate) fn read(&self) -> Option<Note> {
         let unreadable = |why: String| Some(Note::new(format!("{} cannot be read: {why}", self.0.display())));
         match std::fs::read_to_string(&self.0) {
+            Ok(text) if text.is_empty() => {
+                Some(Note::new("something that was acknowledged, and what was not written down".into()))
+            }
             Ok(text) => serde_json::from_str(&text).map_or_else(|e| unreadable(e.to_string()), Some),
             Err(e) if e.kind() == ErrorKind::NotFound => None,
             Err(e) => unreadable(e.to_string()),
         }
     }
 
-    /// Makes this the note that stands; `None` takes it away.
+    /// Makes this the note that stands; `None` takes it away. Where there is no room for it, one stands that counts for more.
     pub(crate) fn write(&self, note: Option<&Note>) -> Result<()> {
         let Some(note) = note else {
             return match std::fs::remove_file(&self.0) {
@@ -89,7 +95,29 @@ impl Place {
             };
         };
         let text = serde_json::to_string_pretty(note)?;
-        runstate::replace(&self.0, text.as_bytes()).with_context(|| format!("cannot write {}", self.0.display()))
+        // First: whatever ends this process meanwhile, a note is there.
+        let stood = self.0.symlink_metadata().is_ok() || self.make_empty().is_ok();
+        let Err(error) = runstate::replace(&self.0, text.as_bytes()) else { return Ok(()) };
+        // What stands may name fewer devices than this one: only for one that names some it counts for more.
+        let stands = match note.devices {
+            None => self.make_empty().is_ok(),
+            Some(_) => stood,
+        };
+        let what = format!("cannot write {}", self.0.display());
+        if !stands {
+            return Err(error).context(what);
+        }
+        log::warn(&format!(
+            "{what}, so each block device that is left tells its client that something is lost: {error:#}"
+        ));
+        Ok(())
+    }
+
+    /// A note that says nothing, in the place of what is there.
+    fn make_empty(&self) -> std::io::Result<()> {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(runstate::PRIVATE);
+        options.open(&self.0).map(drop)
     }
 }
 
@@ -176,13 +204,40 @@ mod tests {
     }
 
     #[test]
+    fn a_note_without_room_for_what_it_says_stands_all_the_same() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (place, blocked) = (Place::at(dir.path()), dir.path().join("lost.new"));
+        let text = || std::fs::read_to_string(dir.path().join("lost.json")).expect("there");
+        let all = Note::new("a sync of member 1 failed".into());
+        let one = Note { devices: Some(vec![owing("/dev/ublkb1")]), ..all.clone() };
+        // Nothing new can be written.
+        std::fs::create_dir(&blocked).expect("a folder");
+        place.write(Some(&all)).expect("an empty note");
+        assert_eq!(text(), "");
+        assert!(place.read().is_some_and(|note| note.names(&owing("/dev/ublkb0"))));
+        // One that names fewer devices leaves the one that counts for all.
+        place.write(Some(&one)).expect("the empty note stays");
+        assert_eq!(text(), "");
+        std::fs::remove_dir(&blocked).expect("room again");
+        place.write(Some(&one)).expect("written");
+        assert_eq!(place.read().as_ref(), Some(&one));
+        // A new loss concerns all.
+        std::fs::create_dir(&blocked).expect("a folder");
+        place.write(Some(&all)).expect("an empty note");
+        assert!(place.read().is_some_and(|note| note.names(&owing("/dev/ublkb0"))));
+        place.write(None).expect("taken away");
+        assert_eq!(place.read(), None);
+    }
+
+    #[test]
     fn a_note_that_cannot_be_read_concerns_every_device() {
         let dir = tempfile::tempdir().expect("a folder");
         let place = Place::at(dir.path());
         for text in ["", "{", "[]", "{\"schema\": 1}"] {
             std::fs::write(dir.path().join("lost.json"), text).expect("written");
             let note = place.read().expect("counts");
-            assert!(note.why.contains("cannot be read") && note.names(&owing("/dev/ublkb0")), "{note:?}");
+            let told = if text.is_empty() { "not written down" } else { "cannot be read" };
+            assert!(note.why.contains(told) && note.names(&owing("/dev/ublkb0")), "{note:?}");
         }
         std::fs::remove_file(dir.path().join("lost.json")).expect("removed");
         std::fs::create_dir(dir.path().join("lost.json")).expect("a folder");

@@ -92,7 +92,7 @@ pub(crate) fn ask<T>(name: &str, question: impl Fn(Client) -> Result<T>) -> Resu
 }
 
 /// Mode of files that only their owner may read, and so lock.
-const PRIVATE: u32 = 0o600;
+pub(crate) const PRIVATE: u32 = 0o600;
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
