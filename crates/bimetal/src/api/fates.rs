@@ -1,5 +1,6 @@
 //! What has become of the content of a volume when members are missing: `GET /v1/volumes/NAME/fates/FROM`.
 
+use bimetal_volume::family::lost::LostFamily;
 use serde::{Deserialize, Serialize};
 
 /// `GET /v1/volumes/NAME/fates/FROM`: what has become of the content of a volume from byte FROM on; ask again from
@@ -43,6 +44,11 @@ pub(crate) enum Fate {
 impl Fate {
     /// How many there are.
     pub(crate) const COUNT: usize = 6;
+}
+
+/// Families that nobody can open with the members at hand.
+pub(crate) fn lost_families(lost: &[LostFamily]) -> serde_json::Value {
+    lost.iter().map(|f| serde_json::json!({ "name": f.name, "volumes": f.volumes })).collect()
 }
 
 impl From<bimetal_volume::fate::Fate> for Fate {

@@ -287,6 +287,39 @@ fn encrypted_volumes_open_after_a_repair_with_the_passphrase_that_they_had() {
     assert_eq!(check().as_array().map(Vec::len), Some(0), "{}", check());
 }
 
+/// Its blocks are whole, and nobody can decrypt them: that is told before the member that has the header is struck off.
+#[test]
+fn a_volume_whose_family_nobody_opens_any_more_is_not_called_whole() {
+    let p = Place::new();
+    let Some(daemon) = private(&p, &["plain:8MiB"]) else { return };
+    p.ok(&["volume", "create", "tank/home", "--size", "1MiB", "--placement", "slow-only", "--family", "private"]);
+    let header = exported(&p, "h");
+    stop(&p, daemon);
+    damage(&p, "slow.img", &header);
+    std::fs::rename(p.path("fast.img"), p.path("gone.img")).expect("renamed");
+    p.file("new.img", 48 * MIB);
+    let words = ["NOT TO BE OPENED", "'private'", "home", "import-header"];
+    let tells = |told: &str| {
+        words.iter().for_each(|word| assert!(told.contains(word), "no '{word}': {told}"));
+        assert!(told.contains("Nothing else is") && !told.contains("Nothing is"), "{told}");
+    };
+    tells(&p.ok(&["rescue", "tank"]));
+    assert_eq!(p.json(&["rescue", "tank"])["lost_families"][0]["volumes"][0], "home");
+    let daemon = p.serve(&["tank", "--read-only", "--allow-missing"]);
+    tells(&p.ok(&["rescue", "tank"]));
+    stop(&p, daemon);
+    let repair = ["repair", "tank", "--fast", "new.img"];
+    tells(&p.run(&repair).err);
+    // The other one has it.
+    std::fs::rename(p.path("gone.img"), p.path("fast.img")).expect("renamed");
+    std::fs::rename(p.path("slow.img"), p.path("away.img")).expect("renamed");
+    assert_eq!(p.json(&["rescue", "tank"])["lost_families"].as_array().map(Vec::len), Some(0));
+    std::fs::rename(p.path("fast.img"), p.path("gone.img")).expect("renamed");
+    std::fs::rename(p.path("away.img"), p.path("slow.img")).expect("renamed");
+    let done = p.json(&[&repair[..], &["--yes"]].concat());
+    assert_eq!(done["lost_families"][0]["name"], "private", "{done}");
+}
+
 #[test]
 fn what_needs_no_repair_or_cannot_have_one_is_told_so() {
     let p = Place::new();

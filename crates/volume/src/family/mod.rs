@@ -23,6 +23,7 @@
 pub(crate) mod cipher;
 pub(crate) mod convert;
 pub(crate) mod headers;
+pub mod lost;
 pub(crate) mod wipe;
 
 use std::cell::{Cell, RefCell};

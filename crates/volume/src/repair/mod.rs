@@ -41,6 +41,7 @@ use bimetal_format::size::InWords;
 use bimetal_format::ENTRIES_PER_PAGE;
 
 use crate::env::{Device, DeviceError, Env};
+use crate::family::lost::LostFamily;
 use crate::fate::Fate;
 use crate::group::core::Core;
 use crate::group::create::headroom;
@@ -223,6 +224,11 @@ impl<E: Env> Plan<E> {
             Kept { name, size, bytes }
         };
         self.core.volumes.living().into_iter().map(of).collect()
+    }
+
+    /// Families that nobody opens after the repair, unless their header was exported: no member at hand has it whole.
+    pub async fn lost_families(&self) -> Vec<LostFamily> {
+        self.core.lost_families().await
     }
 
     /// Takes a new device into the plan; its index comes back.

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{bail, Context, Result};
 use bimetal_host::device::Access;
 use bimetal_host::{HostEnv, Locator, Reactor};
+use bimetal_volume::family::lost::LostFamily;
 use bimetal_volume::repair::{Kept, Plan, Report};
 use serde_json::json;
 
@@ -34,6 +35,7 @@ struct Wish {
 struct Done {
     report: Report,
     volumes: Vec<Kept>,
+    lost_families: Vec<LostFamily>,
     new: Vec<String>,
     saved: PathBuf,
     /// It went on with one that was cut off, which has saved what was before.
@@ -105,8 +107,8 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     }
     let opened = new::add_all(&env, name, &mut plan, &mut new, wish.force).await?;
     plan.check()?;
-    let volumes = plan.volumes();
-    let mut question = words::question(&plan, &reasons, &volumes, &new, &found, wish.older_copies);
+    let (volumes, lost_families) = (plan.volumes(), plan.lost_families().await);
+    let mut question = words::question(&plan, &reasons, &volumes, &lost_families, &new, &found, wish.older_copies);
     question += &words::given_up_unread(&unread);
     confirm(&question, wish.yes)?;
     let members = plan.members().iter().filter_map(|at| found.opened.get(*at));
@@ -121,7 +123,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let report =
         plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
-    Ok(Some(Done { report, volumes, new, saved: wish.save, went_on, not_saved }))
+    Ok(Some(Done { report, volumes, lost_families, new, saved: wish.save, went_on, not_saved }))
 }
 
 /// Why nothing can be repaired, and what is left to do.
@@ -154,7 +156,7 @@ fn json(name: &str, done: &Done) -> serde_json::Value {
     json!({
         "schema": api::SCHEMA, "group": name, "repaired": true, "struck_off": done.report.struck_off,
         "new_members": done.report.new, "new_devices": done.new, "saved": done.saved,
-        "went_on": done.went_on, "not_saved": done.not_saved,
+        "went_on": done.went_on, "not_saved": done.not_saved, "lost_families": api::lost_families(&done.lost_families),
         "volumes": done.volumes.iter().map(volume).collect::<Vec<_>>(),
     })
 }

@@ -1,11 +1,13 @@
 //! What `bimetal repair` says.
 
 use bimetal_host::HostEnv;
+use bimetal_volume::family::lost::LostFamily;
 use bimetal_volume::repair::{Kept, Plan};
 
 use super::new::{Bare, NewDevice};
 use super::{sums, Done};
 use crate::api::Fate;
+use crate::commands::rescue;
 use crate::members::Members;
 use crate::output::{table, wrapped};
 use crate::size::approx;
@@ -75,6 +77,7 @@ pub(super) fn question(
     plan: &Plan<HostEnv>,
     reasons: &[String],
     volumes: &[Kept],
+    lost_families: &[LostFamily],
     new: &[NewDevice],
     found: &Members,
     older_copies: bool,
@@ -93,7 +96,9 @@ pub(super) fn question(
     }
     text += &volume_table(volumes, older_copies);
     let lost: u64 = volumes.iter().map(|v| given_up(v, older_copies)).sum();
+    text += &rescue::lost_families(lost_families);
     text += &match lost {
+        0 if !lost_families.is_empty() => "Nothing else is given up.".into(),
         0 => "Nothing is given up.".into(),
         _ => wrapped(
             "What is GIVEN UP reads as zeros afterwards. Before you go on: if the missing device may come back, wait for it, \

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use bimetal_host::device::Access;
 use bimetal_host::{Locator, Reactor};
 use bimetal_volume::backend::Backend;
+use bimetal_volume::family::lost::LostFamily;
 use bimetal_volume::group::Group;
 use bimetal_volume::options::{MemberStatus, OpenOptions};
 
@@ -49,6 +50,8 @@ pub(super) struct State {
     /// Folder in which the daemon shows the volumes as files.
     pub(super) folder: Option<String>,
     pub(super) volumes: Vec<VolumeState>,
+    /// What nobody can decrypt.
+    pub(super) lost_families: Vec<LostFamily>,
 }
 
 /// Asks about group `name`; `explicit` members are opened whatever serves.
@@ -67,7 +70,24 @@ fn of_daemon(name: &str, status: api::Status) -> Result<State> {
         findings: status.recovery,
         folder: status.files.map(|f| f.folder),
         volumes: Vec::new(),
+        lost_families: Vec::new(),
     };
+    for family in status.families {
+        let daemon = runstate::daemon(name)?.context("the daemon has ended meanwhile")?;
+        let header = daemon.get::<api::FamilyHeader>(&format!("/v1/families/{}/header", family.name));
+        let own = status.volumes.iter().filter(|v| v.family.as_ref() == Some(&family.name));
+        match header {
+            Ok(header) if header.lost.is_some() => {
+                let volumes = own.map(|v| v.name.clone()).collect();
+                state.lost_families.push(LostFamily { name: family.name, volumes });
+            }
+            Ok(_) => {}
+            Err(e) => {
+                let unknown = "whether a member has the header of this family whole is not known";
+                state.findings.push(format!("family '{}': {unknown}: {e:#}", family.name));
+            }
+        }
+    }
     for v in status.volumes {
         let mut volume = VolumeState { name: v.name, size: v.size_bytes, runs: Vec::new() };
         let mut from = 0;
@@ -100,7 +120,8 @@ fn offline(name: &str, explicit: &[Locator]) -> Result<State> {
         anyhow::ensure!(status.name == name, "these members belong to group '{}', not to '{name}'", status.name);
         let missing = status.members.iter().filter(|m| !m.present).map(missing_member).collect();
         let findings = status.recovery.into_iter().chain(found.absent.iter().cloned()).collect();
-        let mut state = State { served: false, missing, findings, folder: None, volumes: Vec::new() };
+        let lost_families = group.lost_families().await;
+        let mut state = State { served: false, missing, findings, folder: None, volumes: Vec::new(), lost_families };
         for name in group.volume_names() {
             let Some(v) = group.volume(&name) else { continue };
             let mut volume = VolumeState { name, size: v.size(), runs: Vec::new() };

@@ -14,6 +14,7 @@ use crate::api::{self, Fate};
 use crate::cli::Rescue;
 use crate::members;
 use crate::output::Output;
+pub(crate) use words::lost_families;
 
 pub(crate) fn run(args: Rescue, output: Output) -> Result<()> {
     let group = &args.target.group;
@@ -40,7 +41,7 @@ pub(crate) fn run(args: Rescue, output: Output) -> Result<()> {
     }
     let document = json!({
         "schema": api::SCHEMA, "group": group, "served": state.served, "missing": state.missing,
-        "findings": state.findings,
+        "findings": state.findings, "lost_families": api::lost_families(&state.lost_families),
         "volumes": chosen.iter().map(|v| json(v)).collect::<Vec<_>>(),
         "files": hit.as_ref().map(files::Report::json),
     });

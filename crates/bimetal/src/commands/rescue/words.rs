@@ -1,5 +1,7 @@
 //! What `bimetal rescue` says.
 
+use bimetal_volume::family::lost::LostFamily;
+
 use super::ask::{State, VolumeState};
 use super::files::{Hit, Report};
 use crate::api::Fate;
@@ -24,7 +26,8 @@ pub(super) fn all(
     }
     let sums = total(volumes);
     text += &volume_table(volumes);
-    text += &meaning(&sums, !state.missing.is_empty());
+    text += &lost_families(&state.lost_families);
+    text += &meaning(&sums, !state.missing.is_empty(), !state.lost_families.is_empty());
     if let Some(path) = &args.map {
         text += &format!("The map is in '{}'.\n", path.display());
     }
@@ -58,7 +61,7 @@ fn volume_table(volumes: &[&VolumeState]) -> String {
 }
 
 /// What the columns mean that are not zero.
-fn meaning(sums: &[u64; Fate::COUNT], missing: bool) -> String {
+fn meaning(sums: &[u64; Fate::COUNT], missing: bool, locked_for_ever: bool) -> String {
     let lost = match missing {
         true => {
             "LOST: it is on a member that is missing. It reads as an I/O error. If the member comes back, so does the data."
@@ -85,9 +88,26 @@ fn meaning(sums: &[u64; Fate::COUNT], missing: bool) -> String {
     ];
     let said: String = all.iter().filter(|(f, _)| sums[*f as usize] > 0).map(|(_, words)| wrapped(words)).collect();
     match said.is_empty() {
+        true if locked_for_ever => "Nothing else is lost.\n".into(),
         true => "Nothing is lost.\n".into(),
         false => said,
     }
+}
+
+/// Families that nobody can open with the members at hand: that their volumes are whole is of no use then.
+pub(crate) fn lost_families(lost: &[LostFamily]) -> String {
+    let one = |f: &LostFamily| {
+        let volumes = match f.volumes.is_empty() {
+            true => "It has no volume.".into(),
+            false => format!("What is in {} cannot be decrypted.", f.volumes.join(", ")),
+        };
+        wrapped(&format!(
+            "NOT TO BE OPENED: family '{}', because no member at hand has its header whole. {volumes} A member that is missing may have the \
+             header: wait for it. One that was exported is put back by `bimetal family import-header`.",
+            f.name
+        ))
+    };
+    lost.iter().map(one).collect()
 }
 
 fn next(group: &str, state: &State) -> String {
