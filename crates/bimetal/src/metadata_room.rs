@@ -4,9 +4,10 @@
 
 use bimetal_format::layout::{label_b, Layout, LABEL_A};
 use bimetal_host::HostDevice;
-use bimetal_volume::env::{Device, DeviceError};
+use bimetal_volume::env::DeviceError;
 
-use crate::members;
+use crate::log;
+use crate::members::{self, Members};
 use crate::size::approx;
 
 const MIB: u64 = 1 << 20;
@@ -19,13 +20,33 @@ pub(crate) struct NoRoom {
     source: DeviceError,
 }
 
+/// Before a start that writes. A member that is a copy made with holes has none of it, and one that was made by an earlier version. What has
+/// it already is not touched. Where there is none the start goes on: it may be that none is needed.
+pub(crate) async fn at_start(members: &Members) {
+    for m in members.opened.iter().filter(|m| m.label.is_some()) {
+        if let Err(e) = of_member(&m.device).await {
+            log::warn(&format!(
+                "{}: {e}. If it is full when they are written, the group takes no more writes, and does not start again before there is \
+                 room: free some of that file system",
+                m.locator
+            ));
+        }
+    }
+}
+
 /// Takes it on a device that has just become a member. Slots follow most of its metadata; what follows them begins with the second
 /// label.
 pub(crate) async fn of_member(device: &HostDevice) -> Result<(), NoRoom> {
     let label = members::read_label(device).await.ok().and_then(Result::ok);
-    let layout = label.and_then(|l| Layout::from_zones(&l.zones, l.device_size).ok());
-    let Some(layout) = layout else { return Ok(()) };
-    let (head, tail) = ((LABEL_A, layout.slots - LABEL_A), (label_b(device.size()), MIB));
+    match label.and_then(|l| Some((Layout::from_zones(&l.zones, l.device_size).ok()?, l.device_size))) {
+        Some((layout, size)) => of_layout(device, &layout, size).await,
+        None => Ok(()),
+    }
+}
+
+/// The same on a device that is to become a member of this layout, or is one, and had so many bytes when it was laid out.
+pub(crate) async fn of_layout(device: &HostDevice, layout: &Layout, size: u64) -> Result<(), NoRoom> {
+    let (head, tail) = ((LABEL_A, layout.slots - LABEL_A), (label_b(size), MIB));
     for (offset, len) in [head, tail] {
         let taken = device.allocate(offset, len).await;
         taken.map_err(|source| NoRoom { bytes: head.1 + tail.1, source })?;

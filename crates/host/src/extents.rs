@@ -76,12 +76,16 @@ pub fn is_untold(e: &io::Error) -> bool {
 /// The extents of an open file, in its order; holes are left out. Fails with what the file system says: that it cannot
 /// tell (`EOPNOTSUPP`), or that it cannot read its own structures (`EIO`).
 pub fn of_file(file: &File) -> io::Result<Vec<FileExtent>> {
+    in_range(file, 0, u64::MAX)
+}
+
+/// Those that any byte of a range is in.
+pub(crate) fn in_range(file: &File, mut start: u64, end: u64) -> io::Result<Vec<FileExtent>> {
     let mut found: Vec<FileExtent> = Vec::new();
-    let mut start = 0;
     loop {
         let mut question = Question {
             start,
-            length: u64::MAX - start,
+            length: end - start,
             flags: 0,
             mapped_extents: 0,
             extent_count: BATCH as u32,
@@ -98,7 +102,7 @@ pub fn of_file(file: &File) -> io::Result<Vec<FileExtent>> {
         let Some(last) = extents.last() else { return Ok(found) };
         let next = last.logical.saturating_add(last.length);
         // A file system that does not get on would be asked for ever.
-        if last.flags & LAST != 0 || next <= start || found.len() > MOST {
+        if last.flags & LAST != 0 || next <= start || next >= end || found.len() > MOST {
             return Ok(found);
         }
         start = next;

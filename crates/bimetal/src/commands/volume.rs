@@ -19,7 +19,7 @@ use crate::cli::{self, Target, VolumeCommand};
 use crate::daemon::{self, change_volumes, meant};
 use crate::output::{confirm, table, Output};
 use crate::size::approx;
-use crate::{loss, members, runstate};
+use crate::{loss, members, metadata_room, runstate};
 
 /// Between two questions whether a long change has ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -183,6 +183,9 @@ pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> 
         let found = members::open(&env, Some(&group), &[], access).await?;
         if let Some(why) = found.connected_anew().filter(|_| options.writable) {
             loss::note(&group, why);
+        }
+        if options.writable {
+            metadata_room::at_start(&found).await;
         }
         let syncs = loss::watch_syncs(&env, &group);
         let opened = Group::open(env.clone(), found.devices(), options).await;

@@ -41,7 +41,7 @@ use crate::cli::Serve;
 use crate::config::uuid_text;
 use crate::members as found_members;
 use crate::output::Output;
-use crate::{control, handover, log, loss, paths, runstate, words};
+use crate::{control, handover, log, loss, metadata_room, paths, runstate, words};
 use answers::Answers;
 use exports::Exports;
 pub(crate) use families::Work as FamilyWork;
@@ -121,6 +121,9 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         ..OpenOptions::default()
     };
     let begun = Instant::now();
+    if !args.read_only {
+        metadata_room::at_start(&found).await;
+    }
     let syncs = loss::watch_syncs(&env, &name);
     let opened = Group::open(env.clone(), found.devices(), options).await;
     drop(syncs);

@@ -118,6 +118,19 @@ impl Place {
         Daemon { child }
     }
 
+    /// What the program says to standard error until it ends, or for so long.
+    pub(crate) fn run_for(&self, args: &[&str], time: Duration) -> String {
+        let log = std::fs::File::create(self.path("run.log")).expect("log");
+        let child = self.command(args).stderr(log).stdout(Stdio::null()).spawn().expect("the program starts");
+        let mut child = Daemon { child };
+        let begun = Instant::now();
+        while child.child.try_wait().expect("child").is_none() && begun.elapsed() < time {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(child);
+        std::fs::read_to_string(self.path("run.log")).expect("read")
+    }
+
     /// Asks the control API: what the daemon says until it closes.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = UnixStream::connect(self.socket("control.sock")).expect("control socket");

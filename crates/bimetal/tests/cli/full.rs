@@ -61,3 +61,52 @@ fn no_group_is_made_where_its_metadata_have_no_room() {
     std::fs::remove_file(&filler).expect("gone");
     p.ok(&create);
 }
+
+#[test]
+fn a_repair_takes_room_for_the_metadata_of_a_new_file_before_it_writes() {
+    let p = Place::new();
+    let Some((_over, mounted, file)) = small(&p) else { return };
+    p.file("fast.img", 64 * MIB);
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--volume", "main:8MiB", "--yes"]);
+    std::fs::remove_file(p.path("fast.img")).expect("gone");
+    fill(&mounted);
+    let before = crate::common::checksum(&p.path("slow.img"));
+    let repair = ["repair", "tank", "--fast", &file, "--yes"];
+    p.refused(&repair, 1, &["nothing was repaired", &file, "no room", "metadata"]);
+    assert_eq!(crate::common::checksum(&p.path("slow.img")), before);
+    std::fs::remove_file(format!("{}/filler", mounted.0)).expect("gone");
+    p.ok(&repair);
+    assert!(has_its_room(&file));
+    fill(&mounted);
+    let daemon = p.serve(&["tank"]);
+    p.ok(&["volume", "rename", "tank/main", "other"]);
+    assert!(!p.log().contains("no room"), "it has it: {}", p.log());
+    drop(daemon);
+}
+
+/// Whether a member has the room that its metadata want, which is most of what is taken of an empty one.
+fn has_its_room(file: &str) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(file).expect("there").blocks() * 512 >= 2 * MIB
+}
+
+#[test]
+fn a_start_takes_room_for_the_metadata_of_a_copy_with_holes_or_says_that_there_is_none() {
+    let p = Place::new();
+    let Some((_over, mounted, file)) = small(&p) else { return };
+    std::fs::remove_file(&file).expect("gone");
+    p.file("fast.img", 256 * MIB);
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--yes"]);
+    crate::attach::tool("cp", &["--sparse=always", &p.path("fast.img").display().to_string(), &file]);
+    assert!(!has_its_room(&file), "else what follows says nothing");
+    fill(&mounted);
+    let members = ["tank", "--member", &file, "slow.img"];
+    // Whether the start goes on without depends on what it has to write.
+    let full = p.run_for(&[&["serve"], &members[..]].concat(), std::time::Duration::from_secs(5));
+    assert!(full.contains("no room") && full.contains(&file), "{full}");
+    std::fs::remove_file(format!("{}/filler", mounted.0)).expect("gone");
+    let mut daemon = p.serve(&members);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    assert!(has_its_room(&file) && !p.log().contains("no room"), "{}", p.log());
+}

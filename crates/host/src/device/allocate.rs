@@ -6,15 +6,16 @@ use std::os::unix::fs::MetadataExt;
 use bimetal_volume::env::DeviceError;
 
 use super::error::from_errno;
+use crate::extents::in_range;
 
 /// What `statfs` calls a file system in memory. There a hole costs nothing, and room is memory.
 const TMPFS_MAGIC: libc::c_long = 0x0102_1994;
 
 /// Takes room for a range of a file, where there are holes; its content and size stay. What the file system cannot do it is not asked
 /// for again. A file system with less room than that is not asked either: ext4 would be full then, to no avail. A file that has all its
-/// room needs none: XFS wants as much as the range has, also where there is no hole. Blocks.
+/// room, or all of the range, needs none: XFS wants as much as the range has, also where there is no hole. Blocks.
 pub(super) fn allocate(file: &OwnedFd, offset: u64, len: u64) -> Result<(), DeviceError> {
-    if has_all_its_room(file) {
+    if has_all_its_room(file) || has_no_hole(file, offset, len) {
         return Ok(());
     }
     match file_system(file) {
@@ -34,6 +35,15 @@ pub(super) fn allocate(file: &OwnedFd, offset: u64, len: u64) -> Result<(), Devi
             errno => return Err(from_errno(errno)),
         }
     }
+}
+
+/// Whether the file system says that it has set room aside for all of a range, written or not.
+fn has_no_hole(file: &OwnedFd, offset: u64, len: u64) -> bool {
+    let end = offset.saturating_add(len);
+    let Ok(file) = file.try_clone().map(std::fs::File::from) else { return false };
+    let Ok(extents) = in_range(&file, offset, end) else { return false };
+    let covered = extents.iter().try_fold(offset, |at, e| (e.logical <= at).then_some(at.max(e.logical + e.len)));
+    covered.is_some_and(|at| at >= end)
 }
 
 fn has_all_its_room(file: &OwnedFd) -> bool {

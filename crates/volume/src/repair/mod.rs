@@ -36,7 +36,7 @@ mod keep;
 mod write;
 
 use bimetal_format::label::{Label, READ_ONLY_COMPATIBLE};
-use bimetal_format::layout::MIN_JOURNAL_BLOCKS;
+use bimetal_format::layout::{Layout, MIN_JOURNAL_BLOCKS};
 use bimetal_format::size::InWords;
 use bimetal_format::ENTRIES_PER_PAGE;
 
@@ -246,6 +246,11 @@ impl<E: Env> Plan<E> {
         let m = Member::new(Some(device), label.clone(), index, self.core.options.journal_records);
         self.new.push((m, label));
         Ok(index)
+    }
+
+    /// How the new devices will be laid out, in the order in which they were given, and how many bytes of each.
+    pub fn new_layouts(&self) -> impl Iterator<Item = (Layout, u64)> + '_ {
+        self.new.iter().map(|(_, label)| (label.layout(), label.device_size))
     }
 
     /// Whether what volumes were promised fits what would be left (I5).

@@ -115,6 +115,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let not_saved = members.filter(|m| m.label.is_none()).map(|m| m.locator.to_string()).collect();
     let saved = saved::save(&env, &found.opened, &wish.save).await;
     saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
+    new::take_room(&plan, &new, &opened).await?;
     new::take(&env, name, &new, &opened, &found, wish.force).await?;
     let went_on = plan.goes_on();
     if let Some(why) = found.connected_anew() {

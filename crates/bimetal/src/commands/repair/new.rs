@@ -15,7 +15,7 @@ use crate::config::{self, MemberConfig};
 use crate::erase::erase;
 use crate::former::{self, Standing};
 use crate::members::{self, Members, Opened};
-use crate::{twins, waiting};
+use crate::{metadata_room, twins, waiting};
 
 /// A device as it was named.
 pub(super) struct NewDevice {
@@ -215,6 +215,19 @@ pub(super) async fn add_all(
         opened.push(device);
     }
     Ok(opened)
+}
+
+/// Takes room for the metadata of new members that are files with holes, before anything is written.
+pub(super) async fn take_room(plan: &Plan<HostEnv>, new: &[NewDevice], opened: &[HostDevice]) -> Result<()> {
+    for ((n, device), (layout, size)) in new.iter().zip(opened).zip(plan.new_layouts()) {
+        if let Err(no_room) = metadata_room::of_layout(device, &layout, size).await {
+            bail!(
+                "nothing was repaired: {}: {no_room}; free some of that file system, or give a file elsewhere",
+                n.locator
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The owner has said yes: what the devices carried goes, and the configuration names them, so that whatever happens
