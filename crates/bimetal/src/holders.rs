@@ -3,11 +3,13 @@
 //! What only the device itself can tell is asked by another process ([`beside`]), so that the daemon that serves it may ask,
 //! too.
 
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use bimetal_host::attach::AttachError;
 use bimetal_host::probe::loops;
+use bimetal_host::probe::mounts::{self, Mount};
 
 use crate::api::Attachment;
 use crate::beside;
@@ -92,13 +94,13 @@ pub(crate) fn hidden_of_all(attachments: &[Attachment]) -> Vec<String> {
 
 /// Processes that have `device` or one of its partitions open, in words, as far as this process may see them.
 pub(crate) fn openers(device: &str) -> Vec<String> {
-    let found = processes(|name| is_device(name, device)).into_iter();
+    let found = processes(|name| is_device(name, Path::new(device))).into_iter();
     found.map(|pid| has_open(device, pid)).collect()
 }
 
 /// Processes that have a file of exactly this name open, in words. By the name only.
 pub(crate) fn with_open_name(path: &str) -> Vec<String> {
-    processes(|name| name == path).into_iter().map(|pid| has_open(path, pid)).collect()
+    processes(|name| name == Path::new(path)).into_iter().map(|pid| has_open(path, pid)).collect()
 }
 
 /// Other processes that have a file or block device open, or a partition of it, in words, as far as this process may see
@@ -113,23 +115,22 @@ pub(crate) fn others_with_open(path: &Path) -> Vec<String> {
 pub(crate) fn processes_with_open(path: &Path) -> Vec<u32> {
     let Ok(path) = path.canonicalize() else { return Vec::new() };
     let block = std::fs::metadata(&path).is_ok_and(|m| m.file_type().is_block_device());
-    let Some(path) = path.to_str() else { return Vec::new() };
-    let mut found = processes(|name| if block { is_device(name, path) } else { name == path });
+    let mut found = processes(|name| if block { is_device(name, &path) } else { name == path });
     found.retain(|pid| *pid != std::process::id());
     found
 }
 
 fn has_open(device: &str, pid: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("{device} is open in process {pid} ('{}')", name.trim())
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("{device} is open in process {pid} ('{}')", String::from_utf8_lossy(&name).trim())
 }
 
 /// Processes that have a file of such a name open. By the names only: to ask the files would ask those who serve them.
-fn processes(is_it: impl Fn(&str) -> bool) -> Vec<u32> {
+fn processes(is_it: impl Fn(&Path) -> bool) -> Vec<u32> {
     let has = |pid: &u32| {
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         let mut names = files.filter_map(|fd| std::fs::read_link(fd.path()).ok());
-        names.any(|name| name.to_str().is_some_and(&is_it))
+        names.any(|name| is_it(&name))
     };
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut found: Vec<u32> = all.filter_map(|p| p.file_name().to_str()?.parse().ok()).filter(|pid| has(pid)).collect();
@@ -138,22 +139,27 @@ fn processes(is_it: impl Fn(&str) -> bool) -> Vec<u32> {
 }
 
 /// Whether a name is that of the device or of a partition of it: `sda1` of `sda`, `loop1p1` of `loop1`.
-fn is_device(name: &str, device: &str) -> bool {
+fn is_device(name: &Path, device: &Path) -> bool {
+    let (name, device) = (name.as_os_str().as_bytes(), device.as_os_str().as_bytes());
     let Some(rest) = name.strip_prefix(device) else { return false };
-    let number = match device.ends_with(|c: char| c.is_ascii_digit()) {
-        true => rest.strip_prefix('p'),
+    let number = match device.last().is_some_and(u8::is_ascii_digit) {
+        true => rest.strip_prefix(b"p"),
         false => Some(rest),
     };
-    rest.is_empty() || number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    rest.is_empty() || number.is_some_and(|n| !n.is_empty() && n.iter().all(u8::is_ascii_digit))
 }
 
 fn collect(number: &str, device: &str, sys: &Path, found: &mut Vec<String>) {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    found.extend(mounted_at(&mounts, number, device).into_iter().map(|at| format!("{device} is mounted at {at}")));
-    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    if swaps.lines().skip(1).any(|l| l.split_whitespace().next() == Some(device)) {
-        found.push(format!("{device} is used as swap"));
-    }
+    // A device of which it cannot be seen may be in use.
+    let hidden = |e: std::io::Error| vec![format!("{device} may be in use ({e})")];
+    let words = |mounts: Vec<Mount>| {
+        mounted_at(&mounts, number, device).into_iter().map(|at| format!("{device} is mounted at {at}")).collect()
+    };
+    found.extend(mounts::all().map_or_else(hidden, words));
+    let swap = |all: Vec<PathBuf>| {
+        all.iter().filter(|s| **s == Path::new(device)).map(|_| format!("{device} is used as swap")).collect()
+    };
+    found.extend(mounts::swaps().map_or_else(hidden, swap));
     for holder in std::fs::read_dir(sys.join("holders")).into_iter().flatten().flatten() {
         found.push(format!("{device} is used by {}", holder.file_name().to_string_lossy()));
     }
@@ -170,44 +176,17 @@ pub(crate) fn below_loop_device(device: &str, over: &str) -> String {
 }
 
 /// Mount points in a folder, and the folder itself if it is one.
-pub(crate) fn mounts_below(folder: &Path) -> Vec<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let points = mounts.lines().filter_map(|l| l.split(' ').nth(4)).map(|at| PathBuf::from(unescape(at)));
-    points.filter(|at| at.starts_with(folder)).collect()
+pub(crate) fn mounts_below(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let points = mounts::all()?.into_iter().map(|mount| mount.place);
+    Ok(points.filter(|at| at.starts_with(folder)).collect())
 }
 
 /// Mount points of a device, by number or, for file systems with numbers of their own (btrfs), by source.
-fn mounted_at(mountinfo: &str, number: &str, device: &str) -> Vec<String> {
-    let mut points = Vec::new();
-    for line in mountinfo.lines() {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let source = fields.iter().position(|f| *f == "-").and_then(|dash| fields.get(dash + 2));
-        if fields.len() > 4 && (fields[2] == number || source == Some(&device)) {
-            points.push(unescape(fields[4]));
-        }
-    }
+fn mounted_at(mounts: &[Mount], number: &str, device: &str) -> Vec<String> {
+    let of_it = mounts.iter().filter(|m| m.number.to_string() == number || m.source == Path::new(device));
+    let mut points: Vec<String> = of_it.map(|mount| mount.place.display().to_string()).collect();
     points.dedup();
     points
-}
-
-/// mountinfo writes space, tab, newline and backslash as `\ooo`.
-fn unescape(text: &str) -> String {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        match rest.get(at + 1..at + 4).and_then(|o| u8::from_str_radix(o, 8).ok()) {
-            Some(byte) => {
-                out.push(char::from(byte));
-                rest = &rest[at + 4..];
-            }
-            None => {
-                out.push('\\');
-                rest = &rest[at + 1..];
-            }
-        }
-    }
-    out + rest
 }
 
 fn major(dev: u64) -> u64 {
@@ -222,7 +201,8 @@ fn minor(dev: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const INFO: &str = "\
+    const INFO: &[u8] = b"\
+21 1 0:99 / /n\xff rw - tmpfs none rw
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 90 22 7:3 / /mnt/my\\040disk rw - ext4 /dev/loop3 rw
 91 22 0:55 /@ /btr rw - btrfs /dev/loop4 rw
@@ -230,13 +210,15 @@ mod tests {
 
     #[test]
     fn mount_points_are_found_by_number_and_by_source() {
-        assert_eq!(mounted_at(INFO, "7:3", "/dev/loop3"), ["/mnt/my disk"]);
-        assert_eq!(mounted_at(INFO, "7:4", "/dev/loop4"), ["/btr"]);
-        assert!(mounted_at(INFO, "7:5", "/dev/loop5").is_empty());
+        let mounted_at = |number: &str, device: &str| mounted_at(&mounts::parse(INFO), number, device);
+        assert_eq!(mounted_at("7:3", "/dev/loop3"), ["/mnt/my disk"]);
+        assert_eq!(mounted_at("7:4", "/dev/loop4"), ["/btr"]);
+        assert!(mounted_at("7:5", "/dev/loop5").is_empty());
     }
 
     #[test]
     fn a_device_and_its_partitions_are_told_from_others() {
+        let is_device = |name: &str, device: &str| is_device(Path::new(name), Path::new(device));
         assert!(is_device("/dev/ublkb1", "/dev/ublkb1") && is_device("/dev/ublkb1p2", "/dev/ublkb1"));
         for other in
             ["/dev/ublkb12", "/dev/ublkb1p", "/dev/ublkb1px", "/dev/ublkc1", "/dev/ublkb", "/dev/ublkb1 (deleted)"]
@@ -267,11 +249,6 @@ mod tests {
         assert!(others.len() == 1 && others[0].contains(&format!("process {} (", child.id())), "{others:?}");
         drop(file);
         assert!(openers(&path).is_empty());
-    }
-
-    #[test]
-    fn escapes() {
-        assert_eq!(unescape("a\\040b\\134c\\"), "a b\\c\\");
     }
 
     #[test]

@@ -520,9 +520,8 @@ async fn with_labels(env: &HostEnv, places: Vec<Locator>, wanted: &dyn Fn(&Label
 /// Whether a loop device shows a volume of ours: its file lies in a FUSE mount of a daemon. Reading such a device
 /// while its daemon is in trouble would mean to wait for it.
 fn is_own_volume(sys: &std::path::Path) -> bool {
-    let backing = std::fs::read_to_string(sys.join("loop/backing_file")).unwrap_or_default();
-    let folder = std::path::Path::new(backing.trim()).parent();
-    folder.is_some_and(bimetal_host::fuse::is_mounted)
+    let file = bimetal_host::probe::sysfs::backing_file(sys);
+    file.is_some_and(|file| file.parent().is_some_and(bimetal_host::fuse::is_mounted))
 }
 
 /// Block devices that could be members, partitions included.

@@ -51,8 +51,12 @@ impl Own {
         if shown::is_where_volumes_are_shown(path) {
             return Some(IN_FILES.to_string());
         }
-        // What is not there, or cannot be asked, is refused in other words by whoever opens it.
-        let below = below::of(path).ok()?;
+        let below = match below::of(path) {
+            Ok(below) => below,
+            // What is not there, or cannot be asked, is refused in other words by whoever opens it.
+            Err(_) if std::fs::metadata(path).is_err() => return None,
+            Err(e) => return Some(format!("it may be made of a volume of this group ({e})")),
+        };
         if let Some(file) = below.volumes.first() {
             return Some(format!("it is made of the volume that is shown as {}", file.display()));
         }

@@ -5,8 +5,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use crate::probe::sysfs::{line, number, DeviceNumber};
-use crate::probe::usage::{device_number, unescape};
+use crate::probe::mounts::{self, Mount};
+use crate::probe::sysfs::{backing_file, number as number_in, DeviceNumber};
+use crate::probe::usage::device_number;
 
 /// A piece of a file. Its bytes lie together on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,37 +138,26 @@ pub struct Mounted {
 /// The file system that is mounted at `path`. Fails if nothing is mounted there, or nothing that lies on one device.
 pub fn mounted_at(path: &Path) -> io::Result<Mounted> {
     let path = path.canonicalize()?;
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-    let (number, kind) = mount_of(&mounts, &path).ok_or_else(|| {
+    let (number, kind) = mount_of(mounts::all()?, &path).ok_or_else(|| {
         io::Error::other("nothing is mounted there; name the folder where the file system is mounted")
     })?;
     if number.major == 0 {
         return Err(io::Error::other(format!("its file system ({kind}) does not lie directly on a block device")));
     }
     let folder = number.folder();
-    let start = super::probe::sysfs::number(&folder.join("start")).filter(|_| folder.join("partition").exists());
+    let start = number_in(&folder.join("start")).filter(|_| folder.join("partition").exists());
     let whole = match start {
         Some(_) => folder.canonicalize()?.parent().and_then(device_number).unwrap_or(number),
         None => number,
     };
-    let looped = whole.folder().join("loop");
-    let backing =
-        line(&looped.join("backing_file")).map(|file| (file.into(), self::number(&looped.join("offset")).unwrap_or(0)));
+    let shown_from = || number_in(&whole.folder().join("loop/offset")).unwrap_or(0);
+    let backing = backing_file(&whole.folder()).map(|file| (file, shown_from()));
     Ok(Mounted { kind, device: whole, offset: start.unwrap_or(0) * 512, backing })
 }
 
-/// Device and kind of what is mounted at `path`, by the text of `/proc/self/mountinfo`; the last one hides the others.
-fn mount_of(mountinfo: &str, path: &Path) -> Option<(DeviceNumber, String)> {
-    mountinfo.lines().rev().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let fields: Vec<&str> = left.split(' ').collect();
-        if Path::new(&unescape(fields.get(4)?)) != path {
-            return None;
-        }
-        let (major, minor) = fields.get(2)?.split_once(':')?;
-        let number = DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? };
-        Some((number, right.split(' ').next()?.to_owned()))
-    })
+/// Device and kind of what is mounted at `path`; the last one hides the others.
+fn mount_of(mounts: Vec<Mount>, path: &Path) -> Option<(DeviceNumber, String)> {
+    mounts.into_iter().rev().find(|m| m.place == path).map(|m| (m.number, m.kind))
 }
 
 #[cfg(test)]
@@ -180,7 +170,7 @@ mod tests {
         let text = "22 27 0:21 / /proc rw - proc proc rw\n\
                     36 35 98:0 / /mnt/a\\040b rw,noatime shared:1 - ext3 /dev/x rw\n\
                     37 35 7:1 / /mnt/a\\040b ro - ext4 /dev/loop1 ro\n";
-        let at = |path| mount_of(text, Path::new(path));
+        let at = |path| mount_of(mounts::parse(text.as_bytes()), Path::new(path));
         assert_eq!(at("/mnt/a b"), Some((DeviceNumber { major: 7, minor: 1 }, "ext4".into())));
         assert_eq!(at("/proc").map(|m| m.1).as_deref(), Some("proc"));
         assert_eq!(at("/mnt"), None);

@@ -59,6 +59,12 @@ pub enum LocatorError {
         /// What is wrong.
         why: String,
     },
+    /// A path that cannot be written down.
+    #[error(
+        "the name {0:?} is no UTF-8; the configuration, where it would stand, is text: rename that file or folder, or name it by \
+         a link whose path is UTF-8"
+    )]
+    NotText(PathBuf),
     /// A broken emulated locator.
     #[error("{locator}: {why}; write emulated:hdd2012:/path, emulated:ssd2014:/path or emulated:rate=300M:/path")]
     Emulated {
@@ -98,15 +104,14 @@ impl Locator {
         }
     }
 
-    /// The same with an absolute path, so that it still holds in another working directory.
+    /// The same with an absolute path, so that it still holds in another working directory. That folder may have any name, and what
+    /// is no text can neither be written down nor found again.
     pub fn absolute(&self) -> std::io::Result<Locator> {
         Ok(match self {
-            Locator::Path(path) => Locator::Path(std::path::absolute(path)?),
-            Locator::Emulated { model, path } => {
-                Locator::Emulated { model: model.clone(), path: std::path::absolute(path)? }
-            }
+            Locator::Path(path) => Locator::Path(absolute(path)?),
+            Locator::Emulated { model, path } => Locator::Emulated { model: model.clone(), path: absolute(path)? },
             Locator::Nbd(NbdLocator { server: NbdServer::Unix(path), export }) => {
-                Locator::Nbd(NbdLocator { server: NbdServer::Unix(std::path::absolute(path)?), export: export.clone() })
+                Locator::Nbd(NbdLocator { server: NbdServer::Unix(absolute(path)?), export: export.clone() })
             }
             Locator::Nbd(_) => self.clone(),
         })
@@ -145,6 +150,14 @@ impl fmt::Display for NbdLocator {
                 }
             }
         }
+    }
+}
+
+fn absolute(path: &Path) -> std::io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    match path.to_str() {
+        Some(_) => Ok(path),
+        None => Err(std::io::Error::other(LocatorError::NotText(path))),
     }
 }
 
@@ -226,6 +239,7 @@ fn decode(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt;
 
     #[test]
     fn locators_round_trip() {
@@ -247,6 +261,16 @@ mod tests {
         }
         assert_eq!(Locator::parse("nbd://h").expect("short").to_string(), "nbd://h/");
         assert_eq!(Locator::parse("nbd+unix://?socket=/s").expect("short").to_string(), "nbd+unix:///?socket=/s");
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        let odd: PathBuf = std::ffi::OsString::from_vec(b"/n\xff/l.img".to_vec()).into();
+        let server = NbdServer::Unix(odd.clone());
+        for locator in [Locator::Path(odd), Locator::Nbd(NbdLocator { server, export: "x".into() })] {
+            let error = locator.absolute().expect_err("refused").to_string();
+            assert!(error.contains(r"/n\xFF/l.img") && error.contains("UTF-8"), "{error}");
+        }
     }
 
     #[test]

@@ -260,7 +260,8 @@ fn refuse_own_ground(folder: &Path, tags: Vec<u64>) -> Result<()> {
         // What cannot be asked may be ours.
         found.map_or(true, |found| found.is_some_and(|f| tags.contains(&f.tag)))
     };
-    if let Some(source) = device_below(folder, is_ours) {
+    let lies_on = device_below(folder, is_ours).with_context(|| format!("what {} lies on", folder.display()))?;
+    if let Some(source) = lies_on {
         bail!(
             "{} lies on {}, which this daemon serves itself: take a folder elsewhere",
             folder.display(),

@@ -51,7 +51,8 @@ impl Ground {
         let run = dir.join("run").join(GROUP);
         // What a daemon that was killed has left. One that lives would be told of below.
         let _ = bimetal_host::fuse::remove_dead(&run.join("fuse"));
-        if let Some(at) = holders::mounts_below(dir).first() {
+        let mounts = holders::mounts_below(dir).with_context(|| format!("{} is kept", dir.display()))?;
+        if let Some(at) = mounts.first() {
             bail!(
                 "{} is kept, because something is mounted on {}; umount that, then run the demo there again, which \
                  takes away what is left",

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use bimetal_host::attach::Via;
+use bimetal_host::probe::mounts::{self, Mount};
 use bimetal_volume::buf::BufMut;
 
 use super::disk::Disk;
@@ -95,8 +96,8 @@ impl Mounted {
     }
 
     fn is_mounted(&self) -> bool {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        mounts.lines().any(|l| l.split(' ').next() == Some(&self.device))
+        let is_it = |mount: &Mount| mount.source == Path::new(&self.device);
+        mounts::all().is_ok_and(|all| all.iter().any(is_it))
     }
 
     /// Where the file's blocks lie on the volume: offset and length in bytes.

@@ -206,6 +206,11 @@ pub(crate) fn checksum(path: &Path) -> u64 {
     })
 }
 
+/// The kernel's list of mounts. Names in it may be of any bytes.
+pub(crate) fn mounts() -> String {
+    String::from_utf8_lossy(&std::fs::read("/proc/self/mounts").expect("mounts")).into_owned()
+}
+
 pub(crate) fn installed(tool: &str) -> bool {
     let found = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].iter().any(|d| Path::new(d).join(tool).exists());
     if !found {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{kill_process, kill_process_group, Pid, Signal};
 
 use crate::attach;
-use crate::common::{done, Place};
+use crate::common::{done, mounts, Place};
 
 /// Everything below a folder, by name and content.
 fn tree(p: &Place, folder: &str) -> Vec<(String, Option<String>)> {
@@ -99,7 +99,7 @@ fn nor_does_one_that_is_interrupted_with_all_that_it_has_started() {
     kill_process_group(pid(&child), Signal::INT).expect("signal");
     is_gone(&p, child);
     let home = p.path("home").display().to_string();
-    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let mounts = mounts();
     assert!(!mounts.contains(&home), "{mounts}");
     let loops = std::process::Command::new("losetup").arg("-a").output().expect("losetup");
     assert!(!String::from_utf8_lossy(&loops.stdout).contains(&home), "a loop device stays");

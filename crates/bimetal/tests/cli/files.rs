@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::attach::tool;
-use crate::common::{installed, Place, MIB};
+use crate::common::{installed, mounts, Place, MIB};
 
 /// `O_DIRECT`, which aarch64 has elsewhere.
 const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") { 0o200_000 } else { 0o40_000 };
@@ -50,7 +50,7 @@ impl Drop for Folder {
 /// Type of what is mounted on `folder`.
 fn mounted(folder: &Path) -> Option<String> {
     let folder = fs::canonicalize(folder.parent()?).ok()?.join(folder.file_name()?);
-    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let mounts = mounts();
     let line = mounts.lines().find(|l| l.split(' ').nth(1) == folder.to_str())?;
     line.split(' ').nth(2).map(String::from)
 }

@@ -26,6 +26,7 @@ mod marked;
 mod member;
 mod namesakes;
 mod newer;
+mod odd_names;
 mod refusals;
 mod repair;
 mod saved;

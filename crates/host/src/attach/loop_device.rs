@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::tools::wait_until;
 use super::AttachError;
-use crate::probe::sysfs::{line, number, DeviceNumber};
+use crate::probe::sysfs::{self, number, DeviceNumber};
 
 const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4c82;
 const LOOP_CONFIGURE: libc::Ioctl = 0x4c0a;
@@ -190,7 +190,7 @@ fn has_direct_io(device: &Path) -> bool {
 /// The file below a loop device.
 pub(super) fn backing_file(device: &Path) -> Option<PathBuf> {
     let name = device.file_name()?;
-    line(&Path::new("/sys/block").join(name).join("loop/backing_file")).map(PathBuf::from)
+    sysfs::backing_file(&Path::new("/sys/block").join(name))
 }
 
 /// What is below a loop device.

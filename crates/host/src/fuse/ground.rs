@@ -3,22 +3,22 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use crate::probe::usage::unescape;
+use crate::probe::mounts::{self, Mount};
 
 /// Symbolic links on one path; the kernel follows no more, either.
 const LINKS: u32 = 40;
 
 /// The block device for which `wanted` holds on the way to `folder`, if a file system on such a one is mounted there.
 /// Only folders above are looked at: a file system on a device that nobody serves would never answer.
-pub fn device_below(folder: &Path, wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
-    let folder = std::path::absolute(folder).ok()?;
-    find(&fs::read_to_string("/proc/self/mountinfo").ok()?, &folder, wanted)
+pub fn device_below(folder: &Path, wanted: impl Fn(&Path) -> bool) -> io::Result<Option<PathBuf>> {
+    let folder = std::path::absolute(folder)?;
+    Ok(find(&mounts::all()?, &folder, wanted))
 }
 
-fn find(mountinfo: &str, folder: &Path, wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
-    let mounts: Vec<(PathBuf, PathBuf)> = mountinfo.lines().filter_map(mount).collect();
+fn find(mounts: &[Mount], folder: &Path, wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let (mut at, mut links) = (PathBuf::from("/"), 0);
     let mut left: VecDeque<OsString> = parts(folder).collect();
     while let Some(part) = left.pop_front() {
@@ -27,9 +27,9 @@ fn find(mountinfo: &str, folder: &Path, wanted: impl Fn(&Path) -> bool) -> Optio
             continue;
         }
         at.push(part);
-        if let Some((_, source)) = mounts.iter().rev().find(|(place, _)| *place == at) {
-            if wanted(source) {
-                return Some(source.clone());
+        if let Some(mount) = mounts.iter().rev().find(|mount| mount.place == at) {
+            if wanted(&mount.source) {
+                return Some(mount.source.clone());
             }
             continue;
         }
@@ -52,14 +52,6 @@ fn parts(path: &Path) -> impl Iterator<Item = OsString> + '_ {
     })
 }
 
-/// Place and source of a mount.
-fn mount(line: &str) -> Option<(PathBuf, PathBuf)> {
-    let (left, right) = line.split_once(" - ")?;
-    let place: OsString = unescape(left.split(' ').nth(4)?).into();
-    let source: OsString = unescape(right.split(' ').nth(1)?).into();
-    Some((place.into(), source.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +67,8 @@ mod tests {
             "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 259:0 / {}/disk rw shared:1 - ext4 /dev/ublkb0 rw\n",
             here.display()
         );
-        let found = |path: &str| find(&text, &here.join(path), |source| source.starts_with("/dev/ublkb0"));
+        let mounts = mounts::parse(text.as_bytes());
+        let found = |path: &str| find(&mounts, &here.join(path), |source| source.starts_with("/dev/ublkb0"));
         for inside in ["disk", "disk/a/b", "link", "link/x", "again/x", "disk/../disk/y"] {
             assert_eq!(found(inside).as_deref(), Some(Path::new("/dev/ublkb0")), "{inside}");
         }

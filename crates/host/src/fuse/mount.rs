@@ -1,6 +1,6 @@
 //! Mounting, unmounting, and what a daemon that died has left.
 
-use std::ffi::{CString, OsString};
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::helper;
 use crate::attach::tools::{find, is_root, run};
-use crate::probe::usage::unescape;
+use crate::probe::mounts::{self, Mount};
 
 /// What `/proc/mounts` says of our mounts.
 pub(crate) const TYPE: &str = "fuse.bimetal";
@@ -67,7 +67,7 @@ pub fn mount(folder: &Path, name: &str) -> Result<OwnedFd, MountError> {
     let at = |source| MountError::Folder { folder: folder.to_owned(), source };
     remove_dead(folder).map_err(at)?;
     fs::create_dir_all(folder).map_err(at)?;
-    if let Some(what) = mounted(&true_path(folder).map_err(at)?) {
+    if let Some(what) = true_path(folder).and_then(|real| mounted(&real)).map_err(at)? {
         return Err(MountError::Taken { folder: folder.to_owned(), what });
     }
     if !fs::metadata(folder).map_err(at)?.is_dir() {
@@ -131,7 +131,8 @@ pub fn unmount(folder: &Path, fashion: Fashion) -> io::Result<()> {
 
 /// The number of the file system of ours that is mounted on `folder`, as the kernel shows it. Never blocks.
 pub fn number_of(folder: &Path) -> Option<String> {
-    mounted_on(&true_path(folder).ok()?).filter(|found| found.kind == TYPE).map(|found| found.number)
+    let found = mounted_on(&true_path(folder).ok()?).ok()??;
+    (found.kind == TYPE).then_some(found.number)
 }
 
 /// [Unmounts](unmount) the file system with this number, and nothing else that may be mounted on `folder` now: `NotFound`
@@ -148,7 +149,7 @@ pub fn unmount_only(folder: &Path, number: &str, fashion: Fashion) -> io::Result
 pub fn remove_dead(folder: &Path) -> io::Result<bool> {
     let Ok(real) = true_path(folder) else { return Ok(false) };
     let mut found = false;
-    while mounted(&real).as_deref() == Some(TYPE) && is_dead(&real)? {
+    while mounted(&real)?.as_deref() == Some(TYPE) && is_dead(&real)? {
         unmount(&real, Fashion::Lazily)?;
         found = true;
     }
@@ -157,7 +158,8 @@ pub fn remove_dead(folder: &Path) -> io::Result<bool> {
 
 /// Whether volumes of ours are shown in `folder`, by a daemon that lives or died. Never blocks.
 pub fn is_mounted(folder: &Path) -> bool {
-    true_path(folder).is_ok_and(|real| mounted(&real).as_deref() == Some(TYPE))
+    let found = true_path(folder).and_then(|real| mounted(&real));
+    found.is_ok_and(|kind| kind.as_deref() == Some(TYPE))
 }
 
 /// Whether nobody serves the mount any more: the kernel then fails every question.
@@ -181,8 +183,8 @@ pub fn true_path(folder: &Path) -> io::Result<PathBuf> {
 }
 
 /// Type of the uppermost file system on exactly `folder`.
-fn mounted(folder: &Path) -> Option<String> {
-    mounted_on(folder).map(|found| found.kind)
+fn mounted(folder: &Path) -> io::Result<Option<String>> {
+    Ok(mounted_on(folder)?.map(|found| found.kind))
 }
 
 /// What is mounted on a folder.
@@ -193,19 +195,13 @@ struct Mounted {
     kind: String,
 }
 
-fn mounted_on(folder: &Path) -> Option<Mounted> {
-    topmost(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(), folder)
+fn mounted_on(folder: &Path) -> io::Result<Option<Mounted>> {
+    Ok(topmost(mounts::all()?, folder))
 }
 
-fn topmost(mountinfo: &str, folder: &Path) -> Option<Mounted> {
-    mountinfo.lines().rev().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let mut fields = left.split(' ').skip(2);
-        let (number, at) = (fields.next()?, fields.nth(1)?);
-        let at: OsString = unescape(at).into();
-        let kind = right.split(' ').next().unwrap_or_default();
-        (Path::new(&at) == folder).then(|| Mounted { number: number.to_owned(), kind: kind.to_owned() })
-    })
+fn topmost(mounts: Vec<Mount>, folder: &Path) -> Option<Mounted> {
+    let found = mounts.into_iter().rev().find(|mount| mount.place == folder);
+    found.map(|mount| Mounted { number: mount.number.to_string(), kind: mount.kind })
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {
@@ -224,9 +220,10 @@ mod tests {
 41 40 0:51 / /run/a\\040b rw - fuse.bimetal tank rw,user_id=0
 ";
         let found = |number: &str, kind: &str| Some(Mounted { number: number.into(), kind: kind.into() });
-        assert_eq!(topmost(text, Path::new("/run/a b")), found("0:51", TYPE));
-        assert_eq!(topmost(text, Path::new("/run")), found("0:26", "tmpfs"));
-        assert_eq!(topmost(text, Path::new("/run/a")), None);
+        let topmost = |path: &str| topmost(mounts::parse(text.as_bytes()), Path::new(path));
+        assert_eq!(topmost("/run/a b"), found("0:51", TYPE));
+        assert_eq!(topmost("/run"), found("0:26", "tmpfs"));
+        assert_eq!(topmost("/run/a"), None);
     }
 
     #[test]

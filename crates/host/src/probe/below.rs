@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::loops;
-use super::sysfs::{line, node, DeviceNumber};
-use super::usage::{device_number, unescape};
+use super::sysfs::{backing_file, node, DeviceNumber};
+use super::usage::device_number;
+use super::{loops, mounts};
 use crate::fuse::MOUNT_TYPE;
 
 /// What something is made of.
@@ -24,7 +24,7 @@ pub struct Below {
 /// Blocks, for as long as the file system that `path` lies on takes to answer.
 pub fn of(path: &Path) -> io::Result<Below> {
     let meta = fs::metadata(path)?;
-    let mounts = Mounts::read(&fs::read_to_string("/proc/self/mountinfo")?);
+    let mounts = Mounts::from(mounts::all()?);
     let mut walk =
         Walk { sys: Path::new("/sys/dev/block"), device_below: &loops::device_below, mounts, found: Below::default() };
     match meta.file_type().is_block_device() {
@@ -43,8 +43,9 @@ struct Mount {
 struct Mounts(Vec<Mount>);
 
 impl Mounts {
-    fn read(mountinfo: &str) -> Mounts {
-        Mounts(mountinfo.lines().filter_map(mount).collect())
+    fn from(all: Vec<mounts::Mount>) -> Mounts {
+        let short = |m: mounts::Mount| Mount { number: m.number, place: m.place, ours: m.kind == MOUNT_TYPE };
+        Mounts(all.into_iter().map(short).collect())
     }
 
     /// The file system that a path lies on, by its name only: to ask it might be to wait for ever.
@@ -57,15 +58,6 @@ impl Mounts {
     fn is_ours(&self, number: DeviceNumber) -> bool {
         self.0.iter().any(|m| m.ours && m.number == number)
     }
-}
-
-fn mount(line: &str) -> Option<Mount> {
-    let (left, right) = line.split_once(" - ")?;
-    let mut fields = left.split(' ').skip(2);
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let number = DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? };
-    let place = PathBuf::from(unescape(fields.nth(1)?));
-    Some(Mount { number, place, ours: right.split(' ').next() == Some(MOUNT_TYPE) })
 }
 
 struct Walk<'a> {
@@ -113,8 +105,8 @@ impl Walk<'_> {
         for below in fs::read_dir(real.join("slaves")).into_iter().flatten().flatten() {
             device_number(&below.path()).into_iter().for_each(|number| self.device(number));
         }
-        if let Some(file) = line(&real.join("loop/backing_file")) {
-            self.backing(&name, Path::new(&file));
+        if let Some(file) = backing_file(&real) {
+            self.backing(&name, &file);
         }
     }
 }
@@ -137,7 +129,12 @@ mod tests {
     }
 
     fn walk(sys: &Path) -> Walk<'_> {
-        Walk { sys, device_below: &node_below, mounts: Mounts::read(INFO), found: Below::default() }
+        Walk {
+            sys,
+            device_below: &node_below,
+            mounts: Mounts::from(mounts::parse(INFO.as_bytes())),
+            found: Below::default(),
+        }
     }
 
     fn describe(sys: &Path, number: &str, file: &str, text: &str) {
@@ -181,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_file_lies_on_the_innermost_mount() {
-        let mounts = Mounts::read(INFO);
+        let mounts = Mounts::from(mounts::parse(INFO.as_bytes()));
         let on = |path: &str| mounts.of_path(Path::new(path)).map(|n| n.to_string());
         assert_eq!(on("/home/x").as_deref(), Some("8:1"));
         assert_eq!(on("/run/bimetal/tank/fuse/main").as_deref(), Some("0:50"));

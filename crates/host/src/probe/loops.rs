@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::parts::{self, Of, Part};
-use super::sysfs::{line, number, DeviceNumber};
+use super::sysfs::{self, number, DeviceNumber};
 use super::usage::{self, Use};
 use crate::attach::loop_device::{self, Place};
 use crate::fuse;
@@ -27,7 +27,7 @@ pub(super) struct Backing {
 impl Backing {
     /// What the loop device with this folder in `/sys` shows.
     fn read(folder: &Path) -> Option<Backing> {
-        let file = PathBuf::from(line(&folder.join("loop/backing_file"))?);
+        let file = sysfs::backing_file(folder)?;
         let device = Path::new("/dev").join(folder.file_name()?);
         let bytes = |name: &str| number(&folder.join(name)).unwrap_or(0);
         let (offset, limit) = (bytes("loop/offset"), bytes("loop/sizelimit"));
@@ -116,8 +116,8 @@ pub fn all_named() -> Vec<(PathBuf, PathBuf)> {
 fn named(sys: &Path) -> Vec<(PathBuf, PathBuf)> {
     let folders = fs::read_dir(sys).into_iter().flatten().flatten();
     let one = |folder: fs::DirEntry| {
-        let file = line(&folder.path().join("loop/backing_file"))?;
-        Some((Path::new("/dev").join(folder.file_name()), PathBuf::from(file)))
+        let file = sysfs::backing_file(&folder.path())?;
+        Some((Path::new("/dev").join(folder.file_name()), file))
     };
     let mut found: Vec<_> = folders.filter_map(one).collect();
     found.sort();
@@ -229,10 +229,7 @@ fn file_used(path: &Path, place: Option<(u64, u64)>, alone: bool) -> Option<Use>
     if let Some(by) = locked_by(path, place, alone) {
         return used(by);
     }
-    if usage::is_swap_file(path) {
-        return used("the kernel's swap".into());
-    }
-    None
+    usage::swap_file(path).and_then(|swap| used(swap.user()))
 }
 
 /// Who has a lock on a file; with `alone` a reader counts, too.
@@ -261,6 +258,7 @@ fn held(number: DeviceNumber, range: &Range<u64>) -> Option<Use> {
 mod tests {
     use super::*;
     use crate::probe::parts::tests::describe;
+    use std::os::unix::ffi::OsStrExt;
 
     #[test]
     fn loop_devices_are_known_by_the_names_of_their_files() {
@@ -268,8 +266,12 @@ mod tests {
         describe(dir.path(), "loop3", "loop/backing_file", "/dev/loop0p1\n");
         describe(dir.path(), "loop0", "loop/backing_file", "/run/a b\n");
         describe(dir.path(), "loop1", "size", "0\n");
+        let odd = std::ffi::OsStr::from_bytes(b"/n\xff/l.img");
+        describe(dir.path(), "loop2", "loop/backing_file", "");
+        fs::write(dir.path().join("loop2/loop/backing_file"), b"/n\xff/l.img\n").expect("written");
         describe(dir.path(), "sda", "size", "8\n");
         let pair = |device: &str, file: &str| (PathBuf::from(device), PathBuf::from(file));
-        assert_eq!(named(dir.path()), [pair("/dev/loop0", "/run/a b"), pair("/dev/loop3", "/dev/loop0p1")]);
+        let odd = (PathBuf::from("/dev/loop2"), PathBuf::from(odd));
+        assert_eq!(named(dir.path()), [pair("/dev/loop0", "/run/a b"), odd, pair("/dev/loop3", "/dev/loop0p1")]);
     }
 }

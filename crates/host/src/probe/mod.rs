@@ -3,6 +3,7 @@
 pub mod below;
 pub mod disks;
 pub mod loops;
+pub mod mounts;
 pub mod neighbours;
 mod parts;
 pub mod signatures;

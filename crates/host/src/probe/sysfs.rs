@@ -1,6 +1,8 @@
 //! What `/sys` says of a block device.
 
+use std::ffi::OsStr;
 use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -86,9 +88,48 @@ pub(crate) fn number(path: &Path) -> Option<u64> {
     line(path)?.parse().ok()
 }
 
-/// The only line of a file.
+/// The only line of a file, for numbers and words; what it names as a path is read by [`path_line`].
 pub(crate) fn line(path: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(path).ok()?;
+    let bytes = std::fs::read(path).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The path that the only line of a file is: bytes of any kind.
+pub(crate) fn path_line(path: &Path) -> Option<PathBuf> {
+    let bytes = std::fs::read(path).ok()?;
+    let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    (!name.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(name)))
+}
+
+/// Stands for the file of a loop device whose name is too long for the kernel to tell.
+const UNNAMED: &str = "(a file whose name cannot be read)";
+
+/// The name of the file below the block device with this folder, if it is a loop device that has one: as it was when the device was made,
+/// and where that was made.
+pub fn backing_file(folder: &Path) -> Option<PathBuf> {
+    let name = folder.join("loop/backing_file");
+    match std::fs::read(&name) {
+        Err(e) if e.raw_os_error() == Some(libc::ENAMETOOLONG) => Some(UNNAMED.into()),
+        _ => path_line(&name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_loop_device_may_have_any_name() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(dir.path().join("loop")).expect("a folder");
+        assert_eq!(backing_file(dir.path()), None);
+        for (line, name) in
+            [(&b"/n\xff/l.img\n"[..], &b"/n\xff/l.img"[..]), (b"/ends in a space \n", b"/ends in a space ")]
+        {
+            std::fs::write(dir.path().join("loop/backing_file"), line).expect("written");
+            assert_eq!(backing_file(dir.path()).as_deref(), Some(Path::new(OsStr::from_bytes(name))));
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::mounts::{self, Mount};
 use super::sysfs::{line, DeviceNumber};
 use super::{loops, parts};
 
@@ -19,6 +20,11 @@ pub enum Use {
     },
     /// The kernel swaps to it.
     Swap,
+    /// How it is used cannot be seen.
+    Hidden {
+        /// Why not.
+        why: String,
+    },
     /// Another block device is built on it (RAID, LVM, encryption, bcache).
     Below {
         /// Name of that device.
@@ -62,6 +68,7 @@ impl std::fmt::Display for Use {
         match self {
             Use::Mounted { at } => write!(f, "it is mounted on {at}; unmount it first"),
             Use::Swap => f.write_str("it is used as swap space; run swapoff first"),
+            Use::Hidden { why } => write!(f, "it may be, as {why}; make that readable first"),
             Use::Below { holder } => write!(f, "the device {holder} is built on it; take that apart first"),
             Use::Loop { device } => write!(f, "{device} serves it as a loop device; run losetup -d {device} first"),
             Use::File { file, by } => {
@@ -80,6 +87,7 @@ impl Use {
         match self {
             Use::Mounted { at } => format!("the file system mounted on {at}"),
             Use::Swap => "the kernel's swap".into(),
+            Use::Hidden { why } => format!("somebody who cannot be seen, as {why}"),
             Use::Below { holder } => format!("the device {holder}, which is built on it"),
             Use::Loop { device } => format!("the loop device {device}"),
             Use::File { file, by } => format!("{by}, through the file {}", file.display()),
@@ -131,19 +139,22 @@ pub(super) fn partitions_in(number: DeviceNumber, range: &Range<u64>) -> (bool, 
 }
 
 fn of_one(number: DeviceNumber, folder: &Path) -> Option<Use> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    if let Some(at) = mount_point(&mounts, number) {
-        return Some(Use::Mounted { at });
+    if let Some(used) = used_as(mounts::all().map(|all| mount_point(all, number))) {
+        return Some(used);
     }
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let swap = swap_files(&swaps).any(|path| {
+    let is_it = |path: &PathBuf| {
         fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device() && DeviceNumber::new(m.rdev()) == number)
-    });
-    if swap {
-        return Some(Use::Swap);
+    };
+    if let Some(used) = used_as(mounts::swaps().map(|all| all.iter().any(is_it).then_some(Use::Swap))) {
+        return Some(used);
     }
     let holder = fs::read_dir(folder.join("holders")).ok()?.flatten().next()?;
     Some(Use::Below { holder: holder.file_name().to_string_lossy().into_owned() })
+}
+
+/// What was found in a list of the kernel's. Whatever stands in one that cannot be read may be in use.
+fn used_as(found: io::Result<Option<Use>>) -> Option<Use> {
+    found.unwrap_or_else(|e| Some(Use::Hidden { why: e.to_string() }))
 }
 
 /// Partitions of a disk: name and number.
@@ -166,16 +177,15 @@ pub(crate) fn device_number(folder: &Path) -> Option<DeviceNumber> {
 }
 
 fn of_file(path: &Path) -> Option<Use> {
-    if is_swap_file(path) {
-        return Some(Use::Swap);
+    if let Some(used) = swap_file(path) {
+        return Some(used);
     }
     loops::over(path).map(|device| Use::Loop { device: device.display().to_string() })
 }
 
-pub(super) fn is_swap_file(path: &Path) -> bool {
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let found = swap_files(&swaps).any(|swap| swap == path);
-    found
+/// Whether a file is used as swap.
+pub(super) fn swap_file(path: &Path) -> Option<Use> {
+    used_as(mounts::swaps().map(|all| all.iter().any(|swap| swap == path).then_some(Use::Swap)))
 }
 
 /// What the kernel does with a file by itself, and no lock tells: it serves it as a loop device, or swaps to it.
@@ -183,34 +193,10 @@ pub(crate) fn kernel_use(path: &Path) -> Option<String> {
     of_file(&fs::canonicalize(path).ok()?).map(Use::user)
 }
 
-/// Where `number` is mounted, by the text of `/proc/self/mountinfo`.
-fn mount_point(mountinfo: &str, number: DeviceNumber) -> Option<String> {
-    let number = number.to_string();
-    mountinfo.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        let device = fields.nth(2)?;
-        let at = fields.nth(1)?;
-        (device == number).then(|| unescape(at))
-    })
-}
-
-/// Paths in the text of `/proc/swaps`.
-fn swap_files(swaps: &str) -> impl Iterator<Item = PathBuf> + '_ {
-    swaps.lines().skip(1).filter_map(|l| l.split_whitespace().next()).map(|p| PathBuf::from(unescape(p)))
-}
-
-/// Undoes the octal escapes of the files in `/proc`.
-pub(crate) fn unescape(text: &str) -> String {
-    let mut out = Vec::new();
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let code = bytes.get(at + 1..at + 4).filter(|_| bytes[at] == b'\\');
-        let value = code.and_then(|c| std::str::from_utf8(c).ok()).and_then(|c| u8::from_str_radix(c, 8).ok());
-        out.push(value.unwrap_or(bytes[at]));
-        at += if value.is_some() { 4 } else { 1 };
-    }
-    String::from_utf8_lossy(&out).into_owned()
+/// That a file system with this number is mounted.
+fn mount_point(mounts: Vec<Mount>, number: DeviceNumber) -> Option<Use> {
+    let found = mounts.into_iter().find(|mount| mount.number == number);
+    found.map(|mount| Use::Mounted { at: mount.place.display().to_string() })
 }
 
 /// Who holds a block device that could not be opened alone, as far as this process may see.
@@ -273,18 +259,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mount_points_are_found_and_unescaped() {
-        let text = "22 27 0:21 / /proc rw - proc proc rw\n36 35 98:0 /mnt1 /mnt/a\\040b rw,noatime shared:1 - ext3 /dev/x rw\n";
-        let number = DeviceNumber { major: 98, minor: 0 };
-        assert_eq!(mount_point(text, number).as_deref(), Some("/mnt/a b"));
-        assert_eq!(mount_point(text, DeviceNumber { major: 9, minor: 8 }), None);
+    fn mount_points_are_found_beside_odd_ones() {
+        let text =
+            b"22 27 0:21 / /n\xff rw - tmpfs none rw\n36 35 98:0 /mnt1 /mnt/a\\040b rw shared:1 - ext3 /dev/x rw\n";
+        let at = |major, minor| mount_point(mounts::parse(text), DeviceNumber { major, minor });
+        assert_eq!(at(98, 0), Some(Use::Mounted { at: "/mnt/a b".into() }));
+        assert_eq!(at(9, 8), None);
     }
 
     #[test]
-    fn swaps_are_listed() {
-        let text = "Filename\t\t\t\tType\t\tSize\n/dev/sda2   partition 100\n/swap\\040file file 7\n";
-        let found: Vec<_> = swap_files(text).collect();
-        assert_eq!(found, [Path::new("/dev/sda2"), Path::new("/swap file")]);
+    fn what_cannot_be_seen_may_be_in_use() {
+        let used = used_as(Err(io::Error::other("/proc/swaps cannot be read"))).expect("in use").to_string();
+        assert!(used.contains("/proc/swaps cannot be read"), "{used}");
+        assert_eq!(used_as(Ok(None)), None);
     }
 
     #[test]
@@ -294,7 +281,7 @@ mod tests {
             eprintln!("skipped: the root file system is not on a block device that /sys knows");
             return;
         }
-        if !fs::read_to_string("/proc/self/mountinfo").is_ok_and(|text| text.contains(" / / ")) {
+        if !mounts::all().is_ok_and(|all| all.iter().any(|mount| mount.place == Path::new("/"))) {
             eprintln!("skipped: /proc does not list the root file system (in a chroot)");
             return;
         }
