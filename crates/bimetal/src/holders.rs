@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use bimetal_host::attach::AttachError;
 use bimetal_host::probe::loops;
 use bimetal_host::probe::mounts::{self, Mount};
+use bimetal_host::probe::openers::Wanted;
 
 use crate::api::Attachment;
 use crate::beside;
@@ -115,7 +116,14 @@ pub(crate) fn others_with_open(path: &Path) -> Vec<String> {
 pub(crate) fn processes_with_open(path: &Path) -> Vec<u32> {
     let Ok(path) = path.canonicalize() else { return Vec::new() };
     let block = std::fs::metadata(&path).is_ok_and(|m| m.file_type().is_block_device());
-    let mut found = processes(|name| if block { is_device(name, &path) } else { name == path });
+    // Where the kernel tells no numbers the name has to do.
+    let wanted = if block { None } else { Wanted::new(&path).ok() };
+    let by_number = |file: &OpenFile| wanted.as_ref().is_some_and(|w| w.is_open_as(file.process, &file.number));
+    let mut found = open_in(|file| match block {
+        true => is_device(&file.name, &path),
+        // What is no file, a pipe for one, has a name that is no path.
+        false => file.name == path || (file.name.is_absolute() && by_number(file)),
+    });
     found.retain(|pid| *pid != std::process::id());
     found
 }
@@ -125,12 +133,32 @@ fn has_open(device: &str, pid: u32) -> String {
     format!("{device} is open in process {pid} ('{}')", String::from_utf8_lossy(&name).trim())
 }
 
+/// What a process has open.
+struct OpenFile {
+    process: u32,
+    /// Its number there.
+    number: String,
+    /// As it was called when it was opened.
+    name: PathBuf,
+}
+
+impl OpenFile {
+    fn new(process: u32, fd: &std::fs::DirEntry) -> Option<OpenFile> {
+        let name = std::fs::read_link(fd.path()).ok()?;
+        Some(OpenFile { process, number: fd.file_name().into_string().ok()?, name })
+    }
+}
+
 /// Processes that have a file of such a name open. By the names only: to ask the files would ask those who serve them.
 fn processes(is_it: impl Fn(&Path) -> bool) -> Vec<u32> {
+    open_in(|file| is_it(&file.name))
+}
+
+/// Processes that have such a file open.
+fn open_in(is_it: impl Fn(&OpenFile) -> bool) -> Vec<u32> {
     let has = |pid: &u32| {
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        let mut names = files.filter_map(|fd| std::fs::read_link(fd.path()).ok());
-        names.any(|name| is_it(&name))
+        files.filter_map(|fd| OpenFile::new(*pid, &fd)).any(|file| is_it(&file))
     };
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut found: Vec<u32> = all.filter_map(|p| p.file_name().to_str()?.parse().ok()).filter(|pid| has(pid)).collect();
@@ -244,9 +272,14 @@ mod tests {
             .expect("sleep starts");
         // It has the name of this program until it runs its own.
         let others = others_with_open(file.path());
+        let link = file.path().with_extension("link");
+        std::fs::hard_link(file.path(), &link).expect("a hard link");
+        let by_another_name = others_with_open(&link);
+        std::fs::remove_file(&link).expect("removed");
         child.kill().expect("killed");
         child.wait().expect("ended");
         assert!(others.len() == 1 && others[0].contains(&format!("process {} (", child.id())), "{others:?}");
+        assert_eq!(by_another_name.len(), 1, "{by_another_name:?}");
         drop(file);
         assert!(openers(&path).is_empty());
     }

@@ -5,6 +5,7 @@ pub mod disks;
 pub mod loops;
 pub mod mounts;
 pub mod neighbours;
+pub mod openers;
 mod parts;
 pub mod signatures;
 pub mod sysfs;

@@ -29,6 +29,11 @@ pub fn all() -> io::Result<Vec<Mount>> {
     Ok(parse(&read(Path::new("/proc/self/mountinfo"))?))
 }
 
+/// What another process sees mounted.
+pub(crate) fn of_process(process: u32) -> io::Result<Vec<Mount>> {
+    Ok(parse(&read(Path::new(&format!("/proc/{process}/mountinfo")))?))
+}
+
 /// Files and block devices that the kernel swaps to.
 pub fn swaps() -> io::Result<Vec<PathBuf>> {
     Ok(parse_swaps(&read(Path::new("/proc/swaps"))?))
