@@ -8,7 +8,8 @@ use bimetal_volume::env::{Device, DeviceError};
 
 /// Bytes looked at from the start, and from the end.
 const HEAD: u64 = (1 << 20) + 8192;
-const TAIL: u64 = 256 << 10;
+/// The last two labels of ZFS, on a device whose size is no multiple of theirs.
+const TAIL: u64 = 768 << 10;
 
 /// The parts of a device where signatures stand.
 pub struct Sample {
@@ -109,6 +110,8 @@ const FIXED: &[(&str, u64, &[u8])] = &[
     ("a member of an MD RAID", 4096, b"\xfc\x4e\x2b\xa9"),
     ("a bcache device", 4096 + 24, BCACHE),
     ("a bcachefs file system", 4096 + 24, BCACHEFS),
+    ("a snapshot of the device mapper", 0, b"SnAp"),
+    ("a UBI image", 0, b"UBI#"),
     ("a VDO device", 0, b"dmvdo001"),
     ("a dm-integrity device", 0, b"integrt\0"),
     ("a dm-verity device", 0, b"verity\0\0"),
@@ -123,6 +126,7 @@ const FIXED: &[(&str, u64, &[u8])] = &[
     ("a SquashFS file system", 0, b"hsqs"),
     ("a JFS file system", 32768, b"JFS1"),
     ("a ReiserFS file system", 65536 + 52, b"ReIsEr"),
+    ("a Reiser4 file system", 65536, b"ReIsEr4"),
     ("a GFS2 file system", 65536, b"\x01\x16\x19\x70"),
     ("an OCFS2 file system", 8192, b"OCFSV2"),
     ("an ISO 9660 file system", 32769, b"CD001"),
@@ -143,12 +147,67 @@ const BCACHEFS: &[u8] =
 type Check = fn(&Sample) -> Option<&'static str>;
 
 /// What a magic number at a fixed place is not enough for.
-const CHECKS: &[Check] = &[ext, partition_table, backup_gpt, raid_at_end, zfs, drbd, fake_raid, nilfs];
+const CHECKS: &[Check] = &[
+    ext,
+    ufs,
+    hfs,
+    core_storage,
+    partition_table,
+    apple_map,
+    sun_label,
+    backup_gpt,
+    raid_at_end,
+    zfs,
+    drbd,
+    fake_raid,
+    nilfs,
+    hibernated,
+];
 
 /// ext2, ext3 and ext4 have a short magic number; the block size beside it must make sense too.
 fn ext(s: &Sample) -> Option<&'static str> {
     let log_block_size = u32::from_le_bytes(s.at(1024 + 24, 4)?.try_into().ok()?);
     (s.has(1024 + 56, b"\x53\xef") && log_block_size <= 6).then_some("an ext2, ext3 or ext4 file system")
+}
+
+/// UFS1 and UFS2, of machines of either byte order, with the superblock where one of the two keeps it.
+fn ufs(s: &Sample) -> Option<&'static str> {
+    let magics = [0x0001_1954_u32, 0x1954_0119];
+    let at = |offset: u64| {
+        let found = s.at(offset + 1372, 4).and_then(|bytes| bytes.try_into().ok());
+        found.is_some_and(|m| magics.contains(&u32::from_le_bytes(m)) || magics.contains(&u32::from_be_bytes(m)))
+    };
+    [0, 8192, 65536, 256 << 10].into_iter().any(at).then_some("a UFS file system")
+}
+
+/// The first HFS has a magic of two bytes; the size of its blocks and the length of its name must make sense too.
+fn hfs(s: &Sample) -> Option<&'static str> {
+    let block = u32::from_be_bytes(s.at(1024 + 20, 4)?.try_into().ok()?);
+    let name = s.at(1024 + 36, 1)?[0];
+    let sane = block != 0 && block % 512 == 0 && (1..=27).contains(&name);
+    (s.has(1024, b"BD") && sane).then_some("an HFS file system")
+}
+
+/// CoreStorage (FileVault 2, Fusion Drive): a magic of two bytes, the kind of its checksum, and the size of its blocks.
+fn core_storage(s: &Sample) -> Option<&'static str> {
+    let block = u32::from_le_bytes(s.at(96, 4)?.try_into().ok()?);
+    let sane = block.is_power_of_two() && (512..=1 << 20).contains(&block);
+    (s.has(88, b"CS\x01\0\0\0") && sane).then_some("a CoreStorage volume")
+}
+
+/// Apple's own partition table: its entries begin in the second block, whose size the first one tells.
+fn apple_map(s: &Sample) -> Option<&'static str> {
+    let block = u64::from(u16::from_be_bytes(s.at(2, 2)?.try_into().ok()?));
+    let sizes = [512, 1024, 2048, 4096];
+    let described = s.has(0, b"ER") && sizes.contains(&block) && [512, block].iter().any(|at| s.has(*at, b"PM"));
+    let entry = s.has(512, b"PM") && s.has(512 + 48, b"Apple_");
+    (described || entry).then_some("an Apple partition table")
+}
+
+/// Sun's label has a magic of two bytes, and all of its words give zero by exclusive or.
+fn sun_label(s: &Sample) -> Option<&'static str> {
+    let sum = s.at(0, 512)?.chunks_exact(2).fold([0, 0], |sum, word| [sum[0] ^ word[0], sum[1] ^ word[1]]);
+    (s.has(508, b"\xda\xbe") && sum == [0, 0]).then_some("a Sun partition table")
 }
 
 /// An MBR counts when it has a partition: boot sectors of file systems end the same way.
@@ -174,12 +233,16 @@ fn raid_at_end(s: &Sample) -> Option<&'static str> {
     found.then_some("a member of an MD RAID")
 }
 
-/// ZFS keeps a ring of uberblocks in the second half of each 256 KiB label; a few of them at least are in use.
+/// ZFS keeps a ring of uberblocks in the second half of each 256 KiB label; a few of them at least are in use. Two labels are at the
+/// start, and two at the end.
 fn zfs(s: &Sample) -> Option<&'static str> {
     let magic = [0x00ba_b10c_u64.to_le_bytes(), 0x00ba_b10c_u64.to_be_bytes()];
-    let labels = [0, 256 << 10];
-    let found =
-        labels.iter().any(|label| (0..128u64).any(|i| magic.iter().any(|m| s.has(label + (128 << 10) + i * 1024, m))));
+    let end = s.size & !((256 << 10) - 1);
+    let labels = [Some(0), Some(256 << 10), end.checked_sub(512 << 10), end.checked_sub(256 << 10)];
+    let found = labels
+        .into_iter()
+        .flatten()
+        .any(|label| (0..128u64).any(|i| magic.iter().any(|m| s.has(label + (128 << 10) + i * 1024, m))));
     found.then_some("a member of a ZFS pool")
 }
 
@@ -194,6 +257,13 @@ fn fake_raid(s: &Sample) -> Option<&'static str> {
     let end = |back, magic: &[u8]| s.size.checked_sub(back).is_some_and(|at| s.has(at, magic));
     let found = end(1024, b"Intel Raid ISM Cfg Sig. ") || end(512, b"\xde\x11\xde\x11");
     found.then_some("a member of a mainboard's RAID")
+}
+
+/// Swap space that holds what was in the memory of a machine: it is told at the end of the first page, of whatever size.
+fn hibernated(s: &Sample) -> Option<&'static str> {
+    let magics: [&[u8]; 4] = [b"S1SUSPEND", b"S2SUSPEND", b"ULSUSPEND", b"LINHIB0001"];
+    let at = |page: u64| magics.iter().any(|magic| s.has(page - 10, magic));
+    [4, 8, 16, 32, 64].into_iter().any(|kib| at(kib << 10)).then_some("swap space with a machine that is hibernated")
 }
 
 /// NILFS2 has a magic of two bytes; the header size beside it must fit.
@@ -257,6 +327,56 @@ mod tests {
         }
         let zfs = image_with((128 << 10) + 5 * 1024, &0x00ba_b10c_u64.to_le_bytes());
         assert_eq!(Sample::of_image(&zfs).signatures(), ["a member of a ZFS pool"]);
+    }
+
+    #[test]
+    fn the_labels_of_zfs_at_the_end_are_found() {
+        for rest in [0, 4096, 200 << 10] {
+            for back in [512 << 10, 256 << 10] {
+                let mut image = image_with((4 << 20) - back + (128 << 10) + 3 * 1024, &0x00ba_b10c_u64.to_be_bytes());
+                image.resize((4 << 20) + rest, 0);
+                assert_eq!(Sample::of_image(&image).signatures(), ["a member of a ZFS pool"], "{back} {rest}");
+            }
+        }
+    }
+
+    #[test]
+    fn ufs_and_hibernated_machines_are_found() {
+        for at in [8192, 65536] {
+            for magic in [b"\x54\x19\x01\0", b"\0\x01\x19\x54", b"\x19\x01\x54\x19", b"\x19\x54\x01\x19"] {
+                let found = Sample::of_image(&image_with(at + 1372, magic)).signatures();
+                assert_eq!(found, ["a UFS file system"], "{magic:x?} at {at}");
+            }
+        }
+        for (page, magic) in [(4096, "S1SUSPEND"), (4096, "ULSUSPEND"), (16384, "S2SUSPEND"), (65536, "LINHIB0001")] {
+            let found = Sample::of_image(&image_with(page - 10, magic.as_bytes())).signatures();
+            assert_eq!(found, ["swap space with a machine that is hibernated"], "{magic}");
+        }
+    }
+
+    /// What has a magic number of two bytes counts only with what else must stand there.
+    #[test]
+    fn short_magic_numbers_do_not_count_alone() {
+        let found = |pieces: &[(usize, &[u8])]| {
+            let mut image = vec![0u8; 4 << 20];
+            pieces.iter().for_each(|(at, bytes)| image[*at..at + bytes.len()].copy_from_slice(bytes));
+            Sample::of_image(&image).signatures()
+        };
+        let none: [&str; 0] = [];
+        let block: (usize, &[u8]) = (1024 + 20, &[0, 0, 2, 0]);
+        let name: (usize, &[u8]) = (1024 + 36, &[4]);
+        assert_eq!(found(&[(1024, b"BD"), block, name]), ["an HFS file system"]);
+        assert_eq!(found(&[(1024, b"BD"), name]), none);
+        assert_eq!(found(&[(1024, b"BD"), block]), none);
+        assert_eq!(found(&[(0, b"ER\x02\0"), (512, b"PM")]), ["an Apple partition table"]);
+        assert_eq!(found(&[(0, b"ER\x08\0"), (2048, b"PM")]), ["an Apple partition table"]);
+        assert_eq!(found(&[(512, b"PM"), (560, b"Apple_partition_map")]), ["an Apple partition table"]);
+        assert_eq!(found(&[(0, b"ER\x02\0")]), none);
+        assert_eq!(found(&[(512, b"PM")]), none);
+        assert_eq!(found(&[(508, b"\xda\xbe"), (510, b"\xda\xbe")]), ["a Sun partition table"]);
+        assert_eq!(found(&[(508, b"\xda\xbe\x12\x34")]), none);
+        assert_eq!(found(&[(88, b"CS\x01\0\0\0\x02\0\0\x10\0\0")]), ["a CoreStorage volume"]);
+        assert_eq!(found(&[(88, b"CS")]), none);
     }
 
     #[test]
