@@ -60,6 +60,7 @@ use crate::output::Output;
 static MEMORY: LargePages = LargePages;
 
 fn main() -> ExitCode {
+    bimetal_host::signals::ignore_file_size_limit();
     let cli = cli::Cli::parse();
     let output = Output { json: cli.json };
     let done = commands::run(cli.command, output);

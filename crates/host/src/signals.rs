@@ -71,6 +71,13 @@ impl Signals {
     }
 }
 
+/// Has writes beyond a limit on the size of files (`ulimit -f`) fail as others do: the kernel would end the process, in the midst of
+/// whatever it does and without a word.
+pub fn ignore_file_size_limit() {
+    // SAFETY: ignoring a signal runs no code of ours, and both arguments are the kernel's own constants.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// The name of a signal, for logs.
 pub fn name(signal: i32) -> &'static str {
     match signal {

@@ -98,13 +98,6 @@ impl Place {
         self.start(self.command(&[&["serve"], args].concat()))
     }
 
-    /// The same, with writes beyond a limit as errors instead of a signal.
-    pub(crate) fn serve_without_signal(&self, args: &[&str]) -> Daemon {
-        let mut c = Command::new("sh");
-        c.args(["-c", "trap '' XFSZ; exec \"$0\" serve \"$@\"", env!("CARGO_BIN_EXE_bimetal")]).args(args);
-        self.start(self.here(c))
-    }
-
     fn start(&self, mut command: Command) -> Daemon {
         let log = std::fs::File::create(self.path("serve.log")).expect("log");
         let mut child = command.stderr(log).stdout(Stdio::null()).spawn().expect("the program starts");

@@ -128,13 +128,13 @@ fn a_stop_that_fails_says_so() {
     if !installed("prlimit") {
         return;
     }
-    // Members that take no writes any more: those beyond a limit fail, and their signal is ignored.
+    // Members that take no writes any more: those beyond a limit fail.
     let hurt = |daemon: &Daemon| {
         let pid = daemon.child.id().to_string();
         let limited = std::process::Command::new("prlimit").args(["--pid", &pid, "--fsize=65536"]).status();
         assert!(limited.expect("prlimit").success());
     };
-    let mut daemon = p.serve_without_signal(&["tank"]);
+    let mut daemon = p.serve(&["tank"]);
     hurt(&daemon);
     let d = p.run(&["stop", "tank", "--json"]);
     assert_eq!(d.code, 1, "{}{}", d.out, d.err);
@@ -149,7 +149,7 @@ fn a_stop_that_fails_says_so() {
         );
     }
     assert_eq!(daemon.wait(), 1, "{}", p.log());
-    let mut daemon = p.serve_without_signal(&["tank"]);
+    let mut daemon = p.serve(&["tank"]);
     hurt(&daemon);
     daemon.terminate();
     assert_eq!(daemon.wait(), 1, "a service manager learns it, too: {}", p.log());
