@@ -15,8 +15,18 @@ pub(crate) const FILES: &str = "fuse";
 /// The longest path that a unix socket address holds.
 const SOCKET_PATH_MAX: usize = 107;
 
+/// All variables that folders are taken from.
+const VARIABLES: [&str; 5] = [CONFIG_DIR, RUN_DIR, "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "HOME"];
+
+/// The folder that a variable names. A relative one begins where the program was started.
 fn from_env(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)
+    let folder = std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from)?;
+    Some(std::path::absolute(&folder).unwrap_or(folder))
+}
+
+/// What a process that works elsewhere must be given to find the same folders.
+pub(crate) fn for_elsewhere() -> impl Iterator<Item = (&'static str, PathBuf)> {
+    VARIABLES.into_iter().filter_map(|name| Some((name, from_env(name)?)))
 }
 
 /// Whether this process may act for the whole system.

@@ -222,6 +222,7 @@ fn spawn(group: &str, log: &Path) -> Result<(Child, usize)> {
         .args(["serve", group, "--background"])
         .env_remove("NOTIFY_SOCKET")
         .current_dir("/")
+        .envs(paths::for_elsewhere())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(file)

@@ -55,6 +55,21 @@ pub(crate) fn ends(p: &Place) {
     }
 }
 
+#[test]
+fn a_daemon_in_the_background_finds_folders_that_were_named_relatively() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let mut attach = p.command(&["attach", "tank/main", "--via", "fuse", "--json"]);
+    let done = done(attach.env("BIMETAL_RUN_DIR", "run").env("BIMETAL_CONFIG_DIR", "etc").output().expect("it starts"));
+    assert_eq!(done.code, 0, "{}{}", done.out, done.err);
+    assert_ne!(p.json(&["status", "tank"])["state"], "not running");
+    p.ok(&["stop", "tank"]);
+    ends(&p);
+}
+
 /// Unmounts a folder. A file that was just written may be open for a moment longer: a child that another test is about to start has
 /// a copy of what was open when it was forked.
 pub(crate) fn unmount(at: &str) {
