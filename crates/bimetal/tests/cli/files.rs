@@ -55,6 +55,24 @@ fn mounted(folder: &Path) -> Option<String> {
     line.split(' ').nth(2).map(String::from)
 }
 
+#[test]
+fn a_link_to_a_folder_is_as_good_as_the_folder() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let shown = Folder::new(&p);
+    std::os::unix::fs::symlink("shown", p.path("link")).expect("a link");
+    let mut daemon = p.serve(&["tank", "--fuse", "link"]);
+    assert_eq!(mounted(&shown.0).as_deref(), Some("fuse.bimetal"));
+    assert!(p.path("link/main").exists());
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    assert_eq!(mounted(&shown.0), None);
+    assert_eq!(fs::read_dir(&shown.0).expect("a folder").count(), 0);
+}
+
 fn open(file: &Path, flags: i32) -> std::io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(file)
 }

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::probe::mounts::{self, Mount};
 
 /// Symbolic links on one path; the kernel follows no more, either.
-const LINKS: u32 = 40;
+pub(super) const LINKS: u32 = 40;
 
 /// The block device for which `wanted` holds on the way to `folder`, if a file system on such a one is mounted there.
 /// Only folders above are looked at: a file system on a device that nobody serves would never answer.

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use super::ground::LINKS;
 use super::helper;
 use crate::attach::tools::{find, is_root, run};
 use crate::probe::mounts::{self, Mount};
@@ -67,7 +68,9 @@ pub fn mount(folder: &Path, name: &str) -> Result<OwnedFd, MountError> {
     let at = |source| MountError::Folder { folder: folder.to_owned(), source };
     remove_dead(folder).map_err(at)?;
     fs::create_dir_all(folder).map_err(at)?;
-    if let Some(what) = true_path(folder).and_then(|real| mounted(&real)).map_err(at)? {
+    // What is mounted on a link lies on the folder behind it.
+    let folder = &*true_path(folder).map_err(at)?;
+    if let Some(what) = mounted(folder).map_err(at)? {
         return Err(MountError::Taken { folder: folder.to_owned(), what });
     }
     if !fs::metadata(folder).map_err(at)?.is_dir() {
@@ -141,7 +144,7 @@ pub fn unmount_only(folder: &Path, number: &str, fashion: Fashion) -> io::Result
     if number_of(folder).as_deref() != Some(number) {
         return Err(io::ErrorKind::NotFound.into());
     }
-    unmount(folder, fashion)
+    unmount(&true_path(folder)?, fashion)
 }
 
 /// Removes mounts on `folder` whose daemon has died, and says whether there was one. One that lives, or is somebody
@@ -173,13 +176,21 @@ fn is_dead(folder: &Path) -> io::Result<bool> {
     Ok(rc < 0 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)))
 }
 
-/// The path of a mount as the kernel shows it. Only the folder above is looked up: of a dead mount nothing can be asked.
+/// The path of a mount as the kernel shows it, also by the name of a link to it. Only folders above are looked up: of a dead mount
+/// nothing can be asked.
 pub fn true_path(folder: &Path) -> io::Result<PathBuf> {
-    let folder = std::path::absolute(folder)?;
-    match (folder.parent(), folder.file_name()) {
-        (Some(above), Some(name)) => Ok(fs::canonicalize(above)?.join(name)),
-        _ => Ok(folder),
+    let mut folder = std::path::absolute(folder)?;
+    for _ in 0..=LINKS {
+        let (Some(above), Some(name)) = (folder.parent(), folder.file_name()) else { return fs::canonicalize(folder) };
+        let above = fs::canonicalize(above)?;
+        let here = above.join(name);
+        if mounted(&here).is_ok_and(|found| found.is_some()) {
+            return Ok(here);
+        }
+        let Ok(target) = fs::read_link(&here) else { return Ok(here) };
+        folder = above.join(target);
     }
+    Err(io::Error::from_raw_os_error(libc::ELOOP))
 }
 
 /// Type of the uppermost file system on exactly `folder`.
@@ -224,6 +235,23 @@ mod tests {
         assert_eq!(topmost("/run/a b"), found("0:51", TYPE));
         assert_eq!(topmost("/run"), found("0:26", "tmpfs"));
         assert_eq!(topmost("/run/a"), None);
+    }
+
+    #[test]
+    fn a_link_leads_to_its_folder() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let here = fs::canonicalize(dir.path()).expect("a path");
+        fs::create_dir(here.join("real")).expect("a folder");
+        let link = |target: &Path, name: &str| std::os::unix::fs::symlink(target, here.join(name)).expect("a link");
+        link(Path::new("real"), "one");
+        link(&here.join("one"), "two");
+        link(Path::new("loop"), "loop");
+        link(Path::new("missing"), "dangling");
+        for name in ["real", "one", "two", "real/../two"] {
+            assert_eq!(true_path(&here.join(name)).expect("found"), here.join("real"), "{name}");
+        }
+        assert_eq!(true_path(&here.join("dangling")).expect("where it would be"), here.join("missing"));
+        assert!(true_path(&here.join("loop")).is_err());
     }
 
     #[test]
