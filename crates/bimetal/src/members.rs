@@ -419,6 +419,7 @@ async fn open_here(env: &HostEnv, locator: &Locator, access: Access) -> Result<O
             }
         }
         Err(OpenError::Missing { path }) => Err(Closed::Absent(format!("{} does not exist", path.display()))),
+        Err(e @ OpenError::Unread { .. }) => Err(Closed::Unread(e.to_string())),
         Err(e @ (OpenError::Nbd { .. } | OpenError::Io { .. })) => Err(Closed::Absent(e.to_string())),
         Err(e) => Err(Closed::Barred(e.to_string())),
     }

@@ -60,6 +60,14 @@ pub enum OpenError {
         /// What is wrong, and what to do.
         why: String,
     },
+    /// It is there, and fails where it says who serves it.
+    #[error("{locator}: {why}")]
+    Unread {
+        /// The server, or the device.
+        locator: String,
+        /// What failed.
+        why: String,
+    },
     /// Anything else.
     #[error("{path} cannot be opened: {source}", path = path.display())]
     Io {

@@ -229,7 +229,7 @@ impl NotTaken {
     pub(super) fn of(self, locator: String) -> OpenError {
         match self {
             NotTaken::InUse(by) => OpenError::Held { locator, by },
-            other => OpenError::Nbd { locator, why: other.to_string() },
+            other => OpenError::Unread { locator, why: other.to_string() },
         }
     }
 }
