@@ -1,10 +1,10 @@
 //! The run-state folder of a group: `lock`, `control.sock`, `nbd.sock`, `log`, `attachments.json` (and `attachments.lock`,
-//! which whoever changes it holds), `ended.json` (how the last daemon ended; room for it, `ended.new`), `lost.json` (what clients of ublk devices have to
+//! which whoever changes it holds), `ended.json` (how the last daemon ended), `lost.json` (what clients of ublk devices have to
 //! be told: [`loss`](crate::loss)), `fuse` (a mount).
 
 use std::fs::{File, TryLockError};
-use std::io::Read;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{self, Attachment};
 use crate::client::{self, Client, Ended};
 use crate::commands::detach::{is_anothers, record, DaemonProcess};
-use crate::{holders, log, paths};
+use crate::{holders, paths};
 
 /// How long the list of what is attached may be held by somebody, and how often it is looked.
 pub(crate) const LIST_PATIENCE: Duration = Duration::from_secs(20);
@@ -107,16 +107,8 @@ pub(crate) fn lock(name: &str) -> Result<Lock> {
     loop {
         let lock = lock_once(name)?;
         if lock.is_in_place() {
-            // It is for words alone: the file system may be full.
-            if let Err(e) = overwrite(&lock.file, format!("{}\n", std::process::id()).as_bytes()) {
-                // That of the last one is not this one's.
-                let _ = lock.file.set_len(0);
-                let file = lock_file(name);
-                log::warn(&format!(
-                    "the process id cannot be written to {}, so others cannot name this process: {e}",
-                    file.display()
-                ));
-            }
+            let written = lock.file.set_len(0).and_then(|()| writeln!(&lock.file, "{}", std::process::id()));
+            written.with_context(|| format!("cannot write {}", lock_file(name).display()))?;
             return Ok(lock);
         }
     }
@@ -181,8 +173,7 @@ fn lock_once(name: &str) -> Result<Lock> {
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
             let _ = file.read_to_string(&mut pid);
-            let pid = if pid.trim().is_empty() { "id not known" } else { pid.trim() };
-            bail!("group '{name}' is already being served (process {pid}); see `bimetal status {name}`");
+            bail!("group '{name}' is already being served (process {}); see `bimetal status {name}`", pid.trim());
         }
         Err(TryLockError::Error(e)) => return Err(e).with_context(|| format!("cannot lock {}", path.display())),
     }
@@ -200,15 +191,6 @@ pub(crate) fn locked_by(name: &str) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// Room for what is said at the end of a daemon: what has a place already is written also where the file system is full by then.
-const END_ROOM: usize = 4096;
-
-/// Takes that room. The group is open: a name that was mistyped leaves nothing.
-pub(crate) fn reserve_end(name: &str) -> Result<()> {
-    let new = end_file(name).with_extension("new");
-    overwrite(&open_rw(&new)?, &[b' '; END_ROOM]).with_context(|| format!("cannot write {}", new.display()))
 }
 
 /// How a daemon ended, for whoever told it to: it is gone when that is known.
@@ -258,8 +240,7 @@ pub(crate) fn is_served_by(name: &str, process: Option<u32>) -> bool {
     if lock.is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
         return daemon(name).is_ok_and(|found| found.is_some());
     }
-    // Without room for its id a daemon holds the lock all the same.
-    locked_by(name).is_some_and(|holder| holder.is_empty() || process.is_none_or(|p| holder == p.to_string()))
+    locked_by(name).is_some_and(|holder| process.is_none_or(|p| holder == p.to_string()))
 }
 
 /// Refuses what needs the members for itself.
@@ -329,17 +310,13 @@ pub(crate) fn hold_attachments(name: &str, end: Instant) -> Result<File> {
     }
 }
 
-/// Gives a file this content, first into the room that it has: that is given back when it is not needed any more.
-fn overwrite(file: &File, content: &[u8]) -> std::io::Result<()> {
-    file.write_all_at(content, 0)?;
-    file.set_len(content.len() as u64)
-}
-
 /// Puts a new file in the place of the old one.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let new = path.with_extension("new");
-    let file = open_rw(&new)?;
-    overwrite(&file, content)?;
+    let mut file = open_rw(&new)?;
+    // What an earlier process left half written.
+    file.set_len(0)?;
+    file.write_all(content)?;
     // The folder may lie on a disk: the name must not come before the content.
     file.sync_data()?;
     Ok(std::fs::rename(&new, path)?)

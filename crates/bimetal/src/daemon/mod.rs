@@ -136,9 +136,6 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     }
     // Whoever sees the exports' socket may ask for the status at once.
     let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
-    if let Err(e) = runstate::reserve_end(&name) {
-        log::warn(&format!("whoever stops this group may not learn how that went: {e:#}"));
-    }
     let losses = Losses::found(&env, loss::Place::of(&name));
     if let (false, Some(why)) = (args.read_only, found.connected_anew()) {
         losses.perhaps(why).await;

@@ -20,12 +20,7 @@ fn small(p: &Place) -> Option<(Loop, Mounted, String)> {
 
 /// Takes all that is left.
 fn fill(mounted: &Mounted) {
-    fill_by(&format!("{}/filler", mounted.0));
-}
-
-/// The same by this file.
-fn fill_by(file: &str) {
-    let taken = std::fs::File::create(file).expect("made");
+    let taken = std::fs::File::create(format!("{}/filler", mounted.0)).expect("made");
     let mut writer = std::io::BufWriter::new(&taken);
     while std::io::Write::write_all(&mut writer, &[7; 4096]).is_ok() {}
     let (_, rest) = writer.into_parts();
@@ -114,35 +109,4 @@ fn a_start_takes_room_for_the_metadata_of_a_copy_with_holes_or_says_that_there_i
     p.ok(&["stop", "tank"]);
     assert_eq!(daemon.wait(), 0, "{}", p.log());
     assert!(has_its_room(&file) && !p.log().contains("no room"), "{}", p.log());
-}
-
-/// The run state lies in memory as a rule, with that of all other programs.
-#[test]
-fn a_stop_in_order_is_known_to_be_one_though_there_is_no_room_in_the_run_state() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root may mount");
-        return;
-    }
-    let p = Place::new();
-    p.tank();
-    std::fs::create_dir_all(p.path("run")).expect("folder");
-    let run = p.path("run").display().to_string();
-    crate::attach::tool("mount", &["-t", "tmpfs", "-o", "size=512k", "none", &run]);
-    let _mounted = Mounted(run.clone());
-    let filler = format!("{run}/filler");
-    for _ in 0..2 {
-        let mut daemon = p.serve(&["tank"]);
-        fill_by(&filler);
-        let said = p.ok(&["stop", "tank"]);
-        assert_eq!(daemon.wait(), 0, "{}", p.log());
-        assert!(!said.contains("killed"), "{said}");
-        // Not even the lock has room at the next start.
-        std::fs::remove_file(p.path("run/tank/lock")).expect("gone");
-        fill_by(&filler);
-    }
-    // How that ends has room where what was said of the last end was.
-    let mut daemon = p.serve(&["tank"]);
-    p.refused(&["serve", "tank"], 1, &["is already being served"]);
-    p.ok(&["stop", "tank"]);
-    assert_eq!(daemon.wait(), 0, "{}", p.log());
 }
