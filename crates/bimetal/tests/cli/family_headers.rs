@@ -257,6 +257,8 @@ fn a_damaged_header_is_read_from_another_member_and_comes_from_a_file_if_there_i
     let daemon = p.serve(&["tank"]);
     unlock(&p, "one");
     stop(&p, daemon);
+    // The start has mended the first one.
+    damage(&p, "fast.img", &header);
     damage(&p, "slow.img", &header);
     let daemon = p.serve(&["tank"]);
     let words = ["damaged on every member", "bimetal family import-header"];

@@ -60,7 +60,7 @@ fn a_group_whose_members_have_other_names_now_is_in_order() {
     assert_eq!((&checked["sound"], &checked["problems"]), (&true.into(), &serde_json::json!([])), "{checked}");
     let told = p.ok(&["check", name]);
     assert!(
-        told.contains(&format!("{} carries no Bimetal label", first.0[1])) && told.contains("found elsewhere"),
+        told.contains(&format!("{} carries no sound Bimetal label", first.0[1])) && told.contains("found elsewhere"),
         "{told}"
     );
     assert_eq!(checksum(&p.path("blank")), blank);
