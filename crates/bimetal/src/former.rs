@@ -16,9 +16,15 @@ use crate::{config, members, paths, restoring, sharing};
 /// one is among them, wherever it is.
 pub(crate) async fn labels_of_group(env: &HostEnv, label: &Label) -> Vec<Label> {
     let group = label.group;
-    let places = members::carriers(env, &label.group_name, Vec::new(), &|l: &Label| l.group == group).await;
     let mut all = vec![label.clone()];
-    for place in places {
+    all.extend(labels_at_hand(env, &label.group_name, &|l: &Label| l.group == group).await);
+    all
+}
+
+/// Labels that are `wanted`, where the configuration of the group with this name has members, and on block devices.
+async fn labels_at_hand(env: &HostEnv, name: &str, wanted: &dyn Fn(&Label) -> bool) -> Vec<Label> {
+    let mut all = Vec::new();
+    for place in members::carriers(env, name, Vec::new(), wanted).await {
         let Ok(device) = HostDevice::open(env, &place, Access::PEEK).await else { continue };
         all.extend(members::read_label(&device).await.into_iter().flatten());
     }
@@ -74,12 +80,7 @@ async fn refuse_named(env: &HostEnv, locator: &Locator, group: Option<&str>) -> 
 
 /// Whether a group has a member whose label no device at hand carries.
 async fn lacks_a_member(env: &HostEnv, config: &GroupConfig) -> bool {
-    let of_it = |l: &Label| uuid_text(&l.group) == config.uuid;
-    let mut labels = Vec::new();
-    for place in members::carriers(env, &config.name, Vec::new(), &of_it).await {
-        let Ok(device) = HostDevice::open(env, &place, Access::PEEK).await else { continue };
-        labels.extend(members::read_label(&device).await.into_iter().flatten());
-    }
+    let labels = labels_at_hand(env, &config.name, &|l: &Label| uuid_text(&l.group) == config.uuid).await;
     let is_there = |uuid: [u8; 16]| labels.iter().any(|l| own_uuid(l) == uuid);
     let all_there = |l: &Label| l.members.iter().all(|row| row.state == MemberCode::Left || is_there(row.uuid));
     !newest(&labels).is_some_and(all_there)

@@ -185,8 +185,8 @@ pub(crate) fn troubles(s: &Status, places: &Places) -> Vec<String> {
     for v in s.volumes.iter().filter(failing) {
         out.push(format!(
             "Volume '{}' cannot be encrypted to the end: something could not be read, written or overwritten. It is tried \
-             again, at the next start at the latest, and members may hold plaintext of it meanwhile. 128 KiB with a sector that cannot be read take no writes until it \
-             is trimmed (delete the file, and fstrim).",
+             again, at the next start at the latest, and members may hold plaintext of it meanwhile. 128 KiB with a sector \
+             that cannot be read take no writes until it is trimmed (delete the file, and fstrim).",
             v.name
         ));
     }

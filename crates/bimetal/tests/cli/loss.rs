@@ -7,18 +7,8 @@ use crate::server::{locator, until, Server};
 
 /// A server of `fast.img` whose FLUSH fails while there is a file `broken`.
 fn server(p: &Place) -> Server {
-    let (file, broken) = (p.file("fast.img", 48 * MIB), p.path("broken"));
-    let (file, broken) = (file.display(), broken.display());
-    let script = [
-        "eval".into(),
-        format!("get_size=echo {}", 48 * MIB),
-        format!("pread=dd if={file} skip=$4 count=$3 bs=64k iflag=skip_bytes,count_bytes status=none"),
-        format!("pwrite=dd of={file} seek=$4 bs=64k oflag=seek_bytes conv=notrunc status=none"),
-        "can_write=exit 0".into(),
-        "can_flush=exit 0".into(),
-        format!("flush=if [ -e {broken} ]; then echo EIO the cache is gone >&2; exit 1; fi"),
-    ];
-    Server::with(p, "fast", &script)
+    let flush = format!("if [ -e {} ]; then echo EIO the cache is gone >&2; exit 1; fi", p.path("broken").display());
+    Server::with_faults(p, "fast", 48 * MIB, "", &flush)
 }
 
 #[test]

@@ -27,6 +27,25 @@ impl Server {
         Server::with(p, name, &["file", &p.path(&format!("{name}.img")).display().to_string()])
     }
 
+    /// One of the file `NAME.img`, made so large: `before_read` is a piece of shell before each read, where `$3` is its length and `$4` its
+    /// place, `flush` one for each sync.
+    pub(crate) fn with_faults(p: &Place, name: &str, size: u64, before_read: &str, flush: &str) -> Server {
+        let file = p.file(&format!("{name}.img"), size);
+        let file = file.display();
+        let script = [
+            "eval".into(),
+            format!("get_size=echo {size}"),
+            format!(
+                "pread={before_read} dd if={file} skip=$4 count=$3 bs=64k iflag=skip_bytes,count_bytes status=none"
+            ),
+            format!("pwrite=dd of={file} seek=$4 bs=64k oflag=seek_bytes conv=notrunc status=none"),
+            "can_write=exit 0".into(),
+            "can_flush=exit 0".into(),
+            format!("flush={flush}"),
+        ];
+        Server::with(p, name, &script)
+    }
+
     pub(crate) fn stand_still(&self) {
         let pid = rustix::process::Pid::from_raw(self.0.id() as i32).expect("a process id");
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("signal");

@@ -8,24 +8,14 @@ const SLOW: u64 = 96 * MIB;
 /// A server of `slow.img`: reads of its labels fail while there is a file `labels`, all reads while there is one `all`, and syncs
 /// while there is one `syncs`.
 fn server(p: &Place) -> Server {
-    let file = p.file("slow.img", SLOW);
     let [labels, all, syncs] = ["labels", "all", "syncs"].map(|name| p.path(name).display().to_string());
-    let (file, second) = (file.display(), SLOW - 2 * MIB);
     let fail = "{ echo EIO bad sector >&2; exit 1; }";
-    let script = [
-        "eval".into(),
-        format!("get_size=echo {SLOW}"),
-        format!(
-            "pread=[ ! -e {all} ] || {fail}; \
-             [ ! -e {labels} ] || [ $4 -ge 131072 -a $4 -lt {second} ] || {fail}; \
-             dd if={file} skip=$4 count=$3 bs=64k iflag=skip_bytes,count_bytes status=none"
-        ),
-        format!("pwrite=dd of={file} seek=$4 bs=64k oflag=seek_bytes conv=notrunc status=none"),
-        "can_write=exit 0".into(),
-        "can_flush=exit 0".into(),
-        format!("flush=[ ! -e {syncs} ] || {fail}"),
-    ];
-    Server::with(p, "slow", &script)
+    let second = SLOW - 2 * MIB;
+    let before_read = format!(
+        "[ ! -e {all} ] || {fail}; \
+         [ ! -e {labels} ] || [ $4 -ge 131072 -a $4 -lt {second} ] || {fail};"
+    );
+    Server::with_faults(p, "slow", SLOW, &before_read, &format!("[ ! -e {syncs} ] || {fail}"))
 }
 
 #[test]

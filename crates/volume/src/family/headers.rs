@@ -109,8 +109,8 @@ impl<E: Env> Core<E> {
         write_side(m, 1 - side, &[]).await.map_err(StructureError::NewDevice)
     }
 
-    /// Writes those headers to a member anew that are damaged there and whole on another one. Whether any was written; durable it is with the next sync. Nobody else uses the member,
-    /// or the caller holds its `meta`.
+    /// Writes those headers to a member anew that are damaged there and whole on another one. Whether any was written; it is durable
+    /// with the next sync. Nobody else uses the member, or the caller holds its `meta`.
     pub(crate) async fn mend_headers_of(&self, m: &Member<E::Device>) -> Result<bool, DeviceError> {
         let rows = m.label.borrow().families.clone();
         let mut written = false;

@@ -1,6 +1,8 @@
 //! From a group's name to its open devices: the locators given, those in the configuration, and, for what has moved,
 //! all block devices. Locators are hints; labels decide.
 
+mod words;
+
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
@@ -12,7 +14,6 @@ use bimetal_host::device::{Access, OpenError};
 use bimetal_host::probe::loops;
 use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::env::{Device, Env};
-use bimetal_volume::group;
 use futures_util::future::join_all;
 
 use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
@@ -20,6 +21,7 @@ use crate::standing::why_none;
 pub(crate) use crate::standing::{own_uuid, tier_name};
 use crate::waiting::{self, Watch};
 use crate::{elsewhere, legs};
+pub(crate) use words::newer_words;
 
 /// How long a busy device is tried again.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
@@ -42,24 +44,6 @@ impl Opened {
         let newer = label.as_ref().err().filter(|why| why.is_newer()).cloned();
         Opened { locator: locator.clone(), device, label: label.ok(), newer, _watch: watch }
     }
-
-    /// That it has no label, for lists.
-    pub(crate) fn bare_words(&self) -> String {
-        match self.newer {
-            Some(_) => format!("{} carries a Bimetal label of a newer version", self.locator),
-            None => format!("{} carries no sound Bimetal label", self.locator),
-        }
-    }
-
-    /// Why nothing is to be done with it, if a newer version would know what it is.
-    pub(crate) fn refusal_of_newer(&self) -> Option<String> {
-        self.newer.as_ref().map(|why| newer_words(&self.locator.to_string(), why))
-    }
-}
-
-/// That the label of a device is one of a newer version, and what that means.
-pub(crate) fn newer_words(locator: &str, why: &LabelError) -> String {
-    format!("{locator} carries a whole label, which only a newer version of Bimetal can read ({why}): what it holds is somebody's")
 }
 
 /// The members found, and why others were not.
@@ -85,72 +69,6 @@ impl Members {
     /// Those with a label.
     pub(crate) fn labelled(&self) -> impl Iterator<Item = (&Locator, &Label)> {
         self.opened.iter().filter_map(|m| Some((&m.locator, m.label.as_ref()?)))
-    }
-
-    /// What the engine calls "device N", for its error messages.
-    pub(crate) fn legend(&self) -> String {
-        let named = self.opened.iter().enumerate().map(|(i, m)| match m.device.answering().lost {
-            None => format!("device {i} is {}", m.locator),
-            Some(why) => format!("device {i} is {}, and the connection to it is lost: {why}", m.locator),
-        });
-        let all: Vec<String> = named.chain(self.absent.iter().map(|a| format!("not used: {a}"))).collect();
-        all.join("; ")
-    }
-
-    /// For an error of the engine: what it is that failed, and of whom it speaks.
-    pub(crate) fn cannot(&self, what: &str) -> String {
-        format!("the members cannot be {what} ({})", self.legend())
-    }
-
-    /// Why the engine refuses group `name`, in words that lead on.
-    pub(crate) fn refusal(&self, name: &str, error: group::OpenError) -> anyhow::Error {
-        self.leading_on(name, error).context(format!("group '{name}' cannot be opened ({})", self.legend()))
-    }
-
-    /// Why the members cannot be what was asked for; if the group was named, in words that lead on.
-    pub(crate) fn refusal_to_be(&self, what: &str, name: Option<&str>, error: group::OpenError) -> anyhow::Error {
-        let error = match name {
-            Some(name) => self.leading_on(name, error),
-            None => error.into(),
-        };
-        error.context(self.cannot(what))
-    }
-
-    fn leading_on(&self, name: &str, error: group::OpenError) -> anyhow::Error {
-        // What else could be advised would give up, or write over, what the newer version has.
-        let way = self.way_to_newer().or_else(|| self.way_without_labels());
-        match way.or_else(|| way_on(name, &error)) {
-            None => error.into(),
-            Some(way) => anyhow::anyhow!("{error}. {way}"),
-        }
-    }
-
-    /// The first device whose label is one of a newer version, in words.
-    pub(crate) fn newer(&self) -> Option<String> {
-        self.opened.iter().find_map(Opened::refusal_of_newer)
-    }
-
-    /// What can be done if a newer version knows what a device is: nothing, by this one.
-    fn way_to_newer(&self) -> Option<String> {
-        let newer = self.opened.iter().find(|m| m.newer.is_some())?;
-        Some(format!(
-            "The label of {} is whole, and a newer version reads it: nothing was changed, and nothing is to be repaired or restored",
-            newer.locator
-        ))
-    }
-
-    /// What can be done if no device says any more that it is a member: nothing that reads metadata can.
-    pub(crate) fn way_without_labels(&self) -> Option<String> {
-        let is_gone = |m: &Opened| m.label.is_none() && m.newer.is_none();
-        let gone = !self.opened.is_empty() && self.opened.iter().all(is_gone);
-        let places: Vec<String> = self.opened.iter().map(|m| m.locator.to_string()).collect();
-        gone.then(|| {
-            format!(
-                "No label is left on any of these devices. If the data are still there, and `bimetal dump --save` has saved the \
-                 metadata to a FILE since the last start: `bimetal restore FILE --member {} --force`",
-                places.join(" ")
-            )
-        })
     }
 
     /// Why what was written before this connection may be lost: a server that was started anew meanwhile has lost what was not flushed,
@@ -180,25 +98,6 @@ impl Members {
 
     pub(crate) fn devices(&self) -> Vec<HostDevice> {
         self.opened.iter().map(|m| m.device.clone()).collect()
-    }
-}
-
-/// What a person can do about members that are missing, or do not fit together.
-fn way_on(name: &str, error: &group::OpenError) -> Option<String> {
-    match error {
-        group::OpenError::Incomplete { .. } => Some(format!(
-            "`bimetal rescue {name}` says what is lost, `bimetal serve {name} --read-only --allow-missing` serves the rest, \
-             and `bimetal repair {name}` goes on without what is gone for good"
-        )),
-        group::OpenError::Damaged { .. } | group::OpenError::RepairCutOff { .. } | group::OpenError::Label { .. } => {
-            Some(format!("`bimetal repair {name}` says what can be done, and does it"))
-        }
-        group::OpenError::Stale { .. } | group::OpenError::Fork { .. } => Some(format!(
-            "To see what one side has, as it was when that side was last in use, name its members only: \
-             `bimetal rescue {name} --member DEVICE`; to read it: \
-             `bimetal serve {name} --read-only --allow-missing --member DEVICE`"
-        )),
-        _ => None,
     }
 }
 
