@@ -131,7 +131,7 @@ fn target_stands_still() -> Directed {
         steps.push(sleep(0, 40_000));
         let point = CrashPoint { steps: steps.len() as u64, events: 0 };
         let mut session = s.quiet_session(steps, End::Crash(Crash::Power, point));
-        session.faults[1] = Faults { stands_after: 5 + n as u32 / 8, ..Faults::default() };
+        session.faults[1] = Faults { stands_after: 5 + n as u32 % 80, ..Faults::default() };
         s.sessions.push(session);
         let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 10 * CHUNK)], End::Stop);
         session.damage = Some(Damage::NoFast);

@@ -40,7 +40,7 @@ fn stopped() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("copied in use, then stopped", make, 70)
+    Directed::chain("copied in use, then stopped", make, 70).finds(&["C4StartForgetsStop"])
 }
 
 /// The power went: only the slow member can tell that the copy of the fast one is older.

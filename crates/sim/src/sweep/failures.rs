@@ -76,7 +76,7 @@ pub(super) fn written_while_a_sync_fails() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("written while a sync fails", make, 800)
+    Directed::chain("written while a sync fails", make, 800).finds(&["C11LateMask", "C11ReadUnnoticed"])
 }
 
 /// A map page that a checkpoint writes does not arrive as it was sent: the journal that it stands for must stay.

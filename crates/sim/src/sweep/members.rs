@@ -252,7 +252,7 @@ pub(super) fn all() -> Vec<Directed> {
         bound_and_leaving(),
         leaves_with_forgotten_copies(),
         added("fast member added", Tier::Fast),
-        added("slow member added", Tier::Slow),
+        added("slow member added", Tier::Slow).finds(&["SlotsBeforeTable"]),
         added_and_alone(),
         room_for_more(),
     ]
