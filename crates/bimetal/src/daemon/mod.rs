@@ -7,6 +7,7 @@ mod alarms;
 mod answers;
 mod check;
 mod dissolve;
+mod ending;
 mod exports;
 mod families;
 mod files;

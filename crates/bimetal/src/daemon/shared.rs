@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bimetal_volume::options::{Status, Uuid};
 use tokio::sync::{mpsc, oneshot};
 
+use super::ending::Ending;
 use super::families::Work;
 use super::jobs::{Job, Jobs};
 use super::opened::OpenFile;
@@ -127,21 +128,11 @@ impl Facts {
     }
 }
 
-#[derive(Default)]
-pub(super) struct Stop {
-    pub(super) wished: bool,
-    pub(super) forced: bool,
-    /// Who uses a device, in words.
-    pub(super) waits_for: Vec<String>,
-    /// Who is not waited for, in words, and gets errors when the daemon has ended.
-    cut_off: Vec<String>,
-}
-
 /// See the head of this file.
 pub(crate) struct Shared {
     pub(crate) facts: Facts,
     questions: mpsc::Sender<Ask>,
-    stop: Mutex<Stop>,
+    stop: Mutex<Ending>,
     stop_changed: Condvar,
     pub(crate) jobs: Jobs,
 }
@@ -337,16 +328,16 @@ impl Shared {
         runstate::attachments(&self.facts.group)
     }
 
-    pub(super) fn lock_stop(&self) -> MutexGuard<'_, Stop> {
+    pub(super) fn lock_stop(&self) -> MutexGuard<'_, Ending> {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until somebody changes the wish, or so long.
     pub(super) fn wait_for_change<'a>(
         &self,
-        stop: MutexGuard<'a, Stop>,
+        stop: MutexGuard<'a, Ending>,
         limit: Option<Duration>,
-    ) -> MutexGuard<'a, Stop> {
+    ) -> MutexGuard<'a, Ending> {
         match limit {
             None => self.stop_changed.wait(stop).unwrap_or_else(PoisonError::into_inner),
             Some(d) => self.stop_changed.wait_timeout(stop, d).unwrap_or_else(PoisonError::into_inner).0,
@@ -391,17 +382,11 @@ impl Shared {
         self.lock_stop().cut_off.clone()
     }
 
-    /// SIGTERM or SIGINT: the first wishes a stop, the second insists. Called on the group's thread: it only takes a
-    /// note, the keeper does what follows.
+    /// A signal that asks for the end. Called on the group's thread: it only takes a note, the keeper does what follows.
     pub(crate) fn signalled(&self, name: &str) {
-        let mut stop = self.lock_stop();
-        if stop.wished {
-            stop.forced = true;
-            crate::log::info(&format!("{name} again: stopping now"));
-        } else {
-            crate::log::info(&format!("{name}: stopping"));
+        if let Some(words) = self.lock_stop().signalled(name) {
+            crate::log::info(&words);
         }
-        stop.wished = true;
         self.stop_changed.notify_all();
     }
 }
