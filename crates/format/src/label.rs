@@ -136,7 +136,8 @@ pub struct Label {
     pub journal_tail: u64,
     /// Hash of the block before it.
     pub journal_tail_hash: u64,
-    /// With `clean`: sequence after the last block.
+    /// With `clean`: sequence after the last block. Else the journal was durable up to there when this was written, or further: one that
+    /// ends before is damaged. Earlier versions leave it as it was at the last orderly stop.
     pub journal_end: u64,
     /// Commits up to this one are in the pages.
     pub checkpoint_generation: u64,

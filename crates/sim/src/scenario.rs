@@ -265,6 +265,8 @@ pub enum Damage {
     Gap(usize),
     /// All journal blocks of the member's last two commits rot, but for their heads.
     End(usize),
+    /// All that the member's journal holds rots, where its label tells that there is something.
+    Ring(usize),
     /// Both labels of the member rot, and the group is repaired.
     Labels(usize),
     /// The root of the member's page directory rots; the first start that mends it is cut off after so many events.

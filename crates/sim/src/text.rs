@@ -127,6 +127,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::Keys(m)) => drop(writeln!(out, "rotten-keys {m}")),
         Some(Damage::Gap(m)) => drop(writeln!(out, "journal-gap {m}")),
         Some(Damage::End(m)) => drop(writeln!(out, "journal-end {m}")),
+        Some(Damage::Ring(m)) => drop(writeln!(out, "journal-ring {m}")),
         Some(Damage::Rot(m, n)) => drop(writeln!(out, "rot {m} blocks={n}")),
         Some(Damage::Labels(m)) => drop(writeln!(out, "rotten-labels {m}")),
         Some(Damage::Directory(m, n)) => drop(writeln!(out, "rotten-directory {m} events={n}")),
@@ -346,6 +347,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "rotten-keys" => s.damage = Some(Damage::Keys(member(w)?)),
         "journal-gap" => s.damage = Some(Damage::Gap(member(w)?)),
         "journal-end" => s.damage = Some(Damage::End(member(w)?)),
+        "journal-ring" => s.damage = Some(Damage::Ring(member(w)?)),
         "faults" => {
             let m = member(w)?;
             s.faults[m] = Faults {

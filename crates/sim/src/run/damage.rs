@@ -62,6 +62,7 @@ impl Run<'_> {
             Damage::Forged => self.forged(),
             Damage::Gap(m) => self.gap(m),
             Damage::End(m) => self.rotten_end(m),
+            Damage::Ring(m) => self.rotten_ring(m),
             Damage::Keys(m) => self.rotten_keys(m),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
@@ -344,6 +345,31 @@ impl Run<'_> {
         }
         if !self.look(false)? {
             return Err("a read-only start with a rotten end of one journal was refused".into());
+        }
+        Ok(())
+    }
+
+    /// C6: nothing is left of a journal, and the label tells that it is not empty: it is not taken for one that is.
+    fn rotten_ring(&self, member: usize) -> Result<(), Wrong> {
+        let known = self.others_know(member)?;
+        let disk = &self.disks[member];
+        let promises = super::forge::newest_label(disk).is_some_and(|l| l.journal_end > l.journal_tail);
+        if !promises {
+            return Ok(());
+        }
+        let ring = JOURNAL..JOURNAL + u64::from(self.scenario.journal);
+        let blocks = ring.filter(|b| !matches!(disk.store().durable(*b), Cell::Virgin)).collect::<Vec<u64>>();
+        for block in blocks {
+            self.world.random(|p| disk.store_mut().rot(block, p));
+        }
+        if known {
+            return self.nothing_is_lost(self.shared.specs[member].tier == Tier::Fast);
+        }
+        if self.try_start(self.disks.clone(), self.open_options())?.is_some() {
+            return Err("a writable start without the only journal was not refused".into());
+        }
+        if !self.look(false)? {
+            return Err("a read-only start without the only journal was refused".into());
         }
         Ok(())
     }

@@ -36,14 +36,21 @@ pub(super) fn epoch(disk: &SimDisk) -> Option<Epoch> {
 }
 
 pub(super) fn own_label(disk: &SimDisk) -> Option<Label> {
+    label_at(disk, LABEL_A).or_else(|| label_at(disk, label_b(disk.size())))
+}
+
+/// The label of a disk that counts.
+pub(super) fn newest_label(disk: &SimDisk) -> Option<Label> {
+    let both = [LABEL_A, label_b(disk.size())].into_iter().filter_map(|place| label_at(disk, place));
+    both.max_by_key(|label| label.sequence)
+}
+
+fn label_at(disk: &SimDisk, place: u64) -> Option<Label> {
     let store = disk.store();
-    let read = |place: u64| {
-        let first = place / BLOCK as u64;
-        let blocks = first..first + (LABEL_SIZE / BLOCK) as u64;
-        let bytes: Vec<u8> = blocks.flat_map(|b| store.durable(b).bytes(disk.index(), b)).collect();
-        Label::decode(&bytes, place).ok()
-    };
-    read(LABEL_A).or_else(|| read(label_b(disk.size())))
+    let first = place / BLOCK as u64;
+    let blocks = first..first + (LABEL_SIZE / BLOCK) as u64;
+    let bytes: Vec<u8> = blocks.flat_map(|b| store.durable(b).bytes(disk.index(), b)).collect();
+    Label::decode(&bytes, place).ok()
 }
 
 /// Blocks before `end` that hold sound map pages.

@@ -193,6 +193,12 @@ fn rotten_end() -> Directed {
     Directed { name: "journal ends in rot", damage: Some(Damage::End(0)), ..d }.finds(&["C6RottenHeadIgnored"])
 }
 
+/// The same, and nothing is left of the journal.
+fn rotten_ring() -> Directed {
+    let d = gap();
+    Directed { name: "journal lost", damage: Some(Damage::Ring(0)), ..d }.finds(&["C6PromiseIgnored"])
+}
+
 /// Slots of the slow tier go from chunk to chunk by TRIMs and writes: alone, the slow member must know whose each is.
 fn slots_of_others() -> Directed {
     let mut s = Scenario { commit_ms: 50, ..group(12, 10, 8) };
@@ -210,6 +216,7 @@ pub(super) fn all() -> Vec<Directed> {
     vec![
         gap(),
         rotten_end(),
+        rotten_ring(),
         slots_of_others(),
         stopping(),
         older_than_a_cut_off_start(),

@@ -300,7 +300,7 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
         let more = [Damage::Gap(m), Damage::Fork(m), Damage::Labels(m), Damage::Directory(m, p.below(120))];
         let starts = [Damage::Midst(m, false), Damage::Starts(p.below(220), p.below(60))];
         let Damage::Directory(_, events) = more[3] else { unreachable!("the last of them") };
-        let last = [Damage::NoFast, Damage::AtStart(m), Damage::Repair(m, events), Damage::End(m)];
+        let last = [Damage::NoFast, Damage::AtStart(m), Damage::Repair(m, events), Damage::End(m), Damage::Ring(m)];
         session.damage = Some(*p.pick(&[&first[..], &more[..], &starts[..], &last[..]].concat()));
     }
     session

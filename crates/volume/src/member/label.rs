@@ -31,6 +31,12 @@ impl<D: Device> Member<D> {
         *self.label.borrow_mut() = label;
         Ok(())
     }
+
+    /// Has `label`, which is to be flipped, tell up to where the journal is durable now (C6), whose newest commit is `generation`.
+    pub(crate) fn promise_journal(&self, label: &mut Label, generation: u64) {
+        label.generation = generation;
+        label.journal_end = label.journal_end.max(self.journal.borrow().durable.sequence);
+    }
 }
 
 /// What the two label places of a device hold.

@@ -3,7 +3,8 @@
 //! The chain ends at the first block that is not the sound successor of the one before. That is where the last commit
 //! was cut off, unless a block of a *later commit* follows: commits are synced one after another, so then a block
 //! in between was durable once and is damaged now. For that the later one need not be sound, as long as its head can be read
-//! and is of the label's epoch: rot that reaches to the end of a journal is not taken for a cut-off commit.
+//! and is of the label's epoch: rot that reaches to the end of a journal is not taken for a cut-off commit. The label tells up to where the
+//! journal was durable when it was written: a chain that ends before that is damaged, whatever lies behind.
 //!
 //! A block without records is the end that a start has put there: it keeps its place in the chain, but is no commit.
 
@@ -91,11 +92,37 @@ pub(crate) async fn read_chain<E: Env>(env: &E, m: &Member<E::Device>) -> Result
     }
     if clean && chain.end.sequence != journal_end {
         chain.damaged = true;
+    } else if chain.end.sequence < journal_end && !mutant::on(Mutant::C6PromiseIgnored) {
+        chain.damaged |= !lacks_its_end_only(m, &chain).await;
     }
     if mutant::on(Mutant::ReplaySkipsLast) {
         chain.skip_last();
     }
     Ok(chain)
+}
+
+/// Whether a chain that ends before what its label says was durable lacks but the end that the last start put there: that block has
+/// rotted, there was no commit yet when the label was written, and behind it lies what was there before. Where a journal is lost as a
+/// whole, that is lost too.
+async fn lacks_its_end_only<D: Device>(m: &Member<D>, chain: &Chain) -> bool {
+    let (behind, no_commit) = {
+        let l = m.label.borrow();
+        (l.journal_end, l.epoch.confirmed && l.generation < l.epoch.first_generation)
+    };
+    if !no_commit || chain.end.sequence + 1 != behind {
+        return false;
+    }
+    let at = |sequence| m.layout.journal_block(sequence);
+    let end = m.read(at(behind - 1), BufMut::new(BLOCK as usize)).await;
+    let next = m.read(at(behind), BufMut::new(BLOCK as usize)).await;
+    let (Ok(end), Ok(next)) = (end, next) else { return false };
+    let is_zero = |block: &[u8]| block.iter().all(|b| *b == 0);
+    let rotten = !is_zero(&end) && journal::decode(&end, &m.salt(at(behind - 1))).is_err();
+    let untouched = match journal::decode(&next, &m.salt(at(behind))) {
+        Ok((head, ..)) => head.sequence < behind,
+        Err(_) => is_zero(&next) && behind < m.layout.journal_blocks,
+    };
+    rotten && untouched
 }
 
 /// What still lies on the ring before the label's tail: a checkpoint gives it up, and what comes later goes over it.

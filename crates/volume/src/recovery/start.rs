@@ -8,7 +8,8 @@
 //!    could not be read get the pages that they lack: nothing that they might believe of their slots is left; pages of the source that
 //!    are damaged are written anew, after the others have what they lack, because its journal is given up with that;
 //! 6. a block without records ends each journal, so that nothing of a commit that was cut off lies where the next one
-//!    goes, and each member can be told from an older copy of itself (see [`super::recognise`]);
+//!    goes, and each member can be told from an older copy of itself (see [`super::recognise`]); durable, so that the label can promise
+//!    it: a journal that is lost as a whole does not look empty;
 //! 7. all labels say *confirmed*. Only now is anything served.
 //!
 //! A crash in between is harmless: an epoch that is not confirmed was never used.
@@ -59,6 +60,7 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
     for m in core.members.iter().filter(|m| first(m) || !unsealed(m)) {
         seal_end(core, m).await?;
     }
+    make_ends_durable(core).await?;
     confirm(core).await
 }
 
@@ -307,10 +309,18 @@ async fn seal_end<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), O
         }
         core.checkpoint_locked(m).await.map_err(|e| failed_commit(core, &e, m.index))?;
     }
-    m.append_end(core.commit.generation.get(), core.epoch()).await.map_err(failed(m.index))?;
-    // Its sync is that of the confirmed label.
-    let mut j = m.journal.borrow_mut();
-    j.durable = j.head;
+    m.append_end(core.commit.generation.get(), core.epoch()).await.map_err(failed(m.index))
+}
+
+/// What is durable of a journal is what its label promises: the ends are, before a label says *confirmed*.
+async fn make_ends_durable<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
+    let present: Vec<&Member<E::Device>> = core.members.iter().filter(|m| m.is_present()).collect();
+    let syncs = present.iter().map(|m| async { m.sync_all().await.map_err(failed(m.index)) }).collect();
+    wait::all(syncs).await.into_iter().collect::<Result<(), _>>()?;
+    for m in present {
+        let mut j = m.journal.borrow_mut();
+        j.durable = j.head;
+    }
     Ok(())
 }
 
@@ -364,7 +374,8 @@ async fn confirm<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     }
     // On every member: if only some said so, an old copy put back in their place would take the evidence with it.
     for m in core.members.iter().filter(|m| m.is_present()) {
-        let label = m.label.borrow().clone();
+        let mut label = m.label.borrow().clone();
+        m.promise_journal(&mut label, core.commit.generation.get());
         m.flip(label).await.map_err(failed(m.index))?;
     }
     Ok(())

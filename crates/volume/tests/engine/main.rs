@@ -26,6 +26,7 @@ mod latch;
 mod leave;
 mod leaving_ill;
 mod lent;
+mod lost_journal;
 mod many_trims;
 mod members;
 mod memory;

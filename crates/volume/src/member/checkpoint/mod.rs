@@ -256,7 +256,7 @@ impl<E: Env> Core<E> {
         label.checkpoint_generation = generation;
         label.root_generation = root.generation();
         label.root_side = root.side();
-        label.generation = self.commit.generation.get();
+        m.promise_journal(&mut label, self.commit.generation.get());
         label.policy_clock = self.policy.borrow().clock();
         m.flip(label).await?;
         m.journal.borrow_mut().tail = sequence;

@@ -1,0 +1,147 @@
+//! Nothing is left of the journal of an SSD after a crash: the label tells that it was not empty. What is lost is not taken for what
+//! was never written, and where another SSD knows everything, nothing is.
+
+use bimetal_volume::group::OpenError;
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::repair::Plan;
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+
+use crate::image::{flush, make, open, read, read_only, small, stop, writable, write, Members, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv};
+
+const CHUNKS: u64 = 8;
+
+fn group(fast: usize) -> Members {
+    let env = MemoryEnv::new();
+    let m = Members((0..=fast).map(|_| MemoryDevice::new(64 * MIB)).collect());
+    let tier = |i| if i < fast { Tier::Fast } else { Tier::Slow };
+    let members = m.0.iter().cloned().enumerate().map(|(i, d)| (d, tier(i))).collect();
+    let volumes = vec![NewVolume { name: "main".into(), size: Some(32 * MIB), placement: Placement::Auto }];
+    make(&env, members, CreateOptions { journal_blocks: Some(64), ..small(volumes) });
+    m
+}
+
+/// A session that ends with a crash: so many chunks are written, each made durable.
+fn crash(m: &Members, chunks: u64, byte: u8) {
+    let env = MemoryEnv::new();
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let v = g.volume("main").expect("there");
+    for n in 0..chunks {
+        write(&env, &v, n * CHUNK, &[byte; 4096]).expect("write");
+        flush(&env, &v).expect("flush");
+    }
+    drop((g, v));
+    env.kill();
+}
+
+/// What `change` makes of the bytes of each block of the ring, by its number.
+fn ring(d: &MemoryDevice, change: impl Fn(u64, &mut [u8])) {
+    let layout = d.layout();
+    for n in 0..layout.journal_blocks {
+        let mut block = d.peek(layout.journal_block(n), 4096);
+        change(n, &mut block);
+        d.poke(layout.journal_block(n), &block);
+    }
+}
+
+fn rot(d: &MemoryDevice) {
+    ring(d, |_, block| block[..128].fill(0xa5));
+}
+
+fn got(m: &Members, options: OpenOptions) -> Vec<Option<u8>> {
+    let env = MemoryEnv::new();
+    let g = open(&env, &m.0, options).expect("opens");
+    let v = g.volume("main").expect("there");
+    let all = (0..CHUNKS).map(|n| read(&env, &v, n * CHUNK, 4096).ok().map(|d| d[0])).collect();
+    drop((g, v));
+    env.kill();
+    all
+}
+
+fn refusal(m: &Members) -> OpenError {
+    open(&MemoryEnv::new(), &m.copy().0, writable()).map(|_| ()).expect_err("not to be served for writing")
+}
+
+#[test]
+fn the_only_journal_is_lost() {
+    let m = group(1);
+    crash(&m, CHUNKS, 7);
+    let zeros = |d: &MemoryDevice| ring(d, |_, block| block.fill(0));
+    let ways: [(&str, &dyn Fn(&MemoryDevice)); 2] = [("rot", &rot), ("zeros", &zeros)];
+    for (way, lose) in ways {
+        let m = m.copy();
+        lose(&m.0[0]);
+        let why = refusal(&m);
+        assert!(matches!(why, OpenError::Damaged { .. }), "{way}: {why}");
+        let seen = got(&m, read_only());
+        assert!(seen.iter().all(|byte| matches!(byte, None | Some(7))), "{way}: {seen:?}");
+        let (e, devices) = (MemoryEnv::new(), m.copy().0);
+        let of = e.clone();
+        let plan = e.block_on(async move { Plan::new(of, devices, false).await }).expect("a plan");
+        assert!(plan.reasons().iter().any(|r| r.contains("journal of member 0")), "{way}: {:?}", plan.reasons());
+    }
+}
+
+/// Also what lay there before the last session, a whole lap ago or longer, is no empty journal.
+#[test]
+fn the_only_journal_is_as_it_was_before_the_session() {
+    let m = group(1);
+    crash(&m, CHUNKS, 7);
+    let env = MemoryEnv::new();
+    let g = open(&env, &m.0, writable()).expect("opens");
+    stop(&env, g).expect("stops");
+    let before = m.copy();
+    crash(&m, CHUNKS, 9);
+    let old: Vec<Vec<u8>> = {
+        let layout = before.0[0].layout();
+        (0..layout.journal_blocks).map(|n| before.0[0].peek(layout.journal_block(n), 4096)).collect()
+    };
+    ring(&m.0[0], |n, block| block.copy_from_slice(&old[n as usize]));
+    assert!(matches!(refusal(&m), OpenError::Damaged { .. }));
+}
+
+#[test]
+fn another_ssd_has_the_records_of_a_journal_that_is_lost() {
+    for lost in 0..2 {
+        let m = group(2);
+        crash(&m, CHUNKS, 7);
+        rot(&m.0[lost]);
+        for options in [read_only(), writable()] {
+            assert_eq!(got(&m.copy(), options), vec![Some(7); CHUNKS as usize], "without that of member {lost}");
+        }
+    }
+}
+
+/// Nothing was written since the start: its end is all that the journal has, and that it rots does no harm. Where it is lost together
+/// with what lay behind it, there may have been more.
+#[test]
+fn the_end_that_a_start_has_put_there_rots() {
+    for sessions in [1, 9] {
+        let m = group(1);
+        // A device that was discarded as a whole before.
+        ring(&m.0[0], |_, block| block.fill(0));
+        (0..sessions).for_each(|_| crash(&m, CHUNKS, 7));
+        let env = MemoryEnv::new();
+        let g = open(&env, &m.0, writable()).expect("opens");
+        stop(&env, g).expect("stops");
+        crash(&m, 0, 0);
+        let label = m.0[0].label();
+        assert_eq!(label.journal_end, label.journal_tail + 1, "the label tells of the end");
+        let end = m.0[0].layout().journal_block(label.journal_tail);
+        let damaged = |change: &dyn Fn(&mut [u8])| {
+            let m = m.copy();
+            let mut block = m.0[0].peek(end, 4096);
+            change(&mut block);
+            m.0[0].poke(end, &block);
+            m
+        };
+        let rotten = damaged(&|block| block[..128].fill(0xa5));
+        assert_eq!(got(&rotten, writable()), vec![Some(7); CHUNKS as usize]);
+        assert_eq!(got(&rotten, writable()), vec![Some(7); CHUNKS as usize], "and again, after that start");
+        assert!(matches!(refusal(&damaged(&|block| block.fill(0))), OpenError::Damaged { .. }));
+        let more = damaged(&|block| block[..128].fill(0xa5));
+        let next = m.0[0].layout().journal_block(label.journal_tail + 1);
+        more.0[0].poke(next, &[0xa5; 4096]);
+        assert!(matches!(refusal(&more), OpenError::Damaged { .. }));
+    }
+}
