@@ -17,12 +17,13 @@ import kill_attached
 import kill_raw
 import lost_member
 import migrate
+import soak
 
 # Left out of a quick run unless named: each has a sibling there.
 FULL_ONLY = {"xfs", "btrfs", "idle", "eio-read-slow", "eio-read-fast", "eio-some", "gone-slow", "stale-member",
              "lost-slow-killed", "lost-slow-xfs"}
 MODULES = [copies, bad_input, hurt_members, migrate, kill_raw, attached, kill_attached, change_members, dissolve,
-           lost_member, idle]
+           lost_member, idle, soak]
 
 
 def main():
