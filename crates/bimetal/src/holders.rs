@@ -78,10 +78,10 @@ pub(crate) fn users(device: &str) -> Users {
 }
 
 /// Who keeps a stop waiting that would take all these devices away, as far as that can be seen from here. A device is used by whoever
-/// has it open: what such a one has written may be in the page cache only. (One of the kernel's NBD client is open in a helper.)
+/// has it open: what such a one has written may be in the page cache only.
 pub(crate) fn of_all(attachments: Vec<Attachment>) -> Vec<String> {
     let users = |a: Attachment| {
-        let open = if a.via == "nbd" { Vec::new() } else { openers(&a.device) };
+        let open = openers(&a.device);
         a.held_by.into_iter().chain(open)
     };
     attachments.into_iter().flat_map(users).collect()
@@ -93,10 +93,18 @@ pub(crate) fn hidden_of_all(attachments: &[Attachment]) -> Vec<String> {
     ours.filter_map(|a| beside::hidden_holder(&a.device)).collect()
 }
 
-/// Processes that have `device` or one of its partitions open, in words, as far as this process may see them.
+/// Processes that have `device` or one of its partitions open, in words, as far as this process may see them. But for the helper of
+/// the kernel's NBD client, if it is an older one that stays and keeps the device open.
 pub(crate) fn openers(device: &str) -> Vec<String> {
+    let helper = nbd_client_of(device);
     let found = processes(|name| is_device(name, Path::new(device))).into_iter();
-    found.map(|pid| has_open(device, pid)).collect()
+    found.filter(|pid| Some(*pid) != helper).map(|pid| has_open(device, pid)).collect()
+}
+
+/// The process that has connected a device of the kernel's NBD client, as the kernel knows it; other devices name none.
+fn nbd_client_of(device: &str) -> Option<u32> {
+    let name = Path::new(device).file_name()?;
+    std::fs::read_to_string(Path::new("/sys/block").join(name).join("pid")).ok()?.trim().parse().ok()
 }
 
 /// Processes that have a file of exactly this name open, in words. By the name only.

@@ -3,6 +3,9 @@
 //! Reading order: `cli` (what can be asked), `commands/` (one file per command), `daemon/` (the process that serves a
 //! group), `control/` (its HTTP API), `client` (the other end of it), `runstate`, `config`, `paths` (what lies where).
 
+// What is told must be told through `output`: the macros end the program where nothing can be written.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
 mod api;
 mod beside;
 mod cli;

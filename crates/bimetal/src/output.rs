@@ -39,9 +39,9 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// A line on standard error beside the answer.
+/// A line on standard error beside the answer. Where that cannot be written what is done matters more.
 pub(crate) fn tell(text: &str) {
-    eprintln!("{}", plain(text));
+    let _ = std::io::stderr().write_all(format!("{}\n", plain(text)).as_bytes());
 }
 
 /// Writes to standard output. A reader that went away (`| head`) is no error worth words.
@@ -127,7 +127,7 @@ pub(crate) fn confirm(what: &str, yes: bool) -> Result<()> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         bail!("{what}\nThere is no terminal to ask on: add --yes if this is meant.");
     }
-    eprint!("{}\nType 'yes' to go on: ", plain(what));
+    write!(std::io::stderr(), "{}\nType 'yes' to go on: ", plain(what))?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     if answer.trim() != "yes" {

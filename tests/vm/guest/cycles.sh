@@ -43,6 +43,15 @@ cycle ext4 "-q -E nodiscard" "fsck.ext4 -fn"
 command -v mkfs.xfs >/dev/null && cycle xfs "-q -f" "xfs_repair -n" || echo "skipped: mkfs.xfs is not installed"
 command -v mkfs.btrfs >/dev/null && cycle btrfs "-q -f" "btrfs check" || echo "skipped: mkfs.btrfs is not installed"
 
+# A program that has it open has written what is in the page cache only.
+dev=$("$bimetal" attach tank/main --via nbd)
+exec 9<>"$dev"
+head -c 1M /dev/urandom >&9
+refused "nbd: detach while a program has it open" "is open in process $$" "$bimetal" detach tank/main 9>&-
+check "nbd: what that program wrote arrives" sync "$dev"
+exec 9>&-
+check "nbd: detach when it is closed" "$bimetal" detach tank/main
+
 # `stop` while mounted: refused, the holder named; then SIGTERM keeps serving until the release.
 dev=$("$bimetal" attach tank/main --via nbd)
 mkfs.ext4 -q "$dev" && mount "$dev" $mnt

@@ -216,7 +216,7 @@ impl Maker<'_> {
 
     /// Two devices of one volume would each have a page cache, and a file system on each.
     fn refuse_beside_ublk(&self) -> Result<()> {
-        match super::ublk::alive(&self.uuid).first() {
+        match super::ublk::alive(&self.uuid)?.first() {
             None => Ok(()),
             Some(found) => {
                 let device = found.id.path();

@@ -24,7 +24,7 @@ pub(super) fn may_change(group: &str, uuid: &Uuid, change: &VolumeChange) -> Res
         VolumeChange::Delete { .. } => "deleted",
         VolumeChange::Rename { .. } => "renamed",
     };
-    if let Some(found) = super::ublk::alive(uuid).first() {
+    if let Some(found) = super::ublk::alive(uuid)?.first() {
         let device = found.id.path().display().to_string();
         let held = holders::users(&device).all.join(", ");
         let held = if held.is_empty() { String::new() } else { format!(" ({held})") };
@@ -48,7 +48,7 @@ pub(super) fn may_change(group: &str, uuid: &Uuid, change: &VolumeChange) -> Res
 
 /// Removes ublk devices of a volume that is deleted: nobody will ever serve them.
 pub(super) fn remove_orphans(uuid: &Uuid) -> Result<()> {
-    for found in super::ublk::alive(uuid) {
+    for found in super::ublk::alive(uuid)? {
         device::remove_orphan_now(&found)?;
     }
     Ok(())

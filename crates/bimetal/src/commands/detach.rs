@@ -1,7 +1,7 @@
 //! `bimetal detach`: takes block devices away again.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use bimetal_host::attach::{self, Attached};
@@ -14,6 +14,9 @@ use crate::cli::Detach;
 use crate::config::uuid_text;
 use crate::output::Output;
 use crate::{beside, holders, paths, runstate};
+
+/// How long a program that just looks at a device may take.
+const GLANCE: Duration = Duration::from_secs(2);
 
 /// What is stored of an attachment besides what people see.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,15 +144,8 @@ fn refuse_rest(gone: &[String], mut stay: Vec<anyhow::Error>) -> Result<()> {
 fn run_all(force: bool, output: Output) -> Result<()> {
     let (mut gone, mut stay) = (Vec::new(), Vec::new());
     for group in paths::groups_with_run_state() {
-        for a in runstate::attachments(&group)? {
-            if a.via == "ublk" && runstate::daemon(&group)?.is_none() {
-                // Below, with the others that no daemon serves.
-                continue;
-            }
-            match take_down(&group, &a, false) {
-                Ok(()) => gone.push(a.device),
-                Err(error) => stay.push(error),
-            }
+        if let Err(error) = take_all_down(&group, &mut gone, &mut stay) {
+            stay.push(error);
         }
     }
     for orphan in super::ublk::remove_orphans(force)? {
@@ -167,10 +163,26 @@ fn run_all(force: bool, output: Output) -> Result<()> {
     })
 }
 
+/// Those of one group. What is wrong with its list keeps no other group's devices.
+fn take_all_down(group: &str, gone: &mut Vec<String>, stay: &mut Vec<anyhow::Error>) -> Result<()> {
+    for a in runstate::attachments(group)? {
+        if a.via == "ublk" && runstate::daemon(group)?.is_none() {
+            // With the others that no daemon serves.
+            continue;
+        }
+        match take_down(group, &a, false) {
+            Ok(()) => gone.push(a.device),
+            Err(error) => stay.push(error),
+        }
+    }
+    Ok(())
+}
+
 /// Forgets ublk devices that are not there any more.
 fn forget_missing() -> Result<()> {
     for group in paths::groups_with_run_state() {
-        for a in runstate::attachments(&group)? {
+        // A list that cannot be read names none.
+        for a in runstate::attachments(&group).unwrap_or_default() {
             if a.via == "ublk" && !Path::new(&a.device).exists() {
                 forget(&group, &a, Instant::now() + runstate::LIST_PATIENCE)?;
             }
@@ -183,12 +195,18 @@ fn forget_missing() -> Result<()> {
 fn find(target: &str) -> Result<(String, Vec<Attachment>)> {
     if target.starts_with('/') {
         let real = |p: &str| std::fs::canonicalize(p).unwrap_or_else(|_| PathBuf::from(p));
+        let mut unread = Ok(());
         for group in paths::groups_with_run_state() {
-            let found = runstate::attachments(&group)?.into_iter().find(|a| real(&a.device) == real(target));
-            if let Some(a) = found {
+            let list = runstate::attachments(&group).unwrap_or_else(|error| {
+                unread = Err(error);
+                Vec::new()
+            });
+            if let Some(a) = list.into_iter().find(|a| real(&a.device) == real(target)) {
                 return Ok((group, vec![a]));
             }
         }
+        // It may be the one that is named there.
+        unread?;
         bail!("{target} was not attached by Bimetal; `bimetal status` lists what is");
     }
     let (group, volume) = target.split_once('/').map_or((target, None), |(g, v)| (g, Some(v)));
@@ -231,7 +249,7 @@ pub(crate) fn take_away(group: &str, attachment: &Attachment, force: bool) -> Re
     if !forced && !is_anothers(attachment) {
         let held = held(attachment);
         if !held.is_empty() {
-            let words = format!("{}; release it first (umount, swapoff)", held.join(", "));
+            let words = format!("{}; release it first (umount, swapoff, or end the program)", held.join(", "));
             return Err(holders::InUse(words).into());
         }
     }
@@ -247,13 +265,28 @@ pub(crate) fn is_anothers(attachment: &Attachment) -> bool {
 }
 
 /// Who holds an attached device, in words. Devices that say so only when they are asked are asked; a ublk device is when its
-/// page cache is written out.
+/// page cache is written out. The kernel's NBD client is ended under whoever has it open, so programs hold that one, too.
 pub(crate) fn held(attachment: &Attachment) -> Vec<String> {
     let mut held = holders::of(&attachment.device);
     if held.is_empty() && attachment.via != "ublk" {
         held.extend(beside::hidden_holder(&attachment.device));
     }
+    if held.is_empty() && attachment.via == "nbd" {
+        held = stay_open(&attachment.device);
+    }
     held
+}
+
+/// Programs that have a device open and do not close it soon: those that look at every block device of the machine do.
+fn stay_open(device: &str) -> Vec<String> {
+    let end = Instant::now() + GLANCE;
+    loop {
+        let open = holders::openers(device);
+        if open.is_empty() || Instant::now() >= end {
+            return open;
+        }
+        std::thread::sleep(GLANCE / 20);
+    }
 }
 
 /// Strikes a device that was taken away off the list, for whose lock nobody waits beyond `end`.

@@ -95,7 +95,7 @@ fn copied(args: &Dissolve, status: &Status, volume: &api::Volume, output: Output
     let Some(onto) = &args.onto else { bail!("{}", advice(status, volume)?) };
     refuse_locked(group, volume)?;
     if volume.family.is_some() {
-        eprintln!("The volume is encrypted; the copy will not be: it is what the volume shows.");
+        crate::output::tell("The volume is encrypted; the copy will not be: it is what the volume shows.");
     }
     let locator = members::parse(onto)?;
     let wish = request(volume, locator.to_string(), args);

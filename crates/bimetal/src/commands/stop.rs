@@ -42,10 +42,11 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
     if !accepted.waits_for.is_empty() {
         crate::output::tell(&format!("Waiting: {}.", accepted.waits_for.join(", ")));
     }
-    let deadline = Instant::now() + Duration::from_secs(args.timeout);
+    // One beyond what a clock can show does not come.
+    let deadline = Instant::now().checked_add(Duration::from_secs(args.timeout));
     // A service manager may start the next daemon at once.
     while runstate::is_served_by(group, accepted.process) {
-        if Instant::now() >= deadline {
+        if deadline.is_some_and(|end| Instant::now() >= end) {
             bail!("{}", too_slow(group, args.timeout));
         }
         std::thread::sleep(LOOK_AGAIN);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use bimetal_export::ublk::device;
-use bimetal_host::ublk::{Control, DeviceId, Found, State};
+use bimetal_host::ublk::{Control, DeviceId, Found, State, UblkError};
 
 use crate::api::{AttachAnswer, Attachment, VolumeRequest};
 use crate::beside::{self, Outcome, Work};
@@ -13,6 +13,9 @@ use crate::{config, holders, runstate};
 
 /// How long a device that is to go may take to write out its page cache.
 const FLUSHING: Duration = Duration::from_secs(60);
+
+/// What it means that devices cannot be asked for.
+const UNSEEN: &str = "it cannot be seen whether a ublk device of the volume waits for a daemon";
 
 /// Asks the daemon of `group` for the device of a volume: its path, or why it cannot be had on this machine.
 pub(crate) fn attach(group: &str, volume: &str) -> Result<Result<PathBuf, String>> {
@@ -30,11 +33,16 @@ pub(crate) fn attach(group: &str, volume: &str) -> Result<Result<PathBuf, String
     Ok(device)
 }
 
-/// Devices of a volume that are live, or wait for a daemon.
-pub(crate) fn alive(volume: &[u8; 16]) -> Vec<Found> {
-    // Without the driver there are none.
-    let Ok(all) = Control::open().and_then(|mut control| control.devices()) else { return Vec::new() };
-    all.into_iter().filter(|f| f.tag == device::tag_of(volume) && f.state != State::Dead).collect()
+/// Devices of a volume that are live, or wait for a daemon. An error where there may be some that cannot be seen.
+pub(crate) fn alive(volume: &[u8; 16]) -> Result<Vec<Found>> {
+    let mut control = match Control::open() {
+        Ok(control) => control,
+        // Without the driver there are none, and whoever has no right to them has made none.
+        Err(UblkError::Missing | UblkError::Denied) => return Ok(Vec::new()),
+        Err(error) => return Err(error).context(UNSEEN),
+    };
+    let all = control.devices().context(UNSEEN)?;
+    Ok(all.into_iter().filter(|f| f.tag == device::tag_of(volume) && f.state != State::Dead).collect())
 }
 
 /// Takes an attached device away, by its daemon or, if that is gone, without. Refused while somebody uses it, but by

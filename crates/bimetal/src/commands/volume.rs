@@ -130,9 +130,9 @@ pub(super) fn wait_for(group: &str, mut job: Job) -> Result<Job> {
     while !job.done {
         if !told {
             told = true;
-            eprintln!(
+            crate::output::tell(&format!(
                 "This takes a while; it goes on if you interrupt this command, and `bimetal status {group}` shows it."
-            );
+            ));
         }
         std::thread::sleep(LOOK_AGAIN);
         let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile; see `bimetal status`")?;

@@ -185,10 +185,5 @@ fn is_used(attachment: &api::Attachment, why: &anyhow::Error) -> bool {
     if detach::is_anothers(attachment) {
         return false;
     }
-    holders::is_in_use(why)
-        || match attachment.via == "nbd" {
-            // The kernel's client is a process that has it open.
-            true => !detach::held(attachment).is_empty(),
-            false => !holders::users(&attachment.device).is_empty(),
-        }
+    holders::is_in_use(why) || !holders::users(&attachment.device).is_empty()
 }

@@ -133,7 +133,7 @@ fn remove_file(path: &Path) -> Result<()> {
 fn remove_folder(path: &Path) -> Result<()> {
     match std::fs::remove_dir(path) {
         Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {
-            eprintln!("{} is kept: there is more in it than the demo has made.", path.display());
+            crate::output::tell(&format!("{} is kept: there is more in it than the demo has made.", path.display()));
             Ok(())
         }
         Err(e) if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

@@ -35,7 +35,8 @@ fn listen(ready: &Sender<Result<()>>) -> Result<()> {
         let _ = ready.send(Ok(()));
         while signals.next().await.is_ok() {
             let again = INTERRUPTED.swap(true, Ordering::Relaxed);
-            eprintln!("{} what the demo has made ...", if again { "Still taking away" } else { "\nTaking away" });
+            let begun = if again { "Still taking away" } else { "\nTaking away" };
+            crate::output::tell(&format!("{begun} what the demo has made ..."));
         }
         Ok(())
     })

@@ -54,7 +54,7 @@ pub(crate) fn run(args: Demo, output: Output) -> Result<()> {
     let ground = Ground::make(args.dir)?;
     let result = play(&ground.dir, args.via, output);
     let tidied = match args.keep {
-        true => ground.keep().map(|dir| eprintln!("The files are kept in {}.", dir.display())),
+        true => ground.keep().map(|dir| crate::output::tell(&format!("The files are kept in {}.", dir.display()))),
         false => ground.remove(),
     };
     // What went wrong first is worth more.
@@ -90,7 +90,7 @@ fn play(dir: &std::path::Path, via: Option<DemoVia>, output: Output) -> Result<(
     // Also after a failure nothing may stay mounted or attached.
     let left = disk.leave(&world);
     if let (Err(_), Err(why)) = (&played, &left) {
-        eprintln!("bimetal: {why:#}");
+        crate::output::tell(&format!("bimetal: {why:#}"));
     }
     played?;
     left?;

@@ -228,6 +228,24 @@ fn a_list_of_attached_devices_that_is_damaged_stops_nothing_and_is_told() {
     p.refused(&["detach", "/dev/null"], 1, &["was not attached by Bimetal"]);
 }
 
+/// One group's list is not another's.
+#[test]
+fn a_damaged_list_of_another_group_keeps_no_device() {
+    if !crate::attach::possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    std::fs::create_dir_all(p.path("run/aaa")).expect("a folder");
+    std::fs::write(p.path("run/aaa/attachments.json"), "[{").expect("written");
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    p.ok(&["detach", &device]);
+    let device = p.ok(&["attach", "tank/main", "--via", "fuse"]).trim().to_string();
+    p.refused(&["detach", "--all"], 1, &["aaa/attachments.json is damaged", "detached", &device]);
+    p.refused(&["detach", &device], 1, &["aaa/attachments.json is damaged"]);
+    p.ok(&["stop", "tank"]);
+}
+
 #[test]
 fn the_usual_socket_under_another_name_is_the_usual_one() {
     let p = Place::new();

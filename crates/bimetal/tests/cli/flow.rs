@@ -3,6 +3,28 @@
 use crate::common::{checksum, installed, scanned, Place, MIB};
 use std::process::Command;
 
+/// A log on a full disk ends no command in its midst.
+#[test]
+fn words_that_cannot_be_written_end_no_command() {
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("there");
+    for (args, code) in [(&["detach", "nosuch"][..], 1), (&["check", "nosuch"], 1), (&["stop", "tank"], 0)] {
+        let status = p.command(args).stdin(std::process::Stdio::null()).stderr(full()).status().expect("starts");
+        assert_eq!(status.code(), Some(code), "{args:?}");
+    }
+}
+
+#[test]
+fn a_stop_may_have_all_the_time_there_is() {
+    let p = Place::new();
+    p.tank();
+    let mut daemon = p.serve(&["tank"]);
+    p.ok(&["stop", "tank", "--timeout", "18446744073709551615"]);
+    assert_eq!(daemon.wait(), 0);
+}
+
 #[test]
 fn a_group_is_made_served_stopped_checked_and_destroyed() {
     let p = Place::new();

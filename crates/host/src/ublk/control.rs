@@ -137,11 +137,12 @@ impl Control {
         }
     }
 
-    /// All devices of the machine, by number.
+    /// All devices of the machine, by number, but for those of users without rights (`UBLK_F_UNPRIVILEGED_DEV`): the kernel tells of
+    /// them to whoever names their file only, root too, and none of ours is one.
     pub fn devices(&mut self) -> Result<Vec<Found>, UblkError> {
         let mut all = Vec::new();
         for n in numbers() {
-            all.extend(self.info(DeviceId(n))?);
+            all.extend(unless_unprivileged(self.info(DeviceId(n)))?);
         }
         Ok(all)
     }
@@ -287,9 +288,24 @@ const MAX_BYTES: u32 = 32 << 20;
 /// Most bytes that one request discards or zeroes: what the block layer's 32-bit lengths hold, in whole MiB.
 const MAX_ZEROED: u32 = 0xfff0_0000;
 
+/// What was found of a device that may be an unprivileged one.
+fn unless_unprivileged(found: Result<Option<Found>, UblkError>) -> Result<Option<Found>, UblkError> {
+    match found {
+        Err(UblkError::Command { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_the_kernel_does_not_tell_of_hides_no_other() {
+        let failed = |errno| Err(UblkError::command("asking for it", None, io::Error::from_raw_os_error(errno)));
+        assert!(unless_unprivileged(failed(libc::EINVAL)).is_ok_and(|found| found.is_none()));
+        assert!(unless_unprivileged(failed(libc::EIO)).is_err());
+    }
 
     fn limits() -> Limits {
         Limits {

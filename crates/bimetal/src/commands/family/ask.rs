@@ -109,13 +109,12 @@ fn typed(prompt: &str, option: &str) -> Result<Secret> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         bail!("There is no terminal to ask for the passphrase on: read it from a file with {option} FILE, or from standard input with {option} -");
     }
-    eprint!("{prompt}: ");
-    let _ = std::io::stderr().flush();
+    write!(std::io::stderr(), "{prompt}: ")?;
     let mut input = unbuffered_input()?;
     let terminal = Quiet::make()?;
     let typed = line(&mut input, &terminal.before);
     drop(terminal);
-    eprintln!();
+    crate::output::tell("");
     typed
 }
 

@@ -61,7 +61,7 @@ fn cost(cost: PassphraseCost) -> Cost {
 /// Says that it takes a while, to whoever looks.
 fn be_patient(cost: Cost) {
     if cost == Cost::Default && std::io::stderr().is_terminal() {
-        eprintln!("This takes some seconds, so that guessing takes long, too.");
+        crate::output::tell("This takes some seconds, so that guessing takes long, too.");
     }
 }
 
