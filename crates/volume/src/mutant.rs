@@ -186,6 +186,7 @@ mutants! {
     BudgetNeverRefills: "promotions stop for ever when the endurance budget is used up",
     FuaNotCommitted: "a FUA write of new blocks is acknowledged before its commit",
     RmwWithoutClaim: "two writes inside one block do not exclude each other",
+    NeighbourBehindMap: "the policy asks for the chunk behind the last one of the map",
     ReadOfFreedSlot: "an unmapped chunk is read from the slot it had before",
 }
 

@@ -1,5 +1,6 @@
 //! Directed scenarios of volumes that come, go and change: a crash at every step of each, and what comes after it.
 
+use bimetal_format::ENTRIES_PER_PAGE;
 use bimetal_volume::units::{Placement, CHUNK};
 
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
@@ -182,6 +183,19 @@ fn bound_in_a_full_group() -> Directed {
     directed("bound in a full group", with(40, 40, &[50]), prepare, steps, false).after(vec![of(1, fill(0, 17))])
 }
 
+/// Volumes take the whole map, up to the last entry of its last page, and that one is used.
+fn last_page() -> Directed {
+    // The map of such a group has ten pages; each volume has some of its own.
+    const LAST: usize = 9;
+    let mut prepare: Vec<Step> = (1..LAST).map(|n| make(n, 1, Placement::Auto)).collect();
+    prepare.extend([make(LAST, ENTRIES_PER_PAGE as u64, Placement::Auto), fill(0, 8), flush()]);
+    let end = (ENTRIES_PER_PAGE as u64 - 2) * CHUNK;
+    let mut steps = vec![of(LAST, step(0, WRITE, end, 2 * CHUNK)), of(LAST, flush())];
+    steps.extend((0..12).flat_map(|_| [of(LAST, step(0, Act::Read, end, 2 * CHUNK)), sleep(0, 2000)]));
+    steps.extend([of(LAST, step(0, TRIM, end, 2 * CHUNK)), of(LAST, step(0, FUA, end + CHUNK, 8192))]);
+    directed("last page of the map", with(120, 240, &[10]), prepare, steps, false).finds(&["NeighbourBehindMap"])
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     let volumes = vec![
@@ -194,5 +208,5 @@ pub(super) fn all() -> Vec<Directed> {
         grown(),
         renamed(),
     ];
-    volumes.into_iter().chain([bound(), bound_in_a_full_group(), dissolved()]).collect()
+    volumes.into_iter().chain([bound(), bound_in_a_full_group(), dissolved(), last_page()]).collect()
 }

@@ -4,6 +4,7 @@ use super::View;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
 use crate::kept::kept_slot;
+use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, Tier};
 
 /// A [`View`] of a group. Borrows components only for the length of a call.
@@ -14,6 +15,13 @@ pub(crate) struct EngineView<'a, E: Env> {
 impl<E: Env> Core<E> {
     pub(crate) fn view(&self) -> EngineView<'_, E> {
         EngineView { core: self }
+    }
+}
+
+impl<E: Env> EngineView<'_, E> {
+    /// Whether there is no such chunk: the policy asks for neighbours, and the last one has none.
+    fn is_behind_the_map(&self, c: ChunkId) -> bool {
+        c.page() as usize >= self.core.map.borrow().len() && !mutant::on(Mutant::NeighbourBehindMap)
     }
 }
 
@@ -50,6 +58,9 @@ impl<E: Env> View for EngineView<'_, E> {
     }
 
     fn heat(&self, c: ChunkId) -> u16 {
+        if self.is_behind_the_map(c) {
+            return 0;
+        }
         self.core.map.borrow().heat(c)
     }
 
@@ -75,7 +86,7 @@ impl<E: Env> View for EngineView<'_, E> {
     }
 
     fn is_mapped(&self, c: ChunkId) -> bool {
-        self.core.entry(c).is_ok_and(|e| e.is_mapped())
+        !self.is_behind_the_map(c) && self.core.entry(c).is_ok_and(|e| e.is_mapped())
     }
 
     fn free_fast(&self) -> u32 {
