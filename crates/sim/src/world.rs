@@ -121,6 +121,7 @@ struct State {
     points: Cell<u64>,
     crashed: Cell<bool>,
     injected: Cell<Injected>,
+    stood_still: Cell<bool>,
     /// Disks below this number are members, or may become some.
     members: Cell<usize>,
     /// By volume: writes from this number on must not reach a member as plaintext.
@@ -147,6 +148,7 @@ impl World {
             points: Cell::new(0),
             crashed: Cell::new(false),
             injected: Cell::default(),
+            stood_still: Cell::default(),
             members: Cell::new(0),
             secret_from: RefCell::new(vec![u64::MAX; crate::scenario::MAX_VOLUMES]),
             leak: RefCell::default(),
@@ -194,6 +196,16 @@ impl World {
         let mut i = self.0.injected.get();
         count(&mut i);
         self.0.injected.set(i);
+    }
+
+    /// A disk begins to stand still: no request fails by that, but the group may go on without the disk.
+    pub fn stand_still(&self) {
+        self.0.stood_still.set(true);
+    }
+
+    /// Whether any disk has failed a request so far, or stood still.
+    pub fn was_a_disk_ill(&self) -> bool {
+        self.0.stood_still.get() || self.injected() != Injected::default()
     }
 
     /// Faults injected so far.

@@ -263,6 +263,7 @@ impl SimDisk {
             (early, delay) = (false, HANG_NANOS + world.random(|p| p.below(HANG_NANOS)));
         }
         if inner.faults.stands_after > 0 && inner.requests > inner.faults.stands_after {
+            world.stand_still();
             let until = *inner.stands_until.get_or_insert(world.now() + STANDS_NANOS);
             delay += until.saturating_sub(world.now());
         }

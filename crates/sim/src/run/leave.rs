@@ -69,7 +69,9 @@ impl Client {
             Err(StructureError::Engine(e)) => self.judge_change(&format!("keeping disk {disk}"), &e, injected),
             Err(e) => {
                 shared.roster.borrow_mut().sure(disk, before);
-                if !shared.is_not_reached(&e) && (before || !matches!(e, StructureError::NotLeaving(_))) {
+                let failed = matches!(e, StructureError::NotReached(_)) && shared.world.injected() != injected;
+                self.note_let_go();
+                if !failed && !shared.is_not_reached(&e) && (before || !matches!(e, StructureError::NotLeaving(_))) {
                     shared.fail(format!("keeping disk {disk} was refused: {e}"));
                 }
             }
@@ -100,7 +102,7 @@ impl Client {
                 Err(StructureError::NotEmpty { .. } | StructureError::MayHoldPlaintext { .. }) => {
                     shared.roster.borrow_mut().end(false)
                 }
-                Err(StructureError::NoMember(_)) if shared.world.injected() != Injected::default() => {
+                Err(StructureError::NoMember(_)) if shared.world.was_a_disk_ill() => {
                     return self.note_let_go();
                 }
                 Err(e) => {

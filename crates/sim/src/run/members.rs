@@ -14,7 +14,6 @@ use super::Wrong;
 use crate::counters::Seen;
 use crate::disk::SimDisk;
 use crate::scenario::{Act, Scenario, Step};
-use crate::world::Injected;
 
 /// Which disks are members, by number.
 pub(super) struct Roster {
@@ -200,7 +199,7 @@ impl Client {
     /// Where a disk has failed, a member that was leaving may have left by itself.
     pub(super) fn note_let_go(&self) {
         let shared = &self.shared;
-        if shared.world.injected() != Injected::default() {
+        if shared.world.was_a_disk_ill() {
             shared.roster.borrow_mut().done_without(&self.group.status(), &shared.disks);
         }
     }

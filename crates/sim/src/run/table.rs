@@ -8,7 +8,6 @@ use bimetal_volume::{Group, Volume};
 use super::{Shared, Wrong};
 use crate::env::SimEnv;
 use crate::scenario::{Scenario, MAX_VOLUMES};
-use crate::world::Injected;
 
 /// A volume as it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +126,7 @@ pub(super) fn listed(shared: &Shared, group: &Group<SimEnv>) -> Result<Vec<Optio
 /// The same, and what a change that was cut off has come to is settled.
 pub(super) fn settle(shared: &Shared, group: &Group<SimEnv>) -> Result<Vec<Option<Volume<SimEnv>>>, Wrong> {
     let volumes = listed(shared, group)?;
-    let faults = shared.world.injected() != Injected::default();
+    let faults = shared.world.was_a_disk_ill();
     shared.roster.borrow_mut().settle(&group.status(), &shared.disks, faults)?;
     shared.families.borrow_mut().settle(&group.status())?;
     let mut table = shared.table.borrow_mut();

@@ -36,6 +36,23 @@ pub(super) fn hanging_discards() -> Directed {
     Directed::chain("discards hang", make, 60)
 }
 
+/// A volume is bound to the fast tier and was promised nearly all of it; the slow one has much room. Its chunks go, the discard of their
+/// slots is not answered, and they come back.
+pub(super) fn hung_discards_of_bound() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: n % 2 == 0, ..group(40, 200, 34) };
+        s.volumes[0].placement = Placement::FastOnly;
+        let all = |act| step(0, act, 0, 34 * CHUNK);
+        let steps =
+            vec![fill(0, 34), flush(), all(TRIM), flush(), sleep(0, 60_000), fill(0, 34), flush(), all(Act::Read)];
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[0] = Faults { hang_ppm: 700_000, limit: 2, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("discards hang under a bound volume", make, 40).finds(&["I5KeptBackOfBound"])
+}
+
 /// The SSD does not die, but stalls for seconds again and again: what clients and moves do comes to an end all the same.
 pub(super) fn sick_ssd() -> Directed {
     let mut steps = vec![fill(0, 14), flush(), sleep(0, 4000), step(1, FUA, 3 * CHUNK, 8192)];

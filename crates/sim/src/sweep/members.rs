@@ -153,6 +153,55 @@ fn fails_while_it_leaves() -> Directed {
     Directed::chain("slow member fails while it leaves", make, 300).finds(&["LetGoWithData"])
 }
 
+/// An empty one that was to leave fails as it is told to stay after all, or as the group stops; it is healthy again at the next start.
+fn fails_when_it_is_empty(name: &'static str, make: fn(u64) -> Scenario, finds: &'static [&'static str]) -> Directed {
+    Directed::chain(name, make, 200).finds(finds)
+}
+
+/// A session in which the third disk is emptied, and has this fault; these `steps` follow.
+fn emptied_with(fault: Faults, n: u64, steps: Vec<Step>) -> Scenario {
+    let mut s = Scenario { seed: n + 1, ..two_each() };
+    let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
+    s.sessions.push(session);
+    let steps = [vec![evacuate(2), step(1, FUA, 3 * CHUNK, 8192), sleep(0, 3000)], steps].concat();
+    let mut session = s.quiet_session(steps, End::Stop);
+    session.faults[2] = fault;
+    s.sessions.push(session);
+    let steps = vec![step(0, Act::Read, 0, 30 * CHUNK), fill(0, 28), flush()];
+    let session = s.quiet_session(steps, End::Stop);
+    s.sessions.push(session);
+    s
+}
+
+fn dies(n: u64) -> Faults {
+    Faults { dies_after: 1 + n as u32 / 2, tells: n % 2 == 0, ..Faults::default() }
+}
+
+fn fails_as_it_stays() -> Directed {
+    let make = |n| {
+        let keep = step(0, Act::Keep { disk: 2 }, 0, 0);
+        emptied_with(dies(n), n, vec![keep, fill(0, 4), flush(), step(0, Act::Read, 0, 8 * CHUNK)])
+    };
+    fails_when_it_is_empty("slow member fails as it stays", make, &["KeptThoughGone"])
+}
+
+fn fails_as_the_group_stops() -> Directed {
+    let make = |n| emptied_with(dies(n), n, vec![fill(0, 2), flush()]);
+    fails_when_it_is_empty("slow member fails as the group stops", make, &["StoppedBeforeStruckOff"])
+}
+
+/// It answers nothing for minutes: changes go on without it, and what it was sent comes late, when it is none of the group any more.
+fn stands_still_when_it_is_empty() -> Directed {
+    let make = |n: u64| {
+        let made = Step { volume: 1, ..step(0, Act::Make { chunks: 2, placement: Placement::Auto, family: 0 }, 0, 0) };
+        let renamed = Step { volume: 1, ..step(0, Act::Rename, 0, 0) };
+        let steps = vec![made, fill(0, 4), renamed, flush(), step(0, Act::Read, 0, 8 * CHUNK)];
+        let fault = Faults { stands_after: 1 + n as u32 / 2, ..Faults::default() };
+        emptied_with(fault, n, if n % 4 < 2 { steps } else { vec![fill(0, 2), flush()] })
+    };
+    fails_when_it_is_empty("slow member stands still when it is empty", make, &[])
+}
+
 /// The labels change one after another: whether an empty member leaves is known to it alone for a moment, or to the others
 /// alone.
 fn dies_as_it_is_called_off() -> Directed {
@@ -247,6 +296,9 @@ pub(super) fn all() -> Vec<Directed> {
         dies_while_it_leaves("slow member dies while it leaves", 2),
         fails_while_it_leaves(),
         dies_as_it_is_called_off(),
+        fails_as_it_stays(),
+        fails_as_the_group_stops(),
+        stands_still_when_it_is_empty(),
         goes_empty_and_comes(),
         replaced(),
         bound_and_leaving(),

@@ -321,6 +321,7 @@ pub fn all() -> Vec<Directed> {
         failures::written_while_a_sync_fails(),
         failures::garbled_page(),
         failures::hanging_discards(),
+        failures::hung_discards_of_bound(),
         failures::directory_unread(),
         failures::two_claim_one_slot(),
         failures::sick_ssd(),

@@ -14,8 +14,8 @@ use crate::wait::{self, Signal};
 /// A member that leaves a discard unanswered for so long gets no more of them before the next start: it is a hint that nobody
 /// should wait for. The slots are not used either, since it may still be carried out.
 const DISCARD_PATIENCE: Duration = Duration::from_secs(30);
-/// Most slots given to one discard, and what part of the headroom: a discard that is never answered keeps its slots back, and what is
-/// promised to volumes must be there all the same (I5).
+/// Most slots given to one discard, and what part of those that may be kept back: a discard that is never answered keeps its slots back,
+/// and what is promised to volumes must be there all the same (I5). Each member may have one of them.
 pub(super) const DISCARD_SLOTS: usize = 512;
 const DISCARD_SHARE: u64 = 8;
 
@@ -36,9 +36,10 @@ impl<E: Env> Core<E> {
         slots: &[SlotIndex],
     ) -> (Vec<SlotIndex>, Vec<SlotIndex>) {
         let (mut usable, mut unsure) = (Vec::new(), Vec::new());
-        let at_once = ((self.headroom() / DISCARD_SHARE) as usize).clamp(1, DISCARD_SLOTS);
-        for run in slots.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(at_once)) {
-            let discards = m.discards() && !self.stopped.get();
+        let share = DISCARD_SHARE.max(2 * self.members_of(m.tier).count() as u64);
+        let at_once = (self.may_be_kept_back(m.tier) / share).min(DISCARD_SLOTS as u64) as usize;
+        for run in slots.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(at_once.max(1))) {
+            let discards = m.discards() && !self.stopped.get() && at_once > 0;
             let hint = if discards { self.discard_run(m, run).await } else { Some(Ok(())) };
             match hint {
                 // A hint: a member that cannot do it loses nothing.

@@ -16,7 +16,7 @@ use crate::env::Env;
 use crate::group::core::Core;
 use crate::member::{add, take_off, Member};
 use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, MemberIndex, SlotId, SlotIndex, Tier};
+use crate::units::{ChunkId, MemberIndex, Placement, SlotId, SlotIndex, Tier};
 use crate::wait::{self, Signal};
 
 /// Slots looked at before others have their turn.
@@ -183,15 +183,35 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Whether one more slot may be left unused: what is promised to volumes comes first (I5).
-    fn may_shun(&self) -> bool {
-        (self.quarantine.borrow().len() as u64) < self.headroom() / 4
+    /// Slots of a tier beyond what is promised (I5): in all, and in this tier, to which some may be bound. And how many of them are kept
+    /// back.
+    fn spare(&self, tier: Tier) -> [(u64, u64); 2] {
+        let kept_back = self.quarantine.borrow();
+        let of_it = kept_back.iter().filter(|s| self.tier_of_member(s.member) == tier).count() as u64;
+        let bound = if tier == Tier::Fast { Placement::FastOnly } else { Placement::SlowOnly };
+        let here = self.slots_in(tier).saturating_sub(self.volumes.bound(bound) + self.set_aside(tier));
+        let in_all = (self.headroom(), kept_back.len() as u64);
+        match mutant::on(Mutant::I5KeptBackOfBound) {
+            true => [in_all; 2],
+            false => [in_all, (here, of_it)],
+        }
+    }
+
+    /// How many more slots of a tier may be kept back.
+    pub(super) fn may_be_kept_back(&self, tier: Tier) -> u64 {
+        let left = self.spare(tier).map(|(spare, kept)| spare.saturating_sub(kept));
+        left[0].min(left[1])
+    }
+
+    /// Whether one more slot of a tier may be left unused.
+    fn may_shun(&self, tier: Tier) -> bool {
+        self.spare(tier).iter().all(|(spare, kept)| *kept < spare / 4)
     }
 
     fn give_slots(&self, member: MemberIndex, slots: &[SlotIndex]) {
         let m = &self.members[member as usize];
         for s in slots {
-            if m.unwritable.borrow().contains(s) && self.may_shun() {
+            if m.unwritable.borrow().contains(s) && self.may_shun(m.tier) {
                 self.quarantine.borrow_mut().push(SlotId { member, slot: *s });
                 continue;
             }

@@ -173,6 +173,10 @@ impl<E: Env> Group<E> {
         if !mutant::on(Mutant::C4StopMarkedLate) {
             self.mark(|label, _| label.stopped = true).await?;
         }
+        // One may have failed just then: it does not say so.
+        if !mutant::on(Mutant::StoppedBeforeStruckOff) {
+            core.strike_off().await?;
+        }
         self.mark(|label, end| (label.stopped, label.clean, label.journal_end) = (true, true, end)).await
     }
 
@@ -180,13 +184,16 @@ impl<E: Env> Group<E> {
     async fn mark(&self, change: impl Fn(&mut Label, u64)) -> Result<(), Error> {
         let core = &self.core;
         for m in core.members.iter().filter(|m| m.is_present()) {
-            // A checkpoint under way ends first.
-            let _pages = m.lock_pages().await;
-            let _meta = m.meta.lock().await;
-            core.health.check()?;
-            let mut label = m.label.borrow().clone();
-            change(&mut label, m.journal.borrow().head.sequence);
-            m.flip(label).await.or_else(|e| core.failed(m, "the label", e))?;
+            let flip = async {
+                // A checkpoint under way ends first.
+                let _pages = m.lock_pages().await;
+                let _meta = m.meta.lock().await;
+                core.health.check()?;
+                let mut label = m.label.borrow().clone();
+                change(&mut label, m.journal.borrow().head.sequence);
+                m.flip(label).await.or_else(|e| core.failed(m, "the label", e))
+            };
+            core.unless_silent(m, "the label", flip).await?;
         }
         Ok(())
     }

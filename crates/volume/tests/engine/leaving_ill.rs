@@ -59,6 +59,39 @@ fn an_empty_disk_that_stands_still_can_be_removed() {
     image::flush(&env, &v).expect("clients go on");
 }
 
+/// Changes that are asked for before somebody removes it end, and what waits behind them, a stop too.
+#[test]
+fn an_empty_disk_that_stands_still_holds_up_no_change_and_no_stop() {
+    for stops_only in [false, true] {
+        let env = MemoryEnv::new();
+        let (m, g) = timed(&env, &[16], &[32, 32]);
+        let v = emptied(&env, &m, &g);
+        m.0[2].answers_left.set(0);
+        if !stops_only {
+            let g2 = g.clone();
+            let made = within(&env, 600, async move {
+                let new = NewVolume { name: "other".into(), size: Some(MIB), placement: Placement::Auto };
+                g2.create_volume(&new).await
+            });
+            made.expect("it does not wait for the disk for ever").expect("made");
+            let g2 = g.clone();
+            let renamed = within(&env, 600, async move { g2.rename_volume("other", "another").await });
+            renamed.expect("nor does this").expect("renamed");
+            assert_eq!(g.status().members.len(), 2, "it has left");
+            image::write(&env, &v, CHUNK, &[2; CHUNK as usize]).expect("clients go on");
+            image::flush(&env, &v).expect("clients go on");
+        }
+        let g2 = g.clone();
+        within(&env, 600, async move { g2.stop().await }).expect("nor does a stop").expect("in order");
+        drop((g, v));
+        env.kill();
+        let (env, rest) = (MemoryEnv::new(), [m.0[0].copy(), m.0[1].copy()]);
+        let g = open(&env, &rest, writable()).expect("without it");
+        let byte = image::read(&env, &g.volume("main").expect("there"), 0, 4096).expect("read")[0];
+        assert_eq!(byte, 1);
+    }
+}
+
 /// Nothing is asked of it: neither to note that it does not know a region, nor to take the map.
 #[test]
 fn an_empty_disk_is_not_asked_by_commits() {

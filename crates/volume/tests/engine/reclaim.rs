@@ -226,3 +226,45 @@ fn a_member_that_stands_still_holds_up_no_slot_of_another() {
         stop(&env, g).expect("stops");
     }
 }
+
+/// What a volume bound to a tier was promised is there whatever is kept back, and whatever room the other tier has.
+#[test]
+fn a_discard_that_is_not_answered_keeps_back_nothing_that_was_promised_to_a_bound_volume() {
+    for (fast, slow, placement, hung) in [(64, 1024, Placement::FastOnly, 0), (1024, 64, Placement::SlowOnly, 1)] {
+        let env = MemoryEnv::new();
+        let device = |mib: u64| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
+        let devices = vec![device(fast), device(slow)];
+        let members = vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)];
+        let small_one = NewVolume { name: "main".into(), size: Some(8 * MIB), placement: Placement::Auto };
+        make(&env, members, small(vec![small_one]));
+        let g = open(&env, &devices, writable()).expect("opens");
+        let (g2, new) = (g.clone(), NewVolume { name: "bound".into(), size: None, placement });
+        let size = env.block_on(async move { g2.create_volume(&new).await.expect("made") });
+        let (v, chunks) = (g.volume("bound").expect("there"), size / CHUNK);
+        (0..chunks).for_each(|c| write(&env, &v, c * CHUNK, &[1; 4096]).expect("promised"));
+        flush(&env, &v).expect("flush");
+        devices[hung].discard_hangs.set(true);
+        trim(&env, &v, 0, chunks);
+        pass(&env, 120);
+        assert!(g.status().members[hung].quarantined > 0, "something is kept back");
+        (0..chunks).for_each(|c| write(&env, &v, c * CHUNK, &[2; 4096]).expect("promised still"));
+    }
+}
+
+/// Many disks behind one server that answers no discard: each keeps some back.
+#[test]
+fn many_disks_that_answer_no_discard_keep_back_nothing_that_was_promised() {
+    let env = MemoryEnv::new();
+    let mut members = create(&env, "tank", &[16], &[16; 12]);
+    members.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let g = open(&env, &members.0, OpenOptions { migrate: false, ..OpenOptions::default() }).expect("opens");
+    let v = g.volume("main").expect("there");
+    let chunks = v.size() / CHUNK;
+    (0..chunks).for_each(|c| write(&env, &v, c * CHUNK, &[1; 4096]).expect("promised"));
+    flush(&env, &v).expect("flush");
+    members.0[1..].iter().for_each(|d| d.discard_hangs.set(true));
+    trim(&env, &v, 0, chunks);
+    pass(&env, 120);
+    assert!(g.status().members.iter().map(|m| m.quarantined).sum::<u64>() > 0, "some are kept back");
+    (0..chunks).for_each(|c| write(&env, &v, c * CHUNK, &[2; 4096]).expect("promised still"));
+}

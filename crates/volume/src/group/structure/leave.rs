@@ -11,7 +11,8 @@
 //! 3. The labels of the others say that it has left before its own is erased: a start never waits for it in vain.
 //! 4. It takes no header of a family along that no other member has whole.
 //! 5. No commit, and no change of another, waits for a slow one on which nothing lives any more, nor fails with it: its away bits are all
-//!    set when it begins to leave, and whatever fails on it then makes it leave at once ([`Core::let_go`]).
+//!    set when it begins to leave, and whatever fails on it then makes it leave at once ([`Core::let_go`]), as does standing still over
+//!    a change ([`Core::unless_silent`]). One that is to stay is none of these from before its label says so.
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
 //! - *Slots of it are taken still* (`LeavingTakesSlots`). It never gets empty.
@@ -19,6 +20,7 @@
 //!   map says that chunks live on a member which is none.
 //! - *It is let go with data on it* (`LetGoWithData`). It fails a sync while it is being emptied.
 
+use std::future::Future;
 use std::rc::Rc;
 
 use bimetal_format::label::MemberCode;
@@ -123,11 +125,29 @@ impl<E: Env> Core<E> {
         if m.standing.get() != Standing::Leaving {
             return Err(StructureError::NotLeaving(index));
         }
+        self.ask_to_stay(m).await?;
+        if !mutant::on(Mutant::KeptThoughGone) {
+            // From here on the group depends on it: what fails on it makes it leave no more.
+            m.standing.set(Standing::Full);
+        }
         self.set_member_code(index, MemberCode::Member).await?;
         m.standing.set(Standing::Full);
         self.count_homeless(m.tier);
         self.resized();
         Ok(())
+    }
+
+    /// Whether a member that is leaving works: one that does not can still go, and could not any more.
+    async fn ask_to_stay(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
+        if m.is_lost() {
+            return Err(StructureError::NotReached(m.index));
+        }
+        let asked = async { m.sync_anew().await.or_else(|e| self.failed(m, "a sync", e)) };
+        self.unless_silent(m, "a sync", asked).await?;
+        match m.is_gone() {
+            true => Err(StructureError::NotReached(m.index)),
+            false => Ok(()),
+        }
     }
 
     fn bound_volumes(&self, tier: Tier) -> impl Iterator<Item = Rc<VolumeInfo>> {
@@ -194,6 +214,10 @@ impl<E: Env> Core<E> {
     /// Has the labels say that such members have left.
     pub(crate) async fn strike_off_dead(&self) -> Result<(), Error> {
         let _change = self.volumes.change.lock().await;
+        // Meanwhile the group may have been stopped, which has done it: nothing is written to members any more.
+        if self.stopped.get() {
+            return Ok(());
+        }
         self.strike_off().await
     }
 
@@ -226,6 +250,24 @@ impl<E: Env> Core<E> {
         )));
         drop(self.take_out(m));
         self.dead.notify();
+    }
+
+    /// Does `work` with a member. One that the group can do without, and that stands still over it, is let go.
+    pub(crate) async fn unless_silent(
+        &self,
+        m: &Member<E::Device>,
+        what: &str,
+        work: impl Future<Output = Result<(), Error>>,
+    ) -> Result<(), Error> {
+        const ETIMEDOUT: i32 = 110;
+        if !self.can_do_without(m) {
+            return work.await;
+        }
+        let silent = async {
+            self.silence(Some(m), PATIENCE).await;
+            self.failed(m, what, DeviceError::Io(ETIMEDOUT))
+        };
+        wait::first(work, silent).await
     }
 
     /// It is asked nothing any more, and its tasks end.

@@ -205,18 +205,27 @@ impl<E: Env> Core<E> {
 
     /// Completes when the device has answered nothing for so long, or the group stops.
     pub(super) async fn standstill(&self, m: Option<&Member<E::Device>>, patience: Duration) -> StructureError {
+        let stops = async {
+            while !self.stopping.get() {
+                self.env.sleep(LOOK).await;
+            }
+            StructureError::NotAdded(Error::Stopping)
+        };
+        let silent = async {
+            self.silence(m, patience).await;
+            StructureError::Silent(patience.as_secs())
+        };
+        wait::first(stops, silent).await
+    }
+
+    /// Completes when the device has answered nothing for so long.
+    pub(super) async fn silence(&self, m: Option<&Member<E::Device>>, patience: Duration) {
         let ended = || m.map_or(0, |m| m.counters.ended.get());
         let (mut seen, mut since) = (ended(), self.env.now());
-        loop {
+        while self.env.now().since(since) < patience {
             self.env.sleep(LOOK).await;
-            if self.stopping.get() {
-                return StructureError::NotAdded(Error::Stopping);
-            }
             if ended() != seen {
                 (seen, since) = (ended(), self.env.now());
-            }
-            if self.env.now().since(since) >= patience {
-                return StructureError::Silent(patience.as_secs());
             }
         }
     }

@@ -219,12 +219,16 @@ impl<E: Env> Core<E> {
 
     /// Changes the labels of `members`, side by side. An error has latched the group.
     async fn flip_all(&self, members: Vec<&Member<E::Device>>, change: impl Fn(&mut Label)) -> Result<(), Error> {
-        let flips = members.into_iter().map(|m| async {
-            let _meta = m.meta.lock().await;
-            self.health.check()?;
-            let mut label = m.label.borrow().clone();
-            change(&mut label);
-            m.flip(label).await.or_else(|e| self.failed(m, "the label", e))
+        let change = &change;
+        let flips = members.into_iter().map(|m| {
+            let flip = async move {
+                let _meta = m.meta.lock().await;
+                self.health.check()?;
+                let mut label = m.label.borrow().clone();
+                change(&mut label);
+                m.flip(label).await.or_else(|e| self.failed(m, "the label", e))
+            };
+            self.unless_silent(m, "the label", flip)
         });
         wait::all(flips.collect()).await.into_iter().collect()
     }
@@ -241,7 +245,7 @@ impl<E: Env> Core<E> {
         }
         for m in self.members.iter().filter(|m| who(m)) {
             // What a checkpoint writes is in the pages; what it leaves behind is before the journal's new tail.
-            self.checkpoint(m, &[]).await?;
+            self.unless_silent(m, "a metadata write", self.checkpoint(m, &[])).await?;
         }
         Ok(())
     }

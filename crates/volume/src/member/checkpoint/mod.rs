@@ -117,7 +117,7 @@ impl<E: Env> Core<E> {
             self.checkpoint(m, &changed).await?;
         }
         for m in self.members_of(Tier::Slow) {
-            self.checkpoint(m, &[]).await?;
+            self.unless_silent(m, "a metadata write", self.checkpoint(m, &[])).await?;
         }
         Ok(())
     }
