@@ -101,10 +101,14 @@ pub(crate) fn openers(device: &str) -> Vec<String> {
     found.filter(|pid| Some(*pid) != helper).map(|pid| has_open(device, pid)).collect()
 }
 
-/// The process that has connected a device of the kernel's NBD client, as the kernel knows it; other devices name none.
+/// The process that has connected a device of the kernel's NBD client, as the kernel knows it, if that is there still; other devices
+/// name none. A newer client ends at once, and its number may be anybody's.
 fn nbd_client_of(device: &str) -> Option<u32> {
     let name = Path::new(device).file_name()?;
-    std::fs::read_to_string(Path::new("/sys/block").join(name).join("pid")).ok()?.trim().parse().ok()
+    let read = |path: PathBuf| std::fs::read_to_string(path).ok();
+    let pid: u32 = read(Path::new("/sys/block").join(name).join("pid"))?.trim().parse().ok()?;
+    let program = read(format!("/proc/{pid}/comm").into())?;
+    (program.trim() == "nbd-client").then_some(pid)
 }
 
 /// Processes that have a file of exactly this name open, in words. By the name only.

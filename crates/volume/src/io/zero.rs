@@ -43,6 +43,7 @@ impl<E: Env> Core<E> {
         if flags.no_hole {
             self.check_writable()?;
             self.write_real_zeros(v, offset, len, wanted).await?;
+            let _in = v.let_in_to_change(offset, len)?;
             return self.confirm(v, offset, len, flags).await;
         }
         let _in = v.let_in_to_change(offset, len)?;
