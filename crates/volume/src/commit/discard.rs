@@ -36,8 +36,11 @@ impl<E: Env> Core<E> {
         slots: &[SlotIndex],
     ) -> (Vec<SlotIndex>, Vec<SlotIndex>) {
         let (mut usable, mut unsure) = (Vec::new(), Vec::new());
-        let share = DISCARD_SHARE.max(2 * self.members_of(m.tier).count() as u64);
-        let at_once = (self.may_be_kept_back(m.tier) / share).min(DISCARD_SLOTS as u64) as usize;
+        let (spare, members) = (self.may_be_kept_back(m.tier), self.members_of(m.tier).count() as u64);
+        let at_once = match spare >= members {
+            true => ((spare / DISCARD_SHARE.max(2 * members)) as usize).clamp(1, DISCARD_SLOTS),
+            false => 0,
+        };
         for run in slots.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(at_once.max(1))) {
             let discards = m.discards() && !self.stopped.get() && at_once > 0;
             let hint = if discards { self.discard_run(m, run).await } else { Some(Ok(())) };
