@@ -69,7 +69,7 @@ impl Client {
             Err(StructureError::Engine(e)) => self.judge_change(&format!("keeping disk {disk}"), &e, injected),
             Err(e) => {
                 shared.roster.borrow_mut().sure(disk, before);
-                let failed = matches!(e, StructureError::NotReached(_)) && shared.world.injected() != injected;
+                let failed = matches!(e, StructureError::CannotStay(_)) && shared.world.was_a_disk_ill();
                 self.note_let_go();
                 if !failed && !shared.is_not_reached(&e) && (before || !matches!(e, StructureError::NotLeaving(_))) {
                     shared.fail(format!("keeping disk {disk} was refused: {e}"));

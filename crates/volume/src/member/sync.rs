@@ -129,12 +129,6 @@ impl<D: Device> Member<D> {
         !self.sync.tainted.borrow().is_empty()
     }
 
-    /// Has the device sync, whether or not anything is owed: does it work?
-    pub(crate) async fn sync_anew(&self) -> Result<(), DeviceError> {
-        self.sync.wrote(WriteFor::Engine);
-        self.sync_all().await
-    }
-
     /// Makes everything that has completed durable.
     pub(crate) async fn sync_all(&self) -> Result<(), DeviceError> {
         self.sync_to(self.sync.written()).await

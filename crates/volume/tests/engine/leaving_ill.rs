@@ -59,6 +59,36 @@ fn an_empty_disk_that_stands_still_can_be_removed() {
     image::flush(&env, &v).expect("clients go on");
 }
 
+/// It stays only if it works; where it does not, the group can be started all the same, with it and without.
+#[test]
+fn an_empty_disk_that_fails_as_it_is_told_to_stay_bars_no_start() {
+    for lost in [false, true] {
+        let env = MemoryEnv::new();
+        let (m, g) = timed(&env, &[16], &[32, 32]);
+        let v = emptied(&env, &m, &g);
+        match lost {
+            true => m.0[2].lost.set(true),
+            false => m.0[2].writes_left.set(0),
+        }
+        let g2 = g.clone();
+        let said = env.block_on(async move { g2.keep_member(2).await }).expect_err("it does not work");
+        assert!(said.to_string().starts_with("member 2 "), "{said}");
+        image::write(&env, &v, CHUNK, &[2; CHUNK as usize]).expect("clients go on");
+        image::flush(&env, &v).expect("clients go on");
+        image::stop(&env, g).expect("in order");
+        drop(v);
+        env.kill();
+        m.0[2].lost.set(false);
+        m.0[2].writes_left.set(u64::MAX);
+        for members in [&m.0[..2], &m.0[..]] {
+            let (env, copies) = (MemoryEnv::new(), members.iter().map(|d| d.copy()).collect::<Vec<_>>());
+            let g = open(&env, &copies, writable())
+                .unwrap_or_else(|e| panic!("{} members, lost {lost}: {e}", members.len()));
+            assert_eq!(image::read(&env, &g.volume("main").expect("there"), CHUNK, 4096).expect("read")[0], 2);
+        }
+    }
+}
+
 /// Changes that are asked for before somebody removes it end, and what waits behind them, a stop too.
 #[test]
 fn an_empty_disk_that_stands_still_holds_up_no_change_and_no_stop() {

@@ -99,6 +99,9 @@ pub enum StructureError {
     /// It is not on its way out.
     #[error("member {0} is not leaving; evacuate it first")]
     NotLeaving(MemberIndex),
+    /// It was to stay, but has failed and so has left.
+    #[error("member {0} has failed and cannot stay; it held no data, and has left. The group goes on without it. When the device is mended, add it as a new member")]
+    CannotStay(MemberIndex),
     /// Something is on it.
     #[error("{} are still on member {index}; wait until it is empty", InWords(*used))]
     NotEmpty {

@@ -142,10 +142,10 @@ impl<E: Env> Core<E> {
         if m.is_lost() {
             return Err(StructureError::NotReached(m.index));
         }
-        let asked = async { m.sync_anew().await.or_else(|e| self.failed(m, "a sync", e)) };
-        self.unless_silent(m, "a sync", asked).await?;
+        // Its label as it is: that is what will be asked of it.
+        self.flip_all(vec![m], |_| ()).await?;
         match m.is_gone() {
-            true => Err(StructureError::NotReached(m.index)),
+            true => Err(StructureError::CannotStay(m.index)),
             false => Ok(()),
         }
     }
