@@ -168,7 +168,7 @@ ublk() {
     needs fio python3 nbd-client mkfs.ext4 fstrim blkdiscard || return
     ublk_guest 1500 0 without_driver requests files come_and_go ends
     ublk_guest 1500 0 two hang_up opened elsewhere offline own_ground
-    ublk_guest 600 0 others
+    ublk_guest 600 0 unprivileged
     # Deaths in rounds, each in a guest of its own: kernels up to 6.12 at least die of them now and then themselves, of a
     # ublk command that they complete twice when its process ends.
     local survived=0 round=0 now

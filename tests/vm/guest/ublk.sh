@@ -409,13 +409,13 @@ own_ground() {
 }
 
 # Another user's device, of which the kernel tells nobody who does not name its file. It stays for the rest of the guest's life.
-others() {
+unprivileged() {
     local dev
     dev=$("$bimetal" attach tank/main --via ublk)
-    mkfs.ext4 -q "$dev" && mount "$dev" $mnt || { failed "others: mkfs and mount"; return; }
+    mkfs.ext4 -q "$dev" && mount "$dev" $mnt || { failed "unprivileged: mkfs and mount"; return; }
     check "stop --force leaves the device to the next daemon" "$bimetal" stop tank --force --timeout 30
     chmod 666 /dev/ublk-control
-    python3 "$here/others_ublk.py" >&2 || { echo "skipped: another user's ublk device cannot be made here"; umount -l $mnt; return; }
+    python3 "$here/unprivileged_ublk.py" >&2 || { echo "skipped: another user's ublk device cannot be made here"; umount -l $mnt; return; }
     refused "delete of a volume whose device waits" "waits for the next daemon" "$bimetal" volume delete tank/main --yes
     refused "rename of it" "waits for the next daemon" "$bimetal" volume rename tank/main other
     serve
@@ -423,14 +423,14 @@ others() {
     check "and works" timeout 60 sh -c "echo kept >$mnt/kept && sync -f $mnt"
     umount $mnt
     check "and is detached" "$bimetal" detach tank/main
-    dev=$("$bimetal" attach tank/main) || failed "others: attach"
+    dev=$("$bimetal" attach tank/main) || failed "unprivileged: attach"
     check "ublk is the first choice all the same" [ "${dev#/dev/ublkb}" != "$dev" ]
     check "detach --all leaves the other one alone" "$bimetal" detach --all
     check "which is there still" [ "$(devices)" = 1 ]
-    others=1
+    foreign=1
 }
 
-others=0
+foreign=0
 check "create" "$bimetal" create tank --fast /dev/vda --slow /dev/vdb --volume main:400MiB --yes
 serve
 until_true 60 serves || failed "the daemon starts"
@@ -451,6 +451,6 @@ for part in $UBLK_PARTS; do
 done
 check "stop" "$bimetal" stop tank
 check "bimetal check" "$bimetal" check tank
-check "no device of ours is left at the end" [ "$(devices)" = "$others" ]
+check "no device of ours is left at the end" [ "$(devices)" = "$foreign" ]
 cat "$log" >&2
 echo "done"
