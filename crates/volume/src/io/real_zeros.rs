@@ -58,9 +58,8 @@ impl<E: Env> Core<E> {
             if !wanted() {
                 return Err(Error::Stopping);
             }
+            // Whoever deletes, shrinks or locks the volume meanwhile waits for this one: not for hours.
             v.check(offset, len)?;
-            // Whoever changes the volume meanwhile waits for this one, also where all of it stays: not for hours.
-            let _in = v.let_in_to_change(at, n)?;
             self.write_let_in(v, at, self.real_zeros.of(at, n), WriteFlags::default()).await?;
             at += n;
         }

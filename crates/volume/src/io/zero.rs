@@ -40,13 +40,12 @@ impl<E: Env> Core<E> {
         flags: WriteFlags,
         wanted: Wanted<'_>,
     ) -> Result<(), Error> {
+        let _in = v.let_in_to_change(offset, len)?;
         if flags.no_hole {
             self.check_writable()?;
             self.write_real_zeros(v, offset, len, wanted).await?;
-            let _in = v.let_in_to_change(offset, len)?;
             return self.confirm(v, offset, len, flags).await;
         }
-        let _in = v.let_in_to_change(offset, len)?;
         let _admitted = self.admit_change(BLOCK).await?;
         let end = offset + len;
         let (first, last) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);

@@ -192,25 +192,3 @@ fn a_volume_is_deleted_shrunk_or_locked_at_once_beside_a_zeroing_of_all_of_it() 
     assert!(took < whole / 4, "{took:?} of {whole:?}");
     assert_eq!(*ends.borrow(), [Err(Error::Locked)]);
 }
-
-/// Also of one of what stays when the volume gets smaller.
-#[test]
-fn a_volume_is_shrunk_at_once_beside_a_zeroing_of_what_stays() {
-    let whole = Rig::new();
-    let (begun, len) = (whole.env.now(), whole.v.size() - 2 * MIB);
-    whole.zero_to(0, len, KEEP, TO_ITS_END).expect("zeroed");
-    let whole = whole.env.now().since(begun);
-    let rig = Rig::new();
-    let (ends, smaller) = (Ends::default(), rig.v.size() - MIB);
-    rig.zero(&ends, 0, len, KEEP, &wanted());
-    let (env, group) = (rig.env.clone(), rig.group.clone());
-    let took = rig.env.block_on(async move {
-        env.sleep(WRITE_TAKES * 3).await;
-        let began = env.now();
-        group.resize_volume("main", smaller).await.expect("nothing lies there");
-        env.now().since(began)
-    });
-    assert!(took < whole / 4, "{took:?} of {whole:?}");
-    pass(&rig.env, 60);
-    assert_eq!(*ends.borrow(), [Ok(())], "it goes on");
-}
