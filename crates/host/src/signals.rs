@@ -88,6 +88,11 @@ pub fn name(signal: i32) -> &'static str {
     }
 }
 
+/// Whether a signal comes only if somebody sends it: a hangup comes by itself, when a terminal is closed or a session ends.
+pub fn is_sent(signal: i32) -> bool {
+    signal != libc::SIGHUP
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +108,7 @@ mod tests {
             unsafe { libc::kill(libc::getpid(), libc::SIGHUP) };
             signals.next().await.expect("a signal")
         });
-        assert_eq!(name(got), "SIGHUP");
+        assert_eq!((name(got), is_sent(got)), ("SIGHUP", false));
+        assert!([libc::SIGTERM, libc::SIGINT].into_iter().all(is_sent));
     }
 }

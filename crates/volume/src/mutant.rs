@@ -105,6 +105,7 @@ mutants! {
     C6HalfBeatsPages: "C6: of two members that end with the same commit the one with more records of it counts, though the pages of the other have it whole",
     C6RottenHeadIgnored: "C6: a journal whose last blocks all rotted counts as cut off before them, though their heads tell of later commits",
     C6PromiseIgnored: "C6: a journal that ends before what its label says was durable counts as cut off there",
+    C6PromiseBeforeSync: "C6: a label may be durable before the end of the journal that it says is",
     C6NoChain: "C6: replay checks the sequence but not the hash chain",
     HalfCommitIsWhole: "C6: a start leaves a fast member with the first blocks of a commit that another one has whole",
     TornEndLeft: "C6: a start leaves what was cut off at the end of a journal where the next commit goes",

@@ -47,6 +47,16 @@ pub enum Placement {
     SlowOnly,
 }
 
+impl Placement {
+    /// That of volumes bound to a tier.
+    pub(crate) fn bound_to(tier: Tier) -> Placement {
+        match tier {
+            Tier::Fast => Placement::FastOnly,
+            Tier::Slow => Placement::SlowOnly,
+        }
+    }
+}
+
 impl std::fmt::Display for Placement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -17,20 +17,18 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// A signal of this name wishes the end; the second SIGTERM or SIGINT insists. Returns what to say, if there is something new.
-    pub(super) fn signalled(&mut self, name: &str) -> Option<String> {
-        let hung_up = name == "SIGHUP";
-        let says = match (self.wished, hung_up) {
-            (true, false) if self.asked => {
-                self.forced = true;
-                Some(format!("{name} again: stopping now"))
-            }
-            (true, true) => None,
-            _ => Some(format!("{name}: stopping")),
-        };
-        self.asked |= !hung_up;
-        self.wished = true;
-        says
+    /// A signal of this name wishes the end; the second one that somebody has sent insists. Returns what to say, if there is something
+    /// new.
+    pub(super) fn signalled(&mut self, name: &str, is_sent: bool) -> Option<String> {
+        let before = std::mem::replace(&mut self.wished, true);
+        if !is_sent {
+            return (!before).then(|| format!("{name}: stopping"));
+        }
+        if std::mem::replace(&mut self.asked, true) {
+            self.forced = true;
+            return Some(format!("{name} again: stopping now"));
+        }
+        Some(format!("{name}: stopping"))
     }
 }
 
@@ -40,7 +38,7 @@ mod tests {
 
     fn after(signals: &[&str]) -> Ending {
         let mut ending = Ending::default();
-        signals.iter().for_each(|name| drop(ending.signalled(name)));
+        signals.iter().for_each(|name| drop(ending.signalled(name, *name != "SIGHUP")));
         ending
     }
 
@@ -67,7 +65,7 @@ mod tests {
     #[test]
     fn the_first_signal_after_a_wish_does_not_insist() {
         let mut ending = Ending { wished: true, ..Ending::default() };
-        assert!(ending.signalled("SIGTERM").is_some() && !ending.forced);
-        assert!(ending.signalled("SIGTERM").is_some() && ending.forced);
+        assert!(ending.signalled("SIGTERM", true).is_some() && !ending.forced);
+        assert!(ending.signalled("SIGTERM", true).is_some() && ending.forced);
     }
 }

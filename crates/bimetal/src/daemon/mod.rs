@@ -210,7 +210,7 @@ fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
     let shared = shared.clone();
     env.spawn(async move {
         while let Ok(signal) = signals.next().await {
-            shared.signalled(bimetal_host::signals::name(signal));
+            shared.signalled(signal);
         }
     });
     Ok(())

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bimetal_host::signals;
 use bimetal_volume::options::{Status, Uuid};
 use tokio::sync::{mpsc, oneshot};
 
@@ -383,8 +384,8 @@ impl Shared {
     }
 
     /// A signal that asks for the end. Called on the group's thread: it only takes a note, the keeper does what follows.
-    pub(crate) fn signalled(&self, name: &str) {
-        if let Some(words) = self.lock_stop().signalled(name) {
+    pub(crate) fn signalled(&self, signal: i32) {
+        if let Some(words) = self.lock_stop().signalled(signals::name(signal), signals::is_sent(signal)) {
             crate::log::info(&words);
         }
         self.stop_changed.notify_all();

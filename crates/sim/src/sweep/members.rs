@@ -153,12 +153,7 @@ fn fails_while_it_leaves() -> Directed {
     Directed::chain("slow member fails while it leaves", make, 300).finds(&["LetGoWithData"])
 }
 
-/// An empty one that was to leave fails as it is told to stay after all, or as the group stops; it is healthy again at the next start.
-fn fails_when_it_is_empty(name: &'static str, make: fn(u64) -> Scenario, finds: &'static [&'static str]) -> Directed {
-    Directed::chain(name, make, 200).finds(finds)
-}
-
-/// A session in which the third disk is emptied, and has this fault; these `steps` follow.
+/// A session in which the third disk is emptied, and has this fault; these `steps` follow. It is healthy again at the next start.
 fn emptied_with(fault: Faults, n: u64, steps: Vec<Step>) -> Scenario {
     let mut s = Scenario { seed: n + 1, ..two_each() };
     let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
@@ -182,12 +177,12 @@ fn fails_as_it_stays() -> Directed {
         let keep = step(0, Act::Keep { disk: 2 }, 0, 0);
         emptied_with(dies(n), n, vec![keep, fill(0, 4), flush(), step(0, Act::Read, 0, 8 * CHUNK)])
     };
-    fails_when_it_is_empty("slow member fails as it stays", make, &["KeptThoughGone"])
+    Directed::chain("slow member fails as it stays", make, 200).finds(&["KeptThoughGone"])
 }
 
 fn fails_as_the_group_stops() -> Directed {
     let make = |n| emptied_with(dies(n), n, vec![fill(0, 2), flush()]);
-    fails_when_it_is_empty("slow member fails as the group stops", make, &["StoppedBeforeStruckOff"])
+    Directed::chain("slow member fails as the group stops", make, 200).finds(&["StoppedBeforeStruckOff"])
 }
 
 /// It answers nothing for minutes: changes go on without it, and what it was sent comes late, when it is none of the group any more.
@@ -199,7 +194,7 @@ fn stands_still_when_it_is_empty() -> Directed {
         let fault = Faults { stands_after: 1 + n as u32 / 2, ..Faults::default() };
         emptied_with(fault, n, if n % 4 < 2 { steps } else { vec![fill(0, 2), flush()] })
     };
-    fails_when_it_is_empty("slow member stands still when it is empty", make, &[])
+    Directed::chain("slow member stands still when it is empty", make, 200)
 }
 
 /// The labels change one after another: whether an empty member leaves is known to it alone for a moment, or to the others

@@ -188,8 +188,8 @@ impl<E: Env> Core<E> {
     fn spare(&self, tier: Tier) -> [(u64, u64); 2] {
         let kept_back = self.quarantine.borrow();
         let of_it = kept_back.iter().filter(|s| self.tier_of_member(s.member) == tier).count() as u64;
-        let bound = if tier == Tier::Fast { Placement::FastOnly } else { Placement::SlowOnly };
-        let here = self.slots_in(tier).saturating_sub(self.volumes.bound(bound) + self.set_aside(tier));
+        let bound = self.volumes.bound(Placement::bound_to(tier));
+        let here = self.slots_in(tier).saturating_sub(bound + self.set_aside(tier));
         let in_all = (self.headroom(), kept_back.len() as u64);
         match mutant::on(Mutant::I5KeptBackOfBound) {
             true => [in_all; 2],

@@ -156,7 +156,7 @@ impl<E: Env> Group<E> {
         let _change = core.volumes.change.lock().await;
         core.flush().await?;
         for m in core.members_of(Tier::Slow) {
-            core.settle_lag(m).await?;
+            core.unless_silent(m, "a journal write", core.settle_lag(m)).await?;
         }
         let early = mutant::on(Mutant::C8AwayClearedEarly);
         if early {
@@ -202,10 +202,13 @@ impl<E: Env> Group<E> {
     async fn clear_away(&self) -> Result<(), Error> {
         let core = &self.core;
         for m in core.members_of(Tier::Slow) {
-            let _pages = m.lock_pages().await;
-            let _meta = m.meta.lock().await;
-            let _away = m.away_meta.lock().await;
-            m.clear_away().await.or_else(|e| core.failed(m, "a metadata write", e))?;
+            let clear = async {
+                let _pages = m.lock_pages().await;
+                let _meta = m.meta.lock().await;
+                let _away = m.away_meta.lock().await;
+                m.clear_away().await.or_else(|e| core.failed(m, "a metadata write", e))
+            };
+            core.unless_silent(m, "a metadata write", clear).await?;
         }
         core.health.check()
     }

@@ -26,10 +26,7 @@ impl<E: Env> Core<E> {
     /// Slots of `tier` that a chunk of this placement may take: what volumes bound to the tier were promised is set
     /// aside (C2.3).
     pub(crate) fn available(&self, tier: Tier, placement: Placement) -> u64 {
-        let bound = match tier {
-            Tier::Fast => Placement::FastOnly,
-            Tier::Slow => Placement::SlowOnly,
-        };
+        let bound = Placement::bound_to(tier);
         let free = self.free_in(tier);
         if placement == bound {
             return free;

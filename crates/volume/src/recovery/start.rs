@@ -315,8 +315,10 @@ async fn seal_end<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> Result<(), O
 /// What is durable of a journal is what its label promises: the ends are, before a label says *confirmed*.
 async fn make_ends_durable<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     let present: Vec<&Member<E::Device>> = core.members.iter().filter(|m| m.is_present()).collect();
-    let syncs = present.iter().map(|m| async { m.sync_all().await.map_err(failed(m.index)) }).collect();
-    wait::all(syncs).await.into_iter().collect::<Result<(), _>>()?;
+    if !mutant::on(Mutant::C6PromiseBeforeSync) {
+        let syncs = present.iter().map(|m| async { m.sync_all().await.map_err(failed(m.index)) }).collect();
+        wait::all(syncs).await.into_iter().collect::<Result<(), _>>()?;
+    }
     for m in present {
         let mut j = m.journal.borrow_mut();
         j.durable = j.head;

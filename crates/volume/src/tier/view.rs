@@ -58,9 +58,6 @@ impl<E: Env> View for EngineView<'_, E> {
     }
 
     fn heat(&self, c: ChunkId) -> u16 {
-        if self.is_behind_the_map(c) {
-            return 0;
-        }
         self.core.map.borrow().heat(c)
     }
 

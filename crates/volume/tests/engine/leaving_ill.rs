@@ -55,8 +55,7 @@ fn an_empty_disk_that_stands_still_can_be_removed() {
     });
     made.expect("it does not wait for the disk").expect("made");
     assert_eq!(g.status().members.len(), 2);
-    image::write(&env, &v, CHUNK, &[2; CHUNK as usize]).expect("clients go on");
-    image::flush(&env, &v).expect("clients go on");
+    goes_on(&env, &v);
 }
 
 /// It stays only if it works; where it does not, the group can be started all the same, with it and without.
@@ -73,8 +72,7 @@ fn an_empty_disk_that_fails_as_it_is_told_to_stay_bars_no_start() {
         let g2 = g.clone();
         let said = env.block_on(async move { g2.keep_member(2).await }).expect_err("it does not work");
         assert!(said.to_string().starts_with("member 2 "), "{said}");
-        image::write(&env, &v, CHUNK, &[2; CHUNK as usize]).expect("clients go on");
-        image::flush(&env, &v).expect("clients go on");
+        goes_on(&env, &v);
         image::stop(&env, g).expect("in order");
         drop(v);
         env.kill();
@@ -89,37 +87,59 @@ fn an_empty_disk_that_fails_as_it_is_told_to_stay_bars_no_start() {
     }
 }
 
-/// Changes that are asked for before somebody removes it end, and what waits behind them, a stop too.
+/// Changes that are asked for before somebody removes it end, and what waits behind them, a stop too, wherever it falls silent.
 #[test]
 fn an_empty_disk_that_stands_still_holds_up_no_change_and_no_stop() {
-    for stops_only in [false, true] {
+    for (stops_only, answers) in [false, true].into_iter().flat_map(|only| (0..24).map(move |n| (only, n))) {
+        let at = format!("after {answers} answers, stops only: {stops_only}");
         let env = MemoryEnv::new();
         let (m, g) = timed(&env, &[16], &[32, 32]);
         let v = emptied(&env, &m, &g);
-        m.0[2].answers_left.set(0);
+        m.0[2].answers_left.set(answers);
         if !stops_only {
             let g2 = g.clone();
-            let made = within(&env, 600, async move {
+            let changed = within(&env, 900, async move {
                 let new = NewVolume { name: "other".into(), size: Some(MIB), placement: Placement::Auto };
-                g2.create_volume(&new).await
+                g2.create_volume(&new).await?;
+                g2.rename_volume("other", "another").await?;
+                g2.delete_volume("another").await
             });
-            made.expect("it does not wait for the disk for ever").expect("made");
-            let g2 = g.clone();
-            let renamed = within(&env, 600, async move { g2.rename_volume("other", "another").await });
-            renamed.expect("nor does this").expect("renamed");
-            assert_eq!(g.status().members.len(), 2, "it has left");
-            image::write(&env, &v, CHUNK, &[2; CHUNK as usize]).expect("clients go on");
-            image::flush(&env, &v).expect("clients go on");
+            changed.unwrap_or_else(|| panic!("{at}: the changes wait for the disk")).expect("changed");
+            goes_on(&env, &v);
         }
         let g2 = g.clone();
-        within(&env, 600, async move { g2.stop().await }).expect("nor does a stop").expect("in order");
+        let stopped = within(&env, 900, async move { g2.stop().await });
+        stopped.unwrap_or_else(|| panic!("{at}: the stop waits for the disk")).expect("in order");
         drop((g, v));
         env.kill();
         let (env, rest) = (MemoryEnv::new(), [m.0[0].copy(), m.0[1].copy()]);
-        let g = open(&env, &rest, writable()).expect("without it");
-        let byte = image::read(&env, &g.volume("main").expect("there"), 0, 4096).expect("read")[0];
-        assert_eq!(byte, 1);
+        let g = open(&env, &rest, writable()).unwrap_or_else(|e| panic!("{at}: without it: {e}"));
+        assert_eq!(image::read(&env, &g.volume("main").expect("there"), 0, 4096).expect("read")[0], 1);
     }
+}
+
+/// Wherever it fails in the stop: when that has ended, the devices belong to whoever comes next.
+#[test]
+fn a_stop_in_which_an_empty_disk_fails_leaves_nothing_to_be_written() {
+    for writes in 0..16 {
+        let env = MemoryEnv::new();
+        let (m, g) = timed(&env, &[16], &[32, 32]);
+        let v = emptied(&env, &m, &g);
+        m.0.iter().for_each(|d| d.write_takes.set(Duration::from_millis(10)));
+        m.0[2].writes_left.set(writes);
+        image::stop(&env, g).expect("in order");
+        let written = || m.0.iter().map(|d| d.writes.get()).collect::<Vec<_>>();
+        let before = written();
+        pass(&env, 60);
+        assert_eq!(written(), before, "when it fails after {writes} writes");
+        drop(v);
+    }
+}
+
+/// Clients write and flush.
+fn goes_on(env: &MemoryEnv, v: &Volume<MemoryEnv>) {
+    image::write(env, v, CHUNK, &[2; CHUNK as usize]).expect("clients go on");
+    image::flush(env, v).expect("clients go on");
 }
 
 /// Nothing is asked of it: neither to note that it does not know a region, nor to take the map.

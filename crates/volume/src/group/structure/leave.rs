@@ -59,13 +59,6 @@ pub struct LeaveReport {
     pub not_erased: Option<DeviceError>,
 }
 
-fn bound_to(tier: Tier) -> Placement {
-    match tier {
-        Tier::Fast => Placement::FastOnly,
-        Tier::Slow => Placement::SlowOnly,
-    }
-}
-
 impl<E: Env> Core<E> {
     /// Whether a member could leave, and what that comes to. Nothing is changed.
     pub(super) fn plan_evacuation(&self, index: MemberIndex) -> Result<Evacuation, StructureError> {
@@ -84,7 +77,7 @@ impl<E: Env> Core<E> {
             return Err(StructureError::NoRoomWithout { need: need * CHUNK, have: have * CHUNK });
         }
         let rest = self.slots_in(m.tier) - own;
-        let (bound, room) = (self.volumes.bound(bound_to(m.tier)), rest - headroom(rest));
+        let (bound, room) = (self.volumes.bound(Placement::bound_to(m.tier)), rest - headroom(rest));
         if bound > room {
             return Err(StructureError::TierSmall { tier: m.tier, need: bound * CHUNK, have: room * CHUNK });
         }
@@ -151,7 +144,7 @@ impl<E: Env> Core<E> {
     }
 
     fn bound_volumes(&self, tier: Tier) -> impl Iterator<Item = Rc<VolumeInfo>> {
-        self.volumes.living().into_iter().filter(move |v| v.placement == bound_to(tier))
+        self.volumes.living().into_iter().filter(move |v| v.placement == Placement::bound_to(tier))
     }
 
     /// Who leaves has changed: counts what volumes bound to the tier have on those.
@@ -168,7 +161,7 @@ impl<E: Env> Core<E> {
         let free_there = || m.free.borrow().free();
         let here = || self.bound_volumes(m.tier).map(|v| v.mapped_on(m.index)).sum::<u64>();
         let aside = self.volumes.keep_aside(m.tier, free_there() + here());
-        let promised = || self.volumes.promised(bound_to(m.tier));
+        let promised = || self.volumes.promised(Placement::bound_to(m.tier));
         // Its own free slots do not count, and what makes room may leave from there.
         let wanted = || {
             aside.set(free_there() + here());
