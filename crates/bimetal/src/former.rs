@@ -9,7 +9,7 @@ use bimetal_host::{HostDevice, HostEnv, Locator};
 
 use crate::config::{uuid_text, GroupConfig};
 use crate::standing::own_uuid;
-pub(crate) use crate::standing::{by_list, newest, standing, was, Standing};
+pub(crate) use crate::standing::{by_list, is_of_a_side, newest, standing, was, Standing};
 use crate::{config, members, paths, restoring, sharing};
 
 /// Labels of the group that a label names, of all devices at hand: where the configuration has members, and block devices. That
@@ -101,6 +101,11 @@ async fn refuse_labelled(env: &HostEnv, locator: &Locator, label: &Label, group:
             label.group_name
         ),
         (Standing::Former, _) => bail!("{}", refusal(label, locator)),
+        (Standing::Apart, _) => bail!(
+            "{locator} {}. {}; add --force to take the device all the same (what it holds is lost then)",
+            is_of_a_side(label),
+            way_to_its_data(label, locator)
+        ),
     }
 }
 
@@ -199,6 +204,7 @@ pub(crate) fn told(label: &Label, standing: Standing, locator: &Locator) -> Stri
             format!("was being added to the Bimetal group '{}', and has not become a member", label.group_name)
         }
         Standing::Former => format!("{}. {}", was(label), way_to_its_data(label, locator)),
+        Standing::Apart => format!("{}. {}", is_of_a_side(label), way_to_its_data(label, locator)),
     }
 }
 

@@ -11,13 +11,28 @@ pub(crate) enum Standing {
     Joining,
     /// It was one, and the group goes on without it.
     Former,
+    /// It is one of a side that struck off members of the other, as that did with it: each may hold data that the other has not.
+    Apart,
 }
 
 /// By the newest label of the group.
 pub(crate) fn standing(label: &Label, newest: &Label) -> Standing {
     let own = own_uuid(label);
     let listed = newest.members.iter().any(|m| m.uuid == own && m.state != MemberCode::Left);
-    by_list(label, listed)
+    match by_list(label, listed) {
+        Standing::Former if went_apart(label, newest) => Standing::Apart,
+        standing => standing,
+    }
+}
+
+/// Whether by this label a member has left that the newest one still has: whoever has left never comes back, so neither comes after the
+/// other.
+fn went_apart(label: &Label, newest: &Label) -> bool {
+    label
+        .members
+        .iter()
+        .zip(&newest.members)
+        .any(|(own, row)| own.uuid == row.uuid && own.state == MemberCode::Left && row.state != MemberCode::Left)
 }
 
 /// The same where it is known whether the group lists it.
@@ -40,16 +55,25 @@ pub(crate) fn was(label: &Label) -> String {
     format!("was {tier} member {} of the Bimetal group '{}', which goes on without it", label.member, label.group_name)
 }
 
+/// What it is of, for words, where the newest labels at hand are another side's.
+pub(crate) fn is_of_a_side(label: &Label) -> String {
+    let tier = label.members.get(label.member as usize).map_or("a", |m| tier_name(m.tier));
+    format!(
+        "is {tier} member {} of a side of the Bimetal group '{}' that was used apart from the other, and may hold data that the other has not",
+        label.member, label.group_name
+    )
+}
+
 /// Why the device with this label is no member, as the newest one knows.
 pub(crate) fn why_none(label: &Label, newest: &Label) -> Option<String> {
-    // Where each has struck the other off, descent decides, and that is the engine's to know.
     let strikes =
         |by: &Label, off: [u8; 16]| by.members.iter().any(|row| row.uuid == off && row.state == MemberCode::Left);
-    let has_left = strikes(newest, own_uuid(label)) && !strikes(label, own_uuid(newest));
+    let has_left = strikes(newest, own_uuid(label));
     match standing(label, newest) {
         Standing::Joining => Some("was being added when that was cut off, and has not become one: add it again".into()),
         Standing::Former if has_left => Some(was(label)),
-        Standing::Former | Standing::Member => None,
+        // Descent decides, and that is the engine's to know.
+        Standing::Former | Standing::Apart | Standing::Member => None,
     }
 }
 
@@ -69,6 +93,8 @@ pub(crate) fn own_uuid(label: &Label) -> [u8; 16] {
 
 #[cfg(test)]
 mod tests {
+    use bimetal_format::label::MemberRow;
+
     use super::*;
     use crate::saved::testing::labels;
 
@@ -89,5 +115,11 @@ mod tests {
         let mut apart = all[2].clone();
         apart.members[0].state = MemberCode::Left;
         assert_eq!(why_none(&apart, &newest), None, "which side is the group is not decided here");
+        assert_eq!(standing(&apart, &newest), Standing::Apart);
+        // The other side has a member that this one never knew, and its label is the newest.
+        let mut with_new = newest.clone();
+        with_new.members.push(MemberRow { uuid: [7; 16], ..newest.members[1].clone() });
+        with_new.member = with_new.members.len() as u8 - 1;
+        assert_eq!(why_none(&apart, &with_new), None, "it cannot be struck off by whoever never knew it");
     }
 }

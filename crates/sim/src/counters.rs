@@ -107,10 +107,12 @@ pub enum Seen {
     Recognised,
     /// A member that died while it was used, and was back for the next start.
     DiedInUse,
+    /// Two halves of a group were used apart, and came together again.
+    UsedApart,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 51] = [
+const NAMES: [(&str, bool); 52] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -162,6 +164,7 @@ const NAMES: [(&str, bool); 51] = [
     ("journal gap served", false),
     ("member recognised", false),
     ("member died in use", true),
+    ("used apart", false),
 ];
 
 /// What one run had.

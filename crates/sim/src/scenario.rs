@@ -245,6 +245,8 @@ pub enum Damage {
     /// All members but this one are of a copy of the group that was used apart since the last session began: the start
     /// must be refused.
     Fork(usize),
+    /// The member goes on with a new device, the others without it, and all come together: the start must be refused.
+    Halves(usize),
     /// So many metadata blocks of the member rot, or lose their last write.
     Rot(usize, u32),
     /// All map pages of the member are as before the last session: their writes were lost although the disk confirmed.
@@ -267,6 +269,9 @@ pub enum Damage {
     End(usize),
     /// All that the member's journal holds rots, where its label tells that there is something.
     Ring(usize),
+    /// The end rots that the last start left in the member's journal, if nothing has come behind it; the first start after it is cut off
+    /// after so many events.
+    Seal(usize, u64),
     /// Both labels of the member rot, and the group is repaired.
     Labels(usize),
     /// The root of the member's page directory rots; the first start that mends it is cut off after so many events.

@@ -118,6 +118,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::MidstBesideGap(m)) => drop(writeln!(out, "midst-beside-gap {m}")),
         Some(Damage::AtStart(m)) => drop(writeln!(out, "at-start {m}")),
         Some(Damage::Fork(m)) => drop(writeln!(out, "fork {m}")),
+        Some(Damage::Halves(m)) => drop(writeln!(out, "halves {m}")),
         Some(Damage::NoFast) => drop(writeln!(out, "no-fast")),
         Some(Damage::Decay(m)) => drop(writeln!(out, "decayed-pages {m}")),
         Some(Damage::NoFastNorPages(m)) => drop(writeln!(out, "no-fast-nor-pages {m}")),
@@ -128,6 +129,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::Gap(m)) => drop(writeln!(out, "journal-gap {m}")),
         Some(Damage::End(m)) => drop(writeln!(out, "journal-end {m}")),
         Some(Damage::Ring(m)) => drop(writeln!(out, "journal-ring {m}")),
+        Some(Damage::Seal(m, n)) => drop(writeln!(out, "journal-seal {m} events={n}")),
         Some(Damage::Rot(m, n)) => drop(writeln!(out, "rot {m} blocks={n}")),
         Some(Damage::Labels(m)) => drop(writeln!(out, "rotten-labels {m}")),
         Some(Damage::Directory(m, n)) => drop(writeln!(out, "rotten-directory {m} events={n}")),
@@ -139,9 +141,12 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
     }
     for (i, f) in session.faults.iter().enumerate() {
         if *f != Faults::default() {
+            // Came later, one after the other: files of before do not have them.
+            let stands = f.stands_after > 0 || f.shows;
+            let dies = f.dies_after > 0 || stands;
             let _ = writeln!(
                 out,
-                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}{}{}{}",
+                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}{}{}{}{}",
                 f.read_ppm,
                 f.write_ppm,
                 f.late,
@@ -153,14 +158,10 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
                 f.garbled_from,
                 f.area.0,
                 f.area.1,
-                // Came later: files of before do not have it.
-                if f.hang_ppm + f.dies_after + f.stands_after > 0 { format!(" hang={}", f.hang_ppm) } else { String::new() },
-                if f.dies_after + f.stands_after > 0 {
-                    format!(" dies={} tells={}", f.dies_after, f.tells)
-                } else {
-                    String::new()
-                },
-                if f.stands_after > 0 { format!(" stands={}", f.stands_after) } else { String::new() }
+                if f.hang_ppm > 0 || dies { format!(" hang={}", f.hang_ppm) } else { String::new() },
+                if dies { format!(" dies={} tells={}", f.dies_after, f.tells) } else { String::new() },
+                if stands { format!(" stands={}", f.stands_after) } else { String::new() },
+                if f.shows { format!(" shows={}", f.shows) } else { String::new() }
             );
         }
     }
@@ -331,6 +332,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "at-start" => s.damage = Some(Damage::AtStart(member(w)?)),
         "starts" => s.damage = Some(Damage::Starts(w.value("first")?, w.value("then")?)),
         "fork" => s.damage = Some(Damage::Fork(member(w)?)),
+        "halves" => s.damage = Some(Damage::Halves(member(w)?)),
         "rotten-labels" => s.damage = Some(Damage::Labels(member(w)?)),
         "rotten-pages" => s.damage = Some(Damage::Pages(member(w)?, w.value("events")?)),
         "rotten-directory" => s.damage = Some(Damage::Directory(member(w)?, w.value("events")?)),
@@ -348,6 +350,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "journal-gap" => s.damage = Some(Damage::Gap(member(w)?)),
         "journal-end" => s.damage = Some(Damage::End(member(w)?)),
         "journal-ring" => s.damage = Some(Damage::Ring(member(w)?)),
+        "journal-seal" => s.damage = Some(Damage::Seal(member(w)?, w.value("events")?)),
         "faults" => {
             let m = member(w)?;
             s.faults[m] = Faults {
@@ -365,6 +368,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
                 dies_after: if w.at_end() { 0 } else { w.value("dies")? },
                 tells: if w.at_end() { false } else { w.value("tells")? },
                 stands_after: if w.at_end() { 0 } else { w.value("stands")? },
+                shows: if w.at_end() { false } else { w.value("shows")? },
             };
         }
         "speed" => {

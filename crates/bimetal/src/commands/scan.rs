@@ -175,6 +175,10 @@ impl Found {
         if !missing.is_empty() {
             return format!("incomplete, waiting for {}", missing.join(", "));
         }
+        if self.apart.iter().any(|(_, standing)| *standing == Standing::Apart) {
+            return "two sides of it were used apart, and no start takes both: name the members of one (--member)"
+                .into();
+        }
         match runstate::locked_by(&self.name) {
             Some(pid) => format!("complete, served by process {pid}"),
             None => match elsewhere::server_of(&self.name) {
@@ -192,7 +196,11 @@ impl Found {
             })
         };
         let apart = |(s, standing): &(Seen, Standing)| {
-            let state = if *standing == Standing::Former { "former" } else { "joining" };
+            let state = match standing {
+                Standing::Apart => "apart",
+                Standing::Joining => "joining",
+                Standing::Former | Standing::Member => "former",
+            };
             json!({
                 "index": s.label.member, "uuid": uuid_text(&members::own_uuid(&s.label)), "state": state,
                 "found_at": s.locator.to_string(),

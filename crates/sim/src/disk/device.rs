@@ -176,6 +176,7 @@ impl SimDisk {
     pub fn set_behaviour(&self, faults: Faults, latency: Latency) {
         let mut inner = self.0.inner.borrow_mut();
         inner.store.lying |= faults.lies;
+        inner.store.shows = faults.shows;
         inner.faults = faults;
         inner.latency = latency;
         (inner.requests, inner.stands_until, inner.cache_decided) = (0, None, false);
@@ -225,7 +226,7 @@ impl SimDisk {
                 inner.store.complete(record, now);
             }
         }
-        inner.store.close();
+        inner.store.close(&self.slots());
     }
 
     /// The end of a run: requests hold their disk, and the disk them.
@@ -299,10 +300,14 @@ impl SimDisk {
         Some(op)
     }
 
+    /// Blocks in which no metadata lies.
+    fn slots(&self) -> std::ops::Range<u64> {
+        METADATA_BLOCKS..self.0.size / BLOCK as u64 - METADATA_BLOCKS
+    }
+
     /// A request that begins at this block has failed: if it was one of metadata, that is counted.
     fn note_metadata(&self, first: u64, write: bool) {
-        let slots = METADATA_BLOCKS..self.0.size / BLOCK as u64 - METADATA_BLOCKS;
-        if !slots.contains(&first) {
+        if !self.slots().contains(&first) {
             self.0.world.inject(|i| {
                 i.metadata += 1;
                 i.metadata_writes += u64::from(write);
@@ -320,7 +325,7 @@ impl SimDisk {
     fn finish(&self, inner: &mut Inner, op: &Rc<Op>) {
         let state = &mut *op.state.borrow_mut();
         let mut faults = inner.faults;
-        let slots = METADATA_BLOCKS..inner.store.blocks() - METADATA_BLOCKS;
+        let slots = self.slots();
         let elsewhere = faults.area != (0, 0) && !(faults.area.0..faults.area.1).contains(&op.first);
         if elsewhere || faults.data_only && !slots.contains(&op.first) {
             (faults.read_ppm, faults.write_ppm) = (0, 0);

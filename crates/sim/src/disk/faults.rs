@@ -51,6 +51,9 @@ pub struct Faults {
     pub hang_ppm: u32,
     /// Syncs that fail, in millionths; some unsynced writes are lost.
     pub sync_ppm: u32,
+    /// Metadata that such a sync has lost may still be shown to the next daemon, until the power goes: a cache that is not the
+    /// daemon's goes on showing it.
+    pub shows: bool,
     /// Writes of metadata from block `garbled_from` on that are confirmed but stored with a wrong bit, in millionths.
     pub garbled_ppm: u32,
     /// See `garbled_ppm`.

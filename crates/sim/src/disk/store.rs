@@ -8,12 +8,14 @@
 //!    lost alone, this includes every order in which a disk may write them. A record cannot undo a younger durable one.
 //! 3. A failed sync loses some complete records for ever: reads then show the old content at once, or still the new
 //!    content (a *ghost*, like a page marked clean) that no later sync makes durable. A ghost is gone when the device
-//!    is opened again; one that stayed could not be told from data by anybody.
+//!    is opened again; but where a cache that is not the daemon's shows it (`shows`), one of metadata stays until the power goes. One of
+//!    data that stayed could not be told from data by anybody.
 //! 4. A lying disk answers syncs and makes nothing durable; the first promised record that a power cut damages is
 //!    remembered as its broken promise.
 //! 5. Fresh and discarded blocks hold poison, never zeros.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::cell::Cell;
 use crate::prng::Prng;
@@ -66,6 +68,8 @@ pub struct Store {
     next_id: u32,
     /// Rule 4.
     pub lying: bool,
+    /// Rule 3.
+    pub shows: bool,
     /// Whether a promise was broken (rule 4).
     pub broke_promise: bool,
     /// Blocks torn by the last power cut.
@@ -88,6 +92,7 @@ impl Store {
             records: Vec::new(),
             next_id: 1,
             lying: false,
+            shows: false,
             broke_promise: false,
             torn: Vec::new(),
         }
@@ -187,13 +192,15 @@ impl Store {
         self.current[at] = young.unwrap_or(&self.durable[at]).clone();
     }
 
-    /// The device is closed by the death of its user (rule 3).
-    pub fn close(&mut self) {
+    /// The device, whose slots lie in these blocks, is closed by the death of its user (rule 3).
+    pub fn close(&mut self, slots: &Range<u64>) {
         let mut touched = BTreeSet::new();
-        for r in self.records.iter().filter(|r| r.ghost) {
+        let shows = self.shows;
+        let goes = |r: &Record| r.ghost && (!shows || slots.contains(&r.first));
+        for r in self.records.iter().filter(|r| goes(r)) {
             touched.extend(r.first..r.first + r.cells.len() as u64);
         }
-        self.records.retain(|r| !r.ghost);
+        self.records.retain(|r| !goes(r));
         for block in touched {
             self.recompute(block);
         }
@@ -375,6 +382,26 @@ mod tests {
             ghosts += u32::from(visible && !survived);
         }
         assert!(seen_old > 20 && ghosts > 20, "{seen_old} {ghosts}");
+    }
+
+    #[test]
+    fn metadata_that_a_failed_sync_has_lost_may_be_shown_until_the_power_goes() {
+        let (mut shown, mut hidden) = (0, 0);
+        for seed in 0..200 {
+            let mut s = Store::new(0, 2);
+            s.shows = true;
+            write(&mut s, 1, 0, 1);
+            write(&mut s, 1, 1, 1);
+            s.sync_fails(2, &mut Prng::new(seed));
+            let (metadata, slot) = (is(&s, 0, &data(1, 0)), is(&s, 1, &data(1, 1)));
+            s.close(&(1..2));
+            assert_eq!(is(&s, 0, &data(1, 0)), metadata);
+            hidden += u32::from(slot && !is(&s, 1, &data(1, 1)));
+            s.sync(3);
+            cut(&mut s, 1_000_000, 0, seed);
+            shown += u32::from(metadata && !is(&s, 0, &data(1, 0)));
+        }
+        assert!(shown > 20 && hidden > 20, "{shown} {hidden}");
     }
 
     #[test]

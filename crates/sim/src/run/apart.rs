@@ -5,7 +5,9 @@ use bimetal_volume::buf::BufMut;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::{Tier, CHUNK};
 
+use super::repair::Given;
 use super::{Run, Wrong, STEP_LIMIT};
+use crate::counters::Seen;
 use crate::disk::Image;
 use crate::env::Ended;
 
@@ -85,6 +87,34 @@ impl Run<'_> {
         for writable in [true, false] {
             if self.try_start(self.disks.clone(), OpenOptions { writable, ..self.open_options() })?.is_some() {
                 return Err("members of two histories were put together".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// C4.2: one member goes on with a new device, the others go on without it, and both are used. Then all are together: which history
+    /// is wanted nobody can know.
+    pub(super) fn halves(&self, member: usize) -> Result<(), Wrong> {
+        let inside = self.insiders()?;
+        let tier = self.shared.specs[member].tier;
+        let Some(other) = (0..inside.len()).find(|i| self.shared.specs[*i].tier != tier) else { return Ok(()) };
+        let of = |i: &usize| self.disks[*i].clone();
+        let rest = (0..inside.len()).filter(|i| *i != member && inside[*i]).map(|i| of(&i)).collect();
+        let sides = [Given::of(vec![of(&member)], false), Given::of(rest, false)];
+        sides[0].add(self.disk_like(other, 1));
+        for side in &sides {
+            let done = matches!(self.repair(side, None)?, Some(Ok(_)));
+            self.lose_power();
+            // Not every side has room for what was promised.
+            if !inside[member] || !done || !self.used_once(side)? {
+                return Ok(());
+            }
+        }
+        let all: Vec<_> = sides.iter().flat_map(|side| side.split().0).collect();
+        self.shared.marks.borrow_mut().mark(Seen::UsedApart);
+        for writable in [true, false] {
+            if self.try_start(all.clone(), OpenOptions { writable, ..self.open_options() })?.is_some() {
+                return Err(format!("two halves that were used apart were put together (writable: {writable})"));
             }
         }
         Ok(())

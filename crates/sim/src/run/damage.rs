@@ -63,6 +63,7 @@ impl Run<'_> {
             Damage::Gap(m) => self.gap(m),
             Damage::End(m) => self.rotten_end(m),
             Damage::Ring(m) => self.rotten_ring(m),
+            Damage::Seal(m, events) => self.rotten_seal(m, events),
             Damage::Keys(m) => self.rotten_keys(m),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
@@ -70,6 +71,7 @@ impl Run<'_> {
             Damage::Midst(m, always) => self.of_the_midst(m, always),
             Damage::MidstBesideGap(m) => self.of_the_midst_beside_gap(m),
             Damage::Fork(m) => self.fork(m),
+            Damage::Halves(m) => self.halves(m),
             // A crash may have torn one of the two labels: rot in the other is then a second fault at once.
             Damage::Labels(m) => self.without_labels(m),
             Damage::Directory(m, events) => self.rotten_directory(m, events),
@@ -349,11 +351,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// C6: nothing is left of a journal, and the label tells that it is not empty: it is not taken for one that is.
+    /// C6: nothing is left of a journal, and the label tells that there was something: it is not taken for an empty one.
     fn rotten_ring(&self, member: usize) -> Result<(), Wrong> {
         let known = self.others_know(member)?;
         let disk = &self.disks[member];
-        let promises = super::forge::newest_label(disk).is_some_and(|l| l.journal_end > l.journal_tail);
+        let promises = super::forge::newest_label(disk)
+            .is_some_and(|l| l.journal_end > l.journal_tail || super::forge::has_block_before_tail(disk, &l));
         if !promises {
             return Ok(());
         }

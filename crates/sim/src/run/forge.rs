@@ -63,6 +63,23 @@ pub(super) fn pages(store: &Store, disk: usize, end: u64) -> Vec<u64> {
     (LABEL_A / BLOCK as u64..end).filter(is_page).collect()
 }
 
+/// Whether the block before the tail of a journal is there, whose hash the label has, and counts for something: the group was in use.
+pub(super) fn has_block_before_tail(disk: &SimDisk, label: &Label) -> bool {
+    if label.clean || !label.epoch.confirmed || label.journal_tail == 0 {
+        return false;
+    }
+    journal_block(disk, label, label.journal_tail - 1).is_some_and(|(_, own)| own == label.journal_tail_hash)
+}
+
+/// What the journal of a disk has in place of block `sequence`, if it is sound: its head and hash.
+pub(super) fn journal_block(disk: &SimDisk, label: &Label, sequence: u64) -> Option<(journal::JournalHead, u64)> {
+    let layout = Layout::from_zones(&label.zones, label.device_size).ok()?;
+    let place = layout.journal_block(sequence);
+    let bytes = disk.store().durable(place / BLOCK as u64).bytes(disk.index(), place / BLOCK as u64);
+    let salt = Salt { group: label.group, member: label.member, place };
+    journal::decode(&bytes, &salt).ok().map(|(head, _, own)| (head, own))
+}
+
 /// Sound journal blocks among `blocks`, each with its generation.
 pub(super) fn journal_blocks(store: &Store, disk: usize, blocks: Range<u64>) -> Vec<(u64, u64)> {
     let Some(label) = label(store, disk) else { return Vec::new() };

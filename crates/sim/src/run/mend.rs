@@ -35,6 +35,26 @@ impl Run<'_> {
         }
     }
 
+    /// C6: the end that the last start left in a member's journal rots, before anything came behind it; starts after it are cut off.
+    pub(super) fn rotten_seal(&self, member: usize, first: u64) -> Result<(), Wrong> {
+        let disk = &self.disks[member];
+        let Some(label) = forge::newest_label(disk).filter(|_| !self.stopped_in_order) else { return Ok(()) };
+        let end = label.journal_end;
+        let nothing_since = label.epoch.confirmed && label.generation < label.epoch.first_generation;
+        // An earlier lap lies there: where there was none, the simulated disks hold no zeros.
+        let earlier_lap = forge::journal_block(disk, &label, end).is_some_and(|(head, _)| head.sequence < end);
+        if !self.insiders()?[member] || !nothing_since || end == label.journal_tail || !earlier_lap {
+            return Ok(());
+        }
+        let Some(before) = self.content(self.disks.clone(), false)? else {
+            return Err("a read-only start with all members was refused".into());
+        };
+        let Some(layout) = forge::layout(&disk.store(), member) else { return Ok(()) };
+        self.world.random(|p| disk.store_mut().rot(layout.journal_block(end - 1) / BLOCK, p));
+        self.mending_cut_off(first)?;
+        self.mended(&before)
+    }
+
     /// The same of pages of a member's map.
     pub(super) fn rotten_pages(&self, member: usize, first: u64) -> Result<(), Wrong> {
         let Some(before) = self.known_without(member)? else { return Ok(()) };

@@ -50,13 +50,18 @@ pub(super) struct Given {
 
 impl Given {
     /// All devices; the new one as such until a repair has made it a member.
-    fn split(&self) -> (Vec<SimDisk>, Option<(SimDisk, Tier)>) {
+    pub(super) fn split(&self) -> (Vec<SimDisk>, Option<(SimDisk, Tier)>) {
         let at_hand = self.devices.iter().enumerate().filter(|(i, _)| Some(*i) != self.absent.get());
         let mut devices: Vec<SimDisk> = at_hand.map(|(_, d)| d.clone()).collect();
         let mut news = self.new.borrow().clone();
         let fresh = news.pop_if(|(disk, _)| super::forge::own_uuid(disk).is_none());
         devices.extend(news.into_iter().map(|(disk, _)| disk));
         (devices, fresh)
+    }
+
+    /// A device that is to become a member.
+    pub(super) fn add(&self, new: (SimDisk, Tier)) {
+        self.new.borrow_mut().push(new);
     }
 
     pub(super) fn of(devices: Vec<SimDisk>, kept_copies: bool) -> Given {
@@ -259,7 +264,7 @@ impl Run<'_> {
     }
 
     /// An empty disk like this one.
-    fn disk_like(&self, index: usize, number: usize) -> (SimDisk, Tier) {
+    pub(super) fn disk_like(&self, index: usize, number: usize) -> (SimDisk, Tier) {
         let m = &self.shared.specs[index];
         let traits = DeviceTraits { discard: m.discard, rotational: m.tier == Tier::Slow };
         let disk = SimDisk::new(
@@ -273,7 +278,11 @@ impl Run<'_> {
     }
 
     /// How a repair ends; nothing if the power goes before.
-    fn repair(&self, given: &Given, point: Option<CrashPoint>) -> Result<Option<Result<Report, RepairError>>, Wrong> {
+    pub(super) fn repair(
+        &self,
+        given: &Given,
+        point: Option<CrashPoint>,
+    ) -> Result<Option<Result<Report, RepairError>>, Wrong> {
         let (devices, new) = given.split();
         let (kept_copies, journal) = (given.kept_copies, self.scenario.journal);
         self.world.restart(point);

@@ -122,7 +122,26 @@ fn stopping() -> Directed {
         .then(Damage::Midst(1, false))
 }
 
+/// A member goes on with a new device, the others without it, and all are put together again.
+fn used_apart() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(40, 40, 6) };
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 40, discard: true });
+        let end = match n % 2 {
+            0 => End::Stop,
+            _ => End::Crash(Crash::Power, CrashPoint { steps: 2, events: n }),
+        };
+        let session = s.quiet_session(vec![fill(0, 6), flush()], end);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 6 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Halves((n / 2 % 3) as usize));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("used apart", make, 60).finds(&["C4NumbersDecide"])
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![stopped(), crashed(), beside_a_gap(), copied_in_a_start(), starts(), stopping()]
+    vec![stopped(), crashed(), beside_a_gap(), copied_in_a_start(), starts(), stopping(), used_apart()]
 }

@@ -4,7 +4,7 @@
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
-use super::{directed, fill, flush, group, hot, sleep, step, Directed, FUA, TRIM, WRITE};
+use super::{directed, fill, flush, group, hot, records, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::oracle::Crash;
 use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
@@ -199,6 +199,32 @@ fn rotten_ring() -> Directed {
     Directed { name: "journal lost", damage: Some(Damage::Ring(0)), ..d }.finds(&["C6PromiseIgnored"])
 }
 
+/// The same behind a checkpoint, and the slow member has heard of nothing.
+fn rotten_empty_ring() -> Directed {
+    let s = Scenario { journal: 16, migrate: false, ..group(40, 24, 24) };
+    let steps = (0..40).flat_map(|i| [step(0, WRITE, i % 24 * CHUNK, (1 + i / 24) * 4096), flush(), sleep(0, 5)]);
+    let d = directed("journal lost behind a checkpoint", s, Vec::new(), steps.collect(), false);
+    d.then(Damage::Ring(0)).finds(&["C6EmptyIsWhole"])
+}
+
+/// The end that a start has left in a journal rots before there is a commit, and the next start is cut off at one point after another.
+fn rotten_seal() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 24, 24) };
+        // The ring has been gone round.
+        let session = s.quiet_session(records(40, FUA), End::Stop);
+        s.sessions.push(session);
+        let end = End::Crash(Crash::Power, CrashPoint { steps: 1, events: 0 });
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, CHUNK)], end);
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 24 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Seal((n % 2) as usize, n / 2));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("journal's end mended", make, 200).finds(&["C6PromiseStays"])
+}
+
 /// Slots of the slow tier go from chunk to chunk by TRIMs and writes: alone, the slow member must know whose each is.
 fn slots_of_others() -> Directed {
     let mut s = Scenario { commit_ms: 50, ..group(12, 10, 8) };
@@ -217,6 +243,8 @@ pub(super) fn all() -> Vec<Directed> {
         gap(),
         rotten_end(),
         rotten_ring(),
+        rotten_empty_ring(),
+        rotten_seal(),
         slots_of_others(),
         stopping(),
         older_than_a_cut_off_start(),

@@ -96,6 +96,27 @@ pub(super) fn written_while_a_sync_fails() -> Directed {
     Directed::chain("written while a sync fails", make, 800).finds(&["C11LateMask", "C11ReadUnnoticed"])
 }
 
+/// A sync fails, and what it has lost is still shown to the next daemon, which goes on from there. Then the power goes.
+pub(super) fn shown_but_lost() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: false, ..group(24, 24, 32) };
+        let session = s.quiet_session(vec![fill(0, 6), flush()], End::Stop);
+        s.sessions.push(session);
+        let writes = |first: u64| (0..16).map(move |i| step(0, FUA, ((first + i) % 32) * CHUNK, 4096));
+        let end = |crash, steps| End::Crash(crash, CrashPoint { steps, events: 0 });
+        let mut session = s.quiet_session(writes(8).collect(), end(Crash::Daemon, 16));
+        let disk = usize::from(n % 4 == 3);
+        session.faults[disk] = Faults { sync_ppm: 60_000, limit: 1, shows: true, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(writes(20).collect(), end(Crash::Power, 4 + n % 12));
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 32 * CHUNK)], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("shown but lost", make, 200).finds(&["C7ShownIsDurable"])
+}
+
 /// A map page that a checkpoint writes does not arrive as it was sent: the journal that it stands for must stay.
 pub(super) fn garbled_page() -> Directed {
     let make = |n: u64| {

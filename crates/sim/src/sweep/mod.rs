@@ -319,6 +319,7 @@ pub fn all() -> Vec<Directed> {
         outliving(),
         chains::torn_twice(),
         failures::written_while_a_sync_fails(),
+        failures::shown_but_lost(),
         failures::garbled_page(),
         failures::hanging_discards(),
         failures::hung_discards_of_bound(),

@@ -301,7 +301,8 @@ fn session(s: &Scenario, t: &Taste, number: u64, steps: u64, p: &mut Prng) -> Se
         let starts = [Damage::Midst(m, false), Damage::Starts(p.below(220), p.below(60))];
         let Damage::Directory(_, events) = more[3] else { unreachable!("the last of them") };
         let last = [Damage::NoFast, Damage::AtStart(m), Damage::Repair(m, events), Damage::End(m), Damage::Ring(m)];
-        session.damage = Some(*p.pick(&[&first[..], &more[..], &starts[..], &last[..]].concat()));
+        let seal = [Damage::Seal(m, events), Damage::Halves(m)];
+        session.damage = Some(*p.pick(&[&first[..], &more[..], &starts[..], &last[..], &seal[..]].concat()));
     }
     session
 }
@@ -412,7 +413,7 @@ fn faults(s: &Scenario, session: &mut Session, p: &mut Prng) {
         *f = match kind {
             0 | 1 => Faults { read_ppm: ppm, limit, data_only, ..Faults::default() },
             2 | 3 => Faults { write_ppm: ppm, late: p.coin(), limit, data_only, ..Faults::default() },
-            4 | 5 => Faults { sync_ppm: ppm * 2, limit, ..Faults::default() },
+            4 | 5 => Faults { sync_ppm: ppm * 2, limit, shows: limit.is_multiple_of(2), ..Faults::default() },
             6 => {
                 let late = p.coin();
                 Faults { read_ppm: ppm, write_ppm: ppm, sync_ppm: ppm, late, limit, data_only, ..Faults::default() }

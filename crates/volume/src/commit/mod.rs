@@ -104,7 +104,12 @@ impl Commit {
         used == 0 || used + more <= self.limit.get()
     }
 
-    /// The same of copies to be dropped, which have half of the room whatever requests keep: these may wait for the slots.
+    /// Whether more changes wait than room was given for. A ring holds four times the limit.
+    pub(crate) fn has_too_many(&self) -> bool {
+        self.pending.borrow().len() > self.limit.get() * 2
+    }
+
+    /// Whether so many drops of copies fit, which have half of the room whatever requests keep: these may wait for the slots.
     pub(crate) fn has_room_for_drops(&self, more: usize) -> bool {
         let pending = self.pending.borrow().len();
         pending == 0 || pending + more <= self.limit.get() / 2

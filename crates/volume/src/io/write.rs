@@ -185,6 +185,12 @@ impl<E: Env> Core<E> {
                     _pin: self.claims.pin(slot),
                 });
             }
+            // What waited for its blocks may change more than it took room for: overwrites, whose chunks were trimmed meanwhile.
+            let valid = entry.is_mapped() && entry.mask & part.blocks() == part.blocks();
+            if !valid && self.commit.has_too_many() {
+                self.commit_changes().await?;
+                continue;
+            }
             let slot = match entry.is_mapped() {
                 true => SlotId { member: entry.member, slot: entry.slot },
                 false => {

@@ -169,6 +169,23 @@ impl<D: Device> Member<D> {
         self.write_away(|bits, _| bits.fill(0)).await
     }
 
+    /// Writes every block whose both sides are sound again, to its older side; the caller syncs. What is not sound is mended elsewhere.
+    pub(crate) async fn write_away_anew(&self) -> Result<(), DeviceError> {
+        let blocks = self.away.borrow().newest.len() as u64;
+        for index in 0..blocks {
+            let ((sequence, side), bits) = {
+                let away = self.away.borrow();
+                if away.unsound.contains(&index) {
+                    continue;
+                }
+                (away.newest_of(index), away.durable[index as usize * WORDS..][..WORDS].to_vec())
+            };
+            self.write_away_block(index, sequence + 1, 1 - side, &bits).await?;
+            self.away.borrow_mut().newest[index as usize] = (sequence + 1, 1 - side);
+        }
+        Ok(())
+    }
+
     async fn write_away(&self, change: impl FnOnce(&mut [u64], u32)) -> Result<(), DeviceError> {
         let (old, newest) = {
             let away = self.away.borrow();

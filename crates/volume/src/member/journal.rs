@@ -26,6 +26,21 @@ pub(crate) struct Position {
     pub(crate) hash: u64,
 }
 
+/// The upper half of what stands for the hash before a journal that begins anew.
+const ANEW: u64 = 0x616e_6577 << 32;
+
+impl Position {
+    /// Where a journal begins anew, unconnected to what is on the ring: there is no block before it.
+    pub(crate) fn anew(sequence: u64, random: u64) -> Position {
+        Position { sequence, hash: ANEW | random >> 32 }
+    }
+
+    /// Whether the hash is that of a block on the ring.
+    pub(crate) fn follows_a_block(&self) -> bool {
+        self.sequence > 0 && self.hash >> 32 != ANEW >> 32
+    }
+}
+
 pub(crate) struct Journal {
     pub(crate) tail: u64,
     pub(crate) head: Position,

@@ -91,7 +91,11 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
 /// that no epoch of today knows it.
 fn without_left<D>(found: Vec<Found<D>>, findings: &mut Vec<Finding>) -> Vec<Found<D>> {
     // Where two repairs that did not know of each other have each struck the other's member off, descent decides.
-    let strikes = |o: &Label, l: &Label| struck_off(l, o) && (!struck_off(o, l) || descends(o, l));
+    let comes_after = |o: &Label, l: &Label| match mutant::on(Mutant::C4NumbersDecide) {
+        true => !struck_off(o, l),
+        false => !went_apart(o, l),
+    };
+    let strikes = |o: &Label, l: &Label| struck_off(l, o) && (comes_after(o, l) || descends(o, l));
     let gone = |l: &Label| found.iter().any(|o| strikes(&o.label, l) || done_without(l, &o.label));
     let left: Vec<bool> = found.iter().map(|f| gone(&f.label)).collect();
     let (left, rest): (Vec<_>, Vec<_>) = found.into_iter().zip(left).partition(|(_, left)| *left);
@@ -174,6 +178,15 @@ fn struck_off(label: &Label, other: &Label) -> bool {
     // Of two changes that did not know of each other one may have been cut off: their numbers are equal then. Who has
     // left never comes back under its index.
     left && !other.joining && other.tables >= label.tables
+}
+
+/// Whether by this label a member has left that the other one still has: whoever has left never comes back, so the other does not come
+/// after this. Not asked of numbers of tables, nor of the members that carry the labels: each side goes on counting, and may have members
+/// that the other never knew.
+fn went_apart(other: &Label, label: &Label) -> bool {
+    let rows = label.members.iter().zip(&other.members);
+    rows.into_iter()
+        .any(|(own, row)| own.uuid == row.uuid && own.state == MemberCode::Left && row.state != MemberCode::Left)
 }
 
 fn left_behind<D>(f: &Found<D>) -> String {

@@ -34,8 +34,6 @@ pub(super) struct Source {
     pub(super) positions: Vec<usize>,
     /// What no member has, and some member might have if it could read it.
     pub(super) unread: Unread,
-    /// Why a writable start is refused although nothing is found damaged: a directory cannot be read.
-    pub(super) refusal: Option<OpenError>,
     /// Members that lent pages which are damaged on the source.
     pub(super) lent: BTreeSet<MemberIndex>,
 }
@@ -95,10 +93,12 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     let best = choose(core, &chains, &rebuild).await?;
     // It may be read the next time. To write another one over it, cut off, would leave a map that nobody can be sure of.
     let refusal = unread.filter(|_| core.members[best].tier == Tier::Slow);
-    let refusal = match refusal {
+    let may_be_read = refusal.is_some();
+    match refusal {
         Some(refusal) if core.writable => return Err(refusal),
-        other => other,
-    };
+        Some(why) => core.findings.borrow_mut().push(Finding::serious(no_start_writes(&core.name, &why))),
+        None => {}
+    }
     for (i, chain) in chains.iter().enumerate() {
         rebuild[i] |= i != best && chain.as_ref().is_some_and(|c| c.damaged);
     }
@@ -110,7 +110,7 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     let alone = !core.map_complete && !core.journal_gap.get();
     let asked = |i: usize| i == best || (alone && core.members[i].tier == Tier::Slow);
     let unread_journal = |(i, c): (usize, &Option<Chain>)| asked(i) && c.as_ref().is_some_and(|c| c.unread);
-    let more = refusal.is_some() || chains.iter().enumerate().any(unread_journal);
+    let more = may_be_read || chains.iter().enumerate().any(unread_journal);
     let Loaded { lent, pages, behind, mut unread } = load_pages(core, best, &chains, &rebuild).await?;
     let in_pages = alone.then(|| generations(&core.map.borrow()));
     if !mutant::on(Mutant::C5OlderCopyAlone) {
@@ -137,7 +137,15 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     set_generations(core, best, &chains);
     let (recognised, positions) = (absent.recognised.clone(), absent.positions.clone());
     release_dead(core, absent)?;
-    Ok(Source { chains, best, rebuild, recognised, positions, unread: Unread { pages: unread, more }, refusal, lent })
+    Ok(Source { chains, best, rebuild, recognised, positions, unread: Unread { pages: unread, more }, lent })
+}
+
+/// What is said of a page directory that is not readable, where only a disk's map stands in for it.
+fn no_start_writes(group: &str, why: &OpenError) -> String {
+    format!(
+        "a page directory cannot be read: {why}; that may be otherwise another time, so no start writes another map over it. If it \
+         stays so: `bimetal repair {group}`"
+    )
 }
 
 /// The generations of all pages, by number.

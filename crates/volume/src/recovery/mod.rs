@@ -12,6 +12,7 @@
 //! Nothing before step 6 writes, and step 6 can be cut off anywhere and done again (I4).
 
 mod alone;
+mod anew;
 mod assemble;
 mod belief;
 mod choose;
@@ -184,8 +185,6 @@ pub(crate) struct ForRepair {
     pub(crate) failed: Vec<(usize, String)>,
     /// What could not be read, and no member at hand has otherwise.
     pub(crate) unread: Unread,
-    /// Why a writable start is refused beside what was found.
-    pub(crate) refusal: Option<OpenError>,
 }
 
 /// Loads what a read-only start would serve, for a repair, which knows members without their labels too.
@@ -200,8 +199,8 @@ pub(crate) async fn open_to_repair<E: Env>(
     let failed = found.failed();
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
-    let Source { recognised, positions, unread, refusal, .. } = source;
-    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, failed, unread, refusal }))
+    let Source { recognised, positions, unread, .. } = source;
+    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, failed, unread }))
 }
 
 /// Steps 2 to 5.

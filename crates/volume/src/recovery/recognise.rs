@@ -18,6 +18,7 @@ use super::identify::Unusable;
 use super::{Found, Identified};
 use crate::buf::BufMut;
 use crate::env::{Device, Env};
+use crate::member::journal::Position;
 use crate::mutant::{self, Mutant};
 use crate::units::MemberIndex;
 
@@ -153,16 +154,16 @@ async fn is_current<D: Device>(device: &D, base: &Label, index: u8, layout: &Lay
 }
 
 fn label_of<E: Env>(env: &E, base: &Label, index: u8, layout: &Layout) -> Label {
-    let tail = env.random() >> 24;
+    let tail = Position::anew(env.random() >> 24, env.random());
     let mut label = Label {
         member: index,
         device_size: base.members[index as usize].size,
         zones: layout.zones(),
         clean: false,
         stopped: false,
-        journal_tail: tail,
-        journal_tail_hash: env.random(),
-        journal_end: tail,
+        journal_tail: tail.sequence,
+        journal_tail_hash: tail.hash,
+        journal_end: tail.sequence,
         checkpoint_generation: 0,
         root_generation: 0,
         root_side: 0,

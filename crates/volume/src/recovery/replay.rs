@@ -4,7 +4,8 @@
 //! was cut off, unless a block of a *later commit* follows: commits are synced one after another, so then a block
 //! in between was durable once and is damaged now. For that the later one need not be sound, as long as its head can be read
 //! and is of the label's epoch: rot that reaches to the end of a journal is not taken for a cut-off commit. The label tells up to where the
-//! journal was durable when it was written: a chain that ends before that is damaged, whatever lies behind.
+//! journal was durable when it was written: a chain that ends before that is damaged, whatever lies behind. Behind a checkpoint, which
+//! gives up all that is durable, the block before the tail is asked for instead.
 //!
 //! A block without records is the end that a start has put there: it keeps its place in the chain, but is no commit.
 
@@ -94,6 +95,8 @@ pub(crate) async fn read_chain<E: Env>(env: &E, m: &Member<E::Device>) -> Result
         chain.damaged = true;
     } else if chain.end.sequence < journal_end && !mutant::on(Mutant::C6PromiseIgnored) {
         chain.damaged |= !lacks_its_end_only(m, &chain).await;
+    } else if !clean && chain.end.sequence == tail && journal_end <= tail {
+        chain.damaged |= !ends_where_it_was_left(m).await && !mutant::on(Mutant::C6EmptyIsWhole);
     }
     if mutant::on(Mutant::ReplaySkipsLast) {
         chain.skip_last();
@@ -109,18 +112,38 @@ async fn lacks_its_end_only<D: Device>(m: &Member<D>, chain: &Chain) -> bool {
         let l = m.label.borrow();
         (l.journal_end, l.epoch.confirmed && l.generation < l.epoch.first_generation)
     };
-    if !no_commit || chain.end.sequence + 1 != behind {
-        return false;
+    no_commit && chain.end.sequence + 1 == behind && has_rotted_alone(m, behind - 1).await
+}
+
+/// Whether a journal with nothing behind its tail is one that was left so: the block before the tail, whose hash the label has, is still
+/// there, or it alone has rotted. Where a journal is lost as a whole, that is lost too. A start that was cut off has asked before.
+async fn ends_where_it_was_left<D: Device>(m: &Member<D>) -> bool {
+    let (tail, confirmed) = {
+        let l = m.label.borrow();
+        (Position { sequence: l.journal_tail, hash: l.journal_tail_hash }, l.epoch.confirmed)
+    };
+    if !confirmed || !tail.follows_a_block() {
+        return true;
     }
-    let at = |sequence| m.layout.journal_block(sequence);
-    let end = m.read(at(behind - 1), BufMut::new(BLOCK as usize)).await;
-    let next = m.read(at(behind), BufMut::new(BLOCK as usize)).await;
-    let (Ok(end), Ok(next)) = (end, next) else { return false };
+    let place = m.layout.journal_block(tail.sequence - 1);
+    let before = m.read(place, BufMut::new(BLOCK as usize)).await.ok();
+    let found = before.and_then(|block| journal::decode(&block, &m.salt(place)).ok());
+    match found {
+        Some((head, _, own)) => head.sequence + 1 == tail.sequence && own == tail.hash,
+        None => has_rotted_alone(m, tail.sequence - 1).await,
+    }
+}
+
+/// Whether this block of the journal has rotted, or cannot be read, and behind it lies what was there before: an earlier lap, or nothing.
+async fn has_rotted_alone<D: Device>(m: &Member<D>, sequence: u64) -> bool {
+    let (place, behind) = (m.layout.journal_block(sequence), m.layout.journal_block(sequence + 1));
+    let block = m.read(place, BufMut::new(BLOCK as usize)).await;
+    let Ok(next) = m.read(behind, BufMut::new(BLOCK as usize)).await else { return false };
     let is_zero = |block: &[u8]| block.iter().all(|b| *b == 0);
-    let rotten = !is_zero(&end) && journal::decode(&end, &m.salt(at(behind - 1))).is_err();
-    let untouched = match journal::decode(&next, &m.salt(at(behind))) {
-        Ok((head, ..)) => head.sequence < behind,
-        Err(_) => is_zero(&next) && behind < m.layout.journal_blocks,
+    let rotten = block.map_or(true, |b| !is_zero(&b) && journal::decode(&b, &m.salt(place)).is_err());
+    let untouched = match journal::decode(&next, &m.salt(behind)) {
+        Ok((head, ..)) => head.sequence <= sequence,
+        Err(_) => is_zero(&next) && sequence + 1 < m.layout.journal_blocks,
     };
     rotten && untouched
 }

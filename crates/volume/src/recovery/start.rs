@@ -1,5 +1,6 @@
 //! Step 6: a writable group begins a new epoch (C4.1). Order:
-//! 1. heads of the journals; what slow members believe of their slots is held against the map (C2.1, C1.6);
+//! 1. heads of the journals; what was found is written anew where it was ([`super::anew`], C7.2); what slow members believe of their
+//!    slots is held against the map (C2.1, C1.6);
 //! 2. away bits for all regions in use, durable (C8.1);
 //! 3. fast members that only a slow one can mend, which was stopped in order and knows everything, get their map while its label still
 //!    says so: cut off, the next start can do the same; likewise pages of the source that are damaged, if a slow member lent them;
@@ -19,6 +20,7 @@ use bimetal_format::journal::Record;
 use bimetal_format::label::{Epoch, Repair};
 use bimetal_format::{page, Entry, ENTRIES_PER_PAGE};
 
+use super::anew;
 use super::choose::{knows_all, reach};
 use super::load::Source;
 use super::replay::chunk_of;
@@ -35,6 +37,7 @@ use crate::wait;
 
 pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), OpenError> {
     set_heads(core, &source);
+    anew::write_anew(core, &source).await?;
     let mut unsure = Vec::new();
     for m in core.members_of(Tier::Slow).filter(|m| !source.rebuild[m.index as usize]) {
         let all_read = hold_believed_slots(core, m, source.chains[m.index as usize].as_ref()).await;
@@ -51,7 +54,7 @@ pub(super) async fn start<E: Env>(core: &Core<E>, source: Source) -> Result<(), 
     if lent_by_stopped {
         mend_source(core, &source).await?;
     }
-    write_epoch(core).await?;
+    write_epoch(core, &source).await?;
     bring_up_to_date(core, &source, first, &unsure).await?;
     if !lent_by_stopped && !source.lent.is_empty() {
         mend_source(core, &source).await?;
@@ -109,7 +112,7 @@ async fn mend_source<E: Env>(core: &Core<E>, source: &Source) -> Result<(), Open
     core.checkpoint(m, &[]).await.map_err(|e| failed_commit(core, &e, m.index))
 }
 
-fn failed(m: MemberIndex) -> impl Fn(DeviceError) -> OpenError {
+pub(super) fn failed(m: MemberIndex) -> impl Fn(DeviceError) -> OpenError {
     move |source| OpenError::Member { member: m, source }
 }
 
@@ -129,7 +132,7 @@ fn set_heads<E: Env>(core: &Core<E>, source: &Source) {
         let fresh = source.rebuild[m.index as usize];
         let end = match fresh {
             // Beyond the numbers of all blocks that lie on the ring: none of them can look like a later one.
-            true => Position { sequence: chain.end.sequence + m.layout.journal_blocks, hash: core.env.random() },
+            true => Position::anew(chain.end.sequence + m.layout.journal_blocks, core.env.random()),
             false => chain.end,
         };
         let mut j = m.journal.borrow_mut();
@@ -233,7 +236,7 @@ where
     }
 }
 
-async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
+async fn write_epoch<E: Env>(core: &Core<E>, source: &Source) -> Result<(), OpenError> {
     if mutant::on(Mutant::C4NoEpoch) {
         return Ok(());
     }
@@ -256,6 +259,10 @@ async fn write_epoch<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
             label.mirrors_from = core.kept.mirrors_from(epoch.first_generation);
         }
         label.generation = core.commit.generation.get();
+        // What this start has found is what the next one may ask for, should it be cut off: an end that was found rotten is written over.
+        if !source.rebuild[m.index as usize] && !mutant::on(Mutant::C6PromiseStays) {
+            label.journal_end = m.journal.borrow().durable.sequence;
+        }
         m.flip(label).await.map_err(failed(m.index))?;
     }
     Ok(())

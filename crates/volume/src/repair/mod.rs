@@ -155,9 +155,6 @@ impl<E: Env> Plan<E> {
         if !core.map_complete {
             reasons.push("no fast member has a sound map, and those of slow ones may be older".into());
         }
-        if let Some(why) = &self.known.refusal {
-            reasons.push(format!("a page directory cannot be read: {why}"));
-        }
         if self.goes_on() {
             reasons.push("a repair was cut off".into());
         }

@@ -6,7 +6,11 @@ use bimetal_volume::group::OpenError;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::repair::RepairError;
 
-use crate::image::{create, flush, open, read, read_only, repair, stop, writable, write, Members, MIB};
+use bimetal_volume::group::structure::NewMember;
+use bimetal_volume::repair::Plan;
+use bimetal_volume::units::Tier;
+
+use crate::image::{create, create_sized, flush, open, read, read_only, repair, stop, writable, write, Members, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// A group of two fast members and a slow one, used and stopped; its first 64 KiB hold sevens.
@@ -317,4 +321,52 @@ fn labels_that_contradict_each_other() {
     other_volume.0[2].set_label(&label);
     let error = refused_in_both_ways(&env, &other_volume.0);
     assert!(matches!(&error, OpenError::Damaged { what, .. } if what.contains("contradict")), "{error}");
+}
+
+/// Both histories hold what was flushed in them: whose tables have the higher number, or a member that the other side never knew, says
+/// nothing of which is wanted.
+#[test]
+fn halves_that_were_repaired_and_used_apart_are_refused() {
+    for renamed in [false, true] {
+        let env = MemoryEnv::new();
+        let m = create_sized(&env, "tank", &[16, 16], &[32, 32], Some(8 * MIB));
+        session(&env, &m, 7);
+        let halves = [[0, 2], [1, 3]].map(|half| Members(half.map(|i: usize| m.0[i].clone()).to_vec()));
+        for (half, value) in halves.iter().zip([8, 9]) {
+            repair(&env, &half.0).expect("what the volume was promised fits a half");
+            session(&env, half, value);
+        }
+        if renamed {
+            let g = open(&env, &halves[1].0, writable()).expect("opens");
+            let g = std::rc::Rc::new(g);
+            let h = g.clone();
+            env.block_on(async move { h.rename_volume("main", "other").await }).expect("renamed");
+            stop(&env, std::rc::Rc::into_inner(g).expect("nobody else has it")).expect("stops");
+        }
+        let e = refused_in_both_ways(&env, &m.0);
+        assert!(matches!(e, OpenError::Fork { .. }), "renamed {renamed}: {e}");
+    }
+}
+
+#[test]
+fn a_side_with_a_member_that_the_other_never_knew_is_no_later_one() {
+    let env = MemoryEnv::new();
+    let m = create_sized(&env, "tank", &[16], &[32, 32], Some(8 * MIB));
+    session(&env, &m, 7);
+    // One of the disks goes on with a new SSD, and is hardly used.
+    let new = MemoryDevice::new(16 * MIB);
+    let (e, disk, fast) = (env.clone(), vec![m.0[2].clone()], new.clone());
+    let repaired = env.block_on(async move {
+        let mut plan = Plan::new(e, disk, false).await?;
+        plan.add(fast, &NewMember { tier: Tier::Fast, force: false, journal_blocks: Some(16) }).await?;
+        plan.carry_out().await
+    });
+    repaired.expect("a new SSD is all that it takes");
+    // The others go on without it, and are used.
+    let rest = Members(m.0[..2].to_vec());
+    repair(&env, &rest.0).expect("the volume fits");
+    session(&env, &rest, 8);
+    let all: Vec<MemoryDevice> = m.0.iter().cloned().chain([new]).collect();
+    let e = refused_in_both_ways(&env, &all);
+    assert!(matches!(e, OpenError::Fork { .. }), "{e}");
 }

@@ -146,3 +146,111 @@ fn the_end_that_a_start_has_put_there_rots() {
         assert!(matches!(refusal(&more), OpenError::Damaged { .. }));
     }
 }
+
+/// Commits until a checkpoint has given up what the journal had, then so many more.
+fn crash_after_a_checkpoint(m: &Members, chunks: u64) {
+    let env = MemoryEnv::new();
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let v = g.volume("main").expect("there");
+    let begun = m.0[0].label().journal_tail;
+    let mut n = CHUNKS;
+    while m.0[0].label().journal_tail == begun {
+        write(&env, &v, n * CHUNK, &[3; 4096]).expect("write");
+        flush(&env, &v).expect("flush");
+        n += 1;
+        assert!(n < 64 + CHUNKS, "a checkpoint comes when the ring is half full");
+    }
+    for n in 0..chunks {
+        write(&env, &v, n * CHUNK, &[7; 4096]).expect("write");
+        flush(&env, &v).expect("flush");
+    }
+    drop((g, v));
+    env.kill();
+}
+
+/// Nothing lies between the tail and what the label promises.
+#[test]
+fn the_only_journal_is_lost_after_a_checkpoint() {
+    let m = group(1);
+    crash_after_a_checkpoint(&m, CHUNKS);
+    assert_eq!(got(&m.copy(), read_only()), vec![Some(7); CHUNKS as usize], "before it rots");
+    for way in ["rot", "zeros"] {
+        let m = m.copy();
+        match way {
+            "rot" => rot(&m.0[0]),
+            _ => ring(&m.0[0], |_, block| block.fill(0)),
+        }
+        match open(&MemoryEnv::new(), &m.copy().0, writable()).map(|_| ()) {
+            Err(OpenError::Damaged { .. }) => {}
+            Err(why) => panic!("{way}: {why}"),
+            Ok(()) => panic!("{way}: served for writing: {:?}", got(&m, writable())),
+        }
+    }
+}
+
+#[test]
+fn another_ssd_has_the_records_after_a_checkpoint() {
+    for lost in 0..2 {
+        let m = group(2);
+        crash_after_a_checkpoint(&m, CHUNKS);
+        rot(&m.0[lost]);
+        match open(&MemoryEnv::new(), &m.copy().0, writable()).map(|_| ()) {
+            Ok(()) => {
+                assert_eq!(got(&m.copy(), writable()), vec![Some(7); CHUNKS as usize], "without that of member {lost}")
+            }
+            Err(why) => panic!("without the journal of member {lost}: {why}"),
+        }
+    }
+}
+
+/// The start that finds that end rotten is cut off after any of its writes.
+#[test]
+fn the_end_rots_and_the_start_is_cut_off() {
+    let m = group(1);
+    ring(&m.0[0], |_, block| block.fill(0));
+    crash(&m, CHUNKS, 7);
+    let env = MemoryEnv::new();
+    let g = open(&env, &m.0, writable()).expect("opens");
+    stop(&env, g).expect("stops");
+    crash(&m, 0, 0);
+    let label = m.0[0].label();
+    let end = m.0[0].layout().journal_block(label.journal_tail);
+    let mut block = m.0[0].peek(end, 4096);
+    block[..128].fill(0xa5);
+    m.0[0].poke(end, &block);
+    let mut refused = Vec::new();
+    for member in 0..2 {
+        for writes in 0.. {
+            let c = m.copy();
+            c.0[member].writes_left.set(writes);
+            let env = MemoryEnv::new();
+            let done = open(&env, &c.0, writable()).is_ok();
+            env.kill();
+            c.0[member].writes_left.set(u64::MAX);
+            let next = open(&MemoryEnv::new(), &c.copy().0, writable()).map(|_| ());
+            if let Err(why) = next {
+                refused.push((member, writes, why.to_string(), got(&c, read_only())));
+            }
+            if done {
+                break;
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+/// The group rests after a checkpoint, and the last block of a commit that it gave up rots: nobody needs that.
+#[test]
+fn a_rotten_block_before_the_tail_bars_no_start() {
+    let m = group(1);
+    // Where nothing was written, most devices have zeros.
+    ring(&m.0[0], |_, block| block.fill(0));
+    crash_after_a_checkpoint(&m, 0);
+    let label = m.0[0].label();
+    let place = m.0[0].layout().journal_block(label.journal_tail - 1);
+    assert_eq!(label.journal_end, label.journal_tail, "nothing is promised");
+    let mut block = m.0[0].peek(place, 4096);
+    block[..128].fill(0xa5);
+    m.0[0].poke(place, &block);
+    assert_eq!(got(&m, writable())[0], Some(0));
+}

@@ -35,6 +35,7 @@ mod old_copies;
 mod older_copies;
 mod one_fault;
 mod online;
+mod overfull;
 mod places;
 mod reclaim;
 mod reserve;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bimetal_volume::env::Env as _;
+use bimetal_volume::inspect;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::{Placement, Tier, BLOCK, CHUNK};
@@ -138,6 +139,9 @@ fn a_directory_that_stays_unread_is_a_reason_for_a_repair() {
         let p = places(&m).into_iter().find(|p| p.member == 0 && p.what == what).expect("there");
         m.0[0].unread.borrow_mut().insert(p.bytes.start / BLOCK, ALWAYS);
         assert!(open(&env, &m.0, writable()).is_err());
+        let report = check(&env, &m.0).expect("checked");
+        let told = |p: &inspect::Problem| p.serious && p.what.contains("bimetal repair");
+        assert!(report.problems.iter().any(told), "{what}: no start mends it: {:?}", report.problems);
         let reasons = plan(&m, Plan::reasons);
         assert!(reasons.iter().any(|why| why.contains("directory")), "{what}: {reasons:?}");
         assert_eq!(plan(&m, Plan::unread), 0);

@@ -36,11 +36,12 @@ use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, TierCode, 
 use bimetal_format::layout::{default_journal_blocks, Layout};
 
 use super::{NotAMember, StructureError};
-use crate::env::{Device, Env};
+use crate::env::{Device, DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::create::{lay_out, new_uuid};
 use crate::member::checkpoint::How;
+use crate::member::journal::Position;
 use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
 use crate::options::Uuid;
@@ -185,8 +186,8 @@ impl<E: Env> Core<E> {
         label.sequence = 0;
         label.clean = false;
         // What was written here when the device was being added before, if it was, is no part of this journal.
-        let tail = self.env.random() >> 24;
-        (label.journal_tail, label.journal_end, label.journal_tail_hash) = (tail, tail, self.env.random());
+        let tail = Position::anew(self.env.random() >> 24, self.env.random());
+        (label.journal_tail, label.journal_end, label.journal_tail_hash) = (tail.sequence, tail.sequence, tail.hash);
         (label.root_generation, label.root_side, label.checkpoint_generation) = (0, 0, 0);
         label.members_changed = true;
         Ok(label)
@@ -234,6 +235,7 @@ impl<E: Env> Core<E> {
     async fn fill(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         lay_out(m).await.map_err(StructureError::NewDevice)?;
         self.copy_headers_to(m).await?;
+        self.begin_journal(m).await.map_err(StructureError::NewDevice)?;
         if m.tier == Tier::Slow {
             m.set_all_away(self.commit.generation.get()).await.map_err(StructureError::NewDevice)?;
         }
@@ -248,6 +250,15 @@ impl<E: Env> Core<E> {
             }
         }
         drop(held);
+        Ok(())
+    }
+
+    /// Puts a block into the journal, as a start does (C6): should all of it be lost, it does not look empty.
+    async fn begin_journal(&self, m: &Member<E::Device>) -> Result<(), DeviceError> {
+        m.append_end(self.commit.generation.get(), self.epoch()).await?;
+        m.sync_all().await?;
+        let mut j = m.journal.borrow_mut();
+        j.durable = j.head;
         Ok(())
     }
 
