@@ -108,11 +108,11 @@ fn starts() -> Directed {
         let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
         s.sessions.push(session);
         let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK)], End::Stop);
-        session.damage = Some(Damage::Starts(WHOLE, if n % 2 == 0 { 16 + n / 2 % 16 } else { n }));
+        session.damage = Some(Damage::Starts(WHOLE, if n % 2 == 0 { 16 + n / 2 % 40 } else { n }));
         s.sessions.push(session);
         s
     };
-    Directed::chain("starts cut off again and again", make, 110)
+    Directed::chain("starts cut off again and again", make, 110).finds(&["C4HistoryForgets"])
 }
 
 /// The stop is cut off while it says so on one member after another.
