@@ -45,6 +45,9 @@ pub(crate) struct Checked {
     pub(crate) untold: u64,
     /// Members that are not there, in words.
     pub(crate) absent: Vec<String>,
+    /// Devices that may be such members, and are there, or may be, but cannot be used as they are, in words.
+    #[serde(default)]
+    pub(crate) unread: Vec<String>,
     /// Devices that the configuration names and that are no members, in words.
     pub(crate) no_members: Vec<String>,
     /// Copies of map pages, on all members together.
@@ -116,6 +119,7 @@ impl Checked {
             in_use: r.in_use,
             clean: r.clean,
             absent: Vec::new(),
+            unread: Vec::new(),
             no_members: Vec::new(),
             pages_verified: r.pages,
             records_to_replay: r.records,

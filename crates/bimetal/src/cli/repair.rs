@@ -25,7 +25,8 @@ pub(crate) struct Repair {
     /// Where only an older copy is left of what was on the fast tier, keep that
     #[arg(long)]
     pub(crate) older_copies: bool,
-    /// Give up what a device fails to read now, and members whose devices are there and fail, though they might be read another time
+    /// Give up what a device fails to read now, and members whose devices or servers are there and cannot be used now, though another time
+    /// all might be there
     #[arg(long)]
     pub(crate) give_up_unread: bool,
     /// Save the metadata to this file, which must not be there yet [default: GROUP-before-repair-SECONDS.saved]

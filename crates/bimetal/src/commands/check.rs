@@ -13,7 +13,7 @@ use crate::api::{CheckRequest, Checked, Job, Slots};
 use crate::cli::Check;
 use crate::client::{Client, TooOld};
 use crate::members::{Members, Opened};
-use crate::output::{indent, table, Output};
+use crate::output::{indent, table, wrapped, Output};
 use crate::progress::Progress;
 use crate::saved::{own_tier, tier_name};
 use crate::size::approx;
@@ -96,6 +96,7 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
         let strangers = found.strangers.into_iter().map(|s| none(s.why, "the next start strikes it out"));
         let instead = instead.into_iter().map(|why| none(why, "all of them were found elsewhere"));
         checked.no_members = strangers.chain(instead).collect();
+        checked.unread = found.unread;
         checked.absent = found.absent;
         checked.sound &= checked.absent.is_empty();
         Ok(checked)
@@ -218,6 +219,14 @@ fn way_on(c: &Checked, named: bool) -> String {
     if !named || c.in_use {
         return String::new();
     }
+    if open().any(|p| p.serious) && !c.unread.is_empty() {
+        let wanted = c.unread.iter().map(|device| wrapped(&format!("- {device}"))).collect::<String>();
+        return format!(
+            "Next: see to what is there, or may be, and cannot be used as it is. All that is on it may be there again:\n{wanted}Then: \
+             bimetal serve {0}\nTo see what would be lost without it: bimetal rescue {0}\n",
+            c.group
+        );
+    }
     if open().any(|p| p.serious) {
         return format!(
             "Next: bimetal rescue {0}    (what is lost or in doubt)\n      \
@@ -254,6 +263,7 @@ mod tests {
             problems,
             untold: 0,
             absent: Vec::new(),
+            unread: Vec::new(),
             no_members: Vec::new(),
             pages_verified: 1,
             records_to_replay: 0,

@@ -51,7 +51,7 @@ impl Opened {
 pub(crate) struct Members {
     pub(crate) opened: Vec<Opened>,
     pub(crate) absent: Vec<String>,
-    /// Those of them whose device is there, and cannot be read at this moment: it may be read another time.
+    /// Those of them whose device is there, or may be, and cannot be used at this moment: another time it may.
     pub(crate) unread: Vec<String>,
     /// What the configuration names, but is no member: all members are open.
     pub(crate) strangers: Vec<Stranger>,
@@ -236,11 +236,22 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
             }
         }
     }
+    if is_whole(&members.opened) {
+        // With every member there it is none of them.
+        members.unread.clear();
+    }
     barred.sort();
     barred.dedup();
     refuse_barred(config, &members, &barred)?;
     members.strangers = strangers;
     members.absent = absent.into_iter().map(|a| a.why).chain(barred).collect();
+    if members.opened.is_empty() && !members.unread.is_empty() {
+        bail!(
+            "no member of group '{}' can be used at this moment: {}. See to cable, controller, power or server first",
+            config.name,
+            members.absent.join("; ")
+        );
+    }
     if members.opened.is_empty() {
         bail!(
             "no member of group '{name}' was found: {}. If they are gone for good, `bimetal destroy {name} --forget` removes what is \
@@ -299,9 +310,9 @@ fn take_former(opened: &mut Vec<Opened>) -> Vec<Stranger> {
 
 /// Why a device is not open.
 enum Closed {
-    /// It is not there, or does not answer.
+    /// It is not there.
     Absent(String),
-    /// It is there, and its labels cannot be read.
+    /// It is there, or may be, and cannot be had at this moment: it cannot be opened, or its labels cannot be read.
     Unread(String),
     /// It is there, and not to be had.
     Barred(String),
@@ -318,8 +329,11 @@ async fn open_here(env: &HostEnv, locator: &Locator, access: Access) -> Result<O
             }
         }
         Err(OpenError::Missing { path }) => Err(Closed::Absent(format!("{} does not exist", path.display()))),
-        Err(e @ OpenError::Unread { .. }) => Err(Closed::Unread(e.to_string())),
-        Err(e @ (OpenError::Nbd { .. } | OpenError::Io { .. })) => Err(Closed::Absent(e.to_string())),
+        Err(e @ OpenError::NoServer { .. }) => Err(Closed::Absent(e.to_string())),
+        // A server that does not let us in now, a drive that is not ready: another time all may be there.
+        Err(e @ (OpenError::Nbd { .. } | OpenError::Unread { .. } | OpenError::Io { .. })) => {
+            Err(Closed::Unread(e.to_string()))
+        }
         Err(e) => Err(Closed::Barred(e.to_string())),
     }
 }

@@ -58,7 +58,7 @@ impl Members {
 
     fn leading_on(&self, name: &str, error: group::OpenError) -> anyhow::Error {
         // What else could be advised would give up, or write over, what the newer version has.
-        let way = self.way_to_newer().or_else(|| self.way_without_labels());
+        let way = self.way_to_newer().or_else(|| self.way_to_unread(name)).or_else(|| self.way_without_labels());
         match way.or_else(|| way_on(name, &error)) {
             None => error.into(),
             Some(way) => anyhow::anyhow!("{error}. {way}"),
@@ -77,6 +77,17 @@ impl Members {
             "The label of {} is whole, and a newer version reads it: nothing was changed, and nothing is to be repaired or restored",
             newer.locator
         ))
+    }
+
+    /// What is to be done before anything that gives data up, if a device that may be a member cannot be used at this moment.
+    fn way_to_unread(&self, name: &str) -> Option<String> {
+        (!self.unread.is_empty()).then(|| {
+            format!(
+                "See first to what is there, or may be, and cannot be used at this moment ({}): with it, all that is on it may be there \
+                 again. `bimetal rescue {name}` says what would be lost, `bimetal serve {name} --read-only --allow-missing` serves the rest",
+                self.unread.join("; ")
+            )
+        })
     }
 
     /// What can be done if no device says any more that it is a member: nothing that reads metadata can.

@@ -33,7 +33,7 @@ fn a_member_whose_device_fails_is_not_struck_off_unasked() {
     let before = checksum(&p.path("fast.img"));
     let repair = ["repair", "tank", "--slow", "new.img", "--yes"];
     let alone = [&repair[..], &["--member", "fast.img"]].concat();
-    let words = ["cannot be read now", &slow, "--give-up-unread"];
+    let words = ["cannot be used now", &slow, "--give-up-unread"];
     for fault in ["labels", "all", "syncs"] {
         std::fs::write(p.path(fault), "").expect("written");
         p.refused(&repair, 1, &words);
@@ -41,7 +41,7 @@ fn a_member_whose_device_fails_is_not_struck_off_unasked() {
             p.refused(&alone, 1, &words);
         }
         let asked = [&repair[..4], &["--give-up-unread"]].concat();
-        p.refused(&asked, 1, &[&slow, "Struck off for ever", "GIVEN UP (--give-up-unread)", "--yes"]);
+        p.refused(&asked, 1, &[&slow, "Struck off for ever", "(--give-up-unread)", "--yes"]);
         std::fs::remove_file(p.path(fault)).expect("removed");
         assert_eq!(checksum(&p.path("fast.img")), before, "{fault}");
     }
@@ -50,4 +50,96 @@ fn a_member_whose_device_fails_is_not_struck_off_unasked() {
     std::fs::write(p.path("all"), "").expect("written");
     let done = p.json(&[&repair[..], &["--give-up-unread"]].concat());
     assert_eq!((&done["repaired"], &done["struck_off"][0]), (&true.into(), &1.into()), "{done}");
+}
+
+/// A member `slow` behind a server of `slow.img` that works, a fast one, and a device that could take its place.
+fn group_behind_a_server(p: &Place) -> String {
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", SLOW);
+    p.file("new.img", SLOW);
+    let _server = Server::of(p, "slow");
+    let slow = locator(p, "slow");
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", &slow, "--volume", "main:16MiB", "--yes"]);
+    slow
+}
+
+/// What commands say and do of a member at `place` that is there and cannot be used for `why`.
+fn is_kept(p: &Place, place: &str, why: &str) {
+    let before = checksum(&p.path("fast.img"));
+    let repair = ["repair", "tank", "--slow", "new.img", "--yes"];
+    p.refused(&repair, 1, &["cannot be used now", place, why, "--give-up-unread"]);
+    let asked = [&repair[..4], &["--give-up-unread"]].concat();
+    p.refused(&asked, 1, &[place, why, "Struck off for ever", "(--give-up-unread)", "--yes"]);
+    let served = p.run(&["serve", "tank"]);
+    assert_eq!(served.code, 1, "{}", served.err);
+    assert!(served.err.contains("See first to") && served.err.contains(place), "{}", served.err);
+    assert!(!served.err.contains("bimetal repair"), "a member is at hand: {}", served.err);
+    assert_eq!(checksum(&p.path("fast.img")), before, "{why}");
+}
+
+#[test]
+fn a_member_whose_server_does_not_let_us_in_is_not_struck_off_unasked() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    let slow = group_behind_a_server(&p);
+    let file = p.path("slow.img").display().to_string();
+    let read = format!("pread=dd if={file} skip=$4 count=$3 bs=64k iflag=skip_bytes,count_bytes status=none");
+    let (size, write) = (format!("get_size=echo {SLOW}"), "pwrite=exit 1");
+    let servers: [(&[&str], &str); 3] = [
+        (&["-r", "file", &file], "the export is read-only"),
+        (&["eval", &size, &read, write, "can_write=exit 0", "can_flush=exit 3"], "does not offer FLUSH"),
+        (&["--filter=exportname", "file", &file, "exportname=other", "exportname-strict=true"], "no export named ''"),
+    ];
+    for (server, why) in servers {
+        let _server = Server::with(&p, "slow", server);
+        is_kept(&p, &slow, why);
+    }
+    // It was named no export that is there: not even a command that only reads gets in.
+    let _server = Server::with(&p, "slow", servers[2].0);
+    let checked = p.run(&["check", "tank"]);
+    assert_eq!(checked.code, 1, "{}", checked.err);
+    assert!(checked.out.contains("Next: see to") && checked.out.contains(&slow), "{}", checked.out);
+    assert!(!checked.out.contains("bimetal repair"), "{}", checked.out);
+    let forgotten = ["repair", "tank", "--member", "fast.img", "--slow", "new.img", "--yes"];
+    p.refused(&forgotten, 1, &["cannot be used now", &slow, "was not named", "--give-up-unread"]);
+    let _server = Server::of(&p, "slow");
+    assert_eq!(p.json(&["repair", "tank"])["repaired"], false, "it lets us in again");
+}
+
+#[test]
+fn a_member_whose_server_answers_nobody_is_not_struck_off_unasked() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    let slow = group_behind_a_server(&p);
+    let socket = p.path("slow.sock");
+    std::fs::remove_file(&socket).expect("removed");
+    let _silent = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    let repair = ["repair", "tank", "--slow", "new.img", "--yes"];
+    p.refused(&repair, 1, &["cannot be used now", &slow, "the server does not answer", "--give-up-unread"]);
+    std::fs::remove_file(&socket).expect("removed");
+    let done = p.json(&repair);
+    assert_eq!((&done["repaired"], &done["struck_off"][0]), (&true.into(), &1.into()), "nobody is there: {done}");
+}
+
+#[test]
+fn a_member_that_cannot_be_opened_now_is_not_struck_off_unasked() {
+    let p = Place::new();
+    for name in ["fast.img", "slow.img", "new.img"] {
+        p.file(name, SLOW);
+    }
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--volume", "main:16MiB", "--yes"]);
+    let (slow, aside) = (p.path("slow.img"), p.path("aside.img"));
+    std::fs::rename(&slow, &aside).expect("renamed");
+    // Stands for a drive that is not ready: that, too, is neither missing nor in use.
+    std::os::unix::fs::symlink("slow.img", &slow).expect("a loop");
+    is_kept(&p, &slow.display().to_string(), "cannot be opened");
+    let forgotten = ["repair", "tank", "--member", "fast.img", "--slow", "new.img", "--yes"];
+    p.refused(&forgotten, 1, &["cannot be used now", "slow.img was not named", "--give-up-unread"]);
+    std::fs::remove_file(&slow).expect("removed");
+    std::fs::rename(&aside, &slow).expect("renamed");
+    assert_eq!(p.json(&["repair", "tank"])["repaired"], false, "it is ready again");
 }

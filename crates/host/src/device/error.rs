@@ -52,7 +52,15 @@ pub enum OpenError {
         /// What was named.
         path: PathBuf,
     },
-    /// The NBD server cannot be used, or what a member says of who serves it.
+    /// There is no NBD server where one should be.
+    #[error("{locator}: {why}")]
+    NoServer {
+        /// The server.
+        locator: String,
+        /// How that was found out.
+        why: String,
+    },
+    /// There is an NBD server, or may be one, and it cannot be used at this moment.
     #[error("{locator}: {why}")]
     Nbd {
         /// The server.
@@ -68,7 +76,7 @@ pub enum OpenError {
         /// What failed.
         why: String,
     },
-    /// Anything else.
+    /// Anything else: it is there, or may be.
     #[error("{path} cannot be opened: {source}", path = path.display())]
     Io {
         /// What was named.

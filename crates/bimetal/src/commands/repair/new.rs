@@ -2,7 +2,7 @@
 
 use anyhow::{bail, Context, Result};
 use bimetal_format::label::{LabelError, Repair as Repaired};
-use bimetal_host::device::Access;
+use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::repair::Plan;
@@ -124,8 +124,8 @@ async fn without_labels(env: &HostEnv, aside: Vec<Opened>, new: &[NewDevice]) ->
     bare
 }
 
-/// Devices that may be members that are missing: they are there, and cannot be read at this moment. `before` were not even opened
-/// as members.
+/// Devices that may be members that are missing: they are there, or may be, and cannot be used at this moment. `before` were not even
+/// opened as members.
 pub(super) fn unread_members(plan: &Plan<HostEnv>, found: &Members, before: Vec<String>) -> Vec<String> {
     if plan.missing().is_empty() {
         return Vec::new();
@@ -135,7 +135,7 @@ pub(super) fn unread_members(plan: &Plan<HostEnv>, found: &Members, before: Vec<
 }
 
 /// Where members are named, those that are at hand and were forgotten are not struck off without a word. Gives those that cannot
-/// be read.
+/// be opened or read now.
 pub(super) async fn refuse_unnamed(
     env: &HostEnv,
     group: &str,
@@ -149,7 +149,14 @@ pub(super) async fn refuse_unnamed(
         if explicit.contains(&locator) || new.iter().any(|n| n.locator == locator) {
             continue;
         }
-        let Ok(device) = HostDevice::open(env, &locator, Access::PEEK).await else { continue };
+        let device = match HostDevice::open(env, &locator, Access::PEEK).await {
+            Ok(device) => device,
+            Err(OpenError::Missing { .. } | OpenError::NoServer { .. } | OpenError::WrongKind { .. }) => continue,
+            Err(why) => {
+                unread.push(format!("{why}; {locator} was not named"));
+                continue;
+            }
+        };
         let label = match members::read_label(&device).await {
             Ok(label) => label,
             Err(e) => {

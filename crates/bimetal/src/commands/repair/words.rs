@@ -28,12 +28,12 @@ pub(super) fn unread(bytes: u64, reasons: &[String]) -> String {
     )
 }
 
-/// Why no member is struck off whose device is there.
+/// Why no member is struck off whose device is there, or may be.
 pub(super) fn unread_members(unread: &[String]) -> String {
     format!(
-        "a device that may be a member of the group is there, and cannot be read now ({}). A repair would strike that member off, and give \
-         up what is on it for good, though it may be there: see to cable, controller, power or server first, or copy the device to a sound \
-         one (ddrescue), and repair then. If it is gone, repair with --give-up-unread",
+        "a device that may be a member of the group is there, or may be, and cannot be used now ({}). A repair would strike that member off, \
+         and give up what is on it for good, though all of it may be there: see to cable, controller, power or server first, or copy the device \
+         to a sound one (ddrescue); with it there may be nothing to repair. If it is gone, repair with --give-up-unread",
         unread.join("; ")
     )
 }
@@ -43,7 +43,7 @@ pub(super) fn given_up_unread(unread: &[String]) -> String {
     unread.iter().fold(String::new(), |text, device| {
         text + "\n"
             + wrapped(&format!(
-                "{device}: if it is a member, it is struck off, and what is on it is GIVEN UP (--give-up-unread)."
+                "{device}. If it is a member, it is struck off, and what is on it is GIVEN UP (--give-up-unread)."
             ))
             .trim_end()
     })

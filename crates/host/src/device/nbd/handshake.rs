@@ -36,12 +36,26 @@ impl Export {
 /// Why no export could be had, in words.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
+    /// It is certain that nobody listens there.
+    #[error("the connection failed: {0}")]
+    Nobody(io::Error),
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
     #[error("the server does not speak fixed newstyle NBD: {0}")]
     Wire(#[from] WireError),
     #[error("{0}")]
     Refused(String),
+}
+
+impl HandshakeError {
+    /// Why there is no connection. Only where nobody listens is there no server: one that cannot be reached, or that does not let us in,
+    /// may have all that it ever had.
+    pub(super) fn of_connecting(error: io::Error) -> HandshakeError {
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ECONNREFUSED) => HandshakeError::Nobody(error),
+            _ => HandshakeError::Io(error),
+        }
+    }
 }
 
 /// Chooses the export named `name`.

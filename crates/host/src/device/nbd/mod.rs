@@ -67,16 +67,20 @@ impl NbdDevice {
         let refuse = |why: String| OpenError::Nbd { locator: locator.to_string(), why };
         let connect = async {
             let stream = match &locator.server {
-                NbdServer::Unix(path) => Stream::connect_unix(env, path.clone()).await?,
-                NbdServer::Tcp(host, port) => Stream::connect_tcp(env, host.clone(), *port).await?,
+                NbdServer::Unix(path) => Stream::connect_unix(env, path.clone()).await,
+                NbdServer::Tcp(host, port) => Stream::connect_tcp(env, host.clone(), *port).await,
             };
+            let stream = stream.map_err(HandshakeError::of_connecting)?;
             let mut input = Input::new(stream.clone());
             let export = negotiate(&stream, &mut input, &locator.export).await?;
             Ok::<_, HandshakeError>((stream, input, export))
         };
         let connected = env.timeout(HANDSHAKE, connect).await;
         let connected = connected.ok_or_else(|| refuse("the server does not answer; is it an NBD server?".into()))?;
-        let (stream, input, export) = connected.map_err(|e| refuse(e.to_string()))?;
+        let (stream, input, export) = connected.map_err(|e| match e {
+            HandshakeError::Nobody(_) => OpenError::NoServer { locator: locator.to_string(), why: e.to_string() },
+            _ => refuse(e.to_string()),
+        })?;
         check(&export, access).map_err(refuse)?;
         let client = Client::start(env, stream, input, export.style, patience);
         let handle = Handle { client, export };

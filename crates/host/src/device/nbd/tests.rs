@@ -384,7 +384,23 @@ fn a_missing_server_is_named() {
     let env = reactor.env();
     reactor.block_on(async move {
         let locator = NbdLocator { server: NbdServer::Unix("/nonexistent/s".into()), export: "x".into() };
-        let error = NbdDevice::open(&env, &locator, Access::SERVE).await.err().expect("refused").to_string();
+        let error = NbdDevice::open(&env, &locator, Access::SERVE).await.err().expect("refused");
+        assert!(matches!(error, OpenError::NoServer { .. }), "{error}");
+        let error = error.to_string();
         assert!(error.contains("/nonexistent/s") && error.contains("connection failed"), "{error}");
     });
+}
+
+#[test]
+fn only_who_listens_nowhere_is_no_server() {
+    let of = |errno| HandshakeError::of_connecting(std::io::Error::from_raw_os_error(errno));
+    for errno in [libc::ENOENT, libc::ENOTDIR, libc::ECONNREFUSED] {
+        assert!(matches!(of(errno), HandshakeError::Nobody(_)), "{errno}");
+    }
+    for errno in [libc::EACCES, libc::EMFILE, libc::ETIMEDOUT, libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ECONNRESET]
+    {
+        assert!(matches!(of(errno), HandshakeError::Io(_)), "{errno}");
+    }
+    let no_address = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
+    assert!(matches!(HandshakeError::of_connecting(no_address), HandshakeError::Io(_)));
 }
