@@ -83,20 +83,18 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
         let named = group.as_deref().filter(|_| explicit.is_empty());
         let report = report.map_err(|e| found.refusal_to_be("verified", named, e))?;
         let mut checked = Checked::of(report, |member| place(&found, member));
-        for (i, m) in found.opened.iter().enumerate().filter(|(_, m)| m.label.is_none()) {
-            // The engine numbers devices; people name them.
+        for (i, _) in found.opened.iter().enumerate().filter(|(_, m)| m.label.is_none()) {
             let of_engine = format!("device {i} has no sound label");
-            for p in checked.problems.iter_mut().filter(|p| p.what.starts_with(&of_engine)) {
-                p.serious = true;
-                p.what = p.what.replace(&of_engine, &format!("{} has no sound label", m.locator));
-            }
+            checked.problems.iter_mut().filter(|p| p.what.starts_with(&of_engine)).for_each(|p| p.serious = true);
         }
+        // The engine numbers devices; people name them.
+        checked.problems.iter_mut().for_each(|p| p.what = found.named(&p.what));
+        checked.unread = found.at_hand();
         let none =
             |why: String, then: &str| format!("{why}; no member is there, though the configuration names it: {then}");
         let strangers = found.strangers.into_iter().map(|s| none(s.why, "the next start strikes it out"));
         let instead = instead.into_iter().map(|why| none(why, "all of them were found elsewhere"));
         checked.no_members = strangers.chain(instead).collect();
-        checked.unread = found.unread;
         checked.absent = found.absent;
         checked.sound &= checked.absent.is_empty();
         Ok(checked)

@@ -130,7 +130,7 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     drop(syncs);
     let group = opened.map_err(|e| found.refusal(&name, e))?;
     for line in group.status().recovery {
-        log::info(&line);
+        log::info(&found.named(&line));
     }
     if !args.read_only {
         members::strike_out(&env, &name, &found.strangers).await;

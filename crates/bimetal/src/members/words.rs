@@ -15,6 +15,18 @@ impl Opened {
         }
     }
 
+    /// Why it is no member as it is, whatever it holds.
+    fn lacks_of_its_size(&self) -> Option<String> {
+        match (self.device.size(), &self.label) {
+            (0, _) => Some("it has no size at this moment; see whether it is connected".into()),
+            (size, Some(label)) if size < label.device_size => Some(format!(
+                "it has {size} bytes, but had {} bytes when it joined the group; give it its size back",
+                label.device_size
+            )),
+            _ => None,
+        }
+    }
+
     /// Why nothing is to be done with it, if a newer version would know what it is.
     pub(crate) fn refusal_of_newer(&self) -> Option<String> {
         self.newer.as_ref().map(|why| newer_words(&self.locator.to_string(), why))
@@ -79,13 +91,28 @@ impl Members {
         ))
     }
 
+    /// What the engine says, with the device named that it only numbers.
+    pub(crate) fn named(&self, said: &str) -> String {
+        let numbered = said.strip_prefix("device ").and_then(|rest| rest.split_once(' '));
+        let device = numbered.and_then(|(number, rest)| Some((self.opened.get(number.parse::<usize>().ok()?)?, rest)));
+        device.map_or_else(|| said.into(), |(m, rest)| format!("{} {rest}", m.locator))
+    }
+
+    /// Devices that may be members that are missing, and are there, or may be, but cannot be used as they are: all that is on them may be
+    /// there again.
+    pub(crate) fn at_hand(&self) -> Vec<String> {
+        let all = self.opened.iter().filter_map(|m| m.lacks_of_its_size().map(|why| format!("{}: {why}", m.locator)));
+        self.unread.iter().cloned().chain(all).collect()
+    }
+
     /// What is to be done before anything that gives data up, if a device that may be a member cannot be used at this moment.
     fn way_to_unread(&self, name: &str) -> Option<String> {
-        (!self.unread.is_empty()).then(|| {
+        let at_hand = self.at_hand();
+        (!at_hand.is_empty()).then(|| {
             format!(
-                "See first to what is there, or may be, and cannot be used at this moment ({}): with it, all that is on it may be there \
+                "See first to what is there, or may be, and cannot be used as it is ({}): with it, all that is on it may be there \
                  again. `bimetal rescue {name}` says what would be lost, `bimetal serve {name} --read-only --allow-missing` serves the rest",
-                self.unread.join("; ")
+                at_hand.join("; ")
             )
         })
     }

@@ -125,13 +125,18 @@ fn a_member_whose_server_answers_nobody_is_not_struck_off_unasked() {
     assert_eq!((&done["repaired"], &done["struck_off"][0]), (&true.into(), &1.into()), "nobody is there: {done}");
 }
 
-#[test]
-fn a_member_that_cannot_be_opened_now_is_not_struck_off_unasked() {
-    let p = Place::new();
+/// The same on files.
+fn group_of_files(p: &Place) {
     for name in ["fast.img", "slow.img", "new.img"] {
         p.file(name, SLOW);
     }
     p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--volume", "main:16MiB", "--yes"]);
+}
+
+#[test]
+fn a_member_that_cannot_be_opened_now_is_not_struck_off_unasked() {
+    let p = Place::new();
+    group_of_files(&p);
     let (slow, aside) = (p.path("slow.img"), p.path("aside.img"));
     std::fs::rename(&slow, &aside).expect("renamed");
     // Stands for a drive that is not ready: that, too, is neither missing nor in use.
@@ -142,4 +147,29 @@ fn a_member_that_cannot_be_opened_now_is_not_struck_off_unasked() {
     std::fs::remove_file(&slow).expect("removed");
     std::fs::rename(&aside, &slow).expect("renamed");
     assert_eq!(p.json(&["repair", "tank"])["repaired"], false, "it is ready again");
+}
+
+#[test]
+fn a_member_that_has_become_smaller_is_not_struck_off_unasked() {
+    let p = Place::new();
+    group_of_files(&p);
+    let (slow, aside) = (p.path("slow.img"), p.path("aside.img"));
+    std::fs::copy(&slow, &aside).expect("copied");
+    let place = slow.display().to_string();
+    // Behind another controller or bridge; and a loop or network device that nothing is connected to.
+    for (size, why) in [(SLOW - 4096, "give it its size back"), (0, "see whether it is connected")] {
+        let file = std::fs::OpenOptions::new().write(true).open(&slow).expect("opened");
+        file.set_len(size).expect("cut");
+        is_kept(&p, &place, why);
+        let named = ["repair", "tank", "--slow", "new.img", "--yes", "--member", "fast.img", "slow.img"];
+        p.refused(&named, 1, &["cannot be used now", &place, why, "--give-up-unread"]);
+        let checked = p.run(&["check", "tank"]);
+        assert!(checked.out.contains("Next: see to") && checked.out.contains(&place), "{}", checked.out);
+        assert!(!checked.out.contains("bimetal repair") && !checked.out.contains("device 1"), "{}", checked.out);
+        let rescued = p.ok(&["rescue", "tank"]);
+        assert!(rescued.contains("See first to") && rescued.contains(&place), "{rescued}");
+        assert!(!rescued.contains("device 1"), "{rescued}");
+    }
+    std::fs::rename(&aside, &slow).expect("renamed");
+    assert_eq!(p.json(&["repair", "tank"])["repaired"], false, "it is whole again");
 }

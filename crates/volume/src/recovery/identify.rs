@@ -29,8 +29,11 @@ pub(crate) enum Unusable {
     Label(LabelError),
     #[error("{0}")]
     Device(DeviceError),
-    #[error("it has {size} bytes, but had {expected} bytes when it joined the group")]
+    #[error("it has {size} bytes, but had {expected} bytes when it joined the group; give it its size back")]
     Shrunk { size: u64, expected: u64 },
+    /// A loop or network device that nothing is connected to, or a drive without its medium.
+    #[error("it has no size at this moment; see whether it is connected")]
+    Empty,
 }
 
 impl Unusable {
@@ -39,6 +42,7 @@ impl Unusable {
         match self {
             Unusable::Label(source) => OpenError::Label { device, source },
             Unusable::Device(source) => OpenError::Device { device, source },
+            Unusable::Empty => OpenError::Label { device, source: LabelError::NotALabel },
             Unusable::Shrunk { size, expected } => OpenError::Shrunk { device, size, expected },
         }
     }
@@ -56,10 +60,15 @@ pub(crate) struct Identified<D> {
 }
 
 impl<D> Identified<D> {
-    /// Positions of the devices that fail at this moment, and what they said.
+    /// Positions of the devices that fail at this moment, or lack something of their size, and what is the matter: all that they held may be
+    /// there another time.
     pub(super) fn failed(&self) -> Vec<(usize, String)> {
-        let fails = self.unusable.iter().filter(|(_, why, _)| matches!(why, Unusable::Device(_)));
-        fails.map(|(position, why, _)| (*position, why.to_string())).collect()
+        let passes = |why: &Unusable| matches!(why, Unusable::Device(_) | Unusable::Shrunk { .. } | Unusable::Empty);
+        self.unusable
+            .iter()
+            .filter(|(_, why, _)| passes(why))
+            .map(|(position, why, _)| (*position, why.to_string()))
+            .collect()
     }
 }
 
@@ -86,6 +95,9 @@ pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Identified<D>
 async fn identify_one<D: Device>(device: D, position: usize) -> Result<Found<D>, (Unusable, Option<D>)> {
     if !mutant::on(Mutant::C7NoFirstSync) {
         device.sync().await.map_err(|e| (Unusable::Device(e), None))?;
+    }
+    if device.size() == 0 {
+        return Err((Unusable::Empty, None));
     }
     let labels = match read_labels(&device).await {
         Ok(labels) => labels,

@@ -181,7 +181,7 @@ pub(crate) struct ForRepair {
     pub(crate) misplaced: Vec<MemberIndex>,
     /// Positions in the caller's list of the devices that are members.
     pub(crate) positions: Vec<usize>,
-    /// Positions of those that failed when they were to say which member they are, and what they said.
+    /// Positions of those that failed when they were to say which member they are, or lack something of their size, and what is the matter.
     pub(crate) failed: Vec<(usize, String)>,
     /// What could not be read, and no member at hand has otherwise.
     pub(crate) unread: Unread,

@@ -189,8 +189,8 @@ impl<E: Env> Plan<E> {
         &self.known.positions
     }
 
-    /// Positions in the caller's list of devices that failed when they were to say which member they are, and what they said: each may be a
-    /// member that is missing.
+    /// Positions in the caller's list of devices that failed when they were to say which member they are, or lack something of their size,
+    /// and what is the matter: each may be a member that is missing.
     pub fn failed(&self) -> &[(usize, String)] {
         &self.known.failed
     }

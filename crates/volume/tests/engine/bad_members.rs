@@ -4,7 +4,7 @@ use bimetal_format::label::{LabelError, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::OpenOptions;
-use bimetal_volume::repair::RepairError;
+use bimetal_volume::repair::{Plan, RepairError};
 
 use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::repair::Plan;
@@ -185,6 +185,15 @@ fn a_device_that_is_no_member_or_has_shrunk() {
         let found = open(&env, &devices, read_only()).expect("opens without it").status().recovery;
         assert!(found.iter().any(|f| f.contains("device 2 is not used: it has")), "{size}: {found:?}");
     }
+    // A repair is told of what may be the member, and all of it.
+    let failed = |d| {
+        let plan = env.block_on(Plan::new(env.clone(), with(d).to_vec(), false));
+        plan.expect("a plan").failed().to_vec()
+    };
+    for size in [32 * MIB - 4096, 4 * MIB, 0] {
+        assert!(matches!(&failed(m.0[2].resized(size))[..], [(2, _)]), "{size}");
+    }
+    assert_eq!(failed(MemoryDevice::new(32 * MIB)), []);
     let grown = open(&env, &with(m.0[2].resized(40 * MIB)), writable()).expect("a larger device is no harm");
     assert!(read(&env, &grown.volume("main").unwrap(), 0, 65536).unwrap() == [7; 65536]);
 }

@@ -90,7 +90,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let mut unread = std::mem::take(&mut found.unread);
     unread.extend(new::refuse_unnamed(&env, name, &wish.explicit, &new).await?);
     new::refuse_unlabelled_members(&env, &plan, &found, aside, &new).await?;
-    let reasons = plan.reasons();
+    let reasons: Vec<String> = plan.reasons().iter().map(|why| found.named(why)).collect();
     let mut new = new::without_members(new, &found)?;
     if reasons.is_empty() {
         match new.is_empty() {

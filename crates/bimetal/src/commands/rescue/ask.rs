@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) missing: Vec<String>,
     /// What recovery has found, in sentences.
     pub(super) findings: Vec<String>,
+    /// Devices that are there, or may be, and cannot be used as they are, in words.
+    pub(super) at_hand: Vec<String>,
     /// Folder in which the daemon shows the volumes as files.
     pub(super) folder: Option<String>,
     pub(super) volumes: Vec<VolumeState>,
@@ -68,6 +70,7 @@ fn of_daemon(name: &str, status: api::Status) -> Result<State> {
         served: true,
         missing: missing.map(|m| member(m.index, &m.tier, m.size_bytes, &m.uuid)).collect(),
         findings: status.recovery,
+        at_hand: Vec::new(),
         folder: status.files.map(|f| f.folder),
         volumes: Vec::new(),
         lost_families: Vec::new(),
@@ -119,9 +122,11 @@ fn offline(name: &str, explicit: &[Locator]) -> Result<State> {
         let status = group.status();
         anyhow::ensure!(status.name == name, "these members belong to group '{}', not to '{name}'", status.name);
         let missing = status.members.iter().filter(|m| !m.present).map(missing_member).collect();
-        let findings = status.recovery.into_iter().chain(found.absent.iter().cloned()).collect();
+        let findings = status.recovery.iter().map(|f| found.named(f)).chain(found.absent.iter().cloned()).collect();
         let lost_families = group.lost_families().await;
-        let mut state = State { served: false, missing, findings, folder: None, volumes: Vec::new(), lost_families };
+        let at_hand = if status.members.iter().all(|m| m.present) { Vec::new() } else { found.at_hand() };
+        let volumes = Vec::new();
+        let mut state = State { served: false, missing, findings, at_hand, folder: None, volumes, lost_families };
         for name in group.volume_names() {
             let Some(v) = group.volume(&name) else { continue };
             let mut volume = VolumeState { name, size: v.size(), runs: Vec::new() };

@@ -28,6 +28,7 @@ pub(super) fn all(
     text += &volume_table(volumes);
     text += &lost_families(&state.lost_families);
     text += &meaning(&sums, !state.missing.is_empty(), !state.lost_families.is_empty());
+    text += &see_to(&state.at_hand);
     if let Some(path) = &args.map {
         text += &format!("The map is in '{}'.\n", path.display());
     }
@@ -91,6 +92,17 @@ fn meaning(sums: &[u64; Fate::COUNT], missing: bool, locked_for_ever: bool) -> S
         true if locked_for_ever => "Nothing else is lost.\n".into(),
         true => "Nothing is lost.\n".into(),
         false => said,
+    }
+}
+
+/// What comes before giving anything up.
+fn see_to(at_hand: &[String]) -> String {
+    let devices = at_hand.iter().map(|device| wrapped(&format!("- {device}"))).collect::<String>();
+    match at_hand.is_empty() {
+        true => String::new(),
+        false => wrapped(
+            "What is on a member that is missing may be there again. See first to what is there, or may be, and cannot be used as it is:",
+        ) + &devices,
     }
 }
 
