@@ -404,7 +404,7 @@ pub(crate) async fn carriers(
 }
 
 /// Block devices whose label is `wanted`. A device that cannot be read is no candidate.
-async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> Vec<(Locator, Label)> {
+pub(crate) async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> Vec<(Locator, Label)> {
     with_labels(env, block_devices().into_iter().map(Locator::Path).collect(), wanted).await
 }
 

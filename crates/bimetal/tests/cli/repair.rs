@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use crate::common::{checksum, installed, Daemon, Place, MIB};
 use crate::family::{fill, is_there, marked, private, stop, unlock};
 use crate::family_headers::{damage, exported};
+use crate::loops::{self, Loops};
 
 /// Bytes of a label, and where a member has them.
 const LABEL: usize = 64 << 10;
@@ -149,6 +150,42 @@ fn a_member_that_was_forgotten_on_the_command_line_is_not_struck_off() {
     assert_eq!(checksum(&p.path("slow.img")), before);
     std::fs::remove_file(p.path("more.img")).expect("removed");
     assert_eq!(p.json(&repair)["struck_off"][0], 2);
+}
+
+#[test]
+fn a_member_that_was_forgotten_and_has_another_name_now_is_not_struck_off() {
+    let p = Place::new();
+    // Block devices are looked at, and other tests have theirs.
+    let name = &format!("renamed-{}", std::process::id());
+    for file in ["fast.img", "slow.img", "more.img"] {
+        p.file(file, 96 * MIB);
+    }
+    p.ok(&["create", name, "--fast", "fast.img", "--slow", "slow.img", "more.img", "--volume", "main:40MiB"]);
+    let Some(mut loops) = Loops::new(&p, &["fast.img", "slow.img", "more.img"]) else { return };
+    let all = loops.0.clone();
+    let [fast, slow, more] = [0, 1, 2].map(|i| all[i].as_str());
+    let config = p.path("etc/groups").join(format!("{name}.toml"));
+    let mut text = std::fs::read_to_string(&config).expect("a configuration");
+    for (file, now) in [("fast.img", fast), ("slow.img", slow), ("more.img", "/dev/was-here-once")] {
+        text = text.replace(&p.path(file).display().to_string(), now);
+    }
+    std::fs::write(&config, text).expect("written");
+    let before = checksum(&p.path("slow.img"));
+    let repair = ["repair", name, "--member", fast, slow, "--yes"];
+    let words = format!("{more} carries a label of group '{name}' and was not named");
+    p.refused(&repair, 1, &[&words]);
+    // A device that is to be new is refused as what it is.
+    p.refused(&[&repair[..], &["--slow", more]].concat(), 1, &[more, "is no new device", "member 2"]);
+    // On a machine that does not know the group.
+    std::fs::remove_file(&config).expect("removed");
+    p.refused(&repair, 1, &[&words]);
+    assert_eq!(checksum(&p.path("slow.img")), before);
+    loops.0.pop();
+    loops::detach(more);
+    assert_eq!(p.json(&repair)["struck_off"][0], 2);
+    // That it is at hand again is nothing to a repair any more.
+    let _again = Loops::new(&p, &["more.img"]);
+    assert_eq!(p.json(&repair)["repaired"], false);
 }
 
 #[test]

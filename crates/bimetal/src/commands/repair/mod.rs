@@ -88,7 +88,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
         bail!("these members belong to group '{}', not to '{name}'", plan.group());
     }
     let mut unread = std::mem::take(&mut found.unread);
-    unread.extend(new::refuse_unnamed(&env, name, &wish.explicit, &new).await?);
+    unread.extend(new::refuse_unnamed(&env, name, &found, &wish.explicit, &new).await?);
     new::refuse_unlabelled_members(&env, &plan, &found, aside, &new).await?;
     let reasons: Vec<String> = plan.reasons().iter().map(|why| found.named(why)).collect();
     let mut new = new::without_members(new, &found)?;

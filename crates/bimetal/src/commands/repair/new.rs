@@ -1,9 +1,10 @@
 //! New devices in place of members that are gone.
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::{LabelError, Repair as Repaired};
+use bimetal_format::label::{Label, LabelError, Repair as Repaired};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator};
+use bimetal_volume::env::Device;
 use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::Tier;
@@ -14,8 +15,8 @@ use crate::commands::create::{refuse_tiny, refuse_used};
 use crate::config::{self, MemberConfig};
 use crate::erase::erase;
 use crate::former::{self, Standing};
-use crate::members::{self, Members, Opened};
-use crate::{metadata_room, twins, waiting};
+use crate::members::{self, own_uuid, Members, Opened};
+use crate::{legs, metadata_room, twins, waiting};
 
 /// A device as it was named.
 pub(super) struct NewDevice {
@@ -139,43 +140,61 @@ pub(super) fn unread_members(plan: &Plan<HostEnv>, found: &Members, before: Vec<
 pub(super) async fn refuse_unnamed(
     env: &HostEnv,
     group: &str,
+    found: &Members,
     explicit: &[Locator],
     new: &[NewDevice],
 ) -> Result<Vec<String>> {
+    if explicit.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut unread = Vec::new();
-    let config = if explicit.is_empty() { None } else { config::load(group)? };
-    for m in config.into_iter().flat_map(|c| c.members.into_iter().map(move |m| (c.uuid.clone(), m))) {
-        let (uuid, locator) = (m.0, members::parse(&m.1.locator)?);
-        if explicit.contains(&locator) || new.iter().any(|n| n.locator == locator) {
-            continue;
-        }
-        let device = match HostDevice::open(env, &locator, Access::PEEK).await {
-            Ok(device) => device,
-            Err(OpenError::Missing { .. } | OpenError::NoServer { .. } | OpenError::WrongKind { .. }) => continue,
-            Err(why) => {
-                unread.push(format!("{why}; {locator} was not named"));
-                continue;
-            }
-        };
-        let label = match members::read_label(&device).await {
-            Ok(label) => label,
-            Err(e) => {
-                unread.push(format!("{locator}, which was not named: the label cannot be read: {e:#}"));
-                continue;
-            }
-        };
-        match label {
-            Ok(label) if config::uuid_text(&label.group) == uuid => {
-                bail!("{locator} carries a label of group '{group}' and was not named: name it too, or disconnect it")
-            }
-            Err(why) if why.is_newer() => bail!(
-                "nothing was repaired: {}, and '{group}' has a member there. A repair would strike that off; if it is another device, disconnect it",
-                members::newer_words(&locator.to_string(), &why)
-            ),
-            _ => {}
+    let config = config::load(group)?;
+    for m in config.iter().flat_map(|c| &c.members) {
+        let locator = members::parse(&m.locator)?;
+        if !explicit.contains(&locator) && !new.iter().any(|n| n.locator == locator) {
+            let uuid = config.as_ref().map_or("", |c| &c.uuid);
+            unread.extend(refuse_forgotten(env, group, uuid, &locator).await?);
         }
     }
+    refuse_elsewhere(env, group, found, new).await?;
     Ok(unread)
+}
+
+/// The same of one place of the configuration. Gives why it cannot be opened or read now.
+async fn refuse_forgotten(env: &HostEnv, group: &str, uuid: &str, locator: &Locator) -> Result<Option<String>> {
+    let device = match HostDevice::open(env, locator, Access::PEEK).await {
+        Ok(device) => device,
+        Err(OpenError::Missing { .. } | OpenError::NoServer { .. } | OpenError::WrongKind { .. }) => return Ok(None),
+        Err(why) => return Ok(Some(format!("{why}; {locator} was not named"))),
+    };
+    match members::read_label(&device).await {
+        Err(e) => Ok(Some(format!("{locator}, which was not named: the label cannot be read: {e:#}"))),
+        Ok(Ok(label)) if config::uuid_text(&label.group) == uuid => bail!("{}", words::unnamed(locator, group)),
+        Ok(Err(why)) if why.is_newer() => bail!(
+            "nothing was repaired: {}, and '{group}' has a member there. A repair would strike that off; if it is another device, disconnect it",
+            members::newer_words(&locator.to_string(), &why)
+        ),
+        Ok(_) if device.size() == 0 => Ok(Some(format!("{locator}, which was not named, has no size at this moment"))),
+        Ok(_) => Ok(None),
+    }
+}
+
+/// A member that is missing may be at hand on a block device that has another name now, or on a machine that knows nothing of the group.
+async fn refuse_elsewhere(env: &HostEnv, group: &str, found: &Members, new: &[NewDevice]) -> Result<()> {
+    let labels = || found.labelled().map(|(_, label)| label);
+    let Some(newest) = former::newest(labels()) else { return Ok(()) };
+    let known: Vec<[u8; 16]> = labels().map(own_uuid).collect();
+    let is_forgotten = |l: &Label| {
+        l.group == newest.group && !known.contains(&own_uuid(l)) && former::standing(l, newest) == Standing::Member
+    };
+    for (locator, _) in members::scan_block_devices(env, &is_forgotten).await {
+        // Why that is no new device is said where it would be taken for one.
+        if new.iter().any(|n| members::identity(&n.locator) == members::identity(&locator)) {
+            continue;
+        }
+        bail!("{}", legs::why_not(env, &locator).await.unwrap_or_else(|| words::unnamed(&locator, group)));
+    }
+    Ok(())
 }
 
 /// A member that is missing where the configuration has it may be at hand elsewhere. That it is believed to be new would cost

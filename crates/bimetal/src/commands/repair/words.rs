@@ -1,6 +1,6 @@
 //! What `bimetal repair` says.
 
-use bimetal_host::HostEnv;
+use bimetal_host::{HostEnv, Locator};
 use bimetal_volume::family::lost::LostFamily;
 use bimetal_volume::repair::{Kept, Plan};
 
@@ -26,6 +26,11 @@ pub(super) fn unread(bytes: u64, reasons: &[String]) -> String {
         approx(bytes),
         why.join("; ")
     )
+}
+
+/// Why no member is struck off that is at hand.
+pub(super) fn unnamed(locator: &Locator, group: &str) -> String {
+    format!("{locator} carries a label of group '{group}' and was not named: name it too, or disconnect it")
 }
 
 /// Why no member is struck off whose device is there, or may be.
