@@ -31,6 +31,9 @@ pub(crate) enum Unusable {
     Device(DeviceError),
     #[error("it has {size} bytes, but had {expected} bytes when it joined the group; give it its size back")]
     Shrunk { size: u64, expected: u64 },
+    /// Without its labels, and a repair cannot tell which of two it is.
+    #[error("by what is on it beside labels it is member {member}, and so is another device; disconnect the one that is a copy")]
+    Doubled { member: u8 },
     /// A loop or network device that nothing is connected to, or a drive without its medium.
     #[error("it has no size at this moment; see whether it is connected")]
     Empty,
@@ -42,7 +45,7 @@ impl Unusable {
         match self {
             Unusable::Label(source) => OpenError::Label { device, source },
             Unusable::Device(source) => OpenError::Device { device, source },
-            Unusable::Empty => OpenError::Label { device, source: LabelError::NotALabel },
+            Unusable::Empty | Unusable::Doubled { .. } => OpenError::Label { device, source: LabelError::NotALabel },
             Unusable::Shrunk { size, expected } => OpenError::Shrunk { device, size, expected },
         }
     }
@@ -60,10 +63,10 @@ pub(crate) struct Identified<D> {
 }
 
 impl<D> Identified<D> {
-    /// Positions of the devices that fail at this moment, or lack something of their size, and what is the matter: all that they held may be
-    /// there another time.
+    /// Positions of the devices that fail at this moment, lack something of their size, or come twice, and what is the matter: all that they
+    /// held may be there another time.
     pub(super) fn failed(&self) -> Vec<(usize, String)> {
-        let passes = |why: &Unusable| matches!(why, Unusable::Device(_) | Unusable::Shrunk { .. } | Unusable::Empty);
+        let passes = |why: &Unusable| !matches!(why, Unusable::Label(_));
         self.unusable
             .iter()
             .filter(|(_, why, _)| passes(why))

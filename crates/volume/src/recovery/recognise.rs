@@ -5,7 +5,7 @@
 //! takes part: the end that it puts behind the journal, or the pages if the member was written anew. So a device is taken for a
 //! member if, laid out as the tables of the others say, it holds a sound block of the newest epoch; an older copy of the member
 //! holds none, nor does a device that was to become one and did not. With two such devices nobody knows which it is, and
-//! neither is taken.
+//! neither is taken; that, and what cannot be read of one that proves nothing, is told, so that no member is struck off for it unasked.
 //!
 //! Of such a member nothing is believed but the data in its slots: which map and journal were current its labels knew alone. Its
 //! map is written anew.
@@ -17,7 +17,7 @@ use bimetal_format::{journal, page, Salt, BLOCK};
 use super::identify::Unusable;
 use super::{Found, Identified};
 use crate::buf::BufMut;
-use crate::env::{Device, Env};
+use crate::env::{Device, DeviceError, Env};
 use crate::member::journal::Position;
 use crate::mutant::{self, Mutant};
 use crate::units::MemberIndex;
@@ -41,20 +41,29 @@ pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::De
     };
     let known: Vec<u8> = counting().map(|l| l.member).collect();
     let mut seen: Vec<Option<Recognised>> = Vec::new();
-    for (_, why, device) in &identified.unusable {
+    for (_, why, device) in &mut identified.unusable {
         let damaged = matches!(why, Unusable::Label(LabelError::NotALabel | LabelError::Checksum));
         // A device that fails is not read from end to end.
         let fails = matches!(why, Unusable::Device(_));
-        seen.push(match device.as_ref().filter(|_| damaged || fails) {
-            Some(device) => who_is(env, device, &base, &known, !fails).await,
+        let mut failed = None;
+        let who = match device.as_ref().filter(|_| damaged || fails) {
+            Some(device) => who_is(env, device, &base, &known, !fails, &mut failed).await,
             None => None,
-        });
+        };
+        // What it could be known by may be read another time.
+        if let (None, Some(error)) = (&who, failed) {
+            *why = Unusable::Device(error);
+        }
+        seen.push(who);
     }
     let members: Vec<u8> = seen.iter().flatten().map(|r| r.label.member).collect();
     let twins = |label: &Label| members.iter().filter(|m| **m == label.member).count() > 1;
     let (mut rest, mut misplaced) = (Vec::new(), Vec::new());
     for ((position, why, device), seen) in std::mem::take(&mut identified.unusable).into_iter().zip(seen) {
-        match (seen.filter(|r| !twins(&r.label)), device) {
+        match (seen, device) {
+            (Some(r), device) if twins(&r.label) => {
+                rest.push((position, Unusable::Doubled { member: r.label.member }, device));
+            }
             (Some(r), Some(device)) => {
                 misplaced.extend(r.own.then_some(r.label.member));
                 identified.found.push(found(r, device, position));
@@ -76,24 +85,26 @@ fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {
     Found { device, label: r.label, position, weaker: 0, problems, recognised: !r.own }
 }
 
-/// Which member a device is that is not `known` yet: by its second label, or by what else is on it if all of that may be read.
+/// Which member a device is that is not `known` yet: by its second label, or by what else is on it if all of that may be read. `failed` tells if
+/// some of it could not.
 async fn who_is<E: Env>(
     env: &E,
     device: &E::Device,
     base: &Label,
     known: &[u8],
     by_content: bool,
+    failed: &mut Option<DeviceError>,
 ) -> Option<Recognised> {
     let rows = base.members.iter().enumerate().map(|(i, row)| (i as u8, row));
     for (index, row) in rows.filter(|(i, row)| row.state != MemberCode::Left && !known.contains(i)) {
         if device.size() < row.size {
             continue;
         }
-        if let Some(label) = label_of_smaller(device, base, index, row).await {
+        if let Some(label) = label_of_smaller(device, base, index, row, failed).await {
             return Some(Recognised { label, own: true });
         }
         for layout in layouts(base, row).into_iter().filter(|_| by_content) {
-            if is_current(device, base, index, &layout).await {
+            if is_current(device, base, index, &layout, failed).await {
                 return Some(Recognised { label: label_of(env, base, index, &layout), own: false });
             }
         }
@@ -102,9 +113,16 @@ async fn who_is<E: Env>(
 }
 
 /// The second label of a device that has grown since it was laid out.
-async fn label_of_smaller<D: Device>(device: &D, base: &Label, index: u8, row: &MemberRow) -> Option<Label> {
+async fn label_of_smaller<D: Device>(
+    device: &D,
+    base: &Label,
+    index: u8,
+    row: &MemberRow,
+    failed: &mut Option<DeviceError>,
+) -> Option<Label> {
     let place = label_b(row.size);
     let (buf, read) = device.read(place, BufMut::new(LABEL_SIZE)).await;
+    *failed = failed.or(read.err());
     let label = read.ok().and_then(|()| Label::decode(&buf, place).ok())?;
     let own = label.members.get(index as usize).map(|m| m.uuid) == Some(row.uuid);
     (label.group == base.group && label.member == index && own && !label.joining).then_some(label)
@@ -130,7 +148,13 @@ fn newest_epochs(base: &Label) -> Vec<u64> {
 }
 
 /// Whether a journal block or a map page of the newest epoch is where this member would have it.
-async fn is_current<D: Device>(device: &D, base: &Label, index: u8, layout: &Layout) -> bool {
+async fn is_current<D: Device>(
+    device: &D,
+    base: &Label,
+    index: u8,
+    layout: &Layout,
+    failed: &mut Option<DeviceError>,
+) -> bool {
     let epochs = newest_epochs(base);
     for (first, blocks) in [(layout.journal, layout.journal_blocks), (layout.map, layout.pages * 2)] {
         let mut at = 0;
@@ -144,6 +168,7 @@ async fn is_current<D: Device>(device: &D, base: &Label, index: u8, layout: &Lay
                 let of_journal = journal::decode(bytes, &salt).is_ok_and(|(h, ..)| newest(h.epoch));
                 of_journal || page::decode(bytes, &salt).is_ok_and(|(h, _)| newest(h.epoch))
             };
+            *failed = failed.or(read.err());
             if read.is_ok() && buf.chunks_exact(BLOCK).enumerate().any(sound) {
                 return true;
             }

@@ -198,6 +198,33 @@ fn a_device_that_is_no_member_or_has_shrunk() {
     assert!(read(&env, &grown.volume("main").unwrap(), 0, 65536).unwrap() == [7; 65536]);
 }
 
+/// It is known by what else is on it, unless that cannot be read, or another device has it too: neither says that it is gone.
+#[test]
+fn a_repair_is_told_of_a_device_without_labels_that_may_be_the_member_which_is_missing() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    let bare = || {
+        let d = m.0[2].resized(m.0[2].size);
+        [LABEL_A, label_b(d.size)].into_iter().for_each(|place| d.poke(place, &[0; LABEL_SIZE]));
+        d
+    };
+    let told = |slow: &[MemoryDevice]| {
+        let devices = [&m.0[..2], slow].concat();
+        let plan = env.block_on(Plan::new(env.clone(), devices, false)).expect("a plan");
+        let failed: Vec<usize> = plan.failed().iter().map(|(at, _)| *at).collect();
+        (plan.missing().len(), failed)
+    };
+    assert_eq!(told(&[bare()]), (0, vec![]));
+    assert_eq!(told(&[MemoryDevice::new(32 * MIB)]), (1, vec![]), "another device says nothing of it");
+    assert_eq!(told(&[bare(), bare()]), (1, vec![2, 3]));
+    let silent = bare();
+    let of_label =
+        |block: &u64| [LABEL_A, label_b(silent.size)].iter().any(|at| (at / 4096..at / 4096 + 16).contains(block));
+    let rest = (0..silent.size / 4096).filter(|block| !of_label(block));
+    silent.unread.borrow_mut().extend(rest.map(|block| (block, u32::MAX)));
+    assert_eq!(told(&[silent]), (1, vec![2]));
+}
+
 /// Overwrites `bytes` of both labels at `offset`, under a checksum that is right.
 fn forge(d: &MemoryDevice, offset: usize, bytes: &[u8]) {
     [LABEL_A, label_b(d.size)].into_iter().for_each(|place| forge_at(d, place, offset, bytes));
