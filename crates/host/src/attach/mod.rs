@@ -232,6 +232,15 @@ pub fn is_alive(pid: u32) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
+/// Whether a process with this number is there, seen from this one's namespace: also where `/proc` hides it (`hidepid`). What is no
+/// process number at all says nothing, and may be there.
+pub(crate) fn exists(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0) else { return true };
+    // SAFETY: it takes numbers only, and signal 0 is none: whether one could be sent is all that is asked.
+    let asked = unsafe { libc::kill(pid, 0) };
+    asked == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
 /// When a process began, in the kernel's ticks since the boot: with the process id this is a process, the id alone is given
 /// away again. `None` if there is no such process.
 pub fn began(pid: u32) -> Option<u64> {

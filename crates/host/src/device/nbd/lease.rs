@@ -16,15 +16,16 @@
 //!    machine's sleep counts: others do not sleep with it. A challenger's patience does not count its own: the holder may sleep with it.
 //! 4. A holder that finds a challenge takes the lease back if it has seen its own within its term, else it gives the member up for
 //!    good: somebody may be writing there. What it takes back, and what it cannot read and writes anew, counts as seen if that succeeds
-//!    within the term: whoever challenges has not waited long enough by then.
+//!    within the term: whoever challenges has not waited long enough by then. Nobody challenges twice with one lease: who is found
+//!    again after two answers holds the member, too, by whatever mistake, and the holder gives it up. So of two one stays; at once
+//!    goes who had taken the other for gone, so that it is the first one that stays.
 //! 5. It may stand still between any two steps. What it has seen is as old as the look's beginning, the term counts at the end; and a
 //!    lease that was taken back too late, from one who serves, is no sign before that one has had the time to take it back.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
+mod held;
+mod who;
+
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bimetal_format::label::{Label, LABEL_SIZE};
@@ -33,10 +34,13 @@ use bimetal_format::lease::Lease;
 use bimetal_format::BLOCK;
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::{DeviceError, Env};
+pub(super) use held::Held;
+#[cfg(test)]
+pub(super) use who::{held, is_gone_by, of_this_process};
+use who::{in_use, is_gone};
 
 use super::client::Needs;
 use super::NbdDevice;
-use crate::attach;
 use crate::device::file::FileDevice;
 use crate::device::OpenError;
 use crate::reactor::clock::BootInstant;
@@ -65,14 +69,6 @@ const SETTLE: Duration = Duration::from_millis(if cfg!(test) { 40 } else { 500 }
 /// member before a challenger's patience ends.
 const FINISH: Duration = Duration::from_millis(13 * SECOND);
 const FINISH_OF_START: Duration = Duration::from_millis(4 * SECOND);
-
-/// The leases that this process holds, by their nonces.
-static HELD: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-
-fn held() -> MutexGuard<'static, BTreeSet<u64>> {
-    // The set is whole at any time.
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What a lease lies on.
 pub(super) trait Ground {
@@ -110,109 +106,6 @@ impl Ground for FileDevice {
     }
 }
 
-/// What a holder knows of its lease. It ends with the last handle of the device.
-pub(super) struct Held {
-    own: Cell<Lease>,
-    /// Where it lies; nowhere before the device bears a label.
-    place: Cell<Option<u64>>,
-    /// When the last look began that found it.
-    seen: Cell<BootInstant>,
-    /// When it was taken back from a challenger too late, if no look has counted since.
-    taken_back: Cell<Option<BootInstant>>,
-    /// The label has been clean, for all that is known: a challenger waits for less.
-    starting: Cell<bool>,
-}
-
-impl Held {
-    pub(super) fn new(env: &HostEnv, label: Option<&Label>, place: Option<u64>) -> Held {
-        let own = Lease { group: label.map_or([0; 16], |l| l.group), ..of_this_process(env) };
-        held().insert(own.nonce);
-        Held {
-            own: Cell::new(own),
-            place: Cell::new(place),
-            seen: Cell::new(BootInstant::now()),
-            taken_back: Cell::new(None),
-            starting: Cell::new(label.is_none_or(|l| l.clean)),
-        }
-    }
-
-    /// A look that began then has found it.
-    fn found(&self, began: BootInstant) {
-        if self.taken_back.get().is_none_or(|then| began.since(then) >= COUNTED_AFTER) {
-            self.seen.set(began);
-            self.taken_back.set(None);
-        }
-    }
-
-    /// It was written over a challenge by a request that began then. Within the term nobody else can have come to serve, and it counts
-    /// like a look: challengers may come faster than looks. Later somebody may serve, who writes his own again.
-    fn was_taken_back(&self, began: BootInstant, written: bool, now: BootInstant) {
-        match written && self.is_within_term(now) {
-            true => self.seen.set(began),
-            false => self.taken_back.set(Some(now)),
-        }
-    }
-
-    fn is_within_term(&self, now: BootInstant) -> bool {
-        now.since(self.seen.get()) < if self.starting.get() { TERM_OF_START } else { TERM }
-    }
-
-    #[cfg(test)]
-    pub(super) fn seen_at(&self) -> BootInstant {
-        self.seen.get()
-    }
-
-    /// Whether the holder may finish what it has begun to send.
-    pub(super) fn may_finish(&self, now: BootInstant) -> bool {
-        let limit = if self.starting.get() { FINISH_OF_START } else { FINISH };
-        self.place.get().is_none() || now.since(self.seen.get()) < limit
-    }
-
-    /// Whether the holder may write.
-    pub(super) fn is_fresh(&self, now: BootInstant) -> bool {
-        self.place.get().is_none() || self.is_within_term(now)
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        held().remove(&self.own.get().nonce);
-    }
-}
-
-/// This process as a holder, with a nonce of its own.
-pub(super) fn of_this_process(env: &HostEnv) -> Lease {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let boot: Vec<u8> = boot.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let mut id = [0; 16];
-    for (byte, digits) in id.iter_mut().zip(boot.chunks_exact(2)) {
-        *byte = std::str::from_utf8(digits).ok().and_then(|d| u8::from_str_radix(d, 16).ok()).unwrap_or(0);
-    }
-    let process = std::process::id();
-    Lease {
-        group: [0; 16],
-        nonce: env.random(),
-        boot: id,
-        namespace: std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino()),
-        process,
-        began: attach::began(process).unwrap_or(0),
-    }
-}
-
-/// Whether a holder can be known to be gone, seen from another one.
-fn is_gone(holder: &Lease, from: &Lease) -> bool {
-    // What is 0 is not known.
-    let same =
-        (holder.boot, holder.namespace) == (from.boot, from.namespace) && from.boot != [0; 16] && from.namespace != 0;
-    if !same {
-        return false;
-    }
-    match holder.process == from.process && holder.began == from.began {
-        true => !held().contains(&holder.nonce),
-        false => attach::began(holder.process) != Some(holder.began),
-    }
-}
-
 /// Why a lease was not taken, in words.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotTaken {
@@ -240,7 +133,9 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTak
     let place = label.as_ref().and_then(|l| place_in(device, l));
     let mine = Held::new(env, label.as_ref(), place);
     if let Some(place) = place {
-        mine.seen.set(challenge(env, device, &mine.own.get(), place).await?);
+        let taken = challenge(env, device, &mine.own.get(), place).await?;
+        mine.seen.set(taken.seen);
+        mine.took_for_gone.set(taken.from_gone);
     }
     // Nobody else has a handle yet.
     let _ = device.handle.client.lease.set(mine);
@@ -310,13 +205,17 @@ impl Before {
     }
 }
 
-/// Writes a lease, and waits whether it is answered if its holder may be there. When the last look began that found it.
-pub(super) async fn challenge(
-    env: &HostEnv,
-    device: &impl Ground,
-    own: &Lease,
-    place: u64,
-) -> Result<BootInstant, NotTaken> {
+/// How a lease was taken.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// When the last look began that found it.
+    seen: BootInstant,
+    /// From whom without waiting for an answer, by its nonce.
+    from_gone: Option<u64>,
+}
+
+/// Writes a lease, and waits whether it is answered if its holder may be there.
+pub(super) async fn challenge(env: &HostEnv, device: &impl Ground, own: &Lease, place: u64) -> Result<Taken, NotTaken> {
     let asked = BootInstant::now();
     let before = match Before::read(device, place).await {
         Before::Unread(DeviceError::Disconnected) => return Err(NotTaken::Block(DeviceError::Disconnected)),
@@ -337,7 +236,8 @@ pub(super) async fn challenge(
         };
         // However long the label takes: what counts is a look that began when nobody could have answered any more.
         if looked >= patience {
-            return Ok(seen);
+            let from_gone = before.holder().filter(|_| !answers).map(|holder| holder.nonce);
+            return Ok(Taken { seen, from_gone });
         }
         env.sleep(LOOK_FOR_ANSWER.min(patience.saturating_sub(env.now().since(began)))).await;
         (looked, seen) = (env.now().since(began), BootInstant::now());
@@ -346,18 +246,6 @@ pub(super) async fn challenge(
             now => return Err(NotTaken::InUse(in_use(now.or(before.holder()).as_ref(), own))),
         }
     }
-}
-
-fn in_use(holder: Option<&Lease>, own: &Lease) -> String {
-    let by = match holder {
-        Some(h) if (h.boot, h.namespace) != (own.boot, own.namespace) => {
-            format!("process {} of another machine or container", h.process)
-        }
-        Some(h) if (h.process, h.began) == (own.process, own.began) => "this very command, by another name".into(),
-        Some(h) => format!("process {}", h.process),
-        None => "somebody who does not say who it is".into(),
-    };
-    format!("{by}, which serves it; stop that first (two that serve one member destroy what is on it)")
 }
 
 /// Looks at the lease until the device is closed or lost.
@@ -397,10 +285,15 @@ async fn look_at(device: &NbdDevice, held: &Held, place: u64) {
     let in_term = held.is_within_term(BootInstant::now());
     match found {
         Ok(Some(found)) if found.nonce == own.nonce => held.found(began),
-        Ok(_) if in_term => {
+        Ok(Some(found)) if held.yields_to(found.nonce) => device.give_up(
+            "another daemon serves the member at the same time, and one of the two must leave: find out which they are, and why one \
+             took the other for gone (two that serve one member destroy what is on it; `bimetal check` tells)",
+        ),
+        Ok(found) if in_term => {
             let began = BootInstant::now();
             let written = write(device, place, &own).await.is_ok();
             held.was_taken_back(began, written, BootInstant::now());
+            found.filter(|_| written).into_iter().for_each(|found| held.has_answered(found.nonce));
         }
         Ok(_) => device.give_up("another daemon has taken the member over, because this one stood still for too long"),
         Err(DeviceError::Disconnected) => {}

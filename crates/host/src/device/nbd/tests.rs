@@ -12,6 +12,7 @@ use bimetal_volume::env::Env;
 
 mod asleep;
 mod lease;
+mod rivals;
 
 use super::*;
 use crate::net::{Listener, Part};

@@ -68,7 +68,11 @@ async fn serve_here(env: &HostEnv, locator: &NbdLocator) -> Result<HostDevice, S
 
 /// Writes the lease of a holder on another machine.
 async fn challenge(device: &NbdDevice) {
-    let stranger = Lease { group: [1; 16], nonce: 7, boot: [9; 16], namespace: 4, process: 1, began: 3 };
+    challenge_as(device, 7).await;
+}
+
+async fn challenge_as(device: &NbdDevice, nonce: u64) {
+    let stranger = Lease { group: [1; 16], nonce, boot: [9; 16], namespace: 4, process: 1, began: 3 };
     let mut block = BufMut::new(BLOCK);
     stranger.encode(&mut block);
     device.write(layout::lease(SIZE), block.freeze()).await.expect("written");
@@ -113,8 +117,8 @@ fn a_holder_takes_the_lease_back_from_a_challenger() {
     on_a_member(async |env, locator, _server| {
         let device = serve(&env, &locator).await.expect("nobody has it");
         let looks = peek(&env, &locator).await;
-        for _ in 0..3 {
-            challenge(&looks).await;
+        for nonce in 0..3 {
+            challenge_as(&looks, nonce).await;
             env.sleep(Duration::from_millis(400)).await;
             assert_eq!(holder(&looks).await.map(|l| l.process), Some(std::process::id()));
         }
@@ -153,9 +157,9 @@ fn challengers_that_follow_one_another_at_once_do_not_wear_a_holder_down() {
     on_a_member(async |env, locator, _server| {
         let device = serve(&env, &locator).await.expect("nobody has it");
         let looks = peek(&env, &locator).await;
-        for _ in 0..8 {
-            challenge(&looks).await;
-            while holder(&looks).await.map(|l| l.nonce) == Some(7) {
+        for nonce in 0..8 {
+            challenge_as(&looks, nonce).await;
+            while holder(&looks).await.map(|l| l.nonce) == Some(nonce) {
                 assert!(!device.is_lost(), "it gave the member up");
                 env.sleep(Duration::from_millis(5)).await;
             }
@@ -193,7 +197,7 @@ async fn is_unwritten(device: &NbdDevice, place: u64) -> bool {
 }
 
 /// In the slots, where nobody writes but a test.
-const UNUSED: u64 = 32 << 20;
+pub(super) const UNUSED: u64 = 32 << 20;
 
 #[test]
 fn a_holder_that_stood_still_writes_nothing_once_another_may_have_the_member() {
