@@ -5,7 +5,8 @@
 //! somebody else have the member when it goes on: before every piece that the kernel takes it is asked whether that can be. No look can
 //! be sent in the middle of a write, so what is begun may be finished for a little longer, as long as nobody can have the member.
 //! Requests in flight have no order among each other, and a FLUSH is only owed for writes that were answered, so what is not bound may
-//! overtake.
+//! overtake. What is read, or made durable, is believed only if nobody else can have had the member by then: an answer that is looked at
+//! later waits for a look.
 
 mod receive;
 
@@ -34,10 +35,10 @@ use crate::reactor::HostEnv;
 /// Bound requests are sent as one up to the first with which they are so many bytes: between two of them a look has its turn.
 const BATCH: usize = 1 << 20;
 
-/// Whether a request may be sent without the lease.
+/// Whether a request may be sent, or its answer be believed, without the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
-    /// It changes nothing, or is what a holder becomes one by.
+    /// It is what a holder becomes one by; or it changes nothing, and is only sent.
     Nothing,
     Lease,
 }
@@ -55,6 +56,8 @@ pub(super) struct Client {
     bound: RefCell<VecDeque<Part>>,
     /// Of a device that was opened to be served.
     pub(super) lease: OnceCell<Held>,
+    /// Who has an answer, and waits for a look at the lease.
+    await_look: RefCell<Vec<Waker>>,
     sending: Cell<bool>,
     patience: Patience,
     /// When the last whole answer came, if one has.
@@ -107,6 +110,7 @@ impl Client {
             outgoing: RefCell::default(),
             bound: RefCell::default(),
             lease: OnceCell::new(),
+            await_look: RefCell::default(),
             sending: Cell::new(false),
             patience,
             answered: Cell::default(),
@@ -125,6 +129,7 @@ impl Client {
     /// Reads into `buf[range]`.
     pub(super) async fn read(
         self: &Rc<Self>,
+        needs: Needs,
         offset: u64,
         buf: BufMut,
         range: Range<usize>,
@@ -135,6 +140,7 @@ impl Client {
         let (len, size) = (range.len() as u64, buf.len());
         let waiting = self.begin(Needs::Nothing, cmd::READ, offset, len, Some((buf, range)), None);
         let (target, result) = waiting.finish().await;
+        let result = self.vouched_for(needs, result).await;
         // After a loss the buffer may still be where the receiver writes to; the caller gets another of its size.
         (target.unwrap_or_else(|| BufMut::new(size)), result)
     }
@@ -153,7 +159,36 @@ impl Client {
             return Err(DeviceError::Disconnected);
         }
         let needs = if command == cmd::TRIM { Needs::Lease } else { Needs::Nothing };
-        self.begin(needs, command, offset, len, None, None).finish().await.1
+        let result = self.begin(needs, command, offset, len, None, None).finish().await.1;
+        self.vouched_for(Needs::Lease, result).await
+    }
+
+    /// What an answer is worth: a success only if nobody else can have had the member by now. Where that is not known, because this
+    /// process or the server stood still, a look has to find it.
+    async fn vouched_for(&self, needs: Needs, result: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        let answered = BootInstant::now();
+        let Some(held) = self.lease.get().filter(|_| needs == Needs::Lease && result.is_ok()) else { return result };
+        poll_fn(|cx| {
+            if self.is_lost() {
+                return Poll::Ready(Err(DeviceError::Disconnected));
+            }
+            if held.may_finish(answered) {
+                return Poll::Ready(Ok(()));
+            }
+            self.await_look.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Somebody has looked at the lease: what waits for that goes on, if it may.
+    pub(super) fn looked(self: &Rc<Self>) {
+        self.wake_answers();
+        self.go_on();
+    }
+
+    fn wake_answers(&self) {
+        self.await_look.take().into_iter().for_each(Waker::wake);
     }
 
     /// Says farewell; what is in flight is lost.
@@ -225,8 +260,8 @@ impl Client {
         self.go_on();
     }
 
-    /// Sees to it that what is queued is sent as far as it may be. To be called when a lease is fresh again, too.
-    pub(super) fn go_on(self: &Rc<Self>) {
+    /// Sees to it that what is queued is sent as far as it may be.
+    fn go_on(self: &Rc<Self>) {
         if !self.sending.replace(true) {
             let client = self.clone();
             self.env.spawn(async move { client.send().await });
@@ -371,6 +406,7 @@ impl Client {
         for index in 0..slots {
             self.complete(index, Err(DeviceError::Disconnected));
         }
+        self.wake_answers();
     }
 
     /// The whole answer of a request is there.

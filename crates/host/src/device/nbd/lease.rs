@@ -14,6 +14,8 @@
 //!    is asked when a write is begun to be sent. What is begun it finishes within [`FINISH`], which is less than a challenger's
 //!    patience, asked before every piece that the kernel takes ([`Client`](super::client::Client)); else it gives the connection up. A
 //!    machine's sleep counts: others do not sleep with it. A challenger's patience does not count its own: the holder may sleep with it.
+//!    What it reads, and what it is told of a FLUSH, counts if it has seen its own within [`FINISH`] when the answer is there; else it
+//!    waits for a look that finds it.
 //! 4. A holder that finds a challenge takes the lease back if it has seen its own within its term, else it gives the member up for
 //!    good: somebody may be writing there. What it takes back, and what it cannot read and writes anew, counts as seen if that succeeds
 //!    within the term: whoever challenges has not waited long enough by then. Nobody challenges twice with one lease: who is found
@@ -84,7 +86,7 @@ impl Ground for NbdDevice {
     }
 
     async fn read(&self, offset: u64, buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
-        NbdDevice::read(self, offset, buf).await
+        self.read_as(Needs::Nothing, offset, buf).await
     }
 
     async fn put(&self, offset: u64, data: Buf) -> Result<(), DeviceError> {
@@ -270,7 +272,7 @@ pub(super) async fn look(device: &NbdDevice, held: &Held) {
         Some(place) => look_at(device, held, place).await,
         None => begin(device, held).await,
     }
-    device.handle.client.go_on();
+    device.handle.client.looked();
 }
 
 async fn look_at(device: &NbdDevice, held: &Held, place: u64) {

@@ -117,13 +117,17 @@ impl NbdDevice {
         (self.handle.export.max_payload / BLOCK * BLOCK) as usize
     }
 
-    pub(crate) async fn read(&self, offset: u64, mut buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
+    pub(crate) async fn read(&self, offset: u64, buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
+        self.read_as(Needs::Lease, offset, buf).await
+    }
+
+    async fn read_as(&self, needs: Needs, offset: u64, mut buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
         let mut done = 0;
         while done < buf.len() {
             let range = done..buf.len().min(done + self.max_part());
             done = range.end;
             let result;
-            (buf, result) = self.handle.client.read(offset + range.start as u64, buf, range).await;
+            (buf, result) = self.handle.client.read(needs, offset + range.start as u64, buf, range).await;
             if let Err(error) = result {
                 return (buf, Err(error));
             }

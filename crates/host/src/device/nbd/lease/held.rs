@@ -88,7 +88,7 @@ impl Held {
         self.seen.get()
     }
 
-    /// Whether the holder may finish what it has begun to send.
+    /// Whether the holder may finish what it has begun to send, and believe what it has been told.
     pub(in crate::device::nbd) fn may_finish(&self, now: BootInstant) -> bool {
         let limit = if self.starting.get() { FINISH_OF_START } else { FINISH };
         self.place.get().is_none() || now.since(self.seen.get()) < limit

@@ -265,10 +265,52 @@ fn a_holder_that_stood_still_alone_goes_on() {
     });
 }
 
+/// Another daemon serves the member meanwhile, in order, and nothing runs here.
+fn serve_elsewhere(locator: NbdLocator) {
+    let other = std::thread::spawn(move || {
+        let reactor = Reactor::new().expect("io_uring");
+        let env = reactor.env();
+        reactor.block_on(async move {
+            let second = serve(&env, &locator).await.expect("the first one stands still");
+            second.write(UNUSED, pattern(2, 4096)).await.expect("written");
+        });
+    });
+    other.join().expect("served elsewhere");
+}
+
+#[test]
+fn a_holder_that_stood_still_believes_no_answer_once_another_may_have_the_member() {
+    on_a_member(async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("nobody has it");
+        device.write(UNUSED, pattern(1, 4096)).await.expect("written");
+        let mut flush = std::pin::pin!(device.sync());
+        begun(flush.as_mut()).await;
+        serve_elsewhere(locator);
+        let (bytes, result) = device.read(UNUSED, BufMut::new(4096)).await;
+        let others = bytes[..] == pattern(2, 4096)[..];
+        assert_eq!(result, Err(DeviceError::Disconnected), "what the other wrote: {others}");
+        assert_eq!(flush.await, Err(DeviceError::Disconnected), "others may have written over what it made durable");
+    });
+}
+
+#[test]
+fn what_is_read_after_a_standstill_alone_is_good() {
+    on_a_member(async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("nobody has it");
+        device.write(UNUSED, pattern(1, 4096)).await.expect("written");
+        let mut read = std::pin::pin!(device.read(UNUSED, BufMut::new(4096)));
+        begun(read.as_mut()).await;
+        std::thread::sleep(STANDSTILL);
+        let (bytes, result) = env.timeout(Duration::from_secs(20), read).await.expect("it has looked");
+        result.expect("nobody was there");
+        assert!(bytes[..] == pattern(1, 4096)[..]);
+    });
+}
+
 #[test]
 fn what_waits_for_the_lease_is_sent_by_the_look_that_finds_it() {
     on_a_member(async |env, locator, _server| {
-        let device = peek(&env, &locator).await;
+        let (device, looks) = (peek(&env, &locator).await, peek(&env, &locator).await);
         // Nothing looks at this one by itself.
         let mut label = label_of(&device).await.expect("read").expect("a label");
         label.clean = false;
@@ -278,7 +320,7 @@ fn what_waits_for_the_lease_is_sent_by_the_look_that_finds_it() {
         env.sleep(STANDSTILL).await;
         let mut write = std::pin::pin!(device.write(UNUSED, pattern(1, 4096)));
         assert!(env.timeout(Duration::from_millis(100), write.as_mut()).await.is_none(), "it waits");
-        assert!(is_unwritten(&device, UNUSED).await, "others are asked meanwhile");
+        assert!(is_unwritten(&looks, UNUSED).await, "it is not sent");
         look(&device, held).await;
         let written = env.timeout(Duration::from_secs(20), write).await.expect("it is sent");
         written.expect("written");
