@@ -8,8 +8,9 @@
 //! 1. Nothing is written to a device that bears no label: it may be anybody's. What becomes a member while it is open gets a lease
 //!    then.
 //! 2. A challenger waits longer ([`PATIENCE`]) than a holder may go on without having seen its own ([`TERM`]), and by more than a
-//!    write may take. Of a member whose label is clean a holder can only be *starting*: that has shorter times of its own, until the
-//!    label is not clean any more. Whoever took it for clean looks again before the member is its.
+//!    write may take. Of a member whose label is clean a holder can only be *starting*, or at its end: these have shorter times of their
+//!    own, the one until the label is not clean any more, the other from before it sends the label that is. Whoever took it for clean
+//!    looks again before the member is its.
 //! 3. A holder writes and trims only while it has seen its own within its term; a daemon that was stopped and wakes asks first. That
 //!    is asked when a write is begun to be sent. What is begun it finishes within [`FINISH`], which is less than a challenger's
 //!    patience, asked before every piece that the kernel takes ([`Client`](super::client::Client)); else it gives the connection up. A
@@ -54,7 +55,7 @@ const SECOND: u64 = if cfg!(test) { 50 } else { 1000 };
 /// Between two looks at the lease, and at a device that bears no label yet.
 const LOOK: Duration = Duration::from_millis(2 * SECOND);
 const LOOK_FOR_LABEL: Duration = Duration::from_millis(5 * SECOND);
-/// How long a holder goes on without having seen its own lease, and how long one that is starting.
+/// How long a holder goes on without having seen its own lease, and how long one that is starting, or at its end.
 const TERM: Duration = Duration::from_millis(10 * SECOND);
 const TERM_OF_START: Duration = Duration::from_millis(3 * SECOND);
 /// So long after it took its lease back whoever stood still meanwhile trusts in having it: another holder looks twice.
@@ -278,9 +279,8 @@ pub(super) async fn look(device: &NbdDevice, held: &Held) {
 async fn look_at(device: &NbdDevice, held: &Held, place: u64) {
     let began = BootInstant::now();
     let own = held.own.get();
-    if held.starting.get() {
-        let begun = label_of(device).await.is_ok_and(|l| l.is_some_and(|l| !l.clean));
-        held.starting.set(!begun);
+    if held.may_have_begun() && label_of(device).await.is_ok_and(|l| l.is_some_and(|l| !l.clean)) {
+        held.has_begun();
     }
     let found = read(device, place).await;
     // It may have stood still since the look began.
@@ -317,6 +317,19 @@ async fn begin(device: &NbdDevice, held: &Held) {
         held.own.set(own);
         held.seen.set(began);
         held.place.set(Some(place));
+    }
+}
+
+/// What the holder is about to put in a range: nothing where it trims. If that is a label, or in its place, challengers will find it.
+pub(super) fn note_labels(device: &NbdDevice, offset: u64, len: u64, data: Option<&[u8]>) {
+    let Some(held) = device.handle.client.lease.get() else { return };
+    for place in [LABEL_A, layout::label_b(device.size())] {
+        if offset < place + LABEL_SIZE as u64 && place < offset + len {
+            let from = place.checked_sub(offset).map(|from| from as usize);
+            let bytes = data.zip(from).and_then(|(data, from)| data.get(from..));
+            let label = bytes.and_then(|bytes| Label::decode(bytes, place).ok());
+            held.marks(label.is_some_and(|l| !l.clean));
+        }
     }
 }
 

@@ -136,6 +136,7 @@ impl NbdDevice {
     }
 
     pub(crate) async fn write(&self, offset: u64, buf: Buf) -> Result<(), DeviceError> {
+        lease::note_labels(self, offset, buf.len() as u64, Some(&buf));
         let mut done = 0;
         while done < buf.len() {
             let len = self.max_part().min(buf.len() - done);
@@ -157,6 +158,7 @@ impl NbdDevice {
         if !self.handle.export.has(export_flag::SEND_TRIM) {
             return Err(DeviceError::Unsupported);
         }
+        lease::note_labels(self, offset, len, None);
         let mut done = 0;
         while done < len {
             let part = (len - done).min(MAX_TRIM);

@@ -25,8 +25,10 @@ pub(in crate::device::nbd) struct Held {
     pub(super) seen: Cell<BootInstant>,
     /// When it was taken back from a challenger too late, if no look has counted since.
     taken_back: Cell<Option<BootInstant>>,
-    /// The label has been clean, for all that is known: a challenger waits for less.
-    pub(super) starting: Cell<bool>,
+    /// The label is clean, for all that is known, or may be at any moment: a challenger waits for less.
+    starting: Cell<bool>,
+    /// The last label that was asked to be written says that the member is not in use, so that no look finds out otherwise.
+    ending: Cell<bool>,
     /// Whose lease it took without waiting for an answer, because that one was known to be gone.
     pub(super) took_for_gone: Cell<Option<u64>>,
     /// Whose leases it has written its own over, the last ones, by their nonces.
@@ -43,9 +45,29 @@ impl Held {
             seen: Cell::new(BootInstant::now()),
             taken_back: Cell::new(None),
             starting: Cell::new(label.is_none_or(|l| l.clean)),
+            ending: Cell::new(false),
             took_for_gone: Cell::new(None),
             written_over: RefCell::default(),
         }
+    }
+
+    /// A label is about to be written, or what is no label in its place. From the moment that challengers can find it clean, this holder
+    /// has their short patience, and what it sends then is not to be older than that allows.
+    pub(in crate::device::nbd) fn marks(&self, in_use: bool) {
+        self.ending.set(!in_use);
+        if !in_use {
+            self.starting.set(true);
+        }
+    }
+
+    /// Whether a look can find that the label is not clean any more.
+    pub(super) fn may_have_begun(&self) -> bool {
+        self.starting.get() && !self.ending.get()
+    }
+
+    /// A look has found that, unless the holder has come to its end meanwhile.
+    pub(in crate::device::nbd) fn has_begun(&self) {
+        self.starting.set(self.ending.get());
     }
 
     /// A look that began then has found it.

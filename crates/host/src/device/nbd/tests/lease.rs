@@ -3,7 +3,7 @@
 use std::future::{poll_fn, Future};
 use std::task::Poll;
 
-use bimetal_format::{layout, lease::Lease, BLOCK};
+use bimetal_format::{label::Label, layout, layout::LABEL_A, lease::Lease, BLOCK};
 use bimetal_volume::group::Group;
 use bimetal_volume::options::{CreateOptions, NewVolume};
 use bimetal_volume::units::{Placement, Tier};
@@ -304,6 +304,58 @@ fn what_is_read_after_a_standstill_alone_is_good() {
         let (bytes, result) = env.timeout(Duration::from_secs(20), read).await.expect("it has looked");
         result.expect("nobody was there");
         assert!(bytes[..] == pattern(1, 4096)[..]);
+    });
+}
+
+/// Its label is clean, so that challengers wait for less: as if it were only starting.
+#[test]
+fn a_holder_that_comes_to_its_end_and_stands_still_writes_nothing_once_another_has_the_member() {
+    on_a_member(async |env, locator, _server| {
+        let device = serve(&env, &locator).await.expect("nobody has it");
+        let looks = peek(&env, &locator).await;
+        let held = device.handle.client.lease.get().expect("it bears a label");
+        for clean in [false, true] {
+            let mut label = label_of(&device).await.expect("read").expect("a label");
+            (label.clean, label.sequence) = (clean, label.sequence + 1);
+            let bytes = BufMut::copy_of(&label.encode(LABEL_A)).freeze();
+            device.write(LABEL_A, bytes).await.expect("written");
+            look(&device, held).await;
+        }
+        serve_elsewhere(locator);
+        let written = device.write(UNUSED, pattern(1, 4096)).await;
+        let (bytes, result) = looks.read(UNUSED, BufMut::new(4096)).await;
+        result.expect("read");
+        let over = bytes[..] == pattern(1, 4096)[..];
+        assert_eq!(written, Err(DeviceError::Disconnected), "written over what the second wrote: {over}");
+    });
+}
+
+#[test]
+fn a_holder_has_short_times_from_before_its_label_is_clean_until_that_is_seen_to_be_in_use() {
+    on_a_member(async |env, locator, _server| {
+        let device = peek(&env, &locator).await;
+        let label = label_of(&device).await.expect("read").expect("a label");
+        let _ = device.handle.client.lease.set(Held::new(&env, Some(&label), Some(layout::lease(SIZE))));
+        let held = device.handle.client.lease.get().expect("just set");
+        // Longer than one that is starting may finish what it has begun.
+        let is_long = || held.may_finish(held.seen_at().plus(Duration::from_millis(300)));
+        let bytes = |clean| BufMut::copy_of(&Label { clean, ..label.clone() }.encode(LABEL_A)).freeze();
+        assert!(!is_long());
+        device.write(LABEL_A, bytes(false)).await.expect("written");
+        assert!(!is_long(), "a look has to find it");
+        look(&device, held).await;
+        assert!(is_long());
+        let mut write = std::pin::pin!(device.write(LABEL_A, bytes(true)));
+        begun(write.as_mut()).await;
+        assert!(!is_long(), "it may be sent at any moment");
+        held.has_begun();
+        assert!(!is_long(), "a look that was under way has found the label before");
+        write.await.expect("written");
+        device.write(LABEL_A, bytes(false)).await.expect("written");
+        look(&device, held).await;
+        assert!(is_long(), "it is in use again");
+        device.discard(LABEL_A, 4096).await.expect("trimmed");
+        assert!(!is_long(), "there is no label");
     });
 }
 
