@@ -2,12 +2,10 @@
 
 use bimetal_format::label::{LabelError, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
+use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::repair::{Plan, RepairError};
-
-use bimetal_volume::group::structure::NewMember;
-use bimetal_volume::repair::Plan;
 use bimetal_volume::units::Tier;
 
 use crate::image::{create, create_sized, flush, open, read, read_only, repair, stop, writable, write, Members, MIB};
