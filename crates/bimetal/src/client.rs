@@ -9,7 +9,7 @@ use anyhow::{bail, Context, Result};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
-use crate::api::{Failure, NO_SUCH_PATH};
+use crate::api::{Failure, NO_SUCH_PATH, UNKNOWN_FIELD};
 
 /// An answer longer than this is not from our daemon.
 const ANSWER_MAX: u64 = 16 << 20;
@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The daemon is of an earlier version, which cannot do what it was asked for.
 #[derive(Debug, thiserror::Error)]
-#[error("the daemon is of an earlier version, which cannot do that; restart it with this version")]
+#[error("the daemon is of an earlier version, which cannot do that; nothing was changed. Restart it with this version")]
 pub(crate) struct TooOld;
 
 /// The daemon ended before it had answered. What it was asked for may have been done.
@@ -86,6 +86,8 @@ impl Client {
         match serde_json::from_slice::<Failure>(body) {
             Ok(_) if status == 410 => bail!(Ended),
             Ok(f) if status == 404 && f.error.starts_with(NO_SUCH_PATH) => bail!(TooOld),
+            // It has never heard of something that this version asks for.
+            Ok(f) if status == 400 && f.error.starts_with(UNKNOWN_FIELD) => bail!(TooOld),
             // Not those from 500 on: what was asked for may have been begun all the same.
             Ok(f) if status < 500 => bail!(Refused(f.error)),
             Ok(f) => bail!("{}", f.error),
@@ -141,6 +143,10 @@ mod tests {
         assert!(failure("409").is::<Refused>() && failure("409").to_string() == "not so");
         assert!(failure("404").is::<Refused>() && failure("410").is::<Ended>());
         assert!(!failure("503").is::<Refused>() && failure("503").to_string() == "not so");
+        let old =
+            r#"{"schema":1,"error":"the request is not understood: unknown field `uuid`, expected `name` or `force`"}"#;
+        let old = told(&format!("HTTP/1.1 400 X\r\ncontent-length: {}\r\n\r\n{old}", old.len()));
+        assert!(old.is::<TooOld>() && old.to_string().contains("earlier version"), "{old}");
         for cut_off in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 409 X\r\ncontent-length: 9\r\n\r\n{"] {
             assert!(!told(cut_off).is::<Refused>(), "{cut_off}");
         }

@@ -22,6 +22,9 @@ pub(crate) const SCHEMA: u32 = 1;
 
 /// What the daemon says to a request that it does not know begins with this, and did in every version.
 pub(crate) const NO_SUCH_PATH: &str = "no such path";
+/// What a daemon says, and what follows it, of a request with a field that it does not know: versions since have it.
+pub(crate) const NOT_UNDERSTOOD: &str = "the request is not understood";
+pub(crate) const UNKNOWN_FIELD: &str = "the request is not understood: unknown field";
 
 /// `POST /v1/stop`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

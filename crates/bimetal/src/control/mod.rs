@@ -26,7 +26,7 @@ use tokio::sync::{watch, Semaphore};
 
 use crate::api::{
     AttachAnswer, CheckRequest, DissolveRequest, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest,
-    VolumeChange, VolumeRequest, NO_SUCH_PATH, SCHEMA,
+    VolumeChange, VolumeRequest, NOT_UNDERSTOOD, NO_SUCH_PATH, SCHEMA,
 };
 use crate::daemon::{is_silence, Made, Shared};
 
@@ -179,7 +179,7 @@ fn failure(code: StatusCode, words: impl Into<String>) -> Response {
 }
 
 async fn no_such_path() -> Response {
-    failure(StatusCode::NOT_FOUND, format!("{NO_SUCH_PATH}; see /v1/status, /v1/health, /v1/metrics"))
+    failure(StatusCode::NOT_FOUND, format!("{NOT_UNDERSTOOD, NO_SUCH_PATH}; see /v1/status, /v1/health, /v1/metrics"))
 }
 
 /// The group's thread did not answer in time, or never will.
@@ -343,7 +343,7 @@ async fn dissolve(
 
 #[allow(clippy::result_large_err, reason = "a refusal is a whole response, and rare")]
 fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Response> {
-    let refused = |e| failure(StatusCode::BAD_REQUEST, format!("the request is not understood: {e}"));
+    let refused = |e| failure(StatusCode::BAD_REQUEST, format!("{NOT_UNDERSTOOD}: {e}"));
     serde_json::from_slice(body).map_err(refused)
 }
 
