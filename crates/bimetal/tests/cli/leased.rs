@@ -23,17 +23,26 @@ fn a_group_behind_servers_is_served_by_one_daemon_and_taken_by_no_command_meanwh
         assert!(said.contains("is in use by process") && said.contains("which serves it"), "{args:?}: {said}");
     };
     elsewhere(&["serve", "tank"]);
+    // What it reads may be another chunk's data a moment later.
+    elsewhere(&["serve", "--read-only", "tank"]);
+    elsewhere(&["check", "tank"]);
     elsewhere(&["destroy", "tank", "--yes"]);
     elsewhere(&["repair", "tank", "--yes"]);
     p.file("other.img", 48 * MIB);
     elsewhere(&["create", "other", "--fast", "other.img", "--slow", &slow, "--force", "--yes"]);
     // Nor does anybody get it on the servers' machine, who has the files themselves.
     elsewhere(&["serve", "tank", "--member", "fast.img", "--member", "slow.img"]);
+    elsewhere(&["serve", "--read-only", "tank", "--member", "fast.img", "--member", "slow.img"]);
     // All that has cost the daemon nothing, and it leaves no wait behind.
     p.ok(&["stop", "tank"]);
     drop(daemon);
     let check = p.ok(&["check", "tank"]);
     assert!(check.contains("Everything is in order"), "{check}");
+    let daemon = p.serve(&["--read-only", "tank"]);
+    let check = p.command(&["check", "tank"]).env("BIMETAL_RUN_DIR", p.path("elsewhere")).output().expect("starts");
+    assert!(check.status.success(), "several may read: {}", String::from_utf8_lossy(&check.stderr));
+    p.ok(&["stop", "tank"]);
+    drop(daemon);
     let daemon = p.serve(&["tank", "--member", "fast.img", "--member", "slow.img"]);
     p.ok(&["stop", "tank"]);
     drop(daemon);

@@ -144,11 +144,13 @@ impl HostDevice {
     }
 }
 
-/// Opens a file or block device; to be served only if nobody serves it by a server.
+/// Opens a file or block device; to be served only if nobody serves it by a server, and to be read beside nobody who is known to.
 async fn open_file(env: &HostEnv, path: &Path, access: Access) -> Result<FileDevice, OpenError> {
     let file = FileDevice::open(env, path, access).await?;
-    if access.write && access.lock {
-        nbd::lease::ask_here(env, &file).await?;
+    match (access.lock, access.write) {
+        (false, _) => {}
+        (true, true) => nbd::lease::ask_here(env, &file).await?,
+        (true, false) => nbd::lease::look_here(env, &file).await?,
     }
     Ok(file)
 }

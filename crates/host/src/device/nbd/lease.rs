@@ -22,10 +22,13 @@
 //!    within the term: whoever challenges has not waited long enough by then. Nobody challenges twice with one lease: who is found
 //!    again after two answers holds the member, too, by whatever mistake, and the holder gives it up. So of two one stays; at once
 //!    goes who had taken the other for gone, so that it is the first one that stays.
-//! 5. It may stand still between any two steps. What it has seen is as old as the look's beginning, the term counts at the end; and a
+//! 5. Who only reads holds no lease, and leaves none: it asks as one does who opens the device itself, and believes what it reads only as
+//!    long after a look as whoever takes a free lease waits ([`SETTLE`]), else it looks again ([`reader`]).
+//! 6. It may stand still between any two steps. What it has seen is as old as the look's beginning, the term counts at the end; and a
 //!    lease that was taken back too late, from one who serves, is no sign before that one has had the time to take it back.
 
 mod held;
+mod reader;
 mod who;
 
 use std::rc::Rc;
@@ -38,6 +41,7 @@ use bimetal_format::BLOCK;
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::{DeviceError, Env};
 pub(super) use held::Held;
+pub(super) use reader::{begin_to_read, Reader};
 #[cfg(test)]
 pub(super) use who::{held, is_gone_by, of_this_process};
 use who::{in_use, is_gone};
@@ -152,6 +156,15 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTak
 /// member up. The block is empty afterwards: the kernel's lock keeps others out here, and the next start has nobody to wait for.
 pub(in crate::device) async fn ask_here(env: &HostEnv, device: &FileDevice) -> Result<(), OpenError> {
     ask(env, device).await.map_err(|e| e.of(device.path().display().to_string()))
+}
+
+/// Refuses what was opened here to be read only while somebody on this machine serves it by a server. Who may do so elsewhere cannot be
+/// asked, for that takes a write.
+pub(in crate::device) async fn look_here(env: &HostEnv, device: &FileDevice) -> Result<(), OpenError> {
+    let label = label_of(device).await.ok().flatten();
+    let Some(place) = label.and_then(|l| place_in(device, &l)) else { return Ok(()) };
+    let asked = reader::known_to_serve(env, device, place).await;
+    asked.map_err(|e| e.of(device.path().display().to_string()))
 }
 
 pub(super) async fn ask(env: &HostEnv, device: &impl Ground) -> Result<(), NotTaken> {

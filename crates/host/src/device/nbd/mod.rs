@@ -12,6 +12,7 @@ mod input;
 pub(super) mod lease;
 mod patience;
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub struct NbdDevice {
 struct Handle {
     client: Rc<Client>,
     export: Export,
+    /// Of a device that was opened to be read, beside others who do.
+    reader: OnceCell<lease::Reader>,
 }
 
 impl Drop for Handle {
@@ -83,12 +86,30 @@ impl NbdDevice {
         })?;
         check(&export, access).map_err(refuse)?;
         let client = Client::start(env, stream, input, export.style, patience);
-        let handle = Handle { client, export };
+        let handle = Handle { client, export, reader: OnceCell::new() };
         let device = NbdDevice { handle: Rc::new(handle) };
-        if access.write && access.lock {
-            lease::take(env, &device).await.map_err(|e| e.of(locator.to_string()))?;
-        }
+        device.keep_apart(env, access).await.map_err(|e| e.of(locator.to_string()))?;
         Ok(device)
+    }
+
+    /// Sees to it that nobody else writes to the member while it is used.
+    async fn keep_apart(&self, env: &HostEnv, access: Access) -> Result<(), lease::NotTaken> {
+        match (access.lock, access.write) {
+            (false, _) => Ok(()),
+            (true, true) => lease::take(env, self).await,
+            (true, false) => {
+                // Nobody else has a handle yet.
+                if let Some(reader) = lease::begin_to_read(env, self).await? {
+                    let _ = self.handle.reader.set(reader);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the server takes writes, wanted or not.
+    fn takes_writes(&self) -> bool {
+        !self.handle.export.has(export_flag::READ_ONLY)
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -118,7 +139,11 @@ impl NbdDevice {
     }
 
     pub(crate) async fn read(&self, offset: u64, buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
-        self.read_as(Needs::Lease, offset, buf).await
+        let (buf, result) = self.read_as(Needs::Lease, offset, buf).await;
+        match self.handle.reader.get() {
+            Some(reader) if result.is_ok() => (buf, reader.vouch(self).await),
+            _ => (buf, result),
+        }
     }
 
     async fn read_as(&self, needs: Needs, offset: u64, mut buf: BufMut) -> (BufMut, Result<(), DeviceError>) {

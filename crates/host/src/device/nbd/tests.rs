@@ -12,6 +12,7 @@ use bimetal_volume::env::Env;
 
 mod asleep;
 mod lease;
+mod readers;
 mod rivals;
 
 use super::*;

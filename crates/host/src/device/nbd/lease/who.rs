@@ -67,10 +67,7 @@ pub(super) fn is_gone(holder: &Lease, from: &Lease) -> bool {
 
 /// The same by what `/proc` shows: it may hide a process that lives.
 pub(in crate::device::nbd) fn is_gone_by(holder: &Lease, from: &Lease, began: impl Fn(u32) -> Option<u64>) -> bool {
-    // What is 0 is not known.
-    let same =
-        (holder.boot, holder.namespace) == (from.boot, from.namespace) && from.boot != [0; 16] && from.namespace != 0;
-    if !same {
+    if !is_of_one_machine(holder, from) {
         return false;
     }
     if holder.process == from.process && holder.began == from.began {
@@ -79,6 +76,18 @@ pub(in crate::device::nbd) fn is_gone_by(holder: &Lease, from: &Lease, began: im
     // Another process may have its number by now.
     let known = holder.began != 0 && from.began != 0;
     !attach::exists(holder.process) || known && began(holder.process).is_some_and(|began| began != holder.began)
+}
+
+/// Whether two know each other by their numbers and beginnings. What is 0 is not known.
+fn is_of_one_machine(holder: &Lease, from: &Lease) -> bool {
+    let same = (holder.boot, holder.namespace) == (from.boot, from.namespace);
+    same && from.boot != [0; 16] && from.namespace != 0
+}
+
+/// Whether a holder is known to be there, seen from this process.
+pub(super) fn is_here(holder: &Lease, own: &Lease) -> bool {
+    let seen = holder.began != 0 && own.began != 0 && attach::began(holder.process) == Some(holder.began);
+    is_of_one_machine(holder, own) && seen && !is_gone(holder, own)
 }
 
 /// Who serves a member, in words, and what to do.

@@ -60,10 +60,12 @@ pub(super) async fn peek(env: &HostEnv, locator: &NbdLocator) -> NbdDevice {
 
 /// Opens the file behind the server.
 async fn serve_here(env: &HostEnv, locator: &NbdLocator) -> Result<HostDevice, String> {
+    serve_here_as(env, locator, Access::SERVE).await
+}
+
+pub(super) async fn serve_here_as(env: &HostEnv, locator: &NbdLocator, access: Access) -> Result<HostDevice, String> {
     let NbdServer::Unix(socket) = &locator.server else { unreachable!("on a unix socket") };
-    HostDevice::open(env, &Locator::Path(socket.with_file_name("slow.img")), Access::SERVE)
-        .await
-        .map_err(|e| e.to_string())
+    HostDevice::open(env, &Locator::Path(socket.with_file_name("slow.img")), access).await.map_err(|e| e.to_string())
 }
 
 /// Writes the lease of a holder on another machine.
@@ -266,7 +268,7 @@ fn a_holder_that_stood_still_alone_goes_on() {
 }
 
 /// Another daemon serves the member meanwhile, in order, and nothing runs here.
-fn serve_elsewhere(locator: NbdLocator) {
+pub(super) fn serve_elsewhere(locator: NbdLocator) {
     let other = std::thread::spawn(move || {
         let reactor = Reactor::new().expect("io_uring");
         let env = reactor.env();

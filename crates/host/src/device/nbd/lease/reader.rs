@@ -1,0 +1,80 @@
+//! Who only reads a member takes no lease: several may, and a writer is not to wait for them. It asks whether somebody serves the member
+//! when it opens it, and believes nothing that it reads later than somebody can have come to write.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use bimetal_volume::env::DeviceError;
+
+use super::who::{in_use, is_here, of_this_process};
+use super::{ask, label_of, place_in, read, Ground, NbdDevice, NotTaken, SETTLE};
+use crate::reactor::clock::BootInstant;
+use crate::reactor::HostEnv;
+
+/// So long after a look what is read is believed: who takes the lease waits for longer before he writes anything else.
+const COUNTS: Duration = SETTLE.saturating_sub(Duration::from_millis(SETTLE.as_millis() as u64 / 5));
+
+/// What a reader knows of the lease.
+pub(in crate::device::nbd) struct Reader {
+    place: u64,
+    /// Whose it was when it was opened, by the nonce.
+    found: Option<u64>,
+    /// When the last look began that found nobody else there.
+    seen: Cell<Option<BootInstant>>,
+}
+
+impl Reader {
+    /// Whether what has been read until now may be believed.
+    pub(in crate::device::nbd) async fn vouch(&self, device: &NbdDevice) -> Result<(), DeviceError> {
+        let answered = BootInstant::now();
+        if self.seen.get().is_some_and(|seen| answered.since(seen) < COUNTS) {
+            return Ok(());
+        }
+        let began = BootInstant::now();
+        match read(device, self.place).await {
+            Ok(now) if now.map(|lease| lease.nonce) == self.found => {
+                self.seen.set(Some(began));
+                Ok(())
+            }
+            Ok(_) => {
+                device.give_up("a daemon that writes has come to serve the member; open it anew when that has stopped");
+                Err(DeviceError::Disconnected)
+            }
+            Err(DeviceError::Disconnected) => Err(DeviceError::Disconnected),
+            // Nobody takes a member whose block cannot be read, and what else is left of a disk is to be read.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Begins to read a member behind a server, unless somebody serves it. Through a server that takes no writes nobody can be asked: only who
+/// is known to be there keeps the reader out. `None` where no lease can be.
+pub(in crate::device::nbd) async fn begin_to_read(
+    env: &HostEnv,
+    device: &NbdDevice,
+) -> Result<Option<Reader>, NotTaken> {
+    // Labels that cannot be read are for others to say.
+    let label = label_of(device).await.ok().flatten();
+    let Some(place) = label.and_then(|l| place_in(device, &l)) else { return Ok(None) };
+    let seen = Cell::new(None);
+    if device.takes_writes() {
+        match ask(env, device).await {
+            Ok(()) => return Ok(Some(Reader { place, found: None, seen })),
+            Err(by @ NotTaken::InUse(_)) => return Err(by),
+            // A disk that cannot be written there any more is to be read all the same.
+            Err(_) => {}
+        }
+    }
+    known_to_serve(env, device, place).await?;
+    let found = read(device, place).await;
+    Ok(found.ok().map(|found| Reader { place, found: found.map(|lease| lease.nonce), seen }))
+}
+
+/// Refuses a member whose holder is known to be there, on this machine.
+pub(super) async fn known_to_serve(env: &HostEnv, device: &impl Ground, place: u64) -> Result<(), NotTaken> {
+    let own = of_this_process(env);
+    match read(device, place).await {
+        Ok(Some(holder)) if is_here(&holder, &own) => Err(NotTaken::InUse(in_use(Some(&holder), &own))),
+        _ => Ok(()),
+    }
+}

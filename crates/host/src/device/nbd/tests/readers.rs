@@ -1,0 +1,59 @@
+//! Who only reads a member, beside others.
+
+use super::lease::{holder, on_a_member, peek, serve, serve_elsewhere, serve_here_as, UNUSED};
+use super::*;
+
+async fn inspect(env: &HostEnv, locator: &NbdLocator) -> Result<NbdDevice, String> {
+    NbdDevice::open(env, locator, Access::INSPECT).await.map_err(|e| e.to_string())
+}
+
+#[test]
+fn who_only_reads_is_refused_while_somebody_serves_and_leaves_nothing_behind() {
+    on_a_member(async |env, locator, _server| {
+        let first = serve(&env, &locator).await.expect("nobody has it");
+        let refused = inspect(&env, &locator).await.err().expect("the first has it");
+        assert!(refused.contains("in use by this very command, by another name"), "{refused}");
+        let refused = serve_here_as(&env, &locator, Access::INSPECT).await.err().expect("the first has it");
+        assert!(refused.contains("slow.img is in use by this very command"), "{refused}");
+        first.write(UNUSED, pattern(1, 4096)).await.expect("the refusals cost the first nothing");
+        drop(first);
+        serve_here_as(&env, &locator, Access::INSPECT).await.expect("the first has let go");
+        let (one, other) = (inspect(&env, &locator).await, inspect(&env, &locator).await);
+        for device in [one, other] {
+            let (bytes, result) = device.expect("several may read").read(UNUSED, BufMut::new(4096)).await;
+            result.expect("read");
+            assert!(bytes[..] == pattern(1, 4096)[..]);
+        }
+        assert_eq!(holder(&peek(&env, &locator).await).await, None, "nobody has to be waited for");
+    });
+}
+
+#[test]
+fn who_only_reads_believes_nothing_once_somebody_has_come_to_write() {
+    on_a_member(async |env, locator, _server| {
+        let device = inspect(&env, &locator).await.expect("nobody has it");
+        let (_, result) = device.read(UNUSED, BufMut::new(4096)).await;
+        result.expect("nobody is there");
+        serve_elsewhere(locator);
+        let (bytes, result) = device.read(UNUSED, BufMut::new(4096)).await;
+        let others = bytes[..] == pattern(2, 4096)[..];
+        assert_eq!(result, Err(DeviceError::Disconnected), "what the other wrote: {others}");
+        let lost = device.answering().lost.expect("lost");
+        assert!(lost.contains("a daemon that writes has come"), "{lost}");
+    });
+}
+
+#[test]
+fn what_cannot_be_written_is_read_beside_what_a_dead_holder_left() {
+    on_a_member(async |env, locator, server| {
+        drop(serve(&env, &locator).await.expect("nobody has it"));
+        let NbdServer::Unix(socket) = &locator.server else { unreachable!("on a unix socket") };
+        let file = format!("file={}", socket.with_file_name("slow.img").display());
+        drop(server);
+        let dir = tempfile::tempdir().expect("temp dir");
+        let Some((_server, locator)) = nbdkit(dir.path(), &["-r", "file", &file]) else { return };
+        let device = inspect(&env, &locator).await.expect("it is gone");
+        let (_, result) = device.read(UNUSED, BufMut::new(4096)).await;
+        result.expect("read");
+    });
+}
