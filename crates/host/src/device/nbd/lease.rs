@@ -177,7 +177,11 @@ pub(super) async fn ask(env: &HostEnv, device: &impl Ground) -> Result<(), NotTa
     let mine = Held::new(env, Some(&label), Some(place));
     let taken = async {
         // Also of one who is gone: another may have come by a server since the block was read.
-        challenge(env, device, &mine.own.get(), place).await?;
+        let taken = challenge(env, device, &mine.own.get(), place).await?;
+        // It may have stood still since its last look, or have waited for the label, for so long that somebody has come meanwhile.
+        if BootInstant::now().since(taken.seen) >= SETTLE {
+            is_still_there(device, &mine.own.get(), place).await?;
+        }
         device.put(place, BufMut::zeroed(BLOCK).freeze()).await.map_err(NotTaken::Block)
     };
     match (taken.await, before) {
@@ -185,6 +189,13 @@ pub(super) async fn ask(env: &HostEnv, device: &impl Ground) -> Result<(), NotTa
         (taken, _) => taken?,
     }
     Ok(())
+}
+
+async fn is_still_there(device: &impl Ground, own: &Lease, place: u64) -> Result<(), NotTaken> {
+    match read(device, place).await.map_err(NotTaken::Block)? {
+        Some(now) if now.nonce == own.nonce => Ok(()),
+        now => Err(NotTaken::InUse(in_use(now.as_ref(), own))),
+    }
 }
 
 /// Who held a member before somebody wants it.

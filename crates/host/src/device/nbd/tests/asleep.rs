@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::lease::{holder, on_a_member, peek, serve, SIZE};
+use super::lease::{holder, on_a_member, peek, serve, SIZE, UNUSED};
 use super::*;
 use crate::device::nbd::lease::{ask, challenge, of_this_process, Ground};
 use bimetal_format::layout;
@@ -108,6 +108,26 @@ fn of_two_who_find_a_dead_holder_only_one_comes_to_serve() {
         env.sleep(LONG).await;
         assert_eq!(result.get(), Some(false), "the first has taken it back");
         first.write(0, pattern(2, 4096)).await.expect("it serves");
+    });
+}
+
+#[test]
+fn who_comes_while_somebody_waits_for_a_label_after_the_last_look_is_found() {
+    on_a_member(async |env, locator, _server| {
+        drop(serve(&env, &locator).await.expect("nobody has it"));
+        let sleeps = Disk { label_takes: LONG, ..disk(&env, &locator).await };
+        let result = Rc::new(Cell::new(None));
+        let (asked, told) = (env.clone(), result.clone());
+        env.spawn(async move { told.set(Some(ask(&asked, &sleeps).await.is_ok())) });
+        // It has read a label three times: before it writes the block, before it looks and, still, after that.
+        env.sleep(LONG * 2 + LONG / 4).await;
+        let first = serve(&env, &locator).await.expect("who looks at nothing answers nothing");
+        assert_eq!(result.get(), None, "it waits for the label");
+        while result.get().is_none() {
+            env.sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(result.get(), Some(false), "the first has it");
+        first.write(UNUSED, pattern(1, 4096)).await.expect("it serves");
     });
 }
 
