@@ -179,7 +179,7 @@ fn failure(code: StatusCode, words: impl Into<String>) -> Response {
 }
 
 async fn no_such_path() -> Response {
-    failure(StatusCode::NOT_FOUND, format!("{NOT_UNDERSTOOD, NO_SUCH_PATH}; see /v1/status, /v1/health, /v1/metrics"))
+    failure(StatusCode::NOT_FOUND, format!("{NO_SUCH_PATH}; see /v1/status, /v1/health, /v1/metrics"))
 }
 
 /// The group's thread did not answer in time, or never will.
