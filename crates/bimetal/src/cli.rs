@@ -244,7 +244,7 @@ pub(crate) struct Serve {
     /// Let tcp: addresses be other than loopback; there is no encryption and no password
     #[arg(long)]
     pub(crate) allow_remote: bool,
-    /// Refuse writes; members are left exactly as they are
+    /// Refuse writes; members are left exactly as they are (behind NBD servers but for a block that tells users apart, which is emptied)
     #[arg(long)]
     pub(crate) read_only: bool,
     /// With --read-only: serve what is left although members are missing
