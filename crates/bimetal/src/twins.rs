@@ -91,7 +91,7 @@ mod tests {
         let env = reactor.env();
         let blocks = || std::fs::metadata(dir.path().join("one")).expect("there").blocks();
         reactor.block_on(async move {
-            let access = Access { write: true, lock: false };
+            let access = Access { write: true, lock: false, ask: false };
             let mut open = Vec::new();
             for at in [&one, &two, &other] {
                 open.push(HostDevice::open(&env, at, access).await.expect("opened"));

@@ -150,6 +150,7 @@ mutants! {
     RepairOverUnread: "repair: a map whose directory could not be read is written over before another one is there",
     RepairKeepsJournal: "repair: the journals go on where they were",
     MendOverGoodLabel: "a check of a group in use mends: of two labels the whole one is written first",
+    MendLeavesEnd: "check --mend leaves the block before the tail of a journal as it is, which a start asks for",
     MendSkipsPages: "a check of a group in use mends: damaged pages are not written anew",
     C8AwayClearedEarly: "C8.1: away bits are cleared before the member has the pages that they speak of",
     C8WritableWithoutAll: "C8.2: a start without all members may write",

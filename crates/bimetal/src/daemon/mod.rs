@@ -108,7 +108,7 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         None => paths::check_run_socket(&control)?,
     }
     sockets::clear(&control, &usual)?;
-    let access = if args.read_only { Access::INSPECT } else { Access::SERVE };
+    let access = if args.read_only { Access::READ } else { Access::SERVE };
     let found = found_members::open(&env, Some(&name), &found_members::parse_all(&args.members)?, access).await?;
     check_name(&name, &found)?;
     // Not before there is something to serve: they would stand before the real trouble.

@@ -27,7 +27,7 @@ pub(crate) fn run(locator: &str, args: &Serve) -> Result<()> {
         if !read_only {
             crate::commands::create::refuse_used(&env, &locator, force).await?;
         }
-        let access = if read_only { Access::INSPECT } else { Access::SERVE };
+        let access = if read_only { Access::READ } else { Access::SERVE };
         let device = HostDevice::open(&env, &locator, access).await?;
         if !read_only {
             let refused = former::refuse(&env, &locator, &device, None, force).await;

@@ -43,15 +43,19 @@ pub struct Access {
     pub write: bool,
     /// Keep others out while it is open: alone if `write` is set, else together with other readers.
     pub lock: bool,
+    /// Where no kernel keeps others out, ask whoever serves the device, which takes a write to its lease though it is only to be read.
+    pub ask: bool,
 }
 
 impl Access {
     /// For serving a group, alone.
-    pub const SERVE: Access = Access { write: true, lock: true };
-    /// For looking at an idle member, together with others who look.
-    pub const INSPECT: Access = Access { write: false, lock: true };
+    pub const SERVE: Access = Access { write: true, lock: true, ask: true };
+    /// For serving a group for reading, together with others who read.
+    pub const READ: Access = Access { write: false, lock: true, ask: true };
+    /// For looking at an idle member, together with others who look. Writes nothing at all.
+    pub const INSPECT: Access = Access { write: false, lock: true, ask: false };
     /// For looking at a device whoever uses it.
-    pub const PEEK: Access = Access { write: false, lock: false };
+    pub const PEEK: Access = Access { write: false, lock: false, ask: false };
 }
 
 /// A device of any kind. Cloning gives another handle to the same one.

@@ -87,6 +87,15 @@ impl<D: Device> Member<D> {
         self.append_blocks(1, &[], generation, epoch).await
     }
 
+    /// The same, and synced. The caller has no other blocks on their way, either.
+    pub(crate) async fn append_durable_end(&self, generation: u64, epoch: u64) -> Result<(), DeviceError> {
+        self.append_end(generation, epoch).await?;
+        self.sync_all().await?;
+        let mut j = self.journal.borrow_mut();
+        j.durable = j.head;
+        Ok(())
+    }
+
     async fn append_blocks(
         &self,
         count: u64,

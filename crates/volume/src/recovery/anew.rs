@@ -11,10 +11,11 @@
 //! The labels it writes anyway. Pages and directories were synced before a label named them.
 
 use super::load::Source;
+use super::replay::read_blocks;
 use super::start::failed;
 use super::OpenError;
 use crate::buf::BufMut;
-use crate::env::{Device, DeviceError, Env};
+use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
 use crate::member::{Member, WriteFor};
 use crate::mutant::{self, Mutant};
@@ -32,20 +33,23 @@ pub(super) async fn write_anew<E: Env>(core: &Core<E>, source: &Source) -> Resul
         return Ok(());
     }
     let each = core.members.rows().zip(&source.chains).filter_map(|(m, chain)| {
+        // A journal that begins anew is not built upon.
         let end = chain.as_ref()?.end.sequence;
-        // A journal that begins anew is not built upon; after an orderly stop nothing is left to it.
-        let goes_on = !source.rebuild[m.index as usize] && !m.label.borrow().clean;
-        goes_on.then_some(async move { member_anew(m, end).await.map_err(failed(m.index)) })
+        let end = if source.rebuild[m.index as usize] { 0 } else { end };
+        // After an orderly stop nothing is.
+        let in_use = !m.label.borrow().clean;
+        in_use.then_some(async move { member_anew(&core.env, m, end).await.map_err(failed(m.index)) })
     });
     wait::all(each.collect()).await.into_iter().collect()
 }
 
-async fn member_anew<D: Device>(m: &Member<D>, end: u64) -> Result<(), DeviceError> {
+/// What the journal has before `end`, and the away bits.
+async fn member_anew<E: Env>(env: &E, m: &Member<E::Device>, end: u64) -> Result<(), DeviceError> {
     let mut at = m.label.borrow().journal_tail;
     while at < end {
         let until_wrap = m.layout.journal_blocks - at % m.layout.journal_blocks;
         let count = BLOCKS.min(until_wrap).min(end - at);
-        journal_anew(m, at, count).await?;
+        journal_anew(env, m, at, count).await?;
         at += count;
     }
     if m.tier == Tier::Slow {
@@ -55,18 +59,18 @@ async fn member_anew<D: Device>(m: &Member<D>, end: u64) -> Result<(), DeviceErr
 }
 
 /// The blocks from `first` on, which do not go round the end of the ring.
-async fn journal_anew<D: Device>(m: &Member<D>, first: u64, count: u64) -> Result<(), DeviceError> {
+async fn journal_anew<E: Env>(env: &E, m: &Member<E::Device>, first: u64, count: u64) -> Result<(), DeviceError> {
     let place = m.layout.journal_block(first);
-    let blocks = m.read(place, BufMut::new((count * BLOCK) as usize)).await?;
-    for (at, block) in (first..).zip(blocks.chunks_exact(BLOCK as usize)) {
+    let mut all = BufMut::new((count * BLOCK) as usize);
+    let found = read_blocks(env, m, place, count).await?;
+    for ((at, block), found) in (first..).zip(all.chunks_exact_mut(BLOCK as usize)).zip(found) {
         // It was sound a moment ago: what the device gives now must not be made to last.
-        let same =
-            journal::decode(block, &m.salt(m.layout.journal_block(at))).is_ok_and(|(head, ..)| head.sequence == at);
-        if !same {
-            return Err(DeviceError::Io(EIO));
-        }
+        let salt = m.salt(m.layout.journal_block(at));
+        let same = |b: &Vec<u8>| journal::decode(b, &salt).is_ok_and(|(head, ..)| head.sequence == at);
+        let found = found.filter(same).ok_or(DeviceError::Io(EIO))?;
+        block.copy_from_slice(&found);
     }
-    m.write(place, blocks.freeze(), WriteFor::Engine).await
+    m.write(place, all.freeze(), WriteFor::Engine).await
 }
 
 /// The errno of a device that does not give what it has given before.

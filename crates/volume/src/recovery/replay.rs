@@ -187,7 +187,7 @@ pub(super) async fn commits_before_tail<D: Device>(m: &Member<D>, enough: impl F
 }
 
 /// The blocks of a run, each by itself if they cannot be read together; an error if the device answers nothing.
-async fn read_blocks<E: Env>(
+pub(super) async fn read_blocks<E: Env>(
     env: &E,
     m: &Member<E::Device>,
     place: u64,

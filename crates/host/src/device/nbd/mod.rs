@@ -99,7 +99,7 @@ impl NbdDevice {
             (true, true) => lease::take(env, self).await,
             (true, false) => {
                 // Nobody else has a handle yet.
-                if let Some(reader) = lease::begin_to_read(env, self).await? {
+                if let Some(reader) = lease::begin_to_read(env, self, access.ask).await? {
                     let _ = self.handle.reader.set(reader);
                 }
                 Ok(())

@@ -20,7 +20,7 @@ use crate::net::{Listener, Part};
 use crate::reactor::Reactor;
 
 /// For servers whose answers are looked at: a lock would ask them first.
-const UNLOCKED: Access = Access { write: true, lock: false };
+const UNLOCKED: Access = Access { write: true, lock: false, ask: false };
 
 /// An nbdkit that ends with the test.
 struct Server(Child);

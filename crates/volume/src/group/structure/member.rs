@@ -36,7 +36,7 @@ use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, TierCode, 
 use bimetal_format::layout::{default_journal_blocks, Layout};
 
 use super::{NotAMember, StructureError};
-use crate::env::{Device, DeviceError, Env};
+use crate::env::{Device, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::create::{lay_out, new_uuid};
@@ -235,7 +235,9 @@ impl<E: Env> Core<E> {
     async fn fill(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         lay_out(m).await.map_err(StructureError::NewDevice)?;
         self.copy_headers_to(m).await?;
-        self.begin_journal(m).await.map_err(StructureError::NewDevice)?;
+        // As a start does (C6): should all of its journal be lost, it does not look empty.
+        let end = m.append_durable_end(self.commit.generation.get(), self.epoch());
+        end.await.map_err(StructureError::NewDevice)?;
         if m.tier == Tier::Slow {
             m.set_all_away(self.commit.generation.get()).await.map_err(StructureError::NewDevice)?;
         }
@@ -250,15 +252,6 @@ impl<E: Env> Core<E> {
             }
         }
         drop(held);
-        Ok(())
-    }
-
-    /// Puts a block into the journal, as a start does (C6): should all of it be lost, it does not look empty.
-    async fn begin_journal(&self, m: &Member<E::Device>) -> Result<(), DeviceError> {
-        m.append_end(self.commit.generation.get(), self.epoch()).await?;
-        m.sync_all().await?;
-        let mut j = m.journal.borrow_mut();
-        j.durable = j.head;
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use crate::member::checkpoint::How;
 use crate::member::directory::Directory;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
+use crate::units::Tier;
 
 impl Damaged {
     /// A block of the directory is damaged, or the root: a page that it names, written anew, has it written with it.
@@ -31,6 +32,7 @@ impl<E: Env> Core<E> {
         if damaged.is_map_whole() {
             return Ok(());
         }
+        self.end_journal(m).await?;
         let locks = m.lock_for_checkpoint().await;
         if self.stopping.get() {
             return Err(Error::Stopping);
@@ -39,5 +41,24 @@ impl<E: Env> Core<E> {
             m.directory.borrow_mut().forget_generation(page);
         }
         self.checkpoint_as(m, How { commits: locks.commits(), ..How::ALONE }).await
+    }
+
+    /// Puts an end behind the journal of `m`, so that the block before the tail which the checkpoint gives it is whole: a start asks for
+    /// that one (C6), and what is on the ring may be damaged in all places.
+    async fn end_journal(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        // No commit is under way on a fast member: its blocks would count as durable with the end.
+        let _no_commit = match m.tier {
+            Tier::Fast => Some(self.commit.gate.lock().await),
+            Tier::Slow => None,
+        };
+        let _meta = self.lock_with_room(m, 1).await?;
+        if self.stopping.get() {
+            return Err(Error::Stopping);
+        }
+        if m.is_gone() || mutant::on(Mutant::MendLeavesEnd) {
+            return Ok(());
+        }
+        let ended = m.append_durable_end(self.commit.generation.get(), self.epoch()).await;
+        ended.or_else(|e| self.failed(m, "a journal write", e))
     }
 }

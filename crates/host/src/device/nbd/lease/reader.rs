@@ -47,17 +47,18 @@ impl Reader {
     }
 }
 
-/// Begins to read a member behind a server, unless somebody serves it. Through a server that takes no writes nobody can be asked: only who
-/// is known to be there keeps the reader out. `None` where no lease can be.
+/// Begins to read a member behind a server, unless somebody serves it. Where nobody is to be asked (`asks`), or nobody can be because the
+/// server takes no writes, only who is known to be there keeps the reader out. `None` where no lease can be.
 pub(in crate::device::nbd) async fn begin_to_read(
     env: &HostEnv,
     device: &NbdDevice,
+    asks: bool,
 ) -> Result<Option<Reader>, NotTaken> {
     // Labels that cannot be read are for others to say.
     let label = label_of(device).await.ok().flatten();
     let Some(place) = label.and_then(|l| place_in(device, &l)) else { return Ok(None) };
     let seen = Cell::new(None);
-    if device.takes_writes() {
+    if asks && device.takes_writes() {
         match ask(env, device).await {
             Ok(()) => return Ok(Some(Reader { place, found: None, seen })),
             Err(by @ NotTaken::InUse(_)) => return Err(by),

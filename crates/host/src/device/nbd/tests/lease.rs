@@ -54,7 +54,7 @@ pub(super) async fn serve(env: &HostEnv, locator: &NbdLocator) -> Result<NbdDevi
 }
 
 pub(super) async fn peek(env: &HostEnv, locator: &NbdLocator) -> NbdDevice {
-    let access = Access { write: true, lock: false };
+    let access = Access { write: true, lock: false, ask: false };
     NbdDevice::open(env, locator, access).await.expect("opens")
 }
 

@@ -4,7 +4,7 @@ use super::lease::{holder, on_a_member, peek, serve, serve_elsewhere, serve_here
 use super::*;
 
 async fn inspect(env: &HostEnv, locator: &NbdLocator) -> Result<NbdDevice, String> {
-    NbdDevice::open(env, locator, Access::INSPECT).await.map_err(|e| e.to_string())
+    NbdDevice::open(env, locator, Access::READ).await.map_err(|e| e.to_string())
 }
 
 #[test]
@@ -13,11 +13,11 @@ fn who_only_reads_is_refused_while_somebody_serves_and_leaves_nothing_behind() {
         let first = serve(&env, &locator).await.expect("nobody has it");
         let refused = inspect(&env, &locator).await.err().expect("the first has it");
         assert!(refused.contains("in use by this very command, by another name"), "{refused}");
-        let refused = serve_here_as(&env, &locator, Access::INSPECT).await.err().expect("the first has it");
+        let refused = serve_here_as(&env, &locator, Access::READ).await.err().expect("the first has it");
         assert!(refused.contains("slow.img is in use by this very command"), "{refused}");
         first.write(UNUSED, pattern(1, 4096)).await.expect("the refusals cost the first nothing");
         drop(first);
-        serve_here_as(&env, &locator, Access::INSPECT).await.expect("the first has let go");
+        serve_here_as(&env, &locator, Access::READ).await.expect("the first has let go");
         let (one, other) = (inspect(&env, &locator).await, inspect(&env, &locator).await);
         for device in [one, other] {
             let (bytes, result) = device.expect("several may read").read(UNUSED, BufMut::new(4096)).await;
@@ -55,5 +55,17 @@ fn what_cannot_be_written_is_read_beside_what_a_dead_holder_left() {
         let device = inspect(&env, &locator).await.expect("it is gone");
         let (_, result) = device.read(UNUSED, BufMut::new(4096)).await;
         result.expect("read");
+    });
+}
+
+/// An inspection writes nothing, and so can only find who is on this machine.
+#[test]
+fn who_inspects_leaves_a_dead_holders_lease_where_it_is() {
+    on_a_member(async |env, locator, _server| {
+        drop(serve(&env, &locator).await.expect("nobody has it"));
+        let before = holder(&peek(&env, &locator).await).await;
+        assert!(before.is_some(), "a holder that ends leaves its lease");
+        NbdDevice::open(&env, &locator, Access::INSPECT).await.expect("it is gone");
+        assert_eq!(holder(&peek(&env, &locator).await).await.map(|h| h.nonce), before.map(|h| h.nonce));
     });
 }
