@@ -20,19 +20,9 @@ pub(crate) fn standing(label: &Label, newest: &Label) -> Standing {
     let own = own_uuid(label);
     let listed = newest.members.iter().any(|m| m.uuid == own && m.state != MemberCode::Left);
     match by_list(label, listed) {
-        Standing::Former if went_apart(label, newest) => Standing::Apart,
+        Standing::Former if label.has_struck_off_one_of(newest) => Standing::Apart,
         standing => standing,
     }
-}
-
-/// Whether by this label a member has left that the newest one still has: whoever has left never comes back, so neither comes after the
-/// other.
-fn went_apart(label: &Label, newest: &Label) -> bool {
-    label
-        .members
-        .iter()
-        .zip(&newest.members)
-        .any(|(own, row)| own.uuid == row.uuid && own.state == MemberCode::Left && row.state != MemberCode::Left)
 }
 
 /// The same where it is known whether the group lists it.

@@ -218,6 +218,15 @@ impl Label {
         self.clean || self.stopped
     }
 
+    /// Whether by this label a member has left that `other` still has. Who has left never comes back, so `other` does not come after this,
+    /// whatever their numbers say; if both have struck off one of the other's, they were used apart.
+    pub fn has_struck_off_one_of(&self, other: &Label) -> bool {
+        self.members
+            .iter()
+            .zip(&other.members)
+            .any(|(own, row)| own.uuid == row.uuid && own.state == MemberCode::Left && row.state != MemberCode::Left)
+    }
+
     /// Numbers that only grow.
     fn growing(&self) -> [u64; 8] {
         [

@@ -93,7 +93,8 @@ fn without_left<D>(found: Vec<Found<D>>, findings: &mut Vec<Finding>) -> Vec<Fou
     // Where two repairs that did not know of each other have each struck the other's member off, descent decides.
     let comes_after = |o: &Label, l: &Label| match mutant::on(Mutant::C4NumbersDecide) {
         true => !struck_off(o, l),
-        false => !went_apart(o, l),
+        // Each side goes on counting, and may have members that the other never knew.
+        false => !l.has_struck_off_one_of(o),
     };
     let strikes = |o: &Label, l: &Label| struck_off(l, o) && (comes_after(o, l) || descends(o, l));
     let gone = |l: &Label| found.iter().any(|o| strikes(&o.label, l) || done_without(l, &o.label));
@@ -178,15 +179,6 @@ fn struck_off(label: &Label, other: &Label) -> bool {
     // Of two changes that did not know of each other one may have been cut off: their numbers are equal then. Who has
     // left never comes back under its index.
     left && !other.joining && other.tables >= label.tables
-}
-
-/// Whether by this label a member has left that the other one still has: whoever has left never comes back, so the other does not come
-/// after this. Not asked of numbers of tables, nor of the members that carry the labels: each side goes on counting, and may have members
-/// that the other never knew.
-fn went_apart(other: &Label, label: &Label) -> bool {
-    let rows = label.members.iter().zip(&other.members);
-    rows.into_iter()
-        .any(|(own, row)| own.uuid == row.uuid && own.state == MemberCode::Left && row.state != MemberCode::Left)
 }
 
 fn left_behind<D>(f: &Found<D>) -> String {

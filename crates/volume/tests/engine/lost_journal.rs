@@ -6,7 +6,7 @@ use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
-use crate::image::{flush, make, open, read, read_only, small, stop, writable, write, Members, MIB};
+use crate::image::{add, flush, make, open, read, read_only, small, stop, writable, write, Members, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 const CHUNKS: u64 = 8;
@@ -253,4 +253,26 @@ fn a_rotten_block_before_the_tail_bars_no_start() {
     block[..128].fill(0xa5);
     m.0[0].poke(place, &block);
     assert_eq!(got(&m, writable())[0], Some(0));
+}
+
+/// The one that was just added, or the one that was there: the other has the records.
+#[test]
+fn the_journal_of_a_new_member_is_lost() {
+    for lost in [0, 2] {
+        let mut m = group(1);
+        let env = MemoryEnv::new();
+        let g = open(&env, &m.0, writable()).expect("opens");
+        let new = MemoryDevice::new(64 * MIB);
+        add(&env, &g, &new, Tier::Fast);
+        m.0.push(new);
+        let v = g.volume("main").expect("there");
+        for n in 0..CHUNKS {
+            write(&env, &v, n * CHUNK, &[7; 4096]).expect("write");
+            flush(&env, &v).expect("flush");
+        }
+        drop((g, v));
+        env.kill();
+        rot(&m.0[lost]);
+        assert_eq!(got(&m, writable()), vec![Some(7); CHUNKS as usize], "without that of member {lost}");
+    }
 }
