@@ -114,6 +114,7 @@ mutants! {
     TornEndLeft: "C6: a start leaves what was cut off at the end of a journal where the next commit goes",
     C7NoFirstSync: "C7.1: recovery reads before it has synced the members, which count as synced",
     C7ShownIsDurable: "C7.5: what a start could read counts as durable, though a sync had failed before",
+    C7AwayShownIsDurable: "C7.5: away bits that a start could read count as durable, though a sync had failed before",
     C7GenerationReused: "C4.1, C7: generations start again where the journal ended",
     C7DoubleHomes: "C7.3: two entries on one slot are both served",
     C7RangeReusedEarly: "C7.4: a deleted volume's map range is used again before its unmap is durable",

@@ -117,6 +117,28 @@ pub(super) fn shown_but_lost() -> Directed {
     Directed::chain("shown but lost", make, 200).finds(&["C7ShownIsDurable"])
 }
 
+/// The same of the away bits that a start sets after an orderly stop: what is written by the next one is known to the fast member alone,
+/// which then is gone.
+pub(super) fn away_shown_but_lost() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: false, ..group(24, 24, 32) };
+        let session = s.quiet_session(vec![fill(0, 6), flush()], End::Stop);
+        s.sessions.push(session);
+        let end = |crash, steps, events| End::Crash(crash, CrashPoint { steps, events });
+        let mut session = s.quiet_session(Vec::new(), end(Crash::Daemon, 0, 200));
+        session.faults[1] = Faults { sync_ppm: 300_000, limit: 1, shows: true, ..Faults::default() };
+        s.sessions.push(session);
+        let writes = (0..12).map(|i| step(0, FUA, (10 + i) * CHUNK, 4096)).collect();
+        let session = s.quiet_session(writes, end(Crash::Power, 12, n % 7));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 32 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::Missing(0));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("away bits shown but lost", make, 100).finds(&["C7AwayShownIsDurable"])
+}
+
 /// A map page that a checkpoint writes does not arrive as it was sent: the journal that it stands for must stay.
 pub(super) fn garbled_page() -> Directed {
     let make = |n: u64| {

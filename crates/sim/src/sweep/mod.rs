@@ -320,6 +320,7 @@ pub fn all() -> Vec<Directed> {
         chains::torn_twice(),
         failures::written_while_a_sync_fails(),
         failures::shown_but_lost(),
+        failures::away_shown_but_lost(),
         failures::garbled_page(),
         failures::hanging_discards(),
         failures::hung_discards_of_bound(),

@@ -169,7 +169,8 @@ impl<D: Device> Member<D> {
         self.write_away(|bits, _| bits.fill(0)).await
     }
 
-    /// Writes every block whose both sides are sound again, to its older side; the caller syncs. What is not sound is mended elsewhere.
+    /// Writes every block with a bit set and both sides sound again, to its older side; the caller syncs. What is not sound is mended
+    /// elsewhere.
     pub(crate) async fn write_away_anew(&self) -> Result<(), DeviceError> {
         let blocks = self.away.borrow().newest.len() as u64;
         for index in 0..blocks {
@@ -180,8 +181,10 @@ impl<D: Device> Member<D> {
                 }
                 (away.newest_of(index), away.durable[index as usize * WORDS..][..WORDS].to_vec())
             };
-            self.write_away_block(index, sequence + 1, 1 - side, &bits).await?;
-            self.away.borrow_mut().newest[index as usize] = (sequence + 1, 1 - side);
+            if bits.iter().any(|word| *word != 0) {
+                self.write_away_block(index, sequence + 1, 1 - side, &bits).await?;
+                self.away.borrow_mut().newest[index as usize] = (sequence + 1, 1 - side);
+            }
         }
         Ok(())
     }

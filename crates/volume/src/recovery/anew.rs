@@ -3,10 +3,11 @@
 //! What can be read is not therefore durable. After a sync that has failed, a cache below a member (that of the server behind an NBD
 //! connection, of a file system) may go on showing what never came to the medium, and counts it as written: no sync after that writes it.
 //! A commit that is read from there may be gone with the next power cut, or as soon as the cache needs the room; then the chain of the
-//! journal has a hole, and whatever was made durable behind it is lost. So a start that follows no orderly stop writes again
+//! journal has a hole, and whatever was made durable behind it is lost. So a start writes again
 //!
 //! 1. the blocks of each journal from its tail to its end, to where they are: cut off in the midst, each sector is as before;
-//! 2. the away bits, each block to its older side.
+//! 2. the away bits that are set, each block to its older side; also after an orderly stop: a start that was cut off since may have set
+//!    them, and failed. One that is clear, and was not cleared, only says too much.
 //!
 //! The labels it writes anyway. Pages and directories were synced before a label named them.
 
@@ -29,16 +30,12 @@ const BLOCKS: u64 = 256;
 
 /// Durable when it returns, on all members.
 pub(super) async fn write_anew<E: Env>(core: &Core<E>, source: &Source) -> Result<(), OpenError> {
-    if mutant::on(Mutant::C7ShownIsDurable) {
-        return Ok(());
-    }
     let each = core.members.rows().zip(&source.chains).filter_map(|(m, chain)| {
-        // A journal that begins anew is not built upon.
+        // A journal that begins anew is not built upon, nor is one after an orderly stop.
+        let goes_on = !source.rebuild[m.index as usize] && !m.label.borrow().clean;
         let end = chain.as_ref()?.end.sequence;
-        let end = if source.rebuild[m.index as usize] { 0 } else { end };
-        // After an orderly stop nothing is.
-        let in_use = !m.label.borrow().clean;
-        in_use.then_some(async move { member_anew(&core.env, m, end).await.map_err(failed(m.index)) })
+        let end = if goes_on && !mutant::on(Mutant::C7ShownIsDurable) { end } else { 0 };
+        Some(async move { member_anew(&core.env, m, end).await.map_err(failed(m.index)) })
     });
     wait::all(each.collect()).await.into_iter().collect()
 }
@@ -52,7 +49,7 @@ async fn member_anew<E: Env>(env: &E, m: &Member<E::Device>, end: u64) -> Result
         journal_anew(env, m, at, count).await?;
         at += count;
     }
-    if m.tier == Tier::Slow {
+    if m.tier == Tier::Slow && !mutant::on(Mutant::C7AwayShownIsDurable) {
         m.write_away_anew().await?;
     }
     m.sync_all().await
