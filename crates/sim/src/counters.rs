@@ -93,6 +93,8 @@ pub enum Seen {
     RepairCutOff,
     /// A start that mended a member was cut off.
     MendingCutOff,
+    /// A client that died while a request of its was under way.
+    DeadClient,
     /// The group was verified while it was in use.
     Checked,
     /// Such a check found damage, and mended it.

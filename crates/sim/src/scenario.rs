@@ -53,6 +53,14 @@ pub enum Act {
         /// It is wanted for one step only: who asked for it has gone.
         given_up: bool,
     },
+    /// Asks for a change of whole blocks, and dies: the steps that follow are those of the next client, which must not see what it does
+    /// from then on undone.
+    Dying {
+        /// What it asks for.
+        change: Asked,
+        /// So many microseconds after it has asked, unless it has been answered before.
+        after: u64,
+    },
     /// FLUSH.
     Flush,
     /// A hint that the range is wanted.
@@ -173,6 +181,23 @@ impl Act {
     pub fn is_of_members(self) -> bool {
         matches!(self, Act::AddMember { .. } | Act::Evacuate { .. } | Act::Keep { .. } | Act::Remove { .. })
     }
+}
+
+/// What a client asks for that dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A write of fresh data.
+    Write,
+    /// A TRIM.
+    Trim,
+    /// WRITE_ZEROES.
+    Zeroes,
+}
+
+impl Asked {
+    /// All of them, with names.
+    pub const ALL: [(Asked, &'static str); 3] =
+        [(Asked::Write, "dying-write"), (Asked::Trim, "dying-trim"), (Asked::Zeroes, "dying-zeroes")];
 }
 
 /// Most volumes that a run has in all: content tells so many apart.

@@ -8,7 +8,7 @@ use bimetal_volume::units::{Placement, Tier};
 use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::scenario::{
-    Act, Damage, End, MemberSpec, Scenario, Session, Speed, Step, VolumeSpec, MAX_FAMILIES, MAX_VOLUMES,
+    Act, Asked, Damage, End, MemberSpec, Scenario, Session, Speed, Step, VolumeSpec, MAX_FAMILIES, MAX_VOLUMES,
 };
 use crate::world::CrashPoint;
 
@@ -40,6 +40,10 @@ fn act_text(act: Act) -> String {
         Act::Trim { fua } => format!("trim{}", flag(fua, "fua")),
         Act::Zeroes { fua, no_hole, given_up } => {
             format!("zeroes{}{}{}", flag(fua, "fua"), flag(no_hole, "no-hole"), flag(given_up, "given-up"))
+        }
+        Act::Dying { change, after } => {
+            let name = Asked::ALL.iter().find(|a| a.0 == change).map_or("", |a| a.1);
+            format!("{name} after={after}")
         }
         Act::Flush => "flush".into(),
         Act::Cache => "cache".into(),
@@ -427,7 +431,10 @@ fn parse_step(w: &mut Words<'_>) -> Parsed<Step> {
         "evacuate" => Act::Evacuate { disk: w.value("disk")? },
         "keep-member" => Act::Keep { disk: w.value("disk")? },
         "remove-member" => Act::Remove { disk: w.value("disk")? },
-        other => return Err(format!("`{other}` is no act")),
+        other => match Asked::ALL.iter().find(|a| a.1 == other) {
+            Some((change, _)) => Act::Dying { change: *change, after: w.value("after")? },
+            None => return Err(format!("`{other}` is no act")),
+        },
     };
     Ok(Step { client, volume, act, offset, len })
 }

@@ -62,8 +62,9 @@ pub struct WriteFlags {
 /// Bytes that a zeroing which keeps its range allocated writes at a time.
 pub const ZERO_RUN: u64 = 1 << 20;
 
-/// Whether a request that may take hours is still wanted. It is asked between two steps of it; once it is not, the request ends with
-/// [`Error::Stopping`], and a part of its range may have been changed.
+/// Whether a request is still wanted. It is asked before each step of it that changes something, when nothing stands before that any
+/// more; once it is not, the request ends with [`Error::Stopping`], and a part of its range may have been changed. What a client asked
+/// for that is dead must not overtake what the next one has been told is done.
 pub type Wanted<'a> = &'a dyn Fn() -> bool;
 
 /// For a request that is wanted to its end.
@@ -90,11 +91,31 @@ pub trait Backend: Clone + 'static {
     /// Reads `len` bytes.
     fn read(&self, offset: u64, len: u64) -> impl Future<Output = Result<Pieces, Error>>;
     /// Writes `data`, which was built with `BufMut::with_phase(_, offset)`.
-    fn write(&self, offset: u64, data: Buf, flags: WriteFlags) -> impl Future<Output = Result<(), Error>>;
+    fn write(&self, offset: u64, data: Buf, flags: WriteFlags) -> impl Future<Output = Result<(), Error>> {
+        self.write_while(offset, data, flags, TO_ITS_END)
+    }
+    /// The same as long as that is `wanted`.
+    fn write_while(
+        &self,
+        offset: u64,
+        data: Buf,
+        flags: WriteFlags,
+        wanted: Wanted<'_>,
+    ) -> impl Future<Output = Result<(), Error>>;
     /// Makes everything that was answered before durable.
     fn flush(&self) -> impl Future<Output = Result<(), Error>>;
     /// Forgets the whole 4 KiB blocks inside the range: they read as zeros afterwards.
-    fn trim(&self, offset: u64, len: u64, flags: WriteFlags) -> impl Future<Output = Result<(), Error>>;
+    fn trim(&self, offset: u64, len: u64, flags: WriteFlags) -> impl Future<Output = Result<(), Error>> {
+        self.trim_while(offset, len, flags, TO_ITS_END)
+    }
+    /// The same as long as that is `wanted`.
+    fn trim_while(
+        &self,
+        offset: u64,
+        len: u64,
+        flags: WriteFlags,
+        wanted: Wanted<'_>,
+    ) -> impl Future<Output = Result<(), Error>>;
     /// Zeroes exactly the range, as long as that is `wanted`.
     fn write_zeroes(
         &self,
@@ -103,8 +124,8 @@ pub trait Backend: Clone + 'static {
         flags: WriteFlags,
         wanted: Wanted<'_>,
     ) -> impl Future<Output = Result<(), Error>>;
-    /// A hint that the range will be used soon: a promotion hint.
-    fn cache(&self, offset: u64, len: u64) -> impl Future<Output = Result<(), Error>>;
+    /// A hint that the range will be used soon: a promotion hint, of which nothing more comes once it is not `wanted`.
+    fn cache(&self, offset: u64, len: u64, wanted: Wanted<'_>) -> impl Future<Output = Result<(), Error>>;
     /// Describes the range in order, without gaps, in at most `max` extents (at least one; fewer may cover less than
     /// the range).
     fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Error>;

@@ -93,7 +93,7 @@ impl Backend for Raw {
         Ok([Piece::Data(buf.freeze())].into_iter().collect())
     }
 
-    async fn write(&self, offset: u64, data: Buf, flags: WriteFlags) -> Result<(), Error> {
+    async fn write_while(&self, offset: u64, data: Buf, flags: WriteFlags, _wanted: Wanted<'_>) -> Result<(), Error> {
         self.check(offset, data.len() as u64)?;
         self.device.write(offset, data).await.map_err(failed)?;
         if flags.fua {
@@ -106,7 +106,7 @@ impl Backend for Raw {
         self.device.sync().await.map_err(failed)
     }
 
-    async fn trim(&self, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
+    async fn trim_while(&self, offset: u64, len: u64, flags: WriteFlags, _wanted: Wanted<'_>) -> Result<(), Error> {
         self.check(offset, len)?;
         self.device.discard(offset, len).await.map_err(failed)?;
         if flags.fua {
@@ -133,7 +133,7 @@ impl Backend for Raw {
         Ok(())
     }
 
-    async fn cache(&self, offset: u64, len: u64) -> Result<(), Error> {
+    async fn cache(&self, offset: u64, len: u64, _wanted: Wanted<'_>) -> Result<(), Error> {
         self.check(offset, len)
     }
 

@@ -130,7 +130,7 @@ impl Backend for Memory {
         Ok(pieces)
     }
 
-    async fn write(&self, offset: u64, data: Buf, _flags: WriteFlags) -> Result<(), Error> {
+    async fn write_while(&self, offset: u64, data: Buf, _flags: WriteFlags, _wanted: Wanted<'_>) -> Result<(), Error> {
         self.check_write(offset, data.len() as u64)?;
         self.changes.set(self.changes.get() + 1);
         let mut parts = self.parts.borrow_mut();
@@ -147,7 +147,7 @@ impl Backend for Memory {
         Ok(())
     }
 
-    async fn trim(&self, offset: u64, len: u64, _flags: WriteFlags) -> Result<(), Error> {
+    async fn trim_while(&self, offset: u64, len: u64, _flags: WriteFlags, _wanted: Wanted<'_>) -> Result<(), Error> {
         self.check_write(offset, len)?;
         self.zero(offset, len, true, false);
         Ok(())
@@ -162,7 +162,7 @@ impl Backend for Memory {
         Ok(())
     }
 
-    async fn cache(&self, offset: u64, len: u64) -> Result<(), Error> {
+    async fn cache(&self, offset: u64, len: u64, _wanted: Wanted<'_>) -> Result<(), Error> {
         check_range(offset, len, self.size)
     }
 

@@ -36,7 +36,7 @@ impl Backend for Null {
         Ok(smallvec![Piece::Zero(len)])
     }
 
-    async fn write(&self, offset: u64, data: Buf, _flags: WriteFlags) -> Result<(), Error> {
+    async fn write_while(&self, offset: u64, data: Buf, _flags: WriteFlags, _wanted: Wanted<'_>) -> Result<(), Error> {
         check_range(offset, data.len() as u64, self.size)
     }
 
@@ -44,7 +44,7 @@ impl Backend for Null {
         Ok(())
     }
 
-    async fn trim(&self, offset: u64, len: u64, _flags: WriteFlags) -> Result<(), Error> {
+    async fn trim_while(&self, offset: u64, len: u64, _flags: WriteFlags, _wanted: Wanted<'_>) -> Result<(), Error> {
         check_range(offset, len, self.size)
     }
 
@@ -52,7 +52,7 @@ impl Backend for Null {
         check_range(offset, len, self.size)
     }
 
-    async fn cache(&self, offset: u64, len: u64) -> Result<(), Error> {
+    async fn cache(&self, offset: u64, len: u64, _wanted: Wanted<'_>) -> Result<(), Error> {
         check_range(offset, len, self.size)
     }
 

@@ -165,7 +165,7 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
 async fn zero(backend: &impl Backend, offset: u64, len: u64, keep: bool, wanted: Wanted<'_>) -> Result<(), Error> {
     let flags = WriteFlags { no_hole: keep, ..WriteFlags::default() };
     if !keep && (offset | len) % BLOCK == 0 {
-        return backend.trim(offset, len, flags).await;
+        return backend.trim_while(offset, len, flags, wanted).await;
     }
     backend.write_zeroes(offset, len, flags, wanted).await
 }

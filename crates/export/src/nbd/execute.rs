@@ -79,22 +79,23 @@ pub(super) async fn execute<R: Runtime, B: Backend>(session: &Session<R, B>, mut
 impl<R: Runtime, B: Backend> Session<R, B> {
     async fn perform(&self, work: &mut Work) -> Result<Answer, Error> {
         let (backend, wanted): (_, Wanted<'_>) = (&self.backend, &|| self.peer.waits_for_long_work());
+        let writes: Wanted<'_> = &|| self.peer.waits_for_writes();
         match work.op {
             Op::Nothing => {}
             Op::Read { offset, len, .. } => return backend.read(offset, len).await.map(Answer::Data),
             Op::Write { offset, flags, .. } => {
                 // The reader starts a write only together with its payload.
                 if let Some(data) = work.payload.take() {
-                    backend.write(offset, data, flags).await?;
+                    backend.write_while(offset, data, flags, writes).await?;
                 }
             }
             Op::Flush => backend.flush().await?,
             Op::Trim { offset, len, flags } if self.cuts_blocks(offset, len) => {
                 backend.write_zeroes(offset, len, flags, wanted).await?
             }
-            Op::Trim { offset, len, flags } => backend.trim(offset, len, flags).await?,
+            Op::Trim { offset, len, flags } => backend.trim_while(offset, len, flags, wanted).await?,
             Op::WriteZeroes { offset, len, flags } => backend.write_zeroes(offset, len, flags, wanted).await?,
-            Op::Cache { offset, len } => backend.cache(offset, len).await?,
+            Op::Cache { offset, len } => backend.cache(offset, len, wanted).await?,
             Op::BlockStatus { offset, len, one_extent, .. } => {
                 return self.status(offset, len, one_extent, work.filter.as_ref()).map(Answer::Status)
             }

@@ -90,19 +90,27 @@ impl Backend for Probe {
         self.enter(format!("read {offset} {len}")).await?;
         self.memory.read(offset, len).await
     }
-    async fn write(&self, offset: u64, data: Buf, flags: WriteFlags) -> Result<(), Error> {
+    async fn write_while(&self, offset: u64, data: Buf, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
         let to_block = (4096 - offset as usize % 4096) % 4096;
         if data.len() > to_block {
             assert!(data.slice(to_block, data.len() - to_block).is_aligned(), "whole blocks lie on pages");
         }
         self.enter(format!("write {offset} {} fua {}", data.len(), flags.fua)).await?;
+        if !wanted() {
+            self.log.borrow_mut().push("not wanted".into());
+            return Err(Error::Stopping);
+        }
         self.memory.write(offset, data, flags).await
     }
     async fn flush(&self) -> Result<(), Error> {
         self.enter("flush".into()).await
     }
-    async fn trim(&self, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
+    async fn trim_while(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
         self.enter(format!("trim {offset} {len} fua {}", flags.fua)).await?;
+        if !wanted() {
+            self.log.borrow_mut().push("not wanted".into());
+            return Err(Error::Stopping);
+        }
         self.memory.trim(offset, len, flags).await
     }
     async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
@@ -113,7 +121,7 @@ impl Backend for Probe {
         }
         self.memory.write_zeroes(offset, len, flags, wanted).await
     }
-    async fn cache(&self, offset: u64, len: u64) -> Result<(), Error> {
+    async fn cache(&self, offset: u64, len: u64, _wanted: Wanted<'_>) -> Result<(), Error> {
         self.enter(format!("cache {offset} {len}")).await
     }
     fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Error> {

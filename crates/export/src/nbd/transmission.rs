@@ -102,6 +102,7 @@ async fn read_requests<R: Runtime, B: Backend, C: Conn>(
         };
         receiver.consume(style.request_size());
         if request.command == cmd::DISC {
+            session.peer.took_leave.set(true);
             return Ok(());
         }
         let payload_len = request.payload_len(style);

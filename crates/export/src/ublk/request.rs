@@ -18,8 +18,8 @@ struct Range {
 }
 
 /// Carries out a request whose data are, or are to be, at the front of `buf`, which is `max` bytes long. Gives a buffer
-/// of that length back, and the answer; `None` if it is to be left to the next daemon, as a zeroing is that is not `wanted` to its
-/// end here.
+/// of that length back, and the answer; `None` if it is to be left to the next daemon, as a discard or zeroing is that is not `wanted` to
+/// its end here.
 pub(super) async fn perform<B: Backend>(
     backend: &B,
     desc: &IoDesc,
@@ -40,7 +40,7 @@ pub(super) async fn perform<B: Backend>(
         Kind::Read => read(backend, range, buf).await,
         Kind::Write => write(backend, range, buf, flags).await,
         Kind::Flush => (buf, backend.flush().await),
-        Kind::Discard => (buf, backend.trim(range.offset, range.len, flags).await),
+        Kind::Discard => (buf, backend.trim_while(range.offset, range.len, flags, wanted).await),
         Kind::WriteZeroes => (buf, backend.write_zeroes(range.offset, range.len, flags, wanted).await),
         Kind::Other(_) => return (buf, Some(-EOPNOTSUPP)),
     };

@@ -173,7 +173,7 @@ impl Backend for Probe {
         self.enter(format!("read {offset} {len}")).await?;
         self.memory.read(offset, len).await
     }
-    async fn write(&self, offset: u64, data: Buf, flags: WriteFlags) -> Result<(), Error> {
+    async fn write_while(&self, offset: u64, data: Buf, flags: WriteFlags, _wanted: Wanted<'_>) -> Result<(), Error> {
         assert_eq!(data.as_ptr() as u64 % 4096, offset % 4096, "whole blocks lie on pages");
         self.kept.borrow_mut().push(data.clone());
         self.enter(format!("write {offset} {}{}", data.len(), words(flags))).await?;
@@ -182,8 +182,11 @@ impl Backend for Probe {
     async fn flush(&self) -> Result<(), Error> {
         self.enter("flush".into()).await
     }
-    async fn trim(&self, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
+    async fn trim_while(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
         self.enter(format!("trim {offset} {len}{}", words(flags))).await?;
+        if !wanted() {
+            return Err(Error::Stopping);
+        }
         self.memory.trim(offset, len, flags).await
     }
     async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
@@ -193,7 +196,7 @@ impl Backend for Probe {
         }
         self.memory.write_zeroes(offset, len, flags, wanted).await
     }
-    async fn cache(&self, _offset: u64, _len: u64) -> Result<(), Error> {
+    async fn cache(&self, _offset: u64, _len: u64, _wanted: Wanted<'_>) -> Result<(), Error> {
         Ok(())
     }
     fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Error> {

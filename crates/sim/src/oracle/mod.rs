@@ -18,6 +18,8 @@
 //! 7. A failed write may have happened or not. If the disk may still carry it out late, reads that began before the next
 //!    FLUSH was answered settle nothing; but a request that follows it replaces it like any other (C2.2: what failed must be over
 //!    before its place is written again).
+//!    A request whose client is dead counts as failed from then on; it may take effect until it ends, but over nothing that was issued
+//!    since.
 //! 8. After a failed sync the device may have lost anything not durable, so until the next start a read may return
 //!    whatever rule 4 allows.
 //! 9. Nothing else is ever legal: no data of another place, no poison, no mixture inside a sector.
@@ -323,6 +325,22 @@ impl Oracle {
         (span.sure, span.open, span.answered) = (false, late, now);
         if late {
             self.volumes[volume].open.push((issued.0, now));
+        }
+    }
+
+    /// The client that issued it is dead at sequence `now` (rule 7).
+    pub fn left(&mut self, issued: Issued, now: u64) {
+        let span = &mut self.spans[issued.0 as usize];
+        (span.sure, span.open, span.answered) = (false, true, now);
+    }
+
+    /// A request whose client had left has ended at sequence `now`. `late`: it failed, and may still take effect.
+    pub fn over(&mut self, volume: usize, issued: Issued, late: bool, now: u64) {
+        let span = &mut self.spans[issued.0 as usize];
+        if late {
+            self.volumes[volume].open.push((issued.0, now));
+        } else {
+            (span.open, span.closed) = (false, now);
         }
     }
 

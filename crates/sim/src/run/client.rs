@@ -29,6 +29,7 @@ const HEAT_GAP: u64 = 50_000 * MICROS;
 /// What a client needs.
 #[derive(Clone)]
 pub(super) struct Client {
+    pub(super) env: SimEnv,
     pub(super) shared: Rc<Shared>,
     pub(super) group: Group<SimEnv>,
     /// By number; those that are there.
@@ -59,7 +60,7 @@ impl Client {
         }
     }
 
-    fn flags(&self, fua: bool, no_hole: bool) -> WriteFlags {
+    pub(super) fn flags(&self, fua: bool, no_hole: bool) -> WriteFlags {
         WriteFlags { fua, no_hole, outlives: self.shared.outlives }
     }
 
@@ -72,11 +73,12 @@ impl Client {
             Act::Zeroes { fua, no_hole, given_up } => {
                 self.change(Change::Zeroes { given_up }, &s, self.flags(fua, no_hole)).await;
             }
+            Act::Dying { change, after } => self.dying(change, &s, after).await,
             Act::Flush => self.flush(s.volume).await,
             Act::Cache => {
                 // A hint; its failure says nothing.
                 if let Some(v) = self.volume(s.volume) {
-                    let _ = v.cache(s.offset, s.len).await;
+                    let _ = v.cache(s.offset, s.len, TO_ITS_END).await;
                 }
             }
             Act::Make { .. } | Act::Delete | Act::Resize { .. } | Act::Rename | Act::Encrypt { .. } => {
@@ -131,7 +133,7 @@ impl Client {
     }
 
     /// The step, cut at the end of its volume; `None` if nothing is left of it.
-    fn inside(&self, s: Step) -> Option<Step> {
+    pub(super) fn inside(&self, s: Step) -> Option<Step> {
         if matches!(
             s.act,
             Act::Sleep | Act::Dissolve | Act::Copy | Act::Rot { .. } | Act::RotKeys { .. } | Act::Check { .. }
@@ -251,7 +253,7 @@ impl Client {
     }
 
     /// Waits until no other request would make the outcome of a change inside a sector depend on order.
-    async fn claim(&self, volume: usize, offset: u64, len: u64) {
+    pub(super) async fn claim(&self, volume: usize, offset: u64, len: u64) {
         let sector = SECTOR as u64;
         let cuts = offset % sector != 0 || (offset + len) % sector != 0;
         let (from, to) = (offset / sector * sector, (offset + len).next_multiple_of(sector));
@@ -265,7 +267,7 @@ impl Client {
         self.shared.busy.borrow_mut().push((volume, from, to, cuts));
     }
 
-    fn release(&self, volume: usize, offset: u64, len: u64) {
+    pub(super) fn release(&self, volume: usize, offset: u64, len: u64) {
         let sector = SECTOR as u64;
         let (from, to) = (offset / sector * sector, (offset + len).next_multiple_of(sector));
         let mut busy = self.shared.busy.borrow_mut();

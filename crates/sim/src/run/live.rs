@@ -70,15 +70,15 @@ impl Run<'_> {
         }
     }
 
-    fn client(&self, group: &Group<SimEnv>) -> Result<Client, Wrong> {
+    fn client(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<Client, Wrong> {
         let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
         let (shared, group) = (self.shared.clone(), group.clone());
         let now = self.world.injected();
-        Ok(Client { shared, group, volumes, start: now, opened: now })
+        Ok(Client { env: env.clone(), shared, group, volumes, start: now, opened: now })
     }
 
     fn read_all(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
-        let client = self.client(group)?;
+        let client = self.client(env, group)?;
         let ended = env.run(SESSION_LIMIT, async move {
             client.check_headers().await;
             for volume in client.numbers() {
@@ -126,7 +126,7 @@ impl Run<'_> {
     /// I6: the reserve comes back, and a chunk that is used again and again is promoted.
     fn liveness(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
         self.shared.marks.borrow_mut().mark(Seen::Liveness);
-        let client = self.client(group)?;
+        let client = self.client(env, group)?;
         let watched = group.clone();
         let auto: Vec<usize> = self
             .shared

@@ -13,6 +13,7 @@ mod client;
 mod damage;
 mod dead;
 mod dissolve;
+mod dying;
 mod family;
 mod fates;
 mod forge;

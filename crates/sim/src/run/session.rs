@@ -161,7 +161,8 @@ impl Run<'_> {
     ) -> Result<Ended<()>, Wrong> {
         let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
         let (shared, group) = (self.shared.clone(), group.clone());
-        let client = Client { shared, group, volumes, start, opened: self.world.injected() };
+        let opened = self.world.injected();
+        let client = Client { env: env.clone(), shared, group, volumes, start, opened };
         let count = session.steps.iter().map(|s| s.client).max().map_or(0, |m| m as usize + 1);
         let mut lists: Vec<Vec<Step>> = vec![Vec::new(); count];
         for step in &session.steps {

@@ -42,6 +42,7 @@ pub(super) fn all() -> Vec<Directed> {
         labels_rot(),
         rots("mended in use, first", 0, false),
         rots("mended in use, second", 1, false),
+        rots("mended in use, slow", 2, true).finds(&["MendSkipsAway"]),
         rots("mended in use, torn", 0, true).finds(&["MendOverGoodLabel"]),
     ]
 }

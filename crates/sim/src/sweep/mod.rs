@@ -8,6 +8,7 @@ mod chains;
 mod check;
 mod copies;
 mod degraded;
+mod dying;
 mod failures;
 mod family;
 mod kept;
@@ -365,6 +366,7 @@ pub fn all() -> Vec<Directed> {
         .chain(family::all())
         .chain(repair::all())
         .chain(check::all())
+        .chain(dying::all())
         .chain(unread::all())
         .chain(copies::all());
     plain.into_iter().chain(degraded::all()).chain(alone::all()).chain(of_groups).collect()

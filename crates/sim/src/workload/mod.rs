@@ -3,6 +3,7 @@
 mod check;
 mod crowd;
 mod dissolve;
+mod dying;
 mod family;
 mod members;
 mod structure;
@@ -40,6 +41,9 @@ const WIDE: u64 = 0x7769_6465;
 /// Runs in a million in which the group is verified while it is in use.
 const CHECKS_PPM: u32 = 100_000;
 const CHECKS: u64 = 0x6368_6563_6b73;
+/// Runs in a million in which clients die, and others come in their place.
+const DYING_PPM: u32 = 100_000;
+const DYING: u64 = 0x64_7969_6e67;
 /// Runs in a million in which requests for some zone of the metadata fail.
 const AREAS_PPM: u32 = 60_000;
 const AREAS: u64 = 0x61_7265_6173;
@@ -132,6 +136,10 @@ pub fn generate(seed: u64) -> Scenario {
     let mut checks = Prng::new(seed ^ CHECKS);
     if checks.chance(CHECKS_PPM) {
         check::mix_in(&mut s, &mut checks);
+    }
+    let mut dying = Prng::new(seed ^ DYING);
+    if dying.chance(DYING_PPM) {
+        dying::mix_in(&mut s, &mut dying);
     }
     let mut areas = Prng::new(seed ^ AREAS);
     if areas.chance(AREAS_PPM) {

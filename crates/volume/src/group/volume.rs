@@ -283,10 +283,10 @@ impl<E: Env> Volume<E> {
         self.info.uuid
     }
 
-    /// Tells the policy that the chunks of a range will be used soon.
-    async fn hint(&self, offset: u64, len: u64) {
+    /// Tells the policy that the chunks of a range will be used soon, as long as that is `wanted`.
+    async fn hint(&self, offset: u64, len: u64, wanted: Wanted<'_>) {
         let (mut walk, mut pace) = (self.info.walk(offset, len), Pace::default());
-        while let Some(stretch) = walk.next(&self.core).filter(|_| !self.core.stopping.get()) {
+        while let Some(stretch) = walk.next(&self.core).filter(|_| wanted() && !self.core.stopping.get()) {
             if !stretch.unused {
                 self.core.policy.borrow_mut().hint(&mut self.core.view(), stretch.first.chunk);
             }
@@ -352,8 +352,8 @@ impl<E: Env> Backend for Volume<E> {
         self.core.read(self.info(), offset, len).await
     }
 
-    async fn write(&self, offset: u64, data: Buf, flags: WriteFlags) -> Result<(), Error> {
-        self.core.write(self.info(), offset, data, flags).await
+    async fn write_while(&self, offset: u64, data: Buf, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
+        self.core.write(self.info(), offset, data, flags, wanted).await
     }
 
     async fn flush(&self) -> Result<(), Error> {
@@ -361,18 +361,18 @@ impl<E: Env> Backend for Volume<E> {
         self.core.flush().await
     }
 
-    async fn trim(&self, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
-        self.core.trim(self.info(), offset, len, flags).await
+    async fn trim_while(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
+        self.core.trim(self.info(), offset, len, flags, wanted).await
     }
 
     async fn write_zeroes(&self, offset: u64, len: u64, flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
         self.core.write_zeroes(self.info(), offset, len, flags, wanted).await
     }
 
-    async fn cache(&self, offset: u64, len: u64) -> Result<(), Error> {
+    async fn cache(&self, offset: u64, len: u64, wanted: Wanted<'_>) -> Result<(), Error> {
         let _in = self.info().let_in(offset, len)?;
         if self.core.writable {
-            self.hint(offset, len).await;
+            self.hint(offset, len, wanted).await;
             self.core.mover_wake.notify();
         }
         Ok(())

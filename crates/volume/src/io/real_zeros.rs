@@ -60,7 +60,7 @@ impl<E: Env> Core<E> {
             }
             // Whoever deletes, shrinks or locks the volume meanwhile waits for this one: not for hours.
             v.check(offset, len)?;
-            self.write_let_in(v, at, self.real_zeros.of(at, n), WriteFlags::default()).await?;
+            self.write_let_in(v, at, self.real_zeros.of(at, n), WriteFlags::default(), wanted).await?;
             at += n;
         }
         Ok(())

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::anew::Anew;
 use super::split::{mask_of, Part};
-use crate::backend::{Piece, WriteFlags};
+use crate::backend::{Piece, Wanted, WriteFlags};
 use crate::buf::{Buf, BufMut};
 use crate::claim::{Claimed, Pin};
 use crate::commit::Reserved;
@@ -61,10 +61,17 @@ struct Run {
 }
 
 impl<E: Env> Core<E> {
-    /// Writes `data` at `offset` of a volume.
-    pub(crate) async fn write(&self, v: &VolumeInfo, offset: u64, data: Buf, flags: WriteFlags) -> Result<(), Error> {
+    /// Writes `data` at `offset` of a volume, as long as that is `wanted`.
+    pub(crate) async fn write(
+        &self,
+        v: &VolumeInfo,
+        offset: u64,
+        data: Buf,
+        flags: WriteFlags,
+        wanted: Wanted<'_>,
+    ) -> Result<(), Error> {
         let _in = v.let_in_to_change(offset, data.len() as u64)?;
-        self.write_let_in(v, offset, data, flags).await
+        self.write_let_in(v, offset, data, flags, wanted).await
     }
 
     /// The same for a request that was let in.
@@ -74,12 +81,13 @@ impl<E: Env> Core<E> {
         offset: u64,
         data: Buf,
         flags: WriteFlags,
+        wanted: Wanted<'_>,
     ) -> Result<(), Error> {
         let len = data.len() as u64;
         let _admitted = self.admit_change(len).await?;
         let all: SmallVec<[Part; 2]> = v.parts(offset, len).collect();
         for round in all.chunks(ROUND) {
-            self.write_round(v, offset, round, &data).await?;
+            self.write_round(v, offset, round, &data, wanted).await?;
             if mutant::on(Mutant::ChunkBorder) {
                 break;
             }
@@ -93,11 +101,18 @@ impl<E: Env> Core<E> {
     }
 
     /// Writes what lies in a few chunks of a request that begins at byte `offset` of the volume.
-    async fn write_round(&self, v: &VolumeInfo, offset: u64, round: &[Part], data: &Buf) -> Result<(), Error> {
+    async fn write_round(
+        &self,
+        v: &VolumeInfo,
+        offset: u64,
+        round: &[Part],
+        data: &Buf,
+        wanted: Wanted<'_>,
+    ) -> Result<(), Error> {
         let anew = Cell::new(false);
-        match self.write_parts(v, offset, round, data, Some(&anew)).await {
+        match self.write_parts(v, offset, round, data, Some(&anew), wanted).await {
             // The homes that the chunks have may take what another place did not.
-            Err(Error::Device { .. }) if anew.get() => self.write_parts(v, offset, round, data, None).await,
+            Err(Error::Device { .. }) if anew.get() => self.write_parts(v, offset, round, data, None, wanted).await,
             written => written,
         }
     }
@@ -110,6 +125,7 @@ impl<E: Env> Core<E> {
         round: &[Part],
         data: &Buf,
         anew: Option<&Cell<bool>>,
+        wanted: Wanted<'_>,
     ) -> Result<(), Error> {
         let failures = self.health.failures();
         let _room = self.room_for(v, round, anew.is_some()).await?;
@@ -133,6 +149,10 @@ impl<E: Env> Core<E> {
         // merged with it, it must not be written (C11.1).
         if self.health.failures() != failures {
             self.health.check()?;
+        }
+        // Whoever writes there from now on waits for this one; whoever did before may have been told that it is done.
+        if !wanted() && !mutant::on(Mutant::WriteOfTheGone) {
+            return Err(Error::Stopping);
         }
         placed.iter().for_each(|p| p.sent.set(true));
         let results = match &runs[..] {
@@ -424,7 +444,13 @@ impl<E: Env> Core<E> {
     }
 
     /// Writes zeros over bytes of one block, if the block is valid at all.
-    pub(crate) async fn zero_edge(&self, v: &VolumeInfo, offset: u64, len: u64) -> Result<(), Error> {
+    pub(super) async fn zero_edge(
+        &self,
+        v: &VolumeInfo,
+        offset: u64,
+        len: u64,
+        wanted: Wanted<'_>,
+    ) -> Result<(), Error> {
         let part = v.parts(offset, len).next();
         let Some(part) = part else { return Ok(()) };
         let e = self.entry(part.chunk)?;
@@ -434,7 +460,7 @@ impl<E: Env> Core<E> {
         }
         let mut zeros = BufMut::with_phase(len as usize, offset);
         zeros.fill(0);
-        self.write_round(v, offset, &[part], &zeros.freeze()).await
+        self.write_round(v, offset, &[part], &zeros.freeze(), wanted).await
     }
 }
 

@@ -13,11 +13,18 @@ use crate::units::BLOCK;
 use crate::wait::Pace;
 
 impl<E: Env> Core<E> {
-    /// Forgets the whole blocks inside the range.
-    pub(crate) async fn trim(&self, v: &VolumeInfo, offset: u64, len: u64, flags: WriteFlags) -> Result<(), Error> {
+    /// Forgets the whole blocks inside the range, as long as that is `wanted`.
+    pub(crate) async fn trim(
+        &self,
+        v: &VolumeInfo,
+        offset: u64,
+        len: u64,
+        flags: WriteFlags,
+        wanted: Wanted<'_>,
+    ) -> Result<(), Error> {
         let _in = v.let_in_to_change(offset, len)?;
         let _admitted = self.admit_change(0).await?;
-        self.forget_all(v, offset, len, TO_ITS_END).await?;
+        self.forget_all(v, offset, len, wanted).await?;
         self.confirm(v, offset, len, flags).await
     }
 
@@ -51,10 +58,10 @@ impl<E: Env> Core<E> {
         let (first, last) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
         if !mutant::on(Mutant::ZeroesKeepEdges) {
             if first > last {
-                self.zero_edge(v, offset, len).await?;
+                self.zero_edge(v, offset, len, wanted).await?;
             } else {
-                self.zero_edge(v, offset, first - offset).await?;
-                self.zero_edge(v, last, end - last).await?;
+                self.zero_edge(v, offset, first - offset, wanted).await?;
+                self.zero_edge(v, last, end - last, wanted).await?;
             }
         }
         if first < last {
@@ -66,6 +73,7 @@ impl<E: Env> Core<E> {
     /// Forgets the whole blocks inside the range, as long as that is `wanted`. Others have their turn meanwhile: it may be all of a
     /// large volume.
     async fn forget_all(&self, v: &VolumeInfo, offset: u64, len: u64, wanted: Wanted<'_>) -> Result<(), Error> {
+        let wanted = if mutant::on(Mutant::TrimOfTheGone) { TO_ITS_END } else { wanted };
         let (mut walk, mut pace) = (v.walk(offset, len), Pace::default());
         while let Some(stretch) = walk.next(self) {
             // A write that is under way may be about to give a chunk its first home.
@@ -77,15 +85,15 @@ impl<E: Env> Core<E> {
                 if !wanted() {
                     return Err(Error::Stopping);
                 }
-                self.forget(&part).await?;
+                self.forget(&part, wanted).await?;
                 pace.step().await;
             }
         }
         Ok(())
     }
 
-    /// Clears the valid bits of the part's whole blocks; a chunk without any leaves its slot.
-    pub(crate) async fn forget(&self, part: &Part) -> Result<(), Error> {
+    /// Clears the valid bits of the part's whole blocks if that is `wanted`; a chunk without any leaves its slot.
+    pub(crate) async fn forget(&self, part: &Part, wanted: Wanted<'_>) -> Result<(), Error> {
         let mask = part.whole_blocks();
         if mask == 0 {
             return Ok(());
@@ -99,6 +107,10 @@ impl<E: Env> Core<E> {
         let _room = self.commit.reserve(1);
         let claimed = self.claims.claim(part.chunk, mask).await;
         self.health.check()?;
+        // It may have waited long for its blocks, and others have written there before.
+        if !wanted() {
+            return Err(Error::Stopping);
+        }
         self.claims.cancel_motion(part.chunk, true);
         let e = self.entry(part.chunk)?;
         if !e.is_mapped() {

@@ -47,6 +47,16 @@ impl Away {
         self.newest[index as usize]
     }
 
+    /// Durable bits of a block.
+    fn bits(&self, index: u64) -> &[u64] {
+        &self.durable[index as usize * WORDS..][..WORDS]
+    }
+
+    /// Whether these are the durable bits of a block.
+    fn holds(&self, index: u64, bits: &[u64]) -> bool {
+        self.bits(index) == bits
+    }
+
     pub(crate) fn is_set(&self, region: u32) -> bool {
         self.durable[region as usize / 64] & 1 << (region % 64) != 0
     }
@@ -169,6 +179,39 @@ impl<D: Device> Member<D> {
         self.write_away(|bits, _| bits.fill(0)).await
     }
 
+    /// Which sides of a block are not sound, the newest first; that one must hold the durable bits, too, if they are `known` to be what
+    /// was written there last. The caller holds `away_meta`.
+    pub(crate) async fn unsound_sides(&self, index: u64, known: bool) -> Vec<u8> {
+        let newest = self.away.borrow().newest_of(index).1;
+        let mut unsound = Vec::new();
+        for side in [newest, 1 - newest] {
+            let place = self.layout.away_block(index, side);
+            let read = self.read(place, BufMut::new(BLOCK as usize)).await;
+            let bits = read.ok().and_then(|b| raw::decode(&b, index, &self.salt(place)).ok().map(|(_, bits)| bits));
+            let sound = bits.is_some_and(|bits| side != newest || !known || self.away.borrow().holds(index, &bits));
+            if !sound {
+                unsound.push(side);
+            }
+        }
+        unsound
+    }
+
+    /// Writes the durable bits of a block to sides of it that are not sound: until both are, it counts as all set (invariant 2), and
+    /// whichever is the newest then says the same. The caller holds `away_meta`, and syncs.
+    pub(crate) async fn mend_sides(&self, index: u64, unsound: &[u8]) -> Result<(), DeviceError> {
+        for side in unsound {
+            let ((sequence, newest), bits) = {
+                let away = self.away.borrow();
+                (away.newest_of(index), away.bits(index).to_vec())
+            };
+            // Where it fails, how far it came is not known: the next one is newer all the same.
+            self.away.borrow_mut().newest[index as usize] = (sequence + 1, newest);
+            self.write_away_block(index, sequence + 1, *side, &bits).await?;
+            self.away.borrow_mut().newest[index as usize] = (sequence + 1, *side);
+        }
+        Ok(())
+    }
+
     /// Writes every block with a bit set and both sides sound again, to its older side; the caller syncs. What is not sound is mended
     /// elsewhere.
     pub(crate) async fn write_away_anew(&self) -> Result<(), DeviceError> {
@@ -179,7 +222,7 @@ impl<D: Device> Member<D> {
                 if away.unsound.contains(&index) {
                     continue;
                 }
-                (away.newest_of(index), away.durable[index as usize * WORDS..][..WORDS].to_vec())
+                (away.newest_of(index), away.bits(index).to_vec())
             };
             if bits.iter().any(|word| *word != 0) {
                 self.write_away_block(index, sequence + 1, 1 - side, &bits).await?;

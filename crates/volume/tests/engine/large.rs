@@ -82,7 +82,7 @@ fn others_have_their_turn_beside_one_request_over_a_whole_large_volume() {
     let r = Rig::new(PAGES);
     let size = r.v.size();
     let enough = PAGES * 252 / 64;
-    let turns = r.turns_beside(|v| async move { v.cache(0, size).await });
+    let turns = r.turns_beside(|v| async move { v.cache(0, size, TO_ITS_END).await });
     assert!(turns > enough, "{turns} turns beside CACHE");
     let turns = r.turns_beside(|v| async move { v.write_zeroes(BLOCK / 2, size - BLOCK, PLAIN, TO_ITS_END).await });
     assert!(turns > enough, "{turns} turns beside WRITE_ZEROES");
@@ -100,7 +100,7 @@ fn what_is_empty_costs_a_request_nothing() {
     let size = r.v.size();
     let outlives = WriteFlags { outlives: true, ..PLAIN };
     assert!(r.turns_beside(|v| async move { v.trim(0, size, outlives).await }) < 10);
-    assert!(r.turns_beside(|v| async move { v.cache(0, size).await }) < 10);
+    assert!(r.turns_beside(|v| async move { v.cache(0, size, TO_ITS_END).await }) < 10);
     assert_eq!(r.extents(), (vec![Extent { len: size, data: false, tier: 0, heat: 0 }], 1));
 }
 

@@ -44,20 +44,61 @@ fn stopping_answers_what_was_taken_and_refuses_what_comes_later() {
     });
 }
 
-/// A zeroing of terabytes takes hours.
+/// A zeroing of terabytes takes hours, a TRIM may.
 #[test]
-fn stopping_does_not_wait_for_the_end_of_a_zeroing() {
+fn stopping_does_not_wait_for_the_end_of_a_zeroing_or_trim() {
+    for (command, flags) in [(cmd::WRITE_ZEROES, cmd_flag::NO_HOLE), (cmd::TRIM, 0)] {
+        World::new().run(move |w| async move {
+            let mut c = w.connect(HeaderStyle::Structured).await;
+            w.probe.gate.closed.set(true);
+            let taken = c.submit(command, flags, 0, SIZE, None).await.expect("sent");
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            let stop = w.server.clone();
+            w.runtime.spawn(async move { stop.stop().await });
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            w.probe.gate.open();
+            assert_eq!(errno_of(c.collect(taken).await), errno::ESHUTDOWN);
+            assert_eq!(w.probe.log.borrow().last().map(String::as_str), Some("not wanted"));
+        });
+    }
+}
+
+/// What waits may be overtaken by the next client, whose writes it must not undo.
+#[test]
+fn nothing_is_changed_for_a_client_that_is_dead() {
+    for command in [cmd::WRITE, cmd::TRIM] {
+        World::new().run(move |w| async move {
+            let mut c = w.connect(HeaderStyle::Structured).await;
+            w.probe.gate.closed.set(true);
+            let data = bimetal_volume::buf::BufMut::copy_of(&[5; 4096]).freeze();
+            c.submit(command, 0, 0, 4096, (command == cmd::WRITE).then_some(data)).await.expect("sent");
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            c.conn().close();
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            w.probe.gate.open();
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            assert_eq!(w.probe.log.borrow().last().map(String::as_str), Some("not wanted"), "{command}");
+            assert_eq!(w.server.connections(), 0);
+        });
+    }
+}
+
+/// The protocol wants all to be carried out that was asked for before.
+#[test]
+fn a_write_is_carried_out_for_a_client_that_took_its_leave() {
     World::new().run(|w| async move {
         let mut c = w.connect(HeaderStyle::Structured).await;
         w.probe.gate.closed.set(true);
-        let taken = c.submit(cmd::WRITE_ZEROES, cmd_flag::NO_HOLE, 0, SIZE, None).await.expect("sent");
+        let data = bimetal_volume::buf::BufMut::copy_of(&[5; 4096]).freeze();
+        c.submit(cmd::WRITE, 0, 0, 4096, Some(data)).await.expect("sent");
+        c.disconnect().await.expect("sent");
         w.runtime.sleep(Duration::from_micros(1)).await;
-        let stop = w.server.clone();
-        w.runtime.spawn(async move { stop.stop().await });
+        c.conn().close();
         w.runtime.sleep(Duration::from_micros(1)).await;
         w.probe.gate.open();
-        assert_eq!(errno_of(c.collect(taken).await), errno::ESHUTDOWN);
-        assert_eq!(w.probe.log.borrow().last().map(String::as_str), Some("not wanted"));
+        w.runtime.sleep(Duration::from_micros(1)).await;
+        assert!(w.probe.log.borrow().iter().all(|l| l != "not wanted"), "{:?}", w.probe.log.borrow());
+        assert_eq!(w.server.connections(), 0);
     });
 }
 

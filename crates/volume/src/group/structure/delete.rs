@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use super::{Proviso, StructureError, VolumeRow};
+use crate::backend::TO_ITS_END;
 use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
@@ -78,7 +79,7 @@ impl<E: Env> Core<E> {
                 if self.stopping.get() {
                     return Err(Error::Stopping);
                 }
-                self.forget(&Part { chunk, from: 0, len: CHUNK, at: 0 }).await?;
+                self.forget(&Part { chunk, from: 0, len: CHUNK, at: 0 }, TO_ITS_END).await?;
             }
         }
         Ok(())

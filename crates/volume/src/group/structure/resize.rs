@@ -3,6 +3,7 @@
 
 use super::pages::{cut, pages_of};
 use super::{Proviso, StructureError};
+use crate::backend::TO_ITS_END;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
@@ -57,7 +58,7 @@ impl<E: Env> Core<E> {
             for chunk in chunks {
                 // A chunk whose first write failed has a home without data.
                 if self.map.borrow().get(chunk).is_some_and(|e| e.is_mapped() && e.mask == 0) {
-                    self.forget(&Part { chunk, from: 0, len: CHUNK, at: 0 }).await?;
+                    self.forget(&Part { chunk, from: 0, len: CHUNK, at: 0 }, TO_ITS_END).await?;
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use bimetal_format::label::{Label, LABEL_SIZE};
 use bimetal_format::layout::{away_blocks, label_b, root_blocks, LABEL_A};
-use bimetal_format::{away, directory, journal};
+use bimetal_format::{directory, journal};
 
 use super::super::check::{damaged_header, lost_header};
 use super::{Check, Damaged, TRIES};
@@ -122,23 +122,21 @@ impl<E: Env> Check<'_, E> {
         Ok(())
     }
 
-    pub(super) async fn away(&mut self, m: &Member<E::Device>) -> Result<(), Error> {
+    /// Both copies of each block: a start takes all of a block for set unless both are sound.
+    pub(super) async fn away(&mut self, m: &Member<E::Device>, damaged: &mut Damaged) -> Result<(), Error> {
         let blocks = if m.tier == Tier::Slow { away_blocks(m.layout.pages) } else { 0 };
         for index in 0..blocks {
             let begun = self.core.env.now();
-            for _ in 0..TRIES {
-                let newest = m.away.borrow().newest_of(index);
-                let place = m.layout.away_block(index, newest.1);
-                let read = m.read(place, BufMut::new(BLOCK as usize)).await;
-                if m.away.borrow().newest_of(index) != newest {
-                    continue;
-                }
-                let salt = m.salt(place);
-                let sound = |b: &[u8]| away::decode(b, index, &salt).is_ok_and(|(sequence, _)| sequence == newest.0);
-                if newest.0 > 0 && !read.is_ok_and(|b| sound(&b)) {
-                    self.note(m.index, false, format!("block {index} of the away bitmap is not sound"));
-                }
-                break;
+            let (unsound, newest) = {
+                let _away = m.away_meta.lock().await;
+                // A start that only reads takes for set what it cannot read; and how far a write came that failed nobody knows.
+                let known = self.core.writable && !self.core.health.is_latched();
+                (m.unsound_sides(index, known).await, m.away.borrow().newest_of(index).1)
+            };
+            for side in unsound {
+                damaged.away.insert(index);
+                let which = if side == newest { "newest" } else { "older" };
+                self.note_whole(m, format!("the {which} copy of block {index} of the away bitmap is not sound"));
             }
             self.rest(begun).await?;
         }

@@ -23,24 +23,52 @@ impl Damaged {
 }
 
 impl<E: Env> Core<E> {
-    /// Headers, and a checkpoint of `m` that takes these pages for changed: it writes them to their other sides, with the directory,
-    /// both labels, and a tail of the journal beyond all that is on the ring.
+    /// Headers, a checkpoint of `m` that takes these pages for changed: it writes them to their other sides, with the directory,
+    /// both labels, and a tail of the journal beyond all that is on the ring; and away bits.
     pub(super) async fn write_anew(&self, m: &Member<E::Device>, damaged: Damaged) -> Result<(), Error> {
         if damaged.headers {
             self.mend_headers(m).await?;
         }
-        if damaged.is_map_whole() {
-            return Ok(());
+        if !damaged.is_map_whole() {
+            self.write_map_anew(m, &damaged).await?;
         }
+        // Last: where these cannot be written, all the rest has been.
+        match mutant::on(Mutant::MendSkipsAway) {
+            true => Ok(()),
+            false => self.mend_away(m, &damaged).await,
+        }
+    }
+
+    async fn write_map_anew(&self, m: &Member<E::Device>, damaged: &Damaged) -> Result<(), Error> {
         self.end_journal(m).await?;
         let locks = m.lock_for_checkpoint().await;
         if self.stopping.get() {
             return Err(Error::Stopping);
         }
-        for page in damaged.pages.into_iter().filter(|_| !mutant::on(Mutant::MendSkipsPages)) {
-            m.directory.borrow_mut().forget_generation(page);
+        let pages: Vec<u32> = damaged.pages.iter().filter(|_| !mutant::on(Mutant::MendSkipsPages)).copied().collect();
+        // Those in memory are written whatever their generation, the others because that is newer.
+        pages.iter().for_each(|page| m.directory.borrow_mut().forget_generation(*page));
+        self.checkpoint_as(m, How { also: &pages, commits: locks.commits(), ..How::ALONE }).await
+    }
+
+    /// A write that fails here has no other consequences: the bits are where they were, and count as set where they are not sound.
+    async fn mend_away(&self, m: &Member<E::Device>, damaged: &Damaged) -> Result<(), Error> {
+        for index in &damaged.away {
+            let _away = m.away_meta.lock().await;
+            if self.stopping.get() {
+                return Err(Error::Stopping);
+            }
+            self.health.check()?;
+            if m.is_gone() {
+                return Ok(());
+            }
+            let unsound = m.unsound_sides(*index, true).await;
+            let mended = m.mend_sides(*index, &unsound).await;
+            mended.map_err(|source| Error::Device { member: m.index, source })?;
+            let synced = m.sync_all().await;
+            synced.or_else(|e| self.failed(m, "a sync", e))?;
         }
-        self.checkpoint_as(m, How { commits: locks.commits(), ..How::ALONE }).await
+        Ok(())
     }
 
     /// Puts an end behind the journal of `m`, so that the block before the tail which the checkpoint gives it is whole: a start asks for

@@ -40,13 +40,15 @@ struct Damaged {
     pages: BTreeSet<u32>,
     /// A label, the root of the directory, or a block of the journal.
     rest: bool,
+    /// Blocks of the away bitmap.
+    away: BTreeSet<u64>,
     /// Headers of families that another member has whole.
     headers: bool,
 }
 
 impl Damaged {
     fn is_empty(&self) -> bool {
-        self.is_map_whole() && !self.headers
+        self.is_map_whole() && self.away.is_empty() && !self.headers
     }
 
     fn is_map_whole(&self) -> bool {
@@ -57,8 +59,8 @@ impl Damaged {
 impl<E: Env> Group<E> {
     /// Verifies labels, page directories, current pages, journals, away bits and headers of all members against what the
     /// engine knows, and that every chunk has a slot of its own. Takes a quarter of the time at most while clients use the
-    /// group. Writes nothing, unless it is to `mend`: then pages, directories, labels, journals and headers that are damaged are
-    /// written anew, and verified again. `progress` hears how many map pages it has been over, and of how many, roughly.
+    /// group. Writes nothing, unless it is to `mend`: then pages, directories, labels, journals, away bits and headers that are
+    /// damaged are written anew, and verified again. `progress` hears how many map pages it has been over, and of how many, roughly.
     ///
     /// # Errors
     /// [`Error::Stopping`] if the group is stopped meanwhile; with `mend`, what keeps it from writing.
@@ -141,7 +143,7 @@ impl<E: Env> Check<'_, E> {
         self.directory(m, &mut damaged).await?;
         self.pages(m, &mut damaged).await?;
         self.journal(m, &mut damaged).await?;
-        self.away(m).await?;
+        self.away(m, &mut damaged).await?;
         self.headers(m, &mut damaged).await?;
         Ok(damaged)
     }

@@ -63,15 +63,15 @@ impl Commits {
 /// How a checkpoint is made.
 #[derive(Clone, Copy)]
 pub(crate) struct How<'a> {
-    /// Pages of which only the heat has changed that are written too, in order.
-    pub(crate) heat: &'a [u32],
+    /// Pages that are written too though no commit has changed them, in order: their heat has changed, or the copy is damaged.
+    pub(crate) also: &'a [u32],
     pub(crate) haste: Haste,
     pub(crate) commits: Commits,
 }
 
 impl How<'_> {
     /// At once, while nothing else is going on.
-    pub(crate) const ALONE: How<'static> = How { heat: &[], haste: Haste::AtOnce, commits: Commits::Wait };
+    pub(crate) const ALONE: How<'static> = How { also: &[], haste: Haste::AtOnce, commits: Commits::Wait };
 }
 
 /// What a checkpoint is made under.

@@ -145,15 +145,15 @@ impl<E: Env> Core<E> {
         self.quiet_for(Tier::Slow) >= QUIET || self.env.now().since(since) >= FOLLOW
     }
 
-    /// Writes a checkpoint of member `m`, also of these pages (in order), of which only the heat has changed. The caller does not hold
+    /// Writes a checkpoint of member `m`, also of these pages (in order), though no commit has changed them. The caller does not hold
     /// `meta`.
-    pub(crate) async fn checkpoint(&self, m: &Member<E::Device>, heat: &[u32]) -> Result<(), Error> {
-        self.checkpoint_at(m, heat, Haste::AtOnce).await
+    pub(crate) async fn checkpoint(&self, m: &Member<E::Device>, also: &[u32]) -> Result<(), Error> {
+        self.checkpoint_at(m, also, Haste::AtOnce).await
     }
 
-    async fn checkpoint_at(&self, m: &Member<E::Device>, heat: &[u32], haste: Haste) -> Result<(), Error> {
+    async fn checkpoint_at(&self, m: &Member<E::Device>, also: &[u32], haste: Haste) -> Result<(), Error> {
         let locks = m.lock_for_checkpoint().await;
-        self.checkpoint_as(m, How { heat, haste, commits: locks.commits() }).await
+        self.checkpoint_as(m, How { also, haste, commits: locks.commits() }).await
     }
 
     /// Locks the journal of a fast member with room for so many blocks, which fit the ring; of one that is gone, without.
@@ -203,7 +203,7 @@ impl<E: Env> Core<E> {
             self.flip_to_tail(m, begun).await?;
         }
         let mut written = Vec::new();
-        let dirty = self.dirty_pages(m, how.heat).await;
+        let dirty = self.dirty_pages(m, how.also).await;
         let mut changes = Changes::default();
         let batch = self.options.checkpoint_batch.max(1);
         for (n, part) in dirty.chunks(batch).enumerate() {
@@ -263,15 +263,15 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    /// Pages whose newest durable state this member does not have, and those in `heat` of which it has a copy. Those that a
+    /// Pages whose newest durable state this member does not have, and those in `also` of which it has a copy. Those that a
     /// commit changes meanwhile may or may not be among them: the journal has them.
-    pub(crate) async fn dirty_pages(&self, m: &Member<E::Device>, heat: &[u32]) -> Vec<u32> {
+    pub(crate) async fn dirty_pages(&self, m: &Member<E::Device>, also: &[u32]) -> Vec<u32> {
         let mut dirty = Vec::new();
         let mut next = 0;
         loop {
             let len = self.map.borrow().len() as u32;
             let end = len.min(next + LOOKED_AT);
-            dirty.extend((next..end).filter(|page| self.is_behind(m, *page, heat)));
+            dirty.extend((next..end).filter(|page| self.is_behind(m, *page, also)));
             if end == len {
                 return dirty;
             }
@@ -280,11 +280,11 @@ impl<E: Env> Core<E> {
         }
     }
 
-    fn is_behind(&self, m: &Member<E::Device>, page: u32, heat: &[u32]) -> bool {
+    fn is_behind(&self, m: &Member<E::Device>, page: u32, also: &[u32]) -> bool {
         let (map, directory) = (self.map.borrow(), m.directory.borrow());
         let expected = directory.pages.get(page as usize);
         let newer = map.generation(page) > expected.generation();
-        let changed = || heat.binary_search(&page).is_ok() && expected.is_some() && map.page(page).is_some();
+        let changed = || also.binary_search(&page).is_ok() && expected.is_some() && map.page(page).is_some();
         newer || changed()
     }
 
