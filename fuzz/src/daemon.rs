@@ -18,6 +18,7 @@ pub(crate) struct Snapshot {
     pub(crate) status: Status,
     pub(crate) clients: Vec<api::Client>,
     pub(crate) files: Option<api::Files>,
+    pub(crate) last_check: Option<api::LastCheck>,
 }
 
 /// What came of the wish for a ublk device.
@@ -82,7 +83,7 @@ impl Shared {
     }
 
     pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
-        Some(Snapshot { status: self.status.clone(), clients: Vec::new(), files: None })
+        Some(Snapshot { status: self.status.clone(), clients: Vec::new(), files: None, last_check: None })
     }
 
     /// The group's thread does not answer: the API must say so.

@@ -259,6 +259,12 @@ pub(crate) struct Serve {
     /// Commit changes at the latest after so many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub(crate) commit_interval: u64,
+    /// Verify what members hold beside data every so many hours, and write anew what is damaged; 0: only when asked (`check`)
+    #[arg(long, value_name = "HOURS", default_value_t = 168, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    pub(crate) check_every: u64,
+    /// The first time so many seconds after the start
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, hide = true)]
+    pub(crate) check_first: u64,
     /// Do not move data between the tiers
     #[arg(long)]
     pub(crate) no_migrate: bool,

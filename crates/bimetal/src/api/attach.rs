@@ -34,6 +34,11 @@ impl Attachment {
         self.is_of_volume(&other.volume, &other.volume_uuid)
     }
 
+    /// Whether both were written down for the same attachment: the kernel gives a device that was taken away to the next who wants one.
+    pub(crate) fn is_same(&self, other: &Attachment) -> bool {
+        self.device == other.device && self.via == other.via && self.is_of(other) && self.handle == other.handle
+    }
+
     /// Whether this is of the volume with this UUID, or with this name where no UUID was written down.
     pub(crate) fn is_of_volume(&self, name: &str, uuid: &str) -> bool {
         match self.volume_uuid.is_empty() || uuid.is_empty() {
@@ -64,4 +69,26 @@ pub(crate) struct AttachAnswer {
     /// Why none can be had on this machine.
     #[serde(default)]
     pub(crate) why: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_volume_with_the_same_device_is_another_attachment() {
+        let of = |volume: &str, uuid: &str, pid: u32| Attachment {
+            volume: volume.into(),
+            device: "/dev/nbd0".into(),
+            via: "nbd".into(),
+            held_by: Vec::new(),
+            volume_uuid: uuid.into(),
+            handle: serde_json::json!({ "helper_pid": pid }),
+        };
+        let a = of("a", "1111", 7);
+        assert!(a.is_same(&Attachment { held_by: vec!["/mnt".into()], ..a.clone() }));
+        assert!(a.is_same(&of("renamed", "1111", 7)));
+        assert!(!a.is_same(&of("b", "2222", 7)), "another volume");
+        assert!(!a.is_same(&of("a", "1111", 8)), "attached anew");
+    }
 }

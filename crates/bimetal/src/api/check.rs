@@ -63,6 +63,21 @@ pub(crate) struct Checked {
     pub(crate) writes: u64,
 }
 
+/// When the group was verified last while it was in use, and what came of it. In `GET /v1/status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LastCheck {
+    /// Since its end.
+    pub(crate) seconds_ago: u64,
+    /// The daemon did it of its own accord.
+    pub(crate) by_itself: bool,
+    /// What was found.
+    pub(crate) problems: u64,
+    /// What of that was written anew, and is whole now.
+    pub(crate) mended: u64,
+    /// Data is lost or in doubt.
+    pub(crate) serious: bool,
+}
+
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Problem {

@@ -3,7 +3,7 @@
 use bimetal_volume::units;
 use serde::{Deserialize, Serialize};
 
-use super::{Attachment, Dissolving};
+use super::{Attachment, Dissolving, LastCheck};
 
 /// `state` of a member that is to leave.
 pub(crate) const LEAVING: &str = "leaving";
@@ -66,6 +66,9 @@ pub(crate) struct Status {
     /// The volume that is being copied onto a plain device, or was last.
     #[serde(default)]
     pub(crate) dissolving: Option<Dissolving>,
+    /// When it was verified last since the daemon began, and what came of it.
+    #[serde(default)]
+    pub(crate) last_check: Option<LastCheck>,
     /// What keeps a requested stop waiting.
     #[serde(default)]
     pub(crate) stop_waits_for: Vec<String>,

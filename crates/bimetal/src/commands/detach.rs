@@ -291,7 +291,8 @@ fn stay_open(device: &str) -> Vec<String> {
 
 /// Strikes a device that was taken away off the list, for whose lock nobody waits beyond `end`.
 pub(crate) fn forget(group: &str, attachment: &Attachment, end: Instant) -> Result<()> {
-    runstate::update_attachments_until(end, group, |list| list.retain(|a| a.device != attachment.device))?;
+    // Another volume may have been given that device since it was taken away.
+    runstate::update_attachments_until(end, group, |list| list.retain(|a| !a.is_same(attachment)))?;
     runstate::remove_dead_mount(group)
 }
 

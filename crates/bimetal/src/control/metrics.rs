@@ -57,6 +57,17 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     let files = snapshot.files.as_ref();
     t.one("files_mounted", "gauge", "1 while the volumes are files in a FUSE mount.", files.is_some().into());
     t.one("file_requests_total", "counter", "FUSE requests answered in this mount.", files.map_or(0, |f| f.requests));
+    if let Some(check) = &snapshot.last_check {
+        let left = check.problems.saturating_sub(check.mended);
+        t.one(
+            "check_age_seconds",
+            "gauge",
+            "Since the last check of what members hold beside data.",
+            check.seconds_ago,
+        );
+        t.one("check_problems", "gauge", "What it found damaged and could not write anew.", left);
+        t.one("check_mended", "gauge", "What it found damaged and wrote anew.", check.mended);
+    }
     members(&mut t, snapshot);
     let volume = |name: &str, extra: &str| format!("volume=\"{name}\"{extra}");
     let v = &s.volumes;

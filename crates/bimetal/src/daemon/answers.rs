@@ -35,7 +35,13 @@ pub(super) struct Answers {
 
 impl Answers {
     /// Begins to watch the group, too: who asks wants to know what was before.
-    pub(super) fn new(env: &HostEnv, group: &Group<HostEnv>, ways: &Rc<Ways>, shared: &Arc<Shared>) -> Answers {
+    pub(super) fn new(
+        env: &HostEnv,
+        group: &Group<HostEnv>,
+        ways: &Rc<Ways>,
+        shared: &Arc<Shared>,
+        times: check::Regular,
+    ) -> Answers {
         let history = Rc::new(RefCell::new(History::default()));
         let sampler = (env.clone(), group.clone(), history.clone());
         env.spawn(async move {
@@ -50,6 +56,12 @@ impl Answers {
             let (env, group, shared) = watch;
             alarms::watch(&env, &group, &shared).await;
         });
+        let checks = Rc::new(check::Desk::default());
+        let regular = (checks.clone(), env.clone(), group.clone(), shared.clone());
+        env.spawn(async move {
+            let (checks, env, group, shared) = regular;
+            checks.regularly(&env, &group, &shared, times).await;
+        });
         Answers {
             env: env.clone(),
             group: group.clone(),
@@ -58,7 +70,7 @@ impl Answers {
             history,
             copies: Rc::default(),
             families: Rc::default(),
-            checks: Rc::default(),
+            checks,
         }
     }
 
@@ -101,6 +113,7 @@ impl Answers {
             files: self.ways.files.status(),
             recent,
             dissolving: self.copies.row(),
+            last_check: self.checks.last(self.env.now()),
             exports: self.ways.nbd.uris(&self.group.volume_names()),
         }
     }
@@ -131,8 +144,8 @@ impl Answers {
                 env.spawn(async move { job.finish(families.change(&group, &ways, copied, work).await) });
             }
             Ask::Check(request, job) => {
-                let (group, shared, checks) = (group.clone(), shared.clone(), self.checks.clone());
-                env.spawn(async move { job.finish(checks.check(&group, &shared, request, &job).await) });
+                let (own, group, shared, checks) = (env.clone(), group.clone(), shared.clone(), self.checks.clone());
+                env.spawn(async move { job.finish(checks.check(&own, &group, &shared, request, &job).await) });
             }
             Ask::FamilyHeader(name, reply) => {
                 let group = group.clone();

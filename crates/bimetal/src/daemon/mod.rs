@@ -121,6 +121,10 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         migrate: !args.no_migrate && !args.read_only,
         ..OpenOptions::default()
     };
+    let regular = check::Regular {
+        first: Duration::from_secs(args.check_first),
+        every: Duration::from_secs(args.check_every * 3600),
+    };
     let begun = Instant::now();
     if !args.read_only {
         metadata_room::at_start(&found).await;
@@ -176,7 +180,7 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         devices: Devices::new(&env, &group, &name, &losses),
     });
     ways.devices.take_over_all().await;
-    let answers = Answers::new(&env, &group, &ways, &shared);
+    let answers = Answers::new(&env, &group, &ways, &shared, regular);
     answers.until_shutdown(&mut questions).await;
     let end = stop(&env, &group, &ways, &losses, &shared, answers.copies());
     let stopped = answers.beside(&mut questions, end).await;

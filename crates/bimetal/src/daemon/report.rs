@@ -60,6 +60,7 @@ pub(crate) fn status(facts: &Facts, snapshot: &Snapshot, attachments: Vec<api::A
         files: snapshot.files.clone(),
         attachments,
         dissolving: snapshot.dissolving.clone(),
+        last_check: snapshot.last_check.clone(),
         stop_waits_for: Vec::new(),
     }
 }

@@ -97,6 +97,7 @@ pub(crate) struct Snapshot {
     pub(crate) files: Option<api::Files>,
     pub(crate) recent: Vec<api::RecentMoves>,
     pub(crate) dissolving: Option<api::Dissolving>,
+    pub(crate) last_check: Option<api::LastCheck>,
     /// Where clients connect.
     pub(crate) exports: Vec<String>,
 }
@@ -235,7 +236,8 @@ impl Shared {
         };
         let mut status = report::status(&self.facts, &snapshot, attachments);
         let copied = status.dissolving.as_ref().and_then(|d| super::dissolve::words(&self.facts.group, d));
-        status.summary.splice(0..0, trouble.into_iter().chain(copied));
+        let checked = status.last_check.as_ref().and_then(|c| super::check::words(&self.facts.group, c));
+        status.summary.splice(0..0, trouble.into_iter().chain(checked).chain(copied));
         let stop = self.lock_stop();
         if stop.wished {
             status.state = "stopping".into();

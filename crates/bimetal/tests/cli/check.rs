@@ -86,6 +86,34 @@ fn a_group_in_use_is_verified_and_mended() {
     assert_eq!(daemon.wait(), 0);
 }
 
+/// Nobody has to remember it.
+#[test]
+fn the_daemon_verifies_its_group_now_and_then() {
+    let p = Place::new();
+    p.tank_of(&["main:40MiB"]);
+    let mut daemon = p.serve(&["tank", "--check-first", "2"]);
+    assert!(p.json(&["status", "tank"])["last_check"].is_null());
+    let changed = damage(&p, "fast.img") as u64;
+    assert!(changed > 0);
+    let status = loop {
+        let status = p.json(&["status", "tank"]);
+        if !status["last_check"].is_null() {
+            break status;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    };
+    let last = &status["last_check"];
+    assert_eq!((&last["by_itself"], &last["serious"]), (&true.into(), &false.into()), "{last}");
+    assert!(last["problems"].as_u64() > Some(0) && last["mended"] == last["problems"], "{last}");
+    assert!(status["summary"].to_string().contains("damaged beside the data"), "{status}");
+    assert!(p.ask("GET", "/v1/metrics", "").contains("bimetal_check_problems{group=\"tank\"} 0"));
+    assert!(p.log().contains("(mended)"), "{}", p.log());
+    assert_eq!(p.json(&["check", "tank"])["problems"].as_array().map(Vec::len), Some(0));
+    assert_eq!(p.json(&["status", "tank"])["last_check"]["by_itself"], false);
+    daemon.terminate();
+    assert_eq!(daemon.wait(), 0);
+}
+
 #[test]
 fn what_no_start_can_use_leads_on_to_the_repair() {
     let p = Place::new();
