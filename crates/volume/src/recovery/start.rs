@@ -15,6 +15,8 @@
 //!
 //! A crash in between is harmless: an epoch that is not confirmed was never used.
 
+use std::collections::BTreeMap;
+
 use bimetal_format::directory::Expected;
 use bimetal_format::journal::Record;
 use bimetal_format::label::{Epoch, Repair};
@@ -289,7 +291,9 @@ async fn catch_up<E: Env>(core: &Core<E>, m: &Member<E::Device>, source: &Source
     let missing: Vec<(u64, Record)> = best.records.iter().filter(|(g, _)| *g >= own.generation).copied().collect();
     let _meta = m.meta.lock().await;
     for same in missing.chunk_by(|a, b| a.0 == b.0) {
-        let records: Vec<Record> = same.iter().map(|(_, r)| *r).collect();
+        // Each chunk once, however often starts that were cut off have told it: more would not fit a smaller ring.
+        let newest: BTreeMap<ChunkId, Record> = same.iter().map(|(_, r)| (chunk_of(r), *r)).collect();
+        let records: Vec<Record> = newest.into_values().collect();
         if !m.journal_has_room(m.blocks_for(records.len())) {
             core.checkpoint_locked(m).await.map_err(|e| failed_commit(core, &e, m.index))?;
         }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
-use bimetal_volume::options::{CreateOptions, NewVolume};
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, BLOCK, CHUNK};
 
+use crate::image::places::journal_blocks;
 use crate::image::*;
 use crate::memory::{MemoryDevice, MemoryEnv, HELD};
 
@@ -63,4 +64,47 @@ fn straddling(ring: u32, n: u64) {
 #[test]
 fn more_changes_than_a_small_ring_has_room_for() {
     straddling(8, 1600);
+}
+
+/// Three SSDs, of which the last has a small journal. The last commit is whole on one, and lacks its last block on the others. Starts are
+/// cut off in the midst of telling the first one again, which has the same records many times then.
+#[test]
+fn a_commit_that_was_told_many_times_fits_the_smaller_journal_of_another() {
+    let options = || OpenOptions { journal_records: 1, ..writable() };
+    let env = MemoryEnv::new();
+    let m = Members([256, 256, 64, 256].map(|mib| MemoryDevice::new(mib * MIB)).to_vec());
+    let volumes = vec![NewVolume { name: "main".into(), size: Some(64 * MIB), placement: Placement::Auto }];
+    let tiers = [Tier::Fast, Tier::Fast, Tier::Fast, Tier::Slow];
+    make(&env, m.0.iter().cloned().zip(tiers).collect(), CreateOptions { journal_blocks: None, ..small(volumes) });
+    stop(&env, open(&env, &m.0, options()).expect("opens")).expect("an orderly stop");
+    let env = MemoryEnv::new();
+    let group = open(&env, &m.0, options()).expect("opens");
+    let v = group.volume("main").expect("made at creation");
+    (0..8).for_each(|c| write(&env, &v, c * CHUNK, &[7; 4096]).expect("written"));
+    flush(&env, &v).expect("flushed");
+    drop((group, v));
+    env.kill();
+    let tear = |d: &MemoryDevice| d.poke(*journal_blocks(d).last().expect("it has some"), &[0x5a; 4096]);
+    tear(&m.0[0]);
+    tear(&m.0[2]);
+    let more_than_fit = m.0[2].layout().journal_blocks as usize + 2;
+    let mut has = journal_blocks(&m.0[0]).len();
+    while has < more_than_fit {
+        // The power goes before the third one is told.
+        m.0[2].writes_left.set(3);
+        let env = MemoryEnv::new();
+        assert!(open(&env, &m.0, options()).is_err(), "it is cut off");
+        env.kill();
+        m.0[2].writes_left.set(u64::MAX);
+        let now = journal_blocks(&m.0[0]).len();
+        assert!(now > has, "it was told again");
+        if now < more_than_fit {
+            tear(&m.0[0]);
+        }
+        has = now - usize::from(now < more_than_fit);
+    }
+    let env = MemoryEnv::new();
+    let group = open(&env, &m.0, options()).expect("opens");
+    let v = group.volume("main").expect("made at creation");
+    (0..8).for_each(|c| assert_eq!(read(&env, &v, c * CHUNK, 4096).expect("read")[0], 7));
 }
