@@ -10,6 +10,8 @@
 //! 4. The home is on a fast member, the copy on a slow one, and the volume's placement is `auto`.
 //! 5. Copies stand in nobody's way (I5): they are dropped before slow slots become scarce, and at once when one is
 //!    needed.
+//! 6. Nothing goes down to a copy on a member that leaves ([`Core::copy_of`]): it may be leaving because it dies, and then what it holds
+//!    cannot be read, while the home is good. Such copies are room for nobody; they are dropped before anything else leaves it.
 
 use std::cell::Cell;
 
@@ -17,9 +19,9 @@ use bimetal_format::Entry;
 
 use crate::env::Env;
 use crate::group::core::Core;
-use crate::member::add;
+use crate::member::{add, take_off};
 use crate::mutant::{self, Mutant};
-use crate::tier::reserve::{Learned, Reserve};
+use crate::tier::reserve::Learned;
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 
 /// Copies are dropped while fewer than one slow slot in so many is free.
@@ -37,8 +39,6 @@ const NEVER: u64 = u64::MAX;
 /// Kept copies of a group.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// Chunks that have one.
-    count: Cell<u64>,
     /// What the policy has learned that the reserve needs to know.
     learned: Cell<Learned>,
     /// What older generations recorded does not count.
@@ -58,22 +58,14 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Chunks that have a copy which is as good as the home.
-    pub(crate) fn count(&self) -> u64 {
-        match self.old.get() {
-            true => 0,
-            false => self.count.get(),
-        }
-    }
-
     /// The policy has learned this.
     pub(crate) fn learn(&self, learned: Learned) {
         self.learned.set(learned);
     }
 
-    /// A reserve of so many slots.
-    pub(crate) fn reserve(&self, slots: u64) -> Reserve {
-        Reserve { slots, copies: self.count(), learned: self.learned.get() }
+    /// What the policy has learned.
+    pub(crate) fn learned(&self) -> Learned {
+        self.learned.get()
     }
 
     /// Whether copies may be older than their homes.
@@ -106,12 +98,6 @@ impl Kept {
             false => e,
         }
     }
-
-    /// Keeps the count true when an entry changes.
-    pub(crate) fn changed(&self, before: &Entry, after: &Entry) {
-        let n = |e: &Entry| u64::from(kept_slot(e).is_some());
-        self.count.set(self.count.get() + n(after) - n(before));
-    }
 }
 
 /// The slot of the kept copy.
@@ -126,6 +112,27 @@ pub(crate) fn slots_of(e: &Entry) -> impl Iterator<Item = SlotId> {
 }
 
 impl<E: Env> Core<E> {
+    /// The kept copy that a chunk may go down to.
+    pub(crate) fn copy_of(&self, e: &Entry) -> Option<SlotId> {
+        let stays = |s: &SlotId| self.members[s.member as usize].takes_slots();
+        kept_slot(e).filter(|s| stays(s) || mutant::on(Mutant::C9DownToLeaver))
+    }
+
+    /// Chunks that have one, which is as good as the home.
+    pub(crate) fn copies(&self) -> u64 {
+        match self.kept.may_be_old() {
+            true => 0,
+            false => self.open_to_chunks(Tier::Slow).map(|m| m.copies.get()).sum(),
+        }
+    }
+
+    /// Keeps the counts of copies true when an entry changes.
+    pub(crate) fn count_copies(&self, before: &Entry, after: &Entry) {
+        let of = |e: &Entry| kept_slot(e).map(|s| &self.members[s.member as usize].copies);
+        of(after).into_iter().for_each(|n| add(n, 1));
+        of(before).into_iter().for_each(|n| take_off(n, 1));
+    }
+
     /// Slow slots below whose number copies are dropped. More than the mover leaves to clients: else it would wait for
     /// ever on a group that is full of copies.
     fn kept_floor(&self) -> u64 {
@@ -151,7 +158,7 @@ impl<E: Env> Core<E> {
 
     /// How many copies should be dropped for the free slow slots to suffice.
     pub(crate) fn kept_excess(&self) -> usize {
-        let kept = self.kept.count();
+        let kept = self.copies();
         if kept == 0 {
             return 0;
         }
@@ -201,14 +208,14 @@ impl<E: Env> Core<E> {
         self.policy.borrow().heat_level(heat)
     }
 
-    /// Up to `max` chunks with a copy that are not on the move.
+    /// Up to `max` chunks with a copy that are not on the move. What a member that leaves gets free is room for nobody.
     fn find_kept(&self, max: usize) -> Vec<ChunkId> {
         let slots = self.slots_present(Tier::Fast).max(1);
         let mut found = Vec::new();
         for _ in 0..SEARCH.min(slots) {
             let at = self.kept.hand.get() % slots;
             self.kept.hand.set(at + 1);
-            let has = |c: &ChunkId| self.map.borrow().get(*c).is_some_and(|e| kept_slot(&e).is_some());
+            let has = |c: &ChunkId| self.map.borrow().get(*c).is_some_and(|e| self.copy_of(&e).is_some());
             if let Some(c) = self.chunk_in_fast(at).filter(|c| has(c) && !self.claims.in_motion(*c)) {
                 found.push(c);
             }
@@ -220,7 +227,7 @@ impl<E: Env> Core<E> {
     }
 
     /// The chunk in the `i`-th slot of the fast tier.
-    fn chunk_in_fast(&self, mut i: u64) -> Option<ChunkId> {
+    pub(crate) fn chunk_in_fast(&self, mut i: u64) -> Option<ChunkId> {
         for m in self.members_of(Tier::Fast) {
             let occupants = m.occupants.borrow();
             if i < occupants.len() as u64 {

@@ -177,6 +177,7 @@ mutants! {
     C9ForgottenMustExist: "C9.1: a kept copy that does not count must still be on a member that exists",
     C9DroppedAtOnce: "C9.1: the slot of a dropped copy is free before the record that drops it is durable",
     C9LetGoAtOnce: "C9.1: the fast slot of a chunk that is let go is free before the record of its new home is durable",
+    C9DownToLeaver: "C9: chunks go down to kept copies on a member that is leaving",
     C9ServedAlone: "C9.2: a slow member alone serves kept copies although it was not stopped in order",
     C11NoLatch: "I7: a failed sync is reported once and forgotten",
     C11MaskOnError: "C11.2: a failed write sets its mask bits",

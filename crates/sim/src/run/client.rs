@@ -12,6 +12,7 @@ use bimetal_volume::units::CHUNK;
 use bimetal_volume::{Group, Volume};
 
 use super::judge::{legal, Faults, Kind};
+use super::leave::Elsewhere;
 use super::Shared;
 use crate::content::{MAX_WRITE, SECTOR};
 use crate::env::SimEnv;
@@ -37,6 +38,7 @@ pub(super) struct Client {
     /// Injected when the session began, and when the group was open.
     pub(super) start: Injected,
     pub(super) opened: Injected,
+    pub(super) elsewhere: Rc<Elsewhere>,
 }
 
 /// A write-like request.
@@ -232,6 +234,7 @@ impl Client {
             return;
         }
         self.shared.world.note(24, issued, || format!("answered: read {offset}+{len} of volume {volume}"));
+        self.check_elsewhere(volume, &v, offset, len);
         self.note_failed_syncs();
         match &result {
             Ok(pieces) => {

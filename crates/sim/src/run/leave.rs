@@ -1,22 +1,63 @@
 //! Steps by which members leave: carried out and judged like those by which they come.
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use bimetal_volume::backend::Backend as _;
 use bimetal_volume::env::Device;
 use bimetal_volume::error::Error;
 use bimetal_volume::group::create::headroom;
 use bimetal_volume::group::structure::StructureError;
-use bimetal_volume::units::{MemberIndex, Placement, Tier};
+use bimetal_volume::units::{MemberIndex, Placement, Tier, CHUNK};
+use bimetal_volume::Volume;
 
 use super::client::Client;
 use super::forge::own_uuid;
 use super::judge::Kind;
 use crate::counters::Seen;
+use crate::env::SimEnv;
 use crate::world::Injected;
 
 /// A member that has not become empty by then never will: half an hour in steps of this.
 const LOOK: u64 = 250_000_000;
 const LOOKS: usize = 7200;
 
+/// For each slow member that leaves, the chunks that lived elsewhere when that was answered: volume and number.
+pub(super) type Elsewhere = RefCell<BTreeMap<MemberIndex, BTreeSet<(usize, u64)>>>;
+
+fn home(v: &Volume<SimEnv>, chunk: u64) -> Option<MemberIndex> {
+    v.members_of(chunk * CHUNK).next()
+}
+
 impl Client {
+    /// A member leaves from now on. Where chunks go to the slow tier just now, some may come to it still.
+    fn note_elsewhere(&self, index: MemberIndex) {
+        let status = self.group.status();
+        let slow = status.members.iter().any(|m| m.index == index && m.tier == Tier::Slow);
+        if !slow || self.group.counters().going_down > 0 || status.volumes.iter().any(|v| v.encrypting.is_some()) {
+            return;
+        }
+        let mut elsewhere = BTreeSet::new();
+        for (number, v) in self.volumes.borrow().iter().enumerate() {
+            let Some(v) = v else { continue };
+            let chunks = (0..v.size() / CHUNK).filter(|c| home(v, *c).is_some_and(|m| m != index));
+            elsewhere.extend(chunks.map(|c| (number, c)));
+        }
+        self.elsewhere.borrow_mut().insert(index, elsewhere);
+    }
+
+    /// Nothing new is put on a member that leaves: it may be leaving because it dies.
+    pub(super) fn check_elsewhere(&self, volume: usize, v: &Volume<SimEnv>, offset: u64, len: u64) {
+        for chunk in offset / CHUNK..(offset + len).div_ceil(CHUNK) {
+            let Some(member) = home(v, chunk) else { continue };
+            if self.elsewhere.borrow().get(&member).is_some_and(|e| e.contains(&(volume, chunk))) {
+                self.shared.fail(format!(
+                    "chunk {chunk} of volume {volume} has come to member {member}, which was to leave, from elsewhere"
+                ));
+            }
+        }
+    }
+
     /// The index of the member on a disk.
     fn index_of(&self, disk: usize) -> Option<MemberIndex> {
         let uuid = own_uuid(&self.shared.disks[disk]);
@@ -40,7 +81,10 @@ impl Client {
         }
         shared.world.note(26, issued, || format!("answered: disk {disk} is to leave: {result:?}"));
         match result {
-            Ok(_) => shared.roster.borrow_mut().sure(disk, true),
+            Ok(_) => {
+                shared.roster.borrow_mut().sure(disk, true);
+                self.note_elsewhere(index);
+            }
             Err(StructureError::Engine(e)) => self.judge_change(&format!("evacuating disk {disk}"), &e, injected),
             Err(e) => {
                 shared.roster.borrow_mut().sure(disk, before);
@@ -55,6 +99,7 @@ impl Client {
         let shared = &self.shared;
         let Some(index) = self.index_of(disk) else { return };
         let before = shared.roster.borrow_mut().unsure(disk);
+        self.elsewhere.borrow_mut().remove(&index);
         let (issued, injected) = (shared.world.sequence(), shared.world.injected());
         let result = self.group.keep_member(index).await;
         if !self.answered() {

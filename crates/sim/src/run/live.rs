@@ -74,7 +74,7 @@ impl Run<'_> {
         let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
         let (shared, group) = (self.shared.clone(), group.clone());
         let now = self.world.injected();
-        Ok(Client { env: env.clone(), shared, group, volumes, start: now, opened: now })
+        Ok(Client { env: env.clone(), shared, group, volumes, start: now, opened: now, elsewhere: Rc::default() })
     }
 
     fn read_all(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {

@@ -162,7 +162,7 @@ impl Run<'_> {
         let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
         let (shared, group) = (self.shared.clone(), group.clone());
         let opened = self.world.injected();
-        let client = Client { env: env.clone(), shared, group, volumes, start, opened };
+        let client = Client { env: env.clone(), shared, group, volumes, start, opened, elsewhere: Rc::default() };
         let count = session.steps.iter().map(|s| s.client).max().map_or(0, |m| m as usize + 1);
         let mut lists: Vec<Vec<Step>> = vec![Vec::new(); count];
         for step in &session.steps {

@@ -281,6 +281,40 @@ fn leaves_with_forgotten_copies() -> Directed {
     Directed::chain("leaves with forgotten copies", make, 160)
 }
 
+/// A disk is to leave, of which nothing can be read any more, and which has copies of cold chunks of the SSD. New data come: such chunks
+/// are let go, or demoted, but not to it. Later it works again.
+fn leaves_with_copies() -> Directed {
+    let make = |n: u64| {
+        let disk = 1 + n as usize % 2;
+        let mut s = group(96, 240, 220);
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 240, discard: true });
+        (s.seed, s.reserve, s.commit_ms, s.journal) = (n + 1, 24, 1000, 64);
+        let mut steps = vec![fill(0, 150), sleep(0, 15_000), step(0, TRIM, 0, 60 * CHUNK), flush(), sleep(0, 3000)];
+        // One visit brings them up while there is plenty of room. What was there before is used more.
+        steps.extend((0..26).map(|i| step(0, Act::Read, (100 + i * 7 % 26) * CHUNK, 4096)));
+        let heat = step(0, Act::Heat { times: 6 }, 60 * CHUNK, 40 * CHUNK);
+        steps.extend([sleep(0, 4000), heat, fill(150, 40), sleep(0, 6000)]);
+        let session = s.quiet_session(steps, End::Stop);
+        s.sessions.push(session);
+        let mut steps = vec![evacuate(disk)];
+        for i in 0..40 {
+            steps.extend([step(0, WRITE, i * 7 % 40 * CHUNK + i % 4 * 4096, 4096), sleep(0, 4)]);
+        }
+        steps.extend([sleep(0, 3000), step(0, Act::Read, 0, 220 * CHUNK)]);
+        let end = match n % 3 {
+            0 => End::Stop,
+            _ => End::Crash(Crash::Power, CrashPoint { steps: steps.len() as u64, events: n % 40 }),
+        };
+        let mut session = s.quiet_session(steps, end);
+        session.faults[disk] = Faults { read_ppm: 1_000_000, data_only: true, limit: u32::MAX, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![remove(disk), step(0, Act::Read, 0, 220 * CHUNK)], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("leaves with copies of what the SSD has", make, 40).finds(&["C9DownToLeaver"])
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
@@ -298,6 +332,7 @@ pub(super) fn all() -> Vec<Directed> {
         replaced(),
         bound_and_leaving(),
         leaves_with_forgotten_copies(),
+        leaves_with_copies(),
         added("fast member added", Tier::Fast),
         added("slow member added", Tier::Slow).finds(&["SlotsBeforeTable"]),
         added_and_alone(),

@@ -28,6 +28,7 @@ use crate::mutant::{self, Mutant};
 use crate::options::{OpenOptions, Uuid};
 use crate::recovery::Finding;
 use crate::tier::mover::MoverState;
+use crate::tier::reserve::Reserve;
 use crate::tier::HeadTime;
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 use crate::wait::{Mutex, Signal};
@@ -143,19 +144,23 @@ impl<E: Env> Core<E> {
         self.reserve.min(open / 4).max(lacking)
     }
 
+    fn reserve_now(&self) -> Reserve {
+        Reserve { slots: self.reserve_slots(), copies: self.copies(), learned: self.kept.learned() }
+    }
+
     /// Those of them that are to be kept free; the others may hold chunks that can be let go, or any while few new data come.
     pub(crate) fn keep_free_slots(&self) -> u64 {
-        self.kept.reserve(self.reserve_slots()).to_keep_free()
+        self.reserve_now().to_keep_free()
     }
 
     /// Free slots below which chunks are let go; 0 where none can be.
     pub(crate) fn low_slots(&self) -> u64 {
-        self.kept.reserve(self.reserve_slots()).low()
+        self.reserve_now().low()
     }
 
     /// About how many of the others hold chunks that can be let go.
     pub(crate) fn room_at_once_slots(&self) -> u64 {
-        self.kept.reserve(self.reserve_slots()).room_at_once()
+        self.reserve_now().room_at_once()
     }
 
     /// Slots of a tier that chunks which may live on both do not get: for a volume that is about to be bound to it, and for
@@ -233,7 +238,7 @@ impl<E: Env> Core<E> {
     pub(crate) fn change_entry(&self, chunk: ChunkId, after: Entry) {
         let before = self.map.borrow().get(chunk).expect("no change reaches a damaged page");
         self.commit.changing(chunk, before);
-        self.kept.changed(&before, &after);
+        self.count_copies(&before, &after);
         let moved = !after.is_mapped() || (after.member, after.slot) != (before.member, before.slot);
         if before.is_mapped() && moved {
             self.set_occupant(SlotId { member: before.member, slot: before.slot }, None);

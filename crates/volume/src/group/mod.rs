@@ -50,6 +50,8 @@ pub struct EngineCounters {
     pub trims_in_motion: u64,
     /// Times that something failed which puts data in doubt: what was being read meanwhile is not served.
     pub failures: u64,
+    /// Chunks on their way to the slow tier, but for those that leave a member of it.
+    pub going_down: usize,
 }
 
 impl<E: Env> Group<E> {
@@ -127,6 +129,7 @@ impl<E: Env> Group<E> {
             full_waits: self.core.counters.full_waits.get(),
             trims_in_motion: self.core.claims.trims_in_motion.get(),
             failures: self.core.health.failures(),
+            going_down: self.core.mover.going_down(),
         }
     }
 

@@ -95,7 +95,7 @@ impl<E: Env> Core<E> {
             let_go: self.kept.let_go.get(),
             lifted: m.lifts.get(),
             written_anew: m.written_anew.get(),
-            kept: self.kept.count(),
+            kept: self.copies(),
             kept_ended: self.kept.ended.get(),
             kept_dropped: self.kept.dropped.get(),
             evacuated: m.evacuated.get(),

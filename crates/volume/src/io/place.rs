@@ -116,7 +116,7 @@ impl<E: Env> Core<E> {
     /// member that has died.
     fn is_owed_by_the_mover(&self, placement: Placement) -> bool {
         let Some(tier) = tier_of(placement) else { return false };
-        let copies = if tier == Tier::Fast { self.kept.count() } else { 0 };
+        let copies = if tier == Tier::Fast { self.copies() } else { 0 };
         let room = self.available(tier.other(), Placement::Auto) + copies;
         let moves = self.options.migrate && self.lost_member().is_none() && !mutant::on(Mutant::I5OwedAtOnce);
         moves && room > 0 && self.volumes.any_auto_on(self.open_to_chunks(tier).map(|m| m.index))
@@ -141,7 +141,7 @@ impl<E: Env> Core<E> {
         let leaving = self.reclaiming() + self.commit.left.borrow().len();
         let on_the_way = leaving + self.claims.motions() + self.families.held();
         let committing = self.commit.is_running();
-        let kept = tiers.contains(&Tier::Slow) && self.kept.count() > 0;
+        let kept = tiers.contains(&Tier::Slow) && self.copies() > 0;
         if on_the_way == 0 && !committing && !kept {
             return Err(Error::NoSpace);
         }

@@ -102,6 +102,8 @@ pub(crate) struct Member<D: Device> {
     pub(crate) free: RefCell<FreeSlots>,
     /// Slots that nothing lives on any more, or nothing ever did, and that become free by themselves.
     pub(crate) on_the_way: Cell<u64>,
+    /// Kept copies on it.
+    pub(crate) copies: Cell<u64>,
     /// Slots to which a copy could not be written: while there are others they are not used again before the next start.
     pub(crate) unwritable: RefCell<BTreeSet<SlotIndex>>,
     /// Fast members: which chunk lives in each slot.
@@ -153,6 +155,7 @@ impl<D: Device> Member<D> {
             sync: sync::SyncState::default(),
             free: RefCell::new(FreeSlots::new(slots)),
             on_the_way: Cell::default(),
+            copies: Cell::default(),
             unwritable: RefCell::default(),
             occupants: RefCell::new(Occupants::new(if tier == Tier::Fast { slots } else { 0 })),
             meta: Mutex::default(),

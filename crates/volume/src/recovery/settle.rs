@@ -75,7 +75,7 @@ fn take_kept<E: Env>(core: &Core<E>) {
     for (chunk, e) in copies {
         match void {
             true => map.set(chunk, e.without_kept()),
-            false => core.kept.changed(&Entry::default(), &e),
+            false => core.count_copies(&Entry::default(), &e),
         }
     }
 }

@@ -15,7 +15,6 @@ use crate::error::Error;
 use crate::group::core::Core;
 use crate::io::split::runs;
 use crate::io::write::home;
-use crate::kept::kept_slot;
 use crate::member::{add, Standing, WriteFor};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
@@ -308,14 +307,15 @@ impl<E: Env> Core<E> {
         self.settle_moves(Job::Promote, switched).await
     }
 
-    /// Switches every move that was not cancelled, in one step; `drop_target` gets rid of the others' slots.
+    /// Switches every move that was not cancelled, in one step; `drop_target` gets rid of the others' slots. The member of a kept copy may
+    /// have begun to leave meanwhile.
     fn switch_all(&self, moves: &[Move], drop_target: impl Fn(&Move)) -> Vec<Move> {
         let mut switched = Vec::with_capacity(moves.len());
         for mv in moves {
             let intact = self.claims.end_motion(mv.chunk) && !self.health.is_latched();
             self.no_more_rehomed(mv);
             let entry = self.map.borrow().get(mv.chunk).filter(|e| e.is_mapped());
-            let there = |e: &Entry| !mv.kept || kept_slot(e) == Some(mv.to);
+            let there = |e: &Entry| !mv.kept || self.copy_of(e) == Some(mv.to);
             match entry.filter(|e| intact && there(e)) {
                 Some(e) => {
                     let after = Entry { member: mv.to.member, slot: mv.to.slot, ..e.without_kept() };

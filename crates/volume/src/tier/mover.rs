@@ -10,7 +10,7 @@
 //! 2. The copy is synced before the switch; the switch is one step, before a commit's snapshot (C3.2, I3).
 //! 3. A demotion is prepared durably in the slow member's journal before it switches; that journal is not checkpointed
 //!    until the switch is committed, so the prepared record cannot be lost in between (C1.6).
-//! 4. A chunk with a kept copy goes down without copying: to that slot, by the same steps (C9).
+//! 4. A chunk with a kept copy goes down without copying: to that slot, by the same steps (C9); but not to a member that leaves.
 //! 5. No foreground request waits for a move (D7), but where room that was promised has to be brought back after a repair; on a
 //!    nearly full group moves leave half of the headroom to them.
 
@@ -23,7 +23,6 @@ use super::{relief, DeviceRange, Job, Levels, Policy, Scheduler};
 use crate::buf::Buf;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
-use crate::kept::kept_slot;
 use crate::member::{add, Member};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
@@ -175,6 +174,11 @@ impl MoverState {
     /// Whether chunks are on their way.
     pub(crate) fn any_under_way(&self) -> bool {
         self.under_way.iter().any(|n| n.get() > 0)
+    }
+
+    /// Chunks on their way to the slow tier, but for those of evacuations.
+    pub(crate) fn going_down(&self) -> usize {
+        self.under_way[Job::Demote as usize].get() - self.evacuating_moves[Job::Demote as usize].get()
     }
 
     /// Chunks that have changed their tier.
@@ -412,7 +416,7 @@ impl<E: Env> Core<E> {
         if wrong_place || self.placement_of(chunk) != Some(Placement::Auto) {
             return None;
         }
-        let copy = kept_slot(&entry);
+        let copy = self.copy_of(&entry);
         let room = copy.is_some() || self.available(to_tier, Placement::Auto) > 0;
         if !room || !self.claims.begin_motion(chunk) {
             return None;

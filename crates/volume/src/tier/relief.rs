@@ -36,7 +36,7 @@ impl<E: Env> Core<E> {
         let taken = self.mover.rehomed.get() as u64;
         match mutant::on(Mutant::I5OwedBelowForEver) {
             true => 0,
-            false => owed.saturating_sub(self.free_in(Tier::Slow) + coming + self.kept.count() + taken),
+            false => owed.saturating_sub(self.free_in(Tier::Slow) + coming + self.copies() + taken),
         }
     }
 

@@ -3,7 +3,6 @@
 use super::View;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
-use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, Tier};
 
@@ -104,7 +103,7 @@ impl<E: Env> View for EngineView<'_, E> {
     }
 
     fn has_copy(&self, c: ChunkId) -> bool {
-        self.core.entry(c).is_ok_and(|e| kept_slot(&e).is_some())
+        self.core.entry(c).is_ok_and(|e| self.core.copy_of(&e).is_some())
     }
 
     fn random(&mut self) -> u32 {

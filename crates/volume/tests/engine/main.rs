@@ -11,6 +11,7 @@ mod beside;
 mod beside_flushes;
 mod checkpoint;
 mod convert;
+mod copies_left;
 mod cut_off;
 mod damage;
 mod dissolve;

@@ -152,6 +152,7 @@ impl<E: Env> Core<E> {
             if !member.free.borrow().any_taken(span.clone()) {
                 continue;
             }
+            self.drop_copies_on_leavers().await;
             let chunks = self.find_on(m, span).await;
             self.move_away(m, &chunks).await;
             if forced {
@@ -161,6 +162,7 @@ impl<E: Env> Core<E> {
             }
         }
         self.evacuations_ended().await;
+        self.drop_copies_on_leavers().await;
         // What has left is free after a commit, a journal write and a discard.
         self.commit.want_next();
         self.demand_slots();
