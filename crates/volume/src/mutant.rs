@@ -121,6 +121,7 @@ mutants! {
     C7RangeNotTold: "C7.4: a deleted volume's map range is used again before all members know of its unmap",
     C7ShrinkDespiteWriter: "C7.4: a volume shrinks although a write beyond its new end is in flight",
     I5KeptBackOfBound: "I5: a discard that is not answered keeps back slots that a volume bound to the tier was promised",
+    I5KeptBackPromised: "I5: slots that are kept back are promised to a volume that is made or grown, or to what has to leave a member",
     I5AsideIsHeadroom: "I5: slots set aside for a volume count as room that moves must leave",
     EmptyChunkKeepsSlot: "I5: a chunk keeps the slot that it got for a write of which nothing was sent",
     DropsWaitForRequests: "D7: kept copies are not dropped while requests hold all room for changes, and they wait for the slots",

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bimetal_volume::backend::Backend as _;
 use bimetal_volume::env::Device;
 use bimetal_volume::error::Error;
-use bimetal_volume::group::create::headroom;
+use bimetal_volume::group::create::promisable;
 use bimetal_volume::group::structure::StructureError;
 use bimetal_volume::units::{MemberIndex, Placement, Tier, CHUNK};
 use bimetal_volume::Volume;
@@ -182,15 +182,16 @@ impl Client {
         let sum = |p: &[Placement]| -> u64 {
             table.living().filter(|(_, k)| p.contains(&k.placement)).map(|(_, k)| k.chunks).sum()
         };
-        let room = |slots: u64| slots - headroom(slots);
+        let kept = |tier| self.kept_back_in(tier);
         let bound = if tier == Tier::Fast { Placement::FastOnly } else { Placement::SlowOnly };
         match e {
             StructureError::LastOfTier(_) => slots(tier) == 0,
             StructureError::NoRoomWithout { .. } => {
                 let all = [Placement::Auto, Placement::FastOnly, Placement::SlowOnly];
-                sum(&all) > room(slots(Tier::Fast) + slots(Tier::Slow))
+                let kept = kept(Tier::Fast) + kept(Tier::Slow);
+                sum(&all) > promisable(slots(Tier::Fast) + slots(Tier::Slow), kept)
             }
-            StructureError::TierSmall { .. } => sum(&[bound]) > room(slots(tier)),
+            StructureError::TierSmall { .. } => sum(&[bound]) > promisable(slots(tier), kept(tier)),
             StructureError::TierFull { .. } => sum(&[bound]) > 0,
             _ => false,
         }

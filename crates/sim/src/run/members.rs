@@ -165,6 +165,11 @@ impl Client {
         shared.specs.iter().enumerate().filter_map(of).sum()
     }
 
+    /// Those of them that the group keeps back, and of members that leave.
+    pub(super) fn kept_back_in(&self, tier: Tier) -> u64 {
+        self.group.status().members.iter().filter(|m| m.tier == tier).map(|m| m.quarantined).sum()
+    }
+
     /// Carries out a step that changes who is a member.
     pub(super) async fn change_members(&self, s: &Step) {
         while self.shared.changing.get() {

@@ -2,7 +2,7 @@
 
 use bimetal_format::ENTRIES_PER_PAGE;
 use bimetal_volume::env::Device;
-use bimetal_volume::group::create::headroom;
+use bimetal_volume::group::create::{headroom, promisable};
 use bimetal_volume::group::structure::StructureError;
 use bimetal_volume::options::NewVolume;
 use bimetal_volume::units::{Placement, Tier, CHUNK};
@@ -166,12 +166,15 @@ impl Client {
         let need = if let Act::Encrypt { .. } = s.act { (headroom(fast) / 8).max(1) } else { grown };
         let sum =
             |of: &dyn Fn(&Known) -> bool| -> u64 { table.living().filter(|(_, k)| of(k)).map(|(_, k)| k.chunks).sum() };
-        let room = |slots: u64, taken: u64| (slots - headroom(slots)).saturating_sub(taken);
+        let kept = |tier| self.kept_back_in(tier);
+        let room = |slots: u64, kept: u64, taken: u64| promisable(slots, kept).saturating_sub(taken);
         let right = match e {
-            StructureError::NoRoom { .. } => need > room(fast + slow, sum(&|_| true)),
+            StructureError::NoRoom { .. } => {
+                need > room(fast + slow, kept(Tier::Fast) + kept(Tier::Slow), sum(&|_| true))
+            }
             StructureError::TierSmall { tier, .. } => {
                 let slots = if *tier == Tier::Fast { fast } else { slow };
-                need > room(slots, sum(&|k| k.placement == placement))
+                need > room(slots, kept(*tier), sum(&|k| k.placement == placement))
             }
             StructureError::TierFull { tier, .. } => {
                 placement != Placement::Auto && (*tier == Tier::Slow || !self.could_demote(&table, need))

@@ -53,6 +53,29 @@ pub(super) fn hung_discards_of_bound() -> Directed {
     Directed::chain("discards hang under a bound volume", make, 40).finds(&["I5KeptBackOfBound"])
 }
 
+/// Each disk leaves a discard unanswered when a volume is deleted; then others are made: one of all that there is but for what is kept
+/// back, which is refused, and one that fits.
+pub(super) fn made_beside_kept_back() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: false, journal: 64, ..group(40, 100, 8) };
+        s.members.extend(vec![s.members[1].clone(); 2]);
+        s.volumes.push(VolumeSpec { chunks: 260, placement: Placement::Auto });
+        let of = |volume, s: Step| Step { volume, ..s };
+        let made =
+            |volume, chunks| of(volume, step(0, Act::Make { chunks, placement: Placement::Auto, family: 0 }, 0, 0));
+        let mut steps = vec![of(1, fill(0, 260)), of(1, flush()), of(1, step(0, Act::Delete, 0, 0)), sleep(0, 60_000)];
+        for (volume, chunks) in [(2, 290 - n % 20), (3, 60)] {
+            steps.extend([made(volume, chunks), of(volume, fill(0, chunks)), of(volume, flush())]);
+        }
+        steps.push(fill(0, 8));
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults.iter_mut().for_each(|f| *f = Faults { hang_ppm: 1_000_000, limit: 1, ..Faults::default() });
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("volume made beside what is kept back", make, 20).finds(&["I5KeptBackPromised"])
+}
+
 /// The SSD does not die, but stalls for seconds again and again: what clients and moves do comes to an end all the same.
 pub(super) fn sick_ssd() -> Directed {
     let mut steps = vec![fill(0, 14), flush(), sleep(0, 4000), step(1, FUA, 3 * CHUNK, 8192)];

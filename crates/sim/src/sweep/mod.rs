@@ -325,6 +325,7 @@ pub fn all() -> Vec<Directed> {
         failures::garbled_page(),
         failures::hanging_discards(),
         failures::hung_discards_of_bound(),
+        failures::made_beside_kept_back(),
         failures::directory_unread(),
         failures::two_claim_one_slot(),
         failures::sick_ssd(),

@@ -129,6 +129,19 @@ impl<E: Env> Core<E> {
         self.open_to_chunks(tier).map(|m| m.free.borrow().count()).sum()
     }
 
+    /// Slots of a member that are kept back until the next start.
+    pub(crate) fn kept_back_on(&self, m: MemberIndex) -> u64 {
+        self.quarantine.borrow().iter().filter(|s| s.member == m).count() as u64
+    }
+
+    /// Of the slots of a tier, those that are kept back until the next start.
+    pub(crate) fn kept_back_in(&self, tier: Tier) -> u64 {
+        match mutant::on(Mutant::I5KeptBackPromised) {
+            true => 0,
+            false => self.open_to_chunks(tier).map(|m| self.kept_back_on(m.index)).sum(),
+        }
+    }
+
     /// The same, of members that take no new chunks too.
     pub(crate) fn slots_present(&self, tier: Tier) -> u64 {
         self.members_of(tier).map(|m| m.free.borrow().count()).sum()

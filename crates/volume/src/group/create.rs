@@ -250,6 +250,17 @@ pub fn headroom(slots: u64) -> u64 {
     (slots / 1000).max(64).min(slots / 8)
 }
 
+/// Slots that volumes may be promised, of so many of which some are kept back until the next start: these are there for nobody. Twice
+/// as many and one are not promised, if that is more than the headroom: moves leave half of it to clients, and could not go on if all of
+/// the other half were kept back.
+pub fn promisable(slots: u64, kept_back: u64) -> u64 {
+    let unusable = match kept_back {
+        0 => 0,
+        n => 2 * n + 1,
+    };
+    slots.saturating_sub(headroom(slots).max(unusable))
+}
+
 fn plan_volumes<E: Env>(env: &E, wanted: &[NewVolume], fast: u64, slow: u64) -> Result<Vec<VolumeRow>, CreateError> {
     let room = fast + slow - headroom(fast + slow);
     let sized: u64 = wanted.iter().filter_map(|v| v.size).map(|s| s / CHUNK).sum();

@@ -52,7 +52,7 @@ impl<E: Env> Core<E> {
             slots: u64::from(row.slots),
             free: if m.is_present() { m.free.borrow().free() } else { 0 },
             leaving: m.on_the_way.get(),
-            quarantined: self.quarantine.borrow().iter().filter(|s| s.member == m.index).count() as u64,
+            quarantined: self.kept_back_on(m.index),
             journal_used: m.journal.borrow().used(),
             journal_blocks: m.layout.journal_blocks,
             reads: c.reads.get(),

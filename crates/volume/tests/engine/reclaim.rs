@@ -8,7 +8,7 @@ use bimetal_crypt::FamilyKey;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
-use bimetal_volume::group::structure::NewFamily;
+use bimetal_volume::group::structure::{NewFamily, StructureError};
 use bimetal_volume::options::{NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::Volume;
@@ -267,4 +267,53 @@ fn many_disks_that_answer_no_discard_keep_back_nothing_that_was_promised() {
     pass(&env, 120);
     assert!(g.status().members.iter().map(|m| m.quarantined).sum::<u64>() > 0, "some are kept back");
     (0..chunks).for_each(|c| write(&env, &v, c * CHUNK, &[2; 4096]).expect("promised still"));
+}
+
+/// A volume that is made after slots were kept back is promised none of them; nor does a disk leave that is needed in their place.
+#[test]
+fn slots_that_are_kept_back_are_promised_to_nobody() {
+    let env = MemoryEnv::new();
+    let volume = |name: &str, size: Option<u64>| NewVolume { name: name.into(), size, placement: Placement::Auto };
+    let devices = [256, 256].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) });
+    let volumes = vec![volume("main", Some(8 * MIB)), volume("gone", Some(100 * MIB))];
+    make(&env, devices.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect(), small(volumes));
+    let g = open(&env, &devices, OpenOptions { migrate: false, ..OpenOptions::default() }).expect("opens");
+    let gone = g.volume("gone").expect("made at creation");
+    (0..gone.size() / CHUNK).for_each(|c| write(&env, &gone, c * CHUNK, &[7; 4096]).expect("write"));
+    flush(&env, &gone).expect("flush");
+    devices.iter().for_each(|d| d.discard_hangs.set(true));
+    let (g2, e) = (g.clone(), env.clone());
+    env.block_on(async move {
+        g2.delete_volume("gone").await.expect("deleted");
+        e.sleep(Duration::from_secs(120)).await;
+        g2.create_volume(&volume("rest", None)).await.expect("there is room");
+    });
+    assert!(g.status().members.iter().map(|m| m.quarantined).sum::<u64>() > 100, "many are kept back");
+    for v in ["main", "rest"].map(|name| g.volume(name).expect("there")) {
+        (0..v.size() / CHUNK).for_each(|c| write(&env, &v, c * CHUNK, &[9; 4096]).expect("promised"));
+    }
+}
+
+/// The same of a disk that is to leave: it stays if all else that there is has slots kept back.
+#[test]
+fn a_disk_leaves_only_if_the_others_have_room_beside_what_they_keep_back() {
+    let env = MemoryEnv::new();
+    let mut members = create(&env, "tank", &[64], &[64, 64]);
+    members.0.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let g = open(&env, &members.0, writable()).expect("opens");
+    let v = g.volume("main").expect("there");
+    let all: u64 = g.status().members.iter().map(|m| m.slots).sum();
+    let others = all - g.status().members[1].slots;
+    // All that fits without the second one, but for a few chunks more than are never promised.
+    let chunks = others - 80;
+    let (g2, size) = (g.clone(), chunks * CHUNK);
+    env.block_on(async move { g2.resize_volume("main", size).await }).expect("there is room");
+    assert!(g.plan_evacuation(1).is_ok());
+    (0..chunks).for_each(|c| write(&env, &v, c * CHUNK, &[1; 4096]).expect("promised"));
+    flush(&env, &v).expect("flush");
+    members.0[2].discard_hangs.set(true);
+    trim(&env, &v, 0, chunks);
+    pass(&env, 120);
+    assert!(g.status().members[2].quarantined > 40, "{:?}", g.status().members[2]);
+    assert!(matches!(g.plan_evacuation(1), Err(StructureError::NoRoomWithout { .. })));
 }

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! 1. (I5) It is begun only if what volumes hold or were promised fits the other members. What volumes bound to its tier
-//!    have on it counts as promised, and not yet held, elsewhere.
+//!    have on it counts as promised, and not yet held, elsewhere. What the others keep back is room for nobody.
 //! 2. It has left only when no chunk and no kept copy is on it, durably, and every other member's own pages and journal
 //!    say so: no start of any set of members may look for something on it.
 //! 3. The labels of the others say that it has left before its own is erased: a start never waits for it in vain.
@@ -30,7 +30,7 @@ use super::StructureError;
 use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
-use crate::group::create::headroom;
+use crate::group::create::promisable;
 use crate::group::volume::VolumeInfo;
 use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
@@ -67,17 +67,17 @@ impl<E: Env> Core<E> {
         if !others {
             return Err(StructureError::LastOfTier(m.tier));
         }
-        let own = match m.takes_slots() {
-            true => m.free.borrow().count(),
-            false => 0,
+        let without = |tiers: &[Tier]| {
+            let others = tiers.iter().flat_map(|t| self.open_to_chunks(*t)).filter(|o| o.index != index);
+            let kept_back: u64 = tiers.iter().map(|t| self.kept_back_in(*t)).sum();
+            let own = if m.takes_slots() { self.kept_back_on(index) } else { 0 };
+            promisable(others.map(|o| o.free.borrow().count()).sum(), kept_back.saturating_sub(own))
         };
-        let rest = self.slots_in(Tier::Fast) + self.slots_in(Tier::Slow) - own;
-        let (need, have) = (self.volumes.promised_in_all(), rest - headroom(rest));
+        let (need, have) = (self.volumes.promised_in_all(), without(&[Tier::Fast, Tier::Slow]));
         if need > have {
             return Err(StructureError::NoRoomWithout { need: need * CHUNK, have: have * CHUNK });
         }
-        let rest = self.slots_in(m.tier) - own;
-        let (bound, room) = (self.volumes.bound(Placement::bound_to(m.tier)), rest - headroom(rest));
+        let (bound, room) = (self.volumes.bound(Placement::bound_to(m.tier)), without(&[m.tier]));
         if bound > room {
             return Err(StructureError::TierSmall { tier: m.tier, need: bound * CHUNK, have: room * CHUNK });
         }

@@ -14,7 +14,8 @@
 //!    volume that shrinks takes the same steps before the change, and nothing of what it gives up holds data.
 //! 3. A volume's number and UUID are never used again; `next_volume` is part of the table.
 //! 4. (I5) What volumes hold or may still ask for is never more than all slots but the headroom, and per tier the same
-//!    for volumes bound to it. A volume bound to a tier is made when the slots it is promised are free.
+//!    for volumes bound to it; slots that are kept back are promised to none. A volume bound to a tier is made when the slots it is
+//!    promised are free.
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
 //! - *Pages free before the commit* (`C7RangeReusedEarly`). V is deleted, its chunks have left their slots in memory,

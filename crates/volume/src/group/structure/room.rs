@@ -6,7 +6,7 @@ use super::StructureError;
 use crate::env::{Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
-use crate::group::create::headroom;
+use crate::group::create::promisable;
 use crate::group::volumes::SetAside;
 use crate::units::{Placement, Tier, CHUNK};
 
@@ -30,10 +30,11 @@ pub(crate) fn tier_of(placement: Placement) -> Option<Tier> {
 }
 
 impl<E: Env> Core<E> {
-    /// Chunks that may still be promised to a volume of this placement.
+    /// Chunks that may still be promised to a volume of this placement. Slots that are kept back are none.
     pub(super) fn room(&self, placement: Placement) -> u64 {
         let slots = self.slots_in(Tier::Fast) + self.slots_in(Tier::Slow);
-        let in_all = (slots - headroom(slots)).saturating_sub(self.volumes.promised_in_all());
+        let kept_back = self.kept_back_in(Tier::Fast) + self.kept_back_in(Tier::Slow);
+        let in_all = promisable(slots, kept_back).saturating_sub(self.volumes.promised_in_all());
         match tier_of(placement) {
             None => in_all,
             Some(tier) => in_all.min(self.room_in(tier, placement)),
@@ -41,8 +42,7 @@ impl<E: Env> Core<E> {
     }
 
     fn room_in(&self, tier: Tier, placement: Placement) -> u64 {
-        let slots = self.slots_in(tier);
-        (slots - headroom(slots)).saturating_sub(self.volumes.bound(placement))
+        promisable(self.slots_in(tier), self.kept_back_in(tier)).saturating_sub(self.volumes.bound(placement))
     }
 
     /// Refuses `need` more chunks for a volume of this placement if they are not there.

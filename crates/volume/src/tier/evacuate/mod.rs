@@ -58,8 +58,7 @@ impl<E: Env> Core<E> {
     /// Slots of a member that something lives on, or that are on their way to being free.
     pub(crate) fn slots_used(&self, m: &Member<E::Device>) -> u64 {
         let (count, free) = (m.free.borrow().count(), m.free.borrow().free());
-        let kept_back = self.quarantine.borrow().iter().filter(|s| s.member == m.index).count() as u64;
-        count - free - kept_back
+        count - free - self.kept_back_on(m.index)
     }
 
     /// Empties the members that are leaving, as a task of its own, if there is none yet.
