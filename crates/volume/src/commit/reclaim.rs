@@ -156,10 +156,16 @@ impl<E: Env> Core<E> {
         m.tier == Tier::Slow && m.lag.borrow().contains_key(&l.chunk)
     }
 
+    /// Syncs a member, so that nothing of unknown outcome can reach it any more. A lost one is not asked: that would latch the group,
+    /// which may go on with what does not need it.
+    pub(crate) async fn is_settled(&self, m: &Member<E::Device>) -> bool {
+        !m.is_lost() && self.sync_member(m.index, m.sync.written()).await.is_ok()
+    }
+
     async fn discard_and_free(&self, m: &Member<E::Device>, mut slots: Vec<SlotIndex>) {
         let member = m.index;
         let tainted = slots.iter().any(|s| m.is_tainted(*s));
-        if tainted && !mutant::on(Mutant::C2NoQuarantine) && self.sync_member(member, m.sync.written()).await.is_err() {
+        if tainted && !mutant::on(Mutant::C2NoQuarantine) && !self.is_settled(m).await {
             // Quarantine goes on until the next start: the member could not be synced.
             for slot in slots {
                 self.quarantine.borrow_mut().push(SlotId { member, slot });
@@ -171,10 +177,7 @@ impl<E: Env> Core<E> {
             self.give_slots(member, &slots);
         }
         let (slots, unsure) = self.discard_runs(m, &slots).await;
-        if !unsure.is_empty()
-            && !mutant::on(Mutant::C2DiscardUnsure)
-            && self.sync_member(member, m.sync.written()).await.is_err()
-        {
+        if !unsure.is_empty() && !mutant::on(Mutant::C2DiscardUnsure) && !self.is_settled(m).await {
             self.quarantine.borrow_mut().extend(slots.into_iter().map(|slot| SlotId { member, slot }));
             return;
         }

@@ -25,6 +25,8 @@ use crate::wait;
 pub(super) enum Failed {
     Read,
     Write,
+    /// Nothing was written: the target is lost.
+    Unsent,
 }
 
 /// What became of a copy.
@@ -151,14 +153,15 @@ impl<E: Env> Core<E> {
         // One that cannot be read or written takes no neighbour with it.
         match copied {
             Ok(()) => vec![Ok(()); run.len()],
+            Err(Failed::Unsent) => vec![copied; run.len()],
             Err(Failed::Read) => alone().await,
             Err(Failed::Write) => {
                 let to = run[0].to.member;
                 run.iter().for_each(|mv| self.members[to as usize].taint(mv.to.slot));
                 // After a sync the write that failed cannot land any more (C2.2).
-                match self.sync_member(to, self.members[to as usize].sync.written()).await {
-                    Ok(()) => alone().await,
-                    Err(_) => vec![Err(Failed::Write); run.len()],
+                match self.is_settled(&self.members[to as usize]).await {
+                    true => alone().await,
+                    false => vec![Err(Failed::Write); run.len()],
                 }
             }
         }
@@ -188,7 +191,7 @@ impl<E: Env> Core<E> {
     /// should go elsewhere.
     fn copied_one(&self, mv: &Move, copied: Copied) -> Copied {
         let target = &self.members[mv.to.member as usize];
-        if copied.is_err() {
+        if copied.is_err() && copied != Err(Failed::Unsent) {
             target.taint(mv.to.slot);
         }
         if copied == Err(Failed::Write) {
@@ -210,11 +213,17 @@ impl<E: Env> Core<E> {
                 .collect(),
             many => vec![(0, many.len() as u64 * CHUNK)],
         };
+        let mut nothing_sent = true;
         for (at, len) in pieces {
             if run.iter().all(|m| self.claims.is_cancelled(m.chunk)) {
                 return Ok(());
             }
             let buf = from.read(src + at, BufMut::new(len as usize)).await.map_err(|_| Failed::Read)?;
+            // A write that fails is followed by a sync, which would fail and latch the group.
+            if nothing_sent && to.is_lost() {
+                return Err(Failed::Unsent);
+            }
+            nothing_sent = false;
             to.write(dst + at, buf.freeze(), WriteFor::Engine).await.map_err(|_| Failed::Write)?;
         }
         Ok(())
@@ -246,6 +255,11 @@ impl<E: Env> Core<E> {
         unswitched: &Unswitched<'_>,
     ) -> Result<(), Error> {
         let m = &self.members[member as usize];
+        if m.is_lost() {
+            // A sync would fail, and latch the group.
+            moves.iter().for_each(|mv| self.abandon(mv));
+            return Ok(());
+        }
         if !mutant::on(Mutant::C1NoDataSync) {
             self.sync_member(member, m.sync.written()).await?;
         }

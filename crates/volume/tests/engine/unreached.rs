@@ -5,12 +5,13 @@ use std::time::Duration;
 use bimetal_crypt::FamilyKey;
 use bimetal_volume::env::Env;
 use bimetal_volume::group::structure::{NewFamily, StructureError};
-use bimetal_volume::options::{CreateOptions, NewVolume};
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
 use crate::image::{evacuate, flush, make, open, pass, small, used, writable, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
+use crate::reserve::{is_fast, millis};
 
 /// Two SSDs, a disk, and two volumes that live on the SSDs.
 fn group(env: &MemoryEnv) -> (Vec<MemoryDevice>, Group<MemoryEnv>, Volume<MemoryEnv>) {
@@ -94,4 +95,39 @@ fn an_empty_ssd_that_is_lost_can_be_taken_out() {
     env.block_on(async move { g2.remove_member(1).await }).expect("the others are there");
     pass(&env, 60);
     goes_on(&env, &g, &v);
+}
+
+/// A disk is being emptied when the connection to another one is lost, to which its chunks would go. They wait, as all moves do; what
+/// was just being read, or being written there, is no reason to refuse writes that do not need it.
+#[test]
+fn an_evacuation_waits_and_takes_writes_from_nobody() {
+    for while_written in [false, true] {
+        let env = MemoryEnv::new();
+        let device = |mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
+        let d = [64, 256, 256].map(device);
+        let members = d.iter().cloned().zip([Tier::Fast, Tier::Slow, Tier::Slow]).collect();
+        let main = NewVolume { name: "main".into(), size: Some(180 * MIB), placement: Placement::Auto };
+        make(&env, members, CreateOptions { journal_blocks: Some(64), ..small(vec![main]) });
+        let g = open(&env, &d, OpenOptions::default()).expect("opens");
+        let v = g.volume("main").expect("there");
+        (0..900).for_each(|c| write(&env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+        flush(&env, &v).expect("flush");
+        pass(&env, 120);
+        d[1].read_takes.set(Duration::from_secs(1));
+        d[2].write_takes.set(Duration::from_millis(50));
+        evacuate(&env, &g, 1);
+        while while_written && d[2].being_written.get().0 < CHUNK as usize {
+            millis(&env, 1);
+        }
+        d[2].lost.set(true);
+        pass(&env, 600);
+        let fast = (0..900).find(|c| is_fast(&v, *c)).expect("the SSD is in use");
+        write(&env, &v, fast * CHUNK, &[5; CHUNK as usize]).expect("it lies on the SSD");
+        flush(&env, &v).expect("it lies on the SSD");
+        assert_eq!(g.status().latched, None);
+        assert!(used(&g, 1) > 0);
+        d[2].lost.set(false);
+        pass(&env, 3600);
+        assert_eq!((used(&g, 1), g.status().latched), (0, None));
+    }
 }

@@ -6,7 +6,8 @@
 //! 2. Alone it takes all of the time; between requests of clients it goes on with a short queue; beside those that leave no gaps
 //!    it takes a quarter of the time at most, as much as keeps the tail of requests to the slow tier ([`super::tail_budget`]); beside
 //!    small requests to the fast tier that never pause, wherever it is, as much as these do not feel ([`super::pace`]).
-//! 3. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now, or cannot be read, is
+//! 3. While the connection to a member is lost it rests, as all moves do: what would fail beside it, or latch the group, may go on.
+//! 4. It ends when no slot of the member is in use, and goes on until then: a chunk that cannot go now, or cannot be read, is
 //!    tried again, less and less often, and keeps no other from going. Of what is written all the time writers wait in the
 //!    end, one chunk at a time (D7): the only move that they wait for, but for room that the mover owes them (`io/place.rs`).
 
@@ -46,6 +47,8 @@ const SOON: Duration = Duration::from_millis(1);
 const LOOKED_AT: usize = 64;
 /// Between looks whether a chunk that writers wait for has switched.
 const SWITCHED: Duration = Duration::from_millis(1);
+/// While the connection to a member is lost, whether it still is is looked at so often.
+const LOST: Duration = Duration::from_secs(1);
 /// A stop is noticed after so long.
 const NOTICE: Duration = Duration::from_millis(200);
 
@@ -78,11 +81,21 @@ impl<E: Env> Core<E> {
         !self.stopping.get() && !self.stopped.get() && !self.health.is_latched()
     }
 
+    /// Whether a member is to be emptied further now.
+    fn goes_on(&self, m: MemberIndex) -> bool {
+        let leaves = self.members[m as usize].standing.get() == Standing::Leaving;
+        self.evacuates() && leaves && self.lost_member().is_none()
+    }
+
     async fn evacuate_all(self: &Rc<Self>) {
         let used =
             |indexes: &[MemberIndex]| indexes.iter().map(|m| self.slots_used(&self.members[*m as usize])).sum::<u64>();
         let mut rest = AGAIN;
         while self.evacuates() {
+            if self.lost_member().is_some() {
+                self.rest(LOST).await;
+                continue;
+            }
             let another = self.mover.leaving.wait();
             let leaving =
                 self.members.iter().filter(|m| m.standing.get() == Standing::Leaving && self.slots_used(m) > 0);
@@ -120,7 +133,7 @@ impl<E: Env> Core<E> {
             if n % LOOKED_AT == LOOKED_AT - 1 {
                 wait::turn().await;
             }
-            if !self.evacuates() || self.members[m as usize].standing.get() != Standing::Leaving {
+            if !self.goes_on(m) {
                 return;
             }
             let claim = self.claims.claim_alone(*chunk).await;
@@ -143,8 +156,7 @@ impl<E: Env> Core<E> {
         let member = &self.members[m as usize];
         let slots = member.free.borrow().count() as u32;
         for first in (0..slots).step_by(SPAN as usize) {
-            let leaves = || self.evacuates() && member.standing.get() == Standing::Leaving;
-            if !leaves() {
+            if !self.goes_on(m) {
                 break;
             }
             let span = first..slots.min(first.saturating_add(SPAN));
@@ -170,7 +182,7 @@ impl<E: Env> Core<E> {
     /// Moves chunks off a member, as many at a time as clients leave time for.
     async fn move_away(self: &Rc<Self>, m: MemberIndex, chunks: &[ChunkId]) {
         let mut rest = chunks;
-        while !rest.is_empty() && self.evacuates() && self.members[m as usize].standing.get() == Standing::Leaving {
+        while !rest.is_empty() && self.goes_on(m) {
             if self.mover.is_held() {
                 self.rest(AGAIN).await;
                 continue;
