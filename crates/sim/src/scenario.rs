@@ -294,6 +294,9 @@ pub enum Damage {
     End(usize),
     /// All that the member's journal holds rots, where its label tells that there is something.
     Ring(usize),
+    /// All that the member's journal holds rots, or its last two commits but for their heads, and other members know everything; the first
+    /// start after it is cut off after so many events.
+    Journal(usize, u64),
     /// The end rots that the last start left in the member's journal, if nothing has come behind it; the first start after it is cut off
     /// after so many events.
     Seal(usize, u64),

@@ -109,6 +109,7 @@ mutants! {
     C6PromiseBeforeSync: "C6: a label may be durable before the end of the journal that it says is",
     C6PromiseStays: "C6: a start that is cut off leaves a label that asks for the end which it found rotten",
     C6EmptyIsWhole: "C6: a journal with nothing behind its tail counts as whole, though the block before it is lost",
+    C6DamageForgotten: "C6: a start that is cut off leaves a label by which the journal that it found damaged counts as whole",
     C6NoChain: "C6: replay checks the sequence but not the hash chain",
     HalfCommitIsWhole: "C6: a start leaves a fast member with the first blocks of a commit that another one has whole",
     TornEndLeft: "C6: a start leaves what was cut off at the end of a journal where the next commit goes",

@@ -63,6 +63,7 @@ impl Run<'_> {
             Damage::Gap(m) => self.gap(m),
             Damage::End(m) => self.rotten_end(m),
             Damage::Ring(m) => self.rotten_ring(m),
+            Damage::Journal(m, events) => self.lost_journal(m, events),
             Damage::Seal(m, events) => self.rotten_seal(m, events),
             Damage::Keys(m) => self.rotten_keys(m),
             Damage::Lost(m) => self.lost_pages(m),
@@ -332,14 +333,7 @@ impl Run<'_> {
     /// cut off before them.
     fn rotten_end(&self, member: usize) -> Result<(), Wrong> {
         let known = self.others_know(member)?;
-        let disk = &self.disks[member];
-        let blocks = super::forge::last_commits(&disk.store(), member, JOURNAL..SLOTS_START / BLOCK, 2);
-        for block in &blocks {
-            let mut bytes = disk.store().durable(*block).bytes(member, *block);
-            *bytes.last_mut().expect("a block") ^= 1;
-            disk.store_mut().put(*block, Cell::from_bytes(&bytes));
-        }
-        if blocks.is_empty() {
+        if !self.rot_end(member) {
             return Ok(());
         }
         if known {
@@ -354,16 +348,8 @@ impl Run<'_> {
     /// C6: nothing is left of a journal, and the label tells that there was something: it is not taken for an empty one.
     fn rotten_ring(&self, member: usize) -> Result<(), Wrong> {
         let known = self.others_know(member)?;
-        let disk = &self.disks[member];
-        let promises = super::forge::newest_label(disk)
-            .is_some_and(|l| l.journal_end > l.journal_tail || super::forge::has_block_before_tail(disk, &l));
-        if !promises {
+        if !self.rot_ring(member) {
             return Ok(());
-        }
-        let ring = JOURNAL..JOURNAL + u64::from(self.scenario.journal);
-        let blocks = ring.filter(|b| !matches!(disk.store().durable(*b), Cell::Virgin)).collect::<Vec<u64>>();
-        for block in blocks {
-            self.world.random(|p| disk.store_mut().rot(block, p));
         }
         if known {
             return self.nothing_is_lost(self.shared.specs[member].tier == Tier::Fast);
@@ -375,6 +361,32 @@ impl Run<'_> {
             return Err("a read-only start without the only journal was refused".into());
         }
         Ok(())
+    }
+
+    /// The last two commits in the member's journal rot, but for their heads; false if there are none.
+    pub(super) fn rot_end(&self, member: usize) -> bool {
+        let disk = &self.disks[member];
+        let blocks = super::forge::last_commits(&disk.store(), member, JOURNAL..SLOTS_START / BLOCK, 2);
+        for block in &blocks {
+            let mut bytes = disk.store().durable(*block).bytes(member, *block);
+            *bytes.last_mut().expect("a block") ^= 1;
+            disk.store_mut().put(*block, Cell::from_bytes(&bytes));
+        }
+        !blocks.is_empty()
+    }
+
+    /// All of the member's journal rots; false if its label does not tell that there is something.
+    pub(super) fn rot_ring(&self, member: usize) -> bool {
+        let disk = &self.disks[member];
+        let promises = super::forge::newest_label(disk)
+            .is_some_and(|l| l.journal_end > l.journal_tail || super::forge::has_block_before_tail(disk, &l));
+        let ring = JOURNAL..JOURNAL + u64::from(self.scenario.journal);
+        let written = |b: &u64| promises && !matches!(disk.store().durable(*b), Cell::Virgin);
+        let blocks = ring.filter(written).collect::<Vec<u64>>();
+        for block in blocks {
+            self.world.random(|p| disk.store_mut().rot(block, p));
+        }
+        promises
     }
 
     /// A journal block of the member rots, of the `newest` commit or of one before; false if there is none.

@@ -55,6 +55,53 @@ impl Run<'_> {
         self.mended(&before)
     }
 
+    /// C6: a member's journal is lost, and other members know everything; starts after it are cut off. Until one has come to its end the
+    /// journal counts as damaged: without the others nothing is shown that was not shown before, such as zeros for what was flushed.
+    pub(super) fn lost_journal(&self, member: usize, first: u64) -> Result<(), Wrong> {
+        let inside = self.insiders()?;
+        let slow = |i: usize| self.shared.specs[i].tier == Tier::Slow;
+        let others_know = slow(member) || self.fast_ones(&inside) > 1;
+        if self.stopped_in_order || !inside[member] || !others_know || self.standing(member, &self.disks)?.leaving {
+            return Ok(());
+        }
+        let rots = match self.world.random(|p| p.coin()) {
+            true => self.rot_ring(member),
+            false => self.rot_end(member),
+        };
+        // One that looks like an older copy of itself is refused: see `nothing_is_lost`.
+        if !rots || !self.starts_for_once()? {
+            return Ok(());
+        }
+        let rest: Vec<_> = (0..self.disks.len()).filter(|i| inside[*i] && (slow(*i) || *i == member)).collect();
+        let without = || self.content(rest.iter().map(|i| self.disks[*i].clone()).collect(), false);
+        let (before, whole) = (without()?, self.content(self.disks.clone(), false)?);
+        self.mending_cut_off(first)?;
+        let (Some(before), Some(whole)) = (before, whole) else {
+            return Err("a read-only start was refused after a journal was lost".into());
+        };
+        let now = without()?.unwrap_or_default();
+        for (((name, was), (_, now)), (_, whole)) in before.iter().zip(&now).zip(&whole) {
+            let other = |((was, now), whole)| Option::is_some(now) && now != was && now != whole;
+            if let Some(block) = was.iter().zip(now).zip(whole).position(other) {
+                return Err(format!(
+                    "a start was cut off that found a journal lost: with that member alone block {block} of volume {name} shows what \
+                     it did not"
+                ));
+            }
+        }
+        self.mended(&whole)
+    }
+
+    /// Whether a writable start is not refused. The disks are as before.
+    fn starts_for_once(&self) -> Result<bool, Wrong> {
+        let saved: Vec<_> = self.disks.iter().map(|d| d.store().image()).collect();
+        let started = self.starts(&Given::of(self.disks.clone(), false))?;
+        for (disk, image) in self.disks.iter().zip(saved) {
+            disk.store_mut().swap_image(image);
+        }
+        Ok(started)
+    }
+
     /// The same of pages of a member's map.
     pub(super) fn rotten_pages(&self, member: usize, first: u64) -> Result<(), Wrong> {
         let Some(before) = self.known_without(member)? else { return Ok(()) };

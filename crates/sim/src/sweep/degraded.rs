@@ -9,6 +9,8 @@ use crate::oracle::Crash;
 use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
 
+/// Events of a start with two SSDs, roughly.
+const STARTS: u64 = 90;
 /// The chunks that `hot` promotes.
 const HOT: u64 = 22;
 
@@ -207,6 +209,18 @@ fn rotten_empty_ring() -> Directed {
     d.then(Damage::Ring(0)).finds(&["C6EmptyIsWhole"])
 }
 
+/// The journal of one of two SSDs is lost as a whole or at its end, some commits behind a checkpoint, and starts that find it are cut off.
+fn lost_and_cut_off() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, journal: 16, migrate: false, ..group(24, 24, 30) };
+        s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 24, discard: true });
+        let commits = 12 + n / 2 % 10;
+        let steps = (0..commits).map(|i| step(0, FUA, i * CHUNK, 4096 * (1 + i % 4))).collect();
+        cut_after(s, steps, CrashPoint { steps: 0, events: 0 }, Damage::Journal((n % 2) as usize, n / 20))
+    };
+    Directed::chain("journal lost and the start cut off", make, 20 * STARTS).finds(&["C6DamageForgotten"])
+}
+
 /// The end that a start has left in a journal rots before there is a commit, and the next start is cut off at one point after another.
 fn rotten_seal() -> Directed {
     let make = |n: u64| {
@@ -244,6 +258,7 @@ pub(super) fn all() -> Vec<Directed> {
         rotten_end(),
         rotten_ring(),
         rotten_empty_ring(),
+        lost_and_cut_off(),
         rotten_seal(),
         slots_of_others(),
         stopping(),

@@ -47,7 +47,7 @@ const DYING: u64 = 0x64_7969_6e67;
 /// Runs in a million in which requests for some zone of the metadata fail.
 const AREAS_PPM: u32 = 60_000;
 const AREAS: u64 = 0x61_7265_6173;
-/// Runs in a million in which pages of the map rot while the group is down, and the start that mends them is cut off.
+/// Runs in a million in which pages of the map, or a journal, rot while the group is down, and the start that mends them is cut off.
 const ROTS_PPM: u32 = 80_000;
 const ROTS: u64 = 0x72_6f74_7061_6765;
 /// Runs in a million in which a disk dies while it is used, to be back for the next session.
@@ -152,7 +152,11 @@ pub fn generate(seed: u64) -> Scenario {
     let mut rots = Prng::new(seed ^ ROTS);
     if rots.chance(ROTS_PPM) {
         let (session, member) = (rots.range(1, sessions - 1), rots.below(s.members.len() as u64));
-        s.sessions[session as usize].damage = Some(Damage::Pages(member as usize, rots.below(120)));
+        let (member, events) = (member as usize, rots.below(120));
+        // Likewise journals, of a group that was not stopped.
+        let journal = rots.chance(300_000);
+        s.sessions[session as usize].damage =
+            Some(if journal { Damage::Journal(member, events) } else { Damage::Pages(member, events) });
     }
     s
 }

@@ -261,13 +261,24 @@ async fn write_epoch<E: Env>(core: &Core<E>, source: &Source) -> Result<(), Open
             label.mirrors_from = core.kept.mirrors_from(epoch.first_generation);
         }
         label.generation = core.commit.generation.get();
-        // What this start has found is what the next one may ask for, should it be cut off: an end that was found rotten is written over.
-        if !source.rebuild[m.index as usize] && !mutant::on(Mutant::C6PromiseStays) {
+        if asks_anew(m.index, source) {
             label.journal_end = m.journal.borrow().durable.sequence;
         }
         m.flip(label).await.map_err(failed(m.index))?;
     }
     Ok(())
+}
+
+/// Whether the label of an epoch that is not confirmed asks for what this start has found, should it be cut off: an end that was found
+/// rotten is written over. Of a journal that is given up as damaged it asks for the place where another one will begin, which is beyond
+/// the ring: the next start finds it damaged again, though the epoch by which this one knew that is in no label any more. One that could
+/// not be read may be whole the next time, and so may one of which only the map is written anew.
+fn asks_anew(member: MemberIndex, source: &Source) -> bool {
+    let is_no_good = source.chains[member as usize].as_ref().is_some_and(|c| c.damaged && !c.unread);
+    match source.rebuild[member as usize] {
+        true => is_no_good && !mutant::on(Mutant::C6DamageForgotten),
+        false => !mutant::on(Mutant::C6PromiseStays),
+    }
 }
 
 /// Appends the records of the last commit that a fast member lacks. Commits are durable on all fast members before the

@@ -276,3 +276,82 @@ fn the_journal_of_a_new_member_is_lost() {
         assert_eq!(got(&m, writable()), vec![Some(7); CHUNKS as usize], "without that of member {lost}");
     }
 }
+
+/// The start that finds a journal damaged is cut off after any of the writes to any member: the next one opens the group, with all of it.
+/// With a member `gone` nothing is shown then but what was shown before.
+fn mended_though_cut_off(m: &Members, gone: usize) {
+    let without = |m: &Members| {
+        let rest = m.copy().0.into_iter().enumerate().filter(|(i, _)| *i != gone).map(|(_, d)| d);
+        got(&Members(rest.collect()), read_only())
+    };
+    let before = without(m);
+    assert_eq!(got(&m.copy(), writable()), vec![Some(7); CHUNKS as usize], "not cut off");
+    for member in 0..m.0.len() {
+        for writes in 0.. {
+            let c = m.copy();
+            c.0[member].writes_left.set(writes);
+            let env = MemoryEnv::new();
+            let done = open(&env, &c.0, writable()).is_ok();
+            env.kill();
+            c.0[member].writes_left.set(u64::MAX);
+            let case = format!("after {writes} writes to member {member}");
+            let known =
+                |seen: &[Option<u8>]| seen.iter().zip(&before).all(|(now, then)| *now == Some(7) || now == then);
+            assert!(known(&without(&c)), "{case}: {:?}, before: {before:?}", without(&c));
+            if let Err(why) = open(&MemoryEnv::new(), &c.copy().0, writable()).map(|_| ()) {
+                panic!("{case}: {why}");
+            }
+            assert_eq!(got(&c, writable()), vec![Some(7); CHUNKS as usize], "{case}");
+            if done {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_journal_is_lost_behind_a_checkpoint_and_the_start_is_cut_off() {
+    for lost in 0..2 {
+        let m = group(2);
+        crash_after_a_checkpoint(&m, CHUNKS);
+        rot(&m.0[lost]);
+        mended_though_cut_off(&m, 1 - lost);
+    }
+}
+
+/// Only the bodies of the commits rot, and their heads can be read.
+#[test]
+fn the_end_of_a_journal_rots_and_the_start_is_cut_off() {
+    for lost in 0..2 {
+        let m = group(2);
+        crash(&m, CHUNKS, 7);
+        let end = m.0[lost].label().journal_end;
+        for place in (end..end + CHUNKS).map(|n| m.0[lost].layout().journal_block(n)) {
+            m.0[lost].flip(place + 64, 64);
+        }
+        mended_though_cut_off(&m, 1 - lost);
+    }
+}
+
+/// What could not be read may be read again later: the journal counts for as much then as if no start had come between.
+#[test]
+fn a_journal_cannot_be_read_and_the_start_is_cut_off() {
+    let m = group(2);
+    crash_after_a_checkpoint(&m, CHUNKS);
+    let alone = |m: &Members| got(&Members(vec![m.copy().0[0].clone(), m.copy().0[2].clone()]), read_only());
+    let place = m.0[0].layout().journal_block(m.0[0].label().journal_tail);
+    for writes in 0.. {
+        let c = m.copy();
+        c.0[0].unread.borrow_mut().insert(place / 4096, u32::MAX);
+        c.0[0].writes_left.set(writes);
+        let env = MemoryEnv::new();
+        let done = open(&env, &c.0, writable()).is_ok();
+        env.kill();
+        c.0[0].writes_left.set(u64::MAX);
+        c.0[0].unread.borrow_mut().clear();
+        assert_eq!(alone(&c), vec![Some(7); CHUNKS as usize], "after {writes} writes");
+        if done {
+            break;
+        }
+    }
+}
