@@ -104,6 +104,18 @@ pub enum Act {
         /// Any disk.
         disk: usize,
     },
+    /// Bits rot in the second label of the disk of this number; volume, `offset` and `len` are not used. For scenarios in which nothing
+    /// flips labels before a check mends it.
+    RotLabel {
+        /// Any disk.
+        disk: usize,
+    },
+    /// Bits rot in pages, directory and root on the disk of this number; volume, `offset` and `len` are not used. For scenarios in which
+    /// others have all of it.
+    RotMap {
+        /// Any disk.
+        disk: usize,
+    },
     /// Bits rot in what the disk of this number holds of the headers of families; volume, `offset` and `len` are not used. For scenarios
     /// in which another disk has them whole.
     RotKeys {

@@ -153,6 +153,7 @@ mutants! {
     RepairOverUnread: "repair: a map whose directory could not be read is written over before another one is there",
     RepairKeepsJournal: "repair: the journals go on where they were",
     MendOverGoodLabel: "a check of a group in use mends: of two labels the whole one is written first",
+    MendBehindLatch: "check --mend puts an end behind a commit that has failed, as if that had been durable",
     MendLeavesEnd: "check --mend leaves the block before the tail of a journal as it is, which a start asks for",
     WriteOfTheGone: "a write that waits goes on though its client has gone, over what the next one was told is done",
     TrimOfTheGone: "a TRIM that waits goes on though its client has gone, over what the next one was told is done",

@@ -7,16 +7,35 @@ use super::damage::LABEL;
 use super::SLOTS_START;
 use crate::counters::Seen;
 
+const BLOCK: u64 = 4096;
 /// Blocks from the second label to the end of a disk.
 const SECOND_LABEL: u64 = 512;
 
 impl Client {
     /// Damages all metadata of a disk under the running engine, but for one label.
     pub(super) fn rot(&self, disk: usize) {
+        for block in LABEL.end..SLOTS_START / 4096 {
+            let mut store = self.shared.disks[disk].store_mut();
+            self.shared.world.random(|p| store.rot(block, p));
+        }
+        self.rot_label(disk);
+    }
+
+    /// Damages the second label of a disk.
+    pub(super) fn rot_label(&self, disk: usize) {
         let mut store = self.shared.disks[disk].store_mut();
         let second = store.blocks() - SECOND_LABEL;
-        let label = second..second + LABEL.end - LABEL.start;
-        for block in (LABEL.end..SLOTS_START / 4096).chain(label) {
+        for block in second..second + LABEL.end - LABEL.start {
+            self.shared.world.random(|p| store.rot(block, p));
+        }
+        self.shared.rotten.set(true);
+    }
+
+    /// Damages the map of a disk: pages, directory and root.
+    pub(super) fn rot_map(&self, disk: usize) {
+        let mut store = self.shared.disks[disk].store_mut();
+        let Some(layout) = super::forge::layout(&store, disk) else { return };
+        for block in layout.map / BLOCK..layout.away / BLOCK {
             self.shared.world.random(|p| store.rot(block, p));
         }
         self.shared.rotten.set(true);

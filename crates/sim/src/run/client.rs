@@ -99,6 +99,8 @@ impl Client {
                 micros => self.shared.copy_in_start.set(micros),
             },
             Act::Rot { disk } => self.rot(disk),
+            Act::RotLabel { disk } => self.rot_label(disk),
+            Act::RotMap { disk } => self.rot_map(disk),
             Act::RotKeys { disk, family } => {
                 self.shared.rot_keys(disk, family);
                 self.shared.rotten.set(true);
@@ -138,7 +140,14 @@ impl Client {
     pub(super) fn inside(&self, s: Step) -> Option<Step> {
         if matches!(
             s.act,
-            Act::Sleep | Act::Dissolve | Act::Copy | Act::Rot { .. } | Act::RotKeys { .. } | Act::Check { .. }
+            Act::Sleep
+                | Act::Dissolve
+                | Act::Copy
+                | Act::Rot { .. }
+                | Act::RotLabel { .. }
+                | Act::RotMap { .. }
+                | Act::RotKeys { .. }
+                | Act::Check { .. }
         ) || s.act.is_structural()
         {
             return Some(s);

@@ -1,9 +1,13 @@
 //! Metadata rots under a group in use, and a check mends it beside the requests of a client: the power goes at every step.
 
-use bimetal_volume::units::{Tier, CHUNK};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
-use crate::scenario::{Act, MemberSpec, Scenario, Step};
+use crate::disk::Faults;
+use crate::oracle::Crash;
+use crate::run::FIRST_PAGE;
+use crate::scenario::{Act, End, MemberSpec, Scenario, Step};
+use crate::world::CrashPoint;
 
 fn rots(name: &'static str, disk: usize, tear: bool) -> Directed {
     let mut s = Scenario { tear, ..group(12, 40, 40) };
@@ -36,10 +40,43 @@ fn labels_rot() -> Directed {
     )
 }
 
+/// A group whose data lie on the disk, and in which no checkpoint is due by itself; a client changes the map and flushes, and beside it
+/// what has rotted on a member is mended.
+fn mending_beside_commits(rot: Act) -> (Scenario, Vec<Step>) {
+    let mut s = Scenario { journal: 64, migrate: false, ..group(12, 40, 30) };
+    s.volumes[0].placement = Placement::SlowOnly;
+    let commits = (0..24).flat_map(|i| [step(0, WRITE, (6 + i) * CHUNK, 8192), flush(), sleep(0, 30)]);
+    let mend = [sleep(1, 40), step(1, rot, 0, 0), step(1, Act::Check { mend: true }, 0, 0)];
+    let steps = commits.chain(std::iter::repeat_n(mend, 8).flatten());
+    (s, steps.collect())
+}
+
+/// One write of a commit fails meanwhile, and the group latches: the next start goes on.
+fn behind_a_latch() -> Directed {
+    let make = |n: u64| {
+        let rot = [Act::RotLabel { disk: 0 }, Act::RotMap { disk: 1 }][(n % 2) as usize];
+        let (mut s, steps) = mending_beside_commits(rot);
+        s.seed = n + 1;
+        let session = s.quiet_session(vec![fill(0, 6), flush()], End::Stop);
+        s.sessions.push(session);
+        let point = CrashPoint { steps: steps.len() as u64, events: 0 };
+        let kind = [Crash::Power, Crash::Daemon][(n / 2 % 2) as usize];
+        let mut session = s.quiet_session(steps, End::Crash(kind, point));
+        let area = (FIRST_PAGE, FIRST_PAGE + u64::from(s.journal));
+        session.faults[0] = Faults { write_ppm: 100_000, limit: 1, area, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK)], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("mended behind a latch", make, 500).finds(&["MendBehindLatch"])
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
         labels_rot(),
+        behind_a_latch(),
         rots("mended in use, first", 0, false),
         rots("mended in use, second", 1, false),
         rots("mended in use, slow", 2, true).finds(&["MendSkipsAway"]),

@@ -488,6 +488,8 @@ mod tests {
                             | Act::Dissolve
                             | Act::Copy
                             | Act::Rot { .. }
+                            | Act::RotLabel { .. }
+                            | Act::RotMap { .. }
                             | Act::RotKeys { .. }
                             | Act::Check { .. }
                     )

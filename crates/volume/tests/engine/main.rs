@@ -31,6 +31,7 @@ mod lost_journal;
 mod many_trims;
 mod members;
 mod memory;
+mod mended_beside;
 mod mover;
 mod old_copies;
 mod older_copies;

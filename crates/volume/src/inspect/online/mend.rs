@@ -80,6 +80,10 @@ impl<E: Env> Core<E> {
             Tier::Slow => None,
         };
         let _meta = self.lock_with_room(m, 1).await?;
+        // Behind a commit that has failed it would say that this was durable.
+        if !mutant::on(Mutant::MendBehindLatch) {
+            self.health.check()?;
+        }
         if self.stopping.get() {
             return Err(Error::Stopping);
         }
