@@ -51,6 +51,11 @@ fn mending_beside_commits(rot: Act) -> (Scenario, Vec<Step>) {
     (s, steps.collect())
 }
 
+fn beside_commits() -> Directed {
+    let (s, steps) = mending_beside_commits(Act::RotMap { disk: 1 });
+    directed("disk mended beside commits", s, vec![fill(0, 6), flush()], steps, false).finds(&["MendNamesCommit"])
+}
+
 /// One write of a commit fails meanwhile, and the group latches: the next start goes on.
 fn behind_a_latch() -> Directed {
     let make = |n: u64| {
@@ -77,6 +82,7 @@ pub(super) fn all() -> Vec<Directed> {
     vec![
         labels_rot(),
         behind_a_latch(),
+        beside_commits(),
         rots("mended in use, first", 0, false),
         rots("mended in use, second", 1, false),
         rots("mended in use, slow", 2, true).finds(&["MendSkipsAway"]),

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::{Group, Volume};
@@ -96,4 +97,19 @@ fn a_fast_member_is_mended_when_a_commit_has_failed() {
 #[test]
 fn a_slow_member_is_mended_when_a_commit_has_failed() {
     a_commit_fails_beside(1, "directory");
+}
+
+/// The commit has its number, and waits for the disk to have its data; there the check mends, and then the power goes.
+#[test]
+fn a_slow_member_is_mended_beside_a_commit_that_is_cut_off() {
+    let d = damaged(1, "directory");
+    d.change();
+    d.members.0[1].sync_takes.set(Duration::from_secs(30));
+    d.members.0[1].write_takes.set(Duration::from_secs(10));
+    let volume = d.volume.clone();
+    d.env.spawn(async move { drop(volume.flush().await) });
+    pass(&d.env, 1);
+    d.begin_to_mend();
+    pass(&d.env, 15);
+    d.starts_again();
 }

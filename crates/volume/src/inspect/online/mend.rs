@@ -90,7 +90,12 @@ impl<E: Env> Core<E> {
         if m.is_gone() || mutant::on(Mutant::MendLeavesEnd) {
             return Ok(());
         }
-        let ended = m.append_durable_end(self.commit.generation.get(), self.epoch()).await;
+        // Slow members hear of no commit that is not durable: a start would take the SSD, which lacks it, for an older copy.
+        let generation = match mutant::on(Mutant::MendNamesCommit) {
+            true => self.commit.generation.get(),
+            false => self.commit.durable_generation.get(),
+        };
+        let ended = m.append_durable_end(generation, self.epoch()).await;
         ended.or_else(|e| self.failed(m, "a journal write", e))
     }
 }
