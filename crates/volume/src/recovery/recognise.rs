@@ -10,6 +10,8 @@
 //! Of such a member nothing is believed but the data in its slots: which map and journal were current its labels knew alone. Its
 //! map is written anew.
 
+use std::collections::BTreeSet;
+
 use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, Repair, LABEL_SIZE};
 use bimetal_format::layout::{default_journal_blocks, label_b, Layout};
 use bimetal_format::{journal, page, Salt, BLOCK};
@@ -39,7 +41,7 @@ pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::De
     let Some(base) = counting().max_by_key(|l| (l.tables, l.epoch.first_generation)).cloned() else {
         return Vec::new();
     };
-    let known: Vec<u8> = counting().map(|l| l.member).collect();
+    let known: Vec<Label> = counting().cloned().collect();
     let mut seen: Vec<Option<Recognised>> = Vec::new();
     for (_, why, device) in &mut identified.unusable {
         let damaged = matches!(why, Unusable::Label(LabelError::NotALabel | LabelError::Checksum));
@@ -85,25 +87,26 @@ fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {
     Found { device, label: r.label, position, weaker: 0, problems, recognised: !r.own }
 }
 
-/// Which member a device is that is not `known` yet: by its second label, or by what else is on it if all of that may be read. `failed` tells if
-/// some of it could not.
+/// Which member a device is whose label is not among the `known`: by its second label, or by what else is on it if all of that may be read.
+/// `failed` tells if some of it could not.
 async fn who_is<E: Env>(
     env: &E,
     device: &E::Device,
     base: &Label,
-    known: &[u8],
+    known: &[Label],
     by_content: bool,
     failed: &mut Option<DeviceError>,
 ) -> Option<Recognised> {
     let rows = base.members.iter().enumerate().map(|(i, row)| (i as u8, row));
-    for (index, row) in rows.filter(|(i, row)| row.state != MemberCode::Left && !known.contains(i)) {
+    let is_known = |index| known.iter().any(|l| l.member == index);
+    for (index, row) in rows.filter(|(i, row)| row.state != MemberCode::Left && !is_known(*i)) {
         if device.size() < row.size {
             continue;
         }
         if let Some(label) = label_of_smaller(device, base, index, row, failed).await {
             return Some(Recognised { label, own: true });
         }
-        for layout in layouts(base, row).into_iter().filter(|_| by_content) {
+        for layout in layouts(base, known, row).into_iter().filter(|_| by_content) {
             if is_current(device, base, index, &layout, failed).await {
                 return Some(Recognised { label: label_of(env, base, index, &layout), own: false });
             }
@@ -128,12 +131,13 @@ async fn label_of_smaller<D: Device>(
     (label.group == base.group && label.member == index && own && !label.joining).then_some(label)
 }
 
-/// How a member of this row may be laid out: the number of its journal blocks is in its own label alone.
-fn layouts(base: &Label, row: &MemberRow) -> Vec<Layout> {
-    let own = base.layout();
-    let mut journals = vec![default_journal_blocks(row.size), own.journal_blocks as u32];
-    journals.dedup();
-    let planned = journals.into_iter().filter_map(|blocks| Layout::plan(row.size, own.pages, blocks).ok());
+/// How a member of this row may be laid out: the number of its journal blocks is in its own label alone. One that was added has as many
+/// as the shortest of the others had, if by its size it would have fewer.
+fn layouts(base: &Label, known: &[Label], row: &MemberRow) -> Vec<Layout> {
+    let pages = base.layout().pages;
+    let others = known.iter().map(|l| l.layout().journal_blocks as u32);
+    let journals: BTreeSet<u32> = others.chain([default_journal_blocks(row.size)]).collect();
+    let planned = journals.into_iter().filter_map(|blocks| Layout::plan(row.size, pages, blocks).ok());
     planned.filter(|l| l.slot_count == u64::from(row.slots)).collect()
 }
 

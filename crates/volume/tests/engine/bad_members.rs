@@ -4,11 +4,13 @@ use bimetal_format::label::{LabelError, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::group::OpenError;
-use bimetal_volume::options::OpenOptions;
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::repair::{Plan, RepairError};
-use bimetal_volume::units::Tier;
+use bimetal_volume::units::{Placement, Tier};
 
-use crate::image::{create, create_sized, flush, open, read, read_only, repair, stop, writable, write, Members, MIB};
+use crate::image::{
+    create, create_sized, flush, make, open, read, read_only, repair, small, stop, writable, write, Members, MIB,
+};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// A group of two fast members and a slow one, used and stopped; its first 64 KiB hold sevens.
@@ -221,6 +223,31 @@ fn a_repair_is_told_of_a_device_without_labels_that_may_be_the_member_which_is_m
     let rest = (0..silent.size / 4096).filter(|block| !of_label(block));
     silent.unread.borrow_mut().extend(rest.map(|block| (block, u32::MAX)));
     assert_eq!(told(&[silent]), (1, vec![2]));
+}
+
+/// How long its journal is its own labels say alone. One that was added got one as short as the shortest of the others has.
+#[test]
+fn a_repair_recognises_a_small_disk_that_was_added_and_has_no_labels_left() {
+    let env = MemoryEnv::new();
+    let mut m = Members([512, 1024].map(|mib| MemoryDevice::new(mib * MIB)).to_vec());
+    let members = m.0.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect();
+    let volumes = vec![NewVolume { name: "main".into(), size: Some(64 * MIB), placement: Placement::Auto }];
+    make(&env, members, CreateOptions { journal_blocks: None, ..small(volumes) });
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let (group, new) = (g.clone(), MemoryDevice::new(256 * MIB));
+    let wish = NewMember { tier: Tier::Slow, force: false, journal_blocks: None };
+    m.0.push(new.clone());
+    env.block_on(async move { group.add_member(new, &wish).await }).expect("added");
+    stop(&env, g).expect("stops");
+    let g = open(&env, &m.0, writable()).expect("opens");
+    stop(&env, g).expect("stops");
+    assert_eq!(m.0[2].layout().journal_blocks, m.0[0].layout().journal_blocks);
+    [LABEL_A, label_b(m.0[2].size)].into_iter().for_each(|place| m.0[2].poke(place, &[0; LABEL_SIZE]));
+    for order in [[0, 1, 2], [1, 0, 2]] {
+        let (e, devices) = (env.clone(), order.map(|i| m.0[i].clone()).to_vec());
+        let plan = env.block_on(async move { Plan::new(e, devices, false).await }).expect("a plan");
+        assert!(plan.missing().is_empty(), "in the order {order:?} {:?} is struck off", plan.missing());
+    }
 }
 
 /// Overwrites `bytes` of both labels at `offset`, under a checksum that is right.
