@@ -50,7 +50,7 @@ pub enum Act {
         fua: bool,
         /// Keep the range allocated.
         no_hole: bool,
-        /// It is wanted for one step only: who asked for it has gone.
+        /// It is wanted for a step or two only: who asked for it has gone.
         given_up: bool,
     },
     /// Asks for a change of whole blocks, and dies: the steps that follow are those of the next client, which must not see what it does

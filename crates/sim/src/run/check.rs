@@ -48,8 +48,9 @@ impl Client {
         if !self.answered() {
             return;
         }
-        // What cannot be read is told of.
-        let readable = self.shared.world.injected().reads == before.reads;
+        // What cannot be read is told of, and what cannot be written anew.
+        let now = self.shared.world.injected();
+        let undisturbed = (now.reads, now.writes) == (before.reads, before.writes);
         match result {
             Ok(report) => {
                 // A write that failed may have left a label half written.
@@ -62,7 +63,7 @@ impl Client {
                 };
                 self.shared.rotten.set(rotten && !mend);
                 self.shared.marks.borrow_mut().mark_if(rotten && mend && !report.problems.is_empty(), Seen::Mended);
-                if let Some(p) = wrong.filter(|_| readable) {
+                if let Some(p) = wrong.filter(|_| undisturbed) {
                     self.shared.fail(format!("a check of the group in use finds {p:?}"));
                 }
                 self.shared.marks.borrow_mut().mark(Seen::Checked);

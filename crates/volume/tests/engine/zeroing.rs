@@ -120,7 +120,8 @@ fn a_hole_that_is_not_wanted_any_more_ends_between_two_chunks() {
     let r = Rig::new();
     write(&r.env, &r.v, 0, &[7; 3 * CHUNK as usize]).expect("written");
     thread_local!(static ASKED: Cell<u32> = const { Cell::new(0) });
-    let once = &|| ASKED.replace(ASKED.get() + 1) == 0;
+    // It is asked before each chunk, and when that is its own.
+    let once = &|| ASKED.replace(ASKED.get() + 1) < 2;
     assert_eq!(r.zero_to(0, 3 * CHUNK, WriteFlags::default(), once), Err(Error::Stopping));
     let after = [vec![0; CHUNK as usize], vec![7; 2 * CHUNK as usize]].concat();
     assert!(read(&r.env, &r.v, 0, 3 * CHUNK).expect("read") == after);

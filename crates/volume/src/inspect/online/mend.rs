@@ -64,9 +64,10 @@ impl<E: Env> Core<E> {
             }
             let unsound = m.unsound_sides(*index, true).await;
             let mended = m.mend_sides(*index, &unsound).await;
-            mended.map_err(|source| Error::Device { member: m.index, source })?;
+            // Also of one that failed: it might land over what is written there later (C2.2).
             let synced = m.sync_all().await;
             synced.or_else(|e| self.failed(m, "a sync", e))?;
+            mended.map_err(|source| Error::Device { member: m.index, source })?;
         }
         Ok(())
     }
