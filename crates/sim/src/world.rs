@@ -96,6 +96,8 @@ pub struct Injected {
     pub metadata: u64,
     /// Of these the writes.
     pub metadata_writes: u64,
+    /// Writes of headers that failed: they latch nothing.
+    pub header_writes: u64,
     /// Syncs, and reads and writes of metadata, that failed on each disk: what may latch a group, and put data in doubt.
     pub grave: [u64; MOST_DISKS],
 }

@@ -51,6 +51,7 @@ mutants! {
     HeadersNotMended: "families: a start leaves a header damaged that another member has whole",
     LastHeaderLeaves: "families: a member leaves with the only whole header",
     OldHeadersLeft: "families: a header that was replaced stays on the members",
+    HeaderFailureLatches: "families: where a header is written, or one that was replaced overwritten, a write that fails takes writes from everybody",
     C1NoDataSync: "C1.6: the journal is written without syncing the members that hold the data",
     C1NoPreparedRecord: "C1.6: a demotion switches without a prepared record on the slow member",
     LagForgotten: "C1.6: what a slow member's journal was to be told is forgotten",

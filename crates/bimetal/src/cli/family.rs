@@ -165,7 +165,7 @@ pub(crate) struct FamilyLock {
 #[command(after_help = "\
 Example:
   bimetal family passwd tank/private
-The old passphrase is overwritten on all members. Copies of the header that were exported before still open with it, and flash devices may keep old blocks where only their maker finds them: if a passphrase is known to somebody who may have copied the disks, make a new family and move the data.")]
+The old passphrase is overwritten on all members; `bimetal status` says so if a disk does not take that. Copies of the header that were exported before still open with it, and flash devices may keep old blocks where only their maker finds them: if a passphrase is known to somebody who may have copied the disks, make a new family and move the data.")]
 pub(crate) struct FamilyPasswd {
     /// GROUP/FAMILY
     #[arg(value_parser = family)]

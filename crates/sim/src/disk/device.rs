@@ -5,6 +5,7 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::future::{poll_fn, Future};
 use std::rc::Rc;
 
+use bimetal_format::layout::keys_extents;
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::{Device, DeviceError, DeviceTraits};
 
@@ -305,9 +306,18 @@ impl SimDisk {
         METADATA_BLOCKS..self.0.size / BLOCK as u64 - METADATA_BLOCKS
     }
 
-    /// A request that begins at this block has failed: if it was one of metadata, that is counted.
+    /// Whether this block is of the keys zone.
+    fn is_of_keys(&self, block: u64) -> bool {
+        let sides = keys_extents(self.0.size).map(|e| e.offset / BLOCK as u64..(e.offset + e.len) / BLOCK as u64);
+        sides.iter().any(|side| side.contains(&block))
+    }
+
+    /// A request that begins at this block has failed: if it was one of metadata, that is counted. Of headers nobody needs what was just
+    /// to be written.
     fn note_metadata(&self, first: u64, write: bool) {
-        if !self.slots().contains(&first) {
+        if write && self.is_of_keys(first) {
+            self.0.world.inject(|i| i.header_writes += 1);
+        } else if !self.slots().contains(&first) {
             self.0.world.inject(|i| {
                 i.metadata += 1;
                 i.metadata_writes += u64::from(write);

@@ -227,7 +227,8 @@ impl Client {
             }
             Err(StructureError::Engine(e)) => {
                 self.judge(Kind::Write, &format!("{act:?}"), &e, injected);
-                if !matches!(e, Error::Latched(_) | Error::Device { .. }) {
+                // A header that could not be written counts for nothing.
+                if !matches!(e, Error::Latched(_)) {
                     shared.families.borrow_mut().end(false);
                 }
             }

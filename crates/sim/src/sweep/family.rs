@@ -302,6 +302,37 @@ fn last_header_leaves() -> Directed {
     with_headers("the last whole header leaves", slow, None, steps).finds(&["LastHeaderLeaves"])
 }
 
+/// Writes to one side of the keys of a member fail, where the next headers are to go or those lie that were replaced: nothing but the change
+/// fails, in this session and after the next start.
+fn headers_cannot_be_written() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 24, 8) };
+        let family = || act(Act::NewHeader { family: 1 });
+        // So many changes decide which side is in use.
+        let mut prepare = vec![fill(0, 6), flush(), act(Act::MakeFamily { family: 1 })];
+        prepare.extend((0..n % 2).map(|_| family()));
+        let session = s.quiet_session(prepare, End::Stop);
+        s.sessions.push(session);
+        let steps = |more| {
+            [vec![started(), step(0, FUA, 0, 9000)], more, vec![sleep(0, 50), step(0, FUA, CHUNK, 9000)]].concat()
+        };
+        let changes = vec![family(), step(0, FUA, 5000, 9000), family(), act(Act::MakeFamily { family: 2 })];
+        let ends = [
+            End::Stop,
+            End::Crash([Crash::Daemon, Crash::Power][n as usize % 2], CrashPoint { steps: 7, events: n % 5 }),
+        ];
+        for (more, end) in [(changes, ends[n as usize / 2 % 2]), (Vec::new(), End::Stop)] {
+            let mut session = s.quiet_session(steps(more), end);
+            let faults =
+                Faults { write_ppm: 400_000 + 200_000 * (n as u32 % 4), late: n % 3 == 0, ..Faults::default() };
+            session.faults[n as usize / 4 % 2] = Faults { limit: 1 + (n % 30) as u32 * 8, area: (32, 256), ..faults };
+            s.sessions.push(session);
+        }
+        s
+    };
+    Directed::chain("headers cannot be written", make, 200).finds(&["HeaderFailureLatches"])
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
@@ -309,6 +340,7 @@ pub(super) fn all() -> Vec<Directed> {
         mended_beside_whole_ones(),
         mended_by_a_start(),
         last_header_leaves(),
+        headers_cannot_be_written(),
         trimmed_and_overwritten_under_reads(),
         overwritten_and_hanging(),
         emptied_and_encrypted(),

@@ -11,6 +11,7 @@ use crate::group::core::Core;
 use crate::group::structure::StructureError;
 use crate::member::{Member, WriteFor};
 use crate::mutant::{self, Mutant};
+use crate::recovery::Finding;
 
 /// A family with the part of its header that is not zeros at its end.
 pub(crate) type WithHeader = (FamilyRow, Vec<u8>);
@@ -81,21 +82,40 @@ async fn write_side<D: Device>(m: &Member<D>, side: u8, families: &[WithHeader])
 }
 
 impl<E: Env> Core<E> {
-    /// Writes headers to a side of every member, durably. Until labels name that side they count for nothing.
+    /// Writes headers to a side of every member, durably. Until labels name that side they count for nothing: a write that fails has
+    /// changed nothing that counted, and the group goes on.
     pub(crate) async fn write_headers(&self, side: u8, families: &[WithHeader]) -> Result<(), Error> {
         for m in self.members.iter() {
             let _meta = m.meta.lock().await;
             self.health.check()?;
-            let written = async {
-                write_side(m, side, families).await?;
-                match mutant::on(Mutant::HeadersNotSynced) {
-                    true => Ok(()),
-                    false => m.sync_all().await,
-                }
-            };
-            written.await.or_else(|e| self.failed(m, "the keys", e))?;
+            let written = write_side(m, side, families).await;
+            if !mutant::on(Mutant::HeadersNotSynced) {
+                self.settle_headers(m).await?;
+            }
+            match written {
+                Err(source) if !self.can_do_without(m) => return Err(self.keys_failed(m, source)),
+                Err(e) => self.failed(m, "the keys", e)?,
+                Ok(()) => {}
+            }
         }
         Ok(())
+    }
+
+    /// What comes of a write to the keys zone that failed: whoever wanted it is told, and nobody else needs it.
+    fn keys_failed(&self, m: &Member<E::Device>, source: DeviceError) -> Error {
+        match mutant::on(Mutant::HeaderFailureLatches) {
+            true => self.latch(m.index, "the keys", source),
+            false => Error::Device { member: m.index, source },
+        }
+    }
+
+    /// Syncs a member to whose keys zone was written, well or not: a write that failed could still come, over what the next change
+    /// writes there (C2.2). One that is lost gets nothing any more before it is opened anew, and to sync it would latch the group.
+    async fn settle_headers(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        match self.is_out_of_reach(m) {
+            true => Err(Error::Device { member: m.index, source: DeviceError::Disconnected }),
+            false => m.sync_all().await.or_else(|e| self.failed(m, "the keys", e)),
+        }
     }
 
     /// Writes the headers that count to a member that is being added.
@@ -216,7 +236,8 @@ impl<E: Env> Core<E> {
         FamilyRow::checksum(&self.uuid, &row.uuid, stored) == row.crc || mutant::on(Mutant::HeaderNotChecked)
     }
 
-    /// Overwrites the side that no label names (invariant 5). The caller holds the lock of changes.
+    /// Overwrites the side that no label names (invariant 5). The caller holds the lock of changes. Where that cannot be written, it is
+    /// said, and the group goes on: nothing needs that side, and each later start would fail at the same sector.
     pub(crate) async fn clear_old_headers(&self) -> Result<(), Error> {
         if mutant::on(Mutant::OldHeadersLeft) {
             return Ok(());
@@ -224,19 +245,68 @@ impl<E: Env> Core<E> {
         for m in self.members.iter() {
             let _meta = m.meta.lock().await;
             self.health.check()?;
-            let old = 1 - m.label.borrow().keys_side;
-            let place = zone(m).sides[old as usize];
-            let cleared = async {
-                let found = m.read(place, BufMut::new(KEYS_LEN as usize)).await;
-                if found.is_ok_and(|found| found.iter().all(|b| *b == 0)) {
-                    return Ok(());
-                }
-                m.write(place, BufMut::zeroed(KEYS_LEN as usize).freeze(), WriteFor::Engine).await?;
-                m.sync_all().await
-            };
-            cleared.await.or_else(|e| self.failed(m, "the keys", e))?;
+            match self.clear_old_headers_of(m).await {
+                Err(Error::Device { source, .. }) => self.note_old_header(m, source),
+                cleared => cleared?,
+            }
         }
         Ok(())
+    }
+
+    /// [`Error::Device`]: something is left, of which it is not known that it is no header.
+    async fn clear_old_headers_of(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        let old = 1 - m.label.borrow().keys_side;
+        let place = zone(m).sides[old as usize];
+        let found = m.read(place, BufMut::new(KEYS_LEN as usize)).await;
+        if found.is_ok_and(|found| found.iter().all(|b| *b == 0)) {
+            return Ok(());
+        }
+        let mut written = m.write(place, BufMut::zeroed(KEYS_LEN as usize).freeze(), WriteFor::Engine).await;
+        if let Err(e) = written {
+            if self.can_do_without(m) {
+                return self.failed(m, "the keys", e);
+            }
+            if mutant::on(Mutant::HeaderFailureLatches) {
+                return Err(self.keys_failed(m, e));
+            }
+            written = self.clear_blocks(m, place).await;
+        }
+        self.settle_headers(m).await?;
+        written.map_err(|e| self.keys_failed(m, e))
+    }
+
+    /// Overwrites a side block by block, so that all goes that can be overwritten. Gives the last error of a block that holds something, or
+    /// cannot be read.
+    async fn clear_blocks(&self, m: &Member<E::Device>, side: u64) -> Result<(), DeviceError> {
+        let is_clear = async |place| m.read(place, BufMut::new(BLOCK)).await.is_ok_and(|b| b.iter().all(|b| *b == 0));
+        let mut cleared = Ok(());
+        for place in (side..side + KEYS_LEN).step_by(BLOCK) {
+            // Each may take a disk that fails half a minute; the next start goes on.
+            if m.is_lost() || self.stopping.get() {
+                return Err(DeviceError::Disconnected);
+            }
+            if is_clear(place).await {
+                continue;
+            }
+            let written = m.write(place, BufMut::zeroed(BLOCK).freeze(), WriteFor::Engine).await;
+            // It may have been carried out all the same.
+            if written.is_err() && !is_clear(place).await {
+                cleared = written;
+            }
+        }
+        cleared
+    }
+
+    fn note_old_header(&self, m: &Member<E::Device>, e: DeviceError) {
+        let what = format!(
+            "member {}: a header that was replaced could not be overwritten ({e}): whoever has this device and a passphrase that was \
+             taken away may still open its family. Replace it, and destroy it then",
+            m.index
+        );
+        let mut findings = self.findings.borrow_mut();
+        if !findings.iter().any(|f| f.what == what) {
+            findings.push(Finding::serious(what));
+        }
     }
 
     /// After a start: what was replaced may still be there, and what was damaged meanwhile.

@@ -16,7 +16,8 @@
 //! 4. Of a locked family nothing is read or written, and no key is in memory. Requests that were let in before are
 //!    answered before the key goes.
 //! 5. Headers that labels name are durable on every member before the first label names them. Those that were replaced
-//!    are overwritten: what a passphrase opened that was taken away must not stay.
+//!    are overwritten, or it is said that they are not: what a passphrase opened that was taken away must not stay. No write to the keys
+//!    zone that fails stops the group: nothing that counts is written there.
 //! 6. A header that is damaged on a member and whole on another is written anew, in its place, by the next start or a check that
 //!    mends; and no member leaves with the only whole one ([`headers`]).
 

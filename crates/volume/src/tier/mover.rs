@@ -301,7 +301,12 @@ impl<E: Env> Core<E> {
     /// A member whose requests all fail: a move would fail, or latch the group, which may go on with what does not need it. None is one
     /// that the group does without in any case.
     pub(crate) fn lost_member(&self) -> Option<&Member<E::Device>> {
-        self.members.iter().find(|m| m.is_lost() && !self.can_do_without(m))
+        self.members.iter().find(|m| self.is_out_of_reach(m))
+    }
+
+    /// Whether a member is such a one.
+    pub(crate) fn is_out_of_reach(&self, m: &Member<E::Device>) -> bool {
+        m.is_lost() && !self.can_do_without(m)
     }
 
     /// Waits until no move is under way; the mover has been told to stop.

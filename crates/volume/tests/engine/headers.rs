@@ -1,5 +1,6 @@
 //! Headers of families that are damaged on some members: others give them back, and nobody takes the last one along.
 
+use bimetal_volume::error::Error;
 use bimetal_volume::group::structure::StructureError;
 use bimetal_volume::units::Tier;
 use bimetal_volume::Group;
@@ -131,4 +132,68 @@ fn a_member_that_leaves_is_not_asked_for_headers_that_others_have() {
     rig.devices[1].unread.borrow_mut().insert(first, 100);
     rig.run(&g, |g| async move { g.remove_member(1).await }).expect("it leaves");
     assert_eq!(rig.devices[1].failed_reads.get(), 0);
+}
+
+/// A family, and a disk with a block that takes no writes, in the side of its keys that is in use (0), or in the other.
+fn bad_side(of: usize) -> (Rig, Group<MemoryEnv>, MemoryDevice) {
+    let rig = Rig::new();
+    let (g, _) = rig.with_family();
+    rig.seconds(1);
+    let d = rig.devices[1].clone();
+    let keys = d.label().layout().keys.expect("a zone");
+    let side = (usize::from(d.label().keys_side) + of) % 2;
+    d.bad.borrow_mut().insert(keys.sides[side] / BLOCK + 1);
+    (rig, g, d)
+}
+
+/// The blocks of a device that hold a part of a header of this byte.
+fn left_of(d: &MemoryDevice, byte: u8) -> usize {
+    d.blocks.borrow().values().filter(|b| b[..] == header(byte, 1)[..]).count()
+}
+
+fn replace(rig: &Rig, g: &Group<MemoryEnv>, byte: u8) -> Result<(), StructureError> {
+    rig.run(g, move |g| async move { g.replace_header("home", None, header(byte, 3)).await })
+}
+
+fn takes_writes(rig: &Rig, g: &Group<MemoryEnv>) {
+    let v = g.volume("plain").expect("there");
+    image::write(&rig.env, &v, 0, &[1; BLOCK as usize]).expect("it takes writes");
+    image::flush(&rig.env, &v).expect("it takes writes");
+}
+
+#[test]
+fn an_old_header_that_cannot_be_overwritten_takes_writes_from_nobody() {
+    let (rig, mut g, d) = bad_side(0);
+    replace(&rig, &g, 9).expect("the new one is everywhere");
+    for _ in 0..2 {
+        let told = g.status().recovery;
+        assert!(told.len() == 1 && told[0].contains("member 1: a header that was replaced could not be"), "{told:?}");
+        assert_eq!(left_of(&d, 7), 1, "all of it goes that can");
+        takes_writes(&rig, &g);
+        let told = check_in_use(&rig.env, &g, false).expect("verified");
+        assert!(told.problems.len() == 1 && told.problems[0].serious, "{told:?}");
+        rig.stop(g);
+        g = rig.open();
+        rig.seconds(5);
+    }
+    rig.stop(g);
+    d.bad.borrow_mut().clear();
+    let g = rig.open();
+    rig.seconds(5);
+    assert_eq!((left_of(&d, 7), g.status().recovery), (0, Vec::new()));
+}
+
+#[test]
+fn a_header_that_cannot_be_written_fails_alone() {
+    let (rig, g, d) = bad_side(1);
+    let failed = replace(&rig, &g, 9);
+    assert!(matches!(failed, Err(StructureError::Engine(Error::Device { member: 1, .. }))), "{failed:?}");
+    takes_writes(&rig, &g);
+    // Its passphrases were never to count.
+    assert!(rig.devices.iter().all(|d| left_of(d, 9) == 0));
+    let read = rig.run(&g, |g| async move { g.family_header("home").await });
+    assert_eq!((read.expect("whole"), g.status().recovery), (header(7, 3), Vec::new()));
+    d.bad.borrow_mut().clear();
+    replace(&rig, &g, 9).expect("it can be written again");
+    rig.stop(g);
 }

@@ -42,7 +42,8 @@ impl<E: Env> Group<E> {
         wait::to_its_end(&self.core.env, async move { core.rename_family(&name, &new).await }).await
     }
 
-    /// Deletes a family without volumes; its header is overwritten on all members when this returns.
+    /// Deletes a family without volumes; its header is overwritten on all members when this returns, but where that failed,
+    /// as `status` says then.
     pub async fn delete_family(&self, name: &str) -> Result<(), StructureError> {
         let (core, name) = (self.core.clone(), name.to_owned());
         wait::to_its_end(&self.core.env, async move { core.delete_family(&name).await }).await
@@ -64,7 +65,7 @@ impl<E: Env> Group<E> {
     }
 
     /// Replaces the header of a family, for instance by one with another passphrase. The one before is overwritten on all
-    /// members when this returns. `before` is the header that the new one was made from: if it is not the family's any
+    /// members when this returns, but where that failed, as `status` says then. `before` is the header that the new one was made from: if it is not the family's any
     /// more, nothing is changed. `None`: whatever is there, or even if no member has it whole any more.
     pub async fn replace_header(
         &self,
@@ -234,7 +235,11 @@ impl<E: Env> Core<E> {
             (label.tables + 1, 1 - label.keys_side)
         };
         if !mutant::on(Mutant::HeadersAfterTable) {
-            self.write_headers(side, &families).await?;
+            if let Err(e) = self.write_headers(side, &families).await {
+                // What was written counts for nothing, and goes: it would open its family.
+                let _latched = self.clear_old_headers().await;
+                return Err(e.into());
+            }
         }
         let rows: Vec<FamilyRow> = families.iter().map(|(f, _)| f.clone()).collect();
         self.flip_all(self.members.iter().collect(), |label| {
