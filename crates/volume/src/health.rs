@@ -86,6 +86,15 @@ impl<E: Env> Core<E> {
         Err(self.latch(m.index, what, e))
     }
 
+    /// The same of what a slow member is told in its own time. If it is lost by now, nobody else needs that: it gets nothing any more before
+    /// it is opened anew, and is brought up to date then. A stop says that it could not tell it.
+    pub(crate) fn failed_in_its_time(&self, m: &Member<E::Device>, what: &str, e: DeviceError) -> Result<(), Error> {
+        match self.is_out_of_reach(m) && !self.stopping.get() {
+            true => Err(Error::Device { member: m.index, source: e }),
+            false => self.failed(m, what, e),
+        }
+    }
+
     /// A sync or metadata write of a member failed: refuse writes from now on, keep reading what is certain (I7). The
     /// way back is a new start, with its recovery.
     pub(crate) fn latch(&self, member: MemberIndex, what: &str, e: DeviceError) -> Error {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bimetal_format::journal::Record;
 
 use super::pipeline::set_record;
-use crate::env::{Device, Env};
+use crate::env::{Device, DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::member::{add, Member};
@@ -31,6 +31,15 @@ impl<E: Env> Core<E> {
     /// Writes what member `m` lags behind now into its journal, durably. What is noted meanwhile waits for the next
     /// time: beside a load that changes entries all the time there would be no end.
     pub(crate) async fn settle_lag(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        self.settle_lag_or(m, |what, e| self.failed(m, what, e)).await
+    }
+
+    /// The same, with what comes of a write or sync that fails.
+    pub(super) async fn settle_lag_or(
+        &self,
+        m: &Member<E::Device>,
+        failed: impl Fn(&str, DeviceError) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let _meta = m.meta.lock().await;
         if m.is_gone() {
             return Ok(());
@@ -43,7 +52,7 @@ impl<E: Env> Core<E> {
             self.make_room_on_slow(m, part.len()).await?;
             let records = self.durable_records(part.iter().copied());
             if !mutant::on(Mutant::LagForgotten) {
-                self.append_to_slow(m, &records).await?;
+                self.append_to_slow_or(m, &records, &failed).await?;
             }
         }
         forget(m, &noted);
@@ -66,11 +75,20 @@ impl<E: Env> Core<E> {
 
     /// Appends records to a slow member's journal, durably. The caller holds its `meta`.
     pub(crate) async fn append_to_slow(&self, m: &Member<E::Device>, records: &[Record]) -> Result<(), Error> {
+        self.append_to_slow_or(m, records, &|what, e| self.failed(m, what, e)).await
+    }
+
+    async fn append_to_slow_or(
+        &self,
+        m: &Member<E::Device>,
+        records: &[Record],
+        failed: &impl Fn(&str, DeviceError) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         self.make_room_on_slow(m, records.len()).await?;
         let generation = self.commit.durable_generation.get();
         let appended = m.append(records, generation, self.epoch()).await;
-        appended.or_else(|e| self.failed(m, "a journal write", e))?;
-        m.sync_all().await.or_else(|e| self.failed(m, "a journal sync", e))?;
+        appended.or_else(|e| failed("a journal write", e))?;
+        m.sync_all().await.or_else(|e| failed("a journal sync", e))?;
         let mut j = m.journal.borrow_mut();
         j.durable = j.head;
         Ok(())

@@ -67,9 +67,13 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Slots that will become free, as far as no commit is needed for it.
+    /// Slots that will become free, as far as no commit is needed for it. Of one that is lost none does that it has to hear of first.
     pub(crate) fn reclaiming(&self) -> usize {
-        self.members.iter().map(|m| self.reclaiming_on(m)).sum()
+        let coming = |m: &Member<E::Device>| match self.is_out_of_reach(m) {
+            true => m.lane.len(),
+            false => self.reclaiming_on(m),
+        };
+        self.members.iter().map(coming).sum()
     }
 
     /// The same, of one member.

@@ -10,6 +10,8 @@
 //! 3. Nobody who needs a slot waits for that.
 //! 4. Each slow member is told by a task of its own, which does nothing else: 1 holds whatever other members do, and whatever is
 //!    discarded. Counter-example without: discards of what was trimmed take a minute, and the SSD dies in it.
+//! 5. One whose connection is lost is told nothing: that would fail, and take writes from those who do not need it. What it has not
+//!    heard stays noted, up to a limit ([`crate::member::checkpoint`]), and its slots stay untold. Nobody waits for those.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,6 +31,8 @@ const SOON: Duration = Duration::from_secs(3);
 const LATEST: Duration = Duration::from_secs(10);
 /// A disk without requests for so long is quiet.
 const QUIET: Duration = Duration::from_millis(100);
+/// A member that is lost stays so until it is opened anew; that the group can do without it by now is looked at so often.
+const LOST: Duration = Duration::from_secs(10);
 /// The shortest rest.
 const SOONEST: Duration = Duration::from_millis(1);
 
@@ -87,7 +91,7 @@ impl Telling {
     }
 
     /// How many slots wait for it.
-    pub(super) fn untold(&self) -> usize {
+    pub(crate) fn untold(&self) -> usize {
         self.untold.borrow().len()
     }
 
@@ -157,6 +161,10 @@ impl<E: Env> Core<E> {
         let m = &self.members[member as usize];
         while !self.stopped.get() && !self.health.is_latched() && !m.is_gone() {
             let wake = m.telling.wake.wait();
+            if self.is_out_of_reach(m) {
+                wait::first(wake, self.env.sleep(LOST)).await;
+                continue;
+            }
             // A demand that is raised from here on counts for the next round.
             let demanded = m.telling.take_demand();
             if !m.telling.has_anything() {
@@ -172,12 +180,13 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Writes the journal of a slow member that has something to hear. What it does not take (a group is latched then) stays
-    /// untold.
+    /// Writes the journal of a slow member that has something to hear. What it does not take (a group is latched then, or the member
+    /// lost) stays untold.
     async fn tell(&self, m: &Member<E::Device>) {
-        m.telling.begin();
-        if self.settle_lag(m).await.is_ok() {
-            m.lane.add(m.telling.untold.take());
+        let news = m.telling.begin();
+        match self.settle_lag_or(m, |what, e| self.failed_in_its_time(m, what, e)).await {
+            Ok(()) => m.lane.add(m.telling.untold.take()),
+            Err(_) => m.telling.note(news),
         }
     }
 }

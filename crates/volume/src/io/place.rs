@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bimetal_format::Entry;
 
-use crate::env::{Env, Instant};
+use crate::env::{DeviceError, Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::structure::room::tier_of;
@@ -143,7 +143,7 @@ impl<E: Env> Core<E> {
         let committing = self.commit.is_running();
         let kept = tiers.contains(&Tier::Slow) && self.copies() > 0;
         if on_the_way == 0 && !committing && !kept {
-            return Err(Error::NoSpace);
+            return Err(self.nothing_comes());
         }
         if kept {
             self.drop_kept(KEPT_AT_ONCE);
@@ -155,6 +155,14 @@ impl<E: Env> Core<E> {
         }
         crate::wait::first(freed, self.env.sleep(LOOK_AGAIN)).await;
         Ok(None)
+    }
+
+    /// Why no slot becomes free: there is none, or a member that is lost would have to hear first that chunks left it.
+    fn nothing_comes(&self) -> Error {
+        match self.lost_member().filter(|m| m.telling.untold() > 0) {
+            Some(m) => Error::Device { member: m.index, source: DeviceError::Disconnected },
+            None => Error::NoSpace,
+        }
     }
 
     /// Gives a slot back that was taken for `chunk` but never became its home.

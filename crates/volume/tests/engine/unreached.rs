@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use bimetal_crypt::FamilyKey;
+use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::env::Env;
+use bimetal_volume::error::Error;
 use bimetal_volume::group::structure::{NewFamily, StructureError};
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
-use crate::image::{evacuate, flush, make, open, pass, small, used, writable, write, MIB};
+use crate::image::{evacuate, flush, make, open, pass, read, small, used, writable, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 use crate::reserve::{is_fast, millis};
 
@@ -130,4 +132,140 @@ fn an_evacuation_waits_and_takes_writes_from_nobody() {
         pass(&env, 3600);
         assert_eq!((used(&g, 1), g.status().latched), (0, None));
     }
+}
+
+#[test]
+fn new_blocks_on_an_ssd_are_taken_for_as_long_as_a_disk_is_lost() {
+    let env = MemoryEnv::new();
+    let (d, g, v) = group(&env);
+    (40..80).for_each(|c| write(&env, &v, c * CHUNK, &[1; 4096]).expect("write"));
+    flush(&env, &v).expect("flush");
+    pass(&env, 60);
+    d[2].lost.set(true);
+    // Many times what the journals have room for.
+    for n in 0..600u64 {
+        let at = (40 + n % 40) * CHUNK + (1 + n / 40) * 4096;
+        let written = write(&env, &v, at, &[5; 4096]).and_then(|()| flush(&env, &v));
+        written.unwrap_or_else(|e| panic!("write {n}: {e}"));
+        pass(&env, 1);
+    }
+    goes_on(&env, &g, &v);
+    d[2].lost.set(false);
+    pass(&env, 600);
+    goes_on(&env, &g, &v);
+    env.block_on(async move { g.stop().await }).expect("it has caught up");
+}
+
+fn has_copy(v: &Volume<MemoryEnv>, chunk: u64) -> bool {
+    v.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].tier == 3
+}
+
+/// An SSD and a disk, which has copies of some of what the SSD has.
+fn with_copies(env: &MemoryEnv) -> (Vec<MemoryDevice>, Group<MemoryEnv>, Volume<MemoryEnv>, Vec<u64>) {
+    let d = [64, 256].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) }).to_vec();
+    let main = NewVolume { name: "main".into(), size: Some(180 * MIB), placement: Placement::Auto };
+    let options = CreateOptions { journal_blocks: Some(64), ..small(vec![main]) };
+    make(env, d.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect(), options);
+    let g = open(env, &d, OpenOptions::default()).expect("opens");
+    let v = g.volume("main").expect("there");
+    (0..900).for_each(|c| write(env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    pass(env, 60);
+    let trimmed = v.clone();
+    env.block_on(async move { trimmed.trim(0, 200 * CHUNK, WriteFlags::default()).await.expect("trim") });
+    pass(env, 10);
+    let cold: Vec<u64> = (200..900).filter(|c| !is_fast(&v, *c)).take(150).collect();
+    for i in 0..cold.len() {
+        read(env, &v, cold[i * 61 % cold.len()] * CHUNK + 8192, 4096).expect("read");
+        millis(env, 5);
+    }
+    pass(env, 60);
+    flush(env, &v).expect("flush");
+    pass(env, 60);
+    let copied: Vec<u64> = cold.into_iter().filter(|c| has_copy(&v, *c)).collect();
+    assert!(copied.len() > 50, "{}", copied.len());
+    (d, g, v, copied)
+}
+
+#[test]
+fn what_has_a_copy_on_a_lost_disk_is_written_and_the_copies_stay_held() {
+    let env = MemoryEnv::new();
+    let (d, g, v, copied) = with_copies(&env);
+    d[1].lost.set(true);
+    pass(&env, 60);
+    for c in &copied[..40] {
+        write(&env, &v, c * CHUNK, &[5; 4096]).and_then(|()| flush(&env, &v)).expect("it lies on the SSD");
+        pass(&env, 1);
+    }
+    pass(&env, 600);
+    let leaving = g.status().members[1].leaving;
+    assert_eq!((leaving, g.status().latched), (40, None), "the disk has not heard that they left");
+    d[1].lost.set(false);
+    pass(&env, 60);
+    assert_eq!((g.status().members[1].leaving, g.status().latched), (0, None));
+    env.block_on(async move { g.stop().await }).expect("it has caught up");
+}
+
+/// It is lost just while its journal is written.
+#[test]
+fn a_disk_that_is_lost_while_it_is_told_takes_writes_from_nobody() {
+    let env = MemoryEnv::new();
+    let (d, g, v, copied) = with_copies(&env);
+    d[1].write_takes.set(Duration::from_millis(500));
+    write(&env, &v, copied[0] * CHUNK, &[5; 4096]).and_then(|()| flush(&env, &v)).expect("it lies on the SSD");
+    while d[1].being_written.get().0 == 0 {
+        millis(&env, 1);
+    }
+    d[1].lost.set(true);
+    pass(&env, 60);
+    write(&env, &v, copied[1] * CHUNK, &[5; 4096]).and_then(|()| flush(&env, &v)).expect("it lies on the SSD");
+    assert_eq!((g.status().members[1].leaving, g.status().latched), (2, None));
+}
+
+#[test]
+fn a_stop_says_that_a_disk_is_lost_which_has_not_heard_of_what_left() {
+    let env = MemoryEnv::new();
+    let (d, g, v, copied) = with_copies(&env);
+    d[1].lost.set(true);
+    write(&env, &v, copied[0] * CHUNK, &[5; 4096]).and_then(|()| flush(&env, &v)).expect("it lies on the SSD");
+    pass(&env, 60);
+    let stopped = env.block_on(async move { g.stop().await });
+    let said = stopped.expect_err("the disk is not told").to_string();
+    assert!(said.contains("a journal write of member 1 failed"), "{said}");
+    d[1].lost.set(false);
+    env.kill();
+    let g = open(&env, &d, OpenOptions::default()).expect("opens");
+    let v = g.volume("main").expect("there");
+    assert_eq!(read(&env, &v, copied[0] * CHUNK, 4096).expect("read"), [5; 4096]);
+}
+
+/// No slot is free, and those that would be wait for the disk to be told.
+#[test]
+fn nobody_waits_for_slots_that_a_lost_disk_has_to_hear_of_first() {
+    let env = MemoryEnv::new();
+    let d = [16, 32].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) });
+    let main = NewVolume { name: "main".into(), size: None, placement: Placement::Auto };
+    make(&env, d.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect(), small(vec![main]));
+    let g = open(&env, &d, OpenOptions { migrate: false, ..OpenOptions::default() }).expect("opens");
+    let v = g.volume("main").expect("there");
+    let all = 0..v.size() / CHUNK;
+    all.clone().for_each(|c| write(&env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    flush(&env, &v).expect("flush");
+    pass(&env, 60);
+    let mut below = all.filter(|c| !is_fast(&v, *c)).collect::<Vec<u64>>().into_iter();
+    let trim_next = |c: u64| {
+        let trimmed = v.clone();
+        env.block_on(async move { trimmed.trim(c * CHUNK, CHUNK, WriteFlags::default()).await }).expect("trim");
+        flush(&env, &v).expect("flush");
+    };
+    while g.status().members.iter().any(|m| m.free > 0) {
+        let c = below.next().expect("more than the headroom");
+        trim_next(c);
+        write(&env, &v, c * CHUNK, &[4; CHUNK as usize]).and_then(|()| flush(&env, &v)).expect("write");
+    }
+    d[1].lost.set(true);
+    let (c, begun) = (below.next().expect("more than the headroom"), env.now());
+    trim_next(c);
+    let failed = write(&env, &v, c * CHUNK, &[6; CHUNK as usize]);
+    assert!(matches!(failed, Err(Error::Device { member: 1, .. })), "{failed:?}");
+    assert!(env.now().since(begun) < Duration::from_secs(60) && g.status().latched.is_none());
 }

@@ -33,7 +33,7 @@ use crate::wait::{self, Guard};
 
 /// Pages of the map looked at without a pause.
 const LOOKED_AT: u32 = 1 << 16;
-/// A slow member that lags behind by more chunks is told of them in its journal (I10).
+/// A slow member that lags behind by more chunks is told of them in its journal (I10), also if it is lost: the group latches then.
 const LAG_MAX: usize = 64 << 10;
 /// Slow members follow a checkpoint of a fast one when they have had nothing to do for so long ...
 const QUIET: Duration = Duration::from_secs(1);
@@ -76,15 +76,19 @@ impl<E: Env> Core<E> {
             }
             let follow = due.is_some_and(|since| self.may_follow(since));
             for m in self.members_of(Tier::Slow) {
-                if m.journal_used(1, 2) {
-                    due.get_or_insert(self.env.now());
-                }
                 if m.lag.borrow().len() > LAG_MAX && self.settle_lag(m).await.is_err() {
                     return;
                 }
+                // What it is sent would fail, and take writes from those who do not need it.
+                if self.is_out_of_reach(m) {
+                    continue;
+                }
+                if m.journal_used(1, 2) {
+                    due.get_or_insert(self.env.now());
+                }
                 // One that leaves need not know where others have what.
                 let follows = follow && m.standing.get() != Standing::Leaving;
-                if (follows || m.journal_used(7, 8)) && self.checkpoint(m, &[]).await.is_err() {
+                if (follows || m.journal_used(7, 8)) && self.follow(m).await.is_err() {
                     return;
                 }
             }
@@ -145,6 +149,16 @@ impl<E: Env> Core<E> {
         self.quiet_for(Tier::Slow) >= QUIET || self.env.now().since(since) >= FOLLOW
     }
 
+    /// Writes a checkpoint of a slow member. That it is lost meanwhile is no error.
+    async fn follow(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        let locks = m.lock_for_checkpoint().await;
+        let how = How { commits: locks.commits(), ..How::ALONE };
+        match self.checkpoint_or(m, how, |what, e| self.failed_in_its_time(m, what, e)).await {
+            Err(Error::Device { .. }) => Ok(()),
+            followed => followed,
+        }
+    }
+
     /// Writes a checkpoint of member `m`, also of these pages (in order), though no commit has changed them. The caller does not hold
     /// `meta`.
     pub(crate) async fn checkpoint(&self, m: &Member<E::Device>, also: &[u32]) -> Result<(), Error> {
@@ -181,6 +195,16 @@ impl<E: Env> Core<E> {
 
     /// A checkpoint by a caller who holds the locks for it.
     pub(crate) async fn checkpoint_as(&self, m: &Member<E::Device>, how: How<'_>) -> Result<(), Error> {
+        self.checkpoint_or(m, how, |what, e| self.failed(m, what, e)).await
+    }
+
+    /// The same, with what comes of one that fails.
+    async fn checkpoint_or(
+        &self,
+        m: &Member<E::Device>,
+        how: How<'_>,
+        failed: impl Fn(&str, DeviceError) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         // Whoever waited for a lock while another's checkpoint failed must not go on from what that left behind: which side
         // of the pages, which label is current is not known any more.
         self.health.check()?;
@@ -188,7 +212,7 @@ impl<E: Env> Core<E> {
             return Ok(());
         }
         let result = self.checkpoint_steps(m, how).await;
-        result.or_else(|e| self.failed(m, "a metadata write", e))?;
+        result.or_else(|e| failed("a metadata write", e))?;
         self.health.check()
     }
 
