@@ -164,12 +164,26 @@ fn release_dead<E: Env>(core: &Core<E>, absent: Absent) -> Result<(), OpenError>
             missing.push(describe((m as usize, &label.members[m as usize])));
         }
         core.members[m as usize].release();
+        note_plaintext(core, m);
     }
     match missing.is_empty() {
         true => Ok(()),
         false => Err(absent
             .unusable
             .unwrap_or_else(|| OpenError::Incomplete { name: core.name.clone(), missing: missing.join(", ") })),
+    }
+}
+
+/// While a volume is being encrypted no member is taken out that may hold plaintext of it. One that is not there any more has taken that
+/// along, and this is the last start that knows of it.
+fn note_plaintext<E: Env>(core: &Core<E>, m: MemberIndex) {
+    for v in core.volumes.living().iter().filter(|v| v.cipher.is_encrypting()) {
+        let label = core.first_member().label.borrow();
+        let (member, name) = (describe((m as usize, &label.members[m as usize])), v.name.borrow());
+        core.findings.borrow_mut().push(Finding::serious(format!(
+            "member {member} may hold plaintext of volume '{name}', which was being encrypted when it was taken away: nothing overwrites \
+             that any more. Erase or destroy it"
+        )));
     }
 }
 

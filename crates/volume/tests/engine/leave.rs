@@ -4,16 +4,19 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bimetal_crypt::FamilyKey;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
-use bimetal_volume::group::structure::{LeaveReport, StructureError};
+use bimetal_volume::group::structure::{LeaveReport, NewFamily, StructureError};
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::Group;
 
 use crate::image::sample::stamp;
-use crate::image::{add, check, create, create_sized, evacuate, flush, make, open, pass, read, small, stop, used};
+use crate::image::{
+    add, check, check_in_use, create, create_sized, evacuate, flush, make, open, pass, read, small, stop, used,
+};
 use crate::image::{writable, write, Members, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv, HELD};
 
@@ -393,4 +396,34 @@ fn left_open(removes: bool) -> usize {
 #[test]
 fn a_member_that_has_left_keeps_nothing_open_after_a_stop() {
     assert_eq!(left_open(true), left_open(false));
+}
+
+/// It could not be taken out: a volume that it has held is being encrypted. Who unplugs it hears what it may hold.
+#[test]
+fn a_start_without_a_disk_that_may_hold_plaintext_says_so() {
+    let env = MemoryEnv::new();
+    let (m, g) = one_fast_two_slow(&env);
+    let v = g.volume("main").expect("made at creation");
+    (0..100).for_each(|c| write(&env, &v, c * CHUNK, &[5; CHUNK as usize]).expect("write"));
+    flush(&env, &v).expect("flush");
+    evacuate(&env, &g, 2);
+    pass(&env, 120);
+    assert_eq!(used(&g, 2), 0);
+    let (g2, key) = (g.clone(), || FamilyKey::from_bytes(&[7; 32]));
+    let new = NewFamily { name: "home".into(), uuid: [7; 16], key: key(), header: vec![7; 4096] };
+    env.block_on(async move {
+        g2.create_family(new).await.expect("made");
+        g2.encrypt_volume("main", "home").await.expect("begun");
+    });
+    assert!(matches!(remove(&env, &g, 2), Err(StructureError::MayHoldPlaintext { index: 2, .. })));
+    stop(&env, g).expect("an orderly stop");
+    let g = open(&env, &m.0[..2], writable()).expect("nothing is missing but what may be plain");
+    let told = g.status().recovery;
+    assert!(told.iter().any(|t| t.contains("member 2") && t.contains("plaintext of volume 'main'")), "{told:?}");
+    let found = check_in_use(&env, &g, false).expect("verified").problems;
+    assert!(found.iter().any(|p| p.serious && p.what.contains("plaintext of volume 'main'")), "{found:?}");
+    g.unlock_family("home", key()).expect("its key");
+    pass(&env, 600);
+    assert!(g.status().volumes.iter().all(|v| v.encrypting.is_none()));
+    stop(&env, g).expect("an orderly stop");
 }

@@ -45,7 +45,8 @@ pub(super) fn run(args: VolumeEncrypt, output: Output) -> Result<()> {
     }
     watch(group, &v.uuid, output)?;
     output.show(&answer(group, &name, "encrypted"), || {
-        format!("Volume {group}/{name} is encrypted, and what its members held of it in plain is overwritten.")
+        // A member that was unplugged meanwhile has taken along what it held: `status` tells of it, at the start without it.
+        format!("Volume {group}/{name} is encrypted, and what the members that the group has now held of it in plain is overwritten.")
     })
 }
 
