@@ -134,7 +134,7 @@ impl Maker<'_> {
     fn not_recorded(&self, error: anyhow::Error) -> anyhow::Error {
         let Some(made) = &self.made else { return error };
         let device = &made.device;
-        match super::detach::take_away(self.group, made, false) {
+        match super::detach::take_away(self.group, made) {
             Ok(()) => error.context(format!("{device} was taken away again, because it cannot be written down")),
             Err(why) => error.context(format!(
                 "{device} is there, but cannot be written down, nor be taken away again ({why:#}); when there is room for the \

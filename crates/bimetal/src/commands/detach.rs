@@ -11,7 +11,7 @@ use serde_json::json;
 use super::ublk::Orphan;
 use crate::api::{self, Attachment};
 use crate::cli::Detach;
-use crate::config::uuid_text;
+use crate::config::{uuid_bytes, uuid_text};
 use crate::output::Output;
 use crate::{beside, holders, paths, runstate};
 
@@ -115,16 +115,25 @@ pub(crate) fn run(args: Detach, output: Output) -> Result<()> {
         runstate::remove_dead_mount(group)?;
     }
     let (group, list) = found?;
-    let (mut devices, mut stay) = (Vec::new(), Vec::new());
+    let (mut devices, mut stay, mut another) = (Vec::new(), Vec::new(), None);
     for a in &list {
         match take_down(&group, a, args.force) {
-            Ok(()) => devices.push(a.device.clone()),
+            Ok(Down::Away) => devices.push(a.device.clone()),
+            Ok(Down::Another) => another = Some(&a.device),
             Err(error) => stay.push(error),
         }
     }
     refuse_rest(&devices, stay)?;
+    if let (Some(device), []) = (another, devices.as_slice()) {
+        return Err(is_given_away(target, device));
+    }
     let answer = json!({ "schema": api::SCHEMA, "group": group, "detached": devices });
     output.show(&answer, || format!("Detached {}.", devices.join(", ")))
+}
+
+/// What is said of a device that is not the one any more that was attached: whoever unplugs a disk relies on what was detached.
+fn is_given_away(target: &str, device: &str) -> anyhow::Error {
+    anyhow::anyhow!("{target} is not attached: its device went away by itself, and {device} is another's by now")
 }
 
 /// Some devices had to stay: why, and which are gone all the same.
@@ -171,7 +180,9 @@ fn take_all_down(group: &str, gone: &mut Vec<String>, stay: &mut Vec<anyhow::Err
             continue;
         }
         match take_down(group, &a, false) {
-            Ok(()) => gone.push(a.device),
+            Ok(Down::Away) => gone.push(a.device),
+            // Another record names it, or it is none of ours.
+            Ok(Down::Another) => {}
             Err(error) => stay.push(error),
         }
     }
@@ -194,20 +205,7 @@ fn forget_missing() -> Result<()> {
 /// The attachments that a text names: a device, a volume, or all of a group.
 fn find(target: &str) -> Result<(String, Vec<Attachment>)> {
     if target.starts_with('/') {
-        let real = |p: &str| std::fs::canonicalize(p).unwrap_or_else(|_| PathBuf::from(p));
-        let mut unread = Ok(());
-        for group in paths::groups_with_run_state() {
-            let list = runstate::attachments(&group).unwrap_or_else(|error| {
-                unread = Err(error);
-                Vec::new()
-            });
-            if let Some(a) = list.into_iter().find(|a| real(&a.device) == real(target)) {
-                return Ok((group, vec![a]));
-            }
-        }
-        // It may be the one that is named there.
-        unread?;
-        bail!("{target} was not attached by Bimetal; `bimetal status` lists what is");
+        return find_device(target);
     }
     let (group, volume) = target.split_once('/').map_or((target, None), |(g, v)| (g, Some(v)));
     if !bimetal_format::label::is_name(group) {
@@ -224,6 +222,39 @@ fn find(target: &str) -> Result<(String, Vec<Attachment>)> {
     Ok((group.to_string(), list))
 }
 
+/// The attachment that a device is now. What names it but was attached as it before is forgotten.
+fn find_device(target: &str) -> Result<(String, Vec<Attachment>)> {
+    let real = |p: &str| std::fs::canonicalize(p).unwrap_or_else(|_| PathBuf::from(p));
+    let (mut unread, mut before) = (Ok(()), Vec::new());
+    for group in paths::groups_with_run_state() {
+        let mut list = runstate::attachments(&group).unwrap_or_else(|error| {
+            unread = Err(error);
+            Vec::new()
+        });
+        list.retain(|a| real(&a.device) == real(target));
+        let (others, own): (Vec<_>, Vec<_>) = list.into_iter().partition(is_anothers_by_now);
+        before.extend(others.into_iter().map(|a| (group.clone(), a)));
+        if let Some(a) = own.into_iter().next() {
+            forget_those(&before);
+            return Ok((group, vec![a]));
+        }
+    }
+    // It may be the one that is named there.
+    unread?;
+    if before.is_empty() {
+        bail!("{target} was not attached by Bimetal; `bimetal status` lists what is");
+    }
+    forget_those(&before);
+    Err(is_given_away(target, target))
+}
+
+/// Forgets what went away by itself. A list that somebody holds for long keeps nobody from detaching something else.
+fn forget_those(before: &[(String, Attachment)]) {
+    for (group, a) in before {
+        let _ = forget(group, a, Instant::now() + GLANCE);
+    }
+}
+
 /// The UUID of the volume that has this name now, if somebody can tell: a record may have been written with the name before.
 fn uuid_of(group: &str, volume: &str) -> Option<String> {
     let status: api::Status = runstate::daemon(group).ok()??.get("/v1/status").ok()?;
@@ -236,27 +267,68 @@ fn group_of(target: &str) -> Option<&str> {
     bimetal_format::label::is_name(group).then_some(group)
 }
 
-/// Takes one device down and forgets it, as [`take_away`] does.
-pub(crate) fn take_down(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
-    take_away(group, attachment, force)?;
-    forget(group, attachment, Instant::now() + runstate::LIST_PATIENCE)
+/// What has come of a device that was to be taken down.
+enum Down {
+    /// It was taken away, or had gone.
+    Away,
+    /// It is another's by now, and stays. What was written down of it is forgotten.
+    Another,
 }
 
-/// Takes one device down. Refused while somebody holds it; only a ublk device can be `force`d away.
-pub(crate) fn take_away(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
-    let handle = Handle::of(attachment)?;
-    let forced = force && attachment.via == "ublk";
-    if !forced && !is_anothers(attachment) {
-        let held = held(attachment);
-        if !held.is_empty() {
-            let words = format!("{}; release it first (umount, swapoff, or end the program)", held.join(", "));
-            return Err(holders::InUse(words).into());
-        }
+/// Takes one device down and forgets it, for a command. Refused while somebody holds it; only a ublk device can be `force`d away.
+fn take_down(group: &str, attachment: &Attachment, force: bool) -> Result<Down> {
+    let mut another = is_anothers_by_now(attachment);
+    if !another {
+        refuse_held(attachment, force)?;
+        // To look took a while: somebody else may have detached it, and attached another volume, which was given its number.
+        another = shows_another(attachment);
     }
+    if !another {
+        release(group, attachment, force)?;
+    }
+    forget(group, attachment, Instant::now() + runstate::LIST_PATIENCE)?;
+    Ok(if another { Down::Another } else { Down::Away })
+}
+
+/// Takes one device down. Refused while somebody holds it. Asks no daemon for what the device shows.
+pub(crate) fn take_away(group: &str, attachment: &Attachment) -> Result<()> {
+    refuse_held(attachment, false)?;
+    release(group, attachment, false)
+}
+
+/// Refuses to take a device from under somebody who holds it, but by `force`.
+fn refuse_held(attachment: &Attachment, force: bool) -> Result<()> {
+    let forced = force && attachment.via == "ublk";
+    if forced || is_anothers(attachment) {
+        return Ok(());
+    }
+    let held = held(attachment);
+    if held.is_empty() {
+        return Ok(());
+    }
+    let words = format!("{}; release it first (umount, swapoff, or end the program)", held.join(", "));
+    Err(holders::InUse(words).into())
+}
+
+/// Takes a device away by the means that made it.
+fn release(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
+    let handle = Handle::of(attachment)?;
     match handle.via() {
         attach::Via::Ublk => super::ublk::detach(group, attachment, force),
         _ => Ok(attach::detach(&handle.attached(attachment))?),
     }
+}
+
+/// Whether a device surely shows another volume than the one that was attached. For commands only: it asks the daemon.
+fn shows_another(attachment: &Attachment) -> bool {
+    let Some(uuid) = uuid_bytes(&attachment.volume_uuid) else { return false };
+    let inode = bimetal_export::fuse::inode_of(&uuid);
+    Handle::of(attachment).is_ok_and(|handle| attach::shows_another(&handle.attached(attachment), inode))
+}
+
+/// As [`is_anothers`], for commands: they may ask the ublk driver, too.
+fn is_anothers_by_now(attachment: &Attachment) -> bool {
+    is_anothers(attachment) || attachment.via == "ublk" && super::ublk::is_anothers(attachment)
 }
 
 /// Whether a device is not the one that was attached any more: its number was given to somebody else.

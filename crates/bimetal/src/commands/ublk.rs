@@ -114,6 +114,13 @@ fn is_of(found: &Found, attachment: &Attachment) -> bool {
     }
 }
 
+/// Whether the number of the device that was attached was surely given to another volume's meanwhile.
+pub(crate) fn is_anothers(attachment: &Attachment) -> bool {
+    let Some(id) = DeviceId::of(attachment.device.as_ref()) else { return false };
+    let found = Control::open().and_then(|mut control| control.info(id));
+    found.is_ok_and(|found| found.is_some_and(|found| !is_of(&found, attachment)))
+}
+
 fn process(found: &Found) -> u32 {
     found.pid.unwrap_or_default()
 }

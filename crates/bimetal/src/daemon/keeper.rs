@@ -149,7 +149,7 @@ impl Shared {
     fn take_down(&self, attachment: &api::Attachment, end: Instant) -> Result<()> {
         match attachment.via == "ublk" {
             true => self.remove_ublk(attachment)?,
-            false => detach::take_away(&self.facts.group, attachment, false)?,
+            false => detach::take_away(&self.facts.group, attachment)?,
         }
         detach::forget(&self.facts.group, attachment, end.max(Instant::now() + FORCED))
     }

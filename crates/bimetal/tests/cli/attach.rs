@@ -305,7 +305,11 @@ fn a_file_system_that_is_mounted_where_nobody_sees_it_keeps_the_device() {
 
 /// Changes the list of what is attached behind the back of all.
 pub(crate) fn edit_list(p: &Place, change: impl Fn(&mut serde_json::Value)) {
-    let path = p.path("run/tank/attachments.json");
+    edit_list_of(p, "tank", change);
+}
+
+fn edit_list_of(p: &Place, group: &str, change: impl Fn(&mut serde_json::Value)) {
+    let path = p.path("run").join(group).join("attachments.json");
     let text = std::fs::read_to_string(&path).expect("a list");
     let mut list = serde_json::from_str(&text).expect("JSON");
     change(&mut list);
@@ -450,5 +454,64 @@ fn what_is_in_use_keeps_no_other_device_from_being_detached() {
     p.refused(&["detach", "tank"], 1, &["is mounted at", &at, "detached:", &idle]);
     unmount(&at);
     assert_eq!(p.json(&["detach", "tank"])["detached"], serde_json::json!([used]));
+    p.ok(&["stop", "tank"]);
+}
+
+#[test]
+fn a_device_is_detached_as_what_it_is_now_whoever_had_its_number_before() {
+    if !possible() {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    p.file("fast2.img", 48 * MIB);
+    p.file("slow2.img", 96 * MIB);
+    p.ok(&["create", "also", "--fast", "fast2.img", "--slow", "slow2.img"]);
+    let attach = |group: &str| p.ok(&["attach", group, "--via", "fuse"]).trim().to_string();
+    let (gone, device) = (attach("also"), attach("tank"));
+    // It was let go by hand, and its number given to the other group's.
+    tool("losetup", &["-d", &gone]);
+    edit_list_of(&p, "also", |list| list[0]["device"] = device.clone().into());
+    let detached = p.json(&["detach", &device]);
+    assert_eq!((&detached["group"], &detached["detached"][0]), (&"tank".into(), &device.clone().into()), "{detached}");
+    is_let_go(&p, &device);
+    assert_eq!(p.json(&["status", "also"])["attachments"], serde_json::json!([]), "what is gone is forgotten");
+
+    // The same when nothing of ours has the number.
+    attach("also");
+    let file = p.file("somebody-elses", MIB);
+    let other = crate::loops::attach(&[], &file);
+    let name_it = || {
+        let record = p.json(&["status", "also"])["attachments"][0]["device"].as_str().expect("attached").to_string();
+        tool("losetup", &["-d", &record]);
+        edit_list_of(&p, "also", |list| list[0]["device"] = other.clone().into());
+    };
+    name_it();
+    p.refused(&["detach", &other], 1, &["is not attached", &other, "is another's by now"]);
+    p.refused(&["detach", &other], 1, &["was not attached by Bimetal"]);
+    attach("also");
+    name_it();
+    p.refused(&["detach", "also/main"], 1, &["is not attached", &other, "is another's by now"]);
+    attach("also");
+    name_it();
+    assert!(p.ok(&["detach", "--all"]).contains("Nothing is attached"));
+    assert_eq!(told(&other, "backing_file"), Some(file.display().to_string()));
+    crate::loops::detach(&other);
+    p.ok(&["stop", "also"]);
+    p.ok(&["stop", "tank"]);
+}
+
+#[test]
+fn a_device_that_shows_another_volume_of_the_group_by_now_is_not_taken_away() {
+    let Some(p) = two_volumes() else { return };
+    let attach = |volume: &str| p.ok(&["attach", volume, "--via", "fuse"]).trim().to_string();
+    let (gone, device) = (attach("tank/main"), attach("tank/b"));
+    // Somebody else has detached it since the list was read, and its number was given to the other volume.
+    tool("losetup", &["-d", &gone]);
+    edit_list(&p, |list| list[0]["device"] = device.clone().into());
+    p.refused(&["detach", "tank/main"], 1, &["is not attached", &device, "is another's by now"]);
+    assert!(told(&device, "backing_file").is_some_and(|file| file.ends_with("/b")));
+    p.ok(&["detach", "tank/b"]);
+    is_let_go(&p, &device);
     p.ok(&["stop", "tank"]);
 }
