@@ -52,7 +52,8 @@ impl Attachment {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct VolumeRequest {
     pub(crate) volume: String,
-    /// Of `detach`: the volume's UUID, which counts instead of the name. The name may be another's by then.
+    /// The volume's UUID, if it is known: the name may be another's by then. For `detach` it counts instead of the name; `attach` is
+    /// refused if they are not of one volume.
     #[serde(default)]
     pub(crate) volume_uuid: String,
     /// Detach although somebody uses it: they get errors, and what was not yet written is lost.

@@ -85,6 +85,7 @@ impl Maker<'_> {
     /// Runs under the lock of the list, so that a volume is attached once.
     fn attach_or_find(&mut self, list: &mut Vec<Attachment>) -> Result<(Attachment, String)> {
         let status = self.refuse_if_ended()?;
+        self.refuse_if_another(&status)?;
         self.tidy(list);
         if let Some(at) = list.iter().position(|a| a.is_of_volume(&self.volume.name, &self.volume.uuid)) {
             let old = list[at].clone();
@@ -117,6 +118,16 @@ impl Maker<'_> {
             bail!("the daemon of group '{}' was started anew meanwhile; try again", self.group);
         }
         Ok(status)
+    }
+
+    /// Whoever waited for the list may find that the name is another volume's. Who serves it goes by the name.
+    fn refuse_if_another(&self, status: &Status) -> Result<()> {
+        let (group, name) = (self.group, &self.volume.name);
+        match status.volumes.iter().find(|v| v.name == *name) {
+            Some(now) if now.uuid == self.volume.uuid => Ok(()),
+            Some(_) => bail!("'{name}' of group '{group}' is another volume by now; try again if that is the one"),
+            None => bail!("group '{group}' has no volume '{name}' any more"),
+        }
     }
 
     /// A device of the volume that was made before, by somebody who was killed before it was written down.
@@ -184,7 +195,7 @@ impl Maker<'_> {
     /// Whether a ublk device is the one that the daemon serves. It makes none while there is one that it does not serve:
     /// what was written down is then the only trace of that, and stays.
     fn is_served(&self, old: &Attachment) -> Result<bool> {
-        match super::ublk::attach(self.group, &self.volume.name)? {
+        match super::ublk::attach(self.group, self.volume)? {
             Ok(device) => Ok(device.as_os_str() == &*old.device),
             Err(why) if Path::new(&old.device).exists() => {
                 bail!("{} is there, but ublk cannot be used here: {why}", old.device)
@@ -198,9 +209,9 @@ impl Maker<'_> {
         let wish = self.request.via;
         if wish.is_some_and(|v| v != attach::Via::Ublk) {
             self.refuse_beside_ublk()?;
-            return Ok(attach::attach(self.request)?);
+            return self.make_here(self.request);
         }
-        match super::ublk::attach(self.group, &self.volume.name)? {
+        match super::ublk::attach(self.group, self.volume)? {
             Ok(device) => {
                 let why =
                     if wish.is_some() { "you asked for it" } else { "the kernel's ublk driver is the shortest way" };
@@ -209,9 +220,22 @@ impl Maker<'_> {
             Err(why) if wish.is_some() => Err(AttachError::Unavailable { via: attach::Via::Ublk, why }.into()),
             Err(why) => {
                 self.refuse_beside_ublk()?;
-                Ok(attach::attach(&Request { not_by_ublk: Some(why), ..self.request.clone() })?)
+                self.make_here(&Request { not_by_ublk: Some(why), ..self.request.clone() })
             }
         }
+    }
+
+    /// By a way of this program. The kernel's NBD client takes whatever had the name when it connected, and keeps that.
+    fn make_here(&self, request: &Request<'_>) -> Result<Attached> {
+        let made = attach::attach(request)?;
+        if made.via == attach::Via::Nbd {
+            let same = self.refuse_if_ended().and_then(|status| self.refuse_if_another(&status));
+            if let Err(why) = same {
+                attach::detach(&made).with_context(|| format!("{why:#}; and {} stays", made.device.display()))?;
+                return Err(why);
+            }
+        }
+        Ok(made)
     }
 
     /// Two devices of one volume would each have a page cache, and a file system on each.

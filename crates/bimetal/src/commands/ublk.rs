@@ -7,7 +7,7 @@ use anyhow::{bail, Context, Result};
 use bimetal_export::ublk::device;
 use bimetal_host::ublk::{Control, DeviceId, Found, State, UblkError};
 
-use crate::api::{AttachAnswer, Attachment, VolumeRequest};
+use crate::api::{self, AttachAnswer, Attachment, VolumeRequest};
 use crate::beside::{self, Outcome, Work};
 use crate::{config, holders, runstate};
 
@@ -18,14 +18,15 @@ const FLUSHING: Duration = Duration::from_secs(60);
 const UNSEEN: &str = "it cannot be seen whether a ublk device of the volume waits for a daemon";
 
 /// Asks the daemon of `group` for the device of a volume: its path, or why it cannot be had on this machine.
-pub(crate) fn attach(group: &str, volume: &str) -> Result<Result<PathBuf, String>> {
+pub(crate) fn attach(group: &str, volume: &api::Volume) -> Result<Result<PathBuf, String>> {
     // The module is loaded here: the daemon may not have the right to.
     if let Err(error) = bimetal_host::ublk::available() {
         return Ok(Err(error.to_string()));
     }
     let daemon = runstate::daemon(group)?.context("the daemon is gone")?;
+    let (name, volume_uuid) = (volume.name.clone(), volume.uuid.clone());
     let answer: AttachAnswer =
-        daemon.post("/v1/attach", &VolumeRequest { volume: volume.into(), ..VolumeRequest::default() })?;
+        daemon.post("/v1/attach", &VolumeRequest { volume: name, volume_uuid, ..VolumeRequest::default() })?;
     let device = answer.device.map(PathBuf::from).ok_or(answer.why);
     if let Some(id) = device.as_ref().ok().and_then(|d| DeviceId::of(d)) {
         bimetal_host::ublk::tune(id, device::DEPTH);

@@ -306,7 +306,7 @@ async fn attach(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> R
         Err(refusal) => return refusal,
     };
     let answer = |device, why| Json(AttachAnswer { schema: SCHEMA, device, why }).into_response();
-    match shared.attach(request.volume).await {
+    match shared.attach(request).await {
         Ok(Made::Device { path, .. }) => answer(Some(path.display().to_string()), String::new()),
         Ok(Made::Impossible(why)) => answer(None, why),
         Err(why) => failure(StatusCode::CONFLICT, why),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bimetal_host::HostEnv;
 use bimetal_volume::env::Env;
 use bimetal_volume::group::Group;
+use bimetal_volume::options::Uuid;
 use tokio::sync::{mpsc, oneshot};
 
 use super::history::{self, History};
@@ -153,9 +154,9 @@ impl Answers {
                     let _ = reply.send(families::header(&group, &name).await);
                 });
             }
-            Ask::Attach(volume, reply) => {
+            Ask::Attach { volume, uuid, reply } => {
                 let devices = ways.devices.clone();
-                env.spawn(async move { attach(&devices, &volume, reply).await });
+                env.spawn(async move { attach(&devices, &volume, uuid, reply).await });
             }
             Ask::Detach { volume, uuid, force, reply } => {
                 let devices = ways.devices.clone();
@@ -188,8 +189,8 @@ fn seconds(env: &HostEnv) -> u64 {
 }
 
 /// Makes a ublk device. Of one that nobody heard of nothing is to stay, unless somebody has found it all the same.
-async fn attach(devices: &Devices, volume: &str, reply: oneshot::Sender<Result<Made, String>>) {
-    let made = devices.attach(volume).await;
+async fn attach(devices: &Devices, volume: &str, uuid: Option<Uuid>, reply: oneshot::Sender<Result<Made, String>>) {
+    let made = devices.attach(volume, uuid).await;
     let new = match &made {
         Ok(Made::Device { uuid, new: true, .. }) => Some(*uuid),
         _ => None,
@@ -208,7 +209,7 @@ fn refuse(question: Ask, why: &str) {
     match question {
         Ask::Volumes(_, job) | Ask::Members(_, job) | Ask::Families(_, job) | Ask::Check(_, job) => of_job(job),
         Ask::FamilyHeader(_, reply) => drop(reply.send(Err(why))),
-        Ask::Attach(_, reply) => drop(reply.send(Err(why))),
+        Ask::Attach { reply, .. } => drop(reply.send(Err(why))),
         Ask::Detach { reply, .. } => drop(reply.send(Err(why))),
         Ask::ShowFiles(reply) => drop(reply.send(Err(why))),
         Ask::Dissolve(_, reply) => drop(reply.send(Err(why))),

@@ -55,7 +55,12 @@ pub(crate) enum Ask {
     /// Tell the header of a family.
     FamilyHeader(String, oneshot::Sender<Result<api::FamilyHeader, String>>),
     /// Make a ublk device of a volume.
-    Attach(String, oneshot::Sender<Result<Made, String>>),
+    Attach {
+        volume: String,
+        /// The volume's, if it is known: one that has the name and another UUID is not meant.
+        uuid: Option<Uuid>,
+        reply: oneshot::Sender<Result<Made, String>>,
+    },
     /// Take the ublk device of a volume away.
     Detach {
         volume: String,
@@ -190,10 +195,11 @@ impl Shared {
     }
 
     /// `POST /v1/attach`. Whoever gives up waiting gets no device.
-    pub(crate) async fn attach(&self, volume: String) -> Result<Made, String> {
+    pub(crate) async fn attach(&self, request: api::VolumeRequest) -> Result<Made, String> {
         self.refuse_if_stopping()?;
-        let (sender, receiver) = oneshot::channel();
-        self.wait_for(Ask::Attach(volume, sender), receiver).await
+        let (reply, receiver) = oneshot::channel();
+        let uuid = uuid_bytes(&request.volume_uuid);
+        self.wait_for(Ask::Attach { volume: request.volume, uuid, reply }, receiver).await
     }
 
     /// `POST /v1/detach`.

@@ -63,11 +63,17 @@ impl Devices {
         Devices { env, group, name: name.into(), losses, places: Rc::default() }
     }
 
-    /// The block device of `volume`, made now if it is not there.
-    pub(crate) async fn attach(&self, volume: &str) -> Result<Made, String> {
+    /// The block device of `volume`, made now if it is not there. Refused if the name is another's than that with the UUID `meant`.
+    pub(crate) async fn attach(&self, volume: &str, meant: Option<Uuid>) -> Result<Made, String> {
         let missing = || format!("group '{}' has no volume '{volume}'", self.name);
         let backend = self.group.volume(volume).ok_or_else(missing)?;
         let uuid = backend.uuid();
+        if meant.is_some_and(|meant| meant != uuid) {
+            return Err(format!(
+                "'{volume}' of group '{}' is another volume by now; try again if that is the one",
+                self.name
+            ));
+        }
         if let Some(device) = self.settled(&uuid).await? {
             return Ok(Made::Device { path: device.id().path(), uuid, new: false });
         }

@@ -515,3 +515,24 @@ fn a_device_that_shows_another_volume_of_the_group_by_now_is_not_taken_away() {
     is_let_go(&p, &device);
     p.ok(&["stop", "tank"]);
 }
+
+#[test]
+fn a_name_that_is_another_volumes_when_the_list_is_free_is_not_attached() {
+    let Some(p) = two_volumes() else { return };
+    p.ok(&["attach", "tank/main", "--via", "fuse"]);
+    p.ok(&["detach", "tank/main"]);
+    let uuid = p.json(&["status", "tank"])["volumes"][0]["uuid"].as_str().expect("a UUID").to_string();
+    let list = hold_list(&p);
+    let mut attaching = p.command(&["attach", "tank/main", "--via", "fuse"]);
+    let attaching = attaching.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it begins");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    p.ok(&["volume", "rename", "tank/main", "old"]);
+    p.ok(&["volume", "rename", "tank/b", "main"]);
+    drop(list);
+    let ended = done(attaching.wait_with_output().expect("it ends"));
+    assert!(ended.code == 1 && ended.err.contains("is another volume by now"), "{} {}", ended.out, ended.err);
+    // Nor does the daemon itself take one for the other.
+    let asked = p.ask("POST", "/v1/attach", &format!(r#"{{"volume": "main", "volume_uuid": "{uuid}"}}"#));
+    assert!(asked.contains("is another volume by now"), "{asked}");
+    p.ok(&["stop", "tank"]);
+}
