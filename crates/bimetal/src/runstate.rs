@@ -361,10 +361,16 @@ fn unrecorded(name: &str, list: &[Attachment]) -> Vec<Attachment> {
     here.map(record).collect()
 }
 
-/// The attachments of group `name`, each with those who hold it now, also those that nobody has written down.
+/// The attachments of group `name`, each with those who hold it now, also loop devices that nobody has written down.
 pub(crate) fn attachments(name: &str) -> Result<Vec<Attachment>> {
+    attachments_beside(name, &[])
+}
+
+/// The same with those of the devices that were `found` connected to its daemon which nobody has written down.
+pub(crate) fn attachments_beside(name: &str, found: &[Attachment]) -> Result<Vec<Attachment>> {
     let mut list = read_list(&list_file(name))?;
     list.extend(unrecorded(name, &list));
+    list.extend(unwritten(&list, found));
     for a in &mut list {
         // What is another's by now is held by those who use that.
         if !is_anothers(a) {
@@ -372,6 +378,21 @@ pub(crate) fn attachments(name: &str) -> Result<Vec<Attachment>> {
         }
     }
     Ok(list)
+}
+
+/// What was found attached by the kernel's NBD client, but is not on the list. What is there with that number may have been attached
+/// before.
+pub(crate) fn unwritten(list: &[Attachment], found: &[Attachment]) -> Vec<Attachment> {
+    let is_new = |a: &&Attachment| list.iter().all(|b| b.device != a.device || b.via == a.via && is_anothers(b));
+    found.iter().filter(|a| a.via == "nbd").filter(is_new).cloned().collect()
+}
+
+/// The attachments of group `name` for commands: the daemon knows also the devices of the kernel's NBD client that are connected to it
+/// and that nobody has written down. A daemon that does not answer knows of none.
+pub(crate) fn all_attachments(name: &str) -> Result<Vec<Attachment>> {
+    let told = ask(name, |daemon| daemon.get::<api::Attachments>("/v1/attachments"));
+    let found = told.ok().flatten().map(|told| told.attachments).unwrap_or_default();
+    attachments_beside(name, &found)
 }
 
 /// Numbers of the devices that volumes of group `name` are attached as. Those of loop devices are left out: they are known

@@ -93,9 +93,28 @@ kill $holder
 check "it stops when that is gone" until_true 30 sh -c "! $bimetal status tank --json | grep -q '\"state\": \"stopping\"'"
 dev=$("$bimetal" attach tank/main --via nbd) || failed "attach after the other namespace"
 nbd-client -d "$dev" >&2
-nbd-client -unix "$BIMETAL_RUN_DIR/tank/nbd.sock" "$dev" -name main >&2
-check "detach of a device that is another's now" "$bimetal" detach tank/main
+truncate -s 64M /run/other.fast
+truncate -s 96M /run/other.slow
+"$bimetal" create other --fast /run/other.fast --slow /run/other.slow --yes >&2
+"$bimetal" serve other </dev/null >/run/other.log 2>&1 &
+check "another group is served" until_true 20 [ -S "$BIMETAL_RUN_DIR/other/nbd.sock" ]
+nbd-client -unix "$BIMETAL_RUN_DIR/other/nbd.sock" "$dev" -name main >&2
+refused "detach of a device that is another's now" "is another's by now" "$bimetal" detach tank/main
 check "that one stays connected" [ "$(blockdev --getsize64 "$dev")" -gt 0 ]
 nbd-client -d "$dev" >&2
-check "stop" "$bimetal" stop tank
+check "stop of the other group" "$bimetal" stop other
+
+# A device that nobody has written down: made by hand here, as by an attach that was killed before it could.
+unwritten() { nbd-client -unix "$BIMETAL_RUN_DIR/tank/nbd.sock" "$dev" -block-size 4096 -name main >&2; }
+unwritten
+check "a device that nobody has written down is shown" sh -c "$bimetal status tank | grep -q $dev"
+check "attach makes no second one" [ "$("$bimetal" attach tank/main --via nbd)" = "$dev" ]
+check "detach takes it away" "$bimetal" detach tank/main
+check "it is gone" [ "$(blockdev --getsize64 "$dev")" = 0 ]
+unwritten
+mount "$dev" $mnt
+refused "stop waits for its file system" "mounted at $mnt" "$bimetal" stop tank --timeout 2
+umount $mnt
+check "it stops when that is unmounted" until_true 20 sh -c "! $bimetal status tank --json | grep -q '\"state\": \"stopping\"'"
+check "and has taken the device away" [ "$(blockdev --getsize64 "$dev")" = 0 ]
 echo "done"

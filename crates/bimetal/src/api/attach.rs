@@ -48,6 +48,13 @@ impl Attachment {
     }
 }
 
+/// Answer to `GET /v1/attachments`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Attachments {
+    pub(crate) schema: u32,
+    pub(crate) attachments: Vec<Attachment>,
+}
+
 /// `POST /v1/attach` and `POST /v1/detach`: a volume as a ublk device of the daemon.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct VolumeRequest {

@@ -215,6 +215,13 @@ pub(crate) struct Client {
     pub(crate) bytes_in_flight: u64,
 }
 
+impl Client {
+    /// The process that has connected, as the daemon counts processes, where it is known.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.peer.strip_prefix("pid ")?.parse().ok().filter(|pid| *pid != 0)
+    }
+}
+
 /// The FUSE mount in which each volume is a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Files {

@@ -86,6 +86,7 @@ impl Maker<'_> {
     fn attach_or_find(&mut self, list: &mut Vec<Attachment>) -> Result<(Attachment, String)> {
         let status = self.refuse_if_ended()?;
         self.refuse_if_another(&status)?;
+        let before = list.clone();
         self.tidy(list);
         if let Some(at) = list.iter().position(|a| a.is_of_volume(&self.volume.name, &self.volume.uuid)) {
             let old = list[at].clone();
@@ -94,7 +95,7 @@ impl Maker<'_> {
             }
             list.remove(at);
         }
-        let found = self.find(&status)?;
+        let found = self.find(&status, &before)?;
         let is_new = found.is_none();
         let attached = found.map_or_else(|| self.make(), Ok)?;
         let attachment = super::detach::record(&self.volume.name, &self.volume.uuid, &attached, self.daemon);
@@ -130,10 +131,17 @@ impl Maker<'_> {
         }
     }
 
-    /// A device of the volume that was made before, by somebody who was killed before it was written down.
-    fn find(&self, status: &Status) -> Result<Option<Attached>> {
-        let Some(files) = &status.files else { return Ok(None) };
-        let Some(found) = attach::find_made(self.request, Path::new(&files.folder))? else { return Ok(None) };
+    /// A device of the volume that was made before, by somebody who was killed before it was written down. What was on the list `before`
+    /// is none: the status tells of that, too, though it may have been taken down since.
+    fn find(&self, status: &Status, before: &[Attachment]) -> Result<Option<Attached>> {
+        let connected = runstate::unwritten(before, &status.attachments);
+        let of_volume = connected.iter().find(|a| a.is_of_volume(&self.volume.name, &self.volume.uuid));
+        let found = match (of_volume, &status.files) {
+            (Some(a), _) => Some(attach::adopt(self.request, Handle::of(a)?.attached(a))?),
+            (None, Some(files)) => attach::find_made(self.request, Path::new(&files.folder))?,
+            (None, None) => None,
+        };
+        let Some(found) = found else { return Ok(None) };
         if self.request.via.is_some_and(|v| v != found.via) {
             let device = found.device.display();
             bail!("'{}' is already attached as {device} by {}; detach it first", self.volume.name, found.via);

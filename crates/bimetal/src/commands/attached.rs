@@ -56,7 +56,7 @@ pub(super) fn remove_orphans(uuid: &Uuid) -> Result<()> {
 
 /// What a volume is attached as now.
 pub(super) fn to_volume(group: &str, name: &str) -> Result<Vec<Attachment>> {
-    let mut all = runstate::attachments(group)?;
+    let mut all = runstate::all_attachments(group)?;
     all.retain(|a| a.volume == name);
     Ok(all)
 }

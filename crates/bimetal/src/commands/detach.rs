@@ -42,7 +42,7 @@ pub(crate) struct DaemonProcess {
 
 impl DaemonProcess {
     /// This one.
-    fn own() -> DaemonProcess {
+    pub(crate) fn own() -> DaemonProcess {
         let pid = std::process::id();
         DaemonProcess { pid, began: attach::began(pid) }
     }
@@ -174,7 +174,7 @@ fn run_all(force: bool, output: Output) -> Result<()> {
 
 /// Those of one group. What is wrong with its list keeps no other group's devices.
 fn take_all_down(group: &str, gone: &mut Vec<String>, stay: &mut Vec<anyhow::Error>) -> Result<()> {
-    for a in runstate::attachments(group)? {
+    for a in runstate::all_attachments(group)? {
         if a.via == "ublk" && runstate::daemon(group)?.is_none() {
             // With the others that no daemon serves.
             continue;
@@ -211,7 +211,7 @@ fn find(target: &str) -> Result<(String, Vec<Attachment>)> {
     if !bimetal_format::label::is_name(group) {
         bail!("'{target}' is neither a device nor GROUP/VOLUME");
     }
-    let mut list = runstate::attachments(group)?;
+    let mut list = runstate::all_attachments(group)?;
     if let Some(name) = volume {
         let uuid = uuid_of(group, name);
         list.retain(|a| a.is_of_volume(name, uuid.as_deref().unwrap_or_default()));
@@ -227,7 +227,7 @@ fn find_device(target: &str) -> Result<(String, Vec<Attachment>)> {
     let real = |p: &str| std::fs::canonicalize(p).unwrap_or_else(|_| PathBuf::from(p));
     let (mut unread, mut before) = (Ok(()), Vec::new());
     for group in paths::groups_with_run_state() {
-        let mut list = runstate::attachments(&group).unwrap_or_else(|error| {
+        let mut list = runstate::all_attachments(&group).unwrap_or_else(|error| {
             unread = Err(error);
             Vec::new()
         });

@@ -25,8 +25,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
 
 use crate::api::{
-    AttachAnswer, CheckRequest, DissolveRequest, Failure, FilesShown, Health, MemberChange, StopAccepted, StopRequest,
-    VolumeChange, VolumeRequest, NOT_UNDERSTOOD, NO_SUCH_PATH, SCHEMA,
+    AttachAnswer, Attachments, CheckRequest, DissolveRequest, Failure, FilesShown, Health, MemberChange, StopAccepted,
+    StopRequest, VolumeChange, VolumeRequest, NOT_UNDERSTOOD, NO_SUCH_PATH, SCHEMA,
 };
 use crate::daemon::{is_silence, Made, Shared};
 
@@ -212,8 +212,8 @@ async fn metrics_text(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn attachments(State(shared): State<Arc<Shared>>) -> Response {
-    match shared.attachments() {
-        Ok(all) => Json(serde_json::json!({ "schema": SCHEMA, "attachments": all })).into_response(),
+    match shared.all_attachments().await {
+        Ok(attachments) => Json(Attachments { schema: SCHEMA, attachments }).into_response(),
         Err(error) => failure(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")),
     }
 }

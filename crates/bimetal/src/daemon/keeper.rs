@@ -50,7 +50,7 @@ impl Shared {
                 log::warn(&format!("{e:#}"));
             }
             let is_new = |a: &api::Attachment| !left.devices.contains(&a.device);
-            let attached = || self.attachments().is_ok_and(|all| all.iter().any(is_new));
+            let attached = || self.wait_for_all_attachments().is_ok_and(|all| all.iter().any(is_new));
             let waits = !left.used.is_empty() || matches!(held, Some(Ok(_))) && attached();
             let waits = waits || !self.users_of_files_that_stay().is_empty();
             if self.is_forced() || !waits {
@@ -74,7 +74,7 @@ impl Shared {
     /// was said of those that stayed `before` is not said again.
     fn take_all_down(&self, before: &Left) -> Left {
         let mut left = Left::default();
-        let all = match self.attachments() {
+        let all = match self.wait_for_all_attachments() {
             Ok(all) => all,
             Err(e) => {
                 log::warn(&format!("nothing is detached: {e:#}"));
@@ -127,15 +127,10 @@ impl Shared {
         }
     }
 
-    /// Who uses attached devices, as far as that can be seen from here. A list that cannot be read may name some that are used.
-    pub(super) fn users(&self) -> Vec<String> {
-        self.attachments().map_or_else(|error| vec![format!("{error:#}")], holders::of_all)
-    }
-
     /// The same, who has files of volumes open, and who cannot be seen. May take seconds, unless the stop is forced: then nobody is
     /// waited for.
     fn all_users(&self) -> Vec<String> {
-        let mut users = self.users();
+        let mut users = users_among(self.wait_for_all_attachments());
         if self.is_forced() {
             return users;
         }
@@ -143,7 +138,8 @@ impl Shared {
         if !users.is_empty() {
             return users;
         }
-        self.attachments().map_or_else(|error| vec![format!("{error:#}")], |all| holders::hidden_of_all(&all))
+        let all = self.wait_for_all_attachments();
+        all.map_or_else(|error| vec![format!("{error:#}")], |all| holders::hidden_of_all(&all))
     }
 
     fn take_down(&self, attachment: &api::Attachment, end: Instant) -> Result<()> {
@@ -178,6 +174,11 @@ impl Shared {
             std::thread::sleep(LOOK_AGAIN / 10);
         }
     }
+}
+
+/// Who uses attached devices, as far as that can be seen from here. A list that cannot be read may name some that are used.
+pub(super) fn users_among(attached: Result<Vec<api::Attachment>>) -> Vec<String> {
+    attached.map_or_else(|error| vec![format!("{error:#}")], holders::of_all)
 }
 
 /// Whether a device that could not be taken away for this reason is used. Who kept it may not be found by another look.

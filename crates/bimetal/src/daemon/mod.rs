@@ -6,6 +6,7 @@
 mod alarms;
 mod answers;
 mod check;
+mod connected;
 mod dissolve;
 mod ending;
 mod exports;

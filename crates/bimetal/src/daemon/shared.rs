@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::ending::Ending;
 use super::families::Work;
 use super::jobs::{Job, Jobs};
+use super::keeper::users_among;
 use super::opened::OpenFile;
 use super::report;
 use crate::api::{self, MemberChange, VolumeChange};
@@ -236,7 +237,7 @@ impl Shared {
     /// `GET /v1/status`.
     pub(crate) async fn status(&self) -> Option<api::Status> {
         let snapshot = self.snapshot().await?;
-        let (attachments, trouble) = match self.attachments() {
+        let (attachments, trouble) = match self.attachments_beside(Some(&snapshot)) {
             Ok(all) => (all, None),
             Err(error) => (Vec::new(), Some(format!("{error:#}."))),
         };
@@ -332,8 +333,9 @@ impl Shared {
         self.questions.is_closed()
     }
 
-    /// Block devices made from this group, with their holders.
-    pub(crate) fn attachments(&self) -> anyhow::Result<Vec<api::Attachment>> {
+    /// Block devices made from this group, with their holders, but for those that only the kernel's NBD client knows of
+    /// ([`Shared::all_attachments`]).
+    pub(super) fn attachments(&self) -> anyhow::Result<Vec<api::Attachment>> {
         runstate::attachments(&self.facts.group)
     }
 
@@ -356,7 +358,7 @@ impl Shared {
     /// Wishes a stop: it happens as soon as nobody uses an attached device or the file of a volume, or at once with `force`. Returns
     /// who does so now.
     pub(crate) async fn ask_to_stop(&self, force: bool) -> Vec<String> {
-        let mut users = if force { Vec::new() } else { self.users() };
+        let mut users = if force { Vec::new() } else { users_among(self.all_attachments().await) };
         if !force {
             users.extend(self.glance_at_files().await);
         }

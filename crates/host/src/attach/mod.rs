@@ -153,6 +153,32 @@ pub fn find_made(request: &Request<'_>, folder: &std::path::Path) -> Result<Opti
     fuse::find_made(request, folder)
 }
 
+/// Whether any device of the kernel's NBD client is connected, to whatever server.
+pub fn is_any_connected() -> bool {
+    kernel_nbd::is_any_connected()
+}
+
+/// Devices of the kernel's NBD client that these clients of a server have connected, each with its client. Clients are known by their
+/// processes, as the server counts them: this is for the process that serves. What is not certain is left out.
+pub fn connected_by(clients: &[u32]) -> Vec<(u32, Attached)> {
+    kernel_nbd::connected_by(clients)
+}
+
+/// Takes a device of the kernel's NBD client for one that was made as requested. Refused if it is not what [`attach`] would make: two
+/// devices of a volume would each have a page cache.
+pub fn adopt(request: &Request<'_>, connected: Attached) -> Result<Attached, AttachError> {
+    let Some(flaw) = kernel_nbd::flaw(&connected.device, request) else {
+        let why = "this device of the kernel's NBD client was there already, though not written down".into();
+        return Ok(Attached { why, ..connected });
+    };
+    let by = format!(
+        "it shows this volume already, was made by somebody else, and {flaw}; a second device would have a page cache of its own. \
+         Release it first: umount what is mounted from it, then bimetal detach {}",
+        connected.device.display()
+    );
+    Err(AttachError::InUse { device: connected.device, by })
+}
+
 /// Whether an attached device surely shows another volume than that whose file has this number, or a part of it: it was let go by
 /// hand, and made anew. For commands only: it asks the daemon.
 pub fn shows_another(attached: &Attached, inode: u64) -> bool {

@@ -1,5 +1,6 @@
 //! Small things that attaching needs: programs, waiting, privileges.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -33,6 +34,19 @@ pub(crate) fn run(command: &mut Command) -> Result<(), AttachError> {
     let words = words.trim();
     let why = if words.is_empty() { output.status.to_string() } else { words.to_owned() };
     Err(AttachError::step(step, why))
+}
+
+/// Has a program be killed when this thread ends: what it makes afterwards nobody would know of.
+pub(super) fn ends_with_us(command: &mut Command) -> &mut Command {
+    let end = || {
+        // SAFETY: takes numbers only.
+        match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec only one system call is made, which may be made there.
+    unsafe { command.pre_exec(end) }
 }
 
 /// Asks `done` again and again until it says so or `limit` has passed.
