@@ -175,11 +175,7 @@ impl<B: Backend> Served<B> {
     /// Answers what was taken and ends all connections.
     pub(crate) async fn stop(&self) {
         self.server.stop().await;
-        for place in &self.places {
-            if let Address::Unix(path) = place {
-                let _ = std::fs::remove_file(path);
-            }
-        }
+        self.listeners.iter().for_each(Listener::remove_file);
     }
 }
 

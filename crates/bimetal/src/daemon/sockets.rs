@@ -1,7 +1,7 @@
 //! Where the API listens.
 
 use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -14,6 +14,8 @@ use crate::paths;
 /// The socket of the API, and the way to it from its usual place. Both vanish with this.
 pub(super) struct ControlSockets<'a> {
     path: &'a Path,
+    /// What tells it from others of its name.
+    number: (u64, u64),
     usual: &'a Path,
 }
 
@@ -21,7 +23,8 @@ impl<'a> ControlSockets<'a> {
     /// Listens at `path`, which [`clear`] has cleared.
     pub(super) fn bind(path: &'a Path, usual: &'a Path) -> Result<(UnixListener, ControlSockets<'a>)> {
         let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
-        let sockets = ControlSockets { path, usual };
+        let number = number(path).with_context(|| format!("{} is gone already", path.display()))?;
+        let sockets = ControlSockets { path, number, usual };
         paths::share_socket(path)?;
         if path != usual {
             lead_to(path, usual)?;
@@ -32,9 +35,19 @@ impl<'a> ControlSockets<'a> {
 
 impl Drop for ControlSockets<'_> {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.path);
-        let _ = std::fs::remove_file(self.usual);
+        // The path is what somebody typed: it may have been removed meanwhile, and be another daemon's by now.
+        if number(self.path).is_ok_and(|there| there == self.number) {
+            let _ = std::fs::remove_file(self.path);
+        }
+        // In the folder of the group, whose lock is held.
+        if self.usual != self.path {
+            let _ = std::fs::remove_file(self.usual);
+        }
     }
+}
+
+fn number(path: &Path) -> std::io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// Where to listen: the usual place if that is what somebody has named in other words (`/var/run` is `/run`).
@@ -82,4 +95,24 @@ fn lead_to(control: &Path, usual: &Path) -> Result<()> {
     let _ = std::fs::remove_file(usual);
     std::os::unix::fs::symlink(&control, usual)
         .with_context(|| format!("cannot make {} lead to {}", usual.display(), control.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_is_another_daemons_by_now_stays() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, usual) = (dir.path().join("elsewhere.sock"), dir.path().join("control.sock"));
+        let (_listener, sockets) = ControlSockets::bind(&path, &usual).expect("bound");
+        std::fs::remove_file(&path).expect("removed");
+        let _other = UnixListener::bind(&path).expect("another's");
+        drop(sockets);
+        assert!(UnixStream::connect(&path).is_ok() && usual.symlink_metadata().is_err());
+
+        let (_listener, sockets) = ControlSockets::bind(&usual, &usual).expect("bound");
+        drop(sockets);
+        assert!(usual.symlink_metadata().is_err(), "its own goes");
+    }
 }

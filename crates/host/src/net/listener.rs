@@ -30,6 +30,12 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.remove_file();
+    }
+}
+
+impl Inner {
+    fn remove_file(&self) {
         let Some((path, own)) = &self.path else { return };
         // It may have been removed meanwhile, and be another's by now.
         if number(path).is_ok_and(|there| there == *own) {
@@ -61,6 +67,11 @@ impl Listener {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         let file = (path.to_owned(), number(path)?);
         Ok(Listener::wrap(env, listener.into(), Some(file), None))
+    }
+
+    /// Removes a unix socket's file now: nobody connects any more. It is left alone if it is another's by now.
+    pub fn remove_file(&self) {
+        self.inner.remove_file();
     }
 
     /// Listens on an address; port 0 takes a free one.
