@@ -116,7 +116,8 @@ impl Shared {
     }
 
     /// The length of the name decides.
-    pub(crate) async fn attach(&self, volume: String) -> Result<Made, String> {
+    pub(crate) async fn attach(&self, request: api::VolumeRequest) -> Result<Made, String> {
+        let volume = request.volume;
         match volume.len() % 3 {
             0 => Ok(Made::Device { path: "/dev/ublkb0".into(), new: true }),
             1 => Ok(Made::Impossible("a stored group has no kernel".into())),
@@ -125,8 +126,9 @@ impl Shared {
     }
 
     pub(crate) async fn detach(&self, request: api::VolumeRequest) -> Result<(), String> {
-        match self.attach(request.volume).await {
-            Ok(Made::Device { new, .. }) if new || request.force => Ok(()),
+        let force = request.force;
+        match self.attach(request).await {
+            Ok(Made::Device { new, .. }) if new || force => Ok(()),
             Ok(_) => Err("nothing is attached".into()),
             Err(why) => Err(why),
         }
@@ -197,7 +199,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn attachments(&self) -> anyhow::Result<Vec<api::Attachment>> {
+    pub(crate) async fn all_attachments(&self) -> anyhow::Result<Vec<api::Attachment>> {
         Ok(Vec::new())
     }
 
