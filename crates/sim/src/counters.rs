@@ -114,7 +114,7 @@ pub enum Seen {
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); 52] = [
+const NAMES: [(&str, bool); Seen::UsedApart as usize + 1] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -159,6 +159,7 @@ const NAMES: [(&str, bool); 52] = [
     ("repair", true),
     ("repair cut off", true),
     ("mending cut off", false),
+    ("client died", true),
     ("checked in use", true),
     ("mended in use", false),
     ("metadata unread at start", false),
