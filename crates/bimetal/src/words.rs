@@ -120,6 +120,16 @@ pub(crate) fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
+/// Seconds for people.
+pub(crate) fn duration(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
 /// "slow member 1 (nbd://host/disk)".
 pub(crate) fn member_name(m: &MemberStatus, places: &Places) -> String {
     let uuid = uuid_text(&m.uuid);

@@ -184,6 +184,23 @@ impl Act {
         volumes || self.is_of_members() || self.is_of_families()
     }
 
+    /// Whether it is about a range of a volume.
+    pub fn has_range(self) -> bool {
+        let of_range = matches!(
+            self,
+            Act::Read
+                | Act::Write { .. }
+                | Act::Trim { .. }
+                | Act::Zeroes { .. }
+                | Act::Dying { .. }
+                | Act::Cache
+                | Act::Heat { .. }
+                | Act::Fill
+        );
+        debug_assert!(!of_range || !self.is_structural());
+        of_range
+    }
+
     /// Whether it changes a family.
     pub fn is_of_families(self) -> bool {
         matches!(self, Act::MakeFamily { .. } | Act::DropFamily { .. } | Act::NewHeader { .. } | Act::Relock { .. })

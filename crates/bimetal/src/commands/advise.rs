@@ -63,7 +63,7 @@ fn words(path: &Path, a: &Advice, summary: &Summary) -> String {
         path.display(),
         summary.requests,
         summary.format,
-        a.duration_us.map_or("without times".into(), |us| format!("in {}", super::status::duration(us / 1_000_000))),
+        a.duration_us.map_or("without times".into(), |us| format!("in {}", crate::words::duration(us / 1_000_000))),
         approx(a.footprint),
         a.disk_ns as f64 / 1e9,
     );

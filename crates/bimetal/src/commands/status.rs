@@ -12,6 +12,7 @@ use crate::cli::StatusArgs;
 use crate::elsewhere::{self, Server};
 use crate::output::{self, indent, table, Output};
 use crate::size::approx;
+use crate::words::duration;
 use crate::{config, paths, runstate};
 
 pub(crate) fn run(args: StatusArgs, output: Output) -> Result<ExitCode> {
@@ -265,14 +266,4 @@ fn member_row(m: &api::Member) -> Vec<String> {
             (true, false) => place,
         },
     ]
-}
-
-/// Seconds for people.
-pub(crate) fn duration(seconds: u64) -> String {
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7199 => format!("{} min", seconds / 60),
-        7200..=172_799 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
-    }
 }

@@ -13,7 +13,7 @@ use super::report::member_row;
 use super::shared::Shared;
 use crate::api::{CheckRequest, Checked, LastCheck};
 use crate::log;
-use crate::words::counted;
+use crate::words::{counted, duration};
 
 /// When the daemon verifies the group of its own accord, after it has begun to serve.
 #[derive(Clone, Copy, Debug)]
@@ -111,15 +111,15 @@ fn summed_up(checked: &Checked, by_itself: bool) -> LastCheck {
 /// What a person should know of the last check: nothing if all was in order.
 pub(super) fn words(group: &str, last: &LastCheck) -> Option<String> {
     let LastCheck { problems, mended, .. } = *last;
-    let found = counted(problems, "thing", "things");
+    let (found, ago) = (counted(problems, "thing", "things"), duration(last.seconds_ago));
     match (problems, problems.saturating_sub(mended)) {
         (0, _) => None,
         (_, 0) => Some(format!(
-            "A check found {found} damaged beside the data on the members, and wrote all of it anew; the log says what. Look after the \
+            "A check {ago} ago found {found} damaged beside the data on the members, and wrote all of it anew; the log says what. Look after the \
              disk (smartctl)."
         )),
         (_, left) => Some(format!(
-            "A check found {found} damaged beside the data on the members, and {left} of them still are: bimetal check {group}"
+            "A check {ago} ago found {found} damaged beside the data on the members, and {left} of them still are: bimetal check {group}"
         )),
     }
 }
@@ -134,7 +134,7 @@ mod tests {
             words("tank", &LastCheck { seconds_ago: 5, by_itself: true, problems, mended, serious: false })
         };
         assert_eq!(of(0, 0), None);
-        assert!(of(2, 2).is_some_and(|w| w.starts_with("A check found 2 things damaged") && w.contains("anew")));
+        assert!(of(2, 2).is_some_and(|w| w.starts_with("A check 5 s ago found 2 things damaged") && w.contains("anew")));
         assert!(of(1, 0).is_some_and(|w| w.contains("1 thing damaged") && w.ends_with("bimetal check tank")));
     }
 }

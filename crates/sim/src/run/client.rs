@@ -138,18 +138,7 @@ impl Client {
 
     /// The step, cut at the end of its volume; `None` if nothing is left of it.
     pub(super) fn inside(&self, s: Step) -> Option<Step> {
-        if matches!(
-            s.act,
-            Act::Sleep
-                | Act::Dissolve
-                | Act::Copy
-                | Act::Rot { .. }
-                | Act::RotLabel { .. }
-                | Act::RotMap { .. }
-                | Act::RotKeys { .. }
-                | Act::Check { .. }
-        ) || s.act.is_structural()
-        {
+        if !s.act.has_range() && s.act != Act::Flush {
             return Some(s);
         }
         let size = self.shared.table.borrow().get(s.volume)?.chunks * CHUNK;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use bimetal_volume::backend::{Backend, WriteFlags};
+use bimetal_volume::backend::Backend;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
 use crate::image::{evacuate, flush, make, open, pass, read, small, used, write};
 use crate::memory::{MemoryDevice, MemoryEnv};
-use crate::reserve::{is_fast, millis};
+use crate::reserve::{come_up_with, is_fast, millis, visit};
 
 /// What a chunk holds, unlike any other.
 fn content(chunk: u64) -> Vec<u8> {
@@ -33,25 +33,9 @@ fn lose(d: &MemoryDevice, chunks: &[u64]) {
     d.holes_fail.set(true);
 }
 
-/// Reads a little of each chunk, in an order that is none of a stream.
-fn visit(env: &MemoryEnv, v: &Volume<MemoryEnv>, chunks: &[u64]) {
-    for i in 0..chunks.len() {
-        let c = chunks[i * 61 % chunks.len()];
-        read(env, v, c * CHUNK + 8192, 4096).expect("read");
-        millis(env, 5);
-    }
-}
-
 /// The fast tier is full but for the reserve, and has cold chunks that came up and keep their places on the slow members.
 fn fill_with_copies(env: &MemoryEnv, g: &Group<MemoryEnv>, v: &Volume<MemoryEnv>) {
-    (0..900).for_each(|c| write(env, v, c * CHUNK, &content(c)).expect("write"));
-    pass(env, 60);
-    let trimmed = v.clone();
-    env.block_on(async move { trimmed.trim(0, 200 * CHUNK, WriteFlags::default()).await.expect("trim") });
-    pass(env, 10);
-    let cold: Vec<u64> = (200..900).filter(|c| !is_fast(v, *c)).take(150).collect();
-    visit(env, v, &cold);
-    pass(env, 60);
+    let cold = come_up_with(env, v, content);
     let others: Vec<u64> = (200..900).filter(|c| is_fast(v, *c) && !cold.contains(c)).collect();
     (0..80).for_each(|_| visit(env, v, &others));
     let room = g.status().fast_free.saturating_sub(g.status().reserve / 3) / CHUNK;
@@ -69,9 +53,8 @@ fn new_data_come(env: &MemoryEnv, g: &Group<MemoryEnv>, v: &Volume<MemoryEnv>) {
 }
 
 /// Two disks are to leave. While the first is being emptied, which takes long, the second begins to lose sectors, with copies of
-/// chunks that the SSD has.
-#[test]
-fn nothing_goes_down_to_copies_on_a_disk_that_leaves() {
+/// chunks that the SSD has. With `on_the_way` some are about to go down when it begins to leave.
+fn second_disk_loses_copies(on_the_way: bool) {
     let env = MemoryEnv::new();
     let mut d: Vec<MemoryDevice> = [64, 256, 256, 256].map(|mib| MemoryDevice::new(mib << 20)).into();
     d.iter_mut().for_each(|d| d.env = Some(env.clone()));
@@ -87,15 +70,36 @@ fn nothing_goes_down_to_copies_on_a_disk_that_leaves() {
     let copied_on = |m: usize| (200..900).filter(|c| has_copy(&v, *c) && holds(&d[m], *c)).collect::<Vec<u64>>();
     let second = (1..4).max_by_key(|m| copied_on(*m).len()).expect("three disks");
     let first = (1..4).filter(|m| *m != second).max_by_key(|m| used(&g, *m)).expect("two more");
-    let copied = copied_on(second);
+    let mut copied = copied_on(second);
     assert!(copied.len() > 20 && used(&g, first) > 100, "{} {}", copied.len(), used(&g, first));
     d[first].read_takes.set(Duration::from_secs(4));
     evacuate(&env, &g, first);
+    if on_the_way {
+        // What goes down is written to the journals of the disks first.
+        d.iter().skip(1).for_each(|d| d.sync_takes.set(Duration::from_secs(20)));
+        new_data_come(&env, &g, &v);
+    }
     evacuate(&env, &g, second);
+    assert_eq!(g.counters().going_down > 0, on_the_way);
+    if on_the_way {
+        copied.retain(|c| has_copy(&v, *c));
+        assert!(copied.len() > 20, "{}", copied.len());
+    }
     lose(&d[second], &copied);
+    d.iter().for_each(|d| d.sync_takes.set(Duration::ZERO));
     new_data_come(&env, &g, &v);
     pass(&env, 3600);
     let lost = copied.iter().filter(|c| read(&env, &v, **c * CHUNK, CHUNK).map_or(true, |b| b != content(**c)));
     assert_eq!(lost.count(), 0, "of {} chunks that the SSD had", copied.len());
     assert_eq!(used(&g, second), 0);
+}
+
+#[test]
+fn nothing_goes_down_to_copies_on_a_disk_that_leaves() {
+    second_disk_loses_copies(false);
+}
+
+#[test]
+fn what_was_about_to_go_down_to_a_disk_stays_when_that_leaves() {
+    second_disk_loses_copies(true);
 }

@@ -219,7 +219,17 @@ fn the_end_rots_and_the_start_is_cut_off() {
     block[..128].fill(0xa5);
     m.0[0].poke(end, &block);
     let mut refused = Vec::new();
-    for member in 0..2 {
+    cut_off_anywhere(&m, |c, case| {
+        if let Err(why) = open(&MemoryEnv::new(), &c.copy().0, writable()).map(|_| ()) {
+            refused.push((case.to_string(), why.to_string(), got(c, read_only())));
+        }
+    });
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
+/// A start is cut off after each of its writes to each member; and what that leaves.
+fn cut_off_anywhere(m: &Members, mut left: impl FnMut(&Members, &str)) {
+    for member in 0..m.0.len() {
         for writes in 0.. {
             let c = m.copy();
             c.0[member].writes_left.set(writes);
@@ -227,16 +237,12 @@ fn the_end_rots_and_the_start_is_cut_off() {
             let done = open(&env, &c.0, writable()).is_ok();
             env.kill();
             c.0[member].writes_left.set(u64::MAX);
-            let next = open(&MemoryEnv::new(), &c.copy().0, writable()).map(|_| ());
-            if let Err(why) = next {
-                refused.push((member, writes, why.to_string(), got(&c, read_only())));
-            }
+            left(&c, &format!("after {writes} writes to member {member}"));
             if done {
                 break;
             }
         }
     }
-    assert!(refused.is_empty(), "{refused:#?}");
 }
 
 /// The group rests after a checkpoint, and the last block of a commit that it gave up rots: nobody needs that.
@@ -286,27 +292,15 @@ fn mended_though_cut_off(m: &Members, gone: usize) {
     };
     let before = without(m);
     assert_eq!(got(&m.copy(), writable()), vec![Some(7); CHUNKS as usize], "not cut off");
-    for member in 0..m.0.len() {
-        for writes in 0.. {
-            let c = m.copy();
-            c.0[member].writes_left.set(writes);
-            let env = MemoryEnv::new();
-            let done = open(&env, &c.0, writable()).is_ok();
-            env.kill();
-            c.0[member].writes_left.set(u64::MAX);
-            let case = format!("after {writes} writes to member {member}");
-            let known =
-                |seen: &[Option<u8>]| seen.iter().zip(&before).all(|(now, then)| *now == Some(7) || now == then);
-            assert!(known(&without(&c)), "{case}: {:?}, before: {before:?}", without(&c));
-            if let Err(why) = open(&MemoryEnv::new(), &c.copy().0, writable()).map(|_| ()) {
-                panic!("{case}: {why}");
-            }
-            assert_eq!(got(&c, writable()), vec![Some(7); CHUNKS as usize], "{case}");
-            if done {
-                break;
-            }
+    cut_off_anywhere(m, |c, case| {
+        let known = |seen: &[Option<u8>]| seen.iter().zip(&before).all(|(now, then)| *now == Some(7) || now == then);
+        let seen = without(c);
+        assert!(known(&seen), "{case}: {seen:?}, before: {before:?}");
+        if let Err(why) = open(&MemoryEnv::new(), &c.copy().0, writable()).map(|_| ()) {
+            panic!("{case}: {why}");
         }
-    }
+        assert_eq!(got(c, writable()), vec![Some(7); CHUNKS as usize], "{case}");
+    });
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A group is verified while it is in use: whatever is damaged under it is found, and mended from memory.
 
 use bimetal_format::entry::{ENCRYPTED, MAPPED};
-use bimetal_format::Entry;
+use bimetal_format::{away, Entry};
 use bimetal_volume::error::Error;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::Group;
@@ -147,6 +147,29 @@ fn a_page_copy_that_is_sound_but_says_something_else_is_found_and_mended() {
             holds(&env, &group, &s, &case);
         }
     }
+}
+
+/// A write of away bits that was lost, though the disk confirmed it, on both sides: each block is sound, and says less than is known.
+#[test]
+fn away_bits_that_are_sound_but_say_something_else_are_found_and_mended() {
+    let s = sample(&MemoryEnv::new(), &[6], &[10], true);
+    let (env, members) = (MemoryEnv::new(), s.members.copy());
+    let group = open(&env, &members.0, writable()).expect("opens");
+    let disk = &members.0[1];
+    for place in places(&members).into_iter().filter(|p| p.what == "away") {
+        let salt = image::places::salt(disk, place.bytes.start);
+        let mut block = disk.peek(place.bytes.start, 4096);
+        let (sequence, mut bits) = away::decode(&block, 0, &salt).expect("sound");
+        bits.fill(0);
+        away::encode(&mut block, 0, sequence, &bits, &salt);
+        disk.poke(place.bytes.start, &block);
+    }
+    let found = check(&env, &group, false).expect("verified");
+    let [problem] = &found.problems[..] else { panic!("{found:?}") };
+    assert!(problem.what.contains("the newest copy of block 0 of the away bitmap") && problem.in_memory, "{problem:?}");
+    let mended = check(&env, &group, true).expect("verified");
+    assert!(mended.is_sound() && mended.problems.len() == 1, "{mended:?}");
+    assert!(check(&env, &group, false).expect("verified").problems.is_empty());
 }
 
 /// The coarse heat of a page is as old as the page; what is not committed yet is on no page.

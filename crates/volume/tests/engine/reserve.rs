@@ -49,7 +49,14 @@ pub(crate) fn byte(chunk: u64) -> u8 {
 /// A group whose fast tier is full but for the reserve, with chunks that came up and keep their places: these. Chunks below 200 are
 /// free, those from 200 to 900 are written.
 fn come_up(env: &MemoryEnv, g: &Group<MemoryEnv>, v: &Volume<MemoryEnv>) -> Vec<u64> {
-    (0..900).for_each(|c| write(env, v, c * CHUNK, &[byte(c); CHUNK as usize]).expect("write"));
+    let cold = come_up_with(env, v, |c| vec![byte(c); CHUNK as usize]);
+    assert!(g.status().mover.kept > 80, "{:?}", g.status().mover);
+    cold.into_iter().filter(|c| is_fast(v, *c)).collect()
+}
+
+/// The same with such contents; and these chunks were asked to come up.
+pub(crate) fn come_up_with(env: &MemoryEnv, v: &Volume<MemoryEnv>, content: impl Fn(u64) -> Vec<u8>) -> Vec<u64> {
+    (0..900).for_each(|c| write(env, v, c * CHUNK, &content(c)).expect("write"));
     pass(env, 60);
     let trimmed = v.clone();
     env.block_on(async move { trimmed.trim(0, 200 * CHUNK, WriteFlags::default()).await.expect("trim") });
@@ -57,8 +64,7 @@ fn come_up(env: &MemoryEnv, g: &Group<MemoryEnv>, v: &Volume<MemoryEnv>) -> Vec<
     let cold: Vec<u64> = (200..900).filter(|c| !is_fast(v, *c)).take(150).collect();
     visit(env, v, &cold);
     pass(env, 60);
-    assert!(g.status().mover.kept > 80, "{:?}", g.status().mover);
-    cold.into_iter().filter(|c| is_fast(v, *c)).collect()
+    cold
 }
 
 /// The same, and others are used than what came up.

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::commands::status::duration;
 use crate::size::approx;
+use crate::words::duration;
 
 /// What counts: the time before is over.
 const WINDOW: Duration = Duration::from_secs(30);
