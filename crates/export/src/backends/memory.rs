@@ -130,8 +130,11 @@ impl Backend for Memory {
         Ok(pieces)
     }
 
-    async fn write_while(&self, offset: u64, data: Buf, _flags: WriteFlags, _wanted: Wanted<'_>) -> Result<(), Error> {
+    async fn write_while(&self, offset: u64, data: Buf, _flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
         self.check_write(offset, data.len() as u64)?;
+        if !wanted() {
+            return Err(Error::Stopping);
+        }
         self.changes.set(self.changes.get() + 1);
         let mut parts = self.parts.borrow_mut();
         for (index, from, len, done) in cut(offset, data.len() as u64) {
@@ -147,8 +150,11 @@ impl Backend for Memory {
         Ok(())
     }
 
-    async fn trim_while(&self, offset: u64, len: u64, _flags: WriteFlags, _wanted: Wanted<'_>) -> Result<(), Error> {
+    async fn trim_while(&self, offset: u64, len: u64, _flags: WriteFlags, wanted: Wanted<'_>) -> Result<(), Error> {
         self.check_write(offset, len)?;
+        if !wanted() {
+            return Err(Error::Stopping);
+        }
         self.zero(offset, len, true, false);
         Ok(())
     }

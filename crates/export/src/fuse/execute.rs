@@ -138,9 +138,11 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
             }
             Work::Write { offset, len, durable, payload, .. } => {
                 let flags = WriteFlags { fua: durable, ..WriteFlags::default() };
+                // A stop waits for it; who gave the mount up (`umount -f`) was told of an error, and may have written here again.
+                let writes: Wanted<'_> = &|| !self.ended.get();
                 let result = match len {
                     0 => Ok(()),
-                    len => backend.write(offset, payload.data.slice(0, len as usize), flags).await,
+                    len => backend.write_while(offset, payload.data.slice(0, len as usize), flags, writes).await,
                 };
                 drop(payload.data);
                 self.reclaim(payload.area);

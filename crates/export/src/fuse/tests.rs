@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use bimetal_host::fuse::MAX_TRANSFER;
-use bimetal_volume::backend::{Backend as _, WriteFlags};
+use bimetal_volume::backend::{Backend as _, Piece, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -445,6 +445,29 @@ fn a_stop_does_not_wait_for_the_end_of_a_zeroing() {
         }
         server.0.stopping.set(false);
         assert_eq!(read(&kernel, MAIN, 0, 8192).await, Ok([[1; 4096], [2; 4096]].concat()));
+    });
+}
+
+/// `umount -f` of a mount that hangs, for one: the same place may have been written anew by the time its turn has come.
+#[test]
+fn nothing_is_written_for_a_mount_that_has_ended() {
+    with_server(|kernel, server| async move {
+        write(&kernel, MAIN, 0, &[1; 8192]).await.expect("written");
+        let file = 0;
+        let payload = Payload { data: BufMut::copy_of(&[2; 4096]).freeze(), area: None };
+        let write = Work::Write { file, offset: 0, len: 4096, durable: false, payload };
+        let zero = Work::Zero { file, offset: 0, len: 4096, keep: true };
+        let trim = Work::Zero { file, offset: 4096, len: 4096, keep: false };
+        server.0.ended.set(true);
+        for work in [write, zero, trim] {
+            server.0.take(work.bytes());
+            execute(server.0.clone(), server.0.answer_to(99), work).await;
+            let answer = kernel.answer().await;
+            assert_eq!(OutHeader::read_from_prefix(&answer).expect("a head").0.error, -errno::ESHUTDOWN);
+        }
+        let backend = &server.0.tree.at(file).expect("a file").backend;
+        let pieces = backend.read(0, 8192).await.expect("read");
+        assert!(matches!(&pieces[..], [Piece::Data(d)] if d[..] == [1; 8192]));
     });
 }
 

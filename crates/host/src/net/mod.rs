@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -63,6 +63,16 @@ pub enum Way {
     Both,
 }
 
+/// What becomes of what the kernel has taken, and not sent yet, when the last handle of a TCP connection is closed. The end of the
+/// process closes it, too, whatever ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// The kernel goes on sending it for minutes, which whoever connects next knows nothing of.
+    Sent,
+    /// It is dropped, and the peer is told of a reset.
+    Dropped,
+}
+
 /// How far a send came that could be forbidden.
 #[derive(Debug)]
 pub(crate) enum Sent {
@@ -100,7 +110,9 @@ impl Stream {
         let stream = env.blocking(connect).await??;
         stream.set_nodelay(true)?;
         give_up_on_the_dead(&stream)?;
-        Ok(Stream::wrap(env, stream.into(), name))
+        let stream = Stream::wrap(env, stream.into(), name);
+        stream.set_unsent(Unsent::Dropped)?;
+        Ok(stream)
     }
 
     /// Two connected unix sockets.
@@ -222,7 +234,7 @@ impl Stream {
 
     /// Sends all parts in order as [`Stream::send`] does, but no byte without asking `may` just before, with whether some is sent:
     /// whoever has stood still meanwhile must not go on without a question. It is asked again and again while the peer takes nothing.
-    /// What the kernel has taken it sends, whatever happens.
+    /// What the kernel has taken it sends until the connection is closed or [given up](Stream::abort).
     pub(crate) async fn send_while(&self, parts: Vec<Part>, may: impl Fn(bool) -> bool) -> (Vec<Part>, Sent) {
         let mut message = self.spare.take().unwrap_or_else(Message::new);
         message.begin(parts);
@@ -300,6 +312,23 @@ impl Stream {
         }
         Ok(())
     }
+
+    /// Gives the connection up: of what the kernel has not sent yet nothing is, over TCP, and what waits here ends.
+    pub fn abort(&self) {
+        let none = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+        // SAFETY: the pointer is to an address of that size, valid for the call.
+        // An error means that the connection has ended already, or that it is a unix socket: what that has taken, the peer has.
+        let _ = unsafe { libc::connect(self.file.as_raw_fd(), &raw const none, size_of_val(&none) as libc::socklen_t) };
+        // A kernel that forbids it while somebody waits (Linux 6.4 to 6.6) drops it with the last handle.
+        let _ = self.shutdown(Way::Both);
+    }
+
+    /// Says what becomes of what was not sent when the connection is closed.
+    pub fn set_unsent(&self, unsent: Unsent) -> io::Result<()> {
+        let linger = libc::linger { l_onoff: libc::c_int::from(unsent == Unsent::Dropped), l_linger: 0 };
+        let fd = self.file.as_raw_fd();
+        set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+    }
 }
 
 /// Lets a connection fail when the peer has not said for [`SILENCE`] that it is still there: a machine that lost its power sends no
@@ -310,17 +339,17 @@ fn give_up_on_the_dead(stream: &TcpStream) -> io::Result<()> {
     set(stream, libc::TCP_KEEPIDLE, PROBE_AFTER.as_secs() as libc::c_int)?;
     set(stream, libc::TCP_KEEPINTVL, PROBE_EVERY.as_secs() as libc::c_int)?;
     set(stream, libc::TCP_KEEPCNT, probes as libc::c_int)?;
-    set_option(stream, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)
+    set_option(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_KEEPALIVE, &1)
 }
 
 fn set(stream: &TcpStream, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    set_option(stream, libc::IPPROTO_TCP, name, value)
+    set_option(stream.as_raw_fd(), libc::IPPROTO_TCP, name, &value)
 }
 
-fn set_option(stream: &TcpStream, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointer is to an int of that size, valid for the call.
-    match unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, (&raw const value).cast(), len) } {
+fn set_option<T>(socket: RawFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the pointer is to a value of that size, valid for the call.
+    match unsafe { libc::setsockopt(socket, level, name, (&raw const *value).cast(), len) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

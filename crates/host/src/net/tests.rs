@@ -60,6 +60,40 @@ fn a_dropped_receive_is_cancelled_and_the_buffer_comes_back() {
     });
 }
 
+/// What a peer over TCP, which reads nothing until then, gets to read when the connection to it ends in this way. The kernel has taken more by
+/// then than the peer's has room for.
+fn read_after(end: impl FnOnce(Stream) + 'static) -> io::Result<u64> {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("listen");
+    let port = listener.local_addr().expect("address").port();
+    let mut peer = reactor.block_on(async move {
+        let stream = Stream::connect_tcp(&env, "127.0.0.1".into(), port).await.expect("connect");
+        let (peer, _) = listener.accept().expect("accept");
+        let since = env.now();
+        let may = |_| env.now().since(since) < Duration::from_millis(100);
+        let (_, sent) = stream.send_while(vec![Part::Zero(64 << 20)], may).await;
+        assert!(matches!(sent, Sent::Part), "{sent:?}");
+        end(stream);
+        env.sleep(Duration::from_millis(50)).await;
+        peer
+    });
+    io::copy(&mut peer, &mut io::sink())
+}
+
+#[test]
+fn what_the_kernel_has_not_sent_is_not_sent_after_an_end_but_an_orderly_one() {
+    let reset = |end: io::Result<u64>| assert_eq!(end.expect_err("a reset").kind(), io::ErrorKind::ConnectionReset);
+    // The end of a process closes its connections.
+    reset(read_after(drop));
+    reset(read_after(|s| {
+        s.set_unsent(Unsent::Sent).expect("set");
+        s.abort();
+    }));
+    let all = read_after(|s| s.set_unsent(Unsent::Sent).expect("set")).expect("an orderly end");
+    assert!(all > 0);
+}
+
 #[test]
 fn a_peer_that_is_gone_is_noticed_although_it_left_something_to_read() {
     let reactor = Reactor::new().expect("io_uring");

@@ -28,7 +28,7 @@ use super::covered::Covered;
 use super::input::Input;
 use super::lease::Held;
 use super::patience::{Broken, Patience};
-use crate::net::{Part, Sent, Stream, Way};
+use crate::net::{Part, Sent, Stream, Unsent, Way};
 use crate::reactor::clock::BootInstant;
 use crate::reactor::HostEnv;
 
@@ -195,6 +195,10 @@ impl Client {
     pub(super) fn disconnect(self: &Rc<Self>) {
         self.ending.set(true);
         if !self.is_lost() {
+            if !self.waits() {
+                // Nothing but the farewell can be unsent; an error costs the server a line of its log.
+                let _ = self.stream.set_unsent(Unsent::Sent);
+            }
             self.queue(Needs::Nothing, Request { flags: 0, command: cmd::DISC, cookie: 0, offset: 0, len: 0 }, None);
         }
     }
@@ -292,6 +296,11 @@ impl Client {
             // An error means that the connection has ended already.
             let _ = self.stream.shutdown(Way::Both);
         }
+    }
+
+    /// Whether a request was sent that has no answer.
+    fn waits(&self) -> bool {
+        self.pending.borrow().iter().filter_map(|s| s.request.as_ref()).any(|r| r.done.is_none())
     }
 
     /// Sends some of what is bound to the lease; false if nothing can be.
@@ -394,14 +403,14 @@ impl Client {
         open.min_by_key(|r| r.since).map_or(cmd::READ, |r| r.command)
     }
 
-    /// The connection is of no use any more: fails everything in flight, and all that follows.
+    /// The connection is of no use any more: fails everything in flight, and all that follows. What the kernel has not sent by now is not
+    /// sent: who has the member next, this very process for one, may have written there by the time the way to the server is good again.
     pub(super) fn lose(&self, why: &Broken) {
         // What ends a connection first is the reason; the rest follows from it.
         let _known = self.lost.set(why.to_string());
         self.outgoing.borrow_mut().clear();
         self.bound.borrow_mut().clear();
-        // An error means that the connection has ended already.
-        let _ = self.stream.shutdown(Way::Both);
+        self.stream.abort();
         let slots = self.pending.borrow().len();
         for index in 0..slots {
             self.complete(index, Err(DeviceError::Disconnected));
