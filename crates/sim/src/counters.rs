@@ -39,6 +39,8 @@ pub enum Seen {
     BrokenPromise,
     /// The liveness phase.
     Liveness,
+    /// What nobody flushed was there after a power cut, an interval later.
+    KeptInTime,
     /// A promoted chunk whose old place was kept.
     KeptCopy,
     /// A demotion to the kept place, without copying.
@@ -132,6 +134,7 @@ const NAMES: [(&str, bool); Seen::UsedApart as usize + 1] = [
     ("daemon death", false),
     ("broken promise found", false),
     ("liveness phase", false),
+    ("kept in time", false),
     ("kept copy", true),
     ("demotion uncopied", true),
     ("let go", false),

@@ -156,6 +156,7 @@ mutants! {
     MendOverGoodLabel: "a check of a group in use mends: of two labels the whole one is written first",
     MendBehindLatch: "check --mend puts an end behind a commit that has failed, as if that had been durable",
     MendLeavesEnd: "check --mend leaves the block before the tail of a journal as it is, which a start asks for",
+    OwedBeforeWrite: "a write wakes the commit timer only if nothing was owed when it began, though a sync may have settled that meanwhile",
     WriteOfTheGone: "a write that waits goes on though its client has gone, over what the next one was told is done",
     TrimOfTheGone: "a TRIM that waits goes on though its client has gone, over what the next one was told is done",
     MendSkipsAway: "a check of a group in use mends: damaged away bits are not written anew",

@@ -56,6 +56,16 @@ impl Run<'_> {
         self.world.restart(None);
         let env = SimEnv::new(&self.world);
         let group = self.must_open(&env)?;
+        self.read_all(&env, &group)?;
+        if !self.scenario.liveness {
+            drop(group);
+            env.kill();
+            return Ok(());
+        }
+        self.overwrite_without_a_flush(&env, group)?;
+        self.world.restart(None);
+        let env = SimEnv::new(&self.world);
+        let group = self.must_open(&env)?;
         let result = self.read_all(&env, &group);
         drop(group);
         env.kill();
@@ -70,7 +80,7 @@ impl Run<'_> {
         }
     }
 
-    fn client(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<Client, Wrong> {
+    pub(super) fn client(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<Client, Wrong> {
         let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
         let (shared, group) = (self.shared.clone(), group.clone());
         let now = self.world.injected();

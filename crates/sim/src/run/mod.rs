@@ -5,6 +5,7 @@
 //! 2. A request may fail only if a fault was injected that justifies it. A start may fail only then, too.
 //! 3. At the end, without faults: recovery, everything read back, liveness (I6), an orderly stop, a power cut (a stop
 //!    promises durability), the offline check, and a last start.
+//!    In some runs clients overwrite then without a flush, and what is older than the commit interval survives another power cut.
 //! 4. If any member broke its promise to keep what it had synced, whatever is wrong is that member's fault.
 
 mod apart;
@@ -17,6 +18,7 @@ mod dying;
 mod family;
 mod fates;
 mod forge;
+mod in_time;
 mod judge;
 mod leave;
 mod live;

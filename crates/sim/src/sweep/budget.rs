@@ -18,5 +18,5 @@ pub(super) fn used_up() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("budget used up", make, 10)
+    Directed::chain("budget used up", make, 10).finds(&["OwedBeforeWrite"])
 }

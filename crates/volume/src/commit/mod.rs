@@ -50,6 +50,8 @@ pub(crate) struct Commit {
     pub(crate) gate: Mutex,
     /// Wakes the committer.
     pub(crate) wake: Signal,
+    /// The committer sleeps without a limit: nothing waits to be made durable.
+    pub(crate) idle: Cell<bool>,
     /// A commit has finished, or the group has latched.
     pub(crate) done: Signal,
     /// Commits that wrote records.
@@ -96,6 +98,14 @@ impl Commit {
         }
         self.wake.notify();
         number
+    }
+
+    /// A client's data has been written that no sync has covered: it is made durable in time. What was owed when the write began is no
+    /// reason to say nothing, for a sync may have settled that meanwhile.
+    pub(crate) fn owes(&self) {
+        if self.idle.get() {
+            self.wake.notify();
+        }
     }
 
     /// Whether `more` changes fit beside those that wait. A request larger than the limit fits when nothing else does.

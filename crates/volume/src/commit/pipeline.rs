@@ -47,7 +47,9 @@ impl<E: Env> Core<E> {
                 || self.members.iter().any(|m| m.is_present() && m.sync.owes_client());
             if !waiting {
                 since = None;
+                self.commit.idle.set(true);
                 wake.await;
+                self.commit.idle.set(false);
                 continue;
             }
             let waited = self.env.now().since(*since.get_or_insert(self.env.now()));

@@ -388,12 +388,12 @@ impl<E: Env> Core<E> {
         let tier = self.tier_of_member(run.member);
         let begun = self.foreground_begins(tier);
         let m = &self.members[run.member as usize];
-        let owed = m.sync.owes_client();
+        let owed = mutant::on(Mutant::OwedBeforeWrite) && m.sync.owes_client();
         let result = m.write(run.offset, run.data.clone(), WriteFor::Client).await;
         let range = DeviceRange { member: run.member, offset: run.offset, bytes: run.data.len() as u64 };
         self.foreground_ends(tier, &range, begun);
         if !owed {
-            self.commit.wake.notify();
+            self.commit.owes();
         }
         if result.is_err() {
             for p in &placed[run.parts.clone()] {

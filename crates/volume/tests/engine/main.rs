@@ -22,6 +22,7 @@ mod headers;
 mod heat;
 mod image;
 mod in_line;
+mod in_time;
 mod large;
 mod latch;
 mod leave;
