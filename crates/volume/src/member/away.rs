@@ -7,6 +7,7 @@
 //!    readable again at the next start, and says what was true then.
 //! 4. What is written later has a higher sequence, also than copies that nobody could read: with neither side read it goes on from
 //!    the generation, of which there are more than writes of a block (`PER_GENERATION` for each).
+//! 5. A side that cannot be read is one ahead of a sound one at most: what is written to either is so, and changes go to them by turns.
 
 use bimetal_format::away::{self as raw, REGIONS_PER_BLOCK};
 use bimetal_format::layout::away_blocks;
@@ -104,7 +105,7 @@ impl<D: Device> Member<D> {
             let (read, side) = self.away.borrow().newest_of(index);
             let known = self.at_least(read, generation);
             let (mut last, mut failed) = (None, None);
-            // The side that could not be read first: it is one ahead of the other at most.
+            // The side that could not be read first (invariant 5).
             for (sequence, side) in [(known + 2, 1 - side), (known + 3, side)] {
                 match self.write_away_block(index, sequence, side, &[u64::MAX; WORDS]).await {
                     Ok(()) => last = Some((sequence, side)),
@@ -200,16 +201,25 @@ impl<D: Device> Member<D> {
     /// whichever is the newest then says the same. The caller holds `away_meta`, and syncs.
     pub(crate) async fn mend_sides(&self, index: u64, unsound: &[u8]) -> Result<(), DeviceError> {
         for side in unsound {
-            let ((sequence, newest), bits) = {
-                let away = self.away.borrow();
-                (away.newest_of(index), away.bits(index).to_vec())
-            };
-            // Where it fails, how far it came is not known: the next one is newer all the same.
-            self.away.borrow_mut().newest[index as usize] = (sequence + 1, newest);
-            self.write_away_block(index, sequence + 1, *side, &bits).await?;
-            self.away.borrow_mut().newest[index as usize] = (sequence + 1, *side);
+            let newest = self.away.borrow().newest_of(index).1;
+            // However often it is tried in vain, the side that nobody can read is one ahead of the other at most (invariant 5).
+            if unsound.len() == 1 && newest == *side {
+                self.write_side(index, 1 - side).await?;
+            }
+            self.write_side(index, *side).await?;
         }
         Ok(())
+    }
+
+    /// Writes the durable bits of a block to one side of it, as the newest. Where that fails, how far it came is not known: what is written
+    /// next is newer all the same, and goes to the other side.
+    async fn write_side(&self, index: u64, side: u8) -> Result<(), DeviceError> {
+        let (sequence, bits) = {
+            let away = self.away.borrow();
+            (away.newest_of(index).0 + 1, away.bits(index).to_vec())
+        };
+        self.away.borrow_mut().newest[index as usize] = (sequence, side);
+        self.write_away_block(index, sequence, side, &bits).await
     }
 
     /// Writes every block with a bit set and both sides sound again, to its older side; the caller syncs. What is not sound is mended

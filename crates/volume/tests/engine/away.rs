@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use bimetal_volume::env::Env;
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::options::NewVolume;
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 
-use crate::image::{create, flush, open, read, read_only, stop, used, writable, write, Members};
-use crate::memory::MemoryEnv;
+use crate::image::{
+    check_in_use, create, flush, make, open, read, read_only, small, stop, used, writable, write, Members, MIB,
+};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// A group that was opened often, with the two blocks of 4 KiB that are the away block of its slow member: the newer one first.
 fn group() -> (Members, [u64; 2]) {
@@ -69,6 +72,51 @@ fn what_nobody_could_read_is_not_newer_than_what_was_written_since() {
     let v = g.volume("main").expect("made at creation");
     let read = read(&env, &v, 20 * CHUNK, 4096);
     assert!(read.is_err(), "lost data are called never written: {:?}", read.map(|b| b[0]));
+}
+
+/// A sector that takes what is written and cannot be read: a check says so, and tries again to write it anew, as often as it is asked to. By
+/// the next start it takes no writes either.
+#[test]
+fn what_checks_wrote_and_nobody_could_read_is_not_newer_than_what_a_start_wrote_since() {
+    for checks in 0..5 {
+        let env = MemoryEnv::new();
+        let d = [64, 5000].map(|mib| MemoryDevice::new(mib * MIB));
+        // Bits are set a GiB at a time.
+        let far = 3000 * MIB;
+        let main = NewVolume { name: "main".into(), size: Some(4000 * MIB), placement: Placement::Auto };
+        make(&env, d.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect(), small(vec![main]));
+        let m = Members(d.to_vec());
+        let g = open(&env, &m.0, writable()).expect("opens");
+        let v = g.volume("main").expect("made at creation");
+        write(&env, &v, 0, &[1; 4096]).expect("write");
+        flush(&env, &v).expect("flush");
+        let slow = &m.0[1];
+        let at = [0, 1].map(|side| slow.layout().away_block(0, side) / 4096);
+        let weak = at.into_iter().max_by_key(|b| sequence(&m, *b)).expect("two");
+        slow.unread.borrow_mut().insert(weak, u32::MAX);
+        for _ in 0..checks {
+            let report = check_in_use(&env, &g, true).expect("verified");
+            assert!(!report.is_sound(), "{report:?}");
+        }
+        env.kill();
+        drop((g, v));
+        slow.bad.borrow_mut().insert(weak);
+        let env = MemoryEnv::new();
+        let g = open(&env, &m.0, writable()).expect("one side that is newer than the other will do");
+        let v = g.volume("main").expect("made at creation");
+        write(&env, &v, far, &[77; 4096]).expect("write");
+        flush(&env, &v).expect("durable");
+        env.kill();
+        drop((g, v));
+        // The fast member dies, and the sector can be read again.
+        slow.unread.borrow_mut().clear();
+        slow.bad.borrow_mut().clear();
+        let env = MemoryEnv::new();
+        let g = open(&env, &m.0[1..], read_only()).expect("degraded");
+        let v = g.volume("main").expect("made at creation");
+        let read = read(&env, &v, far, 4096);
+        assert!(read.is_err(), "{checks} checks: lost data are called never written: {:?}", read.map(|b| b[0]));
+    }
 }
 
 #[test]
