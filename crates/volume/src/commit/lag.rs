@@ -52,7 +52,7 @@ impl<E: Env> Core<E> {
             self.make_room_on_slow(m, part.len()).await?;
             let records = self.durable_records(part.iter().copied());
             if !mutant::on(Mutant::LagForgotten) {
-                self.append_to_slow_or(m, &records, &failed).await?;
+                self.append_to_slow(m, &records, &failed).await?;
             }
         }
         forget(m, &noted);
@@ -73,12 +73,8 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Appends records to a slow member's journal, durably. The caller holds its `meta`.
-    pub(crate) async fn append_to_slow(&self, m: &Member<E::Device>, records: &[Record]) -> Result<(), Error> {
-        self.append_to_slow_or(m, records, &|what, e| self.failed(m, what, e)).await
-    }
-
-    async fn append_to_slow_or(
+    /// Appends records to a slow member's journal, durably; what becomes of a failure `failed` says. The caller holds its `meta`.
+    pub(crate) async fn append_to_slow(
         &self,
         m: &Member<E::Device>,
         records: &[Record],

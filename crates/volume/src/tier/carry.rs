@@ -10,12 +10,12 @@ use super::mover::{add_to, take_from, target, written_down, Move, MoverState};
 use super::{Job, Policy};
 use crate::buf::{Buf, BufMut};
 use crate::commit::telling::News;
-use crate::env::Env;
+use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::io::split::runs;
 use crate::io::write::home;
-use crate::member::{add, Standing, WriteFor};
+use crate::member::{add, Member, Standing, WriteFor};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
 use crate::wait;
@@ -261,7 +261,9 @@ impl<E: Env> Core<E> {
             return Ok(());
         }
         if !mutant::on(Mutant::C1NoDataSync) {
-            self.sync_member(member, m.sync.written()).await?;
+            if let Err(e) = m.sync_all().await {
+                return self.demotions_failed(m, moves, "a sync", e);
+            }
         }
         let _meta = m.meta.lock().await;
         let (dropped, live): (Vec<Move>, Vec<Move>) = moves.iter().partition(|mv| self.claims.is_cancelled(mv.chunk));
@@ -271,7 +273,11 @@ impl<E: Env> Core<E> {
         }
         let records: Vec<Record> = live.iter().map(|mv| self.prepared_record(mv)).collect();
         if !records.is_empty() && !mutant::on(Mutant::C1NoPreparedRecord) {
-            self.append_to_slow(m, &records).await?;
+            let prepared = self.append_to_slow(m, &records, &|what, e| self.failed_in_its_time(m, what, e)).await;
+            if let Err(Error::Device { source, .. }) = prepared {
+                return self.demotions_failed(m, &live, "a journal write", source);
+            }
+            prepared?;
         }
         let switched = self.switch_all(&live, |mv| {
             // The prepared record names the slot: it is free only after this member's journal has heard otherwise.
@@ -282,6 +288,16 @@ impl<E: Env> Core<E> {
         });
         unswitched.less(moves);
         self.settle_moves(Job::Demote, switched).await
+    }
+
+    /// What was copied to a member that takes nothing more stays where it was. If its connection is lost by now, that is all: nothing names
+    /// the copies.
+    fn demotions_failed(&self, m: &Member<E::Device>, moves: &[Move], what: &str, e: DeviceError) -> Result<(), Error> {
+        if !self.is_out_of_reach(m) {
+            self.failed(m, what, e)?;
+        }
+        moves.iter().for_each(|mv| self.abandon(mv));
+        Ok(())
     }
 
     fn prepared_record(&self, mv: &Move) -> Record {

@@ -269,3 +269,34 @@ fn nobody_waits_for_slots_that_a_lost_disk_has_to_hear_of_first() {
     assert!(matches!(failed, Err(Error::Device { member: 1, .. })), "{failed:?}");
     assert!(env.now().since(begun) < Duration::from_secs(60) && g.status().latched.is_none());
 }
+
+/// Most of the time of a demotion is the sync of its disk, and the record that tells that of it.
+#[test]
+fn a_disk_that_is_lost_while_demotions_are_made_durable_there_takes_writes_from_nobody() {
+    let mut under_way = 0;
+    for moment in (0..600).step_by(40) {
+        let env = MemoryEnv::new();
+        let d = [32, 256].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) });
+        let auto = NewVolume { name: "main".into(), size: Some(100 * MIB), placement: Placement::Auto };
+        let fast = NewVolume { name: "hot".into(), size: Some(4 * MIB), placement: Placement::FastOnly };
+        let options = CreateOptions { journal_blocks: Some(64), ..small(vec![auto, fast]) };
+        make(&env, d.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect(), options);
+        let g = open(&env, &d, OpenOptions::default()).expect("opens");
+        let (v, hot) = (g.volume("main").expect("there"), g.volume("hot").expect("there"));
+        write(&env, &hot, 0, &[9; CHUNK as usize]).expect("write");
+        // The reserve is used up: chunks go down.
+        let mut written = 0;
+        while g.status().mover.in_flight == 0 && written < 700 {
+            write(&env, &v, written * CHUNK, &[3; CHUNK as usize]).expect("write");
+            written += 1;
+        }
+        d[1].sync_takes.set(Duration::from_millis(200));
+        flush(&env, &v).expect("flush");
+        millis(&env, moment);
+        under_way += u32::from(g.status().mover.in_flight > 0);
+        d[1].lost.set(true);
+        pass(&env, 60);
+        goes_on(&env, &g, &hot);
+    }
+    assert!(under_way > 10, "{under_way} times of 15 chunks were on their way down");
+}
