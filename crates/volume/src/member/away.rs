@@ -175,6 +175,11 @@ impl<D: Device> Member<D> {
         .await
     }
 
+    /// In memory alone, for a start that only reads: this member may lack what was written anywhere.
+    pub(crate) fn take_all_for_away(&self) {
+        self.away.borrow_mut().durable.fill(u64::MAX);
+    }
+
     /// Clears all bits: the pages of this member hold everything. The caller holds `away_meta`.
     pub(crate) async fn clear_away(&self) -> Result<(), DeviceError> {
         self.write_away(|bits, _| bits.fill(0)).await

@@ -9,7 +9,7 @@ use super::replay::{chunk_of, commits_before_tail};
 use super::{Chain, Finding, OpenError};
 use crate::env::{Device, Env};
 use crate::group::core::Core;
-use crate::member::Member;
+use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
 use crate::units::Tier;
 
@@ -137,12 +137,22 @@ fn check_confirmed<E: Env>(core: &Core<E>, chains: &[Option<Chain>]) -> Result<(
 /// Whether a member's pages and journal have all that was ever flushed: it says so, or another one that has not confirmed the same epoch,
 /// in which nothing was served then, was stopped in order before it.
 pub(super) fn knows_all<E: Env>(core: &Core<E>, m: &Member<E::Device>) -> bool {
+    if only_leavers(core) {
+        return false;
+    }
     let own = m.label.borrow();
     if mutant::on(Mutant::C5CutOffForgetsStop) {
         return own.clean;
     }
     let unserved = |o: &Label| o.stopped && !o.epoch.confirmed && o.epoch.id == own.epoch.id;
     own.knows_all() || core.members.iter().any(|o| o.is_present() && unserved(&o.label.borrow()))
+}
+
+/// Whether none is here but such as were to leave, while others are not: those go on without a leaving member that is empty and not there,
+/// and nothing tells that one of it. However it was stopped, it vouches for nothing.
+pub(super) fn only_leavers<E: Env>(core: &Core<E>) -> bool {
+    let leaves = |m: &Member<E::Device>| m.standing.get() == Standing::Leaving;
+    core.members.iter().all(|m| leaves(m) || !m.is_present()) && core.members.iter().any(|m| !leaves(m) && !m.is_gone())
 }
 
 /// How far a member reaches: its newest generation, and how much it knows of that commit. All of it, if its pages have it: they have

@@ -7,7 +7,7 @@ use bimetal_format::journal::RecordKind;
 use super::alone;
 use super::assemble::{describe, Absent};
 use super::belief::{confirm_slow_homes, vouch};
-use super::choose::{choose, knows_all};
+use super::choose::{choose, knows_all, only_leavers};
 use super::elsewhere::Behind;
 use super::pages::{believed, load_pages, Loaded, FORGOTTEN};
 use super::patience::read_patiently;
@@ -104,6 +104,9 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     }
     // After an orderly stop every member has the whole map; else a slow member is an authority for its own slots only.
     core.map_complete = core.members[best].tier == Tier::Fast || knows_all(core, &core.members[best]);
+    if only_leavers(core) {
+        doubt_all(core, best);
+    }
     core.authority = best as u8;
     core.vouching = BTreeSet::from([best as u8]);
     believe_kept(core, &absent);
@@ -138,6 +141,16 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
     let (recognised, positions) = (absent.recognised.clone(), absent.positions.clone());
     release_dead(core, absent)?;
     Ok(Source { chains, best, rebuild, recognised, positions, unread: Unread { pages: unread, more }, lent })
+}
+
+/// The group may have gone on without the members that are here: what they lack, and what they say of others, is not certain.
+fn doubt_all<E: Env>(core: &Core<E>, best: usize) {
+    let what = "only members that were to leave are here: the group may have gone on without them since, so that what they say may be old";
+    core.findings.borrow_mut().push(Finding::serious(what));
+    match core.members[best].tier {
+        Tier::Fast => core.journal_gap.set(true),
+        Tier::Slow => core.members_of(Tier::Slow).filter(|m| m.is_present()).for_each(Member::take_all_for_away),
+    }
 }
 
 /// What is said of a page directory that is not readable, where only a disk's map stands in for it.
@@ -206,7 +219,7 @@ fn believe_kept<E: Env>(core: &Core<E>, absent: &Absent) {
 fn kept_from<E: Env>(core: &Core<E>, absent: &Absent) -> Option<u64> {
     let all_there = core.members.iter().all(|m| m.is_present());
     let present = || core.members.iter().filter(|m| m.is_present());
-    if core.journal_gap.get() {
+    if core.journal_gap.get() || only_leavers(core) {
         return None;
     }
     let says = |m: &&Member<E::Device>| !absent.recognised.contains(&m.index);

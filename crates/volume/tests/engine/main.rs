@@ -27,6 +27,7 @@ mod large;
 mod latch;
 mod leave;
 mod leaving_ill;
+mod left_behind;
 mod lent;
 mod lost_journal;
 mod many_trims;
