@@ -86,12 +86,21 @@ impl<E: Env> Core<E> {
         Err(self.latch(m.index, what, e))
     }
 
-    /// The same of what a slow member is told in its own time. If it is lost by now, nobody else needs that: it gets nothing any more before
-    /// it is opened anew, and is brought up to date then. A stop says that it could not tell it.
+    /// The same of what a member is sent that nobody waits for: what a slow one is told in its own time, what is mended. If it is lost by
+    /// now, nobody else needs that: it gets nothing any more before it is opened anew, and is brought up to date then. A stop says that it
+    /// could not tell it.
     pub(crate) fn failed_in_its_time(&self, m: &Member<E::Device>, what: &str, e: DeviceError) -> Result<(), Error> {
         match self.is_out_of_reach(m) && !self.stopping.get() {
             true => Err(Error::Device { member: m.index, source: e }),
             false => self.failed(m, what, e),
+        }
+    }
+
+    /// Refuses what is for a member that is lost: it would fail, and might take writes from those who do not need it.
+    pub(crate) fn check_in_reach(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        match self.is_out_of_reach(m) && !mutant::on(Mutant::MendsLost) {
+            true => Err(Error::Device { member: m.index, source: DeviceError::Disconnected }),
+            false => Ok(()),
         }
     }
 

@@ -161,6 +161,7 @@ mutants! {
     TrimOfTheGone: "a TRIM that waits goes on though its client has gone, over what the next one was told is done",
     MendSkipsAway: "a check of a group in use mends: damaged away bits are not written anew",
     MendNamesCommit: "check --mend leaves on a slow member the number of a commit that is not durable yet",
+    MendsLost: "a check of a group in use mends a member whose connection is lost, and what fails there takes writes from everybody",
     MendSkipsPages: "a check of a group in use mends: damaged pages are not written anew",
     C8AwayClearedEarly: "C8.1: away bits are cleared before the member has the pages that they speak of",
     C8WritableWithoutAll: "C8.2: a start without all members may write",

@@ -119,7 +119,7 @@ pub(super) fn words(group: &str, last: &LastCheck) -> Option<String> {
              disk (smartctl)."
         )),
         (_, left) => Some(format!(
-            "A check {ago} ago found {found} damaged beside the data on the members, and {left} of them still are: bimetal check {group}"
+            "A check {ago} ago found {found} damaged beside the data on the members, or out of reach, and {left} of them still are: bimetal check {group}"
         )),
     }
 }

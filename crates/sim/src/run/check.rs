@@ -1,6 +1,8 @@
 //! Steps that verify the group beside the requests of clients: nothing may be found but what was damaged on purpose.
 
 use bimetal_volume::error::Error;
+use bimetal_volume::inspect::Problem;
+use bimetal_volume::units::{MemberIndex, Tier};
 
 use super::client::Client;
 use super::damage::LABEL;
@@ -44,9 +46,13 @@ impl Client {
     /// Verifies the group.
     pub(super) async fn check(&self, mend: bool) {
         let before = self.shared.world.injected();
+        let (lost, latched) = (self.lost_members(), self.group.status().latched.is_some());
         let result = self.group.check(mend, &|_, _| {}).await;
         if !self.answered() {
             return;
+        }
+        if !latched {
+            self.lost_are_left_alone(&lost);
         }
         // What cannot be read is told of, and what cannot be written anew.
         let now = self.shared.world.injected();
@@ -56,6 +62,10 @@ impl Client {
                 if before.header_writes > self.start.header_writes {
                     report.problems.retain(|p| !p.what.contains("a header that was replaced"));
                 }
+                let lost = self.lost_members();
+                let unverified =
+                    |p: &Problem| p.what.contains("was not verified") && p.member.is_some_and(|m| lost.contains(&m));
+                report.problems.retain(|p| !unverified(p));
                 // A write that failed may have left a label half written.
                 let latched = self.group.status().latched.is_some();
                 let rotten = self.shared.rotten.get();
@@ -74,6 +84,20 @@ impl Client {
             Err(Error::Stopping) => {}
             Err(e) if mend => self.judge(super::judge::Kind::Flush, "a check", &e, before),
             Err(e) => self.shared.fail(format!("a check of the group in use was refused: {e}")),
+        }
+    }
+
+    /// A check that began when these members were lost has sent them nothing for which the group latches. Where nothing is moved and no
+    /// table changed, nobody else writes the journal or map of a slow one then.
+    fn lost_are_left_alone(&self, lost: &[MemberIndex]) {
+        let status = self.group.status();
+        let Some(why) = status.latched.filter(|_| !self.shared.moves) else { return };
+        for m in status.members.iter().filter(|m| m.tier == Tier::Slow && lost.contains(&m.index)) {
+            let mended =
+                ["a journal write", "a metadata write"].map(|what| format!("{what} of member {} failed", m.index));
+            if mended.iter().any(|words| why.starts_with(words)) {
+                self.shared.fail(format!("a check beside a lost member takes writes from everybody: {why}"));
+            }
         }
     }
 }

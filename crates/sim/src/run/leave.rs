@@ -66,8 +66,13 @@ impl Client {
 
     /// Whether this member is on a disk that is lost, and says so.
     pub(super) fn is_lost(&self, member: MemberIndex) -> bool {
-        let mut disks = self.shared.disks.iter().enumerate();
-        disks.any(|(disk, d)| d.is_lost() && self.index_of(disk) == Some(member))
+        self.lost_members().contains(&member)
+    }
+
+    /// All such members.
+    pub(super) fn lost_members(&self) -> Vec<MemberIndex> {
+        let lost = self.shared.disks.iter().enumerate().filter(|(_, d)| d.is_lost());
+        lost.filter_map(|(disk, _)| self.index_of(disk)).collect()
     }
 
     pub(super) async fn evacuate(&self, disk: usize) {

@@ -77,12 +77,37 @@ fn behind_a_latch() -> Directed {
     Directed::chain("mended behind a latch", make, 500).finds(&["MendBehindLatch"])
 }
 
+/// The disk is lost, and says so, before a check or while one reads or mends it; all that is used lies on the SSD, and goes on.
+fn beside_a_lost_disk() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, journal: 64, migrate: false, ..group(40, 24, 20) };
+        s.volumes[0].placement = Placement::FastOnly;
+        let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
+        s.sessions.push(session);
+        let rots = (n % 2 == 1).then(|| step(0, Act::RotMap { disk: 1 }, 0, 0));
+        let mut steps = vec![fill(8, 4), flush(), sleep(0, 5000)];
+        steps.extend(rots);
+        for mend in [false, true, true] {
+            steps.extend([step(0, Act::Check { mend }, 0, 0), step(0, FUA, 2 * CHUNK, 8192), sleep(0, 1000)]);
+            steps.extend([fill(12, 4), flush()]);
+        }
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[1] = Faults { dies_after: 1 + n as u32 / 2, tells: true, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 20 * CHUNK)], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("checked beside a lost disk", make, 400).finds(&["MendsLost"])
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
         labels_rot(),
         behind_a_latch(),
         beside_commits(),
+        beside_a_lost_disk(),
         rots("mended in use, first", 0, false),
         rots("mended in use, second", 1, false),
         rots("mended in use, slow", 2, true).finds(&["MendSkipsAway"]),

@@ -110,12 +110,10 @@ impl<E: Env> Core<E> {
     }
 
     /// Syncs a member to whose keys zone was written, well or not: a write that failed could still come, over what the next change
-    /// writes there (C2.2). One that is lost gets nothing any more before it is opened anew, and to sync it would latch the group.
+    /// writes there (C2.2). One that is lost gets nothing any more before it is opened anew.
     async fn settle_headers(&self, m: &Member<E::Device>) -> Result<(), Error> {
-        match self.is_out_of_reach(m) {
-            true => Err(Error::Device { member: m.index, source: DeviceError::Disconnected }),
-            false => m.sync_all().await.or_else(|e| self.failed(m, "the keys", e)),
-        }
+        self.check_in_reach(m)?;
+        m.sync_all().await.or_else(|e| self.failed_in_its_time(m, "the keys", e))
     }
 
     /// Writes the headers that count to a member that is being added.
@@ -154,7 +152,7 @@ impl<E: Env> Core<E> {
             return Ok(());
         }
         match self.mend_headers_of(m).await {
-            Ok(true) => m.sync_all().await.or_else(|e| self.failed(m, "the keys", e)),
+            Ok(true) => self.settle_headers(m).await,
             Ok(false) => Ok(()),
             Err(source) => Err(Error::Device { member: m.index, source }),
         }

@@ -1,17 +1,21 @@
-//! Changes of the tables while a disk cannot be reached that the group does without.
+//! Changes of the tables and checks while a disk cannot be reached that the group does without.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bimetal_crypt::FamilyKey;
+use bimetal_format::layout::LABEL_A;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
 use bimetal_volume::group::structure::{NewFamily, StructureError};
+use bimetal_volume::inspect::Report;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
-use crate::image::{evacuate, flush, make, open, pass, read, small, used, writable, write, MIB};
+use crate::image::{check_in_use, evacuate, flush, make, open, pass, read, small, used, writable, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 use crate::reserve::{is_fast, millis};
 
@@ -299,4 +303,59 @@ fn a_disk_that_is_lost_while_demotions_are_made_durable_there_takes_writes_from_
         goes_on(&env, &g, &hot);
     }
     assert!(under_way > 10, "{under_way} times of 15 chunks were on their way down");
+}
+
+/// All that is said of the lost disk is that nobody could look at it.
+fn says_only_that_it_is_lost(report: &Report) {
+    let said: Vec<_> = report.problems.iter().map(|p| (p.member, p.what.as_str(), p.in_memory, p.mended)).collect();
+    assert_eq!(said, [(Some(2), "it cannot be reached, and was not verified", false, false)]);
+}
+
+/// As the daemon does of its own accord, an hour after its start and every week.
+#[test]
+fn a_check_says_that_a_disk_is_lost_and_takes_writes_from_nobody() {
+    let env = MemoryEnv::new();
+    let (d, g, v) = group(&env);
+    d[2].lost.set(true);
+    pass(&env, 600);
+    for mend in [false, true] {
+        says_only_that_it_is_lost(&check_in_use(&env, &g, mend).expect("verified"));
+        goes_on(&env, &g, &v);
+    }
+    // What is damaged on another member is mended all the same.
+    d[1].flip(LABEL_A + 70, 2);
+    let report = check_in_use(&env, &g, true).expect("verified");
+    assert!(report.problems.iter().any(|p| p.member == Some(1) && p.mended), "{report:?}");
+    goes_on(&env, &g, &v);
+}
+
+/// At each moment of it: while its journal, its map, a label or its away bits are written anew.
+#[test]
+fn a_disk_that_is_lost_while_a_check_mends_it_takes_writes_from_nobody() {
+    let mut lost_meanwhile = 0;
+    for millis_on in (0..4000).step_by(150) {
+        let env = MemoryEnv::new();
+        let (d, g, v) = group(&env);
+        let layout = d[2].layout();
+        d[2].flip(LABEL_A + 70, 2);
+        (0..2).for_each(|side| d[2].flip(layout.away_block(0, side) + 70, 2));
+        d[2].write_takes.set(Duration::from_millis(200));
+        d[2].sync_takes.set(Duration::from_millis(100));
+        let checked: Rc<RefCell<Option<Report>>> = Rc::default();
+        let (g2, out) = (g.clone(), checked.clone());
+        env.spawn(async move {
+            let report = g2.check(true, &|_, _| {}).await.expect("verified");
+            *out.borrow_mut() = Some(report);
+        });
+        millis(&env, millis_on);
+        d[2].lost.set(true);
+        pass(&env, 60);
+        let report = checked.borrow_mut().take().expect("it has ended");
+        if report.problems.iter().any(|p| !p.mended) {
+            says_only_that_it_is_lost(&report);
+            lost_meanwhile += 1;
+        }
+        goes_on(&env, &g, &v);
+    }
+    assert!(lost_meanwhile > 5, "only {lost_meanwhile}");
 }

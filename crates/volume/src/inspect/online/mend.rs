@@ -1,9 +1,10 @@
-//! What is damaged on a member is written anew, from memory; headers from another member.
+//! What is damaged on a member is written anew, from memory; headers from another member. One that is lost meanwhile is left alone, and
+//! latches nothing: the engine needs none of this before the next start.
 
 use bimetal_format::directory::PAGES_PER_DIRECTORY;
 
 use super::Damaged;
-use crate::env::Env;
+use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::member::checkpoint::How;
@@ -48,7 +49,17 @@ impl<E: Env> Core<E> {
         let pages: Vec<u32> = damaged.pages.iter().filter(|_| !mutant::on(Mutant::MendSkipsPages)).copied().collect();
         // Those in memory are written whatever their generation, the others because that is newer.
         pages.iter().for_each(|page| m.directory.borrow_mut().forget_generation(*page));
-        self.checkpoint_as(m, How { also: &pages, commits: locks.commits(), ..How::ALONE }).await
+        self.check_in_reach(m)?;
+        let how = How { also: &pages, commits: locks.commits(), ..How::ALONE };
+        self.checkpoint_or(m, how, |what, e| self.mending_failed(m, what, e)).await
+    }
+
+    /// A sync or metadata write by which a member is mended has failed.
+    fn mending_failed(&self, m: &Member<E::Device>, what: &str, e: DeviceError) -> Result<(), Error> {
+        match mutant::on(Mutant::MendsLost) {
+            true => self.failed(m, what, e),
+            false => self.failed_in_its_time(m, what, e),
+        }
     }
 
     /// A write that fails here has no other consequences: the bits are where they were, and count as set where they are not sound.
@@ -62,11 +73,12 @@ impl<E: Env> Core<E> {
             if m.is_gone() {
                 return Ok(());
             }
+            self.check_in_reach(m)?;
             let unsound = m.unsound_sides(*index, true).await;
             let mended = m.mend_sides(*index, &unsound).await;
             // Also of one that failed: it might land over what is written there later (C2.2).
             let synced = m.sync_all().await;
-            synced.or_else(|e| self.failed(m, "a sync", e))?;
+            synced.or_else(|e| self.mending_failed(m, "a sync", e))?;
             mended.map_err(|source| Error::Device { member: m.index, source })?;
         }
         Ok(())
@@ -80,7 +92,7 @@ impl<E: Env> Core<E> {
             Tier::Fast => Some(self.commit.gate.lock().await),
             Tier::Slow => None,
         };
-        let _meta = self.lock_with_room(m, 1).await?;
+        let _meta = self.lock_with_room_or(m, 1, |what, e| self.mending_failed(m, what, e)).await?;
         // Behind a commit that has failed it would say that this was durable.
         if !mutant::on(Mutant::MendBehindLatch) {
             self.health.check()?;
@@ -91,12 +103,13 @@ impl<E: Env> Core<E> {
         if m.is_gone() || mutant::on(Mutant::MendLeavesEnd) {
             return Ok(());
         }
+        self.check_in_reach(m)?;
         // Slow members hear of no commit that is not durable: a start would take the SSD, which lacks it, for an older copy.
         let generation = match mutant::on(Mutant::MendNamesCommit) {
             true => self.commit.generation.get(),
             false => self.commit.durable_generation.get(),
         };
         let ended = m.append_durable_end(generation, self.epoch()).await;
-        ended.or_else(|e| self.failed(m, "a journal write", e))
+        ended.or_else(|e| self.mending_failed(m, "a journal write", e))
     }
 }

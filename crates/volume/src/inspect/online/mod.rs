@@ -6,6 +6,9 @@
 //!
 //! The engine itself does not need what is damaged on a member before the next start: all of it is in memory. So damage can be
 //! mended while the group runs, by a checkpoint that writes it anew ([`mend`]); headers from another member.
+//!
+//! A member whose connection is lost is neither read nor mended: all of it would seem damaged, and a write that fails would take
+//! writes from those who do not need it.
 
 mod areas;
 mod mend;
@@ -22,6 +25,7 @@ use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::Group;
 use crate::member::{Member, Standing};
+use crate::mutant::{self, Mutant};
 use crate::units::Tier;
 use crate::wait;
 
@@ -73,7 +77,7 @@ impl<E: Env> Group<E> {
         let deleting = all.iter().filter(|v| v.deleted.get()).map(|v| v.name.borrow().clone()).collect();
         let report = Report { name: core.name.clone(), in_use: true, deleting, ..Report::default() };
         let named = |m: &Member<E::Device>| m.directory.borrow().pages.rows().count() as u64;
-        let named: u64 = core.members.iter().filter(|m| m.is_present()).map(named).sum();
+        let named: u64 = core.members.iter().filter(|m| m.is_present() && !m.is_lost()).map(named).sum();
         let all = named + core.map.borrow().len() as u64;
         let mut check = Check { core, report, over: 0, all, progress };
         check.known();
@@ -98,8 +102,11 @@ impl<E: Env> Check<'_, E> {
     /// All that one member holds beside data.
     async fn member(&mut self, m: &Member<E::Device>, mend: bool) -> Result<(), Error> {
         let (first, untold) = (self.report.problems.len(), self.report.untold);
+        if self.forget_unreached(m, first, untold) {
+            return Ok(());
+        }
         let damaged = self.areas(m).await?;
-        if self.forget_gone(m, first, untold) || damaged.is_empty() || !mend {
+        if self.forget_unreached(m, first, untold) || damaged.is_empty() || !mend {
             return Ok(());
         }
         if m.standing.get() == Standing::Leaving {
@@ -114,7 +121,7 @@ impl<E: Env> Check<'_, E> {
             Ok(()) => {}
         }
         self.areas(m).await?;
-        if self.forget_gone(m, first, untold) {
+        if self.forget_unreached(m, first, untold) {
             return Ok(());
         }
         let mut still = self.report.problems.split_off(first);
@@ -127,13 +134,18 @@ impl<E: Env> Check<'_, E> {
         Ok(())
     }
 
-    /// Whether a member has left meanwhile: then nothing of it counts.
-    fn forget_gone(&mut self, m: &Member<E::Device>, first: usize, untold: u64) -> bool {
-        if m.is_gone() {
-            self.report.problems.truncate(first);
-            self.report.untold = untold;
+    /// Whether a member has left meanwhile, or the connection to it is lost: then nothing counts that was found on it.
+    fn forget_unreached(&mut self, m: &Member<E::Device>, first: usize, untold: u64) -> bool {
+        let lost = m.is_lost() && !mutant::on(Mutant::MendsLost);
+        if !m.is_gone() && !lost {
+            return false;
         }
-        m.is_gone()
+        self.report.problems.truncate(first);
+        self.report.untold = untold;
+        if lost {
+            self.note(m.index, true, "it cannot be reached, and was not verified".into());
+        }
+        true
     }
 
     /// Each area of a member.

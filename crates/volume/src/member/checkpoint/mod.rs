@@ -172,6 +172,16 @@ impl<E: Env> Core<E> {
 
     /// Locks the journal of a fast member with room for so many blocks, which fit the ring; of one that is gone, without.
     pub(crate) async fn lock_with_room<'a>(&self, m: &'a Member<E::Device>, blocks: u64) -> Result<Guard<'a>, Error> {
+        self.lock_with_room_or(m, blocks, |what, e| self.failed(m, what, e)).await
+    }
+
+    /// The same of any member, with what comes of a checkpoint for it that fails.
+    pub(crate) async fn lock_with_room_or<'a>(
+        &self,
+        m: &'a Member<E::Device>,
+        blocks: u64,
+        failed: impl Fn(&str, DeviceError) -> Result<(), Error>,
+    ) -> Result<Guard<'a>, Error> {
         assert!(blocks <= m.layout.journal_blocks, "journal invariant 1");
         loop {
             let meta = m.meta.lock().await;
@@ -182,7 +192,7 @@ impl<E: Env> Core<E> {
             let locks = m.lock_for_checkpoint().await;
             // The one that was under way may have made room.
             if !m.journal_has_room(blocks) {
-                self.checkpoint_as(m, How { commits: locks.commits(), ..How::ALONE }).await?;
+                self.checkpoint_or(m, How { commits: locks.commits(), ..How::ALONE }, &failed).await?;
             }
             self.health.check()?;
         }
@@ -199,7 +209,7 @@ impl<E: Env> Core<E> {
     }
 
     /// The same, with what comes of one that fails.
-    async fn checkpoint_or(
+    pub(crate) async fn checkpoint_or(
         &self,
         m: &Member<E::Device>,
         how: How<'_>,
