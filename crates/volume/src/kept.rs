@@ -114,7 +114,7 @@ pub(crate) fn slots_of(e: &Entry) -> impl Iterator<Item = SlotId> {
 impl<E: Env> Core<E> {
     /// The kept copy that a chunk may go down to.
     pub(crate) fn copy_of(&self, e: &Entry) -> Option<SlotId> {
-        let stays = |s: &SlotId| self.members[s.member as usize].takes_slots();
+        let stays = |s: &SlotId| self.members[s.member as usize].takes_chunks();
         kept_slot(e).filter(|s| stays(s) || mutant::on(Mutant::C9DownToLeaver))
     }
 
@@ -123,6 +123,14 @@ impl<E: Env> Core<E> {
         match self.kept.may_be_old() {
             true => 0,
             false => self.open_to_chunks(Tier::Slow).map(|m| m.copies.get()).sum(),
+        }
+    }
+
+    /// Those of them that somebody would get a slot by if they were dropped now.
+    pub(crate) fn copies_in_reach(&self) -> u64 {
+        match self.kept.may_be_old() {
+            true => 0,
+            false => self.members_of(Tier::Slow).filter(|m| m.takes_chunks()).map(|m| m.copies.get()).sum(),
         }
     }
 
@@ -208,7 +216,7 @@ impl<E: Env> Core<E> {
         self.policy.borrow().heat_level(heat)
     }
 
-    /// Up to `max` chunks with a copy that are not on the move. What a member that leaves gets free is room for nobody.
+    /// Up to `max` chunks with a copy that are not on the move. What a member that leaves, or is lost, gets free is room for nobody.
     fn find_kept(&self, max: usize) -> Vec<ChunkId> {
         let slots = self.slots_present(Tier::Fast).max(1);
         let mut found = Vec::new();

@@ -133,6 +133,7 @@ mutants! {
     JoiningCounts: "a device that is being added counts as a member by its own word",
     JoinedTooEarly: "a new fast member joins without the commits that ran while the map was written to it",
     SlotsBeforeTable: "slots of a new member are taken before the labels of the others name it",
+    LostTakesChunks: "new chunks are put on a member whose connection is lost, though another one has room",
     LeavingTakesSlots: "slots of a member that is leaving are taken still",
     LetGoWithData: "a member that is leaving and fails is let go, whatever is on it",
     KeptThoughGone: "a member that was to leave and is told to stay may be let go while the labels are changed",

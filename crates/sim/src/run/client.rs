@@ -310,6 +310,7 @@ impl Client {
             (oracle.issue(volume, from, to.saturating_sub(from), value, promise_of(flags), now), data)
         };
         let frozen = self.shared.frozen.get() == Some(volume);
+        let closed = self.closed_to_new(&v, offset, len);
         let result = match (change, data) {
             (Change::Write, Some(data)) => v.write(offset, data, flags).await,
             (Change::Trim, _) => v.trim(offset, len, flags).await,
@@ -335,6 +336,7 @@ impl Client {
                 self.shared.oracle.borrow_mut().failed(volume, issued, late, world.sequence());
                 let stands_still = frozen && e == Error::Frozen;
                 let given_up = matches!(change, Change::Zeroes { given_up: true }) && e == Error::Stopping;
+                self.check_not_sent_to(&closed, &e);
                 if !(self.overtaken(volume, stamp, &e) || stands_still || given_up) {
                     self.judge_at(Kind::Write, &step_text(s), &e, before, false, (volume, offset, len));
                 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bimetal_volume::backend::Backend as _;
-use bimetal_volume::env::Device;
+use bimetal_volume::env::{Device, DeviceError};
 use bimetal_volume::error::Error;
 use bimetal_volume::group::create::promisable;
 use bimetal_volume::group::structure::StructureError;
@@ -73,6 +73,25 @@ impl Client {
     pub(super) fn lost_members(&self) -> Vec<MemberIndex> {
         let lost = self.shared.disks.iter().enumerate().filter(|(_, d)| d.is_lost());
         lost.filter_map(|(disk, _)| self.index_of(disk)).collect()
+    }
+
+    /// The members that are lost, if no chunk of a range has a home that it could be written to: it gets none there either.
+    pub(super) fn closed_to_new(&self, v: &Volume<SimEnv>, offset: u64, len: u64) -> Vec<MemberIndex> {
+        let lost = self.lost_members();
+        let mut chunks = offset / CHUNK..(offset + len).div_ceil(CHUNK);
+        match !lost.is_empty() && chunks.all(|c| home(v, c).is_none()) {
+            true => lost,
+            false => Vec::new(),
+        }
+    }
+
+    /// None of these was sent what has failed.
+    pub(super) fn check_not_sent_to(&self, closed: &[MemberIndex], e: &Error) {
+        if let Error::Device { member, source: DeviceError::Io(_) } = e {
+            if closed.contains(member) {
+                self.shared.fail(format!("a new chunk was put on member {member}, which is lost"));
+            }
+        }
     }
 
     pub(super) async fn evacuate(&self, disk: usize) {

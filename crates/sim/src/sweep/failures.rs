@@ -1,13 +1,13 @@
 //! Directed scenarios in which a device fails while requests are on their way. Every point has a seed of its own, and
 //! so other moments.
 
-use bimetal_volume::units::{Placement, CHUNK};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 
 use super::{directed, fill, flush, group, hot, records, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::run::FIRST_PAGE;
-use crate::scenario::{Act, Damage, End, Scenario, Speed, Step, VolumeSpec};
+use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Speed, Step, VolumeSpec};
 use crate::world::CrashPoint;
 
 /// Chunks that hold something old behind their first block.
@@ -323,4 +323,27 @@ pub(super) fn dies_in_use() -> Directed {
         s
     };
     Directed::chain("dies in use", make, 1200)
+}
+
+/// The larger of two disks is lost, and says so, while new chunks come: they go to the other one.
+pub(super) fn new_beside_a_lost_disk() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(12, 24, 30) };
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 60, discard: true });
+        s.volumes[0].placement = [Placement::SlowOnly, Placement::Auto][n as usize % 2];
+        let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
+        s.sessions.push(session);
+        let mut steps = vec![sleep(0, 5000), step(0, Act::Read, 0, 8 * CHUNK), sleep(0, 1000)];
+        for first in [8, 14, 20] {
+            steps.extend([fill(first, 6), flush(), step(1, FUA, (first + 2) * CHUNK, 8192), sleep(0, 3000)]);
+        }
+        steps.push(step(0, Act::Read, 0, 30 * CHUNK));
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[2] = Faults { dies_after: 1 + n as u32 / 2, tells: true, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK), fill(0, 30), flush()], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("new chunks beside a lost disk", make, 300).finds(&["LostTakesChunks"])
 }

@@ -124,6 +124,11 @@ impl<E: Env> Core<E> {
         self.open_to_chunks(tier).map(|m| m.free.borrow().free()).sum()
     }
 
+    /// Those of them on members that a chunk may be put on now.
+    pub(crate) fn free_in_reach(&self, tier: Tier) -> u64 {
+        self.members_of(tier).filter(|m| m.takes_chunks()).map(|m| m.free.borrow().free()).sum()
+    }
+
     /// Slots of a tier, taken or not.
     pub(crate) fn slots_in(&self, tier: Tier) -> u64 {
         self.open_to_chunks(tier).map(|m| m.free.borrow().count()).sum()

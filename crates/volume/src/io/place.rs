@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::structure::room::tier_of;
 use crate::group::volume::VolumeInfo;
+use crate::member::Member;
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, Placement, SlotId, Tier};
 
@@ -24,17 +25,15 @@ const KEPT_AT_ONCE: usize = 64;
 
 impl<E: Env> Core<E> {
     /// Slots of `tier` that a chunk of this placement may take: what volumes bound to the tier were promised is set
-    /// aside (C2.3).
+    /// aside (C2.3). That was promised of all slots, and is there again when a member is that is lost; but now none of its slots is taken.
     pub(crate) fn available(&self, tier: Tier, placement: Placement) -> u64 {
         let bound = Placement::bound_to(tier);
-        let free = self.free_in(tier);
-        if placement == bound {
-            return free;
-        }
-        if placement != Placement::Auto {
-            return 0;
-        }
-        free.saturating_sub(self.volumes.promised(bound) + self.set_aside(tier))
+        let left = match placement {
+            Placement::Auto => self.free_in(tier).saturating_sub(self.volumes.promised(bound) + self.set_aside(tier)),
+            own if own == bound => self.free_in(tier),
+            _ => 0,
+        };
+        left.min(self.free_in_reach(tier))
     }
 
     /// Takes a free slot of `tier` for `chunk`, next to its neighbour where that is possible.
@@ -45,7 +44,8 @@ impl<E: Env> Core<E> {
     /// Takes a free slot of `tier` wherever there is room for a run.
     pub(crate) fn take_fresh(&self, tier: Tier, chunk: ChunkId) -> Option<SlotId> {
         let lane = (chunk.0 % RUN) as u32;
-        let m = self.open_to_chunks(tier).max_by_key(|m| m.free.borrow().free())?;
+        let open = self.members_of(tier).filter(|m| m.takes_chunks());
+        let m = open.max_by_key(|m| m.free.borrow().free())?;
         let slot = m.free.borrow_mut().take(None, lane)?;
         Some(SlotId { member: m.index, slot })
     }
@@ -61,7 +61,7 @@ impl<E: Env> Core<E> {
             let Some(e) = self.neighbour(near).filter(Entry::is_mapped) else { continue };
             let slot = (i64::from(e.slot) + chunk.0 as i64 - near as i64).try_into().ok();
             let m = &self.members[e.member as usize];
-            let Some(slot) = slot.filter(|_| m.tier == tier && m.takes_slots()) else { continue };
+            let Some(slot) = slot.filter(|_| m.tier == tier && m.takes_chunks()) else { continue };
             if m.free.borrow_mut().take_exact(slot) {
                 return Some(SlotId { member: m.index, slot });
             }
@@ -81,7 +81,7 @@ impl<E: Env> Core<E> {
         let follows = last.0 .0 + 1 == chunk.0;
         let next = SlotId { member, slot: slot + 1 };
         let m = &self.members[member as usize];
-        (follows && m.takes_slots() && m.free.borrow_mut().take_exact(next.slot)).then_some(next)
+        (follows && m.takes_chunks() && m.free.borrow_mut().take_exact(next.slot)).then_some(next)
     }
 
     /// A slot for the first home of `chunk`: in the tier that the policy wishes, else in the other, else after a
@@ -141,9 +141,9 @@ impl<E: Env> Core<E> {
         let leaving = self.reclaiming() + self.commit.left.borrow().len();
         let on_the_way = leaving + self.claims.motions() + self.families.held();
         let committing = self.commit.is_running();
-        let kept = tiers.contains(&Tier::Slow) && self.copies() > 0;
+        let kept = tiers.contains(&Tier::Slow) && self.copies_in_reach() > 0;
         if on_the_way == 0 && !committing && !kept {
-            return Err(self.nothing_comes());
+            return Err(self.nothing_comes(tiers));
         }
         if kept {
             self.drop_kept(KEPT_AT_ONCE);
@@ -157,9 +157,11 @@ impl<E: Env> Core<E> {
         Ok(None)
     }
 
-    /// Why no slot becomes free: there is none, or a member that is lost would have to hear first that chunks left it.
-    fn nothing_comes(&self) -> Error {
-        match self.lost_member().filter(|m| m.telling.untold() > 0) {
+    /// Why no slot becomes free: there is none, or a member that is lost has the room, or would have to hear first that chunks left it.
+    fn nothing_comes(&self, tiers: [Tier; 2]) -> Error {
+        let room = |m: &Member<E::Device>| tiers.contains(&m.tier) && m.free.borrow().free() + m.copies.get() > 0;
+        let has_some = |m: &&Member<E::Device>| self.is_out_of_reach(m) && (m.telling.untold() > 0 || room(m));
+        match self.members.iter().find(has_some) {
             Some(m) => Error::Device { member: m.index, source: DeviceError::Disconnected },
             None => Error::NoSpace,
         }

@@ -194,10 +194,15 @@ impl<D: Device> Member<D> {
         self.standing.get() == Standing::Gone
     }
 
-    /// Whether its free slots may be taken.
+    /// Whether its free slots may be taken, as far as its place in the group goes: what is promised (I5) counts by that.
     pub(crate) fn takes_slots(&self) -> bool {
         let leaving = self.standing.get() == Standing::Leaving && mutant::on(Mutant::LeavingTakesSlots);
         self.is_present() && (self.standing.get() == Standing::Full || leaving)
+    }
+
+    /// Whether a chunk may be put there now. What is sent to one that is lost fails, and the commit of it latches the group.
+    pub(crate) fn takes_chunks(&self) -> bool {
+        self.takes_slots() && (!self.is_lost() || mutant::on(Mutant::LostTakesChunks))
     }
 
     pub(crate) fn device(&self) -> Result<Rc<D>, DeviceError> {

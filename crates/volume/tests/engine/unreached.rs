@@ -1,4 +1,4 @@
-//! Changes of the tables and checks while a disk cannot be reached that the group does without.
+//! Changes of the tables, checks and new chunks while a disk cannot be reached that the group does without.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -358,4 +358,73 @@ fn a_disk_that_is_lost_while_a_check_mends_it_takes_writes_from_nobody() {
         goes_on(&env, &g, &v);
     }
     assert!(lost_meanwhile > 5, "only {lost_meanwhile}");
+}
+
+/// An SSD and two disks, the larger of which is lost; every region of the volume is in use.
+fn beside_room(env: &MemoryEnv, placement: Placement) -> ([MemoryDevice; 3], Group<MemoryEnv>, Volume<MemoryEnv>) {
+    let d = [32, 128, 256].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) });
+    let members = d.iter().cloned().zip([Tier::Fast, Tier::Slow, Tier::Slow]).collect();
+    let main = NewVolume { name: "main".into(), size: Some(90 * MIB), placement };
+    make(env, members, CreateOptions { journal_blocks: Some(64), ..small(vec![main]) });
+    let g = open(env, &d, OpenOptions::default()).expect("opens");
+    let v = g.volume("main").expect("there");
+    (0..90 * MIB / CHUNK).step_by(16).for_each(|c| write(env, &v, c * CHUNK, &[3; 4096]).expect("write"));
+    if placement == Placement::Auto {
+        (0..240).for_each(|c| write(env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    }
+    flush(env, &v).expect("flush");
+    pass(env, 120);
+    d[2].lost.set(true);
+    pass(env, 60);
+    (d, g, v)
+}
+
+fn is_on(v: &Volume<MemoryEnv>, chunk: u64, member: u8) -> bool {
+    v.members_of(chunk * CHUNK).next() == Some(member)
+}
+
+#[test]
+fn new_chunks_go_to_a_disk_that_can_be_reached_and_back_to_both_afterwards() {
+    for placement in [Placement::SlowOnly, Placement::Auto] {
+        let env = MemoryEnv::new();
+        let (d, g, v) = beside_room(&env, placement);
+        let new = |from: u64| (from..720).filter(|c| c % 16 != 0);
+        for c in new(300).take(200) {
+            write(&env, &v, c * CHUNK, &[5; CHUNK as usize]).unwrap_or_else(|e| panic!("{placement:?} {c}: {e}"));
+            assert!(!is_on(&v, c, 2), "{placement:?} {c}");
+        }
+        flush(&env, &v).expect("nothing of it is on the disk that is lost");
+        assert_eq!(g.status().latched, None);
+        d[2].lost.set(false);
+        pass(&env, 60);
+        for c in new(560).take(100) {
+            write(&env, &v, c * CHUNK, &[5; CHUNK as usize]).expect("write");
+        }
+        assert!(placement == Placement::Auto || new(560).take(100).any(|c| is_on(&v, c, 2)), "it has most room");
+        env.block_on(async move { g.stop().await }).expect("stop");
+    }
+}
+
+/// What is free is on the disk that is lost alone: the write fails, at once, and no kept copy is dropped for it.
+#[test]
+fn a_new_chunk_that_only_a_lost_disk_has_room_for_fails_at_once() {
+    let env = MemoryEnv::new();
+    let (d, g, v, copied) = with_copies(&env);
+    d[1].lost.set(true);
+    pass(&env, 60);
+    let others: Vec<u64> = (0..900).filter(|c| !copied.contains(c)).collect();
+    for c in others.iter().filter(|c| !is_fast(&v, **c)).copied() {
+        let trimmed = v.clone();
+        env.block_on(async move { trimmed.trim(c * CHUNK, CHUNK, WriteFlags::default()).await.expect("trim") });
+    }
+    let begun = env.now();
+    let failed = others.iter().find_map(|c| write(&env, &v, c * CHUNK, &[5; CHUNK as usize]).err());
+    assert!(matches!(failed, Some(Error::Device { member: 1, .. })), "{failed:?}");
+    assert!(
+        env.now().since(begun) < Duration::from_secs(60) && g.status().latched.is_none(),
+        "{:?}",
+        g.status().latched
+    );
+    assert!(copied.iter().all(|c| has_copy(&v, *c)), "no slot of an SSD is free by that");
+    write(&env, &v, copied[0] * CHUNK, &[5; 4096]).and_then(|()| flush(&env, &v)).expect("it lies on the SSD");
 }

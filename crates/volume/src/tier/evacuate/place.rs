@@ -68,7 +68,7 @@ impl<E: Env> Core<E> {
         let next = SlotId { member: taken.member, slot: taken.slot + (apart - left_out) };
         let mut free = m.free.borrow_mut();
         let room = group(next.slot) == group(taken.slot) || free.is_in_free_group(next.slot);
-        (m.tier == tier && m.takes_slots() && room && free.take_exact(next.slot)).then_some(next)
+        (m.tier == tier && m.takes_chunks() && room && free.take_exact(next.slot)).then_some(next)
     }
 
     /// The tier in which a chunk of this placement finds a place: its own rather than the other one, and either beyond
