@@ -88,6 +88,15 @@ pub trait Backend: Clone + 'static {
     fn changes(&self) -> u64 {
         0
     }
+    /// Somebody has it from now on: a client that chose it, a file that was opened, a block device. Gives what
+    /// [`Backend::arrivals`] says then.
+    fn arrive(&self) -> u64 {
+        0
+    }
+    /// How many came so far, by whatever way. Always the same where nobody counts.
+    fn arrivals(&self) -> u64 {
+        0
+    }
     /// Reads `len` bytes.
     fn read(&self, offset: u64, len: u64) -> impl Future<Output = Result<Pieces, Error>>;
     /// Writes `data`, which was built with `BufMut::with_phase(_, offset)`.

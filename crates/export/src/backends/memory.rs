@@ -27,6 +27,7 @@ pub struct Memory {
     read_only: bool,
     parts: Rc<RefCell<Vec<Option<Part>>>>,
     changes: Rc<Cell<u64>>,
+    arrivals: Rc<Cell<u64>>,
 }
 
 /// A range cut at the borders of parts: number of the part, offset in it, bytes, bytes before it in the range.
@@ -55,7 +56,8 @@ impl Memory {
     /// A writable volume of `size` bytes, all zeros.
     pub fn new(size: u64) -> Memory {
         let parts = vec![None; size.div_ceil(PART) as usize];
-        Memory { size, read_only: false, parts: Rc::new(RefCell::new(parts)), changes: Rc::default() }
+        let parts = Rc::new(RefCell::new(parts));
+        Memory { size, read_only: false, parts, changes: Rc::default(), arrivals: Rc::default() }
     }
 
     /// The same volume, not writable.
@@ -110,6 +112,15 @@ impl Backend for Memory {
 
     fn changes(&self) -> u64 {
         self.changes.get()
+    }
+
+    fn arrive(&self) -> u64 {
+        self.arrivals.set(self.arrivals.get() + 1);
+        self.arrivals.get()
+    }
+
+    fn arrivals(&self) -> u64 {
+        self.arrivals.get()
     }
 
     async fn read(&self, offset: u64, len: u64) -> Result<Pieces, Error> {

@@ -199,6 +199,7 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
             return Err(errno::EROFS);
         }
         self.tree.open(index);
+        file.backend.arrive();
         let open_flags = open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES | open_flag::NOFLUSH;
         put(answer, &OpenOut { fh: 0, open_flags, padding: 0 });
         Ok(())

@@ -227,6 +227,8 @@ fn who_has_a_file_open_is_counted() {
         ask(&kernel, open(MAIN)).await.expect("opened");
         ask(&kernel, open(FIXED)).await.expect("opened");
         assert_eq!(server.opened(&main), 2);
+        let volume = &server.0.tree.at(0).expect("a file").backend;
+        assert_eq!(volume.arrivals(), 3, "both files are of one volume");
         ask(&kernel, release(MAIN)).await.expect("released");
         assert_eq!(server.opened(&main), 1);
         ask(&kernel, release(MAIN)).await.expect("released");

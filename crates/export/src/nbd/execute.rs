@@ -79,7 +79,7 @@ pub(super) async fn execute<R: Runtime, B: Backend>(session: &Session<R, B>, mut
 impl<R: Runtime, B: Backend> Session<R, B> {
     async fn perform(&self, work: &mut Work) -> Result<Answer, Error> {
         let (backend, wanted): (_, Wanted<'_>) = (&self.backend, &|| self.peer.waits_for_long_work());
-        let writes: Wanted<'_> = &|| self.peer.waits_for_writes();
+        let writes: Wanted<'_> = &|| self.waits_for_writes();
         match work.op {
             Op::Nothing => {}
             Op::Read { offset, len, .. } => return backend.read(offset, len).await.map(Answer::Data),

@@ -61,7 +61,7 @@ pub(super) struct Peer {
     close: Box<dyn Fn()>,
     /// The client is there no more, so that nobody can be told of anything.
     pub(super) gone: Cell<bool>,
-    /// It took its leave: what it had asked for before is carried out.
+    /// It took its leave: what it had asked for before is carried out, if nobody else comes meanwhile.
     pub(super) took_leave: Cell<bool>,
     /// The server stops: refuse new requests, end when the rest is answered.
     pub(super) stopping: Cell<bool>,
@@ -121,12 +121,6 @@ impl Peer {
     /// Whether work that may take hours is to go on. It need not when nobody learns of it, and a stop does not wait for it.
     pub(super) fn waits_for_long_work(&self) -> bool {
         !self.gone.get() && !self.stopping.get()
-    }
-
-    /// Whether a write is to go on. Of a client that is dead it is not: where it waited, the next client may have written, and may
-    /// have been told that this is durable.
-    pub(super) fn waits_for_writes(&self) -> bool {
-        !self.gone.get() || self.took_leave.get()
     }
 
     /// For how long the client has been seen at what it has to do for a send or receive.

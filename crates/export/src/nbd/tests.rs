@@ -86,6 +86,12 @@ impl Backend for Probe {
     fn sector_size(&self) -> u32 {
         self.sector.get()
     }
+    fn arrive(&self) -> u64 {
+        self.memory.arrive()
+    }
+    fn arrivals(&self) -> u64 {
+        self.memory.arrivals()
+    }
     async fn read(&self, offset: u64, len: u64) -> Result<Pieces, Error> {
         self.enter(format!("read {offset} {len}")).await?;
         self.memory.read(offset, len).await

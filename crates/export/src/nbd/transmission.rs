@@ -37,12 +37,21 @@ pub(super) struct Session<R, B> {
     pub(super) terms: Terms,
     pub(super) outbox: Outbox,
     pub(super) workers: Workers,
+    /// How many had come to the export when this client did, itself included.
+    arrivals: u64,
     sender_ended: Cell<bool>,
     reader_ended: Cell<bool>,
     ended: Signal,
 }
 
 impl<R: Runtime, B: Backend> Session<R, B> {
+    /// Whether a write is to go on. Of a client that is dead it is not: where it waited, the next client may have written, and may
+    /// have been told that this is durable. One that took its leave wants it carried out, and has its way until somebody else
+    /// comes: the kernel's client takes its leave, too, when it is detached from what hangs, and has failed all by then.
+    pub(super) fn waits_for_writes(&self) -> bool {
+        !self.peer.gone.get() || self.peer.took_leave.get() && self.backend.arrivals() == self.arrivals
+    }
+
     /// Gives back what a request occupied.
     pub(super) fn give_back(&self, share: Share) {
         if share != Share::default() {
@@ -61,6 +70,7 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
 ) {
     let session = Rc::new(Session {
         shared: shared.clone(),
+        arrivals: chosen.export.backend.arrive(),
         backend: chosen.export.backend.clone(),
         terms: chosen.terms,
         peer,

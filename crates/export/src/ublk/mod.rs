@@ -74,6 +74,7 @@ impl Serving {
     /// request of each tag is queued when this returns. If what the client was told was written may be `lost`, its first FLUSH
     /// fails, and until then its first FUA write.
     pub fn begin<R: Runtime, Q: Queue, B: Backend>(runtime: &R, queue: &Q, backend: &B, lost: bool) -> Serving {
+        backend.arrive();
         let since = runtime.now();
         let status = Status { since, requests: 0, failed: 0, in_flight: 0, bytes_in_flight: 0 };
         let serving = Serving(Rc::new(Shared {

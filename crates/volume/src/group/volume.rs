@@ -52,6 +52,8 @@ pub(crate) struct VolumeInfo {
     /// Chunks on each member, as far as there were any.
     on_members: RefCell<Vec<u64>>,
     requests: InFlight,
+    /// Clients that came so far.
+    arrivals: Cell<u64>,
     /// Whoever copies it onto another device.
     pub(crate) watch: Watch,
 }
@@ -95,6 +97,7 @@ impl VolumeInfo {
             homeless: Cell::new(0),
             on_members: RefCell::default(),
             requests: InFlight::default(),
+            arrivals: Cell::new(0),
             watch: Watch::default(),
         }
     }
@@ -346,6 +349,16 @@ impl<E: Env> Backend for Volume<E> {
 
     fn changes(&self) -> u64 {
         self.info().watch.changes()
+    }
+
+    fn arrive(&self) -> u64 {
+        let arrivals = &self.info().arrivals;
+        arrivals.set(arrivals.get() + 1);
+        arrivals.get()
+    }
+
+    fn arrivals(&self) -> u64 {
+        self.info().arrivals.get()
     }
 
     async fn read(&self, offset: u64, len: u64) -> Result<Pieces, Error> {

@@ -102,6 +102,40 @@ fn a_write_is_carried_out_for_a_client_that_took_its_leave() {
     });
 }
 
+/// `nbd-client -d` takes leave of what hangs, and the kernel has failed everything by then.
+#[test]
+fn what_one_asked_for_who_took_leave_undoes_nothing_of_the_next() {
+    for (command, by_nbd) in [(cmd::WRITE, true), (cmd::WRITE, false), (cmd::TRIM, true)] {
+        World::new().run(move |w| async move {
+            let data = |byte| bimetal_volume::buf::BufMut::copy_of(&[byte; 4096]).freeze();
+            let mut c = w.connect(HeaderStyle::Structured).await;
+            w.probe.gate.closed.set(true);
+            c.submit(command, 0, 0, 4096, (command == cmd::WRITE).then(|| data(5))).await.expect("sent");
+            c.disconnect().await.expect("sent");
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            c.conn().close();
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            // What comes now has nothing to wait for.
+            w.probe.gate.closed.set(false);
+            if by_nbd {
+                let mut next = w.connect(HeaderStyle::Structured).await;
+                next.write(0, &[9; 4096], 0).await.expect("written");
+                next.command(cmd::FLUSH, 0, 0, 0).await.expect("flushed");
+                next.disconnect().await.expect("sent");
+            } else {
+                // A file that is opened, or a block device.
+                w.probe.memory.arrive();
+                w.probe.memory.write(0, data(9), WriteFlags::default()).await.expect("written");
+            }
+            w.probe.gate.open();
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            assert_eq!(w.probe.log.borrow().last().map(String::as_str), Some("not wanted"));
+            let now = w.probe.memory.read(0, 4096).await.expect("read");
+            assert_eq!(bimetal_volume::gather(&now), [9; 4096], "{command}");
+        });
+    }
+}
+
 #[test]
 fn a_zeroing_goes_on_for_nobody_who_has_gone() {
     for (says_goodbye, requests) in [(false, 1), (true, 1), (false, 7)] {
