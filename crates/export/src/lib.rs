@@ -12,6 +12,7 @@ pub mod client;
 pub mod conn;
 pub mod fuse;
 pub mod fuzz;
+mod load;
 pub mod nbd;
 pub mod runtime;
 mod signal;

@@ -9,7 +9,7 @@ use bimetal_volume::buf::{Buf, BufMut};
 use crate::nbd::Export;
 use crate::runtime::Runtime;
 
-use super::execute::{execute, Payload, Work};
+use super::execute::{Payload, Work};
 use super::reply::{self, put};
 use super::request::{decode, Op, Request};
 use super::tree::Node;
@@ -49,12 +49,11 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
         let mut answer = self.answer_to(request.unique);
         match self.next(&request, &mut answer) {
             Ok(Next::Work(mut work)) => {
-                self.take(work.bytes());
                 match &mut work {
                     Work::Write { offset, len, payload, .. } => *payload = self.payload(area, *offset, *len as usize),
                     _ => self.keep_area(area),
                 }
-                self.runtime.spawn(execute(self.clone(), answer, work));
+                self.admit(answer, work);
             }
             Ok(Next::Answered) => {
                 self.keep_area(area);
@@ -73,12 +72,12 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
         }
     }
 
-    fn send_later(self: &Rc<Self>, answer: Box<Answer>) {
-        self.take(0);
+    pub(super) fn send_later(self: &Rc<Self>, answer: Box<Answer>) {
+        self.count_in();
         let shared = self.clone();
         self.runtime.spawn(async move {
             shared.send(answer).await;
-            shared.give_back(0);
+            shared.count_out();
         });
     }
 

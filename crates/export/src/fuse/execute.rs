@@ -2,16 +2,17 @@
 
 use std::rc::Rc;
 
-use bimetal_host::fuse::Answer;
+use bimetal_host::fuse::{Answer, MAX_TRANSFER};
 use bimetal_volume::backend::{Backend, Piece, Wanted, WriteFlags};
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::error::Error;
 use bimetal_volume::units::BLOCK;
 
+use crate::load::Share;
 use crate::runtime::{yield_now, Runtime};
 use crate::stats::Kind;
 
-use super::reply::{fail, put};
+use super::reply::{self, fail, put};
 use super::wire::{errno, WriteOut};
 use super::{Channel, Shared};
 
@@ -61,18 +62,38 @@ impl Payload {
     pub(super) fn none() -> Payload {
         Payload { data: BufMut::new(0).freeze(), area: None }
     }
+
+    /// Bytes it occupies: an area counts as the largest payload.
+    fn bytes(&self) -> u64 {
+        self.area.as_ref().map_or(self.data.len(), |_| MAX_TRANSFER) as u64
+    }
+
+    /// Leaves the area it came in, which is given back: what waits occupies no more than itself.
+    fn leave_area(&mut self) -> Option<Buf> {
+        let area = self.area.take()?;
+        self.data = BufMut::copy_of(&self.data).freeze();
+        Some(area)
+    }
 }
 
 impl Work {
-    /// Bytes it occupies.
-    pub(super) fn bytes(&self) -> u64 {
+    /// What it occupies when it is under way.
+    pub(super) fn share(&self) -> Share {
         match self {
-            Work::Read { len, .. } | Work::Write { len, .. } => *len,
-            Work::Flush { .. } | Work::Zero { .. } | Work::Seek { .. } => 0,
+            Work::Read { len, .. } => Share::of(*len),
+            _ => Share::of(self.brought()),
         }
     }
 
-    fn file(&self) -> usize {
+    /// Bytes that it has brought with it, which it occupies from the beginning.
+    pub(super) fn brought(&self) -> u64 {
+        match self {
+            Work::Write { payload, .. } => payload.bytes(),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn file(&self) -> usize {
         match self {
             Work::Read { file, .. }
             | Work::Write { file, .. }
@@ -95,15 +116,11 @@ impl Work {
     }
 }
 
-/// Does the work and sends the answer.
-pub(super) async fn execute<R: Runtime, B: Backend, C: Channel>(
-    shared: Rc<Shared<R, B, C>>,
-    mut answer: Box<Answer>,
-    work: Work,
-) {
+/// Does the work, for which there is room, and sends the answer.
+async fn execute<R: Runtime, B: Backend, C: Channel>(shared: Rc<Shared<R, B, C>>, mut answer: Box<Answer>, work: Work) {
     let began = shared.runtime.now();
-    let (bytes, (kind, range)) = (work.bytes(), work.kind());
-    let result = match shared.tree.at(work.file()) {
+    let (file, share, (kind, range)) = (work.file(), work.share(), work.kind());
+    let result = match shared.tree.at(file) {
         Some(file) => shared.perform(&file.backend, work, &mut answer).await,
         None => Err(errno::EIO),
     };
@@ -119,7 +136,11 @@ pub(super) async fn execute<R: Runtime, B: Backend, C: Channel>(
         fail(&mut answer, errno);
     }
     shared.send(answer).await;
-    shared.give_back(bytes);
+    shared.room.give_back(file, share);
+    while let Some((answer, work)) = shared.room.next() {
+        shared.start(answer, work);
+    }
+    shared.count_out();
 }
 
 /// The errno for an error of the engine.
@@ -128,6 +149,31 @@ fn errno_of(error: &Error) -> i32 {
 }
 
 impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
+    /// Starts work that was just received, or lets it wait for room.
+    pub(super) fn admit(self: &Rc<Self>, answer: Box<Answer>, mut work: Work) {
+        self.count_in();
+        if self.room.take(&work) {
+            return self.start(answer, work);
+        }
+        if let Work::Write { payload, .. } = &mut work {
+            self.reclaim(payload.leave_area());
+        }
+        self.room.wait(answer, work);
+    }
+
+    fn start(self: &Rc<Self>, answer: Box<Answer>, work: Work) {
+        self.runtime.spawn(execute(self.clone(), answer, work));
+    }
+
+    /// Refuses what waits for room: it has not begun, and need not any more.
+    pub(super) fn refuse_waiting(self: &Rc<Self>) {
+        while let Some((mut answer, _)) = self.room.give_up() {
+            reply::fail(&mut answer, errno::ESHUTDOWN);
+            self.send_later(answer);
+            self.count_out();
+        }
+    }
+
     async fn perform(&self, backend: &B, work: Work, answer: &mut Answer) -> Result<(), i32> {
         match work {
             Work::Read { offset, len, .. } => {

@@ -9,7 +9,8 @@
 //! 1. Files are opened for direct I/O: nothing of a volume is cached on this side of the kernel, and writes of many
 //!    go on side by side.
 //! 2. A WRITE through a file that was opened with O_DSYNC or O_SYNC is durable before its answer; FSYNC is a flush.
-//! 3. A request counts as in flight from its arrival until its answer was sent; beyond the limits none is received.
+//! 3. A request counts as in flight from its arrival until its answer was sent. What does no I/O is answered at once; for the rest each
+//!    file has room of its own, and what finds none waits (`room`). Beyond the limits of that none is received.
 //! 4. What a request says of lengths and numbers is believed only as far as it was checked. What is not known is
 //!    answered with ENOSYS, which the kernel takes as a wish not to be asked again.
 //! 5. The kernel is never allowed to remember a name or a size, and the number of a file (`st_ino`) is made from the UUID
@@ -24,6 +25,7 @@ mod fuzz;
 mod receive;
 mod reply;
 mod request;
+mod room;
 mod tree;
 mod wire;
 
@@ -38,6 +40,7 @@ use bimetal_volume::backend::Backend;
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::options::Uuid;
 
+use crate::load::Share;
 use crate::nbd::Export;
 use crate::runtime::{timeout, Runtime};
 use crate::signal::Signal;
@@ -46,6 +49,7 @@ use crate::stats::{Kind, RequestStats};
 pub use channel::Channel;
 pub use fuzz::{broken_kernel_stream, fuzz_fuse};
 use reply::begin;
+use room::Room;
 pub use tree::inode_of;
 use tree::Tree;
 
@@ -69,15 +73,36 @@ pub struct Terms {
 /// What a mount takes at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests in flight.
+    /// Requests in flight that do I/O, beyond those that are each file's own.
     pub requests: usize,
-    /// Bytes of payload in flight, exceeded by at most one request.
+    /// Bytes of their payload, beyond those that are each file's own. A single larger request is served alone.
     pub bytes: u64,
+    /// Of these, requests that each file may have in flight whatever others do.
+    pub own_requests: usize,
+    /// The same for bytes of payload.
+    pub own_bytes: u64,
+    /// Requests that wait for room.
+    pub waiting_requests: usize,
+    /// Bytes that these have brought with them, exceeded by at most one request.
+    pub waiting_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { requests: 1024, bytes: 64 << 20 }
+        Limits {
+            requests: 1024,
+            bytes: 64 << 20,
+            own_requests: 16,
+            own_bytes: 1 << 20,
+            waiting_requests: 1024,
+            waiting_bytes: 256 << 20,
+        }
+    }
+}
+
+impl Limits {
+    fn own(&self) -> Share {
+        Share { requests: self.own_requests, bytes: self.own_bytes }
     }
 }
 
@@ -111,15 +136,15 @@ struct Shared<R, B, C> {
     channel: C,
     tree: Tree<B>,
     terms: Terms,
-    limits: Limits,
+    room: Room,
     /// INIT was answered.
     agreed: Cell<bool>,
     /// What comes from now on is refused.
     stopping: Cell<bool>,
     /// Nothing more is received.
     ended: Cell<bool>,
+    /// Received and not answered.
     requests: Cell<usize>,
-    bytes: Cell<u64>,
     /// A request was answered.
     done: Signal,
     /// Nothing more is received.
@@ -140,12 +165,11 @@ impl<R: Runtime, B: Backend, C: Channel> Server<R, B, C> {
             channel,
             tree: Tree::new(files, terms),
             terms,
-            limits,
+            room: Room::new(limits),
             agreed: Cell::new(false),
             stopping: Cell::new(false),
             ended: Cell::new(false),
             requests: Cell::new(0),
-            bytes: Cell::new(0),
             done: Signal::default(),
             closed: Signal::default(),
             areas: RefCell::default(),
@@ -158,10 +182,11 @@ impl<R: Runtime, B: Backend, C: Channel> Server<R, B, C> {
         Server(shared)
     }
 
-    /// Refuses all that comes from now on with ESHUTDOWN, and waits until everything that was taken before is answered,
-    /// but not longer than `limit`. Says whether all was.
+    /// Refuses all that comes from now on with ESHUTDOWN, and what waits for room. Waits until everything that was taken before is
+    /// answered, but not longer than `limit`. Says whether all was.
     pub async fn finish(&self, limit: Duration) -> bool {
         self.0.stopping.set(true);
+        self.0.refuse_waiting();
         let idle = self.0.done.wait_until(|| self.0.requests.get() == 0);
         timeout(&self.0.runtime, limit, idle).await.is_some()
     }
@@ -210,32 +235,27 @@ impl<R: Runtime, B: Backend, C: Channel> Server<R, B, C> {
 }
 
 impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
-    fn end(&self) {
+    fn end(self: &Rc<Self>) {
         self.ended.set(true);
+        self.refuse_waiting();
         self.closed.notify();
         self.done.notify();
     }
 
     /// Counts a request in.
-    fn take(&self, bytes: u64) {
+    fn count_in(&self) {
         self.requests.set(self.requests.get() + 1);
-        self.bytes.set(self.bytes.get() + bytes);
     }
 
     /// Counts it out.
-    fn give_back(&self, bytes: u64) {
+    fn count_out(&self) {
         self.requests.set(self.requests.get() - 1);
-        self.bytes.set(self.bytes.get() - bytes);
         self.done.notify();
     }
 
     /// Whether work that may take hours is to go on. A stop does not wait for it, and after the end nobody learns of it.
     fn waits_for_long_work(&self) -> bool {
         !self.stopping.get() && !self.ended.get()
-    }
-
-    fn has_room(&self) -> bool {
-        self.requests.get() < self.limits.requests && self.bytes.get() < self.limits.bytes
     }
 
     fn take_area(&self) -> BufMut {

@@ -27,12 +27,12 @@ pub(super) async fn receive<R: Runtime, B: Backend, C: Channel>(shared: Rc<Share
 }
 
 impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
-    /// Waits for room and a request, and takes it and what is behind it. False at the end.
+    /// Waits for a request, and takes it and what is behind it. False at the end.
     async fn receive_some(self: &Rc<Self>) -> bool {
         let Some((area, result)) = self.receive_one().await else { return false };
         let mut found = self.found(area, result);
         for _ in 1..BURST {
-            if found != Found::Request || !self.has_room() {
+            if found != Found::Request || self.room.is_full() {
                 break;
             }
             let mut area = self.take_area();
@@ -47,9 +47,9 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
         found != Found::End
     }
 
-    /// Waits for a request; `None` when the mount is closed meanwhile.
+    /// Waits for a request, if there is room for what waits; `None` when the mount is closed meanwhile.
     async fn receive_one(&self) -> Option<(BufMut, io::Result<usize>)> {
-        self.done.wait_until(|| self.has_room() || self.ended.get()).await;
+        self.done.wait_until(|| !self.room.is_full() || self.ended.get()).await;
         let mut receiving = pin!(self.channel.receive(self.take_area()));
         let mut closed = pin!(self.closed.wait_until(|| self.ended.get()));
         poll_fn(|cx| match closed.as_mut().poll(cx) {

@@ -10,8 +10,9 @@ use super::wire::*;
 /// How long the kernel may believe names and sizes, in seconds: not at all, since a name can be another volume's in the
 /// next moment, and whoever opened it would write to the wrong one.
 const VALID: u64 = 0;
-/// Requests beside those somebody waits for (asynchronous direct I/O) that the kernel hands over at a time.
-const MAX_BACKGROUND: u16 = 256;
+/// Requests beside those somebody waits for (asynchronous direct I/O) that the kernel hands over at a time, of all files: more than
+/// the loop devices of some disks that stand still have.
+const MAX_BACKGROUND: u16 = 1024;
 /// Pages of a transfer where the kernel does not let us say how many.
 const PAGES_UNASKED: usize = 32;
 

@@ -12,10 +12,10 @@ use bimetal_volume::units::BLOCK;
 use crate::runtime::Runtime;
 
 use super::add_one;
-use super::load::Share;
 use super::outbox::Writer;
 use super::transmission::Session;
 use super::validate::{Op, Refusal, MAX_STATUS_EXTENTS};
+use crate::load::Share;
 
 /// Enough to find out how far one extent reaches for a context that merges neighbours.
 const ONE_STATUS_EXTENTS: usize = 256;

@@ -18,7 +18,6 @@
 mod contexts;
 mod execute;
 mod handshake;
-mod load;
 mod outbox;
 mod peer;
 mod receiver;
@@ -43,7 +42,7 @@ use crate::runtime::{timeout, Runtime};
 use crate::signal::Signal;
 use crate::stats::{Kind, Phase, RequestStats, ServerStatus};
 
-use load::{Load, Pool, Share};
+use crate::load::{Load, Pool, Share};
 use peer::Peer;
 
 /// Preferred block size that is announced, in bytes.

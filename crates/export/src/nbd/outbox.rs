@@ -8,7 +8,7 @@ use bimetal_volume::buf::Buf;
 
 use crate::conn::Part;
 
-use super::load::Share;
+use crate::load::Share;
 
 /// Room for the headers between two pieces of data.
 const HEAD_BYTES: usize = 64;

@@ -11,7 +11,7 @@ use crate::conn::Conn;
 use crate::signal::Signal;
 use crate::stats::{ConnectionStatus, Phase};
 
-use super::load::Load;
+use crate::load::Load;
 
 /// A send or receive, to which the client does its part. Looking at the clock each time would cost more than it is worth:
 /// who wants to know how long one takes looks at it again and again.

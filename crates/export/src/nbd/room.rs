@@ -18,10 +18,10 @@ use bimetal_volume::env::Instant;
 use crate::conn::Conn;
 use crate::runtime::Runtime;
 
-use super::load::Share;
 use super::peer::Peer;
 use super::transmission::Session;
 use super::{add_one, Shared};
+use crate::load::Share;
 
 /// What came of asking for room.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,6 @@ use crate::stats::Phase;
 
 use super::execute::Work;
 use super::handshake::Chosen;
-use super::load::Share;
 use super::outbox::Outbox;
 use super::peer::Peer;
 use super::receiver::Receiver;
@@ -25,6 +24,7 @@ use super::room::Room;
 use super::validate::{refuse, validate, Op, Refusal, Terms};
 use super::workers::{hand_over, Workers};
 use super::{add_one, Shared};
+use crate::load::Share;
 
 /// How long a client may take to hang up after its stream was ended, before it is cut off.
 const HANG_UP: Duration = Duration::from_secs(1);

@@ -148,9 +148,9 @@ mod tests {
     use bimetal_nbd::request::Request;
     use bimetal_volume::env::Instant;
 
-    use super::super::load::Share;
     use super::super::validate::Op;
     use super::*;
+    use crate::load::Share;
 
     fn work() -> Work {
         let request = Request { flags: 0, command: 3, cookie: 1, offset: 0, len: 0 };

@@ -1,7 +1,7 @@
 //! Counting what is in flight, and room for more. Requests and bytes are given back when the answer was sent.
 //!
-//! A connection has a little room of its own. Only what it occupies beyond that comes out of the room that all share: so
-//! clients that hold the shared room keep no other from getting on, and most requests never look at it.
+//! A connection, or a file of a FUSE mount, has a little room of its own. Only what it occupies beyond that comes out of the room that
+//! all share: so clients that hold the shared room keep no other from getting on, and most requests never look at it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,18 +13,18 @@ use crate::signal::Signal;
 
 /// What one request, or a batch of answers, occupies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Share {
-    pub(super) requests: usize,
-    pub(super) bytes: u64,
+pub(crate) struct Share {
+    pub(crate) requests: usize,
+    pub(crate) bytes: u64,
 }
 
 impl Share {
     /// One request with so many bytes of payload, in either direction.
-    pub(super) fn of(bytes: u64) -> Share {
+    pub(crate) fn of(bytes: u64) -> Share {
         Share { requests: 1, bytes }
     }
 
-    pub(super) fn add(&mut self, other: Share) {
+    pub(crate) fn add(&mut self, other: Share) {
         self.requests += other.requests;
         self.bytes += other.bytes;
     }
@@ -34,7 +34,7 @@ impl Share {
         self
     }
 
-    fn less(self, other: Share) -> Share {
+    pub(crate) fn less(self, other: Share) -> Share {
         debug_assert!(self.requests >= other.requests && self.bytes >= other.bytes);
         Share { requests: self.requests - other.requests, bytes: self.bytes - other.bytes }
     }
@@ -51,8 +51,8 @@ impl Share {
     }
 }
 
-/// The room that all connections share.
-pub(super) struct Pool {
+/// The room that all connections share, or all files of a mount.
+pub(crate) struct Pool {
     now: Cell<Share>,
     max: Share,
     /// Who waits for room, in the order they came: a large request is not overtaken for ever by small ones.
@@ -70,7 +70,7 @@ struct Waiter {
 }
 
 impl Pool {
-    pub(super) fn new(requests: usize, bytes: u64) -> Rc<Pool> {
+    pub(crate) fn new(requests: usize, bytes: u64) -> Rc<Pool> {
         Rc::new(Pool {
             now: Cell::default(),
             max: Share { requests: requests.max(1), bytes },
@@ -81,7 +81,7 @@ impl Pool {
     }
 
     /// The connection that waits for the longest time, and since when.
-    pub(super) fn first_waiter(&self) -> Option<(u64, Instant)> {
+    pub(crate) fn first_waiter(&self) -> Option<(u64, Instant)> {
         self.queue.borrow().front().map(|w| (w.peer, w.since))
     }
 
@@ -99,7 +99,7 @@ impl Pool {
     }
 
     #[cfg(test)]
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.now.get() == Share::default() && self.queue.borrow().is_empty()
     }
 }
@@ -124,8 +124,8 @@ impl Drop for Place<'_> {
     }
 }
 
-/// What a connection has in flight, and its limits. Only its reader takes room.
-pub(super) struct Load {
+/// What a connection or file has in flight, and its limits. Only its reader takes room.
+pub(crate) struct Load {
     now: Cell<Share>,
     max: Share,
     /// Had in any case.
@@ -137,7 +137,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn new(max: Share, own: Share, pool: &Rc<Pool>) -> Load {
+    pub(crate) fn new(max: Share, own: Share, pool: &Rc<Pool>) -> Load {
         Load {
             now: Cell::default(),
             max: Share { requests: max.requests.max(1), ..max },
@@ -148,31 +148,31 @@ impl Load {
         }
     }
 
-    pub(super) fn requests(&self) -> usize {
+    pub(crate) fn requests(&self) -> usize {
         self.now.get().requests
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.now.get().bytes
     }
 
     /// Whether it occupies shared room.
-    pub(super) fn is_beyond_its_own(&self) -> bool {
+    pub(crate) fn is_beyond_its_own(&self) -> bool {
         self.now.get().beyond(self.own) != Share::default()
     }
 
     /// Whoever waits for room gets none.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.closed.set(true);
         self.changed.notify();
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
     }
 
     /// What a waiter gives up for may have come.
-    pub(super) fn notify(&self) {
+    pub(crate) fn notify(&self) {
         self.changed.notify();
     }
 
@@ -183,11 +183,12 @@ impl Load {
     }
 
     /// Takes room if it is there and nobody else waits for it.
-    pub(super) fn try_take(&self, share: Share) -> bool {
+    pub(crate) fn try_take(&self, share: Share) -> bool {
         self.now.get().leaves_room(share, self.max) && self.take_if(share, || self.pool.queue.borrow().is_empty())
     }
 
-    fn take_if(&self, share: Share, in_turn: impl FnOnce() -> bool) -> bool {
+    /// The same, but of what all share only if it is `in_turn`.
+    pub(crate) fn take_if(&self, share: Share, in_turn: impl FnOnce() -> bool) -> bool {
         let need = self.need(share);
         if need == Share::default() || (in_turn() && self.pool.now.get().leaves_room(need, self.pool.max)) {
             self.take_anyway(share);
@@ -197,14 +198,14 @@ impl Load {
     }
 
     /// Takes room whether it is there or not.
-    pub(super) fn take_anyway(&self, share: Share) {
+    pub(crate) fn take_anyway(&self, share: Share) {
         let need = self.need(share);
         self.pool.now.set(self.pool.now.get().plus(need));
         self.now.set(self.now.get().plus(share));
     }
 
     /// Waits until the connection is below its limit; false if it was closed.
-    pub(super) async fn wait_below_limit(&self, share: Share) -> bool {
+    pub(crate) async fn wait_below_limit(&self, share: Share) -> bool {
         let may = || self.closed.get() || self.now.get().leaves_room(share, self.max);
         self.changed.wait_until(may).await;
         !self.closed.get()
@@ -212,7 +213,7 @@ impl Load {
 
     /// Takes room, waiting in line for what has to be shared. False if the connection was closed, or `give_up` holds.
     /// Dropped, it waits no longer.
-    pub(super) async fn take(&self, share: Share, peer: u64, since: Instant, give_up: impl Fn() -> bool) -> bool {
+    pub(crate) async fn take(&self, share: Share, peer: u64, since: Instant, give_up: impl Fn() -> bool) -> bool {
         let place = self.pool.queue_up(peer, since);
         let ends = || self.closed.get() || give_up();
         let mut taken = false;
@@ -225,7 +226,7 @@ impl Load {
     }
 
     /// Gives room back.
-    pub(super) fn give_back(&self, share: Share) {
+    pub(crate) fn give_back(&self, share: Share) {
         let before = self.now.get();
         let after = before.less(share);
         self.now.set(after);
@@ -237,7 +238,7 @@ impl Load {
     }
 
     /// Waits until nothing is in flight.
-    pub(super) async fn wait_until_idle(&self) {
+    pub(crate) async fn wait_until_idle(&self) {
         self.changed.wait_until(|| self.now.get() == Share::default()).await;
     }
 }
