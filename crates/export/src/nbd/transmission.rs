@@ -86,7 +86,8 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
     // Whatever ended the stream, an error or the client's wish, what was taken is still answered.
     let ended = read_requests(&session, &conn, chosen.receiver).await;
     session.peer.phase.set(Phase::Ending);
-    session.peer.gone.set(ended.is_err());
+    // Who was found to be gone while the reader waited for room stays so.
+    session.peer.gone.set(session.peer.gone.get() || ended.is_err());
     session.peer.minding(&conn, session.peer.load.wait_until_idle()).await;
     session.workers.end();
     session.outbox.finish();
