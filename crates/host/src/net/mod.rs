@@ -323,6 +323,21 @@ impl Stream {
         let _ = self.shutdown(Way::Both);
     }
 
+    /// How many of the last bytes that were sent over TCP the peer's kernel may not have: this one goes on sending them until the
+    /// connection is [given up](Stream::abort). None over a unix socket: what that has taken the peer has, and keeps when the connection
+    /// ends. (Asked the same, it tells what memory the peer has not read takes.)
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        let fd = self.file.as_raw_fd();
+        if get_option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN).is_ok_and(|domain| domain == libc::AF_UNIX) {
+            return 0;
+        }
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the pointer is to an int, valid for the call. The request is SIOCOUTQ, by its other name.
+        let rc = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
+        // Where that is not known, none has arrived.
+        u64::try_from(bytes).ok().filter(|_| rc == 0).unwrap_or(u64::MAX)
+    }
+
     /// Says what becomes of what was not sent when the connection is closed.
     pub fn set_unsent(&self, unsent: Unsent) -> io::Result<()> {
         let linger = libc::linger { l_onoff: libc::c_int::from(unsent == Unsent::Dropped), l_linger: 0 };
@@ -351,6 +366,15 @@ fn set_option<T>(socket: RawFd, level: libc::c_int, name: libc::c_int, value: &T
     // SAFETY: the pointer is to a value of that size, valid for the call.
     match unsafe { libc::setsockopt(socket, level, name, (&raw const *value).cast(), len) } {
         0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn get_option(socket: RawFd, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
+    let (mut value, mut len) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the pointers are to an int and its length, both valid for the call.
+    match unsafe { libc::getsockopt(socket, level, name, (&raw mut value).cast(), &mut len) } {
+        0 => Ok(value),
         _ => Err(io::Error::last_os_error()),
     }
 }

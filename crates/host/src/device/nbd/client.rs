@@ -3,7 +3,9 @@
 //! What changes the member is *bound* to its lease: it waits in a queue of its own, and is begun only while the lease is fresh. The
 //! process may stand still anywhere, or the way to the server be cut, for instance between a write's first byte and its last, and
 //! somebody else have the member when it goes on: before every piece that the kernel takes it is asked whether that can be. No look can
-//! be sent in the middle of a write, so what is begun may be finished for a little longer, as long as nobody can have the member.
+//! be sent in the middle of a write, so what is begun may be finished for a little longer, as long as nobody can have the member. The
+//! kernel asks nobody: what it has taken it sends when the way is good again. So a connection on which it may still have something bound
+//! by then is given up, and that dropped. One on which only looks and reads wait stays: they do no harm, however late.
 //! Requests in flight have no order among each other, and a FLUSH is only owed for writes that were answered, so what is not bound may
 //! overtake. What is read, or made durable, is believed only if nobody else can have had the member by then: an answer that is looked at
 //! later waits for a look.
@@ -54,6 +56,10 @@ pub(super) struct Client {
     outgoing: RefCell<Vec<Part>>,
     /// The same of what only the holder of the lease may send.
     bound: RefCell<VecDeque<Part>>,
+    /// How many bytes the kernel has been given, in all...
+    handed: Cell<u64>,
+    /// ... and up to the end of the last of what is bound.
+    handed_bound: Cell<u64>,
     /// Of a device that was opened to be served.
     pub(super) lease: OnceCell<Held>,
     /// Who has an answer, and waits for a look at the lease.
@@ -109,6 +115,8 @@ impl Client {
             free: RefCell::default(),
             outgoing: RefCell::default(),
             bound: RefCell::default(),
+            handed: Cell::default(),
+            handed_bound: Cell::default(),
             lease: OnceCell::new(),
             await_look: RefCell::default(),
             sending: Cell::new(false),
@@ -278,11 +286,13 @@ impl Client {
         while !self.is_lost() {
             let parts = std::mem::replace(&mut *self.outgoing.borrow_mut(), std::mem::take(&mut spare));
             if !parts.is_empty() {
+                let bytes = total(&parts);
                 let result;
                 (spare, result) = self.stream.send(parts).await;
                 spare.clear();
-                if let Err(error) = result {
-                    self.lose(&error.into());
+                match result {
+                    Ok(()) => self.handed.set(self.handed.get() + bytes),
+                    Err(error) => self.lose(&error.into()),
                 }
             }
             // After the farewell nothing is said.
@@ -312,9 +322,14 @@ impl Client {
         }
         let begun = || self.lease.get().is_none_or(|held| held.may_finish(BootInstant::now()));
         let may = |is_begun: bool| if is_begun { begun() } else { fresh() };
+        let bytes = total(&parts);
         let (parts, sent) = self.stream.send_while(parts, may).await;
         match sent {
-            Sent::All => return true,
+            Sent::All => {
+                self.handed.set(self.handed.get() + bytes);
+                self.handed_bound.set(self.handed.get());
+                return true;
+            }
             // A connection that was lost meanwhile has no queue.
             Sent::Nothing if !self.is_lost() => {
                 let mut bound = self.bound.borrow_mut();
@@ -325,6 +340,20 @@ impl Client {
             Sent::Failed(error) => self.lose(&error.into()),
         }
         false
+    }
+
+    /// Nobody may wait any longer for what is bound to arrive. Gives the connection up if some of it may still have to. What is half
+    /// given to the kernel is not counted, which errs on the safe side; if it is bound, that send ends the connection itself.
+    pub(super) fn drop_late(&self) {
+        let arrived = self.handed.get().saturating_sub(self.stream.unacknowledged());
+        if arrived < self.handed_bound.get() {
+            self.lose(&Broken::Unsent);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn unacknowledged(&self) -> u64 {
+        self.stream.unacknowledged()
     }
 
     /// The first whole requests among the bound ones: one, or as many as make a batch.
@@ -439,6 +468,10 @@ impl Client {
             }
         }
     }
+}
+
+fn total(parts: &[Part]) -> u64 {
+    parts.iter().map(|part| part.len() as u64).sum()
 }
 
 /// Someone who waits for an answer.

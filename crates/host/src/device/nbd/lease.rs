@@ -15,6 +15,9 @@
 //!    is asked when a write is begun to be sent. What is begun it finishes within [`FINISH`], which is less than a challenger's
 //!    patience, asked before every piece that the kernel takes ([`Client`](super::client::Client)); else it gives the connection up. A
 //!    machine's sleep counts: others do not sleep with it. A challenger's patience does not count its own: the holder may sleep with it.
+//!    What the kernel has been given it sends whenever it can, for a quarter of an hour after the way to the server was cut: if some may
+//!    be there yet after [`FINISH`], the connection is given up as well, and that dropped ([`end_in_time`]). One with nothing but looks
+//!    and reads under way stays, so that an outage costs no member that nobody writes to.
 //!    What it reads, and what it is told of a FLUSH, counts if it has seen its own within [`FINISH`] when the answer is there; else it
 //!    waits for a look that finds it.
 //! 4. A holder that finds a challenge takes the lease back if it has seen its own within its term, else it gives the member up for
@@ -46,7 +49,7 @@ pub(super) use reader::{begin_to_read, Reader};
 pub(super) use who::{held, is_gone_by, of_this_process};
 use who::{in_use, is_gone};
 
-use super::client::Needs;
+use super::client::{Client, Needs};
 use super::NbdDevice;
 use crate::device::file::FileDevice;
 use crate::device::OpenError;
@@ -64,8 +67,10 @@ const TERM: Duration = Duration::from_millis(10 * SECOND);
 const TERM_OF_START: Duration = Duration::from_millis(3 * SECOND);
 /// So long after it took its lease back whoever stood still meanwhile trusts in having it: another holder looks twice.
 const COUNTED_AFTER: Duration = Duration::from_millis(4 * SECOND);
-/// How long a challenger waits for the answer of each, and between its looks.
-const PATIENCE: Duration = Duration::from_millis(15 * SECOND);
+/// How long a challenger waits for the answer of each, and between its looks. Another machine takes a member over once in a while,
+/// and a short outage is not to cost a connection: so it is long. The kernel tries again at ever longer intervals what was not
+/// acknowledged, in a local network some 25 s after the first time and then some 51 s: what an outage of 25 s holds up is there in time.
+const PATIENCE: Duration = Duration::from_millis(45 * SECOND);
 const PATIENCE_WITH_START: Duration = Duration::from_millis(5 * SECOND);
 const LOOK_FOR_ANSWER: Duration = Duration::from_millis(SECOND / 2);
 /// So long whoever takes a lease that nobody holds waits for others who do the same. Who needs half of it to read and write the block
@@ -74,7 +79,7 @@ const SETTLE: Duration = Duration::from_millis(if cfg!(test) { 40 } else { 500 }
 
 /// So long after a holder has seen its own, and one that is starting, what it has begun to send may be finished: nobody can have the
 /// member before a challenger's patience ends.
-const FINISH: Duration = Duration::from_millis(13 * SECOND);
+const FINISH: Duration = Duration::from_millis(43 * SECOND);
 const FINISH_OF_START: Duration = Duration::from_millis(4 * SECOND);
 
 /// What a lease lies on.
@@ -147,6 +152,7 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTak
     // Nobody else has a handle yet.
     let _ = device.handle.client.lease.set(mine);
     watch(env, device);
+    end_in_time(env, device);
     Ok(())
 }
 
@@ -289,6 +295,27 @@ fn watch(env: &HostEnv, device: &NbdDevice) {
             wait = if held.place.get().is_some() { LOOK } else { LOOK_FOR_LABEL };
         }
     });
+}
+
+/// Sees to it, until the connection has ended, that nothing bound to the lease is sent by the kernel once somebody else may have the
+/// member. How long that takes may change meanwhile, to [`FINISH_OF_START`] at least.
+pub(super) fn end_in_time(env: &HostEnv, device: &NbdDevice) {
+    let (env, client) = (env.clone(), Rc::downgrade(&device.handle.client));
+    env.clone().spawn(async move {
+        while let Some(wait) = client.upgrade().and_then(|client| end_if_late(&client)) {
+            env.sleep(wait).await;
+        }
+    });
+}
+
+/// After what time to look again, unless the connection has ended.
+fn end_if_late(client: &Client) -> Option<Duration> {
+    let (held, now) = (client.lease.get()?, BootInstant::now());
+    if !held.may_finish(now) {
+        client.drop_late();
+    }
+    let left = FINISH_OF_START.saturating_sub(now.since(held.seen.get()));
+    (!client.is_lost()).then_some(left.max(LOOK_FOR_ANSWER))
 }
 
 /// Looks once; what waits for the lease goes on if it is there.

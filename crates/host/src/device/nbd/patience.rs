@@ -63,6 +63,11 @@ pub(super) enum Broken {
          member; what was half sent could neither be finished nor taken back"
     )]
     HalfSent,
+    #[error(
+        "this daemon, the server or the way to it stood still for so long that somebody else may have the member; writes that were on \
+         the way were dropped, for they would have come over what that one writes"
+    )]
+    Unsent,
     #[error("{0}")]
     GivenUp(String),
 }

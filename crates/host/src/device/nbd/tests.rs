@@ -14,6 +14,7 @@ mod asleep;
 mod lease;
 mod readers;
 mod rivals;
+mod unsent;
 
 use super::*;
 use crate::net::{Listener, Part};

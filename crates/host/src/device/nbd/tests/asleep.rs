@@ -53,7 +53,7 @@ async fn disk(env: &HostEnv, locator: &NbdLocator) -> Disk {
     Disk { env: env.clone(), device, label_takes, unread: Cell::new(0), unwritten: false, put_takes }
 }
 
-/// Longer than any patience.
+/// Longer than whoever asks for a member with a clean label waits.
 const LONG: Duration = Duration::from_millis(1000);
 
 #[test]

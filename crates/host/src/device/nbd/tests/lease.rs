@@ -382,7 +382,7 @@ fn what_waits_for_the_lease_is_sent_by_the_look_that_finds_it() {
 }
 
 /// A server that takes nothing more after the handshake until it is told to; what it has taken by the end.
-async fn take_when_told(env: HostEnv, stream: Stream, told: Rc<Cell<bool>>, taken: Rc<Cell<Option<usize>>>) {
+pub(super) async fn take_when_told(env: HostEnv, stream: Stream, told: Rc<Cell<bool>>, taken: Rc<Cell<Option<usize>>>) {
     let mut input = shake_hands(&stream).await;
     while !told.get() {
         env.sleep(Duration::from_millis(5)).await;
