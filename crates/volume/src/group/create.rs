@@ -185,11 +185,7 @@ fn labels<E: Env>(env: &E, plan: &Plan, uuid: Uuid, options: &CreateOptions) -> 
 
 fn plan<E: Env>(env: &E, members: &[(E::Device, Tier)], options: &CreateOptions) -> Result<Plan, CreateError> {
     check_shape(members, options)?;
-    let total: u64 = members.iter().map(|(d, _)| d.size()).sum();
-    let pages = pages_for(total, options.volumes.len() as u64);
-    if pages * ENTRIES_PER_PAGE as u64 >= u64::from(u32::MAX) {
-        return Err(CreateError::Size(format!("{} are more than format 1 can address in one group", InWords(total))));
-    }
+    let pages = pages_of_all(members.iter().map(|(d, _)| d.size()), options.volumes.len() as u64)?;
     let mut layouts = Vec::new();
     let mut rows = Vec::new();
     for (device, (d, tier)) in members.iter().enumerate() {
@@ -213,6 +209,21 @@ fn plan<E: Env>(env: &E, members: &[(E::Device, Tier)], options: &CreateOptions)
     let volumes = plan_volumes(env, &options.volumes, fast, slow)?;
     let reserve = options.reserve.unwrap_or(RESERVE).min(fast * CHUNK / 4) / CHUNK * CHUNK;
     Ok(Plan { layouts, members: rows, volumes, reserve })
+}
+
+/// Pages of the map for members of these sizes.
+fn pages_of_all(mut sizes: impl Iterator<Item = u64>, volumes: u64) -> Result<u64, CreateError> {
+    let too_much =
+        |what: String| Err(CreateError::Size(format!("{what} are more than format 1 can address in one group")));
+    // A server may claim any size.
+    let Some(total) = sizes.try_fold(0u64, u64::checked_add) else {
+        return too_much("16384 PiB and more".into());
+    };
+    let pages = pages_for(total, volumes);
+    match pages * ENTRIES_PER_PAGE as u64 >= u64::from(u32::MAX) {
+        true => too_much(InWords(total).to_string()),
+        false => Ok(pages),
+    }
 }
 
 fn check_shape<D>(members: &[(D, Tier)], options: &CreateOptions) -> Result<(), CreateError> {

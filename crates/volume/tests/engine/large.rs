@@ -8,11 +8,12 @@ use std::task::Poll;
 use bimetal_volume::backend::{Backend, Extent, WriteFlags, TO_ITS_END};
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::options::NewVolume;
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
-use crate::image::{create, open, read, writable, write};
-use crate::memory::MemoryEnv;
+use crate::image::{create, open, read, small, writable, write, MIB};
+use crate::memory::{MemoryDevice, MemoryEnv};
 
 const PLAIN: WriteFlags = WriteFlags { fua: false, no_hole: false, outlives: false };
 const MIB_OF_A_TIB: u64 = 1 << 20;
@@ -73,6 +74,21 @@ impl Rig {
         }
         assert_eq!(at, self.v.size());
         (all, answers)
+    }
+}
+
+#[test]
+fn a_group_is_not_made_of_more_than_can_be_addressed_whatever_sizes_are_claimed() {
+    for (size, said) in [(1 << 60, "1024 PiB"), (u64::MAX - 4095, "16384 PiB and more are more than format 1 can")] {
+        let env = MemoryEnv::new();
+        let devices = [MemoryDevice::new(64 * MIB), MemoryDevice::new(size)];
+        let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect();
+        let volume = NewVolume { name: "main".into(), size: Some(16 * MIB), placement: Placement::Auto };
+        let (e, options) = (env.clone(), small(vec![volume]));
+        let made = env.block_on(async move { Group::create(&e, members, &options).await });
+        let refused = made.expect_err("it is too large").to_string();
+        assert!(refused.contains(said), "{refused}");
+        assert!(devices.iter().all(|d| d.writes.get() == 0), "something was written");
     }
 }
 
