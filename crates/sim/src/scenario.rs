@@ -323,6 +323,9 @@ pub enum Damage {
     End(usize),
     /// All that the member's journal holds rots, where its label tells that there is something.
     Ring(usize),
+    /// A part of the member's journal ring cannot be read, which is longer than what is asked for block by block; perhaps all that comes
+    /// behind a block which has rotted but for its head.
+    Hole(usize),
     /// All that the member's journal holds rots, or its last two commits but for their heads, and other members know everything; the first
     /// start after it is cut off after so many events.
     Journal(usize, u64),

@@ -111,6 +111,8 @@ mutants! {
     C6PromiseStays: "C6: a start that is cut off leaves a label that asks for the end which it found rotten",
     C6EmptyIsWhole: "C6: a journal with nothing behind its tail counts as whole, though the block before it is lost",
     C6DamageForgotten: "C6: a start that is cut off leaves a label by which the journal that it found damaged counts as whole",
+    C6UnreadTellsEnd: "C6: behind a torn or rotten block a journal counts as ended, though what would tell that cannot be read",
+    HoleIsDead: "a device that does not read sixteen blocks of a journal counts as one that answers nothing",
     C6NoChain: "C6: replay checks the sequence but not the hash chain",
     HalfCommitIsWhole: "C6: a start leaves a fast member with the first blocks of a commit that another one has whole",
     TornEndLeft: "C6: a start leaves what was cut off at the end of a journal where the next commit goes",

@@ -2,6 +2,7 @@
 //! waits for them any more.
 
 use std::cell::{Ref, RefCell, RefMut};
+use std::collections::BTreeSet;
 use std::future::{poll_fn, Future};
 use std::rc::Rc;
 
@@ -120,6 +121,8 @@ struct Inner {
     stands_until: Option<u64>,
     /// It has died in this session, and what became of its cache is decided.
     cache_decided: bool,
+    /// Blocks that cannot be read before they are written.
+    unread: BTreeSet<u64>,
 }
 
 impl Inner {
@@ -154,6 +157,7 @@ impl SimDisk {
             requests: 0,
             stands_until: None,
             cache_decided: false,
+            unread: BTreeSet::new(),
         };
         SimDisk(Rc::new(Disk { index, size, traits, world: world.clone(), inner: RefCell::new(inner) }))
     }
@@ -181,6 +185,11 @@ impl SimDisk {
         inner.faults = faults;
         inner.latency = latency;
         (inner.requests, inner.stands_until, inner.cache_decided) = (0, None, false);
+    }
+
+    /// These blocks cannot be read before they are written, and all others can.
+    pub fn set_unread(&self, blocks: impl Iterator<Item = u64>) {
+        self.0.inner.borrow_mut().unread = blocks.collect();
     }
 
     /// It has died in this session.
@@ -342,6 +351,7 @@ impl SimDisk {
         }
         let failed = match state.kind {
             _ if inner.is_dead() => true,
+            Kind::Read if inner.unread.range(op.first..op.first + op.blocks).next().is_some() => true,
             Kind::Read => self.draws_fault(inner, faults.read_ppm),
             Kind::Write | Kind::Discard => self.draws_fault(inner, faults.write_ppm),
             Kind::Sync => self.draws_fault(inner, faults.sync_ppm),
@@ -352,6 +362,7 @@ impl SimDisk {
             Kind::Read => self.finish_read(inner, op, state, failed),
             Kind::Write | Kind::Discard if failed => self.fail_write(inner, op, state),
             Kind::Write | Kind::Discard | Kind::Late => {
+                inner.unread.retain(|block| !(op.first..op.first + op.blocks).contains(block));
                 let mut cells = state.cells.take();
                 let metadata = faults.garbled_ppm > 0 && (faults.garbled_from..METADATA_BLOCKS).contains(&op.first);
                 if metadata && self.draws_fault(inner, faults.garbled_ppm) {

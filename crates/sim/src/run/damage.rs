@@ -19,6 +19,8 @@ const BLOCK: u64 = 4096;
 pub(super) const LABEL: std::ops::Range<u64> = 16..32;
 /// First block after the labels' zone: the journal begins there.
 const JOURNAL: u64 = 256;
+/// Blocks of a hole in a ring at least.
+const HOLE: u64 = 16;
 
 impl Shared {
     /// What a disk holds of the header of a family rots; of all if it is 0.
@@ -63,6 +65,7 @@ impl Run<'_> {
             Damage::Gap(m) => self.gap(m),
             Damage::End(m) => self.rotten_end(m),
             Damage::Ring(m) => self.rotten_ring(m),
+            Damage::Hole(m) => self.hole_in_the_ring(m),
             Damage::Journal(m, events) => self.lost_journal(m, events),
             Damage::Seal(m, events) => self.rotten_seal(m, events),
             Damage::Keys(m) => self.rotten_keys(m),
@@ -86,6 +89,7 @@ impl Run<'_> {
         for (disk, image) in self.disks.iter().zip(saved) {
             disk.power_cut(false);
             disk.store_mut().swap_image(image);
+            disk.set_unread(std::iter::empty());
         }
         self.world.note(41, 0, || "experiment over".into());
         self.shared.marks.borrow_mut().mark(Seen::DamagedStart);
@@ -363,16 +367,48 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// C6: a hole in a journal is no device that has died, and not the journal's end.
+    fn hole_in_the_ring(&self, member: usize) -> Result<(), Wrong> {
+        let known = self.others_know(member)?;
+        let disk = &self.disks[member];
+        let (from, len, rots) = self.world.random(|p| (p.next(), p.range(HOLE, 3 * HOLE), p.coin()));
+        let ring = u64::from(self.scenario.journal);
+        let last = super::forge::last_commits(&disk.store(), member, JOURNAL..SLOTS_START / BLOCK, 3);
+        let first = match last[..] {
+            [rotten, behind, ..] if rots => {
+                self.rot_body(member, rotten);
+                behind
+            }
+            _ => JOURNAL + from % ring,
+        };
+        disk.set_unread((0..len.min(ring)).map(|n| JOURNAL + (first - JOURNAL + n) % ring));
+        if known {
+            return self.nothing_is_lost(false);
+        }
+        let options = OpenOptions { writable: false, ..self.open_options() };
+        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
+            return Err("a read-only start with a hole in one journal was refused".into());
+        };
+        // No repair is tried: a start before it may end its journal just before the hole, and what comes behind is not known any more.
+        let result = self.peek(&env, &group, Some(View::NOTHING), false);
+        env.kill();
+        result
+    }
+
     /// The last two commits in the member's journal rot, but for their heads; false if there are none.
     pub(super) fn rot_end(&self, member: usize) -> bool {
         let disk = &self.disks[member];
         let blocks = super::forge::last_commits(&disk.store(), member, JOURNAL..SLOTS_START / BLOCK, 2);
-        for block in &blocks {
-            let mut bytes = disk.store().durable(*block).bytes(member, *block);
-            *bytes.last_mut().expect("a block") ^= 1;
-            disk.store_mut().put(*block, Cell::from_bytes(&bytes));
-        }
+        blocks.iter().for_each(|block| self.rot_body(member, *block));
         !blocks.is_empty()
+    }
+
+    /// A journal block of the member rots, but for its head.
+    fn rot_body(&self, member: usize, block: u64) {
+        let disk = &self.disks[member];
+        let mut bytes = disk.store().durable(block).bytes(member, block);
+        *bytes.last_mut().expect("a block") ^= 1;
+        disk.store_mut().put(block, Cell::from_bytes(&bytes));
     }
 
     /// All of the member's journal rots; false if its label does not tell that there is something.

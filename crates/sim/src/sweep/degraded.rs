@@ -201,6 +201,22 @@ fn rotten_ring() -> Directed {
     Directed { name: "journal lost", damage: Some(Damage::Ring(0)), ..d }.finds(&["C6PromiseIgnored"])
 }
 
+/// The same, and a part of the ring cannot be read.
+fn unread_ring() -> Directed {
+    let mut d = gap();
+    d.scenario.journal = 64;
+    Directed { name: "hole in the ring", damage: Some(Damage::Hole(0)), ..d }.finds(&["HoleIsDead", "C6UnreadTellsEnd"])
+}
+
+/// The same of one of two SSDs.
+fn unread_ring_beside_another() -> Directed {
+    let mut s = Scenario { journal: 64, ..group(12, 24, 24) };
+    s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 12, discard: true });
+    let round = |i: u64| [step(0, FUA, i * 7 % 20 * CHUNK, 4096), step(0, TRIM, (i * 7 + 3) % 20 * CHUNK, CHUNK)];
+    let steps = (0..24).flat_map(round).collect();
+    directed("hole in the ring beside another SSD", s, vec![fill(0, 16)], steps, false).then(Damage::Hole(0))
+}
+
 /// The same behind a checkpoint, and the slow member has heard of nothing.
 fn rotten_empty_ring() -> Directed {
     let s = Scenario { journal: 16, migrate: false, ..group(40, 24, 24) };
@@ -258,6 +274,8 @@ pub(super) fn all() -> Vec<Directed> {
         rotten_end(),
         rotten_ring(),
         rotten_empty_ring(),
+        unread_ring(),
+        unread_ring_beside_another(),
         lost_and_cut_off(),
         rotten_seal(),
         slots_of_others(),

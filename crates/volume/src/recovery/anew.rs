@@ -11,8 +11,8 @@
 //!
 //! The labels it writes anyway. Pages and directories were synced before a label named them.
 
+use super::hole::Runs;
 use super::load::Source;
-use super::replay::read_blocks;
 use super::start::failed;
 use super::OpenError;
 use crate::buf::BufMut;
@@ -59,7 +59,7 @@ async fn member_anew<E: Env>(env: &E, m: &Member<E::Device>, end: u64) -> Result
 async fn journal_anew<E: Env>(env: &E, m: &Member<E::Device>, first: u64, count: u64) -> Result<(), DeviceError> {
     let place = m.layout.journal_block(first);
     let mut all = BufMut::new((count * BLOCK) as usize);
-    let found = read_blocks(env, m, place, count).await?;
+    let found = Runs::new(env, m).read(place, count).await?;
     for ((at, block), found) in (first..).zip(all.chunks_exact_mut(BLOCK as usize)).zip(found) {
         // It was sound a moment ago: what the device gives now must not be made to last.
         let salt = m.salt(m.layout.journal_block(at));

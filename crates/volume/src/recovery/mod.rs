@@ -18,6 +18,7 @@ mod belief;
 mod choose;
 mod elsewhere;
 mod finding;
+mod hole;
 mod identify;
 mod load;
 mod pages;

@@ -3,9 +3,10 @@
 //! The chain ends at the first block that is not the sound successor of the one before. That is where the last commit
 //! was cut off, unless a block of a *later commit* follows: commits are synced one after another, so then a block
 //! in between was durable once and is damaged now. For that the later one need not be sound, as long as its head can be read
-//! and is of the label's epoch: rot that reaches to the end of a journal is not taken for a cut-off commit. The label tells up to where the
-//! journal was durable when it was written: a chain that ends before that is damaged, whatever lies behind. Behind a checkpoint, which
-//! gives up all that is durable, the block before the tail is asked for instead.
+//! and is of the label's epoch: rot that reaches to the end of a journal is not taken for a cut-off commit. What cannot be read is damage
+//! too, up to a block that can be read and is not of this lap: only that one tells that the journal had not come so far. The label tells
+//! up to where the journal was durable when it was written: a chain that ends before that is damaged, whatever lies behind. Behind a
+//! checkpoint, which gives up all that is durable, the block before the tail is asked for instead.
 //!
 //! A block without records is the end that a start has put there: it keeps its place in the chain, but is no commit.
 
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 use bimetal_format::journal::{self, JournalHead, Record};
 use bimetal_format::ENTRIES_PER_PAGE;
 
-use super::patience::read_patiently;
+use super::hole::Runs;
 use crate::buf::BufMut;
 use crate::env::{Device, DeviceError, Env};
 use crate::member::journal::Position;
@@ -29,8 +30,6 @@ pub(super) fn chunk_of(r: &Record) -> ChunkId {
 
 /// Bytes read at once.
 const READ: u64 = 1 << 20;
-/// A device that reads none of so many blocks answers nothing: no hole in a journal is as long.
-const DEAD: usize = 16;
 
 /// What a member's journal says.
 pub(crate) struct Chain {
@@ -70,8 +69,9 @@ pub(crate) async fn read_chain<E: Env>(env: &E, m: &Member<E::Device>) -> Result
         beyond_gap: Vec::new(),
         newest_seen: generation,
     };
-    let mut ended = false;
+    let (mut ended, mut end_is_sure) = (false, false);
     let blocks = m.layout.journal_blocks;
+    let mut runs = Runs::new(env, m);
     let mut sequence = tail;
     // After an orderly stop the end is known, and the rest of the ring is old.
     let limit = if clean { journal_end.min(tail + blocks) } else { tail + blocks };
@@ -79,15 +79,20 @@ pub(crate) async fn read_chain<E: Env>(env: &E, m: &Member<E::Device>) -> Result
         let until_wrap = blocks - sequence % blocks;
         let count = (READ / BLOCK).min(until_wrap).min(limit - sequence);
         let place = m.layout.journal_block(sequence);
-        for (at, block) in (sequence..).zip(read_blocks(env, m, place, count).await?) {
+        for (at, block) in (sequence..).zip(runs.read(place, count).await?) {
             // What cannot be read may have been durable: it is a hole, not the end.
-            chain.unread |= block.is_none() && !ended;
+            chain.unread |= block.is_none() && !end_is_sure;
             chain.damaged |= chain.unread;
             let salt = m.salt(m.layout.journal_block(at));
             let sound = block.as_ref().and_then(|b| journal::decode(b, &salt).ok());
             let legible = || block.as_ref().and_then(|b| journal::legible_head(b, &salt));
-            chain.damaged |= sound.is_none() && legible().is_some_and(|head| chain.is_beyond_gap(at, &head, epoch));
+            let head = sound.as_ref().map(|(head, ..)| *head).or_else(legible);
+            let of_this_lap = head.filter(|head| head.sequence == at && head.epoch == epoch);
+            chain.damaged |= sound.is_none() && of_this_lap.is_some_and(|head| chain.is_beyond_gap(&head));
             ended = chain.take(at, sound, ended);
+            // Whether one that is torn or rotten was the last, what follows tells.
+            let tells = of_this_lap.is_none() || mutant::on(Mutant::C6UnreadTellsEnd);
+            end_is_sure |= ended && block.is_some() && tells;
         }
         sequence += count;
     }
@@ -186,30 +191,6 @@ pub(super) async fn commits_before_tail<D: Device>(m: &Member<D>, enough: impl F
     BeforeTail { commits, from_start: tail == 0 }
 }
 
-/// The blocks of a run, each by itself if they cannot be read together; an error if the device answers nothing.
-pub(super) async fn read_blocks<E: Env>(
-    env: &E,
-    m: &Member<E::Device>,
-    place: u64,
-    count: u64,
-) -> Result<Vec<Option<Vec<u8>>>, DeviceError> {
-    if let Ok(all) = m.read(place, BufMut::new((count * BLOCK) as usize)).await {
-        return Ok(all.chunks_exact(BLOCK as usize).map(|b| Some(b.to_vec())).collect());
-    }
-    let mut blocks = Vec::with_capacity(count as usize);
-    for n in 0..count {
-        match read_patiently(env, m, place + n * BLOCK).await {
-            Ok(b) => blocks.push(Some(b.to_vec())),
-            Err(DeviceError::Io(_)) if blocks.len() + 1 < DEAD || blocks.iter().any(Option::is_some) => {
-                blocks.push(None)
-            }
-            // A connection that is lost says nothing of blocks.
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(blocks)
-}
-
 impl Chain {
     /// Looks at the block in place number `at`; true once the chain has ended.
     fn take(&mut self, at: u64, block: Decoded, ended: bool) -> bool {
@@ -235,11 +216,10 @@ impl Chain {
         true
     }
 
-    /// Whether a block that is not sound belongs to a commit that began after the end: what lies between was durable once. One that a
-    /// crash has torn belongs to the first commit that is not whole.
-    fn is_beyond_gap(&self, at: u64, head: &JournalHead, epoch: u64) -> bool {
-        let of_this_lap = head.sequence == at && head.epoch == epoch;
-        of_this_lap && head.commit_start > self.end.sequence && !mutant::on(Mutant::C6RottenHeadIgnored)
+    /// Whether a block of this lap that is not sound belongs to a commit that began after the end: what lies between was durable once. One
+    /// that a crash has torn belongs to the first commit that is not whole.
+    fn is_beyond_gap(&self, head: &JournalHead) -> bool {
+        head.commit_start > self.end.sequence && !mutant::on(Mutant::C6RottenHeadIgnored)
     }
 
     /// How far it reaches: its newest generation, and the number of chunks that it knows of that commit. A record

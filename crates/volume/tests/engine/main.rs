@@ -49,5 +49,6 @@ mod telling;
 mod two_faults;
 mod unreached;
 mod unread;
+mod unread_ring;
 mod unsound;
 mod zeroing;
