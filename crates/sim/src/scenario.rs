@@ -326,6 +326,8 @@ pub enum Damage {
     /// A part of the member's journal ring cannot be read, which is longer than what is asked for block by block; perhaps all that comes
     /// behind a block which has rotted but for its head.
     Hole(usize),
+    /// Every sync of the member fails: a writable start must be refused, one that only reads shows all.
+    Unflushed(usize),
     /// All that the member's journal holds rots, or its last two commits but for their heads, and other members know everything; the first
     /// start after it is cut off after so many events.
     Journal(usize, u64),

@@ -136,6 +136,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::End(m)) => drop(writeln!(out, "journal-end {m}")),
         Some(Damage::Ring(m)) => drop(writeln!(out, "journal-ring {m}")),
         Some(Damage::Hole(m)) => drop(writeln!(out, "journal-hole {m}")),
+        Some(Damage::Unflushed(m)) => drop(writeln!(out, "unflushed {m}")),
         Some(Damage::Journal(m, n)) => drop(writeln!(out, "journal-lost {m} events={n}")),
         Some(Damage::Seal(m, n)) => drop(writeln!(out, "journal-seal {m} events={n}")),
         Some(Damage::Rot(m, n)) => drop(writeln!(out, "rot {m} blocks={n}")),
@@ -359,6 +360,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "journal-end" => s.damage = Some(Damage::End(member(w)?)),
         "journal-ring" => s.damage = Some(Damage::Ring(member(w)?)),
         "journal-hole" => s.damage = Some(Damage::Hole(member(w)?)),
+        "unflushed" => s.damage = Some(Damage::Unflushed(member(w)?)),
         "journal-lost" => s.damage = Some(Damage::Journal(member(w)?, w.value("events")?)),
         "journal-seal" => s.damage = Some(Damage::Seal(member(w)?, w.value("events")?)),
         "faults" => {

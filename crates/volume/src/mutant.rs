@@ -117,6 +117,7 @@ mutants! {
     HalfCommitIsWhole: "C6: a start leaves a fast member with the first blocks of a commit that another one has whole",
     TornEndLeft: "C6: a start leaves what was cut off at the end of a journal where the next commit goes",
     C7NoFirstSync: "C7.1: recovery reads before it has synced the members, which count as synced",
+    UnflushedUnread: "C7.1: a member whose first sync fails is not read either, by those who write nothing",
     C7ShownIsDurable: "C7.5: what a start could read counts as durable, though a sync had failed before",
     C7AwayShownIsDurable: "C7.5: away bits that a start could read count as durable, though a sync had failed before",
     C7GenerationReused: "C4.1, C7: generations start again where the journal ended",

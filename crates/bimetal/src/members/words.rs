@@ -146,6 +146,9 @@ fn way_on(name: &str, error: &group::OpenError) -> Option<String> {
             "If that does not pass, with cable, controller, power or server seen to: `bimetal repair {name}` says what can be done \
              without what cannot be read"
         )),
+        group::OpenError::Unflushed { .. } => Some(format!(
+            "`bimetal rescue {name}` says what can be had, `bimetal serve {name} --read-only` serves it"
+        )),
         group::OpenError::Stale { .. } | group::OpenError::Fork { .. } => Some(format!(
             "To see what one side has, as it was when that side was last in use, name its members only: \
              `bimetal rescue {name} --member DEVICE`; to read it: \

@@ -66,6 +66,7 @@ impl Run<'_> {
             Damage::End(m) => self.rotten_end(m),
             Damage::Ring(m) => self.rotten_ring(m),
             Damage::Hole(m) => self.hole_in_the_ring(m),
+            Damage::Unflushed(m) => self.unflushed(m),
             Damage::Journal(m, events) => self.lost_journal(m, events),
             Damage::Seal(m, events) => self.rotten_seal(m, events),
             Damage::Keys(m) => self.rotten_keys(m),
@@ -393,6 +394,28 @@ impl Run<'_> {
         let result = self.peek(&env, &group, Some(View::NOTHING), false);
         env.kill();
         result
+    }
+
+    /// C7.1: nothing is built upon a member of which no sync succeeds, and all of it can be read.
+    fn unflushed(&self, member: usize) -> Result<(), Wrong> {
+        let inside = self.insiders()?;
+        let tier = self.shared.specs[member].tier;
+        let faults = Faults { sync_ppm: 1_000_000, limit: u32::MAX, ..Faults::default() };
+        self.disks[member].set_behaviour(faults, Speed::of(tier).latency());
+        if self.try_start(self.disks.clone(), self.open_options())?.is_some() && inside[member] {
+            return Err("a writable start with a member whose syncs fail was not refused".into());
+        }
+        let options = OpenOptions { writable: false, ..self.open_options() };
+        let Some((env, group)) = self.try_start(self.disks.clone(), options)? else {
+            return Err("a read-only start with a member whose syncs fail was refused".into());
+        };
+        let result = self.peek(&env, &group, None, false);
+        env.kill();
+        self.heal();
+        match self.disks.iter().any(|d| d.store().dirty()) {
+            true => Err("a start with a member whose syncs fail wrote to a member".into()),
+            false => result,
+        }
     }
 
     /// The last two commits in the member's journal rot, but for their heads; false if there are none.

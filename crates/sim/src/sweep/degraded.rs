@@ -217,6 +217,13 @@ fn unread_ring_beside_another() -> Directed {
     directed("hole in the ring beside another SSD", s, vec![fill(0, 16)], steps, false).then(Damage::Hole(0))
 }
 
+/// No sync of one member succeeds any more.
+fn unflushed(name: &'static str, member: usize) -> Directed {
+    directed(name, group(12, 40, 40), data(), mixed(), false)
+        .then(Damage::Unflushed(member))
+        .finds(&["UnflushedUnread"])
+}
+
 /// The same behind a checkpoint, and the slow member has heard of nothing.
 fn rotten_empty_ring() -> Directed {
     let s = Scenario { journal: 16, migrate: false, ..group(40, 24, 24) };
@@ -288,5 +295,7 @@ pub(super) fn all() -> Vec<Directed> {
         new_beside_a_load(),
         without("fast member gone", 0),
         without("slow member gone", 1),
+        unflushed("syncs of the fast member fail", 0),
+        unflushed("syncs of the slow member fail", 1),
     ]
 }

@@ -7,7 +7,7 @@ use bimetal_format::label::{Label, MemberCode, MemberRow, Repair, READ_ONLY_COMP
 
 use super::identify::Unusable;
 use super::{Finding, Found, Identified, OpenError};
-use crate::env::{Device, Env};
+use crate::env::{Device, DeviceError, Env};
 use crate::family::Families;
 use crate::group::core::Core;
 use crate::group::gate::RequestGate;
@@ -29,6 +29,8 @@ pub(super) struct Assembled<D> {
     devices: Vec<Place<D>>,
     /// Members whose labels are damaged, which were recognised all the same.
     recognised: Vec<MemberIndex>,
+    /// A member whose FLUSH fails, and what it said.
+    unflushed: Option<(MemberIndex, DeviceError)>,
     /// Where the members are in the caller's list.
     positions: Vec<usize>,
     /// The label that describes the group best.
@@ -76,6 +78,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     check_doubled(&members)?;
     let positions = members.iter().map(|f| f.position).collect();
     let recognised: Vec<MemberIndex> = members.iter().filter(|f| f.recognised).map(|f| f.label.member).collect();
+    let unflushed = members.iter().find_map(|f| Some((f.label.member, f.unflushed?)));
     let mut devices = in_places(members, &newest, &table, &mut findings)?;
     let newest = take_table(&mut devices, newest, &table, &mut findings)?;
     if options.writable && !mutant::on(Mutant::DeadLeaverTakenBack) {
@@ -84,7 +87,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     check_stopped(&devices, &newest, &recognised)?;
     let there: Vec<bool> = devices.iter().map(Option::is_some).collect();
     let (dead, unusable) = weigh_absent(&there, &newest, unusable, options, &mut findings)?;
-    Ok(Assembled { devices, recognised, positions, newest, dead, unusable, findings })
+    Ok(Assembled { devices, recognised, unflushed, positions, newest, dead, unusable, findings })
 }
 
 /// Leaves out devices that have left the group. What such a one says of the group is as old as its leaving, and may be so old
@@ -117,6 +120,7 @@ fn in_places<D>(
     let mut devices: Vec<Place<D>> = (0..table.members.len()).map(|_| None).collect();
     for f in members {
         findings.extend(f.problems.into_iter().map(Finding::mended));
+        findings.extend(f.unflushed.map(|why| Finding::serious(does_not_flush(f.label.member, why))));
         if let Some(why) = check_epoch(&f.label, newest)? {
             findings.push(Finding::mended(why));
         }
@@ -127,6 +131,14 @@ fn in_places<D>(
         }
     }
     Ok(devices)
+}
+
+/// What is said of a member that is only read.
+fn does_not_flush(member: MemberIndex, why: DeviceError) -> String {
+    format!(
+        "member {member}: its FLUSH fails ({why}): what is read from it may not be on its medium yet, and no start writes with it. Copy \
+         what is needed, while it can be read"
+    )
 }
 
 /// Whether the group can do without the members that are not there: those that may have left, and why a device cannot be used
@@ -427,6 +439,8 @@ pub(super) struct Absent {
     pub(super) unusable: Option<OpenError>,
     /// Members whose labels are damaged.
     pub(super) recognised: Vec<MemberIndex>,
+    /// A member whose FLUSH fails, and what it said.
+    pub(super) unflushed: Option<(MemberIndex, DeviceError)>,
     /// Where the members are in the caller's list.
     pub(super) positions: Vec<usize>,
 }
@@ -495,6 +509,13 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
     };
     (
         core,
-        Absent { before: absent, dead: a.dead, unusable: a.unusable, recognised: a.recognised, positions: a.positions },
+        Absent {
+            before: absent,
+            dead: a.dead,
+            unusable: a.unusable,
+            recognised: a.recognised,
+            unflushed: a.unflushed,
+            positions: a.positions,
+        },
     )
 }

@@ -20,6 +20,8 @@ pub(crate) struct Found<D> {
     pub(crate) problems: Vec<String>,
     /// It has no sound label: it was recognised by what else is on it, for a repair.
     pub(crate) recognised: bool,
+    /// Why its FLUSH has failed: what is read from it may not be durable.
+    pub(crate) unflushed: Option<DeviceError>,
 }
 
 /// Why nobody can say which member a device is, or why it cannot be that member.
@@ -29,6 +31,13 @@ pub(crate) enum Unusable {
     Label(LabelError),
     #[error("{0}")]
     Device(DeviceError),
+    /// For a start that writes: what it builds upon would not be durable.
+    #[error(
+        "its FLUSH fails ({0}), so that nothing written to it is known to last, and no start writes with it. It can be read: rescue, check \
+         and a read-only start use it. See to cable, controller, power or server; else copy it to a sound device (ddrescue), and give \
+         that one in its place"
+    )]
+    Unflushed(DeviceError),
     #[error("it has {size} bytes, but had {expected} bytes when it joined the group; give it its size back")]
     Shrunk { size: u64, expected: u64 },
     /// Without its labels, and a repair cannot tell which of two it is.
@@ -45,6 +54,7 @@ impl Unusable {
         match self {
             Unusable::Label(source) => OpenError::Label { device, source },
             Unusable::Device(source) => OpenError::Device { device, source },
+            Unusable::Unflushed(source) => OpenError::Unflushed { device, source },
             Unusable::Empty | Unusable::Doubled { .. } => OpenError::Label { device, source: LabelError::NotALabel },
             Unusable::Shrunk { size, expected } => OpenError::Shrunk { device, size, expected },
         }
@@ -77,15 +87,16 @@ impl<D> Identified<D> {
 
 /// Syncs each device and reads its labels. The sync comes first: a daemon that died may have left data in the device's
 /// cache, which a power cut would take away after we had based decisions on it (C7.1). A device that fails at this may be
-/// one that the group does not need.
-pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Identified<D>, OpenError> {
+/// one that the group does not need. One whose sync alone fails can be read, and is used unless the start `writes`: whoever only reads
+/// bases nothing on it.
+pub(crate) async fn identify<D: Device>(devices: Vec<D>, writes: bool) -> Result<Identified<D>, OpenError> {
     if devices.is_empty() {
         return Err(OpenError::NoDevices);
     }
     let mut found = Vec::with_capacity(devices.len());
     let mut unusable = Vec::new();
     // Side by side: disks that sleep do not wake up in turn.
-    let each = devices.into_iter().enumerate().map(|(position, device)| identify_one(device, position));
+    let each = devices.into_iter().enumerate().map(|(position, device)| identify_one(device, position, writes));
     for (position, one) in wait::all(each.collect()).await.into_iter().enumerate() {
         match one {
             Ok(f) => found.push(f),
@@ -95,10 +106,20 @@ pub(crate) async fn identify<D: Device>(devices: Vec<D>) -> Result<Identified<D>
     Ok(Identified { found, unusable })
 }
 
-async fn identify_one<D: Device>(device: D, position: usize) -> Result<Found<D>, (Unusable, Option<D>)> {
-    if !mutant::on(Mutant::C7NoFirstSync) {
-        device.sync().await.map_err(|e| (Unusable::Device(e), None))?;
+async fn identify_one<D: Device>(device: D, position: usize, writes: bool) -> Result<Found<D>, (Unusable, Option<D>)> {
+    let synced = match mutant::on(Mutant::C7NoFirstSync) {
+        true => Ok(()),
+        false => device.sync().await,
+    };
+    let Err(failed) = synced else { return read_one(device, position).await };
+    match read_one(device, position).await {
+        Ok(f) if !writes && !mutant::on(Mutant::UnflushedUnread) => Ok(Found { unflushed: Some(failed), ..f }),
+        Ok(_) => Err((Unusable::Unflushed(failed), None)),
+        Err(_) => Err((Unusable::Device(failed), None)),
     }
+}
+
+async fn read_one<D: Device>(device: D, position: usize) -> Result<Found<D>, (Unusable, Option<D>)> {
     if device.size() == 0 {
         return Err((Unusable::Empty, None));
     }
@@ -113,5 +134,5 @@ async fn identify_one<D: Device>(device: D, position: usize) -> Result<Found<D>,
     }
     let damaged = labels.problems.iter().filter(|(_, e)| !matches!(e, LabelError::NotALabel));
     let problems = damaged.map(|(place, e)| format!("member {}: label at byte {place}: {e}", label.member)).collect();
-    Ok(Found { device, label, position, weaker, problems, recognised: false })
+    Ok(Found { device, label, position, weaker, problems, recognised: false, unflushed: None })
 }

@@ -13,7 +13,7 @@ use super::pages::{believed, load_pages, Loaded, FORGOTTEN};
 use super::patience::read_patiently;
 use super::replay::chunk_of;
 use super::{read_chain, Chain, Finding, OpenError};
-use crate::env::Env;
+use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
 use crate::kept::slots_of;
 use crate::map::Map;
@@ -30,6 +30,8 @@ pub(super) struct Source {
     pub(super) rebuild: Vec<bool>,
     /// Members without a sound label, which only a repair opens.
     pub(super) recognised: Vec<MemberIndex>,
+    /// A member whose FLUSH fails, and what it said.
+    pub(super) unflushed: Option<(MemberIndex, DeviceError)>,
     /// Where the members are in the caller's list.
     pub(super) positions: Vec<usize>,
     /// What no member has, and some member might have if it could read it.
@@ -138,9 +140,10 @@ pub(super) async fn load_map<E: Env>(core: &mut Core<E>, absent: Absent) -> Resu
         take_prepared(core, &chains);
     }
     set_generations(core, best, &chains);
-    let (recognised, positions) = (absent.recognised.clone(), absent.positions.clone());
+    let (recognised, positions, unflushed) = (absent.recognised.clone(), absent.positions.clone(), absent.unflushed);
     release_dead(core, absent)?;
-    Ok(Source { chains, best, rebuild, recognised, positions, unread: Unread { pages: unread, more }, lent })
+    let unread = Unread { pages: unread, more };
+    Ok(Source { chains, best, rebuild, recognised, unflushed, positions, unread, lent })
 }
 
 /// The group may have gone on without the members that are here: what they lack, and what they say of others, is not certain.

@@ -31,6 +31,7 @@ mod window;
 
 use bimetal_format::label::LabelError;
 
+use self::identify::Unusable;
 use self::load::{Source, Unread};
 use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
@@ -52,6 +53,14 @@ pub enum OpenError {
     /// A device failed while its label was read.
     #[error("device {device}: {source}")]
     Device {
+        /// Position in the caller's list.
+        device: usize,
+        /// What it said.
+        source: DeviceError,
+    },
+    /// The FLUSH of a device fails, and its label can be read.
+    #[error("device {device} is not used: {}", Unusable::Unflushed(*source))]
+    Unflushed {
         /// Position in the caller's list.
         device: usize,
         /// What it said.
@@ -164,7 +173,7 @@ pub enum OpenError {
 
 /// Opens a group: see the module's head.
 pub(crate) async fn open<E: Env>(env: E, devices: Vec<E::Device>, options: OpenOptions) -> Result<Core<E>, OpenError> {
-    let found = identify(devices).await?;
+    let found = identify(devices, options.writable).await?;
     let (core, source) = load(env, found, options).await?;
     if core.writable {
         start::start(&core, source).await?;
@@ -186,6 +195,8 @@ pub(crate) struct ForRepair {
     pub(crate) failed: Vec<(usize, String)>,
     /// What could not be read, and no member at hand has otherwise.
     pub(crate) unread: Unread,
+    /// A member whose FLUSH fails, and what it said.
+    pub(crate) unflushed: Option<(MemberIndex, DeviceError)>,
 }
 
 /// Loads what a read-only start would serve, for a repair, which knows members without their labels too.
@@ -195,13 +206,13 @@ pub(crate) async fn open_to_repair<E: Env>(
     options: OpenOptions,
 ) -> Result<(Core<E>, ForRepair), OpenError> {
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..options };
-    let mut found = identify(devices).await?;
+    let mut found = identify(devices, false).await?;
     let misplaced = recognise::recognise(&env, &mut found).await;
     let failed = found.failed();
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
-    let Source { recognised, positions, unread, .. } = source;
-    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, failed, unread }))
+    let Source { recognised, positions, unread, unflushed, .. } = source;
+    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, failed, unread, unflushed }))
 }
 
 /// Steps 2 to 5.

@@ -84,7 +84,7 @@ fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {
         false => "both of its labels are damaged; it was recognised by what else is on it",
     };
     let problems = vec![format!("member {index}: {what}")];
-    Found { device, label: r.label, position, weaker: 0, problems, recognised: !r.own }
+    Found { device, label: r.label, position, weaker: 0, problems, recognised: !r.own, unflushed: None }
 }
 
 /// Which member a device is whose label is not among the `known`: by its second label, or by what else is on it if all of that may be read.

@@ -92,6 +92,19 @@ pub enum RepairError {
         /// Bytes that they may have of what is left.
         have: u64,
     },
+    /// A member can be read, and its FLUSH fails.
+    #[error(
+        "the FLUSH of member {member} fails ({source}), so that nothing written to it is known to last; nothing was repaired. All that is \
+         on it can be read, and would be given up with it: see to cable, controller, power or server, or copy it to a sound device \
+         (ddrescue) and give that one in its place; or copy what the volumes hold, read-only. What is then to go on without it is \
+         repaired with this device disconnected"
+    )]
+    Unflushed {
+        /// Its index.
+        member: MemberIndex,
+        /// What it said.
+        source: DeviceError,
+    },
     /// A new device cannot become a member.
     #[error(transparent)]
     NewDevice(StructureError),
@@ -250,10 +263,14 @@ impl<E: Env> Plan<E> {
         self.new.iter().map(|(_, label)| (label.layout(), label.device_size))
     }
 
-    /// Whether what volumes were promised fits what would be left (I5).
+    /// Whether every member that is left takes writes that last, and what volumes were promised fits what would be left (I5).
     pub fn check(&self) -> Result<(), RepairError> {
         if self.core.first_member().label.borrow().read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
             return Err(OpenError::ReadOnlyFeatures { name: self.core.name.clone() }.into());
+        }
+        // Its labels could not be made to say that a repair was begun, nor that it is done.
+        if let Some((member, source)) = self.known.unflushed {
+            return Err(RepairError::Unflushed { member, source });
         }
         let new_in = |tier| self.new.iter().filter(move |(m, _)| m.tier == tier);
         let slots =

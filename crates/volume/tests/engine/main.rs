@@ -47,6 +47,7 @@ mod straggler;
 mod structure;
 mod telling;
 mod two_faults;
+mod unflushed;
 mod unreached;
 mod unread;
 mod unread_ring;

@@ -186,6 +186,8 @@ pub(crate) struct MemoryDevice {
     pub(crate) head_free: Rc<Cell<Instant>>,
     /// A sync takes so long.
     pub(crate) sync_takes: Rc<Cell<Duration>>,
+    /// Syncs fail.
+    pub(crate) syncs_fail: Rc<Cell<bool>>,
     /// The next sync takes so much longer: the device sleeps.
     pub(crate) wakes_up_in: Rc<Cell<Duration>>,
     /// So long does a write take.
@@ -222,6 +224,7 @@ impl MemoryDevice {
             read_takes: Rc::default(),
             head_free: Rc::default(),
             sync_takes: Rc::default(),
+            syncs_fail: Rc::default(),
             wakes_up_in: Rc::default(),
             write_takes: Rc::default(),
             being_written: Rc::default(),
@@ -335,6 +338,9 @@ impl Device for MemoryDevice {
         }
         self.answers().await;
         self.connected()?;
+        if self.syncs_fail.get() {
+            return Err(DeviceError::Io(5));
+        }
         self.syncs.set(self.syncs.get() + 1);
         Ok(())
     }
