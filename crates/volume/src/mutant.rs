@@ -146,6 +146,7 @@ mutants! {
     DissolveNotesEarly: "a change of a volume that is copied is noted when it begins, not when it has ended",
     DissolveCutsWriters: "a volume that is copied counts as standing still while writes are under way",
     DissolveNotSynced: "a volume counts as copied although the device was not told to keep it",
+    DissolveSyncsAll: "a volume that is copied waits for failed writes to members that hold none of it",
     DissolvedWhileWritten: "a volume that is copied is written to while it must stand still",
     LeftBeforeCommit: "a member has left the group before the moves that emptied it are durable everywhere",
     RepairUnmarked: "repair: the labels of members do not say that a repair was begun",

@@ -6,7 +6,7 @@ use bimetal_volume::buf::BufMut;
 use bimetal_volume::dissolve::{Dissolve, DissolveError, Frozen};
 use bimetal_volume::env::Device;
 use bimetal_volume::error::Error;
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::Volume;
 
 use super::client::{Client, RETRY};
@@ -52,6 +52,9 @@ impl Client {
                 self.shared.marks.borrow_mut().mark(Seen::Dissolved);
             }
             Err(DissolveError::Source { source, .. }) if changed && overtaken(&source) => {}
+            Err(DissolveError::Source { source: Error::Latched(why), .. }) if !self.has_failed_below(number) => {
+                self.shared.fail(format!("volume {number} lives on disks that work, and could not be copied: {why}"));
+            }
             Err(DissolveError::Source { source, .. }) => {
                 // It reads, and flushes before it compares for the last time.
                 let kind = if matches!(source, Error::Latched(_)) { Kind::Flush } else { Kind::Read };
@@ -69,6 +72,18 @@ impl Client {
         run.copy().await?;
         self.shared.frozen.set(Some(number));
         run.finish().await
+    }
+
+    /// Whether a sync or a request for metadata has failed on a disk where chunks of the volume may live.
+    fn has_failed_below(&self, number: usize) -> bool {
+        let placement = self.shared.table.borrow().get(number).map_or(Placement::Auto, |k| k.placement);
+        let (now, start) = (self.shared.world.injected().grave, self.start.grave);
+        let holds = |tier| match placement {
+            Placement::Auto => true,
+            Placement::FastOnly => tier == Tier::Fast,
+            Placement::SlowOnly => tier == Tier::Slow,
+        };
+        self.shared.specs.iter().enumerate().any(|(disk, spec)| holds(spec.tier) && now[disk] > start[disk])
     }
 
     /// Both read the same. What the volume holds is the oracle's affair.

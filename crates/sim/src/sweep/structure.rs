@@ -4,6 +4,7 @@ use bimetal_format::ENTRIES_PER_PAGE;
 use bimetal_volume::units::{Placement, CHUNK};
 
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
+use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::scenario::{Act, Damage, End, Scenario, Step, VolumeSpec};
 use crate::world::CrashPoint;
@@ -65,6 +66,27 @@ fn dissolved() -> Directed {
     steps.extend([dissolve, flush()]);
     let after = vec![dissolve, fill(0, 3), dissolve];
     directed("dissolved", with(12, 24, &[16]), vec![fill(0, 10), flush()], steps, false).after(after)
+}
+
+/// The slow disk dies at any of its requests, and says so or not, while clients write to it. A volume that lives on the SSD alone is
+/// copied out of the group, which may take no writes any more.
+fn dissolved_beside_a_dead_disk() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..with(12, 40, &[24]) };
+        s.volumes.push(VolumeSpec { chunks: 4, placement: Placement::FastOnly });
+        let prepare = vec![of(1, fill(0, 4)), fill(0, 24), flush(), sleep(0, 3000)];
+        let session = s.quiet_session(prepare, End::Stop);
+        s.sessions.push(session);
+        let mut steps: Vec<Step> = (0..24)
+            .flat_map(|i| [step(1, if i % 2 == 0 { FUA } else { WRITE }, i * CHUNK, 8192), sleep(1, 5)])
+            .collect();
+        steps.extend([sleep(0, 400), of(1, step(0, Act::Dissolve, 0, 0)), read_all(1, 4)]);
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[1] = Faults { dies_after: 1 + n as u32 * 3 / 2, tells: n % 2 == 0, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("dissolved beside a dead disk", make, 100).finds(&["DissolveSyncsAll"])
 }
 
 /// Moves and requests are under way on what is deleted; its pages are at once another volume's.
@@ -208,5 +230,8 @@ pub(super) fn all() -> Vec<Directed> {
         grown(),
         renamed(),
     ];
-    volumes.into_iter().chain([bound(), bound_in_a_full_group(), dissolved(), last_page()]).collect()
+    volumes
+        .into_iter()
+        .chain([bound(), bound_in_a_full_group(), dissolved(), dissolved_beside_a_dead_disk(), last_page()])
+        .collect()
 }

@@ -26,6 +26,7 @@ use crate::env::{Device, DeviceError, Env};
 use crate::error::Error;
 use crate::group::Volume;
 use crate::marked::Marked;
+use crate::member::Member;
 use crate::mutant::{self, Mutant};
 use crate::units::CHUNK;
 use crate::wait;
@@ -257,14 +258,38 @@ impl<E: Env, D: Device> Dissolve<E, D> {
     }
 
     /// A write that has failed may still be on its way to a member, until that is synced (C2.2): what is read twice would
-    /// differ.
+    /// differ. A member where none can change this volume is not synced for it: it may be the one that has failed, and
+    /// the volume is to be had all the same.
     async fn let_failed_writes_land(&self) -> Result<(), DissolveError> {
         let core = &self.volume.core;
         for m in core.members.iter().filter(|m| m.is_present() && m.has_tainted()) {
+            let Some(offset) = self.unsettled_on(m).await else { continue };
             let synced = core.sync_member(m.index, m.sync.written()).await;
-            synced.map_err(|source| DissolveError::Source { offset: 0, source })?;
+            synced.map_err(|source| DissolveError::Source { offset, source })?;
         }
         Ok(())
+    }
+
+    /// The first byte of the first chunk that a write of unknown outcome may still change on a member. What is on one that
+    /// is lost cannot be read any more, and nothing comes to it before it is opened anew.
+    async fn unsettled_on(&self, m: &Member<E::Device>) -> Option<u64> {
+        if mutant::on(Mutant::DissolveSyncsAll) {
+            return Some(0);
+        }
+        if m.is_lost() {
+            return None;
+        }
+        let (core, info) = (&self.volume.core, &self.volume.info);
+        let mut pages = core.pages_in_use(info, 0);
+        while let Some(mut chunks) = pages.next(core).await {
+            let map = core.map.borrow();
+            let home = |chunk| map.get(chunk).filter(|e| e.is_mapped() && e.member == m.index);
+            let found = chunks.find(|chunk| home(*chunk).is_some_and(|e| m.is_tainted(e.slot)));
+            if let Some(number) = found.and_then(|chunk| info.number_of(chunk)) {
+                return Some(number * CHUNK);
+            }
+        }
+        None
     }
 
     fn check_size(&self) -> Result<(), DissolveError> {

@@ -4,11 +4,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use bimetal_volume::buf::{Buf, BufMut};
-use bimetal_volume::dissolve::{Dissolve, PIECE};
+use bimetal_volume::dissolve::{Dissolve, DissolveError, PIECE};
 use bimetal_volume::env::{Device, DeviceError, DeviceTraits};
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
+use bimetal_volume::{Group, Volume};
 
-use crate::image::{create_sized, open, writable, write, MIB};
+use crate::image::{create_sized, evacuate, flush, make, open, pass, small, writable, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
+use crate::reserve::{is_fast, millis};
 
 /// A plain device that remembers of which pieces writes began; `None` is a sync.
 #[derive(Clone)]
@@ -68,4 +72,82 @@ fn what_a_copy_is_recognised_by_is_written_when_all_else_is_durable() {
     assert!(done[head..].iter().all(|piece| piece.is_none() || *piece == Some(0)), "after the head: {done:?}");
     assert_eq!(done.last(), Some(&None));
     assert!((0..8).all(|n| onto.inner.peek(n * MIB, MIB as usize).iter().all(|b| *b == 1 + n as u8)));
+}
+
+/// An SSD and two disks, with a volume that lives on the SSD alone, and a larger one.
+fn beside(
+    env: &MemoryEnv,
+    migrate: bool,
+) -> ([MemoryDevice; 3], Group<MemoryEnv>, Volume<MemoryEnv>, Volume<MemoryEnv>) {
+    let d = [64, 256, 256].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) });
+    let hot = NewVolume { name: "hot".into(), size: Some(8 * MIB), placement: Placement::FastOnly };
+    let main = NewVolume { name: "main".into(), size: Some(180 * MIB), placement: Placement::Auto };
+    let options = CreateOptions { journal_blocks: Some(64), ..small(vec![hot, main]) };
+    make(env, d.iter().cloned().zip([Tier::Fast, Tier::Slow, Tier::Slow]).collect(), options);
+    let g = open(env, &d, OpenOptions { migrate, ..OpenOptions::default() }).expect("opens");
+    let (hot, main) = (g.volume("hot").expect("there"), g.volume("main").expect("there"));
+    (0..64).for_each(|c| write(env, &hot, c * CHUNK, &[9; CHUNK as usize]).expect("write"));
+    (0..900).for_each(|c| write(env, &main, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    flush(env, &main).expect("flush");
+    pass(env, 120);
+    (d, g, hot, main)
+}
+
+/// Copies a volume.
+fn copied(env: &MemoryEnv, volume: &Volume<MemoryEnv>) -> Result<MemoryDevice, DissolveError> {
+    let onto = Plain { inner: MemoryDevice::new(200 * MIB), done: Rc::default() };
+    let run = Dissolve::begin(volume.clone(), onto.clone(), PIECE)?;
+    env.block_on(async move {
+        run.copy().await?;
+        run.finish().await.map(drop)
+    })?;
+    Ok(onto.inner)
+}
+
+#[test]
+fn a_volume_on_the_ssd_is_copied_out_of_a_group_that_takes_no_writes() {
+    let env = MemoryEnv::new();
+    let (d, g, hot, main) = beside(&env, false);
+    let below = (0..900).find(|c| !is_fast(&main, *c)).expect("the disks are in use");
+    d[1..].iter().for_each(|disk| disk.lost.set(true));
+    write(&env, &main, below * CHUNK, &[4; 4096]).expect_err("it lies on a disk");
+    pass(&env, 60);
+    assert!(g.status().latched.is_some());
+    let copy = copied(&env, &hot).expect("all of it is on the SSD, and can be read");
+    assert!(copy.peek(0, 8 * MIB as usize).iter().all(|b| *b == 9));
+}
+
+/// It does not say that it is lost: a write to it has failed, and a sync.
+#[test]
+fn a_disk_that_keeps_nothing_is_not_asked_for_a_volume_on_the_ssd() {
+    let env = MemoryEnv::new();
+    let (d, g, hot, main) = beside(&env, false);
+    let below = (0..900).find(|c| !is_fast(&main, *c)).expect("the disks are in use");
+    d[1..].iter().for_each(|disk| disk.lost.set(true));
+    write(&env, &main, below * CHUNK, &[4; 4096]).expect_err("it lies on a disk");
+    pass(&env, 60);
+    d[1..].iter().for_each(|disk| disk.lost.set(false));
+    assert!(g.status().latched.is_some());
+    let copy = copied(&env, &hot).expect("all of it is on the SSD, and can be read");
+    assert!(copy.peek(0, 8 * MIB as usize).iter().all(|b| *b == 9));
+    let failed = copied(&env, &main).map(drop).expect_err("a failed write may still land in it");
+    assert!(matches!(failed, DissolveError::Source { offset, .. } if offset == below * CHUNK), "{failed:?}");
+}
+
+/// A disk is being emptied when the connection to another one is lost, to which a chunk is just being copied.
+#[test]
+fn a_copy_of_a_volume_takes_writes_from_nobody_though_a_disk_is_lost() {
+    let env = MemoryEnv::new();
+    let (d, g, hot, _main) = beside(&env, true);
+    d[1].read_takes.set(std::time::Duration::from_secs(1));
+    d[2].write_takes.set(std::time::Duration::from_millis(50));
+    evacuate(&env, &g, 1);
+    while d[2].being_written.get().0 < CHUNK as usize {
+        millis(&env, 1);
+    }
+    d[2].lost.set(true);
+    pass(&env, 600);
+    copied(&env, &hot).expect("all of it is on the SSD");
+    assert_eq!(g.status().latched, None);
+    write(&env, &hot, 0, &[5; 4096]).and_then(|()| flush(&env, &hot)).expect("it lies on the SSD");
 }
