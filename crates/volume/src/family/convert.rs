@@ -286,6 +286,11 @@ impl<E: Env> Core<E> {
                 self.write_slot(to, at, data).await?;
             }
         }
+        // The commit that makes the change of the entry durable syncs this first, like what a client has written. A copy that failed is
+        // nobody's: a member that is lost owes no sync for it.
+        if !mutant::on(Mutant::EncryptedNotSynced) {
+            self.members[to.member as usize].sync.owe_client();
+        }
         Ok(())
     }
 
@@ -295,11 +300,9 @@ impl<E: Env> Core<E> {
         read.map_err(|source| Error::Device { member: slot.member, source })
     }
 
-    /// The commit that makes the change of the entry durable syncs this first, like what a client has written.
     async fn write_slot(&self, slot: SlotId, at: u64, data: BufMut) -> Result<(), Error> {
         let m = &self.members[slot.member as usize];
-        let who = if mutant::on(Mutant::EncryptedNotSynced) { WriteFor::Engine } else { WriteFor::Client };
-        let result = m.write(m.layout.slot(slot.slot) + at, data.freeze(), who).await;
+        let result = m.write(m.layout.slot(slot.slot) + at, data.freeze(), WriteFor::Engine).await;
         if result.is_err() {
             // The next try should go elsewhere, as after a copy by the mover.
             m.taint(slot.slot);

@@ -53,6 +53,11 @@ impl SyncState {
         }
     }
 
+    /// What the engine has written is to be durable with the next commit, like what a client has.
+    pub(crate) fn owe_client(&self) {
+        self.wrote(WriteFor::Client);
+    }
+
     /// Number of the newest completed write.
     pub(crate) fn written(&self) -> u64 {
         self.written.get()

@@ -88,6 +88,38 @@ fn a_volume_that_is_encrypted_meanwhile_waits_with_saying_so() {
     goes_on(&env, &g, &v);
 }
 
+/// Some of it is just being written to that disk.
+#[test]
+fn an_encryption_under_way_when_a_disk_is_lost_takes_writes_from_nobody() {
+    let env = MemoryEnv::new();
+    let d = [64, 256].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) });
+    let hot = NewVolume { name: "hot".into(), size: Some(8 * MIB), placement: Placement::FastOnly };
+    let main = NewVolume { name: "main".into(), size: Some(180 * MIB), placement: Placement::Auto };
+    let options = CreateOptions { journal_blocks: Some(64), ..small(vec![hot, main]) };
+    make(&env, d.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect(), options);
+    let g = open(&env, &d, OpenOptions { migrate: false, ..OpenOptions::default() }).expect("opens");
+    let (hot, v) = (g.volume("hot").expect("there"), g.volume("main").expect("there"));
+    write(&env, &hot, 0, &[9; CHUNK as usize]).expect("write");
+    (0..900).for_each(|c| write(&env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    flush(&env, &v).expect("flush");
+    pass(&env, 60);
+    d[1].write_takes.set(Duration::from_millis(50));
+    let new =
+        NewFamily { name: "home".into(), uuid: [7; 16], key: FamilyKey::from_bytes(&[7; 32]), header: vec![7; 4096] };
+    let g2 = g.clone();
+    env.block_on(async move {
+        g2.create_family(new).await.expect("made");
+        g2.encrypt_volume("main", "home").await.expect("begun");
+    });
+    while d[1].being_written.get().0 < CHUNK as usize {
+        millis(&env, 1);
+    }
+    d[1].lost.set(true);
+    pass(&env, 60);
+    assert!(g.status().volumes.iter().any(|v| v.encrypting.is_some()));
+    goes_on(&env, &g, &hot);
+}
+
 /// It leaves because it dies, and dies when nothing is left on it.
 #[test]
 fn an_empty_ssd_that_is_lost_can_be_taken_out() {
