@@ -1,6 +1,7 @@
 //! Changes of the tables, checks and new chunks while a disk cannot be reached that the group does without.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use bimetal_format::layout::LABEL_A;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
-use bimetal_volume::group::structure::{NewFamily, StructureError};
+use bimetal_volume::group::structure::{NewFamily, NewMember, StructureError};
 use bimetal_volume::inspect::Report;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
@@ -86,6 +87,85 @@ fn a_volume_that_is_encrypted_meanwhile_waits_with_saying_so() {
     pass(&env, 120);
     assert!(g.status().volumes.iter().any(|v| v.encrypting.is_some()));
     goes_on(&env, &g, &v);
+}
+
+/// Begins a change, and gives what it comes to.
+fn begin<T: 'static>(env: &MemoryEnv, change: impl Future<Output = T> + 'static) -> Rc<RefCell<Option<T>>> {
+    let ended = Rc::new(RefCell::new(None));
+    let told = ended.clone();
+    env.spawn(async move {
+        let result = change.await;
+        *told.borrow_mut() = Some(result);
+    });
+    ended
+}
+
+#[test]
+fn a_disk_is_not_added_when_another_is_lost_meanwhile() {
+    let env = MemoryEnv::new();
+    let (d, g, v) = group(&env);
+    let new = MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(64 * MIB) };
+    new.write_takes.set(Duration::from_secs(2));
+    let (g2, wanted) = (g.clone(), NewMember { tier: Tier::Slow, force: false, journal_blocks: Some(64) });
+    let added = begin(&env, async move { g2.add_member(new, &wanted).await.map(drop) });
+    pass(&env, 3);
+    assert!(added.borrow().is_none(), "under way");
+    d[2].lost.set(true);
+    pass(&env, 300);
+    assert!(matches!(*added.borrow(), Some(Err(StructureError::NotReached(2)))), "{:?}", added.borrow());
+    assert_eq!(g.status().members.len(), 3);
+    goes_on(&env, &g, &v);
+}
+
+#[test]
+fn a_volume_is_deleted_later_when_a_disk_is_lost_meanwhile() {
+    let env = MemoryEnv::new();
+    let (d, g, v) = group(&env);
+    let o = g.volume("other").expect("there");
+    (0..40).for_each(|c| write(&env, &o, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    flush(&env, &o).expect("flush");
+    pass(&env, 60);
+    d[0].sync_takes.set(Duration::from_secs(1));
+    let g2 = g.clone();
+    let deleted = begin(&env, async move { g2.delete_volume("other").await });
+    millis(&env, 2500);
+    assert!(deleted.borrow().is_none(), "under way");
+    d[2].lost.set(true);
+    d[0].sync_takes.set(Duration::ZERO);
+    pass(&env, 300);
+    assert!(matches!(*deleted.borrow(), Some(Err(_))), "{:?}", deleted.borrow());
+    goes_on(&env, &g, &v);
+    env.kill();
+    d[2].lost.set(false);
+    let g = open(&env, &d, writable()).expect("opens");
+    pass(&env, 60);
+    assert_eq!((g.volume("other").is_none(), g.status().volumes.len()), (true, 1));
+}
+
+/// It waits for slots of its tier, which the mover is to make free.
+#[test]
+fn a_volume_that_is_being_made_is_refused_when_a_disk_is_lost_meanwhile() {
+    let env = MemoryEnv::new();
+    let d = [64, 256].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) });
+    let main = NewVolume { name: "main".into(), size: Some(150 * MIB), placement: Placement::Auto };
+    let options = CreateOptions { journal_blocks: Some(64), ..small(vec![main]) };
+    make(&env, d.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect(), options);
+    let g = open(&env, &d, OpenOptions::default()).expect("opens");
+    let v = g.volume("main").expect("there");
+    (0..900).for_each(|c| write(&env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    flush(&env, &v).expect("flush");
+    pass(&env, 120);
+    d[1].write_takes.set(Duration::from_secs(1));
+    let (g2, new) = (g.clone(), NewVolume { name: "new".into(), size: Some(40 * MIB), placement: Placement::FastOnly });
+    let made = begin(&env, async move { g2.create_volume(&new).await.map(drop) });
+    millis(&env, 500);
+    assert!(made.borrow().is_none(), "under way");
+    d[1].lost.set(true);
+    pass(&env, 5);
+    assert!(matches!(*made.borrow(), Some(Err(StructureError::NotReached(1)))), "{:?}", made.borrow());
+    let fast = (0..900).find(|c| is_fast(&v, *c)).expect("the SSD is in use");
+    write(&env, &v, fast * CHUNK, &[5; 4096]).and_then(|()| flush(&env, &v)).expect("it lies on the SSD");
+    assert_eq!(g.status().latched, None);
 }
 
 /// Some of it is just being written to that disk.

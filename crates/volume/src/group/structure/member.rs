@@ -257,6 +257,7 @@ impl<E: Env> Core<E> {
 
     async fn write_map(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
         self.check_writable().map_err(StructureError::NotAdded)?;
+        self.check_reached()?;
         self.checkpoint_steps(m, How::ALONE).await.map_err(StructureError::NewDevice)
     }
 
@@ -277,7 +278,9 @@ impl<E: Env> Core<E> {
         // One or two commits come before this has its turn.
         let no_commit = self.commit.gate.lock().await;
         // The rest of the map, while no commit runs: it gets every commit from then on.
-        if let Err(why) = self.moving(Some(&m), PATIENCE_OF_COMMITS, self.write_map(&m)).await {
+        let written = self.moving(Some(&m), PATIENCE_OF_COMMITS, self.write_map(&m)).await;
+        // All that took its time: the others are to hear of it now.
+        if let Err(why) = written.and_then(|()| self.check_reached()) {
             drop(no_commit);
             return Err(self.clear_of_families(m, why).await);
         }

@@ -83,6 +83,8 @@ impl<E: Env> Core<E> {
     ) -> Result<(), StructureError> {
         let mut progress = Progress::begin(self.env.now());
         loop {
+            // Nothing is moved meanwhile, and no label could be written.
+            self.check_reached()?;
             let (free, (promised, more)) = (self.free_in(tier), wanted());
             if free >= promised + more {
                 return Ok(());

@@ -151,12 +151,17 @@ impl<E: Env> Core<E> {
 
     /// Writes a checkpoint of a slow member. That it is lost meanwhile is no error.
     async fn follow(&self, m: &Member<E::Device>) -> Result<(), Error> {
-        let locks = m.lock_for_checkpoint().await;
-        let how = How { commits: locks.commits(), ..How::ALONE };
-        match self.checkpoint_or(m, how, |what, e| self.failed_in_its_time(m, what, e)).await {
+        match self.checkpoint_while_reached(m).await {
             Err(Error::Device { .. }) => Ok(()),
             followed => followed,
         }
+    }
+
+    /// Writes a checkpoint of a member. That it is lost meanwhile is an error of the caller alone.
+    pub(crate) async fn checkpoint_while_reached(&self, m: &Member<E::Device>) -> Result<(), Error> {
+        let locks = m.lock_for_checkpoint().await;
+        let how = How { commits: locks.commits(), ..How::ALONE };
+        self.checkpoint_or(m, how, |what, e| self.failed_in_its_time(m, what, e)).await
     }
 
     /// Writes a checkpoint of member `m`, also of these pages (in order), though no commit has changed them. The caller does not hold
