@@ -113,7 +113,8 @@ impl<E: Env> Core<E> {
         }
         // Hidden commits may have given a fast slot to another chunk, and nobody else knows. Of slow slots their own
         // members do: recovery has asked them.
-        let hidden = self.journal_gap.get() && self.tier_of_member(entry.member) == Tier::Fast;
+        let gap = self.journal_gap.get() && !self.left_behind.get();
+        let hidden = gap && self.tier_of_member(entry.member) == Tier::Fast;
         if hidden && !mutant::on(Mutant::C5GapServesSlots) {
             return Known { entry, valid: Fate::Lost, empty };
         }

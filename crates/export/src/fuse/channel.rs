@@ -16,6 +16,9 @@ pub trait Channel: Clone + 'static {
     /// The same if a request is there already; `WouldBlock` if not.
     fn try_receive(&self, area: &mut [u8]) -> io::Result<usize>;
 
+    /// Completes when no request will ever come. It says so also to who receives none.
+    fn ended(&self) -> impl Future<Output = ()>;
+
     /// Sends an answer and gives it back, to be used again.
     fn send(&self, answer: Box<Answer>) -> impl Future<Output = (Box<Answer>, io::Result<()>)>;
 }
@@ -27,6 +30,10 @@ impl Channel for Device {
 
     fn try_receive(&self, area: &mut [u8]) -> io::Result<usize> {
         Device::try_receive(self, area)
+    }
+
+    async fn ended(&self) {
+        Device::ended(self).await;
     }
 
     async fn send(&self, answer: Box<Answer>) -> (Box<Answer>, io::Result<()>) {

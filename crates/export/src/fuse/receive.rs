@@ -49,12 +49,26 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
 
     /// Waits for a request, if there is room for what waits; `None` when the mount is closed meanwhile.
     async fn receive_one(&self) -> Option<(BufMut, io::Result<usize>)> {
-        self.done.wait_until(|| !self.room.is_full() || self.ended.get()).await;
+        if self.room.is_full() && !self.is_there_room().await {
+            return None;
+        }
         let mut receiving = pin!(self.channel.receive(self.take_area()));
         let mut closed = pin!(self.closed.wait_until(|| self.ended.get()));
         poll_fn(|cx| match closed.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(None),
             Poll::Pending => receiving.as_mut().poll(cx).map(Some),
+        })
+        .await
+    }
+
+    /// Waits for room for what waits; false at the end of the mount, which a receive would tell of otherwise: what was begun before
+    /// that must not go on for as long as nothing is received.
+    async fn is_there_room(&self) -> bool {
+        let mut room = pin!(self.done.wait_until(|| !self.room.is_full() || self.ended.get()));
+        let mut end = pin!(self.channel.ended());
+        poll_fn(|cx| match room.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending => end.as_mut().poll(cx).map(|()| false),
         })
         .await
     }

@@ -96,6 +96,17 @@ impl Channel for Kernel {
         }
     }
 
+    async fn ended(&self) {
+        poll_fn(|cx| match self.0.gone.get() && self.0.requests.borrow().is_empty() {
+            true => Poll::Ready(()),
+            false => {
+                self.0.waiting.borrow_mut().push(cx.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
     async fn send(&self, answer: Box<Answer>) -> (Box<Answer>, io::Result<()>) {
         self.0.answers.borrow_mut().push(answer.to_bytes());
         self.wake();

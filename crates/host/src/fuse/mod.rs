@@ -19,9 +19,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 use bimetal_volume::buf::{BufMut, PAGE};
+use bimetal_volume::env::Env;
 use io_uring::{opcode, types::Fd};
 
 use crate::reactor::{HostEnv, Keep, OnDrop};
+
+/// A pause before it is looked again whether a connection has ended.
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 pub use answer::Answer;
 pub use ground::device_below;
 pub(crate) use mount::TYPE as MOUNT_TYPE;
@@ -79,6 +83,21 @@ impl Device {
         // SAFETY: the pointer and the length are those of `area`. The file was opened with O_NONBLOCK.
         let got = unsafe { libc::read(self.file.as_raw_fd(), area.as_mut_ptr().cast(), area.len()) };
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Completes when the kernel has ended the connection (`umount -f`, for one), whether anything is received or not.
+    pub async fn ended(&self) {
+        loop {
+            // An end is told of without being asked for.
+            let entry = opcode::PollAdd::new(Fd(self.file.as_raw_fd()), libc::POLLERR as u32).build();
+            // SAFETY: the entry points to no memory, and the file is handed over.
+            let op = unsafe { self.env.core().start(entry, Keep::None, Some(self.file.clone()), OnDrop::Cancel) };
+            let (result, _) = op.await;
+            if result > 0 && result & i32::from(libc::POLLERR | libc::POLLHUP) != 0 {
+                return;
+            }
+            self.env.sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Sends an answer and gives it back, to be used again. The kernel refuses one to a request that it has given up

@@ -47,6 +47,9 @@ pub(crate) struct Core<E: Env> {
     pub(crate) map_complete: bool,
     /// The journal of the member whose map was loaded has a hole: changes of unknown chunks are missing.
     pub(crate) journal_gap: Cell<bool>,
+    /// The hole is all that the group may have done since it went on without this member, which was to leave: no slot of it was given to
+    /// another chunk by that.
+    pub(crate) left_behind: Cell<bool>,
     /// The member whose map was loaded.
     pub(crate) authority: u8,
     /// With a map that is not complete: whose own slots it tells of as those members know them.

@@ -477,6 +477,7 @@ pub(super) fn core_of<E: Env>(env: E, a: Assembled<E::Device>, options: OpenOpti
         writable: options.writable,
         map_complete: false,
         journal_gap: Cell::new(false),
+        left_behind: Cell::new(false),
         authority: 0,
         vouching: Default::default(),
         mover: MoverState::new(options.promotion_burst, env.now()),

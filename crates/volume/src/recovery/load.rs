@@ -151,7 +151,10 @@ fn doubt_all<E: Env>(core: &Core<E>, best: usize) {
     let what = "only members that were to leave are here: the group may have gone on without them since, so that what they say may be old";
     core.findings.borrow_mut().push(Finding::serious(what));
     match core.members[best].tier {
-        Tier::Fast => core.journal_gap.set(true),
+        Tier::Fast => {
+            core.left_behind.set(!core.journal_gap.get());
+            core.journal_gap.set(true);
+        }
         Tier::Slow => core.members_of(Tier::Slow).filter(|m| m.is_present()).for_each(Member::take_all_for_away),
     }
 }

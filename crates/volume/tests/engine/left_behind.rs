@@ -2,6 +2,7 @@
 
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::fate::Fate;
+use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
@@ -111,4 +112,44 @@ fn copies_that_were_still_on_it_are_not_called_whole() {
     let v = g.volume("main").expect("there");
     let old = |c: &&u64| read(&env, &v, **c * CHUNK, 4096).is_ok_and(|b| b == [3; 4096]);
     assert_eq!(copied.iter().filter(old).count(), 0, "of {} chunks, overwritten since", copied.len());
+}
+
+/// A group moves to new devices: the old ones are to leave, and have all that it holds still when the new ones die.
+#[test]
+fn what_is_on_an_ssd_that_was_to_leave_can_be_had_when_all_others_die() {
+    let env = MemoryEnv::new();
+    let d = [64, 256, 64, 256].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) });
+    let main = NewVolume { name: "main".into(), size: Some(40 * MIB), placement: Placement::Auto };
+    let options = CreateOptions { journal_blocks: Some(64), ..small(vec![main]) };
+    make(&env, d[..2].iter().cloned().zip([Tier::Fast, Tier::Slow]).collect(), options);
+    let g = open(&env, &d[..2], OpenOptions::default()).expect("opens");
+    let v = g.volume("main").expect("there");
+    (0..200).for_each(|c| write(&env, &v, c * CHUNK, &[c as u8 + 1; CHUNK as usize]).expect("write"));
+    flush(&env, &v).expect("flush");
+    drop(v);
+    let new = [(d[2].clone(), Tier::Fast), (d[3].clone(), Tier::Slow)];
+    env.block_on(async move {
+        for (new, tier) in new {
+            let wanted = NewMember { tier, force: false, journal_blocks: Some(64) };
+            g.add_member(new, &wanted).await.map(drop).expect("added");
+        }
+        g.evacuate_member(0).await.expect("there is room");
+        g.evacuate_member(1).await.expect("there is room");
+        g.stop().await.expect("stop");
+    });
+    env.kill();
+    let env = MemoryEnv::new();
+    let g = open(&env, &again(&env, &d), read_only()).expect("all");
+    let v = g.volume("main").expect("there");
+    let on: Vec<u64> = (0..200).filter(|c| v.members_of(c * CHUNK).next() == Some(0)).collect();
+    drop((g, v));
+    env.kill();
+    assert!(on.len() > 100, "{} chunks on the SSD that leaves", on.len());
+    for there in [0..1, 0..2] {
+        let env = MemoryEnv::new();
+        let g = open(&env, &again(&env, &d[there.clone()]), read_only()).expect("the old ones");
+        let v = g.volume("main").expect("there");
+        let is_there = |c: &&u64| read(&env, &v, **c * CHUNK, 4096).is_ok_and(|b| b[0] == **c as u8 + 1);
+        assert_eq!(on.iter().filter(is_there).count(), on.len(), "with {there:?}");
+    }
 }

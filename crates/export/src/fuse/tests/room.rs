@@ -195,3 +195,25 @@ fn what_waits_for_room_is_refused_by_a_stop_and_at_the_end_of_the_mount() {
         });
     }
 }
+
+/// Nothing is received while too much waits, by which a receiver learns of the end: of `umount -f`, for one.
+#[test]
+fn the_end_of_a_mount_is_noticed_also_when_too_much_waits() {
+    let limits = Limits { requests: 1, own_requests: 0, waiting_requests: 2, ..Limits::default() };
+    with_still(limits, |kernel, server, films| async move {
+        for i in 0..3 {
+            kernel.ask(write_of(i, FILMS, i * MIB, &[1; 20 << 10]));
+        }
+        server.0.runtime.sleep(Duration::from_micros(1)).await;
+        kernel.unmount();
+        server.0.runtime.sleep(Duration::from_secs(5)).await;
+        assert!(server.status().ended);
+        // By the next mount: written, and flushed.
+        let next = BufMut::copy_of(&[9; 4096]).freeze();
+        films.memory.write(0, next, WriteFlags::default()).await.expect("written");
+        films.go_on();
+        server.0.runtime.sleep(Duration::from_secs(5)).await;
+        let there = bimetal_volume::gather(&films.memory.read(0, 4096).await.expect("read"));
+        assert_eq!(there[0], 9);
+    });
+}
