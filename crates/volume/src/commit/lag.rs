@@ -9,6 +9,7 @@ use super::pipeline::set_record;
 use crate::env::{Device, DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
+use crate::member::checkpoint::How;
 use crate::member::{add, Member};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, Tier};
@@ -49,7 +50,7 @@ impl<E: Env> Core<E> {
         let at_once = (m.layout.journal_blocks / 4) as usize * m.journal_records;
         for part in chunks.chunks(at_once.max(1)) {
             // Room first, records then: a checkpoint in between would know newer entries than the records behind it.
-            self.make_room_on_slow(m, part.len()).await?;
+            self.make_room_on_slow(m, part.len(), &failed).await?;
             let records = self.durable_records(part.iter().copied());
             if !mutant::on(Mutant::LagForgotten) {
                 self.append_to_slow(m, &records, &failed).await?;
@@ -66,10 +67,15 @@ impl<E: Env> Core<E> {
     }
 
     /// Makes room for so many records in a slow member's journal. The caller holds its `meta`.
-    async fn make_room_on_slow(&self, m: &Member<E::Device>, records: usize) -> Result<(), Error> {
+    async fn make_room_on_slow(
+        &self,
+        m: &Member<E::Device>,
+        records: usize,
+        failed: &impl Fn(&str, DeviceError) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         match m.journal_has_room(m.blocks_for(records)) {
             true => Ok(()),
-            false => self.checkpoint_locked(m).await,
+            false => self.checkpoint_or(m, How::ALONE, failed).await,
         }
     }
 
@@ -80,7 +86,7 @@ impl<E: Env> Core<E> {
         records: &[Record],
         failed: &impl Fn(&str, DeviceError) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.make_room_on_slow(m, records.len()).await?;
+        self.make_room_on_slow(m, records.len(), failed).await?;
         let generation = self.commit.durable_generation.get();
         let appended = m.append(records, generation, self.epoch()).await;
         appended.or_else(|e| failed("a journal write", e))?;

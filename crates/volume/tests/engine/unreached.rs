@@ -540,3 +540,53 @@ fn a_new_chunk_that_only_a_lost_disk_has_room_for_fails_at_once() {
     assert!(copied.iter().all(|c| has_copy(&v, *c)), "no slot of an SSD is free by that");
     write(&env, &v, copied[0] * CHUNK, &[5; 4096]).and_then(|()| flush(&env, &v)).expect("it lies on the SSD");
 }
+
+fn three(env: &MemoryEnv, tiers: [(u64, Tier); 3]) -> (Vec<MemoryDevice>, Group<MemoryEnv>, Volume<MemoryEnv>) {
+    let device = |mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
+    let members: Vec<_> = tiers.into_iter().map(|(mib, tier)| (device(mib), tier)).collect();
+    let d = members.iter().map(|m| m.0.clone()).collect::<Vec<_>>();
+    let main = NewVolume { name: "main".into(), size: Some(10 * MIB), placement: Placement::Auto };
+    make(env, members, CreateOptions { journal_blocks: Some(64), ..small(vec![main]) });
+    let g = open(env, &d, writable()).expect("opens");
+    let v = g.volume("main").expect("there");
+    (0..40).for_each(|c| write(env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+    flush(env, &v).expect("flush");
+    pass(env, 60);
+    (d, g, v)
+}
+
+#[test]
+fn a_family_that_is_made_while_a_disk_is_lost_takes_writes_from_nobody() {
+    let env = MemoryEnv::new();
+    let (d, g, v) = three(&env, [(128, Tier::Slow), (32, Tier::Fast), (32, Tier::Fast)]);
+    d[1].sync_takes.set(Duration::from_secs(2));
+    let new =
+        NewFamily { name: "home".into(), uuid: [7; 16], key: FamilyKey::from_bytes(&[7; 32]), header: vec![7; 4096] };
+    let g2 = g.clone();
+    let made = begin(&env, async move { g2.create_family(new).await.map(drop) });
+    millis(&env, 1000);
+    assert!(made.borrow().is_none(), "under way");
+    d[0].lost.set(true);
+    d[1].sync_takes.set(Duration::ZERO);
+    pass(&env, 60);
+    assert!(matches!(*made.borrow(), Some(Err(_))), "{:?}", made.borrow());
+    goes_on(&env, &g, &v);
+}
+
+#[test]
+fn a_member_that_is_kept_while_another_is_lost_takes_writes_from_nobody() {
+    let env = MemoryEnv::new();
+    let (d, g, v) = three(&env, [(32, Tier::Fast), (128, Tier::Slow), (128, Tier::Slow)]);
+    evacuate(&env, &g, 2);
+    pass(&env, 60);
+    d[2].sync_takes.set(Duration::from_secs(2));
+    let g2 = g.clone();
+    let kept = begin(&env, async move { g2.keep_member(2).await.map(drop) });
+    millis(&env, 1000);
+    assert!(kept.borrow().is_none(), "under way");
+    d[1].lost.set(true);
+    d[2].sync_takes.set(Duration::ZERO);
+    pass(&env, 60);
+    assert!(matches!(*kept.borrow(), Some(Err(_))), "{:?}", kept.borrow());
+    goes_on(&env, &g, &v);
+}

@@ -235,7 +235,10 @@ impl<E: Env> Core<E> {
             (label.tables + 1, 1 - label.keys_side)
         };
         if !mutant::on(Mutant::HeadersAfterTable) {
-            if let Err(e) = self.write_headers(side, &families).await {
+            let written = self.write_headers(side, &families).await;
+            // That took its time.
+            let reached = || self.members.iter().try_for_each(|m| self.still_reached(m));
+            if let Err(e) = written.and_then(|()| reached()) {
                 // What was written counts for nothing, and goes: it would open its family.
                 let _latched = self.clear_old_headers().await;
                 return Err(e.into());

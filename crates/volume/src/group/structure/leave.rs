@@ -119,6 +119,7 @@ impl<E: Env> Core<E> {
             return Err(StructureError::NotLeaving(index));
         }
         self.ask_to_stay(m).await?;
+        self.check_reached()?;
         if !mutant::on(Mutant::KeptThoughGone) {
             // From here on the group depends on it: what fails on it makes it leave no more.
             m.standing.set(Standing::Full);
