@@ -34,17 +34,26 @@ fn a_member_whose_device_fails_is_not_struck_off_unasked() {
     let repair = ["repair", "tank", "--slow", "new.img", "--yes"];
     let alone = [&repair[..], &["--member", "fast.img"]].concat();
     let words = ["cannot be used now", &slow, "--give-up-unread"];
-    for fault in ["labels", "all", "syncs"] {
+    let given_up = [&repair[..4], &["--give-up-unread"]].concat();
+    for fault in ["labels", "all"] {
         std::fs::write(p.path(fault), "").expect("written");
         p.refused(&repair, 1, &words);
-        if fault != "syncs" {
-            p.refused(&alone, 1, &words);
-        }
-        let asked = [&repair[..4], &["--give-up-unread"]].concat();
-        p.refused(&asked, 1, &[&slow, "Struck off for ever", "(--give-up-unread)", "--yes"]);
+        p.refused(&alone, 1, &words);
+        p.refused(&given_up, 1, &[&slow, "Struck off for ever", "(--give-up-unread)", "--yes"]);
         std::fs::remove_file(p.path(fault)).expect("removed");
         assert_eq!(checksum(&p.path("fast.img")), before, "{fault}");
     }
+    // All that is on it can be read: it is not struck off while it is there.
+    std::fs::write(p.path("syncs"), "").expect("written");
+    for asked in [&repair[..], &given_up] {
+        p.refused(
+            asked,
+            1,
+            &["is not repaired", &slow, "the FLUSH of member 1 fails", "with this device disconnected"],
+        );
+    }
+    std::fs::remove_file(p.path("syncs")).expect("removed");
+    assert_eq!(checksum(&p.path("fast.img")), before, "syncs");
     p.refused(&alone, 1, &["carries a label of group 'tank' and was not named"]);
     assert_eq!(p.json(&["repair", "tank"])["repaired"], false, "it can be read again");
     std::fs::write(p.path("all"), "").expect("written");

@@ -54,7 +54,7 @@ impl Unusable {
         match self {
             Unusable::Label(source) => OpenError::Label { device, source },
             Unusable::Device(source) => OpenError::Device { device, source },
-            Unusable::Unflushed(source) => OpenError::Unflushed { device, source },
+            Unusable::Unflushed(why) => OpenError::Unflushed { device, why },
             Unusable::Empty | Unusable::Doubled { .. } => OpenError::Label { device, source: LabelError::NotALabel },
             Unusable::Shrunk { size, expected } => OpenError::Shrunk { device, size, expected },
         }

@@ -59,12 +59,12 @@ pub enum OpenError {
         source: DeviceError,
     },
     /// The FLUSH of a device fails, and its label can be read.
-    #[error("device {device} is not used: {}", Unusable::Unflushed(*source))]
+    #[error("device {device} is not used: {}", Unusable::Unflushed(*why))]
     Unflushed {
         /// Position in the caller's list.
         device: usize,
         /// What it said.
-        source: DeviceError,
+        why: DeviceError,
     },
     /// A device carries no usable label.
     #[error("device {device} is not a usable member: {source}")]

@@ -94,7 +94,7 @@ pub enum RepairError {
     },
     /// A member can be read, and its FLUSH fails.
     #[error(
-        "the FLUSH of member {member} fails ({source}), so that nothing written to it is known to last; nothing was repaired. All that is \
+        "the FLUSH of member {member} fails ({why}), so that nothing written to it is known to last; nothing was repaired. All that is \
          on it can be read, and would be given up with it: see to cable, controller, power or server, or copy it to a sound device \
          (ddrescue) and give that one in its place; or copy what the volumes hold, read-only. What is then to go on without it is \
          repaired with this device disconnected"
@@ -103,7 +103,7 @@ pub enum RepairError {
         /// Its index.
         member: MemberIndex,
         /// What it said.
-        source: DeviceError,
+        why: DeviceError,
     },
     /// A new device cannot become a member.
     #[error(transparent)]
@@ -269,8 +269,8 @@ impl<E: Env> Plan<E> {
             return Err(OpenError::ReadOnlyFeatures { name: self.core.name.clone() }.into());
         }
         // Its labels could not be made to say that a repair was begun, nor that it is done.
-        if let Some((member, source)) = self.known.unflushed {
-            return Err(RepairError::Unflushed { member, source });
+        if let Some((member, why)) = self.known.unflushed {
+            return Err(RepairError::Unflushed { member, why });
         }
         let new_in = |tier| self.new.iter().filter(move |(m, _)| m.tier == tier);
         let slots =

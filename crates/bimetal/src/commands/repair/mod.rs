@@ -106,7 +106,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
         bail!("{}", words::unread(plan.unread(), &reasons));
     }
     let opened = new::add_all(&env, name, &mut plan, &mut new, wish.force).await?;
-    plan.check()?;
+    plan.check().with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let (volumes, lost_families) = (plan.volumes(), plan.lost_families().await);
     let mut question = words::question(&plan, &reasons, &volumes, &lost_families, &new, &found, wish.older_copies);
     question += &words::given_up_unread(&unread);
