@@ -2,22 +2,17 @@
 
 use std::time::Duration;
 
-use bimetal_volume::backend::Backend;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
 use crate::image::{evacuate, flush, make, open, pass, read, small, used, write};
 use crate::memory::{MemoryDevice, MemoryEnv};
-use crate::reserve::{come_up_with, is_fast, millis, visit};
+use crate::reserve::{come_up_with, has_copy, is_fast, millis, visit};
 
 /// What a chunk holds, unlike any other.
 fn content(chunk: u64) -> Vec<u8> {
     (chunk | 0x5151_0000_0000).to_le_bytes().repeat(CHUNK as usize / 8)
-}
-
-fn has_copy(v: &Volume<MemoryEnv>, chunk: u64) -> bool {
-    v.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].tier == 3
 }
 
 /// Whether a device holds the content of a chunk.

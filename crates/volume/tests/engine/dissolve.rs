@@ -104,15 +104,22 @@ fn copied(env: &MemoryEnv, volume: &Volume<MemoryEnv>) -> Result<MemoryDevice, D
     Ok(onto.inner)
 }
 
+/// The same in a group that has latched: the disks are lost, and a chunk of the larger volume was to be written there. These disks, the
+/// volumes, and that chunk.
+fn latched(env: &MemoryEnv) -> (Vec<MemoryDevice>, Volume<MemoryEnv>, Volume<MemoryEnv>, u64) {
+    let (d, g, hot, main) = beside(env, false);
+    let below = (0..900).find(|c| !is_fast(&main, *c)).expect("the disks are in use");
+    d[1..].iter().for_each(|disk| disk.lost.set(true));
+    write(env, &main, below * CHUNK, &[4; 4096]).expect_err("it lies on a disk");
+    pass(env, 60);
+    assert!(g.status().latched.is_some());
+    (d[1..].to_vec(), hot, main, below)
+}
+
 #[test]
 fn a_volume_on_the_ssd_is_copied_out_of_a_group_that_takes_no_writes() {
     let env = MemoryEnv::new();
-    let (d, g, hot, main) = beside(&env, false);
-    let below = (0..900).find(|c| !is_fast(&main, *c)).expect("the disks are in use");
-    d[1..].iter().for_each(|disk| disk.lost.set(true));
-    write(&env, &main, below * CHUNK, &[4; 4096]).expect_err("it lies on a disk");
-    pass(&env, 60);
-    assert!(g.status().latched.is_some());
+    let (_disks, hot, ..) = latched(&env);
     let copy = copied(&env, &hot).expect("all of it is on the SSD, and can be read");
     assert!(copy.peek(0, 8 * MIB as usize).iter().all(|b| *b == 9));
 }
@@ -121,13 +128,8 @@ fn a_volume_on_the_ssd_is_copied_out_of_a_group_that_takes_no_writes() {
 #[test]
 fn a_disk_that_keeps_nothing_is_not_asked_for_a_volume_on_the_ssd() {
     let env = MemoryEnv::new();
-    let (d, g, hot, main) = beside(&env, false);
-    let below = (0..900).find(|c| !is_fast(&main, *c)).expect("the disks are in use");
-    d[1..].iter().for_each(|disk| disk.lost.set(true));
-    write(&env, &main, below * CHUNK, &[4; 4096]).expect_err("it lies on a disk");
-    pass(&env, 60);
-    d[1..].iter().for_each(|disk| disk.lost.set(false));
-    assert!(g.status().latched.is_some());
+    let (disks, hot, main, below) = latched(&env);
+    disks.iter().for_each(|disk| disk.lost.set(false));
     let copy = copied(&env, &hot).expect("all of it is on the SSD, and can be read");
     assert!(copy.peek(0, 8 * MIB as usize).iter().all(|b| *b == 9));
     let failed = copied(&env, &main).map(drop).expect_err("a failed write may still land in it");

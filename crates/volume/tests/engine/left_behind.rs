@@ -9,7 +9,7 @@ use bimetal_volume::{Group, Volume};
 
 use crate::image::{evacuate, flush, make, open, pass, read, read_only, small, stop, used, writable, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
-use crate::reserve::{is_fast, millis};
+use crate::reserve::{come_up_with, has_copy, is_fast};
 
 fn devices(env: &MemoryEnv, sizes: [u64; 3]) -> [MemoryDevice; 3] {
     sizes.map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) })
@@ -67,21 +67,12 @@ fn with_copies(env: &MemoryEnv, d: &[MemoryDevice; 3]) -> (Group<MemoryEnv>, Vec
     group(env, d, 180 * MIB);
     let g = open(env, d, OpenOptions { journal_records: 4, ..OpenOptions::default() }).expect("opens");
     let v = g.volume("main").expect("there");
-    (0..900).for_each(|c| write(env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
-    pass(env, 60);
-    trim(env, &v, 0, 200);
-    pass(env, 10);
-    let cold: Vec<u64> = (200..900).filter(|c| !is_fast(&v, *c)).take(150).collect();
-    for i in 0..cold.len() {
-        read(env, &v, cold[i * 61 % cold.len()] * CHUNK + 8192, 4096).expect("read");
-        millis(env, 5);
-    }
-    pass(env, 60);
+    come_up_with(env, &v, |_| vec![3; CHUNK as usize]);
     flush(env, &v).expect("flush");
     (200..900).filter(|c| !is_fast(&v, *c)).for_each(|c| trim(env, &v, c, 1));
     flush(env, &v).expect("flush");
     pass(env, 60);
-    let copied = (200..900).filter(|c| v.extents(c * CHUNK, CHUNK, 1).expect("inside")[0].tier == 3).collect();
+    let copied = (200..900).filter(|c| has_copy(&v, *c)).collect();
     (g, copied)
 }
 

@@ -12,17 +12,22 @@ use crate::memory::{MemoryDevice, MemoryEnv};
 const CHUNKS: u64 = 8;
 
 fn group(fast: usize) -> Members {
+    with_ring(fast, 64)
+}
+
+/// So many SSDs and a disk, each with a journal of so many blocks.
+pub(crate) fn with_ring(fast: usize, blocks: u32) -> Members {
     let env = MemoryEnv::new();
     let m = Members((0..=fast).map(|_| MemoryDevice::new(64 * MIB)).collect());
     let tier = |i| if i < fast { Tier::Fast } else { Tier::Slow };
     let members = m.0.iter().cloned().enumerate().map(|(i, d)| (d, tier(i))).collect();
     let volumes = vec![NewVolume { name: "main".into(), size: Some(32 * MIB), placement: Placement::Auto }];
-    make(&env, members, CreateOptions { journal_blocks: Some(64), ..small(volumes) });
+    make(&env, members, CreateOptions { journal_blocks: Some(blocks), ..small(volumes) });
     m
 }
 
 /// A session that ends with a crash: so many chunks are written, each made durable.
-fn crash(m: &Members, chunks: u64, byte: u8) {
+pub(crate) fn crash(m: &Members, chunks: u64, byte: u8) {
     let env = MemoryEnv::new();
     let g = open(&env, &m.0, writable()).expect("opens");
     let v = g.volume("main").expect("there");

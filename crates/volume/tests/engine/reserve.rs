@@ -11,6 +11,11 @@ use bimetal_volume::{Group, Volume};
 use crate::image::{make, open, pass, read, small, stop, write};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
+/// Whether a chunk lives on the fast tier, and its place on the slow one is kept.
+pub(crate) fn has_copy(v: &Volume<MemoryEnv>, chunk: u64) -> bool {
+    v.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].tier == 3
+}
+
 pub(crate) fn is_fast(v: &Volume<MemoryEnv>, chunk: u64) -> bool {
     v.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].tier != 2
 }

@@ -18,7 +18,7 @@ use bimetal_volume::{Group, Volume};
 
 use crate::image::{check_in_use, evacuate, flush, make, open, pass, read, small, used, writable, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
-use crate::reserve::{is_fast, millis};
+use crate::reserve::{come_up_with, has_copy, is_fast, millis};
 
 /// Two SSDs, a disk, and two volumes that live on the SSDs.
 fn group(env: &MemoryEnv) -> (Vec<MemoryDevice>, Group<MemoryEnv>, Volume<MemoryEnv>) {
@@ -272,10 +272,6 @@ fn new_blocks_on_an_ssd_are_taken_for_as_long_as_a_disk_is_lost() {
     env.block_on(async move { g.stop().await }).expect("it has caught up");
 }
 
-fn has_copy(v: &Volume<MemoryEnv>, chunk: u64) -> bool {
-    v.extents(chunk * CHUNK, CHUNK, 1).expect("inside")[0].tier == 3
-}
-
 /// An SSD and a disk, which has copies of some of what the SSD has.
 fn with_copies(env: &MemoryEnv) -> (Vec<MemoryDevice>, Group<MemoryEnv>, Volume<MemoryEnv>, Vec<u64>) {
     let d = [64, 256].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) }).to_vec();
@@ -284,17 +280,7 @@ fn with_copies(env: &MemoryEnv) -> (Vec<MemoryDevice>, Group<MemoryEnv>, Volume<
     make(env, d.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect(), options);
     let g = open(env, &d, OpenOptions::default()).expect("opens");
     let v = g.volume("main").expect("there");
-    (0..900).for_each(|c| write(env, &v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
-    pass(env, 60);
-    let trimmed = v.clone();
-    env.block_on(async move { trimmed.trim(0, 200 * CHUNK, WriteFlags::default()).await.expect("trim") });
-    pass(env, 10);
-    let cold: Vec<u64> = (200..900).filter(|c| !is_fast(&v, *c)).take(150).collect();
-    for i in 0..cold.len() {
-        read(env, &v, cold[i * 61 % cold.len()] * CHUNK + 8192, 4096).expect("read");
-        millis(env, 5);
-    }
-    pass(env, 60);
+    let cold = come_up_with(env, &v, |_| vec![3; CHUNK as usize]);
     flush(env, &v).expect("flush");
     pass(env, 60);
     let copied: Vec<u64> = cold.into_iter().filter(|c| has_copy(&v, *c)).collect();

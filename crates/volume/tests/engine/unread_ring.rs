@@ -4,11 +4,12 @@
 use std::ops::Range;
 
 use bimetal_volume::group::OpenError;
-use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
+use bimetal_volume::options::OpenOptions;
 use bimetal_volume::repair::Plan;
-use bimetal_volume::units::{Placement, Tier, CHUNK};
+use bimetal_volume::units::CHUNK;
 
-use crate::image::{flush, make, open, read, read_only, small, writable, write, Members, MIB};
+use crate::image::{open, read, read_only, writable, Members};
+use crate::lost_journal::{crash, with_ring};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 const CHUNKS: u64 = 8;
@@ -16,20 +17,8 @@ const RING: u64 = 1024;
 
 /// A group with so many SSDs that has crashed; each chunk was made durable.
 fn crashed(fast: usize) -> Members {
-    let env = MemoryEnv::new();
-    let m = Members((0..=fast).map(|_| MemoryDevice::new(64 * MIB)).collect());
-    let tier = |i| if i < fast { Tier::Fast } else { Tier::Slow };
-    let members = m.0.iter().cloned().enumerate().map(|(i, d)| (d, tier(i))).collect();
-    let volumes = vec![NewVolume { name: "main".into(), size: Some(32 * MIB), placement: Placement::Auto }];
-    make(&env, members, CreateOptions { journal_blocks: Some(RING as u32), ..small(volumes) });
-    let g = open(&env, &m.0, writable()).expect("opens");
-    let v = g.volume("main").expect("there");
-    for n in 0..CHUNKS {
-        write(&env, &v, n * CHUNK, &[7; 4096]).expect("write");
-        flush(&env, &v).expect("flush");
-    }
-    drop((g, v));
-    env.kill();
+    let m = with_ring(fast, RING as u32);
+    crash(&m, CHUNKS, 7);
     m
 }
 

@@ -237,7 +237,7 @@ impl<E: Env> Core<E> {
         if !mutant::on(Mutant::HeadersAfterTable) {
             let written = self.write_headers(side, &families).await;
             // That took its time.
-            let reached = || self.members.iter().try_for_each(|m| self.still_reached(m));
+            let reached = || self.members.iter().try_for_each(|m| self.check_in_reach(m));
             if let Err(e) = written.and_then(|()| reached()) {
                 // What was written counts for nothing, and goes: it would open its family.
                 let _latched = self.clear_old_headers().await;

@@ -51,7 +51,7 @@ pub use self::proviso::{Objection, Proviso};
 pub use self::unjoined::NotAMember;
 use super::core::Core;
 use super::Group;
-use crate::env::{DeviceError, Env};
+use crate::env::Env;
 use crate::error::Error;
 use crate::map::Page;
 use crate::member::Member;
@@ -167,14 +167,6 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// The same for a change that has taken its time: one that was lost meanwhile gets nothing of it.
-    fn still_reached(&self, m: &Member<E::Device>) -> Result<(), Error> {
-        match self.is_out_of_reach(m) {
-            true => Err(Error::Device { member: m.index, source: DeviceError::Disconnected }),
-            false => Ok(()),
-        }
-    }
-
     async fn rename_volume(&self, name: &str, new: &str, proviso: &Proviso) -> Result<(), StructureError> {
         let _change = self.volumes.change.lock().await;
         self.check_changeable()?;
@@ -213,7 +205,7 @@ impl<E: Env> Core<E> {
     /// Makes a table durable on all members, side by side, and takes it over. The caller holds `change`. Where a member is lost by now,
     /// nothing is changed; any other error has latched the group, and the next start decides whether it happened.
     async fn write_table(&self, rows: Vec<VolumeRow>, next_volume: u32) -> Result<(), Error> {
-        self.members.iter().try_for_each(|m| self.still_reached(m))?;
+        self.members.iter().try_for_each(|m| self.check_in_reach(m))?;
         let number = self.first_member().label.borrow().tables + 1;
         let all = self.members.iter().collect();
         self.flip_all(all, |label| {
@@ -254,7 +246,7 @@ impl<E: Env> Core<E> {
             return Ok(());
         }
         for m in self.members.iter().filter(|m| who(m)) {
-            self.still_reached(m)?;
+            self.check_in_reach(m)?;
             // What a checkpoint writes is in the pages; what it leaves behind is before the journal's new tail.
             self.unless_silent(m, "a metadata write", self.checkpoint_while_reached(m)).await?;
         }
