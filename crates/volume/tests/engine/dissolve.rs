@@ -140,7 +140,7 @@ fn a_disk_that_keeps_nothing_is_not_asked_for_a_volume_on_the_ssd() {
 #[test]
 fn a_copy_of_a_volume_takes_writes_from_nobody_though_a_disk_is_lost() {
     let env = MemoryEnv::new();
-    let (d, g, hot, _main) = beside(&env, true);
+    let (d, g, hot, main) = beside(&env, true);
     d[1].read_takes.set(std::time::Duration::from_secs(1));
     d[2].write_takes.set(std::time::Duration::from_millis(50));
     evacuate(&env, &g, 1);
@@ -150,6 +150,7 @@ fn a_copy_of_a_volume_takes_writes_from_nobody_though_a_disk_is_lost() {
     d[2].lost.set(true);
     pass(&env, 600);
     copied(&env, &hot).expect("all of it is on the SSD");
+    copied(&env, &main).map(drop).expect_err("some of it is on the disk");
     assert_eq!(g.status().latched, None);
     write(&env, &hot, 0, &[5; 4096]).and_then(|()| flush(&env, &hot)).expect("it lies on the SSD");
 }
