@@ -220,11 +220,11 @@ impl<E: Env> Core<E> {
         self.health.check()
     }
 
-    /// Waits until a request that changes `len` bytes may be in flight, if anything may be changed: also after the wait, since
+    /// Waits until a request that changes `len` bytes of a volume may be in flight, if anything may be changed: also after the wait, since
     /// a stop waits for those in flight only.
-    pub(crate) async fn admit_change(&self, len: u64) -> Result<Admitted<'_>, Error> {
+    pub(crate) async fn admit_change<'a>(&'a self, v: &'a VolumeInfo, len: u64) -> Result<Admitted<'a>, Error> {
         self.check_writable()?;
-        let admitted = self.requests.enter(len).await;
+        let admitted = self.requests.enter(&v.room, len).await;
         self.check_writable()?;
         Ok(admitted)
     }

@@ -8,6 +8,7 @@ use bimetal_format::label::{PageRun, PlacementCode, VolumeRow, VolumeState};
 use bimetal_format::ENTRIES_PER_PAGE;
 
 use super::core::Core;
+use super::gate::OwnRoom;
 use crate::backend::{Backend, Extent, Pieces, Wanted, WriteFlags};
 use crate::buf::Buf;
 use crate::dissolve::watch::Watch;
@@ -52,6 +53,8 @@ pub(crate) struct VolumeInfo {
     /// Chunks on each member, as far as there were any.
     on_members: RefCell<Vec<u64>>,
     requests: InFlight,
+    /// For bytes in flight, beside the room that all volumes share.
+    pub(crate) room: Rc<OwnRoom>,
     /// Clients that came so far.
     arrivals: Cell<u64>,
     /// Whoever copies it onto another device.
@@ -97,6 +100,7 @@ impl VolumeInfo {
             homeless: Cell::new(0),
             on_members: RefCell::default(),
             requests: InFlight::default(),
+            room: Rc::default(),
             arrivals: Cell::new(0),
             watch: Watch::default(),
         }

@@ -47,7 +47,7 @@ impl<E: Env> Core<E> {
         if self.stopping.get() {
             return Err(Error::Stopping);
         }
-        let _admitted = self.requests.enter(len).await;
+        let _admitted = self.requests.enter(&v.room, len).await;
         let mut first = true;
         loop {
             let pieces = self.read_once(v, offset, len, used && first).await?;

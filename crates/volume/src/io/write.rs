@@ -84,7 +84,7 @@ impl<E: Env> Core<E> {
         wanted: Wanted<'_>,
     ) -> Result<(), Error> {
         let len = data.len() as u64;
-        let _admitted = self.admit_change(len).await?;
+        let _admitted = self.admit_change(v, len).await?;
         let all: SmallVec<[Part; 2]> = v.parts(offset, len).collect();
         for round in all.chunks(ROUND) {
             self.write_round(v, offset, round, &data, wanted).await?;

@@ -23,7 +23,7 @@ impl<E: Env> Core<E> {
         wanted: Wanted<'_>,
     ) -> Result<(), Error> {
         let _in = v.let_in_to_change(offset, len)?;
-        let _admitted = self.admit_change(0).await?;
+        let _admitted = self.admit_change(v, 0).await?;
         self.forget_all(v, offset, len, wanted).await?;
         self.confirm(v, offset, len, flags).await
     }
@@ -53,7 +53,7 @@ impl<E: Env> Core<E> {
             self.write_real_zeros(v, offset, len, wanted).await?;
             return self.confirm(v, offset, len, flags).await;
         }
-        let _admitted = self.admit_change(BLOCK).await?;
+        let _admitted = self.admit_change(v, BLOCK).await?;
         let end = offset + len;
         let (first, last) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
         if !mutant::on(Mutant::ZeroesKeepEdges) {

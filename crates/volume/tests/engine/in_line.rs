@@ -8,11 +8,11 @@ use bimetal_volume::backend::{Backend, WriteFlags, TO_ITS_END};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::{Env, Instant};
 use bimetal_volume::error::Error;
-use bimetal_volume::options::OpenOptions;
-use bimetal_volume::units::CHUNK;
+use bimetal_volume::options::{NewVolume, OpenOptions};
+use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
-use crate::image::{create, flush, open, pass, stop, write};
+use crate::image::{create, flush, make, open, pass, small, stop, write, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 const BLOCK: u64 = 4096;
@@ -148,5 +148,39 @@ fn a_long_request_is_let_in_beside_short_ones_that_never_pause() {
     let before: u64 = clients.iter().map(|c| c.get()).sum();
     pass(&r.env, 1);
     assert!(clients.iter().map(|c| c.get()).sum::<u64>() > before + 1000, "they go on");
+    r.end();
+}
+
+/// A volume on a disk whose writes hang takes all the room that is shared, and more wait: a volume on the SSD goes on.
+#[test]
+fn what_hangs_on_a_disk_keeps_no_volume_of_the_ssd_waiting() {
+    let env = MemoryEnv::new();
+    let device = |mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
+    let devices = vec![device(16), device(64)];
+    let volume = |name: &str, placement| NewVolume { name: name.into(), size: Some(8 * MIB), placement };
+    let volumes = vec![volume("hot", Placement::FastOnly), volume("cold", Placement::SlowOnly)];
+    make(&env, vec![(devices[0].clone(), Tier::Fast), (devices[1].clone(), Tier::Slow)], small(volumes));
+    let options = OpenOptions { migrate: false, max_inflight_bytes: 4 * MIB, ..OpenOptions::default() };
+    let r = Rig { group: open(&env, &devices, options).expect("opens"), env, devices, go_on: Rc::default() };
+    let [hot, cold] = ["hot", "cold"].map(|name| r.group.volume(name).expect("made at creation"));
+    write(&r.env, &hot, 0, &[1; BLOCK as usize]).expect("write");
+    r.devices[1].write_takes.set(Duration::from_secs(100));
+    let written = Rc::new(Cell::new(0));
+    for n in 0..5 {
+        let (cold, written) = (cold.clone(), written.clone());
+        r.env.spawn(async move {
+            write_all(&cold, n * MIB, MIB).await.expect("write");
+            written.set(written.get() + 1);
+        });
+    }
+    let (v, w) = (hot.clone(), hot.clone());
+    let took = r.takes(async move { write_all(&v, 0, BLOCK).await });
+    assert!(took.is_some_and(|took| took < Duration::from_secs(1)), "{took:?}");
+    let took = r.takes(async move { w.read(0, BLOCK).await.map(drop) });
+    assert!(took.is_some_and(|took| took < Duration::from_secs(1)), "{took:?}");
+    assert_eq!(written.get(), 0, "they hang");
+    r.devices[1].write_takes.set(Duration::ZERO);
+    pass(&r.env, 300);
+    assert_eq!(written.get(), 5);
     r.end();
 }
