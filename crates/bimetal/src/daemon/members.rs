@@ -9,6 +9,7 @@ use bimetal_format::label::Label;
 use bimetal_host::device::Access;
 use bimetal_host::locator::NbdServer;
 use bimetal_host::{HostDevice, HostEnv, Locator};
+use bimetal_volume::env::Device;
 use bimetal_volume::group::structure::{NewMember, NotAMember, StructureError};
 use bimetal_volume::group::Group;
 use bimetal_volume::units::{MemberIndex, Tier};
@@ -131,9 +132,12 @@ async fn add(
     }
     // It may be a member under another name, and nothing is erased on such a one.
     let is_member = matches!(&carried, Some((_, Standing::Member)));
+    let new = NewMember { tier, force, journal_blocks: None };
+    if !is_member {
+        take_room(group, &device, &text, &new).await?;
+    }
     // Before it is a member: the next start must find it, whatever happens meanwhile.
     let noted = note(env, &name, &text, tier).await?;
-    let new = NewMember { tier, force, journal_blocks: None };
     let erased = match force && !is_member {
         true => Some(erase(&device).await.with_context(|| format!("what {text} carries cannot be erased"))?),
         false => None,
@@ -158,13 +162,20 @@ async fn add(
         }
     }
     let made = result.with_context(|| text.clone())?;
-    if let Err(e) = metadata_room::of_member(&device).await {
-        log::warn(&format!(
-            "{text}: {e}. If it is full when they are written, the group takes no more writes; free some of it"
-        ));
-    }
     let member = ChangedMember { index: made.index, uuid: uuid_text(&made.uuid), locator: text };
     Ok(Done { size: Some(made.capacity), room: Some(made.room), member: Some(member), ..Done::default() })
+}
+
+/// Takes room for the metadata of a new member that is a file with holes, before anything is written: once it is a member, a flush that finds
+/// none takes all writes from the group. A layout that is refused is so by the engine, in words of its own.
+async fn take_room(group: &Group<HostEnv>, device: &HostDevice, name: &str, new: &NewMember) -> anyhow::Result<()> {
+    let Ok(layout) = group.layout_of_new(device.size(), new) else { return Ok(()) };
+    match metadata_room::of_layout(device, &layout, device.size()).await {
+        Ok(()) => Ok(()),
+        Err(no_room) => {
+            bail!("nothing was added: {name}: {no_room}; free some of that file system, or give a file elsewhere")
+        }
+    }
 }
 
 /// The label of this group that a device carries, and what the group, which is open, makes of it.

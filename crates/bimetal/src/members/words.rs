@@ -1,7 +1,7 @@
 //! What is said of the members that were found: who they are, why they cannot be opened, and what leads on.
 
 use bimetal_format::label::LabelError;
-use bimetal_volume::env::Device;
+use bimetal_volume::env::{Device, DeviceError};
 use bimetal_volume::group;
 
 use super::{Members, Opened};
@@ -142,6 +142,10 @@ fn way_on(name: &str, error: &group::OpenError) -> Option<String> {
         group::OpenError::Damaged { .. } | group::OpenError::RepairCutOff { .. } | group::OpenError::Label { .. } => {
             Some(format!("`bimetal repair {name}` says what can be done, and does it"))
         }
+        group::OpenError::Member { source: DeviceError::NoSpace, .. } => Some(format!(
+            "Nothing of it is damaged: free some of that file system and start again. Until then `bimetal serve {name} --read-only` \
+             serves the group"
+        )),
         group::OpenError::Member { .. } => Some(format!(
             "If that does not pass, with cable, controller, power or server seen to: `bimetal repair {name}` says what can be done \
              without what cannot be read"

@@ -84,6 +84,25 @@ fn a_repair_takes_room_for_the_metadata_of_a_new_file_before_it_writes() {
     drop(daemon);
 }
 
+#[test]
+fn a_member_is_added_with_room_for_its_metadata_or_not_at_all() {
+    let p = Place::new();
+    let Some((_over, mounted, file)) = small(&p) else { return };
+    p.file("fast.img", 64 * MIB);
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--volume", "main:8MiB", "--yes"]);
+    fill(&mounted);
+    let add = ["member", "add", "tank", "--fast", &file, "--yes"];
+    for served in [false, true] {
+        let daemon = served.then(|| p.serve(&["tank"]));
+        p.refused(&add, 1, &["nothing was added", &file, "no room", "metadata"]);
+        assert!(!p.ok(&["member", "list", "tank"]).contains(&file), "it is no member");
+        drop(daemon);
+    }
+    std::fs::remove_file(format!("{}/filler", mounted.0)).expect("gone");
+    p.ok(&add);
+    assert!(has_its_room(&file));
+}
+
 /// Whether a member has the room that its metadata want, which is most of what is taken of an empty one.
 fn has_its_room(file: &str) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -94,7 +94,7 @@ impl<E: Env> Core<E> {
         self.check_writable().map_err(StructureError::NotAdded)?;
         self.check_reached()?;
         self.moving(None, PATIENCE, self.check_device(&device, new)).await?;
-        let label = self.plan_member(&device, new)?;
+        let label = self.plan_member(device.size(), new)?;
         let (rows, index, number) = (label.members.clone(), label.member, label.tables);
         let m = Member::new(Some(device), label, index, self.options.journal_records);
         m.standing.set(Standing::Joining);
@@ -144,11 +144,12 @@ impl<E: Env> Core<E> {
         }
     }
 
-    fn plan_member(&self, device: &E::Device, new: &NewMember) -> Result<Label, StructureError> {
+    /// The label under which a device of `size` bytes joins.
+    pub(super) fn plan_member(&self, size: u64, new: &NewMember) -> Result<Label, StructureError> {
         let base = self.first_member().label.borrow().clone();
         // A commit that the other journals have room for must have room in this one: how much one may take was said at the start.
         let least = self.members.iter().map(|m| m.layout.journal_blocks as u32).min().unwrap_or(0);
-        let mut label = self.label_of_new(base, device.size(), new, least)?;
+        let mut label = self.label_of_new(base, size, new, least)?;
         label.tables += 1;
         label.joining = true;
         Ok(label)

@@ -41,6 +41,7 @@ pub(crate) mod room;
 mod unjoined;
 
 use bimetal_format::label::{Label, VolumeRow};
+use bimetal_format::layout::Layout;
 
 pub(crate) use self::create::placement_code;
 pub use self::error::StructureError;
@@ -82,6 +83,11 @@ impl<E: Env> Group<E> {
     pub async fn try_member(&self, device: E::Device, new: &NewMember) -> Result<NewMemberReport, NotAMember> {
         let (core, new) = (self.core.clone(), new.clone());
         wait::to_its_end(&self.core.env, async move { core.add_member(device, &new).await }).await
+    }
+
+    /// How a new member with a device of `size` bytes would be laid out if it was added now.
+    pub fn layout_of_new(&self, size: u64, new: &NewMember) -> Result<Layout, StructureError> {
+        Ok(self.core.plan_member(size, new)?.layout())
     }
 
     /// What it would come to if a member left, or why it cannot. Nothing is changed.
