@@ -6,11 +6,13 @@ export BIMETAL_RUN_DIR BIMETAL_CONFIG_DIR
 ok() { echo "ok $*"; }
 failed() { echo "FAILED $*"; }
 
-# check NAME COMMAND...: the command must succeed.
+# check NAME COMMAND...: the command must succeed. If it does not, the verdict tells what it said.
 check() {
     local name=$1
     shift
-    if "$@" >&2; then ok "$name"; else failed "$name"; fi
+    local said=/run/said.$$
+    if "$@" >$said 2>&1; then ok "$name"; else failed "$name; it said: $(tail -n 5 $said | cut -c 1-500)"; fi
+    cat $said >&2
 }
 
 # refused NAME WORDS COMMAND...: the command must fail, and say something that matches WORDS.
