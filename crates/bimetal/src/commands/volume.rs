@@ -136,7 +136,10 @@ pub(super) fn wait_for(group: &str, mut job: Job) -> Result<Job> {
         }
         std::thread::sleep(LOOK_AGAIN);
         let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile; see `bimetal status`")?;
-        job = daemon.get(&format!("/v1/jobs/{}", job.job))?;
+        let asked = daemon.get(&format!("/v1/jobs/{}", job.job));
+        job = asked.with_context(|| {
+            format!("it is not known what has come of it; `bimetal status {group}` shows how things are")
+        })?;
     }
     match &job.error {
         Some(why) => bail!("{why}"),

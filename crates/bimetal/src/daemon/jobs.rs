@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
@@ -90,8 +90,15 @@ impl Job {
 }
 
 /// The newest jobs, and all that are under way.
-#[derive(Default)]
 pub(crate) struct Jobs(Mutex<(u64, VecDeque<Arc<Job>>)>);
+
+impl Default for Jobs {
+    /// Whoever waits for a job may ask the next daemon of the group without knowing: its numbers are others, beginning with the time.
+    fn default() -> Jobs {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64);
+        Jobs(Mutex::new((now, VecDeque::new())))
+    }
+}
 
 impl Jobs {
     /// A new one; refused while too many are under way. The oldest that has ended is forgotten for it: of one that goes on
@@ -121,6 +128,13 @@ impl Jobs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_daemon_has_other_numbers() {
+        let before = Jobs::default().begin().expect("room").number;
+        std::thread::sleep(Duration::from_millis(5));
+        assert!(Jobs::default().begin().expect("room").number > before + 1);
+    }
 
     #[test]
     fn a_job_that_goes_on_is_never_forgotten() {

@@ -143,8 +143,10 @@ fn a_check_by_hand_is_a_job() {
     p.tank();
     let _daemon = p.serve(&["tank"]);
     let mut answer = p.ask("POST", "/v1/check", "");
+    let number = answer.split_once("\"job\":").expect("numbered").1.split([',', '}']).next().expect("a number");
+    let path = format!("/v1/jobs/{number}");
     while answer.contains("\"done\":false") {
-        answer = p.ask("GET", "/v1/jobs/1", "");
+        answer = p.ask("GET", &path, "");
     }
     assert!(answer.contains("\"done\":true") && answer.contains("\"sound\":true"), "{answer}");
     let refused = p.ask("POST", "/v1/check", "{\"mend\":7}");
