@@ -31,8 +31,9 @@ Examples:
   bimetal restore tank.saved
   bimetal restore tank.saved --member /dev/sdb /dev/sdc --force     # labels are gone
 Only what still describes what is in the slots is written back: the labels must say that the group was not started since it was \
-saved, but for a repair after which it was not started either. All members that are in the file must be there. What is \
-overwritten is saved beside FILE first. All of FILE is verified before anything is written.
+saved, but for a repair after which it was not started either. All members that are in the file must be there; \
+with --member name what a repair has added since, too, which loses its label. What is overwritten \
+is saved beside FILE first. All of FILE is verified before anything is written.
 If it is cut off, the group does not start. Give the same command again, with all members named by --member, and with --force if \
 it asks for it: it begins anew and completes it.")]
 pub(crate) struct Restore {

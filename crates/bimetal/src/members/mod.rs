@@ -143,13 +143,24 @@ pub(crate) fn identity(locator: &Locator) -> String {
 
 /// Opens the members of a group: `explicit` ones, else those of the configuration of `name`, else by scanning.
 pub(crate) async fn open(env: &HostEnv, name: Option<&str>, explicit: &[Locator], access: Access) -> Result<Members> {
+    open_with(env, name, explicit, &[], access).await
+}
+
+/// The same with members of before, by their UUIDs: those that the others have struck off since are looked for, too.
+pub(crate) async fn open_with(
+    env: &HostEnv,
+    name: Option<&str>,
+    explicit: &[Locator],
+    before: &[[u8; 16]],
+    access: Access,
+) -> Result<Members> {
     if !explicit.is_empty() {
         refuse_twins(explicit)?;
         return open_all(env, explicit, access).await;
     }
     let name = name.context("name a group, or its members with --member")?;
     match config::load(name)? {
-        Some(config) => open_configured(env, &config, access).await,
+        Some(config) => open_configured(env, &config, before, access).await,
         None => open_scanned(env, name, access).await,
     }
 }
@@ -185,7 +196,7 @@ pub(crate) async fn read_label(device: &HostDevice) -> Result<Result<Label, Labe
     label.map_err(|error| device.answering().lost.map_or_else(|| error.into(), anyhow::Error::msg))
 }
 
-async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) -> Result<Members> {
+async fn open_configured(env: &HostEnv, config: &GroupConfig, before: &[[u8; 16]], access: Access) -> Result<Members> {
     let mut members = Members::default();
     let (mut absent, mut barred) = (Vec::new(), Vec::new());
     let locator =
@@ -217,16 +228,18 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, access: Access) ->
     // Only if the configuration names all members: a place that seems empty may be another name for one that a scan finds.
     let whole = is_whole(&members.opened);
     if whole {
-        absent.extend(take_former(&mut members.opened));
+        absent.extend(take_former(&mut members.opened, before));
         let (ours, bare) = std::mem::take(&mut members.opened).into_iter().partition(|m: &Opened| m.label.is_some());
         members.opened = ours;
         absent.extend(bare.iter().map(|m: &Opened| Stranger { why: m.bare_words(), locator: m.locator.to_string() }));
     }
-    let strangers = if whole { std::mem::take(&mut absent) } else { Vec::new() };
+    let known = member_uuids(&members.opened);
+    let all_found = whole && before.iter().all(|uuid| known.contains(uuid));
+    let strangers = if all_found { std::mem::take(&mut absent) } else { Vec::new() };
     // Also if every place could be opened: what carries no label now may have been a member's name once.
-    if !whole {
-        let known = member_uuids(&members.opened);
-        let wanted = |l: &Label| uuid_text(&l.group) == config.uuid && !known.contains(&own_uuid(l));
+    if !all_found {
+        let is_sought = |own: [u8; 16]| !known.contains(&own) && (!whole || before.contains(&own));
+        let wanted = |l: &Label| uuid_text(&l.group) == config.uuid && is_sought(own_uuid(l));
         let (moved, legs) = without_legs(env, scan_block_devices(env, &wanted).await).await;
         barred.extend(legs.into_iter().map(|(_, why)| why));
         for (locator, _) in moved {
@@ -295,12 +308,13 @@ fn newest_table(opened: &[Opened]) -> Option<&Label> {
     labels.filter(|l| !l.joining).max_by_key(|l| l.tables)
 }
 
-/// Takes out those that were not made members in the end, or have left: all members are there.
-fn take_former(opened: &mut Vec<Opened>) -> Vec<Stranger> {
+/// Takes out those that were not made members in the end, or have left, but for those of `before`: all members are there.
+fn take_former(opened: &mut Vec<Opened>, before: &[[u8; 16]]) -> Vec<Stranger> {
     let Some(newest) = newest_table(opened).cloned() else { return Vec::new() };
     let mut former = Vec::new();
     opened.retain(|m| {
-        let why = m.label.as_ref().and_then(|label| why_none(label, &newest));
+        let label = m.label.as_ref().filter(|label| !before.contains(&own_uuid(label)));
+        let why = label.and_then(|label| why_none(label, &newest));
         let is_member = why.is_none();
         former.extend(why.map(|why| Stranger { locator: m.locator.to_string(), why: format!("{} {why}", m.locator) }));
         is_member

@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use crate::common::{checksum, done, installed, Done, Place, MIB};
+use crate::loops::{self, Loops};
 
 const FAST: u64 = 48 * MIB;
 const SLOW: u64 = 96 * MIB;
@@ -220,6 +221,96 @@ fn what_was_saved_of_a_group_in_use_is_refused_after_a_repair_though_no_commit_s
         &["restore", "tank.saved", "--yes", "--force"],
         &["was used since it was saved", "the journal of"],
     );
+}
+
+/// Metadata are saved in `tank.saved`, the SSD goes away to `away.img`, and a repair takes `new` in its place.
+fn replaced_by_a_repair(p: &Place, new: &str) {
+    p.ok(&["dump", "tank", "--save", "tank.saved"]);
+    std::fs::rename(p.path("fast.img"), p.path("away.img")).expect("renamed");
+    p.ok(&["repair", "tank", "--fast", new, "--yes"]);
+}
+
+fn comes_back(p: &Place) {
+    std::fs::rename(p.path("away.img"), p.path("fast.img")).expect("renamed");
+}
+
+#[test]
+fn a_member_that_a_repair_has_struck_off_is_found_in_its_place_when_the_repair_is_undone() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    filled(&p);
+    p.file("new.img", FAST);
+    replaced_by_a_repair(&p, "new.img");
+    comes_back(&p);
+    let answer = p.json(&["restore", "tank.saved", "--yes"]);
+    assert_eq!(answer["members"][0]["proof"], "unchanged", "{answer}");
+    let erased = answer["erased"][0].as_str().expect("one");
+    assert!(erased.ends_with("new.img"), "{answer}");
+    is_whole(&p);
+}
+
+/// Its label is the newest: a start would go by it.
+#[test]
+fn a_member_that_a_repair_has_added_must_be_named_with_the_others_when_the_repair_is_undone() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    filled(&p);
+    let new = p.file("new.img", FAST);
+    replaced_by_a_repair(&p, "new.img");
+    comes_back(&p);
+    let before = checksum(&new);
+    let named = ["restore", "tank.saved", "--yes", "--force", "--member", "fast.img", "slow.img"];
+    refused_untouched(&p, &named, &["new.img carries a label of the repair", "Name it", "Nothing was written"]);
+    assert_eq!(checksum(&new), before);
+    let said = p.ok(&[&named[..], &["new.img"]].concat());
+    assert!(said.contains("new.img is no member any more; its label is erased"), "{said}");
+    is_whole(&p);
+}
+
+#[test]
+fn what_a_repair_has_struck_off_and_what_it_has_added_is_looked_for_on_block_devices() {
+    if !installed("nbdcopy") || !loops::possible() {
+        return;
+    }
+    let p = Place::new();
+    filled(&p);
+    p.file("new.img", FAST);
+    let added = Loops::new(&p, &["new.img"]).expect("possible");
+    replaced_by_a_repair(&p, &added.0[0]);
+    // Without a description of the group.
+    std::fs::rename(p.path("etc"), p.path("etc.away")).expect("renamed");
+    comes_back(&p);
+    let named = ["restore", "tank.saved", "--yes", "--member", "fast.img", "slow.img"];
+    refused_untouched(&p, &named, &[&format!("{} carries a label of the repair", added.0[0]), "disconnect"]);
+    std::fs::rename(p.path("etc.away"), p.path("etc")).expect("renamed");
+    // The SSD is back under another name.
+    std::fs::rename(p.path("fast.img"), p.path("away.img")).expect("renamed");
+    let back = Loops::new(&p, &["away.img"]).expect("possible");
+    let answer = p.json(&["restore", "tank.saved", "--yes"]);
+    assert_eq!(
+        (&answer["members"][0]["locator"], &answer["erased"][0]),
+        (&back.0[0].clone().into(), &added.0[0].clone().into())
+    );
+    is_whole(&p);
+}
+
+#[test]
+fn a_member_that_a_repair_has_added_and_that_is_away_keeps_its_label_as_it_is_told() {
+    let p = Place::new();
+    p.tank();
+    p.file("new.img", FAST);
+    replaced_by_a_repair(&p, "new.img");
+    comes_back(&p);
+    std::fs::rename(p.path("new.img"), p.path("gone.img")).expect("renamed");
+    let words = "member 2 (48 MiB) became a member by the repair, and keeps its label";
+    p.refused(&["restore", "tank.saved"], 1, &[words, "--yes"]);
+    let said = p.ok(&["restore", "tank.saved", "--yes"]);
+    assert!(said.contains(words), "{said}");
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }
 
 #[test]

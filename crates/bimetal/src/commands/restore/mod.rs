@@ -13,13 +13,13 @@ use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::{Device, Env};
 use serde_json::json;
 
-use self::plan::{not_in_file, plan, used_since, Candidate, Group, Plan, Proof};
+use self::plan::{added_and_away, is_of_repair_since, not_in_file, plan, used_since, Candidate, Group, Plan, Proof};
 use crate::cli::Restore;
 use crate::members::{self, Members};
 use crate::output::{confirm, Output};
 use crate::saved::{committed_since, put_back, save, Mark, Saved, SavedFile, SavedMember, Target, Written};
 use crate::size::approx;
-use crate::{api, date, loss, runstate};
+use crate::{api, date, legs, loss, runstate};
 
 pub(crate) fn run(args: Restore, output: Output) -> Result<()> {
     let saved = SavedFile::open(&args.file)?;
@@ -47,6 +47,7 @@ struct Done {
     before: Before,
     written: Written,
     not_in_file: Vec<String>,
+    added_and_away: Vec<String>,
     /// Members were named: the next command must name them, too.
     named: bool,
 }
@@ -60,7 +61,9 @@ enum Before {
 
 async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &Restore) -> Result<Done> {
     const UNTOUCHED: &str = "Nothing was written";
-    let found = members::open(env, Some(&saved.group), explicit, Access::SERVE).await.context(UNTOUCHED)?;
+    let in_file: Vec<[u8; 16]> = saved.members.iter().map(SavedMember::uuid).collect();
+    let found = members::open_with(env, Some(&saved.group), explicit, &in_file, Access::SERVE).await;
+    let found = found.context(UNTOUCHED)?;
     // Also by force: what is proven by nothing for this version is proven for that one.
     if let Some(why) = found.newer() {
         bail!(
@@ -71,6 +74,7 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
     let group = Group { name: &saved.group, uuid: saved.uuid, file: saved.id, members: &saved.members };
     let plan = plan(&group, &candidates).with_context(|| with_absent(UNTOUCHED, &found))?;
     refuse_while_there(env, saved, &plan, explicit).await.context(UNTOUCHED)?;
+    refuse_of_repair(env, &group, &found).await.context(UNTOUCHED)?;
     if !plan.is_proven() && !args.force {
         bail!("{UNTOUCHED}: {}", unproven(saved));
     }
@@ -87,11 +91,12 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
     if let Some(m) = committed_since(saved, &targets, sign).await.context(UNTOUCHED)? {
         bail!("{UNTOUCHED}: {}", used_since(&saved.group, "journal", &targets[m].locator));
     }
-    confirm(&question(env, saved, &plan, &candidates), args.yes)?;
+    let added_and_away = added_and_away(&group, &candidates);
+    confirm(&question(env, saved, &plan, &candidates, &added_and_away), args.yes)?;
     let before = save_before(env, &found, &args.file).await.context(UNTOUCHED)?;
     let added: Vec<Target<HostDevice>> = plan.added.iter().map(|i| target((*i, Proof::None))).collect();
     let written = put_back(saved, &targets, &added).await.with_context(|| cut_off(saved, &before))?;
-    let of_member = |((i, proof), m): (&(usize, Proof), &crate::saved::SavedMember)| {
+    let of_member = |((i, proof), m): (&(usize, Proof), &SavedMember)| {
         (m.label.member, candidates[*i].locator.clone(), proof.name())
     };
     Ok(Done {
@@ -102,6 +107,7 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
         before,
         written,
         not_in_file: not_in_file(&group),
+        added_and_away,
         named: !explicit.is_empty(),
     })
 }
@@ -146,6 +152,23 @@ async fn refuse_while_there(env: &HostEnv, saved: &SavedFile, plan: &Plan, expli
     Ok(())
 }
 
+/// A device that was not named may carry the newest label of the group: that of the repair that is undone. It goes with the others, or
+/// the next start goes by it.
+async fn refuse_of_repair(env: &HostEnv, group: &Group<'_>, found: &Members) -> Result<()> {
+    let known: Vec<[u8; 16]> = found.labelled().map(|(_, label)| members::own_uuid(label)).collect();
+    let forgotten = |l: &Label| is_of_repair_since(group, l) && !known.contains(&members::own_uuid(l));
+    let all = members::carriers(env, group.name, Vec::new(), &forgotten).await;
+    let Some(at) = all.first() else { return Ok(()) };
+    let words = || {
+        format!(
+            "{at} carries a label of the repair that is to be undone, and is not one of the devices that were named or found. The next \
+             start would go by it, and take the members that are written back for old copies. Name it, too, with all others \
+             (--member): a device that became a member by the repair loses its label. Or disconnect it for good"
+        )
+    };
+    bail!("{}", legs::why_not(env, at).await.unwrap_or_else(words))
+}
+
 /// Why a device without a label needs force, though others prove that the metadata fits.
 fn guessed(locator: &str, member: &SavedMember) -> String {
     format!(
@@ -181,7 +204,7 @@ fn cut_off(saved: &SavedFile, before: &Before) -> String {
     )
 }
 
-fn question(env: &HostEnv, saved: &SavedFile, plan: &Plan, candidates: &[Candidate]) -> String {
+fn question(env: &HostEnv, saved: &SavedFile, plan: &Plan, candidates: &[Candidate], away: &[String]) -> String {
     let mut text = format!(
         "This replaces the metadata of group '{}' by that of {}, which was saved {} ({} ago):",
         saved.group,
@@ -196,6 +219,9 @@ fn question(env: &HostEnv, saved: &SavedFile, plan: &Plan, candidates: &[Candida
     for i in &plan.added {
         text += &format!("\n  {}: became a member by the repair; its label is erased", candidates[*i].locator);
     }
+    for member in away {
+        text += &format!("\n{}", keeps_its_label(member));
+    }
     for (_, i) in plan.guessed() {
         text += &format!(
             "\nNothing proves that {} is the old device: what is not on it will read as zeros, or as what else is on it, without any \
@@ -207,6 +233,14 @@ fn question(env: &HostEnv, saved: &SavedFile, plan: &Plan, candidates: &[Candida
         text += "\nNothing proves that the group was not started since. If it was, its volumes will hold wrong data.";
     }
     text
+}
+
+/// What is to be known of a member that was added by the repair, and is not there.
+fn keeps_its_label(member: &str) -> String {
+    format!(
+        "NOT FOUND: {member} became a member by the repair, and keeps its label. Never start the group with it: that start would \
+         take the other members for old copies."
+    )
 }
 
 /// "3 days".
@@ -256,7 +290,7 @@ impl Done {
             "schema": api::SCHEMA, "group": group, "restored": true, "file": self.file, "saved_at": self.saved_at,
             "members": self.members.iter().map(member).collect::<Vec<_>>(), "erased": self.erased,
             "changed_bytes": self.written.changed_bytes, "before": before, "before_not_saved": not_saved,
-            "not_in_file": self.not_in_file,
+            "not_in_file": self.not_in_file, "added_not_found": self.added_and_away,
         })
     }
 
@@ -280,6 +314,9 @@ impl Done {
         };
         for missing in &self.not_in_file {
             text += &format!("MISSING: {missing} was not there when the group was saved, and is not in the file.\n");
+        }
+        for member in &self.added_and_away {
+            text += &format!("{}\n", keeps_its_label(member));
         }
         let members = if self.named { format!("--member {}", devices.join(" ")) } else { group.to_owned() };
         text + &format!("`bimetal check {members}` verifies it.\n")

@@ -9,6 +9,7 @@ use bimetal_format::label::{Label, MemberCode, Repair};
 use crate::members::own_uuid;
 use crate::saved::{Mark, SavedMember, Sign};
 use crate::size::approx;
+use crate::standing::newest;
 
 /// A device that may be a member.
 pub(super) struct Candidate {
@@ -206,6 +207,13 @@ fn not_saved(group: &Group<'_>, c: &Candidate, label: &Label) -> Result<Identity
     }
 }
 
+/// Whether a label that is of no member in the file is of a repair that was done since. It is newer than all that is written back: a
+/// start that finds both takes the members for old copies.
+pub(super) fn is_of_repair_since(group: &Group<'_>, label: &Label) -> bool {
+    let saved = group.members.iter().any(|m| m.uuid() == own_uuid(label));
+    label.group == group.uuid && !saved && label.repair == Repair::Done && follows(group, label)
+}
+
 /// The epoch of a label, and those before.
 fn epochs(label: &Label) -> impl Iterator<Item = u64> + '_ {
     std::iter::once(label.epoch.id).chain(label.epoch.history.iter().copied())
@@ -287,9 +295,22 @@ fn all_found(group: &Group<'_>, targets: &[Option<(usize, Proof)>]) -> Result<Ve
     Ok(targets.iter().copied().flatten().collect())
 }
 
+/// Members that were added by a repair since, as the labels of others say, and were not found: they keep their own.
+pub(super) fn added_and_away(group: &Group<'_>, candidates: &[Candidate]) -> Vec<String> {
+    let labels = || candidates.iter().filter_map(|c| c.label.as_ref());
+    let repaired = labels().filter(|l| l.repair == Repair::Done && follows(group, l));
+    let rows = newest(repaired).into_iter().flat_map(|l| l.members.iter().enumerate());
+    let before = group.members.iter().flat_map(|m| &m.label.members).map(|row| row.uuid);
+    // One that has no label any more says by a mark who it was.
+    let marked = candidates.iter().filter_map(|c| Some(c.mark?.member));
+    let known: HashSet<[u8; 16]> = before.chain(labels().map(own_uuid)).chain(marked).collect();
+    let away = rows.filter(|(_, row)| row.state != MemberCode::Left && !known.contains(&row.uuid));
+    away.map(|(i, row)| format!("member {i} ({})", approx(row.size))).collect()
+}
+
 /// Members that the saved labels name and the file does not have.
 pub(super) fn not_in_file(group: &Group<'_>) -> Vec<String> {
-    let newest = group.members.iter().map(|m| &m.label).max_by_key(|l| (!l.joining, l.tables, l.generation));
+    let newest = newest(group.members.iter().map(|m| &m.label));
     let rows = newest.into_iter().flat_map(|l| l.members.iter().enumerate());
     let saved: HashSet<[u8; 16]> = group.members.iter().map(SavedMember::uuid).collect();
     let absent = rows.filter(|(_, row)| row.state != MemberCode::Left && !saved.contains(&row.uuid));

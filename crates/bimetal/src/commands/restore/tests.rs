@@ -2,7 +2,7 @@
 
 use bimetal_format::label::{Label, Repair};
 
-use super::plan::{plan, Candidate, Group, Plan, Proof};
+use super::plan::{added_and_away, is_of_repair_since, plan, Candidate, Group, Plan, Proof};
 use crate::members::own_uuid;
 use crate::saved::testing::{images, labels, now, Memory, Power, EPOCH, GROUP};
 use crate::saved::{Mark, SavedFile};
@@ -157,6 +157,28 @@ fn a_device_that_the_repair_added_is_known_and_a_member_that_was_missing_too() {
     change(&mut found[2], |l| l.epoch.id = 60);
     let plan = planned(&saved, &found).expect("permitted");
     assert!(plan.added.is_empty() && plan.targets.len() == 2);
+}
+
+#[test]
+fn what_a_repair_since_has_added_is_known_by_its_own_label_and_by_those_of_others() {
+    let (_folder, saved) = file(2);
+    let group = Group { name: "tank", uuid: GROUP, file: FILE, members: &saved.members };
+    let mut found = candidates(3);
+    for c in &mut found {
+        change(c, |l| {
+            start(l, 78);
+            l.repair = Repair::Done;
+        });
+    }
+    let is_of_repair = |c: &Candidate| is_of_repair_since(&group, c.label.as_ref().expect("it has one"));
+    assert_eq!(found.iter().map(is_of_repair).collect::<Vec<_>>(), [false, false, true]);
+    assert!(added_and_away(&group, &found).is_empty(), "all are there");
+    let mut new = found.pop().expect("three");
+    assert_eq!(added_and_away(&group, &found), ["member 2 (8 MiB)"]);
+    // A repair of long ago is nothing to be undone.
+    change(&mut new, |l| l.epoch.history = vec![60]);
+    assert!(!is_of_repair(&new));
+    assert!(added_and_away(&group, &candidates(2)).is_empty(), "there was no repair");
 }
 
 #[test]
