@@ -163,8 +163,9 @@ pub(crate) struct FamilyLock {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
+Examples:
   bimetal family passwd tank/private
+  bimetal family add-passphrase tank/private      # forgotten: with the recovery key, which stays as it is
 The old passphrase is overwritten on all members; `bimetal status` says so if a disk does not take that. Copies of the header that were exported before still open with it, and flash devices may keep old blocks where only their maker finds them: if a passphrase is known to somebody who may have copied the disks, make a new family and move the data.")]
 pub(crate) struct FamilyPasswd {
     /// GROUP/FAMILY

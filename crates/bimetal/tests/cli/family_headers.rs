@@ -181,6 +181,32 @@ fn a_recovery_key_opens_however_it_is_typed() {
     stop(&p, daemon);
 }
 
+/// It is typed by who has forgotten the passphrase, and is the only way in then.
+#[test]
+fn a_recovery_key_is_not_used_up_by_a_change_of_the_passphrase() {
+    let p = Place::new();
+    let Some(daemon) = private(&p, &["plain:8MiB"]) else { return };
+    let add = ["family", "add-recovery-key", "tank/private", "--passphrase-file", "one", "--cost", "light"];
+    let key = p.json(&add)["recovery_key"].as_str().expect("a key").to_string();
+    let header = exported(&p, "before.luks");
+    let with = ["tank/private", "--cost", "light", "--passphrase-file", "key", "--new-passphrase-file", "two"];
+    for typed in [key.clone(), key.to_uppercase().replace('-', " ") + "\n"] {
+        std::fs::write(p.path("key"), typed).expect("written");
+        let words = ["recovery key in slot 1", "nothing was changed", "add-passphrase tank/private", "--slot N"];
+        p.refused(&[&["family", "passwd"], &with[..]].concat(), 1, &words);
+    }
+    assert_eq!(exported(&p, "after.luks"), header);
+    // The way that is told.
+    p.ok(&[&["family", "add-passphrase"], &with[..]].concat());
+    p.ok(&["family", "remove-passphrase", "tank/private", "--passphrase-file", "key", "--slot", "0"]);
+    lock(&p);
+    is_refused(&p, "one");
+    unlock(&p, "two");
+    lock(&p);
+    unlock(&p, "key");
+    stop(&p, daemon);
+}
+
 #[test]
 fn a_passphrase_comes_through_a_pipe() {
     let p = Place::new();

@@ -40,7 +40,12 @@ impl SlotInfo {
 
     /// Somebody may know what opens it. What a security chip or token keeps for a slot nobody knows, and nobody asks it here.
     pub fn is_known_to_people(&self) -> bool {
-        self.is_tried() && self.token.as_deref().is_none_or(|kind| kind == RECOVERY_TOKEN)
+        self.is_tried() && (self.token.is_none() || self.is_recovery_key())
+    }
+
+    /// It is marked as one: what opens it is written down somewhere, or should be.
+    pub fn is_recovery_key(&self) -> bool {
+        self.token.as_deref() == Some(RECOVERY_TOKEN)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{bail, Result};
 use bimetal_host::luks::{self, Header, Luks, LuksError, SlotInfo, Unlocked};
 use serde_json::json;
 
@@ -43,6 +43,7 @@ pub(super) fn change(args: &cli::FamilyPasswd, output: Output) -> Result<()> {
     let (file, new_file) = (args.passphrase.passphrase_file.as_deref(), args.new.new_passphrase_file.as_deref());
     one_from_input([file, new_file])?;
     let o = Opened::by(&args.target, file, &format!("Old passphrase of {}", args.target))?;
+    refuse_recovery_key(&o, &args.target)?;
     let new = another_passphrase(new_file, "New passphrase")?;
     let cost = cost(args.new.cost.cost);
     be_patient(cost);
@@ -63,6 +64,20 @@ pub(super) fn change(args: &cli::FamilyPasswd, output: Output) -> Result<()> {
             }
         )
     })
+}
+
+/// Who has forgotten the passphrase types the recovery key. In its place the new one would void what is on paper, and what was forgotten,
+/// or is known to somebody, would open the family as before.
+fn refuse_recovery_key(o: &Opened<'_>, target: &FamilyTarget) -> Result<()> {
+    let slots = o.luks.slots(&o.header)?;
+    let Some(slot) = slots.iter().find(|s| s.number == o.unlocked.slot && s.is_recovery_key()) else { return Ok(()) };
+    bail!(
+        "that is the recovery key in slot {}, and no passphrase to change; nothing was changed. For a new passphrase, give the \
+         recovery key to: bimetal family add-passphrase {target}. The one that was forgotten, or is known to somebody, opens the \
+         family until it is removed: `bimetal family slots {target}` lists them, `bimetal family remove-passphrase {target} --slot N` \
+         removes one. For another recovery key: bimetal family add-recovery-key {target}, and remove this one",
+        slot.number
+    )
 }
 
 /// A header that none of these passphrases opens, though one may have been added more than once; and the slots that are removed for

@@ -75,7 +75,7 @@ fn kind(s: &SlotInfo) -> &'static str {
     match s.token.as_deref() {
         _ if !s.opens => "another key, which opens nothing",
         _ if s.priority == Priority::Ignore => "set aside by another tool",
-        Some("systemd-recovery") => "recovery key",
+        _ if s.is_recovery_key() => "recovery key",
         Some("systemd-tpm2") => "security chip (TPM2)",
         Some("systemd-fido2") => "security token (FIDO2)",
         Some("systemd-pkcs11") => "smart card (PKCS#11)",
