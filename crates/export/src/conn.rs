@@ -20,6 +20,11 @@ pub trait Conn: Clone + 'static {
     /// been received. It may never complete, and be dropped.
     fn hung_up(&self) -> impl Future<Output = ()>;
 
+    /// Completes when the peer sends no more, whether it still receives or not: over TCP no more is seen of one that has closed
+    /// the connection, until something is sent to it. What it sent before need not have been received. It may never complete,
+    /// and be dropped.
+    fn half_closed(&self) -> impl Future<Output = ()>;
+
     /// Tells the peer that nothing more will be sent; receiving goes on.
     fn end_sending(&self);
 
@@ -38,6 +43,10 @@ impl Conn for Stream {
 
     async fn hung_up(&self) {
         Stream::hung_up(self).await;
+    }
+
+    async fn half_closed(&self) {
+        Stream::half_closed(self).await;
     }
 
     fn end_sending(&self) {

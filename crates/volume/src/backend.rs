@@ -97,6 +97,12 @@ pub trait Backend: Clone + 'static {
     fn arrivals(&self) -> u64 {
         0
     }
+    /// One of those has it no longer, and nothing that it asked for is under way.
+    fn depart(&self) {}
+    /// How many have it now. Who is not seen to depart still counts.
+    fn present(&self) -> u64 {
+        0
+    }
     /// Reads `len` bytes.
     fn read(&self, offset: u64, len: u64) -> impl Future<Output = Result<Pieces, Error>>;
     /// Writes `data`, which was built with `BufMut::with_phase(_, offset)`.

@@ -28,6 +28,7 @@ pub struct Memory {
     parts: Rc<RefCell<Vec<Option<Part>>>>,
     changes: Rc<Cell<u64>>,
     arrivals: Rc<Cell<u64>>,
+    present: Rc<Cell<u64>>,
 }
 
 /// A range cut at the borders of parts: number of the part, offset in it, bytes, bytes before it in the range.
@@ -57,7 +58,14 @@ impl Memory {
     pub fn new(size: u64) -> Memory {
         let parts = vec![None; size.div_ceil(PART) as usize];
         let parts = Rc::new(RefCell::new(parts));
-        Memory { size, read_only: false, parts, changes: Rc::default(), arrivals: Rc::default() }
+        Memory {
+            size,
+            read_only: false,
+            parts,
+            changes: Rc::default(),
+            arrivals: Rc::default(),
+            present: Rc::default(),
+        }
     }
 
     /// The same volume, not writable.
@@ -116,11 +124,20 @@ impl Backend for Memory {
 
     fn arrive(&self) -> u64 {
         self.arrivals.set(self.arrivals.get() + 1);
+        self.present.set(self.present.get() + 1);
         self.arrivals.get()
     }
 
     fn arrivals(&self) -> u64 {
         self.arrivals.get()
+    }
+
+    fn depart(&self) {
+        self.present.set(self.present.get() - 1);
+    }
+
+    fn present(&self) -> u64 {
+        self.present.get()
     }
 
     async fn read(&self, offset: u64, len: u64) -> Result<Pieces, Error> {

@@ -107,7 +107,7 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
             Op::Init { major, minor, flags } => return self.init(major, minor, flags, answer).map(|()| Next::Answered),
             _ if !self.agreed.get() => return Err(errno::EIO),
             Op::Release => {
-                self.tree.release(request.node);
+                self.release(request);
                 return Ok(Next::Answered);
             }
             Op::Farewell => return Ok(Next::Answered),
@@ -202,6 +202,15 @@ impl<R: Runtime, B: Backend, C: Channel> Shared<R, B, C> {
         let open_flags = open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES | open_flag::NOFLUSH;
         put(answer, &OpenOut { fh: 0, open_flags, padding: 0 });
         Ok(())
+    }
+
+    /// Of a directory nothing is counted.
+    fn release(&self, request: &Request<'_>) {
+        if let Ok((index, file)) = self.file(request) {
+            if self.tree.release(index) {
+                file.backend.depart();
+            }
+        }
     }
 
     /// What a volume is asked, if there is anything to ask. The range lies inside of it then.

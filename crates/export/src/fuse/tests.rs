@@ -236,6 +236,7 @@ fn who_has_a_file_open_is_counted() {
         ask(&kernel, release(MAIN)).await.expect("released");
         ask(&kernel, release(MAIN)).await.expect("once too often");
         assert_eq!((server.opened(&main), server.opened(&[9; 16])), (0, 0));
+        assert_eq!(volume.present(), 1, "the other file is still open");
     });
 }
 

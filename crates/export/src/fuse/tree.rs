@@ -118,17 +118,16 @@ impl<B: Backend> Tree<B> {
         self.count(index, |n| n + 1);
     }
 
-    /// Something that was open is open no more. Of a directory nothing is counted.
-    pub(super) fn release(&self, number: u64) {
-        if let Some(Node::File(index)) = self.node(number) {
-            self.count(index, |n| n.saturating_sub(1));
-        }
+    /// A file that was open is open no more. False if it was not.
+    pub(super) fn release(&self, index: usize) -> bool {
+        self.count(index, |n| n.saturating_sub(1)) > 0
     }
 
-    fn count(&self, index: usize, change: impl Fn(u64) -> u64) {
-        if let Some(Some(file)) = self.files.borrow().get(index) {
-            file.opened.set(change(file.opened.get()));
-        }
+    /// How often a file was open before.
+    fn count(&self, index: usize, change: impl Fn(u64) -> u64) -> u64 {
+        let files = self.files.borrow();
+        let Some(Some(file)) = files.get(index) else { return 0 };
+        file.opened.replace(change(file.opened.get()))
     }
 
     /// How often the file of a volume is open.

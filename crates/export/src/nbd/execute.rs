@@ -78,7 +78,7 @@ pub(super) async fn execute<R: Runtime, B: Backend>(session: &Session<R, B>, mut
 
 impl<R: Runtime, B: Backend> Session<R, B> {
     async fn perform(&self, work: &mut Work) -> Result<Answer, Error> {
-        let (backend, wanted): (_, Wanted<'_>) = (&self.backend, &|| self.peer.waits_for_long_work());
+        let (backend, wanted): (_, Wanted<'_>) = (&self.backend, &|| self.waits_for_long_work());
         let writes: Wanted<'_> = &|| self.waits_for_writes();
         match work.op {
             Op::Nothing => {}

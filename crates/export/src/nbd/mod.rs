@@ -12,7 +12,8 @@
 //! 2. A payload is received into a buffer of its own, laid out as the backend wants it; only what arrived together with
 //!    a header is copied.
 //! 3. Stopping: what was taken is answered, what comes later is refused with ESHUTDOWN, then the stream is ended. A zeroing that may
-//!    take hours is not waited for: it ends between two steps, with ESHUTDOWN. So it does when the client is gone.
+//!    take hours is not waited for: it ends between two steps, with ESHUTDOWN. So it does when the client is gone, or sends no
+//!    more and is not the only one: whether it is gone cannot always be seen.
 //! 4. Nothing that a client sends ends more than its own connection.
 
 mod contexts;

@@ -63,6 +63,8 @@ pub(super) struct Peer {
     pub(super) gone: Cell<bool>,
     /// It took its leave: what it had asked for before is carried out, if nobody else comes meanwhile.
     pub(super) took_leave: Cell<bool>,
+    /// It sends no more. It may wait for its answers, or be gone.
+    pub(super) half_closed: Cell<bool>,
     /// The server stops: refuse new requests, end when the rest is answered.
     pub(super) stopping: Cell<bool>,
     pub(super) stop_begun: Signal,
@@ -83,6 +85,7 @@ impl Peer {
             close,
             gone: Cell::new(false),
             took_leave: Cell::new(false),
+            half_closed: Cell::new(false),
             stopping: Cell::new(false),
             stop_begun: Signal::default(),
         }
@@ -105,13 +108,20 @@ impl Peer {
         self.stop_begun.notify();
     }
 
-    /// What `future` gives. Notices if the client hangs up meanwhile.
+    /// What `future` gives. Notices if the client hangs up meanwhile, or sends no more.
     pub(super) async fn minding<T>(&self, conn: &impl Conn, future: impl Future<Output = T>) -> T {
-        let (mut future, mut leaving) = (pin!(future), pin!(conn.hung_up()));
+        let (mut future, mut closing, mut leaving) = (pin!(future), pin!(conn.half_closed()), pin!(conn.hung_up()));
         poll_fn(|cx| {
             let value = future.as_mut().poll(cx);
-            if value.is_pending() && !self.gone.get() {
-                self.gone.set(leaving.as_mut().poll(cx).is_ready());
+            if value.is_ready() {
+                return value;
+            }
+            // Who has hung up sends no more, either: as long as a client is there one question is enough.
+            self.half_closed.set(self.half_closed.get() || closing.as_mut().poll(cx).is_ready());
+            if self.half_closed.get() && !self.gone.get() && leaving.as_mut().poll(cx).is_ready() {
+                self.gone.set(true);
+                // It may end with that.
+                return future.as_mut().poll(cx);
             }
             value
         })

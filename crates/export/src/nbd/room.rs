@@ -64,12 +64,12 @@ impl<R: Runtime, B: Backend> Session<R, B> {
         }
         watch(&self.shared);
         let mut taking = pin!(load.take(share, *id, self.shared.runtime.now(), || stopping.get()));
-        let mut leaving = pin!(conn.hung_up());
         let taken = poll_fn(|cx| match taking.as_mut().poll(cx) {
             Poll::Ready(taken) => Poll::Ready(Some(taken)),
-            Poll::Pending => leaving.as_mut().poll(cx).map(|()| None),
+            Poll::Pending if self.peer.gone.get() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         });
-        match taken.await {
+        match self.peer.minding(conn, taken).await {
             Some(true) => Room::Taken,
             Some(false) if stopping.get() && !load.is_closed() => {
                 load.take_anyway(Share::of(0));

@@ -92,6 +92,12 @@ impl Backend for Probe {
     fn arrivals(&self) -> u64 {
         self.memory.arrivals()
     }
+    fn depart(&self) {
+        self.memory.depart();
+    }
+    fn present(&self) -> u64 {
+        self.memory.present()
+    }
     async fn read(&self, offset: u64, len: u64) -> Result<Pieces, Error> {
         self.enter(format!("read {offset} {len}")).await?;
         self.memory.read(offset, len).await

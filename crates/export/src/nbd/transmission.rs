@@ -39,6 +39,8 @@ pub(super) struct Session<R, B> {
     pub(super) workers: Workers,
     /// How many had come to the export when this client did, itself included.
     arrivals: u64,
+    /// Whether nobody else was there then.
+    came_alone: bool,
     sender_ended: Cell<bool>,
     reader_ended: Cell<bool>,
     ended: Signal,
@@ -46,10 +48,26 @@ pub(super) struct Session<R, B> {
 
 impl<R: Runtime, B: Backend> Session<R, B> {
     /// Whether a write is to go on. Of a client that is dead it is not: where it waited, the next client may have written, and may
-    /// have been told that this is durable. One that took its leave wants it carried out, and has its way until somebody else
-    /// comes: the kernel's client takes its leave, too, when it is detached from what hangs, and has failed all by then.
+    /// have been told that this is durable. One that took its leave wants it carried out.
     pub(super) fn waits_for_writes(&self) -> bool {
-        !self.peer.gone.get() || self.peer.took_leave.get() && self.backend.arrivals() == self.arrivals
+        (!self.peer.gone.get() || self.peer.took_leave.get()) && self.has_its_way()
+    }
+
+    /// The same for work that may take hours.
+    pub(super) fn waits_for_long_work(&self) -> bool {
+        self.peer.waits_for_long_work() && self.has_its_way()
+    }
+
+    /// Whether nobody can have written in the place of this client. Once it sends no more it may be gone, which cannot always be
+    /// seen: from then on it has its way only until somebody else comes. The kernel's client takes its leave, too, when it is
+    /// detached from what hangs, and has failed all by then. Without a leave it must have been alone as well: of what one of its
+    /// connections has not answered that client asks another, which may have been there before.
+    fn has_its_way(&self) -> bool {
+        let nobody_came = self.backend.arrivals() == self.arrivals;
+        match self.peer.took_leave.get() {
+            true => nobody_came,
+            false => !self.peer.half_closed.get() || self.came_alone && nobody_came,
+        }
     }
 
     /// Gives back what a request occupied.
@@ -70,6 +88,7 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
 ) {
     let session = Rc::new(Session {
         shared: shared.clone(),
+        came_alone: chosen.export.backend.present() == 0,
         arrivals: chosen.export.backend.arrive(),
         backend: chosen.export.backend.clone(),
         terms: chosen.terms,
@@ -86,8 +105,12 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
     // Whatever ended the stream, an error or the client's wish, what was taken is still answered.
     let ended = read_requests(&session, &conn, chosen.receiver).await;
     session.peer.phase.set(Phase::Ending);
-    // Who was found to be gone while the reader waited for room stays so.
-    session.peer.gone.set(session.peer.gone.get() || ended.is_err());
+    match ended {
+        Ok(()) => {}
+        // Whether it still waits for its answers is not known.
+        Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => session.peer.half_closed.set(true),
+        Err(_) => session.peer.gone.set(true),
+    }
     session.peer.minding(&conn, session.peer.load.wait_until_idle()).await;
     session.workers.end();
     session.outbox.finish();
@@ -96,6 +119,7 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
     // Lets `end_at_stop` go.
     session.peer.stop_begun.notify();
     session.ended.wait_until(|| session.sender_ended.get()).await;
+    session.backend.depart();
 }
 
 /// The reader: takes requests off the stream as long as there is room for them.
@@ -221,6 +245,7 @@ async fn send_answers<R: Runtime, B: Backend, C: Conn>(session: Rc<Session<R, B>
         session.outbox.recycle(parts);
         if result.is_err() {
             session.give_back(session.outbox.kill());
+            session.peer.gone.set(true);
             // Wakes the reader.
             session.peer.close();
         }

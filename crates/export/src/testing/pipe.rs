@@ -106,6 +106,20 @@ pub fn pipe(capacity: usize, receive_max: usize) -> (PipeConn, PipeConn) {
     (PipeConn { incoming: a.clone(), outgoing: b.clone() }, PipeConn { incoming: b, outgoing: a })
 }
 
+impl PipeConn {
+    async fn wait_until(&self, is_so: impl Fn() -> bool) {
+        poll_fn(|cx| {
+            if is_so() {
+                return Poll::Ready(());
+            }
+            self.outgoing.wait(cx.waker());
+            self.incoming.wait(cx.waker());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
 impl Conn for PipeConn {
     async fn recv(&self, mut buf: BufMut, range: Range<usize>) -> (BufMut, io::Result<usize>) {
         let result = self.incoming.get(&mut buf[range]).await;
@@ -128,15 +142,11 @@ impl Conn for PipeConn {
     }
 
     async fn hung_up(&self) {
-        poll_fn(|cx| {
-            if self.outgoing.broken.get() || self.incoming.broken.get() {
-                return Poll::Ready(());
-            }
-            self.outgoing.wait(cx.waker());
-            self.incoming.wait(cx.waker());
-            Poll::Pending
-        })
-        .await;
+        self.wait_until(|| self.outgoing.broken.get() || self.incoming.broken.get()).await;
+    }
+
+    async fn half_closed(&self) {
+        self.wait_until(|| self.outgoing.broken.get() || self.incoming.ended.get()).await;
     }
 
     fn end_sending(&self) {

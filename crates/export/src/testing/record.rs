@@ -54,6 +54,10 @@ impl Conn for RecordingConn {
         self.inner.hung_up().await;
     }
 
+    async fn half_closed(&self) {
+        self.inner.half_closed().await;
+    }
+
     fn end_sending(&self) {
         self.inner.end_sending();
     }

@@ -93,6 +93,9 @@ impl Serving {
                 // Whoever waits for the end wants the queue closed.
                 drop(queue);
                 shared.tags.set(shared.tags.get() - 1);
+                if shared.tags.get() == 0 {
+                    backend.depart();
+                }
                 shared.changed.notify();
             });
             // The executor polls it again, with a waker of its own.

@@ -283,6 +283,12 @@ impl Stream {
         self.poll(libc::POLLHUP | libc::POLLERR).await;
     }
 
+    /// Completes when the peer sends no more, or the connection has failed. Of one that has closed it no more is seen over TCP, until
+    /// something is sent to it, nor through a tunnel. May never complete.
+    pub async fn half_closed(&self) {
+        self.poll(libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR).await;
+    }
+
     /// Completes when one of these is so.
     async fn poll(&self, events: libc::c_short) {
         loop {

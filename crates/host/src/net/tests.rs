@@ -102,13 +102,32 @@ fn a_peer_that_is_gone_is_noticed_although_it_left_something_to_read() {
         let (a, b) = Stream::pair(&env).expect("pair");
         b.send(vec![Part::Bytes(b"last words".to_vec())]).await.1.expect("sent");
         b.shutdown(Way::Write).expect("shutdown");
-        let short = Duration::from_millis(20);
+        let (short, long) = (Duration::from_millis(20), Duration::from_secs(20));
+        assert!(env.timeout(long, a.half_closed()).await.is_some());
         assert!(env.timeout(short, a.hung_up()).await.is_none(), "it still takes answers");
         a.send(vec![Part::Bytes(b"answer".to_vec())]).await.1.expect("sent");
         drop(b);
-        assert!(env.timeout(Duration::from_secs(20), a.hung_up()).await.is_some());
+        assert!(env.timeout(long, a.hung_up()).await.is_some());
         let (buf, n) = a.recv(BufMut::new(100), 0..100).await;
         assert_eq!(&buf[..n.expect("received")], b"last words");
+    });
+}
+
+/// No more is seen of it than the end of its stream, until something is sent to it.
+#[test]
+fn a_peer_that_is_gone_over_tcp_is_noticed() {
+    let reactor = Reactor::new().expect("io_uring");
+    let env = reactor.env();
+    reactor.block_on(async move {
+        let listener = Listener::bind_tcp(&env, ([127, 0, 0, 1], 0).into()).expect("bind");
+        let client = std::net::TcpStream::connect(listener.address().expect("address")).expect("connect");
+        let server = listener.accept().await.expect("accept");
+        let (short, long) = (Duration::from_millis(20), Duration::from_secs(20));
+        assert!(env.timeout(short, server.half_closed()).await.is_none(), "it is there");
+        drop(client);
+        assert!(env.timeout(long, server.half_closed()).await.is_some());
+        server.send(vec![Part::Bytes(b"answer".to_vec())]).await.1.expect("taken");
+        assert!(env.timeout(long, server.hung_up()).await.is_some());
     });
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct VolumeInfo {
     pub(crate) room: Rc<OwnRoom>,
     /// Clients that came so far.
     arrivals: Cell<u64>,
+    /// Of these, how many are there.
+    present: Cell<u64>,
     /// Whoever copies it onto another device.
     pub(crate) watch: Watch,
 }
@@ -102,6 +104,7 @@ impl VolumeInfo {
             requests: InFlight::default(),
             room: Rc::default(),
             arrivals: Cell::new(0),
+            present: Cell::new(0),
             watch: Watch::default(),
         }
     }
@@ -356,13 +359,23 @@ impl<E: Env> Backend for Volume<E> {
     }
 
     fn arrive(&self) -> u64 {
-        let arrivals = &self.info().arrivals;
+        let (arrivals, present) = (&self.info().arrivals, &self.info().present);
         arrivals.set(arrivals.get() + 1);
+        present.set(present.get() + 1);
         arrivals.get()
     }
 
     fn arrivals(&self) -> u64 {
         self.info().arrivals.get()
+    }
+
+    fn depart(&self) {
+        let present = &self.info().present;
+        present.set(present.get() - 1);
+    }
+
+    fn present(&self) -> u64 {
+        self.info().present.get()
     }
 
     async fn read(&self, offset: u64, len: u64) -> Result<Pieces, Error> {

@@ -136,6 +136,137 @@ fn what_one_asked_for_who_took_leave_undoes_nothing_of_the_next() {
     }
 }
 
+fn page(byte: u8) -> bimetal_volume::buf::Buf {
+    bimetal_volume::buf::BufMut::copy_of(&[byte; 4096]).freeze()
+}
+
+/// Asks for a WRITE or TRIM of the first page.
+async fn ask(c: &mut Client<PipeConn>, command: u16) -> u64 {
+    c.submit(command, 0, 0, 4096, (command == cmd::WRITE).then(|| page(5))).await.expect("sent")
+}
+
+/// What the first page has when the disk goes on, after the next client has written and flushed.
+async fn overtaken(w: &World) -> u8 {
+    w.runtime.sleep(Duration::from_secs(5)).await;
+    w.probe.gate.closed.set(false);
+    let mut next = w.connect(HeaderStyle::Structured).await;
+    next.write(0, &[9; 4096], 0).await.expect("written");
+    next.command(cmd::FLUSH, 0, 0, 0).await.expect("flushed");
+    w.probe.gate.open();
+    w.runtime.sleep(Duration::from_micros(1)).await;
+    next.disconnect().await.expect("sent");
+    first_byte(w).await
+}
+
+async fn first_byte(w: &World) -> u8 {
+    bimetal_volume::gather(&w.probe.memory.read(0, 4096).await.expect("read"))[0]
+}
+
+/// Over TCP no more is seen of a client that has closed its connection than the end of its stream, and where it took its leave
+/// nobody reads that.
+#[test]
+fn what_one_asked_for_who_sends_no_more_undoes_nothing_of_the_next() {
+    for (command, says_goodbye) in [(cmd::WRITE, true), (cmd::TRIM, true), (cmd::WRITE, false), (cmd::TRIM, false)] {
+        World::new().run(move |w| async move {
+            let mut c = w.connect(HeaderStyle::Structured).await;
+            w.probe.gate.closed.set(true);
+            ask(&mut c, command).await;
+            if says_goodbye {
+                c.disconnect().await.expect("sent");
+            }
+            c.conn().end_sending();
+            assert_eq!(overtaken(&w).await, 9, "{command}, goodbye: {says_goodbye}");
+            c.conn().close();
+        });
+    }
+}
+
+/// A client may say good-bye and keep its connection open.
+#[test]
+fn what_one_asked_for_who_took_leave_and_stays_undoes_nothing_of_the_next() {
+    World::new().run(|w| async move {
+        let mut c = w.connect(HeaderStyle::Structured).await;
+        w.probe.gate.closed.set(true);
+        let asked = ask(&mut c, cmd::WRITE).await;
+        c.disconnect().await.expect("sent");
+        assert_eq!(overtaken(&w).await, 9);
+        assert_eq!(errno_of(c.collect(asked).await), errno::ESHUTDOWN, "it is told");
+        c.conn().close();
+    });
+}
+
+/// The server reads nothing while it waits for room, be it the client's own or what all share.
+#[test]
+fn what_one_asked_for_who_sends_no_more_while_room_is_waited_for_undoes_nothing_of_the_next() {
+    let own = Limits { requests_per_connection: 4, ..Limits::default() };
+    let shared = Limits { own_requests: 2, requests: 2, ..Limits::default() };
+    for limits in [own, shared] {
+        World::with(&["main"], limits).run(|w| async move {
+            let mut c = w.connect(HeaderStyle::Structured).await;
+            w.probe.gate.closed.set(true);
+            for _ in 0..7 {
+                ask(&mut c, cmd::WRITE).await;
+            }
+            c.conn().end_sending();
+            assert_eq!(overtaken(&w).await, 9);
+            c.conn().close();
+        });
+    }
+}
+
+/// Whoever sends all it has to ask for, and then waits, as a pipeline does.
+#[test]
+fn one_who_sends_no_more_gets_all_answers_and_what_it_asked_for_is_carried_out() {
+    for command in [cmd::WRITE, cmd::TRIM, cmd::WRITE_ZEROES] {
+        let limits = Limits { requests_per_connection: 4, ..Limits::default() };
+        World::with(&["main"], limits).run(move |w| async move {
+            // Who was there before and has left does not matter.
+            let mut before = w.connect(HeaderStyle::Structured).await;
+            before.write(0, &[7; 4096], 0).await.expect("written");
+            before.disconnect().await.expect("sent");
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            let mut c = w.connect(HeaderStyle::Structured).await;
+            w.probe.gate.closed.set(true);
+            let mut asked = Vec::new();
+            for _ in 0..7 {
+                asked.push(ask(&mut c, command).await);
+            }
+            c.conn().end_sending();
+            w.runtime.sleep(Duration::from_secs(5)).await;
+            w.probe.gate.open();
+            for cookie in asked {
+                c.collect(cookie).await.expect("carried out");
+            }
+            assert_eq!(first_byte(&w).await, if command == cmd::WRITE { 5 } else { 0 });
+            c.conn().close();
+            w.runtime.sleep(Duration::from_micros(1)).await;
+            assert_eq!(w.probe.present(), 0);
+        });
+    }
+}
+
+/// The kernel's client asks another of its connections for what one that it has given up did not answer.
+#[test]
+fn what_a_connection_asked_for_that_sends_no_more_undoes_nothing_of_one_that_was_there_before() {
+    World::new().run(|w| async move {
+        let mut other = w.connect(HeaderStyle::Structured).await;
+        let mut c = w.connect(HeaderStyle::Structured).await;
+        w.probe.gate.closed.set(true);
+        let asked = ask(&mut c, cmd::WRITE).await;
+        c.conn().end_sending();
+        w.runtime.sleep(Duration::from_secs(5)).await;
+        w.probe.gate.closed.set(false);
+        other.write(0, &[9; 4096], 0).await.expect("written");
+        other.command(cmd::FLUSH, 0, 0, 0).await.expect("flushed");
+        other.disconnect().await.expect("sent");
+        w.runtime.sleep(Duration::from_micros(1)).await;
+        w.probe.gate.open();
+        assert_eq!(errno_of(c.collect(asked).await), errno::ESHUTDOWN);
+        assert_eq!(first_byte(&w).await, 9);
+        c.conn().close();
+    });
+}
+
 #[test]
 fn a_zeroing_goes_on_for_nobody_who_has_gone() {
     for (says_goodbye, requests) in [(false, 1), (true, 1), (false, 7)] {
