@@ -113,10 +113,12 @@ pub enum Seen {
     DiedInUse,
     /// Two halves of a group were used apart, and came together again.
     UsedApart,
+    /// What a group had left behind was opened alone.
+    LeftBehind,
 }
 
 /// Names, and whether one run in a hundred must have it.
-const NAMES: [(&str, bool); Seen::UsedApart as usize + 1] = [
+const NAMES: [(&str, bool); Seen::LeftBehind as usize + 1] = [
     ("promotion", true),
     ("demotion", true),
     ("cancelled move", true),
@@ -171,6 +173,7 @@ const NAMES: [(&str, bool); Seen::UsedApart as usize + 1] = [
     ("member recognised", false),
     ("member died in use", true),
     ("used apart", false),
+    ("left behind, alone", true),
 ];
 
 /// What one run had.

@@ -351,6 +351,9 @@ pub enum Damage {
     /// A start is cut off after the first number of events, and more than a label can name after the second; then all data is
     /// there.
     Starts(u64, u64),
+    /// The member is leaving, and not there when the group is started, for so many events at most; if that goes on without it, it is none
+    /// from then on, for good: this is no experiment on the side.
+    Gone(usize, u64),
 }
 
 /// One life of the daemon.

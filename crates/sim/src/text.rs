@@ -147,6 +147,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
         Some(Damage::Repair(m, n)) => drop(writeln!(out, "repair {m} events={n}")),
         Some(Damage::Back(m, gone, back)) => drop(writeln!(out, "back {m} gone={gone} back={back}")),
         Some(Damage::Starts(first, then)) => drop(writeln!(out, "starts first={first} then={then}")),
+        Some(Damage::Gone(m, n)) => drop(writeln!(out, "gone {m} events={n}")),
     }
     for (i, f) in session.faults.iter().enumerate() {
         if *f != Faults::default() {
@@ -340,6 +341,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
         "midst-beside-gap" => s.damage = Some(Damage::MidstBesideGap(member(w)?)),
         "at-start" => s.damage = Some(Damage::AtStart(member(w)?)),
         "starts" => s.damage = Some(Damage::Starts(w.value("first")?, w.value("then")?)),
+        "gone" => s.damage = Some(Damage::Gone(member(w)?, w.value("events")?)),
         "fork" => s.damage = Some(Damage::Fork(member(w)?)),
         "halves" => s.damage = Some(Damage::Halves(member(w)?)),
         "rotten-labels" => s.damage = Some(Damage::Labels(member(w)?)),

@@ -83,6 +83,8 @@ pub struct Issued(SpanId);
 
 struct Volume {
     blocks: Vec<Option<Block>>,
+    /// Something was cut off its end once: what was there is not known any more.
+    cut: bool,
     /// Issue of the last flush that was answered.
     flushed: u64,
     /// Failed requests that may still take effect, and when they failed.
@@ -145,6 +147,7 @@ impl Oracle {
     pub fn new(sizes: &[u64]) -> Oracle {
         let volume = |size: &u64| Volume {
             blocks: (0..size.div_ceil(BLOCK)).map(|_| None).collect(),
+            cut: false,
             flushed: 0,
             open: Vec::new(),
         };
@@ -179,6 +182,7 @@ impl Oracle {
     /// comes there later begins as zeros, for good.
     pub fn cut(&mut self, volume: usize, from: u64, issued: u64) -> Result<(), Wrong> {
         let v = &mut self.volumes[volume];
+        v.cut = true;
         let k = Knowledge { spans: &self.spans, flushed: v.flushed, daemon: false };
         for (i, block) in v.blocks.iter_mut().enumerate().skip((from / BLOCK) as usize) {
             let Some(old) = block.take() else { continue };
@@ -194,6 +198,11 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Whether all that the volume ever held is known.
+    pub fn knows_past(&self, volume: usize) -> bool {
+        !self.volumes[volume].cut
     }
 
     /// Whether something in a range is not durable, as far as is known.

@@ -44,16 +44,41 @@ impl Run<'_> {
             return Ok(());
         }
         self.heal();
-        if let Damage::Decay(m) = damage {
-            self.rot_pages(m);
-            return Ok(());
+        match damage {
+            Damage::Decay(m) => {
+                self.rot_pages(m);
+                return Ok(());
+            }
+            Damage::Gone(m, events) => return self.goes_on_without(m, events),
+            _ => {}
         }
+        self.on_the_side(&format!("{damage:?}"), |run| run.damaged(damage, index))
+    }
+
+    /// Carries out an experiment, and puts the media back.
+    pub(super) fn on_the_side(
+        &mut self,
+        what: &str,
+        experiment: impl FnOnce(&mut Self) -> Result<(), Wrong>,
+    ) -> Result<(), Wrong> {
         let saved: Vec<Image> = self.disks.iter().map(|d| d.store().image()).collect();
         self.world.restart(None);
-        self.world.note(40, 0, || format!("experiment: {damage:?}"));
-        let result = match damage {
+        self.world.note(40, 0, || format!("experiment: {what}"));
+        let result = experiment(self);
+        for (disk, image) in self.disks.iter().zip(saved) {
+            disk.power_cut(false);
+            disk.store_mut().swap_image(image);
+            disk.set_unread(std::iter::empty());
+        }
+        self.world.note(41, 0, || "experiment over".into());
+        self.shared.marks.borrow_mut().mark(Seen::DamagedStart);
+        result.map_err(|e| format!("with {what}: {e}"))
+    }
+
+    fn damaged(&mut self, damage: Damage, index: usize) -> Result<(), Wrong> {
+        match damage {
             Damage::Missing(m) => self.without(m, false, index),
-            Damage::Decay(_) => Ok(()),
+            Damage::Decay(_) | Damage::Gone(..) => Ok(()),
             Damage::Alone => self.without(0, true, index),
             Damage::NoFast if self.stopped_in_order => self.without(0, true, index),
             Damage::NoFast => self.no_fast(),
@@ -86,15 +111,7 @@ impl Run<'_> {
             Damage::Hidden(m, events) => self.repaired_while_hidden(m, events),
             Damage::Repair(m, events) => self.repaired_without(m, events),
             Damage::Rot(m, blocks) => self.rotten(m, blocks, self.stopped_in_order),
-        };
-        for (disk, image) in self.disks.iter().zip(saved) {
-            disk.power_cut(false);
-            disk.store_mut().swap_image(image);
-            disk.set_unread(std::iter::empty());
         }
-        self.world.note(41, 0, || "experiment over".into());
-        self.shared.marks.borrow_mut().mark(Seen::DamagedStart);
-        result.map_err(|e| format!("with {damage:?}: {e}"))
     }
 
     /// C8: a writable start is refused; a degraded one tells lost from never written. With `alone` all fast members are
@@ -185,7 +202,7 @@ impl Run<'_> {
 
     /// Which disks a start takes for members.
     pub(super) fn insiders(&self) -> Result<Vec<bool>, Wrong> {
-        if self.scenario.spares.is_empty() {
+        if self.scenario.spares.is_empty() && !self.shared.roster.borrow().missed_one() {
             return Ok(vec![true; self.disks.len()]);
         }
         let options = OpenOptions { writable: false, ..self.open_options() };

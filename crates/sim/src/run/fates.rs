@@ -51,7 +51,18 @@ impl Run<'_> {
         view: Option<View<'_>>,
         kept_copies: bool,
     ) -> Result<(), Wrong> {
-        let volumes = Rc::new(listed(&self.shared, group)?);
+        self.peek_at(env, listed(&self.shared, group)?, view, kept_copies)
+    }
+
+    /// The same of some volumes, by number.
+    pub(super) fn peek_at(
+        &self,
+        env: &SimEnv,
+        volumes: Vec<Option<Volume<SimEnv>>>,
+        view: Option<View<'_>>,
+        kept_copies: bool,
+    ) -> Result<(), Wrong> {
+        let volumes = Rc::new(volumes);
         let mut fates = Vec::new();
         for (index, volume) in volumes.iter().enumerate() {
             let Some(v) = volume else {

@@ -48,6 +48,7 @@ impl Run<'_> {
             // After an orderly stop the slow members alone serve kept copies, and those must be right (C9.2).
             self.damaged_start(Damage::Alone, self.scenario.sessions.len())?;
         }
+        self.look_at_left_behind()?;
         self.last_look()
     }
 

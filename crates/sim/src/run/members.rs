@@ -29,6 +29,8 @@ pub(super) struct Roster {
     /// Disks that the group went on without when they had failed. Before the labels of the others say so a crash brings them back,
     /// leaving as before.
     let_go: Vec<bool>,
+    /// Disks that were leaving and not there in a start, which may have gone on without them.
+    missed: Vec<bool>,
 }
 
 impl Roster {
@@ -41,6 +43,7 @@ impl Roster {
             leaving: vec![Some(false); disks],
             left: vec![false; disks],
             let_go: vec![false; disks],
+            missed: vec![false; disks],
         }
     }
 
@@ -84,6 +87,7 @@ impl Roster {
         if faults {
             self.done_without(status, disks);
         }
+        self.went_on(status, disks);
         self.come_back(status, disks);
         let made = self.seen(status)?;
         self.end(made);
@@ -101,14 +105,41 @@ impl Roster {
 
     /// Members that were leaving have left by themselves, because they failed.
     pub(super) fn done_without(&mut self, status: &Status, disks: &[SimDisk]) {
+        self.without(status, disks, |_| true);
+    }
+
+    /// The same of those that a start was made without.
+    fn went_on(&mut self, status: &Status, disks: &[SimDisk]) {
+        let missed = self.missed.clone();
+        self.without(status, disks, |i| missed[i]);
+    }
+
+    fn without(&mut self, status: &Status, disks: &[SimDisk], may_be: impl Fn(usize) -> bool) {
         let listed = |disk: &SimDisk| status.members.iter().any(|m| Some(m.uuid) == own_uuid(disk));
-        for (i, disk) in disks.iter().enumerate() {
+        for (i, disk) in disks.iter().enumerate().filter(|(i, _)| may_be(*i)) {
             if self.inside[i] && self.leaving[i] != Some(false) && !listed(disk) {
                 (self.inside[i], self.leaving[i]) = (false, Some(false));
                 (self.left[i], self.let_go[i]) = (true, true);
                 self.pending = self.pending.filter(|p| p.0 != i);
             }
         }
+    }
+
+    /// A start is made without this disk, which is leaving.
+    pub(super) fn miss(&mut self, disk: usize) {
+        self.missed[disk] = true;
+    }
+
+    /// Whether one was made without any.
+    pub(super) fn missed_one(&self) -> bool {
+        self.missed.contains(&true)
+    }
+
+    /// Disks that were members and have left, and still say that they are some.
+    pub(super) fn left_behind(&self, disks: &[SimDisk]) -> Vec<usize> {
+        let says = |i: &usize| super::forge::own_label(&disks[*i]).is_some_and(|label| !label.joining);
+        let is_out = |i: &usize| self.left[*i] && !self.inside[*i] && self.pending.is_none_or(|p| p.0 != *i);
+        (0..disks.len()).filter(is_out).filter(says).collect()
     }
 
     /// Those that were let go, and are there again after a crash.

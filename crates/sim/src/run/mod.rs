@@ -21,6 +21,7 @@ mod forge;
 mod in_time;
 mod judge;
 mod leave;
+mod left;
 mod live;
 mod members;
 mod mend;

@@ -34,6 +34,7 @@ impl Run<'_> {
         if let Some(damage) = session.damage {
             self.damaged_start(damage, index)?;
         }
+        self.look_at_left_behind()?;
         let keep_images = scenario
             .sessions
             .iter()

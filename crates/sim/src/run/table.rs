@@ -97,7 +97,7 @@ impl Table {
     pub(super) fn check(&self, status: &Status) -> Result<Vec<Option<Known>>, Wrong> {
         let mut seen = vec![None; MAX_VOLUMES];
         for v in &status.volumes {
-            let number = v.name[1..].parse::<usize>().ok().filter(|n| *n < MAX_VOLUMES && seen[*n].is_none());
+            let number = number(&v.name).filter(|n| seen[*n].is_none());
             let number = number.ok_or_else(|| format!("there is a volume {} that nobody made", v.name))?;
             let renamed = v.name.starts_with('w');
             let family = v.family.as_deref().map_or(0, super::family::number);
@@ -110,6 +110,11 @@ impl Table {
             }
         }
     }
+}
+
+/// The number of the volume with this name.
+pub(super) fn number(name: &str) -> Option<usize> {
+    name[1..].parse().ok().filter(|n| *n < MAX_VOLUMES)
 }
 
 /// The name of a volume.

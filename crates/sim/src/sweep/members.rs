@@ -78,7 +78,7 @@ fn room_for_more() -> Directed {
     directed("room for more", s, vec![fill(0, 10), flush()], steps, false).after(after)
 }
 
-fn evacuate(disk: usize) -> Step {
+pub(super) fn evacuate(disk: usize) -> Step {
     step(0, Act::Evacuate { disk }, 0, 0)
 }
 
@@ -87,7 +87,7 @@ fn remove(disk: usize) -> Step {
 }
 
 /// Two members in each tier.
-fn two_each() -> Scenario {
+pub(super) fn two_each() -> Scenario {
     let mut s = group(12, 24, 30);
     let more = |tier, slots| MemberSpec { tier, slots, discard: true };
     s.members = vec![more(Tier::Fast, 10), more(Tier::Fast, 12), more(Tier::Slow, 20), more(Tier::Slow, 24)];

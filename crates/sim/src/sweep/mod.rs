@@ -13,6 +13,7 @@ mod failures;
 mod family;
 mod kept;
 mod late;
+mod left;
 mod members;
 mod repair;
 mod structure;
@@ -365,6 +366,7 @@ pub fn all() -> Vec<Directed> {
     let of_groups = structure::all()
         .into_iter()
         .chain(members::all())
+        .chain(left::all())
         .chain(family::all())
         .chain(repair::all())
         .chain(check::all())

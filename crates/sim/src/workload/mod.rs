@@ -5,6 +5,7 @@ mod crowd;
 mod dissolve;
 mod dying;
 mod family;
+mod left;
 mod members;
 mod structure;
 mod wide;
@@ -53,6 +54,9 @@ const ROTS: u64 = 0x72_6f74_7061_6765;
 /// Runs in a million in which a disk dies while it is used, to be back for the next session.
 const DEATHS_PPM: u32 = 160_000;
 const DEATHS: u64 = 0x64_6561_7468;
+/// Runs in a million in which members that leave are not there at the next start.
+const LEFT_PPM: u32 = 70_000;
+const LEFT: u64 = 0x6c_6566_74;
 
 /// What one run likes to do.
 struct Taste {
@@ -157,6 +161,10 @@ pub fn generate(seed: u64) -> Scenario {
         let journal = rots.chance(300_000);
         s.sessions[session as usize].damage =
             Some(if journal { Damage::Journal(member, events) } else { Damage::Pages(member, events) });
+    }
+    let mut left = Prng::new(seed ^ LEFT);
+    if left.chance(LEFT_PPM) {
+        left::mix_in(&mut s, &mut left);
     }
     s
 }
