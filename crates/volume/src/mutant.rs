@@ -138,6 +138,7 @@ mutants! {
     SlotsBeforeTable: "slots of a new member are taken before the labels of the others name it",
     LostTakesChunks: "new chunks are put on a member whose connection is lost, though another one has room",
     LeavingTakesSlots: "slots of a member that is leaving are taken still",
+    LeavingToldLast: "the others hear before a member itself that it leaves",
     LetGoWithData: "a member that is leaving and fails is let go, whatever is on it",
     KeptThoughGone: "a member that was to leave and is told to stay may be let go while the labels are changed",
     StoppedBeforeStruckOff: "a stop does not strike off a member that was to leave and fails as the labels are marked",

@@ -1,5 +1,6 @@
 //! Members that were leaving, and that the group has gone on without: what they say alone, when it was used since.
 
+use bimetal_format::label::MemberCode;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::{Group, Volume};
 
@@ -10,6 +11,10 @@ use crate::disk::SimDisk;
 use crate::env::SimEnv;
 use crate::oracle::Crash;
 use crate::scenario::MAX_VOLUMES;
+
+fn says_that_it_leaves(disk: &SimDisk) -> bool {
+    super::forge::newest_label(disk).is_some_and(|l| l.members[l.member as usize].state == MemberCode::Leaving)
+}
 
 impl Run<'_> {
     /// A member that is leaving is not there when the group is started; the power goes after so many events. If the group does not do
@@ -36,7 +41,10 @@ impl Run<'_> {
 
     /// Those that the group has left behind are opened, each alone, all together, and beside some that went on.
     pub(super) fn look_at_left_behind(&mut self) -> Result<(), Wrong> {
-        let left = self.shared.roster.borrow().left_behind(&self.disks);
+        let mut left = self.shared.roster.borrow().left_behind(&self.disks);
+        // One that failed as it was told to leave may never have heard of that.
+        let grave = self.world.injected().grave;
+        left.retain(|i| grave[*i] == 0 || says_that_it_leaves(&self.disks[*i]));
         if left.is_empty() || self.disks.iter().any(|d| d.store().dirty()) {
             return Ok(());
         }

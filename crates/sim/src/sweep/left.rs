@@ -41,7 +41,7 @@ fn told_to_some() -> Directed {
         used_without(&mut s, disk, WHOLE, n % 3 == 0);
         s
     };
-    Directed::chain("leaving known to some, then alone", make, 12 * 30)
+    Directed::chain("leaving known to some, then alone", make, 12 * 30).finds(&["LeavingToldLast"])
 }
 
 /// It is emptied, and may have copies of what the SSDs have; the start without it is cut off, or is not.

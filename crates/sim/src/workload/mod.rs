@@ -55,8 +55,8 @@ const ROTS: u64 = 0x72_6f74_7061_6765;
 const DEATHS_PPM: u32 = 160_000;
 const DEATHS: u64 = 0x64_6561_7468;
 /// Runs in a million in which members that leave are not there at the next start.
-const LEFT_PPM: u32 = 70_000;
-const LEFT: u64 = 0x6c_6566_74;
+const LEFT_PPM: u32 = 120_000;
+const LEFT: u64 = 0x6c65_6674;
 
 /// What one run likes to do.
 struct Taste {

@@ -13,6 +13,7 @@
 //! 5. No commit, and no change of another, waits for a slow one on which nothing lives any more, nor fails with it: its away bits are all
 //!    set when it begins to leave, and whatever fails on it then makes it leave at once ([`Core::let_go`]), as does standing still over
 //!    a change ([`Core::unless_silent`]). One that is to stay is none of these from before its label says so.
+//! 6. No label of another says that it leaves while its own does not: a start without it would go on, and it would not know that, alone.
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
 //! - *Slots of it are taken still* (`LeavingTakesSlots`). It never gets empty.
@@ -176,10 +177,19 @@ impl<E: Env> Core<E> {
         Ok(())
     }
 
-    /// Writes what a member is to the group to all labels.
+    /// Writes what a member is to the group to all labels: to its own first that it leaves, and last that it stays (invariant 6).
     async fn set_member_code(&self, index: MemberIndex, code: MemberCode) -> Result<(), Error> {
-        let all = self.members.iter().collect();
-        self.flip_member_code(all, index, code).await
+        let number = self.next_tables();
+        let (own, others): (Vec<_>, Vec<_>) = self.members.iter().partition(|m| m.index == index);
+        let own_first = (code == MemberCode::Leaving) != mutant::on(Mutant::LeavingToldLast);
+        for members in if own_first { [own, others] } else { [others, own] } {
+            self.flip_member_code(members, index, code, number).await?;
+        }
+        Ok(())
+    }
+
+    fn next_tables(&self) -> u64 {
+        self.first_member().label.borrow().tables + 1
     }
 
     async fn flip_member_code(
@@ -187,8 +197,8 @@ impl<E: Env> Core<E> {
         members: Vec<&Member<E::Device>>,
         index: MemberIndex,
         code: MemberCode,
+        number: u64,
     ) -> Result<(), Error> {
-        let number = self.first_member().label.borrow().tables + 1;
         self.flip_all(members, |label| {
             label.tables = number;
             label.members[index as usize].state = code;
@@ -223,7 +233,7 @@ impl<E: Env> Core<E> {
         }
         self.tell_members(|_| true).await?;
         for index in dead {
-            self.flip_member_code(self.members.iter().collect(), index, MemberCode::Left).await?;
+            self.flip_member_code(self.members.iter().collect(), index, MemberCode::Left, self.next_tables()).await?;
         }
         Ok(())
     }
@@ -349,7 +359,7 @@ impl<E: Env> Core<E> {
             let _told = wait::first(told, silent).await;
         }
         let others = self.members.iter().filter(|o| o.index != index).collect();
-        self.flip_member_code(others, index, MemberCode::Left).await?;
+        self.flip_member_code(others, index, MemberCode::Left, self.next_tables()).await?;
         let device = {
             // No commit waits for it. It may be at a checkpoint, with a write that it does not answer: that is nobody's business but its
             // own, and comes to nothing now.
