@@ -431,6 +431,8 @@ pub struct Scenario {
     /// Bytes of requests that may be in flight, the others wait; 0: the engine's choice, which no run of the simulator
     /// comes to.
     pub inflight: u64,
+    /// Regions of the away bitmap that are set together; 0: the engine's choice, which is all of most groups of the simulator.
+    pub ahead: u32,
     /// Whether the mover runs.
     pub migrate: bool,
     /// Members that the group is made of; the fast ones first.

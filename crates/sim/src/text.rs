@@ -87,7 +87,7 @@ pub fn print(s: &Scenario) -> String {
     let _ = writeln!(out, "{HEAD}\nseed {}", s.seed);
     let _ = writeln!(
         out,
-        "group sector={} journal={} records={} tear={} reserve={} commit_ms={} burst={} migrate={} liveness={} outlives={}{}",
+        "group sector={} journal={} records={} tear={} reserve={} commit_ms={} burst={} migrate={} liveness={} outlives={}{}{}",
         s.sector,
         s.journal,
         s.records,
@@ -98,8 +98,9 @@ pub fn print(s: &Scenario) -> String {
         s.migrate,
         s.liveness,
         s.outlives,
-        // Came later: files of before do not have it.
-        if s.inflight > 0 { format!(" inflight={}", s.inflight) } else { String::new() }
+        // Came later, one after the other: files of before do not have them.
+        if s.inflight > 0 || s.ahead > 0 { format!(" inflight={}", s.inflight) } else { String::new() },
+        if s.ahead > 0 { format!(" ahead={}", s.ahead) } else { String::new() }
     );
     let all = s.members.iter().map(|m| ("member", m)).chain(s.spares.iter().map(|m| ("spare", m)));
     for (what, m) in all {
@@ -241,6 +242,7 @@ fn empty() -> Scenario {
         commit_ms: 5000,
         burst: 0,
         inflight: 0,
+        ahead: 0,
         migrate: true,
         members: Vec::new(),
         spares: Vec::new(),
@@ -288,6 +290,7 @@ fn parse_line(s: &mut Scenario, line: &str) -> Parsed<()> {
             s.liveness = w.value("liveness")?;
             s.outlives = w.value("outlives")?;
             s.inflight = if w.at_end() { 0 } else { w.value("inflight")? };
+            s.ahead = if w.at_end() { 0 } else { w.value("ahead")? };
         }
         what @ ("member" | "spare") => {
             let tier = match w.word()? {
@@ -466,10 +469,13 @@ mod tests {
 
     #[test]
     fn what_a_file_of_before_does_not_say_is_as_it_was() {
-        let s = Scenario { inflight: 0, ..crate::workload::generate(1) };
+        let s = Scenario { inflight: 0, ahead: 0, ..crate::workload::generate(1) };
         assert!(!print(&s).contains("inflight"), "versions of before can read it");
         let little = Scenario { inflight: 4096, ..s.clone() };
-        assert_eq!((parse(&print(&s)), parse(&print(&little))), (Ok(s.clone()), Ok(little)));
+        let near = Scenario { ahead: 2, ..s.clone() };
+        for one in [&s, &little, &near] {
+            assert_eq!(parse(&print(one)).as_ref(), Ok(one));
+        }
         let mut hanging = s;
         hanging.sessions[0].faults[0] = Faults { hang_ppm: 7, limit: 1, ..Faults::default() };
         assert_eq!(parse(&print(&hanging)), Ok(hanging.clone()));

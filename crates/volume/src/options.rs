@@ -55,6 +55,8 @@ pub struct OpenOptions {
     pub journal_records: usize,
     /// Pages of a checkpoint written side by side, at least 1. Fewer are for tests, which want checkpoints of several batches.
     pub checkpoint_batch: usize,
+    /// Regions of the away bitmap that are set together, at least 1. Fewer are for tests, which want several such steps in a small group.
+    pub away_ahead: u32,
     /// Most bytes of requests the engine takes at a time; more wait.
     pub max_inflight_bytes: u64,
 }
@@ -70,6 +72,7 @@ impl Default for OpenOptions {
             promotion_burst: crate::tier::PROMOTION_BURST,
             journal_records: bimetal_format::journal::RECORDS_PER_BLOCK,
             checkpoint_batch: 256,
+            away_ahead: crate::member::away::AHEAD,
             max_inflight_bytes: 256 << 20,
         }
     }

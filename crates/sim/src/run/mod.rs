@@ -306,6 +306,10 @@ impl Run<'_> {
             },
             // One page after the other in half of the runs, so that commits come in between.
             checkpoint_batch: if self.scenario.seed % 2 == 0 { 1 } else { default.checkpoint_batch },
+            away_ahead: match self.scenario.ahead {
+                0 => default.away_ahead,
+                n => n,
+            },
             journal_records: match self.scenario.records {
                 0 => default.journal_records,
                 n => n as usize,

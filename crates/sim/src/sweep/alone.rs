@@ -141,6 +141,30 @@ fn target_stands_still() -> Directed {
     Directed::chain("target stands still, slow members alone", make, 800).finds(&["C8PreparedIsNewer"])
 }
 
+/// One region of the map after the other gets its first chunk, others lose theirs, and none has its away bit before: each is made durable
+/// before the first record of its region.
+fn one_region_after_the_other() -> Directed {
+    /// Chunks of a region.
+    const REGION: u64 = 252;
+    let mut s = Scenario { ahead: 1, commit_ms: 50, journal: 64, ..group(12, 2200, 8 * REGION) };
+    s.members.push(MemberSpec { tier: Tier::Slow, slots: 40, discard: true });
+    let prepare = vec![step(0, FUA, 4096, 8192), step(0, FUA, REGION * CHUNK, 8192)];
+    let mut steps = Vec::new();
+    for region in 2..8 {
+        let at = region * REGION * CHUNK;
+        steps.extend([
+            step(0, FUA, at, 8192),
+            step(1, WRITE, at + 7 * CHUNK, CHUNK),
+            sleep(1, 60),
+            step(1, FUA, at, 4096),
+        ]);
+        steps.extend([step(0, TRIM, at - REGION * CHUNK, CHUNK), flush(), sleep(0, 200)]);
+    }
+    directed("regions one after the other, slow members alone", s, prepare, steps, false)
+        .then(Damage::NoFast)
+        .finds(&["C1NoAwayBit"])
+}
+
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
     vec![
@@ -151,5 +175,6 @@ pub(super) fn all() -> Vec<Directed> {
         one_is_leaving(),
         rotten_before_it_heard(),
         target_stands_still(),
+        one_region_after_the_other(),
     ]
 }

@@ -29,6 +29,7 @@ fn group(fast: usize, seed: u64, tear: bool) -> Scenario {
         commit_ms: 60_000,
         burst: 0,
         inflight: 0,
+        ahead: 0,
         migrate: false,
         members,
         spares: Vec::new(),

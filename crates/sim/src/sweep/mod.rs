@@ -91,6 +91,7 @@ fn group(fast: u64, slow: u64, chunks: u64) -> Scenario {
         commit_ms: 200,
         burst: 0,
         inflight: 0,
+        ahead: 0,
         migrate: true,
         members: vec![member(Tier::Fast, fast), member(Tier::Slow, slow)],
         spares: Vec::new(),

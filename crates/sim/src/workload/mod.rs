@@ -57,6 +57,9 @@ const DEATHS: u64 = 0x64_6561_7468;
 /// Runs in a million in which members that leave are not there at the next start.
 const LEFT_PPM: u32 = 120_000;
 const LEFT: u64 = 0x6c65_6674;
+/// Runs in a million in which away bits are set for few regions at a time: that of a volume which is made is not set then.
+const REGIONS_PPM: u32 = 300_000;
+const REGIONS: u64 = 0x72_6567_696f_6e73;
 
 /// What one run likes to do.
 struct Taste {
@@ -166,6 +169,10 @@ pub fn generate(seed: u64) -> Scenario {
     if left.chance(LEFT_PPM) {
         left::mix_in(&mut s, &mut left);
     }
+    let mut regions = Prng::new(seed ^ REGIONS);
+    if regions.chance(REGIONS_PPM) {
+        s.ahead = *regions.pick(&[1, 1, 2, 4]);
+    }
     s
 }
 
@@ -240,6 +247,7 @@ fn group(seed: u64, p: &mut Prng) -> Scenario {
         commit_ms: *p.pick(&[20, 200, 1000, 5000]),
         burst: *p.pick(&[0, 0, 8, 8, 12]),
         inflight: 0,
+        ahead: 0,
         migrate: p.chance(950_000),
         members,
         spares: Vec::new(),
@@ -477,6 +485,13 @@ mod tests {
         let pages = |s: Scenario| s.volumes.iter().map(|v| v.chunks.div_ceil(252)).sum::<u64>();
         let wide = (0..1000).map(generate).map(pages).filter(|n| *n > 5).count();
         assert!((30..100).contains(&wide), "{wide} of 1000");
+    }
+
+    #[test]
+    fn some_runs_have_regions_that_are_not_away_at_first() {
+        let several = |s: &Scenario| s.volumes.iter().map(|v| v.chunks.div_ceil(252)).sum::<u64>() > u64::from(s.ahead);
+        let near = (0..1000).map(generate).filter(|s| s.ahead > 0 && several(s)).count();
+        assert!((100..300).contains(&near), "{near} of 1000");
     }
 
     #[test]

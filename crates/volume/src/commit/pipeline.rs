@@ -133,7 +133,7 @@ impl<E: Env> Core<E> {
         if m.away_covers(regions) || m.is_gone() {
             return Ok(());
         }
-        m.set_away(regions).await.or_else(|e| self.failed(m, "a metadata write", e))
+        m.set_away(regions, self.options.away_ahead).await.or_else(|e| self.failed(m, "a metadata write", e))
     }
 
     /// Step 2, sync: the members that held unsynced acknowledged data when the snapshot was taken, side by side.

@@ -20,7 +20,7 @@ use crate::units::BLOCK;
 
 const WORDS: usize = REGIONS_PER_BLOCK / 64;
 /// Regions set together with one that is needed: a GiB, so that a flush practically never waits for a bit.
-const AHEAD: u32 = 32;
+pub(crate) const AHEAD: u32 = 32;
 /// More than a block is written within a generation: each write sets a bit of it at least, or clears all.
 const PER_GENERATION: u64 = 1 << 20;
 /// Generations above this are taken for it: sequences have an end (2^62).
@@ -163,11 +163,11 @@ impl<D: Device> Member<D> {
         regions.iter().all(|r| away.is_set(*r))
     }
 
-    /// Makes the bits of `regions` (and some behind them) durable. The caller holds `away_meta`.
-    pub(crate) async fn set_away(&self, regions: &[u32]) -> Result<(), DeviceError> {
+    /// Makes the bits of `regions` durable, each with those behind it, `ahead` in all. The caller holds `away_meta`.
+    pub(crate) async fn set_away(&self, regions: &[u32], ahead: u32) -> Result<(), DeviceError> {
         self.write_away(|bits, pages| {
             for &r in regions {
-                for near in r..(r + AHEAD).min(pages) {
+                for near in r..(r + ahead.max(1)).min(pages) {
                     bits[near as usize / 64] |= 1 << (near % 64);
                 }
             }
