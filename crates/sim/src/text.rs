@@ -153,11 +153,11 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
     for (i, f) in session.faults.iter().enumerate() {
         if *f != Faults::default() {
             // Came later, one after the other: files of before do not have them.
-            let stands = f.stands_after > 0 || f.shows;
+            let stands = f.stands_after > 0 || f.shows || f.stands_ms > 0;
             let dies = f.dies_after > 0 || stands;
             let _ = writeln!(
                 out,
-                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}{}{}{}{}",
+                "faults {i} read={} write={} late={} sync={} limit={} data_only={} lies={} garbled={} from={} area={}-{}{}{}{}{}{}",
                 f.read_ppm,
                 f.write_ppm,
                 f.late,
@@ -172,7 +172,8 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
                 if f.hang_ppm > 0 || dies { format!(" hang={}", f.hang_ppm) } else { String::new() },
                 if dies { format!(" dies={} tells={}", f.dies_after, f.tells) } else { String::new() },
                 if stands { format!(" stands={}", f.stands_after) } else { String::new() },
-                if f.shows { format!(" shows={}", f.shows) } else { String::new() }
+                if f.shows || f.stands_ms > 0 { format!(" shows={}", f.shows) } else { String::new() },
+                if f.stands_ms > 0 { format!(" for_ms={}", f.stands_ms) } else { String::new() }
             );
         }
     }
@@ -386,6 +387,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
                 tells: if w.at_end() { false } else { w.value("tells")? },
                 stands_after: if w.at_end() { 0 } else { w.value("stands")? },
                 shows: if w.at_end() { false } else { w.value("shows")? },
+                stands_ms: if w.at_end() { 0 } else { w.value("for_ms")? },
             };
         }
         "speed" => {
@@ -482,6 +484,8 @@ mod tests {
         hanging.sessions[0].faults[0] = Faults { dies_after: 9, tells: true, ..Faults::default() };
         assert_eq!(parse(&print(&hanging)), Ok(hanging.clone()));
         hanging.sessions[0].faults[0] = Faults { stands_after: 9, ..Faults::default() };
+        assert_eq!(parse(&print(&hanging)), Ok(hanging.clone()));
+        hanging.sessions[0].faults[0] = Faults { stands_after: 9, stands_ms: 7, ..Faults::default() };
         assert_eq!(parse(&print(&hanging)), Ok(hanging));
     }
 

@@ -211,6 +211,7 @@ mutants! {
     ZeroesKeepEdges: "WRITE_ZEROES leaves the edges that are no whole block",
     MoverStuck: "the mover stops for ever after its first cancelled move",
     BudgetNeverRefills: "promotions stop for ever when the endurance budget is used up",
+    FuaAsksAll: "FUA of what is committed already waits for a commit of all that others have written",
     FuaNotCommitted: "a FUA write of new blocks is acknowledged before its commit",
     RmwWithoutClaim: "two writes inside one block do not exclude each other",
     NeighbourBehindMap: "the policy asks for the chunk behind the last one of the map",

@@ -117,8 +117,8 @@ struct Inner {
     next: u64,
     /// Requests of this session.
     requests: u32,
-    /// When it answers again, if it has begun to stand still in this session.
-    stands_until: Option<u64>,
+    /// From when to when it stands still, if it has begun to in this session.
+    stood: Option<(u64, u64)>,
     /// It has died in this session, and what became of its cache is decided.
     cache_decided: bool,
     /// Blocks that cannot be read before they are written.
@@ -155,7 +155,7 @@ impl SimDisk {
             late: Vec::new(),
             next: 0,
             requests: 0,
-            stands_until: None,
+            stood: None,
             cache_decided: false,
             unread: BTreeSet::new(),
         };
@@ -184,7 +184,7 @@ impl SimDisk {
         inner.store.shows = faults.shows;
         inner.faults = faults;
         inner.latency = latency;
-        (inner.requests, inner.stands_until, inner.cache_decided) = (0, None, false);
+        (inner.requests, inner.stood, inner.cache_decided) = (0, None, false);
     }
 
     /// These blocks cannot be read before they are written, and all others can.
@@ -195,6 +195,23 @@ impl SimDisk {
     /// It has died in this session.
     pub fn has_died(&self) -> bool {
         self.0.inner.borrow().is_dead()
+    }
+
+    /// Whether it stands still at some moment of this session, if so much is asked of it.
+    pub fn will_stand_still(&self) -> bool {
+        self.0.inner.borrow().faults.stands_after > 0
+    }
+
+    /// From when to when it stands still, if it has begun to.
+    pub fn stood_still(&self) -> Option<(u64, u64)> {
+        self.0.inner.borrow().stood
+    }
+
+    /// Whether something was answered that no sync has made durable yet, or a sync or a request for metadata is under way.
+    pub fn owes_a_sync(&self) -> bool {
+        let inner = self.0.inner.borrow();
+        let slots = self.slots();
+        inner.store.owes() || inner.in_flight.iter().any(|op| op.blocks == 0 || !slots.contains(&op.first))
     }
 
     /// Lifts all faults.
@@ -275,7 +292,11 @@ impl SimDisk {
         }
         if inner.faults.stands_after > 0 && inner.requests > inner.faults.stands_after {
             world.stand_still();
-            let until = *inner.stands_until.get_or_insert(world.now() + STANDS_NANOS);
+            let time = match inner.faults.stands_ms {
+                0 => STANDS_NANOS,
+                ms => u64::from(ms) * 1_000_000,
+            };
+            let (_, until) = *inner.stood.get_or_insert((world.now(), world.now() + time));
             delay += until.saturating_sub(world.now());
         }
         let dead = inner.is_dead();

@@ -71,8 +71,10 @@ pub struct Faults {
     pub dies_after: u32,
     /// A disk that has died says so ([`bimetal_volume::env::Device::is_lost`]), as a server does that is gone for good.
     pub tells: bool,
-    /// Requests of a session after which the disk stands still: it answers nothing that comes then for some minutes. 0: it does not.
+    /// Requests of a session after which the disk stands still: it answers nothing that comes then for some time. 0: it does not.
     pub stands_after: u32,
+    /// That time, in milliseconds; 0: some minutes.
+    pub stands_ms: u32,
 }
 
 /// What became of a write that was reported as failed.

@@ -118,6 +118,11 @@ impl Store {
         self.records.iter().any(|r| !r.ghost)
     }
 
+    /// Whether a write was complete, and no sync has made it durable.
+    pub fn owes(&self) -> bool {
+        self.records.iter().any(|r| r.complete < u64::MAX)
+    }
+
     /// Applies a write: reads see it from now on. Returns its record.
     pub fn apply(&mut self, first: u64, cells: Vec<Cell>) -> u32 {
         for (at, cell) in self.current[first as usize..].iter_mut().zip(&cells) {

@@ -11,6 +11,7 @@ use bimetal_volume::error::Error;
 use bimetal_volume::units::CHUNK;
 use bimetal_volume::{Group, Volume};
 
+use super::hung::Needs;
 use super::judge::{legal, Faults, Kind};
 use super::leave::Elsewhere;
 use super::Shared;
@@ -227,10 +228,12 @@ impl Client {
         let issued = self.shared.world.sequence();
         let (before, failures) = (self.shared.world.injected(), self.group.counters().failures);
         self.shared.oracle.borrow_mut().read_begins(issued);
+        let begun = self.begins(&v, offset, len, Needs::Homes);
         let result = v.read(offset, len).await;
         if !self.answered() {
             return;
         }
+        self.ends(begun, (volume, &v), || format!("read {offset}+{len} of volume {volume}"));
         self.shared.world.note(24, issued, || format!("answered: read {offset}+{len} of volume {volume}"));
         self.check_elsewhere(volume, &v, offset, len);
         self.note_failed_syncs();
@@ -292,6 +295,11 @@ impl Client {
         let Some(v) = self.volume(volume) else { return };
         let stamp = self.shared.table.borrow().stamp(volume);
         let before = world.injected();
+        let durable = flags.fua || flags.outlives;
+        let begun = match change {
+            Change::Write => self.write_begins(volume, &v, (offset, len), durable),
+            Change::Trim | Change::Zeroes { .. } => self.begins(&v, offset, len, Needs::More),
+        };
         let now = world.sequence();
         let (issued, data) = {
             let mut oracle = self.shared.oracle.borrow_mut();
@@ -330,6 +338,8 @@ impl Client {
                 let mut oracle = self.shared.oracle.borrow_mut();
                 oracle.tick(world.now());
                 oracle.answered(issued, world.sequence());
+                drop(oracle);
+                self.ends(begun, (volume, &v), || step_text(s));
             }
             Err(e) => {
                 let late = world.injected().late > before.late;
@@ -349,10 +359,12 @@ impl Client {
         let stamp = self.shared.table.borrow().stamp(volume);
         let issued = self.shared.world.sequence();
         let before = self.shared.world.injected();
+        let begun = self.begins(&v, 0, 0, Needs::Commit);
         let result = v.flush().await;
         if !self.answered() {
             return;
         }
+        self.ends(begun, (volume, &v), || format!("flush of volume {volume}"));
         self.shared.world.note(23, issued, || format!("answered: flush of volume {volume}: {result:?}"));
         match result {
             Ok(()) => {

@@ -18,6 +18,7 @@ mod dying;
 mod family;
 mod fates;
 mod forge;
+mod hung;
 mod in_time;
 mod judge;
 mod leave;
@@ -46,6 +47,8 @@ use crate::oracle::Oracle;
 use crate::prng::Prng;
 use crate::scenario::{Act, Scenario, Speed};
 use crate::world::World;
+
+pub use hung::waits_for_disks_only;
 
 /// Virtual time that a start, a stop or a read-back may take.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
@@ -147,6 +150,8 @@ struct Shared {
     used: RefCell<Vec<bool>>,
     /// The families that must be there.
     families: RefCell<family::Families>,
+    /// Requests wait for disks and each other only.
+    plain: bool,
     /// See the scenario.
     outlives: bool,
     /// All disks as somebody has copied them in the midst of a session, and whether the members must tell these from themselves.
@@ -203,6 +208,7 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         frozen: std::cell::Cell::new(None),
         used: RefCell::new((0..crate::scenario::MAX_VOLUMES).map(|n| n < scenario.volumes.len()).collect()),
         families: RefCell::default(),
+        plain: hung::is_plain(scenario),
         outlives: scenario.outlives,
         damaged: scenario.sessions.iter().flat_map(|s| &s.faults).any(|f| f.lies),
         rotten: std::cell::Cell::new(false),

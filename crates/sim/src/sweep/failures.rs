@@ -325,6 +325,34 @@ pub(super) fn dies_in_use() -> Directed {
     Directed::chain("dies in use", make, 1200)
 }
 
+/// A disk stands still for minutes at any of its requests, beside clients of the SSD alone, of the disk alone, and of both.
+pub(super) fn stands_still() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: n / 2 % 4 != 0, ..group(20, 40, 24) };
+        s.volumes.push(VolumeSpec { chunks: 5, placement: Placement::FastOnly });
+        s.volumes.push(VolumeSpec { chunks: 5, placement: Placement::SlowOnly });
+        let of = |volume: u8, s: Step| Step { volume: volume.into(), client: volume, ..s };
+        let prepare = [fill(0, 16), of(1, fill(0, 5)), of(2, fill(0, 5)), flush(), sleep(0, 3000)];
+        let session = s.quiet_session(prepare.to_vec(), End::Stop);
+        s.sessions.push(session);
+        let mut steps = Vec::new();
+        for i in 0..30 {
+            for volume in 0..3 {
+                let (at, act) = (i % 5 * CHUNK, [WRITE, FUA, Act::Read][(i + u64::from(volume)) as usize % 3]);
+                steps.extend([of(volume, sleep(0, 700 + i % 7 * 500)), of(volume, step(0, act, at + i * 4096, 8192))]);
+                steps.extend((i % 4 == 1).then(|| of(volume, flush())));
+            }
+        }
+        let end = CrashPoint { steps: steps.len() as u64, events: 0 };
+        let mut session = s.quiet_session(steps, if n % 3 == 0 { End::Stop } else { End::Crash(Crash::Power, end) });
+        let stands_ms = [90_000, 300_000][n as usize / 2 % 2];
+        session.faults[n as usize % 2] = Faults { stands_after: 1 + n as u32 / 3, stands_ms, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("stands still", make, 500).finds(&["FuaAsksAll"])
+}
+
 /// The larger of two disks is lost, and says so, while new chunks come: they go to the other one.
 pub(super) fn new_beside_a_lost_disk() -> Directed {
     let make = |n: u64| {

@@ -335,6 +335,7 @@ pub fn all() -> Vec<Directed> {
         failures::several_fail_beside_a_sync(),
         failures::edge_unread(),
         failures::dies_in_use(),
+        failures::stands_still(),
         failures::new_beside_a_lost_disk(),
         budget::used_up(),
         chains::half_a_commit(),

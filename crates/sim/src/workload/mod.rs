@@ -5,6 +5,7 @@ mod crowd;
 mod dissolve;
 mod dying;
 mod family;
+mod hanging;
 mod left;
 mod members;
 mod structure;
@@ -57,6 +58,9 @@ const DEATHS: u64 = 0x64_6561_7468;
 /// Runs in a million in which members that leave are not there at the next start.
 const LEFT_PPM: u32 = 120_000;
 const LEFT: u64 = 0x6c65_6674;
+/// Runs in a million in which a disk stands still for a while.
+const HANGS_PPM: u32 = 50_000;
+const HANGS: u64 = 0x68_616e_6773;
 /// Runs in a million in which away bits are set for few regions at a time: that of a volume which is made is not set then.
 const REGIONS_PPM: u32 = 300_000;
 const REGIONS: u64 = 0x72_6567_696f_6e73;
@@ -104,6 +108,11 @@ pub fn generate(seed: u64) -> Scenario {
     if wide {
         wide::make_room(&mut s, &mut width);
     }
+    let mut hanging = Prng::new(seed ^ HANGS);
+    let hangs = !crowded && !wide && hanging.chance(HANGS_PPM);
+    if hangs {
+        hanging::bind(&mut s, &mut hanging);
+    }
     let mut taste = taste(&s, &mut p);
     let sessions = p.range(2, 4);
     let mut steps = p.range(120, 360);
@@ -141,7 +150,8 @@ pub fn generate(seed: u64) -> Scenario {
         family::mix_in(&mut s, &mut families);
     }
     let mut checks = Prng::new(seed ^ CHECKS);
-    if checks.chance(CHECKS_PPM) {
+    let checked = checks.chance(CHECKS_PPM);
+    if checked {
         check::mix_in(&mut s, &mut checks);
     }
     let mut dying = Prng::new(seed ^ DYING);
@@ -168,6 +178,9 @@ pub fn generate(seed: u64) -> Scenario {
     let mut left = Prng::new(seed ^ LEFT);
     if left.chance(LEFT_PPM) {
         left::mix_in(&mut s, &mut left);
+    }
+    if hangs && !checked {
+        hanging::mix_in(&mut s, &mut hanging);
     }
     let mut regions = Prng::new(seed ^ REGIONS);
     if regions.chance(REGIONS_PPM) {

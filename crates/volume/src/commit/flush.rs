@@ -48,7 +48,8 @@ impl<E: Env> Core<E> {
 
     /// Makes a completed write of `chunk` durable (FUA). An overwrite in place needs only its member's sync.
     pub(crate) async fn make_durable(&self, chunks: impl Iterator<Item = ChunkId> + Clone) -> Result<(), Error> {
-        if chunks.clone().any(|c| self.is_uncommitted(c)) && !mutant::on(Mutant::FuaNotCommitted) {
+        let uncommitted = chunks.clone().any(|c| self.is_uncommitted(c)) || mutant::on(Mutant::FuaAsksAll);
+        if uncommitted && !mutant::on(Mutant::FuaNotCommitted) {
             return self.flush().await;
         }
         let mut members: Vec<MemberIndex> = Vec::new();

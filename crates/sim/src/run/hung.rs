@@ -1,0 +1,155 @@
+//! Disks that stand still for a while: who needs nothing of them is served meanwhile, and whoever waited for them goes on when they answer
+//! again.
+//!
+//! What needs nothing of such a disk: a read whose chunks live elsewhere; a write to chunks that live elsewhere; a flush, if no commit
+//! needs the disk, which is a slow one on which nothing is to be synced and whose away bits are all set. To be durable, or to outlive
+//! the daemon, a write of what is committed already needs its own disk only.
+
+use std::ops::Range;
+
+use bimetal_volume::units::{MemberIndex, Placement, Tier, CHUNK};
+use bimetal_volume::Volume;
+
+use super::client::Client;
+use super::forge::{all_is_away, own_uuid};
+use super::Shared;
+use crate::env::SimEnv;
+use crate::scenario::{Act, Scenario};
+
+const BLOCK: u64 = 4096;
+const SECOND: u64 = 1_000_000_000;
+/// What a request takes at most that needs nothing of a disk that stands still.
+const BESIDE: u64 = 20 * SECOND;
+/// What one takes at most beside the time that disks stand still.
+const BEHIND: u64 = 300 * SECOND;
+
+/// A request under way in a session in which a disk stands still sooner or later.
+pub(super) struct Begun {
+    at: u64,
+    /// What it is about.
+    chunks: Range<u64>,
+    /// Where that lives.
+    homes: Vec<Option<MemberIndex>>,
+    needs: Needs,
+}
+
+/// What a request needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// The disks that its chunks live on.
+    Homes,
+    /// The same, of a write that is to be durable, if all of its chunks is so before and afterwards.
+    HomesSynced,
+    /// These, and a commit that needs none that stands still.
+    Commit,
+    /// Whatever others need.
+    More,
+}
+
+fn homes(v: &Volume<SimEnv>, chunks: Range<u64>) -> Vec<Option<MemberIndex>> {
+    chunks.map(|c| v.members_of(c * CHUNK).next()).collect()
+}
+
+/// Whether beside such a step requests wait for nothing but disks and each other.
+pub fn waits_for_disks_only(act: Act) -> bool {
+    !act.is_structural() && !matches!(act, Act::Dying { .. } | Act::Dissolve | Act::Check { .. })
+}
+
+/// The same of all steps of a run.
+pub(super) fn is_plain(s: &Scenario) -> bool {
+    s.inflight == 0 && s.sessions.iter().flat_map(|x| &x.steps).all(|t| waits_for_disks_only(t.act))
+}
+
+impl Shared {
+    /// No commit needs a disk that stands still.
+    fn commits_go_on(&self) -> bool {
+        let idle = |i: usize| {
+            let disk = &self.disks[i];
+            self.specs[i].tier == Tier::Slow && !disk.owes_a_sync() && all_is_away(disk)
+        };
+        let goes_on = |i: usize| match self.disks[i].stood_still() {
+            Some((_, until)) => until <= self.world.now() || idle(i),
+            // It may begin to any moment.
+            None => !self.disks[i].will_stand_still(),
+        };
+        (0..self.disks.len()).all(goes_on)
+    }
+}
+
+impl Client {
+    /// A request for a range begins.
+    pub(super) fn begins(&self, v: &Volume<SimEnv>, offset: u64, len: u64, needs: Needs) -> Option<Begun> {
+        let shared = &self.shared;
+        if !shared.disks.iter().any(|d| d.will_stand_still()) {
+            return None;
+        }
+        let chunks = offset / CHUNK..(offset + len).div_ceil(CHUNK);
+        let needs = match needs {
+            Needs::Commit if !shared.commits_go_on() => Needs::More,
+            _ if !shared.plain => Needs::More,
+            needs => needs,
+        };
+        Some(Begun { at: shared.world.now(), homes: homes(v, chunks.clone()), chunks, needs })
+    }
+
+    /// The same of a write: another one of the same blocks may go first, and what has no place yet gets one.
+    pub(super) fn write_begins(
+        &self,
+        volume: usize,
+        v: &Volume<SimEnv>,
+        (offset, len): (u64, u64),
+        durable: bool,
+    ) -> Option<Begun> {
+        let unit = if durable { CHUNK } else { BLOCK };
+        let (from, to) = (offset / unit * unit, (offset + len).next_multiple_of(unit));
+        let clashes = self.shared.busy.borrow().iter().filter(|b| b.0 == volume && b.1 < to && from < b.2).count();
+        let begun = self.begins(v, offset, len, if durable { Needs::Commit } else { Needs::Homes })?;
+        let is_placed = begun.homes.iter().all(Option::is_some) && clashes <= 1;
+        let needs = match begun.needs {
+            _ if !is_placed => Needs::More,
+            Needs::More if durable && self.is_committed(volume, &begun.chunks) => Needs::HomesSynced,
+            needs => needs,
+        };
+        Some(Begun { needs, ..begun })
+    }
+
+    /// Whether all of these chunks is durable, in a volume of which nothing moves.
+    fn is_committed(&self, volume: usize, chunks: &Range<u64>) -> bool {
+        let bound = self.shared.table.borrow().get(volume).is_some_and(|k| k.placement != Placement::Auto);
+        let len = (chunks.end - chunks.start) * CHUNK;
+        self.shared.plain && bound && !self.shared.oracle.borrow().is_unsure(volume, chunks.start * CHUNK, len)
+    }
+
+    /// It was answered.
+    pub(super) fn ends(&self, begun: Option<Begun>, (volume, v): (usize, &Volume<SimEnv>), what: impl Fn() -> String) {
+        let Some(begun) = begun else { return };
+        let shared = &self.shared;
+        let now = shared.world.now();
+        let took = now - begun.at;
+        if took <= BESIDE {
+            return;
+        }
+        let stood = |(from, until): (u64, u64)| until.min(now).saturating_sub(from.max(begun.at));
+        let still: Vec<u64> = shared.disks.iter().map(|d| d.stood_still().map_or(0, stood)).collect();
+        if took - still.iter().max().copied().unwrap_or(0) > BEHIND {
+            shared.fail(format!("{} took {} s, long beyond disks that stand still", what(), took / SECOND));
+        }
+        let homes: Vec<MemberIndex> = homes(v, begun.chunks.clone()).into_iter().chain(begun.homes).flatten().collect();
+        let members = self.group.status().members;
+        let lives_on = |disk: usize| {
+            let uuid = own_uuid(&shared.disks[disk]);
+            // The label of a disk cannot be told while it is written.
+            uuid.is_none() || members.iter().any(|m| Some(m.uuid) == uuid && homes.contains(&m.index))
+        };
+        let waits = (0..still.len()).filter(|i| still[*i] > 0).any(lives_on);
+        let needs_more = match begun.needs {
+            Needs::More => true,
+            // Others may have changed them meanwhile.
+            Needs::HomesSynced => !self.is_committed(volume, &begun.chunks),
+            Needs::Homes | Needs::Commit => false,
+        };
+        if !needs_more && !waits && still.iter().any(|s| *s > BESIDE / 2) {
+            shared.fail(format!("{} took {} s, and needs nothing of a disk that stood still", what(), took / SECOND));
+        }
+    }
+}
