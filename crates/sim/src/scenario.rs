@@ -289,6 +289,8 @@ pub enum Damage {
     Missing(usize),
     /// An image from before the last session is put in the place of the member: the start must be refused.
     Stale(usize),
+    /// The same of one from before the second session.
+    Old(usize),
     /// The member is as it was when all were last copied, in the midst of a session: the start must be refused. With `true` that holds
     /// in any case; else only after an orderly stop, or if the group was opened again since.
     Midst(usize, bool),

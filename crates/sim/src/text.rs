@@ -120,6 +120,7 @@ fn print_session(out: &mut String, s: &Scenario, session: &Session) {
     match session.damage {
         None => {}
         Some(Damage::Missing(m)) => drop(writeln!(out, "missing {m}")),
+        Some(Damage::Old(m)) => drop(writeln!(out, "old {m}")),
         Some(Damage::Stale(m)) => drop(writeln!(out, "stale {m}")),
         Some(Damage::Midst(m, always)) => drop(writeln!(out, "midst {m} always={always}")),
         Some(Damage::MidstBesideGap(m)) => drop(writeln!(out, "midst-beside-gap {m}")),
@@ -340,6 +341,7 @@ fn parse_session_line(s: &mut Session, verb: &str, w: &mut Words<'_>, members: u
     };
     match verb {
         "missing" => s.damage = Some(Damage::Missing(member(w)?)),
+        "old" => s.damage = Some(Damage::Old(member(w)?)),
         "stale" => s.damage = Some(Damage::Stale(member(w)?)),
         "midst" => s.damage = Some(Damage::Midst(member(w)?, w.value("always")?)),
         "midst-beside-gap" => s.damage = Some(Damage::MidstBesideGap(member(w)?)),

@@ -5,6 +5,7 @@ use bimetal_volume::buf::BufMut;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::units::{Tier, CHUNK};
 
+use super::fates::View;
 use super::repair::Given;
 use super::{Run, Wrong, STEP_LIMIT};
 use crate::counters::Seen;
@@ -15,13 +16,24 @@ impl Run<'_> {
     /// C4: an image from before the last session must be refused, or nothing of it may be believed.
     pub(super) fn stale(&self, member: usize) -> Result<(), Wrong> {
         let Some(before) = &self.before else { return Ok(()) };
+        self.with_old_and_one_lost(member, before[member].clone())?;
         self.with_old(member, before[member].clone())
+    }
+
+    /// The same of an image from before the second session.
+    pub(super) fn old(&self, member: usize) -> Result<(), Wrong> {
+        let Some(oldest) = &self.oldest else { return Ok(()) };
+        self.with_old_and_one_lost(member, oldest[member].clone())?;
+        self.with_old(member, oldest[member].clone())
     }
 
     /// The same of a copy from the midst of a session, after which the members say that it ended in order, or know more.
     pub(super) fn of_the_midst(&self, member: usize, always: bool) -> Result<(), Wrong> {
         let copies = self.shared.copies.borrow();
         let Some(copies) = copies.as_ref().filter(|_| always || self.shared.copies_show.get()) else { return Ok(()) };
+        if self.shared.copies_show.get() {
+            self.with_old_and_one_lost(member, copies[member].clone())?;
+        }
         self.with_old(member, copies[member].clone())
     }
 
@@ -53,6 +65,28 @@ impl Run<'_> {
             true => self.with_old(member, image),
             false => Ok(()),
         }
+    }
+
+    /// In half of the cases another member is lost besides. One is there that is as it was last, and stays: beside it nothing of the old
+    /// one is believed.
+    fn with_old_and_one_lost(&self, member: usize, image: Image) -> Result<(), Wrong> {
+        let inside = self.insiders()?;
+        let others: Vec<usize> = (0..inside.len()).filter(|i| inside[*i] && *i != member).collect();
+        let (wanted, lost, kept_copies) = self.world.random(|p| (p.coin(), *p.pick(&others), p.coin()));
+        let stays = |i: &&usize| **i != lost && self.shared.roster.borrow().surely_leaving(**i) == Some(false);
+        if !wanted || !inside[member] || !others.iter().any(|i| stays(&i)) {
+            return Ok(());
+        }
+        let rest = others.iter().chain([&member]).filter(|i| **i != lost).map(|i| self.disks[*i].clone()).collect();
+        let current = self.disks[member].store_mut().swap_image(image);
+        let options = OpenOptions { writable: false, allow_missing: true, kept_copies, ..self.open_options() };
+        if let Some((env, group)) = self.try_start(rest, options)? {
+            let result = self.peek(&env, &group, Some(View::NOTHING), kept_copies);
+            env.kill();
+            result.map_err(|e| format!("and without disk {lost}: {e}"))?;
+        }
+        self.disks[member].store_mut().swap_image(current);
+        Ok(())
     }
 
     fn with_old(&self, member: usize, image: Image) -> Result<(), Wrong> {

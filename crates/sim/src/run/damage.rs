@@ -97,6 +97,7 @@ impl Run<'_> {
             Damage::Keys(m) => self.rotten_keys(m),
             Damage::Lost(m) => self.lost_pages(m),
             Damage::Stale(m) => self.stale(m),
+            Damage::Old(m) => self.old(m),
             Damage::AtStart(m) => self.of_a_start(m),
             Damage::Midst(m, always) => self.of_the_midst(m, always),
             Damage::MidstBesideGap(m) => self.of_the_midst_beside_gap(m),

@@ -112,8 +112,9 @@ struct Run<'a> {
     calm: Option<crate::world::Injected>,
     /// The last session ended with a stop that nothing hindered.
     stopped_in_order: bool,
-    /// Media before the last session, for members that go back in time.
+    /// Media before the last session, and before the second one, for members that go back in time.
     before: Option<Vec<crate::disk::Image>>,
+    oldest: Option<Vec<crate::disk::Image>>,
 }
 
 /// What clients share.
@@ -229,6 +230,7 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         calm: None,
         stopped_in_order: false,
         before: None,
+        oldest: None,
     };
     let outcome = run.whole();
     run.world.forget_events();

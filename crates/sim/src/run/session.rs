@@ -35,10 +35,12 @@ impl Run<'_> {
             self.damaged_start(damage, index)?;
         }
         self.look_at_left_behind()?;
-        let keep_images = scenario
-            .sessions
-            .iter()
-            .any(|s| matches!(s.damage, Some(Damage::Stale(_) | Damage::Fork(_) | Damage::Rot(..) | Damage::Lost(_))));
+        let keep_images = scenario.sessions.iter().any(|s| {
+            matches!(
+                s.damage,
+                Some(Damage::Stale(_) | Damage::Old(_) | Damage::Fork(_) | Damage::Rot(..) | Damage::Lost(_))
+            )
+        });
         // With data in caches the media are those of a moment within the session before, which no epoch tells from this.
         let settled = !self.disks.iter().any(|d| d.store().dirty());
         let images = (keep_images && settled).then(|| self.disks.iter().map(|d| d.store().image()).collect());
@@ -52,6 +54,9 @@ impl Run<'_> {
         self.points.push(self.world.points());
         env.kill();
         if images.is_some() {
+            if index > 0 && self.oldest.is_none() {
+                self.oldest.clone_from(&images);
+            }
             self.before = images;
         }
         result

@@ -8,6 +8,7 @@ mod family;
 mod hanging;
 mod left;
 mod members;
+mod returned;
 mod structure;
 mod wide;
 
@@ -58,6 +59,9 @@ const DEATHS: u64 = 0x64_6561_7468;
 /// Runs in a million in which members that leave are not there at the next start.
 const LEFT_PPM: u32 = 120_000;
 const LEFT: u64 = 0x6c65_6674;
+/// Runs in a million in which a change is cut off, or all disks are copied, and a member is lost or comes back as it was.
+const RETURNED_PPM: u32 = 40_000;
+const RETURNED: u64 = 0x7265_7475_726e;
 /// Runs in a million in which a disk stands still for a while.
 const HANGS_PPM: u32 = 50_000;
 const HANGS: u64 = 0x68_616e_6773;
@@ -178,6 +182,10 @@ pub fn generate(seed: u64) -> Scenario {
     let mut left = Prng::new(seed ^ LEFT);
     if left.chance(LEFT_PPM) {
         left::mix_in(&mut s, &mut left);
+    }
+    let mut returned = Prng::new(seed ^ RETURNED);
+    if !checked && returned.chance(RETURNED_PPM) {
+        returned::mix_in(&mut s, &mut returned);
     }
     if hangs && !checked {
         hanging::mix_in(&mut s, &mut hanging);
