@@ -41,6 +41,11 @@ impl Client {
             self.shared.world.random(|p| store.rot(block, p));
         }
         self.shared.rotten.set(true);
+        // A checkpoint that has just written it, and reads it back, is right to take writes from everybody.
+        self.shared.world.inject(|i| {
+            i.metadata += 1;
+            i.grave[disk] += 1;
+        });
     }
 
     /// Verifies the group.
@@ -74,7 +79,8 @@ impl Client {
                     (false, false) => report.problems.first(),
                     (false, true) => report.problems.iter().find(|p| p.serious || mend && !p.mended),
                 };
-                self.shared.rotten.set(rotten && !mend);
+                let all_mended = mend && report.problems.iter().all(|p| p.mended);
+                self.shared.rotten.set(rotten && !all_mended);
                 self.shared.marks.borrow_mut().mark_if(rotten && mend && !report.problems.is_empty(), Seen::Mended);
                 if let Some(p) = wrong.filter(|_| undisturbed) {
                     self.shared.fail(format!("a check of the group in use finds {p:?}"));

@@ -44,6 +44,8 @@ const WIDE: u64 = 0x7769_6465;
 /// Runs in a million in which the group is verified while it is in use.
 const CHECKS_PPM: u32 = 100_000;
 const CHECKS: u64 = 0x6368_6563_6b73;
+/// Of these those in which a check has something to mend.
+const MENDS_PPM: u32 = 400_000;
 /// Runs in a million in which clients die, and others come in their place.
 const DYING_PPM: u32 = 100_000;
 const DYING: u64 = 0x64_7969_6e67;
@@ -172,16 +174,26 @@ pub fn generate(seed: u64) -> Scenario {
     }
     let mut rots = Prng::new(seed ^ ROTS);
     if rots.chance(ROTS_PPM) {
-        let (session, member) = (rots.range(1, sessions - 1), rots.below(s.members.len() as u64));
+        let (session, member) = (rots.range(1, sessions - 1) as usize, rots.below(s.members.len() as u64));
         let (member, events) = (member as usize, rots.below(120));
         // Likewise journals, of a group that was not stopped.
         let journal = rots.chance(300_000);
-        s.sessions[session as usize].damage =
+        s.sessions[session].damage =
             Some(if journal { Damage::Journal(member, events) } else { Damage::Pages(member, events) });
+        let fast = s.members.iter().filter(|m| m.tier == Tier::Fast).count() as u64;
+        if journal && fast > 1 {
+            // Another one has all of it.
+            s.sessions[session].damage = Some(Damage::Journal(rots.below(fast) as usize, rots.below(220)));
+            let before = &mut s.sessions[session - 1];
+            before.end = End::Crash(Crash::Power, CrashPoint { steps: before.steps.len() as u64, events });
+        }
     }
     let mut left = Prng::new(seed ^ LEFT);
     if left.chance(LEFT_PPM) {
         left::mix_in(&mut s, &mut left);
+    }
+    if checked && checks.chance(MENDS_PPM) {
+        check::rot(&mut s, &mut checks);
     }
     let mut returned = Prng::new(seed ^ RETURNED);
     if !checked && returned.chance(RETURNED_PPM) {
