@@ -78,6 +78,7 @@ mutants! {
     AnewThoughFailed: "a chunk that is written anew gets its new home although the write failed",
     AnewOfPart: "a write to a part of a chunk counts as if it replaced all of it",
     AnewOfAny: "any number of chunks is written anew at a time, also of the room that others were promised",
+    NewChunkTriedOnce: "a chunk that has no home yet is not given another place if the first takes no write",
     C4NoEpoch: "C4.1: a start writes no new epoch",
     C4StaleAccepted: "C4.2: a member of an older epoch is used as if it were current",
     C4CutOffHidesStale: "C4.2: after a start that was cut off, a member of any older epoch is used",

@@ -304,6 +304,11 @@ impl Oracle {
         }
     }
 
+    /// Whether nothing was issued since.
+    pub fn is_newest(&self, issued: Issued) -> bool {
+        self.spans.len() == issued.0 as usize + 1
+    }
+
     /// The request was answered at sequence `now`.
     pub fn answered(&mut self, issued: Issued, now: u64) {
         let span = &mut self.spans[issued.0 as usize];

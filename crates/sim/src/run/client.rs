@@ -16,8 +16,10 @@ use super::judge::{legal, Faults, Kind};
 use super::leave::Elsewhere;
 use super::Shared;
 use crate::content::{MAX_WRITE, SECTOR};
+use crate::counters::Seen;
+use crate::disk::SimDisk;
 use crate::env::SimEnv;
-use crate::oracle::{Promise, Value};
+use crate::oracle::{Issued, Promise, Value};
 use crate::scenario::{Act, Step};
 use crate::text::step_text;
 use crate::world::Injected;
@@ -318,6 +320,7 @@ impl Client {
             (oracle.issue(volume, from, to.saturating_sub(from), value, promise_of(flags), now), data)
         };
         let frozen = self.shared.frozen.get() == Some(volume);
+        let new = matches!(change, Change::Write) && self.is_alone_in_new(&v, s);
         let closed = self.closed_to_new(&v, offset, len);
         let result = match (change, data) {
             (Change::Write, Some(data)) => v.write(offset, data, flags).await,
@@ -347,10 +350,35 @@ impl Client {
                 let stands_still = frozen && e == Error::Frozen;
                 let given_up = matches!(change, Change::Zeroes { given_up: true }) && e == Error::Stopping;
                 self.check_not_sent_to(&closed, &e);
+                if new && self.shared.table.borrow().stamp(volume) == stamp {
+                    self.check_tried_elsewhere(s, &e, before, issued);
+                }
                 if !(self.overtaken(volume, stamp, &e) || stands_still || given_up) {
                     self.judge_at(Kind::Write, &step_text(s), &e, before, false, (volume, offset, len));
                 }
             }
+        }
+    }
+
+    /// Whether no chunk of a range has a home, and nobody else changes any of them.
+    fn is_alone_in_new(&self, v: &Volume<SimEnv>, s: &Step) -> bool {
+        let chunks = s.offset / CHUNK..(s.offset + s.len).div_ceil(CHUNK);
+        let there =
+            |b: &&(usize, u64, u64, bool)| b.0 == s.volume && b.1 < chunks.end * CHUNK && chunks.start * CHUNK < b.2;
+        let others = self.shared.busy.borrow().iter().filter(there).count() > 1;
+        !others && chunks.clone().all(|c| v.members_of(c * CHUNK).next().is_none())
+    }
+
+    /// A write of new chunks alone has failed, and no other change came meanwhile: more than one place has failed to take it.
+    fn check_tried_elsewhere(&self, s: &Step, e: &Error, before: Injected, issued: Issued) {
+        let once = self.shared.world.injected().writes == before.writes + 1;
+        let alone = self.shared.oracle.borrow().is_newest(issued);
+        // Requests of dead clients may be under way, and the engine changes what it encrypts. A disk that has died need not be asked.
+        let unseen = self.shared.marks.borrow().has(Seen::DeadClient)
+            || self.group.status().volumes.iter().any(|v| v.encrypting.is_some())
+            || self.shared.disks.iter().any(SimDisk::has_died);
+        if once && alone && !unseen && matches!(e, Error::Device { .. }) {
+            self.shared.fail(format!("{} failed where one place has not taken it: {e}", step_text(s)));
         }
     }
 

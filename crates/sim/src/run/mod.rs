@@ -57,7 +57,7 @@ const SESSION_LIMIT: Duration = Duration::from_secs(7200);
 /// First block of the map pages of a member, were its journal empty.
 pub const FIRST_PAGE: u64 = 256;
 /// First byte of the slots of a member of the simulator: metadata fits below it.
-const SLOTS_START: u64 = 2 << 20;
+pub const SLOTS_START: u64 = 2 << 20;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

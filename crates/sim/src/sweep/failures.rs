@@ -6,7 +6,7 @@ use bimetal_volume::units::{Placement, Tier, CHUNK};
 use super::{directed, fill, flush, group, hot, records, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
-use crate::run::FIRST_PAGE;
+use crate::run::{FIRST_PAGE, SLOTS_START};
 use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Speed, Step, VolumeSpec};
 use crate::world::CrashPoint;
 
@@ -298,6 +298,42 @@ pub(super) fn two_claim_one_slot() -> Directed {
         s
     };
     Directed::chain("two claim one slot", make, 60)
+}
+
+/// A place of each disk takes no write. New data come to it, alone and together with others, and go elsewhere; with `late` the first may
+/// land there after all, when others have that place.
+pub(super) fn place_takes_no_write() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: n % 2 == 0, ..group(24, 40, 44) };
+        let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
+        s.sessions.push(session);
+        let mut steps = Vec::new();
+        for round in 0..3 {
+            for i in 0..10 {
+                let (at, len) = ((8 + 3 * i) * CHUNK + i % 2 * 8192, (1 + i % 3) * CHUNK - i % 4 * 4096);
+                steps.push(step(0, if (i + round) % 4 == 0 { FUA } else { WRITE }, at, len));
+                steps.push(step(1, Act::Read, (6 + 3 * i) * CHUNK, 4 * CHUNK));
+            }
+            steps.extend([
+                flush(),
+                step(0, TRIM, 8 * CHUNK, 30 * CHUNK),
+                sleep(0, round * 1500),
+                sleep(1, round * 1500),
+            ]);
+        }
+        let end = match n % 3 {
+            0 => End::Stop,
+            _ => End::Crash(Crash::Power, CrashPoint { steps: steps.len() as u64 / 2 + n % 30, events: n % 7 }),
+        };
+        let mut session = s.quiet_session(steps, end);
+        let first = SLOTS_START / 4096 + (6 + n % 18) * 32;
+        let area = (first, first + 32);
+        let bad = Faults { write_ppm: 1_000_000, limit: 1000, late: n % 4 == 1, area, ..Faults::default() };
+        session.faults.iter_mut().for_each(|f| *f = bad);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("a place takes no write", make, 200).finds(&["NewChunkTriedOnce"])
 }
 
 /// A disk dies while chunks move in both directions and clients write to both tiers, at any of its requests, and says so or not. It is back

@@ -334,6 +334,7 @@ pub fn all() -> Vec<Directed> {
         failures::late_over_newer(),
         failures::several_fail_beside_a_sync(),
         failures::edge_unread(),
+        failures::place_takes_no_write(),
         failures::dies_in_use(),
         failures::stands_still(),
         failures::new_beside_a_lost_disk(),

@@ -1,7 +1,7 @@
 //! Writes: in place on the home slot; a new chunk takes a slot first. A mask bit is set when the write has completed
 //! (C1.2), and a failed write sets none (C11.2).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use bimetal_format::{entry, Entry};
 use smallvec::SmallVec;
@@ -50,6 +50,15 @@ impl<E: Env> Drop for Placed<'_, E> {
             self.core.leave_if_empty(&self.claimed);
         }
     }
+}
+
+/// What a round that failed may do once more, elsewhere.
+#[derive(Default)]
+struct FirstTry {
+    /// Some chunk may go elsewhere: it was written anew, or has no home.
+    elsewhere: Cell<bool>,
+    /// Parts that were sent and failed. What is done must not be done again: others may have written there since, and been told so.
+    failed: RefCell<SmallVec<[Part; 2]>>,
 }
 
 /// One device request: a run of neighbouring parts.
@@ -109,33 +118,36 @@ impl<E: Env> Core<E> {
         data: &Buf,
         wanted: Wanted<'_>,
     ) -> Result<(), Error> {
-        let anew = Cell::new(false);
-        match self.write_parts(v, offset, round, data, Some(&anew), wanted).await {
-            // The homes that the chunks have may take what another place did not.
-            Err(Error::Device { .. }) if anew.get() => self.write_parts(v, offset, round, data, None, wanted).await,
-            written => written,
+        let first = FirstTry::default();
+        let written = self.write_parts(v, offset, round, data, Some(&first), wanted).await;
+        if !matches!(written, Err(Error::Device { .. })) || !first.elsewhere.get() {
+            return written;
         }
+        // The homes that the chunks have, or get now, may take what another place did not. Once: it may be a device that takes nothing.
+        let failed = first.failed.take();
+        let rest = if failed.is_empty() { round } else { &failed };
+        self.write_parts(v, offset, rest, data, None, wanted).await
     }
 
-    /// The same; chunks are written anew only if `anew` is there, which then says that some were.
+    /// The same; chunks are written anew only if it is the first try.
     async fn write_parts(
         &self,
         v: &VolumeInfo,
         offset: u64,
         round: &[Part],
         data: &Buf,
-        anew: Option<&Cell<bool>>,
+        first: Option<&FirstTry>,
         wanted: Wanted<'_>,
     ) -> Result<(), Error> {
         let failures = self.health.failures();
-        let _room = self.room_for(v, round, anew.is_some()).await?;
+        let _room = self.room_for(v, round, first.is_some()).await?;
         let mut placed: SmallVec<[Placed<'_, E>; 2]> = SmallVec::new();
         let mut born: SmallVec<[ChunkId; 2]> = SmallVec::new();
         for part in round {
             if mutant::on(Mutant::ChunkBorder) && !placed.is_empty() {
                 break;
             }
-            let p = self.place_part(v, part, anew, &mut born).await?;
+            let p = self.place_part(v, part, first, &mut born).await?;
             placed.push(p);
         }
         self.touch_all(round.iter().copied(), true, &born);
@@ -167,6 +179,10 @@ impl<E: Env> Core<E> {
             let result = if doubt { result.and(self.health.check()) } else { result };
             for p in &placed[run.parts.clone()] {
                 self.settle_part(p, result.is_ok());
+                if let Some(first) = first.filter(|_| result.is_err()) {
+                    first.failed.borrow_mut().push(p.part);
+                    first.elsewhere.set(first.elsewhere.get() || self.may_go_elsewhere(p));
+                }
             }
             outcome = outcome.and(result);
         }
@@ -182,7 +198,7 @@ impl<E: Env> Core<E> {
         &'a self,
         v: &VolumeInfo,
         part: &Part,
-        anew: Option<&Cell<bool>>,
+        first: Option<&FirstTry>,
         born: &mut SmallVec<[ChunkId; 2]>,
     ) -> Result<Placed<'a, E>, Error> {
         let claimed = self.claim_part(v, part, v.cipher.is_on()).await?;
@@ -190,9 +206,9 @@ impl<E: Env> Core<E> {
             self.health.check()?;
             self.claims.cancel_motion(part.chunk, false);
             let entry = self.entry(part.chunk)?;
-            let wanted = anew.filter(|_| self.may_go_anew(v, part, &entry));
-            if let Some((used, anew)) = wanted.and_then(|used| Some((used, self.begin_anew(v, part, &claimed)?))) {
-                used.set(true);
+            let wanted = first.filter(|_| self.may_go_anew(v, part, &entry));
+            if let Some((first, anew)) = wanted.and_then(|first| Some((first, self.begin_anew(v, part, &claimed)?))) {
+                first.elsewhere.set(true);
                 let (slot, encrypted) = (anew.slot, v.cipher.is_on());
                 return Ok(Placed {
                     core: self,
@@ -398,8 +414,8 @@ impl<E: Env> Core<E> {
         if result.is_err() {
             for p in &placed[run.parts.clone()] {
                 m.taint(p.slot.slot);
-                if p.anew.is_some() && run.parts.len() == 1 {
-                    // The next one goes elsewhere, as after a copy by the mover. Of several it is not known which it was.
+                if run.parts.len() == 1 {
+                    // What comes next goes elsewhere, as after a copy by the mover. Of several it is not known which it was.
                     m.unwritable.borrow_mut().insert(p.slot.slot);
                 }
             }
@@ -425,6 +441,14 @@ impl<E: Env> Core<E> {
             return;
         }
         self.leave_if_empty(&p.claimed);
+    }
+
+    /// Whether a part that has failed may be written to another place: its chunk has left the one that did not take it, because nothing
+    /// of it is there. Not if the member is lost: that is for those to notice who come next.
+    fn may_go_elsewhere(&self, p: &Placed<'_, E>) -> bool {
+        let m = &self.members[p.slot.member as usize];
+        let homeless = self.map.borrow().get(p.part.chunk).is_some_and(|e| !e.is_mapped());
+        homeless && !m.is_lost() && !m.is_gone() && !mutant::on(Mutant::NewChunkTriedOnce)
     }
 
     /// A chunk without a valid block leaves its slot, unless others write to it.

@@ -104,7 +104,7 @@ pub(crate) struct Member<D: Device> {
     pub(crate) on_the_way: Cell<u64>,
     /// Kept copies on it.
     pub(crate) copies: Cell<u64>,
-    /// Slots to which a copy could not be written: while there are others they are not used again before the next start.
+    /// Slots that did not take what was to be written to them: while there are others they are not used again before the next start.
     pub(crate) unwritable: RefCell<BTreeSet<SlotIndex>>,
     /// Fast members: which chunk lives in each slot.
     pub(crate) occupants: RefCell<Occupants>,

@@ -15,6 +15,7 @@ mod copies_left;
 mod cut_off;
 mod damage;
 mod dissolve;
+mod elsewhere;
 mod family;
 mod golden_images;
 mod half_known;
