@@ -23,12 +23,13 @@ use crate::member::{add, take_off};
 use crate::mutant::{self, Mutant};
 use crate::tier::reserve::Learned;
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
+use crate::wait;
 
 /// Copies are dropped while fewer than one slow slot in so many is free.
 const FREE_SHARE: u64 = 50;
 /// ... or, on small groups, fewer than this, but never more than an eighth.
 const FREE_LEAST: u64 = 64;
-/// Fast slots that one search for copies to drop looks at.
+/// Fast slots that a search for copies to drop looks at before others have their turn.
 const SEARCH: u64 = 4096;
 /// Copies found for each that is dropped: those of the hottest chunks go, which are the last to be demoted.
 const CHOICE: usize = 4;
@@ -47,6 +48,8 @@ pub(crate) struct Kept {
     old: Cell<bool>,
     /// Next fast slot to look at.
     hand: Cell<u64>,
+    /// Somebody is looking for copies to drop.
+    seeking: Cell<bool>,
     /// Demotions that copied nothing, since the group was opened.
     pub(crate) used: Cell<u64>,
     /// Copies ended by a write.
@@ -55,6 +58,15 @@ pub(crate) struct Kept {
     pub(crate) dropped: Cell<u64>,
     /// Chunks sent down to theirs to make room for new data.
     pub(crate) let_go: Cell<u64>,
+}
+
+/// Somebody looks for copies to drop until this is dropped.
+struct Seeking<'a>(&'a Cell<bool>);
+
+impl Drop for Seeking<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 impl Kept {
@@ -181,9 +193,26 @@ impl<E: Env> Core<E> {
         (floor - free).min(kept).saturating_sub(coming as u64) as usize
     }
 
-    /// Drops up to `max` copies, and asks for the commit and the journal writes that free their slots. How many were
-    /// dropped; it may be fewer, because a call looks at a bounded number of slots.
-    pub(crate) fn drop_kept(&self, max: usize) -> usize {
+    /// Drops up to `max` copies, and asks for the commit and the journal writes that free their slots. Some at least, if there are any but
+    /// of chunks on the move: few may lie anywhere on a large fast tier. Others have their turn meanwhile.
+    pub(crate) async fn drop_kept(&self, max: usize) {
+        if max == 0 || self.copies_in_reach() == 0 || self.kept.seeking.replace(true) {
+            return;
+        }
+        let _seeking = Seeking(&self.kept.seeking);
+        let calls = self.slots_present(Tier::Fast).div_ceil(SEARCH);
+        for call in 0..calls {
+            if call > 0 {
+                wait::turn().await;
+            }
+            if self.health.is_latched() || self.drop_some(max) {
+                return;
+            }
+        }
+    }
+
+    /// Drops copies that are found in the next few thousand slots, if the next commit has room. False if there are none.
+    fn drop_some(&self, max: usize) -> bool {
         // A commit's worth at most, beside what clients change (I10).
         let max = max.min((self.commit.limit.get() / 4).max(1));
         let room = match mutant::on(Mutant::DropsWaitForRequests) {
@@ -192,7 +221,7 @@ impl<E: Env> Core<E> {
         };
         if !room {
             self.commit.want_next();
-            return 0;
+            return true;
         }
         let mut found = self.find_kept(max.saturating_mul(CHOICE));
         let map = self.map.borrow();
@@ -208,7 +237,7 @@ impl<E: Env> Core<E> {
             self.commit.want_next();
             self.demand_slots();
         }
-        found.len()
+        !found.is_empty()
     }
 
     fn policy_heat(&self, heat: u16) -> u8 {

@@ -146,7 +146,7 @@ impl<E: Env> Core<E> {
             return Err(self.nothing_comes(tiers));
         }
         if kept {
-            self.drop_kept(KEPT_AT_ONCE);
+            self.drop_kept(KEPT_AT_ONCE).await;
         }
         crate::member::add(&self.counters.full_waits, 1);
         self.demand_slots();

@@ -271,7 +271,11 @@ impl<E: Env> Core<E> {
                 wait::first(wake, self.env.sleep(LOST)).await;
                 continue;
             }
-            self.drop_kept(self.kept_excess());
+            self.drop_kept(self.kept_excess()).await;
+            // Others may have had their turn.
+            if self.stopping.get() || self.health.is_latched() || self.lost_member().is_some() {
+                continue;
+            }
             self.start_lifted();
             let levels = self.levels();
             let plan = self.mover.scheduler.borrow_mut().plan(&levels, self.env.now());

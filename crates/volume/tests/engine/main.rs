@@ -17,6 +17,7 @@ mod damage;
 mod dissolve;
 mod elsewhere;
 mod family;
+mod far_copies;
 mod golden_images;
 mod half_known;
 mod headers;

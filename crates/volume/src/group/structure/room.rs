@@ -99,7 +99,7 @@ impl<E: Env> Core<E> {
                 return Err(StructureError::TierFull { tier, need: more * CHUNK, have: have * CHUNK });
             }
             if tier == Tier::Slow {
-                self.drop_kept(KEPT_AT_ONCE);
+                self.drop_kept(KEPT_AT_ONCE).await;
             }
             self.demand_slots();
             self.mover_wake.notify();
