@@ -183,10 +183,14 @@ impl<E: Env> Core<E> {
     async fn move_away(self: &Rc<Self>, m: MemberIndex, chunks: &[ChunkId]) {
         let mut rest = chunks;
         while !rest.is_empty() && self.goes_on(m) {
+            if self.mover.is_held() {
+                self.rest(AGAIN).await;
+                continue;
+            }
             // Without the mover nobody else drops copies for room.
             self.drop_kept(self.kept_excess()).await;
+            // Others may have had their turn.
             if self.mover.is_held() || !self.goes_on(m) {
-                self.rest(AGAIN).await;
                 continue;
             }
             let throttle = match self.throttle(m) {
