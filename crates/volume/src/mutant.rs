@@ -138,6 +138,7 @@ mutants! {
     JoinedTooEarly: "a new fast member joins without the commits that ran while the map was written to it",
     SlotsBeforeTable: "slots of a new member are taken before the labels of the others name it",
     LostTakesChunks: "new chunks are put on a member whose connection is lost, though another one has room",
+    LostOwesFailed: "C11: a commit asks for a sync of a member whose connection is lost because a write there has failed",
     LeavingTakesSlots: "slots of a member that is leaving are taken still",
     LeavingToldLast: "the others hear before a member itself that it leaves",
     LetGoWithData: "a member that is leaving and fails is let go, whatever is on it",

@@ -108,6 +108,15 @@ fn undefined(cells: Vec<Cell>, first: u64, store: &Store) -> Vec<Cell> {
     cells.into_iter().zip(first..).map(cell).collect()
 }
 
+/// A request to a disk that died.
+#[derive(Clone, Copy, Debug)]
+pub struct LastWords {
+    /// Its first block.
+    pub first: u64,
+    /// It was a sync, or for metadata.
+    pub grave: bool,
+}
+
 struct Inner {
     store: Store,
     latency: Latency,
@@ -121,6 +130,8 @@ struct Inner {
     stood: Option<(u64, u64)>,
     /// It has died in this session, and what became of its cache is decided.
     cache_decided: bool,
+    /// What it was asked for as it died, if nothing else hung on it.
+    last_words: Option<LastWords>,
     /// Blocks that cannot be read before they are written.
     unread: BTreeSet<u64>,
 }
@@ -157,6 +168,7 @@ impl SimDisk {
             requests: 0,
             stood: None,
             cache_decided: false,
+            last_words: None,
             unread: BTreeSet::new(),
         };
         SimDisk(Rc::new(Disk { index, size, traits, world: world.clone(), inner: RefCell::new(inner) }))
@@ -185,6 +197,7 @@ impl SimDisk {
         inner.faults = faults;
         inner.latency = latency;
         (inner.requests, inner.stood, inner.cache_decided) = (0, None, false);
+        inner.last_words = None;
     }
 
     /// These blocks cannot be read before they are written, and all others can.
@@ -209,9 +222,13 @@ impl SimDisk {
 
     /// Whether something was answered that no sync has made durable yet, or a sync or a request for metadata is under way.
     pub fn owes_a_sync(&self) -> bool {
-        let inner = self.0.inner.borrow();
-        let slots = self.slots();
-        inner.store.owes() || inner.in_flight.iter().any(|op| op.blocks == 0 || !slots.contains(&op.first))
+        self.owes(&self.0.inner.borrow())
+    }
+
+    /// What it was asked for as it died, if nothing else hung on it: nothing was to be made durable there, and no request for metadata
+    /// under way.
+    pub fn last_words(&self) -> Option<LastWords> {
+        self.0.inner.borrow().last_words
     }
 
     /// Lifts all faults.
@@ -300,6 +317,10 @@ impl SimDisk {
             delay += until.saturating_sub(world.now());
         }
         let dead = inner.is_dead();
+        if dead && !inner.cache_decided {
+            let owes = self.owes(&inner);
+            inner.last_words = (!owes).then_some(LastWords { first, grave: self.is_grave(first, blocks) });
+        }
         if dead && !std::mem::replace(&mut inner.cache_decided, true) && world.random(|p| p.coin()) {
             // It had no power for a moment: what was not synced may be gone.
             world.random(|p| {
@@ -334,6 +355,15 @@ impl SimDisk {
     /// Blocks in which no metadata lies.
     fn slots(&self) -> std::ops::Range<u64> {
         METADATA_BLOCKS..self.0.size / BLOCK as u64 - METADATA_BLOCKS
+    }
+
+    fn owes(&self, inner: &Inner) -> bool {
+        inner.store.owes() || inner.in_flight.iter().any(|op| self.is_grave(op.first, op.blocks))
+    }
+
+    /// Whether this is a sync, or a request for metadata.
+    fn is_grave(&self, first: u64, blocks: u64) -> bool {
+        blocks == 0 || !self.slots().contains(&first)
     }
 
     /// Whether this block is of the keys zone.

@@ -7,6 +7,6 @@ mod faults;
 mod store;
 
 pub use cell::{Cell, BLOCK};
-pub use device::{Op, SimDisk};
+pub use device::{LastWords, Op, SimDisk};
 pub use faults::{Faults, Latency, WriteOutcome};
 pub use store::{Image, Store, Survival};

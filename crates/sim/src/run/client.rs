@@ -187,7 +187,9 @@ impl Client {
     }
 
     fn judge_with(&self, kind: Kind, what: &str, error: &Error, before: Injected, doubt: bool) {
-        let faults = Faults { start: self.start, before, now: self.shared.world.injected(), doubt };
+        let now = self.shared.world.injected();
+        let latching = self.shared.may_latch(&self.start, &now);
+        let faults = Faults { start: self.start, before, now, latching, doubt };
         // Nothing has to be asked of a disk that is known to be lost.
         let lost = match error {
             Error::Device { member, source: DeviceError::Disconnected } if kind == Kind::Write => self.is_lost(*member),

@@ -21,14 +21,15 @@ pub(super) struct Faults {
     pub(super) before: Injected,
     /// When it failed.
     pub(super) now: Injected,
+    /// The group may have latched since.
+    pub(super) latching: bool,
     /// What the request is about may be in doubt since a sync or a request for metadata failed (C11.1).
     pub(super) doubt: bool,
 }
 
 /// Whether a request may fail like this.
 pub(super) fn legal(kind: Kind, error: &Error, faults: &Faults) -> bool {
-    let Faults { start, before, now, doubt } = faults;
-    let latching = now.grave() > start.grave();
+    let Faults { start, before, now, latching, doubt } = faults;
     // While it was under way, what it read may have been lost.
     let lost = *doubt || now.grave() > before.grave();
     match (kind, error) {
@@ -50,6 +51,6 @@ pub(super) fn legal(kind: Kind, error: &Error, faults: &Faults) -> bool {
         (Kind::Read | Kind::Write, Error::Lost) => lost,
         (Kind::Flush, Error::Lost) => false,
         (Kind::Read, Error::Latched(_)) => false,
-        (Kind::Write | Kind::Flush, Error::Latched(_)) => latching,
+        (Kind::Write | Kind::Flush, Error::Latched(_)) => *latching,
     }
 }

@@ -24,6 +24,7 @@ mod judge;
 mod leave;
 mod left;
 mod live;
+mod lost;
 mod members;
 mod mend;
 mod repair;

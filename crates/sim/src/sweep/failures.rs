@@ -409,5 +409,5 @@ pub(super) fn new_beside_a_lost_disk() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("new chunks beside a lost disk", make, 300).finds(&["LostTakesChunks"])
+    Directed::chain("new chunks beside a lost disk", make, 300).finds(&["LostTakesChunks", "LostOwesFailed"])
 }

@@ -200,7 +200,7 @@ impl<D: Device> Member<D> {
         self.is_present() && (self.standing.get() == Standing::Full || leaving)
     }
 
-    /// Whether a chunk may be put there now. What is sent to one that is lost fails, and the commit of it latches the group.
+    /// Whether a chunk may be put there now. What is sent to one that is lost fails.
     pub(crate) fn takes_chunks(&self) -> bool {
         self.takes_slots() && (!self.is_lost() || mutant::on(Mutant::LostTakesChunks))
     }
@@ -240,13 +240,15 @@ impl<D: Device> Member<D> {
         self.note(result).map(|()| buf)
     }
 
-    /// Writes and, when the write has completed, counts the member as unsynced (C1.2).
+    /// Writes and, when the write has completed, counts the member as unsynced (C1.2). Of what has failed on one that is lost nobody was
+    /// told that it is done, and no sync can bring it: no commit is to ask for one.
     pub(crate) async fn write(&self, offset: u64, buf: Buf, who: WriteFor) -> Result<(), DeviceError> {
         let device = self.device()?;
         add(&self.counters.writes, 1);
         add(&self.counters.write_bytes, buf.len() as u64);
         let result = device.write(offset, buf).await;
-        self.sync.wrote(who);
+        let in_vain = result.is_err() && device.is_lost() && !mutant::on(Mutant::LostOwesFailed);
+        self.sync.wrote(if in_vain { WriteFor::Engine } else { who });
         self.note(result)
     }
 

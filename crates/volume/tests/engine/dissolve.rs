@@ -104,11 +104,12 @@ fn copied(env: &MemoryEnv, volume: &Volume<MemoryEnv>) -> Result<MemoryDevice, D
     Ok(onto.inner)
 }
 
-/// The same in a group that has latched: the disks are lost, and a chunk of the larger volume was to be written there. These disks, the
-/// volumes, and that chunk.
+/// The same in a group that has latched: the disks are lost with something that was not flushed, and a chunk of the larger volume was to
+/// be written there. These disks, the volumes, and that chunk.
 fn latched(env: &MemoryEnv) -> (Vec<MemoryDevice>, Volume<MemoryEnv>, Volume<MemoryEnv>, u64) {
     let (d, g, hot, main) = beside(env, false);
     let below = (0..900).find(|c| !is_fast(&main, *c)).expect("the disks are in use");
+    write(env, &main, below * CHUNK, &[4; 4096]).expect("write");
     d[1..].iter().for_each(|disk| disk.lost.set(true));
     write(env, &main, below * CHUNK, &[4; 4096]).expect_err("it lies on a disk");
     pass(env, 60);

@@ -576,3 +576,28 @@ fn a_member_that_is_kept_while_another_is_lost_takes_writes_from_nobody() {
     assert!(matches!(*kept.borrow(), Some(Err(_))), "{:?}", kept.borrow());
     goes_on(&env, &g, &v);
 }
+
+#[test]
+fn a_write_that_fails_on_a_lost_disk_takes_writes_from_nobody_else() {
+    let env = MemoryEnv::new();
+    let device = |mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
+    let d = [32, 128].map(device);
+    let volume = |name: &str, placement| NewVolume { name: name.into(), size: Some(10 * MIB), placement };
+    let volumes = vec![volume("main", Placement::Auto), volume("slow", Placement::SlowOnly)];
+    let options = CreateOptions { journal_blocks: Some(64), ..small(volumes) };
+    make(&env, d.iter().cloned().zip([Tier::Fast, Tier::Slow]).collect(), options);
+    let g = open(&env, &d, writable()).expect("opens");
+    let (v, slow) = (g.volume("main").expect("there"), g.volume("slow").expect("there"));
+    for v in [&v, &slow] {
+        (0..4).for_each(|c| write(&env, v, c * CHUNK, &[3; CHUNK as usize]).expect("write"));
+        flush(&env, v).expect("flush");
+    }
+    pass(&env, 60);
+    d[1].lost.set(true);
+    for c in [0, 2, 20] {
+        let failed = write(&env, &slow, c * CHUNK, &[4; 4096]);
+        assert!(matches!(failed, Err(Error::Device { member: 1, .. })), "{failed:?}");
+        pass(&env, 60);
+        goes_on(&env, &g, &v);
+    }
+}
