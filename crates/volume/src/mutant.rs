@@ -139,6 +139,8 @@ mutants! {
     SlotsBeforeTable: "slots of a new member are taken before the labels of the others name it",
     LostTakesChunks: "new chunks are put on a member whose connection is lost, though another one has room",
     LostOwesFailed: "C11: a commit asks for a sync of a member whose connection is lost because a write there has failed",
+    AwayAtCommit: "C8.1: it is a commit, and not the write of a new chunk, that waits until slow members have heard of its region",
+    AwayFailureLatches: "C8.1: a slow member that is lost as it hears of a new region takes writes from those who do not need it",
     LeavingTakesSlots: "slots of a member that is leaving are taken still",
     LeavingToldLast: "the others hear before a member itself that it leaves",
     LetGoWithData: "a member that is leaving and fails is let go, whatever is on it",

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use bimetal_format::label::{Epoch, Label, LABEL_SIZE};
 use bimetal_format::layout::{away_blocks, label_b, Layout, LABEL_A};
-use bimetal_format::{away, journal, page, Salt};
+use bimetal_format::{journal, page, Salt};
 
 use bimetal_volume::env::Device as _;
 
@@ -53,23 +53,11 @@ fn label_at(disk: &SimDisk, place: u64) -> Option<Label> {
     Label::decode(&bytes, place).ok()
 }
 
-/// Whether all away bits of a slow member are set, as reads see them.
-pub(super) fn all_is_away(disk: &SimDisk) -> bool {
-    let Some(label) = own_label(disk) else { return false };
-    let Ok(layout) = Layout::from_zones(&label.zones, label.device_size) else { return false };
-    let store = disk.store();
-    let copy = |index: u64, side: u8| {
-        let place = layout.away_block(index, side);
-        let bytes = store.current(place / BLOCK as u64).bytes(disk.index(), place / BLOCK as u64);
-        away::decode(&bytes, index, &Salt { group: label.group, member: label.member, place }).ok()
-    };
-    let all_set = |index: u64| {
-        let newest = [0, 1].into_iter().filter_map(|side| copy(index, side)).max_by_key(|(sequence, _)| *sequence);
-        let first = index * away::REGIONS_PER_BLOCK as u64;
-        let regions = layout.pages.saturating_sub(first).min(away::REGIONS_PER_BLOCK as u64);
-        newest.is_some_and(|(_, bits)| (0..regions).all(|r| bits[r as usize / 64] >> (r % 64) & 1 == 1))
-    };
-    (0..away_blocks(layout.pages)).all(all_set)
+/// Whether this block of a member is one of its away bitmap.
+pub(super) fn is_of_away(disk: &SimDisk, block: u64) -> bool {
+    let layout = own_label(disk).and_then(|label| Layout::from_zones(&label.zones, label.device_size).ok());
+    let zone = layout.map(|l| l.away_block(0, 0)..l.away_block(away_blocks(l.pages), 0));
+    zone.is_some_and(|zone| zone.contains(&(block * BLOCK as u64)))
 }
 
 /// Blocks before `end` that hold sound map pages.

@@ -2,8 +2,8 @@
 //! again.
 //!
 //! What needs nothing of such a disk: a read whose chunks live elsewhere; a write to chunks that live elsewhere; a flush, if no commit
-//! needs the disk, which is a slow one on which nothing is to be synced and whose away bits are all set. To be durable, or to outlive
-//! the daemon, a write of what is committed already needs its own disk only.
+//! needs the disk, which is a slow one on which nothing is to be synced: no commit waits until one has heard of a region. To be durable,
+//! or to outlive the daemon, a write of what is committed already needs its own disk only.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use bimetal_volume::units::{MemberIndex, Placement, Tier, CHUNK};
 use bimetal_volume::Volume;
 
 use super::client::Client;
-use super::forge::{all_is_away, own_uuid};
+use super::forge::own_uuid;
 use super::Shared;
 use crate::env::SimEnv;
 use crate::scenario::{Act, Scenario};
@@ -65,7 +65,7 @@ impl Shared {
     fn commits_go_on(&self) -> bool {
         let idle = |i: usize| {
             let disk = &self.disks[i];
-            self.specs[i].tier == Tier::Slow && !disk.owes_a_sync() && all_is_away(disk)
+            self.specs[i].tier == Tier::Slow && !disk.owes_a_sync()
         };
         let goes_on = |i: usize| match self.disks[i].stood_still() {
             Some((_, until)) => until <= self.world.now() || idle(i),

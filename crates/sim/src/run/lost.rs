@@ -1,5 +1,6 @@
 //! Disks that are lost and say so: who needs nothing of them is not refused.
 
+use super::forge::is_of_away;
 use super::Shared;
 use crate::world::Injected;
 use bimetal_volume::env::Device as _;
@@ -12,10 +13,11 @@ impl Shared {
         (0..self.disks.len()).filter(failed).any(|disk| !self.is_needed_by_nobody(disk))
     }
 
-    /// A slow disk was lost, and says so, when nothing was to be made durable there, and it was asked for nothing but data.
+    /// A slow disk was lost, and says so, when nothing was to be made durable there; and if it was asked for more than data just then, it
+    /// was to hear of a region, which the write waits for alone that goes there.
     fn is_needed_by_nobody(&self, disk: usize) -> bool {
         let d = &self.disks[disk];
-        let alone = d.last_words().is_some_and(|last| !last.grave);
+        let alone = d.last_words().is_some_and(|last| !last.grave || is_of_away(d, last.first));
         alone && d.is_lost() && self.specs[disk].tier == Tier::Slow && self.plain
     }
 }

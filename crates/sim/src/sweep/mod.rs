@@ -338,6 +338,8 @@ pub fn all() -> Vec<Directed> {
         failures::dies_in_use(),
         failures::stands_still(),
         failures::new_beside_a_lost_disk(),
+        failures::new_regions_beside_a_lost_disk(),
+        failures::new_regions_beside_a_still_disk(),
         budget::used_up(),
         chains::half_a_commit(),
         chains::catch_up_cut_off(),

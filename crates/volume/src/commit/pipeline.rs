@@ -7,7 +7,7 @@ use bimetal_format::Entry;
 
 use super::telling::News;
 use super::Left;
-use crate::env::{Env, Instant};
+use crate::env::{DeviceError, Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::kept::slots_of;
@@ -111,7 +111,7 @@ impl<E: Env> Core<E> {
     }
 
     /// C8.1: before a record of a region is written, every slow member that might be asked alone one day knows durably
-    /// that it may not know that region.
+    /// that it may not know that region. They all do by now: a start and [`Core::announce`] have seen to that.
     async fn cover_away(&self, snap: &Snapshot) -> Result<(), Error> {
         let mut regions: Vec<u32> = snap.records.iter().map(|r| r.page).collect();
         regions.dedup();
@@ -120,20 +120,65 @@ impl<E: Env> Core<E> {
 
     /// Makes the away bits of `regions` durable on all slow members, side by side: it costs each disk a write and a sync.
     pub(crate) async fn cover_regions(&self, regions: &[u32]) -> Result<(), Error> {
+        self.cover_regions_or(regions, |m, e| self.failed(m, "a metadata write", e)).await
+    }
+
+    /// The same before a chunk of these regions gets its first home, so that no commit has to wait for a member, or fails with it, that
+    /// has nothing of what is committed. It is the write of that chunk that waits, alone and with nothing in its hands that others want;
+    /// if a member is lost that would have to hear, that write alone fails.
+    pub(crate) async fn announce(&self, regions: [u32; 2]) -> Result<(), Error> {
+        if mutant::on(Mutant::AwayAtCommit) {
+            return Ok(());
+        }
+        let behind = || self.members_of(Tier::Slow).filter(|m| !m.away_covers(&regions));
+        if behind().next().is_some() {
+            behind().try_for_each(|m| self.check_in_reach(m))?;
+            // Those who wait for others at the same time are told of together.
+            behind().for_each(|m| m.telling.note_regions(&regions));
+            let lost = |m: &Member<E::Device>| self.is_out_of_reach(m) && !mutant::on(Mutant::AwayFailureLatches);
+            self.cover_regions_or(&regions, |m, e| match lost(m) {
+                true => Err(Error::Device { member: m.index, source: e }),
+                false => self.failed(m, "a metadata write", e),
+            })
+            .await?;
+        }
+        self.announce_ahead(regions[1]);
+        Ok(())
+    }
+
+    /// What comes one after the other waits for no disk: slow members hear in their own time of the regions that are next.
+    fn announce_ahead(&self, region: u32) {
+        for m in self.members_of(Tier::Slow) {
+            let next = m.first_not_away(region + 1..=region.saturating_add(self.options.away_ahead / 2));
+            m.telling.note_regions(next.as_slice());
+        }
+    }
+
+    /// Makes them durable, with what comes of a member on which that fails.
+    async fn cover_regions_or(
+        &self,
+        regions: &[u32],
+        failed: impl Fn(&Member<E::Device>, DeviceError) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         if mutant::on(Mutant::C1NoAwayBit) {
             return Ok(());
         }
+        let cover = |m| self.cover_regions_on(m, regions, &failed);
         let behind = self.members_of(Tier::Slow).filter(|m| !m.away_covers(regions));
-        let covered = behind.map(|m| self.cover_regions_on(m, regions)).collect();
-        wait::all(covered).await.into_iter().collect()
+        wait::all(behind.map(cover).collect()).await.into_iter().collect()
     }
 
-    async fn cover_regions_on(&self, m: &Member<E::Device>, regions: &[u32]) -> Result<(), Error> {
+    async fn cover_regions_on(
+        &self,
+        m: &Member<E::Device>,
+        regions: &[u32],
+        failed: &impl Fn(&Member<E::Device>, DeviceError) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let _away = m.away_meta.lock().await;
         if m.away_covers(regions) || m.is_gone() {
             return Ok(());
         }
-        m.set_away(regions, self.options.away_ahead).await.or_else(|e| self.failed(m, "a metadata write", e))
+        m.set_away(regions, self.options.away_ahead).await.or_else(|e| failed(m, e))
     }
 
     /// Step 2, sync: the members that held unsynced acknowledged data when the snapshot was taken, side by side.

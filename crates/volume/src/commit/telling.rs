@@ -10,10 +10,13 @@
 //! 3. Nobody who needs a slot waits for that.
 //! 4. Each slow member is told by a task of its own, which does nothing else: 1 holds whatever other members do, and whatever is
 //!    discarded. Counter-example without: discards of what was trimmed take a minute, and the SSD dies in it.
-//! 5. One whose connection is lost is told nothing: that would fail, and take writes from those who do not need it. What it has not
+//! 5. Before a chunk gets its first home slow members know durably that they may not know its region (C8.1). Of regions that are about
+//!    to be needed they hear at once, so that no write waits for it. More bits than are needed do no harm, whenever the power goes.
+//! 6. One whose connection is lost is told nothing: that would fail, and take writes from those who do not need it. What it has not
 //!    heard stays noted, up to a limit ([`crate::member::checkpoint`]), and its slots stay untold. Nobody waits for those.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -59,6 +62,8 @@ pub(crate) struct Telling {
     demanded: Cell<bool>,
     /// Slots of it that are free some time after it has been told that their chunk left.
     untold: RefCell<Vec<Left>>,
+    /// Regions that are about to be needed.
+    regions: RefCell<BTreeSet<u32>>,
     wake: Signal,
 }
 
@@ -88,6 +93,16 @@ impl Telling {
     pub(super) fn add_untold(&self, left: Left) {
         self.untold.borrow_mut().push(left);
         self.wake();
+    }
+
+    /// It is to hear that it may know nothing of these.
+    pub(super) fn note_regions(&self, regions: &[u32]) {
+        let mut noted = self.regions.borrow_mut();
+        let before = noted.len();
+        noted.extend(regions);
+        if noted.len() > before {
+            self.wake();
+        }
     }
 
     /// How many slots wait for it.
@@ -165,6 +180,7 @@ impl<E: Env> Core<E> {
                 wait::first(wake, self.env.sleep(LOST)).await;
                 continue;
             }
+            self.tell_regions(m).await;
             // A demand that is raised from here on counts for the next round.
             let demanded = m.telling.take_demand();
             if !m.telling.has_anything() {
@@ -178,6 +194,21 @@ impl<E: Env> Core<E> {
                 wait::first(wake, self.env.sleep(rest)).await;
             }
         }
+    }
+
+    /// Sets the away bits of regions that were noted. Nobody waits for that.
+    async fn tell_regions(&self, m: &Member<E::Device>) {
+        let regions: Vec<u32> = m.telling.regions.take().into_iter().collect();
+        if regions.is_empty() || mutant::on(Mutant::C1NoAwayBit) {
+            return;
+        }
+        let _away = m.away_meta.lock().await;
+        // A stop has cleared them, or is about to.
+        if self.stopping.get() || m.is_gone() || m.away_covers(&regions) {
+            return;
+        }
+        let set = m.set_away(&regions, self.options.away_ahead).await;
+        let _lost = set.or_else(|e| self.failed_in_its_time(m, "a metadata write", e));
     }
 
     /// Writes the journal of a slow member that has something to hear. What it does not take (a group is latched then, or the member

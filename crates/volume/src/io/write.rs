@@ -25,7 +25,7 @@ use crate::units::{ChunkId, MemberIndex, SlotId, Tier, BLOCK, CHUNK};
 use crate::wait;
 
 /// Chunks of one request that are handled together. Longer requests take several rounds, so that claims, slots and
-/// memory of one request are bounded.
+/// memory of one request are bounded. They lie in two regions at most.
 const ROUND: usize = 64;
 
 /// A part of a write that has a home. A chunk that got it for this alone loses it when this is dropped without anything having been
@@ -118,6 +118,8 @@ impl<E: Env> Core<E> {
         data: &Buf,
         wanted: Wanted<'_>,
     ) -> Result<(), Error> {
+        // It has no room and no claim yet: others do not wait for it.
+        self.announce([round[0].chunk.page(), round[round.len() - 1].chunk.page()]).await?;
         let first = FirstTry::default();
         let written = self.write_parts(v, offset, round, data, Some(&first), wanted).await;
         if !matches!(written, Err(Error::Device { .. })) || !first.elsewhere.get() {

@@ -1,13 +1,15 @@
 //! The away bitmap (C8.1): regions of which this member may not know the newest state. A region is a map page.
 //!
 //! Invariants:
-//! 1. `durable` bits are on the medium; a commit waits until the bits of its regions are.
+//! 1. `durable` bits are on the medium; a chunk gets its first home when the bit of its region is.
 //! 2. A block is written to its older side; if either side is unreadable at a start, the block counts as all set.
 //! 3. What counts as all set for that is written so before anything is done that relies on it: what could not be read may be
 //!    readable again at the next start, and says what was true then.
 //! 4. What is written later has a higher sequence, also than copies that nobody could read: with neither side read it goes on from
 //!    the generation, of which there are more than writes of a block (`PER_GENERATION` for each).
 //! 5. A side that cannot be read is one ahead of a sound one at most: what is written to either is so, and changes go to them by turns.
+
+use std::ops::RangeInclusive;
 
 use bimetal_format::away::{self as raw, REGIONS_PER_BLOCK};
 use bimetal_format::layout::away_blocks;
@@ -19,7 +21,7 @@ use crate::mutant::{self, Mutant};
 use crate::units::BLOCK;
 
 const WORDS: usize = REGIONS_PER_BLOCK / 64;
-/// Regions set together with one that is needed: a GiB, so that a flush practically never waits for a bit.
+/// Regions set together with one that is needed: a GiB, so that new data practically never wait for a bit.
 pub(crate) const AHEAD: u32 = 32;
 /// More than a block is written within a generation: each write sets a bit of it at least, or clears all.
 const PER_GENERATION: u64 = 1 << 20;
@@ -161,6 +163,12 @@ impl<D: Device> Member<D> {
     pub(crate) fn away_covers(&self, regions: &[u32]) -> bool {
         let away = self.away.borrow();
         regions.iter().all(|r| away.is_set(*r))
+    }
+
+    /// The first of these regions, if there are so many, whose bit is not durable.
+    pub(crate) fn first_not_away(&self, regions: RangeInclusive<u32>) -> Option<u32> {
+        let (away, pages) = (self.away.borrow(), self.layout.pages as u32);
+        regions.take_while(|r| *r < pages).find(|r| !away.is_set(*r))
     }
 
     /// Makes the bits of `regions` durable, each with those behind it, `ahead` in all. The caller holds `away_meta`.

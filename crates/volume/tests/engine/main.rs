@@ -44,6 +44,7 @@ mod online;
 mod overfull;
 mod places;
 mod reclaim;
+mod regions;
 mod reserve;
 mod straggler;
 mod structure;

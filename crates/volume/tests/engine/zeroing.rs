@@ -80,6 +80,8 @@ fn wanted() -> Rc<Cell<bool>> {
 #[test]
 fn however_many_zeroings_leave_room_for_others() {
     let r = Rig::new();
+    // The disk has heard that there will be something.
+    write(&r.env, &r.v, 0, &[7; BLOCK as usize]).expect("written");
     let (ends, many) = r.zero_all(&wanted());
     r.env.block_on(r.env.sleep(WRITE_TAKES / 2));
     let began = r.env.now();
