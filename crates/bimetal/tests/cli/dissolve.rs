@@ -30,6 +30,8 @@ fn waiting_copy(p: &Place, more: &[&str]) -> (Child, Child) {
     let mut user = Command::new("qemu-io");
     user.args(["-f", "raw", &nbd(p)]).stdin(Stdio::piped()).stdout(Stdio::null());
     let user = user.spawn().expect("qemu-io");
+    // A copy that comes to its end before there is a user waits for nobody.
+    assert!(comes(|| p.json(&["status", "tank"])["clients"].as_array().is_some_and(|all| !all.is_empty())));
     let mut copy = p.command(&[&["dissolve", "tank/main", "--onto"], more].concat());
     let copy = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     assert!(comes_to(p, "waiting"), "{}", phase(p));
@@ -41,10 +43,14 @@ fn phase(p: &Place) -> serde_json::Value {
 }
 
 fn comes_to(p: &Place, wanted: &str) -> bool {
+    comes(|| phase(p) == wanted)
+}
+
+fn comes(is_so: impl Fn() -> bool) -> bool {
     let pause = || std::thread::sleep(Duration::from_millis(50));
     (0..300).any(|_| {
         pause();
-        phase(p) == wanted
+        is_so()
     })
 }
 

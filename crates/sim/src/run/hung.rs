@@ -3,10 +3,11 @@
 //!
 //! What needs nothing of such a disk: a read whose chunks live elsewhere; a write to chunks that live elsewhere; a flush, if no commit
 //! needs the disk, which is a slow one on which nothing is to be synced: no commit waits until one has heard of a region. To be durable,
-//! or to outlive the daemon, a write of what is committed already needs its own disk only.
+//! or to outlive the daemon, a write over data that are committed already needs its own disk only.
 
 use std::ops::Range;
 
+use bimetal_volume::backend::Backend;
 use bimetal_volume::units::{MemberIndex, Placement, Tier, CHUNK};
 use bimetal_volume::Volume;
 
@@ -48,6 +49,11 @@ pub(super) enum Needs {
 
 fn homes(v: &Volume<SimEnv>, chunks: Range<u64>) -> Vec<Option<MemberIndex>> {
     chunks.map(|c| v.members_of(c * CHUNK).next()).collect()
+}
+
+/// Whether a range holds data in each of its blocks.
+fn all_is_data(v: &Volume<SimEnv>, offset: u64, len: u64) -> bool {
+    v.extents(offset, len, usize::MAX).is_ok_and(|all| all.iter().all(|e| e.data))
 }
 
 /// Whether beside such a step requests wait for nothing but disks and each other.
@@ -107,7 +113,10 @@ impl Client {
         let is_placed = begun.homes.iter().all(Option::is_some) && clashes <= 1;
         let needs = match begun.needs {
             _ if !is_placed => Needs::More,
-            Needs::More if durable && self.is_committed(volume, &begun.chunks) => Needs::HomesSynced,
+            // A block that holds nothing yet changes the chunk's entry.
+            Needs::More if durable && self.is_committed(volume, &begun.chunks) && all_is_data(v, offset, len) => {
+                Needs::HomesSynced
+            }
             needs => needs,
         };
         Some(Begun { needs, ..begun })

@@ -170,9 +170,9 @@ impl Roster {
         self.leaving[disk] == Some(true)
     }
 
-    /// The same; `None` if a change of it was not answered.
+    /// The same; `None` if a change of it was not answered, or it has left.
     pub(super) fn surely_leaving(&self, disk: usize) -> Option<bool> {
-        self.leaving[disk]
+        self.leaving[disk].filter(|_| self.inside[disk])
     }
 
     /// It is about to leave.
