@@ -1,17 +1,15 @@
 //! Directed scenarios in which a device fails while requests are on their way. Every point has a seed of its own, and
 //! so other moments.
 
-use bimetal_volume::units::{Placement, Tier, CHUNK};
+use bimetal_volume::units::{Placement, CHUNK};
 
 use super::{directed, fill, flush, group, hot, records, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::run::{FIRST_PAGE, SLOTS_START};
-use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Speed, Step, VolumeSpec};
+use crate::scenario::{Act, Damage, End, Scenario, Speed, Step, VolumeSpec};
 use crate::world::CrashPoint;
 
-/// Chunks of a region of the away bitmap.
-const REGION: u64 = 252;
 /// Chunks that hold something old behind their first block.
 const CHUNKS: u64 = 6;
 
@@ -361,107 +359,4 @@ pub(super) fn dies_in_use() -> Directed {
         s
     };
     Directed::chain("dies in use", make, 1200)
-}
-
-/// A disk stands still for minutes at any of its requests, beside clients of the SSD alone, of the disk alone, and of both.
-pub(super) fn stands_still() -> Directed {
-    let make = |n: u64| {
-        let mut s = Scenario { seed: n + 1, migrate: n / 2 % 4 != 0, ..group(20, 40, 24) };
-        s.volumes.push(VolumeSpec { chunks: 5, placement: Placement::FastOnly });
-        s.volumes.push(VolumeSpec { chunks: 5, placement: Placement::SlowOnly });
-        let of = |volume: u8, s: Step| Step { volume: volume.into(), client: volume, ..s };
-        let prepare = [fill(0, 16), of(1, fill(0, 5)), of(2, fill(0, 5)), flush(), sleep(0, 3000)];
-        let session = s.quiet_session(prepare.to_vec(), End::Stop);
-        s.sessions.push(session);
-        let mut steps = Vec::new();
-        for i in 0..30 {
-            for volume in 0..3 {
-                let (at, act) = (i % 5 * CHUNK, [WRITE, FUA, Act::Read][(i + u64::from(volume)) as usize % 3]);
-                steps.extend([of(volume, sleep(0, 700 + i % 7 * 500)), of(volume, step(0, act, at + i * 4096, 8192))]);
-                steps.extend((i % 4 == 1).then(|| of(volume, flush())));
-            }
-        }
-        let end = CrashPoint { steps: steps.len() as u64, events: 0 };
-        let mut session = s.quiet_session(steps, if n % 3 == 0 { End::Stop } else { End::Crash(Crash::Power, end) });
-        let stands_ms = [90_000, 300_000][n as usize / 2 % 2];
-        session.faults[n as usize % 2] = Faults { stands_after: 1 + n as u32 / 3, stands_ms, ..Faults::default() };
-        s.sessions.push(session);
-        s
-    };
-    Directed::chain("stands still", make, 500).finds(&["FuaAsksAll"])
-}
-
-/// The larger of two disks is lost, and says so, while new chunks come: they go to the other one.
-pub(super) fn new_beside_a_lost_disk() -> Directed {
-    let make = |n: u64| {
-        let mut s = Scenario { seed: n + 1, ..group(12, 24, 30) };
-        s.members.push(MemberSpec { tier: Tier::Slow, slots: 60, discard: true });
-        s.volumes[0].placement = [Placement::SlowOnly, Placement::Auto][n as usize % 2];
-        let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
-        s.sessions.push(session);
-        let mut steps = vec![sleep(0, 5000), step(0, Act::Read, 0, 8 * CHUNK), sleep(0, 1000)];
-        for first in [8, 14, 20] {
-            steps.extend([fill(first, 6), flush(), step(1, FUA, (first + 2) * CHUNK, 8192), sleep(0, 3000)]);
-        }
-        steps.push(step(0, Act::Read, 0, 30 * CHUNK));
-        let mut session = s.quiet_session(steps, End::Stop);
-        session.faults[2] = Faults { dies_after: 1 + n as u32 / 2, tells: true, ..Faults::default() };
-        s.sessions.push(session);
-        let session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK), fill(0, 30), flush()], End::Stop);
-        s.sessions.push(session);
-        s
-    };
-    Directed::chain("new chunks beside a lost disk", make, 300).finds(&["LostTakesChunks", "LostOwesFailed"])
-}
-
-/// The larger of two disks is lost, and says so, before or while it hears of regions of the map that new data come to; all there is lies on
-/// others.
-pub(super) fn new_regions_beside_a_lost_disk() -> Directed {
-    let make = |n: u64| {
-        let ahead = [1, 1, 2, 4][n as usize % 4];
-        let mut s = Scenario { seed: n + 1, ahead, journal: 64, ..group(60, 2200, 8 * REGION) };
-        s.members.push(MemberSpec { tier: Tier::Slow, slots: 60, discard: true });
-        let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
-        s.sessions.push(session);
-        let mut steps = vec![sleep(0, 5000)];
-        for region in 1..8 {
-            let at = region * REGION * CHUNK;
-            steps.extend([step(0, WRITE, at, 8192), step(1, FUA, (8 + region) * CHUNK, 8192), flush()]);
-            steps.extend([step(1, WRITE, 3 * CHUNK, 4096), sleep(1, 700), step(2, FUA, at - CHUNK, CHUNK + 4096)]);
-            steps.extend([sleep(0, 1000), sleep(2, 900)]);
-        }
-        steps.extend([flush(), step(0, Act::Read, 0, 16 * CHUNK)]);
-        let mut session = s.quiet_session(steps, End::Stop);
-        session.faults[1] = Faults { dies_after: 1 + n as u32, tells: true, ..Faults::default() };
-        s.sessions.push(session);
-        let session = s.quiet_session(vec![step(0, FUA, 5 * REGION * CHUNK, 8192), fill(0, 20), flush()], End::Stop);
-        s.sessions.push(session);
-        s
-    };
-    Directed::chain("new regions beside a lost disk", make, 160).finds(&["AwayAtCommit", "AwayFailureLatches"])
-}
-
-/// The same of one that stands still: what others write and flush on the SSD is durable in time.
-pub(super) fn new_regions_beside_a_still_disk() -> Directed {
-    let make = |n: u64| {
-        let mut s = Scenario { seed: n + 1, ahead: 1, journal: 64, commit_ms: 60_000, ..group(60, 2200, 6 * REGION) };
-        s.volumes.push(VolumeSpec { chunks: 5, placement: Placement::FastOnly });
-        s.volumes.push(VolumeSpec { chunks: 5, placement: Placement::SlowOnly });
-        let of = |volume: u8, s: Step| Step { volume: volume.into(), client: volume, ..s };
-        let prepare = [fill(0, 8), of(1, fill(0, 5)), of(2, fill(0, 5)), flush(), sleep(0, 5000)];
-        let session = s.quiet_session(prepare.to_vec(), End::Stop);
-        s.sessions.push(session);
-        let mut steps = vec![sleep(0, 3000), of(1, sleep(0, 3500)), of(2, sleep(0, 2000))];
-        for i in 0..10 {
-            steps.extend([of(2, step(0, Act::Read, i % 5 * CHUNK, 8192)), of(2, sleep(0, 700))]);
-            steps.extend([of(1, step(0, WRITE, i % 5 * CHUNK, 8192)), of(1, flush()), of(1, sleep(0, 600))]);
-            steps.extend((1..6).contains(&i).then(|| step(0, WRITE, i * REGION * CHUNK, 8192)));
-            steps.push(sleep(0, 900));
-        }
-        let mut session = s.quiet_session(steps, End::Stop);
-        session.faults[1] = Faults { stands_after: 1 + n as u32, stands_ms: 200_000, ..Faults::default() };
-        s.sessions.push(session);
-        s
-    };
-    Directed::chain("new regions beside a disk that stands still", make, 80).finds(&["AwayAtCommit"])
 }

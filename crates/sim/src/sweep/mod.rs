@@ -3,6 +3,7 @@
 
 mod alone;
 mod anew;
+mod beside;
 mod budget;
 mod chains;
 mod check;
@@ -336,10 +337,10 @@ pub fn all() -> Vec<Directed> {
         failures::edge_unread(),
         failures::place_takes_no_write(),
         failures::dies_in_use(),
-        failures::stands_still(),
-        failures::new_beside_a_lost_disk(),
-        failures::new_regions_beside_a_lost_disk(),
-        failures::new_regions_beside_a_still_disk(),
+        beside::stands_still(),
+        beside::new_beside_a_lost_disk(),
+        beside::new_regions_beside_a_lost_disk(),
+        beside::new_regions_beside_a_still_disk(),
         budget::used_up(),
         chains::half_a_commit(),
         chains::catch_up_cut_off(),
