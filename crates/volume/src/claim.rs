@@ -64,7 +64,7 @@ struct Claim {
 impl Claim {
     /// Whether whoever comes now gets these blocks.
     fn is_free(&self, mask: u32) -> bool {
-        self.busy & mask == 0 && self.line.as_ref().is_none_or(|line| line.all().all(|wants| wants & mask == 0))
+        self.busy & mask == 0 && self.line.as_ref().is_none_or(|line| line.all().all(|wants| *wants & mask == 0))
     }
 
     fn take(&mut self, mask: u32) {
@@ -76,15 +76,15 @@ impl Claim {
     fn hand_on(&mut self) -> Option<Rc<Place<u32>>> {
         let line = self.line.as_mut()?;
         let mut taken = self.busy;
-        let (next, mask) = line.call_any(|wants| {
-            let free = wants & taken == 0;
-            taken |= wants;
+        let next = line.call_any(|wants| {
+            let free = *wants & taken == 0;
+            taken |= *wants;
             free
         })?;
         if line.is_empty() {
             self.line = None;
         }
-        self.take(mask);
+        self.take(*next.wants());
         Some(next)
     }
 

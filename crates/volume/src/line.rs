@@ -27,7 +27,7 @@ impl<T> Default for Line<T> {
     }
 }
 
-impl<T: Clone> Line<T> {
+impl<T> Line<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -40,26 +40,24 @@ impl<T: Clone> Line<T> {
     }
 
     /// Takes the first one out of line, if it gets what it wants. Whoever calls this wakes it, with nothing borrowed.
-    pub(crate) fn call_first(&mut self, gets: impl FnOnce(T) -> bool) -> Option<Rc<Place<T>>> {
+    pub(crate) fn call_first(&mut self, gets: impl FnOnce(&T) -> bool) -> Option<Rc<Place<T>>> {
         let first = self.0.front()?;
-        if gets(first.wants.clone()) {
+        if gets(&first.wants) {
             self.call(0)
         } else {
             None
         }
     }
 
-    /// The same of the first of all in line that gets what it wants, which it is asked with.
-    pub(crate) fn call_any(&mut self, mut gets: impl FnMut(T) -> bool) -> Option<(Rc<Place<T>>, T)> {
-        let at = self.0.iter().position(|p| gets(p.wants.clone()))?;
-        let place = self.call(at)?;
-        let wants = place.wants.clone();
-        Some((place, wants))
+    /// The same of the first of all in line that gets what it wants.
+    pub(crate) fn call_any(&mut self, mut gets: impl FnMut(&T) -> bool) -> Option<Rc<Place<T>>> {
+        let at = self.0.iter().position(|p| gets(&p.wants))?;
+        self.call(at)
     }
 
     /// What those in line want.
-    pub(crate) fn all(&self) -> impl Iterator<Item = T> + '_ {
-        self.0.iter().map(|p| p.wants.clone())
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> + '_ {
+        self.0.iter().map(|p| &p.wants)
     }
 
     /// Gives up a place. Says whether it was still in line; else what was waited for has to be given back.
@@ -78,7 +76,7 @@ impl<T: Clone> Line<T> {
     }
 }
 
-impl<T: Clone> Place<T> {
+impl<T> Place<T> {
     /// What it waits for.
     pub(crate) fn wants(&self) -> &T {
         &self.wants

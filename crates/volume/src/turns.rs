@@ -36,7 +36,7 @@ impl Turns {
     }
 
     fn pass_on(&self) {
-        let next = self.line.borrow_mut().call_first(|()| true);
+        let next = self.line.borrow_mut().call_first(|_| true);
         match next {
             Some(next) => next.wake(),
             None => self.free.set(self.free.get() + 1),

@@ -133,7 +133,7 @@ impl RequestGate {
             }
             room.is_some()
         });
-        if let Some((place, _)) = &called {
+        if let Some(place) = &called {
             place.wake();
         }
         called.is_some()
