@@ -234,6 +234,18 @@ fn every_tag_wishes_for_a_request_before_anything_else_runs() {
 }
 
 #[test]
+fn who_has_a_device_is_counted_until_its_last_tag_has_ended() {
+    let (runtime, queue, volume) = (TestRuntime::new(), Fake::new(3), Memory::new(SIZE));
+    let serving = Serving::begin(&runtime, &queue, &volume, false);
+    settle(&runtime);
+    assert_eq!((volume.arrivals(), volume.present()), (1, 1));
+    queue.end();
+    settle(&runtime);
+    assert!(serving.is_over());
+    assert_eq!((volume.arrivals(), volume.present()), (1, 0));
+}
+
+#[test]
 fn an_answer_the_kernel_has_no_memory_for_is_given_again() {
     let (runtime, queue, probe) = (TestRuntime::new(), Fake::new(2), Probe::new());
     queue.write(0, plain(Kind::Write, 0, 8), 7);

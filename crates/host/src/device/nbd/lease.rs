@@ -149,11 +149,16 @@ pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTak
         mine.seen.set(taken.seen);
         mine.took_for_gone.set(taken.from_gone);
     }
+    hold(env, device, mine);
+    watch(env, device);
+    Ok(())
+}
+
+/// From here on what the device is asked is bound to this lease.
+pub(super) fn hold(env: &HostEnv, device: &NbdDevice, mine: Held) {
     // Nobody else has a handle yet.
     let _ = device.handle.client.lease.set(mine);
-    watch(env, device);
     end_in_time(env, device);
-    Ok(())
 }
 
 /// Asks who may serve, by a server, what was opened here to be served, as a challenger there does. Nobody is asked where nobody
@@ -299,7 +304,7 @@ fn watch(env: &HostEnv, device: &NbdDevice) {
 
 /// Sees to it, until the connection has ended, that nothing bound to the lease is sent by the kernel once somebody else may have the
 /// member. How long that takes may change meanwhile, to [`FINISH_OF_START`] at least.
-pub(super) fn end_in_time(env: &HostEnv, device: &NbdDevice) {
+fn end_in_time(env: &HostEnv, device: &NbdDevice) {
     let (env, client) = (env.clone(), Rc::downgrade(&device.handle.client));
     env.clone().spawn(async move {
         while let Some(wait) = client.upgrade().and_then(|client| end_if_late(&client)) {

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use super::lease::take_when_told;
 use super::*;
-use crate::device::nbd::lease::{end_in_time, Held};
+use crate::device::nbd::lease::{hold, Held};
 
 /// Longer than a holder that is starting may finish what it has begun.
 const LONG: Duration = Duration::from_millis(600);
@@ -32,8 +32,7 @@ fn beside_a_standstill(
         });
         let locator = NbdLocator { server, export: String::new() };
         let device = NbdDevice::open(&env, &locator, UNLOCKED).await.expect("opens");
-        let _ = device.handle.client.lease.set(Held::new(&env, None, Some(0)));
-        end_in_time(&env, &device);
+        hold(&env, &device, Held::new(&env, None, Some(0)));
         test(&env, &device).await;
         env.sleep(LONG).await;
         let lost = device.answering().lost;
