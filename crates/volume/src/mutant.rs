@@ -148,6 +148,7 @@ mutants! {
     StoppedBeforeStruckOff: "a stop does not strike off a member that was to leave and fails as the labels are marked",
     DeadLeaverNotEmpty: "a member that is leaving and not there counts as having left, whatever is on it",
     DeadLeaverTakenBack: "a member that was leaving, and without which the group was started, is taken back",
+    LetGoBarsStart: "a member that was leaving and empty, failed, and is back after a crash counts as an old copy",
     DissolveNotesEarly: "a change of a volume that is copied is noted when it begins, not when it has ended",
     DissolveCutsWriters: "a volume that is copied counts as standing still while writes are under way",
     DissolveNotSynced: "a volume counts as copied although the device was not told to keep it",

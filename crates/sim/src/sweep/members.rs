@@ -185,6 +185,18 @@ fn fails_as_the_group_stops() -> Directed {
     Directed::chain("slow member fails as the group stops", make, 200).finds(&["StoppedBeforeStruckOff"])
 }
 
+/// It fails as a volume is deleted, which takes two changes, and the power goes before the labels can say that it has left.
+fn fails_and_is_back() -> Directed {
+    let make = |n| {
+        let new = Act::Make { chunks: 2, placement: Placement::Auto, family: 0 };
+        let [made, deleted] = [new, Act::Delete].map(|act| Step { volume: 1, ..step(0, act, 0, 0) });
+        let mut s = emptied_with(dies(n), n, vec![made, deleted]);
+        s.sessions[1].end = End::Crash(Crash::Power, CrashPoint { steps: s.sessions[1].steps.len() as u64, events: 0 });
+        s
+    };
+    Directed::chain("slow member fails as a volume is deleted, and is back", make, 200).finds(&["LetGoBarsStart"])
+}
+
 /// It answers nothing for minutes: changes go on without it, and what it was sent comes late, when it is none of the group any more.
 fn stands_still_when_it_is_empty() -> Directed {
     let make = |n: u64| {
@@ -327,6 +339,7 @@ pub(super) fn all() -> Vec<Directed> {
         dies_as_it_is_called_off(),
         fails_as_it_stays(),
         fails_as_the_group_stops(),
+        fails_and_is_back(),
         stands_still_when_it_is_empty(),
         goes_empty_and_comes(),
         replaced(),

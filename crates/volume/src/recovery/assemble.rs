@@ -80,14 +80,15 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     let recognised: Vec<MemberIndex> = members.iter().filter(|f| f.recognised).map(|f| f.label.member).collect();
     let unflushed = members.iter().find_map(|f| Some((f.label.member, f.unflushed?)));
     let mut devices = in_places(members, &newest, &table, &mut findings)?;
+    let old_copy = match options.writable {
+        true => set_aside_leavers(&mut devices, &newest, &table, &mut findings),
+        false => None,
+    };
     let newest = take_table(&mut devices, newest, &table, &mut findings)?;
-    if options.writable && !mutant::on(Mutant::DeadLeaverTakenBack) {
-        set_aside_leavers(&mut devices, &newest, &mut findings);
-    }
     check_stopped(&devices, &newest, &recognised)?;
     let there: Vec<bool> = devices.iter().map(Option::is_some).collect();
     let (dead, unusable) = weigh_absent(&there, &newest, unusable, options, &mut findings)?;
-    Ok(Assembled { devices, recognised, unflushed, positions, newest, dead, unusable, findings })
+    Ok(Assembled { devices, recognised, unflushed, positions, newest, dead, unusable: unusable.or(old_copy), findings })
 }
 
 /// Leaves out devices that have left the group. What such a one says of the group is as old as its leaving, and may be so old
@@ -370,16 +371,39 @@ fn without_cut_off_leavers<D>(
     }
 }
 
-/// A member that is leaving and was not there when the newest epoch began is not taken back: that epoch began because it
-/// was empty, and may have given away what its journal alone knows of.
-fn set_aside_leavers<D>(devices: &mut [Place<D>], newest: &Label, findings: &mut Vec<Finding>) {
-    for (index, place) in devices.iter_mut().enumerate() {
-        let leaving = newest.members[index].state == MemberCode::Leaving;
-        if leaving && place.as_ref().is_some_and(|(_, l, _)| !is_current(l, newest)) {
-            *place = None;
-            findings.push(Finding::mended(went_on_without(index as MemberIndex)));
+/// Members that are leaving and are not taken back. One was not there when the newest epoch began: that began because it was empty, and
+/// may have given away what its journal alone knows of. Another one is more than a change behind, though a change is durable on all
+/// members before the next begins: it failed when it was empty, and changes went on without it. Should there be something on that one, it
+/// is an old copy: then the group is refused with what this returns.
+fn set_aside_leavers<D>(
+    devices: &mut [Place<D>],
+    newest: &Label,
+    table: &Label,
+    findings: &mut Vec<Finding>,
+) -> Option<OpenError> {
+    let mut old_copy = None;
+    for place in devices.iter_mut() {
+        let Some((_, l, _)) = place.as_ref().filter(|(_, l, _)| is_leaving(l, table) && is_listed(l, table)) else {
+            continue;
+        };
+        let (member, is_behind) = (l.member, table.tables.saturating_sub(l.tables) > 1);
+        match is_current(l, newest) {
+            false if !mutant::on(Mutant::DeadLeaverTakenBack) => {
+                findings.push(Finding::mended(went_on_without(member)));
+            }
+            true if is_behind && !mutant::on(Mutant::LetGoBarsStart) => {
+                findings.push(Finding::mended(changed_without(member)));
+                old_copy.get_or_insert(OpenError::Stale { name: newest.group_name.clone(), member });
+            }
+            _ => continue,
         }
+        *place = None;
     }
+    old_copy
+}
+
+fn changed_without(member: MemberIndex) -> String {
+    format!("member {member} is not used: it was leaving, and the group has been changed without it since")
 }
 
 fn went_on_without(member: MemberIndex) -> String {
