@@ -11,7 +11,7 @@ use crate::BLOCK;
 /// The first bytes of the block.
 pub const MAGIC: [u8; 16] = *b"BIMETAL LEASE 1\n";
 
-/// A holder.
+/// A holder; or the mark of those who only read the member, which names nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// UUID of the group.
@@ -22,7 +22,7 @@ pub struct Lease {
     pub boot: [u8; 16],
     /// The namespace of process numbers in which it does.
     pub namespace: u64,
-    /// Its process number.
+    /// Its process number; 0 in a mark.
     pub process: u32,
     /// When that process began, in the kernel's ticks since the boot.
     pub began: u64,
@@ -48,6 +48,16 @@ fn sealed(mut raw: RawLease) -> RawLease {
 }
 
 impl Lease {
+    /// What who only reads leaves: as long as it is there nobody has come to write.
+    pub fn mark(group: [u8; 16], nonce: u64) -> Lease {
+        Lease { group, nonce, boot: [0; 16], namespace: 0, process: 0, began: 0 }
+    }
+
+    /// Whether this names nobody, and so nobody has to be waited for.
+    pub fn is_mark(&self) -> bool {
+        self.process == 0
+    }
+
     /// Writes it into `block`, all of which it takes.
     pub fn encode(&self, block: &mut [u8]) {
         assert_eq!(block.len(), BLOCK);

@@ -25,8 +25,10 @@
 //!    within the term: whoever challenges has not waited long enough by then. Nobody challenges twice with one lease: who is found
 //!    again after two answers holds the member, too, by whatever mistake, and the holder gives it up. So of two one stays; at once
 //!    goes who had taken the other for gone, so that it is the first one that stays.
-//! 5. Who only reads holds no lease, and leaves none: it asks as one does who opens the device itself, and believes what it reads only as
-//!    long after a look as whoever takes a free lease waits ([`SETTLE`]), else it looks again ([`reader`]).
+//! 5. Who only reads holds no lease. It asks as one does who opens the device itself, but leaves a *mark*, which names nobody, and believes
+//!    what it reads only if that was there less long ago than whoever takes a free lease waits ([`SETTLE`]), else it looks again
+//!    ([`reader`]). Others who read leave the mark where it is. Whoever comes to write takes it away and waits that long, also who opens
+//!    the device itself: that one writes no lease, and without the mark no reader would ever hear of it.
 //! 6. It may stand still between any two steps. What it has seen is as old as the look's beginning, the term counts at the end; and a
 //!    lease that was taken back too late, from one who serves, is no sign before that one has had the time to take it back.
 
@@ -181,11 +183,22 @@ pub(in crate::device) async fn look_here(env: &HostEnv, device: &FileDevice) -> 
 pub(super) async fn ask(env: &HostEnv, device: &impl Ground) -> Result<(), NotTaken> {
     let label = label_of(device).await.ok().flatten();
     let Some((label, place)) = label.and_then(|l| place_in(device, &l).map(|place| (l, place))) else { return Ok(()) };
-    let before = Before::read(device, place).await;
-    if matches!(before, Before::Nobody) {
-        return Ok(());
+    match read(device, place).await {
+        Ok(None) => Ok(()),
+        _ => ask_and_leave(env, device, &label, place, BufMut::zeroed(BLOCK)).await,
     }
-    let mine = Held::new(env, Some(&label), Some(place));
+}
+
+/// Asks for a member as a challenger, and leaves this in place of a lease.
+async fn ask_and_leave(
+    env: &HostEnv,
+    device: &impl Ground,
+    label: &Label,
+    place: u64,
+    block: BufMut,
+) -> Result<(), NotTaken> {
+    let before = Before::read(device, place).await;
+    let mine = Held::new(env, Some(label), Some(place));
     let taken = async {
         // Also of one who is gone: another may have come by a server since the block was read.
         let taken = challenge(env, device, &mine.own.get(), place).await?;
@@ -193,7 +206,7 @@ pub(super) async fn ask(env: &HostEnv, device: &impl Ground) -> Result<(), NotTa
         if BootInstant::now().since(taken.seen) >= SETTLE {
             is_still_there(device, &mine.own.get(), place).await?;
         }
-        device.put(place, BufMut::zeroed(BLOCK).freeze()).await.map_err(NotTaken::Block)
+        device.put(place, block.freeze()).await.map_err(NotTaken::Block)
     };
     match (taken.await, before) {
         (Err(NotTaken::Block(_)), Before::Unread(_)) => env.sleep(PATIENCE).await,
@@ -417,7 +430,11 @@ async fn read(device: &impl Ground, place: u64) -> Result<Option<Lease>, DeviceE
 }
 
 async fn write(device: &impl Ground, place: u64, lease: &Lease) -> Result<(), DeviceError> {
+    device.put(place, block_of(lease).freeze()).await
+}
+
+fn block_of(lease: &Lease) -> BufMut {
     let mut block = BufMut::zeroed(BLOCK);
     lease.encode(&mut block);
-    device.put(place, block.freeze()).await
+    block
 }

@@ -1,13 +1,15 @@
 //! Who only reads a member takes no lease: several may, and a writer is not to wait for them. It asks whether somebody serves the member
-//! when it opens it, and believes nothing that it reads later than somebody can have come to write.
+//! when it opens it, leaves a mark, and believes nothing that it reads later than somebody can have come to write.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-use bimetal_volume::env::DeviceError;
+use bimetal_format::label::Label;
+use bimetal_format::lease::Lease;
+use bimetal_volume::env::{DeviceError, Env};
 
 use super::who::{in_use, is_here, of_this_process};
-use super::{ask, label_of, place_in, read, Ground, NbdDevice, NotTaken, SETTLE};
+use super::{ask_and_leave, block_of, label_of, place_in, read, Ground, NbdDevice, NotTaken, SETTLE};
 use crate::reactor::clock::BootInstant;
 use crate::reactor::HostEnv;
 
@@ -17,7 +19,7 @@ const COUNTS: Duration = SETTLE.saturating_sub(Duration::from_millis(SETTLE.as_m
 /// What a reader knows of the lease.
 pub(in crate::device::nbd) struct Reader {
     place: u64,
-    /// Whose it was when it was opened, by the nonce.
+    /// What the block held when it was opened, by the nonce: the mark, or what somebody has left who is gone.
     found: Option<u64>,
     /// When the last look began that found nobody else there.
     seen: Cell<Option<BootInstant>>,
@@ -56,11 +58,13 @@ pub(in crate::device::nbd) async fn begin_to_read(
 ) -> Result<Option<Reader>, NotTaken> {
     // Labels that cannot be read are for others to say.
     let label = label_of(device).await.ok().flatten();
-    let Some(place) = label.and_then(|l| place_in(device, &l)) else { return Ok(None) };
+    let Some((label, place)) = label.and_then(|l| place_in(device, &l).map(|place| (l, place))) else {
+        return Ok(None);
+    };
     let seen = Cell::new(None);
     if asks && device.takes_writes() {
-        match ask(env, device).await {
-            Ok(()) => return Ok(Some(Reader { place, found: None, seen })),
+        match mark(env, device, &label, place).await {
+            Ok(mark) => return Ok(Some(Reader { place, found: Some(mark), seen })),
             Err(by @ NotTaken::InUse(_)) => return Err(by),
             // A disk that cannot be written there any more is to be read all the same.
             Err(_) => {}
@@ -69,6 +73,22 @@ pub(in crate::device::nbd) async fn begin_to_read(
     known_to_serve(env, device, place).await?;
     let found = read(device, place).await;
     Ok(found.ok().map(|found| Reader { place, found: found.map(|lease| lease.nonce), seen }))
+}
+
+/// Sees to it that the block bears a mark, unless somebody serves the member; the nonce of it.
+async fn mark(env: &HostEnv, device: &NbdDevice, label: &Label, place: u64) -> Result<u64, NotTaken> {
+    let there = async || read(device, place).await.ok().flatten().filter(Lease::is_mark).map(|mark| mark.nonce);
+    if let Some(nonce) = there().await {
+        return Ok(nonce);
+    }
+    let own = Lease::mark(label.group, env.random());
+    let refusal = match ask_and_leave(env, device, label, place, block_of(&own)).await {
+        Ok(()) => return Ok(own.nonce),
+        Err(refusal) => refusal,
+    };
+    // Two who came to read in the same moment have taken each other for one who writes. The one that stayed has left its mark by then.
+    env.sleep(2 * SETTLE).await;
+    there().await.ok_or(refusal)
 }
 
 /// Refuses a member whose holder is known to be there, on this machine.

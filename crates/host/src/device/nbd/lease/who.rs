@@ -67,6 +67,9 @@ pub(super) fn is_gone(holder: &Lease, from: &Lease) -> bool {
 
 /// The same by what `/proc` shows: it may hide a process that lives.
 pub(in crate::device::nbd) fn is_gone_by(holder: &Lease, from: &Lease, began: impl Fn(u32) -> Option<u64>) -> bool {
+    if holder.is_mark() {
+        return true;
+    }
     if !is_of_one_machine(holder, from) {
         return false;
     }
@@ -92,6 +95,9 @@ pub(super) fn is_here(holder: &Lease, own: &Lease) -> bool {
 
 /// Who serves a member, in words, and what to do.
 pub(super) fn in_use(holder: Option<&Lease>, own: &Lease) -> String {
+    if holder.is_some_and(Lease::is_mark) {
+        return "somebody who has begun to read it in this moment; try again".into();
+    }
     let by = match holder {
         Some(h) if (h.boot, h.namespace) != (own.boot, own.namespace) => {
             format!("process {} of another machine or container", h.process)

@@ -1,5 +1,8 @@
 //! Who only reads a member, beside others.
 
+use bimetal_volume::env::Device;
+
+use super::super::lease::{is_gone_by, of_this_process};
 use super::lease::{holder, on_a_member, peek, serve, serve_elsewhere, serve_here_as, UNUSED};
 use super::*;
 
@@ -24,7 +27,9 @@ fn who_only_reads_is_refused_while_somebody_serves_and_leaves_nothing_behind() {
             result.expect("read");
             assert!(bytes[..] == pattern(1, 4096)[..]);
         }
-        assert_eq!(holder(&peek(&env, &locator).await).await, None, "nobody has to be waited for");
+        let left = holder(&peek(&env, &locator).await).await.expect("a mark");
+        assert!(left.is_mark() && is_gone_by(&left, &of_this_process(&env), |_| None), "nobody has to be waited for");
+        serve(&env, &locator).await.expect("who reads keeps no writer out");
     });
 }
 
@@ -40,6 +45,44 @@ fn who_only_reads_believes_nothing_once_somebody_has_come_to_write() {
         assert_eq!(result, Err(DeviceError::Disconnected), "what the other wrote: {others}");
         let lost = device.answering().lost.expect("lost");
         assert!(lost.contains("a daemon that writes has come"), "{lost}");
+    });
+}
+
+/// That one holds no lease, and its kernel's lock keeps nobody out who has the member by a server.
+#[test]
+fn who_only_reads_believes_nothing_once_somebody_has_come_to_write_where_the_device_is() {
+    on_a_member(async |env, locator, _server| {
+        let readers = [inspect(&env, &locator).await, inspect(&env, &locator).await];
+        let writer = serve_here_as(&env, &locator, Access::SERVE).await.expect("the server locks nothing");
+        writer.write(UNUSED, pattern(2, 4096)).await.expect("written");
+        for device in readers {
+            let device = device.expect("several may read");
+            let (_, result) = device.read(UNUSED, BufMut::new(4096)).await;
+            assert_eq!(result, Err(DeviceError::Disconnected));
+        }
+        drop(writer);
+        assert_eq!(holder(&peek(&env, &locator).await).await, None, "what it leaves names nobody, and is no mark");
+    });
+}
+
+/// Each takes the other for one who writes, and one of them gives in.
+#[test]
+fn two_who_come_to_read_at_the_same_time_both_read() {
+    on_a_member(async |env, locator, _server| {
+        let other: Rc<Cell<Option<Result<NbdDevice, String>>>> = Rc::default();
+        let (theirs, env2, locator2) = (other.clone(), env.clone(), locator.clone());
+        env.spawn(async move { theirs.set(Some(inspect(&env2, &locator2).await)) });
+        let one = inspect(&env, &locator).await;
+        let other = loop {
+            match other.take() {
+                Some(other) => break other,
+                None => env.sleep(Duration::from_millis(5)).await,
+            }
+        };
+        for device in [one, other] {
+            let (_, result) = device.expect("it reads").read(UNUSED, BufMut::new(4096)).await;
+            result.expect("read");
+        }
     });
 }
 
