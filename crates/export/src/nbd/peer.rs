@@ -128,6 +128,19 @@ impl Peer {
         .await
     }
 
+    /// What `future` gives. Notices if the client sends no more, which is so as soon as the end of its stream is there: what came before
+    /// that may not have been read. Whether it is gone is not asked: it may have taken its leave, which is not read yet either.
+    pub(super) async fn noticing_its_end<T>(&self, conn: &impl Conn, future: impl Future<Output = T>) -> T {
+        let (mut future, mut closing) = (pin!(future), pin!(conn.half_closed()));
+        poll_fn(|cx| {
+            if !self.half_closed.get() && closing.as_mut().poll(cx).is_ready() {
+                self.half_closed.set(true);
+            }
+            future.as_mut().poll(cx)
+        })
+        .await
+    }
+
     /// Whether work that may take hours is to go on. It need not when nobody learns of it, and a stop does not wait for it.
     pub(super) fn waits_for_long_work(&self) -> bool {
         !self.gone.get() && !self.stopping.get()

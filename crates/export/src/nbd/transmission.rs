@@ -103,7 +103,7 @@ pub(super) async fn run<R: Runtime, B: Backend, C: Conn>(
     shared.runtime.spawn(send_answers(session.clone(), conn.clone()));
     shared.runtime.spawn(end_at_stop(session.clone(), conn.clone()));
     // Whatever ended the stream, an error or the client's wish, what was taken is still answered.
-    let ended = read_requests(&session, &conn, chosen.receiver).await;
+    let ended = session.peer.noticing_its_end(&conn, read_requests(&session, &conn, chosen.receiver)).await;
     session.peer.phase.set(Phase::Ending);
     match ended {
         Ok(()) => {}
