@@ -25,6 +25,13 @@ pub(crate) struct GroupConfig {
     pub(crate) members: Vec<MemberConfig>,
 }
 
+impl GroupConfig {
+    /// A group by its UUID, without members yet.
+    pub(crate) fn of(name: &str, group: &[u8; 16]) -> GroupConfig {
+        GroupConfig { schema: 1, name: name.to_owned(), uuid: uuid_text(group), members: Vec::new() }
+    }
+}
+
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemberConfig {
@@ -35,7 +42,7 @@ pub(crate) struct MemberConfig {
 }
 
 const HEAD: &str = "\
-# Written by `bimetal create`. The labels on the members decide what belongs together; the locators below only say
+# Written by `bimetal`. The labels on the members decide what belongs together; the locators below only say
 # where to look. Change one when a member has moved.
 ";
 
@@ -84,9 +91,10 @@ pub(crate) fn store(config: &GroupConfig) -> Result<std::path::PathBuf> {
     result.map(|()| path)
 }
 
-/// Adds a member to the file of group `name`, if there is one; false if it says so already, or there is no file.
-pub(crate) fn note_member(name: &str, member: &MemberConfig) -> Result<bool> {
-    change(name, |members| {
+/// Adds a member to the file of a group; false if it says so already. Where there is no file one is made of `known`, which is what the
+/// group is known to be: a scan finds neither files nor what is behind a server, so that nobody would find the new one again.
+pub(crate) fn note_member(known: &GroupConfig, member: &MemberConfig) -> Result<bool> {
+    change(&known.name, Some(known), |members| {
         let known = members.iter().any(|m| m.locator == member.locator);
         if !known {
             members.push(member.clone());
@@ -97,7 +105,7 @@ pub(crate) fn note_member(name: &str, member: &MemberConfig) -> Result<bool> {
 
 /// Takes a member out of the file of group `name`, if there is one.
 pub(crate) fn forget_member(name: &str, locator: &str) -> Result<bool> {
-    change(name, |members| {
+    change(name, None, |members| {
         let before = members.len();
         members.retain(|m| m.locator != locator);
         members.len() < before
@@ -107,15 +115,17 @@ pub(crate) fn forget_member(name: &str, locator: &str) -> Result<bool> {
 /// One change of a file at a time: each reads it whole and writes it whole.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// Changes the file of a group, whole or not at all; whether there was anything to change. Blocks until it is durable.
-fn change(name: &str, how: impl FnOnce(&mut Vec<MemberConfig>) -> bool) -> Result<bool> {
+/// Changes the file of a group, or what it is `known` to be where there is no file, whole or not at all; whether there was anything to
+/// change. Blocks until it is durable.
+fn change(name: &str, known: Option<&GroupConfig>, how: impl FnOnce(&mut Vec<MemberConfig>) -> bool) -> Result<bool> {
     let _alone = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(mut config) = load(name)? else { return Ok(false) };
+    let Some(mut config) = load(name)?.or(known.cloned()) else { return Ok(false) };
     if !how(&mut config.members) {
         return Ok(false);
     }
     let path = paths::config_file(name)?;
     let dir = path.parent().context("the configuration path has no folder")?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let temporary = dir.join(format!(".{name}.new"));
     let write = || -> Result<()> {
         write_synced(&temporary, &format!("{HEAD}{}", toml::to_string(&config)?))?;

@@ -190,7 +190,7 @@ async fn create(
         return Err(e);
     }
     let members = new.iter().map(|m| MemberConfig { locator: m.locator.to_string(), tier: m.tier.to_string() });
-    let config = GroupConfig { schema: 1, name: group, uuid: uuid_text(&report.uuid), members: members.collect() };
+    let config = GroupConfig { members: members.collect(), ..GroupConfig::of(&group, &report.uuid) };
     Ok((report, config))
 }
 

@@ -41,8 +41,9 @@ pub(crate) fn run(args: &Dissolve, output: Output) -> Result<()> {
             Err(why)
         }
         Ok(row) => {
+            let only = is_only_one(group);
             stop_if(started, group);
-            output.show(&answer(group, "dissolved", &row), || words(group, &row))
+            output.show(&answer(group, "dissolved", &row), || words(group, &row, only))
         }
     }
 }
@@ -56,7 +57,7 @@ fn cancel(args: &Dissolve, output: Output) -> Result<()> {
     let row = until_ended(group, ask(group, &request(volume, String::new(), args))?)?;
     let change = if row.phase == "done" { "dissolved" } else { "cancelled" };
     output.show(&answer(group, change, &row), || match row.phase.as_str() {
-        "done" => words(group, &row),
+        "done" => words(group, &row, is_only_one(group)),
         _ => format!("Copying {group}/{} onto {} has ended; what was copied stays there.", row.volume, row.onto),
     })
 }
@@ -257,13 +258,20 @@ fn live(d: &Dissolving) -> String {
     }
 }
 
-/// By the name that the volume has now: its former one may be another's, which was copied nowhere.
-fn words(group: &str, d: &Dissolving) -> String {
+/// Whether the group has no volume but the one that was copied, as far as the daemon still says.
+fn is_only_one(group: &str) -> bool {
+    let status = || runstate::daemon(group).ok().flatten()?.get::<Status>("/v1/status").ok();
+    status().is_some_and(|status| status.volumes.len() == 1)
+}
+
+/// By the name that the volume has now: its former one may be another's, which was copied nowhere. As are the other volumes of the group.
+fn words(group: &str, d: &Dissolving, only: bool) -> String {
     let name = &d.volume;
+    let whole = if only { format!(", or bimetal destroy {group}") } else { String::new() };
     format!(
         "{} holds what volume {group}/{name} holds; it needs no Bimetal.\n\
          Both carry the same file system now, with the same UUID: do not mount both at once. When you have seen that all is \
-         there: bimetal volume delete {group}/{name}, or bimetal destroy {group}.",
+         there: bimetal volume delete {group}/{name}{whole}.",
         d.onto
     )
 }
@@ -340,6 +348,8 @@ mod tests {
             waits_for: None,
             error: None,
         };
-        assert!(words("tank", &row).contains("bimetal volume delete tank/old,"));
+        assert!(words("tank", &row, true).ends_with("bimetal volume delete tank/old, or bimetal destroy tank."));
+        // The others were copied nowhere.
+        assert!(words("tank", &row, false).ends_with("bimetal volume delete tank/old."));
     }
 }

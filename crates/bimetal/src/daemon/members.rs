@@ -18,7 +18,7 @@ use super::jobs::{Done, Outcome};
 use super::{Shared, Ways};
 use crate::api::{ChangedMember, MemberChange};
 use crate::commands::create::refuse_used;
-use crate::config::{self, uuid_text, MemberConfig};
+use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
 use crate::erase::{erase, Erased};
 use crate::former::{self, Standing};
 use crate::members::Stranger;
@@ -75,7 +75,10 @@ async fn carry_out(
     change: &MemberChange,
 ) -> Outcome {
     let result = match change {
-        MemberChange::Add { locator, tier, force } => add(env, group, own, locator, (*tier).into(), *force).await,
+        MemberChange::Add { locator, tier, force } => {
+            let known = known(group, &own.group, places);
+            add(env, group, own, &known, locator, (*tier).into(), *force).await
+        }
         MemberChange::Evacuate { member, dry_run } => evacuate(group, *member, *dry_run).await,
         MemberChange::Keep { member } => group.keep_member(*member).await.map(|()| Done::default()).map_err(Into::into),
         MemberChange::Remove { member } => remove(env, group, &own.group, places, *member).await,
@@ -108,16 +111,27 @@ async fn remove(
     Ok(Done { member: Some(gone), not_erased: left.not_erased.map(|e| e.to_string()), ..Done::default() })
 }
 
+/// What the configuration would say of the group, if there is none. Whoever has no place is found by a scan.
+fn known(group: &Group<HostEnv>, name: &str, places: &[(String, String)]) -> GroupConfig {
+    let status = group.status();
+    let members = status.members.iter().filter_map(|m| {
+        let (_, locator) = places.iter().find(|(of, _)| *of == uuid_text(&m.uuid))?;
+        Some(MemberConfig { locator: locator.clone(), tier: m.tier.to_string() })
+    });
+    GroupConfig { members: members.collect(), ..GroupConfig::of(name, &status.uuid) }
+}
+
 async fn add(
     env: &HostEnv,
     group: &Group<HostEnv>,
     own: Own,
+    known: &GroupConfig,
     locator: &str,
     tier: Tier,
     force: bool,
 ) -> anyhow::Result<Done> {
     let parsed = members::parse(locator)?;
-    let (name, text) = (own.group.clone(), parsed.to_string());
+    let text = parsed.to_string();
     refuse_own(env, own, parsed.clone()).await?;
     // Who asked has looked, and then asked back: meanwhile the name may have become another device's.
     refuse_used(env, &parsed, force).await?;
@@ -137,7 +151,7 @@ async fn add(
         take_room(group, &device, &text, &new).await?;
     }
     // Before it is a member: the next start must find it, whatever happens meanwhile.
-    let noted = note(env, &name, &text, tier).await?;
+    let noted = note(env, known, &text, tier).await?;
     let erased = match force && !is_member {
         true => Some(erase(&device).await.with_context(|| format!("what {text} carries cannot be erased"))?),
         false => None,
@@ -146,7 +160,7 @@ async fn add(
     match &result {
         // Somebody else who added it at the same time, and was refused, may have struck it out.
         Ok(_) => {
-            if let Err(e) = note(env, &name, &text, tier).await {
+            if let Err(e) = note(env, known, &text, tier).await {
                 log::warn(&format!("{text} is a member now, but may be missing in the configuration: {e:#}"));
             }
         }
@@ -154,7 +168,7 @@ async fn add(
         Err(NotAMember { why: StructureError::Engine(_), .. }) => {}
         Err(_) => {
             if noted {
-                forget(env, &name, &text).await;
+                forget(env, &known.name, &text).await;
             }
             if let Some(erased) = erased {
                 put_back(erased, &device, &text).await;
@@ -201,10 +215,10 @@ async fn refuse_own(env: &HostEnv, own: Own, locator: Locator) -> anyhow::Result
 }
 
 /// Writes down where a member is; whether that was news.
-async fn note(env: &HostEnv, name: &str, locator: &str, tier: Tier) -> anyhow::Result<bool> {
+async fn note(env: &HostEnv, known: &GroupConfig, locator: &str, tier: Tier) -> anyhow::Result<bool> {
     let member = MemberConfig { locator: locator.to_owned(), tier: tier.to_string() };
-    let name = name.to_owned();
-    env.blocking(move || config::note_member(&name, &member)).await?
+    let known = known.clone();
+    env.blocking(move || config::note_member(&known, &member)).await?
 }
 
 /// Takes out of the configuration what is no member: it names all of them without.

@@ -17,6 +17,7 @@ use bimetal_volume::env::{Device, Env};
 use futures_util::future::join_all;
 
 use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
+use crate::saved::own_tier;
 use crate::standing::why_none;
 pub(crate) use crate::standing::{own_uuid, tier_name};
 use crate::waiting::{self, Watch};
@@ -69,6 +70,16 @@ impl Members {
     /// Those with a label.
     pub(crate) fn labelled(&self) -> impl Iterator<Item = (&Locator, &Label)> {
         self.opened.iter().filter_map(|m| Some((&m.locator, m.label.as_ref()?)))
+    }
+
+    /// What the configuration would say of those with a label.
+    pub(crate) fn as_configuration(&self, name: &str) -> GroupConfig {
+        let uuid = self.labelled().next().map_or([0; 16], |(_, label)| label.group);
+        let members = self.labelled().map(|(locator, label)| MemberConfig {
+            locator: locator.to_string(),
+            tier: tier_name(own_tier(label)).to_owned(),
+        });
+        GroupConfig { members: members.collect(), ..GroupConfig::of(name, &uuid) }
     }
 
     /// Why what was written before this connection may be lost: a server that was started anew meanwhile has lost what was not flushed,

@@ -152,14 +152,6 @@ fn zone_name(kind: ZoneKind) -> &'static str {
     }
 }
 
-/// A tier in words.
-pub(crate) fn tier_name(tier: TierCode) -> &'static str {
-    match tier {
-        TierCode::Fast => "fast",
-        TierCode::Slow => "slow",
-    }
-}
-
 /// Tier of the member that carries the label.
 pub(crate) fn own_tier(label: &Label) -> TierCode {
     // A decoded label lists its own member.

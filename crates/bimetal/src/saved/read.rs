@@ -10,9 +10,9 @@ use bimetal_format::block::crc32c;
 use bimetal_format::label::{is_name, Label, LABEL_SIZE};
 
 use super::record::{read_whole, Record, RecordReader};
-use super::{counting_label, extents_of, label_places, own_tier, piece_at, tier_name};
+use super::{counting_label, extents_of, label_places, own_tier, piece_at};
 use super::{Extent, Header, HeaderMember, BLOCK, MAGIC, MAX_HEADER, VERSION};
-use crate::members::own_uuid;
+use crate::members::{own_uuid, tier_name};
 use crate::uuid::{uuid_bytes, uuid_text};
 
 /// A file that was read once, and is sound.

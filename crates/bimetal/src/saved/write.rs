@@ -15,10 +15,10 @@ use bimetal_volume::env::{Device, Env};
 
 use super::patient::Patient;
 use super::record::RecordWriter;
-use super::{counting_label, extents_of, label_places, own_tier, tier_name};
+use super::{counting_label, extents_of, label_places, own_tier};
 use super::{Extent, Header, HeaderMember, BLOCK, MAGIC, VERSION};
 use crate::durable::sync_new;
-use crate::members::{own_uuid, Opened};
+use crate::members::{own_uuid, tier_name, Opened};
 use crate::progress::Progress;
 use crate::size::approx;
 use crate::uuid::uuid_text;

@@ -52,6 +52,30 @@ fn a_member_is_added_while_the_group_is_served() {
     assert_eq!((&report["sound"], &report["clean"]), (&true.into(), &true.into()), "{report}");
 }
 
+/// No scan finds a file.
+#[test]
+fn what_is_added_to_a_group_without_a_configuration_is_written_down_with_the_others() {
+    for served in [true, false] {
+        let p = Place::new();
+        p.tank();
+        let before = configured(&p);
+        let [fast, slow, more] = ["fast.img", "slow.img", "more.img"].map(|name| text(&p.path(name)));
+        p.file("more.img", 64 * MIB);
+        let mut daemon = served.then(|| {
+            std::fs::remove_file(p.path("etc/groups/tank.toml")).expect("removed");
+            p.serve(&["tank", "--member", &fast, &slow])
+        });
+        p.ok(&["member", "add", "tank", "--slow", &more]);
+        if let Some(daemon) = &mut daemon {
+            p.ok(&["stop", "tank"]);
+            daemon.wait();
+        }
+        assert!(configured(&p).starts_with(before.trim_end()), "{}", configured(&p));
+        let list = p.json(&["member", "list", "tank"]);
+        assert!(states(&list).iter().filter(|(_, s)| s == "in use").count() == 3, "{list}");
+    }
+}
+
 #[test]
 fn what_cannot_be_added_is_refused_and_not_written_down() {
     let p = Place::new();

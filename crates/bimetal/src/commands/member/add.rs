@@ -17,7 +17,7 @@ use crate::former::{self, Standing};
 use crate::output::{confirm, Output};
 use crate::own::Own;
 use crate::size::approx;
-use crate::{members, runstate};
+use crate::{config, members, runstate};
 
 pub(super) fn run(args: &MemberAdd, output: Output) -> Result<()> {
     let group = args.group.as_str();
@@ -60,7 +60,10 @@ pub(super) fn question(locator: &Locator, tier: Tier, looked: &Looked, before: O
 
 /// Adds a device that was looked at.
 pub(super) fn add(group: &str, locator: &Locator, tier: Tier, force: bool) -> Result<Done> {
-    super::change(group, Vec::new(), MemberChange::Add { locator: locator.to_string(), tier: tier.into(), force })
+    // Where no configuration names the others, one is made.
+    let others = if config::load(group)?.is_none() { super::members_of(group)? } else { Vec::new() };
+    let places = others.iter().flat_map(super::places).collect();
+    super::change(group, places, MemberChange::Add { locator: locator.to_string(), tier: tier.into(), force })
 }
 
 fn words(group: &str, locator: &Locator, tier: Tier, done: &Done) -> String {

@@ -269,13 +269,14 @@ pub(super) async fn take(
     let named: Vec<_> = new.iter().map(|n| &n.locator).zip(opened).collect();
     let members: Vec<_> = found.opened.iter().map(|m| (&m.locator, &m.device)).collect();
     twins::refuse(env, &named, &members).await?;
+    let known = found.as_configuration(group);
     for (n, device) in new.iter().zip(opened) {
         if force {
             erase(device).await.with_context(|| format!("what {} carries cannot be erased", n.locator))?;
         }
         let member = MemberConfig { locator: n.locator.to_string(), tier: n.tier.to_string() };
-        let name = group.to_string();
-        env.blocking(move || config::note_member(&name, &member)).await??;
+        let known = known.clone();
+        env.blocking(move || config::note_member(&known, &member)).await??;
     }
     Ok(())
 }
