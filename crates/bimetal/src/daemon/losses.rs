@@ -5,7 +5,8 @@
 //! 1. What was lost in the time of this daemon concerns every device, to the next start: nothing settles it here, where no
 //!    flush succeeds any more anyway.
 //! 2. The note on the disk is never older than one that was written before: writes run on threads of their own.
-//! 3. A device is struck off the note only when its client knows, or it is gone.
+//! 3. A device is struck off the note only when it is gone: of one that stays no flush succeeds. One error is not enough, for file systems
+//!    flush without looking at the result as well (ext4 while it makes its inode tables, and when it empties its journal).
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -115,7 +116,7 @@ impl Losses {
         self.keep(Some(&all), |d| all.contains(d)).await;
     }
 
-    /// The client of a device knows, or the device is gone.
+    /// A device is gone.
     pub(crate) async fn settle(&self, volume: &Uuid, device: &Path) {
         let settled = owing(volume, device);
         self.keep(None, |d| *d != settled).await;
@@ -134,7 +135,7 @@ impl Losses {
         if let Err(error) = self.write().await {
             // What stands there now says more than is true.
             log::warn(&format!(
-                "a ublk device whose client knows of a loss may give it one more error after the next start: {error:#}"
+                "a new ublk device may be taken after the next start for one that is gone, and refuse flushes: {error:#}"
             ));
         }
     }

@@ -1,7 +1,6 @@
 //! What a daemon that died has left of its ublk devices: those that wait are taken over, those that were half made or
 //! half removed go. All of it happens in tasks of its own: a start waits for no device.
 
-use std::future::Future;
 use std::path::Path;
 
 use bimetal_export::ublk::device::{self, Device, NotTaken};
@@ -78,11 +77,9 @@ impl Devices {
         let lost = self.losses.owed_by(uuid, &path);
         match Device::take_over(&self.env, found, &backend, lost.is_some(), why_not).await {
             Ok(device) => {
-                let told = device.told_of_loss();
                 self.is_here(uuid, device);
                 if let Some(why) = lost {
                     log::warn(&words_of_loss(&path, name, &why));
-                    self.settle_when(told, *uuid, name, &path);
                 }
                 self.record(uuid, name, &path).await;
                 log::info(&format!("{} of '{name}' is served again", path.display()));
@@ -101,17 +98,6 @@ impl Devices {
                 ));
             }
         }
-    }
-
-    /// Strikes a device off the note of a loss when its client has been told. One that is removed is struck off by whoever
-    /// does that.
-    fn settle_when(&self, told: impl Future<Output = ()> + 'static, uuid: Uuid, name: &str, path: &Path) {
-        let (losses, name, path) = (self.losses.clone(), name.to_string(), path.to_owned());
-        self.env.spawn(async move {
-            told.await;
-            log::info(&format!("{} of '{name}' has answered a flush with an error, as was due", path.display()));
-            losses.settle(&uuid, &path).await;
-        });
     }
 
     async fn remove_half_made(&self, found: &Found, uuid: &Uuid, name: &str) {
@@ -182,9 +168,10 @@ fn tell_that_unseen(error: &UblkError) {
 /// What a loss means for the device of a volume, in words.
 fn words_of_loss(path: &Path, name: &str, why: &str) -> String {
     format!(
-        "what was written to {} of '{name}' and not flushed may be lost ({why}). Its first flush is answered with an error, \
-         so that whoever uses it learns of it. If it has a file system, unmount it and check it (fsck) before it is used \
-         further; programs that wrote to it last have to write that again",
+        "what was written to {} of '{name}' and not flushed may be lost ({why}). Its flushes are answered with \
+         errors until it is removed, so that whoever uses it learns of it. Unmount its file system, detach it (`bimetal detach`), \
+         attach it again and check the file system (fsck) before it is used further; programs that wrote to it last have to write \
+         that again",
         path.display()
     )
 }

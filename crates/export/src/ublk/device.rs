@@ -7,7 +7,6 @@
 //! No thread of this process may wait for a request of a device that it serves: if the process died meanwhile it would
 //! never be gone, and its members never be free for the next daemon.
 
-use std::future::Future;
 use std::time::Duration;
 
 use bimetal_host::ublk::{self, Control, DeviceId, Found, Limits, State, UblkError, Untrusted};
@@ -117,8 +116,8 @@ impl Device {
     /// Takes over a device from a process that died, however long that takes: the kernel gives it away only when
     /// nothing of that process is left. What that process had not answered is asked again. Fails if there is no such
     /// device any more, or the kernel refuses. `refusal` says why it must not be served; it is asked until the last moment,
-    /// since volumes change meanwhile. If something may be `lost` that the device has acknowledged, its client is told
-    /// ([`told_of_loss`](Device::told_of_loss)).
+    /// since volumes change meanwhile. If something may be `lost` that the device has acknowledged, it promises nothing
+    /// any more: each FLUSH and FUA write fails until it is removed.
     pub async fn take_over<B: Backend>(
         env: &HostEnv,
         found: &Found,
@@ -180,12 +179,6 @@ impl Device {
     /// The state of its queue.
     pub fn status(&self) -> Status {
         self.serving.status()
-    }
-
-    /// Completes when the kernel has the answer that tells the client of a loss; never if it is not asked, or nothing was lost.
-    pub fn told_of_loss(&self) -> impl Future<Output = ()> + 'static {
-        let (env, serving) = (self.env.clone(), self.serving.clone());
-        async move { serving.told_of_loss(&env).await }
     }
 
     /// Takes the device away. Whoever uses it gets errors, the page cache included: that is to be written out before

@@ -8,10 +8,10 @@
 //!    gives the next daemon what this one has not answered, and nothing else.
 //! 2. A request that cannot be answered because the group stops is left to the next daemon, not failed. So is what a stop finds of a
 //!    long zeroing.
-//! 3. A device that was taken over after a loss tells its client before it says that anything is durable ([`debt`]).
+//! 3. A device that was taken over after a loss never says again that anything is durable: a FLUSH that succeeds would be a lie (the data are
+//!    gone, and no sync brings them back), and one that fails may be asked by somebody who does not look at the result.
 //! 4. Nothing that the kernel says is trusted to be in range.
 
-mod debt;
 pub mod device;
 pub mod queue;
 mod request;
@@ -25,14 +25,13 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use bimetal_host::ublk::Kind;
+use bimetal_host::ublk::{IoDesc, Kind};
 use bimetal_volume::backend::Backend;
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Instant;
 
 use crate::runtime::Runtime;
 use crate::signal::Signal;
-use debt::Debt;
 pub use device::Device;
 pub use queue::Queue;
 
@@ -61,7 +60,8 @@ struct Shared {
     /// With which errno the kernel refused to give the first request of a tag.
     refused: Cell<Option<i32>>,
     leaving: Cell<bool>,
-    debt: Debt,
+    /// What its client was told was written may be lost.
+    lost: bool,
     changed: Signal,
 }
 
@@ -71,8 +71,8 @@ pub struct Serving(Rc<Shared>);
 
 impl Serving {
     /// Serves all tags of `queue` from `backend`, in tasks of their own, until the device goes. The wish for the first
-    /// request of each tag is queued when this returns. If what the client was told was written may be `lost`, its first FLUSH
-    /// fails, and until then its first FUA write.
+    /// request of each tag is queued when this returns. If what the client was told was written may be `lost`, no FLUSH and no FUA write
+    /// succeeds.
     pub fn begin<R: Runtime, Q: Queue, B: Backend>(runtime: &R, queue: &Q, backend: &B, lost: bool) -> Serving {
         backend.arrive();
         let since = runtime.now();
@@ -82,7 +82,7 @@ impl Serving {
             tags: Cell::new(queue.depth()),
             refused: Cell::default(),
             leaving: Cell::default(),
-            debt: Debt::new(lost),
+            lost,
             changed: Signal::default(),
         }));
         for tag in 0..queue.depth() {
@@ -126,12 +126,6 @@ impl Serving {
         self.0.changed.wait_until(|| self.is_over()).await;
     }
 
-    /// Waits until the kernel has the answer that tells the client of a loss. For ever if there is none to tell of, or the
-    /// client never flushes.
-    pub async fn told_of_loss<R: Runtime>(&self, runtime: &R) {
-        self.0.debt.told(runtime).await;
-    }
-
     /// Takes no more requests: what comes waits for the next daemon. Returns when what was taken is answered or left.
     pub async fn leave(&self) {
         self.0.leaving.set(true);
@@ -140,6 +134,11 @@ impl Serving {
 }
 
 impl Shared {
+    /// Whether this request has to fail, though it could be carried out (invariant 3).
+    fn must_not_promise(&self, desc: &IoDesc) -> bool {
+        self.lost && (desc.kind() == Kind::Flush || desc.fua())
+    }
+
     fn begun(&self, bytes: u64) {
         let s = self.status.get();
         self.status.set(Status { in_flight: s.in_flight + 1, bytes_in_flight: s.bytes_in_flight + bytes, ..s });
@@ -173,12 +172,7 @@ async fn serve<R: Runtime, Q: Queue, B: Backend>(runtime: &R, shared: &Shared, q
     let max = queue.max_bytes();
     let mut buf = BufMut::new(max);
     let mut answer = None;
-    // Whether that answer tells the client of a loss.
-    let mut tells = false;
     loop {
-        if tells {
-            shared.debt.tells();
-        }
         let (back, next) = queue.exchange(tag, answer, buf).await;
         let desc = match next {
             Ok(desc) => desc,
@@ -195,20 +189,15 @@ async fn serve<R: Runtime, Q: Queue, B: Backend>(runtime: &R, shared: &Shared, q
                 return;
             }
         };
-        if std::mem::take(&mut tells) {
-            shared.debt.arrived();
-        }
         if shared.leaving.get() {
             return;
         }
         let bytes = u64::from(desc.nr_sectors) << 9;
         shared.begun(bytes);
-        let refused = shared.debt.refuses(&desc);
-        let (after, result) = match refused {
+        let (after, result) = match shared.must_not_promise(&desc) {
             true => (back, Some(-request::EIO)),
             false => request::perform(backend, &desc, back, max, &|| !shared.leaving.get()).await,
         };
-        tells = refused && desc.kind() == Kind::Flush;
         shared.over(bytes, result);
         if result.is_none() {
             return;

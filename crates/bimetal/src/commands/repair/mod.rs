@@ -118,9 +118,13 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     new::take_room(&plan, &new, &opened).await?;
     new::take(&env, name, &new, &opened, &found, wish.force).await?;
     let went_on = plan.goes_on();
-    if let Some(why) = found.connected_anew() {
-        loss::note(name, why);
-    }
+    // A ublk device that outlived its daemon may be mounted: whoever uses it has to learn that what it knows is not what is there.
+    loss::note(
+        name,
+        found
+            .connected_anew()
+            .unwrap_or_else(|| "the group was repaired, and what was lost with a member is given up".into()),
+    );
     let report =
         plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
