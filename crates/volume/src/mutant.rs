@@ -158,6 +158,7 @@ mutants! {
     RepairUnmarked: "repair: the labels of members do not say that a repair was begun",
     RepairGoesBack: "repair: a repair that was cut off is done anew from a member that it had not reached",
     RepairTakesAnother: "repair: a member that another repair was begun on is written anew, and not refused as an old copy",
+    RepairDoneWithForks: "repair: a new device on which a repair was done that was cut off, and then done without it, is a member still",
     RepairTrustsAny: "repair: a device without labels is a member by blocks of any epoch",
     SealNotRebuilt: "a start leaves no block of its epoch in the journal of a member that it wrote anew",
     SealNeedsRoom: "a start leaves no block of its epoch on a member whose journal is full",

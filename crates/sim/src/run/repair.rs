@@ -204,11 +204,25 @@ impl Run<'_> {
             }
             self.holds(given, before, false, "after a repair that was cut off")?;
         }
-        match self.repair(given, None)? {
-            Some(ended) => self.judge(given, before, ended)?,
-            None => return Err("crashed without a crash point".into()),
+        // The new ones may be out of reach from here on.
+        let away = if self.world.random(|p| p.below(4) == 0) { given.new.take() } else { Vec::new() };
+        let Some(ended) = self.repair(given, None)? else { return Err("crashed without a crash point".into()) };
+        let is_done = ended.is_ok();
+        self.judge(given, before, ended)?;
+        match (away.is_empty(), copy) {
+            (true, Some((i, image))) => self.old_copy(given, i, image),
+            (false, _) if is_done && !given.loose.get() => self.are_back(given, away),
+            _ => Ok(()),
         }
-        copy.map_or(Ok(()), |(i, image)| self.old_copy(given, i, image))
+    }
+
+    /// New devices of repairs that were cut off, and that was done without them, are connected again: nothing was served with them.
+    fn are_back(&self, given: &Given, away: Vec<(SimDisk, Tier)>) -> Result<(), Wrong> {
+        given.new.replace(away);
+        match self.starts(given)? {
+            true => Ok(()),
+            false => Err("a start is refused beside a new device of a repair that was done without it".into()),
+        }
     }
 
     /// A member as it was while a repair was under way is put in its place, after the group was used and repaired once more.

@@ -257,11 +257,12 @@ pub(crate) fn is_unfinished(l: &Label, newest: &Label) -> bool {
     is_unrepaired(l, newest) || (l.repair == Repair::Begun && l.epoch.id == newest.epoch.id)
 }
 
-/// A device that a repair made a member, before that was cut off and done without it.
+/// A device that a repair made a member, before that was cut off and done without it: then there is another one in its place, or none.
 fn done_without(label: &Label, other: &Label) -> bool {
     let uuid = |l: &Label| l.members.get(label.member as usize).map(|m| m.uuid);
     let same = label.repair != Repair::None && label.repair_id == other.repair_id && !other.joining;
-    same && other.tables >= label.tables && uuid(other).is_some() && uuid(other) != uuid(label)
+    let counts = uuid(other).is_some() || !mutant::on(Mutant::RepairDoneWithForks);
+    same && other.tables >= label.tables && counts && uuid(other) != uuid(label)
 }
 
 /// Whether a label belongs to the newest epoch, or to a start of it that was cut off.
