@@ -60,6 +60,22 @@ pub(crate) async fn refuse(
     }
 }
 
+/// The same for a device onto which a volume of `group` is to be copied: it may not be a member of that group either that has lost its
+/// labels, for a repair takes it for what it is.
+pub(crate) async fn refuse_as_target(
+    env: &HostEnv,
+    locator: &Locator,
+    device: &HostDevice,
+    group: &str,
+    force: bool,
+) -> Result<()> {
+    refuse(env, locator, device, Some(group), force).await?;
+    match members::read_label(device).await? {
+        Err(_) if !force => refuse_named(env, locator, None).await,
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a device without a label where the configuration of another group than `group` names it, and that group lacks a member: it
 /// may be the one, with its labels damaged, and a repair takes it for that.
 async fn refuse_named(env: &HostEnv, locator: &Locator, group: Option<&str>) -> Result<()> {

@@ -10,6 +10,8 @@ use bimetal_volume::env::{Device, Env};
 use bimetal_volume::group::{CreateError, CreateReport, Group};
 use bimetal_volume::options::{CreateOptions, NewVolume};
 use bimetal_volume::units::{Placement, Tier};
+use rustix::fs::{seek, SeekFrom};
+use rustix::io::Errno;
 use serde_json::json;
 
 use crate::cli::{self, Create};
@@ -237,10 +239,11 @@ pub(super) fn refuse_tiny(locator: &Locator, device: &HostDevice) -> Result<()> 
     Ok(())
 }
 
-/// A file in which nothing was ever written: there is nothing to lose.
+/// A file in which nothing was ever written: there is nothing to lose. Some file systems count no blocks of any file, and those say of all
+/// that they hold data; where neither is known somebody is asked.
 pub(crate) fn is_empty_file(locator: &Locator) -> bool {
-    let meta = locator.path().and_then(|p| std::fs::metadata(p).ok());
-    meta.is_some_and(|m| m.is_file() && m.blocks() == 0)
+    let path = locator.path().filter(|p| std::fs::metadata(p).is_ok_and(|m| m.is_file() && m.blocks() == 0));
+    path.and_then(|p| std::fs::File::open(p).ok()).is_some_and(|file| seek(file, SeekFrom::Data(0)) == Err(Errno::NXIO))
 }
 
 /// The engine numbers devices; people name them.

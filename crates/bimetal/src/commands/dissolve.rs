@@ -201,7 +201,7 @@ fn look_at_what_is_there(group: &str, locator: &Locator, force: bool) -> Result<
     reactor.block_on(async move {
         refuse_used(&env, &at, force).await?;
         let device = HostDevice::open(&env, &at, Access::PEEK).await?;
-        former::refuse(&env, &at, &device, Some(&group), force).await?;
+        former::refuse_as_target(&env, &at, &device, &group, force).await?;
         Ok((device.size(), former::lost_with(&env, &at, &device).await))
     })
 }

@@ -1,10 +1,12 @@
 //! Volumes that become plain files again.
 
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::attach::ends;
 use crate::common::{checksum, installed, Daemon, Place, MIB};
+use crate::files;
 
 fn nbd(p: &Place) -> String {
     format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display())
@@ -280,4 +282,50 @@ fn what_cannot_take_a_volume_is_refused_and_stays_as_it_is() {
     assert_eq!(checksum(&p.path("slow.img")), member, "nothing was written to a member");
     p.ok(&["stop", "tank"]);
     assert_eq!(daemon.wait(), 0, "{}", p.log());
+}
+
+/// A repair takes it for the member that it is.
+#[test]
+fn nothing_is_copied_over_a_member_of_the_same_group_that_has_lost_its_labels() {
+    let p = Place::new();
+    for (file, mib) in [("fast", 48), ("slow", 64), ("slow2", 64)] {
+        p.file(file, mib * MIB);
+    }
+    p.ok(&["create", "tank", "--fast", "fast", "--slow", "slow", "slow2", "--volume", "main:16MiB"]);
+    let slow = std::fs::File::options().write(true).open(p.path("slow")).expect("opened");
+    for (at, len) in [(64 << 10, 64 << 10), (62 * MIB, 2 * MIB)] {
+        slow.write_all_at(&vec![0; len as usize], at).expect("written");
+    }
+    drop(slow);
+    let before = checksum(&p.path("slow"));
+    let _daemon = p.serve(&["tank", "--read-only", "--allow-missing"]);
+    p.refused(&["dissolve", "tank/main", "--onto", "slow", "--yes"], 1, &["bimetal repair tank", "--force"]);
+    assert_eq!(checksum(&p.path("slow")), before);
+}
+
+/// Some file systems count no blocks of any file.
+#[test]
+fn a_file_that_may_hold_something_is_not_overwritten_unasked() {
+    if !files::possible() || !installed("nbdfuse") || !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    let _daemon = p.serve(&["tank"]);
+    let data = p.file("data", 32 * MIB);
+    std::fs::write(&data, vec![0x5a; 32 * MIB as usize]).expect("written");
+    let before = checksum(&data);
+    std::fs::create_dir(p.path("f")).expect("made");
+    let (socket, shown) = (p.path("n.sock"), p.path("f/vol"));
+    let mut server =
+        Command::new("nbdkit").args(["-f", "-U"]).arg(&socket).arg("file").arg(&data).spawn().expect("nbdkit");
+    assert!(comes(|| socket.exists()));
+    let mut fuse = Command::new("nbdfuse").arg(&shown).arg("--unix").arg(&socket).spawn().expect("nbdfuse");
+    assert!(comes(|| shown.exists()));
+    // Neither --yes nor somebody to ask.
+    let done = p.run(&["dissolve", "tank/main", "--onto", "f/vol"]);
+    let _ = Command::new("fusermount3").arg("-u").arg(p.path("f")).status();
+    let _ = (fuse.wait(), server.kill(), server.wait());
+    assert_ne!(done.code, 0, "{}{}", done.out, done.err);
+    assert_eq!(checksum(&data), before);
 }
