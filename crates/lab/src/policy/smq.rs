@@ -1,8 +1,8 @@
 //! A multi-queue policy that decides as dm-cache's smq does (POLICY 1c; the kernel's `dm-cache-policy-smq.c`): chunks of the fast
 //! tier stand in 64 levels of equal size, and a visit moves one up, in exchange for the one of that level not used for the longest
-//! time. Larger regions of the volume stand in levels of their own; a chunk is promoted when its region stands high enough. How
-//! high depends on how well the fast tier does: where it does very well or badly little is promoted, most in between; and less the
-//! less the order of the regions has told of late.
+//! time. Larger regions of the volume stand in levels of their own; a chunk is promoted when its region stands high enough, be it read or
+//! written: the lower the better the order of the regions has told of late what is used. (The kernel has a table by how well the
+//! fast tier does, too, but takes the larger of that and all levels.)
 //!
 //! Not there: sentinels and the cleaner, since a tier has nothing to write back, and promotion of what is written whole while there
 //! is room, which is a birth here. The budget of moves takes the place of the kernel's background work.
@@ -22,18 +22,11 @@ const LEVELS: usize = 64;
 const REGION_MAX: u32 = 16;
 const REGIONS_MIN: u32 = 1024;
 const SLOTS_PER_REGION: u32 = 4;
-/// A write needs a region so many levels higher.
-const WRITE_LEVELS: usize = 2;
 /// What is found from this level on counts as a hit.
 const HIT_LEVEL: usize = LEVELS * 3 / 4;
 /// The ends of periods of the regions, and of the fast tier, in ns.
 const REGIONS_PERIOD: u64 = 1_000_000_000;
 const FAST_PERIOD: u64 = 60 * REGIONS_PERIOD;
-/// Levels that may be promoted, by the share of hits in sixteenths.
-const PROMOTED: [usize; 17] = [1, 1, 1, 2, 4, 6, 7, 8, 7, 6, 4, 4, 3, 3, 2, 2, 1];
-/// The same while there is room.
-const PROMOTED_IN_ROOM: usize = LEVELS / 2;
-
 /// Items in levels of equal size, each in order of last use.
 pub(super) struct Levels {
     lists: Lists,
@@ -130,13 +123,9 @@ impl Found {
         }
     }
 
-    /// The share of hits, in so many parts.
-    fn share(&self, parts: u64) -> u64 {
-        self.hits * parts / (self.hits + self.misses).max(1)
-    }
-
+    /// By the share of hits, in 256 parts.
     fn worth(&self) -> Worth {
-        match self.share(256) {
+        match self.hits * 256 / (self.hits + self.misses).max(1) {
             0..16 => Worth::Poor,
             16..32 => Worth::Fair,
             _ => Worth::Well,
@@ -159,11 +148,10 @@ pub struct Smq {
     /// When the periods end.
     fast_end: u64,
     regions_end: u64,
-    fast_found: Found,
     regions_found: Found,
     /// Levels that a region moves up.
     jump: usize,
-    /// Level from which a region's chunks are promoted on a read.
+    /// Level from which a region's chunks are promoted.
     threshold: usize,
     wishes: Wishes,
 }
@@ -188,24 +176,22 @@ impl Smq {
             region_period: 1,
             fast_end: FAST_PERIOD,
             regions_end: REGIONS_PERIOD,
-            fast_found: Found::default(),
             regions_found: Found::default(),
             jump: 1,
-            threshold: LEVELS - PROMOTED_IN_ROOM,
+            threshold: LEVELS - LEVELS / 4,
             wishes: Wishes::default(),
         }
     }
 
     /// Ends the periods that are over.
-    fn pass_time(&mut self, Instant(now): Instant, room: bool) {
+    fn pass_time(&mut self, Instant(now): Instant) {
         if now >= self.regions_end {
-            let levels = if room { PROMOTED_IN_ROOM } else { PROMOTED[self.fast_found.share(16) as usize] };
             let (part, jump) = match self.regions_found.worth() {
                 Worth::Poor => (4, 4),
                 Worth::Fair => (2, 2),
                 Worth::Well => (1, 1),
             };
-            (self.threshold, self.jump) = (LEVELS - levels / part, jump);
+            (self.threshold, self.jump) = (LEVELS - LEVELS / part, jump);
             self.regions.even_out();
             self.region_period += 1;
             self.regions_found = Found::default();
@@ -214,7 +200,6 @@ impl Smq {
         if now >= self.fast_end {
             self.fast.even_out();
             self.fast_period += 1;
-            self.fast_found = Found::default();
             self.fast_end = now + FAST_PERIOD;
         }
     }
@@ -245,16 +230,15 @@ impl Baseline for Smq {
     }
 
     fn touch(&mut self, tiers: &Tiers, piece: &Piece) {
-        self.pass_time(tiers.now(), tiers.free() > tiers.keep_free());
+        self.pass_time(tiers.now());
         let level = self.visit_region(piece.chunk / self.region);
         let fast = tiers.is_on(piece.chunk, Tier::Fast);
-        self.fast_found.count(self.fast.level(piece.chunk).filter(|_| fast));
         if fast {
             if self.fast_raised[piece.chunk as usize] != self.fast_period {
                 self.fast_raised[piece.chunk as usize] = self.fast_period;
                 self.fast.raise(piece.chunk, 1);
             }
-        } else if level >= self.threshold + if piece.writes() { WRITE_LEVELS } else { 0 } {
+        } else if level >= self.threshold {
             self.wishes.push(piece.chunk);
         }
     }

@@ -218,9 +218,9 @@ fn smq_keeps_a_hot_set_through_scans() {
     }
     let stream = reads(&list);
     let got = replay(&stream, &mut Seated(Smq::new(stream.chunks, 64)), &Setup { reserve: 2, ..Setup::new(64) });
-    // Not all 90 %: the last of the hot regions stand below those that are up, and the bar is high when most hit.
+    // Not all 90 %: where the order of the regions tells well the bar is low, and half of what a scan reads takes a place for a while.
     assert!((0.7..0.9).contains(&got.fast_share()), "{got:?}");
-    assert!(got.promotions < 400, "{got:?}");
+    assert!(got.promotions < 3000, "{got:?}");
 }
 
 #[test]
