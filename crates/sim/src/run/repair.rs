@@ -208,6 +208,14 @@ impl Run<'_> {
         let away = if self.world.random(|p| p.below(4) == 0) { given.new.take() } else { Vec::new() };
         let Some(ended) = self.repair(given, None)? else { return Err("crashed without a crash point".into()) };
         let is_done = ended.is_ok();
+        if !(away.is_empty() || is_done) {
+            // There is no room without them, for instance; and what a repair is in the midst of is not known without them either.
+            return match ended {
+                Err(RepairError::NoMember(_) | RepairError::NoRoom { .. } | RepairError::TierSmall { .. }) => Ok(()),
+                ended if given.loose.get() => self.judge(given, before, ended),
+                ended => Err(format!("a repair without its new device was refused: {:?}", ended.err())),
+            };
+        }
         self.judge(given, before, ended)?;
         match (away.is_empty(), copy) {
             (true, Some((i, image))) => self.old_copy(given, i, image),
