@@ -42,9 +42,10 @@ impl Run<'_> {
     /// Those that the group has left behind are opened, each alone, all together, and beside some that went on.
     pub(super) fn look_at_left_behind(&mut self) -> Result<(), Wrong> {
         let mut left = self.shared.roster.borrow().left_behind(&self.disks);
-        // One that failed as it was told to leave may never have heard of that.
+        // One that failed, or stood still, as it was told to leave may never have heard of that.
         let grave = self.world.injected().grave;
-        left.retain(|i| grave[*i] == 0 || says_that_it_leaves(&self.disks[*i]));
+        let works = |i: usize| grave[i] == 0 && self.scenario.sessions.iter().all(|s| s.faults[i].stands_after == 0);
+        left.retain(|i| works(*i) || says_that_it_leaves(&self.disks[*i]));
         if left.is_empty() || self.disks.iter().any(|d| d.store().dirty()) {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use crate::scenario::{Act, End, MemberSpec, Scenario, Step, VolumeSpec};
 use crate::world::CrashPoint;
 
 /// Chunks of a region of the away bitmap.
-const REGION: u64 = ENTRIES_PER_PAGE as u64;
+pub(super) const REGION: u64 = ENTRIES_PER_PAGE as u64;
 
 /// A step of the client of a volume.
 fn of(volume: u8, s: Step) -> Step {

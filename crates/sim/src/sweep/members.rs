@@ -2,11 +2,15 @@
 
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
+use super::beside::REGION;
 use super::{directed, fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
+
+/// No fewer requests than a start takes of a disk on which nothing lives.
+const START: u32 = 20;
 
 pub(super) fn with_spares(mut s: Scenario, spares: &[(Tier, u64)]) -> Scenario {
     s.spares = spares.iter().map(|(tier, slots)| MemberSpec { tier: *tier, slots: *slots, discard: true }).collect();
@@ -209,6 +213,32 @@ fn stands_still_when_it_is_empty() -> Directed {
     Directed::chain("slow member stands still when it is empty", make, 200)
 }
 
+/// One on which nothing lives stands still for hours, as it hears of regions that new data come to, or as it is told to leave: it has left
+/// then, and whoever waits for it goes on, writes too.
+fn stands_still_as_it_is_told_to_leave() -> Directed {
+    let make = |n: u64| {
+        let ahead = [1, 4][n as usize % 2];
+        let mut s = Scenario { seed: n + 1, ahead, journal: 64, ..group(60, 2200, 6 * REGION) };
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 60, discard: true });
+        let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
+        s.sessions.push(session);
+        let made = step(1, Act::Make { chunks: 2, placement: Placement::Auto, family: 0 }, 0, 0);
+        let mut steps = vec![sleep(1, 2000), Step { client: 1, ..evacuate(2) }, Step { volume: 1, ..made }];
+        for region in 1..6 {
+            steps.extend([step(0, WRITE, region * REGION * CHUNK, 8192), sleep(0, 900)]);
+        }
+        steps.push(flush());
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[2] = Faults { stands_after: START + n as u32, stands_ms: 20_000_000, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 8 * CHUNK), fill(0, 20), flush()], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    let finds = &["LeavingToldForEver", "LeftIsWaitedFor"];
+    Directed::chain("slow member stands still as it is told to leave", make, 25).finds(finds)
+}
+
 /// The labels change one after another: whether an empty member leaves is known to it alone for a moment, or to the others
 /// alone.
 fn dies_as_it_is_called_off() -> Directed {
@@ -341,6 +371,7 @@ pub(super) fn all() -> Vec<Directed> {
         fails_as_the_group_stops(),
         fails_and_is_back(),
         stands_still_when_it_is_empty(),
+        stands_still_as_it_is_told_to_leave(),
         goes_empty_and_comes(),
         replaced(),
         bound_and_leaving(),

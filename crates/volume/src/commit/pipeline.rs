@@ -174,11 +174,19 @@ impl<E: Env> Core<E> {
         regions: &[u32],
         failed: &impl Fn(&Member<E::Device>, DeviceError) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let _away = m.away_meta.lock().await;
-        if m.away_covers(regions) || m.is_gone() {
-            return Ok(());
-        }
-        m.set_away(regions, self.options.away_ahead).await.or_else(|e| failed(m, e))
+        let cover = async {
+            let _away = m.away_meta.lock().await;
+            if m.away_covers(regions) || m.is_gone() {
+                return Ok(());
+            }
+            m.set_away(regions, self.options.away_ahead).await.or_else(|e| failed(m, e))
+        };
+        // What it was asked for, it may never answer.
+        let left = async {
+            m.left().await;
+            Ok(())
+        };
+        wait::first(cover, left).await
     }
 
     /// Step 2, sync: the members that held unsynced acknowledged data when the snapshot was taken, side by side.

@@ -180,7 +180,7 @@ impl<E: Env> Core<E> {
                 wait::first(wake, self.env.sleep(LOST)).await;
                 continue;
             }
-            self.tell_regions(m).await;
+            wait::first(self.tell_regions(m), m.left()).await;
             // A demand that is raised from here on counts for the next round.
             let demanded = m.telling.take_demand();
             if !m.telling.has_anything() {

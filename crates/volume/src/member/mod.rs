@@ -31,7 +31,7 @@ use crate::env::{Answering, Device, DeviceError};
 use crate::mutant::{self, Mutant};
 use crate::slots::FreeSlots;
 use crate::units::{ChunkId, MemberIndex, SlotIndex, Tier};
-use crate::wait::Mutex;
+use crate::wait::{Mutex, Signal};
 use checkpoint::Hurry;
 use occupants::Occupants;
 
@@ -91,6 +91,7 @@ pub(crate) struct Member<D: Device> {
     pub(crate) index: MemberIndex,
     pub(crate) tier: Tier,
     pub(crate) standing: Cell<Standing>,
+    gone: Signal,
     /// `None`: the member is missing, or has left.
     device: RefCell<Option<Rc<D>>>,
     pub(crate) layout: Layout,
@@ -151,6 +152,7 @@ impl<D: Device> Member<D> {
             index,
             tier,
             standing: Cell::new(standing_of(row.state)),
+            gone: Signal::default(),
             counters: Counters::default(),
             sync: sync::SyncState::default(),
             free: RefCell::new(FreeSlots::new(slots)),
@@ -186,12 +188,20 @@ impl<D: Device> Member<D> {
     /// Lets go of the device of a member that has left, as soon as no request is on its way to it.
     pub(crate) fn release(&self) -> Option<Rc<D>> {
         self.standing.set(Standing::Gone);
+        self.gone.notify();
         self.device.borrow_mut().take()
     }
 
     /// Whether it has left the group.
     pub(crate) fn is_gone(&self) -> bool {
         self.standing.get() == Standing::Gone
+    }
+
+    /// Completes when it has left the group.
+    pub(crate) async fn left(&self) {
+        while !self.is_gone() || mutant::on(Mutant::LeftIsWaitedFor) {
+            self.gone.wait().await;
+        }
     }
 
     /// Whether its free slots may be taken, as far as its place in the group goes: what is promised (I5) counts by that.

@@ -15,6 +15,7 @@ use bimetal_volume::{Group, Volume};
 use crate::beside_flushes::timed;
 use crate::image::{self, create_sized, evacuate, open, pass, writable, Members, MIB};
 use crate::memory::MemoryEnv;
+use crate::regions;
 
 /// A group whose member 2, a disk, was emptied; with a block of its volume on others.
 fn emptied(env: &MemoryEnv, m: &Members, g: &Group<MemoryEnv>) -> Volume<MemoryEnv> {
@@ -121,6 +122,50 @@ fn an_empty_disk_that_stands_still_holds_up_no_change_and_no_stop() {
         let g = open(&env, &rest, writable()).unwrap_or_else(|e| panic!("{at}: without it: {e}"));
         assert_eq!(image::read(&env, &g.volume("main").expect("there"), 0, 4096).expect("read")[0], 1);
     }
+}
+
+/// It is told to leave, and lets itself be told, or not: that ends, and what is asked for behind it.
+fn leaves(env: &MemoryEnv, g: &Group<MemoryEnv>, at: &str) {
+    let g = g.clone();
+    let done = within(env, 1800, async move {
+        g.evacuate_member(2).await.expect("it can leave");
+        g.rename_volume("other", "another").await.expect("renamed");
+        g.stop().await
+    });
+    done.unwrap_or_else(|| panic!("{at}: somebody waits for the disk")).expect("in order");
+}
+
+#[test]
+fn an_empty_disk_that_falls_silent_as_it_is_told_to_leave_has_left() {
+    for answers in 0..16 {
+        let made = regions::group(1);
+        made.d[2].answers_left.set(answers);
+        leaves(&made.env, &made.g, &format!("after {answers} answers"));
+    }
+}
+
+/// It hears of regions that are next: nobody waits for that, and yet it is at work.
+#[test]
+fn an_empty_disk_that_stands_still_as_it_hears_of_regions_has_left() {
+    let made = regions::group(OpenOptions::default().away_ahead);
+    made.d[2].answers_left.set(0);
+    made.write_in(20).expect("no write waits");
+    pass(&made.env, 20);
+    leaves(&made.env, &made.g, "regions that are next");
+}
+
+#[test]
+fn a_write_that_waits_for_an_empty_disk_ends_when_that_has_left() {
+    let made = regions::group(1);
+    made.d[2].answers_left.set(0);
+    let waits = [made.begin_in(50), made.begin_in(50)];
+    pass(&made.env, 20);
+    assert!(waits.iter().all(|w| w.borrow().is_none()), "{waits:?}");
+    let g = made.g.clone();
+    let left = within(&made.env, 600, async move { g.evacuate_member(2).await.map(drop) });
+    assert!(matches!(left, Some(Ok(()))), "{left:?}");
+    assert!(waits.iter().all(|w| matches!(*w.borrow(), Some(Ok(())))), "{waits:?}");
+    image::stop(&made.env, made.g).expect("in order");
 }
 
 /// Wherever it fails in the stop: when that has ended, the devices belong to whoever comes next.

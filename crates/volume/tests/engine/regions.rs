@@ -18,16 +18,16 @@ use crate::memory::{MemoryDevice, MemoryEnv};
 /// Bytes of a volume that a page of the map speaks of.
 const REGION: u64 = 252 * CHUNK;
 
-struct Made {
-    env: MemoryEnv,
-    d: Vec<MemoryDevice>,
-    g: Group<MemoryEnv>,
+pub(crate) struct Made {
+    pub(crate) env: MemoryEnv,
+    pub(crate) d: Vec<MemoryDevice>,
+    pub(crate) g: Group<MemoryEnv>,
     main: Volume<MemoryEnv>,
     other: Volume<MemoryEnv>,
 }
 
 /// An SSD that has room for all, two disks, and two volumes of which the first chunk is in use. Bits of so many regions are set together.
-fn group(away_ahead: u32) -> Made {
+pub(crate) fn group(away_ahead: u32) -> Made {
     let env = MemoryEnv::new();
     let device = |mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
     let d = [4096, 8192, 4096].map(device).to_vec();
@@ -46,12 +46,12 @@ fn group(away_ahead: u32) -> Made {
 
 impl Made {
     /// Writes a block in this region.
-    fn write_in(&self, region: u64) -> Result<(), Error> {
+    pub(crate) fn write_in(&self, region: u64) -> Result<(), Error> {
         write(&self.env, &self.main, region * REGION + CHUNK, &[5; 4096])
     }
 
     /// The same without waiting for it; what it comes to.
-    fn begin_in(&self, region: u64) -> Rc<RefCell<Option<Result<(), Error>>>> {
+    pub(crate) fn begin_in(&self, region: u64) -> Rc<RefCell<Option<Result<(), Error>>>> {
         let ended = Rc::new(RefCell::new(None));
         let (told, v) = (ended.clone(), self.main.clone());
         self.env.spawn(async move {

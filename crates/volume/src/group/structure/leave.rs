@@ -12,7 +12,7 @@
 //! 4. It takes no header of a family along that no other member has whole.
 //! 5. No commit, and no change of another, waits for a slow one on which nothing lives any more, nor fails with it: its away bits are all
 //!    set when it begins to leave, and whatever fails on it then makes it leave at once ([`Core::let_go`]), as does standing still over
-//!    a change ([`Core::unless_silent`]). One that is to stay is none of these from before its label says so.
+//!    a change ([`Core::unless_silent`]); who waits for it then waits no more ([`Member::left`]). One that is to stay is none of these from before its label says so.
 //! 6. No label of another says that it leaves while its own does not: a start without it would go on, and it would not know that, alone.
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
@@ -104,9 +104,15 @@ impl<E: Env> Core<E> {
         self.set_member_code(index, MemberCode::Leaving).await?;
         if m.tier == Tier::Slow {
             // While it works: it may be on its way out because it dies, and no commit is to wait for it then.
-            let _away = m.away_meta.lock().await;
-            let told = m.set_all_away(self.commit.generation.get()).await;
-            told.or_else(|e| self.failed(m, "a metadata write", e))?;
+            let tell = async {
+                let _away = m.away_meta.lock().await;
+                let told = m.set_all_away(self.commit.generation.get()).await;
+                told.or_else(|e| self.failed(m, "a metadata write", e))
+            };
+            match mutant::on(Mutant::LeavingToldForEver) {
+                true => tell.await?,
+                false => self.unless_silent(m, "a metadata write", tell).await?,
+            }
         }
         Ok(plan)
     }
@@ -265,7 +271,12 @@ impl<E: Env> Core<E> {
     ) -> Result<(), Error> {
         const ETIMEDOUT: i32 = 110;
         if !self.can_do_without(m) {
-            return work.await;
+            // Of one that has left, somebody may hold what is needed, and not be answered any more.
+            let left = async {
+                m.left().await;
+                Ok(())
+            };
+            return wait::first(work, left).await;
         }
         let silent = async {
             self.silence(Some(m), PATIENCE).await;
