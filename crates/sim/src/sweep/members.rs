@@ -214,7 +214,7 @@ fn stands_still_when_it_is_empty() -> Directed {
 }
 
 /// One on which nothing lives stands still for hours, as it hears of regions that new data come to, or as it is told to leave: it has left
-/// then, and whoever waits for it goes on, writes too.
+/// then, and whoever waits for it goes on, writes too. Or it does so over a change after that, also of a family.
 fn stands_still_as_it_is_told_to_leave() -> Directed {
     let make = |n: u64| {
         let ahead = [1, 4][n as usize % 2];
@@ -223,7 +223,8 @@ fn stands_still_as_it_is_told_to_leave() -> Directed {
         let session = s.quiet_session(vec![fill(0, 8), flush()], End::Stop);
         s.sessions.push(session);
         let made = step(1, Act::Make { chunks: 2, placement: Placement::Auto, family: 0 }, 0, 0);
-        let mut steps = vec![sleep(1, 2000), Step { client: 1, ..evacuate(2) }, Step { volume: 1, ..made }];
+        let family = step(1, Act::MakeFamily { family: 1 }, 0, 0);
+        let mut steps = vec![sleep(1, 2000), Step { client: 1, ..evacuate(2) }, Step { volume: 1, ..made }, family];
         for region in 1..6 {
             steps.extend([step(0, WRITE, region * REGION * CHUNK, 8192), sleep(0, 900)]);
         }
@@ -235,8 +236,8 @@ fn stands_still_as_it_is_told_to_leave() -> Directed {
         s.sessions.push(session);
         s
     };
-    let finds = &["LeavingToldForEver", "LeftIsWaitedFor"];
-    Directed::chain("slow member stands still as it is told to leave", make, 25).finds(finds)
+    let finds = &["LeavingToldForEver", "LeftIsWaitedFor", "KeysAskedForEver"];
+    Directed::chain("slow member stands still as it is told to leave", make, 35).finds(finds)
 }
 
 /// The labels change one after another: whether an empty member leaves is known to it alone for a moment, or to the others

@@ -1,5 +1,7 @@
 //! The headers of families, as members hold them: a keys zone with two sides, one of which the labels name.
 
+use std::future::Future;
+
 use bimetal_format::label::{FamilyRow, MAX_HEADER};
 use bimetal_format::layout::{keys_extents, Keys, KEYS_LEN};
 use bimetal_format::BLOCK;
@@ -86,19 +88,33 @@ impl<E: Env> Core<E> {
     /// changed nothing that counted, and the group goes on.
     pub(crate) async fn write_headers(&self, side: u8, families: &[WithHeader]) -> Result<(), Error> {
         for m in self.members.iter() {
-            let _meta = m.meta.lock().await;
-            self.health.check()?;
-            let written = write_side(m, side, families).await;
-            if !mutant::on(Mutant::HeadersNotSynced) {
-                self.settle_headers(m).await?;
-            }
-            match written {
-                Err(source) if !self.can_do_without(m) => return Err(self.keys_failed(m, source)),
-                Err(e) => self.failed(m, "the keys", e)?,
-                Ok(()) => {}
-            }
+            let write = async {
+                let _meta = m.meta.lock().await;
+                self.health.check()?;
+                let written = write_side(m, side, families).await;
+                if !mutant::on(Mutant::HeadersNotSynced) {
+                    self.settle_headers(m).await?;
+                }
+                match written {
+                    Err(source) if !self.can_do_without(m) => Err(self.keys_failed(m, source)),
+                    written => written.or_else(|e| self.failed(m, "the keys", e)),
+                }
+            };
+            self.unless_silent_over_keys(m, write).await?;
         }
         Ok(())
+    }
+
+    /// Does `work` with what a member has of the headers. One that the group can do without, and that stands still over it, is let go.
+    async fn unless_silent_over_keys(
+        &self,
+        m: &Member<E::Device>,
+        work: impl Future<Output = Result<(), Error>>,
+    ) -> Result<(), Error> {
+        match mutant::on(Mutant::KeysAskedForEver) {
+            true => work.await,
+            false => self.unless_silent(m, "the keys", work).await,
+        }
     }
 
     /// What comes of a write to the keys zone that failed: whoever wanted it is told, and nobody else needs it.
@@ -241,12 +257,18 @@ impl<E: Env> Core<E> {
             return Ok(());
         }
         for m in self.members.iter() {
-            let _meta = m.meta.lock().await;
-            self.health.check()?;
-            match self.clear_old_headers_of(m).await {
-                Err(Error::Device { source, .. }) => self.note_old_header(m, source),
-                cleared => cleared?,
-            }
+            let clear = async {
+                let _meta = m.meta.lock().await;
+                self.health.check()?;
+                match self.clear_old_headers_of(m).await {
+                    Err(Error::Device { source, .. }) => {
+                        self.note_old_header(m, source);
+                        Ok(())
+                    }
+                    cleared => cleared,
+                }
+            };
+            self.unless_silent_over_keys(m, clear).await?;
         }
         Ok(())
     }
@@ -319,7 +341,7 @@ impl<E: Env> Core<E> {
         }
         for m in self.members.iter().filter(|m| m.is_present()) {
             // What cannot be written stays damaged, as a check says.
-            let _later = self.mend_headers(m).await;
+            let _later = self.unless_silent_over_keys(m, self.mend_headers(m)).await;
         }
     }
 }

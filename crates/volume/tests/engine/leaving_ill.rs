@@ -13,6 +13,7 @@ use bimetal_volume::units::{Placement, CHUNK};
 use bimetal_volume::{Group, Volume};
 
 use crate::beside_flushes::timed;
+use crate::family::family;
 use crate::image::{self, create_sized, evacuate, open, pass, writable, Members, MIB};
 use crate::memory::MemoryEnv;
 use crate::regions;
@@ -43,6 +44,25 @@ fn within<T: 'static>(env: &MemoryEnv, seconds: u64, work: impl Future<Output = 
     });
     pass(env, seconds);
     done.take()
+}
+
+/// Also of families: each member holds their headers.
+#[test]
+fn an_empty_disk_that_stands_still_holds_up_no_change_of_families() {
+    for answers in 0..24 {
+        let env = MemoryEnv::new();
+        let (m, g) = timed(&env, &[16], &[32, 32]);
+        let v = emptied(&env, &m, &g);
+        m.0[2].answers_left.set(answers);
+        let g2 = g.clone();
+        let changed = within(&env, 900, async move {
+            g2.create_family(family("home", 7, 1)).await.expect("made");
+            g2.create_family(family("work", 8, 1)).await.expect("made");
+            g2.stop().await
+        });
+        changed.unwrap_or_else(|| panic!("after {answers} answers: somebody waits for the disk")).expect("in order");
+        drop((g, v));
+    }
 }
 
 /// Nobody waits for it but who removes it: not clients, and no other change of the group.
