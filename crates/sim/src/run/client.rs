@@ -302,6 +302,9 @@ impl Client {
         let durable = flags.fua || flags.outlives;
         let begun = match change {
             Change::Write => self.write_begins(volume, &v, (offset, len), durable),
+            Change::Zeroes { .. } if flags.no_hole && !durable && self.is_bound(volume) => {
+                self.write_begins(volume, &v, (offset, len), durable)
+            }
             Change::Trim | Change::Zeroes { .. } => self.begins(&v, offset, len, Needs::More),
         };
         let now = world.sequence();

@@ -3,7 +3,8 @@
 //!
 //! What needs nothing of such a disk: a read whose chunks live elsewhere; a write to chunks that live elsewhere; a flush, if no commit
 //! needs the disk, which is a slow one on which nothing is to be synced: no commit waits until one has heard of a region. To be durable,
-//! or to outlive the daemon, a write over data that are committed already needs its own disk only.
+//! or to outlive the daemon, a write over data that are committed already needs its own disk only. A zeroing that is really written waits for others of its volume, and for those of all: it needs no more than a
+//! write if all that its volume has is on the same tier.
 
 use std::ops::Range;
 
@@ -23,6 +24,9 @@ const SECOND: u64 = 1_000_000_000;
 const BESIDE: u64 = 20 * SECOND;
 /// What one takes at most beside the time that disks stand still.
 const BEHIND: u64 = 300 * SECOND;
+
+/// Room for all bytes that clients have in flight at once.
+pub const PLENTY: u64 = 32 << 20;
 
 /// A request under way in a session in which a disk stands still sooner or later.
 pub(super) struct Begun {
@@ -63,7 +67,8 @@ pub fn waits_for_disks_only(act: Act) -> bool {
 
 /// The same of all steps of a run.
 pub(super) fn is_plain(s: &Scenario) -> bool {
-    s.inflight == 0 && s.sessions.iter().flat_map(|x| &x.steps).all(|t| waits_for_disks_only(t.act))
+    (s.inflight == 0 || s.inflight >= PLENTY)
+        && s.sessions.iter().flat_map(|x| &x.steps).all(|t| waits_for_disks_only(t.act))
 }
 
 impl Shared {
@@ -122,11 +127,17 @@ impl Client {
         Some(Begun { needs, ..begun })
     }
 
+    /// Whether a volume has all on one tier.
+    pub(super) fn is_bound(&self, volume: usize) -> bool {
+        self.shared.table.borrow().get(volume).is_some_and(|k| k.placement != Placement::Auto)
+    }
+
     /// Whether all of these chunks is durable, in a volume of which nothing moves.
     fn is_committed(&self, volume: usize, chunks: &Range<u64>) -> bool {
-        let bound = self.shared.table.borrow().get(volume).is_some_and(|k| k.placement != Placement::Auto);
         let len = (chunks.end - chunks.start) * CHUNK;
-        self.shared.plain && bound && !self.shared.oracle.borrow().is_unsure(volume, chunks.start * CHUNK, len)
+        self.shared.plain
+            && self.is_bound(volume)
+            && !self.shared.oracle.borrow().is_unsure(volume, chunks.start * CHUNK, len)
     }
 
     /// It was answered.

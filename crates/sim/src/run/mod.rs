@@ -49,7 +49,7 @@ use crate::prng::Prng;
 use crate::scenario::{Act, Scenario, Speed};
 use crate::world::World;
 
-pub use hung::waits_for_disks_only;
+pub use hung::{waits_for_disks_only, PLENTY};
 
 /// Virtual time that a start, a stop or a read-back may take.
 const STEP_LIMIT: Duration = Duration::from_secs(600);

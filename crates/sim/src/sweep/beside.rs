@@ -6,6 +6,7 @@ use bimetal_volume::units::{Placement, Tier, CHUNK};
 use super::{fill, flush, group, sleep, step, Directed, FUA, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
+use crate::run::PLENTY;
 use crate::scenario::{Act, End, MemberSpec, Scenario, Step, VolumeSpec};
 use crate::world::CrashPoint;
 
@@ -47,6 +48,28 @@ pub(super) fn stands_still() -> Directed {
         s
     };
     Directed::chain("stands still", make, 500).finds(&["FuaAsksAll"])
+}
+
+/// Zeros are really written to volumes on either tier by more clients than have turns, and the disk stands still.
+pub(super) fn zeroing_beside_a_still_disk() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, inflight: PLENTY, ..group(20, 40, 24) };
+        beside_bound_ones(&mut s, 8, 3000);
+        let zeroes = Act::Zeroes { fua: false, no_hole: true, given_up: false };
+        let mut steps = Vec::new();
+        for i in 0..12 {
+            for client in 2..7 {
+                let zeroed = Step { volume: 2, ..step(client, zeroes, u64::from(client - 2) * CHUNK + i * 4096, 8192) };
+                steps.extend([zeroed, Step { volume: 2, ..sleep(client, 300) }]);
+            }
+            steps.extend([of(1, step(0, zeroes, i % 5 * CHUNK, 8192)), of(1, sleep(0, 700))]);
+        }
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[1] = Faults { stands_after: 1 + n as u32, stands_ms: 200_000, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("zeroing beside a disk that stands still", make, 60).finds(&["ZeroingsShareAll"])
 }
 
 /// The larger of two disks is lost, and says so, while new chunks come: they go to the other one.

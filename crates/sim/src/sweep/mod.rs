@@ -338,6 +338,7 @@ pub fn all() -> Vec<Directed> {
         failures::place_takes_no_write(),
         failures::dies_in_use(),
         beside::stands_still(),
+        beside::zeroing_beside_a_still_disk(),
         beside::new_beside_a_lost_disk(),
         beside::new_regions_beside_a_lost_disk(),
         beside::new_regions_beside_a_still_disk(),

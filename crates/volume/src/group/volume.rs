@@ -21,6 +21,7 @@ use crate::kept::kept_slot;
 use crate::mutant::{self, Mutant};
 use crate::options::Uuid;
 use crate::tier::Policy;
+use crate::turns::Turns;
 use crate::units::{ChunkId, MemberIndex, Placement, Tier, BLOCK, CHUNK};
 use crate::wait::{Pace, Signal};
 
@@ -55,6 +56,8 @@ pub(crate) struct VolumeInfo {
     requests: InFlight,
     /// For bytes in flight, beside the room that all volumes share.
     pub(crate) room: Rc<OwnRoom>,
+    /// The same for a run of zeros.
+    pub(crate) zeroing: Turns,
     /// Clients that came so far.
     arrivals: Cell<u64>,
     /// Of these, how many are there.
@@ -103,6 +106,7 @@ impl VolumeInfo {
             on_members: RefCell::default(),
             requests: InFlight::default(),
             room: Rc::default(),
+            zeroing: Turns::new(1),
             arrivals: Cell::new(0),
             present: Cell::new(0),
             watch: Watch::default(),

@@ -4,6 +4,7 @@
 //!    nobody else has the only one.
 //! 2. A zeroing costs its client nothing, however long it is, so thousands may be asked for at once. They take turns, run by run, and
 //!    only so many runs are under way that most of the room for requests is left to all others.
+//!    Each volume has one run of its own beside those: runs that hang on one disk keep no volume waiting that has nothing on it.
 //! 3. A change of the volume waits for one run, not for all: what it would be refused for as a new request ends a zeroing.
 
 use std::cell::OnceCell;
@@ -14,9 +15,11 @@ use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
-use crate::turns::Turns;
+use crate::mutant::{self, Mutant};
+use crate::turns::{Turn, Turns};
+use crate::wait;
 
-/// Runs under way at most; and they take no more than this part of the room for requests.
+/// Runs under way at most, beside each volume's own; and they take no more than this part of the room for requests.
 const RUNS: u64 = 32;
 const PART: u64 = 8;
 
@@ -53,7 +56,7 @@ impl<E: Env> Core<E> {
         let (mut at, end) = (offset, offset + len);
         while at < end {
             let n = (ZERO_RUN - at % ZERO_RUN).min(end - at);
-            let _turn = self.real_zeros.turns.turn().await;
+            let _turn = self.zeroing_turn(v).await;
             // Also the first time: it may have waited long.
             if !wanted() {
                 return Err(Error::Stopping);
@@ -64,6 +67,15 @@ impl<E: Env> Core<E> {
             at += n;
         }
         Ok(())
+    }
+
+    /// Waits for the turn of a run, whichever comes first.
+    async fn zeroing_turn<'a>(&'a self, v: &'a VolumeInfo) -> Turn<'a> {
+        let shared = self.real_zeros.turns.turn();
+        match mutant::on(Mutant::ZeroingsShareAll) {
+            true => shared.await,
+            false => wait::first(v.zeroing.turn(), shared).await,
+        }
     }
 }
 
