@@ -59,6 +59,8 @@ install: build
 	install -D -m 755 $(BIMETAL) $(DESTDIR)$(PREFIX)/bin/bimetal
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/bimetal@.service packaging/bimetal-attach@.service
 	install -D -m 644 packaging/61-bimetal.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-bimetal.rules
+	sed -i 's#/usr/\(bin\|share\)/#$(PREFIX)/\1/#g' $(DESTDIR)$(PREFIX)/lib/systemd/system/bimetal@.service \
+		$(DESTDIR)$(PREFIX)/lib/systemd/system/bimetal-attach@.service $(DESTDIR)$(PREFIX)/lib/udev/rules.d/61-bimetal.rules
 	install -D -m 644 packaging/bimetal.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/bimetal.conf
 	install -D -m 644 packaging/bimetal.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/bimetal.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/bimetal README.md CHANGELOG.md
