@@ -353,7 +353,14 @@ async fn open_here(env: &HostEnv, locator: &Locator, access: Access) -> Result<O
                 Err(e) => Err(Closed::Unread(format!("{locator}: the label cannot be read: {e:#}"))),
             }
         }
-        Err(OpenError::Missing { path }) => Err(Closed::Absent(format!("{} does not exist", path.display()))),
+        Err(OpenError::Missing { path }) => {
+            // Block devices are looked for by their labels, files are not.
+            let moved = match path.starts_with("/dev") {
+                true => "",
+                false => " (if it was moved, say so in the configuration, or name all members: --member)",
+            };
+            Err(Closed::Absent(format!("{} does not exist{moved}", path.display())))
+        }
         Err(e @ OpenError::NoServer { .. }) => Err(Closed::Absent(e.to_string())),
         // A server that does not let us in now, a drive that is not ready: another time all may be there.
         Err(e @ (OpenError::Nbd { .. } | OpenError::Unread { .. } | OpenError::Io { .. })) => {

@@ -130,7 +130,7 @@ fn members_are_found_by_name_and_an_incomplete_group_says_what_it_waits_for() {
     let scan = p.json(&["scan"]);
     let state = scanned(&scan, "tank").expect("found")["state"].as_str().unwrap_or_default().to_string();
     assert!(state.contains("incomplete, waiting for slow member 1"), "{state}");
-    p.refused(&["serve", "tank"], 1, &["slow.img does not exist"]);
+    p.refused(&["serve", "tank"], 1, &["slow.img does not exist", "if it was moved", "--member"]);
     let _daemon = p.serve(&["tank", "--member", "fast.img", "moved.img"]);
     assert_eq!(p.json(&["status", "tank"])["members"][1]["present"], true);
 }
