@@ -14,6 +14,12 @@ pub async fn probe<D: Device>(device: &D) -> Result<Result<Label, LabelError>, D
     Ok(found.newest.ok_or(reason))
 }
 
+/// Where the second label of a member was, if only zeros are there: it was cut off and has been given its size again, or is a copy that ended
+/// early, and lacks what lay in its last part.
+pub async fn tail_gone<D: Device>(device: &D) -> Result<Option<u64>, DeviceError> {
+    Ok(read_labels(device).await?.tail_gone)
+}
+
 /// Overwrites both labels, so that the device is no member any more, and what it holds of the keys of families.
 pub async fn wipe<D: Device>(device: &D) -> Result<(), DeviceError> {
     let label = probe(device).await?.ok();

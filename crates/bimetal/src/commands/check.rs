@@ -220,8 +220,8 @@ fn way_on(c: &Checked, named: bool) -> String {
     if open().any(|p| p.serious) && !c.unread.is_empty() {
         let wanted = c.unread.iter().map(|device| wrapped(&format!("- {device}"))).collect::<String>();
         return format!(
-            "Next: see to what is there, or may be, and cannot be used as it is. All that is on it may be there again:\n{wanted}Then: \
-             bimetal serve {0}\nTo see what would be lost without it: bimetal rescue {0}\n",
+            "Next: see to what is there, or may be, and cannot be used as it is. All that is on it may be there again:\n{wanted}When \
+             it can be used, whole: bimetal serve {0}\nTo see what would be lost without it: bimetal rescue {0}\n",
             c.group
         );
     }

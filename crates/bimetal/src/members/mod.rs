@@ -22,7 +22,7 @@ use crate::standing::why_none;
 pub(crate) use crate::standing::{own_uuid, tier_name};
 use crate::waiting::{self, Watch};
 use crate::{elsewhere, legs};
-pub(crate) use words::newer_words;
+pub(crate) use words::{newer_words, way_to_size};
 
 /// How long a busy device is tried again.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);

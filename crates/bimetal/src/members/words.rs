@@ -1,6 +1,8 @@
 //! What is said of the members that were found: who they are, why they cannot be opened, and what leads on.
 
 use bimetal_format::label::LabelError;
+use bimetal_host::probe::sysfs;
+use bimetal_host::Locator;
 use bimetal_volume::env::{Device, DeviceError};
 use bimetal_volume::group;
 
@@ -16,12 +18,16 @@ impl Opened {
     }
 
     /// Why it is no member as it is, whatever it holds.
-    fn lacks_of_its_size(&self) -> Option<String> {
+    pub(crate) fn lacks_of_its_size(&self) -> Option<String> {
         match (self.device.size(), &self.label) {
+            (0, _) if is_cut_off(&self.locator) && self.locator.path().is_some() => Some(
+                "it is empty: what was in it was cut off. Bring the whole file (a copy that was interrupted?)".into(),
+            ),
             (0, _) => Some("it has no size at this moment; see whether it is connected".into()),
             (size, Some(label)) if size < label.device_size => Some(format!(
-                "it has {size} bytes, but had {} bytes when it joined the group; give it its size back",
-                label.device_size
+                "it has {size} bytes, but had {} bytes when it joined the group; {}",
+                label.device_size,
+                way_to_size(&self.locator, size)
             )),
             _ => None,
         }
@@ -30,6 +36,26 @@ impl Opened {
     /// Why nothing is to be done with it, if a newer version would know what it is.
     pub(crate) fn refusal_of_newer(&self) -> Option<String> {
         self.newer.as_ref().map(|why| newer_words(&self.locator.to_string(), why))
+    }
+}
+
+/// Whether what became smaller was cut off: a file keeps nothing behind its end, nor does what is made of one, or shown by a server. Behind
+/// the end of a partition or of a logical volume the data are where they were.
+fn is_cut_off(locator: &Locator) -> bool {
+    let Some(path) = locator.path() else { return true };
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let of_block = |name| sysfs::backing_file(&std::path::Path::new("/sys/class/block").join(name)).is_some();
+    std::fs::metadata(&real).is_ok_and(|meta| meta.is_file()) || real.file_name().is_some_and(of_block)
+}
+
+/// What is to be done with a device that has become smaller.
+pub(crate) fn way_to_size(locator: &Locator, size: u64) -> String {
+    match is_cut_off(locator) {
+        false => "give it its size back".into(),
+        true => format!(
+            "it was cut off, and what lay behind byte {size} is not in it: bring the whole file (a copy that was interrupted?). Do not make \
+             it larger instead: that gives zeros where data were"
+        ),
     }
 }
 
@@ -110,7 +136,7 @@ impl Members {
         let at_hand = self.at_hand();
         (!at_hand.is_empty()).then(|| {
             format!(
-                "See first to what is there, or may be, and cannot be used as it is ({}): with it, all that is on it may be there \
+                "See first to what is there, or may be, and cannot be used as it is ({}): when that can be used, whole, all may be there \
                  again. `bimetal rescue {name}` says what would be lost, `bimetal serve {name} --read-only --allow-missing` serves the rest",
                 at_hand.join("; ")
             )
@@ -142,6 +168,9 @@ fn way_on(name: &str, error: &group::OpenError) -> Option<String> {
         group::OpenError::Damaged { .. } | group::OpenError::RepairCutOff { .. } | group::OpenError::Label { .. } => {
             Some(format!("`bimetal repair {name}` says what can be done, and does it"))
         }
+        group::OpenError::TailGone { .. } => Some(format!(
+            "If there is nothing else: `bimetal serve {name} --read-only` serves what is there, and `bimetal repair {name}` takes it as it is"
+        )),
         group::OpenError::Member { source: DeviceError::NoSpace, .. } => Some(format!(
             "Nothing of it is damaged: free some of that file system and start again. Until then `bimetal serve {name} --read-only` \
              serves the group"

@@ -165,8 +165,7 @@ fn a_member_that_has_become_smaller_is_not_struck_off_unasked() {
     let (slow, aside) = (p.path("slow.img"), p.path("aside.img"));
     std::fs::copy(&slow, &aside).expect("copied");
     let place = slow.display().to_string();
-    // Behind another controller or bridge; and a loop or network device that nothing is connected to.
-    for (size, why) in [(SLOW - 4096, "give it its size back"), (0, "see whether it is connected")] {
+    for (size, why) in [(SLOW - 4096, "bring the whole file"), (0, "Bring the whole file")] {
         let file = std::fs::OpenOptions::new().write(true).open(&slow).expect("opened");
         file.set_len(size).expect("cut");
         is_kept(&p, &place, why);
@@ -175,10 +174,63 @@ fn a_member_that_has_become_smaller_is_not_struck_off_unasked() {
         let checked = p.run(&["check", "tank"]);
         assert!(checked.out.contains("Next: see to") && checked.out.contains(&place), "{}", checked.out);
         assert!(!checked.out.contains("bimetal repair") && !checked.out.contains("device 1"), "{}", checked.out);
+        let served = p.run(&["serve", "tank"]);
+        for said in [&served.err, &checked.out] {
+            assert!(said.contains("cut off") && !said.contains("size back"), "{said}");
+        }
         let rescued = p.ok(&["rescue", "tank"]);
         assert!(rescued.contains("See first to") && rescued.contains(&place), "{rescued}");
         assert!(!rescued.contains("device 1"), "{rescued}");
     }
     std::fs::rename(&aside, &slow).expect("renamed");
     assert_eq!(p.json(&["repair", "tank"])["repaired"], false, "it is whole again");
+}
+
+/// What lay behind the end of a file that was cut off is gone, and a file that grows again holds zeros there.
+#[test]
+fn a_file_that_was_cut_off_and_grew_again_is_not_started_with_unasked() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    p.file("fast", 48 * MIB);
+    let slow = p.file("slow", SLOW);
+    p.ok(&["create", "tank", "--fast", "fast", "--slow", "slow", "--volume", "films:80MiB:slow-only"]);
+    let mut daemon = p.serve(&["tank"]);
+    let uri = format!("nbd+unix:///films?socket={}", p.socket("nbd.sock").display());
+    let data: Vec<u8> = (0..80 * MIB).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(p.path("in.raw"), &data).expect("file");
+    let copy = |from: &std::ffi::OsStr, to: &std::ffi::OsStr| {
+        let done = std::process::Command::new("nbdcopy").arg("--flush").args([from, to]).status();
+        assert!(done.expect("nbdcopy").success());
+    };
+    copy(p.path("in.raw").as_os_str(), uri.as_ref());
+    p.ok(&["stop", "tank"]);
+    daemon.wait();
+    p.ok(&["dump", "tank", "--save", "now.saved"]);
+    let whole = p.path("whole");
+    std::fs::rename(&slow, &whole).and_then(|()| std::fs::copy(&whole, &slow)).expect("copied");
+    let file = std::fs::File::options().write(true).open(&slow).expect("opened");
+    file.set_len(40 * MIB).expect("cut off");
+    p.refused(&["restore", "now.saved", "--force", "--yes"], 1, &["cut off", "bring the whole file"]);
+    file.set_len(SLOW).expect("its size");
+    let place = slow.display().to_string();
+    p.refused(&["serve", "tank"], 1, &[&place, "cut off", "bring all of it", "bimetal repair tank"]);
+    let checked = p.run(&["check", "tank"]);
+    assert!(checked.code != 0 && checked.out.contains("only zeros"), "{}", checked.out);
+    p.refused(&["restore", "now.saved", "--yes"], 1, &[&place, "Bring all of it", "--force"]);
+    // Who has nothing else may take it as it is; whoever has the whole file goes on with that.
+    p.refused(&["repair", "tank"], 1, &["only zeros", "reads as zeros", "--yes"]);
+    std::fs::copy(p.path("fast"), p.path("fast.before")).expect("copied");
+    std::fs::rename(&slow, p.path("cut")).and_then(|()| std::fs::rename(&whole, &slow)).expect("brought");
+    let mut daemon = p.serve(&["tank"]);
+    copy(uri.as_ref(), p.path("out.raw").as_os_str());
+    assert!(std::fs::read(p.path("out.raw")).expect("read") == data, "all is there");
+    p.ok(&["stop", "tank"]);
+    daemon.wait();
+    for (from, to) in [("cut", &slow), ("fast.before", &p.path("fast"))] {
+        std::fs::rename(p.path(from), to).expect("as it was");
+    }
+    assert_eq!(p.json(&["repair", "tank", "--yes"])["repaired"], true);
+    drop(p.serve(&["tank"]));
 }

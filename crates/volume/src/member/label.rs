@@ -47,6 +47,9 @@ pub(crate) struct FoundLabels {
     pub(crate) problems: Vec<(u64, LabelError)>,
     /// The place (0 or 1) whose copy is damaged, or older than the other.
     pub(crate) weaker: usize,
+    /// The place of the second one, if nothing but zeros is there though it was written: the device was cut off and grew again, or a copy
+    /// of it ended early.
+    pub(crate) tail_gone: Option<u64>,
 }
 
 impl FoundLabels {
@@ -61,7 +64,7 @@ impl FoundLabels {
 /// Reads both labels of a device. The second lies where the device ended when it was laid out, which the first one says; if that one is
 /// damaged, what it says of it may be too, and the second may be where the device ends now.
 pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, DeviceError> {
-    let mut found = FoundLabels { newest: None, problems: Vec::new(), weaker: 0 };
+    let mut found = FoundLabels { newest: None, problems: Vec::new(), weaker: 0, tail_gone: None };
     let first = read_label(device, LABEL_A).await;
     // A device that was laid out with more has become smaller, which is told by its size.
     let (end, laid_out) = (label_b(device.size()), first.laid_out.map_or(device.size(), |l| l.min(device.size())));
@@ -74,6 +77,10 @@ pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, De
     }
     let sequence = |l: &ReadLabel| l.outcome.as_ref().map_or(0, |l| l.sequence);
     found.weaker = usize::from(sequence(&second) < sequence(&first));
+    // Of the two the weaker one is written first, and synced: once the first is another than that with which the device was made, the
+    // second is there too.
+    let is_gone = second.is_zeros && sequence(&first) > MADE_WITH;
+    found.tail_gone = is_gone.then_some(second.place);
     // A newer version has begun a flip and was cut off, or the other place could not be read: what it knows is what counts. Its copy has
     // the right checksum: rot does not look like that.
     let newer = first.counts_before(&second) || second.counts_before(&first);
@@ -91,6 +98,9 @@ pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, De
     }
 }
 
+/// The sequence of the label with which a device becomes a member.
+const MADE_WITH: u64 = 1;
+
 /// What is where a label should be.
 struct ReadLabel {
     place: u64,
@@ -101,6 +111,8 @@ struct ReadLabel {
     sequence: Option<u64>,
     /// Why the place could not be read.
     unread: Option<DeviceError>,
+    /// It was read, and is nothing but zeros.
+    is_zeros: bool,
 }
 
 impl ReadLabel {
@@ -118,17 +130,18 @@ impl ReadLabel {
 async fn read_label<D: Device>(device: &D, place: u64) -> ReadLabel {
     if place.checked_add(LABEL_SIZE as u64).is_none_or(|end| end > device.size()) {
         let outcome = Err(LabelError::NotALabel);
-        return ReadLabel { place, outcome, laid_out: None, sequence: None, unread: None };
+        return ReadLabel { place, outcome, laid_out: None, sequence: None, unread: None, is_zeros: false };
     }
     let (buf, result) = device.read(place, BufMut::new(LABEL_SIZE)).await;
     match result {
         Err(e) => {
             let outcome = Err(LabelError::Checksum);
-            ReadLabel { place, outcome, laid_out: None, sequence: None, unread: Some(e) }
+            ReadLabel { place, outcome, laid_out: None, sequence: None, unread: Some(e), is_zeros: false }
         }
         Ok(()) => {
             let (laid_out, sequence) = (Label::device_size_unchecked(&buf), Label::sequence_unchecked(&buf));
-            ReadLabel { place, outcome: Label::decode(&buf, place), laid_out, sequence, unread: None }
+            let is_zeros = buf.iter().all(|byte| *byte == 0);
+            ReadLabel { place, outcome: Label::decode(&buf, place), laid_out, sequence, unread: None, is_zeros }
         }
     }
 }

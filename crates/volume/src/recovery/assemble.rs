@@ -76,6 +76,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
         }
     }
     check_doubled(&members)?;
+    check_tails(&members, options)?;
     let positions = members.iter().map(|f| f.position).collect();
     let recognised: Vec<MemberIndex> = members.iter().filter(|f| f.recognised).map(|f| f.label.member).collect();
     let unflushed = members.iter().find_map(|f| Some((f.label.member, f.unflushed?)));
@@ -108,6 +109,15 @@ fn without_left<D>(found: Vec<Found<D>>, findings: &mut Vec<Finding>) -> Vec<Fou
     rest.into_iter().map(|(f, _)| f).collect()
 }
 
+/// No start writes with a member that lacks what lay in its last part: zeros would be data from then on, and the whole one an old copy.
+fn check_tails<D>(members: &[Found<D>], options: &OpenOptions) -> Result<(), OpenError> {
+    let gone = members.iter().find_map(|f| Some((f.position, f.tail_gone?)));
+    match gone.filter(|_| options.writable) {
+        Some((device, place)) => Err(OpenError::TailGone { device, place }),
+        None => Ok(()),
+    }
+}
+
 /// A device with its label and the place of the label that is to be written first.
 type Place<D> = Option<(D, Label, usize)>;
 
@@ -121,6 +131,7 @@ fn in_places<D>(
     let mut devices: Vec<Place<D>> = (0..table.members.len()).map(|_| None).collect();
     for f in members {
         findings.extend(f.problems.into_iter().map(Finding::mended));
+        findings.extend(f.tail_gone.map(|place| Finding::serious(lacks_its_tail(f.label.member, place))));
         findings.extend(f.unflushed.map(|why| Finding::serious(does_not_flush(f.label.member, why))));
         if let Some(why) = check_epoch(&f.label, newest)? {
             findings.push(Finding::mended(why));
@@ -132,6 +143,15 @@ fn in_places<D>(
         }
     }
     Ok(devices)
+}
+
+/// What is said of a member whose last part is zeros.
+fn lacks_its_tail(member: MemberIndex, place: u64) -> String {
+    format!(
+        "member {member}: its first label is whole, and at byte {place}, where its second one was, are only zeros: it was cut off and has been \
+         given its size again, or is a copy that ended early. What lay in its last part is not in it and reads as zeros, from where on nobody \
+         can tell. Bring all of it; only if there is nothing else does a repair take it as it is"
+    )
 }
 
 /// What is said of a member that is only read.

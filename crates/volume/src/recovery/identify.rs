@@ -20,6 +20,8 @@ pub(crate) struct Found<D> {
     pub(crate) problems: Vec<String>,
     /// It has no sound label: it was recognised by what else is on it, for a repair.
     pub(crate) recognised: bool,
+    /// Where its second label was and only zeros are: what lay in its last part may be gone.
+    pub(crate) tail_gone: Option<u64>,
     /// Why its FLUSH has failed: what is read from it may not be durable.
     pub(crate) unflushed: Option<DeviceError>,
 }
@@ -38,7 +40,7 @@ pub(crate) enum Unusable {
          that one in its place"
     )]
     Unflushed(DeviceError),
-    #[error("it has {size} bytes, but had {expected} bytes when it joined the group; give it its size back")]
+    #[error("it has {size} bytes, but had {expected} bytes when it joined the group")]
     Shrunk { size: u64, expected: u64 },
     /// Without its labels, and a repair cannot tell which of two it is.
     #[error("by what is on it beside labels it is member {member}, and so is another device; disconnect the one that is a copy")]
@@ -127,12 +129,12 @@ async fn read_one<D: Device>(device: D, position: usize) -> Result<Found<D>, (Un
         Ok(labels) => labels,
         Err(e) => return Err((Unusable::Device(e), Some(device))),
     };
-    let (reason, weaker) = (labels.reason(), labels.weaker);
+    let (reason, weaker, tail_gone) = (labels.reason(), labels.weaker, labels.tail_gone);
     let Some(label) = labels.newest else { return Err((Unusable::Label(reason), Some(device))) };
     if device.size() < label.device_size {
         return Err((Unusable::Shrunk { size: device.size(), expected: label.device_size }, None));
     }
     let damaged = labels.problems.iter().filter(|(_, e)| !matches!(e, LabelError::NotALabel));
     let problems = damaged.map(|(place, e)| format!("member {}: label at byte {place}: {e}", label.member)).collect();
-    Ok(Found { device, label, position, weaker, problems, recognised: false, unflushed: None })
+    Ok(Found { device, label, position, weaker, problems, recognised: false, tail_gone, unflushed: None })
 }

@@ -75,9 +75,7 @@ pub enum OpenError {
         source: LabelError,
     },
     /// The device became smaller than its label says.
-    #[error(
-        "device {device} has {size} bytes, but had {expected} bytes when it joined the group; restore its size first"
-    )]
+    #[error("device {device} has {size} bytes, but had {expected} bytes when it joined the group")]
     Shrunk {
         /// Position in the caller's list.
         device: usize,
@@ -85,6 +83,18 @@ pub enum OpenError {
         size: u64,
         /// Bytes then.
         expected: u64,
+    },
+    /// What lay in the last part of a device is gone from it.
+    #[error(
+        "device {device} has a whole first label, and only zeros where its second one was, at byte {place}: it was cut off and has been \
+         given its size again, or is a copy that ended early. What lay in its last part is not in it, and would read as zeros. Nothing was \
+         changed; bring all of it"
+    )]
+    TailGone {
+        /// Position in the caller's list.
+        device: usize,
+        /// Where the second label was.
+        place: u64,
     },
     /// Members of two groups.
     #[error("device {device} belongs to group {other}, not to {name}; give only members of one group")]
@@ -193,6 +203,8 @@ pub(crate) struct ForRepair {
     pub(crate) positions: Vec<usize>,
     /// Positions of those that failed when they were to say which member they are, or lack something of their size, and what is the matter.
     pub(crate) failed: Vec<(usize, String)>,
+    /// Whether a member lacks what lay in its last part.
+    pub(crate) lacks_a_tail: bool,
     /// What could not be read, and no member at hand has otherwise.
     pub(crate) unread: Unread,
     /// A member whose FLUSH fails, and what it said.
@@ -209,10 +221,23 @@ pub(crate) async fn open_to_repair<E: Env>(
     let mut found = identify(devices, false).await?;
     let misplaced = recognise::recognise(&env, &mut found).await;
     let failed = found.failed();
+    let lacks_a_tail = found.found.iter().any(|f| f.tail_gone.is_some());
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
     let Source { recognised, positions, unread, unflushed, .. } = source;
-    Ok((core, ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, failed, unread, unflushed }))
+    Ok((
+        core,
+        ForRepair {
+            journal_ends,
+            unlabelled: recognised,
+            misplaced,
+            positions,
+            failed,
+            lacks_a_tail,
+            unread,
+            unflushed,
+        },
+    ))
 }
 
 /// Steps 2 to 5.

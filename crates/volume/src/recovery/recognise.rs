@@ -84,7 +84,17 @@ fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {
         false => "both of its labels are damaged; it was recognised by what else is on it",
     };
     let problems = vec![format!("member {index}: {what}")];
-    Found { device, label: r.label, position, weaker: 0, problems, recognised: !r.own, unflushed: None }
+    Found {
+        device,
+        label: r.label,
+        position,
+        // The second one first where both are gone: cut off behind the first, it would look like a device that lost its last part.
+        weaker: usize::from(!r.own),
+        problems,
+        recognised: !r.own,
+        tail_gone: None,
+        unflushed: None,
+    }
 }
 
 /// Which member a device is whose label is not among the `known`: by its second label, or by what else is on it if all of that may be read.

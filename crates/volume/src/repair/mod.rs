@@ -182,6 +182,11 @@ impl<E: Env> Plan<E> {
         reasons
     }
 
+    /// Whether a member lacks what lay in its last part: it would be taken as it is, and nobody can tell what of it are zeros.
+    pub fn lacks_a_tail(&self) -> bool {
+        self.known.lacks_a_tail
+    }
+
     /// Whether it goes on with a repair that was cut off.
     pub fn goes_on(&self) -> bool {
         let present = || self.core.members.iter().filter(|m| m.is_present());

@@ -9,7 +9,7 @@ use bimetal_volume::repair::{Plan, RepairError};
 use bimetal_volume::units::{Placement, Tier};
 
 use crate::image::{
-    create, create_sized, flush, make, open, read, read_only, repair, small, stop, writable, write, Members, MIB,
+    check, create, create_sized, flush, make, open, read, read_only, repair, small, stop, writable, write, Members, MIB,
 };
 use crate::memory::{MemoryDevice, MemoryEnv};
 
@@ -196,6 +196,39 @@ fn a_device_that_is_no_member_or_has_shrunk() {
     assert_eq!(failed(MemoryDevice::new(32 * MIB)), []);
     let grown = open(&env, &with(m.0[2].resized(40 * MIB)), writable()).expect("a larger device is no harm");
     assert!(read(&env, &grown.volume("main").unwrap(), 0, 65536).unwrap() == [7; 65536]);
+}
+
+#[test]
+fn a_member_that_was_cut_off_and_grew_again_is_taken_as_it_is_by_a_repair_only() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    for (member, clean) in [(0, true), (2, true), (2, false)] {
+        let devices = m.copy().0;
+        if !clean {
+            drop(open(&env, &devices, writable()).expect("opens"));
+        }
+        let (place, zeros) = (label_b(devices[member].size), vec![0; 4 * MIB as usize]);
+        devices[member].poke(devices[member].size - 4 * MIB, &zeros);
+        let error = refused(&env, &devices);
+        assert!(matches!(error, OpenError::TailGone { device, place: p } if (device, p) == (member, place)), "{error}");
+        let found = open(&env, &devices, read_only()).expect("opens").status().recovery;
+        assert!(found.iter().any(|f| f.contains("only zeros")), "{found:?}");
+        let report = check(&env, &devices).expect("checked");
+        assert!(report.problems.iter().any(|p| p.serious && p.what.contains("only zeros")), "{:?}", report.problems);
+        let plan = env.block_on(Plan::new(env.clone(), devices.clone(), false)).expect("a plan");
+        assert!(plan.lacks_a_tail() && !plan.reasons().is_empty());
+        repair(&env, &devices).expect("repaired");
+        drop(open(&env, &devices, writable()).expect("it is a member again, as it is"));
+    }
+}
+
+#[test]
+fn a_group_whose_making_was_cut_off_before_the_last_second_label_starts() {
+    let env = MemoryEnv::new();
+    let m = create(&env, "tank", &[16, 16], &[32]);
+    m.0[2].poke(label_b(m.0[2].size), &[0; LABEL_SIZE]);
+    stop(&env, open(&env, &m.0, writable()).expect("opens")).expect("an orderly stop");
+    assert!(m.0[2].peek(label_b(m.0[2].size), LABEL_SIZE).iter().any(|b| *b != 0), "it has both now");
 }
 
 /// It is known by what else is on it, unless that cannot be read, or another device has it too: neither says that it is gone.

@@ -131,7 +131,10 @@ pub(super) fn unread_members(plan: &Plan<HostEnv>, found: &Members, before: Vec<
     if plan.missing().is_empty() {
         return Vec::new();
     }
-    let named = |(at, why): &(usize, String)| Some(format!("{}: {why}", found.opened.get(*at)?.locator));
+    let named = |(at, why): &(usize, String)| {
+        let m = found.opened.get(*at)?;
+        Some(format!("{}: {}", m.locator, m.lacks_of_its_size().unwrap_or_else(|| why.clone())))
+    };
     before.into_iter().chain(plan.failed().iter().filter_map(named)).collect()
 }
 

@@ -104,6 +104,7 @@ pub(super) fn question(
     text += &rescue::lost_families(lost_families);
     text += &match lost {
         0 if !lost_families.is_empty() => "Nothing else is given up.".into(),
+        0 if plan.lacks_a_tail() => "Nothing is given up but what is not there any more, which reads as zeros.".into(),
         0 => "Nothing is given up.".into(),
         _ => wrapped(
             "What is GIVEN UP reads as zeros afterwards. Before you go on: if the missing device may come back, wait for it, \

@@ -87,6 +87,9 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
         as_saved: proof == Proof::Unchanged,
     };
     let targets: Vec<Target<HostDevice>> = plan.targets.iter().map(|t| target(*t)).collect();
+    if !args.force {
+        refuse_without_tail(&targets).await.context(UNTOUCHED)?;
+    }
     let sign = |m: usize| plan.targets[m].1.sign();
     if let Some(m) = committed_since(saved, &targets, sign).await.context(UNTOUCHED)? {
         bail!("{UNTOUCHED}: {}", used_since(&saved.group, "journal", &targets[m].locator));
@@ -131,6 +134,21 @@ fn with_absent(what: &str, found: &Members) -> String {
         true => what.to_owned(),
         false => format!("{what} ({})", found.absent.join("; ")),
     }
+}
+
+/// Refuses a member that was cut off and grew again: with its labels written anew nothing would tell any more that it is not whole.
+async fn refuse_without_tail(targets: &[Target<HostDevice>]) -> Result<()> {
+    for t in targets {
+        if let Some(place) = bimetal_volume::probe::tail_gone(&t.device).await.with_context(|| t.locator.clone())? {
+            bail!(
+                "{} has a whole first label, and only zeros where its second one was, at byte {place}: it was cut off and has been given \
+                 its size again, or is a copy that ended early, and what lay in its last part is not in it. Bring all of it; if there is \
+                 nothing else, --force takes it as it is",
+                t.locator
+            );
+        }
+    }
+    Ok(())
 }
 
 /// A device that is taken for a member by its size only is refused while another one carries the label of that member.

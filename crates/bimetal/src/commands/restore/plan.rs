@@ -5,8 +5,9 @@ use std::collections::HashSet;
 
 use anyhow::{bail, Result};
 use bimetal_format::label::{Label, MemberCode, Repair};
+use bimetal_host::Locator;
 
-use crate::members::own_uuid;
+use crate::members::{own_uuid, way_to_size};
 use crate::saved::{Mark, SavedMember, Sign};
 use crate::size::approx;
 use crate::standing::newest;
@@ -272,8 +273,12 @@ fn by_size(
 
 /// A member whose device has another size now has its second label elsewhere.
 fn fits(member: &SavedMember, c: &Candidate) -> Result<()> {
+    let way = match Locator::parse(&c.locator) {
+        Ok(locator) if c.size < member.size => way_to_size(&locator, c.size),
+        _ => "give it that size again".into(),
+    };
     if member.size != c.size {
-        bail!("{} has {} bytes, and had {} when it was saved; give it that size again", c.locator, c.size, member.size);
+        bail!("{} has {} bytes, and had {} when it was saved; {way}", c.locator, c.size, member.size);
     }
     Ok(())
 }
