@@ -34,9 +34,8 @@ pub(crate) async fn at_start(members: &Members) {
     }
 }
 
-/// Takes it on a device that has just become a member. Slots follow most of its metadata; what follows them begins with the second
-/// label.
-pub(crate) async fn of_member(device: &HostDevice) -> Result<(), NoRoom> {
+/// Takes it on a member. Slots follow most of its metadata; what follows them begins with the second label.
+async fn of_member(device: &HostDevice) -> Result<(), NoRoom> {
     let label = members::read_label(device).await.ok().and_then(Result::ok);
     match label.and_then(|l| Some((Layout::from_zones(&l.zones, l.device_size).ok()?, l.device_size))) {
         Some((layout, size)) => of_layout(device, &layout, size).await,
@@ -44,7 +43,7 @@ pub(crate) async fn of_member(device: &HostDevice) -> Result<(), NoRoom> {
     }
 }
 
-/// The same on a device that is to become a member of this layout, or is one, and had so many bytes when it was laid out.
+/// The same on a device that is to become a member of this layout, before anything is written to it, or is one, and had so many bytes when it was laid out.
 pub(crate) async fn of_layout(device: &HostDevice, layout: &Layout, size: u64) -> Result<(), NoRoom> {
     let (head, tail) = ((LABEL_A, layout.slots - LABEL_A), (label_b(size), MIB));
     for (offset, len) in [head, tail] {

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
+use bimetal_format::layout::Layout;
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::{Device, Env};
@@ -176,36 +177,25 @@ async fn create(
     }
     let named_devices: Vec<_> = new.iter().map(|m| &m.locator).zip(devices.iter().map(|(d, _)| d)).collect();
     twins::refuse(&env, &named_devices, &[]).await?;
+    let layouts = Group::layouts(&env, &devices, &options).map_err(|e| named(e, &new))?;
+    take_room(&devices, &layouts, &new).await?;
     let erased = if force { erase_all(&devices, &new).await? } else { Vec::new() };
     let opened: Vec<HostDevice> = devices.iter().map(|(d, _)| d.clone()).collect();
     let made = Group::create(&env, devices, &options).await;
-    let no_room = match &made {
-        Ok(_) => take_room(&opened, &new).await.err(),
-        Err(_) => None,
-    };
-    // Either nothing was written, since what was wished is not possible, or it is erased again.
-    if no_room.is_some() || made.as_ref().is_err_and(|e| !matches!(e, CreateError::Device { .. })) {
+    // What was wished is not possible, and nothing was written. Else zones may lie over what was there: it must not look whole again.
+    if made.as_ref().is_err_and(|e| !matches!(e, CreateError::Device { .. })) {
         put_back(erased, &opened, &new).await?;
     }
     let report = made.map_err(|e| named(e, &new))?;
-    if let Some(e) = no_room {
-        return Err(e);
-    }
     let members = new.iter().map(|m| MemberConfig { locator: m.locator.to_string(), tier: m.tier.to_string() });
     let config = GroupConfig { members: members.collect(), ..GroupConfig::of(&group, &report.uuid) };
     Ok((report, config))
 }
 
-/// Takes room for the metadata of the members, or unmakes the group.
-async fn take_room(devices: &[HostDevice], new: &[NewMember]) -> Result<()> {
-    for (device, m) in devices.iter().zip(new) {
-        let Err(no_room) = metadata_room::of_member(device).await else { continue };
-        for (device, m) in devices.iter().zip(new) {
-            let wiped = bimetal_volume::probe::wipe(device).await;
-            wiped.with_context(|| {
-                format!("{}: {no_room}, and the label of {} cannot be erased", m.locator, m.locator)
-            })?;
-        }
+/// Takes room for the metadata of the members, before anything is erased or written: what is on the others is whole still if there is none.
+async fn take_room(devices: &[(HostDevice, Tier)], layouts: &[Layout], new: &[NewMember]) -> Result<()> {
+    for (((device, _), layout), m) in devices.iter().zip(layouts).zip(new) {
+        let Err(no_room) = metadata_room::of_layout(device, layout, device.size()).await else { continue };
         bail!("{}: {no_room}; free some of that file system, or make the file elsewhere. No group was made", m.locator);
     }
     Ok(())

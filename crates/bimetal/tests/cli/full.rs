@@ -129,3 +129,40 @@ fn a_start_takes_room_for_the_metadata_of_a_copy_with_holes_or_says_that_there_i
     assert_eq!(daemon.wait(), 0, "{}", p.log());
     assert!(has_its_room(&file) && !p.log().contains("no room"), "{}", p.log());
 }
+
+#[test]
+fn no_group_is_made_without_room_for_its_metadata_and_what_was_there_is_whole() {
+    if !installed("mkfs.ext4") || !installed("e2fsck") {
+        return;
+    }
+    let p = Place::new();
+    let Some(over) = Loop::over(&p.file("small.img", 24 * MIB)) else { return };
+    let mounted = Mounted::new(&p, &over.0);
+    let holes = format!("{}/slow.img", mounted.0);
+    std::fs::File::create(&holes).and_then(|f| f.set_len(96 * MIB)).expect("a file with holes");
+    let filler = format!("{}/filler", mounted.0);
+    let taken = std::fs::File::create(&filler).expect("made");
+    let mut writer = std::io::BufWriter::new(&taken);
+    while std::io::Write::write_all(&mut writer, &[7; 4096]).is_ok() {}
+    drop(writer.into_parts());
+    taken.sync_all().expect("synced");
+    // Room for what a new member is written, and not for the rest.
+    let size = taken.metadata().expect("there").len();
+    taken.set_len(size - 2300 * 1024).and_then(|()| taken.sync_all()).expect("shorter");
+    // A file system full of files.
+    let disk = p.file("disk", 96 * MIB);
+    let files = p.path("files");
+    std::fs::create_dir(&files).expect("made");
+    for i in 0..75 {
+        std::fs::write(files.join(format!("f{i}")), vec![i; MIB as usize]).expect("written");
+    }
+    let made =
+        std::process::Command::new("mkfs.ext4").args(["-q", "-F", "-d"]).arg(&files).arg(&disk).status().expect("mkfs");
+    assert!(made.success());
+    let before = std::fs::read(&disk).expect("read");
+    let said = p.run(&["create", "tank", "--fast", "disk", "--slow", &holes, "--force", "--yes"]);
+    assert!(said.code == 1 && said.err.contains("No group was made"), "{}{}", said.out, said.err);
+    let after = std::fs::read(&disk).expect("read");
+    let differ = after.iter().zip(&before).filter(|(a, b)| a != b).count();
+    assert_eq!(differ, 0, "bytes of the file system were overwritten: {}", said.err);
+}

@@ -82,6 +82,15 @@ struct Plan {
 }
 
 impl<E: Env> Group<E> {
+    /// How each of `members` would be laid out; nothing is written.
+    pub fn layouts(
+        env: &E,
+        members: &[(E::Device, Tier)],
+        options: &CreateOptions,
+    ) -> Result<Vec<Layout>, CreateError> {
+        plan(env, members, options).map(|plan| plan.layouts)
+    }
+
     /// Makes a group on `members`, which are overwritten.
     pub async fn create(
         env: &E,
