@@ -197,7 +197,10 @@ async fn status(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {
     let reasons = match shared.snapshot().await {
-        Some(s) => crate::words::troubles(&s.status, &shared.facts.locators()),
+        Some(s) => {
+            let troubles = crate::words::troubles(&s.status, &shared.facts.locators());
+            shared.nameless().into_iter().chain(troubles).collect()
+        }
         None => vec!["the group does not answer".to_string()],
     };
     let code = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

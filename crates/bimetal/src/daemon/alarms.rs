@@ -1,6 +1,6 @@
 //! What the log tells of trouble: each kind once when it begins, errors of a member and its silence again when they have doubled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bimetal_host::HostEnv;
@@ -9,7 +9,7 @@ use bimetal_volume::group::Group;
 use bimetal_volume::options::{MemberStatus, Status};
 use bimetal_volume::units::MemberIndex;
 
-use super::Shared;
+use super::{nameless, Shared};
 use crate::log;
 use crate::words::{self, Places};
 
@@ -23,6 +23,11 @@ pub(super) async fn watch(env: &HostEnv, group: &Group<HostEnv>, shared: &Shared
         for line in alarms.news(&group.status(), &shared.facts.locators()) {
             log::warn(&line);
         }
+        let files = shared.facts.files();
+        let nameless = env.blocking(move || nameless::among(&files)).await.unwrap_or_default();
+        for n in nameless.iter().filter(|n| alarms.nameless.insert(n.uuid.clone())) {
+            log::warn(&n.words(&shared.facts.group));
+        }
         env.sleep(LOOK_AGAIN).await;
     }
 }
@@ -33,6 +38,8 @@ pub(super) struct Alarms {
     latched: bool,
     /// By member. Members leave; an index is never given to another.
     members: BTreeMap<MemberIndex, Told>,
+    /// Members whose file has no name any more.
+    nameless: BTreeSet<String>,
 }
 
 /// What was told of a member.

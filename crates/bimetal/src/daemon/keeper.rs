@@ -135,6 +135,7 @@ impl Shared {
             return users;
         }
         users.extend(self.users_of_files());
+        users.extend(self.nameless_to_wait_for());
         if !users.is_empty() {
             return users;
         }

@@ -15,6 +15,7 @@ use bimetal_volume::group::Group;
 use bimetal_volume::units::{MemberIndex, Tier};
 
 use super::jobs::{Done, Outcome};
+use super::nameless::MemberFile;
 use super::{Shared, Ways};
 use crate::api::{ChangedMember, MemberChange};
 use crate::commands::create::refuse_used;
@@ -33,6 +34,9 @@ pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, shared: &Shared,
     match (&change, &done.member) {
         (MemberChange::Add { locator, .. }, Some(added)) => {
             shared.facts.note_locator(added.uuid.clone(), locator.clone());
+            let (uuid, place) = (added.uuid.clone(), added.locator.clone());
+            let file = ways.env.blocking(move || MemberFile::at(&uuid, &place)).await;
+            file.ok().flatten().into_iter().for_each(|file| shared.facts.note_file(file));
             log::info(&format!("{locator} is member {} of group '{name}' now", added.index));
         }
         (MemberChange::Evacuate { member, dry_run: false }, _) => {

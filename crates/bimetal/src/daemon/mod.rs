@@ -18,6 +18,7 @@ mod keeper;
 mod limit;
 mod losses;
 mod members;
+mod nameless;
 mod opened;
 mod raw;
 mod report;
@@ -51,6 +52,7 @@ use files::Files;
 pub(crate) use jobs::Done;
 use losses::Losses;
 pub(crate) use members::engine as change_members;
+use nameless::MemberFile;
 pub(crate) use report::{families, member_row, volume_row};
 pub(crate) use shared::{is_silence, Facts, Made, Shared, Snapshot};
 use sockets::ControlSockets;
@@ -156,6 +158,7 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     let facts = Facts {
         group: name.clone(),
         since: Instant::now(),
+        files: std::sync::Mutex::new(files_of(&env, locators(&found)).await),
         locators: std::sync::Mutex::new(locators(&found)),
         sector_bytes: exports.sector_bytes(),
     };
@@ -208,6 +211,12 @@ pub(crate) fn locators(found: &found_members::Members) -> Vec<(String, String)> 
         Some((uuid_text(&found_members::own_uuid(label)), m.locator.to_string()))
     });
     named.collect()
+}
+
+/// Those of the members that are files.
+async fn files_of(env: &HostEnv, locators: Vec<(String, String)>) -> Vec<MemberFile> {
+    let all = move || locators.iter().filter_map(|(uuid, locator)| MemberFile::at(uuid, locator)).collect();
+    env.blocking(all).await.unwrap_or_default()
 }
 
 fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {

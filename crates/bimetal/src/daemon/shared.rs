@@ -11,6 +11,7 @@ use super::ending::Ending;
 use super::families::Work;
 use super::jobs::{Job, Jobs};
 use super::keeper::users_among;
+use super::nameless::MemberFile;
 use super::opened::OpenFile;
 use super::report;
 use crate::api::{self, MemberChange, VolumeChange};
@@ -115,11 +116,23 @@ pub(crate) struct Facts {
     pub(crate) since: Instant,
     /// Member UUID (as text) and where it was found.
     pub(crate) locators: Mutex<Vec<(String, String)>>,
+    /// Members that are files.
+    pub(crate) files: Mutex<Vec<MemberFile>>,
     /// Logical sector of the volumes.
     pub(crate) sector_bytes: u32,
 }
 
 impl Facts {
+    /// Which file is a member that is one.
+    pub(crate) fn note_file(&self, file: MemberFile) {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+    }
+
+    /// Members that are files.
+    pub(crate) fn files(&self) -> Vec<MemberFile> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// A member has come.
     pub(crate) fn note_locator(&self, uuid: String, locator: String) {
         self.locators.lock().unwrap_or_else(PoisonError::into_inner).push((uuid, locator));
@@ -127,6 +140,7 @@ impl Facts {
 
     /// A member has gone.
     pub(crate) fn forget_locator(&self, uuid: &str) {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner).retain(|f| f.uuid != uuid);
         self.locators.lock().unwrap_or_else(PoisonError::into_inner).retain(|(u, _)| u != uuid);
     }
 
@@ -244,7 +258,8 @@ impl Shared {
         let mut status = report::status(&self.facts, &snapshot, attachments);
         let copied = status.dissolving.as_ref().and_then(|d| super::dissolve::words(&self.facts.group, d));
         let checked = status.last_check.as_ref().and_then(|c| super::check::words(&self.facts.group, c));
-        status.summary.splice(0..0, trouble.into_iter().chain(checked).chain(copied));
+        let nameless = self.nameless();
+        status.summary.splice(0..0, nameless.into_iter().chain(trouble).chain(checked).chain(copied));
         let stop = self.lock_stop();
         if stop.wished {
             status.state = "stopping".into();
@@ -355,12 +370,13 @@ impl Shared {
         }
     }
 
-    /// Wishes a stop: it happens as soon as nobody uses an attached device or the file of a volume, or at once with `force`. Returns
-    /// who does so now.
+    /// Wishes a stop: it happens as soon as nobody uses an attached device or the file of a volume, and no member is a file that has lost its
+    /// name, or at once with `force`. Returns what it waits for now.
     pub(crate) async fn ask_to_stop(&self, force: bool) -> Vec<String> {
         let mut users = if force { Vec::new() } else { users_among(self.all_attachments().await) };
         if !force {
             users.extend(self.glance_at_files().await);
+            users.extend(self.nameless_to_wait_for());
         }
         let mut stop = self.lock_stop();
         stop.wished = true;

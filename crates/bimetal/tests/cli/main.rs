@@ -24,6 +24,7 @@ mod loops;
 mod loss;
 mod marked;
 mod member;
+mod nameless;
 mod namesakes;
 mod newer;
 mod odd_names;
