@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn changes_wait_for_each_other() {
         let held = CHANGING.lock().expect("nobody panics with it");
-        let other = std::thread::spawn(|| change("no-such-group", |_| true).is_ok_and(|changed| !changed));
+        let other = std::thread::spawn(|| change("no-such-group", None, |_| true).is_ok_and(|changed| !changed));
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!other.is_finished());
         drop(held);

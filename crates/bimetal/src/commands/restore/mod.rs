@@ -98,6 +98,8 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
     confirm(&question(env, saved, &plan, &candidates, &added_and_away), args.yes)?;
     let before = save_before(env, &found, &args.file).await.context(UNTOUCHED)?;
     let added: Vec<Target<HostDevice>> = plan.added.iter().map(|i| target((*i, Proof::None))).collect();
+    // Who has a ublk device mounted that outlived its daemon knows what came since.
+    loss::note(&saved.group, format!("metadata was put back from {}", args.file.display()));
     let written = put_back(saved, &targets, &added).await.with_context(|| cut_off(saved, &before))?;
     let of_member = |((i, proof), m): (&(usize, Proof), &SavedMember)| {
         (m.label.member, candidates[*i].locator.clone(), proof.name())
