@@ -19,6 +19,7 @@ pub(crate) struct Snapshot {
     pub(crate) clients: Vec<api::Client>,
     pub(crate) files: Option<api::Files>,
     pub(crate) last_check: Option<api::LastCheck>,
+    pub(crate) losses: Vec<String>,
 }
 
 /// What came of the wish for a ublk device.
@@ -83,7 +84,13 @@ impl Shared {
     }
 
     pub(crate) async fn snapshot(&self) -> Option<Snapshot> {
-        Some(Snapshot { status: self.status.clone(), clients: Vec::new(), files: None, last_check: None })
+        Some(Snapshot {
+            status: self.status.clone(),
+            clients: Vec::new(),
+            files: None,
+            last_check: None,
+            losses: Vec::new(),
+        })
     }
 
     pub(crate) fn nameless(&self) -> Vec<String> {

@@ -2,7 +2,7 @@
 //!
 //! A sync that fails may take with it what a member had acknowledged, and the next one succeeds. Clients that end with their
 //! daemon know that. A ublk device stays, and whoever uses it would be told by the next daemon that all is durable. So it is
-//! written down what happened, and each device that is taken over tells its client before it says that.
+//! written down what happened, and no device that is taken over says that any more: its flushes fail until it is removed.
 //!
 //! 1. A new loss concerns every device that is there: the note names none then.
 //! 2. It lies where it lives as long as the kernel's devices: what is left of it after a restart of the machine goes at the next
@@ -34,13 +34,13 @@ pub(crate) struct Owing {
     pub(crate) device: String,
 }
 
-/// What was lost, and who is to be told.
+/// What was lost, and whom that concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
     schema: u32,
     /// What happened.
     pub(crate) why: String,
-    /// Who has not been told yet; `None`: every device that is there.
+    /// Those that are there still; `None`: every device that is.
     pub(crate) devices: Option<Vec<Owing>>,
 }
 
@@ -50,7 +50,7 @@ impl Note {
         Note { schema: api::SCHEMA, why, devices: None }
     }
 
-    /// Whether a device has to tell its client.
+    /// Whether it concerns a device.
     pub(crate) fn names(&self, device: &Owing) -> bool {
         self.devices.as_ref().is_none_or(|all| all.contains(device))
     }

@@ -199,7 +199,7 @@ async fn health(State(shared): State<Arc<Shared>>) -> Response {
     let reasons = match shared.snapshot().await {
         Some(s) => {
             let troubles = crate::words::troubles(&s.status, &shared.facts.locators());
-            shared.nameless().into_iter().chain(troubles).collect()
+            shared.nameless().into_iter().chain(s.losses).chain(troubles).collect()
         }
         None => vec!["the group does not answer".to_string()],
     };

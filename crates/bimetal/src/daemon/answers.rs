@@ -116,6 +116,7 @@ impl Answers {
             dissolving: self.copies.row(),
             last_check: self.checks.last(self.env.now()),
             exports: self.ways.nbd.uris(&self.group.volume_names()),
+            losses: self.ways.devices.losses.words(),
         }
     }
 

@@ -1,5 +1,5 @@
 //! What ublk devices have to tell their clients: that something is lost which was acknowledged. The note of it
-//! ([`loss`](crate::loss)) is made here when the group latches, and unmade when everybody knows.
+//! ([`loss`](crate::loss)) is made here when the group latches, and unmade when all devices that it concerns are gone.
 //!
 //! Invariants:
 //! 1. What was lost in the time of this daemon concerns every device, to the next start: nothing settles it here, where no
@@ -104,10 +104,18 @@ impl Losses {
         }
     }
 
-    /// Why a device that is taken over has to tell its client that something is lost, if it has to.
+    /// Why a device that is taken over has to tell its client that something is lost, by refusing to promise anything, if it has to.
     pub(crate) fn owed_by(&self, volume: &Uuid, device: &Path) -> Option<String> {
         let ledger = self.ledger.borrow();
         ledger.note.as_ref().filter(|n| n.names(&owing(volume, device))).map(|n| n.why.clone())
+    }
+
+    /// What is to be said of the devices that refuse flushes for what was lost before this daemon. Of what it has lost itself the group
+    /// says more.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let ledger = self.ledger.borrow();
+        let note = ledger.note.as_ref().filter(|_| !ledger.own);
+        note.iter().flat_map(|n| n.devices.iter().flatten().map(|d| words(&d.device, &n.why))).collect()
     }
 
     /// These devices are left from before, and no others.
@@ -159,6 +167,15 @@ impl Losses {
     }
 }
 
+/// What a loss means for a device.
+pub(super) fn words(device: &str, why: &str) -> String {
+    format!(
+        "what was written to {device} and not flushed may be lost ({why}). Its flushes are answered with errors until it is removed, so that \
+         whoever uses it learns of it. Unmount its file system, detach it (`bimetal detach`), attach it again and check the file system \
+         (fsck) before it is used further; programs that wrote to it last have to write that again"
+    )
+}
+
 fn owing(volume: &Uuid, device: &Path) -> Owing {
     Owing { volume: uuid_text(volume), device: device.display().to_string() }
 }
@@ -207,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_owed_by_every_device_of_the_next_daemon_until_each_has_told() {
+    fn a_loss_is_owed_by_every_device_of_the_next_daemon_until_each_is_gone() {
         let dir = with_a_loss();
         daemon(&dir, |losses| async move {
             are_there(&losses, &[A, B]).await;
@@ -215,8 +232,10 @@ mod tests {
             assert!(why.contains("member 1") && owes(&losses, B));
             losses.settle(&A.0, Path::new(A.1)).await;
             assert!(!owes(&losses, A) && owes(&losses, B));
+            let said = losses.words();
+            assert!(said.len() == 1 && said[0].contains(B.1) && said[0].contains("member 1"), "{said:?}");
         });
-        assert!(stands(&dir), "one has not told");
+        assert!(stands(&dir), "one is there");
         daemon(&dir, |losses| async move {
             are_there(&losses, &[A, B]).await;
             assert!(!owes(&losses, A) && owes(&losses, B), "it outlives a second death");
@@ -226,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_perhaps_lost_is_owed_by_what_is_there_also_by_who_has_told_of_another_loss() {
+    fn what_is_perhaps_lost_is_owed_by_what_is_there_also_by_who_is_settled_of_another_loss() {
         let dir = with_a_loss();
         daemon(&dir, |losses| async move {
             are_there(&losses, &[A, B]).await;
@@ -292,13 +311,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_loss_concerns_those_again_who_were_told_of_the_old_one() {
+    fn a_new_loss_concerns_those_again_who_are_settled_of_the_old_one() {
         let dir = with_a_loss();
         daemon(&dir, |losses| async move {
             are_there(&losses, &[A, B]).await;
             losses.settle(&A.0, Path::new(A.1)).await;
             losses.lost("a sync of member 0 failed".into()).await;
-            // Told of the old one, or removed, when the new one has come.
+            // Removed when the new one has come.
             losses.settle(&B.0, Path::new(B.1)).await;
             losses.settle_all_of(&A.0).await;
             are_there(&losses, &[]).await;

@@ -107,6 +107,8 @@ pub(crate) struct Snapshot {
     pub(crate) last_check: Option<api::LastCheck>,
     /// Where clients connect.
     pub(crate) exports: Vec<String>,
+    /// What is to be said of ublk devices that refuse flushes.
+    pub(crate) losses: Vec<String>,
 }
 
 /// What is known of the group from outside it.
@@ -259,7 +261,8 @@ impl Shared {
         let copied = status.dissolving.as_ref().and_then(|d| super::dissolve::words(&self.facts.group, d));
         let checked = status.last_check.as_ref().and_then(|c| super::check::words(&self.facts.group, c));
         let nameless = self.nameless();
-        status.summary.splice(0..0, nameless.into_iter().chain(trouble).chain(checked).chain(copied));
+        let losses = snapshot.losses.iter().map(|words| format!("{words}."));
+        status.summary.splice(0..0, nameless.into_iter().chain(losses).chain(trouble).chain(checked).chain(copied));
         let stop = self.lock_stop();
         if stop.wished {
             status.state = "stopping".into();

@@ -10,6 +10,7 @@ use bimetal_volume::env::Env;
 use bimetal_volume::group::Volume;
 use bimetal_volume::options::{Uuid, VolumeStatus};
 
+use super::losses;
 use super::ublk::Devices;
 use crate::{log, runstate};
 
@@ -79,7 +80,7 @@ impl Devices {
             Ok(device) => {
                 self.is_here(uuid, device);
                 if let Some(why) = lost {
-                    log::warn(&words_of_loss(&path, name, &why));
+                    log::warn(&losses::words(&path.display().to_string(), &why));
                 }
                 self.record(uuid, name, &path).await;
                 log::info(&format!("{} of '{name}' is served again", path.display()));
@@ -163,17 +164,6 @@ fn tell_that_unseen(error: &UblkError) {
              this one has left wait; stop this daemon and start it again, as root, to have them served"
         ));
     }
-}
-
-/// What a loss means for the device of a volume, in words.
-fn words_of_loss(path: &Path, name: &str, why: &str) -> String {
-    format!(
-        "what was written to {} of '{name}' and not flushed may be lost ({why}). Its flushes are answered with \
-         errors until it is removed, so that whoever uses it learns of it. Unmount its file system, detach it (`bimetal detach`), \
-         attach it again and check the file system (fsck) before it is used further; programs that wrote to it last have to write \
-         that again",
-        path.display()
-    )
 }
 
 /// Why a device is left as it is, in words.

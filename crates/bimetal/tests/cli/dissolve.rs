@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::attach::ends;
 use crate::common::{checksum, installed, Daemon, Place, MIB};
 use crate::files;
+use crate::server::{until, Server};
 
 fn nbd(p: &Place) -> String {
     format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display())
@@ -312,20 +313,19 @@ fn a_file_that_may_hold_something_is_not_overwritten_unasked() {
     let p = Place::new();
     p.tank();
     let _daemon = p.serve(&["tank"]);
-    let data = p.file("data", 32 * MIB);
+    let data = p.file("data.img", 32 * MIB);
     std::fs::write(&data, vec![0x5a; 32 * MIB as usize]).expect("written");
     let before = checksum(&data);
     std::fs::create_dir(p.path("f")).expect("made");
-    let (socket, shown) = (p.path("n.sock"), p.path("f/vol"));
-    let mut server =
-        Command::new("nbdkit").args(["-f", "-U"]).arg(&socket).arg("file").arg(&data).spawn().expect("nbdkit");
-    assert!(comes(|| socket.exists()));
-    let mut fuse = Command::new("nbdfuse").arg(&shown).arg("--unix").arg(&socket).spawn().expect("nbdfuse");
-    assert!(comes(|| shown.exists()));
+    let server = Server::of(&p, "data");
+    let shown = p.path("f/vol");
+    let mut fuse = Command::new("nbdfuse").arg(&shown).arg("--unix").arg(p.path("data.sock")).spawn().expect("nbdfuse");
+    until(|| shown.exists(), "the file is shown");
     // Neither --yes nor somebody to ask.
     let done = p.run(&["dissolve", "tank/main", "--onto", "f/vol"]);
     let _ = Command::new("fusermount3").arg("-u").arg(p.path("f")).status();
-    let _ = (fuse.wait(), server.kill(), server.wait());
+    let _ = fuse.wait();
+    drop(server);
     assert_ne!(done.code, 0, "{}{}", done.out, done.err);
     assert_eq!(checksum(&data), before);
 }

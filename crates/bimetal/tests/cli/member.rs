@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::attach;
 use crate::common::{Place, MIB};
 use crate::files;
+use crate::loops::Loops;
 
 fn states(list: &serde_json::Value) -> Vec<(String, String)> {
     let text = |m: &serde_json::Value, k: &str| m[k].as_str().unwrap_or_default().to_string();
@@ -55,25 +56,33 @@ fn a_member_is_added_while_the_group_is_served() {
 /// No scan finds a file.
 #[test]
 fn what_is_added_to_a_group_without_a_configuration_is_written_down_with_the_others() {
-    for served in [true, false] {
-        let p = Place::new();
-        p.tank();
-        let before = configured(&p);
-        let [fast, slow, more] = ["fast.img", "slow.img", "more.img"].map(|name| text(&p.path(name)));
-        p.file("more.img", 64 * MIB);
-        let mut daemon = served.then(|| {
-            std::fs::remove_file(p.path("etc/groups/tank.toml")).expect("removed");
-            p.serve(&["tank", "--member", &fast, &slow])
-        });
-        p.ok(&["member", "add", "tank", "--slow", &more]);
-        if let Some(daemon) = &mut daemon {
-            p.ok(&["stop", "tank"]);
-            daemon.wait();
-        }
-        assert!(configured(&p).starts_with(before.trim_end()), "{}", configured(&p));
-        let list = p.json(&["member", "list", "tank"]);
-        assert!(states(&list).iter().filter(|(_, s)| s == "in use").count() == 3, "{list}");
+    let p = Place::new();
+    p.tank();
+    let before = configured(&p);
+    let [fast, slow, more] = ["fast.img", "slow.img", "more.img"].map(|name| text(&p.path(name)));
+    p.file("more.img", 64 * MIB);
+    std::fs::remove_file(p.path("etc/groups/tank.toml")).expect("removed");
+    let mut daemon = p.serve(&["tank", "--member", &fast, &slow]);
+    p.ok(&["member", "add", "tank", "--slow", &more]);
+    p.ok(&["stop", "tank"]);
+    daemon.wait();
+    assert!(configured(&p).starts_with(before.trim_end()), "{}", configured(&p));
+    assert_eq!(p.json(&["check", "tank"])["sound"], true, "all three are found");
+}
+
+/// The others are found by a scan, as long as there are no others but block devices.
+#[test]
+fn the_same_where_no_daemon_is() {
+    let p = Place::new();
+    let name = &format!("added-{}", std::process::id());
+    for (file, mib) in [("fast", 48), ("slow", 96), ("new", 96)] {
+        p.file(file, mib * MIB);
     }
+    let Some(loops) = Loops::new(&p, &["fast", "slow"]) else { return };
+    p.ok(&["create", name, "--fast", &loops.0[0], "--slow", &loops.0[1], "--volume", "main:40MiB", "--yes"]);
+    std::fs::remove_dir_all(p.path("etc")).expect("removed");
+    p.ok(&["member", "add", name, "--slow", "new"]);
+    assert_eq!(p.json(&["check", name])["sound"], true, "all three are found");
 }
 
 #[test]

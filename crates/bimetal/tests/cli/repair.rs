@@ -199,11 +199,15 @@ fn a_repair_is_undone_until_the_group_is_started() {
     std::fs::rename(p.path("fast.img"), p.path("gone.img")).expect("renamed");
     p.file("new.img", 48 * MIB);
     let repair = ["repair", "tank", "--fast", "new.img", "--yes", "--save", "before"];
+    // For ublk devices that outlived their daemon.
+    let noted = || std::fs::read_to_string(p.path("run/tank/lost.json")).expect("noted");
     p.ok(&repair);
+    assert!(noted().contains("was repaired"), "{}", noted());
     assert!(p.ok(&repair).contains("needs no repair"), "the new one is a member now");
     // The dead one was not dead.
     std::fs::rename(p.path("gone.img"), p.path("fast.img")).expect("renamed");
     p.ok(&["restore", "before", "--yes"]);
+    assert!(noted().contains("was put back"), "{}", noted());
     assert!(std::fs::read(p.path("slow.img")).expect("read") == slow, "every byte is as it was");
     std::fs::remove_file(p.path("new.img")).expect("removed");
     let daemon = served(&p);

@@ -21,6 +21,8 @@ struct Lane {
     ended: Cell<bool>,
     /// Nobody will take anything.
     broken: Cell<bool>,
+    /// Nothing is given out, though it is there.
+    held: Cell<bool>,
     wakers: RefCell<Vec<Waker>>,
 }
 
@@ -72,10 +74,10 @@ impl Lane {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
             let mut queue = self.bytes.borrow_mut();
-            if queue.is_empty() {
-                if self.ended.get() {
-                    return Poll::Ready(Ok(0));
-                }
+            if queue.is_empty() && self.ended.get() && !self.held.get() {
+                return Poll::Ready(Ok(0));
+            }
+            if queue.is_empty() || self.held.get() {
                 self.wait(cx.waker());
                 return Poll::Pending;
             }
@@ -107,6 +109,12 @@ pub fn pipe(capacity: usize, receive_max: usize) -> (PipeConn, PipeConn) {
 }
 
 impl PipeConn {
+    /// Whether what arrives is not read yet, as in a socket with much in it. That the other end sends no more is seen all the same.
+    pub fn hold(&self, yes: bool) {
+        self.incoming.held.set(yes);
+        self.incoming.wake();
+    }
+
     async fn wait_until(&self, is_so: impl Fn() -> bool) {
         poll_fn(|cx| {
             if is_so() {

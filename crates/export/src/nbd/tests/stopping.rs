@@ -3,7 +3,6 @@ use bimetal_nbd::consts::{cmd, cmd_flag, errno};
 use super::*;
 use crate::conn::{Conn, Part};
 use crate::stats::Phase;
-use bimetal_volume::buf::BufMut;
 
 #[test]
 fn goodbye_is_taken_after_everything_is_answered() {
@@ -269,51 +268,16 @@ fn what_a_connection_asked_for_that_sends_no_more_undoes_nothing_of_one_that_was
     });
 }
 
-/// A stream of which what has arrived is read late, as from a socket with much in it. What is asked of it otherwise is answered at once.
-#[derive(Clone)]
-struct ReadLate {
-    inner: PipeConn,
-    runtime: TestRuntime,
-    late: Rc<Cell<bool>>,
-}
-
-impl Conn for ReadLate {
-    async fn recv(&self, buf: BufMut, range: std::ops::Range<usize>) -> (BufMut, std::io::Result<usize>) {
-        if self.late.get() {
-            self.runtime.sleep(Duration::from_millis(1)).await;
-        }
-        self.inner.recv(buf, range).await
-    }
-    async fn send(&self, parts: Vec<Part>) -> (Vec<Part>, std::io::Result<()>) {
-        self.inner.send(parts).await
-    }
-    async fn hung_up(&self) {
-        self.inner.hung_up().await;
-    }
-    async fn half_closed(&self) {
-        self.inner.half_closed().await;
-    }
-    fn end_sending(&self) {
-        self.inner.end_sending();
-    }
-    fn close(&self) {
-        self.inner.close();
-    }
-}
-
 /// The end of a stream has arrived, and what came before it is not read yet: that is as old as what waits.
 #[test]
 fn what_was_not_read_yet_of_one_who_sends_no_more_undoes_nothing_of_the_next() {
     for command in [cmd::WRITE, cmd::TRIM] {
         World::new().run(move |w| async move {
             let (ours, theirs) = pipe(1 << 20, 1 << 20);
-            let late = Rc::new(Cell::new(false));
-            w.server.serve(ReadLate { inner: theirs, runtime: w.runtime.clone(), late: late.clone() }, "late".into());
+            w.server.serve(theirs.clone(), "held".into());
             let options = ClientOptions { style: HeaderStyle::Structured, ..ClientOptions::default() };
             let mut c = Client::connect(ours, &options).await.expect("the server takes us");
-            late.set(true);
-            // The receive that waits already gets the first.
-            c.command(cmd::FLUSH, 0, 0, 0).await.expect("flushed");
+            theirs.hold(true);
             for _ in 0..3 {
                 ask(&mut c, command).await;
             }
@@ -321,6 +285,7 @@ fn what_was_not_read_yet_of_one_who_sends_no_more_undoes_nothing_of_the_next() {
             let mut next = w.connect(HeaderStyle::Structured).await;
             next.write(0, &[9; 4096], 0).await.expect("written");
             next.command(cmd::FLUSH, 0, 0, 0).await.expect("flushed");
+            theirs.hold(false);
             w.runtime.sleep(Duration::from_secs(1)).await;
             assert_eq!(first_byte(&w).await, 9, "{command}");
             next.disconnect().await.expect("sent");
