@@ -21,8 +21,9 @@ struct Lane {
     ended: Cell<bool>,
     /// Nobody will take anything.
     broken: Cell<bool>,
-    /// Nothing is given out, though it is there.
+    /// Nothing is given out, though it is there; and each receive takes a turn of the others, once that was so.
     held: Cell<bool>,
+    paced: Cell<bool>,
     wakers: RefCell<Vec<Waker>>,
 }
 
@@ -69,7 +70,12 @@ impl Lane {
     }
 
     async fn get(&self, room: &mut [u8]) -> io::Result<usize> {
+        let mut waits = self.paced.get();
         poll_fn(|cx| {
+            if std::mem::take(&mut waits) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             if self.broken.get() {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
@@ -109,9 +115,11 @@ pub fn pipe(capacity: usize, receive_max: usize) -> (PipeConn, PipeConn) {
 }
 
 impl PipeConn {
-    /// Whether what arrives is not read yet, as in a socket with much in it. That the other end sends no more is seen all the same.
+    /// Whether what arrives is not read yet, as in a socket with much in it. That the other end sends no more is seen all the same. Later
+    /// it is read piece by piece, beside other work.
     pub fn hold(&self, yes: bool) {
         self.incoming.held.set(yes);
+        self.incoming.paced.set(true);
         self.incoming.wake();
     }
 

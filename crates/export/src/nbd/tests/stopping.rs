@@ -273,12 +273,13 @@ fn what_a_connection_asked_for_that_sends_no_more_undoes_nothing_of_one_that_was
 fn what_was_not_read_yet_of_one_who_sends_no_more_undoes_nothing_of_the_next() {
     for command in [cmd::WRITE, cmd::TRIM] {
         World::new().run(move |w| async move {
-            let (ours, theirs) = pipe(1 << 20, 1 << 20);
+            // A header at a time.
+            let (ours, theirs) = pipe(1 << 20, 28);
             w.server.serve(theirs.clone(), "held".into());
             let options = ClientOptions { style: HeaderStyle::Structured, ..ClientOptions::default() };
             let mut c = Client::connect(ours, &options).await.expect("the server takes us");
             theirs.hold(true);
-            for _ in 0..3 {
+            for _ in 0..20 {
                 ask(&mut c, command).await;
             }
             c.conn().end_sending();
