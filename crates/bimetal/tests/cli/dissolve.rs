@@ -285,6 +285,18 @@ fn what_cannot_take_a_volume_is_refused_and_stays_as_it_is() {
     assert_eq!(daemon.wait(), 0, "{}", p.log());
 }
 
+#[test]
+fn who_has_copied_one_volume_is_not_told_to_destroy_the_others() {
+    let p = Place::new();
+    p.tank_of(&["main:40MiB", "b:4MiB"]);
+    let _daemon = p.serve(&["tank"]);
+    let words = p.ok(&["dissolve", "tank/b", "--onto", "b.img"]);
+    assert!(words.contains("bimetal volume delete tank/b") && !words.contains("destroy"), "{words}");
+    p.ok(&["volume", "delete", "tank/b", "--yes"]);
+    let words = p.ok(&["dissolve", "tank/main", "--onto", "main.img"]);
+    assert!(words.contains("bimetal volume delete tank/main, or bimetal destroy tank"), "{words}");
+}
+
 /// A repair takes it for the member that it is.
 #[test]
 fn nothing_is_copied_over_a_member_of_the_same_group_that_has_lost_its_labels() {
@@ -311,7 +323,7 @@ fn a_file_that_may_hold_something_is_not_overwritten_unasked() {
         return;
     }
     let p = Place::new();
-    p.tank();
+    p.tank_of(&["main:16MiB"]);
     let _daemon = p.serve(&["tank"]);
     let data = p.file("data.img", 32 * MIB);
     std::fs::write(&data, vec![0x5a; 32 * MIB as usize]).expect("written");

@@ -82,6 +82,10 @@ fn the_same_where_no_daemon_is() {
     p.ok(&["create", name, "--fast", &loops.0[0], "--slow", &loops.0[1], "--volume", "main:40MiB", "--yes"]);
     std::fs::remove_dir_all(p.path("etc")).expect("removed");
     p.ok(&["member", "add", name, "--slow", "new"]);
+    let written = std::fs::read_to_string(p.path("etc/groups").join(format!("{name}.toml"))).expect("a configuration");
+    for member in [&loops.0[0], &loops.0[1], &text(&p.path("new"))] {
+        assert!(written.contains(member), "{member}: {written}");
+    }
     assert_eq!(p.json(&["check", name])["sound"], true, "all three are found");
 }
 

@@ -394,3 +394,29 @@ fn an_old_ssd_is_refused_also_if_the_other_one_is_not_whole() {
     let directory = |d: &MemoryDevice| d.flip(d.layout().root_block(0, d.label().root_side) + 100, 1);
     refused_as_old(&MemoryEnv::new(), &old_ssd_beside_rot(directory).0, 1, &"the page directory rots");
 }
+
+/// One that holds nothing is left alone: changes went on without it. This one did not let them.
+#[test]
+fn an_old_copy_of_a_disk_that_leaves_and_still_holds_something_is_called_so() {
+    let env = MemoryEnv::new();
+    let devices = [16, 32, 32].map(|mib| MemoryDevice::new(mib * MIB)).to_vec();
+    let members = devices.iter().cloned().zip([Tier::Fast, Tier::Slow, Tier::Slow]).collect();
+    make(&env, members, small(vec![volume("cold", 16, Placement::SlowOnly)]));
+    let m = Members(devices);
+    let g = open(&env, &m.0, writable()).expect("opens");
+    let c = g.volume("cold").expect("there");
+    write(&env, &c, 0, &[7; 8 << 20]).expect("written");
+    flush(&env, &c).expect("flushed");
+    image::evacuate(&env, &g, 2);
+    assert!(image::used(&g, 2) > 0, "nothing moves here");
+    let copies = m.copy();
+    for name in ["one", "two"] {
+        let (g, new) = (g.clone(), volume(name, 1, Placement::Auto));
+        env.block_on(async move { g.create_volume(&new).await }).expect("made");
+    }
+    drop((c, g));
+    let before = with(&m, &copies, 2);
+    let refused = open(&env, &before.0, writable()).err().expect("it is not the disk");
+    assert!(matches!(refused, OpenError::Stale { member: 2, .. }), "{refused}");
+    open(&env, &m.0, writable()).expect("the disk itself");
+}
