@@ -170,7 +170,7 @@ impl Losses {
 /// What a loss means for a device.
 pub(super) fn words(device: &str, why: &str) -> String {
     format!(
-        "what was written to {device} and not flushed may be lost ({why}). Its flushes are answered with errors until it is removed, so that \
+        "{device}: what was written to it and not flushed may be lost ({why}). Its flushes are answered with errors until it is removed, so that \
          whoever uses it learns of it. Unmount its file system, detach it (`bimetal detach`), attach it again and check the file system \
          (fsck) before it is used further; programs that wrote to it last have to write that again"
     )
