@@ -14,7 +14,7 @@ pub const MAGIC: [u8; 16] = *b"BIMETAL LEASE 1\n";
 /// A holder; or the mark of those who only read the member, which names nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// UUID of the group.
+    /// UUID of the group; zeros of one who asks.
     pub group: [u8; 16],
     /// Random: tells this opening of the member from all others.
     pub nonce: u64,
@@ -22,7 +22,7 @@ pub struct Lease {
     pub boot: [u8; 16],
     /// The namespace of process numbers in which it does.
     pub namespace: u64,
-    /// Its process number; 0 in a mark.
+    /// Its process number; 0 of one who only reads.
     pub process: u32,
     /// When that process began, in the kernel's ticks since the boot.
     pub began: u64,
@@ -53,9 +53,24 @@ impl Lease {
         Lease { group, nonce, boot: [0; 16], namespace: 0, process: 0, began: 0 }
     }
 
-    /// Whether this names nobody, and so nobody has to be waited for.
-    pub fn is_mark(&self) -> bool {
+    /// The same while whoever writes it still asks whether the member can be had: who finds that knows nothing of those before.
+    pub fn asking(self) -> Lease {
+        Lease { group: [0; 16], ..self }
+    }
+
+    /// Whether whoever wrote this still asked.
+    pub fn asks(&self) -> bool {
+        self.group == [0; 16]
+    }
+
+    /// Whether it was written by somebody who only reads, and so names nobody.
+    pub fn reads(&self) -> bool {
         self.process == 0
+    }
+
+    /// Whether this is a mark, so that nobody has to be waited for.
+    pub fn is_mark(&self) -> bool {
+        self.reads() && !self.asks()
     }
 
     /// Writes it into `block`, all of which it takes.
@@ -98,6 +113,15 @@ pub(crate) fn fields() -> Vec<Field> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_asks_and_who_reads_is_told_apart() {
+        let holder = Lease { group: [3; 16], nonce: 5, boot: [7; 16], namespace: 1, process: 11, began: 13 };
+        let mark = Lease::mark([3; 16], 5);
+        let told = |lease: Lease| (lease.asks(), lease.reads(), lease.is_mark());
+        assert_eq!([holder, holder.asking()].map(told), [(false, false, false), (true, false, false)]);
+        assert_eq!([mark, mark.asking()].map(told), [(false, true, true), (true, true, false)]);
+    }
 
     #[test]
     fn what_is_written_is_read_and_damage_is_not() {

@@ -25,13 +25,17 @@
 //!    within the term: whoever challenges has not waited long enough by then. Nobody challenges twice with one lease: who is found
 //!    again after two answers holds the member, too, by whatever mistake, and the holder gives it up. So of two one stays; at once
 //!    goes who had taken the other for gone, so that it is the first one that stays.
-//! 5. Who only reads holds no lease. It asks as one does who opens the device itself, but leaves a *mark*, which names nobody, and believes
+//!    A lease of one who still *asks* says so ([`Lease::asks`]): whatever has become of him, nobody knows from it whether the one before
+//!    is gone, which may not have looked since. The outcome is waited for, as long as for an answer, before anybody else asks.
+//! 5. Who only reads holds no lease. It asks as one does who opens the device itself, but names nobody, leaves a *mark*, and believes
 //!    what it reads only if that was there less long ago than whoever takes a free lease waits ([`SETTLE`]), else it looks again
-//!    ([`reader`]). Others who read leave the mark where it is. Whoever comes to write takes it away and waits that long, also who opens
-//!    the device itself: that one writes no lease, and without the mark no reader would ever hear of it.
+//!    ([`reader`]). Others who read leave the mark where it is. Who meets one who reads asks anew. Whoever comes to write takes the mark
+//!    away and waits that long, also who opens the device itself: that one writes no lease, and without the mark no reader would ever
+//!    hear of it.
 //! 6. It may stand still between any two steps. What it has seen is as old as the look's beginning, the term counts at the end; and a
 //!    lease that was taken back too late, from one who serves, is no sign before that one has had the time to take it back.
 
+mod challenge;
 mod held;
 mod reader;
 mod who;
@@ -45,11 +49,12 @@ use bimetal_format::lease::Lease;
 use bimetal_format::BLOCK;
 use bimetal_volume::buf::{Buf, BufMut};
 use bimetal_volume::env::{DeviceError, Env};
+use challenge::beside_readers;
+pub(super) use challenge::{ask, challenge};
 pub(super) use held::Held;
 pub(super) use reader::{begin_to_read, Reader};
 #[cfg(test)]
 pub(super) use who::{held, is_gone_by, of_this_process};
-use who::{in_use, is_gone};
 
 use super::client::{Client, Needs};
 use super::NbdDevice;
@@ -126,6 +131,9 @@ pub(super) enum NotTaken {
     /// Somebody has it.
     #[error("{0}")]
     InUse(String),
+    /// Somebody only reads it, and says so in this moment.
+    #[error("somebody who has begun to read it in this moment; try again")]
+    Reader,
     #[error("the label cannot be read: {0}")]
     Label(DeviceError),
     #[error("the block that says who serves the member failed: {0}")]
@@ -136,6 +144,7 @@ impl NotTaken {
     pub(super) fn of(self, locator: String) -> OpenError {
         match self {
             NotTaken::InUse(by) => OpenError::Held { locator, by },
+            NotTaken::Reader => OpenError::Held { locator, by: self.to_string() },
             other => OpenError::Unread { locator, why: other.to_string() },
         }
     }
@@ -145,15 +154,24 @@ impl NotTaken {
 pub(super) async fn take(env: &HostEnv, device: &NbdDevice) -> Result<(), NotTaken> {
     let label = label_of(device).await.map_err(NotTaken::Label)?;
     let place = label.as_ref().and_then(|l| place_in(device, l));
-    let mine = Held::new(env, label.as_ref(), place);
-    if let Some(place) = place {
-        let taken = challenge(env, device, &mine.own.get(), place).await?;
-        mine.seen.set(taken.seen);
-        mine.took_for_gone.set(taken.from_gone);
-    }
+    let mine = match place {
+        None => Held::new(env, label.as_ref(), None),
+        Some(place) => beside_readers(async || take_at(env, device, label.as_ref(), place).await).await?,
+    };
     hold(env, device, mine);
     watch(env, device);
     Ok(())
+}
+
+async fn take_at(env: &HostEnv, device: &NbdDevice, label: Option<&Label>, place: u64) -> Result<Held, NotTaken> {
+    let mine = Held::new(env, label, Some(place));
+    let own = mine.own.get();
+    let taken = challenge(env, device, &own, place).await?;
+    mine.seen.set(taken.seen);
+    mine.took_for_gone.set(taken.from_gone);
+    // Should somebody have come since that look, one of the two finds the other's.
+    write(device, place, &own).await.map_err(NotTaken::Block)?;
+    Ok(mine)
 }
 
 /// From here on what the device is asked is bound to this lease.
@@ -178,125 +196,6 @@ pub(in crate::device) async fn look_here(env: &HostEnv, device: &FileDevice) -> 
     let Some(place) = label.and_then(|l| place_in(device, &l)) else { return Ok(()) };
     let asked = reader::known_to_serve(env, device, place).await;
     asked.map_err(|e| e.of(device.path().display().to_string()))
-}
-
-pub(super) async fn ask(env: &HostEnv, device: &impl Ground) -> Result<(), NotTaken> {
-    let label = label_of(device).await.ok().flatten();
-    let Some((label, place)) = label.and_then(|l| place_in(device, &l).map(|place| (l, place))) else { return Ok(()) };
-    match read(device, place).await {
-        Ok(None) => Ok(()),
-        _ => ask_and_leave(env, device, &label, place, BufMut::zeroed(BLOCK)).await,
-    }
-}
-
-/// Asks for a member as a challenger, and leaves this in place of a lease.
-async fn ask_and_leave(
-    env: &HostEnv,
-    device: &impl Ground,
-    label: &Label,
-    place: u64,
-    block: BufMut,
-) -> Result<(), NotTaken> {
-    let before = Before::read(device, place).await;
-    let mine = Held::new(env, Some(label), Some(place));
-    let taken = async {
-        // Also of one who is gone: another may have come by a server since the block was read.
-        let taken = challenge(env, device, &mine.own.get(), place).await?;
-        // It may have stood still since its last look, or have waited for the label, for so long that somebody has come meanwhile.
-        if BootInstant::now().since(taken.seen) >= SETTLE {
-            is_still_there(device, &mine.own.get(), place).await?;
-        }
-        device.put(place, block.freeze()).await.map_err(NotTaken::Block)
-    };
-    match (taken.await, before) {
-        (Err(NotTaken::Block(_)), Before::Unread(_)) => env.sleep(PATIENCE).await,
-        (taken, _) => taken?,
-    }
-    Ok(())
-}
-
-async fn is_still_there(device: &impl Ground, own: &Lease, place: u64) -> Result<(), NotTaken> {
-    match read(device, place).await.map_err(NotTaken::Block)? {
-        Some(now) if now.nonce == own.nonce => Ok(()),
-        now => Err(NotTaken::InUse(in_use(now.as_ref(), own))),
-    }
-}
-
-/// Who held a member before somebody wants it.
-enum Before {
-    Nobody,
-    Holder(Lease),
-    /// The block cannot be read: whoever is there writes it anew when he finds that.
-    Unread(DeviceError),
-}
-
-impl Before {
-    async fn read(device: &impl Ground, place: u64) -> Before {
-        match read(device, place).await {
-            Ok(None) => Before::Nobody,
-            Ok(Some(holder)) => Before::Holder(holder),
-            Err(error) => Before::Unread(error),
-        }
-    }
-
-    /// Whether there may be a holder who answers, seen from another one.
-    fn may_be_there(&self, from: &Lease) -> bool {
-        match self {
-            Before::Nobody => false,
-            Before::Holder(holder) => !is_gone(holder, from),
-            Before::Unread(_) => true,
-        }
-    }
-
-    fn holder(&self) -> Option<Lease> {
-        match self {
-            Before::Holder(holder) => Some(*holder),
-            _ => None,
-        }
-    }
-}
-
-/// How a lease was taken.
-#[derive(Debug)]
-pub(super) struct Taken {
-    /// When the last look began that found it.
-    seen: BootInstant,
-    /// From whom without waiting for an answer, by its nonce.
-    from_gone: Option<u64>,
-}
-
-/// Writes a lease, and waits whether it is answered if its holder may be there.
-pub(super) async fn challenge(env: &HostEnv, device: &impl Ground, own: &Lease, place: u64) -> Result<Taken, NotTaken> {
-    let asked = BootInstant::now();
-    let before = match Before::read(device, place).await {
-        Before::Unread(DeviceError::Disconnected) => return Err(NotTaken::Block(DeviceError::Disconnected)),
-        before => before,
-    };
-    write(device, place, own).await.map_err(NotTaken::Block)?;
-    // Whoever read that nobody is there when this one did has looked again by then, and may be a holder.
-    let took_long = BootInstant::now().since(asked) >= SETTLE / 2;
-    let answers = before.may_be_there(own) || took_long;
-    let (began, mut looked, mut seen) = (env.now(), Duration::ZERO, BootInstant::now());
-    loop {
-        // A member that was clean a moment ago may have been started meanwhile.
-        let clean = label_of(device).await.map_err(NotTaken::Label)?.is_none_or(|l| l.clean);
-        let patience = match answers {
-            false => SETTLE,
-            true if clean => PATIENCE_WITH_START,
-            true => PATIENCE,
-        };
-        // However long the label takes: what counts is a look that began when nobody could have answered any more.
-        if looked >= patience {
-            let from_gone = before.holder().filter(|_| !answers).map(|holder| holder.nonce);
-            return Ok(Taken { seen, from_gone });
-        }
-        env.sleep(LOOK_FOR_ANSWER.min(patience.saturating_sub(env.now().since(began)))).await;
-        (looked, seen) = (env.now().since(began), BootInstant::now());
-        match read(device, place).await.map_err(NotTaken::Block)? {
-            Some(now) if now.nonce == own.nonce => {}
-            now => return Err(NotTaken::InUse(in_use(now.or(before.holder()).as_ref(), own))),
-        }
-    }
 }
 
 /// Looks at the lease until the device is closed or lost.
@@ -433,7 +332,7 @@ async fn write(device: &impl Ground, place: u64, lease: &Lease) -> Result<(), De
     device.put(place, block_of(lease).freeze()).await
 }
 
-fn block_of(lease: &Lease) -> BufMut {
+pub(super) fn block_of(lease: &Lease) -> BufMut {
     let mut block = BufMut::zeroed(BLOCK);
     lease.encode(&mut block);
     block

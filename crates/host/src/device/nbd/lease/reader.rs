@@ -8,8 +8,9 @@ use bimetal_format::label::Label;
 use bimetal_format::lease::Lease;
 use bimetal_volume::env::{DeviceError, Env};
 
+use super::challenge::{ask_and_leave, beside_readers, mark_once_nobody_asks};
 use super::who::{in_use, is_here, of_this_process};
-use super::{ask_and_leave, block_of, label_of, place_in, read, Ground, NbdDevice, NotTaken, SETTLE};
+use super::{label_of, place_in, read, Ground, NbdDevice, NotTaken, SETTLE};
 use crate::reactor::clock::BootInstant;
 use crate::reactor::HostEnv;
 
@@ -65,7 +66,7 @@ pub(in crate::device::nbd) async fn begin_to_read(
     if asks && device.takes_writes() {
         match mark(env, device, &label, place).await {
             Ok(mark) => return Ok(Some(Reader { place, found: Some(mark), seen })),
-            Err(by @ NotTaken::InUse(_)) => return Err(by),
+            Err(by @ (NotTaken::InUse(_) | NotTaken::Reader)) => return Err(by),
             // A disk that cannot be written there any more is to be read all the same.
             Err(_) => {}
         }
@@ -77,18 +78,14 @@ pub(in crate::device::nbd) async fn begin_to_read(
 
 /// Sees to it that the block bears a mark, unless somebody serves the member; the nonce of it.
 async fn mark(env: &HostEnv, device: &NbdDevice, label: &Label, place: u64) -> Result<u64, NotTaken> {
-    let there = async || read(device, place).await.ok().flatten().filter(Lease::is_mark).map(|mark| mark.nonce);
-    if let Some(nonce) = there().await {
-        return Ok(nonce);
-    }
-    let own = Lease::mark(label.group, env.random());
-    let refusal = match ask_and_leave(env, device, label, place, block_of(&own)).await {
-        Ok(()) => return Ok(own.nonce),
-        Err(refusal) => refusal,
-    };
-    // Two who came to read in the same moment have taken each other for one who writes. The one that stayed has left its mark by then.
-    env.sleep(2 * SETTLE).await;
-    there().await.ok_or(refusal)
+    beside_readers(async || {
+        if let Some(mark) = mark_once_nobody_asks(env, device, place).await? {
+            return Ok(mark.nonce);
+        }
+        let own = Lease::mark(label.group, env.random());
+        ask_and_leave(env, device, &own, place, Some(own)).await.map(|()| own.nonce)
+    })
+    .await
 }
 
 /// Refuses a member whose holder is known to be there, on this machine.

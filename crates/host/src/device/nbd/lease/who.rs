@@ -95,9 +95,6 @@ pub(super) fn is_here(holder: &Lease, own: &Lease) -> bool {
 
 /// Who serves a member, in words, and what to do.
 pub(super) fn in_use(holder: Option<&Lease>, own: &Lease) -> String {
-    if holder.is_some_and(Lease::is_mark) {
-        return "somebody who has begun to read it in this moment; try again".into();
-    }
     let by = match holder {
         Some(h) if (h.boot, h.namespace) != (own.boot, own.namespace) => {
             format!("process {} of another machine or container", h.process)

@@ -65,24 +65,63 @@ fn who_only_reads_believes_nothing_once_somebody_has_come_to_write_where_the_dev
     });
 }
 
-/// Each takes the other for one who writes, and one of them gives in.
+/// Opens the member beside another who has begun to so long ago.
+async fn beside(
+    env: &HostEnv,
+    locator: &NbdLocator,
+    after: Duration,
+    accesses: [Access; 2],
+) -> [Result<NbdDevice, String>; 2] {
+    let other: Rc<Cell<Option<Result<NbdDevice, String>>>> = Rc::default();
+    let (theirs, env2, locator2) = (other.clone(), env.clone(), locator.clone());
+    env.spawn(async move {
+        let opened = NbdDevice::open(&env2, &locator2, accesses[1]).await;
+        theirs.set(Some(opened.map_err(|e| e.to_string())));
+    });
+    env.sleep(after).await;
+    let one = NbdDevice::open(env, locator, accesses[0]).await.map_err(|e| e.to_string());
+    loop {
+        match other.take() {
+            Some(other) => break [one, other],
+            None => env.sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// On a member each, the second one comes so long after the first: from the same moment to when that one has its answer.
+fn at_some_moments(test: impl AsyncFn(HostEnv, NbdLocator, Duration) + Copy + 'static) {
+    for after in [0, 1, 5, 20, 40, 60] {
+        on_a_member(async move |env, locator, _server| test(env, locator, Duration::from_millis(after)).await);
+    }
+}
+
 #[test]
 fn two_who_come_to_read_at_the_same_time_both_read() {
-    on_a_member(async |env, locator, _server| {
-        let other: Rc<Cell<Option<Result<NbdDevice, String>>>> = Rc::default();
-        let (theirs, env2, locator2) = (other.clone(), env.clone(), locator.clone());
-        env.spawn(async move { theirs.set(Some(inspect(&env2, &locator2).await)) });
-        let one = inspect(&env, &locator).await;
-        let other = loop {
-            match other.take() {
-                Some(other) => break other,
-                None => env.sleep(Duration::from_millis(5)).await,
-            }
-        };
-        for device in [one, other] {
+    at_some_moments(async |env, locator, after| {
+        for device in beside(&env, &locator, after, [Access::READ; 2]).await {
             let (_, result) = device.expect("it reads").read(UNUSED, BufMut::new(4096)).await;
             result.expect("read");
         }
+    });
+}
+
+async fn read_beside_a_writer(reader: Result<NbdDevice, String>, writer: Result<NbdDevice, String>) {
+    let _writer = writer.expect("who reads keeps no writer out");
+    if let Ok(reader) = reader {
+        let (_, result) = reader.read(UNUSED, BufMut::new(4096)).await;
+        assert_eq!(result, Err(DeviceError::Disconnected), "a writer has come");
+    }
+}
+
+#[test]
+fn who_comes_to_write_while_somebody_comes_to_read_is_not_refused() {
+    at_some_moments(async |env, locator, after| {
+        let [writer, reader] = beside(&env, &locator, after, [Access::SERVE, Access::READ]).await;
+        read_beside_a_writer(reader, writer).await;
+    });
+    at_some_moments(async |env, locator, after| {
+        let [reader, writer] = beside(&env, &locator, after, [Access::READ, Access::SERVE]).await;
+        read_beside_a_writer(reader, writer).await;
     });
 }
 

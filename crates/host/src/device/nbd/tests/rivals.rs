@@ -8,7 +8,7 @@ use bimetal_format::lease::Lease;
 use super::lease::{holder, on_a_member, peek, serve, SIZE, UNUSED};
 use super::*;
 use crate::attach;
-use crate::device::nbd::lease::{held, is_gone_by, label_of, look, of_this_process, Held};
+use crate::device::nbd::lease::{block_of, held, is_gone_by, label_of, look, of_this_process, Held};
 
 #[test]
 fn who_cannot_be_seen_is_not_gone_as_long_as_its_number_is_there() {
@@ -46,6 +46,26 @@ fn of_two_holders_one_goes_and_one_stays() {
             env.sleep(Duration::from_millis(100)).await;
         }
         assert_eq!([first.is_lost(), second.is_lost()].iter().filter(|lost| **lost).count(), 1);
+    });
+}
+
+#[test]
+fn who_asked_a_holder_and_ended_before_that_one_looked_has_taken_nothing_over() {
+    on_a_member(async |env, locator, _server| {
+        let first = serve(&env, &locator).await.expect("nobody has it");
+        let looks = peek(&env, &locator).await;
+        let ended = of_this_process(&env);
+        for who in [ended, Lease::mark([1; 16], env.random())] {
+            // Right after the first one has looked, so that the next look is as far away as can be.
+            let seen = first.handle.client.lease.get().expect("a holder").seen_at();
+            while first.handle.client.lease.get().expect("a holder").seen_at() == seen {
+                env.sleep(Duration::from_millis(1)).await;
+            }
+            looks.write(layout::lease(SIZE), block_of(&who.asking()).freeze()).await.expect("asked");
+            let refused = serve(&env, &locator).await.err().expect("the first one has it");
+            assert!(refused.contains("which serves it"), "{refused}");
+            first.write(UNUSED, pattern(1, 4096)).await.expect("it serves");
+        }
     });
 }
 
