@@ -47,6 +47,7 @@ fn as_json(path: &Path, a: &Advice, summary: &Summary) -> serde_json::Value {
         "schema": api::SCHEMA, "trace": path.display().to_string(), "read": summary.json(),
         "footprint_bytes": a.footprint, "duration_us": a.duration_us, "chunk_accesses": a.accesses,
         "disk_busy_seconds": rounded(a.disk_ns as f64 / 1e9), "first_read_share": rounded(a.first_reads),
+        "new_data_share": rounded(a.new_data),
         "sampled_one_in": a.sampled, "cut": a.cut, "sizes": a.rows.iter().map(row).collect::<Vec<_>>(),
         "enough_bytes": a.enough().map(|r| r.size), "buy_bytes": a.buy(), "advice": a.sentence(),
         "caveats": a.caveats(),

@@ -26,6 +26,8 @@ pub struct Advice {
     pub accesses: u64,
     /// Share of the disk's time that goes to what is read for the first time, 0 to 1.
     pub first_reads: f64,
+    /// Share of the disk's time that goes to what is written for the first time, or anew after a discard, 0 to 1.
+    pub new_data: f64,
     /// One MiB of so many was followed.
     pub sampled: u64,
     /// The trace goes on after these requests.
@@ -45,6 +47,7 @@ impl Advice {
             requests: whole.requests,
             accesses: whole.accesses,
             first_reads: load.first_reads,
+            new_data: load.new_data,
             sampled: load.sampled(),
             cut: whole.cut,
             disk_ns: whole.alone_ns,
@@ -123,6 +126,14 @@ impl Advice {
                 "{} of the disk's time goes to data read for the first time in the trace, which counts as the disk's for every \
                  size. The longer the trace, the smaller this part.",
                 percent(self.first_reads)
+            ));
+        }
+        if self.new_data >= HELP {
+            out.push(format!(
+                "{} of the disk's time goes to data written for the first time, which counts as the SSD's. What of these is not \
+                 used again goes down to the disk later, while it has nothing else to do: that saves waiting, and not the \
+                 disk's work.",
+                percent(self.new_data)
             ));
         }
         let uses = self.accesses as f64 * CHUNK as f64 / self.footprint.max(1) as f64;

@@ -41,6 +41,8 @@ pub struct Load {
     pub(super) whole: Whole,
     /// Share of the disk's time that goes to what is read for the first time, 0 to 1.
     pub(super) first_reads: f64,
+    /// Share of the disk's time that goes to what is written for the first time, or anew after a discard, 0 to 1.
+    pub(super) new_data: f64,
 }
 
 impl Load {
@@ -49,8 +51,10 @@ impl Load {
         let mut seen = vec![false; stream.chunks as usize];
         let mut first = |p: &&Piece| !std::mem::replace(&mut seen[p.chunk as usize], true);
         let first_ns: u64 = stream.pieces.iter().filter(|p| first(p) && p.kind == Kind::Read).map(alone).sum();
-        let first_reads = share(first_ns, shift, whole.alone_ns).min(1.0);
-        Load { stream, cost, shift, whole, first_reads }
+        let born_ns: u64 = stream.pieces.iter().filter(|p| p.kind == Kind::Birth).map(alone).sum();
+        let of_all = |ns| share(ns, shift, whole.alone_ns).min(1.0);
+        let (first_reads, new_data) = (of_all(first_ns), of_all(born_ns));
+        Load { stream, cost, shift, whole, first_reads, new_data }
     }
 
     /// Bytes of the chunks touched; estimated if only a part of them was followed.

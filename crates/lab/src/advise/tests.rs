@@ -48,6 +48,9 @@ fn what_is_read_once_is_the_disks_and_what_is_written_first_is_not() {
     let first = advice(&reads);
     assert_eq!((first.first_reads, first.footprint, first.buy()), (1.0, 500 * CHUNK, None));
     assert!(first.sentence().contains("No SSD helps"), "{}", first.sentence());
+    let new = advice(&load(writes(), Start::Fresh));
+    assert_eq!((new.new_data, advice(&reads).new_data), (1.0, 0.0));
+    assert!(new.caveats().iter().any(|c| c.starts_with("100 % of the disk's time goes to data written")));
 }
 
 #[test]
@@ -189,6 +192,7 @@ fn made_up(rows: &[(u64, f64)]) -> Advice {
         requests: 5_000_000,
         accesses: 100_000_000,
         first_reads: 0.01,
+        new_data: 0.09,
         sampled: 1,
         cut: false,
         disk_ns: 1,
@@ -242,4 +246,15 @@ fn an_empty_trace_has_no_advice_and_no_harm() {
     assert_eq!(load(trims, Start::Aged).accesses(), 0);
     let far = Access { time_us: u64::MAX, op: Op::Write, offset: u64::MAX - 5, len: 4096 };
     assert_eq!(load([far], Start::Fresh).footprint(), CHUNK);
+}
+
+/// The head stands where the disk has just read, also when that comes up at once.
+#[test]
+fn a_stream_that_comes_up_as_it_is_read_costs_the_disk_no_seeks() {
+    let chunks = 4096;
+    let pass = |day: u64| (0..chunks).map(move |i| (day * 86_400_000_000 + i * 1000, i * CHUNK));
+    let list = (0..3).flat_map(pass).map(|(time_us, offset)| Access { time_us, op: Op::Read, offset, len: CHUNK });
+    let row = load(list, Start::Fresh).row(1 << 30);
+    assert!((row.io - 2.0 / 3.0).abs() < 0.01, "{row:?}");
+    assert!((row.time - 2.0 / 3.0).abs() < 0.02, "the first pass is the disk's, and no more: {row:?}");
 }

@@ -119,7 +119,8 @@ impl Replay {
 pub fn replay(stream: &Stream, seat: &mut impl Seat, setup: &Setup) -> Replay {
     let mut tiers = Tiers::new(stream.chunks, setup.fast_slots, setup.reserve, setup.seed);
     tiers.copies = seat.in_engine().then(|| Copies::new(stream.chunks));
-    let mut run = Run { tiers, seat, setup, out: Replay::default(), credit: 0 };
+    let by_disk = vec![false; stream.chunks as usize];
+    let mut run = Run { tiers, seat, setup, by_disk, out: Replay::default(), credit: 0 };
     run.out.policy = run.seat.name();
     let every = setup.budget.every.max(1);
     for (i, piece) in stream.pieces.iter().enumerate() {
@@ -146,6 +147,8 @@ struct Run<'a, S> {
     tiers: Tiers,
     seat: &'a mut S,
     setup: &'a Setup,
+    /// By chunk: the disk served its last access, wherever it has gone since.
+    by_disk: Vec<bool>,
     out: Replay,
     /// Moves that may be made, in thousandths.
     credit: u64,
@@ -176,6 +179,7 @@ impl<S: Seat> Run<'_, S> {
             self.out.slow_follows += u64::from(passed.is_some());
             self.out.slow_seeks += u64::from(passed.is_none());
         }
+        self.by_disk[p.chunk as usize] = tier == Tier::Slow;
         self.seat.touch(&mut self.tiers, p);
         self.seat.served(&self.tiers, p, ns);
     }
@@ -206,14 +210,16 @@ impl<S: Seat> Run<'_, S> {
     }
 
     /// Bytes between where the disk served the piece's run last and the piece, if the head passes over them: the fast tier
-    /// serves what lies there.
+    /// served what lies there. What the disk has read may be promoted before the run goes on: the head stands there all the same.
     fn passed_over(&self, p: &Piece) -> Option<u64> {
+        let by_disk = |chunk: u32| self.by_disk[chunk as usize];
         match p.follows {
             Follows::Nothing => None,
+            // Should the chunk have gone down since, the head has been there for that.
             Follows::Same => Some(0),
             Follows::Before => {
                 let most = (self.setup.cost.pass_over / CHUNK + 1).min(p.behind.into()).min(p.chunk.into());
-                let chunks = (1..=most as u32).find(|n| self.tiers.is_on(p.chunk - n, Tier::Slow))?;
+                let chunks = (1..=most as u32).find(|n| by_disk(p.chunk - n))?;
                 Some(u64::from(chunks - 1) * CHUNK)
             }
         }

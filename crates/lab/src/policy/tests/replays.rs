@@ -81,6 +81,17 @@ fn the_head_passes_over_what_the_fast_tier_serves() {
     assert_eq!(read_over_a_hole(most + 1, cost), 2 * (cost.seek_read_ns + CHUNK), "too far: it seeks");
 }
 
+/// However fast a policy moves up what the disk has read, the head stands where it read that.
+#[test]
+fn a_run_that_comes_up_behind_the_head_is_read_in_one_go() {
+    let chunks = 64;
+    let reads = (0..chunks).map(|i| Access { time_us: i * 1000, op: Op::Read, offset: i * CHUNK, len: CHUNK });
+    let s = Stream::new(reads, Start::Aged).expect("small enough");
+    let setup = Setup { budget: Budget::UNLIMITED, ..Setup::new(2 * chunks as u32) };
+    let r = replay(&s, &mut Seated(Shadow::new(Lru::new(s.chunks, 2 * chunks as usize))), &setup);
+    assert_eq!((r.promotions, r.slow_seeks, r.slow_follows), (chunks, 1, chunks - 1));
+}
+
 #[test]
 fn a_replay_adds_up_as_by_hand() {
     let cost = HeadCost {
