@@ -38,6 +38,8 @@ pub(super) struct Given {
     devices: Vec<SimDisk>,
     /// Devices in place of one that is gone: the last one; those before it were given to repairs that were cut off.
     new: RefCell<Vec<(SimDisk, Tier)>>,
+    /// The one that was gone works again.
+    back: RefCell<Option<SimDisk>>,
     /// Not at hand in this attempt.
     absent: Cell<Option<usize>>,
     /// A member was left out of an attempt: what was on it may be given up.
@@ -52,7 +54,7 @@ impl Given {
     /// All devices; the new one as such until a repair has made it a member.
     pub(super) fn split(&self) -> (Vec<SimDisk>, Option<(SimDisk, Tier)>) {
         let at_hand = self.devices.iter().enumerate().filter(|(i, _)| Some(*i) != self.absent.get());
-        let mut devices: Vec<SimDisk> = at_hand.map(|(_, d)| d.clone()).collect();
+        let mut devices: Vec<SimDisk> = at_hand.map(|(_, d)| d.clone()).chain(self.back.borrow().clone()).collect();
         let mut news = self.new.borrow().clone();
         let fresh = news.pop_if(|(disk, _)| super::forge::own_uuid(disk).is_none());
         devices.extend(news.into_iter().map(|(disk, _)| disk));
@@ -64,9 +66,21 @@ impl Given {
         self.new.borrow_mut().push(new);
     }
 
+    /// Takes new ones away: all, all but the last, or none.
+    fn without_new(&self, which: u64) -> Vec<(SimDisk, Tier)> {
+        let mut new = self.new.borrow_mut();
+        let kept = match which {
+            0 => 0,
+            1 => 1,
+            _ => new.len(),
+        };
+        let away = new.len().saturating_sub(kept);
+        new.drain(..away).collect()
+    }
+
     pub(super) fn of(devices: Vec<SimDisk>, kept_copies: bool) -> Given {
-        let new = RefCell::default();
-        Given { devices, new, absent: Cell::new(None), loose: Cell::new(false), kept_copies, unlabelled: false }
+        let (new, back, absent, loose) = Default::default();
+        Given { devices, new, back, absent, loose, kept_copies, unlabelled: false }
     }
 }
 
@@ -204,8 +218,24 @@ impl Run<'_> {
             }
             self.holds(given, before, false, "after a repair that was cut off")?;
         }
-        // The new ones may be out of reach from here on.
-        let away = if self.world.random(|p| p.below(4) == 0) { given.new.take() } else { Vec::new() };
+        self.repaired_at_last(given, before, gone, copy)
+    }
+
+    /// The repair is not cut off any more. New ones may be out of reach from here on, and the one in whose place they came work again.
+    fn repaired_at_last(
+        &self,
+        given: &Given,
+        before: &Content,
+        gone: Option<usize>,
+        copy: Option<(usize, Image)>,
+    ) -> Result<(), Wrong> {
+        let (which, works) = self.world.random(|p| (p.below(6), p.coin()));
+        let away = given.without_new(which);
+        let known = !given.loose.get();
+        if let (false, true, Some(gone)) = (away.is_empty(), works, gone) {
+            given.back.replace(Some(self.disks[gone].clone()));
+            given.loose.set(true);
+        }
         let Some(ended) = self.repair(given, None)? else { return Err("crashed without a crash point".into()) };
         let is_done = ended.is_ok();
         if !(away.is_empty() || is_done) {
@@ -216,17 +246,31 @@ impl Run<'_> {
                 ended => Err(format!("a repair without its new device was refused: {:?}", ended.err())),
             };
         }
-        self.judge(given, before, ended)?;
+        let used = self.world.random(|p| p.coin());
         match (away.is_empty(), copy) {
-            (true, Some((i, image))) => self.old_copy(given, i, image),
-            (false, _) if is_done && !given.loose.get() => self.are_back(given, away),
-            _ => Ok(()),
+            (true, Some((i, image))) => {
+                self.judge(given, before, ended)?;
+                self.old_copy(given, i, image)
+            }
+            (false, _) if known && !used => self.are_back(given, away),
+            (false, _) if known => {
+                self.judge(given, before, ended)?;
+                self.are_back(given, away)
+            }
+            _ => self.judge(given, before, ended),
         }
     }
 
-    /// New devices of repairs that were cut off, and that was done without them, are connected again: nothing was served with them.
+    /// New devices of repairs that were cut off, and that was done without them, are connected again: nothing was served with them, and
+    /// nothing is otherwise with them than without.
     fn are_back(&self, given: &Given, away: Vec<(SimDisk, Tier)>) -> Result<(), Wrong> {
-        given.new.replace(away);
+        self.lose_power();
+        let without = self.content(given.split().0, given.kept_copies)?;
+        given.new.borrow_mut().extend(away);
+        let with = self.content(given.split().0, given.kept_copies)?;
+        if without.is_none() || with != without {
+            return Err("a new device of a repair that was done without it changes what is read".into());
+        }
         match self.starts(given)? {
             true => Ok(()),
             false => Err("a start is refused beside a new device of a repair that was done without it".into()),

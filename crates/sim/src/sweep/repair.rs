@@ -51,7 +51,13 @@ fn broken(n: u64, damage: Damage) -> Scenario {
 /// Each member is the one that is gone, after a crash and after a stop.
 fn without_one() -> Directed {
     let make = |n: u64| broken(n, Damage::Repair((n % MEMBERS) as usize, n / MEMBERS % REPAIR));
-    Directed::chain("repaired without a member", make, MEMBERS * REPAIR * 2).finds(&["RepairDoneWithForks"])
+    Directed::chain("repaired without a member", make, MEMBERS * REPAIR * 2).finds(&[
+        "RepairDoneWithForks",
+        "LeftoverStrikesOff",
+        "LeftoversCount",
+        "LeftoversDecide",
+        "RepairMarkedAnew",
+    ])
 }
 
 /// The directory of the only fast member cannot be read, and a repair is cut off; then it can. The current copies of its pages lie on

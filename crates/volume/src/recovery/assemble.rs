@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use bimetal_format::block::GROWING_LIMIT;
 use bimetal_format::label::{Label, MemberCode, MemberRow, Repair, READ_ONLY_COMPATIBLE};
 
+use super::departed::without_departed;
 use super::identify::Unusable;
 use super::{Finding, Found, Identified, OpenError};
 use crate::env::{Device, DeviceError, Env};
@@ -50,7 +51,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     }
     check_one_group(&found)?;
     let mut findings: Vec<Finding> = Vec::new();
-    let found = without_left(found, &mut findings);
+    let found = without_departed(found, &mut findings);
     let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().partition(counts_by_itself);
     let (counting, newest) = without_cut_off_leavers(counting, &mut findings)?;
     let name = newest.group_name.clone();
@@ -81,32 +82,12 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     let recognised: Vec<MemberIndex> = members.iter().filter(|f| f.recognised).map(|f| f.label.member).collect();
     let unflushed = members.iter().find_map(|f| Some((f.label.member, f.unflushed?)));
     let mut devices = in_places(members, &newest, &table, &mut findings)?;
-    let old_copy = match options.writable {
-        true => set_aside_leavers(&mut devices, &newest, &table, &mut findings),
-        false => None,
-    };
+    let old_copy = set_aside_leavers(&mut devices, &newest, &table, options.writable, &mut findings);
     let newest = take_table(&mut devices, newest, &table, &mut findings)?;
     check_stopped(&devices, &newest, &recognised)?;
     let there: Vec<bool> = devices.iter().map(Option::is_some).collect();
     let (dead, unusable) = weigh_absent(&there, &newest, unusable, options, &mut findings)?;
     Ok(Assembled { devices, recognised, unflushed, positions, newest, dead, unusable: unusable.or(old_copy), findings })
-}
-
-/// Leaves out devices that have left the group. What such a one says of the group is as old as its leaving, and may be so old
-/// that no epoch of today knows it.
-fn without_left<D>(found: Vec<Found<D>>, findings: &mut Vec<Finding>) -> Vec<Found<D>> {
-    // Where two repairs that did not know of each other have each struck the other's member off, descent decides.
-    let comes_after = |o: &Label, l: &Label| match mutant::on(Mutant::C4NumbersDecide) {
-        true => !struck_off(o, l),
-        // Each side goes on counting, and may have members that the other never knew.
-        false => !l.has_struck_off_one_of(o),
-    };
-    let strikes = |o: &Label, l: &Label| struck_off(l, o) && (comes_after(o, l) || descends(o, l));
-    let gone = |l: &Label| found.iter().any(|o| strikes(&o.label, l) || done_without(l, &o.label));
-    let left: Vec<bool> = found.iter().map(|f| gone(&f.label)).collect();
-    let (left, rest): (Vec<_>, Vec<_>) = found.into_iter().zip(left).partition(|(_, left)| *left);
-    findings.extend(left.iter().map(|(f, _)| Finding::mended(left_behind(f))));
-    rest.into_iter().map(|(f, _)| f).collect()
 }
 
 /// No start writes with a member that lacks what lay in its last part: zeros would be data from then on, and the whole one an old copy.
@@ -205,19 +186,6 @@ fn counts_by_itself<D>(f: &Found<D>) -> bool {
     !f.label.joining || mutant::on(Mutant::JoiningCounts)
 }
 
-/// Whether tables that are not older than its own, on a member by its own word, say that the member of this label has left.
-fn struck_off(label: &Label, other: &Label) -> bool {
-    let row = |l: &'_ Label| l.members.get(label.member as usize).map(|m| (m.uuid, m.state));
-    let left = row(label).zip(row(other)).is_some_and(|(own, row)| own.0 == row.0 && row.1 == MemberCode::Left);
-    // Of two changes that did not know of each other one may have been cut off: their numbers are equal then. Who has
-    // left never comes back under its index.
-    left && !other.joining && other.tables >= label.tables
-}
-
-fn left_behind<D>(f: &Found<D>) -> String {
-    format!("device {} is not used: it was member {} and has left the group", f.position, f.label.member)
-}
-
 fn half_added<D>(f: &Found<D>) -> String {
     format!("device {} is not used: it was being added to the group when that was cut off; add it again", f.position)
 }
@@ -277,22 +245,9 @@ pub(crate) fn is_unfinished(l: &Label, newest: &Label) -> bool {
     is_unrepaired(l, newest) || (l.repair == Repair::Begun && l.epoch.id == newest.epoch.id)
 }
 
-/// A device that a repair made a member, before that was cut off and done without it: then there is another one in its place, or none.
-fn done_without(label: &Label, other: &Label) -> bool {
-    let uuid = |l: &Label| l.members.get(label.member as usize).map(|m| m.uuid);
-    let same = label.repair != Repair::None && label.repair_id == other.repair_id && !other.joining;
-    let counts = uuid(other).is_some() || !mutant::on(Mutant::RepairDoneWithForks);
-    same && other.tables >= label.tables && counts && uuid(other) != uuid(label)
-}
-
 /// Whether a label belongs to the newest epoch, or to a start of it that was cut off.
 fn is_current(l: &Label, newest: &Label) -> bool {
     l.epoch.id == newest.epoch.id || newest.epoch.has_member(l.member)
-}
-
-/// Whether the epoch of a label is that of another, or comes after it.
-fn descends(l: &Label, from: &Label) -> bool {
-    l.epoch.id == from.epoch.id || l.epoch.history.contains(&from.epoch.id)
 }
 
 /// Whether the member of a label is leaving, as the newest one says.
@@ -395,11 +350,12 @@ fn without_cut_off_leavers<D>(
 /// Members that are leaving and are not taken back. One was not there when the newest epoch began: that began because it was empty, and
 /// may have given away what its journal alone knows of. Another one is more than a change behind, though a change is durable on all
 /// members before the next begins: it failed when it was empty, and changes went on without it. Should there be something on that one, it
-/// is an old copy: then the group is refused with what this returns.
+/// is an old copy: then a start that writes is refused with what this returns. Who only reads takes of the first kind what it has.
 fn set_aside_leavers<D>(
     devices: &mut [Place<D>],
     newest: &Label,
     table: &Label,
+    writable: bool,
     findings: &mut Vec<Finding>,
 ) -> Option<OpenError> {
     let mut old_copy = None;
@@ -409,7 +365,7 @@ fn set_aside_leavers<D>(
         };
         let (member, is_behind) = (l.member, table.tables.saturating_sub(l.tables) > 1);
         match is_current(l, newest) {
-            false if !mutant::on(Mutant::DeadLeaverTakenBack) => {
+            false if writable && !mutant::on(Mutant::DeadLeaverTakenBack) => {
                 findings.push(Finding::mended(went_on_without(member)));
             }
             true if is_behind && !mutant::on(Mutant::LetGoBarsStart) => {
@@ -420,7 +376,7 @@ fn set_aside_leavers<D>(
         }
         *place = None;
     }
-    old_copy
+    old_copy.filter(|_| writable)
 }
 
 fn changed_without(member: MemberIndex) -> String {

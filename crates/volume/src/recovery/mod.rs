@@ -16,6 +16,7 @@ mod anew;
 mod assemble;
 mod belief;
 mod choose;
+mod departed;
 mod elsewhere;
 mod finding;
 mod hole;

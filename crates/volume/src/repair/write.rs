@@ -59,13 +59,14 @@ pub(super) async fn carry_out<E: Env>(
 }
 
 /// Has the labels say that a repair was begun, and gives its number. One that was cut off keeps its number: where it is done on
-/// a member, that one goes on to be the source, and those which are not done say so already.
+/// a member, that one goes on to be the source, and those which are not done say so already. A member that was not there when it was
+/// begun knows none.
 async fn mark<E: Env>(core: &Core<E>, members: &[&Member<E::Device>]) -> Result<u32, RepairError> {
     let newest = newest_of(members);
-    let id = match newest.repair {
-        Mark::None => (core.env.random() as u32).max(1),
-        _ => newest.repair_id,
-    };
+    let begun = |l: &Label| (l.repair != Mark::None && l.epoch.id == newest.epoch.id).then_some(l.repair_id);
+    let of_others = members.iter().find_map(|m| begun(&m.label.borrow()));
+    let known = begun(&newest).or(of_others.filter(|_| !mutant::on(Mutant::RepairMarkedAnew)));
+    let id = known.unwrap_or_else(|| (core.env.random() as u32).max(1));
     let says_so = |l: &Label| l.repair != Mark::None && l.repair_id == id;
     for m in members.iter().filter(|m| !says_so(&m.label.borrow()) && !mutant::on(Mutant::RepairUnmarked)) {
         let mut label = m.label.borrow().clone();

@@ -1,6 +1,6 @@
 //! Wrong members: each gets its own refusal in words, and nothing is written to any of them.
 
-use bimetal_format::label::{Label, LabelError, Repair, LABEL_SIZE};
+use bimetal_format::label::{LabelError, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::group::OpenError;
@@ -463,46 +463,4 @@ fn a_side_with_a_member_that_the_other_never_knew_is_no_later_one() {
     let all: Vec<MemoryDevice> = m.0.iter().cloned().chain([new]).collect();
     let e = refused_in_both_ways(&env, &all);
     assert!(matches!(e, OpenError::Fork { .. }), "{e}");
-}
-
-/// A repair with a new disk is cut off when only that disk is done; it is then done without it. The new disk comes back.
-#[test]
-fn a_new_device_of_a_repair_that_was_done_without_it_is_left_alone() {
-    let env = MemoryEnv::new();
-    let m = create_sized(&env, "tank", &[16, 16], &[32], Some(8 * MIB));
-    session(&env, &m, 7);
-    // The second SSD dies. A new one is to take its place, and the repair is cut off when that one is done.
-    let rest = Members(vec![m.0[0].clone(), m.0[2].clone()]);
-    let new = MemoryDevice::new(16 * MIB);
-    let mut writes = 0;
-    let done = |d: &MemoryDevice| d.label().repair == Repair::Done;
-    loop {
-        let (copy, fresh) = (rest.copy(), MemoryDevice::new(16 * MIB));
-        copy.0[0].writes_left.set(writes);
-        let (e, disks, fast) = (env.clone(), copy.0.clone(), fresh.clone());
-        let r = env.block_on(async move {
-            let mut plan = Plan::new(e, disks, false).await?;
-            plan.add(fast, &NewMember { tier: Tier::Fast, force: false, journal_blocks: Some(16) }).await?;
-            plan.carry_out().await
-        });
-        assert!(r.is_err(), "cut off by then");
-        let at = |place| Label::decode(&fresh.peek(place, LABEL_SIZE), place).is_ok();
-        let labelled = at(LABEL_A) && at(label_b(fresh.size));
-        if labelled && done(&fresh) && !done(&copy.0[0]) && !done(&copy.0[1]) {
-            for (d, c) in rest.0.iter().chain([&new]).zip(copy.0.iter().chain([&fresh])) {
-                d.blocks.replace(c.blocks.borrow().clone());
-            }
-            break;
-        }
-        writes += 1;
-        assert!(writes < 100);
-    }
-    // That one is not there; the repair goes on without it, is done, and the group is used.
-    repair(&env, &rest.0).expect("an SSD and a disk are left");
-    session(&env, &rest, 8);
-    // It comes back.
-    let all: Vec<MemoryDevice> = rest.0.iter().cloned().chain([new]).collect();
-    let g = open(&env, &all, writable()).map_err(|e| e.to_string()).expect("it is none of them");
-    let v = g.volume("main").expect("there");
-    assert_eq!(read(&env, &v, 0, 4096).expect("read")[0], 8);
 }

@@ -46,6 +46,31 @@ fn within<T: 'static>(env: &MemoryEnv, seconds: u64, work: impl Future<Output = 
     done.take()
 }
 
+/// It fails as a volume is deleted, which takes two changes of the tables, and is back after a power cut at any moment of that.
+#[test]
+fn an_empty_disk_that_failed_and_is_back_bars_no_reading() {
+    let env = MemoryEnv::new();
+    let (m, g) = timed(&env, &[16], &[32, 32]);
+    let _used = emptied(&env, &m, &g);
+    let other = NewVolume { name: "other".into(), size: Some(MIB), placement: Placement::Auto };
+    let g2 = g.clone();
+    env.block_on(async move { g2.create_volume(&other).await }).expect("made");
+    m.0[2].writes_left.set(0);
+    env.spawn(async move { drop(g.delete_volume("other").await) });
+    let (copies, elsewhere) = (|| m.copy().0, MemoryEnv::new());
+    let mut behind = 0;
+    for _ in 0..400 {
+        let e = env.clone();
+        env.block_on(async move { e.sleep(Duration::from_micros(500)).await });
+        if open(&elsewhere, &copies(), writable()).is_ok() {
+            let read = open(&elsewhere, &copies(), image::read_only()).map_err(|e| e.to_string()).expect("can be read");
+            behind += u32::from(read.status().recovery.iter().any(|f| f.contains("changed without it")));
+            image::check(&elsewhere, &copies()).map_err(|e| e.to_string()).expect("can be checked");
+        }
+    }
+    assert!(behind > 0, "it is more than a change behind");
+}
+
 /// Also of families: each member holds their headers.
 #[test]
 fn an_empty_disk_that_stands_still_holds_up_no_change_of_families() {

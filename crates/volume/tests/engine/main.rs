@@ -30,6 +30,7 @@ mod latch;
 mod leave;
 mod leaving_ill;
 mod left_behind;
+mod leftovers;
 mod lent;
 mod lost_journal;
 mod many_trims;
