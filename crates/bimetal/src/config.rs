@@ -91,10 +91,35 @@ pub(crate) fn store(config: &GroupConfig) -> Result<std::path::PathBuf> {
     result.map(|()| path)
 }
 
-/// Adds a member to the file of a group; false if it says so already. Where there is no file one is made of `known`, which is what the
-/// group is known to be: a scan finds neither files nor what is behind a server, so that nobody would find the new one again.
-pub(crate) fn note_member(known: &GroupConfig, member: &MemberConfig) -> Result<bool> {
-    change(&known.name, Some(known), |members| {
+/// What has become of a file that was to be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// It says so now.
+    Now,
+    /// It said so before.
+    Before,
+    /// It describes another group of that name, and is as it was.
+    OfNamesake,
+}
+
+impl Noted {
+    /// What who has a new member needs to know, if it is written down nowhere.
+    pub(crate) fn not_at_all(self, name: &str, locator: &str) -> Option<String> {
+        let path =
+            paths::config_file(name).map_or_else(|_| "the configuration".into(), |path| path.display().to_string());
+        (self == Noted::OfNamesake).then(|| {
+            format!(
+                "{path} describes another group that is named '{name}', and is as it was: {locator} is written down nowhere. Name it with \
+                 all others at each start: bimetal serve {name} --member ..."
+            )
+        })
+    }
+}
+
+/// Adds a member to the file of a group. Where there is no file one is made of `known`, which is what the group is known to be: a scan
+/// finds neither files nor what is behind a server, so that nobody would find the new one again.
+pub(crate) fn note_member(known: &GroupConfig, member: &MemberConfig) -> Result<Noted> {
+    change(known, true, |members| {
         let known = members.iter().any(|m| m.locator == member.locator);
         if !known {
             members.push(member.clone());
@@ -103,11 +128,13 @@ pub(crate) fn note_member(known: &GroupConfig, member: &MemberConfig) -> Result<
     })
 }
 
-/// Takes a member out of the file of group `name`, if there is one.
-pub(crate) fn forget_member(name: &str, locator: &str) -> Result<bool> {
-    change(name, None, |members| {
+/// Takes a place out of the file of a group, if there is one, unless a member `is_there`, which is asked when nobody else changes the file.
+pub(crate) fn forget_member(group: &GroupConfig, locator: &str, is_there: impl FnOnce() -> bool) -> Result<Noted> {
+    change(group, false, |members| {
         let before = members.len();
-        members.retain(|m| m.locator != locator);
+        if !is_there() {
+            members.retain(|m| m.locator != locator);
+        }
         members.len() < before
     })
 }
@@ -115,13 +142,22 @@ pub(crate) fn forget_member(name: &str, locator: &str) -> Result<bool> {
 /// One change of a file at a time: each reads it whole and writes it whole.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// Changes the file of a group, or what it is `known` to be where there is no file, whole or not at all; whether there was anything to
-/// change. Blocks until it is durable.
-fn change(name: &str, known: Option<&GroupConfig>, how: impl FnOnce(&mut Vec<MemberConfig>) -> bool) -> Result<bool> {
+/// Changes the file of a group, whole or not at all. Where there is none it makes one of what the group is `known` to be, if that is
+/// wished. Blocks until it is durable.
+fn change(known: &GroupConfig, make: bool, how: impl FnOnce(&mut Vec<MemberConfig>) -> bool) -> Result<Noted> {
     let _alone = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(mut config) = load(name)?.or(known.cloned()) else { return Ok(false) };
-    if !how(&mut config.members) {
-        return Ok(false);
+    let name = &known.name;
+    let there = load(name)?;
+    let is_new = there.is_none();
+    if is_new && !make {
+        return Ok(Noted::Before);
+    }
+    let mut config = there.unwrap_or_else(|| known.clone());
+    if config.uuid != known.uuid {
+        return Ok(Noted::OfNamesake);
+    }
+    if !how(&mut config.members) && !is_new {
+        return Ok(Noted::Before);
     }
     let path = paths::config_file(name)?;
     let dir = path.parent().context("the configuration path has no folder")?;
@@ -134,7 +170,7 @@ fn change(name: &str, known: Option<&GroupConfig>, how: impl FnOnce(&mut Vec<Mem
         Ok(())
     };
     write().with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(true)
+    Ok(Noted::Now)
 }
 
 fn write_synced(path: &Path, text: &str) -> Result<()> {
@@ -178,7 +214,9 @@ mod tests {
     #[test]
     fn changes_wait_for_each_other() {
         let held = CHANGING.lock().expect("nobody panics with it");
-        let other = std::thread::spawn(|| change("no-such-group", None, |_| true).is_ok_and(|changed| !changed));
+        let nobody = GroupConfig::of("no-such-group", &[7; 16]);
+        let other =
+            std::thread::spawn(move || change(&nobody, false, |_| true).is_ok_and(|noted| noted == Noted::Before));
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!other.is_finished());
         drop(held);

@@ -1,6 +1,5 @@
 //! Who may ask the control API for what.
 
-use std::sync::Mutex;
 use std::time::Instant;
 
 use axum::body::Body;
@@ -13,9 +12,9 @@ use crate::daemon::{Facts, Shared};
 
 /// What a user is answered by a daemon whose group's thread is not there.
 async fn answer(uid: u32, method: &str, path: &str, body: &str) -> StatusCode {
-    let (group, since, locators) = ("tank".into(), Instant::now(), Mutex::default());
+    let (group, since, places) = ("tank".into(), Instant::now(), Default::default());
     let (shared, questions) =
-        Shared::new(Facts { group, since, locators, files: Default::default(), sector_bytes: 4096 });
+        Shared::new(Facts { group, since, places, files: Default::default(), sector_bytes: 4096 });
     drop(questions);
     let request = Request::builder().method(method).uri(path).body(Body::from(body.to_owned())).expect("a request");
     let router = routes(shared).layer(Extension(Peer(uid)));

@@ -226,6 +226,12 @@ pub(crate) struct Job {
     /// Why the label of a member that was taken out could not be erased, if it could not.
     #[serde(default)]
     pub(crate) not_erased: Option<String>,
+    /// Why the place of a member that was taken out is not free: what is there now is another one's.
+    #[serde(default)]
+    pub(crate) not_free: Option<String>,
+    /// Why no configuration says where a member is that was added, and what follows.
+    #[serde(default)]
+    pub(crate) not_noted: Option<String>,
     /// What a check found.
     #[serde(default)]
     pub(crate) checked: Option<Checked>,

@@ -48,6 +48,9 @@ pub(crate) struct Checked {
     /// Devices that may be such members, and are there, or may be, but cannot be used as they are, in words.
     #[serde(default)]
     pub(crate) unread: Vec<String>,
+    /// Where such members may be that nobody has looked at, in words.
+    #[serde(default)]
+    pub(crate) elsewhere: Vec<String>,
     /// Devices that the configuration names and that are no members, in words.
     pub(crate) no_members: Vec<String>,
     /// Copies of map pages, on all members together.
@@ -135,6 +138,7 @@ impl Checked {
             clean: r.clean,
             absent: Vec::new(),
             unread: Vec::new(),
+            elsewhere: Vec::new(),
             no_members: Vec::new(),
             pages_verified: r.pages,
             records_to_replay: r.records,

@@ -90,6 +90,7 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
         // The engine numbers devices; people name them.
         checked.problems.iter_mut().for_each(|p| p.what = found.named(&p.what));
         checked.unread = found.at_hand();
+        checked.elsewhere = found.elsewhere(checked.problems.iter().any(|p| p.what.starts_with("missing: ")));
         let none =
             |why: String, then: &str| format!("{why}; no member is there, though the configuration names it: {then}");
         let strangers = found.strangers.into_iter().map(|s| none(s.why, "the next start strikes it out"));
@@ -226,8 +227,9 @@ fn way_on(c: &Checked, named: bool) -> String {
         );
     }
     if open().any(|p| p.serious) {
+        let elsewhere = c.elsewhere.iter().map(|way| wrapped(way)).collect::<String>();
         return format!(
-            "Next: bimetal rescue {0}    (what is lost or in doubt)\n      \
+            "{elsewhere}Next: bimetal rescue {0}    (what is lost or in doubt)\n      \
              bimetal repair {0}    (what can be done; asks before it writes)\n",
             c.group
         );
@@ -262,6 +264,7 @@ mod tests {
             untold: 0,
             absent: Vec::new(),
             unread: Vec::new(),
+            elsewhere: Vec::new(),
             no_members: Vec::new(),
             pages_verified: 1,
             records_to_replay: 0,

@@ -28,6 +28,10 @@ pub(crate) struct Done {
     pub(crate) used: Option<u64>,
     /// Why the label of what was taken out is still there.
     pub(crate) not_erased: Option<String>,
+    /// Why its place is not free, though it was taken out.
+    pub(crate) not_free: Option<String>,
+    /// Why a new member is written down nowhere, and what follows.
+    pub(crate) not_noted: Option<String>,
     /// What a check found.
     pub(crate) checked: Option<api::Checked>,
 }
@@ -83,6 +87,8 @@ impl Job {
             member: done.member,
             used_bytes: done.used,
             not_erased: done.not_erased,
+            not_free: done.not_free,
+            not_noted: done.not_noted,
             checked: done.checked,
             over: self.how_far(),
         }

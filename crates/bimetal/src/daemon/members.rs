@@ -12,14 +12,16 @@ use bimetal_host::{HostDevice, HostEnv, Locator};
 use bimetal_volume::env::Device;
 use bimetal_volume::group::structure::{NewMember, NotAMember, StructureError};
 use bimetal_volume::group::Group;
+use bimetal_volume::options::MemberStatus;
 use bimetal_volume::units::{MemberIndex, Tier};
 
 use super::jobs::{Done, Outcome};
 use super::nameless::MemberFile;
+use super::places::{why_not_free, Places};
 use super::{Shared, Ways};
 use crate::api::{ChangedMember, MemberChange};
 use crate::commands::create::refuse_used;
-use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
+use crate::config::{self, uuid_text, GroupConfig, MemberConfig, Noted};
 use crate::erase::{erase, Erased};
 use crate::former::{self, Standing};
 use crate::members::Stranger;
@@ -29,13 +31,12 @@ use crate::{log, members, metadata_room, runstate, waiting};
 /// Carries a change out for the daemon of a group.
 pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, shared: &Shared, change: MemberChange) -> Outcome {
     let name = &shared.facts.group;
-    let places = shared.facts.locators();
-    let done = carry_out(&ways.env, group, own(group, name, ways.nbd.servers()), &places, &change).await?;
-    match (&change, &done.member) {
+    let own = own(group, name, ways.nbd.servers());
+    let mut done = carry_out(&ways.env, group, own, &shared.facts.places, &change).await?;
+    match (&change, done.member.clone()) {
         (MemberChange::Add { locator, .. }, Some(added)) => {
-            shared.facts.note_locator(added.uuid.clone(), locator.clone());
-            let (uuid, place) = (added.uuid.clone(), added.locator.clone());
-            let file = ways.env.blocking(move || MemberFile::at(&uuid, &place)).await;
+            let (index, uuid, place) = (added.index, added.uuid.clone(), added.locator.clone());
+            let file = ways.env.blocking(move || MemberFile::at(index, &uuid, &place)).await;
             file.ok().flatten().into_iter().for_each(|file| shared.facts.note_file(file));
             log::info(&format!("{locator} is member {} of group '{name}' now", added.index));
         }
@@ -44,8 +45,8 @@ pub(super) async fn change(group: &Group<HostEnv>, ways: &Ways, shared: &Shared,
         }
         (MemberChange::Keep { member }, _) => log::info(&format!("member {member} of group '{name}' stays")),
         (MemberChange::Remove { .. }, Some(gone)) => {
-            shared.facts.forget_locator(&gone.uuid);
             log::info(&format!("{} was member {} of group '{name}' and has left it", gone.locator, gone.index));
+            done.not_free = not_free(&ways.env, group, shared, &gone).await;
         }
         _ => {}
     }
@@ -61,7 +62,18 @@ pub(crate) async fn engine(
     change: &MemberChange,
 ) -> Outcome {
     let usual = NbdServer::Unix(runstate::nbd_socket(name));
-    carry_out(env, group, own(group, name, vec![usual]), places, change).await
+    carry_out(env, group, own(group, name, vec![usual]), &Places::new(places.to_vec()), change).await
+}
+
+/// Why the place of a member that has left is not free, if it is not.
+async fn not_free(env: &HostEnv, group: &Group<HostEnv>, shared: &Shared, gone: &ChangedMember) -> Option<String> {
+    let (was, places, place) = (shared.facts.forget_file(&gone.uuid), shared.facts.locators(), gone.locator.clone());
+    let named = |m: &MemberStatus| {
+        let (_, at) = places.iter().find(|(of, _)| *of == uuid_text(&m.uuid))?;
+        Some((format!("{} member {}", m.tier, m.index), at.clone()))
+    };
+    let others: Vec<_> = group.status().members.iter().filter_map(named).collect();
+    env.blocking(move || why_not_free(&place, was.as_ref(), &others)).await.ok().flatten()
 }
 
 /// What shows the volumes of this group.
@@ -71,17 +83,10 @@ pub(super) fn own(group: &Group<HostEnv>, name: &str, servers: Vec<NbdServer>) -
 }
 
 /// A change, and the configuration with it.
-async fn carry_out(
-    env: &HostEnv,
-    group: &Group<HostEnv>,
-    own: Own,
-    places: &[(String, String)],
-    change: &MemberChange,
-) -> Outcome {
+async fn carry_out(env: &HostEnv, group: &Group<HostEnv>, own: Own, places: &Places, change: &MemberChange) -> Outcome {
     let result = match change {
         MemberChange::Add { locator, tier, force } => {
-            let known = known(group, &own.group, places);
-            add(env, group, own, &known, locator, (*tier).into(), *force).await
+            add(env, group, own, places, locator, (*tier).into(), *force).await
         }
         MemberChange::Evacuate { member, dry_run } => evacuate(group, *member, *dry_run).await,
         MemberChange::Keep { member } => group.keep_member(*member).await.map(|()| Done::default()).map_err(Into::into),
@@ -102,22 +107,22 @@ async fn remove(
     env: &HostEnv,
     group: &Group<HostEnv>,
     name: &str,
-    places: &[(String, String)],
+    places: &Places,
     member: MemberIndex,
 ) -> anyhow::Result<Done> {
     let left = group.remove_member(member).await?;
     let uuid = uuid_text(&left.uuid);
-    let place = places.iter().find(|(of, _)| *of == uuid).map(|(_, locator)| locator.clone());
+    let place = places.forget(&uuid);
     if let Some(locator) = &place {
-        forget(env, name, locator).await;
+        forget(env, &known(group, name, places), places, locator).await;
     }
     let gone = ChangedMember { index: left.index, uuid, locator: place.unwrap_or_default() };
     Ok(Done { member: Some(gone), not_erased: left.not_erased.map(|e| e.to_string()), ..Done::default() })
 }
 
 /// What the configuration would say of the group, if there is none. Whoever has no place is found by a scan.
-fn known(group: &Group<HostEnv>, name: &str, places: &[(String, String)]) -> GroupConfig {
-    let status = group.status();
+fn known(group: &Group<HostEnv>, name: &str, places: &Places) -> GroupConfig {
+    let (status, places) = (group.status(), places.all());
     let members = status.members.iter().filter_map(|m| {
         let (_, locator) = places.iter().find(|(of, _)| *of == uuid_text(&m.uuid))?;
         Some(MemberConfig { locator: locator.clone(), tier: m.tier.to_string() })
@@ -129,11 +134,12 @@ async fn add(
     env: &HostEnv,
     group: &Group<HostEnv>,
     own: Own,
-    known: &GroupConfig,
+    places: &Places,
     locator: &str,
     tier: Tier,
     force: bool,
 ) -> anyhow::Result<Done> {
+    let known = known(group, &own.group, places);
     let parsed = members::parse(locator)?;
     let text = parsed.to_string();
     refuse_own(env, own, parsed.clone()).await?;
@@ -155,24 +161,25 @@ async fn add(
         take_room(group, &device, &text, &new).await?;
     }
     // Before it is a member: the next start must find it, whatever happens meanwhile.
-    let noted = note(env, known, &text, tier).await?;
+    let noted = note(env, &known, &text, tier).await?;
     let erased = match force && !is_member {
         true => Some(erase(&device).await.with_context(|| format!("what {text} carries cannot be erased"))?),
         false => None,
     };
     let result = group.try_member(device.clone(), &new).await;
     match &result {
-        // Somebody else who added it at the same time, and was refused, may have struck it out.
-        Ok(_) => {
-            if let Err(e) = note(env, known, &text, tier).await {
+        // Somebody else may have struck it out meanwhile: who added it, too, and was refused, or who took out what had this name before.
+        Ok(made) => {
+            places.note(&uuid_text(&made.uuid), &text);
+            if let Err(e) = note(env, &known, &text, tier).await {
                 log::warn(&format!("{text} is a member now, but may be missing in the configuration: {e:#}"));
             }
         }
         // It may be a member.
         Err(NotAMember { why: StructureError::Engine(_), .. }) => {}
         Err(_) => {
-            if noted {
-                forget(env, &known.name, &text).await;
+            if noted == Noted::Now {
+                forget(env, &known, places, &text).await;
             }
             if let Some(erased) = erased {
                 put_back(erased, &device, &text).await;
@@ -180,8 +187,9 @@ async fn add(
         }
     }
     let made = result.with_context(|| text.clone())?;
+    let not_noted = noted.not_at_all(&known.name, &text);
     let member = ChangedMember { index: made.index, uuid: uuid_text(&made.uuid), locator: text };
-    Ok(Done { size: Some(made.capacity), room: Some(made.room), member: Some(member), ..Done::default() })
+    Ok(Done { size: Some(made.capacity), room: Some(made.room), member: Some(member), not_noted, ..Done::default() })
 }
 
 /// Takes room for the metadata of a new member that is a file with holes, before anything is written: once it is a member, a flush that finds
@@ -218,25 +226,28 @@ async fn refuse_own(env: &HostEnv, own: Own, locator: Locator) -> anyhow::Result
     env.blocking(move || own.refuse(&locator)).await?
 }
 
-/// Writes down where a member is; whether that was news.
-async fn note(env: &HostEnv, known: &GroupConfig, locator: &str, tier: Tier) -> anyhow::Result<bool> {
+/// Writes down where a member is.
+async fn note(env: &HostEnv, known: &GroupConfig, locator: &str, tier: Tier) -> anyhow::Result<Noted> {
     let member = MemberConfig { locator: locator.to_owned(), tier: tier.to_string() };
     let known = known.clone();
     env.blocking(move || config::note_member(&known, &member)).await?
 }
 
 /// Takes out of the configuration what is no member: it names all of them without.
-pub(super) async fn strike_out(env: &HostEnv, name: &str, strangers: &[Stranger]) {
+pub(super) async fn strike_out(env: &HostEnv, group: &Group<HostEnv>, places: &Places, strangers: &[Stranger]) {
+    let status = group.status();
     for s in strangers {
+        let name = &status.name;
         log::info(&format!("{}; no member of group '{name}' is there: it is taken out of the configuration", s.why));
-        forget(env, name, &s.locator).await;
+        forget(env, &GroupConfig::of(name, &status.uuid), places, &s.locator).await;
     }
 }
 
-/// Strikes out what did not become a member, or is none any more. If that fails, the next start finds no member there and says so.
-async fn forget(env: &HostEnv, name: &str, locator: &str) {
-    let (name, locator, text) = (name.to_owned(), locator.to_owned(), locator.to_owned());
-    let struck = env.blocking(move || config::forget_member(&name, &locator)).await;
+/// Strikes out the place of what did not become a member, or is none any more, unless another member has it: a new file may have the name
+/// of one that was removed. If that fails, the next start finds no member there and says so.
+async fn forget(env: &HostEnv, group: &GroupConfig, places: &Places, locator: &str) {
+    let (group, places, locator, text) = (group.clone(), places.clone(), locator.to_owned(), locator.to_owned());
+    let struck = env.blocking(move || config::forget_member(&group, &locator, || places.has(&locator))).await;
     if let Err(e) = struck.map_err(anyhow::Error::from).and_then(|struck| struck) {
         log::warn(&format!("{text} is no member, but still in the configuration: {e:#}"));
     }

@@ -20,6 +20,7 @@ mod losses;
 mod members;
 mod nameless;
 mod opened;
+mod places;
 mod raw;
 mod report;
 mod shared;
@@ -53,6 +54,7 @@ pub(crate) use jobs::Done;
 use losses::Losses;
 pub(crate) use members::engine as change_members;
 use nameless::MemberFile;
+use places::Places;
 pub(crate) use report::{families, member_row, volume_row};
 pub(crate) use shared::{is_silence, Facts, Made, Shared, Snapshot};
 use sockets::ControlSockets;
@@ -140,7 +142,7 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         log::info(&found.named(&line));
     }
     if !args.read_only {
-        members::strike_out(&env, &name, &found.strangers).await;
+        members::strike_out(&env, &group, &Places::new(locators(&found)), &found.strangers).await;
     }
     // Whoever sees the exports' socket may ask for the status at once.
     let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
@@ -158,8 +160,8 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     let facts = Facts {
         group: name.clone(),
         since: Instant::now(),
-        files: std::sync::Mutex::new(files_of(&env, locators(&found)).await),
-        locators: std::sync::Mutex::new(locators(&found)),
+        files: std::sync::Mutex::new(files_of(&env, &found).await),
+        places: Places::new(locators(&found)),
         sector_bytes: exports.sector_bytes(),
     };
     // A device that turned out to be no member is let go: it may be added again.
@@ -214,9 +216,11 @@ pub(crate) fn locators(found: &found_members::Members) -> Vec<(String, String)> 
 }
 
 /// Those of the members that are files.
-async fn files_of(env: &HostEnv, locators: Vec<(String, String)>) -> Vec<MemberFile> {
-    let all = move || locators.iter().filter_map(|(uuid, locator)| MemberFile::at(uuid, locator)).collect();
-    env.blocking(all).await.unwrap_or_default()
+async fn files_of(env: &HostEnv, found: &found_members::Members) -> Vec<MemberFile> {
+    let indexes: Vec<u8> = found.labelled().map(|(_, label)| label.member).collect();
+    let all: Vec<_> = indexes.into_iter().zip(locators(found)).collect();
+    let files = move || all.iter().filter_map(|(index, (uuid, at))| MemberFile::at(*index, uuid, at)).collect();
+    env.blocking(files).await.unwrap_or_default()
 }
 
 fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {

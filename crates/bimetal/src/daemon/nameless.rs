@@ -12,6 +12,8 @@ use super::Shared;
 #[derive(Clone, Debug)]
 pub(crate) struct MemberFile {
     /// Of the member.
+    index: u8,
+    /// Of the member.
     pub(super) uuid: String,
     locator: String,
     device: u64,
@@ -21,6 +23,8 @@ pub(crate) struct MemberFile {
 /// One that has no name any more.
 #[derive(Debug)]
 pub(crate) struct Nameless {
+    /// Of the member, which a new file may share its name with.
+    index: u8,
     pub(super) uuid: String,
     locator: String,
     /// By which it can be read still.
@@ -29,10 +33,16 @@ pub(crate) struct Nameless {
 
 impl MemberFile {
     /// What is at a place, if that is a file. Asks a file system.
-    pub(super) fn at(uuid: &str, locator: &str) -> Option<MemberFile> {
+    pub(super) fn at(index: u8, uuid: &str, locator: &str) -> Option<MemberFile> {
         let parsed = Locator::parse(locator).ok()?;
         let meta = std::fs::metadata(parsed.path()?).ok().filter(std::fs::Metadata::is_file)?;
-        Some(MemberFile { uuid: uuid.into(), locator: locator.into(), device: meta.dev(), inode: meta.ino() })
+        Some(MemberFile { index, uuid: uuid.into(), locator: locator.into(), device: meta.dev(), inode: meta.ino() })
+    }
+
+    /// Whether what is at its place is still this file. Asks a file system.
+    pub(super) fn is_at_its_place(&self) -> bool {
+        let there = MemberFile::at(self.index, &self.uuid, &self.locator);
+        there.is_some_and(|there| (there.device, there.inode) == (self.device, self.inode))
     }
 }
 
@@ -46,7 +56,7 @@ pub(super) fn among(files: &[MemberFile]) -> Vec<Nameless> {
         let Some(file) = files.iter().find(is_it).filter(|f| found.iter().all(|n| n.uuid != f.uuid)) else { continue };
         let number = path.file_name().map(PathBuf::from).unwrap_or_default();
         let open = PathBuf::from(format!("/proc/{}/fd", std::process::id())).join(number);
-        found.push(Nameless { uuid: file.uuid.clone(), locator: file.locator.clone(), open });
+        found.push(Nameless { index: file.index, uuid: file.uuid.clone(), locator: file.locator.clone(), open });
     }
     found
 }
@@ -60,10 +70,11 @@ impl Nameless {
     /// What is the matter, and what is to be done.
     pub(super) fn words(&self, group: &str) -> String {
         format!(
-            "THE FILE OF A MEMBER IS GONE: {0} was removed or replaced under its name while it is served, and all that is on it is gone when \
-             the daemon ends. `bimetal member replace {group} {0} NEW` brings it onto another device or file while the group is in use; a \
-             copy at least is made by `cp --sparse=always {1} NEW`.",
+            "THE FILE OF A MEMBER IS GONE: {0} (member {1}) was removed or replaced under its name while it is served, and all that is on it \
+             is gone when the daemon ends. `bimetal member replace {group} {1} NEW` brings it onto another device, or a file of another name, \
+             while the group is in use; a copy at least is made by `cp --sparse=always {2} NEW`.",
             self.locator,
+            self.index,
             self.open.display()
         )
     }
@@ -72,9 +83,9 @@ impl Nameless {
     fn why_to_wait(&self, group: &str) -> String {
         format!(
             "the file {0} was removed or replaced under its name, and all that is on it is gone when the daemon ends (`bimetal member replace \
-             {group} {0} NEW` brings it onto another device or file; {1} is a way to it)",
+             {group} {1} NEW` brings it onto another device, or a file of another name)",
             self.locator,
-            self.open.display()
+            self.index
         )
     }
 }
@@ -101,7 +112,7 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         let open = |name: &str| {
             let file = std::fs::File::create(path(name)).expect("made");
-            (MemberFile::at(name, &path(name).display().to_string()).expect("a file"), file)
+            (MemberFile::at(3, name, &path(name).display().to_string()).expect("a file"), file)
         };
         let all: Vec<_> = ["kept", "moved", "removed", "replaced"].into_iter().map(open).collect();
         let files: Vec<MemberFile> = all.iter().map(|(file, _)| file.clone()).collect();
@@ -113,6 +124,6 @@ mod tests {
         found.sort();
         assert_eq!(found, ["removed", "replaced"]);
         let words = among(&files)[0].words("tank");
-        assert!(words.contains("member replace tank /") && words.contains("cp --sparse=always /proc/"), "{words}");
+        assert!(words.contains("member replace tank 3 NEW") && words.contains("cp --sparse=always /proc/"), "{words}");
     }
 }

@@ -13,6 +13,7 @@ use super::jobs::{Job, Jobs};
 use super::keeper::users_among;
 use super::nameless::MemberFile;
 use super::opened::OpenFile;
+use super::places::Places;
 use super::report;
 use crate::api::{self, MemberChange, VolumeChange};
 use crate::config::{uuid_bytes, uuid_text};
@@ -116,8 +117,8 @@ pub(crate) struct Snapshot {
 pub(crate) struct Facts {
     pub(crate) group: String,
     pub(crate) since: Instant,
-    /// Member UUID (as text) and where it was found.
-    pub(crate) locators: Mutex<Vec<(String, String)>>,
+    /// Where the members are.
+    pub(crate) places: Places,
     /// Members that are files.
     pub(crate) files: Mutex<Vec<MemberFile>>,
     /// Logical sector of the volumes.
@@ -135,20 +136,16 @@ impl Facts {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A member has come.
-    pub(crate) fn note_locator(&self, uuid: String, locator: String) {
-        self.locators.lock().unwrap_or_else(PoisonError::into_inner).push((uuid, locator));
-    }
-
-    /// A member has gone.
-    pub(crate) fn forget_locator(&self, uuid: &str) {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).retain(|f| f.uuid != uuid);
-        self.locators.lock().unwrap_or_else(PoisonError::into_inner).retain(|(u, _)| u != uuid);
+    /// A member has gone; its file, if it was one.
+    pub(crate) fn forget_file(&self, uuid: &str) -> Option<MemberFile> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = files.iter().position(|f| f.uuid == uuid)?;
+        Some(files.remove(at))
     }
 
     /// Where the members are.
     pub(crate) fn locators(&self) -> Vec<(String, String)> {
-        self.locators.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.places.all()
     }
 }
 

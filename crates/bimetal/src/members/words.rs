@@ -96,10 +96,35 @@ impl Members {
 
     fn leading_on(&self, name: &str, error: group::OpenError) -> anyhow::Error {
         // What else could be advised would give up, or write over, what the newer version has.
-        let way = self.way_to_newer().or_else(|| self.way_to_unread(name)).or_else(|| self.way_without_labels());
-        match way.or_else(|| way_on(name, &error)) {
+        let first = self.way_to_newer().or_else(|| self.way_to_unread(name)).or_else(|| self.way_without_labels());
+        let elsewhere = match &error {
+            group::OpenError::Incomplete { .. } => self.elsewhere(true),
+            group::OpenError::Label { .. } => self.elsewhere(false),
+            _ => Vec::new(),
+        };
+        let usual = || Some(elsewhere.into_iter().chain([way_on(name, &error)?]).collect::<Vec<_>>().join(" "));
+        match first.or_else(usual) {
             None => error.into(),
             Some(way) => anyhow::anyhow!("{error}. {way}"),
+        }
+    }
+
+    /// Where members may be that nobody has looked at, before what would give them up. `is_missing`: one was not found.
+    pub(crate) fn elsewhere(&self, is_missing: bool) -> Vec<String> {
+        let bare = || self.opened.iter().filter(|m| m.label.is_none() && m.newer.is_none());
+        // Devices are looked for by their labels, files are not.
+        let is_file = |at: &Locator| at.path().is_some_and(|at| std::fs::metadata(at).is_ok_and(|meta| meta.is_file()));
+        let moved = |m: &Opened| {
+            format!(
+                "If {} is another file than the member, and that was moved, say in the configuration where it is, or name all members: \
+                 --member.",
+                m.locator
+            )
+        };
+        // Of a place where nothing is it has been said.
+        match is_missing && self.absent.is_empty() && bare().next().is_none() {
+            true => vec!["If one is there, and was not looked at, name all members: --member.".into()],
+            false => bare().filter(|m| is_file(&m.locator)).map(moved).collect(),
         }
     }
 

@@ -9,6 +9,16 @@ fn description(p: &Place) -> std::path::PathBuf {
     p.path("etc/groups/tank.toml")
 }
 
+/// Two groups of one name, of which the first lies elsewhere now and the second is described.
+fn namesakes(p: &Place) {
+    p.tank();
+    p.ok(&["destroy", "tank", "--forget", "--yes"]);
+    for file in ["fast.img", "slow.img"] {
+        std::fs::rename(p.path(file), p.path(&format!("old.{file}"))).expect("renamed");
+    }
+    p.tank();
+}
+
 #[test]
 fn a_group_whose_members_are_gone_is_forgotten_without_a_device() {
     let p = Place::new();
@@ -32,18 +42,50 @@ fn a_group_whose_members_are_gone_is_forgotten_without_a_device() {
 #[test]
 fn a_group_is_not_forgotten_with_another_one_of_its_name() {
     let p = Place::new();
-    p.tank();
-    p.ok(&["destroy", "tank", "--forget", "--yes"]);
-    for file in ["fast.img", "slow.img"] {
-        std::fs::rename(p.path(file), p.path(&format!("old.{file}"))).expect("renamed");
-    }
-    p.tank();
+    namesakes(&p);
     let described = std::fs::read_to_string(description(&p)).expect("there");
     let said = p.ok(&["destroy", "tank", "--member", "old.fast.img", "old.slow.img", "--yes"]);
     assert!(said.contains("The other group that is named 'tank'"), "{said}");
     assert!(!said.contains("Not wiped"), "{said}");
     assert_eq!(std::fs::read_to_string(description(&p)).expect("there still"), described);
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
+#[test]
+fn members_of_a_group_are_not_written_into_the_description_of_another_one_of_its_name() {
+    let p = Place::new();
+    namesakes(&p);
+    let described = std::fs::read_to_string(description(&p)).expect("there");
+    let old = ["tank", "--member", "old.fast.img", "old.slow.img"];
+    let mut daemon = p.serve(&old);
+    p.file("more.img", 96 * MIB);
+    let said = p.ok(&["member", "add", "tank", "--slow", "more.img"]);
+    assert!(said.contains("describes another group") && said.contains("serve tank --member"), "{said}");
+    assert_eq!(std::fs::read_to_string(description(&p)).expect("there"), described);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    p.refused(&[&["serve"], &old[..]].concat(), 1, &["name all members: --member"]);
+    p.file("new.img", 48 * MIB);
+    let repair = ["repair", "tank", "--member", "old.slow.img", "more.img", "--fast", "new.img", "--yes"];
+    let said = p.ok(&repair);
+    assert!(said.contains("describes another group") && said.contains("new.img is written down nowhere"), "{said}");
+    assert_eq!(std::fs::read_to_string(description(&p)).expect("there"), described);
+}
+
+#[test]
+fn a_member_that_leaves_is_not_struck_out_of_the_description_of_another_group_of_its_name() {
+    let p = Place::new();
+    namesakes(&p);
+    let third = p.file("third.img", 48 * MIB);
+    let mut daemon = p.serve(&["tank", "--member", "old.fast.img", "old.slow.img"]);
+    p.ok(&["member", "add", "tank", "--fast", "third.img"]);
+    let mut file = std::fs::File::options().append(true).open(description(&p)).expect("there");
+    write!(file, "\n[[member]]\nlocator = \"{}\"\ntier = \"fast\"\n", third.display()).expect("written");
+    let described = std::fs::read_to_string(description(&p)).expect("there");
+    p.ok(&["member", "remove", "tank", "third.img", "--yes"]);
+    assert_eq!(std::fs::read_to_string(description(&p)).expect("there"), described);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
 }
 
 #[test]

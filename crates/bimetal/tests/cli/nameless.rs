@@ -30,8 +30,8 @@ fn the_last_of_a_member_file_that_was_removed_is_not_let_go_without_a_word() {
     while !p.log().contains("removed or replaced") {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let replace = format!("bimetal member replace tank {place} NEW");
-    p.refused(&["stop", "tank", "--timeout", "2"], 1, &["removed or replaced", &replace]);
+    let replace = "bimetal member replace tank 0 NEW";
+    p.refused(&["stop", "tank", "--timeout", "2"], 1, &["removed or replaced", replace]);
     // As it says: then the stop goes on by itself, and nothing is lost.
     p.file("new.img", 96 * MIB);
     p.ok(&["member", "replace", "tank", &place, "new.img", "--yes"]);
@@ -50,4 +50,62 @@ fn whoever_forces_a_stop_is_not_kept_by_a_member_file_that_was_removed() {
     std::fs::remove_file(p.path("fast.img")).expect("removed");
     p.ok(&["stop", "tank", "--force"]);
     daemon.wait();
+}
+
+fn configured(p: &Place) -> String {
+    std::fs::read_to_string(p.path("etc/groups/tank.toml")).expect("there")
+}
+
+/// Whoever is told that such a file is free removes the member, and a start that does not know it advises to go on without it.
+#[test]
+fn a_member_with_the_name_of_a_file_that_was_removed_is_called_free_by_nobody_and_stays_configured() {
+    for is_configured in [true, false] {
+        let p = Place::new();
+        p.tank();
+        let mut daemon = p.serve(&["tank"]);
+        if !is_configured {
+            std::fs::remove_dir_all(p.path("etc")).expect("removed");
+        }
+        std::fs::remove_file(p.path("fast.img")).expect("removed");
+        p.file("fast.img", 48 * MIB);
+        p.refused(
+            &["member", "replace", "tank", "0", "fast.img", "--yes"],
+            1,
+            &["bimetal member add tank --fast fast.img"],
+        );
+        p.ok(&["member", "add", "tank", "--fast", "fast.img"]);
+        p.refused(
+            &["member", "remove", "tank", "fast.img", "--yes"],
+            1,
+            &["fast member 0 and fast member 2", "its number"],
+        );
+        let said = match is_configured {
+            true => p.ok(&["member", "remove", "tank", "0", "--yes"]),
+            false => p.ok(&["member", "replace", "tank", "0", "fast.img", "--yes"]),
+        };
+        assert!(said.contains("fast.img now is fast member 2") && !said.contains("free"), "{said}");
+        assert!(configured(&p).contains("fast.img") && configured(&p).contains("slow.img"), "{}", configured(&p));
+        p.ok(&["stop", "tank"]);
+        assert_eq!(daemon.wait(), 0, "{}", p.log());
+        assert_eq!(p.json(&["check", "tank"])["sound"], true);
+    }
+}
+
+#[test]
+fn the_place_of_a_member_whose_file_is_gone_is_not_called_free_and_may_be_anothers_later() {
+    let p = Place::new();
+    p.tank();
+    let mut daemon = p.serve(&["tank"]);
+    std::fs::rename(p.path("fast.img"), p.path("moved.img")).expect("moved");
+    std::fs::write(p.path("fast.img"), "a letter").expect("written");
+    p.file("new.img", 48 * MIB);
+    let said = p.ok(&["member", "replace", "tank", "0", "new.img", "--yes"]);
+    assert!(said.contains("fast.img now, if anything, was never this member") && !said.contains("free"), "{said}");
+    assert!(configured(&p).contains("new.img") && !configured(&p).contains("fast.img"), "{}", configured(&p));
+    assert_eq!(std::fs::read(p.path("fast.img")).expect("there"), b"a letter");
+    p.file("fast.img", 48 * MIB);
+    p.ok(&["member", "add", "tank", "--fast", "fast.img"]);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }

@@ -35,10 +35,12 @@ pub(super) fn run(args: &MemberAdd, output: Output) -> Result<()> {
     let answer = json!({
         "schema": api::SCHEMA, "group": group, "change": "added", "member": done.member.as_ref().map(|m| m.index),
         "locator": locator.to_string(), "tier": tier.to_string(), "capacity_bytes": done.size, "room_bytes": done.room,
+        "not_noted": done.not_noted,
     });
     output.show(&answer, || {
         let before = before.map_or(String::new(), |before| format!("\n{}", before.answer(&locator)));
-        words(group, &locator, tier, &done) + &before
+        let not_noted = done.not_noted.as_ref().map_or(String::new(), |why| format!("\n{why}"));
+        words(group, &locator, tier, &done) + &before + &not_noted
     })
 }
 

@@ -65,7 +65,7 @@ pub(super) fn remove(args: &MemberRemove, output: Output) -> Result<()> {
     let gone = take_out(group, &m, output)?;
     let answer = json!({
         "schema": api::SCHEMA, "group": group, "change": "removed", "member": m.index, "locator": m.locator,
-        "erased": gone.not_erased.is_none(), "not_erased": gone.not_erased,
+        "erased": gone.not_erased.is_none(), "not_erased": gone.not_erased, "not_free": gone.not_free,
     });
     output.show(&answer, || words(group, &m, &gone))
 }
@@ -85,13 +85,16 @@ pub(super) fn take_out(group: &str, m: &api::Member, output: Output) -> Result<D
 /// What has become of a member that was taken out.
 pub(super) fn words(group: &str, m: &api::Member, gone: &Done) -> String {
     let device = m.locator.clone().unwrap_or_else(|| "its device".into());
-    match &gone.not_erased {
-        None => format!("{} has left group '{group}': {device} is free now.", named(m)),
-        Some(why) => format!(
-            "{} has left group '{group}', but its label could not be erased: {why}. The group does not take it back by itself, \
-             and `bimetal create --force` may use it. To erase it, write zeros over {device} when it works again \
-             (`blkdiscard --zeroout`).",
-            named(m)
+    let left = format!("{} has left group '{group}'", named(m));
+    match (&gone.not_erased, &gone.not_free) {
+        (None, None) => format!("{left}: {device} is free now."),
+        (None, Some(instead)) => format!("{left}. {instead}."),
+        (Some(why), None) => format!(
+            "{left}, but its label could not be erased: {why}. The group does not take it back by itself, and `bimetal create --force` \
+             may use it. To erase it, write zeros over {device} when it works again (`blkdiscard --zeroout`)."
+        ),
+        (Some(why), Some(instead)) => format!(
+            "{left}, but its label could not be erased: {why}. The group does not take it back by itself. {instead}."
         ),
     }
 }

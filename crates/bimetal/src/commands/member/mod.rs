@@ -44,6 +44,8 @@ fn change(group: &str, places: Vec<(String, String)>, change: MemberChange) -> R
             member: job.member,
             used: job.used_bytes,
             not_erased: job.not_erased,
+            not_free: job.not_free,
+            not_noted: job.not_noted,
             checked: None,
         });
     }
@@ -106,17 +108,26 @@ fn members_of(group: &str) -> Result<Vec<api::Member>> {
 
 /// The member that is meant: by its index, or by where it is.
 fn find(all: &[api::Member], group: &str, text: &str) -> Result<api::Member> {
-    match lookup(all, text) {
-        Some(m) => Ok(m.clone()),
-        None => bail!("group '{group}' has no member {text}; see `bimetal member list {group}`"),
+    match lookup(all, text).as_slice() {
+        [m] => Ok((*m).clone()),
+        [] => bail!("group '{group}' has no member {text}; see `bimetal member list {group}`"),
+        several => {
+            let several: Vec<String> = several.iter().map(|m| format!("{} member {}", m.tier, m.index)).collect();
+            bail!(
+                "{text} is {}: one of them has lost that name. Name the one that is meant by its number; `bimetal status {group}` says \
+                 whose file is gone",
+                several.join(" and ")
+            )
+        }
     }
 }
 
-fn lookup<'a>(all: &'a [api::Member], text: &str) -> Option<&'a api::Member> {
+/// Those that may be meant by an index, or by a place. A new file may have the name of one that was removed, and is served still.
+fn lookup<'a>(all: &'a [api::Member], text: &str) -> Vec<&'a api::Member> {
     if let Ok(index) = text.parse::<u8>() {
-        return all.iter().find(|m| m.index == index);
+        return all.iter().filter(|m| m.index == index).collect();
     }
-    let locator = members::parse(text).ok()?;
+    let Ok(locator) = members::parse(text) else { return Vec::new() };
     let wanted = locator.to_string();
     // A device has several names.
     let real = |l: &bimetal_host::Locator| l.path().and_then(|p| std::fs::canonicalize(p).ok());
@@ -125,7 +136,7 @@ fn lookup<'a>(all: &'a [api::Member], text: &str) -> Option<&'a api::Member> {
         let same = || bimetal_host::Locator::parse(place).ok().and_then(|l| real(&l)) == meant;
         place == wanted || (meant.is_some() && same())
     };
-    all.iter().find(|m| m.locator.as_deref().is_some_and(is_meant))
+    all.iter().filter(|m| m.locator.as_deref().is_some_and(is_meant)).collect()
 }
 
 /// What people know a member by.

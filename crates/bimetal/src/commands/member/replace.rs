@@ -18,16 +18,18 @@ pub(super) fn run(args: &MemberReplace, output: Output) -> Result<()> {
     let rows = rows_of(group)?;
     let all = &rows.members;
     let new = members::parse(&args.new)?;
-    let there = lookup(all, &new.to_string());
-    let old = match (lookup(all, &args.old), there) {
-        (None, Some(there)) => {
+    let at_new = lookup(all, &new.to_string());
+    let old = match (lookup(all, &args.old).as_slice(), at_new.first()) {
+        ([], Some(there)) => {
             refuse_unfound(all, args, there)?;
             return nothing_left(&rows, group, &args.old, there, output);
         }
         _ => find(all, group, &args.old)?,
     };
-    let index = match there {
-        Some(there) => Some(go_on(args, &old, there, output)?),
+    // Both may be of one name, where the file of the old one was removed.
+    let another = at_new.iter().find(|m| m.uuid != old.uuid);
+    let (index, not_noted) = match another.or(at_new.first()) {
+        Some(there) => (Some(go_on(args, &old, there, output)?), None),
         None => bring(args, &rows, &old, &new, output)?,
     };
     let gone = leave::take_out(group, &old, output).with_context(|| {
@@ -37,7 +39,7 @@ pub(super) fn run(args: &MemberReplace, output: Output) -> Result<()> {
     let answer = json!({
         "schema": api::SCHEMA, "group": group, "change": "replaced", "member": index, "locator": new.to_string(),
         "removed": old.index, "removed_locator": old.locator,
-        "erased": gone.not_erased.is_none(), "not_erased": gone.not_erased,
+        "erased": gone.not_erased.is_none(), "not_erased": gone.not_erased, "not_free": gone.not_free, "not_noted": not_noted,
     });
     output.show(&answer, || leave::words(group, &old, &gone))
 }
@@ -93,7 +95,14 @@ fn nothing_left(rows: &Rows, group: &str, old: &str, there: &api::Member, output
 fn go_on(args: &MemberReplace, old: &api::Member, there: &api::Member, output: Output) -> Result<u8> {
     let group = args.group.as_str();
     if there.uuid == old.uuid {
-        bail!("{} cannot take its own place", named(old));
+        bail!(
+            "{} cannot take its own place. Is this a new file, of the name of one that was removed? Then add it (bimetal member add {group} \
+             --{} {}), and bimetal member remove {group} {}",
+            named(old),
+            old.tier,
+            args.new,
+            old.index
+        );
     }
     if there.tier != old.tier || there.is_leaving() {
         bail!("{} is {} in group '{group}', and cannot take the place of {}", named(there), there.state, named(old));
@@ -105,8 +114,14 @@ fn go_on(args: &MemberReplace, old: &api::Member, there: &api::Member, output: O
     Ok(there.index)
 }
 
-/// Adds the new member; its index.
-fn bring(args: &MemberReplace, rows: &Rows, old: &api::Member, new: &Locator, output: Output) -> Result<Option<u8>> {
+/// Adds the new member; its index, and why it is written down nowhere, if it is not.
+fn bring(
+    args: &MemberReplace,
+    rows: &Rows,
+    old: &api::Member,
+    new: &Locator,
+    output: Output,
+) -> Result<(Option<u8>, Option<String>)> {
     let group = args.group.as_str();
     let tier = if old.tier == Tier::Fast.to_string() { Tier::Fast } else { Tier::Slow };
     let looked = add::look_at(group, new, args.force)?;
@@ -119,7 +134,10 @@ fn bring(args: &MemberReplace, rows: &Rows, old: &api::Member, new: &Locator, ou
     if let Some(before) = before {
         tell(&before.answer(new), output);
     }
-    Ok(done.member.map(|m| m.index))
+    if let Some(why) = &done.not_noted {
+        tell(why, output);
+    }
+    Ok((done.member.map(|m| m.index), done.not_noted))
 }
 
 /// A step that is done.

@@ -37,6 +37,8 @@ struct Done {
     volumes: Vec<Kept>,
     lost_families: Vec<LostFamily>,
     new: Vec<String>,
+    /// What there is to say of those of them that are written down nowhere.
+    not_noted: Vec<String>,
     saved: PathBuf,
     /// It went on with one that was cut off, which has saved what was before.
     went_on: bool,
@@ -106,7 +108,11 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
         bail!("{}", words::unread(plan.unread(), &reasons));
     }
     let opened = new::add_all(&env, name, &mut plan, &mut new, wish.force).await?;
-    plan.check().with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
+    let elsewhere = found.elsewhere(!plan.missing().is_empty());
+    if let Err(why) = plan.check() {
+        let words: Vec<String> = std::iter::once(why.to_string()).chain(elsewhere).collect();
+        bail!("group '{name}' is not repaired ({}): {}", found.legend(), words.join(". "));
+    }
     let (volumes, lost_families) = (plan.volumes(), plan.lost_families().await);
     let mut question = words::question(&plan, &reasons, &volumes, &lost_families, &new, &found, wish.older_copies);
     question += &words::given_up_unread(&unread);
@@ -116,7 +122,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let saved = saved::save(&env, &found.opened, &wish.save).await;
     saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
     new::take_room(&plan, &new, &opened).await?;
-    new::take(&env, name, &new, &opened, &found, wish.force).await?;
+    let not_noted = new::take(&env, name, &new, &opened, &found, wish.force).await?;
     let went_on = plan.goes_on();
     // A ublk device that outlived its daemon may be mounted: whoever uses it has to learn that what it knows is not what is there.
     loss::note(
@@ -128,7 +134,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let report =
         plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
-    Ok(Some(Done { report, volumes, lost_families, new, saved: wish.save, went_on, not_saved }))
+    Ok(Some(Done { report, volumes, lost_families, new, not_noted, saved: wish.save, went_on, not_saved }))
 }
 
 /// Why nothing can be repaired, and what is left to do.
@@ -160,7 +166,7 @@ fn json(name: &str, done: &Done) -> serde_json::Value {
     };
     json!({
         "schema": api::SCHEMA, "group": name, "repaired": true, "struck_off": done.report.struck_off,
-        "new_members": done.report.new, "new_devices": done.new, "saved": done.saved,
+        "new_members": done.report.new, "new_devices": done.new, "not_noted": done.not_noted, "saved": done.saved,
         "went_on": done.went_on, "not_saved": done.not_saved, "lost_families": api::lost_families(&done.lost_families),
         "volumes": done.volumes.iter().map(volume).collect::<Vec<_>>(),
     })

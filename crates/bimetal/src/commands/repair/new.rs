@@ -151,7 +151,9 @@ pub(super) async fn refuse_unnamed(
         return Ok(Vec::new());
     }
     let mut unread = Vec::new();
-    let config = config::load(group)?;
+    let ours = found.labelled().next().map(|(_, label)| config::uuid_text(&label.group));
+    // What it says of another group of that name is nothing to this one.
+    let config = config::load(group)?.filter(|c| ours.as_ref().is_none_or(|uuid| *uuid == c.uuid));
     for m in config.iter().flat_map(|c| &c.members) {
         let locator = members::parse(&m.locator)?;
         if !explicit.contains(&locator) && !new.iter().any(|n| n.locator == locator) {
@@ -260,7 +262,7 @@ pub(super) async fn take_room(plan: &Plan<HostEnv>, new: &[NewDevice], opened: &
 }
 
 /// The owner has said yes: what the devices carried goes, and the configuration names them, so that whatever happens
-/// the next start finds them.
+/// the next start finds them. Gives what there is to say of those that it cannot name.
 pub(super) async fn take(
     env: &HostEnv,
     group: &str,
@@ -268,18 +270,20 @@ pub(super) async fn take(
     opened: &[HostDevice],
     found: &Members,
     force: bool,
-) -> Result<()> {
+) -> Result<Vec<String>> {
     let named: Vec<_> = new.iter().map(|n| &n.locator).zip(opened).collect();
     let members: Vec<_> = found.opened.iter().map(|m| (&m.locator, &m.device)).collect();
     twins::refuse(env, &named, &members).await?;
     let known = found.as_configuration(group);
+    let mut not_noted = Vec::new();
     for (n, device) in new.iter().zip(opened) {
         if force {
             erase(device).await.with_context(|| format!("what {} carries cannot be erased", n.locator))?;
         }
         let member = MemberConfig { locator: n.locator.to_string(), tier: n.tier.to_string() };
         let known = known.clone();
-        env.blocking(move || config::note_member(&known, &member)).await??;
+        let noted = env.blocking(move || config::note_member(&known, &member)).await??;
+        not_noted.extend(noted.not_at_all(group, &n.locator.to_string()));
     }
-    Ok(())
+    Ok(not_noted)
 }

@@ -90,6 +90,7 @@ pub(super) fn question(
     let mut text = format!("Group '{}' cannot be started as it is:\n", plan.group());
     reasons.iter().for_each(|r| text += &format!("  {r}\n"));
     found.absent.iter().for_each(|a| text += &format!("  not used: {a}\n"));
+    found.elsewhere(!plan.missing().is_empty()).iter().for_each(|way| text += &format!("  {way}\n"));
     text += "After a repair its members are:\n";
     let members = plan.members().iter().filter_map(|at| found.opened.get(*at));
     members.for_each(|m| text += &format!("  {}\n", m.locator));
@@ -142,6 +143,7 @@ pub(super) fn done(group: &str, done: &Done) -> String {
     for (index, locator) in done.report.new.iter().zip(&done.new) {
         text += &format!("  {locator} is member {index}\n");
     }
+    done.not_noted.iter().for_each(|why| text += &format!("{why}\n"));
     let saved = done.saved.display();
     text += &match (done.not_saved.is_empty(), done.went_on) {
         (true, false) => format!("To undo it, before the group is started again: bimetal restore {saved}\n"),
