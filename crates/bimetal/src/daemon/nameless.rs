@@ -72,7 +72,9 @@ impl Nameless {
         format!(
             "THE FILE OF A MEMBER IS GONE: {0} (member {1}) was removed or replaced under its name while it is served, and all that is on it \
              is gone when the daemon ends. `bimetal member replace {group} {1} NEW` brings it onto another device, or a file of another name, \
-             while the group is in use; a copy at least is made by `cp --sparse=always {2} NEW`.",
+             while the group is in use. Without room for that, copy elsewhere what is in the volumes while they are served. A copy of what is \
+             open (`cp --sparse=always {2} NEW`) takes its place no more: after a stop it is an old copy, exact if nobody wrote meanwhile, \
+             and can only be read, without the other members: `bimetal serve {group} --read-only --allow-missing --member NEW`.",
             self.locator,
             self.index,
             self.open.display()

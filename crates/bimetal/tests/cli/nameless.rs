@@ -109,3 +109,36 @@ fn the_place_of_a_member_whose_file_is_gone_is_not_called_free_and_may_be_anothe
     assert_eq!(daemon.wait(), 0, "{}", p.log());
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }
+
+/// As status says of such a copy: it is no member any more, and is read alone.
+#[test]
+fn a_copy_of_a_member_file_that_was_removed_can_be_read_alone_after_a_stop() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    p.tank_of(&["main:40MiB"]);
+    let mut daemon = p.serve(&["tank"]);
+    let uri = format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display());
+    let data: Vec<u8> = (0..4 * MIB).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(p.path("in.raw"), &data).expect("file");
+    let copy = |from: &str, to: &str| {
+        let done = std::process::Command::new("nbdcopy").arg("--flush").args([from, to]).status();
+        assert!(done.expect("nbdcopy").success());
+    };
+    copy(&p.path("in.raw").display().to_string(), &uri);
+    std::fs::remove_file(p.path("fast.img")).expect("removed");
+    let said = p.ok(&["status", "tank"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, way) = said.split_once("`cp --sparse=always ").expect("a way to a copy");
+    let (open, after) = way.split_once(" NEW`").expect("to where");
+    crate::attach::tool("cp", &["--sparse=always", open, &p.path("copy.img").display().to_string()]);
+    p.ok(&["stop", "tank", "--force"]);
+    daemon.wait();
+    p.refused(&["serve", "tank", "--member", "copy.img", "slow.img"], 1, &["older state"]);
+    let (_, read) = after.split_once("`bimetal ").expect("a way to read it");
+    let read = read.split_once('`').expect("a command").0.replace("NEW", "copy.img");
+    let args: Vec<&str> = read.split(' ').collect();
+    let _daemon = p.serve(&args[1..]);
+    copy(&uri, &p.path("out.raw").display().to_string());
+    assert!(std::fs::read(p.path("out.raw")).expect("read")[..data.len()] == data, "all is there");
+}
