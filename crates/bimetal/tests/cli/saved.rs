@@ -251,6 +251,42 @@ fn a_member_that_a_repair_has_struck_off_is_found_in_its_place_when_the_repair_i
     is_whole(&p);
 }
 
+/// The device of the repair has the name that the member had: it is what the configuration names.
+#[test]
+fn members_that_a_restore_was_told_of_are_found_by_the_next_start() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    filled(&p);
+    p.ok(&["dump", "tank", "--save", "tank.saved"]);
+    std::fs::rename(p.path("fast.img"), p.path("moved.img")).expect("renamed");
+    p.file("fast.img", FAST);
+    for command in [&["serve", "tank"][..], &["check", "tank"], &["repair", "tank"]] {
+        let said = p.run(command);
+        let words = "fast.img is another file than the member, and that was moved";
+        let told = (said.out + &said.err).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.code == 1 && told.contains(words), "{told}");
+    }
+    p.ok(&["repair", "tank", "--fast", "fast.img", "--yes"]);
+    let named = ["restore", "tank.saved", "--yes", "--member", "moved.img", "slow.img", "fast.img"];
+    let said = p.ok(&named);
+    assert!(said.contains("`bimetal check tank` verifies it"), "{said}");
+    is_whole(&p);
+}
+
+/// Where no configuration describes the group, none is made: it would name those only that have been named.
+#[test]
+fn a_restore_without_a_configuration_says_that_members_are_to_be_named() {
+    let p = Place::new();
+    p.tank();
+    p.ok(&["dump", "tank", "--save", "tank.saved"]);
+    std::fs::remove_dir_all(p.path("etc")).expect("removed");
+    let said = p.ok(&["restore", "tank.saved", "--yes", "--member", "fast.img", "slow.img"]);
+    assert!(said.contains("`bimetal serve tank --member ") && said.contains("slow.img`"), "{said}");
+    assert!(!p.path("etc/groups/tank.toml").exists());
+}
+
 /// Its label is the newest: a start would go by it.
 #[test]
 fn a_member_that_a_repair_has_added_must_be_named_with_the_others_when_the_repair_is_undone() {

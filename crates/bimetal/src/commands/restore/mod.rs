@@ -15,9 +15,10 @@ use serde_json::json;
 
 use self::plan::{added_and_away, is_of_repair_since, not_in_file, plan, used_since, Candidate, Group, Plan, Proof};
 use crate::cli::Restore;
+use crate::config::{self, GroupConfig, MemberConfig, Noted};
 use crate::members::{self, Members};
 use crate::output::{confirm, Output};
-use crate::saved::{committed_since, put_back, save, Mark, Saved, SavedFile, SavedMember, Target, Written};
+use crate::saved::{committed_since, own_tier, put_back, save, Mark, Saved, SavedFile, SavedMember, Target, Written};
 use crate::size::approx;
 use crate::{api, date, legs, loss, runstate};
 
@@ -48,8 +49,8 @@ struct Done {
     written: Written,
     not_in_file: Vec<String>,
     added_and_away: Vec<String>,
-    /// Members were named: the next command must name them, too.
-    named: bool,
+    /// Members were named, and no configuration of the group says where they are: the next command must name them, too.
+    to_name: bool,
 }
 
 /// What has become of what stood there before.
@@ -101,6 +102,7 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
     // Who has a ublk device mounted that outlived its daemon knows what came since.
     loss::note(&saved.group, format!("metadata was put back from {}", args.file.display()));
     let written = put_back(saved, &targets, &added).await.with_context(|| cut_off(saved, &before))?;
+    let to_name = !explicit.is_empty() && !note_places(saved, &targets);
     let of_member = |((i, proof), m): (&(usize, Proof), &SavedMember)| {
         (m.label.member, candidates[*i].locator.clone(), proof.name())
     };
@@ -113,8 +115,25 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
         written,
         not_in_file: not_in_file(&group),
         added_and_away,
-        named: !explicit.is_empty(),
+        to_name,
     })
+}
+
+/// Writes down where the members are that were named, if a configuration describes the group; whether it says so now. They may be elsewhere
+/// than before, with something else in their old places.
+fn note_places(saved: &SavedFile, targets: &[Target<HostDevice>]) -> bool {
+    let Ok(Some(config)) = config::load(&saved.group) else { return false };
+    let place = |text: &str| Locator::parse(text).map_or_else(|_| text.to_owned(), |at| members::identity(&at));
+    // A device has several names, and is to be opened by one of them.
+    let known: Vec<String> = config.members.iter().map(|m| place(&m.locator)).collect();
+    let group = GroupConfig::of(&saved.group, &saved.uuid);
+    let note = |(target, member): (&Target<HostDevice>, &SavedMember)| {
+        let tier = members::tier_name(own_tier(&member.label)).to_owned();
+        let noted = config::note_member(&group, &MemberConfig { locator: target.locator.clone(), tier });
+        noted.is_ok_and(|noted| noted != Noted::OfNamesake)
+    };
+    let mut new = targets.iter().zip(&saved.members).filter(|(target, _)| !known.contains(&place(&target.locator)));
+    config.uuid == group.uuid && new.all(note)
 }
 
 async fn candidates(found: &Members, given: bool) -> Vec<Candidate> {
@@ -338,7 +357,15 @@ impl Done {
         for member in &self.added_and_away {
             text += &format!("{}\n", keeps_its_label(member));
         }
-        let members = if self.named { format!("--member {}", devices.join(" ")) } else { group.to_owned() };
-        text + &format!("`bimetal check {members}` verifies it.\n")
+        let named = format!("--member {}", devices.join(" "));
+        match self.to_name {
+            false => text + &format!("`bimetal check {group}` verifies it.\n"),
+            true => {
+                text + &format!(
+                    "`bimetal check {named}` verifies it. No configuration says here where these members are; name them at the next start, \
+                     too: `bimetal serve {group} {named}`.\n"
+                )
+            }
+        }
     }
 }
