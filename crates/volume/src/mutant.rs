@@ -142,6 +142,7 @@ mutants! {
     AwayAtCommit: "C8.1: it is a commit, and not the write of a new chunk, that waits until slow members have heard of its region",
     AwayFailureLatches: "C8.1: a slow member that is lost as it hears of a new region takes writes from those who do not need it",
     ZeroingsShareAll: "runs of zeros that hang on one disk take the turns of all volumes",
+    CheckpointsInOneTask: "checkpoints of fast members wait for those of slow ones, also of such as stand still",
     LeavingTakesSlots: "slots of a member that is leaving are taken still",
     LeavingToldLast: "the others hear before a member itself that it leaves",
     LeavingToldForEver: "that it leaves is told a member that nothing lives on and that stands still, however long that takes",

@@ -5,17 +5,23 @@
 //! needs the disk, which is a slow one on which nothing is to be synced: no commit waits until one has heard of a region. To be durable,
 //! or to outlive the daemon, a write over data that are committed already needs its own disk only. A zeroing that is really written waits for others of its volume, and for those of all: it needs no more than a
 //! write if all that its volume has is on the same tier.
+//!
+//! Beside a slow one that stands still the journals of fast members are kept short: else each commit that finds a full one writes all of a
+//! checkpoint itself, with every flush behind it.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use bimetal_volume::backend::Backend;
+use bimetal_volume::env::Env;
+use bimetal_volume::options::Status;
 use bimetal_volume::units::{MemberIndex, Placement, Tier, CHUNK};
-use bimetal_volume::Volume;
+use bimetal_volume::{Group, Volume};
 
 use super::client::Client;
 use super::forge::own_uuid;
-use super::Shared;
-use crate::env::SimEnv;
+use super::{Run, Shared, Wrong, STEP_LIMIT};
+use crate::env::{Ended, SimEnv};
 use crate::scenario::{Act, Scenario};
 
 const BLOCK: u64 = 4096;
@@ -24,6 +30,9 @@ const SECOND: u64 = 1_000_000_000;
 const BESIDE: u64 = 20 * SECOND;
 /// What one takes at most beside the time that disks stand still.
 const BEHIND: u64 = 300 * SECOND;
+
+/// Within so many seconds after the last request fast members have had their checkpoints.
+const SHORTENED: u32 = 60;
 
 /// Room for all bytes that clients have in flight at once.
 pub const PLENTY: u64 = 32 << 20;
@@ -84,6 +93,38 @@ impl Shared {
             None => !self.disks[i].will_stand_still(),
         };
         (0..self.disks.len()).all(goes_on)
+    }
+}
+
+fn journals_are_short(status: &Status) -> bool {
+    let mut fast = status.members.iter().filter(|m| m.tier == Tier::Fast);
+    status.latched.is_some() || fast.all(|m| m.journal_used * 2 <= m.journal_blocks)
+}
+
+impl Run<'_> {
+    /// Clients have done their work, and nothing is wrong but that disks stand still.
+    pub(super) fn journals_are_kept_short(&self, env: &SimEnv, group: &Group<SimEnv>) -> Result<(), Wrong> {
+        let stands = |i: usize| self.disks[i].stood_still().is_some_and(|(_, until)| until > self.world.now());
+        let may_stand = |i: usize| self.disks[i].will_stand_still();
+        let (fast, slow): (Vec<_>, Vec<_>) =
+            (0..self.disks.len()).partition(|i| self.shared.specs[*i].tier == Tier::Fast);
+        if fast.into_iter().any(may_stand) || !slow.into_iter().any(stands) {
+            return Ok(());
+        }
+        let (waiting, group) = (env.clone(), group.clone());
+        let ended = env.run(STEP_LIMIT, async move {
+            for _ in 0..SHORTENED {
+                if journals_are_short(&group.status()) {
+                    return true;
+                }
+                waiting.sleep(Duration::from_secs(1)).await;
+            }
+            false
+        });
+        match ended {
+            Ended::Done(true) => Ok(()),
+            _ => Err("a fast member gets no checkpoint beside a slow one that stands still".into()),
+        }
     }
 }
 

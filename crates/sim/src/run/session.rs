@@ -120,6 +120,9 @@ impl Run<'_> {
         session: &Session,
         start: Injected,
     ) -> Result<(), Wrong> {
+        if session.end == End::Stop && self.world.injected() == start {
+            self.journals_are_kept_short(env, group)?;
+        }
         match session.end {
             End::Crash(..) => self.crash(env, session.end),
             End::Stop | End::StopOr(..) => {

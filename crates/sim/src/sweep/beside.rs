@@ -3,7 +3,7 @@
 use bimetal_format::ENTRIES_PER_PAGE;
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 
-use super::{fill, flush, group, sleep, step, Directed, FUA, WRITE};
+use super::{fill, flush, group, sleep, step, Directed, FUA, TRIM, WRITE};
 use crate::disk::Faults;
 use crate::oracle::Crash;
 use crate::run::PLENTY;
@@ -70,6 +70,26 @@ pub(super) fn zeroing_beside_a_still_disk() -> Directed {
         s
     };
     Directed::chain("zeroing beside a disk that stands still", make, 60).finds(&["ZeroingsShareAll"])
+}
+
+/// A client of the SSD alone changes the map again and again, and one of two disks stands still, over a checkpoint of its own if not before.
+pub(super) fn checkpoints_beside_a_still_disk() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, journal: 16, ..group(20, 40, 24) };
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 60, discard: true });
+        beside_bound_ones(&mut s, 8, 3000);
+        let mut steps = vec![of(1, sleep(0, 5000))];
+        for i in 0..60 {
+            let at = i % 5 * CHUNK;
+            steps.extend([of(1, step(0, TRIM, at, CHUNK)), of(1, step(0, FUA, at, 8192)), of(1, sleep(0, 300))]);
+        }
+        let mut session = s.quiet_session(steps, End::Stop);
+        let stands_after = 15 + n as u32 / 2;
+        session.faults[1 + n as usize % 2] = Faults { stands_after, stands_ms: 200_000, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("checkpoints beside a disk that stands still", make, 60).finds(&["CheckpointsInOneTask"])
 }
 
 /// The larger of two disks is lost, and says so, while new chunks come: they go to the other one.

@@ -43,11 +43,16 @@ fn labels_rot() -> Directed {
 /// A group whose data lie on the disk, and in which no checkpoint is due by itself; a client changes the map and flushes, and beside it
 /// what has rotted on a member is mended.
 fn mending_beside_commits(rot: Act) -> (Scenario, Vec<Step>) {
-    let mut s = Scenario { journal: 64, migrate: false, ..group(12, 40, 30) };
+    let mut s = Scenario { journal: 128, migrate: false, ..group(12, 40, 30) };
     s.volumes[0].placement = Placement::SlowOnly;
-    let commits = (0..24).flat_map(|i| [step(0, WRITE, (6 + i) * CHUNK, 8192), flush(), sleep(0, 30)]);
+    let commits = (0..48).flat_map(|i| {
+        let new = step(0, WRITE, (6 + i % 24) * CHUNK + i / 24 * 8192, 8192);
+        [new, flush(), sleep(0, 10)]
+    });
     let mend = [sleep(1, 40), step(1, rot, 0, 0), step(1, Act::Check { mend: true }, 0, 0)];
-    let steps = commits.chain(std::iter::repeat_n(mend, 8).flatten());
+    // The disk is always at a sync: that of a commit and that of what is mended wait for it, and go together.
+    let syncs = (0..100).map(|i| step(2, FUA, i % 6 * CHUNK, 4096));
+    let steps = commits.chain(std::iter::repeat_n(mend, 8).flatten()).chain(syncs);
     (s, steps.collect())
 }
 
@@ -74,7 +79,7 @@ fn behind_a_latch() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("mended behind a latch", make, 500).finds(&["MendBehindLatch"])
+    Directed::chain("mended behind a latch", make, 500).finds(&["MendBehindLatch", "MendNamesCommit"])
 }
 
 /// The disk is lost, and says so, before a check or while one reads or mends it; all that is used lies on the SSD, and goes on.

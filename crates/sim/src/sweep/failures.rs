@@ -137,7 +137,7 @@ pub(super) fn shown_but_lost() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("shown but lost", make, 200).finds(&["C7ShownIsDurable"])
+    Directed::chain("shown but lost", make, 1000).finds(&["C7ShownIsDurable"])
 }
 
 /// The same of the away bits that a start sets after an orderly stop: what is written by the next one is known to the fast member alone,

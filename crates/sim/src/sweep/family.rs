@@ -125,7 +125,7 @@ fn trimmed_and_overwritten_under_reads() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("trimmed and overwritten under reads", make, 100)
+    Directed::chain("trimmed and overwritten under reads", make, 100).finds(&["WipedUnderReader"])
 }
 
 /// What slots held of the plaintext is overwritten, and the discards of that hang: nobody waits for them, and what is written meanwhile
@@ -226,7 +226,9 @@ fn alone() -> Directed {
     let make = Act::Make { chunks: 20, placement: Placement::Auto, family: 1 };
     let prepare = vec![act(Act::MakeFamily { family: 1 }), of(1, act(make))];
     let steps = vec![of(1, fill(0, 10)), of(1, flush()), sleep(0, 30_000)];
-    directed("encrypted and alone", group(12, 30, 4), prepare, steps, false).then(Damage::Alone)
+    directed("encrypted and alone", group(12, 30, 4), prepare, steps, false)
+        .then(Damage::Alone)
+        .finds(&["PreparedWithoutFlag"])
 }
 
 /// The keys of one member rot.

@@ -140,7 +140,7 @@ pub(super) fn lifted() -> Directed {
         steps.extend((0..6).map(|i| step(1, WRITE, c + i * 20_480, 4096)));
     }
     steps.extend([flush(), step(0, Act::Read, 40 * CHUNK, 24 * CHUNK)]);
-    directed("lifted and written", s, vec![fill(0, 64), sleep(0, 3000)], steps, false)
+    directed("lifted and written", s, vec![fill(0, 64), sleep(0, 3000)], steps, false).finds(&["C3LiftBegunLate"])
 }
 
 /// New data in small writes take what is free; cold chunks are let go for more of them, some of which are written meanwhile.

@@ -297,7 +297,8 @@ pub fn all() -> Vec<Directed> {
         directed("overwrite during a move", small(), vec![], during_moves(WRITE, true), false),
         directed("FUA during a move", small(), vec![], during_moves(FUA, true), false),
         directed("demoted and alone", group(12, 24, 20), vec![], vec![fill(0, 10), flush(), sleep(0, 30_000)], false)
-            .then(Damage::Alone),
+            .then(Damage::Alone)
+            .finds(&["C1NoPreparedRecord"]),
         directed("checkpoint", small(), vec![], records(40, WRITE), false),
         directed("fast member alone", torn, vec![fill(0, 4)], wide_records(), false).then(Damage::Missing(1)),
         directed("lost pages", small(), records(36, FUA), lost(), true).then(Damage::Lost(0)),
@@ -339,6 +340,7 @@ pub fn all() -> Vec<Directed> {
         failures::dies_in_use(),
         beside::stands_still(),
         beside::zeroing_beside_a_still_disk(),
+        beside::checkpoints_beside_a_still_disk(),
         beside::new_beside_a_lost_disk(),
         beside::new_regions_beside_a_lost_disk(),
         beside::new_regions_beside_a_still_disk(),

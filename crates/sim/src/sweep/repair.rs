@@ -12,9 +12,8 @@ use crate::world::CrashPoint;
 const REPAIR: u64 = 150;
 /// Events of a start that mends a directory, roughly.
 const MENDING: u64 = 120;
-/// So many writes may fill a journal to its last block, and so many do now.
+/// So many writes may fill a journal to its last block.
 const FILL: std::ops::Range<u64> = 8..16;
-const FILLS: u64 = 12;
 /// Members of the group.
 const MEMBERS: u64 = 4;
 
@@ -209,14 +208,13 @@ fn newest_block_rots() -> Directed {
 }
 
 /// A start finds a journal full to its last block, and leaves no block of its epoch there for want of room: without its labels
-/// the member cannot be told from an older copy of itself. Which write fills it is left open, there is a point for each; but the
-/// first that is looked at should be the right one, or a hunt for a fault in this comes here too seldom.
+/// the member cannot be told from an older copy of itself. Which write fills it is left open, there is a point for each.
 fn no_room_to_seal() -> Directed {
     let make = |n: u64| {
         let mut s = Scenario { seed: n + 1, commit_ms: 60_000, migrate: false, ..group(40, 40, 60) };
         s.members.insert(0, MemberSpec { tier: Tier::Fast, slots: 40, discard: false });
         let kinds = FILL.end - FILL.start;
-        let writes = FILL.start + (FILLS - FILL.start + n / 2) % kinds;
+        let writes = FILL.start + n / 2 % kinds;
         let steps: Vec<Step> = (0..writes).map(|i| step(0, FUA, i * CHUNK, 4096)).collect();
         let answered = CrashPoint { steps: writes, events: n / 2 / kinds };
         let session = s.quiet_session(steps, End::Crash(Crash::Power, answered));
@@ -226,7 +224,7 @@ fn no_room_to_seal() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("repaired after a start without room", make, 4 * (FILL.end - FILL.start))
+    Directed::chain("repaired after a start without room", make, 4 * (FILL.end - FILL.start)).finds(&["SealNeedsRoom"])
 }
 
 /// All of them.

@@ -75,6 +75,7 @@ impl<E: Env> Group<E> {
         for m in self.core.members.iter().filter(|m| m.is_present()) {
             self.core.start_reclaiming(m.index);
             self.core.start_telling(m.index);
+            self.core.start_following(m.index);
         }
         let core = self.core.clone();
         self.core.env.spawn(async move { core.run_checkpointer().await });

@@ -27,7 +27,7 @@ use bimetal_format::Salt;
 use crate::buf::{Buf, BufMut};
 use crate::commit::reclaim::Lane;
 use crate::commit::telling::Telling;
-use crate::env::{Answering, Device, DeviceError};
+use crate::env::{Answering, Device, DeviceError, Instant};
 use crate::mutant::{self, Mutant};
 use crate::slots::FreeSlots;
 use crate::units::{ChunkId, MemberIndex, SlotIndex, Tier};
@@ -135,6 +135,8 @@ pub(crate) struct Member<D: Device> {
     pub(crate) lane: Lane,
     /// When it is told, and the slots that wait for it.
     pub(crate) telling: Telling,
+    /// Slow members: since when they are to follow a checkpoint of a fast one.
+    pub(crate) follows_since: Cell<Option<Instant>>,
 }
 
 impl<D: Device> Member<D> {
@@ -178,6 +180,7 @@ impl<D: Device> Member<D> {
             lag: RefCell::default(),
             lane: Lane::default(),
             telling: Telling::default(),
+            follows_since: Cell::default(),
         }
     }
 

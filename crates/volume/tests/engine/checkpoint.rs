@@ -28,11 +28,18 @@ struct Rig {
 impl Rig {
     /// Members of so many MiB, and blocks of their journals.
     fn new(fast: u64, slow: u64, journal: u32) -> Rig {
+        Rig::with(fast, &[slow], journal, None)
+    }
+
+    /// The same with more disks, and a volume of so many MiB.
+    fn with(fast: u64, slow: &[u64], journal: u32, volume: Option<u64>) -> Rig {
         let env = MemoryEnv::new();
         let device = |mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
-        let m = Members(vec![device(fast), device(slow)]);
-        let volumes = vec![NewVolume { name: "main".into(), size: None, placement: Placement::Auto }];
-        let members = vec![(m.0[0].clone(), Tier::Fast), (m.0[1].clone(), Tier::Slow)];
+        let m = Members([fast].iter().chain(slow).map(|mib| device(*mib)).collect());
+        let size = volume.map(|mib| mib * MIB);
+        let volumes = vec![NewVolume { name: "main".into(), size, placement: Placement::Auto }];
+        let tiers = [Tier::Fast].into_iter().chain(slow.iter().map(|_| Tier::Slow));
+        let members = m.0.iter().cloned().zip(tiers).collect();
         make(&env, members, CreateOptions { journal_blocks: Some(journal), ..small(volumes) });
         let group = open(&env, &m.0, writable()).expect("opens");
         let v = group.volume("main").expect("made at creation");
@@ -219,4 +226,33 @@ fn a_damaged_page_that_knew_more_than_the_tail_is_mended_by_a_copy_that_knows_as
     }
     stop(&env, group).expect("orderly stop");
     assert_eq!(check(&env, &m.0).expect("checked").problems, []);
+}
+
+/// Also when it has left by then.
+#[test]
+fn a_disk_that_stands_still_over_its_checkpoint_keeps_no_other_from_one() {
+    for leaves in [false, true] {
+        let rig = Rig::with(64, &[128, 128], 64, Some(32));
+        let half = rig.journal_blocks() / 2;
+        rig.commit(0, CHUNK);
+        pass(&rig.env, 60);
+        rig.m.0[2].answers_left.set(0);
+        let known = || [0, 1].map(|m: usize| rig.m.0[m].label().checkpoint_generation);
+        let mut before = known();
+        for round in 0..3 {
+            for n in 0..half + 8 {
+                rig.commit(1 + round * (half + 8) + n, CHUNK);
+            }
+            // Longer than a disk takes at most until it follows.
+            pass(&rig.env, 400);
+            let after = known();
+            assert!(before[0] < after[0] && before[1] < after[1], "leaves: {leaves}, {round}: {before:?}, {after:?}");
+            before = after;
+            if leaves && round == 0 {
+                evacuate(&rig.env, &rig.group, 2);
+                pass(&rig.env, 600);
+                assert_eq!(rig.group.status().members.len(), 2, "it has left");
+            }
+        }
+    }
 }

@@ -290,6 +290,7 @@ impl<E: Env> Core<E> {
         let device = m.release();
         self.resized();
         self.wake_reclaimers();
+        self.checkpoint_wake.notify();
         device
     }
 

@@ -115,6 +115,7 @@ impl<E: Env> Core<E> {
         m.standing.set(Standing::Full);
         self.start_reclaiming(index);
         self.start_telling(index);
+        self.start_following(index);
         self.resized();
         Ok(NewMemberReport { index, uuid, capacity: u64::from(slots) * CHUNK, room: self.room_to_grow() })
     }

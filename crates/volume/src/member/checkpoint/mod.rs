@@ -8,6 +8,7 @@
 //! their page. A slow member's journal is locked all the time: nothing that waits for it is a client's.
 
 mod blocks;
+mod follow;
 mod locks;
 
 use std::time::Duration;
@@ -20,10 +21,10 @@ use self::blocks::{read_back, write_all, Written};
 pub(crate) use self::locks::{Haste, How, Hurry};
 use super::directory::{block_of, Changes, Directory};
 use super::journal::Position;
-use super::{add, Member, Standing};
+use super::{add, Member};
 use crate::buf::{Buf, BufMut};
 use crate::commit::lag;
-use crate::env::{DeviceError, Env, Instant};
+use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::mutant::{self, Mutant};
@@ -33,12 +34,6 @@ use crate::wait::{self, Guard};
 
 /// Pages of the map looked at without a pause.
 const LOOKED_AT: u32 = 1 << 16;
-/// A slow member that lags behind by more chunks is told of them in its journal (I10), also if it is lost: the group latches then.
-const LAG_MAX: usize = 64 << 10;
-/// Slow members follow a checkpoint of a fast one when they have had nothing to do for so long ...
-const QUIET: Duration = Duration::from_secs(1);
-/// ... and after this time at the latest.
-const FOLLOW: Duration = Duration::from_secs(300);
 /// How often heat that changed is saved while the group is in use.
 const SAVE_HEAT: Duration = Duration::from_secs(3600);
 
@@ -54,10 +49,9 @@ struct Tail {
 }
 
 impl<E: Env> Core<E> {
-    /// The task that keeps journals at most half full, and saves heat now and then.
+    /// The task that keeps journals of fast members at most half full, and saves heat now and then. It asks no slow member.
     pub(crate) async fn run_checkpointer(&self) {
         let (mut heat_saved, mut hour) = (self.env.now(), Box::pin(self.env.sleep(SAVE_HEAT)));
-        let mut due: Option<Instant> = None;
         while !self.stopped.get() && !self.health.is_latched() {
             let wake = self.checkpoint_wake.wait();
             if self.env.now().since(heat_saved) >= SAVE_HEAT {
@@ -66,37 +60,28 @@ impl<E: Env> Core<E> {
                     return;
                 }
             }
+            let mut written = false;
             for m in self.members_of(Tier::Fast) {
                 if m.journal_used(1, 2) {
-                    due.get_or_insert(self.env.now());
                     if self.checkpoint_at(m, &[], Haste::Gently).await.is_err() {
                         return;
                     }
+                    written = true;
                 }
             }
-            let follow = due.is_some_and(|since| self.may_follow(since));
-            for m in self.members_of(Tier::Slow) {
-                if m.lag.borrow().len() > LAG_MAX && self.settle_lag(m).await.is_err() {
-                    return;
-                }
-                // What it is sent would fail, and take writes from those who do not need it.
-                if self.is_out_of_reach(m) {
-                    continue;
-                }
-                if m.journal_used(1, 2) {
-                    due.get_or_insert(self.env.now());
-                }
-                // One that leaves need not know where others have what.
-                let follows = follow && m.standing.get() != Standing::Leaving;
-                if (follows || m.journal_used(7, 8)) && self.follow(m).await.is_err() {
-                    return;
-                }
+            if written {
+                self.have_slow_follow();
             }
-            due = due.filter(|_| !follow);
-            match due {
-                None => wait::first(wake, hour.as_mut()).await,
-                Some(_) => wait::first(wake, self.env.sleep(QUIET / 2)).await,
-            }
+            self.await_slow_by_mistake().await;
+            wait::first(wake, hour.as_mut()).await;
+        }
+    }
+
+    /// Mutants only: waits for all checkpoints of slow members, of those that have left too.
+    async fn await_slow_by_mistake(&self) {
+        let wrongly = mutant::on(Mutant::CheckpointsInOneTask);
+        for m in self.members.rows().filter(|m| wrongly && m.tier == Tier::Slow) {
+            drop(m.pages.lock().await);
         }
     }
 
@@ -139,21 +124,6 @@ impl<E: Env> Core<E> {
             }
             next = end;
             wait::turn().await;
-        }
-    }
-
-    /// Slow members follow each checkpoint of a fast one, so that their maps are not far behind should they be left
-    /// alone one day, and make room in their own journals. That can wait for a quiet moment: pages that lie all over
-    /// the map stop a stream for seconds.
-    fn may_follow(&self, since: Instant) -> bool {
-        self.quiet_for(Tier::Slow) >= QUIET || self.env.now().since(since) >= FOLLOW
-    }
-
-    /// Writes a checkpoint of a slow member. That it is lost meanwhile is no error.
-    async fn follow(&self, m: &Member<E::Device>) -> Result<(), Error> {
-        match self.checkpoint_while_reached(m).await {
-            Err(Error::Device { .. }) => Ok(()),
-            followed => followed,
         }
     }
 
