@@ -143,6 +143,7 @@ mutants! {
     AwayFailureLatches: "C8.1: a slow member that is lost as it hears of a new region takes writes from those who do not need it",
     ZeroingsShareAll: "runs of zeros that hang on one disk take the turns of all volumes",
     CheckpointsInOneTask: "checkpoints of fast members wait for those of slow ones, also of such as stand still",
+    LongAsksAll: "a request that is longer than its volume's own room waits for room that all share, which may hang on one disk",
     LeavingTakesSlots: "slots of a member that is leaving are taken still",
     LeavingToldLast: "the others hear before a member itself that it leaves",
     LeavingToldForEver: "that it leaves is told a member that nothing lives on and that stands still, however long that takes",

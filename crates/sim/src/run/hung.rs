@@ -22,7 +22,7 @@ use super::client::Client;
 use super::forge::own_uuid;
 use super::{Run, Shared, Wrong, STEP_LIMIT};
 use crate::env::{Ended, SimEnv};
-use crate::scenario::{Act, Scenario};
+use crate::scenario::{Act, Scenario, Session};
 
 const BLOCK: u64 = 4096;
 const SECOND: u64 = 1_000_000_000;
@@ -76,8 +76,22 @@ pub fn waits_for_disks_only(act: Act) -> bool {
 
 /// The same of all steps of a run.
 pub(super) fn is_plain(s: &Scenario) -> bool {
-    (s.inflight == 0 || s.inflight >= PLENTY)
-        && s.sessions.iter().flat_map(|x| &x.steps).all(|t| waits_for_disks_only(t.act))
+    has_room(s) && s.sessions.iter().flat_map(|x| &x.steps).all(|t| waits_for_disks_only(t.act))
+}
+
+/// Whether no request waits for room that those hold which hang on another disk: there is plenty, or each volume has one client, for whose
+/// requests it has room of its own, however long they are. Those of the only disk wait for that anyway.
+fn has_room(s: &Scenario) -> bool {
+    let one_disk = s.members.iter().filter(|m| m.tier == Tier::Slow).count() == 1;
+    let hangs_anyway = |volume: usize| one_disk && s.volumes[volume].placement == Placement::SlowOnly;
+    let has_one_client = |x: &Session, volume: usize| {
+        let mut clients = x.steps.iter().filter(|t| t.volume == volume && t.act != Act::Sleep).map(|t| t.client);
+        let first = clients.next();
+        clients.all(|c| Some(c) == first)
+    };
+    let zeroes = |x: &Session| x.steps.iter().any(|t| matches!(t.act, Act::Zeroes { .. }));
+    let has_own = |x: &Session| (0..s.volumes.len()).all(|v| hangs_anyway(v) || has_one_client(x, v));
+    s.inflight == 0 || s.inflight >= PLENTY || s.sessions.iter().all(|x| has_own(x) && !zeroes(x))
 }
 
 impl Shared {

@@ -92,6 +92,29 @@ pub(super) fn checkpoints_beside_a_still_disk() -> Directed {
     Directed::chain("checkpoints beside a disk that stands still", make, 60).finds(&["CheckpointsInOneTask"])
 }
 
+/// Clients of a volume on the disk take all the room that volumes share, and the disk stands still: what others ask of the SSD is longer than
+/// the room that each volume has of its own.
+pub(super) fn long_beside_a_still_disk() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, inflight: 2 * CHUNK, ..group(20, 40, 24) };
+        beside_bound_ones(&mut s, 8, 3000);
+        let mut steps = Vec::new();
+        for i in 0..12 {
+            for client in 2..7 {
+                let written = step(client, WRITE, u64::from(client - 2) * CHUNK, CHUNK);
+                steps.extend([written, sleep(client, 300)].map(|s| Step { volume: 2, ..s }));
+            }
+            let act = [WRITE, Act::Read][i as usize % 2];
+            steps.extend([of(1, step(0, act, i % 5 * CHUNK, CHUNK)), of(1, sleep(0, 700))]);
+        }
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[1] = Faults { stands_after: 1 + n as u32, stands_ms: 200_000, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("long requests beside a disk that stands still", make, 60).finds(&["LongAsksAll"])
+}
+
 /// The larger of two disks is lost, and says so, while new chunks come: they go to the other one.
 pub(super) fn new_beside_a_lost_disk() -> Directed {
     let make = |n: u64| {

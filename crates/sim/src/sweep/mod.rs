@@ -341,6 +341,7 @@ pub fn all() -> Vec<Directed> {
         beside::stands_still(),
         beside::zeroing_beside_a_still_disk(),
         beside::checkpoints_beside_a_still_disk(),
+        beside::long_beside_a_still_disk(),
         beside::new_beside_a_lost_disk(),
         beside::new_regions_beside_a_lost_disk(),
         beside::new_regions_beside_a_still_disk(),

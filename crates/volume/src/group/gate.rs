@@ -1,7 +1,8 @@
 //! Requests and bytes in flight (I10).
 //!
 //! Each volume has a little room of its own. What finds none there takes room that all share: so requests which hang on one disk keep
-//! no volume waiting that has nothing on it.
+//! no volume waiting that has nothing on it. A request that is longer than its volume's own room goes there alone, if what all share is
+//! not to be had: whatever comes behind it in its volume waits for it, and would else wait for that disk.
 //!
 //! Invariants:
 //! 1. Requests of one volume, and of all those that want shared room, are let in in the order in which they came. Counter-example
@@ -15,6 +16,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::line::{Line, Place};
+use crate::mutant::{self, Mutant};
 use crate::wait::Signal;
 
 /// A volume's own room is this part of the room that all share.
@@ -61,7 +63,7 @@ pub(crate) struct Admitted<'a> {
 }
 
 impl RequestGate {
-    /// So many bytes may be in flight, and a little more for each volume.
+    /// So many bytes may be in flight, and a little more for each volume: its own room, or one long request.
     pub(crate) fn new(limit: u64) -> RequestGate {
         RequestGate {
             limit,
@@ -72,7 +74,7 @@ impl RequestGate {
         }
     }
 
-    /// Waits until `len` more bytes of the volume with this room of its own may be in flight. One request is always let in.
+    /// Waits until `len` more bytes of the volume with this room of its own may be in flight. One request of each volume is always let in.
     pub(crate) async fn enter<'a>(&'a self, own: &'a Rc<OwnRoom>, len: u64) -> Admitted<'a> {
         if let Some(room) = self.let_in_now(own, len) {
             return Admitted { gate: self, own, len, room, place: None };
@@ -97,17 +99,27 @@ impl RequestGate {
     /// Counts a request in if there is room for it: of what all share only if it `may_share`.
     fn let_in(&self, own: &OwnRoom, len: u64, may_share: bool) -> Option<Room> {
         let shared = self.shared.get();
+        let alone = own.0.get() == 0 && !mutant::on(Mutant::LongAsksAll);
         let room = if own.0.get() + len <= self.limit / OWN {
-            own.0.set(own.0.get() + len);
             Room::Own
         } else if may_share && (shared == 0 || shared + len <= self.limit) {
-            self.shared.set(shared + len);
             Room::Shared
+        } else if alone {
+            Room::Own
         } else {
             return None;
         };
+        let taken = self.taken(own, room);
+        taken.set(taken.get() + len);
         self.count.set(self.count.get() + 1);
         Some(room)
+    }
+
+    fn taken<'a>(&'a self, own: &'a OwnRoom, room: Room) -> &'a Cell<u64> {
+        match room {
+            Room::Own => &own.0,
+            Room::Shared => &self.shared,
+        }
     }
 
     /// Lets in those who wait, as many as there is room for.
@@ -155,11 +167,8 @@ impl Drop for Admitted<'_> {
             gate.line.borrow_mut().leave(&place)
         });
         if !given_up {
-            let from = match self.room {
-                Room::Own => &self.own.0,
-                Room::Shared => &gate.shared,
-            };
-            from.set(from.get() - self.len);
+            let taken = gate.taken(self.own, self.room);
+            taken.set(taken.get() - self.len);
             gate.count.set(gate.count.get() - 1);
         }
         gate.hand_on();
@@ -194,9 +203,18 @@ mod tests {
         assert!(rooms.iter().all(|own| own.0.get() == 0));
     }
 
-    /// A volume's own room is too small to matter: not a byte.
+    /// Ten bytes that all share, and a volume whose own room is taken all the while.
     fn shared_only() -> (RequestGate, Rc<OwnRoom>) {
-        (RequestGate::new(10), Rc::default())
+        (RequestGate::new(10), taken())
+    }
+
+    fn taken() -> Rc<OwnRoom> {
+        Rc::new(OwnRoom(Cell::new(1)))
+    }
+
+    fn assert_shared_idle(gate: &RequestGate, rooms: &[&Rc<OwnRoom>]) {
+        rooms.iter().for_each(|own| own.0.set(own.0.get() - 1));
+        assert_idle(gate, rooms);
     }
 
     #[test]
@@ -204,14 +222,14 @@ mod tests {
         let (gate, own) = shared_only();
         let [one, other] = [4, 4].map(|len| enter(&gate, &own, len).1.expect("there is room"));
         let (mut long, waits) = enter(&gate, &own, 8);
-        let another = Rc::default();
+        let another = taken();
         let (mut short, behind) = enter(&gate, &another, 2);
         assert!(waits.is_none() && behind.is_none());
         drop(one);
         assert!(look(&mut short).is_none(), "there would be room for it");
         drop(other);
         drop((look(&mut long).expect("its turn"), look(&mut short).expect("beside the long one")));
-        assert_idle(&gate, &[&own, &another]);
+        assert_shared_idle(&gate, &[&own, &another]);
     }
 
     #[test]
@@ -226,7 +244,7 @@ mod tests {
         assert!(waits.is_none());
         drop(huge);
         drop(look(&mut next).expect("its turn"));
-        assert_idle(&gate, &[&own]);
+        assert_shared_idle(&gate, &[&own]);
     }
 
     #[test]
@@ -241,7 +259,7 @@ mod tests {
         drop(one);
         // It was called, and did not look.
         drop((called, short));
-        assert_idle(&gate, &[&own]);
+        assert_shared_idle(&gate, &[&own]);
     }
 
     /// Room for 10 bytes of each volume, and 2560 that all share.
@@ -254,6 +272,7 @@ mod tests {
         let (gate, hung, other) = (with_own(), Rc::default(), Rc::default());
         let hang = enter(&gate, &hung, 2555).1.expect("there is room");
         let one = enter(&gate, &other, 7).1.expect("of its own");
+        let own = enter(&gate, &hung, 1).1.expect("there is no other");
         let mut behind = enter(&gate, &hung, 20).0;
         let (mut long, waits) = enter(&gate, &other, 8);
         let (mut short, too) = enter(&gate, &other, 3);
@@ -268,7 +287,25 @@ mod tests {
         drop(look(&mut short).expect("its turn"));
         drop(enter(&gate, &other, 10).1.expect("nobody of its volume waits"));
         drop(hang);
-        drop(look(&mut behind).expect("its turn"));
+        drop((look(&mut behind).expect("its turn"), own));
+        assert_idle(&gate, &[&hung, &other]);
+    }
+
+    #[test]
+    fn one_that_is_longer_than_its_volumes_room_goes_there_alone() {
+        let (gate, hung, other) = (with_own(), Rc::default(), Rc::default());
+        let hang = enter(&gate, &hung, 2555).1.expect("there is room");
+        let one = enter(&gate, &other, 7).1.expect("of its own");
+        let (mut long, waits) = enter(&gate, &other, 500);
+        let (mut short, too) = enter(&gate, &other, 3);
+        assert!(waits.is_none() && too.is_none());
+        drop(one);
+        let long = look(&mut long).expect("nothing else of its volume is under way");
+        assert!(look(&mut short).is_none(), "its volume has all its room, and more");
+        drop(long);
+        drop((look(&mut short).expect("its turn"), hang));
+        let long = enter(&gate, &other, 500).1.expect("there is room that all share");
+        drop((enter(&gate, &other, 10).1.expect("beside it"), long));
         assert_idle(&gate, &[&hung, &other]);
     }
 
