@@ -240,6 +240,34 @@ fn stands_still_as_it_is_told_to_leave() -> Directed {
     Directed::chain("slow member stands still as it is told to leave", make, 35).finds(finds)
 }
 
+/// An empty disk that comes before all other members stands still for hours beside what a group asks each member, or the first: headers of
+/// families before they are changed, and all that a check reads. Changes and checks go on, and end.
+fn first_stands_still_when_it_is_empty() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(20, 40, 24) };
+        s.members.insert(0, MemberSpec { tier: Tier::Slow, slots: 60, discard: true });
+        let family = |family| step(0, Act::MakeFamily { family }, 0, 0);
+        let session = s.quiet_session(vec![fill(0, 8), flush(), family(1)], End::Stop);
+        s.sessions.push(session);
+        let made = Step { volume: 1, ..step(0, Act::Make { chunks: 2, placement: Placement::Auto, family: 0 }, 0, 0) };
+        let check = step(1, Act::Check { mend: false }, 0, 0);
+        let checks = [sleep(1, 1500), check, sleep(1, 200), check];
+        // Whoever changes something last is the one who finds that it stands still.
+        let changes = if n % 2 == 0 { [family(2), made] } else { [made, family(2)] };
+        let mut steps = vec![evacuate(0), sleep(0, 2000)];
+        steps.extend(checks.into_iter().chain(changes).chain([fill(0, 4), flush()]));
+        let mut session = s.quiet_session(steps, End::Stop);
+        // Headers are put in order after a start, too: while it is no member to do without.
+        let stands_after = START + 10 + n as u32 / 2;
+        session.faults[0] = Faults { stands_after, stands_ms: 20_000_000, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 8 * CHUNK), fill(0, 20), flush()], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("first member stands still when it is empty", make, 50).finds(&["HeadersReadForEver"])
+}
+
 /// The labels change one after another: whether an empty member leaves is known to it alone for a moment, or to the others
 /// alone.
 fn dies_as_it_is_called_off() -> Directed {
@@ -373,6 +401,7 @@ pub(super) fn all() -> Vec<Directed> {
         fails_and_is_back(),
         stands_still_when_it_is_empty(),
         stands_still_as_it_is_told_to_leave(),
+        first_stands_still_when_it_is_empty(),
         goes_empty_and_comes(),
         replaced(),
         bound_and_leaving(),

@@ -10,7 +10,7 @@ use crate::buf::BufMut;
 use crate::env::{Device, DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
-use crate::group::structure::StructureError;
+use crate::group::structure::{StructureError, SILENT};
 use crate::member::{Member, WriteFor};
 use crate::mutant::{self, Mutant};
 use crate::recovery::Finding;
@@ -132,46 +132,101 @@ impl<E: Env> Core<E> {
         m.sync_all().await.or_else(|e| self.failed_in_its_time(m, "the keys", e))
     }
 
-    /// Writes the headers that count to a member that is being added.
+    /// Writes the headers that count to a new member.
     pub(crate) async fn copy_headers_to(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
-        let side = m.label.borrow().keys_side;
+        let families = self.headers_for_new().await?;
+        self.write_headers_to_new(m, &families).await.map_err(StructureError::NewDevice)
+    }
+
+    /// The headers that count, for a new member.
+    pub(crate) async fn headers_for_new(&self) -> Result<Vec<WithHeader>, StructureError> {
+        self.read_headers(Unread::Carried).await
+    }
+
+    /// Writes them to it.
+    pub(crate) async fn write_headers_to_new(
+        &self,
+        m: &Member<E::Device>,
+        families: &[WithHeader],
+    ) -> Result<(), DeviceError> {
         if !self.families.have_been() {
             return Ok(());
         }
-        let families = self.read_headers(Unread::Carried).await?;
-        write_side(m, side, &families).await.map_err(StructureError::NewDevice)?;
-        write_side(m, 1 - side, &[]).await.map_err(StructureError::NewDevice)
+        let side = m.label.borrow().keys_side;
+        write_side(m, side, families).await?;
+        write_side(m, 1 - side, &[]).await
     }
 
-    /// Writes those headers to a member anew that are damaged there and whole on another one. Whether any was written; it is durable
-    /// with the next sync. Nobody else uses the member, or the caller holds its `meta`.
-    pub(crate) async fn mend_headers_of(&self, m: &Member<E::Device>) -> Result<bool, DeviceError> {
-        let rows = m.label.borrow().families.clone();
-        let mut written = false;
-        for row in rows {
-            if self.header_on(m, &row).await.is_some() {
-                continue;
-            }
-            // What is left of one that nobody has whole may still be of use to somebody.
-            let Ok(stored) = self.read_header(&row).await else { continue };
-            m.write(place_of(m, &row), BufMut::copy_of(&stored).freeze(), WriteFor::Engine).await?;
-            written = true;
-        }
-        Ok(written)
+    /// Writes those headers to a member anew that are damaged there and whole on another one; durable with the next sync. Nobody else
+    /// uses the member.
+    pub(crate) async fn mend_headers_of(&self, m: &Member<E::Device>) -> Result<(), DeviceError> {
+        let damaged = self.damaged_on(m).await;
+        let whole = self.whole_beside(m, damaged).await;
+        self.write_over(m, &whole).await
     }
 
-    /// The same beside those who use the group, durably. A write that fails has changed nothing that counted, and the group goes on.
+    /// The same beside those who use the group, durably. A write that fails has changed nothing that counted, and the group goes on. A
+    /// member that the group can do without, and that stands still over it, is let go.
     pub(crate) async fn mend_headers(&self, m: &Member<E::Device>) -> Result<(), Error> {
-        let _meta = m.meta.lock().await;
         self.health.check()?;
-        if m.is_gone() {
+        let mut damaged = Vec::new();
+        let look = async {
+            // A change of one of them has all of them in another place.
+            let _meta = m.meta.lock().await;
+            damaged = self.damaged_on(m).await;
+            Ok(())
+        };
+        self.unless_silent_over_keys(m, look).await?;
+        // Another one may stand still over it: nobody is to wait for this one meanwhile, nor to take that for its silence.
+        let whole = self.whole_beside(m, damaged).await;
+        if whole.is_empty() {
             return Ok(());
         }
-        match self.mend_headers_of(m).await {
-            Ok(true) => self.settle_headers(m).await,
-            Ok(false) => Ok(()),
-            Err(source) => Err(Error::Device { member: m.index, source }),
+        let write = async {
+            let _meta = m.meta.lock().await;
+            self.health.check()?;
+            if m.is_gone() {
+                return Ok(());
+            }
+            match self.write_over(m, &whole).await {
+                Ok(()) => self.settle_headers(m).await,
+                Err(source) => Err(Error::Device { member: m.index, source }),
+            }
+        };
+        self.unless_silent_over_keys(m, write).await
+    }
+
+    /// Families whose headers are not whole on a member.
+    async fn damaged_on(&self, m: &Member<E::Device>) -> Vec<FamilyRow> {
+        let rows = m.label.borrow().families.clone();
+        let mut damaged = Vec::new();
+        for row in rows {
+            if self.header_on(m, &row).await.is_none() {
+                damaged.push(row);
+            }
         }
+        damaged
+    }
+
+    /// Those of these headers that a member other than this one has whole. What is left of one that nobody has may still be of use to
+    /// somebody.
+    async fn whole_beside(&self, m: &Member<E::Device>, rows: Vec<FamilyRow>) -> Vec<WithHeader> {
+        let mut whole = Vec::new();
+        for row in rows {
+            let stored = self.whole_header(&row, Some(m)).await;
+            whole.extend(stored.map(|stored| (row, stored)));
+        }
+        whole
+    }
+
+    /// Writes headers over those of a member that are damaged. One that was changed meanwhile has been written anew.
+    async fn write_over(&self, m: &Member<E::Device>, headers: &[WithHeader]) -> Result<(), DeviceError> {
+        for (row, stored) in headers {
+            if m.label.borrow().families.contains(row) {
+                m.write(place_of(m, row), BufMut::copy_of(stored).freeze(), WriteFor::Engine).await?;
+            }
+        }
+        Ok(())
     }
 
     /// All families with their headers, for a change of some of them. One that no member has whole is carried along as it
@@ -197,22 +252,42 @@ impl<E: Env> Core<E> {
 
     /// The header of one family, from whichever member has it whole.
     pub(crate) async fn read_header(&self, row: &FamilyRow) -> Result<Vec<u8>, StructureError> {
-        for m in self.members.iter().filter(|m| m.is_present()) {
-            if let Some(stored) = self.header_on(m, row).await {
-                return Ok(stored);
+        let whole = self.whole_header(row, None).await;
+        whole.ok_or_else(|| StructureError::HeaderLost(row.name.clone()))
+    }
+
+    /// The same, but not from this member.
+    async fn whole_header(&self, row: &FamilyRow, but: Option<&Member<E::Device>>) -> Option<Vec<u8>> {
+        for m in self.asked_for_headers() {
+            if but.is_some_and(|but| but.index == m.index) {
+                continue;
+            }
+            if let Some(stored) = self.unless_unanswered(m, self.header_on(m, row)).await.flatten() {
+                return Some(stored);
             }
         }
-        Err(StructureError::HeaderLost(row.name.clone()))
+        None
+    }
+
+    /// Members in the order in which they are asked for headers. Those that the group can do without are the last: they may stand still.
+    fn asked_for_headers(&self) -> Vec<&Member<E::Device>> {
+        let mut members: Vec<_> = self.members.iter().filter(|m| m.is_present()).collect();
+        if !mutant::on(Mutant::HeadersReadForEver) {
+            members.sort_by_key(|m| self.can_do_without(m));
+        }
+        members
     }
 
     /// What is left of a header of which no member that can be read has a whole copy; an error if a member cannot be read.
     async fn damaged_header(&self, row: &FamilyRow) -> Result<Vec<u8>, StructureError> {
         let mut left = None;
-        for m in self.members.iter().filter(|m| m.is_present()) {
-            match self.stored_on(m, row).await {
+        for m in self.asked_for_headers() {
+            match self.unless_unanswered(m, self.stored_on(m, row)).await.unwrap_or(Err(SILENT)) {
                 // It could not be read a moment ago.
                 Ok(read) if self.is_whole(row, &read) => return Ok(read.to_vec()),
                 Ok(read) => left = left.or(Some(read)),
+                // Whatever it has, this change does not replace it.
+                Err(_) if m.is_gone() => {}
                 Err(source) => {
                     return Err(StructureError::HeaderUnread { name: row.name.clone(), member: m.index, source });
                 }
@@ -238,12 +313,7 @@ impl<E: Env> Core<E> {
 
     /// Whether a member other than this one has a header whole.
     pub(crate) async fn has_header_beside(&self, m: &Member<E::Device>, row: &FamilyRow) -> bool {
-        for o in self.members.iter().filter(|o| o.index != m.index && o.is_present()) {
-            if self.header_on(o, row).await.is_some() {
-                return true;
-            }
-        }
-        false
+        self.whole_header(row, Some(m)).await.is_some()
     }
 
     fn is_whole(&self, row: &FamilyRow, stored: &[u8]) -> bool {
@@ -341,7 +411,7 @@ impl<E: Env> Core<E> {
         }
         for m in self.members.iter().filter(|m| m.is_present()) {
             // What cannot be written stays damaged, as a check says.
-            let _later = self.unless_silent_over_keys(m, self.mend_headers(m)).await;
+            let _later = self.mend_headers(m).await;
         }
     }
 }

@@ -12,7 +12,8 @@
 //! 4. It takes no header of a family along that no other member has whole.
 //! 5. No commit, and no change of another, waits for a slow one on which nothing lives any more, nor fails with it: its away bits are all
 //!    set when it begins to leave, and whatever fails on it then makes it leave at once ([`Core::let_go`]), as does standing still over
-//!    a change ([`Core::unless_silent`]); who waits for it then waits no more ([`Member::left`]). One that is to stay is none of these from before its label says so.
+//!    a change ([`Core::unless_silent`]); who waits for it then waits no more ([`Member::left`]). What others may have is asked of it last, and
+//!    not for ever ([`Core::unless_unanswered`]). One that is to stay is none of these from before its label says so.
 //! 6. No label of another says that it leaves while its own does not: a start without it would go on, and it would not know that, alone.
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
@@ -39,6 +40,9 @@ use crate::options::Uuid;
 use crate::recovery::Finding;
 use crate::units::{MemberIndex, Placement, Tier, CHUNK};
 use crate::wait;
+
+/// What came of a request to a member that stands still: ETIMEDOUT.
+pub(crate) const SILENT: DeviceError = DeviceError::Io(110);
 
 /// What emptying a member comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,7 +273,6 @@ impl<E: Env> Core<E> {
         what: &str,
         work: impl Future<Output = Result<(), Error>>,
     ) -> Result<(), Error> {
-        const ETIMEDOUT: i32 = 110;
         if !self.can_do_without(m) {
             // Of one that has left, somebody may hold what is needed, and not be answered any more.
             let left = async {
@@ -280,9 +283,22 @@ impl<E: Env> Core<E> {
         }
         let silent = async {
             self.silence(Some(m), PATIENCE).await;
-            self.failed(m, what, DeviceError::Io(ETIMEDOUT))
+            self.failed(m, what, SILENT)
         };
         wait::first(work, silent).await
+    }
+
+    /// What a member answers to `read`; `None`: nothing. One that the group can do without, and that stands still over it, is not let go:
+    /// what it is asked for, somebody else may have, or nobody.
+    pub(crate) async fn unless_unanswered<T>(&self, m: &Member<E::Device>, read: impl Future<Output = T>) -> Option<T> {
+        let unanswered = async {
+            match self.can_do_without(m) && !mutant::on(Mutant::HeadersReadForEver) {
+                true => self.silence(Some(m), PATIENCE).await,
+                false => m.left().await,
+            }
+            None
+        };
+        wait::first(async { Some(read.await) }, unanswered).await
     }
 
     /// It is asked nothing any more, and its tasks end.

@@ -38,6 +38,7 @@ use bimetal_format::layout::{default_journal_blocks, Layout};
 use super::{NotAMember, StructureError};
 use crate::env::{Device, Env};
 use crate::error::Error;
+use crate::family::headers::WithHeader;
 use crate::group::core::Core;
 use crate::group::create::{lay_out, new_uuid};
 use crate::member::checkpoint::How;
@@ -208,17 +209,19 @@ impl<E: Env> Core<E> {
 
     /// Completes when the device has answered nothing for so long, or the group stops.
     pub(super) async fn standstill(&self, m: Option<&Member<E::Device>>, patience: Duration) -> StructureError {
-        let stops = async {
-            while !self.stopping.get() {
-                self.env.sleep(LOOK).await;
-            }
-            StructureError::NotAdded(Error::Stopping)
-        };
         let silent = async {
             self.silence(m, patience).await;
             StructureError::Silent(patience.as_secs())
         };
-        wait::first(stops, silent).await
+        wait::first(self.stops(), silent).await
+    }
+
+    /// Completes when the group stops.
+    async fn stops(&self) -> StructureError {
+        while !self.stopping.get() {
+            self.env.sleep(LOOK).await;
+        }
+        StructureError::NotAdded(Error::Stopping)
     }
 
     /// Completes when the device has answered nothing for so long.
@@ -233,10 +236,10 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Lays the device out and writes the map to it, again until little of it has changed meanwhile.
-    async fn fill(&self, m: &Member<E::Device>) -> Result<(), StructureError> {
+    /// Lays the device out and writes headers and the map to it, again until little of that has changed meanwhile.
+    async fn fill(&self, m: &Member<E::Device>, headers: &[WithHeader]) -> Result<(), StructureError> {
         lay_out(m).await.map_err(StructureError::NewDevice)?;
-        self.copy_headers_to(m).await?;
+        self.write_headers_to_new(m, headers).await.map_err(StructureError::NewDevice)?;
         // As a start does (C6): should all of its journal be lost, it does not look empty.
         let end = m.append_durable_end(self.commit.generation.get(), self.epoch());
         end.await.map_err(StructureError::NewDevice)?;
@@ -265,7 +268,9 @@ impl<E: Env> Core<E> {
 
     /// Makes the device ready beside the running group, then a member. If that fails, nothing of the families stays on it.
     async fn join(&self, m: Member<E::Device>) -> Result<(), NotAMember> {
-        if let Err(why) = self.moving(Some(&m), PATIENCE, self.fill(&m)).await {
+        // Before anything is asked of the device: another one may stand still over it, and that is not this one's silence.
+        let headers = wait::first(self.headers_for_new(), async { Err(self.stops().await) }).await?;
+        if let Err(why) = self.moving(Some(&m), PATIENCE, self.fill(&m, &headers)).await {
             return Err(self.clear_of_families(m, why).await);
         }
         if mutant::on(Mutant::JoinedTooEarly) {

@@ -46,6 +46,7 @@ use bimetal_format::layout::Layout;
 pub(crate) use self::create::placement_code;
 pub use self::error::StructureError;
 pub use self::family::NewFamily;
+pub(crate) use self::leave::SILENT;
 pub use self::leave::{Evacuation, LeaveReport};
 pub use self::member::{NewMember, NewMemberReport};
 pub use self::proviso::{Objection, Proviso};
