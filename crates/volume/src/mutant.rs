@@ -149,6 +149,7 @@ mutants! {
     LeavingToldForEver: "that it leaves is told a member that nothing lives on and that stands still, however long that takes",
     KeysAskedForEver: "families: headers are written to a member that nothing lives on and that stands still, however long that takes",
     HeadersReadForEver: "families: headers are read from a member that nothing lives on and that stands still, before others and however long that takes",
+    CheckWaitsForLeft: "a check of a group in use waits for what a member was asked that has left since",
     LeftIsWaitedFor: "a write in a new region, and a slow member's teller, wait for one that has left",
     LetGoWithData: "a member that is leaving and fails is let go, whatever is on it",
     KeptThoughGone: "a member that was to leave and is told to stay may be let go while the labels are changed",

@@ -265,7 +265,8 @@ fn first_stands_still_when_it_is_empty() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("first member stands still when it is empty", make, 50).finds(&["HeadersReadForEver"])
+    let finds = &["HeadersReadForEver", "CheckWaitsForLeft"];
+    Directed::chain("first member stands still when it is empty", make, 50).finds(finds)
 }
 
 /// The labels change one after another: whether an empty member leaves is known to it alone for a moment, or to the others

@@ -462,3 +462,31 @@ fn an_empty_disk_is_not_let_go_because_another_one_stands_still() {
         assert!(is_member(&g, 1), "after {answers} answers: it has answered all that it was asked");
     }
 }
+
+/// Who reads it when it falls silent waits until it has left, and no longer.
+#[test]
+fn a_check_ends_when_an_empty_disk_that_stands_still_has_left() {
+    for answers in 0..24 {
+        let env = MemoryEnv::new();
+        let (m, g) = timed(&env, &[16], &[32, 32]);
+        let v = emptied(&env, &m, &g);
+        m.0[2].answers_left.set(answers);
+        let checked: Rc<RefCell<Option<bool>>> = Rc::default();
+        let (g2, note) = (g.clone(), checked.clone());
+        env.spawn(async move {
+            let report = g2.check(false, &|_, _| {}).await;
+            *note.borrow_mut() = Some(report.is_ok_and(|r| r.problems.is_empty()));
+        });
+        pass(&env, 60);
+        let g2 = g.clone();
+        let changed = within(&env, 900, async move {
+            let new = NewVolume { name: "other".into(), size: Some(MIB), placement: Placement::Auto };
+            g2.create_volume(&new).await?;
+            g2.delete_volume("other").await
+        });
+        changed.expect("the changes do not wait for it").expect("changed");
+        assert!(!is_member(&g, 2), "after {answers} answers: it has left");
+        assert_eq!(*checked.borrow(), Some(true), "after {answers} answers");
+        drop(v);
+    }
+}

@@ -16,11 +16,12 @@ mod pages;
 mod slots;
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::time::Duration;
 
 use super::check::old_map;
 use super::{Problem, Report};
-use crate::env::{Env, Instant};
+use crate::env::{Device, Env, Instant};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::Group;
@@ -98,6 +99,21 @@ struct Check<'a, E: Env> {
     progress: &'a dyn Fn(u64, u64),
 }
 
+/// What `work` with a member gives; nothing if that has left meanwhile: it may never answer what it was asked before.
+async fn unless_left<D: Device, T: Default>(
+    m: &Member<D>,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let left = async {
+        m.left().await;
+        Ok(T::default())
+    };
+    match mutant::on(Mutant::CheckWaitsForLeft) {
+        true => work.await,
+        false => wait::first(work, left).await,
+    }
+}
+
 impl<E: Env> Check<'_, E> {
     /// All that one member holds beside data.
     async fn member(&mut self, m: &Member<E::Device>, mend: bool) -> Result<(), Error> {
@@ -105,7 +121,7 @@ impl<E: Env> Check<'_, E> {
         if self.forget_unreached(m, first, untold) {
             return Ok(());
         }
-        let damaged = self.areas(m).await?;
+        let damaged = self.areas_unless_left(m).await?;
         if self.forget_unreached(m, first, untold) || damaged.is_empty() || !mend {
             return Ok(());
         }
@@ -115,12 +131,12 @@ impl<E: Env> Check<'_, E> {
         }
         let before = self.report.problems.split_off(first);
         self.report.untold = untold;
-        match self.core.write_anew(m, damaged).await {
+        match unless_left(m, self.core.write_anew(m, damaged)).await {
             Err(Error::Stopping) => return Err(Error::Stopping),
             Err(e) => self.note(m.index, true, format!("what is damaged could not be written anew: {e}")),
             Ok(()) => {}
         }
-        self.areas(m).await?;
+        self.areas_unless_left(m).await?;
         if self.forget_unreached(m, first, untold) {
             return Ok(());
         }
@@ -146,6 +162,11 @@ impl<E: Env> Check<'_, E> {
             self.note(m.index, true, "it cannot be reached, and was not verified".into());
         }
         true
+    }
+
+    /// Each area of a member; nothing of one that has left meanwhile.
+    async fn areas_unless_left(&mut self, m: &Member<E::Device>) -> Result<Damaged, Error> {
+        unless_left(m, self.areas(m)).await
     }
 
     /// Each area of a member.
