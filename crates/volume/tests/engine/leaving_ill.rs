@@ -5,6 +5,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bimetal_format::label::MemberCode;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
@@ -487,6 +488,36 @@ fn a_check_ends_when_an_empty_disk_that_stands_still_has_left() {
         changed.expect("the changes do not wait for it").expect("changed");
         assert!(!is_member(&g, 2), "after {answers} answers: it has left");
         assert_eq!(*checked.borrow(), Some(true), "after {answers} answers");
+        drop(v);
+    }
+}
+
+/// One fails, and another one while the labels are to say that it has left.
+#[test]
+fn of_two_empty_disks_that_fail_one_after_the_other_the_labels_say_that_both_have_left() {
+    for writes in 0..16 {
+        let env = MemoryEnv::new();
+        let (m, g) = timed(&env, &[16], &[32, 32, 32]);
+        let v = g.volume("main").expect("there");
+        image::write(&env, &v, 0, &[1; CHUNK as usize]).expect("written");
+        image::flush(&env, &v).expect("flushed");
+        evacuate(&env, &g, 2);
+        evacuate(&env, &g, 3);
+        pass(&env, 60);
+        m.0[2].writes_left.set(0);
+        m.0[3].writes_left.set(writes);
+        let g2 = g.clone();
+        env.block_on(async move {
+            let new = NewVolume { name: "other".into(), size: Some(MIB), placement: Placement::Auto };
+            g2.create_volume(&new).await
+        })
+        .expect("made");
+        pass(&env, 60);
+        let label = m.0[0].label();
+        for index in [2u8, 3] {
+            let left = label.members[usize::from(index)].state == MemberCode::Left;
+            assert_eq!(left, !is_member(&g, index), "member {index}, after {writes} writes");
+        }
         drop(v);
     }
 }

@@ -312,11 +312,14 @@ impl<E: Env> Core<E> {
 
     /// The task that has the labels say that members which were let go have left.
     pub(crate) async fn run_striking_off(&self) {
+        let mut dead = self.dead.wait();
         loop {
-            self.dead.wait().await;
+            dead.await;
             if self.stopped.get() {
                 return;
             }
+            // Another one may be let go while labels are written.
+            dead = self.dead.wait();
             // If that fails, the next start does it.
             let _struck_off = self.strike_off_dead().await;
         }
