@@ -57,7 +57,7 @@ pub struct OpenOptions {
     pub checkpoint_batch: usize,
     /// Regions of the away bitmap that are set together, at least 1. Fewer are for tests, which want several such steps in a small group.
     pub away_ahead: u32,
-    /// Most bytes of requests the engine takes at a time; more wait.
+    /// Most bytes of requests the engine takes at a time, beside one request of each volume; more wait.
     pub max_inflight_bytes: u64,
 }
 

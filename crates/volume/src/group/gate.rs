@@ -297,7 +297,7 @@ mod tests {
         let hang = enter(&gate, &hung, 2555).1.expect("there is room");
         let one = enter(&gate, &other, 7).1.expect("of its own");
         let (mut long, waits) = enter(&gate, &other, 500);
-        let (mut short, too) = enter(&gate, &other, 3);
+        let (mut short, too) = enter(&gate, &other, 8);
         assert!(waits.is_none() && too.is_none());
         drop(one);
         let long = look(&mut long).expect("nothing else of its volume is under way");

@@ -18,8 +18,6 @@ use crate::memory::{MemoryDevice, MemoryEnv, HELD};
 
 const PLAIN: WriteFlags = WriteFlags { fua: false, no_hole: false, outlives: false };
 const BLOCK: u64 = 4096;
-/// Bytes that may be in flight.
-const LIMIT: u64 = CHUNK + 2 * BLOCK;
 /// How long a device holds a write, in seconds.
 const HOLDS: u64 = 50;
 /// Chunks of each of the two small volumes.
@@ -84,7 +82,7 @@ impl Rig {
 /// that volume was promised goes to others then. What the write would take now is what a third volume was promised (I5).
 #[test]
 fn a_write_to_a_deleted_volume_takes_nothing_that_another_was_promised() {
-    let r = Rig::new(4 * LIMIT);
+    let r = Rig::new(4 * CHUNK);
     let (stays, main) = (r.volume("stays"), r.volume("main"));
     let held = r.begin_write("gone", 0, vec![HELD; BLOCK as usize]);
     let long = [vec![1; CHUNK as usize], vec![HELD; BLOCK as usize]].concat();
@@ -112,7 +110,8 @@ fn a_write_to_a_deleted_volume_takes_nothing_that_another_was_promised() {
 /// A group that is stopped counts what is in flight, and then writes its maps: nothing may change beside that.
 #[test]
 fn what_waits_for_room_when_the_group_stops_is_refused() {
-    let r = Rig::new(LIMIT);
+    // Two have the room that all volumes share, and the third one that of this volume.
+    let r = Rig::new(2 * BLOCK);
     let held = [0, CHUNK, 2 * CHUNK].map(|at| r.begin_write("main", at, vec![HELD; BLOCK as usize]));
     let writes = r.begin_write("main", 4 * CHUNK, vec![1; CHUNK as usize]);
     let v = r.volume("main");
