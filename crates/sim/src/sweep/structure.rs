@@ -109,27 +109,31 @@ fn deleted_and_alone() -> Directed {
     directed("deleted and alone", with(12, 24, &[16]), prepare, steps, false).then(Damage::Missing(0))
 }
 
-/// A long write waits in line behind many short ones, and its volume is deleted. When it has its turn, those have taken what it was
-/// promised, and what is free was promised to a third volume (I5).
+/// Long writes wait for a short one, over which the SSD stands still, and their volume is deleted. When they go on, others have taken
+/// what it was promised, and what is free was promised to a third volume (I5).
 fn deleted_beside_waiting_writes() -> Directed {
     let make = |n: u64| {
         let volume = |chunks, placement| VolumeSpec { chunks, placement };
         let volumes = vec![volume(71, Placement::Auto), volume(8, Placement::FastOnly), volume(8, Placement::FastOnly)];
-        let short = 64 << 10;
         let mut s =
             Scenario { seed: n + 1, commit_ms: 60_000, journal: 48, migrate: false, volumes, ..group(40, 60, 0) };
-        (s.inflight, s.reserve) = (short, 1);
-        let mut steps: Vec<Step> = (0..71).map(|i| step(4 + i as u8, WRITE, i * 37 % 71 * CHUNK, short / 3)).collect();
-        steps.extend([sleep(0, 1), of(1, step(0, WRITE, 0, 8 * CHUNK))]);
+        s.reserve = 1;
+        let mut steps = vec![of(1, step(3, WRITE, 0, 4096))];
+        steps.extend((80..100).flat_map(|client| [sleep(client, 1), of(1, step(client, WRITE, 0, 8 * CHUNK))]));
         steps.extend([Step { client: 1, ..sleep(1, 2) }, Step { client: 1, ..delete(1) }]);
-        steps.extend([sleep(2, 20 + n), of(2, step(2, Act::Fill, 4 * CHUNK, 4 * CHUNK)), of(2, step(2, FUA, 0, 4096))]);
+        steps
+            .extend((0..71).flat_map(|i| [sleep(4 + i as u8, 4), step(4 + i as u8, WRITE, i * 37 % 71 * CHUNK, 8192)]));
+        let third = [of(2, step(2, Act::Fill, 4 * CHUNK, 4 * CHUNK)), of(2, step(2, FUA, 0, 4096))];
+        steps.extend([sleep(2, 1000 + n / 60)].into_iter().chain(third));
         let prepare = s.quiet_session(vec![of(2, fill(0, 4)), of(2, flush())], End::Stop);
         let end = CrashPoint { steps: steps.len() as u64, events: 0 };
-        let session = s.quiet_session(steps, End::Crash(Crash::Power, end));
+        let mut session = s.quiet_session(steps, End::Crash(Crash::Power, end));
+        // After what a start asks, roughly.
+        session.faults[0] = Faults { stands_after: 10 + n as u32 % 60, stands_ms: 1000, ..Faults::default() };
         s.sessions.extend([prepare, session]);
         s
     };
-    Directed::chain("volume deleted beside waiting writes", make, 60)
+    Directed::chain("volume deleted beside waiting writes", make, 600).finds(&["I5DeletedTakesSlots"])
 }
 
 /// Another client writes and trims behind the new end.
