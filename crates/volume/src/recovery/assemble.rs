@@ -363,7 +363,9 @@ fn set_aside_leavers<D>(
         let Some((_, l, _)) = place.as_ref().filter(|(_, l, _)| is_leaving(l, table) && is_listed(l, table)) else {
             continue;
         };
-        let (member, is_behind) = (l.member, table.tables.saturating_sub(l.tables) > 1);
+        // Where a repair is not done yet, that is what changed the tables of others.
+        let is_behind = table.tables.saturating_sub(l.tables) > 1 && !is_unrepaired(l, newest);
+        let member = l.member;
         match is_current(l, newest) {
             false if writable && !mutant::on(Mutant::DeadLeaverTakenBack) => {
                 findings.push(Finding::mended(went_on_without(member)));
