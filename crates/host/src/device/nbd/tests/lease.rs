@@ -53,6 +53,13 @@ pub(super) async fn serve(env: &HostEnv, locator: &NbdLocator) -> Result<NbdDevi
     NbdDevice::open(env, locator, Access::SERVE).await.map_err(|e| e.to_string())
 }
 
+/// The same of one that has been in use for a while, which may stand still for longer: the machine may be busy.
+pub(super) async fn serve_in_use(env: &HostEnv, locator: &NbdLocator) -> NbdDevice {
+    let device = serve(env, locator).await.expect("nobody has it");
+    device.handle.client.lease.get().expect("a holder").has_begun();
+    device
+}
+
 pub(super) async fn peek(env: &HostEnv, locator: &NbdLocator) -> NbdDevice {
     let access = Access { write: true, lock: false, ask: false };
     NbdDevice::open(env, locator, access).await.expect("opens")

@@ -3,7 +3,7 @@
 use bimetal_volume::env::Device;
 
 use super::super::lease::{is_gone_by, of_this_process};
-use super::lease::{holder, on_a_member, peek, serve, serve_elsewhere, serve_here_as, UNUSED};
+use super::lease::{holder, on_a_member, peek, serve, serve_elsewhere, serve_here_as, serve_in_use, UNUSED};
 use super::*;
 
 async fn inspect(env: &HostEnv, locator: &NbdLocator) -> Result<NbdDevice, String> {
@@ -13,7 +13,7 @@ async fn inspect(env: &HostEnv, locator: &NbdLocator) -> Result<NbdDevice, Strin
 #[test]
 fn who_only_reads_is_refused_while_somebody_serves_and_leaves_nothing_behind() {
     on_a_member(async |env, locator, _server| {
-        let first = serve(&env, &locator).await.expect("nobody has it");
+        let first = serve_in_use(&env, &locator).await;
         let refused = inspect(&env, &locator).await.err().expect("the first has it");
         assert!(refused.contains("in use by this very command, by another name"), "{refused}");
         let refused = serve_here_as(&env, &locator, Access::READ).await.err().expect("the first has it");

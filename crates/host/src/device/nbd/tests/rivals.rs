@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use bimetal_format::layout;
 use bimetal_format::lease::Lease;
 
-use super::lease::{holder, on_a_member, peek, serve, SIZE, UNUSED};
+use super::lease::{holder, on_a_member, peek, serve, serve_in_use, SIZE, UNUSED};
 use super::*;
 use crate::attach;
 use crate::device::nbd::lease::{block_of, held, is_gone_by, label_of, look, of_this_process, Held};
@@ -52,7 +52,7 @@ fn of_two_holders_one_goes_and_one_stays() {
 #[test]
 fn who_asked_a_holder_and_ended_before_that_one_looked_has_taken_nothing_over() {
     on_a_member(async |env, locator, _server| {
-        let first = serve(&env, &locator).await.expect("nobody has it");
+        let first = serve_in_use(&env, &locator).await;
         let looks = peek(&env, &locator).await;
         let ended = of_this_process(&env);
         for who in [ended, Lease::mark([1; 16], env.random())] {
@@ -84,7 +84,7 @@ fn serve_wrongly(locator: NbdLocator, has_it: mpsc::Sender<()>) -> (Result<(), D
 #[test]
 fn who_took_a_living_holder_for_gone_leaves_and_that_one_stays() {
     on_a_member(async |env, locator, _server| {
-        let first = serve(&env, &locator).await.expect("nobody has it");
+        let first = serve_in_use(&env, &locator).await;
         let nonce = holder(&first).await.expect("the first").nonce;
         held().remove(&nonce);
         let (has_it, awaited) = mpsc::channel();
