@@ -85,7 +85,8 @@ impl Run<'_> {
             if let Some(block) = was.iter().zip(now).zip(whole).position(other) {
                 return Err(format!(
                     "a start was cut off that found a journal lost: with that member alone block {block} of volume {name} shows what \
-                     it did not"
+                     it did not: {:08x?} before, {:08x?} now, {:08x?} with all",
+                    was[block], now[block], whole[block]
                 ));
             }
         }
