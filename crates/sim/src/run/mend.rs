@@ -73,16 +73,21 @@ impl Run<'_> {
             return Ok(());
         }
         let rest: Vec<_> = (0..self.disks.len()).filter(|i| inside[*i] && (slow(*i) || *i == member)).collect();
-        let without = || self.content(rest.iter().map(|i| self.disks[*i].clone()).collect(), false);
+        let of = |some: &[usize]| self.content(some.iter().map(|i| self.disks[*i].clone()).collect(), false);
+        let without = || of(&rest);
         let (before, whole) = (without()?, self.content(self.disks.clone(), false)?);
+        // What others show alone, as possibly stale, is shown where the directory of this one cannot be read either.
+        let alone: Vec<_> = rest.iter().copied().filter(|i| *i != member).collect();
+        let alone = of(&alone)?.unwrap_or_default();
         self.mending_cut_off(first)?;
         let (Some(before), Some(whole)) = (before, whole) else {
             return Err("a read-only start was refused after a journal was lost".into());
         };
         let now = without()?.unwrap_or_default();
-        for (((name, was), (_, now)), (_, whole)) in before.iter().zip(&now).zip(&whole) {
-            let other = |((was, now), whole)| Option::is_some(now) && now != was && now != whole;
-            if let Some(block) = was.iter().zip(now).zip(whole).position(other) {
+        for (v, (((name, was), (_, now)), (_, whole))) in before.iter().zip(&now).zip(&whole).enumerate() {
+            let is_alone = |block: usize| alone.get(v).is_some_and(|(_, blocks)| blocks[block] == now[block]);
+            let other = |b: &usize| now[*b].is_some() && now[*b] != was[*b] && now[*b] != whole[*b] && !is_alone(*b);
+            if let Some(block) = (0..now.len()).find(other) {
                 return Err(format!(
                     "a start was cut off that found a journal lost: with that member alone block {block} of volume {name} shows what \
                      it did not: {:08x?} before, {:08x?} now, {:08x?} with all",
