@@ -126,6 +126,8 @@ struct Inner {
     next: u64,
     /// Requests of this session.
     requests: u32,
+    /// The first request over which it stands still, by its number.
+    stood_over: u64,
     /// From when to when it stands still, if it has begun to in this session.
     stood: Option<(u64, u64)>,
     /// It has died in this session, and what became of its cache is decided.
@@ -167,6 +169,7 @@ impl SimDisk {
             next: 0,
             requests: 0,
             stood: None,
+            stood_over: 0,
             cache_decided: false,
             last_words: None,
             unread: BTreeSet::new(),
@@ -218,6 +221,12 @@ impl SimDisk {
     /// From when to when it stands still, if it has begun to.
     pub fn stood_still(&self) -> Option<(u64, u64)> {
         self.0.inner.borrow().stood
+    }
+
+    /// Whether it has stood still since, and has still to answer what it was asked before: of a write it will owe a sync.
+    pub fn answers_still(&self) -> bool {
+        let inner = self.0.inner.borrow();
+        inner.stood.is_some() && inner.in_flight.iter().any(|op| op.number < inner.stood_over)
     }
 
     /// Whether something was answered that no sync has made durable yet, or a sync or a request for metadata is under way.
@@ -313,7 +322,10 @@ impl SimDisk {
                 0 => STANDS_NANOS,
                 ms => u64::from(ms) * 1_000_000,
             };
-            let (_, until) = *inner.stood.get_or_insert((world.now(), world.now() + time));
+            if inner.stood.is_none() {
+                (inner.stood, inner.stood_over) = (Some((world.now(), world.now() + time)), number);
+            }
+            let until = inner.stood.map_or(0, |(_, until)| until);
             delay += until.saturating_sub(world.now());
         }
         let dead = inner.is_dead();

@@ -99,7 +99,7 @@ impl Shared {
     fn commits_go_on(&self) -> bool {
         let idle = |i: usize| {
             let disk = &self.disks[i];
-            self.specs[i].tier == Tier::Slow && !disk.owes_a_sync()
+            self.specs[i].tier == Tier::Slow && !disk.owes_a_sync() && !disk.answers_still()
         };
         let goes_on = |i: usize| match self.disks[i].stood_still() {
             Some((_, until)) => until <= self.world.now() || idle(i),
