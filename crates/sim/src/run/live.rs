@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::inspect;
-use bimetal_volume::options::Status;
+use bimetal_volume::options::{MemberStatus, Status};
 use bimetal_volume::units::{Placement, CHUNK};
 use bimetal_volume::{Group, Volume};
 
@@ -189,10 +189,13 @@ fn movable(status: &Status) -> u64 {
     status.volumes.iter().filter(|v| v.placement == Placement::Auto).map(|v| v.fast_chunks).sum()
 }
 
-/// Slow slots that are free or hold a copy that can be dropped, and are not promised to a slow-only volume.
+/// Slow slots that are free or hold a copy that can be dropped, and are not promised to a slow-only volume. Those of a member that is leaving
+/// are room for nobody.
 fn free_for_all(status: &Status) -> u64 {
+    use bimetal_volume::options::MemberState;
     use bimetal_volume::units::Tier;
-    let free: u64 = status.members.iter().filter(|m| m.tier == Tier::Slow).map(|m| m.free).sum();
+    let is_room = |m: &&MemberStatus| m.tier == Tier::Slow && m.state == MemberState::InUse;
+    let free: u64 = status.members.iter().filter(is_room).map(|m| m.free).sum();
     let bound = status.volumes.iter().filter(|v| v.placement == Placement::SlowOnly);
     (free + status.mover.kept).saturating_sub(bound.map(|v| v.size / CHUNK - v.fast_chunks - v.slow_chunks).sum())
 }
