@@ -208,18 +208,16 @@ fn check_name(name: &str, found: &found_members::Members) -> Result<()> {
 
 /// Where each member was found, by its UUID.
 pub(crate) fn locators(found: &found_members::Members) -> Vec<(String, String)> {
-    let named = found.opened.iter().filter_map(|m| {
-        let label = m.label.as_ref()?;
-        Some((uuid_text(&found_members::own_uuid(label)), m.locator.to_string()))
-    });
-    named.collect()
+    found.labelled().map(|(at, label)| (uuid_text(&found_members::own_uuid(label)), at.to_string())).collect()
 }
 
 /// Those of the members that are files.
 async fn files_of(env: &HostEnv, found: &found_members::Members) -> Vec<MemberFile> {
-    let indexes: Vec<u8> = found.labelled().map(|(_, label)| label.member).collect();
-    let all: Vec<_> = indexes.into_iter().zip(locators(found)).collect();
-    let files = move || all.iter().filter_map(|(index, (uuid, at))| MemberFile::at(*index, uuid, at)).collect();
+    let all: Vec<(u8, String, String)> = found
+        .labelled()
+        .map(|(at, label)| (label.member, uuid_text(&found_members::own_uuid(label)), at.to_string()))
+        .collect();
+    let files = move || all.iter().filter_map(|(index, uuid, at)| MemberFile::at(*index, uuid, at)).collect();
     env.blocking(files).await.unwrap_or_default()
 }
 

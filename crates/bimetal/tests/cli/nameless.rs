@@ -2,22 +2,39 @@
 
 use crate::common::{installed, Place, MIB};
 
+/// Where nbdcopy finds the volume.
+fn uri(p: &Place) -> String {
+    format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display())
+}
+
+fn nbdcopy(from: &str, to: &str) {
+    let done = std::process::Command::new("nbdcopy").arg("--flush").args([from, to]).status();
+    assert!(done.expect("nbdcopy").success());
+}
+
+/// A group with a volume of 40 MiB that is served, and so much that was written to it.
+fn served_with(p: &Place, mib: u64) -> (crate::common::Daemon, Vec<u8>) {
+    p.tank_of(&["main:40MiB"]);
+    let daemon = p.serve(&["tank"]);
+    let data: Vec<u8> = (0..mib * MIB).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
+    std::fs::write(p.path("in.raw"), &data).expect("file");
+    nbdcopy(&p.path("in.raw").display().to_string(), &uri(p));
+    (daemon, data)
+}
+
+/// Whether the volume begins with that.
+fn is_all_there(p: &Place, data: &[u8]) -> bool {
+    nbdcopy(&uri(p), &p.path("out.raw").display().to_string());
+    std::fs::read(p.path("out.raw")).expect("read")[..data.len()] == *data
+}
+
 #[test]
 fn the_last_of_a_member_file_that_was_removed_is_not_let_go_without_a_word() {
     if !installed("nbdcopy") {
         return;
     }
     let p = Place::new();
-    p.tank_of(&["main:40MiB"]);
-    let mut daemon = p.serve(&["tank"]);
-    let uri = format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display());
-    let data: Vec<u8> = (0..30 * MIB).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
-    std::fs::write(p.path("in.raw"), &data).expect("file");
-    let copy = |from: &std::ffi::OsStr, to: &std::ffi::OsStr| {
-        let done = std::process::Command::new("nbdcopy").arg("--flush").args([from, to]).status();
-        assert!(done.expect("nbdcopy").success());
-    };
-    copy(p.path("in.raw").as_os_str(), uri.as_ref());
+    let (mut daemon, data) = served_with(&p, 30);
     assert!(p.ask("GET", "/v1/health", "").contains("\"healthy\":true"));
     let fast = p.path("fast.img");
     std::fs::remove_file(&fast).expect("removed");
@@ -37,9 +54,7 @@ fn the_last_of_a_member_file_that_was_removed_is_not_let_go_without_a_word() {
     p.ok(&["member", "replace", "tank", &place, "new.img", "--yes"]);
     assert_eq!(daemon.wait(), 0);
     let _daemon = p.serve(&["tank"]);
-    copy(uri.as_ref(), p.path("out.raw").as_os_str());
-    let is = std::fs::read(p.path("out.raw")).expect("read");
-    assert!(is[..data.len()] == data, "all is there");
+    assert!(is_all_there(&p, &data));
 }
 
 #[test]
@@ -117,16 +132,7 @@ fn a_copy_of_a_member_file_that_was_removed_can_be_read_alone_after_a_stop() {
         return;
     }
     let p = Place::new();
-    p.tank_of(&["main:40MiB"]);
-    let mut daemon = p.serve(&["tank"]);
-    let uri = format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display());
-    let data: Vec<u8> = (0..4 * MIB).map(|i| ((i * 2_654_435_761) >> 13) as u8).collect();
-    std::fs::write(p.path("in.raw"), &data).expect("file");
-    let copy = |from: &str, to: &str| {
-        let done = std::process::Command::new("nbdcopy").arg("--flush").args([from, to]).status();
-        assert!(done.expect("nbdcopy").success());
-    };
-    copy(&p.path("in.raw").display().to_string(), &uri);
+    let (mut daemon, data) = served_with(&p, 4);
     std::fs::remove_file(p.path("fast.img")).expect("removed");
     let said = p.ok(&["status", "tank"]).split_whitespace().collect::<Vec<_>>().join(" ");
     let (_, way) = said.split_once("`cp --sparse=always ").expect("a way to a copy");
@@ -139,6 +145,5 @@ fn a_copy_of_a_member_file_that_was_removed_can_be_read_alone_after_a_stop() {
     let read = read.split_once('`').expect("a command").0.replace("NEW", "copy.img");
     let args: Vec<&str> = read.split(' ').collect();
     let _daemon = p.serve(&args[1..]);
-    copy(&uri, &p.path("out.raw").display().to_string());
-    assert!(std::fs::read(p.path("out.raw")).expect("read")[..data.len()] == data, "all is there");
+    assert!(is_all_there(&p, &data));
 }

@@ -52,24 +52,29 @@ pub(super) async fn ask_and_leave(
     left: Option<Lease>,
 ) -> Result<(), NotTaken> {
     let unread = read(device, place).await.is_err();
-    match ask_and_put(env, device, own, place, left).await {
+    // Also of one who is gone: another may have come by a server since the block was read.
+    let put = match challenge(env, device, own, place).await {
+        Ok(taken) => put_in_time(env, device, own, place, left, taken.seen).await,
+        Err(why) => Err(why),
+    };
+    match put {
         Err(NotTaken::Block(_)) if unread => {
             env.sleep(PATIENCE).await;
             Ok(())
         }
-        taken => taken,
+        put => put,
     }
 }
 
-async fn ask_and_put(
+/// Writes over the own question, which was `seen` to be there when a look began.
+async fn put_in_time(
     env: &HostEnv,
     device: &impl Ground,
     own: &Lease,
     place: u64,
     left: Option<Lease>,
+    mut seen: BootInstant,
 ) -> Result<(), NotTaken> {
-    // Also of one who is gone: another may have come by a server since the block was read.
-    let mut seen = challenge(env, device, own, place).await?.seen;
     // It may have stood still since its last look, or have waited for the label, for so long that somebody has come meanwhile.
     if BootInstant::now().since(seen) >= SETTLE {
         seen = BootInstant::now();

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::lease::{holder, on_a_member, peek, serve, SIZE, UNUSED};
 use super::*;
-use crate::device::nbd::lease::{ask, challenge, of_this_process, Ground};
 use bimetal_format::layout;
+use bimetal_format::lease::Lease;
+
+use crate::device::nbd::lease::{ask, block_of, challenge, of_this_process, Ground};
 
 /// What a member's own machine sees of it.
 struct Disk {
@@ -19,6 +21,9 @@ struct Disk {
     unwritten: bool,
     /// To write it takes so long.
     put_takes: Duration,
+    /// Who has come when it is written so often, and writes his own over that when he looks.
+    comes: Option<(u32, Lease)>,
+    puts: Cell<u32>,
 }
 
 impl Ground for Disk {
@@ -40,17 +45,26 @@ impl Ground for Disk {
 
     async fn put(&self, offset: u64, data: Buf) -> Result<(), DeviceError> {
         self.env.sleep(self.put_takes).await;
-        match self.unwritten {
-            true => Err(DeviceError::Io(5)),
-            false => self.device.write(offset, data).await,
+        if self.unwritten {
+            return Err(DeviceError::Io(5));
         }
+        self.device.write(offset, data).await?;
+        self.puts.set(self.puts.get() + 1);
+        if let Some((_, other)) = self.comes.filter(|(puts, _)| *puts == self.puts.get()) {
+            let (env, device) = (self.env.clone(), self.device.clone());
+            self.env.spawn(async move {
+                env.sleep(Duration::from_millis(100)).await;
+                device.write(offset, block_of(&other).freeze()).await.expect("written");
+            });
+        }
+        Ok(())
     }
 }
 
 async fn disk(env: &HostEnv, locator: &NbdLocator) -> Disk {
     let device = peek(env, locator).await;
-    let (label_takes, put_takes) = (Duration::ZERO, Duration::ZERO);
-    Disk { env: env.clone(), device, label_takes, unread: Cell::new(0), unwritten: false, put_takes }
+    let (label_takes, put_takes, unread, puts) = Default::default();
+    Disk { env: env.clone(), device, label_takes, unread, unwritten: false, put_takes, comes: None, puts }
 }
 
 /// Longer than whoever asks for a member with a clean label waits.
@@ -108,6 +122,18 @@ fn of_two_who_find_a_dead_holder_only_one_comes_to_serve() {
         env.sleep(LONG).await;
         assert_eq!(result.get(), Some(false), "the first has taken it back");
         first.write(0, pattern(2, 4096)).await.expect("it serves");
+    });
+}
+
+#[test]
+fn who_comes_while_somebody_is_slow_to_say_that_he_has_it_is_found() {
+    on_a_member(async |env, locator, _server| {
+        drop(serve(&env, &locator).await.expect("nobody has it"));
+        let other = Lease { group: [1; 16], nonce: 7, boot: [9; 16], namespace: 4, process: 1, began: 3 };
+        let late = Duration::from_millis(60);
+        let late = Disk { put_takes: late, comes: Some((2, other)), ..disk(&env, &locator).await };
+        let asked = ask(&env, &late).await;
+        assert!(asked.is_err_and(|e| e.to_string().contains("of another machine")), "that one has looked by now");
     });
 }
 

@@ -194,7 +194,7 @@ fn challenge_elsewhere(locator: NbdLocator) {
 }
 
 /// Begins a request, and no other task.
-async fn begun<F: Future>(mut request: std::pin::Pin<&mut F>) {
+pub(super) async fn begun<F: Future>(mut request: std::pin::Pin<&mut F>) {
     let waits = poll_fn(|cx| Poll::Ready(request.as_mut().poll(cx).is_pending())).await;
     assert!(waits, "for the device");
 }

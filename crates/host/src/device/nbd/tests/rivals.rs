@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use bimetal_format::layout;
 use bimetal_format::lease::Lease;
 
-use super::lease::{holder, on_a_member, peek, serve, serve_in_use, SIZE, UNUSED};
+use super::lease::{begun, holder, on_a_member, peek, serve, serve_in_use, SIZE, UNUSED};
 use super::*;
 use crate::attach;
 use crate::device::nbd::lease::{block_of, held, is_gone_by, label_of, look, of_this_process, Held};
@@ -49,23 +49,62 @@ fn of_two_holders_one_goes_and_one_stays() {
     });
 }
 
+/// Waits until a holder has just looked: the next look is as far away as can be.
+async fn has_looked(env: &HostEnv, holder: &NbdDevice) {
+    let seen = || holder.handle.client.lease.get().expect("a holder").seen_at();
+    let before = seen();
+    while seen() == before {
+        env.sleep(Duration::from_millis(1)).await;
+    }
+}
+
 #[test]
 fn who_asked_a_holder_and_ended_before_that_one_looked_has_taken_nothing_over() {
     on_a_member(async |env, locator, _server| {
         let first = serve_in_use(&env, &locator).await;
         let looks = peek(&env, &locator).await;
-        let ended = of_this_process(&env);
-        for who in [ended, Lease::mark([1; 16], env.random())] {
-            // Right after the first one has looked, so that the next look is as far away as can be.
-            let seen = first.handle.client.lease.get().expect("a holder").seen_at();
-            while first.handle.client.lease.get().expect("a holder").seen_at() == seen {
-                env.sleep(Duration::from_millis(1)).await;
+        has_looked(&env, &first).await;
+        let own = holder(&looks).await;
+        {
+            let mut asks = std::pin::pin!(serve(&env, &locator));
+            while holder(&looks).await == own {
+                begun(asks.as_mut()).await;
             }
-            looks.write(layout::lease(SIZE), block_of(&who.asking()).freeze()).await.expect("asked");
-            let refused = serve(&env, &locator).await.err().expect("the first one has it");
-            assert!(refused.contains("which serves it"), "{refused}");
-            first.write(UNUSED, pattern(1, 4096)).await.expect("it serves");
         }
+        assert!(holder(&looks).await.is_some_and(|left| left.asks()), "it has ended, and the first has not looked");
+        let refused = serve(&env, &locator).await.err().expect("the first one has it");
+        assert!(refused.contains("which serves it"), "{refused}");
+        first.write(UNUSED, pattern(1, 4096)).await.expect("it serves");
+        assert!(holder(&looks).await.is_some_and(|now| !now.asks()), "a holder asks no more");
+    });
+}
+
+#[test]
+fn who_came_to_read_and_ended_before_the_holder_looked_has_taken_nothing_over() {
+    on_a_member(async |env, locator, _server| {
+        let first = serve_in_use(&env, &locator).await;
+        let looks = peek(&env, &locator).await;
+        has_looked(&env, &first).await;
+        let asked = Lease::mark([1; 16], env.random()).asking();
+        looks.write(layout::lease(SIZE), block_of(&asked).freeze()).await.expect("asked");
+        let refused = serve(&env, &locator).await.err().expect("the first one has it");
+        assert!(refused.contains("which serves it"), "{refused}");
+        first.write(UNUSED, pattern(1, 4096)).await.expect("it serves");
+    });
+}
+
+/// Whoever has opened the device itself leaves nothing in place of a lease.
+#[test]
+fn who_asks_while_somebody_opens_the_device_itself_is_refused() {
+    on_a_member(async |env, locator, _server| {
+        let looks = peek(&env, &locator).await;
+        let mut asks = std::pin::pin!(serve(&env, &locator));
+        while holder(&looks).await.is_none() {
+            begun(asks.as_mut()).await;
+        }
+        looks.write(layout::lease(SIZE), BufMut::zeroed(4096).freeze()).await.expect("emptied");
+        let refused = asks.await.err().expect("that one has it");
+        assert!(refused.contains("somebody who does not say who it is"), "{refused}");
     });
 }
 
