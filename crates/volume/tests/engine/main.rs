@@ -21,6 +21,7 @@ mod far_copies;
 mod golden_images;
 mod half_known;
 mod headers;
+mod headers_beside_ill;
 mod heat;
 mod image;
 mod in_line;
