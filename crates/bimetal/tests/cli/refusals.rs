@@ -386,10 +386,11 @@ fn damaged_images_end_in_words() {
 #[test]
 fn attachments_and_stops_of_what_is_not_there() {
     let p = Place::new();
-    p.refused(&["attach", "tank"], 1, &["no group named 'tank'"]);
-    p.refused(&["attach", "tank", "--no-start"], 1, &["not being served", "bimetal serve tank"]);
-    p.refused(&["attach", "tank/"], 2, &["names begin with"]);
-    p.refused(&["detach", "tank"], 1, &["not attached"]);
+    // The machine's own disks are looked at, too: on one of them there may be a tank.
+    p.refused(&["attach", "nobody"], 1, &["no group named 'nobody'"]);
+    p.refused(&["attach", "nobody", "--no-start"], 1, &["not being served", "bimetal serve nobody"]);
+    p.refused(&["attach", "nobody/"], 2, &["names begin with"]);
+    p.refused(&["detach", "nobody"], 1, &["not attached"]);
     p.refused(&["detach", "/dev/null"], 1, &["was not attached by Bimetal"]);
     p.refused(&["frobnicate"], 2, &["unrecognized"]);
     p.refused(&["stop", "nobody"], 1, &["no group named 'nobody'", "bimetal status"]);
