@@ -1,10 +1,11 @@
 //! A group is repaired, and the power goes on the way: what was served before is served afterwards, what was not is zeros.
 //! A part of the experiments in `damage`.
 
-use std::cell::{Cell, RefCell};
+mod given;
+mod served;
 
 use bimetal_format::block::crc32c;
-use bimetal_volume::backend::{Backend, Piece, WriteFlags};
+use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::{Device as _, DeviceTraits};
 use bimetal_volume::group::structure::NewMember;
@@ -13,6 +14,9 @@ use bimetal_volume::inspect;
 use bimetal_volume::options::OpenOptions;
 use bimetal_volume::repair::{Plan, RepairError, Report};
 use bimetal_volume::units::{Tier, CHUNK};
+
+pub(super) use self::given::Given;
+pub(super) use self::served::Content;
 
 use super::damage::LABEL;
 use super::{Run, Wrong, STEP_LIMIT};
@@ -28,61 +32,6 @@ const CUT_OFF: u64 = 4;
 const EVENTS: u64 = 160;
 /// Chunks of each volume that are written after a repair.
 pub(super) const USED: u64 = 32;
-
-/// By volume, its name and, block by block, what is read: the checksum of it, or nothing where that is an error.
-pub(super) type Content = Vec<(String, Vec<Option<u32>>)>;
-
-/// What a repair is given.
-pub(super) struct Given {
-    /// Members that are left.
-    devices: Vec<SimDisk>,
-    /// Devices in place of one that is gone: the last one; those before it were given to repairs that were cut off.
-    new: RefCell<Vec<(SimDisk, Tier)>>,
-    /// The one that was gone works again.
-    back: RefCell<Option<SimDisk>>,
-    /// Not at hand in this attempt.
-    absent: Cell<Option<usize>>,
-    /// A member was left out of an attempt: what was on it may be given up.
-    loose: Cell<bool>,
-    /// Older copies are better than nothing.
-    kept_copies: bool,
-    /// A member has no labels: what is on it is not served until the repair is done.
-    unlabelled: bool,
-}
-
-impl Given {
-    /// All devices; the new one as such until a repair has made it a member.
-    pub(super) fn split(&self) -> (Vec<SimDisk>, Option<(SimDisk, Tier)>) {
-        let at_hand = self.devices.iter().enumerate().filter(|(i, _)| Some(*i) != self.absent.get());
-        let mut devices: Vec<SimDisk> = at_hand.map(|(_, d)| d.clone()).chain(self.back.borrow().clone()).collect();
-        let mut news = self.new.borrow().clone();
-        let fresh = news.pop_if(|(disk, _)| super::forge::own_uuid(disk).is_none());
-        devices.extend(news.into_iter().map(|(disk, _)| disk));
-        (devices, fresh)
-    }
-
-    /// A device that is to become a member.
-    pub(super) fn add(&self, new: (SimDisk, Tier)) {
-        self.new.borrow_mut().push(new);
-    }
-
-    /// Takes new ones away: all, all but the last, or none.
-    fn without_new(&self, which: u64) -> Vec<(SimDisk, Tier)> {
-        let mut new = self.new.borrow_mut();
-        let kept = match which {
-            0 => 0,
-            1 => 1,
-            _ => new.len(),
-        };
-        let away = new.len().saturating_sub(kept);
-        new.drain(..away).collect()
-    }
-
-    pub(super) fn of(devices: Vec<SimDisk>, kept_copies: bool) -> Given {
-        let (new, back, absent, loose) = Default::default();
-        Given { devices, new, back, absent, loose, kept_copies, unlabelled: false }
-    }
-}
 
 impl Run<'_> {
     /// A member is gone, and the first repair is cut off after so many events.
@@ -161,7 +110,7 @@ impl Run<'_> {
     /// The same, where that is so.
     pub(super) fn recognised(&self, member: usize, before: &Content) -> Result<(), Wrong> {
         self.rot_labels(&self.disks[member]);
-        let given = Given { unlabelled: true, ..Given::of(self.disks.clone(), false) };
+        let given = Given::with_unlabelled(self.disks.clone());
         if self.starts(&given)? {
             return Err("a writable start with a member without labels was not refused".into());
         }
@@ -425,103 +374,4 @@ impl Run<'_> {
             Ended::Hung(why) => Err(format!("the check hung: {why}")),
         }
     }
-
-    /// What was served is served, and is the same; what was not is zeros, or not served as long as the repair is not `done`.
-    pub(super) fn holds(&self, given: &Given, before: &Content, done: bool, when: &str) -> Result<(), Wrong> {
-        if given.loose.get() {
-            return self.is_its_own(given).map_err(|e| format!("{when}, once without a member: {e}"));
-        }
-        let Some(now) = self.content(given.split().0, given.kept_copies)? else {
-            return Err(format!("{when} a read-only start was refused"));
-        };
-        let zeros = crc32c(&[0; BLOCK as usize]);
-        let names = |c: &Content| c.iter().map(|(name, blocks)| (name.clone(), blocks.len())).collect::<Vec<_>>();
-        if names(before) != names(&now) {
-            return Err(format!("{when} there are other volumes"));
-        }
-        for ((name, was), (_, is)) in before.iter().zip(&now) {
-            let wrong = |(was, is): (&Option<u32>, &Option<u32>)| match was {
-                Some(_) if given.unlabelled && !done => is.is_some() && is != was,
-                Some(_) => is != was,
-                None => *is != Some(zeros) && (done || is.is_some()),
-            };
-            if let Some(block) = was.iter().zip(is).position(wrong) {
-                let (was, is) = (was[block], is[block]);
-                return Err(format!(
-                    "{when} block {block} of volume {name} was {was:08x?} and is {is:08x?} ({zeros:08x}: zeros)"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// What is read of a block was once written there, or is zeros.
-    fn is_its_own(&self, given: &Given) -> Result<(), Wrong> {
-        let options = OpenOptions { writable: false, allow_missing: true, ..self.open_options() };
-        let Some((env, group)) = self.try_start(given.split().0, options)? else {
-            return Err("a read-only start was refused".into());
-        };
-        let (shared, volumes) = (self.shared.clone(), super::table::listed(&self.shared, &group)?);
-        let ended = env.run(STEP_LIMIT, async move {
-            for (index, volume) in volumes.iter().enumerate() {
-                let Some(v) = volume else { continue };
-                for at in (0..v.size()).step_by(BLOCK as usize) {
-                    let issued = shared.world.sequence();
-                    let Ok(pieces) = v.read(at, BLOCK).await else { continue };
-                    let zeros = pieces.iter().all(|p| matches!(p, Piece::Zero(_)));
-                    let judged = shared.oracle.borrow_mut().peek(index, at, &pieces, issued, crate::oracle::Older::Any);
-                    judged
-                        .or_else(|e| if zeros { Ok(()) } else { Err(e) })
-                        .map_err(|e| format!("{at} of volume {index}: {e}"))?;
-                }
-            }
-            Ok(())
-        });
-        env.kill();
-        match ended {
-            Ended::Done(result) => result,
-            Ended::Crashed => Err("crashed without a crash point".into()),
-            Ended::Hung(why) => Err(format!("read hung: {why}")),
-        }
-    }
-
-    /// What a read-only start of these serves; nothing if it is refused.
-    pub(super) fn content(&self, devices: Vec<SimDisk>, kept_copies: bool) -> Result<Option<Content>, Wrong> {
-        let options = OpenOptions { writable: false, allow_missing: true, kept_copies, ..self.open_options() };
-        let Some((env, group)) = self.try_start(devices, options)? else { return Ok(None) };
-        let volumes: Vec<_> = group.volume_names().into_iter().filter_map(|n| Some((group.volume(&n)?, n))).collect();
-        let ended = env.run(STEP_LIMIT, async move {
-            let mut all = Content::new();
-            for (v, name) in volumes {
-                let mut blocks = Vec::new();
-                for at in (0..v.size()).step_by(CHUNK as usize) {
-                    blocks.extend(read_chunk(&v, at).await);
-                }
-                all.push((name, blocks));
-            }
-            all
-        });
-        env.kill();
-        match ended {
-            Ended::Done(all) => Ok(Some(all)),
-            Ended::Crashed => Err("crashed without a crash point".into()),
-            Ended::Hung(why) => Err(format!("read hung: {why}")),
-        }
-    }
-}
-
-/// The blocks of a chunk, together if that is possible.
-async fn read_chunk(v: &impl Backend, at: u64) -> Vec<Option<u32>> {
-    let sums = |bytes: Vec<u8>| bytes.chunks(BLOCK as usize).map(|b| Some(crc32c(b))).collect::<Vec<_>>();
-    if let Ok(pieces) = v.read(at, CHUNK).await {
-        return sums(bimetal_volume::gather(&pieces));
-    }
-    let mut out = Vec::new();
-    for block in (at..at + CHUNK).step_by(BLOCK as usize) {
-        match v.read(block, BLOCK).await {
-            Ok(pieces) => out.extend(sums(bimetal_volume::gather(&pieces))),
-            Err(_) => out.push(None),
-        }
-    }
-    out
 }
