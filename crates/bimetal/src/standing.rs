@@ -1,6 +1,7 @@
 //! What labels say of each other: who is a member of a group, and who is none any more.
 
 use bimetal_format::label::{Label, MemberCode, TierCode};
+use bimetal_volume::probe::departed;
 
 /// What a device is to the group that its label names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +35,23 @@ pub(crate) fn by_list(label: &Label, listed: bool) -> Standing {
     }
 }
 
-/// The newest of labels of one group. What a device says that is being added counts only if no other says anything.
+/// The newest of labels of one group. What a device says that is being added, or is none of its members any more, counts only if no other
+/// says anything: a leftover of a repair that was done without it may have a table as new as theirs, or newer.
 pub(crate) fn newest<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Option<&'a Label> {
-    labels.into_iter().max_by_key(|l| (!l.joining, l.tables, l.generation))
+    let all = with_departed(labels).into_iter();
+    all.max_by_key(|(l, departed)| (!l.joining, !departed, l.tables, l.generation)).map(|(l, _)| l)
+}
+
+/// The label with the newest table of members, among those that the engine asks who is a member.
+pub(crate) fn newest_table<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Option<&'a Label> {
+    let asked = with_departed(labels).into_iter().filter(|(l, departed)| !departed && !l.joining);
+    asked.map(|(l, _)| l).max_by_key(|l| l.tables)
+}
+
+fn with_departed<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Vec<(&'a Label, bool)> {
+    let all: Vec<&Label> = labels.into_iter().collect();
+    let departed = departed(&all);
+    all.into_iter().zip(departed).collect()
 }
 
 /// What it was, for words: "was fast member 0 of group 'tank'".

@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 
 use crate::config::{self, uuid_text, GroupConfig, MemberConfig};
 use crate::saved::own_tier;
-use crate::standing::why_none;
+use crate::standing::{newest_table, why_none};
 pub(crate) use crate::standing::{own_uuid, tier_name};
 use crate::waiting::{self, Watch};
 use crate::{elsewhere, legs};
@@ -306,22 +306,16 @@ fn refuse_barred(config: &GroupConfig, members: &Members, barred: &[String]) -> 
     )
 }
 
-/// Whether every member is open that the newest label knows.
+/// Whether every member is open that the newest table knows.
 fn is_whole(opened: &[Opened]) -> bool {
     let found = member_uuids(opened);
     let is_there = |row: &MemberRow| row.state == MemberCode::Left || found.contains(&row.uuid);
-    newest_table(opened).is_some_and(|l| l.members.iter().all(is_there))
-}
-
-/// The label with the newest table of members. What a device says that is being added counts for nothing.
-fn newest_table(opened: &[Opened]) -> Option<&Label> {
-    let labels = opened.iter().filter_map(|m| m.label.as_ref());
-    labels.filter(|l| !l.joining).max_by_key(|l| l.tables)
+    newest_table(labels(opened)).is_some_and(|l| l.members.iter().all(is_there))
 }
 
 /// Takes out those that were not made members in the end, or have left, but for those of `before`: all members are there.
 fn take_former(opened: &mut Vec<Opened>, before: &[[u8; 16]]) -> Vec<Stranger> {
-    let Some(newest) = newest_table(opened).cloned() else { return Vec::new() };
+    let Some(newest) = newest_table(labels(opened)).cloned() else { return Vec::new() };
     let mut former = Vec::new();
     opened.retain(|m| {
         let label = m.label.as_ref().filter(|label| !before.contains(&own_uuid(label)));
@@ -374,8 +368,12 @@ fn belongs(opened: &Opened, group: &str) -> bool {
     opened.label.as_ref().is_none_or(|l| uuid_text(&l.group) == group)
 }
 
+fn labels(opened: &[Opened]) -> impl Iterator<Item = &Label> {
+    opened.iter().filter_map(|m| m.label.as_ref())
+}
+
 fn member_uuids(opened: &[Opened]) -> Vec<[u8; 16]> {
-    opened.iter().filter_map(|m| m.label.as_ref().map(own_uuid)).collect()
+    labels(opened).map(own_uuid).collect()
 }
 
 async fn open_scanned(env: &HostEnv, name: &str, access: Access) -> Result<Members> {

@@ -19,6 +19,7 @@ mod known;
 mod lab;
 mod leased;
 mod leave;
+mod leftover;
 mod legs;
 mod loops;
 mod loss;

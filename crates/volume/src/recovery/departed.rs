@@ -13,14 +13,19 @@ use crate::mutant::{self, Mutant};
 
 /// Leaves out devices that have left the group.
 pub(super) fn without_departed<D>(found: Vec<Found<D>>, findings: &mut Vec<Finding>) -> Vec<Found<D>> {
-    let leftovers = leftovers(&found.iter().map(|f| &f.label).collect::<Vec<_>>());
-    let counts = |leftover: &bool| !leftover || mutant::on(Mutant::LeftoverStrikesOff);
-    let said: Vec<&Label> = found.iter().zip(&leftovers).filter(|(_, l)| counts(l)).map(|(f, _)| &f.label).collect();
-    let gone = |l: &Label| said.iter().any(|o| strikes(o, l));
-    let left: Vec<bool> = found.iter().zip(&leftovers).map(|(f, leftover)| *leftover || gone(&f.label)).collect();
-    let (left, rest): (Vec<_>, Vec<_>) = found.into_iter().zip(left).partition(|(_, left)| *left);
+    let departed = departed(&found.iter().map(|f| &f.label).collect::<Vec<_>>());
+    let (left, rest): (Vec<_>, Vec<_>) = found.into_iter().zip(departed).partition(|(_, departed)| *departed);
     findings.extend(left.iter().map(|(f, _)| Finding::mended(left_behind(f))));
     rest.into_iter().map(|(f, _)| f).collect()
+}
+
+/// Which of these labels of one group are of devices that have left it, or of leftovers: who else is a member must not be asked of them.
+pub fn departed(labels: &[&Label]) -> Vec<bool> {
+    let leftovers = leftovers(labels);
+    let counts = |leftover: &bool| !leftover || mutant::on(Mutant::LeftoverStrikesOff);
+    let said: Vec<&Label> = labels.iter().zip(&leftovers).filter(|(_, l)| counts(l)).map(|(l, _)| *l).collect();
+    let gone = |l: &Label| said.iter().any(|o| strikes(o, l));
+    labels.iter().zip(leftovers).map(|(l, leftover)| leftover || gone(l)).collect()
 }
 
 fn left_behind<D>(f: &Found<D>) -> String {

@@ -40,6 +40,7 @@ use crate::options::OpenOptions;
 use crate::units::MemberIndex;
 
 pub(crate) use assemble::{describe, is_unfinished};
+pub use departed::departed;
 pub(crate) use finding::Finding;
 pub(crate) use identify::{identify, Found, Identified};
 pub(crate) use replay::{read_chain, Chain};

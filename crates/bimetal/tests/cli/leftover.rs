@@ -1,0 +1,157 @@
+//! A repair with a new SSD is cut off when only that one is done, and then done with another one. Then the first one comes back, under
+//! the name by which the configuration knows the other one, as block devices do.
+
+use std::path::Path;
+use std::process::Command;
+
+use bimetal_format::label::{Label, Repair, LABEL_SIZE};
+use bimetal_format::layout::{label_b, LABEL_A};
+
+use crate::common::{installed, Place, MIB};
+use crate::family::{fill, is_there, marked, stop};
+use crate::loops::{self, Loops};
+
+fn label_of(bytes: &[u8]) -> Label {
+    let at = LABEL_A as usize;
+    Label::decode(&bytes[at..at + LABEL_SIZE], LABEL_A).expect("a label")
+}
+
+/// A member as a repair leaves it that was cut off when nothing but a new device was done: `before`, marked.
+fn as_begun(path: &Path, before: &[u8]) {
+    let done = label_of(&std::fs::read(path).expect("read"));
+    assert_eq!(done.repair, Repair::Done);
+    let mut bytes = before.to_vec();
+    let mut label = label_of(&bytes);
+    (label.repair, label.repair_id) = (Repair::Begun, done.repair_id);
+    label.sequence += 1;
+    for place in [LABEL_A, label_b(bytes.len() as u64)] {
+        let range = place as usize..place as usize + LABEL_SIZE;
+        bytes[range].copy_from_slice(&label.encode(place));
+    }
+    std::fs::write(path, bytes).expect("written");
+}
+
+fn show(device: &str, file: &Path) {
+    assert!(Command::new("losetup").arg(device).arg(file).status().expect("losetup").success());
+}
+
+/// A group whose SSD `second.img` is `/dev/loopP` to the configuration; `first.img` is the leftover. Gives P, and what was written.
+fn with_a_leftover(p: &Place) -> Option<(Loops, Vec<u8>)> {
+    if !installed("nbdcopy") || !loops::possible() {
+        return None;
+    }
+    p.tank_of(&["main:40MiB"]);
+    std::fs::remove_file(p.path("fast.img")).expect("it has died");
+    let before = std::fs::read(p.path("slow.img")).expect("read");
+    p.file("first.img", 48 * MIB);
+    p.file("second.img", 48 * MIB);
+    let loops = Loops::new(p, &["first.img"])?;
+    let place = loops.0[0].clone();
+    let repair = ["repair", "tank", "--fast", &place, "--yes"];
+    p.ok(&repair);
+    loops::detach(&place);
+    as_begun(&p.path("slow.img"), &before);
+    show(&place, &p.path("second.img"));
+    p.ok(&repair);
+    let daemon = p.serve(&["tank"]);
+    let content = marked("Only on the second one. ", 20 * MIB);
+    fill(p, "main", &content);
+    stop(p, daemon);
+    loops::detach(&place);
+    Some((loops, content))
+}
+
+#[test]
+fn a_member_that_has_another_name_is_found_though_a_leftover_has_its_old_one() {
+    let p = Place::new();
+    let Some((mut loops, content)) = with_a_leftover(&p) else { return };
+    show(&loops.0[0], &p.path("first.img"));
+    loops.0.push(loops::attach(&[], &p.path("second.img")));
+    let daemon = p.serve(&["tank"]);
+    is_there(&p, "main", &content);
+    stop(&p, daemon);
+}
+
+/// Nobody strikes it off.
+#[test]
+fn a_repair_strikes_no_member_off_that_has_another_name_though_a_leftover_has_its_old_one() {
+    let p = Place::new();
+    let Some((mut loops, content)) = with_a_leftover(&p) else { return };
+    show(&loops.0[0], &p.path("first.img"));
+    loops.0.push(loops::attach(&[], &p.path("second.img")));
+    p.file("third.img", 48 * MIB);
+    let repaired = p.run(&["repair", "tank", "--fast", "third.img", "--yes"]);
+    assert_ne!(repaired.code, 0, "the SSD is there, and nothing is missing: {}", repaired.out);
+    let daemon = p.serve(&["tank"]);
+    is_there(&p, "main", &content);
+    stop(&p, daemon);
+}
+
+/// Both have names of their own, and the member cannot be used at this moment.
+#[test]
+fn a_repair_beside_a_leftover_strikes_no_member_off_that_cannot_be_read_now() {
+    let p = Place::new();
+    let Some((mut loops, content)) = with_a_leftover(&p) else { return };
+    show(&loops.0[0], &p.path("second.img"));
+    let first = loops::attach(&[], &p.path("first.img"));
+    loops.0.push(first.clone());
+    loops::detach(&loops.0[0]);
+    let config = p.path("etc/groups/tank.toml");
+    let text = std::fs::read_to_string(&config).expect("described");
+    std::fs::write(&config, format!("{text}\n[[member]]\nlocator = \"{first}\"\ntier = \"fast\"\n")).expect("written");
+    p.file("third.img", 48 * MIB);
+    let repaired = p.run(&["repair", "tank", "--fast", "third.img", "--yes"]);
+    assert_ne!(repaired.code, 0, "{} has no size at this moment: {}", loops.0[0], repaired.out);
+    show(&loops.0[0], &p.path("second.img"));
+    let daemon = p.serve(&["tank"]);
+    is_there(&p, "main", &content);
+    stop(&p, daemon);
+}
+
+/// The SSD was not found (a cable), a repair with a new one was cut off, and is done with the SSD, which is back. Then the new one is
+/// connected again, before the first start or beside it.
+fn done_with_the_old_one(p: &Place) -> Vec<u8> {
+    p.tank_of(&["main:40MiB"]);
+    let daemon = p.serve(&["tank"]);
+    let content = marked("On the SSD that was not found. ", 20 * MIB);
+    fill(p, "main", &content);
+    stop(p, daemon);
+    let [fast, away, new, slow] = ["fast.img", "away.img", "new.img", "slow.img"].map(|name| p.path(name));
+    std::fs::rename(&fast, &away).expect("gone");
+    let before = std::fs::read(&slow).expect("read");
+    p.file("new.img", 48 * MIB);
+    p.ok(&["repair", "tank", "--fast", "new.img", "--yes"]);
+    as_begun(&slow, &before);
+    std::fs::rename(&away, &fast).expect("back");
+    std::fs::rename(&new, &away).expect("unplugged");
+    p.ok(&["repair", "tank", "--yes"]);
+    std::fs::rename(&away, &new).expect("plugged in");
+    content
+}
+
+#[test]
+fn a_leftover_takes_no_member_out_with_which_the_repair_was_done() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = done_with_the_old_one(&p);
+    let daemon = p.serve(&["tank"]);
+    is_there(&p, "main", &content);
+    stop(&p, daemon);
+}
+
+#[test]
+fn a_repair_beside_a_leftover_strikes_nobody_off_who_is_there() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = done_with_the_old_one(&p);
+    p.file("third.img", 48 * MIB);
+    let repaired = p.run(&["repair", "tank", "--fast", "third.img", "--yes"]);
+    assert_ne!(repaired.code, 0, "fast.img is there, where the configuration has it: {}", repaired.out);
+    let daemon = p.serve(&["tank"]);
+    is_there(&p, "main", &content);
+    stop(&p, daemon);
+}
