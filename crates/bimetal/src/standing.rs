@@ -1,6 +1,6 @@
 //! What labels say of each other: who is a member of a group, and who is none any more.
 
-use bimetal_format::label::{Label, MemberCode, TierCode};
+use bimetal_format::label::{Label, MemberCode, Repair, TierCode};
 use bimetal_volume::probe::departed;
 
 /// What a device is to the group that its label names.
@@ -44,8 +44,12 @@ pub(crate) fn newest<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Option<
 
 /// The label with the newest table of members, among those that the engine asks who is a member.
 pub(crate) fn newest_table<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Option<&'a Label> {
-    let asked = with_departed(labels).into_iter().filter(|(l, departed)| !departed && !l.joining);
-    asked.map(|(l, _)| l).max_by_key(|l| l.tables)
+    asked(labels).into_iter().filter(|l| !l.joining).max_by_key(|l| l.tables)
+}
+
+/// Those of the labels of one group that are of none who has left it, and of no leftover.
+pub(crate) fn asked<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Vec<&'a Label> {
+    with_departed(labels).into_iter().filter(|(_, departed)| !departed).map(|(l, _)| l).collect()
 }
 
 fn with_departed<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Vec<(&'a Label, bool)> {
@@ -80,6 +84,16 @@ pub(crate) fn why_none(label: &Label, newest: &Label) -> Option<String> {
         // Descent decides, and that is the engine's to know.
         Standing::Former | Standing::Apart | Standing::Member => None,
     }
+}
+
+/// Whether a repair that was cut off has given up the member of this label: of the `members` some are done, and list it no more; others have
+/// only begun, and list it.
+pub(crate) fn is_given_up(label: &Label, members: &[&Label]) -> bool {
+    let own = own_uuid(label);
+    let lists = |l: &Label| l.members.iter().find(|row| row.uuid == own).map(|row| row.state != MemberCode::Left);
+    let done: Vec<&&Label> = members.iter().filter(|l| l.repair == Repair::Done && lists(l) == Some(false)).collect();
+    let begun = |l: &&&Label| l.repair == Repair::Begun && lists(l) == Some(true);
+    members.iter().filter(begun).any(|begun| done.iter().any(|done| done.repair_id == begun.repair_id))
 }
 
 /// A tier, as labels have it.

@@ -64,6 +64,8 @@ pub(crate) struct Stranger {
     pub(crate) locator: String,
     /// What is the matter with it.
     pub(crate) why: String,
+    /// The label of the former member that is there.
+    former: Option<Box<Label>>,
 }
 
 impl Members {
@@ -234,7 +236,7 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, before: &[[u8; 16]
                 continue;
             }
         };
-        absent.push(Stranger { locator: m.locator.clone(), why });
+        absent.push(Stranger { locator: m.locator.clone(), why, former: None });
     }
     // Only if the configuration names all members: a place that seems empty may be another name for one that a scan finds.
     let whole = is_whole(&members.opened);
@@ -242,7 +244,8 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, before: &[[u8; 16]
         absent.extend(take_former(&mut members.opened, before));
         let (ours, bare) = std::mem::take(&mut members.opened).into_iter().partition(|m: &Opened| m.label.is_some());
         members.opened = ours;
-        absent.extend(bare.iter().map(|m: &Opened| Stranger { why: m.bare_words(), locator: m.locator.to_string() }));
+        let bare = bare.iter().map(|m: &Opened| (m.locator.to_string(), m.bare_words()));
+        absent.extend(bare.map(|(locator, why)| Stranger { locator, why, former: None }));
     }
     let known = member_uuids(&members.opened);
     let all_found = whole && before.iter().all(|uuid| known.contains(uuid));
@@ -321,7 +324,11 @@ fn take_former(opened: &mut Vec<Opened>, before: &[[u8; 16]]) -> Vec<Stranger> {
         let label = m.label.as_ref().filter(|label| !before.contains(&own_uuid(label)));
         let why = label.and_then(|label| why_none(label, &newest));
         let is_member = why.is_none();
-        former.extend(why.map(|why| Stranger { locator: m.locator.to_string(), why: format!("{} {why}", m.locator) }));
+        former.extend(why.map(|why| Stranger {
+            locator: m.locator.to_string(),
+            why: format!("{} {why}", m.locator),
+            former: m.label.clone().map(Box::new),
+        }));
         is_member
     });
     former

@@ -1,12 +1,14 @@
 //! What is said of the members that were found: who they are, why they cannot be opened, and what leads on.
 
-use bimetal_format::label::LabelError;
+use bimetal_format::label::{Label, LabelError};
 use bimetal_host::probe::sysfs;
 use bimetal_host::Locator;
 use bimetal_volume::env::{Device, DeviceError};
 use bimetal_volume::group;
 
-use super::{Members, Opened};
+use super::{tier_name, Members, Opened};
+use crate::saved::own_tier;
+use crate::standing::{asked, is_given_up};
 
 impl Opened {
     /// That it has no label, for lists.
@@ -100,6 +102,7 @@ impl Members {
         let elsewhere = match &error {
             group::OpenError::Incomplete { .. } => self.elsewhere(true),
             group::OpenError::Label { .. } => self.elsewhere(false),
+            group::OpenError::RepairCutOff { .. } => self.given_up(),
             _ => Vec::new(),
         };
         let usual = || Some(elsewhere.into_iter().chain([way_on(name, &error)?]).collect::<Vec<_>>().join(" "));
@@ -126,6 +129,24 @@ impl Members {
             true => vec!["If one is there, and was not looked at, name all members: --member.".into()],
             false => bare().filter(|m| is_file(&m.locator)).map(moved).collect(),
         }
+    }
+
+    /// Members that a repair which was cut off has given up, and that are there all the same, in sentences that lead back to what they hold.
+    pub(crate) fn given_up(&self) -> Vec<String> {
+        let former = self.strangers.iter().filter_map(|s| Some((s.locator.clone(), s.former.as_deref()?)));
+        let labelled = self.labelled().map(|(locator, label)| (locator.to_string(), label));
+        let all: Vec<(String, &Label)> = labelled.chain(former).collect();
+        let members = asked(all.iter().map(|(_, label)| *label));
+        let words = |locator: &str, label: &Label| {
+            format!(
+                "{locator} was {} member {}, which the repair that was cut off has given up, and is there: to have what is on it do not go \
+                 on with that repair, but undo it: `bimetal restore FILE`, the file that it has saved.",
+                tier_name(own_tier(label)),
+                label.member
+            )
+        };
+        let given_up = all.iter().filter(|(_, label)| is_given_up(label, &members));
+        given_up.map(|(locator, label)| words(locator, label)).collect()
     }
 
     /// The first device whose label is one of a newer version, in words.

@@ -108,21 +108,27 @@ fn a_repair_beside_a_leftover_strikes_no_member_off_that_cannot_be_read_now() {
     stop(&p, daemon);
 }
 
-/// The SSD was not found (a cable), a repair with a new one was cut off, and is done with the SSD, which is back. Then the new one is
-/// connected again, before the first start or beside it.
-fn done_with_the_old_one(p: &Place) -> Vec<u8> {
+/// The SSD was not found (a cable), a repair with a new one was cut off, and the SSD is back. Gives what is on it.
+fn back_after_a_cut_off(p: &Place) -> Vec<u8> {
     p.tank_of(&["main:40MiB"]);
     let daemon = p.serve(&["tank"]);
     let content = marked("On the SSD that was not found. ", 20 * MIB);
     fill(p, "main", &content);
     stop(p, daemon);
-    let [fast, away, new, slow] = ["fast.img", "away.img", "new.img", "slow.img"].map(|name| p.path(name));
+    let [fast, away, slow] = ["fast.img", "away.img", "slow.img"].map(|name| p.path(name));
     std::fs::rename(&fast, &away).expect("gone");
     let before = std::fs::read(&slow).expect("read");
     p.file("new.img", 48 * MIB);
-    p.ok(&["repair", "tank", "--fast", "new.img", "--yes"]);
+    p.ok(&["repair", "tank", "--fast", "new.img", "--yes", "--save", "undo.saved"]);
     as_begun(&slow, &before);
     std::fs::rename(&away, &fast).expect("back");
+    content
+}
+
+/// It is done with the SSD then. The new one is connected again, before the first start or beside it.
+fn done_with_the_old_one(p: &Place) -> Vec<u8> {
+    let content = back_after_a_cut_off(p);
+    let [new, away] = ["new.img", "away.img"].map(|name| p.path(name));
     std::fs::rename(&new, &away).expect("unplugged");
     p.ok(&["repair", "tank", "--yes"]);
     std::fs::rename(&away, &new).expect("plugged in");
@@ -151,6 +157,31 @@ fn a_repair_beside_a_leftover_strikes_nobody_off_who_is_there() {
     p.file("third.img", 48 * MIB);
     let repaired = p.run(&["repair", "tank", "--fast", "third.img", "--yes"]);
     assert_ne!(repaired.code, 0, "fast.img is there, where the configuration has it: {}", repaired.out);
+    let daemon = p.serve(&["tank"]);
+    is_there(&p, "main", &content);
+    stop(&p, daemon);
+}
+
+/// Whoever is told to go on with the repair learns what that gives up, and how to have it.
+#[test]
+fn a_member_that_a_cut_off_repair_has_given_up_is_named_if_it_is_there() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = back_after_a_cut_off(&p);
+    let words =
+        ["fast.img was fast member 0, which the repair that was cut off has given up", "`bimetal restore FILE`"];
+    let named = ["--member", "fast.img", "slow.img", "new.img"];
+    for members in [&[][..], &named] {
+        for command in [&["serve", "tank"][..], &["repair", "tank"], &["rescue", "tank"]] {
+            let told = p.run(&[command, members].concat());
+            let told = (told.out + &told.err).split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.iter().all(|w| told.contains(w)), "{command:?}: {told}");
+            assert!(!told.contains("Nothing is lost.") && !told.contains("Nothing is given up."), "{told}");
+        }
+    }
+    p.ok(&["restore", "undo.saved", "--yes"]);
     let daemon = p.serve(&["tank"]);
     is_there(&p, "main", &content);
     stop(&p, daemon);

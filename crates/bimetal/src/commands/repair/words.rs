@@ -103,7 +103,10 @@ pub(super) fn question(
     text += &volume_table(volumes, older_copies);
     let lost: u64 = volumes.iter().map(|v| given_up(v, older_copies)).sum();
     text += &rescue::lost_families(lost_families);
+    let given_up = found.given_up();
+    given_up.iter().for_each(|back| text += &wrapped(back));
     text += &match lost {
+        0 if !given_up.is_empty() => "Nothing is given up but what that repair gives up.".into(),
         0 if !lost_families.is_empty() => "Nothing else is given up.".into(),
         0 if plan.lacks_a_tail() => "Nothing is given up but what is not there any more, which reads as zeros.".into(),
         0 => "Nothing is given up.".into(),

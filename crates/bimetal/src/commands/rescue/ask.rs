@@ -49,6 +49,8 @@ pub(super) struct State {
     pub(super) findings: Vec<String>,
     /// Devices that are there, or may be, and cannot be used as they are, in words.
     pub(super) at_hand: Vec<String>,
+    /// Members that a repair which was cut off has given up, and that are there, in sentences.
+    pub(super) given_up: Vec<String>,
     /// Folder in which the daemon shows the volumes as files.
     pub(super) folder: Option<String>,
     pub(super) volumes: Vec<VolumeState>,
@@ -71,6 +73,7 @@ fn of_daemon(name: &str, status: api::Status) -> Result<State> {
         missing: missing.map(|m| member(m.index, &m.tier, m.size_bytes, &m.uuid)).collect(),
         findings: status.recovery,
         at_hand: Vec::new(),
+        given_up: Vec::new(),
         folder: status.files.map(|f| f.folder),
         volumes: Vec::new(),
         lost_families: Vec::new(),
@@ -125,8 +128,9 @@ fn offline(name: &str, explicit: &[Locator]) -> Result<State> {
         let findings = status.recovery.iter().map(|f| found.named(f)).chain(found.absent.iter().cloned()).collect();
         let lost_families = group.lost_families().await;
         let at_hand = if status.members.iter().all(|m| m.present) { Vec::new() } else { found.at_hand() };
-        let volumes = Vec::new();
-        let mut state = State { served: false, missing, findings, at_hand, folder: None, volumes, lost_families };
+        let (given_up, volumes) = (found.given_up(), Vec::new());
+        let mut state =
+            State { served: false, missing, findings, at_hand, given_up, folder: None, volumes, lost_families };
         for name in group.volume_names() {
             let Some(v) = group.volume(&name) else { continue };
             let mut volume = VolumeState { name, size: v.size(), runs: Vec::new() };

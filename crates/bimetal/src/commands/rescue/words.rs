@@ -27,7 +27,9 @@ pub(super) fn all(
     let sums = total(volumes);
     text += &volume_table(volumes);
     text += &lost_families(&state.lost_families);
-    text += &meaning(&sums, !state.missing.is_empty(), !state.lost_families.is_empty());
+    state.given_up.iter().for_each(|back| text += &wrapped(back));
+    let something_else = !state.lost_families.is_empty() || !state.given_up.is_empty();
+    text += &meaning(&sums, !state.missing.is_empty(), something_else);
     text += &see_to(&state.at_hand);
     if let Some(path) = &args.map {
         text += &format!("The map is in '{}'.\n", path.display());
@@ -62,7 +64,7 @@ fn volume_table(volumes: &[&VolumeState]) -> String {
 }
 
 /// What the columns mean that are not zero.
-fn meaning(sums: &[u64; Fate::COUNT], missing: bool, locked_for_ever: bool) -> String {
+fn meaning(sums: &[u64; Fate::COUNT], missing: bool, something_else: bool) -> String {
     let lost = match missing {
         true => {
             "LOST: it is on a member that is missing. It reads as an I/O error. If the member comes back, so does the data."
@@ -89,7 +91,7 @@ fn meaning(sums: &[u64; Fate::COUNT], missing: bool, locked_for_ever: bool) -> S
     ];
     let said: String = all.iter().filter(|(f, _)| sums[*f as usize] > 0).map(|(_, words)| wrapped(words)).collect();
     match said.is_empty() {
-        true if locked_for_ever => "Nothing else is lost.\n".into(),
+        true if something_else => "Nothing else is lost.\n".into(),
         true => "Nothing is lost.\n".into(),
         false => said,
     }
