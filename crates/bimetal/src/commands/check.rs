@@ -91,10 +91,11 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
         checked.problems.iter_mut().for_each(|p| p.what = found.named(&p.what));
         checked.unread = found.at_hand();
         checked.elsewhere = found.elsewhere(checked.problems.iter().any(|p| p.what.starts_with("missing: ")));
-        let none =
-            |why: String, then: &str| format!("{why}; no member is there, though the configuration names it: {then}");
-        let strangers = found.strangers.into_iter().map(|s| none(s.why, "the next start strikes it out"));
-        let instead = instead.into_iter().map(|why| none(why, "all of them were found elsewhere"));
+        let none = |why: String, then: &str| format!("{why}, though the configuration names it: {then}");
+        let strangers = found.strangers.iter().map(|s| none(s.needless(), "the next start strikes it out"));
+        let instead = instead
+            .into_iter()
+            .map(|why| none(format!("{why}; no member is there"), "all of them were found elsewhere"));
         checked.no_members = strangers.chain(instead).collect();
         checked.absent = found.absent;
         checked.sound &= checked.absent.is_empty();

@@ -132,7 +132,7 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
         wiped.push(m.locator.to_string());
     }
     let mut absent = found.absent;
-    absent.extend(found.strangers.into_iter().map(|s| s.why));
+    absent.extend(found.strangers.into_iter().filter(|s| !s.is_member).map(|s| s.why));
     absent.extend(unlabelled.iter().map(members::Opened::bare_words));
     Ok(Wiped { members: wiped, groups, absent })
 }

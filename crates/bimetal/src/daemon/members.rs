@@ -238,7 +238,7 @@ pub(super) async fn strike_out(env: &HostEnv, group: &Group<HostEnv>, places: &P
     let status = group.status();
     for s in strangers {
         let name = &status.name;
-        log::info(&format!("{}; no member of group '{name}' is there: it is taken out of the configuration", s.why));
+        log::info(&format!("{}: it is taken out of the configuration of group '{name}'", s.needless()));
         forget(env, &GroupConfig::of(name, &status.uuid), places, &s.locator).await;
     }
 }

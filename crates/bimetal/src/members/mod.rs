@@ -58,7 +58,7 @@ pub(crate) struct Members {
     pub(crate) strangers: Vec<Stranger>,
 }
 
-/// A place that is in the configuration of a group, and no member of it is there.
+/// A place that is in the configuration of a group, and no member of it is there, or one that has another place, too.
 #[derive(Debug)]
 pub(crate) struct Stranger {
     pub(crate) locator: String,
@@ -66,6 +66,18 @@ pub(crate) struct Stranger {
     pub(crate) why: String,
     /// The label of the former member that is there.
     former: Option<Box<Label>>,
+    /// It is another name of a member's place.
+    pub(crate) is_member: bool,
+}
+
+impl Stranger {
+    /// Why it is struck out of the configuration.
+    pub(crate) fn needless(&self) -> String {
+        match self.is_member {
+            true => format!("{}, which needs no second name", self.why),
+            false => format!("{}; no member is there", self.why),
+        }
+    }
 }
 
 impl Members {
@@ -212,11 +224,9 @@ pub(crate) async fn read_label(device: &HostDevice) -> Result<Result<Label, Labe
 async fn open_configured(env: &HostEnv, config: &GroupConfig, before: &[[u8; 16]], access: Access) -> Result<Members> {
     let mut members = Members::default();
     let (mut absent, mut barred) = (Vec::new(), Vec::new());
-    let locator =
-        |m: &MemberConfig| Locator::parse(&m.locator).with_context(|| format!("configuration of {}", config.name));
-    let locators: Vec<Locator> = config.members.iter().map(locator).collect::<Result<_>>()?;
-    let opened = join_all(locators.iter().map(|locator| open_here(env, locator, access))).await;
-    for ((m, locator), opened) in config.members.iter().zip(&locators).zip(opened) {
+    let (places, other_names) = places_once(config)?;
+    let opened = join_all(places.iter().map(|(_, locator)| open_here(env, locator, access))).await;
+    for ((m, locator), opened) in places.iter().zip(opened) {
         let why = match opened {
             Ok(opened) if belongs(&opened, &config.uuid) => {
                 members.opened.push(opened);
@@ -236,7 +246,7 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, before: &[[u8; 16]
                 continue;
             }
         };
-        absent.push(Stranger { locator: m.locator.clone(), why, former: None });
+        absent.push(Stranger { locator: m.locator.clone(), why, former: None, is_member: false });
     }
     // Only if the configuration names all members: a place that seems empty may be another name for one that a scan finds.
     let whole = is_whole(&members.opened);
@@ -245,10 +255,11 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, before: &[[u8; 16]
         let (ours, bare) = std::mem::take(&mut members.opened).into_iter().partition(|m: &Opened| m.label.is_some());
         members.opened = ours;
         let bare = bare.iter().map(|m: &Opened| (m.locator.to_string(), m.bare_words()));
-        absent.extend(bare.map(|(locator, why)| Stranger { locator, why, former: None }));
+        absent.extend(bare.map(|(locator, why)| Stranger { locator, why, former: None, is_member: false }));
     }
     let known = member_uuids(&members.opened);
     let all_found = whole && before.iter().all(|uuid| known.contains(uuid));
+    absent.extend(other_names.into_iter().filter(|_| all_found));
     let strangers = if all_found { std::mem::take(&mut absent) } else { Vec::new() };
     // Also if every place could be opened: what carries no label now may have been a member's name once.
     if !all_found {
@@ -290,6 +301,30 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, before: &[[u8; 16]
     Ok(members)
 }
 
+/// A place of a configuration.
+type Configured<'a> = (&'a MemberConfig, Locator);
+
+/// The places of a configuration, each device or file once, and what else names them: a new device may be where a dead one was, and be given
+/// by another name. A second open would find it in use, by this program.
+fn places_once(config: &GroupConfig) -> Result<(Vec<Configured<'_>>, Vec<Stranger>)> {
+    let (mut places, mut other_names): (Vec<Configured<'_>>, _) = (Vec::new(), Vec::new());
+    // The name that came last is the one that somebody gave.
+    for m in config.members.iter().rev() {
+        let locator = Locator::parse(&m.locator).with_context(|| format!("configuration of {}", config.name))?;
+        let same = |(_, other): &&Configured<'_>| identity(other) == identity(&locator);
+        match places.iter().find(same) {
+            Some((_, other)) if *other == locator => {}
+            Some((_, other)) => {
+                let why = format!("{locator} is the same device or file as {other}");
+                other_names.push(Stranger { locator: m.locator.clone(), why, former: None, is_member: true });
+            }
+            None => places.push((m, locator)),
+        }
+    }
+    places.reverse();
+    Ok((places, other_names))
+}
+
 /// A device that is there and cannot be opened may be a member that somebody uses, and a group is never opened without such a
 /// one. Where all members are found without it, it is none, whatever the configuration says: it was to be added once,
 /// and does something else now.
@@ -328,6 +363,7 @@ fn take_former(opened: &mut Vec<Opened>, before: &[[u8; 16]]) -> Vec<Stranger> {
             locator: m.locator.to_string(),
             why: format!("{} {why}", m.locator),
             former: m.label.clone().map(Box::new),
+            is_member: false,
         }));
         is_member
     });

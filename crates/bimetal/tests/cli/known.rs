@@ -142,6 +142,27 @@ fn a_place_in_the_description_without_a_member_is_named_and_struck_out() {
     assert!(!text.contains("stray.img") && text.contains("fast.img"), "{text}");
 }
 
+/// A new device is where the one was whose place it takes, and was named otherwise.
+#[test]
+fn a_device_that_the_description_names_twice_is_opened_once() {
+    let p = Place::new();
+    p.tank();
+    std::os::unix::fs::symlink(p.path("slow.img"), p.path("named")).expect("linked");
+    let mut file = std::fs::File::options().append(true).open(description(&p)).expect("there");
+    write!(file, "\n[[member]]\nlocator = \"{}\"\ntier = \"slow\"\n", p.path("named").display()).expect("written");
+    std::fs::rename(p.path("fast.img"), p.path("gone.img")).expect("gone");
+    p.ok(&["rescue", "tank"]);
+    p.refused(&["repair", "tank", "--member", "slow.img"], 1, &["no fast member is left"]);
+    std::fs::rename(p.path("gone.img"), p.path("fast.img")).expect("back");
+    let told = p.ok(&["check", "tank"]);
+    assert!(told.contains("which needs no second name, though") && !told.contains("no member is there"), "{told}");
+    let mut daemon = p.serve(&["tank"]);
+    p.ok(&["stop", "tank"]);
+    assert_eq!(daemon.wait(), 0, "{}", p.log());
+    let text = std::fs::read_to_string(description(&p)).expect("there");
+    assert!(!text.contains("slow.img") && text.contains("named") && text.contains("fast.img"), "{text}");
+}
+
 #[test]
 fn a_daemon_with_another_run_directory_is_found_by_what_it_has_open() {
     let p = Place::new();

@@ -156,7 +156,9 @@ pub(super) async fn refuse_unnamed(
     let config = config::load(group)?.filter(|c| ours.as_ref().is_none_or(|uuid| *uuid == c.uuid));
     for m in config.iter().flat_map(|c| &c.members) {
         let locator = members::parse(&m.locator)?;
-        if !explicit.contains(&locator) && !new.iter().any(|n| n.locator == locator) {
+        // A device has several names.
+        let is_it = |named: &Locator| members::identity(named) == members::identity(&locator);
+        if !explicit.iter().chain(new.iter().map(|n| &n.locator)).any(is_it) {
             let uuid = config.as_ref().map_or("", |c| &c.uuid);
             unread.extend(refuse_forgotten(env, group, uuid, &locator).await?);
         }
