@@ -170,6 +170,7 @@ mutants! {
     LeftoverStrikesOff: "recovery: a new device of a repair that was cut off and done without it says who has left",
     LeftoversCount: "recovery: a new device of a repair that was done without it counts as one if its tables have a higher number",
     LeftoversDecide: "recovery: of new devices of several attempts of a repair each decides that the other is none, also of the true one",
+    LeftoversAreKnown: "repair: a new device of a repair that was done without it has the place that a member without labels has",
     RepairMarkedAnew: "repair: one that was begun where a member was not there gets another number when that one is back",
     RepairTrustsAny: "repair: a device without labels is a member by blocks of any epoch",
     SealNotRebuilt: "a start leaves no block of its epoch in the journal of a member that it wrote anew",

@@ -55,6 +55,7 @@ fn without_one() -> Directed {
         "LeftoverStrikesOff",
         "LeftoversCount",
         "LeftoversDecide",
+        "LeftoversAreKnown",
         "RepairMarkedAnew",
     ])
 }

@@ -16,6 +16,7 @@ use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, Repair, LA
 use bimetal_format::layout::{default_journal_blocks, label_b, Layout};
 use bimetal_format::{journal, page, Salt, BLOCK};
 
+use super::departed::departed;
 use super::identify::Unusable;
 use super::{Found, Identified};
 use crate::buf::BufMut;
@@ -37,11 +38,10 @@ struct Recognised {
 /// Takes devices without a sound label for members of the group that the others belong to, where they prove to be. Gives those that have
 /// a label elsewhere.
 pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::Device>) -> Vec<MemberIndex> {
-    let counting = || identified.found.iter().map(|f| &f.label).filter(|l| !l.joining);
-    let Some(base) = counting().max_by_key(|l| (l.tables, l.epoch.first_generation)).cloned() else {
+    let known = counting(&identified.found);
+    let Some(base) = known.iter().max_by_key(|l| (l.tables, l.epoch.first_generation)).cloned() else {
         return Vec::new();
     };
-    let known: Vec<Label> = counting().cloned().collect();
     let mut seen: Vec<Option<Recognised>> = Vec::new();
     for (_, why, device) in &mut identified.unusable {
         let damaged = matches!(why, Unusable::Label(LabelError::NotALabel | LabelError::Checksum));
@@ -75,6 +75,14 @@ pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::De
     }
     identified.unusable = rest;
     misplaced
+}
+
+/// The labels that say who is a member. A leftover may have the very place that the member without labels has.
+fn counting<D>(found: &[Found<D>]) -> Vec<Label> {
+    let all: Vec<&Label> = found.iter().map(|f| &f.label).collect();
+    let departed = departed(&all);
+    let counts = |(l, departed): &(&Label, bool)| !l.joining && (!departed || mutant::on(Mutant::LeftoversAreKnown));
+    all.into_iter().zip(departed).filter(counts).map(|(l, _)| l.clone()).collect()
 }
 
 fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {

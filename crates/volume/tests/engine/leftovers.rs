@@ -93,11 +93,9 @@ fn a_new_device_of_a_repair_that_was_done_with_the_last_member_is_left_alone() {
     is_left_alone(&env, &m.0, &[new], 8);
 }
 
-/// The repair goes on with another new device, which has the same place in the group.
-#[test]
-fn a_new_device_of_a_repair_that_was_done_with_another_new_one_is_left_alone() {
-    let env = MemoryEnv::new();
-    let (_, rest, first) = with_a_leftover(&env);
+/// The repair goes on with another new device, which has the same place in the group: its members, and the first one.
+fn with_another_new_one(env: &MemoryEnv) -> (Vec<MemoryDevice>, MemoryDevice) {
+    let (_, rest, first) = with_a_leftover(env);
     let second = MemoryDevice::new(16 * MIB);
     let (e, disks, disk) = (env.clone(), rest.clone(), second.clone());
     let repaired = env.block_on(async move {
@@ -106,10 +104,30 @@ fn a_new_device_of_a_repair_that_was_done_with_another_new_one_is_left_alone() {
         plan.carry_out().await
     });
     repaired.expect("done");
-    let members: Vec<MemoryDevice> = rest.into_iter().chain([second]).collect();
+    (rest.into_iter().chain([second]).collect(), first)
+}
+
+#[test]
+fn a_new_device_of_a_repair_that_was_done_with_another_new_one_is_left_alone() {
+    let env = MemoryEnv::new();
+    let (members, first) = with_another_new_one(&env);
     // What was on the SSD that is gone reads as zeros.
     let copies: Vec<MemoryDevice> = members.iter().map(MemoryDevice::copy).collect();
     is_left_alone(&env, &copies, &[first.copy()], 0);
     session(&env, &members, 8);
     is_left_alone(&env, &members, &[first], 8);
+}
+
+/// Both labels of the other new device, which has the same place in the group, are damaged.
+#[test]
+fn a_new_device_of_a_repair_that_was_done_without_it_keeps_no_member_from_being_recognised() {
+    let env = MemoryEnv::new();
+    let (members, first) = with_another_new_one(&env);
+    session(&env, &members, 8);
+    let labels = [LABEL_A, label_b(members[2].size)];
+    labels.into_iter().for_each(|place| members[2].poke(place, &[0; LABEL_SIZE]));
+    let all: Vec<MemoryDevice> = members.iter().chain([&first]).cloned().collect();
+    let report = repair(&env, &all).expect("all members are there");
+    assert_eq!((report.given_up, report.struck_off), (0, vec![]));
+    is_left_alone(&env, &members, &[], 8);
 }

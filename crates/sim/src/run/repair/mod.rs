@@ -214,15 +214,29 @@ impl Run<'_> {
     /// nothing is otherwise with them than without.
     fn are_back(&self, given: &Given, away: Vec<(SimDisk, Tier)>) -> Result<(), Wrong> {
         self.lose_power();
-        let without = self.content(given.split().0, given.kept_copies)?;
+        let members = given.split().0;
+        let without = self.content(members.clone(), given.kept_copies)?;
         given.new.borrow_mut().extend(away);
         let with = self.content(given.split().0, given.kept_copies)?;
         if without.is_none() || with != without {
             return Err("a new device of a repair that was done without it changes what is read".into());
         }
         match self.starts(given)? {
-            true => Ok(()),
+            true => self.recognised_beside(given, &members),
             false => Err("a start is refused beside a new device of a repair that was done without it".into()),
+        }
+    }
+
+    /// A member loses its labels beside them: it is known by what else is on it, and not struck off.
+    fn recognised_beside(&self, given: &Given, members: &[SimDisk]) -> Result<(), Wrong> {
+        self.lose_power();
+        self.rot_labels(&members[self.world.random(|p| p.below(members.len() as u64)) as usize]);
+        match self.repair(given, None)? {
+            Some(Ok(report)) if !report.struck_off.is_empty() => {
+                Err("a member without labels is struck off beside a new device of a repair that was done without it"
+                    .into())
+            }
+            _ => Ok(()),
         }
     }
 
