@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bimetal_format::block::crc32c;
+use bimetal_format::label::MemberCode;
 use bimetal_format::layout::ZoneKind;
 
 use super::read::{read_content, SavedContent};
@@ -109,6 +110,36 @@ fn a_device_without_label_is_named_and_a_missing_member_too() {
     assert_eq!(report.missing, ["member 1 (slow, 7 MiB)", "member 2 (slow, 8 MiB)"]);
     assert!(report.not_saved[0].starts_with("dev1: both places of its label hold no sound one"), "{report:?}");
     assert!(report.not_saved[1].starts_with("tiny: it is too small"), "{report:?}");
+}
+
+#[test]
+fn who_is_no_member_by_the_newest_label_is_left_out_though_he_has_the_index_of_one() {
+    let mut half = labels(3).remove(2);
+    (half.joining, half.members_changed) = (true, true);
+    half.members[2].uuid = [9; 16];
+    let mut apart = half.clone();
+    (apart.joining, apart.tables) = (false, 0);
+    let mut left = labels(4).remove(3);
+    left.members[3].state = MemberCode::Member;
+    let mut members = labels(4);
+    for label in &mut members {
+        label.tables = 1;
+        label.members[3].state = MemberCode::Left;
+    }
+    members.pop();
+    let with = |label: &Label| {
+        let mut image = vec![0; label.device_size as usize];
+        put_label(&mut image, label);
+        image
+    };
+    let images = [&half, &apart, &left].into_iter().chain(&members).map(with).collect();
+    let (bytes, report) = saved(&devices(images));
+    let content = read(&bytes).expect("restore takes it");
+    assert_eq!(content.members.iter().map(|m| m.label.clone()).collect::<Vec<_>>(), members);
+    let told = ["dev0: it was being added", "dev1: the newest label", "dev2: it has left"];
+    assert_eq!(report.not_saved.len(), told.len(), "{report:?}");
+    assert!(told.iter().zip(&report.not_saved).all(|(words, line)| line.starts_with(words)), "{report:?}");
+    assert!(report.missing.is_empty(), "{report:?}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::durable::sync_new;
 use crate::members::{own_uuid, tier_name, Opened};
 use crate::progress::Progress;
 use crate::size::approx;
+use crate::standing::{newest, standing, Standing};
 use crate::uuid::uuid_text;
 
 /// What was saved, and what was not.
@@ -39,7 +40,7 @@ pub(crate) struct Saved {
     /// How secret it is.
     pub(crate) secret: Secret,
     pub(crate) members: Vec<OneSaved>,
-    /// Devices that could not be saved, and why.
+    /// Devices that could not be saved, or are no members, and why.
     pub(crate) not_saved: Vec<String>,
     /// Members of the group that were not there.
     pub(crate) missing: Vec<String>,
@@ -76,8 +77,8 @@ struct Source<'a, D> {
 /// Saves the metadata of the members of one idle group into the new file `path`, for its owner alone. When this returns, the file
 /// is durable. Nothing is written to members; the devices need not be writable.
 ///
-/// What cannot be read, a device without a sound label, and a member that is missing are left out, and the report says so. It is
-/// an error if `path` is there already or cannot be written, if no member can be saved, or if the devices are not of one
+/// What cannot be read, a device without a sound label, one that is no member by the newest label, and a member that is missing are left
+/// out, and the report says so. It is an error if `path` is there already or cannot be written, if no member can be saved, or if the devices are not of one
 /// group; then no file is left.
 pub(crate) async fn save(env: &HostEnv, opened: &[Opened], path: &Path) -> Result<Saved> {
     let patient = |device: &HostDevice| {
@@ -105,12 +106,12 @@ pub(super) async fn save_devices<D: Device>(
             Err(why) => not_saved.push(format!("{locator}: {why}, so it cannot be saved")),
         }
     }
-    let Some(newest) = newest(&sources).cloned() else {
+    refuse_mixture(&sources)?;
+    let sources = members_only(sources, &mut not_saved);
+    let Some(newest) = newest(sources.iter().map(|s| &s.label)).cloned() else {
         bail!("nothing can be saved: {}", not_saved.join("; "));
     };
-    refuse_mixture(&sources)?;
-    let (sources, left): (Vec<_>, Vec<_>) = sources.into_iter().partition(|s| !has_left(&newest, &s.label));
-    not_saved.extend(left.iter().map(|s| format!("{}: it has left the group, so it is not saved", s.locator)));
+    refuse_copies(&sources)?;
     let missing = missing(&newest, &sources);
     let header = header(id, at, &newest, &sources);
     let (file_bytes, unreadable) = write_file(path, &header, &sources).await?;
@@ -190,36 +191,52 @@ fn reason(places: [u64; 2], contents: [&[u8]; 2]) -> String {
     format!("both places of its label hold no sound one ({why})")
 }
 
-/// The label whose tables count.
-fn newest<'a, D>(sources: &'a [Source<'_, D>]) -> Option<&'a Label> {
-    sources.iter().map(|s| &s.label).max_by_key(|l| (!l.joining, l.tables, l.generation))
+fn refuse_mixture<D>(sources: &[Source<'_, D>]) -> Result<()> {
+    let Some(first) = sources.first() else { return Ok(()) };
+    let Some(other) = sources.iter().find(|s| s.label.group != first.label.group) else { return Ok(()) };
+    bail!(
+        "{} is a member of group '{}', {} of another one, '{}'; name the members of one",
+        first.locator,
+        first.label.group_name,
+        other.locator,
+        other.label.group_name
+    );
 }
 
-fn refuse_mixture<D>(sources: &[Source<'_, D>]) -> Result<()> {
-    let mut seen = HashSet::new();
-    let Some(first) = sources.first() else { return Ok(()) };
-    for s in sources {
-        if s.label.group != first.label.group {
-            let (a, b) = (&first.label.group_name, &s.label.group_name);
-            bail!(
-                "{} is a member of group '{a}', {} of another one, '{b}'; name the members of one",
-                first.locator,
-                s.locator
-            );
-        }
-        if !seen.insert((s.label.member, own_uuid(&s.label))) {
-            bail!("{} is a copy of another member that was named; name only one of them", s.locator);
+/// Leaves out who is no member by the newest label, and says so: a file has one member of each index, and whoever writes it back needs all
+/// that are in it.
+fn members_only<'a, D>(sources: Vec<Source<'a, D>>, not_saved: &mut Vec<String>) -> Vec<Source<'a, D>> {
+    let Some(newest) = newest(sources.iter().map(|s| &s.label)).cloned() else { return sources };
+    let is_member = |s: &Source<'_, D>| row_of(&newest, &s.label).is_some_and(|row| row.state != MemberCode::Left);
+    let (members, others): (Vec<_>, Vec<_>) = sources.into_iter().partition(is_member);
+    let told = |s: &Source<'_, D>| format!("{}: {}, so it is not saved", s.locator, why_none(&s.label, &newest));
+    not_saved.extend(others.iter().map(told));
+    members
+}
+
+/// Why the device with this label is no member.
+fn why_none(label: &Label, newest: &Label) -> &'static str {
+    match (row_of(newest, label).is_some(), standing(label, newest)) {
+        (_, Standing::Joining) => "it was being added to the group when that was cut off, and has not become a member",
+        (true, Standing::Former) => "it has left the group",
+        _ => {
+            "the newest label of the group names no such member (a repair went on without it, or it was used apart: to save that side, \
+             name its members alone)"
         }
     }
-    Ok(())
+}
+
+/// All are members by now: two with one index are one.
+fn refuse_copies<D>(sources: &[Source<'_, D>]) -> Result<()> {
+    let mut seen = HashSet::new();
+    match sources.iter().find(|s| !seen.insert(s.label.member)) {
+        Some(s) => bail!("{} is a copy of another member that was named; name only one of them", s.locator),
+        None => Ok(()),
+    }
 }
 
 fn row_of<'a>(newest: &'a Label, label: &Label) -> Option<&'a MemberRow> {
     newest.members.get(usize::from(label.member)).filter(|row| row.uuid == own_uuid(label))
-}
-
-fn has_left(newest: &Label, label: &Label) -> bool {
-    row_of(newest, label).is_some_and(|row| row.state == MemberCode::Left)
 }
 
 fn missing<D>(newest: &Label, sources: &[Source<'_, D>]) -> Vec<String> {

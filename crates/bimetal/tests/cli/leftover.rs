@@ -17,7 +17,7 @@ fn label_of(bytes: &[u8]) -> Label {
 }
 
 /// A member as a repair leaves it that was cut off when nothing but a new device was done: `before`, marked.
-fn as_begun(path: &Path, before: &[u8]) {
+pub(crate) fn as_begun(path: &Path, before: &[u8]) {
     let done = label_of(&std::fs::read(path).expect("read"));
     assert_eq!(done.repair, Repair::Done);
     let mut bytes = before.to_vec();
@@ -126,7 +126,7 @@ fn back_after_a_cut_off(p: &Place) -> Vec<u8> {
 }
 
 /// It is done with the SSD then. The new one is connected again, before the first start or beside it.
-fn done_with_the_old_one(p: &Place) -> Vec<u8> {
+pub(crate) fn done_with_the_old_one(p: &Place) -> Vec<u8> {
     let content = back_after_a_cut_off(p);
     let [new, away] = ["new.img", "away.img"].map(|name| p.path(name));
     std::fs::rename(&new, &away).expect("unplugged");

@@ -35,6 +35,7 @@ mod saved;
 mod server;
 mod shared_disk;
 mod stacked;
+mod undone;
 mod unread_member;
 mod volume;
 mod words;

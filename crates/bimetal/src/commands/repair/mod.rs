@@ -18,7 +18,8 @@ use crate::api::{self, Fate};
 use crate::cli::Repair;
 use crate::members::{self, Members};
 use crate::output::{confirm, Output};
-use crate::{loss, runstate, saved};
+use crate::saved::{self, Saved};
+use crate::{loss, runstate};
 
 /// What is asked for.
 struct Wish {
@@ -39,10 +40,10 @@ struct Done {
     new: Vec<String>,
     /// What there is to say of those of them that are written down nowhere.
     not_noted: Vec<String>,
-    saved: PathBuf,
+    saved: Saved,
     /// It went on with one that was cut off, which has saved what was before.
     went_on: bool,
-    /// Where members are that had no label, so that their metadata could not be saved: such a repair cannot be undone.
+    /// Where members are that are not in the file, as those without a label: such a repair cannot be undone.
     not_saved: Vec<String>,
 }
 
@@ -117,10 +118,10 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let mut question = words::question(&plan, &reasons, &volumes, &lost_families, &new, &found, wish.older_copies);
     question += &words::given_up_unread(&unread);
     confirm(&question, wish.yes)?;
-    let members = plan.members().iter().filter_map(|at| found.opened.get(*at));
-    let not_saved = members.filter(|m| m.label.is_none()).map(|m| m.locator.to_string()).collect();
     let saved = saved::save(&env, &found.opened, &wish.save).await;
-    saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
+    let saved = saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
+    let members = plan.members().iter().filter_map(|at| found.opened.get(*at)).map(|m| m.locator.to_string());
+    let not_saved = members.filter(|at| saved.members.iter().all(|m| m.locator != *at)).collect();
     new::take_room(&plan, &new, &opened).await?;
     let not_noted = new::take(&env, name, &new, &opened, &found, wish.force).await?;
     let went_on = plan.goes_on();
@@ -134,7 +135,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let report =
         plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
-    Ok(Some(Done { report, volumes, lost_families, new, not_noted, saved: wish.save, went_on, not_saved }))
+    Ok(Some(Done { report, volumes, lost_families, new, not_noted, saved, went_on, not_saved }))
 }
 
 /// Why nothing can be repaired, and what is left to do.
@@ -166,7 +167,7 @@ fn json(name: &str, done: &Done) -> serde_json::Value {
     };
     json!({
         "schema": api::SCHEMA, "group": name, "repaired": true, "struck_off": done.report.struck_off,
-        "new_members": done.report.new, "new_devices": done.new, "not_noted": done.not_noted, "saved": done.saved,
+        "new_members": done.report.new, "new_devices": done.new, "not_noted": done.not_noted, "saved": done.saved.file,
         "went_on": done.went_on, "not_saved": done.not_saved, "lost_families": api::lost_families(&done.lost_families),
         "volumes": done.volumes.iter().map(volume).collect::<Vec<_>>(),
     })

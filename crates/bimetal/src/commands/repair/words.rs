@@ -147,7 +147,7 @@ pub(super) fn done(group: &str, done: &Done) -> String {
         text += &format!("  {locator} is member {index}\n");
     }
     done.not_noted.iter().for_each(|why| text += &format!("{why}\n"));
-    let saved = done.saved.display();
+    let saved = done.saved.file.display();
     text += &match (done.not_saved.is_empty(), done.went_on) {
         (true, false) => format!("To undo it, before the group is started again: bimetal restore {saved}\n"),
         (true, true) => format!(
@@ -155,9 +155,10 @@ pub(super) fn done(group: &str, done: &Done) -> String {
              file that the first one saved; {saved} leads back only to where that one was cut off\n"
         ),
         (false, _) => format!(
-            "It cannot be undone: without labels, the metadata of {} could not be saved. That of the others is in {saved}\n",
+            "It cannot be undone: the metadata of {} could not be saved. That of the others is in {saved}\n",
             done.not_saved.join(", ")
         ),
     };
+    done.saved.not_saved.iter().for_each(|line| text += &format!("Not in it: {line}.\n"));
     text + &format!("Next: bimetal attach {group}/VOLUME, and check the file system on it before it is mounted\n")
 }

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use anyhow::{bail, Result};
 use bimetal_format::label::{Label, MemberCode, Repair};
 use bimetal_host::Locator;
+use bimetal_volume::probe::departed;
 
 use crate::members::{own_uuid, way_to_size};
 use crate::saved::{Mark, SavedMember, Sign};
@@ -197,15 +198,40 @@ fn not_saved(group: &Group<'_>, c: &Candidate, label: &Label) -> Result<Identity
     if !was_member && label.repair == Repair::Done && follows(group, label) {
         return Ok(Identity::Added);
     }
-    let epochs: HashSet<u64> = group.members.iter().flat_map(|m| epochs(&m.label)).collect();
-    match (epochs.contains(&label.epoch.id), label.repair) {
-        (true, Repair::None) => Ok(Identity::Beside),
-        (_, Repair::Begun | Repair::Done) => bail!(
+    match label.repair {
+        _ if is_of_before(group, label) => Ok(Identity::Beside),
+        Repair::None => Err(used_since(group.name, "label", &c.locator)),
+        Repair::Begun | Repair::Done => bail!(
             "{} was changed by a repair, and what it held before is not in this file: it was missing when the group was saved",
             c.locator
         ),
-        (false, Repair::None) => Err(used_since(group.name, "label", &c.locator)),
     }
+}
+
+/// Whether the label of a device that is not in the file was written before the group was saved.
+fn is_of_before(group: &Group<'_>, label: &Label) -> bool {
+    match label.repair {
+        Repair::None => is_of_known_epoch(group, label) || is_older(group, label),
+        Repair::Done => has_departed(group, label) || is_older(group, label),
+        // Whoever begins a repair of a member changes no more than that in its label.
+        Repair::Begun => has_departed(group, label),
+    }
+}
+
+/// Whether the saved labels say that it has left, or that a repair which was done on it was done without it.
+fn has_departed(group: &Group<'_>, label: &Label) -> bool {
+    let all: Vec<&Label> = group.members.iter().map(|m| &m.label).chain([label]).collect();
+    departed(&all).pop().unwrap_or(false)
+}
+
+fn is_of_known_epoch(group: &Group<'_>, label: &Label) -> bool {
+    group.members.iter().any(|m| epochs(&m.label).any(|id| id == label.epoch.id))
+}
+
+/// Whether it is older than all that was saved, however long ago its epoch was. Generations only grow: a start or repair since, with any
+/// member that was saved, has given it none of these.
+fn is_older(group: &Group<'_>, label: &Label) -> bool {
+    group.members.iter().all(|m| label.generation < m.label.generation)
 }
 
 /// Whether a label that is of no member in the file is of a repair that was done since. It is newer than all that is written back: a

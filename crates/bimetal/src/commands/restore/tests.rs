@@ -4,17 +4,26 @@ use bimetal_format::label::{Label, Repair};
 
 use super::plan::{added_and_away, is_of_repair_since, plan, Candidate, Group, Plan, Proof};
 use crate::members::own_uuid;
-use crate::saved::testing::{images, labels, now, Memory, Power, EPOCH, GROUP};
+use crate::saved::testing::{images, labels, now, put_label, Memory, Power, EPOCH, GROUP};
 use crate::saved::{Mark, SavedFile};
 
 const FILE: [u8; 16] = [0x1d; 16];
 
 /// A saved file of so many members.
 fn file(members: u8) -> (tempfile::TempDir, SavedFile) {
+    file_of(&labels(members))
+}
+
+/// The same with these labels.
+fn file_of(labels: &[Label]) -> (tempfile::TempDir, SavedFile) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("saved");
-    let device = |(i, image)| (format!("dev{i}"), Memory::new(image, &Power::default()));
-    let devices: Vec<(String, Memory)> = images(members).into_iter().enumerate().map(device).collect();
+    let device = |((i, mut image), label): ((usize, Vec<u8>), &Label)| {
+        put_label(&mut image, label);
+        (format!("dev{i}"), Memory::new(image, &Power::default()))
+    };
+    let images = images(labels.len() as u8).into_iter().enumerate();
+    let devices: Vec<(String, Memory)> = images.zip(labels).map(device).collect();
     now(crate::saved::testing::save(FILE, &devices, &path));
     let file = SavedFile::open(&path).expect("sound");
     (folder, file)
@@ -195,6 +204,33 @@ fn a_member_that_was_not_saved_is_not_taken_for_one_that_the_repair_added() {
     change(&mut found[2], |l| l.repair = Repair::None);
     assert!(plan(&group, &found).is_err(), "it was used");
     assert_eq!(super::not_in_file(&group), ["member 2 (8 MiB)"]);
+}
+
+#[test]
+fn what_was_no_member_when_the_group_was_saved_keeps_nothing_from_being_written_back() {
+    let mut members = labels(2);
+    members.iter_mut().for_each(|l| (l.generation, l.tables, l.repair_id) = (20, 5, 3));
+    let (_folder, saved) = file_of(&members);
+    let is_left_alone = |how: Change| {
+        let mut found: Vec<Candidate> = members.iter().cloned().map(candidate).collect();
+        let mut beside = candidates(3).remove(2);
+        change(&mut beside, how);
+        found.push(beside);
+        planned(&saved, &found).is_ok_and(|plan| plan.added.is_empty() && plan.targets.len() == 2)
+    };
+    let forgotten: Change = |l| (l.epoch.id, l.generation, l.joining) = (4711, 19, true);
+    assert!(is_left_alone(forgotten), "its adding was cut off so long ago that nobody knows the epoch");
+    assert!(!is_left_alone(|l| (l.epoch.id, l.generation) = (4711, 20)), "it may be of a start since");
+    let leftover: Change = |l| {
+        (l.epoch.id, l.epoch.history, l.generation) = (4711, vec![4710], 21);
+        (l.repair, l.repair_id, l.tables) = (Repair::Done, 3, 6);
+    };
+    assert!(is_left_alone(leftover), "that repair was done without it");
+    let other: Change = |l| {
+        (l.epoch.id, l.epoch.history, l.generation) = (4711, vec![4710], 21);
+        (l.repair, l.repair_id, l.tables) = (Repair::Done, 4, 6);
+    };
+    assert!(!is_left_alone(other), "that repair may have been done since");
 }
 
 #[test]

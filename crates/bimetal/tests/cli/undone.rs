@@ -1,0 +1,129 @@
+//! What was saved can be written back, whoever was connected then and is now: devices that were half added, and leftovers of repairs.
+
+use std::path::Path;
+
+use bimetal_format::label::{Label, LABEL_SIZE};
+use bimetal_format::layout::{label_b, LABEL_A};
+
+use crate::common::{installed, Place, MIB};
+use crate::family::{fill, is_there, marked, stop};
+use crate::leftover::{as_begun, done_with_the_old_one};
+use crate::loops::{self, Loops};
+
+/// Has both labels of a member say that it is being added.
+fn joining(path: &Path) {
+    let mut bytes = std::fs::read(path).expect("read");
+    for place in [LABEL_A, label_b(bytes.len() as u64)] {
+        let range = place as usize..place as usize + LABEL_SIZE;
+        let mut label = Label::decode(&bytes[range.clone()], place).expect("a label");
+        label.joining = true;
+        bytes[range].copy_from_slice(&label.encode(place));
+    }
+    std::fs::write(path, bytes).expect("written");
+}
+
+/// A group `tank` beside a disk, shown as a loop device, whose adding was cut off; the next start struck its place out. `other.img` has become
+/// the member with its index. Gives what is on the SSD.
+fn beside_a_half_added_disk(p: &Place) -> Option<(Loops, Vec<u8>)> {
+    if !loops::possible() || !installed("nbdcopy") {
+        return None;
+    }
+    p.tank_of(&["main:40MiB"]);
+    let state = ["fast.img", "slow.img", "etc/groups/tank.toml"];
+    let before = state.map(|name| std::fs::read(p.path(name)).expect("read"));
+    p.file("half.img", 64 * MIB);
+    let mut loops = Loops::new(p, &["half.img"])?;
+    p.ok(&["member", "add", "tank", "--slow", &loops.0[0], "--yes"]);
+    loops::detach(&loops.0.remove(0));
+    state.iter().zip(before).for_each(|(name, bytes)| std::fs::write(p.path(name), bytes).expect("written"));
+    joining(&p.path("half.img"));
+    // Whatever its name is now: another test may have taken the one that it had.
+    loops.0.push(loops::attach(&[], &p.path("half.img")));
+    p.file("other.img", 96 * MIB);
+    p.ok(&["member", "add", "tank", "--slow", "other.img", "--yes"]);
+    let daemon = p.serve(&["tank"]);
+    let content = marked("On the SSD. ", 20 * MIB);
+    fill(p, "main", &content);
+    stop(p, daemon);
+    Some((loops, content))
+}
+
+/// The volume `main` of `tank` holds this.
+fn holds(p: &Place, content: &[u8]) {
+    let daemon = p.serve(&["tank"]);
+    is_there(p, "main", content);
+    stop(p, daemon);
+}
+
+/// The SSD is not found one day, and the disk is. It was only a cable.
+#[test]
+fn a_repair_beside_a_disk_that_was_half_added_can_be_undone() {
+    let p = Place::new();
+    let Some((_loops, content)) = beside_a_half_added_disk(&p) else { return };
+    std::fs::rename(p.path("fast.img"), p.path("cable.img")).expect("gone");
+    p.file("new.img", 48 * MIB);
+    let said = p.ok(&["repair", "tank", "--fast", "new.img", "--yes", "--save", "undo.saved"]);
+    assert!(said.contains("To undo it") && said.contains("has not become a member, so it is not saved"), "{said}");
+    std::fs::rename(p.path("cable.img"), p.path("fast.img")).expect("back");
+    p.ok(&["restore", "undo.saved", "--yes"]);
+    holds(&p, &content);
+}
+
+#[test]
+fn a_disk_that_was_half_added_is_not_saved_and_keeps_nothing_from_being_written_back() {
+    let p = Place::new();
+    let Some((loops, content)) = beside_a_half_added_disk(&p) else { return };
+    let half = loops.0[0].as_str();
+    let all = ["--member", "fast.img", "slow.img", "other.img", half];
+    let said = p.ok(&[&["dump", "--save", "tank.saved"][..], &all].concat());
+    let words = format!("NOT SAVED: {half}: it was being added to the group when that was cut off");
+    assert!(said.contains(&words), "{said}");
+    p.ok(&[&["restore", "tank.saved", "--yes"][..], &all].concat());
+    p.ok(&["restore", "tank.saved", "--yes"]);
+    holds(&p, &content);
+}
+
+/// The configuration names the new devices of both repairs, the one that was cut off and the one with another new device that was done.
+#[test]
+fn what_is_saved_beside_a_leftover_can_be_written_back() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    p.tank_of(&["main:40MiB"]);
+    std::fs::remove_file(p.path("fast.img")).expect("it has died");
+    let before = std::fs::read(p.path("slow.img")).expect("read");
+    p.file("first.img", 48 * MIB);
+    p.ok(&["repair", "tank", "--fast", "first.img", "--yes"]);
+    as_begun(&p.path("slow.img"), &before);
+    std::fs::rename(p.path("first.img"), p.path("away.img")).expect("unplugged");
+    p.file("second.img", 48 * MIB);
+    p.ok(&["repair", "tank", "--fast", "second.img", "--yes"]);
+    std::fs::rename(p.path("away.img"), p.path("first.img")).expect("plugged in");
+    let daemon = p.serve(&["tank"]);
+    let content = marked("Only on the second one. ", 20 * MIB);
+    fill(&p, "main", &content);
+    stop(&p, daemon);
+    let said = p.ok(&["dump", "tank", "--save", "tank.saved"]);
+    let words = format!("NOT SAVED: {}: the newest label", p.path("first.img").display());
+    assert!(said.contains(&words), "{said}");
+    p.ok(&["restore", "tank.saved", "--yes"]);
+    holds(&p, &content);
+}
+
+/// The members were not started since, so that nothing but the repair tells them from it.
+#[test]
+fn what_is_saved_right_after_a_repair_that_was_done_without_a_new_device_can_be_written_back_beside_that() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = done_with_the_old_one(&p);
+    let saved = p.json(&["dump", "tank", "--save", "tank.saved"]);
+    let places = saved["members"].as_array().expect("a list").iter().filter_map(|m| m["locator"].as_str());
+    let places: Vec<&Path> = places.map(Path::new).collect();
+    assert_eq!(places, [p.path("fast.img"), p.path("slow.img")]);
+    p.ok(&["restore", "tank.saved", "--yes"]);
+    p.ok(&["restore", "tank.saved", "--yes", "--member", "fast.img", "slow.img", "new.img"]);
+    holds(&p, &content);
+}
