@@ -109,7 +109,7 @@ fn a_repair_beside_a_leftover_strikes_no_member_off_that_cannot_be_read_now() {
 }
 
 /// The SSD was not found (a cable), a repair with a new one was cut off, and the SSD is back. Gives what is on it.
-fn back_after_a_cut_off(p: &Place) -> Vec<u8> {
+pub(crate) fn back_after_a_cut_off(p: &Place) -> Vec<u8> {
     p.tank_of(&["main:40MiB"]);
     let daemon = p.serve(&["tank"]);
     let content = marked("On the SSD that was not found. ", 20 * MIB);

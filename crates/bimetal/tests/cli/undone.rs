@@ -7,7 +7,7 @@ use bimetal_format::layout::{label_b, LABEL_A};
 
 use crate::common::{installed, Place, MIB};
 use crate::family::{fill, is_there, marked, stop};
-use crate::leftover::{as_begun, done_with_the_old_one};
+use crate::leftover::{as_begun, back_after_a_cut_off, done_with_the_old_one};
 use crate::loops::{self, Loops};
 
 /// Has both labels of a member say that it is being added.
@@ -125,5 +125,53 @@ fn what_is_saved_right_after_a_repair_that_was_done_without_a_new_device_can_be_
     assert_eq!(places, [p.path("fast.img"), p.path("slow.img")]);
     p.ok(&["restore", "tank.saved", "--yes"]);
     p.ok(&["restore", "tank.saved", "--yes", "--member", "fast.img", "slow.img", "new.img"]);
+    holds(&p, &content);
+}
+
+#[test]
+fn who_undoes_a_repair_that_was_cut_off_learns_of_the_new_device_that_is_away() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = back_after_a_cut_off(&p);
+    std::fs::rename(p.path("new.img"), p.path("away.img")).expect("unplugged");
+    let words = format!("NOT FOUND: {}. If a repair", p.path("new.img").display());
+    p.refused(&["restore", "undo.saved"], 1, &[&words, "Never start the group with it", "--yes"]);
+    let said = p.ok(&["restore", "undo.saved", "--yes"]);
+    assert!(said.contains(&words), "{said}");
+    holds(&p, &content);
+}
+
+/// The repair is done with another new device, whose label does not tell of the first one.
+#[test]
+fn who_undoes_a_repair_that_was_done_without_a_new_device_learns_of_that_one() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = back_after_a_cut_off(&p);
+    for (from, to) in [("fast.img", "cable.img"), ("new.img", "away.img")] {
+        std::fs::rename(p.path(from), p.path(to)).expect("unplugged");
+    }
+    p.file("second.img", 48 * MIB);
+    p.ok(&["repair", "tank", "--fast", "second.img", "--yes"]);
+    std::fs::rename(p.path("cable.img"), p.path("fast.img")).expect("back");
+    let said = p.json(&["restore", "undo.saved", "--yes"]);
+    assert_eq!(said["places_not_found"], serde_json::json!([p.path("new.img")]), "{said}");
+    assert_eq!(said["erased"], serde_json::json!([p.path("second.img")]), "{said}");
+    holds(&p, &content);
+}
+
+/// What is at hand is dealt with.
+#[test]
+fn a_new_device_that_is_there_loses_its_label_when_a_repair_that_was_cut_off_is_undone() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = back_after_a_cut_off(&p);
+    let said = p.ok(&["restore", "undo.saved", "--yes"]);
+    assert!(said.contains("new.img is no member any more") && !said.contains("NOT FOUND"), "{said}");
     holds(&p, &content);
 }

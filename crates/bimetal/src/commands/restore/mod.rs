@@ -15,7 +15,7 @@ use serde_json::json;
 
 use self::plan::{added_and_away, is_of_repair_since, not_in_file, plan, used_since, Candidate, Group, Plan, Proof};
 use crate::cli::Restore;
-use crate::config::{self, GroupConfig, MemberConfig, Noted};
+use crate::config::{self, uuid_text, GroupConfig, MemberConfig, Noted};
 use crate::members::{self, Members};
 use crate::output::{confirm, Output};
 use crate::saved::{committed_since, own_tier, put_back, save, Mark, Saved, SavedFile, SavedMember, Target, Written};
@@ -49,6 +49,8 @@ struct Done {
     written: Written,
     not_in_file: Vec<String>,
     added_and_away: Vec<String>,
+    /// Places of the configuration of which nobody knows what is there.
+    unseen: Vec<String>,
     /// Members were named, and no configuration of the group says where they are: the next command must name them, too.
     to_name: bool,
 }
@@ -96,7 +98,9 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
         bail!("{UNTOUCHED}: {}", used_since(&saved.group, "journal", &targets[m].locator));
     }
     let added_and_away = added_and_away(&group, &candidates);
-    confirm(&question(env, saved, &plan, &candidates, &added_and_away), args.yes)?;
+    let unseen = if plan.undoes_a_repair() { unseen(env, saved, &found).await } else { Vec::new() };
+    let away: Vec<String> = words_of_away(&added_and_away, &unseen).collect();
+    confirm(&question(env, saved, &plan, &candidates, &away), args.yes)?;
     let before = save_before(env, &found, &args.file).await.context(UNTOUCHED)?;
     let added: Vec<Target<HostDevice>> = plan.added.iter().map(|i| target((*i, Proof::None))).collect();
     // Who has a ublk device mounted that outlived its daemon knows what came since.
@@ -115,8 +119,32 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
         written,
         not_in_file: not_in_file(&group),
         added_and_away,
+        unseen,
         to_name,
     })
+}
+
+/// Places that the configuration has, and of which nobody can tell now what is there. A repair writes down its new devices before it begins,
+/// and one that was cut off may have told nobody else of them.
+async fn unseen(env: &HostEnv, saved: &SavedFile, found: &Members) -> Vec<String> {
+    let Some(config) = config::load(&saved.group).ok().flatten().filter(|c| c.uuid == uuid_text(&saved.uuid)) else {
+        return Vec::new();
+    };
+    let opened: Vec<String> = found.opened.iter().map(|m| members::identity(&m.locator)).collect();
+    let mut unseen = Vec::new();
+    for place in config.members.iter().filter_map(|m| Locator::parse(&m.locator).ok()) {
+        if !opened.contains(&members::identity(&place)) && !can_be_read(env, &place).await {
+            unseen.push(place.to_string());
+        }
+    }
+    unseen
+}
+
+async fn can_be_read(env: &HostEnv, place: &Locator) -> bool {
+    match HostDevice::open(env, place, Access::PEEK).await {
+        Ok(device) => members::read_label(&device).await.is_ok(),
+        Err(_) => false,
+    }
 }
 
 /// Writes down where the members are that were named, if a configuration describes the group; whether it says so now. They may be elsewhere
@@ -258,8 +286,8 @@ fn question(env: &HostEnv, saved: &SavedFile, plan: &Plan, candidates: &[Candida
     for i in &plan.added {
         text += &format!("\n  {}: became a member by the repair; its label is erased", candidates[*i].locator);
     }
-    for member in away {
-        text += &format!("\n{}", keeps_its_label(member));
+    for line in away {
+        text += &format!("\n{line}");
     }
     for (_, i) in plan.guessed() {
         text += &format!(
@@ -274,12 +302,15 @@ fn question(env: &HostEnv, saved: &SavedFile, plan: &Plan, candidates: &[Candida
     text
 }
 
-/// What is to be known of a member that was added by the repair, and is not there.
-fn keeps_its_label(member: &str) -> String {
-    format!(
-        "NOT FOUND: {member} became a member by the repair, and keeps its label. Never start the group with it: that start would \
-         take the other members for old copies."
-    )
+/// What is to be known of members that were added by the repair and are not there, and of places where one may be.
+fn words_of_away<'a>(added: &'a [String], unseen: &'a [String]) -> impl Iterator<Item = String> + 'a {
+    const NEVER: &str =
+        "keeps its label. Never start the group with it: that start would take the other members for old copies.";
+    let added = added.iter().map(|member| format!("NOT FOUND: {member} became a member by the repair, and {NEVER}"));
+    let unseen = unseen.iter().map(|place| {
+        format!("NOT FOUND: {place}. If a repair was given it as a new device, it may have become a member by that, and {NEVER}")
+    });
+    added.chain(unseen)
 }
 
 /// "3 days".
@@ -329,7 +360,7 @@ impl Done {
             "schema": api::SCHEMA, "group": group, "restored": true, "file": self.file, "saved_at": self.saved_at,
             "members": self.members.iter().map(member).collect::<Vec<_>>(), "erased": self.erased,
             "changed_bytes": self.written.changed_bytes, "before": before, "before_not_saved": not_saved,
-            "not_in_file": self.not_in_file, "added_not_found": self.added_and_away,
+            "not_in_file": self.not_in_file, "added_not_found": self.added_and_away, "places_not_found": self.unseen,
         })
     }
 
@@ -354,8 +385,8 @@ impl Done {
         for missing in &self.not_in_file {
             text += &format!("MISSING: {missing} was not there when the group was saved, and is not in the file.\n");
         }
-        for member in &self.added_and_away {
-            text += &format!("{}\n", keeps_its_label(member));
+        for line in words_of_away(&self.added_and_away, &self.unseen) {
+            text += &format!("{line}\n");
         }
         let named = format!("--member {}", devices.join(" "));
         match self.to_name {

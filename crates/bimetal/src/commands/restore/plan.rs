@@ -102,6 +102,11 @@ impl Plan {
         self.targets.iter().any(|(_, proof)| !matches!(proof, Proof::OtherRestoreBegun | Proof::None))
     }
 
+    /// Whether a repair was begun or done since.
+    pub(super) fn undoes_a_repair(&self) -> bool {
+        self.targets.iter().any(|(_, proof)| matches!(proof, Proof::RepairBegun | Proof::RepairDone))
+    }
+
     /// Saved members whose device says nothing of who it is, and the candidates that are taken for them.
     pub(super) fn guessed(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let all = self.targets.iter().enumerate();
