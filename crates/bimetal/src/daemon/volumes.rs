@@ -24,12 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Carries a change out.
 pub(super) async fn change(group: &Group<HostEnv>, ways: &Rc<Ways>, change: VolumeChange) -> Outcome {
-    // Of the volume that has the name now: when the engine's turn has come it may be another's.
-    let uuid = group.volume(change.name()).map(|v| v.uuid());
-    let wanted = meant(&change).map_err(|e| format!("{e:#}"))?;
-    if wanted.is_some() && uuid.is_some() && wanted != uuid {
-        return Err(StructureError::AnotherVolume(change.name().into()).to_string());
-    }
+    let uuid = target(group, &change)?;
     let objection = uuid.and_then(|uuid| objection(ways, uuid, &change));
     if let Some(why) = refusal(group, ways, &change, objection.as_ref()).await {
         return Err(why);
@@ -42,12 +37,33 @@ pub(super) async fn change(group: &Group<HostEnv>, ways: &Rc<Ways>, change: Volu
     Ok(done)
 }
 
+/// The volume that a change is for: the one that has its name now. When the engine's turn has come that may be another's; and a name that
+/// somebody gets only then is nobody's yet: neither what is meant nor who uses it could be asked.
+fn target(group: &Group<HostEnv>, change: &VolumeChange) -> Result<Option<Uuid>, String> {
+    if matches!(change, VolumeChange::Create { .. }) {
+        return Ok(None);
+    }
+    let name = || change.name().to_string();
+    let wanted = meant(change).map_err(|e| format!("{e:#}"))?;
+    match group.volume(change.name()).map(|v| v.uuid()) {
+        None => Err(StructureError::Unknown(name()).to_string()),
+        Some(uuid) if wanted.is_some_and(|wanted| wanted != uuid) => {
+            Err(StructureError::AnotherVolume(name()).to_string())
+        }
+        found => Ok(found),
+    }
+}
+
 /// What follows for the ways. A deletion that failed half-way has made the volume unusable all the same.
 async fn follow(group: &Group<HostEnv>, ways: &Ways, change: &VolumeChange, uuid: Option<Uuid>, done: bool) {
     match (change, uuid) {
         (VolumeChange::Create { name, .. }, _) if done => ways.add(group, name),
-        (VolumeChange::Rename { new_name, .. }, Some(uuid)) if done => ways.rename(&uuid, new_name),
-        (VolumeChange::Delete { name, .. }, Some(uuid)) if done || !is_there(group, &uuid) => {
+        (VolumeChange::Rename { .. }, Some(uuid)) if done => {
+            if let Some(name) = name_of(group, &uuid) {
+                ways.rename(&uuid, &name);
+            }
+        }
+        (VolumeChange::Delete { name, .. }, Some(uuid)) if done || name_of(group, &uuid).is_none() => {
             ways.remove(&uuid, name).await;
         }
         _ => {}
@@ -60,8 +76,9 @@ pub(crate) fn meant(change: &VolumeChange) -> anyhow::Result<Option<Uuid>> {
     change.uuid().map(parsed).transpose()
 }
 
-fn is_there(group: &Group<HostEnv>, uuid: &Uuid) -> bool {
-    group.volume_names().iter().filter_map(|name| group.volume(name)).any(|v| v.uuid() == *uuid)
+/// The name of a volume, if it is there.
+fn name_of(group: &Group<HostEnv>, uuid: &Uuid) -> Option<String> {
+    group.volume_names().into_iter().find(|name| group.volume(name).is_some_and(|v| v.uuid() == *uuid))
 }
 
 /// The engine's part of a change; the size that the volume has after it, if it has a new one.
@@ -173,6 +190,7 @@ fn told(change: &VolumeChange, size: Option<u64>) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::config::uuid_text;
     use crate::daemon::losses::Losses;
     use crate::daemon::{exports::Exports, files::Files, ublk::Devices};
     use crate::loss::Place;
@@ -254,6 +272,25 @@ pub(super) mod tests {
                 ways.devices.forget(&uuid);
             }
             change(&group, &ways, delete(true)).await.expect("nobody uses it");
+        });
+    }
+
+    #[test]
+    fn a_name_that_a_volume_is_yet_to_get_is_nobodys() {
+        with_tank(async |group, ways| {
+            let main = group.volume("main").expect("there").uuid();
+            let rename =
+                |name: &str, new: &str| VolumeChange::Rename { name: name.into(), new_name: new.into(), force: false };
+            let delete = |uuid| VolumeChange::Delete { name: "other".into(), uuid, force: false };
+            let mut renamed = std::pin::pin!(change(&group, &ways, rename("main", "other")));
+            begun(renamed.as_mut()).await;
+            for early in [rename("other", "third"), delete(None), delete(Some(uuid_text(&[9; 16])))] {
+                let why = change(&group, &ways, early).await.expect_err("nobody has the name");
+                assert!(why.contains("there is no volume 'other'"), "{why}");
+            }
+            renamed.await.expect("renamed");
+            assert_eq!(group.volume("other").map(|v| v.uuid()), Some(main));
+            change(&group, &ways, rename("other", "third")).await.expect("it has the name now");
         });
     }
 
