@@ -10,7 +10,7 @@ use bimetal_volume::options::Uuid;
 
 use super::{failure, parse, Peer};
 use crate::api::FamilyChange;
-use crate::daemon::{FamilyWork, Shared};
+use crate::daemon::{FamilyTable, FamilyWork, Shared};
 use crate::uuid::uuid_bytes;
 use crate::{handover, hex};
 
@@ -55,20 +55,21 @@ pub(super) async fn header(
 /// Takes the key that belongs to a change.
 async fn work(group: &str, peer: Peer, change: FamilyChange) -> anyhow::Result<FamilyWork> {
     let take = |name: String| async move { handover::receive(group, &name, peer.0).await };
-    Ok(match change {
+    let change = match change {
+        FamilyChange::Unlock { name, key } => return Ok(FamilyWork::Unlock { name, key: take(key).await? }),
+        FamilyChange::Lock { name, uuid, force } => return Ok(FamilyWork::Lock { name, uuid: meant(uuid)?, force }),
         FamilyChange::Create { name, uuid, key, header } => {
             let uuid = parsed(&uuid)?;
-            FamilyWork::Create { name, uuid, header: bytes(&header)?, key: take(key).await? }
+            FamilyTable::Create { name, uuid, header: bytes(&header)?, key: take(key).await? }
         }
-        FamilyChange::Unlock { name, key } => FamilyWork::Unlock { name, key: take(key).await? },
-        FamilyChange::Lock { name, uuid, force } => FamilyWork::Lock { name, uuid: meant(uuid)?, force },
         FamilyChange::Header { name, key, before, header } => {
             let (before, header) = (before.as_deref().map(bytes).transpose()?, bytes(&header)?);
-            FamilyWork::Header { name, before, header, key: take(key).await? }
+            FamilyTable::Header { name, before, header, key: take(key).await? }
         }
-        FamilyChange::Rename { name, new_name } => FamilyWork::Rename { name, new_name },
-        FamilyChange::Delete { name, uuid } => FamilyWork::Delete { name, uuid: meant(uuid)? },
-    })
+        FamilyChange::Rename { name, new_name } => FamilyTable::Rename { name, new_name },
+        FamilyChange::Delete { name, uuid } => FamilyTable::Delete { name, uuid: meant(uuid)? },
+    };
+    Ok(FamilyWork::Change(change))
 }
 
 fn parsed(uuid: &str) -> anyhow::Result<Uuid> {

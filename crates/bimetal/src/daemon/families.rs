@@ -1,6 +1,6 @@
 //! Changes of the families of a served group, and their keys. What has to do with passphrases is the commands'.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,11 +23,16 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// What is being copied onto another device now.
 pub(super) type Copied = Rc<dyn Fn() -> Option<api::Dissolving>>;
 
-/// A change, with its key.
+/// What is to be done with a family, with its key.
 pub(crate) enum Work {
-    Create { name: String, uuid: Uuid, key: FamilyKey, header: Vec<u8> },
     Unlock { name: String, key: FamilyKey },
     Lock { name: String, uuid: Option<Uuid>, force: bool },
+    Change(Change),
+}
+
+/// A change of the table of families.
+pub(crate) enum Change {
+    Create { name: String, uuid: Uuid, key: FamilyKey, header: Vec<u8> },
     Header { name: String, key: FamilyKey, before: Option<Vec<u8>>, header: Vec<u8> },
     Rename { name: String, new_name: String },
     Delete { name: String, uuid: Option<Uuid> },
@@ -37,6 +42,8 @@ pub(crate) enum Work {
 #[derive(Default)]
 pub(super) struct Desk {
     busy: Cell<bool>,
+    /// What is to be locked once requests have ended, and other changes.
+    locking: RefCell<Vec<Uuid>>,
 }
 
 /// The turn of a change; it ends when this goes.
@@ -59,39 +66,87 @@ impl Desk {
 
     /// Carries a change out.
     pub(super) async fn change(&self, group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, work: Work) -> Outcome {
-        let _turn = self.turn(&ways.env).await;
-        let told = carry_out(group, ways, copied, work).await?;
+        let told = match work {
+            Work::Unlock { name, key } => self.unlock(group, ways, &name, key).await?,
+            Work::Lock { name, uuid, force } => self.lock(group, ways, copied, (&name, uuid), force).await?,
+            Work::Change(change) => {
+                let _turn = self.turn(&ways.env).await;
+                carry_out(group, change).await?
+            }
+        };
         log::info(&told);
         Ok(Done::default())
     }
+
+    /// It is one step, and waits for nobody's turn: a family that is being locked may wait for a disk that hangs, and this one have nothing there.
+    async fn unlock(
+        &self,
+        group: &Group<HostEnv>,
+        ways: &Rc<Ways>,
+        name: &str,
+        key: FamilyKey,
+    ) -> Result<String, String> {
+        let is_locked_soon = uuid_of(group, name).is_some_and(|uuid| self.locking.borrow().contains(&uuid));
+        if is_locked_soon {
+            return Err(words(StructureError::BeingLocked(name.into())));
+        }
+        group.unlock_family(name, key).map_err(words)?;
+        // Devices that waited for it.
+        ways.devices.take_over_unlocked().await;
+        Ok(format!("family '{name}' is unlocked"))
+    }
+
+    /// Its turn ends as soon as the engine knows which family it is.
+    async fn lock(
+        &self,
+        group: &Group<HostEnv>,
+        ways: &Rc<Ways>,
+        copied: Copied,
+        (name, meant): (&str, Option<Uuid>),
+        force: bool,
+    ) -> Result<String, String> {
+        let turn = self.turn(&ways.env).await;
+        refuse_another(group, name, meant)?;
+        let uuid = uuid_of(group, name).ok_or_else(|| words(StructureError::NoFamily(name.into())))?;
+        let objection = (!force).then(|| objection(group, ways, copied, uuid));
+        if let Some(why) = refusal(ways, objection.as_ref()).await {
+            return Err(why);
+        }
+        // The engine may be at another change for seconds, and looks again when it is this one's turn.
+        let locking = group.lock_family_if(name, Proviso { volume: None, objection });
+        drop(turn);
+        self.locking.borrow_mut().push(uuid);
+        let locked = locking.await;
+        self.end_of_lock(&uuid);
+        locked.map_err(words)?;
+        Ok(format!("family '{name}' is locked"))
+    }
+
+    fn end_of_lock(&self, uuid: &Uuid) {
+        let mut locking = self.locking.borrow_mut();
+        let ended = locking.iter().position(|l| l == uuid);
+        ended.map(|at| locking.swap_remove(at));
+    }
 }
 
-/// What was done, in words for the log.
-async fn carry_out(group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, work: Work) -> Result<String, String> {
-    let words = |e: StructureError| e.to_string();
-    match work {
-        Work::Create { name, uuid, key, header } => {
+fn words(e: StructureError) -> String {
+    e.to_string()
+}
+
+/// The family that has a name.
+fn uuid_of(group: &Group<HostEnv>, name: &str) -> Option<Uuid> {
+    group.status().families.iter().find(|f| f.name == name).map(|f| f.uuid)
+}
+
+/// What was done in its turn, in words for the log.
+async fn carry_out(group: &Group<HostEnv>, change: Change) -> Result<String, String> {
+    match change {
+        Change::Create { name, uuid, key, header } => {
             let new = NewFamily { name: name.clone(), uuid, key, header };
             group.create_family(new).await.map_err(words)?;
             Ok(format!("family '{name}' is made, and unlocked"))
         }
-        Work::Unlock { name, key } => {
-            group.unlock_family(&name, key).map_err(words)?;
-            // Devices that waited for it.
-            ways.devices.take_over_unlocked().await;
-            Ok(format!("family '{name}' is unlocked"))
-        }
-        Work::Lock { name, uuid, force } => {
-            refuse_another(group, &name, uuid)?;
-            let objection = (!force).then(|| objection(group, ways, copied, &name));
-            if let Some(why) = refusal(ways, objection.as_ref()).await {
-                return Err(why);
-            }
-            // The engine may be at another change for seconds, and looks again when it is this one's turn.
-            group.lock_family_if(&name, Proviso { volume: None, objection }).await.map_err(words)?;
-            Ok(format!("family '{name}' is locked"))
-        }
-        Work::Header { name, key, before, header } => {
+        Change::Header { name, key, before, header } => {
             // Whoever cannot open it must not be able to replace what opens it.
             if !group.is_key_of(&name, &key).map_err(words)? {
                 return Err(words(StructureError::WrongKey(name)));
@@ -99,11 +154,11 @@ async fn carry_out(group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, work
             group.replace_header(&name, before.as_deref(), header).await.map_err(words)?;
             Ok(format!("the header of family '{name}' is replaced"))
         }
-        Work::Rename { name, new_name } => {
+        Change::Rename { name, new_name } => {
             group.rename_family(&name, &new_name).await.map_err(words)?;
             Ok(format!("family '{name}' is named '{new_name}' now"))
         }
-        Work::Delete { name, uuid } => {
+        Change::Delete { name, uuid } => {
             refuse_another(group, &name, uuid)?;
             group.delete_family(&name).await.map_err(words)?;
             Ok(format!("family '{name}' is deleted"))
@@ -127,10 +182,11 @@ fn refuse_another(group: &Group<HostEnv>, name: &str, meant: Option<Uuid>) -> Re
     }
 }
 
-/// Looks who uses volumes of a family, and says what is in the way of a lock.
-fn objection(group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, family: &str) -> Objection {
-    let (group, ways, family) = (group.clone(), ways.clone(), family.to_owned());
+/// Looks who uses volumes of a family, whatever its name is then, and says what is in the way of a lock.
+fn objection(group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, family: Uuid) -> Objection {
+    let (group, ways) = (group.clone(), ways.clone());
     Rc::new(move || {
+        let family = group.status().families.into_iter().find(|f| f.uuid == family)?.name;
         let why = users(&group, &ways, copied(), &family)?;
         Some(format!(
             "family '{family}' is in use: {why}. Unmount and detach first (bimetal detach {}/VOLUME), or add --force: who \
@@ -192,6 +248,8 @@ pub(super) fn locked(status: &Status) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
+
     use crate::daemon::volumes::tests::{begun, with_tank, MIB};
     use bimetal_volume::options::NewVolume;
     use bimetal_volume::units::Placement;
@@ -212,11 +270,12 @@ mod tests {
             }
             let desk = Desk::default();
             let change = |work| desk.change(&group, &ways, Rc::new(|| None), work);
-            let rename = |name: &str, new: &str| Work::Rename { name: name.into(), new_name: new.into() };
+            let rename =
+                |name: &str, new: &str| Work::Change(Change::Rename { name: name.into(), new_name: new.into() });
             change(rename("home", "old")).await.expect("renamed");
             change(rename("work", "home")).await.expect("renamed");
             let lock = |byte| Work::Lock { name: "home".into(), uuid: Some([byte; 16]), force: true };
-            let delete = |byte| Work::Delete { name: "home".into(), uuid: Some([byte; 16]) };
+            let delete = |byte| Work::Change(Change::Delete { name: "home".into(), uuid: Some([byte; 16]) });
             for work in [lock(1), delete(1)] {
                 let why = change(work).await.expect_err("it is another one");
                 assert!(why.contains("another family than the one that was asked for"), "{why}");
@@ -226,6 +285,32 @@ mod tests {
             change(delete(2)).await.expect("it is this one");
             let left: Vec<String> = group.status().families.into_iter().map(|f| f.name).collect();
             assert_eq!(left, ["old"]);
+        });
+    }
+
+    #[test]
+    fn a_family_is_unlocked_while_another_one_waits_to_be_locked() {
+        with_tank(async |group, ways| {
+            for (name, byte) in [("home", 1), ("work", 2)] {
+                group.create_family(family(name, byte)).await.expect("made");
+            }
+            let desk = Desk::default();
+            let change = |work| desk.change(&group, &ways, Rc::new(|| None), work);
+            let lock = |name: &str| Work::Lock { name: name.into(), uuid: None, force: true };
+            let unlock = |name: &str, byte| Work::Unlock { name: name.into(), key: family(name, byte).key };
+            change(lock("work")).await.expect("locked");
+            let mut other = std::pin::pin!(group.create_family(family("other", 3)));
+            begun(other.as_mut()).await;
+            let mut locked = std::pin::pin!(change(lock("home")));
+            begun(locked.as_mut()).await;
+            assert!(change(unlock("work", 2)).now_or_never().expect("at once").is_ok());
+            let why = change(unlock("home", 1)).now_or_never().expect("at once").expect_err("it would be locked then");
+            assert!(why.contains("is just being locked"), "{why}");
+            other.await.expect("made");
+            locked.await.expect("locked");
+            let unlocked: Vec<bool> = group.status().families.iter().map(|f| f.unlocked).collect();
+            assert_eq!(unlocked, [false, true, true]);
+            change(unlock("home", 1)).await.expect("unlocked");
         });
     }
 

@@ -48,7 +48,7 @@ use crate::output::Output;
 use crate::{control, handover, log, loss, metadata_room, paths, runstate, words};
 use answers::Answers;
 use exports::Exports;
-pub(crate) use families::Work as FamilyWork;
+pub(crate) use families::{Change as FamilyTable, Work as FamilyWork};
 use files::Files;
 pub(crate) use jobs::Done;
 use losses::Losses;

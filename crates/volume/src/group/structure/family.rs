@@ -1,6 +1,7 @@
 //! Changes of the family table: families made, renamed, deleted, their headers replaced; volumes that join one. And the
 //! keys of families, which come and go without a change. Invariants: [`crate::family`].
 
+use std::future::Future;
 use std::rc::Rc;
 
 use bimetal_crypt::FamilyKey;
@@ -107,16 +108,23 @@ impl<E: Env> Group<E> {
         self.lock_family_if(name, Proviso::default()).await
     }
 
-    /// The same with a proviso, of which the objection counts.
-    pub async fn lock_family_if(&self, name: &str, proviso: Proviso) -> Result<(), StructureError> {
-        let (core, row) = (self.core.clone(), self.core.family(name)?);
-        wait::to_its_end(&self.core.env, async move {
-            let _change = core.volumes.change.lock().await;
-            proviso.check()?;
-            core.lock_volumes_of(row.id).await;
-            Ok(())
-        })
-        .await
+    /// The same with a proviso, of which the objection counts. The family is the one that has this name as this is called.
+    pub fn lock_family_if(
+        &self,
+        name: &str,
+        proviso: Proviso,
+    ) -> impl Future<Output = Result<(), StructureError>> + use<'_, E> {
+        let found = self.core.family(name);
+        async move {
+            let (core, row) = (self.core.clone(), found?);
+            wait::to_its_end(&self.core.env, async move {
+                let _change = core.volumes.change.lock().await;
+                proviso.check()?;
+                core.lock_volumes_of(row.id).await;
+                Ok(())
+            })
+            .await
+        }
     }
 
     /// Gives a volume a family, which must be unlocked. From now on what is written is encrypted; what is there already
