@@ -116,6 +116,8 @@ pub struct MemberStatus {
     pub journal_used: u64,
     /// Blocks of the journal ring.
     pub journal_blocks: u64,
+    /// Pages of its copy of the map, as many as every member has.
+    pub map_pages: u64,
     /// Read requests and bytes sent to the device.
     pub reads: u64,
     /// Bytes read.

@@ -55,6 +55,7 @@ impl<E: Env> Core<E> {
             quarantined: self.kept_back_on(m.index),
             journal_used: m.journal.borrow().used(),
             journal_blocks: m.layout.journal_blocks,
+            map_pages: label.layout().pages,
             reads: c.reads.get(),
             read_bytes: c.read_bytes.get(),
             writes: c.writes.get(),

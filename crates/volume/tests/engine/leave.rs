@@ -373,6 +373,38 @@ fn chunks_of_a_bound_volume_that_leave_a_disk_owe_nobody_anything() {
     assert_eq!((used(&g, 1), after.demoted), (0, before.demoted), "{before:?} {after:?}");
 }
 
+/// While the labels are written that say so it belongs to the group as any other does, and so do chunks that leave it.
+#[test]
+fn a_volume_bound_to_a_disk_that_stays_after_all_may_be_trimmed_meanwhile() {
+    let env = MemoryEnv::new();
+    let mut d: Vec<MemoryDevice> = [24, 48, 48].iter().map(|m| MemoryDevice::new(m * MIB)).collect();
+    d.iter_mut().for_each(|d| d.env = Some(env.clone()));
+    let new = |name: &str, mib, placement| NewVolume { name: name.into(), size: Some(mib * MIB), placement };
+    let volumes = vec![new("bound", 4, Placement::SlowOnly), new("main", 40, Placement::Auto)];
+    make(&env, vec![(d[0].clone(), Tier::Fast), (d[1].clone(), Tier::Slow)], small(volumes));
+    let g = open(&env, &d[..2], writable()).expect("opens");
+    let (bound, main) = (g.volume("bound").expect("made"), g.volume("main").expect("made"));
+    (0..32).for_each(|chunk| write(&env, &bound, chunk * CHUNK, &[7; CHUNK as usize]).expect("write"));
+    // The SSD is full: new data go to the disks, and have to leave room for what the volume was promised.
+    (0..200).for_each(|chunk| write(&env, &main, chunk * CHUNK, &[9; CHUNK as usize]).expect("write"));
+    flush(&env, &bound).expect("flush");
+    add(&env, &g, &d[2], Tier::Slow);
+    d[1].read_takes.set(Duration::from_secs(20));
+    evacuate(&env, &g, 1);
+    pass(&env, 1);
+    d.iter().for_each(|d| d.sync_takes.set(Duration::from_millis(300)));
+    let g2 = g.clone();
+    env.spawn(async move { g2.keep_member(1).await.map(drop).expect("it stays") });
+    let (e, data) = (env.clone(), || BufMut::copy_of(&[9; CHUNK as usize]).freeze());
+    env.block_on(async move {
+        for chunk in 0..32 {
+            e.sleep(Duration::from_millis(50)).await;
+            bound.trim(chunk * CHUNK, CHUNK, WriteFlags::default()).await.expect("trim");
+            main.write((200 + chunk) * CHUNK, data(), WriteFlags::default()).await.expect("write");
+        }
+    });
+}
+
 /// Handles of the first device that are left some time after a stop, where the third member has left before it or not.
 fn left_open(removes: bool) -> usize {
     let env = MemoryEnv::new();

@@ -133,11 +133,10 @@ impl<E: Env> Core<E> {
         self.check_reached()?;
         if !mutant::on(Mutant::KeptThoughGone) {
             // From here on the group depends on it: what fails on it makes it leave no more.
-            m.standing.set(Standing::Full);
+            self.stand(m, Standing::Full);
         }
         self.set_member_code(index, MemberCode::Member).await?;
-        m.standing.set(Standing::Full);
-        self.count_homeless(m.tier);
+        self.stand(m, Standing::Full);
         self.resized();
         Ok(())
     }
@@ -159,9 +158,11 @@ impl<E: Env> Core<E> {
         self.volumes.living().into_iter().filter(move |v| v.placement == Placement::bound_to(tier))
     }
 
-    /// Who leaves has changed: counts what volumes bound to the tier have on those.
-    fn count_homeless(&self, tier: Tier) {
-        for v in self.bound_volumes(tier) {
+    /// A member leaves, or does not any more. Counts in the same step what volumes bound to its tier have on those who leave: each chunk
+    /// that goes from there is counted by what its member is then.
+    fn stand(&self, m: &Member<E::Device>, standing: Standing) {
+        m.standing.set(standing);
+        for v in self.bound_volumes(m.tier) {
             let leaving = self.members.iter().filter(|m| m.standing.get() == Standing::Leaving);
             v.homeless.set(leaving.map(|m| v.mapped_on(m.index)).sum());
         }
@@ -180,8 +181,7 @@ impl<E: Env> Core<E> {
             (free_there(), promised() + here())
         };
         self.wait_for_slots(m.tier, wanted).await?;
-        m.standing.set(Standing::Leaving);
-        self.count_homeless(m.tier);
+        self.stand(m, Standing::Leaving);
         // Free slots of it count for the reserve no more.
         self.mover_wake.notify();
         Ok(())
