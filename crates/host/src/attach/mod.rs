@@ -253,9 +253,20 @@ pub fn detach(attached: &Attached) -> Result<(), AttachError> {
 /// Whether a process is alive.
 pub fn is_alive(pid: u32) -> bool {
     // A process that has ended and was not waited for yet is a zombie: gone for our purpose.
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    !matches!(state(pid), None | Some('Z' | 'X'))
+}
+
+/// Whether a process has ended as a whole and only its parent has not heard of it: its last thread is in its end, and has closed
+/// what they had open.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map(Iterator::count);
+    matches!(state(pid), Some('Z' | 'X')) && threads().is_ok_and(|threads| threads <= 1)
+}
+
+/// What `/proc` says of a process: `R` runs, `S` sleeps, `Z` has ended.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
 /// Whether a process with this number is there, seen from this one's namespace: also where `/proc` hides it (`hidepid`). What is no

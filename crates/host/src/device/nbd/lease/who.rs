@@ -76,9 +76,11 @@ pub(in crate::device::nbd) fn is_gone_by(holder: &Lease, from: &Lease, began: im
     if holder.process == from.process && holder.began == from.began {
         return !held().contains(&holder.nonce);
     }
-    // Another process may have its number by now.
+    // Another process may have its number by now. A number stays as long as the parent has not heard of the end, as in a container where
+    // nobody waits for orphans.
     let known = holder.began != 0 && from.began != 0;
-    !attach::exists(holder.process) || known && began(holder.process).is_some_and(|began| began != holder.began)
+    let is_another = || began(holder.process).is_some_and(|began| began != holder.began);
+    !attach::exists(holder.process) || known && (is_another() || attach::has_ended(holder.process))
 }
 
 /// Whether two know each other by their numbers and beginnings. What is 0 is not known.

@@ -15,7 +15,7 @@ fn who_cannot_be_seen_is_not_gone_as_long_as_its_number_is_there() {
     let reactor = Reactor::new().expect("io_uring");
     let own = of_this_process(&reactor.env());
     // Any process that ends with the test.
-    let child =
+    let mut child =
         Server(Command::new("sleep").arg("1000").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
     let process = child.0.id();
     let began = attach::began(process).expect("it is there");
@@ -27,6 +27,13 @@ fn who_cannot_be_seen_is_not_gone_as_long_as_its_number_is_there() {
     assert!(!is_gone_by(&other, &Lease { began: 0, ..own }, |_| Some(began + 1)), "/proc is another namespace's");
     let elsewhere = Lease { namespace: own.namespace ^ 7 << 32, ..own };
     assert!(!is_gone_by(&other, &elsewhere, |_| Some(began + 1)), "times are told another way there");
+    child.0.kill().expect("killed");
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while !is_gone_by(&other, &own, attach::began) {
+        assert!(std::time::Instant::now() < deadline, "it has ended, though nobody has waited for it");
+        std::thread::yield_now();
+    }
+    assert!(!is_gone_by(&Lease { began: 0, ..other }, &own, attach::began), "/proc may tell of another one");
     drop(child);
     assert!(is_gone_by(&other, &own, |_| None));
     assert!(!is_gone_by(&other, &elsewhere, |_| None));
