@@ -98,9 +98,14 @@ impl Client {
 
 /// Of a connection that failed: [`Ended`] if its other end is gone, `otherwise` if not.
 fn ended(error: std::io::Error, otherwise: &'static str) -> anyhow::Error {
-    use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut, WouldBlock};
     match error.kind() {
         BrokenPipe | ConnectionReset => Ended.into(),
+        WouldBlock | TimedOut => anyhow::anyhow!(
+            "{otherwise} within {} s: its process may be stopped, or the machine be short of memory. If it had begun with what it was asked \
+             for it goes on with that later, else it does not begin any more: see `bimetal status` when it answers again",
+            TIMEOUT.as_secs()
+        ),
         _ => anyhow::Error::new(error).context(otherwise),
     }
 }

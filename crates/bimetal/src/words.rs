@@ -314,6 +314,7 @@ pub(crate) mod tests {
             quarantined: 0,
             journal_used: 0,
             journal_blocks: 8,
+            map_pages: 1,
             reads: 0,
             read_bytes: 0,
             writes: 0,

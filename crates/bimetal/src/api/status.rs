@@ -93,6 +93,9 @@ pub(crate) struct Member {
     pub(crate) quarantined_slots: u64,
     pub(crate) journal_used_blocks: u64,
     pub(crate) journal_blocks: u64,
+    /// Pages of its copy of the map.
+    #[serde(default)]
+    pub(crate) map_pages: u64,
     pub(crate) reads: u64,
     pub(crate) read_bytes: u64,
     pub(crate) writes: u64,

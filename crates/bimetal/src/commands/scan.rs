@@ -1,7 +1,6 @@
 //! `bimetal scan`: which groups there are, and what they wait for.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -96,11 +95,8 @@ async fn look(env: &HostEnv, named: Vec<Locator>) -> Looked {
     }
     places.extend(members::block_devices().into_iter().map(|p| (Locator::Path(p), Wish::Nobody)));
     // Each device once; side by side, so that disks which sleep do not wake up in turn.
-    let mut known: HashSet<PathBuf> = HashSet::new();
-    places.retain(|(locator, _)| match locator.path() {
-        Some(path) => known.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())),
-        None => true,
-    });
+    let mut known: HashSet<String> = HashSet::new();
+    places.retain(|(locator, _)| known.insert(members::identity(locator)));
     let labels = join_all(places.iter().map(|(locator, _)| label_of(env, locator))).await;
     for ((locator, wish), label) in places.into_iter().zip(labels) {
         if wish == Wish::Named {

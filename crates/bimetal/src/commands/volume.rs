@@ -150,7 +150,7 @@ pub(super) fn wait_for(group: &str, mut job: Job) -> Result<Job> {
 /// Opens the group, makes the change, and stops it again.
 fn offline(group: &str, change: VolumeChange) -> Result<Option<u64>> {
     let name = group.to_string();
-    with_group(group, Access::SERVE, OpenOptions::default(), |_, open| async move {
+    with_group(group, Access::SERVE, OpenOptions::default(), |_, open, _| async move {
         let uuid = open.volume(change.name()).map(|v| v.uuid());
         let proviso = Proviso { volume: meant(&change)?, objection: None };
         let changed = match uuid.map_or(Ok(()), |uuid| attached::may_change(&name, &uuid, &change)) {
@@ -168,12 +168,15 @@ fn offline(group: &str, change: VolumeChange) -> Result<Option<u64>> {
     })
 }
 
+/// Where members were found, by UUID.
+pub(super) type Places = Vec<(String, String)>;
+
 /// Opens a group that nobody serves.
 pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
     name: &str,
     access: Access,
     options: OpenOptions,
-    work: impl FnOnce(HostEnv, Group<HostEnv>) -> F + 'static,
+    work: impl FnOnce(HostEnv, Group<HostEnv>, Places) -> F + 'static,
 ) -> Result<T> {
     if let Some(pid) = runstate::locked_by(name) {
         bail!("group '{name}' is served by process {pid}, which does not answer; see `bimetal status {name}`");
@@ -194,8 +197,9 @@ pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> 
         let opened = Group::open(env.clone(), found.devices(), options).await;
         drop(syncs);
         let open = opened.with_context(|| format!("group '{group}' cannot be opened ({})", found.legend()))?;
+        let places = daemon::locators(&found);
         drop(found);
-        work(env, open).await
+        work(env, open, places).await
     })
 }
 
@@ -206,7 +210,7 @@ fn volumes(group: &str) -> Result<Vec<api::Volume>> {
         return Ok(status.volumes);
     }
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
-    with_group(group, Access::INSPECT, options, |_, open| async move {
+    with_group(group, Access::INSPECT, options, |_, open, _| async move {
         use bimetal_volume::backend::Backend;
         let sector = |name: &str| open.volume(name).map_or(4096, |v| v.sector_size());
         let status = open.status();

@@ -82,6 +82,7 @@ pub(crate) fn member_row(locators: &[(String, String)], m: &MemberStatus) -> api
         quarantined_slots: m.quarantined,
         journal_used_blocks: m.journal_used,
         journal_blocks: m.journal_blocks,
+        map_pages: m.map_pages,
         reads: m.reads,
         read_bytes: m.read_bytes,
         writes: m.writes,

@@ -172,8 +172,12 @@ impl Daemon {
     }
 
     pub(crate) fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.child.id() as i32).expect("a process id");
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signal");
+        rustix::process::kill_process(pid, signal).expect("signal");
     }
 }
 

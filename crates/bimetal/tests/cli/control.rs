@@ -104,6 +104,36 @@ fn who_stops_in_the_middle_of_a_body_keeps_nobody_out_for_long() {
 }
 
 #[test]
+fn what_somebody_asked_for_who_has_gone_while_the_daemon_stood_still_is_not_done() {
+    let p = Place::new();
+    p.tank();
+    let mut daemon = p.serve(&["tank"]);
+    let names = || p.json(&["volume", "list", "tank"])["volumes"].to_string();
+    let before = names();
+    daemon.signal(rustix::process::Signal::STOP);
+    let bodies = [
+        ("/v1/volumes", r#"{"change":"create","name":"late","size_bytes":1048576,"placement":"auto"}"#),
+        ("/v1/volumes", r#"{"change":"rename","name":"main","new_name":"late","force":true}"#),
+        ("/v1/stop", r#"{"force":true}"#),
+        ("/v1/stop", ""),
+    ];
+    for (path, body) in bodies {
+        let mut s = UnixStream::connect(p.socket("control.sock")).expect("control socket");
+        let len = body.len();
+        write!(s, "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len}\r\n\r\n{body}")
+            .expect("sent");
+    }
+    daemon.signal(rustix::process::Signal::CONT);
+    // Whoever asks now comes after all of them.
+    assert_eq!(names(), before);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(names(), before);
+    let asked = raw(&p, b"POST /v1/stop HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    assert!(asked.starts_with("HTTP/1.1 200"), "{asked}");
+    assert_eq!(daemon.wait(), 0);
+}
+
+#[test]
 fn a_control_socket_takes_nobodys_place() {
     let p = Place::new();
     p.tank();

@@ -29,6 +29,7 @@ mod nameless;
 mod namesakes;
 mod newer;
 mod odd_names;
+mod one_connection;
 mod refusals;
 mod repair;
 mod saved;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::Place;
 
-/// An nbdkit; it ends with the test.
+/// An NBD server; it ends with the test.
 pub(crate) struct Server(Child);
 
 impl Server {
@@ -25,6 +25,16 @@ impl Server {
     /// One of the file `NAME.img`.
     pub(crate) fn of(p: &Place, name: &str) -> Server {
         Server::with(p, name, &["file", &p.path(&format!("{name}.img")).display().to_string()])
+    }
+
+    /// One of the file `NAME.img` that takes one connection at a time, and has others wait.
+    pub(crate) fn one_at_a_time(p: &Place, name: &str) -> Server {
+        let socket = p.path(&format!("{name}.sock"));
+        let mut command = Command::new("qemu-nbd");
+        command.args(["--persistent", "--format", "raw", "--socket"]).arg(&socket).arg(p.path(&format!("{name}.img")));
+        let server = Server(command.stderr(Stdio::null()).spawn().expect("qemu-nbd starts"));
+        until(|| UnixStream::connect(&socket).is_ok(), "qemu-nbd listens");
+        server
     }
 
     /// One of the file `NAME.img`, made so large: `before_read` is a piece of shell before each read, where `$3` is its length and `$4` its

@@ -35,7 +35,7 @@ fn families(group: &str) -> Result<Vec<Family>> {
         return Ok(daemon.get::<Status>("/v1/status")?.families);
     }
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
-    with_group(group, Access::INSPECT, options, |_, open| async move { Ok(daemon::families(&open.status())) })
+    with_group(group, Access::INSPECT, options, |_, open, _| async move { Ok(daemon::families(&open.status())) })
 }
 
 pub(super) fn slots(target: &FamilyTarget, output: Output) -> Result<()> {

@@ -87,18 +87,28 @@ pub(super) fn look_at(group: &str, locator: &Locator, force: bool) -> Result<Loo
     Own { group: group.to_string(), tags: Vec::new(), servers }.refuse(locator)?;
     let (at, name) = (locator.clone(), group.to_string());
     with_env(|env| async move {
-        let device = HostDevice::open(&env, &at, Access::PEEK).await?;
-        if let Ok(label) = members::read_label(&device).await? {
-            // Also with --force: what would be overwritten is in use.
-            if former::is_of_group(&label, &name)? && former::look_up(&env, &label).await == Standing::Member {
-                bail!("{}", former::own_member(&label, &at));
-            }
-        }
+        refuse_member(&env, &at, &name).await?;
         refuse_used(&env, &at, force).await?;
+        let device = HostDevice::open(&env, &at, Access::PEEK).await?;
         refuse_tiny(&at, &device)?;
         former::refuse(&env, &at, &device, Some(&name), force).await?;
         Ok(Looked { size: device.size(), lost_with: former::lost_with(&env, &at, &device).await })
     })
+}
+
+/// Refuses a member of the group itself, also with --force: what would be overwritten is in use. Nothing is open afterwards: a server may
+/// take one connection at a time, and whoever looks next needs it.
+async fn refuse_member(env: &HostEnv, at: &Locator, group: &str) -> Result<()> {
+    let label = {
+        let device = HostDevice::open(env, at, Access::PEEK).await?;
+        members::read_label(&device).await?
+    };
+    match label {
+        Ok(label) if former::is_of_group(&label, group)? && former::look_up(env, &label).await == Standing::Member => {
+            bail!("{}", former::own_member(&label, at))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Does something with devices.

@@ -55,7 +55,7 @@ fn change(group: &str, places: Vec<(String, String)>, change: MemberChange) -> R
     let leaves = matches!(change, MemberChange::Evacuate { .. }) && !looks;
     let options = OpenOptions { writable: !looks, migrate: leaves, ..OpenOptions::default() };
     let name = group.to_string();
-    with_group(group, access, options, |env, open| async move {
+    with_group(group, access, options, |env, open, _| async move {
         let changed = change_members(&env, &open, &name, &places, &change).await;
         let stopped = open.stop().await;
         let done = changed.map_err(anyhow::Error::msg)?;
@@ -86,11 +86,8 @@ fn rows_of(group: &str) -> Result<Rows> {
         return Ok(Rows { members, volumes, deleting, families: !families.is_empty() });
     }
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..OpenOptions::default() };
-    let name = group.to_string();
-    with_group(group, Access::INSPECT, options, |env, open| async move {
-        // Whoever holds the group open may open its devices once more to look at their labels.
-        let found = members::open(&env, Some(&name), &[], Access::PEEK).await?;
-        let (locators, status) = (daemon::locators(&found), open.status());
+    with_group(group, Access::INSPECT, options, |_, open, locators| async move {
+        let status = open.status();
         let volume = |v| daemon::volume_row(BLOCK as u32, &status, v);
         Ok(Rows {
             members: status.members.iter().map(|m| daemon::member_row(&locators, m)).collect(),

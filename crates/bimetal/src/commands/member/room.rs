@@ -3,19 +3,17 @@
 
 use anyhow::{bail, Result};
 use bimetal_format::layout::{default_journal_blocks, Layout};
-use bimetal_host::device::Access;
-use bimetal_host::{HostDevice, Locator};
+use bimetal_host::Locator;
 use bimetal_volume::group::create::headroom;
 use bimetal_volume::units::CHUNK;
 
-use super::add::with_env;
 use super::{named, Rows};
+use crate::api;
 use crate::size::approx;
-use crate::{api, members};
 
 /// Refuses a device of `size` bytes in the place of `old`, as far as it can be known that this cannot leave then.
 pub(super) fn refuse_small(rows: &Rows, old: &api::Member, new: &Locator, size: u64) -> Result<()> {
-    let Some(slots) = slots_of_new(rows, size)? else { return Ok(()) };
+    let Some(slots) = slots_of_new(rows, size) else { return Ok(()) };
     let Some(lack) = lack(rows, old, slots) else { return Ok(()) };
     let (name, have, need) = (named(old), approx(slots * CHUNK), approx(lack * CHUNK));
     bail!(
@@ -24,22 +22,13 @@ pub(super) fn refuse_small(rows: &Rows, old: &api::Member, new: &Locator, size: 
     )
 }
 
-/// How many slots a new device has; `None` where no label says how the group is laid out.
-fn slots_of_new(rows: &Rows, size: u64) -> Result<Option<u64>> {
-    let places: Vec<Locator> = rows.members.iter().filter_map(|m| Locator::parse(m.locator.as_deref()?).ok()).collect();
-    let pages = with_env(|env| async move {
-        for place in &places {
-            let Ok(device) = HostDevice::open(&env, place, Access::PEEK).await else { continue };
-            if let Ok(Ok(label)) = members::read_label(&device).await {
-                return Ok(Some(label.layout().pages));
-            }
-        }
-        Ok(None)
-    })?;
+/// How many slots a new device has; `None` if that is not known of the others.
+fn slots_of_new(rows: &Rows, size: u64) -> Option<u64> {
+    let pages = rows.members.iter().map(|m| m.map_pages).max().filter(|pages| *pages > 0)?;
     // As the engine lays it out, which refuses what is too small in words of its own.
     let least = rows.members.iter().map(|m| m.journal_blocks as u32).min().unwrap_or(0);
     let journal = default_journal_blocks(size).max(least);
-    Ok(pages.and_then(|pages| Layout::plan(size, pages, journal).ok()).map(|layout| layout.slot_count))
+    Layout::plan(size, pages, journal).ok().map(|layout| layout.slot_count)
 }
 
 /// How many slots are lacking when a member with `slots` has come and `old` is to leave (I5).

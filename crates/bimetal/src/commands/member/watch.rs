@@ -85,7 +85,7 @@ fn at_the_daemon(mut eye: Eye) -> Result<()> {
 /// Opens the group for as long as it takes. An interruption stops it in order.
 fn here(mut eye: Eye) -> Result<()> {
     let (group, member) = (eye.group.clone(), eye.member.clone());
-    let left = with_group(&group, Access::SERVE, OpenOptions::default(), |env, open| async move {
+    let left = with_group(&group, Access::SERVE, OpenOptions::default(), |env, open, _| async move {
         let interrupted = interruption(&env)?;
         let seen = empty_here(&env, &open, &mut eye, &interrupted).await;
         drop(eye);
