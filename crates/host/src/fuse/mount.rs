@@ -34,6 +34,16 @@ pub enum MountError {
         /// Type of the file system.
         what: String,
     },
+    /// Something is in the folder.
+    #[error(
+        "{folder} is not empty: what is in it would be hidden for as long as the volumes are shown there, member files too; take a folder \
+         of its own",
+        folder = folder.display()
+    )]
+    NotEmpty {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The folder cannot be used.
     #[error("{folder}: {source}", folder = folder.display())]
     Folder {
@@ -62,7 +72,7 @@ pub enum Fashion {
 }
 
 /// Mounts on `folder`, which is made if it is missing, and gives the open device. Whoever looks into the folder waits
-/// until it is served. `name` stands for the device in `/proc/mounts`. A dead mount that is in the way is removed
+/// until it is served. It must be empty. `name` stands for the device in `/proc/mounts`. A dead mount that is in the way is removed
 /// first. Blocks.
 pub fn mount(folder: &Path, name: &str) -> Result<OwnedFd, MountError> {
     let at = |source| MountError::Folder { folder: folder.to_owned(), source };
@@ -75,6 +85,9 @@ pub fn mount(folder: &Path, name: &str) -> Result<OwnedFd, MountError> {
     }
     if !fs::metadata(folder).map_err(at)?.is_dir() {
         return Err(at(io::ErrorKind::NotADirectory.into()));
+    }
+    if fs::read_dir(folder).map_err(at)?.next().is_some() {
+        return Err(MountError::NotEmpty { folder: folder.to_owned() });
     }
     let refused = |why| MountError::Refused { folder: folder.to_owned(), why };
     if !is_root() {
