@@ -49,9 +49,16 @@ pub(crate) fn is_silence(_words: &str) -> bool {
 #[derive(Debug)]
 #[allow(dead_code, reason = "nobody carries it out")]
 pub(crate) enum FamilyWork {
-    Create { name: String, uuid: [u8; 16], key: FamilyKey, header: Vec<u8> },
     Unlock { name: String, key: FamilyKey },
     Lock { name: String, uuid: Option<[u8; 16]>, force: bool },
+    Change(FamilyTable),
+}
+
+/// A change of their table.
+#[derive(Debug)]
+#[allow(dead_code, reason = "nobody carries it out")]
+pub(crate) enum FamilyTable {
+    Create { name: String, uuid: [u8; 16], key: FamilyKey, header: Vec<u8> },
     Header { name: String, key: FamilyKey, before: Option<Vec<u8>>, header: Vec<u8> },
     Rename { name: String, new_name: String },
     Delete { name: String, uuid: Option<[u8; 16]> },
