@@ -1,7 +1,7 @@
 //! A repair with a new SSD is cut off when only that one is done, and then done with another one. Then the first one comes back, under
 //! the name by which the configuration knows the other one, as block devices do.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bimetal_format::label::{Label, Repair, LABEL_SIZE};
@@ -31,12 +31,48 @@ pub(crate) fn as_begun(path: &Path, before: &[u8]) {
     std::fs::write(path, bytes).expect("written");
 }
 
-fn show(device: &str, file: &Path) {
-    assert!(Command::new("losetup").arg(device).arg(file).status().expect("losetup").success());
+/// Where disks are plugged in: the configuration knows one by this name, as it knows block devices by their path. Loop devices behind it
+/// have other numbers each time: other tests take those that are free.
+struct Port {
+    link: PathBuf,
+    loops: Loops,
 }
 
-/// A group whose SSD `second.img` is `/dev/loopP` to the configuration; `first.img` is the leftover. Gives P, and what was written.
-fn with_a_leftover(p: &Place) -> Option<(Loops, Vec<u8>)> {
+impl Port {
+    fn new(p: &Place) -> Option<Port> {
+        Some(Port { link: p.path("port"), loops: Loops::new(p, &[])? })
+    }
+
+    fn name(&self) -> &str {
+        self.link.to_str().expect("a name")
+    }
+
+    /// A disk that is connected elsewhere; the name that it has there.
+    fn beside(&mut self, file: &Path) -> String {
+        self.loops.0.push(loops::attach(&[], file));
+        self.loops.0.last().expect("it is there").clone()
+    }
+
+    /// A disk that is plugged in here.
+    fn plug(&mut self, file: &Path) {
+        let device = self.beside(file);
+        let _nothing_yet = std::fs::remove_file(&self.link);
+        std::os::unix::fs::symlink(device, &self.link).expect("plugged in");
+    }
+
+    fn unplug_all(&mut self) {
+        self.loops.0.drain(..).for_each(|device| loops::detach(&device));
+    }
+}
+
+/// Has a loop device look again how large its file is.
+fn resized(device: &str) {
+    assert!(Command::new("losetup").args(["-c", device]).status().expect("losetup").success());
+}
+
+/// A group whose SSD `second.img` is at the port to the configuration; `first.img` is the leftover. Nothing is connected. Gives what was
+/// written.
+fn with_a_leftover(p: &Place) -> Option<(Port, Vec<u8>)> {
     if !installed("nbdcopy") || !loops::possible() {
         return None;
     }
@@ -45,28 +81,27 @@ fn with_a_leftover(p: &Place) -> Option<(Loops, Vec<u8>)> {
     let before = std::fs::read(p.path("slow.img")).expect("read");
     p.file("first.img", 48 * MIB);
     p.file("second.img", 48 * MIB);
-    let loops = Loops::new(p, &["first.img"])?;
-    let place = loops.0[0].clone();
-    let repair = ["repair", "tank", "--fast", &place, "--yes"];
-    p.ok(&repair);
-    loops::detach(&place);
+    let mut port = Port::new(p)?;
+    port.plug(&p.path("first.img"));
+    p.ok(&["repair", "tank", "--fast", port.name(), "--yes"]);
+    port.unplug_all();
     as_begun(&p.path("slow.img"), &before);
-    show(&place, &p.path("second.img"));
-    p.ok(&repair);
+    port.plug(&p.path("second.img"));
+    p.ok(&["repair", "tank", "--fast", port.name(), "--yes"]);
     let daemon = p.serve(&["tank"]);
     let content = marked("Only on the second one. ", 20 * MIB);
     fill(p, "main", &content);
     stop(p, daemon);
-    loops::detach(&place);
-    Some((loops, content))
+    port.unplug_all();
+    Some((port, content))
 }
 
 #[test]
 fn a_member_that_has_another_name_is_found_though_a_leftover_has_its_old_one() {
     let p = Place::new();
-    let Some((mut loops, content)) = with_a_leftover(&p) else { return };
-    show(&loops.0[0], &p.path("first.img"));
-    loops.0.push(loops::attach(&[], &p.path("second.img")));
+    let Some((mut port, content)) = with_a_leftover(&p) else { return };
+    port.plug(&p.path("first.img"));
+    port.beside(&p.path("second.img"));
     let daemon = p.serve(&["tank"]);
     is_there(&p, "main", &content);
     stop(&p, daemon);
@@ -76,9 +111,9 @@ fn a_member_that_has_another_name_is_found_though_a_leftover_has_its_old_one() {
 #[test]
 fn a_repair_strikes_no_member_off_that_has_another_name_though_a_leftover_has_its_old_one() {
     let p = Place::new();
-    let Some((mut loops, content)) = with_a_leftover(&p) else { return };
-    show(&loops.0[0], &p.path("first.img"));
-    loops.0.push(loops::attach(&[], &p.path("second.img")));
+    let Some((mut port, content)) = with_a_leftover(&p) else { return };
+    port.plug(&p.path("first.img"));
+    port.beside(&p.path("second.img"));
     p.file("third.img", 48 * MIB);
     let repaired = p.run(&["repair", "tank", "--fast", "third.img", "--yes"]);
     assert_ne!(repaired.code, 0, "the SSD is there, and nothing is missing: {}", repaired.out);
@@ -91,18 +126,22 @@ fn a_repair_strikes_no_member_off_that_has_another_name_though_a_leftover_has_it
 #[test]
 fn a_repair_beside_a_leftover_strikes_no_member_off_that_cannot_be_read_now() {
     let p = Place::new();
-    let Some((mut loops, content)) = with_a_leftover(&p) else { return };
-    show(&loops.0[0], &p.path("second.img"));
-    let first = loops::attach(&[], &p.path("first.img"));
-    loops.0.push(first.clone());
-    loops::detach(&loops.0[0]);
+    let Some((mut port, content)) = with_a_leftover(&p) else { return };
+    let second = p.path("second.img");
+    let whole = std::fs::read(&second).expect("read");
+    port.plug(&second);
+    let device = port.loops.0[0].clone();
+    let first = port.beside(&p.path("first.img"));
+    p.file("second.img", 0);
+    resized(&device);
     let config = p.path("etc/groups/tank.toml");
     let text = std::fs::read_to_string(&config).expect("described");
     std::fs::write(&config, format!("{text}\n[[member]]\nlocator = \"{first}\"\ntier = \"fast\"\n")).expect("written");
     p.file("third.img", 48 * MIB);
     let repaired = p.run(&["repair", "tank", "--fast", "third.img", "--yes"]);
-    assert_ne!(repaired.code, 0, "{} has no size at this moment: {}", loops.0[0], repaired.out);
-    show(&loops.0[0], &p.path("second.img"));
+    assert_ne!(repaired.code, 0, "{device} has no size at this moment: {}", repaired.out);
+    std::fs::write(&second, whole).expect("written");
+    resized(&device);
     let daemon = p.serve(&["tank"]);
     is_there(&p, "main", &content);
     stop(&p, daemon);

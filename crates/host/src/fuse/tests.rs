@@ -29,11 +29,12 @@ fn the_kernel_greets_and_an_unmount_ends_it() {
     let Some(file) = mounted(&folder) else { return };
     assert!(is_mounted(&folder));
     assert!(!remove_dead(dir.path()).expect("looked"));
-    let again = mount(dir.path(), "test");
-    assert!(again.is_ok(), "the folder above is free");
+    let above = mount(dir.path(), "test").expect_err("it is not empty");
+    assert!(matches!(above, MountError::NotEmpty { .. }), "nothing is mounted on the folder above: {above}");
+    let beside = dir.path().join("beside");
     // Nobody serves it: dead as soon as its device closes.
-    drop(again);
-    assert!(remove_dead(dir.path()).expect("removed"));
+    drop(mount(&beside, "test").expect("mounted"));
+    assert!(remove_dead(&beside).expect("removed"));
     let reactor = Reactor::new().expect("io_uring");
     let (env, at) = (reactor.env(), folder.clone());
     reactor.block_on(async move {
