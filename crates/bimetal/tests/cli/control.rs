@@ -307,7 +307,7 @@ fn attach_waits_for_a_daemon_that_somebody_else_is_starting() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let attach = p.command(&["attach", "tank/nothing"]).stderr(Stdio::piped()).spawn().expect("the program starts");
-    std::thread::sleep(Duration::from_millis(1200));
+    std::thread::sleep(Duration::from_millis(500));
     drop(member);
     let said = attach.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
