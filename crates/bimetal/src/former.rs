@@ -10,7 +10,7 @@ use bimetal_host::{HostDevice, HostEnv, Locator};
 use crate::config::{uuid_text, GroupConfig};
 use crate::standing::own_uuid;
 pub(crate) use crate::standing::{by_list, is_of_a_side, newest, standing, was, Standing};
-use crate::{config, members, paths, restoring, sharing};
+use crate::{api, config, members, paths, restoring, runstate, sharing};
 
 /// Labels of the group that a label names, of all devices at hand: where the configuration has members, and block devices. That
 /// one is among them, wherever it is.
@@ -37,13 +37,61 @@ pub(crate) async fn look_up(env: &HostEnv, label: &Label) -> Standing {
     newest(&all).map_or(Standing::Member, |newest| standing(label, newest))
 }
 
+/// The group that wants a device, and what is known of its members without opening them: whoever has them open may have the only
+/// connection that their servers take.
+pub(crate) struct Wanting {
+    /// Its name.
+    pub(crate) name: String,
+    known: Known,
+}
+
+enum Known {
+    /// Its devices are looked at.
+    Nothing,
+    /// All its members, by the word of its daemon.
+    Members(Vec<String>),
+    /// The labels of its members that are open here.
+    Labels(Vec<Label>),
+}
+
+impl Wanting {
+    /// A group that is served, or that nobody has open. Blocks.
+    pub(crate) fn of(name: &str) -> Result<Wanting> {
+        let known = match runstate::daemon(name)? {
+            Some(daemon) => {
+                let status: api::Status = daemon.get("/v1/status")?;
+                Known::Members(status.members.into_iter().map(|m| m.uuid).collect())
+            }
+            None => Known::Nothing,
+        };
+        Ok(Wanting { name: name.into(), known })
+    }
+
+    /// One whose members are open here.
+    pub(crate) fn open<'a>(name: &str, labels: impl Iterator<Item = &'a Label>) -> Wanting {
+        Wanting { name: name.into(), known: Known::Labels(labels.cloned().collect()) }
+    }
+
+    /// What the device of a label is to it, if the label is of this group.
+    pub(crate) async fn standing(&self, env: &HostEnv, label: &Label) -> Result<Option<Standing>> {
+        if !is_of_group(label, &self.name)? {
+            return Ok(None);
+        }
+        Ok(Some(match &self.known {
+            Known::Nothing => look_up(env, label).await,
+            Known::Members(all) => by_list(label, all.contains(&uuid_text(&own_uuid(label)))),
+            Known::Labels(all) => newest(all.iter().chain([label])).map_or(Standing::Member, |l| standing(label, l)),
+        }))
+    }
+}
+
 /// Refuses a device with a label, unless forced: what is on it is somebody's data. `group` is the one that wants it, if that is
 /// there already. What was being added to that one may be taken again.
 pub(crate) async fn refuse(
     env: &HostEnv,
     locator: &Locator,
     device: &HostDevice,
-    group: Option<&str>,
+    group: Option<&Wanting>,
     force: bool,
 ) -> Result<()> {
     let label = members::read_label(device).await.with_context(|| format!("{locator} cannot be read"))?;
@@ -55,7 +103,7 @@ pub(crate) async fn refuse(
         }
         Err(why) => {
             refuse_unlabelled(env, locator, device, &why).await?;
-            refuse_named(env, locator, group).await
+            refuse_named(env, locator, group.map(|group| group.name.as_str())).await
         }
     }
 }
@@ -66,7 +114,7 @@ pub(crate) async fn refuse_as_target(
     env: &HostEnv,
     locator: &Locator,
     device: &HostDevice,
-    group: &str,
+    group: &Wanting,
     force: bool,
 ) -> Result<()> {
     refuse(env, locator, device, Some(group), force).await?;
@@ -102,9 +150,16 @@ async fn lacks_a_member(env: &HostEnv, config: &GroupConfig) -> bool {
     !newest(&labels).is_some_and(all_there)
 }
 
-async fn refuse_labelled(env: &HostEnv, locator: &Locator, label: &Label, group: Option<&str>) -> Result<()> {
-    let own = group.map_or(Ok(false), |group| is_of_group(label, group))?;
-    match (look_up(env, label).await, own) {
+async fn refuse_labelled(env: &HostEnv, locator: &Locator, label: &Label, group: Option<&Wanting>) -> Result<()> {
+    let own = match group {
+        Some(group) => group.standing(env, label).await?,
+        None => None,
+    };
+    let standing = match own {
+        Some(standing) => standing,
+        None => look_up(env, label).await,
+    };
+    match (standing, own.is_some()) {
         (Standing::Joining, true) => Ok(()),
         (Standing::Member, true) => bail!("{}", own_member(label, locator)),
         (Standing::Member, false) => bail!(

@@ -195,7 +195,7 @@ fn make(path: &Path, size: u64) -> Result<Made<'_>> {
 
 /// Its size, and whose data on it would be lost.
 fn look_at_what_is_there(group: &str, locator: &Locator, force: bool) -> Result<(u64, String)> {
-    let (at, group) = (locator.clone(), group.to_string());
+    let (at, group) = (locator.clone(), former::Wanting::of(group)?);
     let reactor = Reactor::new()?;
     let env = reactor.env();
     reactor.block_on(async move {

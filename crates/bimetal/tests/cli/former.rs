@@ -161,7 +161,7 @@ fn what_was_being_added_is_added_without_force() {
 }
 
 /// Has both labels of a member say that it is being added.
-fn joining(path: &std::path::Path) {
+pub(crate) fn joining(path: &std::path::Path) {
     use bimetal_format::label::{Label, LABEL_SIZE};
     use bimetal_format::layout::{label_b, LABEL_A};
     let mut bytes = std::fs::read(path).expect("read");

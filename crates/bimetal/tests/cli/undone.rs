@@ -2,25 +2,11 @@
 
 use std::path::Path;
 
-use bimetal_format::label::{Label, LABEL_SIZE};
-use bimetal_format::layout::{label_b, LABEL_A};
-
 use crate::common::{installed, Place, MIB};
 use crate::family::{fill, is_there, marked, stop};
+use crate::former::joining;
 use crate::leftover::{as_begun, back_after_a_cut_off, done_with_the_old_one};
 use crate::loops::{self, Loops};
-
-/// Has both labels of a member say that it is being added.
-fn joining(path: &Path) {
-    let mut bytes = std::fs::read(path).expect("read");
-    for place in [LABEL_A, label_b(bytes.len() as u64)] {
-        let range = place as usize..place as usize + LABEL_SIZE;
-        let mut label = Label::decode(&bytes[range.clone()], place).expect("a label");
-        label.joining = true;
-        bytes[range].copy_from_slice(&label.encode(place));
-    }
-    std::fs::write(path, bytes).expect("written");
-}
 
 /// A group `tank` beside a disk, shown as a loop device, whose adding was cut off; the next start struck its place out. `other.img` has become
 /// the member with its index. Gives what is on the SSD.

@@ -85,26 +85,26 @@ pub(super) fn came(group: &str, locator: &Locator, tier: Tier, done: &Done) -> S
 pub(super) fn look_at(group: &str, locator: &Locator, force: bool) -> Result<Looked> {
     let servers = vec![NbdServer::Unix(runstate::nbd_socket(group))];
     Own { group: group.to_string(), tags: Vec::new(), servers }.refuse(locator)?;
-    let (at, name) = (locator.clone(), group.to_string());
+    let (at, group) = (locator.clone(), former::Wanting::of(group)?);
     with_env(|env| async move {
-        refuse_member(&env, &at, &name).await?;
+        refuse_member(&env, &at, &group).await?;
         refuse_used(&env, &at, force).await?;
         let device = HostDevice::open(&env, &at, Access::PEEK).await?;
         refuse_tiny(&at, &device)?;
-        former::refuse(&env, &at, &device, Some(&name), force).await?;
+        former::refuse(&env, &at, &device, Some(&group), force).await?;
         Ok(Looked { size: device.size(), lost_with: former::lost_with(&env, &at, &device).await })
     })
 }
 
 /// Refuses a member of the group itself, also with --force: what would be overwritten is in use. Nothing is open afterwards: a server may
 /// take one connection at a time, and whoever looks next needs it.
-async fn refuse_member(env: &HostEnv, at: &Locator, group: &str) -> Result<()> {
+async fn refuse_member(env: &HostEnv, at: &Locator, group: &former::Wanting) -> Result<()> {
     let label = {
         let device = HostDevice::open(env, at, Access::PEEK).await?;
         members::read_label(&device).await?
     };
     match label {
-        Ok(label) if former::is_of_group(&label, group)? && former::look_up(env, &label).await == Standing::Member => {
+        Ok(label) if group.standing(env, &label).await? == Some(Standing::Member) => {
             bail!("{}", former::own_member(&label, at))
         }
         _ => Ok(()),

@@ -19,7 +19,7 @@ use crate::cli::Repair;
 use crate::members::{self, Members};
 use crate::output::{confirm, Output};
 use crate::saved::{self, Saved};
-use crate::{loss, runstate};
+use crate::{former, loss, runstate};
 
 /// What is asked for.
 struct Wish {
@@ -108,7 +108,8 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     if plan.unread() > 0 && !wish.give_up_unread {
         bail!("{}", words::unread(plan.unread(), &reasons));
     }
-    let opened = new::add_all(&env, name, &mut plan, &mut new, wish.force).await?;
+    let wanting = former::Wanting::open(name, found.labelled().map(|(_, label)| label));
+    let opened = new::add_all(&env, &wanting, &mut plan, &mut new, wish.force).await?;
     let elsewhere = found.elsewhere(!plan.missing().is_empty());
     if let Err(why) = plan.check() {
         let words: Vec<String> = std::iter::once(why.to_string()).chain(elsewhere).collect();

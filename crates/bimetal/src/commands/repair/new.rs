@@ -206,7 +206,7 @@ async fn refuse_elsewhere(env: &HostEnv, group: &str, found: &Members, new: &[Ne
 
 /// A member that is missing where the configuration has it may be at hand elsewhere. That it is believed to be new would cost
 /// what is on it.
-async fn refuse_missing(env: &HostEnv, group: &str, new: &NewDevice, device: &HostDevice) -> Result<()> {
+async fn refuse_missing(env: &HostEnv, group: &former::Wanting, new: &NewDevice, device: &HostDevice) -> Result<()> {
     let label = match members::read_label(device).await? {
         Ok(label) => label,
         // Also by force: it may be a member of this very group.
@@ -215,12 +215,13 @@ async fn refuse_missing(env: &HostEnv, group: &str, new: &NewDevice, device: &Ho
         }
         Err(_) => return Ok(()),
     };
-    if former::is_of_group(&label, group)? && former::look_up(env, &label).await == Standing::Member {
+    if group.standing(env, &label).await? == Some(Standing::Member) {
         bail!(
             "{} is no new device: it is member {} of this very group. Name it with the other members, and what is on it is \
-             not given up: bimetal repair {group} --member {0} ...",
+             not given up: bimetal repair {2} --member {0} ...",
             new.locator,
-            label.member
+            label.member,
+            group.name
         );
     }
     Ok(())
@@ -229,7 +230,7 @@ async fn refuse_missing(env: &HostEnv, group: &str, new: &NewDevice, device: &Ho
 /// Takes the devices into the plan. Nothing is written to them.
 pub(super) async fn add_all(
     env: &HostEnv,
-    group: &str,
+    group: &former::Wanting,
     plan: &mut Plan<HostEnv>,
     new: &mut [NewDevice],
     force: bool,
