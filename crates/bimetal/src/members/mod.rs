@@ -224,7 +224,7 @@ pub(crate) async fn read_label(device: &HostDevice) -> Result<Result<Label, Labe
 async fn open_configured(env: &HostEnv, config: &GroupConfig, before: &[[u8; 16]], access: Access) -> Result<Members> {
     let mut members = Members::default();
     let (mut absent, mut barred) = (Vec::new(), Vec::new());
-    let (places, other_names) = places_once(config)?;
+    let (places, other_names) = places_once(env, config).await?;
     let opened = join_all(places.iter().map(|(_, locator)| open_here(env, locator, access))).await;
     for ((m, locator), opened) in places.iter().zip(opened) {
         let why = match opened {
@@ -301,28 +301,52 @@ async fn open_configured(env: &HostEnv, config: &GroupConfig, before: &[[u8; 16]
     Ok(members)
 }
 
+/// So long a file system has to say what a place is.
+const IDENTITY: Duration = Duration::from_secs(1);
+
 /// A place of a configuration.
 type Configured<'a> = (&'a MemberConfig, Locator);
 
 /// The places of a configuration, each device or file once, and what else names them: a new device may be where a dead one was, and be given
 /// by another name. A second open would find it in use, by this program.
-fn places_once(config: &GroupConfig) -> Result<(Vec<Configured<'_>>, Vec<Stranger>)> {
-    let (mut places, mut other_names): (Vec<Configured<'_>>, _) = (Vec::new(), Vec::new());
-    // The name that came last is the one that somebody gave.
-    for m in config.members.iter().rev() {
+async fn places_once<'a>(env: &HostEnv, config: &'a GroupConfig) -> Result<(Vec<Configured<'a>>, Vec<Stranger>)> {
+    let parsed = |m: &'a MemberConfig| {
         let locator = Locator::parse(&m.locator).with_context(|| format!("configuration of {}", config.name))?;
-        let same = |(_, other): &&Configured<'_>| identity(other) == identity(&locator);
-        match places.iter().find(same) {
-            Some((_, other)) if *other == locator => {}
-            Some((_, other)) => {
+        Ok((m, locator))
+    };
+    let all: Vec<Configured<'_>> = config.members.iter().map(parsed).collect::<Result<_>>()?;
+    let identities = join_all(all.iter().map(|(_, locator)| identity_in_time(env, locator))).await;
+    let mut order: Vec<usize> = (0..all.len()).rev().collect();
+    // A name like /dev/sda may have become another device's; of two of a kind the one that came last is the one that somebody gave.
+    order.sort_by_key(|i| !is_link(&identities[*i], &all[*i].1));
+    let mut kept: Vec<usize> = Vec::new();
+    let mut other_names = Vec::new();
+    for i in order {
+        let locator = &all[i].1;
+        match kept.iter().find(|k| identities[**k] == identities[i]).map(|k| &all[*k].1) {
+            Some(other) if other == locator => {}
+            Some(other) => {
                 let why = format!("{locator} is the same device or file as {other}");
-                other_names.push(Stranger { locator: m.locator.clone(), why, former: None, is_member: true });
+                other_names.push(Stranger { locator: all[i].0.locator.clone(), why, former: None, is_member: true });
             }
-            None => places.push((m, locator)),
+            None => kept.push(i),
         }
     }
-    places.reverse();
+    let places = all.into_iter().enumerate().filter(|(i, _)| kept.contains(i)).map(|(_, place)| place).collect();
     Ok((places, other_names))
+}
+
+/// What a place is, or its name where the file system does not answer: whoever opens it says so then.
+async fn identity_in_time(env: &HostEnv, locator: &Locator) -> String {
+    let at = locator.clone();
+    let looked = env.timeout(IDENTITY, env.blocking(move || identity(&at))).await;
+    looked.and_then(Result::ok).unwrap_or_else(|| locator.to_string())
+}
+
+/// Whether a name leads to the device by a link, as those in `/dev/disk` do. One that could not be looked up is not asked again.
+fn is_link(identity: &str, locator: &Locator) -> bool {
+    let is_known = identity != locator.to_string();
+    locator.path().filter(|_| is_known).is_some_and(|path| std::fs::canonicalize(path).is_ok_and(|real| real != path))
 }
 
 /// A device that is there and cannot be opened may be a member that somebody uses, and a group is never opened without such a

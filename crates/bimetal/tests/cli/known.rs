@@ -163,6 +163,23 @@ fn a_device_that_the_description_names_twice_is_opened_once() {
     assert!(!text.contains("slow.img") && text.contains("named") && text.contains("fast.img"), "{text}");
 }
 
+/// A name like /dev/sda is another device's after a start, now and then; the links in /dev/disk are not.
+#[test]
+fn of_two_names_of_a_device_the_link_stays_in_the_description() {
+    let p = Place::new();
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    std::os::unix::fs::symlink(p.path("slow.img"), p.path("named")).expect("linked");
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "named", "--yes"]);
+    let mut file = std::fs::File::options().append(true).open(description(&p)).expect("there");
+    write!(file, "\n[[member]]\nlocator = \"{}\"\ntier = \"slow\"\n", p.path("slow.img").display()).expect("written");
+    let daemon = p.serve(&["tank"]);
+    p.ok(&["stop", "tank"]);
+    drop(daemon);
+    let text = std::fs::read_to_string(description(&p)).expect("there");
+    assert!(text.contains("named") && !text.contains("slow.img"), "{text}");
+}
+
 #[test]
 fn a_daemon_with_another_run_directory_is_found_by_what_it_has_open() {
     let p = Place::new();
