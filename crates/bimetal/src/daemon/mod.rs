@@ -113,6 +113,10 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
         None => paths::check_run_socket(&control)?,
     }
     sockets::clear(&control, &usual)?;
+    if let Some(folder) = args.fuse.clone() {
+        // Before the group is opened: what is refused later leaves it as if it had crashed.
+        env.blocking(move || bimetal_host::fuse::look(&folder)).await?.context("--fuse")?;
+    }
     let access = if args.read_only { Access::READ } else { Access::SERVE };
     let found = found_members::open(&env, Some(&name), &found_members::parse_all(&args.members)?, access).await?;
     check_name(&name, &found)?;

@@ -216,6 +216,7 @@ fn a_mount_that_cannot_be_made_is_told_in_words() {
     p.refused(&["serve", "tank", "--fuse", "file"], 1, &["--fuse", "file"]);
     p.refused(&["serve", "tank", "--fuse", "/proc"], 1, &["mounted there already", "proc"]);
     p.refused(&["serve", "tank", "--fuse", "."], 1, &["is not empty"]);
+    assert_eq!(p.json(&["check", "tank"])["clean"], true, "the group was not even opened");
     // What was made for a mount goes with it.
     p.refused(&["serve", "tank", "--fuse", "/proc/deep/down"], 1, &["--fuse", "/proc/deep"]);
     let mut daemon = p.serve(&["tank", "--fuse", "deep/down"]);

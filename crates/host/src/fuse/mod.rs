@@ -29,7 +29,9 @@ const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 pub use answer::Answer;
 pub use ground::device_below;
 pub(crate) use mount::TYPE as MOUNT_TYPE;
-pub use mount::{is_mounted, mount, number_of, remove_dead, true_path, unmount, unmount_only, Fashion, MountError};
+pub use mount::{
+    is_mounted, look, mount, number_of, remove_dead, true_path, unmount, unmount_only, Fashion, MountError,
+};
 
 /// Bytes before the payload of a WRITE: the head of a request and the fixed part of a WRITE.
 pub const WRITE_HEAD: usize = 80;

@@ -78,17 +78,7 @@ pub fn mount(folder: &Path, name: &str) -> Result<OwnedFd, MountError> {
     let at = |source| MountError::Folder { folder: folder.to_owned(), source };
     remove_dead(folder).map_err(at)?;
     fs::create_dir_all(folder).map_err(at)?;
-    // What is mounted on a link lies on the folder behind it.
-    let folder = &*true_path(folder).map_err(at)?;
-    if let Some(what) = mounted(folder).map_err(at)? {
-        return Err(MountError::Taken { folder: folder.to_owned(), what });
-    }
-    if !fs::metadata(folder).map_err(at)?.is_dir() {
-        return Err(at(io::ErrorKind::NotADirectory.into()));
-    }
-    if fs::read_dir(folder).map_err(at)?.next().is_some() {
-        return Err(MountError::NotEmpty { folder: folder.to_owned() });
-    }
+    let folder = &*free(folder)?;
     let refused = |why| MountError::Refused { folder: folder.to_owned(), why };
     if !is_root() {
         let options = format!("fsname={name},subtype={SUBTYPE},nosuid,nodev,noatime");
@@ -97,6 +87,32 @@ pub fn mount(folder: &Path, name: &str) -> Result<OwnedFd, MountError> {
     let device = open_device()?;
     mount_as_root(&device, folder, name).map_err(|e| refused(e.to_string()))?;
     Ok(device.into())
+}
+
+/// Whether volumes could be [mounted](mount) on `folder`, as far as can be said beforehand. A dead mount in the way is removed. Blocks.
+pub fn look(folder: &Path) -> Result<(), MountError> {
+    remove_dead(folder).map_err(|source| MountError::Folder { folder: folder.to_owned(), source })?;
+    match fs::symlink_metadata(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        _ => free(folder).map(drop),
+    }
+}
+
+/// The true path of an empty folder on which nothing is mounted.
+fn free(folder: &Path) -> Result<PathBuf, MountError> {
+    let at = |source| MountError::Folder { folder: folder.to_owned(), source };
+    // What is mounted on a link lies on the folder behind it.
+    let folder = true_path(folder).map_err(at)?;
+    if let Some(what) = mounted(&folder).map_err(at)? {
+        return Err(MountError::Taken { folder, what });
+    }
+    if !fs::metadata(&folder).map_err(at)?.is_dir() {
+        return Err(at(io::ErrorKind::NotADirectory.into()));
+    }
+    if fs::read_dir(&folder).map_err(at)?.next().is_some() {
+        return Err(MountError::NotEmpty { folder });
+    }
+    Ok(folder)
 }
 
 fn open_device() -> Result<File, MountError> {
