@@ -172,7 +172,10 @@ fn of_two_names_of_a_device_the_link_stays_in_the_description() {
     std::os::unix::fs::symlink(p.path("slow.img"), p.path("named")).expect("linked");
     p.ok(&["create", "tank", "--fast", "fast.img", "--slow", "named", "--yes"]);
     let mut file = std::fs::File::options().append(true).open(description(&p)).expect("there");
-    write!(file, "\n[[member]]\nlocator = \"{}\"\ntier = \"slow\"\n", p.path("slow.img").display()).expect("written");
+    // And one name twice, which does not go for that.
+    for name in ["slow.img", "named"] {
+        write!(file, "\n[[member]]\nlocator = \"{}\"\ntier = \"slow\"\n", p.path(name).display()).expect("written");
+    }
     let daemon = p.serve(&["tank"]);
     p.ok(&["stop", "tank"]);
     drop(daemon);
