@@ -1,7 +1,7 @@
 //! What labels say of each other: who is a member of a group, and who is none any more.
 
 use bimetal_format::label::{Label, MemberCode, Repair, TierCode};
-use bimetal_volume::probe::departed;
+use bimetal_volume::probe::{voices, Voice};
 
 /// What a device is to the group that its label names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,24 +38,25 @@ pub(crate) fn by_list(label: &Label, listed: bool) -> Standing {
 /// The newest of labels of one group. What a device says that is being added, or is none of its members any more, counts only if no other
 /// says anything: a leftover of a repair that was done without it may have a table as new as theirs, or newer.
 pub(crate) fn newest<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Option<&'a Label> {
-    let all = with_departed(labels).into_iter();
-    all.max_by_key(|(l, departed)| (!l.joining, !departed, l.tables, l.generation)).map(|(l, _)| l)
+    let all = with_voices(labels).into_iter();
+    let rank = |l: &Label, voice: Voice| (voice == Voice::Counts, !l.joining, l.tables, l.generation);
+    all.max_by_key(|(l, voice)| rank(l, *voice)).map(|(l, _)| l)
 }
 
 /// The label with the newest table of members, among those that the engine asks who is a member.
 pub(crate) fn newest_table<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Option<&'a Label> {
-    asked(labels).into_iter().filter(|l| !l.joining).max_by_key(|l| l.tables)
+    asked(labels).into_iter().max_by_key(|l| l.tables)
 }
 
-/// Those of the labels of one group that are of none who has left it, and of no leftover.
+/// Those of the labels of one group that count: of none who has left it, of no leftover, and of nobody who is being added.
 pub(crate) fn asked<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Vec<&'a Label> {
-    with_departed(labels).into_iter().filter(|(_, departed)| !departed).map(|(l, _)| l).collect()
+    with_voices(labels).into_iter().filter(|(_, voice)| *voice == Voice::Counts).map(|(l, _)| l).collect()
 }
 
-fn with_departed<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Vec<(&'a Label, bool)> {
+fn with_voices<'a>(labels: impl IntoIterator<Item = &'a Label>) -> Vec<(&'a Label, Voice)> {
     let all: Vec<&Label> = labels.into_iter().collect();
-    let departed = departed(&all);
-    all.into_iter().zip(departed).collect()
+    let voices = voices(&all);
+    all.into_iter().zip(voices).collect()
 }
 
 /// What it was, for words: "was fast member 0 of group 'tank'".

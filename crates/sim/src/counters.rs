@@ -93,6 +93,8 @@ pub enum Seen {
     Repaired,
     /// A repair was cut off.
     RepairCutOff,
+    /// A new device of a repair that was done without it came back after yet another repair.
+    LeftByOlder,
     /// A start that mended a member was cut off.
     MendingCutOff,
     /// A client that died while a request of its was under way.
@@ -163,6 +165,7 @@ const NAMES: [(&str, bool); Seen::LeftBehind as usize + 1] = [
     ("family locked", false),
     ("repair", true),
     ("repair cut off", true),
+    ("new device of an older repair", true),
     ("mending cut off", false),
     ("client died", true),
     ("checked in use", true),

@@ -6,7 +6,7 @@ use bimetal_format::layout::{label_b, LABEL_A};
 use crate::buf::BufMut;
 use crate::env::{Device, DeviceError};
 use crate::member::label::read_labels;
-pub use crate::recovery::departed;
+pub use crate::recovery::{voices, Voice};
 
 /// Reads the label of a device: `Ok(Err(..))` says why it is no usable member.
 pub async fn probe<D: Device>(device: &D) -> Result<Result<Label, LabelError>, DeviceError> {

@@ -16,13 +16,21 @@ fn label_of(bytes: &[u8]) -> Label {
     Label::decode(&bytes[at..at + LABEL_SIZE], LABEL_A).expect("a label")
 }
 
-/// A member as a repair leaves it that was cut off when nothing but a new device was done: `before`, marked.
-pub(crate) fn as_begun(path: &Path, before: &[u8]) {
+/// Members as a repair leaves them that was cut off when nothing but a new device was done: that one, and the one in `path`, which
+/// was `before`.
+pub(crate) fn as_begun(path: &Path, before: &[u8], new: &Path) {
     let done = label_of(&std::fs::read(path).expect("read"));
     assert_eq!(done.repair, Repair::Done);
-    let mut bytes = before.to_vec();
+    relabelled(path, before, |label| (label.repair, label.repair_id) = (Repair::Begun, done.repair_id));
+    let whole = std::fs::read(new).expect("read");
+    relabelled(new, &whole, |label| label.joining = true);
+}
+
+/// Writes `bytes` to the file of a member, with a changed label.
+fn relabelled(path: &Path, bytes: &[u8], change: impl Fn(&mut Label)) {
+    let mut bytes = bytes.to_vec();
     let mut label = label_of(&bytes);
-    (label.repair, label.repair_id) = (Repair::Begun, done.repair_id);
+    change(&mut label);
     label.sequence += 1;
     for place in [LABEL_A, label_b(bytes.len() as u64)] {
         let range = place as usize..place as usize + LABEL_SIZE;
@@ -85,7 +93,7 @@ fn with_a_leftover(p: &Place) -> Option<(Port, Vec<u8>)> {
     port.plug(&p.path("first.img"));
     p.ok(&["repair", "tank", "--fast", port.name(), "--yes"]);
     port.unplug_all();
-    as_begun(&p.path("slow.img"), &before);
+    as_begun(&p.path("slow.img"), &before, &p.path("first.img"));
     port.plug(&p.path("second.img"));
     p.ok(&["repair", "tank", "--fast", port.name(), "--yes"]);
     let daemon = p.serve(&["tank"]);
@@ -120,6 +128,30 @@ fn a_repair_strikes_no_member_off_that_has_another_name_though_a_leftover_has_it
     let daemon = p.serve(&["tank"]);
     is_there(&p, "main", &content);
     stop(&p, daemon);
+}
+
+/// Later the second one dies, too, and is replaced by a third. The first one bars no start, and can be given to a repair as any other device.
+#[test]
+fn a_leftover_of_an_older_repair_bars_no_start() {
+    let p = Place::new();
+    let Some((mut port, _)) = with_a_leftover(&p) else { return };
+    p.file("third.img", 48 * MIB);
+    port.plug(&p.path("third.img"));
+    p.ok(&["repair", "tank", "--fast", port.name(), "--yes"]);
+    let first = port.beside(&p.path("first.img"));
+    let config = p.path("etc/groups/tank.toml");
+    let text = std::fs::read_to_string(&config).expect("described");
+    std::fs::write(&config, format!("{text}\n[[member]]\nlocator = \"{first}\"\ntier = \"fast\"\n")).expect("written");
+    let daemon = p.serve(&["tank"]);
+    let content = marked("On the third one. ", 20 * MIB);
+    fill(&p, "main", &content);
+    is_there(&p, "main", &content);
+    stop(&p, daemon);
+    port.unplug_all();
+    std::fs::remove_file(p.path("third.img")).expect("dies");
+    let first = port.beside(&p.path("first.img"));
+    p.ok(&["repair", "tank", "--fast", &first, "--yes"]);
+    stop(&p, p.serve(&["tank"]));
 }
 
 /// Both have names of their own, and the member cannot be used at this moment.
@@ -159,7 +191,7 @@ pub(crate) fn back_after_a_cut_off(p: &Place) -> Vec<u8> {
     let before = std::fs::read(&slow).expect("read");
     p.file("new.img", 48 * MIB);
     p.ok(&["repair", "tank", "--fast", "new.img", "--yes", "--save", "undo.saved"]);
-    as_begun(&slow, &before);
+    as_begun(&slow, &before, &p.path("new.img"));
     std::fs::rename(&away, &fast).expect("back");
     content
 }

@@ -51,12 +51,9 @@ fn broken(n: u64, damage: Damage) -> Scenario {
 fn without_one() -> Directed {
     let make = |n: u64| broken(n, Damage::Repair((n % MEMBERS) as usize, n / MEMBERS % REPAIR));
     Directed::chain("repaired without a member", make, MEMBERS * REPAIR * 2).finds(&[
-        "RepairDoneWithForks",
-        "LeftoverStrikesOff",
-        "LeftoversCount",
         "LeftoversDecide",
-        "LeftoversAreKnown",
-        "RepairMarkedAnew",
+        "LeftoversStay",
+        "LeftoverIsNoSource",
     ])
 }
 

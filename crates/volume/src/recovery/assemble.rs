@@ -51,8 +51,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     }
     check_one_group(&found)?;
     let mut findings: Vec<Finding> = Vec::new();
-    let found = without_departed(found, &mut findings);
-    let (counting, joining): (Vec<_>, Vec<_>) = found.into_iter().partition(counts_by_itself);
+    let (counting, joining) = without_departed(found, &mut findings);
     let (counting, newest) = without_cut_off_leavers(counting, &mut findings)?;
     let name = newest.group_name.clone();
     if options.writable && newest.read_only_compatible & !READ_ONLY_COMPATIBLE != 0 {
@@ -181,11 +180,6 @@ fn weigh_absent<D>(
     Ok((dead.into_iter().map(|(i, _)| i as MemberIndex).collect(), unusable))
 }
 
-/// A device that is being added becomes a member by the tables of the others.
-fn counts_by_itself<D>(f: &Found<D>) -> bool {
-    !f.label.joining || mutant::on(Mutant::JoiningCounts)
-}
-
 fn half_added<D>(f: &Found<D>) -> String {
     format!("device {} is not used: it was being added to the group when that was cut off; add it again", f.position)
 }
@@ -285,7 +279,7 @@ fn take_table<D>(
         }
         let behind = table.tables.saturating_sub(l.tables);
         let repaired = is_unrepaired(l, &newest);
-        if behind > 1 && is_current(l, &newest) && !repaired || behind > 0 && l.joining {
+        if !repaired && (behind > 1 && is_current(l, &newest) || behind > 0 && l.joining) {
             return Err(OpenError::Stale { name: newest.group_name.clone(), member: l.member });
         }
         cut_off |= is_current(l, &newest) && !repaired && (behind > 0 || l.joining);

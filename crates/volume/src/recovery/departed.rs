@@ -3,29 +3,79 @@
 //! 1. What such a one says of the group is as old as its leaving, and may be so old that no epoch of today knows it. So they are set aside
 //!    before anything else is concluded from labels.
 //! 2. A member has *left* if tables that are not older than its own say so.
-//! 3. A *leftover* is a new device on which a repair was done, when that was cut off, and done without it: nothing was ever served with
-//!    it, so its tables say nothing of who has left. The member in whose place it came may be the one that the repair was then done with.
+//! 3. Until a repair is done everywhere its new devices say that they are *joining*: nothing was ever served with them. One on which it is
+//!    done counts all the same as long as the repair is done on no member and a member says that it was begun, or none is there: then its
+//!    map is that of the group. Otherwise such a device is a member if others list it, and else a *leftover*, whatever became of the
+//!    repair, and however often the group was repaired since: its tables say nothing.
+//! 4. Of attempts of a repair that did not know of each other none counts: it is begun again from what the members have. Those that knew
+//!    of each other go on from each other.
 
 use bimetal_format::label::{Label, MemberCode, Repair};
 
 use super::{Finding, Found};
 use crate::mutant::{self, Mutant};
 
-/// Leaves out devices that have left the group.
-pub(super) fn without_departed<D>(found: Vec<Found<D>>, findings: &mut Vec<Finding>) -> Vec<Found<D>> {
-    let departed = departed(&found.iter().map(|f| &f.label).collect::<Vec<_>>());
-    let (left, rest): (Vec<_>, Vec<_>) = found.into_iter().zip(departed).partition(|(_, departed)| *departed);
-    findings.extend(left.iter().map(|(f, _)| Finding::mended(left_behind(f))));
-    rest.into_iter().map(|(f, _)| f).collect()
+/// What a label is to the others of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voice {
+    /// It counts for nothing: its device is a member only if others say so.
+    Joining,
+    /// Its device has left the group: who else is a member must not be asked of it.
+    Departed,
+    /// It counts.
+    Counts,
 }
 
-/// Which of these labels of one group are of devices that have left it, or of leftovers: who else is a member must not be asked of them.
-pub fn departed(labels: &[&Label]) -> Vec<bool> {
-    let leftovers = leftovers(labels);
-    let counts = |leftover: &bool| !leftover || mutant::on(Mutant::LeftoverStrikesOff);
-    let said: Vec<&Label> = labels.iter().zip(&leftovers).filter(|(_, l)| counts(l)).map(|(l, _)| *l).collect();
-    let gone = |l: &Label| said.iter().any(|o| strikes(o, l));
-    labels.iter().zip(leftovers).map(|(l, leftover)| leftover || gone(l)).collect()
+/// The labels of those that count, and of those that are joining; leaves out devices that have left the group.
+pub(super) fn without_departed<D>(found: Vec<Found<D>>, findings: &mut Vec<Finding>) -> (Vec<Found<D>>, Vec<Found<D>>) {
+    let voices = voices(&found.iter().map(|f| &f.label).collect::<Vec<_>>());
+    let (mut counting, mut joining) = (Vec::new(), Vec::new());
+    for (f, voice) in found.into_iter().zip(voices) {
+        match voice {
+            Voice::Counts => counting.push(f),
+            Voice::Joining => joining.push(f),
+            Voice::Departed => findings.push(Finding::mended(left_behind(&f))),
+        }
+    }
+    (counting, joining)
+}
+
+/// What each of these labels of one group is to the others.
+pub fn voices(labels: &[&Label]) -> Vec<Voice> {
+    let mut speaks: Vec<bool> = labels.iter().map(|l| !l.joining || mutant::on(Mutant::JoiningCounts)).collect();
+    let struck = struck_off_by(labels, &speaks);
+    let members = labels.iter().zip(&speaks).zip(struck).filter(|((_, speaks), struck)| **speaks && !struck);
+    for i in sources(labels, &members.map(|((l, _), _)| *l).collect::<Vec<_>>()) {
+        speaks[i] = true;
+    }
+    let voice = |(departed, speaks)| match (departed, speaks) {
+        (true, _) => Voice::Departed,
+        (false, false) => Voice::Joining,
+        (false, true) => Voice::Counts,
+    };
+    struck_off_by(labels, &speaks).into_iter().zip(speaks).map(voice).collect()
+}
+
+/// Which of these labels are of new devices that count, because on them alone a repair of the `members` is done.
+fn sources(labels: &[&Label], members: &[&Label]) -> Vec<usize> {
+    let of_repair = |l: &Label| {
+        let says = |mark| members.iter().any(|o| o.repair == mark && o.repair_id == l.repair_id);
+        (says(Repair::Begun) && !says(Repair::Done)) || members.is_empty()
+    };
+    let is_done = |l: &Label| l.joining && l.repair == Repair::Done && of_repair(l);
+    let done: Vec<usize> = (0..labels.len()).filter(|i| is_done(labels[*i])).collect();
+    let related = |a: &Label, b: &Label| descends(a, b) || descends(b, a);
+    let apart = done.iter().any(|a| done.iter().any(|b| !related(labels[*a], labels[*b])));
+    match apart && !mutant::on(Mutant::LeftoversDecide) || mutant::on(Mutant::LeftoverIsNoSource) {
+        true => Vec::new(),
+        false => done,
+    }
+}
+
+/// Which of these labels are of devices that have left the group, by what those say that speak.
+fn struck_off_by(labels: &[&Label], speaks: &[bool]) -> Vec<bool> {
+    let said = || labels.iter().zip(speaks).filter(|(_, speaks)| **speaks).map(|(l, _)| *l);
+    labels.iter().map(|l| said().any(|o| strikes(o, l))).collect()
 }
 
 fn left_behind<D>(f: &Found<D>) -> String {
@@ -49,41 +99,10 @@ fn struck_off(label: &Label, other: &Label) -> bool {
     let left = row(label).zip(row(other)).is_some_and(|(own, row)| own.0 == row.0 && row.1 == MemberCode::Left);
     // Of two changes that did not know of each other one may have been cut off: their numbers are equal then. Who has
     // left never comes back under its index.
-    left && !other.joining && other.tables >= label.tables
+    left && other.tables >= label.tables
 }
 
 /// Whether the epoch of a label is that of another, or comes after it.
 fn descends(l: &Label, from: &Label) -> bool {
     l.epoch.id == from.epoch.id || l.epoch.history.contains(&from.epoch.id)
-}
-
-/// Which of these labels are of leftovers. Two of those, of attempts that did not know of each other, each say so of the other, and so
-/// does one of the true new member: what a label of which nobody says so tells of others counts first. Where only they contradict each
-/// other the repair is done on none of the rest, and all are.
-fn leftovers(labels: &[&Label]) -> Vec<bool> {
-    let mut leftover = vec![false; labels.len()];
-    loop {
-        let rest = |i: &usize| !leftover[*i];
-        let doubted = |l: &Label| (0..labels.len()).filter(rest).any(|i| done_without(l, labels[i]));
-        let sure: Vec<usize> = (0..labels.len()).filter(rest).filter(|i| !doubted(labels[*i])).collect();
-        let by_sure = |l: &Label| sure.iter().any(|i| done_without(l, labels[*i]));
-        let more: Vec<usize> = (0..labels.len()).filter(rest).filter(|i| by_sure(labels[*i])).collect();
-        if more.is_empty() || mutant::on(Mutant::LeftoversDecide) {
-            return (0..labels.len()).map(|i| leftover[i] || doubted(labels[i])).collect();
-        }
-        more.into_iter().for_each(|i| leftover[i] = true);
-    }
-}
-
-/// Whether a repair was done on the device of this label, and then, as the other says on which it is done, without it: there is another one
-/// in its place, or none. Attempts that knew of each other go on from each other.
-fn done_without(label: &Label, other: &Label) -> bool {
-    let uuid = |l: &Label| l.members.get(label.member as usize).map(|m| m.uuid);
-    let same = label.repair != Repair::None && label.repair_id == other.repair_id && !other.joining;
-    let done = match mutant::on(Mutant::LeftoversCount) {
-        true => other.tables >= label.tables,
-        false => other.repair != Repair::Begun && !descends(label, other),
-    };
-    let counts = uuid(other).is_some() || !mutant::on(Mutant::RepairDoneWithForks);
-    same && done && counts && uuid(other) != uuid(label)
 }

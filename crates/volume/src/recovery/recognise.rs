@@ -16,7 +16,7 @@ use bimetal_format::label::{Label, LabelError, MemberCode, MemberRow, Repair, LA
 use bimetal_format::layout::{default_journal_blocks, label_b, Layout};
 use bimetal_format::{journal, page, Salt, BLOCK};
 
-use super::departed::departed;
+use super::departed::{voices, Voice};
 use super::identify::Unusable;
 use super::{Found, Identified};
 use crate::buf::BufMut;
@@ -80,9 +80,9 @@ pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::De
 /// The labels that say who is a member. A leftover may have the very place that the member without labels has.
 fn counting<D>(found: &[Found<D>]) -> Vec<Label> {
     let all: Vec<&Label> = found.iter().map(|f| &f.label).collect();
-    let departed = departed(&all);
-    let counts = |(l, departed): &(&Label, bool)| !l.joining && (!departed || mutant::on(Mutant::LeftoversAreKnown));
-    all.into_iter().zip(departed).filter(counts).map(|(l, _)| l.clone()).collect()
+    let voices = voices(&all);
+    let counts = |(_, voice): &(&Label, Voice)| *voice == Voice::Counts;
+    all.into_iter().zip(voices).filter(counts).map(|(l, _)| l.clone()).collect()
 }
 
 fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {

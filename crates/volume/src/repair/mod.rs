@@ -16,7 +16,7 @@
 //! Order: new devices are laid out; the labels of all members at hand say *begun* (one whose labels are damaged gets none
 //! until it is done: its map says nothing); each member, the new ones first and those last whose directory could not be read,
 //! gets the whole map and, with one flip, a label that names it, a new epoch, the new member table and an empty journal,
-//! *clean* as after an orderly stop and *done*.
+//! *clean* as after an orderly stop and *done*; those of new devices say that they are *joining* until all are done.
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
 //! - *Not marked* (`RepairUnmarked`). The power goes when one member is done. The next start takes the others for members of
@@ -30,6 +30,8 @@
 //!   held then.
 //! - *Any block will do* (`RepairTrustsAny`). The same of an image whose labels were wiped, or of a device that was to be a member
 //!   once and has blocks that say of which.
+//! - *New devices stay* (`LeftoversStay`). The power goes when a new SSD alone is done, and the repair is done with another one, or
+//!   with the old one, which was a cable. The new one is connected years later: its tables say who has left, and its epoch is a fork.
 //! - *Journals go on* (`RepairKeepsJournal`). The records that were cut off or given up are replayed over the new map.
 
 mod keep;

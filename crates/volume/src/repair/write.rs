@@ -40,9 +40,11 @@ pub(super) async fn carry_out<E: Env>(
     members.sort_by_key(|m| lost(m) && !mutant::on(Mutant::RepairOverUnread));
     let fresh = || new.iter().map(|(m, _)| (m, true));
     let all: Vec<(&Member<E::Device>, bool)> = fresh().chain(members.iter().map(|m| (*m, false))).collect();
-    for (m, _) in &all {
+    let joins = |m: &Member<E::Device>, new: bool| new || known.joining.contains(&m.index);
+    for (m, new) in &all {
         begin_anew(core, m, known.journal_ends.get(m.index as usize).copied().flatten());
-        let label = label_of(m, &agreed);
+        let joining = joins(m, *new) && !mutant::on(Mutant::LeftoversStay);
+        let label = Label { joining, ..label_of(m, &agreed) };
         *m.label.borrow_mut() = label;
     }
     for (m, new) in &all {
@@ -54,18 +56,19 @@ pub(super) async fn carry_out<E: Env>(
         m.format_away().await.map_err(failed(m.index))?;
         m.sync_all().await.map_err(failed(m.index))?;
     }
+    for (m, _) in all.iter().filter(|(m, _)| m.label.borrow().joining) {
+        let label = Label { joining: false, ..m.label.borrow().clone() };
+        m.flip(label).await.map_err(failed(m.index))?;
+    }
     let struck_off = core.members.iter().filter(|m| !m.is_present()).map(|m| m.index).collect();
     Ok(Report { struck_off, new: fresh().map(|(m, _)| m.index).collect(), given_up })
 }
 
 /// Has the labels say that a repair was begun, and gives its number. One that was cut off keeps its number: where it is done on
-/// a member, that one goes on to be the source, and those which are not done say so already. A member that was not there when it was
-/// begun knows none.
+/// a member, that one goes on to be the source, and those which are not done say so already.
 async fn mark<E: Env>(core: &Core<E>, members: &[&Member<E::Device>]) -> Result<u32, RepairError> {
     let newest = newest_of(members);
-    let begun = |l: &Label| (l.repair != Mark::None && l.epoch.id == newest.epoch.id).then_some(l.repair_id);
-    let of_others = members.iter().find_map(|m| begun(&m.label.borrow()));
-    let known = begun(&newest).or(of_others.filter(|_| !mutant::on(Mutant::RepairMarkedAnew)));
+    let known = (newest.repair != Mark::None).then_some(newest.repair_id);
     let id = known.unwrap_or_else(|| (core.env.random() as u32).max(1));
     let says_so = |l: &Label| l.repair != Mark::None && l.repair_id == id;
     for m in members.iter().filter(|m| !says_so(&m.label.borrow()) && !mutant::on(Mutant::RepairUnmarked)) {

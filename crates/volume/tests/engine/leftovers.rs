@@ -44,7 +44,7 @@ fn done_on_a_new_one(env: &MemoryEnv, rest: &[MemoryDevice], tier: Tier, size: u
             plan.carry_out().await
         });
         assert!(cut_off.is_err(), "cut off by then");
-        if has_labels(&new) && done(&new) && !copy.iter().any(done) {
+        if has_labels(&new) && done(&new) && !copy.iter().any(|d| d.label().epoch.id == new.label().epoch.id) {
             rest.iter().zip(&copy).for_each(|(d, c)| drop(d.blocks.replace(c.blocks.borrow().clone())));
             return new;
         }
@@ -91,6 +91,50 @@ fn a_new_device_of_a_repair_that_was_done_with_the_last_member_is_left_alone() {
     repair(&env, &m.0).expect("all are there");
     session(&env, &m.0, 8);
     is_left_alone(&env, &m.0, &[new], 8);
+}
+
+/// Years later another member is gone, and that repair has another number.
+#[test]
+fn a_new_device_of_a_repair_that_was_done_without_it_is_left_alone_after_another_repair() {
+    let env = MemoryEnv::new();
+    let (_, rest, new) = with_a_leftover(&env);
+    repair(&env, &rest).expect("an SSD and a disk are left");
+    session(&env, &rest, 8);
+    repair(&env, &rest).expect("whole");
+    is_left_alone(&env, &rest.iter().map(MemoryDevice::copy).collect::<Vec<_>>(), &[new.copy()], 8);
+    session(&env, &rest, 9);
+    is_left_alone(&env, &rest, &[new], 9);
+}
+
+/// Of several attempts, too, one of which went on from another and was cut off where that was.
+#[test]
+fn new_devices_of_several_attempts_are_left_alone_after_another_repair() {
+    let env = MemoryEnv::new();
+    let (_, rest, first) = with_a_leftover(&env);
+    let with_first: Vec<MemoryDevice> = rest.iter().chain([&first]).cloned().collect();
+    let second = done_on_a_new_one(&env, &with_first, Tier::Fast, 16 * MIB);
+    assert!(second.label().epoch.history.contains(&first.label().epoch.id), "it goes on from the first");
+    repair(&env, &rest).expect("an SSD and a disk are left");
+    session(&env, &rest, 8);
+    repair(&env, &rest).expect("whole");
+    session(&env, &rest, 9);
+    is_left_alone(&env, &rest, &[first, second], 9);
+}
+
+/// Its map is the only one that is whole, and is so after another attempt that was cut off.
+#[test]
+fn a_repair_goes_on_from_a_new_device_and_ends_with_it() {
+    let env = MemoryEnv::new();
+    let (_, rest, new) = with_a_leftover(&env);
+    assert!(new.label().joining);
+    let all: Vec<MemoryDevice> = rest.into_iter().chain([new]).collect();
+    let refused = open(&env, &all, writable()).map(drop).map_err(|e| e.to_string());
+    assert!(refused.as_ref().is_err_and(|e| e.contains("repair")), "it is not done yet: {refused:?}");
+    let report = repair(&env, &all).expect("done");
+    assert_eq!(report.struck_off, vec![], "the new one is a member");
+    assert!(all.iter().all(|d| !d.label().joining && d.label().repair == Repair::Done));
+    session(&env, &all, 8);
+    is_left_alone(&env, &all, &[], 8);
 }
 
 /// The repair goes on with another new device, which has the same place in the group: its members, and the first one.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use anyhow::{bail, Result};
 use bimetal_format::label::{Label, MemberCode, Repair};
 use bimetal_host::Locator;
-use bimetal_volume::probe::departed;
+use bimetal_volume::probe::{voices, Voice};
 
 use crate::members::{own_uuid, way_to_size};
 use crate::saved::{Mark, SavedMember, Sign};
@@ -223,10 +223,12 @@ fn is_of_before(group: &Group<'_>, label: &Label) -> bool {
     }
 }
 
-/// Whether the saved labels say that it has left, or that a repair which was done on it was done without it.
+/// Whether the saved labels say that it has left, or that the repair which made it a new device was done without it.
 fn has_departed(group: &Group<'_>, label: &Label) -> bool {
-    let all: Vec<&Label> = group.members.iter().map(|m| &m.label).chain([label]).collect();
-    departed(&all).pop().unwrap_or(false)
+    let saved = || group.members.iter().map(|m| &m.label);
+    let all: Vec<&Label> = saved().chain([label]).collect();
+    let done_without = label.joining && saved().any(|l| l.repair_id == label.repair_id && l.repair != Repair::Begun);
+    done_without || voices(&all).pop() == Some(Voice::Departed)
 }
 
 fn is_of_known_epoch(group: &Group<'_>, label: &Label) -> bool {

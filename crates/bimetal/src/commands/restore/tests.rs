@@ -223,12 +223,12 @@ fn what_was_no_member_when_the_group_was_saved_keeps_nothing_from_being_written_
     assert!(!is_left_alone(|l| (l.epoch.id, l.generation) = (4711, 20)), "it may be of a start since");
     let leftover: Change = |l| {
         (l.epoch.id, l.epoch.history, l.generation) = (4711, vec![4710], 21);
-        (l.repair, l.repair_id, l.tables) = (Repair::Done, 3, 6);
+        (l.repair, l.repair_id, l.tables, l.joining) = (Repair::Done, 3, 6, true);
     };
     assert!(is_left_alone(leftover), "that repair was done without it");
     let other: Change = |l| {
         (l.epoch.id, l.epoch.history, l.generation) = (4711, vec![4710], 21);
-        (l.repair, l.repair_id, l.tables) = (Repair::Done, 4, 6);
+        (l.repair, l.repair_id, l.tables, l.joining) = (Repair::Done, 4, 6, true);
     };
     assert!(!is_left_alone(other), "that repair may have been done since");
 }

@@ -13,6 +13,8 @@ pub(in crate::run) struct Given {
     pub(super) devices: Vec<SimDisk>,
     /// Devices in place of one that is gone: the last one; those before it were given to repairs that were cut off.
     pub(super) new: RefCell<Vec<(SimDisk, Tier)>>,
+    /// Of these only the last one is at hand in this attempt.
+    pub(super) last_only: Cell<bool>,
     /// The one that was gone works again.
     pub(super) back: RefCell<Option<SimDisk>>,
     /// Not at hand in this attempt.
@@ -32,7 +34,9 @@ impl Given {
         let mut devices: Vec<SimDisk> = at_hand.map(|(_, d)| d.clone()).chain(self.back.borrow().clone()).collect();
         let mut news = self.new.borrow().clone();
         let fresh = news.pop_if(|(disk, _)| forge::own_uuid(disk).is_none());
-        devices.extend(news.into_iter().map(|(disk, _)| disk));
+        let earlier = news.len().saturating_sub(usize::from(fresh.is_none()));
+        let hidden = if self.last_only.get() { earlier } else { 0 };
+        devices.extend(news.into_iter().skip(hidden).map(|(disk, _)| disk));
         (devices, fresh)
     }
 
@@ -54,8 +58,8 @@ impl Given {
     }
 
     pub(in crate::run) fn of(devices: Vec<SimDisk>, kept_copies: bool) -> Given {
-        let (new, back, absent, loose) = Default::default();
-        Given { devices, new, back, absent, loose, kept_copies, unlabelled: false }
+        let (new, last_only, back, absent, loose) = Default::default();
+        Given { devices, new, last_only, back, absent, loose, kept_copies, unlabelled: false }
     }
 
     /// All that there is, of which a member has no labels.

@@ -5,6 +5,7 @@ mod given;
 mod served;
 
 use bimetal_format::block::crc32c;
+use bimetal_format::label::Repair;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::{Device as _, DeviceTraits};
@@ -19,7 +20,7 @@ pub(super) use self::given::Given;
 pub(super) use self::served::Content;
 
 use super::damage::LABEL;
-use super::{Run, Wrong, STEP_LIMIT};
+use super::{forge, Run, Wrong, STEP_LIMIT};
 use crate::counters::Seen;
 use crate::disk::{Image, SimDisk};
 use crate::env::{Ended, SimEnv};
@@ -142,10 +143,12 @@ impl Run<'_> {
         for events in cut_off {
             let point = CrashPoint { steps: 0, events };
             let others = self.world.random(|p| (p.below(6), p.below(given.devices.len() as u64), p.below(4)));
+            given.last_only.set(self.world.random(|p| p.below(3)) == 0);
             given.absent.set((others.0 == 0 && given.devices.len() > 2).then_some(others.1 as usize));
             given.loose.set(given.loose.get() || given.absent.get().is_some());
             let ended = self.repair(given, Some(point))?;
             let whole = given.absent.take().is_none();
+            given.last_only.take();
             if let Some(ended) = ended.filter(|_| whole) {
                 self.judge(given, before, ended)?;
                 return copy.map_or(Ok(()), |(i, image)| self.old_copy(given, i, image));
@@ -166,8 +169,44 @@ impl Run<'_> {
                 self.holds(given, before, true, "after a repair that was cut off and a start that should not be")?;
             }
             self.holds(given, before, false, "after a repair that was cut off")?;
+            self.then_without_a_member(given)?;
         }
         self.repaired_at_last(given, before, gone, copy)
+    }
+
+    /// A member dies when the repair is done on a new device alone, whose map is whole: what is on the others is read, as if the repair had
+    /// come to its end.
+    fn then_without_a_member(&self, given: &Given) -> Result<(), Wrong> {
+        let alone = |disk: &SimDisk| forge::own_label(disk).is_some_and(|l| l.joining && l.repair == Repair::Done);
+        let is_done = |disk: &SimDisk| forge::own_label(disk).is_some_and(|l| l.repair == Repair::Done);
+        let on_new = given.new.borrow().last().is_some_and(|(disk, _)| alone(disk));
+        if !on_new || given.devices.len() < 2 || given.devices.iter().any(is_done) {
+            return Ok(());
+        }
+        let dead = self.world.random(|p| p.below(given.devices.len() as u64)) as usize;
+        let without = || {
+            let mut rest = given.split().0;
+            rest.remove(dead);
+            self.content(rest, given.kept_copies)
+        };
+        let now = without()?;
+        let before: Vec<Image> = given.split().0.iter().map(|d| d.store().image()).collect();
+        let ended = self.repair(given, None)?;
+        self.lose_power();
+        let at_the_end = without()?;
+        given.split().0.iter().zip(before).for_each(|(d, image)| drop(d.store_mut().swap_image(image)));
+        let (Some(Ok(_)), Some(at_the_end)) = (ended, at_the_end) else { return Ok(()) };
+        let zeros = Some(crc32c(&[0; BLOCK as usize]));
+        let blocks = |content: Content| content.into_iter().flat_map(|(_, blocks)| blocks);
+        // What is given up may be in doubt as long as the repair is not done.
+        let same = |(now, end): (Option<u32>, Option<u32>)| now == end || (now.is_none() && end == zeros);
+        match now.is_some_and(|now| blocks(now).zip(blocks(at_the_end)).all(same)) {
+            true => Ok(()),
+            false => {
+                Err("what is read without a member, when a repair is done on a new device, is not what it comes to"
+                    .into())
+            }
+        }
     }
 
     /// The repair is not cut off any more. New ones may be out of reach from here on, and the one in whose place they came work again.
@@ -210,10 +249,18 @@ impl Run<'_> {
         }
     }
 
-    /// New devices of repairs that were cut off, and that was done without them, are connected again: nothing was served with them, and
-    /// nothing is otherwise with them than without.
+    /// New devices of repairs that were cut off, and that was done without them, are connected again, some of them when the group was used
+    /// and repaired once more: nothing was served with them, and nothing is otherwise with them than without.
     fn are_back(&self, given: &Given, away: Vec<(SimDisk, Tier)>) -> Result<(), Wrong> {
         self.lose_power();
+        if self.world.random(|p| p.coin()) {
+            let again = self.used_once(given)? && matches!(self.repair(given, None)?, Some(Ok(_)));
+            self.lose_power();
+            if !again {
+                return Err("a group could not be used and repaired again".into());
+            }
+            self.shared.marks.borrow_mut().mark(Seen::LeftByOlder);
+        }
         let members = given.split().0;
         let without = self.content(members.clone(), given.kept_copies)?;
         given.new.borrow_mut().extend(away);
