@@ -165,7 +165,7 @@ const NAMES: [(&str, bool); Seen::LeftBehind as usize + 1] = [
     ("family locked", false),
     ("repair", true),
     ("repair cut off", true),
-    ("new device of an older repair", true),
+    ("new device of an older repair", false),
     ("mending cut off", false),
     ("client died", true),
     ("checked in use", true),

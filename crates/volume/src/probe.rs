@@ -6,6 +6,7 @@ use bimetal_format::layout::{label_b, LABEL_A};
 use crate::buf::BufMut;
 use crate::env::{Device, DeviceError};
 use crate::member::label::read_labels;
+pub use crate::member::label::Apart;
 pub use crate::recovery::{voices, Voice};
 
 /// Reads the label of a device: `Ok(Err(..))` says why it is no usable member.
@@ -15,10 +16,9 @@ pub async fn probe<D: Device>(device: &D) -> Result<Result<Label, LabelError>, D
     Ok(found.newest.ok_or(reason))
 }
 
-/// Where the second label of a member was, if only zeros are there: it was cut off and has been given its size again, or is a copy that ended
-/// early, and lacks what lay in its last part.
-pub async fn tail_gone<D: Device>(device: &D) -> Result<Option<u64>, DeviceError> {
-    Ok(read_labels(device).await?.tail_gone)
+/// What tells that a member is not whole: it was cut off and has been given its size again, or is a copy that ended early.
+pub async fn not_whole<D: Device>(device: &D) -> Result<Option<Apart>, DeviceError> {
+    Ok(read_labels(device).await?.apart)
 }
 
 /// Overwrites both labels, so that the device is no member any more, and what it holds of the keys of families.

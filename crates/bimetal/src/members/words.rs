@@ -214,7 +214,7 @@ fn way_on(name: &str, error: &group::OpenError) -> Option<String> {
         group::OpenError::Damaged { .. } | group::OpenError::RepairCutOff { .. } | group::OpenError::Label { .. } => {
             Some(format!("`bimetal repair {name}` says what can be done, and does it"))
         }
-        group::OpenError::TailGone { .. } => Some(format!(
+        group::OpenError::NotWhole { .. } => Some(format!(
             "If there is nothing else: `bimetal serve {name} --read-only` serves what is there, and `bimetal repair {name}` takes it as it is"
         )),
         group::OpenError::Member { source: DeviceError::NoSpace, .. } => Some(format!(

@@ -220,7 +220,7 @@ fn a_file_that_was_cut_off_and_grew_again_is_not_started_with_unasked() {
     assert!(checked.code != 0 && checked.out.contains("only zeros"), "{}", checked.out);
     p.refused(&["restore", "now.saved", "--yes"], 1, &[&place, "Bring all of it", "--force"]);
     // Who has nothing else may take it as it is; whoever has the whole file goes on with that.
-    p.refused(&["repair", "tank"], 1, &["only zeros", "reads as zeros", "--yes"]);
+    p.refused(&["repair", "tank"], 1, &["only zeros", "reads as zeros, or", "--yes"]);
     std::fs::copy(p.path("fast"), p.path("fast.before")).expect("copied");
     std::fs::rename(&slow, p.path("cut")).and_then(|()| std::fs::rename(&whole, &slow)).expect("brought");
     let mut daemon = p.serve(&["tank"]);

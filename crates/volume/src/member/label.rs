@@ -1,5 +1,7 @@
 //! Label flips: the one moment at which a new tail, directory or epoch becomes current on a member.
 
+use std::fmt;
+
 use bimetal_format::label::{Label, LabelError, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
 
@@ -47,9 +49,55 @@ pub(crate) struct FoundLabels {
     pub(crate) problems: Vec<(u64, LabelError)>,
     /// The place (0 or 1) whose copy is damaged, or older than the other.
     pub(crate) weaker: usize,
-    /// The place of the second one, if nothing but zeros is there though it was written: the device was cut off and grew again, or a copy
-    /// of it ended early.
-    pub(crate) tail_gone: Option<u64>,
+    /// One of the two cannot be of what the device is otherwise.
+    pub(crate) apart: Option<Apart>,
+}
+
+/// A device that is not whole: what lies behind one of its two labels is not what it has lain there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// The byte of that label.
+    pub place: u64,
+    what: Beside,
+}
+
+/// What is where the other label should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beside {
+    /// Nothing but zeros, though it was written: the device was cut off and grew again, or a copy of it ended early.
+    Zeros,
+    /// Its own from before, by more than a flip that was cut off can explain: a copy was made over an older one, and ended early.
+    Older,
+    /// That of another member: a copy was made over that one, and ended early.
+    Others,
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.place;
+        let (part, first, second) = match place {
+            LABEL_A => ("first", "second", "first"),
+            _ => ("last", "first", "second"),
+        };
+        match self.what {
+            Beside::Zeros => write!(
+                f,
+                "a whole {first} label, and only zeros where its {second} one was, at byte {place}: it was cut off and has been given its \
+                 size again, or is a copy that ended early. What lay in its {part} part is not in it, and would read as zeros"
+            ),
+            Beside::Older => write!(
+                f,
+                "a whole {first} label, and a much older one where its {second} one is, at byte {place}: it is a copy that was made over an \
+                 older one and ended early, or a device that loses writes it has confirmed. What is in its {part} part is old, and would \
+                 read as if it were not"
+            ),
+            Beside::Others => write!(
+                f,
+                "a whole {first} label, and that of another member where its {second} one was, at byte {place}: it is a copy that was made \
+                 over a former member and ended early. What is in its {part} part is that one's"
+            ),
+        }
+    }
 }
 
 impl FoundLabels {
@@ -64,7 +112,7 @@ impl FoundLabels {
 /// Reads both labels of a device. The second lies where the device ended when it was laid out, which the first one says; if that one is
 /// damaged, what it says of it may be too, and the second may be where the device ends now.
 pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, DeviceError> {
-    let mut found = FoundLabels { newest: None, problems: Vec::new(), weaker: 0, tail_gone: None };
+    let mut found = FoundLabels { newest: None, problems: Vec::new(), weaker: 0, apart: None };
     let first = read_label(device, LABEL_A).await;
     // A device that was laid out with more has become smaller, which is told by its size.
     let (end, laid_out) = (label_b(device.size()), first.laid_out.map_or(device.size(), |l| l.min(device.size())));
@@ -76,18 +124,18 @@ pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, De
         }
     }
     let sequence = |l: &ReadLabel| l.outcome.as_ref().map_or(0, |l| l.sequence);
-    found.weaker = usize::from(sequence(&second) < sequence(&first));
-    // Of the two the weaker one is written first, and synced: once the first is another than that with which the device was made, the
-    // second is there too.
-    let is_gone = second.is_zeros && sequence(&first) > MADE_WITH;
-    found.tail_gone = is_gone.then_some(second.place);
+    found.apart = apart(&first, &second);
+    let is_others = matches!(found.apart, Some(Apart { what: Beside::Others, .. }));
+    found.weaker = usize::from(is_others || sequence(&second) < sequence(&first));
     // A newer version has begun a flip and was cut off, or the other place could not be read: what it knows is what counts. Its copy has
     // the right checksum: rot does not look like that.
     let newer = first.counts_before(&second) || second.counts_before(&first);
     let unread = second.unread.or(first.unread).filter(|_| !newer);
     for (place, outcome) in [(first.place, first.outcome), (second.place, second.outcome)] {
         match outcome {
-            Ok(l) if !newer && found.newest.as_ref().is_none_or(|n| l.sequence > n.sequence) => found.newest = Some(l),
+            Ok(l) if !newer && found.newest.as_ref().is_none_or(|n| is_same(n, &l) && l.sequence > n.sequence) => {
+                found.newest = Some(l);
+            }
             Ok(_) => {}
             Err(e) => found.problems.push((place, e)),
         }
@@ -96,6 +144,25 @@ pub(crate) async fn read_labels<D: Device>(device: &D) -> Result<FoundLabels, De
         (None, Some(e)) => Err(e),
         _ => Ok(found),
     }
+}
+
+/// Whether both are there, and cannot both be of this device as it is. Of the two the weaker one is written first, and synced: so they are
+/// one apart at most, and once the first is another than that with which the device was made, the second is there too.
+fn apart(first: &ReadLabel, second: &ReadLabel) -> Option<Apart> {
+    let at = |l: &ReadLabel, what| Some(Apart { place: l.place, what });
+    match (&first.outcome, &second.outcome) {
+        (Ok(a), Ok(b)) if !is_same(a, b) => at(second, Beside::Others),
+        (Ok(a), Ok(b)) if a.sequence > b.sequence.saturating_add(1) => at(second, Beside::Older),
+        (Ok(a), Ok(b)) if b.sequence > a.sequence.saturating_add(1) => at(first, Beside::Older),
+        (Ok(a), Err(_)) if second.is_zeros && a.sequence > MADE_WITH => at(second, Beside::Zeros),
+        _ => None,
+    }
+}
+
+/// Whether two labels are of one member.
+fn is_same(a: &Label, b: &Label) -> bool {
+    let uuid = |l: &Label| l.members.get(l.member as usize).map(|m| m.uuid);
+    a.group == b.group && uuid(a) == uuid(b)
 }
 
 /// The sequence of the label with which a device becomes a member.

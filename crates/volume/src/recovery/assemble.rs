@@ -16,6 +16,7 @@ use crate::group::structure::adopt;
 use crate::group::volumes::Volumes;
 use crate::io::real_zeros::RealZeros;
 use crate::map::Map;
+use crate::member::label::Apart;
 use crate::member::set::Members;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
@@ -76,7 +77,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
         }
     }
     check_doubled(&members)?;
-    check_tails(&members, options)?;
+    check_whole(&members, options)?;
     let positions = members.iter().map(|f| f.position).collect();
     let recognised: Vec<MemberIndex> = members.iter().filter(|f| f.recognised).map(|f| f.label.member).collect();
     let unflushed = members.iter().find_map(|f| Some((f.label.member, f.unflushed?)));
@@ -89,11 +90,12 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     Ok(Assembled { devices, recognised, unflushed, positions, newest, dead, unusable: unusable.or(old_copy), findings })
 }
 
-/// No start writes with a member that lacks what lay in its last part: zeros would be data from then on, and the whole one an old copy.
-fn check_tails<D>(members: &[Found<D>], options: &OpenOptions) -> Result<(), OpenError> {
-    let gone = members.iter().find_map(|f| Some((f.position, f.tail_gone?)));
-    match gone.filter(|_| options.writable) {
-        Some((device, place)) => Err(OpenError::TailGone { device, place }),
+/// No start writes with a member that lacks what lay in a part of it: what is there would be its data from then on, and the whole one an
+/// old copy.
+fn check_whole<D>(members: &[Found<D>], options: &OpenOptions) -> Result<(), OpenError> {
+    let broken = members.iter().find_map(|f| Some((f.position, f.apart?)));
+    match broken.filter(|_| options.writable) {
+        Some((device, apart)) => Err(OpenError::NotWhole { device, apart }),
         None => Ok(()),
     }
 }
@@ -111,7 +113,7 @@ fn in_places<D>(
     let mut devices: Vec<Place<D>> = (0..table.members.len()).map(|_| None).collect();
     for f in members {
         findings.extend(f.problems.into_iter().map(Finding::mended));
-        findings.extend(f.tail_gone.map(|place| Finding::serious(lacks_its_tail(f.label.member, place))));
+        findings.extend(f.apart.map(|apart| Finding::serious(is_not_whole(f.label.member, apart))));
         findings.extend(f.unflushed.map(|why| Finding::serious(does_not_flush(f.label.member, why))));
         if let Some(why) = check_epoch(&f.label, newest)? {
             findings.push(Finding::mended(why));
@@ -125,12 +127,10 @@ fn in_places<D>(
     Ok(devices)
 }
 
-/// What is said of a member whose last part is zeros.
-fn lacks_its_tail(member: MemberIndex, place: u64) -> String {
+/// What is said of a member of which a part is not there.
+fn is_not_whole(member: MemberIndex, apart: Apart) -> String {
     format!(
-        "member {member}: its first label is whole, and at byte {place}, where its second one was, are only zeros: it was cut off and has been \
-         given its size again, or is a copy that ended early. What lay in its last part is not in it and reads as zeros, from where on nobody \
-         can tell. Bring all of it; only if there is nothing else does a repair take it as it is"
+        "member {member} has {apart}, from where on nobody can tell. Bring all of it; only if there is nothing else does a repair take it as it is"
     )
 }
 

@@ -4,7 +4,7 @@ use bimetal_format::label::{Label, LabelError};
 
 use super::OpenError;
 use crate::env::{Device, DeviceError};
-use crate::member::label::read_labels;
+use crate::member::label::{read_labels, Apart};
 use crate::mutant::{self, Mutant};
 use crate::wait;
 
@@ -20,8 +20,8 @@ pub(crate) struct Found<D> {
     pub(crate) problems: Vec<String>,
     /// It has no sound label: it was recognised by what else is on it, for a repair.
     pub(crate) recognised: bool,
-    /// Where its second label was and only zeros are: what lay in its last part may be gone.
-    pub(crate) tail_gone: Option<u64>,
+    /// By its two labels it is not whole.
+    pub(crate) apart: Option<Apart>,
     /// Why its FLUSH has failed: what is read from it may not be durable.
     pub(crate) unflushed: Option<DeviceError>,
 }
@@ -129,12 +129,12 @@ async fn read_one<D: Device>(device: D, position: usize) -> Result<Found<D>, (Un
         Ok(labels) => labels,
         Err(e) => return Err((Unusable::Device(e), Some(device))),
     };
-    let (reason, weaker, tail_gone) = (labels.reason(), labels.weaker, labels.tail_gone);
+    let (reason, weaker, apart) = (labels.reason(), labels.weaker, labels.apart);
     let Some(label) = labels.newest else { return Err((Unusable::Label(reason), Some(device))) };
     if device.size() < label.device_size {
         return Err((Unusable::Shrunk { size: device.size(), expected: label.device_size }, None));
     }
     let damaged = labels.problems.iter().filter(|(_, e)| !matches!(e, LabelError::NotALabel));
     let problems = damaged.map(|(place, e)| format!("member {}: label at byte {place}: {e}", label.member)).collect();
-    Ok(Found { device, label, position, weaker, problems, recognised: false, tail_gone, unflushed: None })
+    Ok(Found { device, label, position, weaker, problems, recognised: false, apart, unflushed: None })
 }

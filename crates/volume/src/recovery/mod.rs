@@ -36,6 +36,7 @@ use self::identify::Unusable;
 use self::load::{Source, Unread};
 use crate::env::{DeviceError, Env};
 use crate::group::core::Core;
+use crate::member::label::Apart;
 use crate::options::OpenOptions;
 use crate::units::MemberIndex;
 
@@ -86,17 +87,13 @@ pub enum OpenError {
         /// Bytes then.
         expected: u64,
     },
-    /// What lay in the last part of a device is gone from it.
-    #[error(
-        "device {device} has a whole first label, and only zeros where its second one was, at byte {place}: it was cut off and has been \
-         given its size again, or is a copy that ended early. What lay in its last part is not in it, and would read as zeros. Nothing was \
-         changed; bring all of it"
-    )]
-    TailGone {
+    /// What lay in a part of a device is not in it.
+    #[error("device {device} has {apart}. Nothing was changed; bring all of it")]
+    NotWhole {
         /// Position in the caller's list.
         device: usize,
-        /// Where the second label was.
-        place: u64,
+        /// What tells so.
+        apart: Apart,
     },
     /// Members of two groups.
     #[error("device {device} belongs to group {other}, not to {name}; give only members of one group")]
@@ -207,8 +204,8 @@ pub(crate) struct ForRepair {
     pub(crate) joining: Vec<MemberIndex>,
     /// Positions of those that failed when they were to say which member they are, or lack something of their size, and what is the matter.
     pub(crate) failed: Vec<(usize, String)>,
-    /// Whether a member lacks what lay in its last part.
-    pub(crate) lacks_a_tail: bool,
+    /// Whether a member lacks what lay in a part of it.
+    pub(crate) not_whole: bool,
     /// What could not be read, and no member at hand has otherwise.
     pub(crate) unread: Unread,
     /// A member whose FLUSH fails, and what it said.
@@ -225,7 +222,7 @@ pub(crate) async fn open_to_repair<E: Env>(
     let mut found = identify(devices, false).await?;
     let misplaced = recognise::recognise(&env, &mut found).await;
     let failed = found.failed();
-    let lacks_a_tail = found.found.iter().any(|f| f.tail_gone.is_some());
+    let not_whole = found.found.iter().any(|f| f.apart.is_some());
     let say_joining = found.found.iter().filter(|f| f.label.joining);
     let say_joining: Vec<(usize, MemberIndex)> = say_joining.map(|f| (f.position, f.label.member)).collect();
     let (core, source) = load(env, found, options).await?;
@@ -241,7 +238,7 @@ pub(crate) async fn open_to_repair<E: Env>(
             positions,
             joining,
             failed,
-            lacks_a_tail,
+            not_whole,
             unread,
             unflushed,
         },

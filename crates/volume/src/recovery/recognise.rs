@@ -100,7 +100,7 @@ fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {
         weaker: usize::from(!r.own),
         problems,
         recognised: !r.own,
-        tail_gone: None,
+        apart: None,
         unflushed: None,
     }
 }

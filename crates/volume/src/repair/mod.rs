@@ -184,9 +184,9 @@ impl<E: Env> Plan<E> {
         reasons
     }
 
-    /// Whether a member lacks what lay in its last part: it would be taken as it is, and nobody can tell what of it are zeros.
-    pub fn lacks_a_tail(&self) -> bool {
-        self.known.lacks_a_tail
+    /// Whether a member lacks what lay in a part of it: it would be taken as it is, and nobody can tell what of it is not its own.
+    pub fn is_not_whole(&self) -> bool {
+        self.known.not_whole
     }
 
     /// Whether it goes on with a repair that was cut off.

@@ -198,6 +198,53 @@ fn a_device_that_is_no_member_or_has_shrunk() {
     assert!(read(&env, &grown.volume("main").unwrap(), 0, 65536).unwrap() == [7; 65536]);
 }
 
+/// Whether the start was refused because a device is not whole, by what is at this place.
+fn is_apart(error: &OpenError, member: usize, at: u64) -> bool {
+    matches!(error, OpenError::NotWhole { device, apart } if (*device, apart.place) == (member, at))
+}
+
+/// A part of the member `of` is what was there before, or another device's.
+fn with_a_part_of(env: &MemoryEnv, m: &Members, member: usize, part: std::ops::Range<u64>, of: &MemoryDevice) {
+    let devices = m.copy().0;
+    let len = (part.end - part.start) as usize;
+    devices[member].poke(part.start, &of.peek(part.start, len));
+    let place = if part.start == 0 { LABEL_A } else { label_b(devices[member].size) };
+    let error = refused(env, &devices);
+    assert!(is_apart(&error, member, place), "{error}");
+    let found = open(env, &devices, read_only()).expect("opens").status().recovery;
+    assert!(found.iter().any(|f| f.contains("bring all of it") || f.contains("Bring all of it")), "{found:?}");
+    let plan = env.block_on(Plan::new(env.clone(), devices.clone(), false)).expect("a plan");
+    assert!(plan.is_not_whole() && !plan.reasons().is_empty());
+    repair(env, &devices).expect("repaired");
+    drop(open(env, &devices, writable()).expect("it is a member again, as it is"));
+}
+
+/// A copy is made over one that was made before, from the start or from the end, and ends early.
+#[test]
+fn a_copy_over_an_older_one_that_ended_early_is_not_taken_for_whole() {
+    let env = MemoryEnv::new();
+    let m = group(&env, "tank");
+    let before = m.copy();
+    stop(&env, open(&env, &m.0, writable()).expect("opens")).expect("an orderly stop");
+    for member in 0..3 {
+        let (size, old) = (m.0[member].size, &before.0[member]);
+        with_a_part_of(&env, &m, member, size / 2..size, old);
+    }
+    with_a_part_of(&env, &m, 2, 0..1 << 20, &before.0[2]);
+}
+
+/// The same over what was a member of another group, which has seen more.
+#[test]
+fn a_copy_over_a_former_member_that_ended_early_is_not_taken_for_whole() {
+    let env = MemoryEnv::new();
+    let (m, other) = (group(&env, "tank"), group(&env, "other"));
+    for _ in 0..3 {
+        stop(&env, open(&env, &other.0, writable()).expect("opens")).expect("an orderly stop");
+    }
+    let size = m.0[2].size;
+    with_a_part_of(&env, &m, 2, size / 2..size, &other.0[2]);
+}
+
 #[test]
 fn a_member_that_was_cut_off_and_grew_again_is_taken_as_it_is_by_a_repair_only() {
     let env = MemoryEnv::new();
@@ -210,13 +257,13 @@ fn a_member_that_was_cut_off_and_grew_again_is_taken_as_it_is_by_a_repair_only()
         let (place, zeros) = (label_b(devices[member].size), vec![0; 4 * MIB as usize]);
         devices[member].poke(devices[member].size - 4 * MIB, &zeros);
         let error = refused(&env, &devices);
-        assert!(matches!(error, OpenError::TailGone { device, place: p } if (device, p) == (member, place)), "{error}");
+        assert!(is_apart(&error, member, place), "{error}");
         let found = open(&env, &devices, read_only()).expect("opens").status().recovery;
         assert!(found.iter().any(|f| f.contains("only zeros")), "{found:?}");
         let report = check(&env, &devices).expect("checked");
         assert!(report.problems.iter().any(|p| p.serious && p.what.contains("only zeros")), "{:?}", report.problems);
         let plan = env.block_on(Plan::new(env.clone(), devices.clone(), false)).expect("a plan");
-        assert!(plan.lacks_a_tail() && !plan.reasons().is_empty());
+        assert!(plan.is_not_whole() && !plan.reasons().is_empty());
         repair(&env, &devices).expect("repaired");
         drop(open(&env, &devices, writable()).expect("it is a member again, as it is"));
     }

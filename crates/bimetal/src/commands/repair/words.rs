@@ -108,7 +108,7 @@ pub(super) fn question(
     text += &match lost {
         0 if !given_up.is_empty() => "Nothing is given up but what that repair gives up.".into(),
         0 if !lost_families.is_empty() => "Nothing else is given up.".into(),
-        0 if plan.lacks_a_tail() => "Nothing is given up but what is not there any more, which reads as zeros.".into(),
+        0 if plan.is_not_whole() => "Nothing is given up but what is not there any more: it reads as zeros, or as what lies in its place.".into(),
         0 => "Nothing is given up.".into(),
         _ => wrapped(
             "What is GIVEN UP reads as zeros afterwards. Before you go on: if the missing device may come back, wait for it, \

@@ -188,13 +188,8 @@ fn with_absent(what: &str, found: &Members) -> String {
 /// Refuses a member that was cut off and grew again: with its labels written anew nothing would tell any more that it is not whole.
 async fn refuse_without_tail(targets: &[Target<HostDevice>]) -> Result<()> {
     for t in targets {
-        if let Some(place) = bimetal_volume::probe::tail_gone(&t.device).await.with_context(|| t.locator.clone())? {
-            bail!(
-                "{} has a whole first label, and only zeros where its second one was, at byte {place}: it was cut off and has been given \
-                 its size again, or is a copy that ended early, and what lay in its last part is not in it. Bring all of it; if there is \
-                 nothing else, --force takes it as it is",
-                t.locator
-            );
+        if let Some(apart) = bimetal_volume::probe::not_whole(&t.device).await.with_context(|| t.locator.clone())? {
+            bail!("{} has {apart}. Bring all of it; if there is nothing else, --force takes it as it is", t.locator);
         }
     }
     Ok(())
