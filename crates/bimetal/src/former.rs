@@ -162,11 +162,19 @@ async fn refuse_labelled(env: &HostEnv, locator: &Locator, label: &Label, group:
     match (standing, own.is_some()) {
         (Standing::Joining, true) => Ok(()),
         (Standing::Member, true) => bail!("{}", own_member(label, locator)),
-        (Standing::Member, false) => bail!(
+        (Standing::Member, false) => match copy_elsewhere(env, locator, label).await {
+            Some(other) => bail!(
+                "{locator} carries the label of member {} of the Bimetal group '{}', and so does {other}: one of them is a copy. If the group \
+                 is to go on with {other}, add --force to take {locator} (what is on it is lost)",
+                label.member,
+                label.group_name
+            ),
+            None => bail!(
             "{locator} is a member of the Bimetal group '{}'; destroy that group first, or add --force to take the device \
              from it (its data is lost)",
             label.group_name
         ),
+        },
         (Standing::Joining, false) => bail!(
             "{locator} was being added to the Bimetal group '{}', and has not become a member of it; add --force to take it",
             label.group_name
@@ -178,6 +186,14 @@ async fn refuse_labelled(env: &HostEnv, locator: &Locator, label: &Label, group:
             way_to_its_data(label, locator)
         ),
     }
+}
+
+/// Another device that carries the label of the same member.
+async fn copy_elsewhere(env: &HostEnv, locator: &Locator, label: &Label) -> Option<Locator> {
+    let own = members::identity(locator);
+    let same = |l: &Label| l.group == label.group && own_uuid(l) == own_uuid(label);
+    let places = members::carriers(env, &label.group_name, Vec::new(), &same).await;
+    places.into_iter().find(|place| members::identity(place) != own)
 }
 
 /// Refuses a device that shares bytes with somebody's.

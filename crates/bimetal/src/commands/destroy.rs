@@ -1,14 +1,16 @@
 //! `bimetal destroy`: wipes the labels of a group's members and forgets it, or only forgets it.
 
 use anyhow::{bail, Context, Result};
+use bimetal_format::label::Label;
 use bimetal_host::device::Access;
-use bimetal_host::Reactor;
+use bimetal_host::{Locator, Reactor};
 use bimetal_volume::env::Device;
 use serde_json::json;
 
 use crate::cli::Destroy;
 use crate::output::{confirm, Output};
 use crate::size::approx;
+use crate::standing::{is_of_a_side, newest, own_uuid, standing, was, Standing};
 use crate::{api, config, elsewhere, members, paths, runstate};
 
 pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
@@ -27,6 +29,9 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
     let (group, yes, given) = (name.clone(), args.yes, explicit.clone());
     let mut wiped = reactor.block_on(async move {
         let found = members::open(&env, Some(&group), &given, Access::SERVE).await.context("nothing was changed")?;
+        if given.is_empty() {
+            refuse_copies(&group, &found)?;
+        }
         wipe(&group, found, yes).await
     })?;
     let stays = is_of_another(&name, &wiped);
@@ -99,6 +104,33 @@ fn not_named(name: &str, wiped: &Wiped) -> Vec<String> {
     others.map(|at| format!("{at}, a member by the configuration: it still carries what it carried")).collect()
 }
 
+/// Refuses to wipe a member and its copy where nobody has named them: one of them may be the backup.
+fn refuse_copies(name: &str, found: &members::Members) -> Result<()> {
+    let all: Vec<(&Locator, &Label)> = found.labelled().collect();
+    for (i, (first, label)) in all.iter().enumerate() {
+        let copy = all[i + 1..].iter().find(|(_, l)| l.group == label.group && own_uuid(l) == own_uuid(label));
+        if let Some((second, _)) = copy {
+            bail!(
+                "{first} and {second} both carry the label of member {} of group '{name}': one of them is a copy. Nothing was changed; name \
+                 all that is to be wiped with --member, or disconnect what is to stay",
+                label.member
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What is to be wiped, for the question: one that the group goes on without holds what nothing else does.
+fn line(m: &members::Opened, newest: Option<&Label>) -> String {
+    let size = approx(m.device.size());
+    let none = m.label.as_ref().zip(newest).and_then(|(label, newest)| match standing(label, newest) {
+        Standing::Former => Some(format!(", which {}, and may hold what that has given up", was(label))),
+        Standing::Apart => Some(format!(", which {}", is_of_a_side(label))),
+        Standing::Member | Standing::Joining => None,
+    });
+    format!("  {} ({size}){}", m.locator, none.unwrap_or_default())
+}
+
 /// Wipes the labels of all members.
 async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
     let stranger = found.opened.iter().find(|m| m.label.as_ref().is_some_and(|l| l.group_name != name));
@@ -117,7 +149,8 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
         let of_volume = |v: &bimetal_format::label::VolumeRow| format!("{} ({})", v.name, approx(v.size));
         l.living_volumes().map(of_volume).collect::<Vec<_>>().join(", ")
     });
-    let lines: Vec<String> = ours.iter().map(|m| format!("  {} ({})", m.locator, approx(m.device.size()))).collect();
+    let newest = newest(ours.iter().filter_map(|m| m.label.as_ref()));
+    let lines: Vec<String> = ours.iter().map(|m| line(m, newest)).collect();
     let question = format!(
         "This destroys group '{name}' with all data in its volumes {}:\n{}",
         volumes.unwrap_or_default(),

@@ -9,7 +9,7 @@ use crate::loops::{listed, Loops};
 const WAY: &str = "bimetal rescue tank --member";
 
 /// A group `tank` on `new.img` and `slow.img` that was repaired without `fast.img`, which is there again and holds data.
-fn repaired(p: &Place) {
+pub(crate) fn repaired(p: &Place) {
     p.tank_of(&["main:80MiB"]);
     let daemon = p.serve(&["tank"]);
     if installed("nbdcopy") {

@@ -4,6 +4,7 @@ mod attach;
 mod check;
 mod common;
 mod control;
+mod copies;
 mod demo;
 mod dissolve;
 mod family;

@@ -1,0 +1,55 @@
+//! A copy of a member, made as a backup, is not taken for the member where something is to be destroyed.
+
+use crate::common::{checksum, Place, MIB};
+use crate::former::repaired;
+
+/// A group `tank`, and copies of both members.
+fn copied(p: &Place) {
+    p.tank();
+    for name in ["fast", "slow"] {
+        std::fs::copy(p.path(&format!("{name}.img")), p.path(&format!("{name}.copy"))).expect("copied");
+    }
+}
+
+const ALL: [&str; 4] = ["fast.img", "slow.img", "fast.copy", "slow.copy"];
+
+/// The configuration has come to name the copies as well.
+#[test]
+fn a_group_and_its_backup_are_not_destroyed_by_its_name() {
+    let p = Place::new();
+    copied(&p);
+    let config = p.path("etc/groups/tank.toml");
+    let mut text = std::fs::read_to_string(&config).expect("described");
+    for (name, tier) in [("fast.copy", "fast"), ("slow.copy", "slow")] {
+        text += &format!("\n[[member]]\nlocator = \"{}\"\ntier = \"{tier}\"\n", p.path(name).display());
+    }
+    std::fs::write(&config, text).expect("written");
+    let before = ALL.map(|name| checksum(&p.path(name)));
+    p.refused(&["destroy", "tank", "--yes"], 1, &["fast.copy", "one of them is a copy", "--member"]);
+    assert_eq!(ALL.map(|name| checksum(&p.path(name))), before);
+    p.ok(&["destroy", "tank", "--member", "fast.copy", "slow.copy", "--yes"]);
+    assert_eq!([0, 1].map(|i| checksum(&p.path(ALL[i]))), [before[0], before[1]]);
+    p.ok(&["check", "--member", "fast.img", "slow.img"]);
+}
+
+/// Nobody is told to destroy the group, whose own members that would wipe.
+#[test]
+fn a_copy_is_taken_for_a_new_group_by_force_and_the_group_stays() {
+    let p = Place::new();
+    copied(&p);
+    p.file("other.img", 64 * MIB);
+    let create = ["create", "other", "--fast", "fast.copy", "--slow", "other.img", "--yes"];
+    let refused = p.run(&create);
+    assert!(refused.code == 1 && refused.err.contains("one of them is a copy"), "{}", refused.err);
+    assert!(refused.err.contains("fast.img") && !refused.err.contains("destroy"), "{}", refused.err);
+    p.ok(&[&create[..], &["--force"]].concat());
+    p.ok(&["check", "tank"]);
+}
+
+#[test]
+fn who_destroys_a_group_learns_that_a_former_member_goes_with_it() {
+    let p = Place::new();
+    repaired(&p);
+    let all = ["destroy", "tank", "--member", "new.img", "slow.img", "fast.img"];
+    p.refused(&all, 1, &["fast.img (48 MiB), which was fast member 0", "given up", "--yes"]);
+}
