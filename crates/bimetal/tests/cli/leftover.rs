@@ -130,6 +130,30 @@ fn a_repair_strikes_no_member_off_that_has_another_name_though_a_leftover_has_it
     stop(&p, daemon);
 }
 
+/// It is named again, or not: it is a member already, by what the repair has done.
+#[test]
+fn a_repair_that_was_cut_off_goes_on_with_its_new_device() {
+    for named in [true, false] {
+        let p = Place::new();
+        p.tank_of(&["main:40MiB"]);
+        std::fs::remove_file(p.path("fast.img")).expect("it has died");
+        let before = std::fs::read(p.path("slow.img")).expect("read");
+        p.file("new.img", 48 * MIB);
+        let repair = ["repair", "tank", "--yes", "--fast", "new.img"];
+        p.ok(&repair);
+        as_begun(&p.path("slow.img"), &before, &p.path("new.img"));
+        let refused = p.run(&["serve", "tank"]);
+        assert!(refused.code != 0 && refused.err.contains("bimetal repair tank"), "{}", refused.err);
+        p.file("other.img", 96 * MIB);
+        let create = p.run(&["create", "other", "--fast", "new.img", "--slow", "other.img", "--yes"]);
+        assert!(create.code != 0 && create.err.contains("'tank'"), "it is of tank: {}", create.err);
+        let again = p.run(if named { &repair } else { &repair[..3] });
+        assert_eq!(again.code, 0, "{}", again.err);
+        assert_eq!(p.json(&["check", "tank"])["sound"], true);
+        stop(&p, p.serve(&["tank"]));
+    }
+}
+
 /// Later the second one dies, too, and is replaced by a third. The first one bars no start, and can be given to a repair as any other device.
 #[test]
 fn a_leftover_of_an_older_repair_bars_no_start() {
