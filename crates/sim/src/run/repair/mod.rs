@@ -139,11 +139,11 @@ impl Run<'_> {
         let later: Vec<u64> = self.world.random(|p| (0..p.below(CUT_OFF)).map(|_| p.below(EVENTS)).collect());
         let cut_off =
             first.or_else(|| self.world.random(|p| p.coin().then(|| p.below(EVENTS)))).into_iter().chain(later);
-        let mut copy = None;
+        let (mut copy, mut done_alone) = (None, None);
         for events in cut_off {
-            let point = CrashPoint { steps: 0, events };
             let others = self.world.random(|p| (p.below(6), p.below(given.devices.len() as u64), p.below(4)));
-            given.last_only.set(self.world.random(|p| p.below(3)) == 0);
+            given.last_only.set(done_alone.is_some() || self.world.random(|p| p.below(3)) == 0);
+            let point = CrashPoint { steps: 0, events: done_alone.take().unwrap_or(events) };
             given.absent.set((others.0 == 0 && given.devices.len() > 2).then_some(others.1 as usize));
             given.loose.set(given.loose.get() || given.absent.get().is_some());
             let ended = self.repair(given, Some(point))?;
@@ -169,18 +169,30 @@ impl Run<'_> {
                 self.holds(given, before, true, "after a repair that was cut off and a start that should not be")?;
             }
             self.holds(given, before, false, "after a repair that was cut off")?;
-            self.then_without_a_member(given)?;
+            if Self::is_done_on_new_alone(given) {
+                self.then_without_a_member(given)?;
+                // The next attempt knows nothing of it, and comes as far with another new device.
+                if let (Some(gone), true) = (gone, self.world.random(|p| p.coin())) {
+                    let number = given.new.borrow().len() + 1;
+                    given.add(self.disk_like(gone, number));
+                    done_alone = Some(events);
+                }
+            }
         }
         self.repaired_at_last(given, before, gone, copy)
+    }
+
+    /// Whether the repair is done on one new device, and on no member.
+    fn is_done_on_new_alone(given: &Given) -> bool {
+        let is_done = |disk: &SimDisk| forge::own_label(disk).is_some_and(|l| l.repair == Repair::Done);
+        let on_new = given.new.borrow().iter().filter(|(disk, _)| is_done(disk)).count();
+        on_new == 1 && !given.devices.iter().any(is_done)
     }
 
     /// A member dies when the repair is done on a new device alone, whose map is whole: what is on the others is read, as if the repair had
     /// come to its end.
     fn then_without_a_member(&self, given: &Given) -> Result<(), Wrong> {
-        let alone = |disk: &SimDisk| forge::own_label(disk).is_some_and(|l| l.joining && l.repair == Repair::Done);
-        let is_done = |disk: &SimDisk| forge::own_label(disk).is_some_and(|l| l.repair == Repair::Done);
-        let on_new = given.new.borrow().last().is_some_and(|(disk, _)| alone(disk));
-        if !on_new || given.devices.len() < 2 || given.devices.iter().any(is_done) {
+        if given.devices.len() < 2 {
             return Ok(());
         }
         let dead = self.world.random(|p| p.below(given.devices.len() as u64)) as usize;
@@ -190,11 +202,12 @@ impl Run<'_> {
             self.content(rest, given.kept_copies)
         };
         let now = without()?;
-        let before: Vec<Image> = given.split().0.iter().map(|d| d.store().image()).collect();
+        let all: Vec<SimDisk> = given.split().0.into_iter().chain(given.split().1.map(|(disk, _)| disk)).collect();
+        let before: Vec<Image> = all.iter().map(|d| d.store().image()).collect();
         let ended = self.repair(given, None)?;
         self.lose_power();
         let at_the_end = without()?;
-        given.split().0.iter().zip(before).for_each(|(d, image)| drop(d.store_mut().swap_image(image)));
+        all.iter().zip(before).for_each(|(d, image)| drop(d.store_mut().swap_image(image)));
         let (Some(Ok(_)), Some(at_the_end)) = (ended, at_the_end) else { return Ok(()) };
         let zeros = Some(crc32c(&[0; BLOCK as usize]));
         let blocks = |content: Content| content.into_iter().flat_map(|(_, blocks)| blocks);
