@@ -23,6 +23,7 @@ mod opened;
 mod places;
 mod raw;
 mod report;
+mod setup;
 mod shared;
 mod sockets;
 mod takeover;
@@ -30,14 +31,11 @@ mod ublk;
 mod volumes;
 mod ways;
 
-use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use bimetal_host::device::Access;
 use bimetal_host::{HostEnv, Reactor};
-use bimetal_volume::env::Env;
 use bimetal_volume::group::Group;
 use bimetal_volume::options::{MemberStatus, OpenOptions};
 
@@ -45,20 +43,16 @@ use crate::cli::Serve;
 use crate::config::uuid_text;
 use crate::members as found_members;
 use crate::output::Output;
-use crate::{control, handover, log, loss, metadata_room, paths, runstate, words};
+use crate::{handover, log, loss, metadata_room, paths, runstate, words};
 use answers::Answers;
-use exports::Exports;
 pub(crate) use families::{Change as FamilyTable, Work as FamilyWork};
-use files::Files;
 pub(crate) use jobs::Done;
 use losses::Losses;
 pub(crate) use members::engine as change_members;
-use nameless::MemberFile;
 use places::Places;
 pub(crate) use report::{families, member_row, volume_row};
-pub(crate) use shared::{is_silence, Facts, Made, Shared, Snapshot};
-use sockets::ControlSockets;
-use ublk::Devices;
+use setup::{SetUp, Wanted};
+pub(crate) use shared::{is_silence, Made, Shared, Snapshot};
 pub(crate) use volumes::{engine as change_volumes, meant};
 use ways::Ways;
 
@@ -148,47 +142,23 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     if !args.read_only {
         members::strike_out(&env, &group, &Places::new(locators(&found)), &found.strangers).await;
     }
-    // Whoever sees the exports' socket may ask for the status at once.
-    let (listener, sockets) = ControlSockets::bind(&control, &usual)?;
-    let losses = Losses::found(&env, loss::Place::of(&name));
-    if let (false, Some(why)) = (args.read_only, found.connected_anew()) {
-        losses.perhaps(why).await;
-    }
-    let watched = group.clone();
-    losses.watch(async move { watched.until_latched().await });
-    let exports = Exports::open(&env, &group, &addresses).await?;
-    let files = Files::new(&env, &name, runstate::files_dir(&name)).await;
-    if let Some(folder) = &args.fuse {
-        files.show(Some(folder), &group).await.context("--fuse")?;
-    }
-    let facts = Facts {
-        group: name.clone(),
-        since: Instant::now(),
-        files: std::sync::Mutex::new(files_of(&env, &found).await),
-        places: Places::new(locators(&found)),
-        sector_bytes: exports.sector_bytes(),
+    let wanted = Wanted { name, args, addresses, control, usual };
+    let set_up = match setup::set_up(&env, &group, found, &wanted).await {
+        Ok(set_up) => set_up,
+        Err(refused) => {
+            setup::leave_in_order(&env, &group).await;
+            return Err(refused);
+        }
     };
-    // A device that turned out to be no member is let go: it may be added again.
-    drop(found);
-    let (shared, mut questions) = Shared::new(facts);
-    let api = control::start(listener, shared.clone())?;
-    catch_signals(&env, &shared)?;
-    let keeper = shared.clone();
-    std::thread::Builder::new().name("keeper".into()).spawn(move || keeper.keep_until_stop())?;
+    let SetUp { shared, mut questions, api, sockets, ways, losses } = set_up;
     log::info(&format!(
-        "serving group '{name}' after {} ms on {}",
+        "serving group '{}' after {} ms on {}",
+        wanted.name,
         begun.elapsed().as_millis(),
-        exports.uris(&group.volume_names()).join(", ")
+        ways.nbd.uris(&group.volume_names()).join(", ")
     ));
     families::locked(&group.status()).iter().for_each(|line| log::info(line));
     notify_ready();
-    let ways = Rc::new(Ways {
-        env: env.clone(),
-        group: name.clone(),
-        nbd: exports,
-        files,
-        devices: Devices::new(&env, &group, &name, &losses),
-    });
     ways.devices.take_over_all().await;
     let answers = Answers::new(&env, &group, &ways, &shared, regular);
     answers.until_shutdown(&mut questions).await;
@@ -213,27 +183,6 @@ fn check_name(name: &str, found: &found_members::Members) -> Result<()> {
 /// Where each member was found, by its UUID.
 pub(crate) fn locators(found: &found_members::Members) -> Vec<(String, String)> {
     found.labelled().map(|(at, label)| (uuid_text(&found_members::own_uuid(label)), at.to_string())).collect()
-}
-
-/// Those of the members that are files.
-async fn files_of(env: &HostEnv, found: &found_members::Members) -> Vec<MemberFile> {
-    let all: Vec<(u8, String, String)> = found
-        .labelled()
-        .map(|(at, label)| (label.member, uuid_text(&found_members::own_uuid(label)), at.to_string()))
-        .collect();
-    let files = move || all.iter().filter_map(|(index, uuid, at)| MemberFile::at(*index, uuid, at)).collect();
-    env.blocking(files).await.unwrap_or_default()
-}
-
-fn catch_signals(env: &HostEnv, shared: &Arc<Shared>) -> Result<()> {
-    let signals = bimetal_host::signals::Signals::catch(env).context("cannot catch signals")?;
-    let shared = shared.clone();
-    env.spawn(async move {
-        while let Ok(signal) = signals.next().await {
-            shared.signalled(signal);
-        }
-    });
-    Ok(())
 }
 
 /// The order matters: clients get their answers, then the group is flushed and marked clean, then the sockets go.

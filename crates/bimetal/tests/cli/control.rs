@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{checksum, installed, Daemon, Place};
+use crate::family::stop;
 
 /// Sends bytes and reads until the daemon closes.
 fn raw(p: &Place, bytes: &[u8]) -> String {
@@ -438,4 +439,26 @@ fn a_stop_that_is_not_answered_does_not_stop_the_next_daemon() {
     let asked = daemons.join().expect("they were asked");
     assert!(!asked.iter().any(|text| text.contains("/v1/stop")), "{asked:?}");
     assert!(d.code == 0 && d.out.contains("everything is flushed"), "{}{}", d.out, d.err);
+}
+
+/// Each is refused when the members are open already, by a systemd unit again and again.
+#[test]
+fn what_cannot_be_served_at_an_address_stays_stopped_in_order() {
+    let p = Place::new();
+    p.tank();
+    stop(&p, p.serve(&["tank"]));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = format!("tcp:{}", taken.local_addr().expect("its address"));
+    let refusals =
+        [["--nbd", port.as_str()], ["--nbd", "unix:/no/folder/nbd.sock"], ["--control", "/no/folder/control.sock"]];
+    for wanted in refusals {
+        let refused = p.run(&[&["serve", "tank"][..], &wanted].concat());
+        assert_ne!(refused.code, 0, "{wanted:?}: {}", refused.out);
+        assert!(
+            refused.err.contains(wanted[1].trim_start_matches("unix:").trim_start_matches("tcp:")),
+            "{}",
+            refused.err
+        );
+        assert_eq!(p.json(&["check", "tank"])["clean"], true, "{wanted:?}");
+    }
 }
