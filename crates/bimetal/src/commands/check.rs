@@ -91,6 +91,7 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
         checked.problems.iter_mut().for_each(|p| p.what = found.named(&p.what));
         checked.unread = found.at_hand();
         checked.elsewhere = found.elsewhere(checked.problems.iter().any(|p| p.what.starts_with("missing: ")));
+        checked.elsewhere.extend(found.given_up());
         let none = |why: String, then: &str| format!("{why}, though the configuration names it: {then}");
         let strangers = found.strangers.iter().map(|s| none(s.needless(), "the next start strikes it out"));
         let instead = instead

@@ -37,6 +37,8 @@ pub(crate) fn run(args: Create, output: Output) -> Result<()> {
     members::refuse_twins(new.iter().map(|m| &m.locator))?;
     // From here on nobody else serves or creates a group of this name.
     let _lock = runstate::lock(&args.group)?;
+    // Another one may have come to its end while this one waited for it.
+    refuse_known_name(&args.group)?;
     let options = options(&args);
     let group = args.group.clone();
     let (force, yes) = (args.force, args.yes);

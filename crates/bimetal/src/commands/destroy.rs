@@ -3,7 +3,7 @@
 use anyhow::{bail, Context, Result};
 use bimetal_format::label::Label;
 use bimetal_host::device::Access;
-use bimetal_host::{Locator, Reactor};
+use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::Device;
 use serde_json::json;
 
@@ -32,9 +32,9 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
         if given.is_empty() {
             refuse_copies(&group, &found)?;
         }
-        wipe(&group, found, yes).await
+        wipe(&env, &group, found, yes).await
     })?;
-    let stays = is_of_another(&name, &wiped);
+    let stays = is_of_another(&name, &wiped) || wiped.copies_only;
     if !stays {
         let others = if explicit.is_empty() { Vec::new() } else { not_named(&name, &wiped) };
         wiped.absent.extend(others);
@@ -42,14 +42,20 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
         runstate::forget(&name, &lock);
     }
     let answer = json!({
-        "schema": api::SCHEMA, "group": name, "destroyed": true, "wiped": wiped.members, "absent": wiped.absent, "namesake": stays,
+        "schema": api::SCHEMA, "group": name, "destroyed": !wiped.copies_only, "wiped": wiped.members, "absent": wiped.absent, "namesake": stays,
     });
     output.show(&answer, || {
         let mut text = format!("Group '{name}' is destroyed; wiped: {}.\n", wiped.members.join(", "));
         for absent in &wiped.absent {
             text += &format!("Not wiped: {absent}.\n");
         }
-        if stays {
+        if wiped.copies_only {
+            text = format!(
+                "Wiped: {}. These were copies: the members that the configuration of group '{name}' names are as they were, and so is the \
+                 group.\n",
+                wiped.members.join(", ")
+            );
+        } else if stays {
             text +=
                 &format!("The other group that is named '{name}', which the configuration describes, is as it was.\n");
         }
@@ -94,6 +100,8 @@ struct Wiped {
     groups: Vec<String>,
     /// Those that were not wiped, and why.
     absent: Vec<String>,
+    /// All of them were copies of members that are where the configuration has them.
+    copies_only: bool,
 }
 
 /// Members of the configuration that were not wiped, because others were named.
@@ -131,8 +139,22 @@ fn line(m: &members::Opened, newest: Option<&Label>) -> String {
     format!("  {} ({size}){}", m.locator, none.unwrap_or_default())
 }
 
+/// Whether each of these has the label of a member that is, at another place, where the configuration has it.
+async fn are_copies(env: &HostEnv, name: &str, ours: &[members::Opened]) -> bool {
+    let known = config::load(name).ok().flatten().map(|c| c.members).unwrap_or_default();
+    let places = known.iter().filter_map(|m| Locator::parse(&m.locator).ok());
+    let named: Vec<String> = ours.iter().map(|m| members::identity(&m.locator)).collect();
+    let mut there = Vec::new();
+    for place in places.filter(|place| !named.contains(&members::identity(place))) {
+        let Ok(device) = HostDevice::open(env, &place, Access::PEEK).await else { continue };
+        there.extend(members::read_label(&device).await.into_iter().flatten());
+    }
+    let is_there = |l: &Label| there.iter().any(|o| o.group == l.group && own_uuid(o) == own_uuid(l));
+    ours.iter().all(|m| m.label.as_ref().is_some_and(is_there))
+}
+
 /// Wipes the labels of all members.
-async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
+async fn wipe(env: &HostEnv, name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
     let stranger = found.opened.iter().find(|m| m.label.as_ref().is_some_and(|l| l.group_name != name));
     if let Some(m) = stranger {
         bail!("{} is not a member of '{name}' but of another group; nothing was changed", m.locator);
@@ -157,6 +179,7 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
         lines.join("\n")
     );
     confirm(&question, yes)?;
+    let copies_only = are_copies(env, name, &ours).await;
     let groups = ours.iter().filter_map(|m| m.label.as_ref()).map(|l| config::uuid_text(&l.group)).collect();
     let mut wiped = Vec::new();
     for m in &ours {
@@ -167,5 +190,5 @@ async fn wipe(name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
     let mut absent = found.absent;
     absent.extend(found.strangers.into_iter().filter(|s| !s.is_member).map(|s| s.why));
     absent.extend(unlabelled.iter().map(members::Opened::bare_words));
-    Ok(Wiped { members: wiped, groups, absent })
+    Ok(Wiped { members: wiped, groups, absent, copies_only })
 }

@@ -52,6 +52,8 @@ pub(crate) use members::engine as change_members;
 use places::Places;
 pub(crate) use report::{families, member_row, volume_row};
 use setup::{SetUp, Wanted};
+#[cfg(test)]
+pub(crate) use shared::Facts;
 pub(crate) use shared::{is_silence, Made, Shared, Snapshot};
 pub(crate) use volumes::{engine as change_volumes, meant};
 use ways::Ways;

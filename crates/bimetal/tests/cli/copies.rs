@@ -32,6 +32,17 @@ fn a_group_and_its_backup_are_not_destroyed_by_its_name() {
     p.ok(&["check", "--member", "fast.img", "slow.img"]);
 }
 
+/// The group goes on with its members.
+#[test]
+fn who_destroys_copies_of_members_keeps_the_description_of_the_group() {
+    let p = Place::new();
+    copied(&p);
+    let said = p.ok(&["destroy", "tank", "--member", "slow.copy", "--yes"]);
+    assert!(said.contains("copies") && said.contains("as they were") && !said.contains("is destroyed"), "{said}");
+    p.ok(&["check", "tank"]);
+    p.ok(&["destroy", "tank", "--yes"]);
+}
+
 /// Nobody is told to destroy the group, whose own members that would wipe.
 #[test]
 fn a_copy_is_taken_for_a_new_group_by_force_and_the_group_stays() {

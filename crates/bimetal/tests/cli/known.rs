@@ -224,3 +224,18 @@ fn a_daemon_that_was_started_for_nothing_is_gone_when_the_command_ends() {
     }
     p.ok(&["destroy", "tank", "--yes"]);
 }
+
+/// A script that is started twice. Both have looked before either has made its group.
+#[test]
+fn of_two_groups_that_are_made_under_one_name_at_once_one_is_made() {
+    let p = Place::new();
+    let make = |n: u32| {
+        let [fast, slow] = ["fast", "slow"].map(|tier| format!("{tier}{n}.img"));
+        p.file(&fast, 48 << 20);
+        p.file(&slow, 96 << 20);
+        p.command(&["create", "tank", "--fast", &fast, "--slow", &slow, "--force", "--yes"]).spawn().expect("starts")
+    };
+    let both = [make(1), make(2)].map(|mut child| child.wait().expect("ends").success());
+    assert_eq!(both.iter().filter(|made| **made).count(), 1, "{both:?}");
+    p.ok(&["check", "tank"]);
+}

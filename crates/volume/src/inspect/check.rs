@@ -12,6 +12,7 @@ use crate::member::label::read_labels;
 use crate::member::Member;
 use crate::options::OpenOptions;
 use crate::recovery::{self, OpenError};
+use crate::repair;
 use crate::units::{ChunkId, Tier, BLOCK};
 use crate::wait;
 
@@ -110,6 +111,9 @@ pub async fn check<E: Env>(env: E, devices: Vec<E::Device>, progress: &dyn Fn(u6
     }
     if let Some(what) = old_map(&core) {
         report.note(None, true, what);
+    }
+    if repair::is_cut_off(&core) {
+        report.note(None, true, "a repair of the group was begun and cut off: no start takes it until it is repaired again, or that is undone");
     }
     let present = || core.members.iter().filter(|m| m.is_present());
     let all = present().map(|m| m.directory.borrow().pages.rows().count() as u64).sum();

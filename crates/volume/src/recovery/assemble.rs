@@ -282,7 +282,8 @@ fn take_table<D>(
         if !repaired && (behind > 1 && is_current(l, &newest) || behind > 0 && l.joining) {
             return Err(OpenError::Stale { name: newest.group_name.clone(), member: l.member });
         }
-        cut_off |= is_current(l, &newest) && !repaired && (behind > 0 || l.joining);
+        let joins = l.joining && l.repair == Repair::None;
+        cut_off |= is_current(l, &newest) && !repaired && (behind > 0 || joins);
     }
     if cut_off {
         findings.push(Finding::mended("a change of the volumes or members was cut off; it counts as made"));

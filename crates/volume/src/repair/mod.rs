@@ -149,6 +149,14 @@ pub struct Report {
     pub given_up: u64,
 }
 
+/// Whether a repair of a group was begun, and is not done on all members that are there: no start takes it.
+pub(crate) fn is_cut_off<E: Env>(core: &Core<E>) -> bool {
+    let present = || core.members.iter().filter(|m| m.is_present());
+    let newest = write::newest_of(&present().collect::<Vec<_>>());
+    let mut labels = present().map(|m| m.label.borrow());
+    labels.any(|label| is_unfinished(&label, &newest))
+}
+
 impl<E: Env> Plan<E> {
     /// Looks at the members at hand. With `kept_copies` the older copy of a chunk is kept where its home is gone.
     pub async fn new(env: E, devices: Vec<E::Device>, kept_copies: bool) -> Result<Plan<E>, RepairError> {
@@ -191,10 +199,7 @@ impl<E: Env> Plan<E> {
 
     /// Whether it goes on with a repair that was cut off.
     pub fn goes_on(&self) -> bool {
-        let present = || self.core.members.iter().filter(|m| m.is_present());
-        let newest = write::newest_of(&present().collect::<Vec<_>>());
-        let mut labels = present().map(|m| m.label.borrow());
-        labels.any(|label| is_unfinished(&label, &newest))
+        is_cut_off(&self.core)
     }
 
     /// Members that are not at hand, and would be struck off, in words.
