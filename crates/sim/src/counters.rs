@@ -81,6 +81,8 @@ pub enum Seen {
     HalfTold,
     /// A volume copied onto a plain device while it was in use.
     Dissolved,
+    /// One of which the copy was given up at its end.
+    NotDissolved,
     /// A family made, deleted, or given another header.
     Family,
     /// A volume that had held plaintext was given a family.
@@ -159,6 +161,7 @@ const NAMES: [(&str, bool); Seen::LeftBehind as usize + 1] = [
     ("emptied member dead", false),
     ("leaving known to some", false),
     ("volume dissolved", true),
+    ("volume not dissolved", false),
     ("family changed", true),
     ("volume encrypted", true),
     ("plaintext gone", true),

@@ -93,7 +93,8 @@ pub enum Act {
     },
     /// Gives the volume its other name.
     Rename,
-    /// Copies the volume onto a device outside the group, until both are the same; `offset` and `len` are not used.
+    /// Copies the volume onto a device outside the group, until both are the same; `offset` is not used. With a `len` it is given up so
+    /// many microseconds after the volume was to stand still.
     Dissolve,
     /// All disks are copied, as a program that reads them does it; volume and `offset` are not used. With a `len` that is done so many
     /// microseconds after the next start has begun.

@@ -161,6 +161,8 @@ mutants! {
     DissolveCutsWriters: "a volume that is copied counts as standing still while writes are under way",
     DissolveNotSynced: "a volume counts as copied although the device was not told to keep it",
     DissolveSyncsAll: "a volume that is copied waits for failed writes to members that hold none of it",
+    DissolveStaysFrozen: "a volume that is copied stands still after that was given up, until the device has answered",
+    DissolvedAlthoughThawed: "a volume counts as copied although that was given up, and writes were let in, before the end",
     DissolvedWhileWritten: "a volume that is copied is written to while it must stand still",
     LeftBeforeCommit: "a member has left the group before the moves that emptied it are durable everywhere",
     RepairUnmarked: "repair: the labels of members do not say that a repair was begun",

@@ -25,6 +25,8 @@ use crate::size::{approx, Size};
 use crate::{former, members, runstate, shown};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// After so many looks it is said what a cancelled copy waits for.
+const LONG: u32 = 25;
 /// A daemon that answers none of so many questions is not asked again.
 const SILENT: u32 = 10;
 
@@ -64,8 +66,16 @@ fn cancel(args: &Dissolve, output: Output) -> Result<()> {
 
 /// How a copy has ended that was told to: until then no other can begin, and its device is in use.
 fn until_ended(group: &str, begun: Dissolving) -> Result<Dissolving> {
-    let mut silent = 0;
+    let (mut silent, mut looks) = (0, 0);
     loop {
+        looks += 1;
+        if looks == LONG {
+            crate::output::tell(&format!(
+                "The copy ends when {}, or a member, has answered what is on its way to it. The volume can be written to meanwhile. This \
+                 goes on if you interrupt this command; `bimetal status {group}` shows it.",
+                begun.onto
+            ));
+        }
         let gone = "the daemon has ended meanwhile, and the copy with it";
         let daemon = runstate::daemon(group)?.context(gone)?;
         match daemon.get::<Status>("/v1/status").map(|s| s.dissolving) {

@@ -261,6 +261,8 @@ async fn work(job: &Rc<Job>, ways: &Rc<Ways>) -> Result<(), DissolveError> {
 /// Copies while the volume is in use, and the last of it as soon as nobody uses it.
 async fn to_the_end(job: &Job, ways: &Ways) -> Result<(), DissolveError> {
     job.run.copy().await?;
+    // Before the volume stands still: a device that does so, too, is to hold up nothing then that cannot be given up.
+    clear_rest(job).await?;
     let mut next = ways.env.now().plus(CATCH_UP);
     loop {
         if job.cancelled.get() {
@@ -278,19 +280,26 @@ async fn to_the_end(job: &Job, ways: &Ways) -> Result<(), DissolveError> {
         *job.state.borrow_mut() = State::Working;
         // Most of it before the volume stands still. Whoever comes then does not find it so for long.
         job.run.catch_up().await?;
-        let somebody = async {
-            while users_of(job, ways).await.is_none() {
-                ways.env.sleep(LOOK_AGAIN).await;
-            }
-            job.run.give_up(true);
-        };
-        match beside(job.run.finish(), somebody).await {
-            Ok(_frozen) if users_of(job, ways).await.is_none() => return clear_rest(job).await,
+        match beside(job.run.finish(), give_way(job, ways)).await {
+            // Whoever cancels it, too, has lifted the freeze.
+            Ok(frozen) if users_of(job, ways).await.is_none() && frozen.stands() => return Ok(()),
             Ok(_) | Err(DissolveError::GivenUp) if !job.cancelled.get() => job.run.give_up(false),
             Ok(_) => return Err(DissolveError::GivenUp),
             Err(e) => return Err(e),
         }
     }
+}
+
+/// Gives the end of a run up for whoever comes, who can write at once. The run may have to wait for its device still.
+async fn give_way(job: &Job, ways: &Ways) {
+    let users = loop {
+        match users_of(job, ways).await {
+            Some(users) => break users,
+            None => ways.env.sleep(LOOK_AGAIN).await,
+        }
+    };
+    job.run.give_up(true);
+    *job.state.borrow_mut() = State::Waiting(users);
 }
 
 /// What lies behind the last whole block is not of the volume either.

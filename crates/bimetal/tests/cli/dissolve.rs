@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::attach::ends;
 use crate::common::{checksum, installed, Daemon, Place, MIB};
 use crate::files;
-use crate::server::{until, Server};
+use crate::server::{locator, until, Server};
 
 fn nbd(p: &Place) -> String {
     format!("nbd+unix:///main?socket={}", p.socket("nbd.sock").display())
@@ -28,11 +28,16 @@ fn filled(p: &Place) -> Daemon {
     daemon
 }
 
-/// Somebody who uses the volume, and a copy that has come so far that it waits for him.
-fn waiting_copy(p: &Place, more: &[&str]) -> (Child, Child) {
+/// Somebody who uses the volume until his input ends.
+fn user(p: &Place) -> Child {
     let mut user = Command::new("qemu-io");
     user.args(["-f", "raw", &nbd(p)]).stdin(Stdio::piped()).stdout(Stdio::null());
-    let user = user.spawn().expect("qemu-io");
+    user.spawn().expect("qemu-io")
+}
+
+/// Somebody who uses the volume, and a copy that has come so far that it waits for him.
+fn waiting_copy(p: &Place, more: &[&str]) -> (Child, Child) {
+    let user = user(p);
     // A copy that comes to its end before there is a user waits for nobody.
     assert!(comes(|| p.json(&["status", "tank"])["clients"].as_array().is_some_and(|all| !all.is_empty())));
     let mut copy = p.command(&[&["dissolve", "tank/main", "--onto"], more].concat());
@@ -203,6 +208,48 @@ fn a_larger_device_is_not_taken_for_what_it_was_and_a_copy_can_be_cancelled() {
     assert!(out[56 * MIB as usize..].iter().all(|b| *b == 0));
     p.ok(&["stop", "tank"]);
     assert_eq!(daemon.wait(), 0, "{}", p.log());
+}
+
+#[test]
+fn a_device_that_stands_still_in_the_last_second_keeps_nobody_from_writing_and_a_cancelled_copy_waits_for_it() {
+    if !installed("nbdcopy") || !installed("qemu-io") || !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    let daemon = filled(&p);
+    p.file("out.img", 40 * MIB);
+    let server = Server::of(&p, "out");
+    let (mut first, copy) = waiting_copy(&p, &[&locator(&p, "out"), "--yes"]);
+    let leaves = |user: &mut Child| {
+        drop(user.stdin.take());
+        assert!(user.wait().expect("ended").success());
+    };
+    server.stand_still();
+    leaves(&mut first);
+    assert!(comes_to(&p, "finishing"), "{}", phase(&p));
+    let mut next = user(&p);
+    assert!(comes_to(&p, "waiting"), "{}", phase(&p));
+    let writes = || {
+        let mut write = Command::new("qemu-io");
+        write.args(["-f", "raw", "-c", "write -P 0x5a 3M 128k", "-c", "flush", &nbd(&p)]);
+        let said = String::from_utf8(write.output().expect("qemu-io").stdout).expect("text");
+        assert!(said.contains("wrote 131072/131072"), "{said}");
+    };
+    writes();
+    let mut cancel = p.command(&["dissolve", "tank/main", "--cancel"]);
+    let cancel = cancel.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    writes();
+    assert_eq!(phase(&p), "waiting", "something is on its way to the device");
+    server.go_on();
+    let done = crate::common::done(cancel.wait_with_output().expect("ended"));
+    assert!(done.code == 0 && done.out.contains("what was copied stays"), "{}{}", done.out, done.err);
+    assert_eq!(crate::common::done(copy.wait_with_output().expect("ended")).code, 1);
+    leaves(&mut next);
+    // What was written meanwhile is in the next copy.
+    p.ok(&["dissolve", "tank/main", "--onto", &locator(&p, "out"), "--yes"]);
+    let out = std::fs::read(p.path("out.img")).expect("read");
+    assert!(out[3 * MIB as usize..][..128 << 10].iter().all(|b| *b == 0x5a));
+    crate::family::stop(&p, daemon);
 }
 
 #[test]

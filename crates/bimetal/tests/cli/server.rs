@@ -57,8 +57,16 @@ impl Server {
     }
 
     pub(crate) fn stand_still(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.0.id() as i32).expect("a process id");
-        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("signal");
+        rustix::process::kill_process(pid, signal).expect("signal");
     }
 }
 

@@ -96,7 +96,7 @@ impl Client {
             Act::AddMember { .. } | Act::Evacuate { .. } | Act::Keep { .. } | Act::Remove { .. } => {
                 self.change_members(&s).await;
             }
-            Act::Dissolve => self.dissolve(s.volume).await,
+            Act::Dissolve => self.dissolve(s.volume, s.len).await,
             Act::Copy => match s.len {
                 0 => self.shared.copy_all(),
                 micros => self.shared.copy_in_start.set(micros),

@@ -1,5 +1,8 @@
 //! Steps that copy a volume onto a device outside the group, beside the requests of the other clients: at the end both must
-//! be the same. The device keeps what it has from run to run, and loses what was not synced when the power goes.
+//! be the same, or nobody is told so, and nobody was refused a write once the copy was given up. The device keeps what it has from run to run, and loses what was not synced when the power goes.
+
+use std::future::Future;
+use std::pin::pin;
 
 use bimetal_volume::backend::{Backend, Piece};
 use bimetal_volume::buf::BufMut;
@@ -20,7 +23,7 @@ const STILL: std::time::Duration = std::time::Duration::from_millis(20);
 
 impl Client {
     /// Copies a volume, one client at a time: there is one device.
-    pub(super) async fn dissolve(&self, number: usize) {
+    pub(super) async fn dissolve(&self, number: usize, micros: u64) {
         let Some(onto) = self.shared.target.clone() else { return };
         while self.shared.dissolving.get() {
             self.shared.world.sleep(RETRY).await;
@@ -29,12 +32,18 @@ impl Client {
         self.shared.dissolving.set(true);
         let stamp = self.shared.table.borrow().stamp(number);
         let injected = self.shared.world.injected();
-        let result = self.copied(number, &volume, &onto).await;
+        let result = self.copied(number, &volume, &onto, micros).await;
         if !self.answered() {
             return;
         }
         let changed = stamp.1 || self.shared.table.borrow().stamp(number) != stamp;
+        let given_up = self.shared.frozen.get().is_none();
         match result {
+            Ok(_) if given_up => {
+                self.shared
+                    .fail(format!("volume {number} counts as copied, and that was given up while it was written"));
+            }
+            Err(DissolveError::GivenUp) if given_up => self.shared.marks.borrow_mut().mark(Seen::NotDissolved),
             Ok(frozen) => {
                 // It may grow meanwhile: what is new is not on the device.
                 let size = volume.size();
@@ -67,11 +76,30 @@ impl Client {
         self.shared.dissolving.set(false);
     }
 
-    async fn copied(&self, number: usize, volume: &Volume<SimEnv>, onto: &SimDisk) -> Result<Frozen, DissolveError> {
+    async fn copied(
+        &self,
+        number: usize,
+        volume: &Volume<SimEnv>,
+        onto: &SimDisk,
+        micros: u64,
+    ) -> Result<Frozen, DissolveError> {
         let run = Dissolve::begin(volume.clone(), onto.clone(), CHUNK)?;
         run.copy().await?;
         self.shared.frozen.set(Some(number));
-        run.finish().await
+        let end = self.give_up(&run, micros);
+        let (mut finish, mut end, mut over) = (pin!(run.finish()), pin!(end), micros == 0);
+        std::future::poll_fn(|cx| {
+            over = over || end.as_mut().poll(cx).is_ready();
+            finish.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Gives a copy up in its end: from then on the volume takes all writes.
+    async fn give_up(&self, run: &Dissolve<SimEnv, SimDisk>, micros: u64) {
+        self.sleep(std::time::Duration::from_micros(micros)).await;
+        run.give_up(true);
+        self.shared.frozen.set(None);
     }
 
     /// Whether a sync or a request for metadata has failed on a disk where chunks of the volume may live.

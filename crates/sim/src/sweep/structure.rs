@@ -68,6 +68,24 @@ fn dissolved() -> Directed {
     directed("dissolved", with(12, 24, &[16]), vec![fill(0, 10), flush()], steps, false).after(after)
 }
 
+/// Two clients go on writing while the volume stands still for its copy, which is given up at any moment of that.
+fn dissolved_until_given_up() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..with(12, 24, &[16]) };
+        let prepare = s.quiet_session(vec![fill(0, 16), flush(), sleep(0, 3000)], End::Stop);
+        let mut steps = vec![step(0, Act::Dissolve, 0, 1 + n * 100)];
+        for i in 0..200 {
+            let at = |by: u8| step(1 + by, WRITE, (i * 5 + u64::from(by) * 7) % 16 * CHUNK + i % 8 * 4096, 4096);
+            let pause = |by: u8| Step { len: 800, ..sleep(1 + by, 0) };
+            steps.extend([at(0), pause(0), at(1), pause(1)]);
+        }
+        let session = s.quiet_session(steps, End::Stop);
+        s.sessions.extend([prepare, session]);
+        s
+    };
+    Directed::chain("dissolved until given up", make, 700).finds(&["DissolveStaysFrozen", "DissolvedAlthoughThawed"])
+}
+
 /// The slow disk dies at any of its requests, and says so or not, while clients write to it. A volume that lives on the SSD alone is
 /// copied out of the group, which may take no writes any more.
 fn dissolved_beside_a_dead_disk() -> Directed {
@@ -236,6 +254,13 @@ pub(super) fn all() -> Vec<Directed> {
     ];
     volumes
         .into_iter()
-        .chain([bound(), bound_in_a_full_group(), dissolved(), dissolved_beside_a_dead_disk(), last_page()])
+        .chain([
+            bound(),
+            bound_in_a_full_group(),
+            dissolved(),
+            dissolved_until_given_up(),
+            dissolved_beside_a_dead_disk(),
+            last_page(),
+        ])
         .collect()
 }

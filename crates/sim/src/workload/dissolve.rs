@@ -9,7 +9,10 @@ pub(crate) fn mix_in(s: &mut Scenario, p: &mut Prng) {
     for session in &mut s.sessions {
         let client = session.steps.iter().map(|t| t.client).max().unwrap_or(0) + 1;
         for _ in 0..p.below(3) {
-            let step = Step { client, volume: p.below(volumes) as usize, act: Act::Dissolve, offset: 0, len: 0 };
+            let volume = p.below(volumes) as usize;
+            // Some are given up.
+            let len = if p.below(3) == 0 { p.skewed(60_000) } else { 0 };
+            let step = Step { client, volume, act: Act::Dissolve, offset: 0, len };
             let pause = Step { act: Act::Sleep, len: p.skewed(400_000), ..step };
             session.steps.extend([pause, step]);
         }

@@ -12,8 +12,10 @@
 //!
 //! Invariants:
 //! 1. When [`Dissolve::finish`] returns, no piece is unsure: the device holds what the volume holds, durably, and goes on
-//!    to do so until the [`Frozen`] that it returned is dropped, or the volume is resized or deleted.
-//! 2. Reads of a copy are no use of the data: they leave heat alone and promote nothing.
+//!    to do so while the [`Frozen`] that it returned stands, unless the volume is resized or deleted.
+//! 2. A run that is given up lets changes of the volume in at once, whatever it waits for: a device that stands still takes
+//!    nobody's writes.
+//! 3. Reads of a copy are no use of the data: they leave heat alone and promote nothing.
 
 mod piece;
 pub(crate) mod watch;
@@ -29,7 +31,7 @@ use crate::marked::Marked;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
 use crate::units::CHUNK;
-use crate::wait;
+use crate::wait::{self, Signal};
 use piece::{is_equal, is_zero, whole};
 use watch::freeze;
 pub use watch::Frozen;
@@ -139,6 +141,8 @@ pub struct Dissolve<E: Env, D: Device> {
     written: Cell<u64>,
     /// It is to end as soon as nothing is on its way to the device.
     given_up: Cell<bool>,
+    /// It was given up.
+    ending: Signal,
     /// Something was written since the last sync, or may have been by a run before this one: what is read back equal may not
     /// be durable.
     unsynced: Cell<bool>,
@@ -175,15 +179,21 @@ impl<E: Env, D: Device> Dissolve<E, D> {
             total: Cell::new(size),
             written: Cell::default(),
             given_up: Cell::default(),
+            ending: Signal::default(),
             unsynced: Cell::new(true),
             given: Cell::default(),
         })
     }
 
     /// Whether what runs now is to end, with [`DissolveError::GivenUp`], when nothing is on its way to the device any more.
+    /// The volume stands still no longer, however long that takes: no [`Frozen`] of this run stands any more.
     /// Futures of a run are not to be dropped instead: what a write or a sync came to would not be known.
     pub fn give_up(&self, yes: bool) {
         self.given_up.set(yes);
+        if yes && !mutant::on(Mutant::DissolveStaysFrozen) {
+            self.volume.info.watch.thaw();
+            self.ending.notify();
+        }
     }
 
     /// How far it is.
@@ -235,9 +245,26 @@ impl<E: Env, D: Device> Dissolve<E, D> {
         Ok(())
     }
 
-    /// Has the volume stand still, and makes both the same. The caller sees to it that nobody misses it.
+    /// Has the volume stand still, and makes both the same. The caller sees to it that nobody misses it, or gives it up.
     pub async fn finish(&self) -> Result<Frozen, DissolveError> {
-        let frozen = freeze(&self.volume).await;
+        let frozen = freeze(&self.volume, self.ended()).await.ok_or(DissolveError::GivenUp)?;
+        self.make_same().await?;
+        // Last, with nothing to wait for behind it: changes that were let in meanwhile are on the device or not.
+        match frozen.stands() || mutant::on(Mutant::DissolvedAlthoughThawed) {
+            true => Ok(frozen),
+            false => Err(DissolveError::GivenUp),
+        }
+    }
+
+    /// Waits until it is given up.
+    async fn ended(&self) {
+        while !self.given_up.get() {
+            self.ending.wait().await;
+        }
+    }
+
+    /// What is left to do while the volume stands still.
+    async fn make_same(&self) -> Result<(), DissolveError> {
         self.let_failed_writes_land().await?;
         self.note_changes();
         // The first round writes, the second finds it equal.
@@ -253,7 +280,7 @@ impl<E: Env, D: Device> Dissolve<E, D> {
         self.check_size()?;
         match self.unsure.borrow().iter().next() {
             Some(piece) => Err(DissolveError::Unkept { offset: piece * self.piece }),
-            None => Ok(frozen),
+            None => Ok(()),
         }
     }
 
