@@ -6,7 +6,7 @@ use bimetal_host::attach;
 use bimetal_volume::options::Uuid;
 use serde_json::json;
 
-use super::detach::{held, is_anothers, Handle};
+use super::detach::{held, is_anothers, is_anothers_by_now, shows_another, Handle};
 use crate::api::{Attachment, VolumeChange};
 use crate::config::uuid_text;
 use crate::{holders, runstate};
@@ -54,10 +54,15 @@ pub(super) fn remove_orphans(uuid: &Uuid) -> Result<()> {
     Ok(())
 }
 
-/// What a volume is attached as now.
-pub(super) fn to_volume(group: &str, name: &str) -> Result<Vec<Attachment>> {
+/// What a volume is attached as now: the one with this UUID, if it is said, else the one that has this name.
+pub(super) fn to_volume(group: &str, name: &str, uuid: Option<&str>) -> Result<Vec<Attachment>> {
+    let uuid = uuid.unwrap_or_default();
     let mut all = runstate::all_attachments(group)?;
-    all.retain(|a| a.volume == name);
+    all.retain(|a| a.is_of_volume(name, uuid));
+    for a in all.iter_mut().filter(|a| a.volume_uuid.is_empty()) {
+        // Nobody has written it down. By that it is told later what the device shows.
+        a.volume_uuid = uuid.to_string();
+    }
     Ok(all)
 }
 
@@ -98,31 +103,77 @@ pub(super) fn follow_size(group: &str, name: &str, size: u64) -> Result<Vec<Foll
         };
         Follower { device: a.device, why_not }
     };
-    Ok(to_volume(group, name)?.into_iter().map(follow).collect())
+    Ok(to_volume(group, name, None)?.into_iter().map(follow).collect())
 }
 
 /// The volume is deleted: takes down what it was attached as, and forgets what is gone. What somebody holds can only be told,
 /// and stays written down, so that it can be detached when it is released.
 pub(super) fn take_down(group: &str, attached: &[Attachment]) -> Result<()> {
-    if attached.is_empty() {
-        return Ok(());
-    }
-    let gone: Vec<&Attachment> = attached.iter().filter(|a| a.via == "ublk" || is_taken_down(a)).collect();
-    let is_gone = |a: &Attachment| gone.iter().any(|gone| gone.device == a.device && gone.is_of(a));
-    runstate::update_attachments(group, |list| list.retain(|a| !is_gone(a)))
+    attached.iter().try_for_each(|a| take_one_down(group, a))
 }
 
-fn is_taken_down(a: &Attachment) -> bool {
-    let held = if is_anothers(a) { Vec::new() } else { held(a) };
-    let down = match held.is_empty() {
-        true => Handle::of(a).and_then(|handle| Ok(attach::detach(&handle.attached(a))?)),
-        false => Err(anyhow::anyhow!("{}", held.join(", "))),
-    };
-    if let Err(error) = &down {
+fn take_one_down(group: &str, a: &Attachment) -> Result<()> {
+    // That takes a while, for which nobody else is to wait.
+    let held = if a.via == "ublk" || is_anothers(a) { Vec::new() } else { held(a) };
+    // The deletion may have taken long, and whoever detached it meanwhile has let its number go to the next who attaches. Nobody does now.
+    let down = runstate::update_attachments(group, |list| {
+        let down =
+            match a.via == "ublk" || has_a_record_of_another(a, list) || is_anothers_by_now(a) || shows_another(a) {
+                true => Ok(()),
+                false => released(a, &held),
+            };
+        if down.is_ok() {
+            list.retain(|b| b.device != a.device || !b.is_of(a));
+        }
+        down
+    })?;
+    if let Err(error) = down {
         let device = &a.device;
         crate::output::tell(&format!(
             "{device} is dead, but cannot be taken away: {error:#}. When it is released: bimetal detach {device}"
         ));
     }
-    down.is_ok()
+    Ok(())
+}
+
+/// Whether only others than this one are written down for its device.
+fn has_a_record_of_another(a: &Attachment, list: &[Attachment]) -> bool {
+    let mut here = list.iter().filter(|b| b.device == a.device).peekable();
+    here.peek().is_some() && !here.any(|b| b.is_same(a))
+}
+
+fn released(a: &Attachment, held: &[String]) -> Result<()> {
+    if !held.is_empty() {
+        bail!("{}", held.join(", "));
+    }
+    Ok(attach::detach(&Handle::of(a)?.attached(a))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::detach::{record, DaemonProcess};
+    use bimetal_host::attach::{Attached, Via};
+
+    #[test]
+    fn a_device_is_anothers_if_that_alone_is_written_down_for_it() {
+        let record_of = |volume: &str, uuid: &str, device: &str| {
+            let mount_dir = Some("/run/bimetal/tank/fuse".into());
+            let attached =
+                Attached { via: Via::Fuse, device: device.into(), mount_dir, helper_pid: None, why: String::new() };
+            record(volume, uuid, &attached, DaemonProcess { pid: 7, began: Some(1) })
+        };
+        let deleted = record_of("a", "u-a", "/dev/loop7");
+        let (next, beside) = (record_of("b", "u-b", "/dev/loop7"), record_of("b", "u-b", "/dev/loop8"));
+        assert!(!has_a_record_of_another(&deleted, &[]));
+        assert!(!has_a_record_of_another(&deleted, std::slice::from_ref(&beside)));
+        assert!(!has_a_record_of_another(&deleted, &[beside.clone(), deleted.clone()]));
+        assert!(
+            !has_a_record_of_another(&deleted, &[next.clone(), deleted.clone()]),
+            "what the other shows is looked at"
+        );
+        assert!(has_a_record_of_another(&deleted, &[beside, next]));
+        // A later volume of the same name is another.
+        assert!(has_a_record_of_another(&deleted, &[record_of("a", "u-c", "/dev/loop7")]));
+    }
 }

@@ -320,14 +320,14 @@ fn release(group: &str, attachment: &Attachment, force: bool) -> Result<()> {
 }
 
 /// Whether a device surely shows another volume than the one that was attached. For commands only: it asks the daemon.
-fn shows_another(attachment: &Attachment) -> bool {
+pub(super) fn shows_another(attachment: &Attachment) -> bool {
     let Some(uuid) = uuid_bytes(&attachment.volume_uuid) else { return false };
     let inode = bimetal_export::fuse::inode_of(&uuid);
     Handle::of(attachment).is_ok_and(|handle| attach::shows_another(&handle.attached(attachment), inode))
 }
 
 /// As [`is_anothers`], for commands: they may ask the ublk driver, too.
-fn is_anothers_by_now(attachment: &Attachment) -> bool {
+pub(super) fn is_anothers_by_now(attachment: &Attachment) -> bool {
     is_anothers(attachment) || attachment.via == "ublk" && super::ublk::is_anothers(attachment)
 }
 

@@ -73,7 +73,7 @@ fn delete(args: cli::VolumeDelete, output: Output) -> Result<()> {
 fn make(group: &str, change: VolumeChange, output: Output) -> Result<()> {
     encrypt::refuse_locked(group, &change)?;
     let deletes = matches!(change, VolumeChange::Delete { .. });
-    let before = if deletes { attached::to_volume(group, change.name())? } else { Vec::new() };
+    let before = if deletes { attached::to_volume(group, change.name(), change.uuid())? } else { Vec::new() };
     let size = match runstate::daemon(group)? {
         Some(daemon) => by_daemon(group, daemon, &change)?,
         None => offline(group, change.clone())?,

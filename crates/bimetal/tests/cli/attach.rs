@@ -516,6 +516,24 @@ fn a_device_that_shows_another_volume_of_the_group_by_now_is_not_taken_away() {
     p.ok(&["stop", "tank"]);
 }
 
+/// The deletion of a volume has taken long: its device was detached meanwhile, and the number was given to the other volume's.
+#[test]
+fn the_end_of_a_deletion_takes_no_device_of_another_volume_away() {
+    let Some(p) = two_volumes() else { return };
+    let attach = |volume: &str| p.ok(&["attach", volume, "--via", "fuse"]).trim().to_string();
+    let (gone, device) = (attach("tank/main"), attach("tank/b"));
+    tool("losetup", &["-d", &gone]);
+    edit_list(&p, |list| list[0]["device"] = device.clone().into());
+    p.ok(&["volume", "delete", "tank/main", "--yes", "--force"]);
+    assert!(told(&device, "backing_file").is_some_and(|file| file.ends_with("/b")), "it is there still");
+    let attached = p.json(&["status", "tank"])["attachments"].clone();
+    assert_eq!(attached.as_array().map(Vec::len), Some(1), "{attached}");
+    assert_eq!((&attached[0]["volume"], &attached[0]["device"]), (&"b".into(), &device.clone().into()), "{attached}");
+    p.ok(&["detach", "tank/b"]);
+    is_let_go(&p, &device);
+    p.ok(&["stop", "tank"]);
+}
+
 #[test]
 fn a_name_that_is_another_volumes_when_the_list_is_free_is_not_attached() {
     let Some(p) = two_volumes() else { return };
