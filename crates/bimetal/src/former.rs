@@ -2,7 +2,7 @@
 //! repair, or its label could not be erased when it left. It may still hold data that nothing else holds, so it is not taken
 //! without a word; and it does not belong to that group any more, so nobody is told to destroy the group for its sake.
 
-use anyhow::{bail, Context, Result};
+use anyhow::{anyhow, bail, Context, Result};
 use bimetal_format::label::{Label, LabelError, MemberCode};
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator};
@@ -162,19 +162,7 @@ async fn refuse_labelled(env: &HostEnv, locator: &Locator, label: &Label, group:
     match (standing, own.is_some()) {
         (Standing::Joining, true) => Ok(()),
         (Standing::Member, true) => bail!("{}", own_member(label, locator)),
-        (Standing::Member, false) => match copy_elsewhere(env, locator, label).await {
-            Some(other) => bail!(
-                "{locator} carries the label of member {} of the Bimetal group '{}', and so does {other}: one of them is a copy. If the group \
-                 is to go on with {other}, add --force to take {locator} (what is on it is lost)",
-                label.member,
-                label.group_name
-            ),
-            None => bail!(
-            "{locator} is a member of the Bimetal group '{}'; destroy that group first, or add --force to take the device \
-             from it (its data is lost)",
-            label.group_name
-        ),
-        },
+        (Standing::Member, false) => return Err(others_member(env, locator, label).await),
         (Standing::Joining, false) => bail!(
             "{locator} was being added to the Bimetal group '{}', and has not become a member of it; add --force to take it",
             label.group_name
@@ -184,6 +172,23 @@ async fn refuse_labelled(env: &HostEnv, locator: &Locator, label: &Label, group:
             "{locator} {}. {}; add --force to take the device all the same (what it holds is lost then)",
             is_of_a_side(label),
             way_to_its_data(label, locator)
+        ),
+    }
+}
+
+/// Why a member of a group that does not want it is not taken. Nobody is told to destroy a group for the sake of a copy: that wipes the
+/// members themselves.
+async fn others_member(env: &HostEnv, locator: &Locator, label: &Label) -> anyhow::Error {
+    let group = &label.group_name;
+    match copy_elsewhere(env, locator, label).await {
+        Some(other) => anyhow!(
+            "{locator} carries the label of member {} of the Bimetal group '{group}', and so does {other}: one of them is a copy, or they \
+             are one device. Only if {locator} is a copy on a device of its own, and not needed: --force takes it (what is on it is lost)",
+            label.member
+        ),
+        None => anyhow!(
+            "{locator} is a member of the Bimetal group '{group}'; destroy that group first, or add --force to take the device from it (its \
+             data is lost)"
         ),
     }
 }

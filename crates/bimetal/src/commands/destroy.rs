@@ -34,33 +34,36 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
         }
         wipe(&env, &group, found, yes).await
     })?;
-    let stays = is_of_another(&name, &wiped) || wiped.copies_only;
-    if !stays {
+    let namesake = is_of_another(&name, &wiped);
+    if !(namesake || wiped.copies_only) {
         let others = if explicit.is_empty() { Vec::new() } else { not_named(&name, &wiped) };
         wiped.absent.extend(others);
         config::remove(&name)?;
         runstate::forget(&name, &lock);
     }
     let answer = json!({
-        "schema": api::SCHEMA, "group": name, "destroyed": !wiped.copies_only, "wiped": wiped.members, "absent": wiped.absent, "namesake": stays,
+        "schema": api::SCHEMA, "group": name, "destroyed": !wiped.copies_only, "wiped": wiped.members, "absent": wiped.absent,
+        "namesake": namesake,
     });
-    output.show(&answer, || {
-        let mut text = format!("Group '{name}' is destroyed; wiped: {}.\n", wiped.members.join(", "));
-        for absent in &wiped.absent {
-            text += &format!("Not wiped: {absent}.\n");
-        }
-        if wiped.copies_only {
-            text = format!(
-                "Wiped: {}. These were copies: the members that the configuration of group '{name}' names are as they were, and so is the \
-                 group.\n",
-                wiped.members.join(", ")
-            );
-        } else if stays {
-            text +=
-                &format!("The other group that is named '{name}', which the configuration describes, is as it was.\n");
-        }
-        text
-    })
+    output.show(&answer, || words(&name, &wiped, namesake))
+}
+
+/// What was done.
+fn words(name: &str, wiped: &Wiped, namesake: bool) -> String {
+    let members = wiped.members.join(", ");
+    let mut text = match wiped.copies_only {
+        true => format!(
+            "Copies are wiped: {members}. The members that the configuration of group '{name}' names are as they were, and so is the group.\n"
+        ),
+        false => format!("Group '{name}' is destroyed; wiped: {members}.\n"),
+    };
+    for absent in &wiped.absent {
+        text += &format!("Not wiped: {absent}.\n");
+    }
+    if namesake {
+        text += &format!("The other group that is named '{name}', which the configuration describes, is as it was.\n");
+    }
+    text
 }
 
 /// Whether the configuration describes another group of the same name than the one whose members were wiped.
@@ -119,8 +122,8 @@ fn refuse_copies(name: &str, found: &members::Members) -> Result<()> {
         let copy = all[i + 1..].iter().find(|(_, l)| l.group == label.group && own_uuid(l) == own_uuid(label));
         if let Some((second, _)) = copy {
             bail!(
-                "{first} and {second} both carry the label of member {} of group '{name}': one of them is a copy. Nothing was changed; name \
-                 all that is to be wiped with --member, or disconnect what is to stay",
+                "{first} and {second} both carry the label of member {} of group '{name}': one of them is a copy, or they are one device. \
+                 Nothing was changed; name all that is to be wiped with --member, or disconnect what is to stay",
                 label.member
             );
         }
@@ -139,7 +142,8 @@ fn line(m: &members::Opened, newest: Option<&Label>) -> String {
     format!("  {} ({size}){}", m.locator, none.unwrap_or_default())
 }
 
-/// Whether each of these has the label of a member that is, at another place, where the configuration has it.
+/// Whether each of these has the label of a member that is, at another place, where the configuration has it. Only when they are wiped is
+/// it sure that both places are not one device, which may have names that do not tell.
 async fn are_copies(env: &HostEnv, name: &str, ours: &[members::Opened]) -> bool {
     let known = config::load(name).ok().flatten().map(|c| c.members).unwrap_or_default();
     let places = known.iter().filter_map(|m| Locator::parse(&m.locator).ok());
@@ -172,14 +176,16 @@ async fn wipe(env: &HostEnv, name: &str, found: members::Members, yes: bool) -> 
         l.living_volumes().map(of_volume).collect::<Vec<_>>().join(", ")
     });
     let newest = newest(ours.iter().filter_map(|m| m.label.as_ref()));
-    let lines: Vec<String> = ours.iter().map(|m| line(m, newest)).collect();
-    let question = format!(
-        "This destroys group '{name}' with all data in its volumes {}:\n{}",
-        volumes.unwrap_or_default(),
-        lines.join("\n")
-    );
+    let lines = ours.iter().map(|m| line(m, newest)).collect::<Vec<_>>().join("\n");
+    let volumes = volumes.unwrap_or_default();
+    let question = match are_copies(env, name, &ours).await {
+        true => format!(
+            "This wipes what seem to be copies of members of group '{name}', which the configuration has elsewhere. If they lead to the same \
+             devices, it destroys the group with all data in its volumes {volumes}:\n{lines}"
+        ),
+        false => format!("This destroys group '{name}' with all data in its volumes {volumes}:\n{lines}"),
+    };
     confirm(&question, yes)?;
-    let copies_only = are_copies(env, name, &ours).await;
     let groups = ours.iter().filter_map(|m| m.label.as_ref()).map(|l| config::uuid_text(&l.group)).collect();
     let mut wiped = Vec::new();
     for m in &ours {
@@ -187,6 +193,7 @@ async fn wipe(env: &HostEnv, name: &str, found: members::Members, yes: bool) -> 
         done.with_context(|| format!("{} could not be wiped", m.locator))?;
         wiped.push(m.locator.to_string());
     }
+    let copies_only = are_copies(env, name, &ours).await;
     let mut absent = found.absent;
     absent.extend(found.strangers.into_iter().filter(|s| !s.is_member).map(|s| s.why));
     absent.extend(unlabelled.iter().map(members::Opened::bare_words));

@@ -2,6 +2,7 @@
 
 use crate::common::{checksum, Place, MIB};
 use crate::former::repaired;
+use crate::loops::Loops;
 
 /// A group `tank`, and copies of both members.
 fn copied(p: &Place) {
@@ -38,9 +39,25 @@ fn who_destroys_copies_of_members_keeps_the_description_of_the_group() {
     let p = Place::new();
     copied(&p);
     let said = p.ok(&["destroy", "tank", "--member", "slow.copy", "--yes"]);
-    assert!(said.contains("copies") && said.contains("as they were") && !said.contains("is destroyed"), "{said}");
+    assert!(said.contains("Copies") && said.contains("as they were") && !said.contains("is destroyed"), "{said}");
     p.ok(&["check", "tank"]);
+    let asked = p.run(&["destroy", "tank", "--member", "fast.copy"]);
+    assert!(asked.err.contains("seem to be copies"), "{}", asked.err);
+    let done = p.json(&["destroy", "tank", "--member", "fast.copy", "--yes"]);
+    assert!(done["destroyed"] == false && done["namesake"] == false, "{done}");
     p.ok(&["destroy", "tank", "--yes"]);
+}
+
+/// The members by other names, which do not tell that they are the same.
+#[test]
+fn a_group_that_is_destroyed_by_other_names_of_its_members_is_destroyed() {
+    let p = Place::new();
+    p.tank();
+    let Some(loops) = Loops::new(&p, &["fast.img", "slow.img"]) else { return };
+    let all = [&["destroy", "tank", "--yes", "--member"][..], &[&loops.0[0], &loops.0[1]]].concat();
+    let said = p.ok(&all);
+    assert!(said.contains("Group 'tank' is destroyed"), "{said}");
+    assert!(!p.path("etc/groups/tank.toml").exists(), "nothing is left that it could describe");
 }
 
 /// Nobody is told to destroy the group, whose own members that would wipe.

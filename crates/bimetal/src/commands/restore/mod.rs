@@ -91,7 +91,7 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
     };
     let targets: Vec<Target<HostDevice>> = plan.targets.iter().map(|t| target(*t)).collect();
     if !args.force {
-        refuse_without_tail(&targets).await.context(UNTOUCHED)?;
+        refuse_not_whole(&targets).await.context(UNTOUCHED)?;
     }
     let sign = |m: usize| plan.targets[m].1.sign();
     if let Some(m) = committed_since(saved, &targets, sign).await.context(UNTOUCHED)? {
@@ -185,8 +185,8 @@ fn with_absent(what: &str, found: &Members) -> String {
     }
 }
 
-/// Refuses a member that was cut off and grew again: with its labels written anew nothing would tell any more that it is not whole.
-async fn refuse_without_tail(targets: &[Target<HostDevice>]) -> Result<()> {
+/// Refuses a member that is not whole by its labels: with those written anew nothing would tell that any more.
+async fn refuse_not_whole(targets: &[Target<HostDevice>]) -> Result<()> {
     for t in targets {
         if let Some(apart) = bimetal_volume::probe::not_whole(&t.device).await.with_context(|| t.locator.clone())? {
             bail!("{} has {apart}. Bring all of it; if there is nothing else, --force takes it as it is", t.locator);
