@@ -3,8 +3,8 @@
 //! 1. What such a one says of the group is as old as its leaving, and may be so old that no epoch of today knows it. So they are set aside
 //!    before anything else is concluded from labels.
 //! 2. A member has *left* if tables that are not older than its own say so.
-//! 3. Until a repair is done everywhere its new devices say that they are *joining*: nothing was ever served with them. One on which it is
-//!    done counts all the same as long as the repair is done on no member and a member says that it was begun, or none is there: then its
+//! 3. The new devices of a repair say that they are *joining* until the group is started: nothing was ever served with them. One on which it
+//!    is done counts all the same as long as the repair is done on no member and a member says that it was begun, or none is there: then its
 //!    map is that of the group. Otherwise such a device is a member if others list it, and else a *leftover*, whatever became of the
 //!    repair, and however often the group was repaired since: its tables say nothing.
 //! 4. Of attempts of a repair that did not know of each other none counts: it is begun again from what the members have. Those that knew

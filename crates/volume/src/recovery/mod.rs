@@ -200,8 +200,6 @@ pub(crate) struct ForRepair {
     pub(crate) misplaced: Vec<MemberIndex>,
     /// Positions in the caller's list of the devices that are members.
     pub(crate) positions: Vec<usize>,
-    /// New devices of a repair that was cut off: they go on to be joining until it is done.
-    pub(crate) joining: Vec<MemberIndex>,
     /// Positions of those that failed when they were to say which member they are, or lack something of their size, and what is the matter.
     pub(crate) failed: Vec<(usize, String)>,
     /// Whether a member lacks what lay in a part of it.
@@ -223,25 +221,12 @@ pub(crate) async fn open_to_repair<E: Env>(
     let misplaced = recognise::recognise(&env, &mut found).await;
     let failed = found.failed();
     let not_whole = found.found.iter().any(|f| f.apart.is_some());
-    let say_joining = found.found.iter().filter(|f| f.label.joining);
-    let say_joining: Vec<(usize, MemberIndex)> = say_joining.map(|f| (f.position, f.label.member)).collect();
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
     let Source { recognised, positions, unread, unflushed, .. } = source;
-    let joining = say_joining.into_iter().filter(|(at, _)| positions.contains(at)).map(|(_, member)| member).collect();
     Ok((
         core,
-        ForRepair {
-            journal_ends,
-            unlabelled: recognised,
-            misplaced,
-            positions,
-            joining,
-            failed,
-            not_whole,
-            unread,
-            unflushed,
-        },
+        ForRepair { journal_ends, unlabelled: recognised, misplaced, positions, failed, not_whole, unread, unflushed },
     ))
 }
 

@@ -16,7 +16,7 @@
 //! Order: new devices are laid out; the labels of all members at hand say *begun* (one whose labels are damaged gets none
 //! until it is done: its map says nothing); each member, the new ones first and those last whose directory could not be read,
 //! gets the whole map and, with one flip, a label that names it, a new epoch, the new member table and an empty journal,
-//! *clean* as after an orderly stop and *done*; those of new devices say that they are *joining* until all are done.
+//! *clean* as after an orderly stop and *done*; those of new devices say that they are *joining*, until the next start.
 //!
 //! Counter-examples to shortcuts, which the simulator plants as mutants:
 //! - *Not marked* (`RepairUnmarked`). The power goes when one member is done. The next start takes the others for members of

@@ -40,10 +40,9 @@ pub(super) async fn carry_out<E: Env>(
     members.sort_by_key(|m| lost(m) && !mutant::on(Mutant::RepairOverUnread));
     let fresh = || new.iter().map(|(m, _)| (m, true));
     let all: Vec<(&Member<E::Device>, bool)> = fresh().chain(members.iter().map(|m| (*m, false))).collect();
-    let joins = |m: &Member<E::Device>, new: bool| new || known.joining.contains(&m.index);
     for (m, new) in &all {
         begin_anew(core, m, known.journal_ends.get(m.index as usize).copied().flatten());
-        let joining = joins(m, *new) && !mutant::on(Mutant::LeftoversStay);
+        let joining = *new && !mutant::on(Mutant::LeftoversStay);
         let label = Label { joining, ..label_of(m, &agreed) };
         *m.label.borrow_mut() = label;
     }
@@ -55,10 +54,6 @@ pub(super) async fn carry_out<E: Env>(
         // Only now: until the member was done they told what it may not know.
         m.format_away().await.map_err(failed(m.index))?;
         m.sync_all().await.map_err(failed(m.index))?;
-    }
-    for (m, _) in all.iter().filter(|(m, _)| m.label.borrow().joining) {
-        let label = Label { joining: false, ..m.label.borrow().clone() };
-        m.flip(label).await.map_err(failed(m.index))?;
     }
     let struck_off = core.members.iter().filter(|m| !m.is_present()).map(|m| m.index).collect();
     Ok(Report { struck_off, new: fresh().map(|(m, _)| m.index).collect(), given_up })

@@ -132,9 +132,22 @@ fn a_repair_goes_on_from_a_new_device_and_ends_with_it() {
     assert!(refused.as_ref().is_err_and(|e| e.contains("repair")), "it is not done yet: {refused:?}");
     let report = repair(&env, &all).expect("done");
     assert_eq!(report.struck_off, vec![], "the new one is a member");
-    assert!(all.iter().all(|d| !d.label().joining && d.label().repair == Repair::Done));
+    assert!(all.iter().all(|d| d.label().repair == Repair::Done));
     session(&env, &all, 8);
+    assert!(all.iter().all(|d| !d.label().joining), "it is one like any other from the first start on");
     is_left_alone(&env, &all, &[], 8);
+}
+
+/// The SSD that was left dies then, and the labels of the disk are damaged: the new one alone says who that is.
+#[test]
+fn a_new_device_on_which_alone_a_repair_is_done_tells_who_the_others_are() {
+    let env = MemoryEnv::new();
+    let (_, rest, new) = with_a_leftover(&env);
+    let disk = &rest[1];
+    [LABEL_A, label_b(disk.size)].into_iter().for_each(|place| disk.poke(place, &[0; LABEL_SIZE]));
+    let report = repair(&env, &[disk.clone(), new.clone()]).expect("a disk and an SSD are left");
+    assert_eq!(report.struck_off, vec![0], "the SSD that has died, and not the disk");
+    session(&env, &[disk.clone(), new], 8);
 }
 
 /// The repair goes on with another new device, which has the same place in the group: its members, and the first one.

@@ -171,11 +171,12 @@ impl Run<'_> {
             self.holds(given, before, false, "after a repair that was cut off")?;
             if Self::is_done_on_new_alone(given) {
                 self.then_without_a_member(given)?;
-                // The next attempt knows nothing of it, and comes as far with another new device.
-                if let (Some(gone), true) = (gone, self.world.random(|p| p.coin())) {
+                // The next attempt knows nothing of it, and comes as far with another new device, or a little further.
+                let (again, further) = self.world.random(|p| (p.coin(), p.below(3) * p.below(EVENTS / 4)));
+                if let (Some(gone), true) = (gone, again) {
                     let number = given.new.borrow().len() + 1;
                     given.add(self.disk_like(gone, number));
-                    done_alone = Some(events);
+                    done_alone = Some(events + further);
                 }
             }
         }
