@@ -6,7 +6,7 @@ use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::Tier;
 
-use crate::image::{create_sized, flush, open, read, repair, stop, writable, write, Members, MIB};
+use crate::image::{create_sized, flush, open, read, read_only, repair, stop, writable, write, Members, MIB};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 /// Writes `value` to all of the volume.
@@ -136,6 +136,34 @@ fn a_repair_goes_on_from_a_new_device_and_ends_with_it() {
     session(&env, &all, 8);
     assert!(all.iter().all(|d| !d.label().joining), "it is one like any other from the first start on");
     is_left_alone(&env, &all, &[], 8);
+}
+
+/// The next attempt is made without it, and cut off when one member is done: that says what the group is.
+#[test]
+fn a_new_device_does_not_count_any_more_when_the_repair_is_done_on_a_member_without_it() {
+    let env = MemoryEnv::new();
+    let (_, rest, new) = with_a_leftover(&env);
+    cut_off_half_way(&env, &rest);
+    let all: Vec<MemoryDevice> = rest.iter().chain([&new]).cloned().collect();
+    drop(open(&env, &all, read_only()).map_err(|e| e.to_string()).expect("one member has the map"));
+    let report = repair(&env, &all).expect("goes on");
+    assert_eq!((report.struck_off, report.given_up), (vec![], 0));
+    session(&env, &rest, 8);
+    is_left_alone(&env, &rest, &[new], 8);
+}
+
+/// What is left of a group is repaired until one member is done and another is not.
+fn cut_off_half_way(env: &MemoryEnv, rest: &[MemoryDevice]) {
+    for writes in 0..100 {
+        let copy: Vec<MemoryDevice> = rest.iter().map(MemoryDevice::copy).collect();
+        copy[1].writes_left.set(writes);
+        let cut_off = repair(env, &copy).is_err();
+        if cut_off && copy.iter().filter(|d| d.label().repair == Repair::Done).count() == 1 {
+            rest.iter().zip(&copy).for_each(|(d, c)| drop(d.blocks.replace(c.blocks.borrow().clone())));
+            return;
+        }
+    }
+    panic!("never done on one alone");
 }
 
 /// The SSD that was left dies then, and the labels of the disk are damaged: the new one alone says who that is.
