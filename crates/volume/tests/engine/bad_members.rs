@@ -1,6 +1,6 @@
 //! Wrong members: each gets its own refusal in words, and nothing is written to any of them.
 
-use bimetal_format::label::{LabelError, LABEL_SIZE};
+use bimetal_format::label::{Label, LabelError, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::group::OpenError;
@@ -243,6 +243,17 @@ fn a_copy_over_a_former_member_that_ended_early_is_not_taken_for_whole() {
     }
     let size = m.0[2].size;
     with_a_part_of(&env, &m, 2, size / 2..size, &other.0[2]);
+    // A repair that takes it as it is writes over its own label last: a write that was cut off would leave only the other's.
+    let own = m.0[2].label();
+    for writes in 0..8 {
+        let devices = m.copy().0;
+        devices[2].poke(size / 2, &other.0[2].peek(size / 2, (size / 2) as usize));
+        devices[2].writes_left.set(writes);
+        repair(&env, &devices).expect_err("cut off");
+        let label = |place| Label::decode(&devices[2].peek(place, LABEL_SIZE), place).expect("sound");
+        let (first, second) = (label(LABEL_A), label(label_b(size)));
+        assert!(first.sequence == own.sequence || second.group == own.group, "after {writes} writes");
+    }
 }
 
 #[test]
