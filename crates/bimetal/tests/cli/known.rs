@@ -3,7 +3,8 @@
 
 use std::io::Write;
 
-use crate::common::{done, Done, Place, MIB};
+use crate::common::{checksum, done, Done, Place, MIB};
+use crate::server::until;
 
 fn description(p: &Place) -> std::path::PathBuf {
     p.path("etc/groups/tank.toml")
@@ -225,17 +226,27 @@ fn a_daemon_that_was_started_for_nothing_is_gone_when_the_command_ends() {
     p.ok(&["destroy", "tank", "--yes"]);
 }
 
-/// A script that is started twice. Both have looked before either has made its group.
+/// A script that is started twice: one comes to its end while the other waits, and has found that no group has this name.
 #[test]
 fn of_two_groups_that_are_made_under_one_name_at_once_one_is_made() {
     let p = Place::new();
-    let make = |n: u32| {
-        let [fast, slow] = ["fast", "slow"].map(|tier| format!("{tier}{n}.img"));
-        p.file(&fast, 48 << 20);
-        p.file(&slow, 96 << 20);
-        p.command(&["create", "tank", "--fast", &fast, "--slow", &slow, "--force", "--yes"]).spawn().expect("starts")
-    };
-    let both = [make(1), make(2)].map(|mut child| child.wait().expect("ends").success());
-    assert_eq!(both.iter().filter(|made| **made).count(), 1, "{both:?}");
+    p.tank();
+    let config = std::fs::read_to_string(description(&p)).expect("described");
+    std::fs::remove_file(description(&p)).expect("not made yet");
+    let before = checksum(&p.path("fast.img"));
+    let path = p.path("run/tank/lock");
+    let lock = std::fs::File::options().write(true).create(true).truncate(false).open(&path).expect("a file");
+    lock.lock().expect("locked");
+    let mut second = p.command(&["create", "tank", "--fast", "fast.img", "--slow", "slow.img", "--force", "--yes"]);
+    let second = second.stderr(std::process::Stdio::piped()).spawn().expect("starts");
+    let opened = format!("/proc/{}/fd", second.id());
+    let files = || std::fs::read_dir(&opened).into_iter().flatten().flatten();
+    let has_it = || files().filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file == path);
+    until(|| has_it() || files().next().is_none(), "it waits for the lock, or has given up");
+    std::fs::write(description(&p), config).expect("made");
+    drop(lock);
+    let second = second.wait_with_output().expect("ends");
+    assert!(!second.status.success(), "{}", String::from_utf8_lossy(&second.stderr));
+    assert_eq!(checksum(&p.path("fast.img")), before);
     p.ok(&["check", "tank"]);
 }
