@@ -74,13 +74,19 @@ impl Device for Plain {
     }
 }
 
+/// A group whose volume of 8 MiB holds something else in each MiB.
+fn filled(env: &MemoryEnv) -> (Group<MemoryEnv>, Volume<MemoryEnv>) {
+    let members = create_sized(env, "tank", &[8], &[24], Some(8 * MIB));
+    let g = open(env, &members.0, writable()).expect("opens");
+    let v = g.volume("main").expect("made at creation");
+    (0..8).for_each(|n| write(env, &v, n * MIB, &vec![1 + n as u8; MIB as usize]).expect("write"));
+    (g, v)
+}
+
 #[test]
 fn what_a_copy_is_recognised_by_is_written_when_all_else_is_durable() {
     let env = MemoryEnv::new();
-    let members = create_sized(&env, "tank", &[8], &[24], Some(8 * MIB));
-    let g = open(&env, &members.0, writable()).expect("opens");
-    let v = g.volume("main").expect("made at creation");
-    (0..8).for_each(|n| write(&env, &v, n * MIB, &vec![1 + n as u8; MIB as usize]).expect("write"));
+    let (_g, v) = filled(&env);
     let onto = Plain::new(&env, 16 * MIB);
     let run = Dissolve::begin(v, onto.clone(), PIECE).expect("begun");
     env.block_on(async move {
@@ -203,10 +209,7 @@ fn begun(env: &MemoryEnv, volume: &Volume<MemoryEnv>, onto: &Plain) -> Run {
 /// The device answers nothing from this byte on in the last moment of a copy of 8 MiB, and somebody comes and writes.
 fn given_up_beside_what_stands_still(from: u64) {
     let env = MemoryEnv::new();
-    let members = create_sized(&env, "tank", &[8], &[24], Some(8 * MIB));
-    let g = open(&env, &members.0, writable()).expect("opens");
-    let v = g.volume("main").expect("made at creation");
-    (0..8).for_each(|n| write(&env, &v, n * MIB, &vec![1 + n as u8; MIB as usize]).expect("write"));
+    let (_g, v) = filled(&env);
     let onto = Plain::new(&env, 16 * MIB);
     let run = begun(&env, &v, &onto);
     onto.still.set(from);
