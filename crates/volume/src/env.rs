@@ -95,7 +95,7 @@ pub trait Device: Clone + 'static {
     /// Tells the device that `len` bytes at `offset` are not needed any more.
     fn discard(&self, offset: u64, len: u64) -> impl Future<Output = Result<(), DeviceError>>;
 
-    /// How it answers; to be told to people.
+    /// How it answers: to be told to people, and where new chunks do not go.
     fn answering(&self) -> Answering {
         Answering::default()
     }

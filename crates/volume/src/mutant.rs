@@ -137,6 +137,7 @@ mutants! {
     JoiningCounts: "a device that is being added counts as a member by its own word",
     JoinedTooEarly: "a new fast member joins without the commits that ran while the map was written to it",
     SlotsBeforeTable: "slots of a new member are taken before the labels of the others name it",
+    StillTakesChunks: "new chunks are put on a member that stands still, though another one has room",
     LostTakesChunks: "new chunks are put on a member whose connection is lost, though another one has room",
     LostOwesFailed: "C11: a commit asks for a sync of a member whose connection is lost because a write there has failed",
     AwayAtCommit: "C8.1: it is a commit, and not the write of a new chunk, that waits until slow members have heard of its region",

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use bimetal_format::layout::keys_extents;
 use bimetal_volume::buf::{Buf, BufMut};
-use bimetal_volume::env::{Device, DeviceError, DeviceTraits};
+use bimetal_volume::env::{Answering, Device, DeviceError, DeviceTraits, Instant};
 
 use super::cell::{Cell, BLOCK};
 use super::faults::{Faults, Latency, WriteOutcome};
@@ -53,8 +53,9 @@ pub struct Op {
     number: u64,
     first: u64,
     blocks: u64,
-    /// Sequence number of its submission.
+    /// Sequence number of its submission, and its time.
     began: u64,
+    at: u64,
     /// The disk had died when it was submitted: nothing comes of it.
     dead: bool,
     signal: Signal,
@@ -77,6 +78,7 @@ impl Op {
             return;
         }
         inner.in_flight.retain(|op| op.number != self.number);
+        inner.answered = self.disk.0.world.now();
         self.disk.finish(&mut inner, self);
         drop(inner);
         self.signal.fire();
@@ -124,6 +126,8 @@ struct Inner {
     in_flight: Vec<Rc<Op>>,
     late: Vec<LateWrite>,
     next: u64,
+    /// When it gave its last answer.
+    answered: u64,
     /// Requests of this session.
     requests: u32,
     /// The first request over which it stands still, by its number.
@@ -167,6 +171,7 @@ impl SimDisk {
             in_flight: Vec::new(),
             late: Vec::new(),
             next: 0,
+            answered: 0,
             requests: 0,
             stood: None,
             stood_over: 0,
@@ -221,6 +226,13 @@ impl SimDisk {
     /// From when to when it stands still, if it has begun to.
     pub fn stood_still(&self) -> Option<(u64, u64)> {
         self.0.inner.borrow().stood
+    }
+
+    /// Since when something waits for it that is no discard.
+    pub fn waits_for(&self) -> Option<u64> {
+        let inner = self.0.inner.borrow();
+        let asked = inner.in_flight.iter().filter(|op| op.state.borrow().kind != Kind::Discard);
+        asked.map(|op| op.at).min()
     }
 
     /// Whether it has stood still since, and has still to answer what it was asked before: of a write it will owe a sync.
@@ -356,8 +368,8 @@ impl SimDisk {
             format!("disk {} {kind:?} {number}: block {first} +{blocks}", self.0.index)
         });
         let state = RefCell::new(state);
-        let op =
-            Rc::new(Op { disk: self.clone(), number, first, blocks, began, dead, signal: Signal::default(), state });
+        let (disk, at, signal) = (self.clone(), world.now(), Signal::default());
+        let op = Rc::new(Op { disk, number, first, blocks, began, at, dead, signal, state });
         inner.in_flight.push(op.clone());
         drop(inner);
         world.after(delay, Action::Device(op.clone()));
@@ -519,6 +531,7 @@ impl SimDisk {
                     first: op.first,
                     blocks: op.blocks,
                     began: op.began,
+                    at: op.at,
                     dead: false,
                     signal: Signal::default(),
                     state: RefCell::new(state),
@@ -569,6 +582,13 @@ impl Device for SimDisk {
 
     fn traits(&self) -> DeviceTraits {
         self.0.traits
+    }
+
+    fn answering(&self) -> Answering {
+        let inner = self.0.inner.borrow();
+        let oldest = inner.in_flight.iter().map(|op| Instant(op.at)).min();
+        let silent_since = oldest.map(|o| o.max(Instant(inner.answered)));
+        Answering { waiting: inner.in_flight.len() as u64, oldest, silent_since, lost: None }
     }
 
     fn is_lost(&self) -> bool {

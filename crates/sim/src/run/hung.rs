@@ -6,6 +6,9 @@
 //! or to outlive the daemon, a write over data that are committed already needs its own disk only. A zeroing that is really written waits for others of its volume, and for those of all: it needs no more than a
 //! write if all that its volume has is on the same tier.
 //!
+//! A chunk that has no place yet gets none on such a disk while there is room on another one of its tier: only the regions that are new
+//! all slow ones must hear of.
+//!
 //! Beside a slow one that stands still the journals of fast members are kept short: else each commit that finds a full one writes all of a
 //! checkpoint itself, with every flush behind it.
 
@@ -14,13 +17,14 @@ use std::time::Duration;
 
 use bimetal_volume::backend::Backend;
 use bimetal_volume::env::Env;
-use bimetal_volume::options::Status;
+use bimetal_volume::options::{MemberState, MemberStatus, Status};
 use bimetal_volume::units::{MemberIndex, Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
 use super::client::Client;
 use super::forge::own_uuid;
 use super::{Run, Shared, Wrong, STEP_LIMIT};
+use crate::disk::SimDisk;
 use crate::env::{Ended, SimEnv};
 use crate::scenario::{Act, Scenario, Session};
 
@@ -30,6 +34,11 @@ const SECOND: u64 = 1_000_000_000;
 const BESIDE: u64 = 20 * SECOND;
 /// What one takes at most beside the time that disks stand still.
 const BEHIND: u64 = 300 * SECOND;
+
+/// A disk that has left a request unanswered for so long is known to stand still.
+const KNOWN: u64 = 5 * SECOND;
+/// Free slots of another one that are room for a chunk, whatever else comes.
+const ROOM: u64 = 16;
 
 /// Within so many seconds after the last request fast members have had their checkpoints.
 const SHORTENED: u32 = 60;
@@ -44,6 +53,8 @@ pub(super) struct Begun {
     chunks: Range<u64>,
     /// Where that lives.
     homes: Vec<Option<MemberIndex>>,
+    /// The members that stand still, where others have room.
+    shunned: Vec<MemberIndex>,
     needs: Needs,
 }
 
@@ -58,6 +69,10 @@ pub(super) enum Needs {
     Commit,
     /// Whatever others need.
     More,
+}
+
+fn takes_more(m: &MemberStatus) -> bool {
+    m.state == MemberState::InUse && m.free > ROOM
 }
 
 fn homes(v: &Volume<SimEnv>, chunks: Range<u64>) -> Vec<Option<MemberIndex>> {
@@ -155,7 +170,29 @@ impl Client {
             _ if !shared.plain => Needs::More,
             needs => needs,
         };
-        Some(Begun { at: shared.world.now(), homes: homes(v, chunks.clone()), chunks, needs })
+        let shunned = if shared.plain { self.shunned() } else { Vec::new() };
+        Some(Begun { at: shared.world.now(), homes: homes(v, chunks.clone()), chunks, shunned, needs })
+    }
+
+    /// Members that are known to stand still, and whose tier has room elsewhere.
+    fn shunned(&self) -> Vec<MemberIndex> {
+        let (shared, members) = (&self.shared, self.group.status().members);
+        let known = |d: &SimDisk| d.waits_for().is_some_and(|at| shared.world.now() - at > KNOWN);
+        let stands = |m: &MemberStatus| shared.disks.iter().any(|d| own_uuid(d) == Some(m.uuid) && known(d));
+        let (still, others): (Vec<_>, Vec<_>) = members.iter().partition(|m| stands(m));
+        let elsewhere = |m: &&MemberStatus| others.iter().any(|o| o.tier == m.tier && takes_more(o));
+        still.into_iter().filter(elsewhere).map(|m| m.index).collect()
+    }
+
+    /// Whether a request has put new chunks on a member that stood still, though there was room elsewhere to its end.
+    fn badly_placed(&self, begun: &Begun, now_there: &[Option<MemberIndex>]) -> bool {
+        let members = self.group.status().members;
+        let still_room =
+            |tier| members.iter().any(|o| o.tier == tier && takes_more(o) && !begun.shunned.contains(&o.index));
+        let placed = now_there.iter().zip(&begun.homes).filter(|(_, before)| before.is_none());
+        let mut badly = placed.filter_map(|(now, _)| *now).filter(|m| begun.shunned.contains(m));
+        let waits_anyway = begun.homes.iter().flatten().any(|m| begun.shunned.contains(m));
+        !waits_anyway && badly.any(|m| still_room(members[m as usize].tier))
     }
 
     /// The same of a write: another one of the same blocks may go first, and what has no place yet gets one.
@@ -209,7 +246,11 @@ impl Client {
         if took - still.iter().max().copied().unwrap_or(0) > BEHIND {
             shared.fail(format!("{} took {} s, long beyond disks that stand still", what(), took / SECOND));
         }
-        let homes: Vec<MemberIndex> = homes(v, begun.chunks.clone()).into_iter().chain(begun.homes).flatten().collect();
+        let now_there = homes(v, begun.chunks.clone());
+        if self.badly_placed(&begun, &now_there) {
+            shared.fail(format!("{} put new chunks on a disk that stood still, and took {} s", what(), took / SECOND));
+        }
+        let homes: Vec<MemberIndex> = now_there.into_iter().chain(begun.homes).flatten().collect();
         let members = self.group.status().members;
         let lives_on = |disk: usize| {
             let uuid = own_uuid(&shared.disks[disk]);

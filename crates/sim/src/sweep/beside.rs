@@ -138,6 +138,29 @@ pub(super) fn new_beside_a_lost_disk() -> Directed {
     Directed::chain("new chunks beside a lost disk", make, 300).finds(&["LostTakesChunks", "LostOwesFailed"])
 }
 
+/// The larger of two disks stands still while new chunks come: they go to the other one.
+pub(super) fn new_beside_a_still_disk() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, inflight: PLENTY, migrate: n % 4 != 3, ..group(8, 60, 60) };
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 120, discard: true });
+        s.volumes[0].placement = [Placement::SlowOnly, Placement::Auto][n as usize % 2];
+        let session = s.quiet_session(vec![fill(0, 8), flush(), sleep(0, 5000)], End::Stop);
+        s.sessions.push(session);
+        let mut steps = Vec::new();
+        for i in 0..16u8 {
+            // Each waits for nobody but itself.
+            let at = (8 + u64::from(i) * 3) * CHUNK;
+            let wait = sleep(i, 1000 + u64::from(i) * 2500);
+            steps.extend([wait, step(i, [WRITE, FUA][i as usize % 2], at, CHUNK), step(i, WRITE, at + CHUNK, 8192)]);
+        }
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[2] = Faults { stands_after: 1 + n as u32, stands_ms: 200_000, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("new chunks beside a disk that stands still", make, 80).finds(&["StillTakesChunks"])
+}
+
 /// The larger of two disks is lost, and says so, before or while it hears of regions of the map that new data come to; all there is lies on
 /// others.
 pub(super) fn new_regions_beside_a_lost_disk() -> Directed {

@@ -343,6 +343,7 @@ pub fn all() -> Vec<Directed> {
         beside::checkpoints_beside_a_still_disk(),
         beside::long_beside_a_still_disk(),
         beside::new_beside_a_lost_disk(),
+        beside::new_beside_a_still_disk(),
         beside::new_regions_beside_a_lost_disk(),
         beside::new_regions_beside_a_still_disk(),
         budget::used_up(),

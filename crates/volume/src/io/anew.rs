@@ -89,8 +89,9 @@ impl<E: Env> Core<E> {
         if too_many || !self.claims.begin_motion_under(claim) {
             return None;
         }
-        let after = self.mover.last_anew.get().and_then(|last| self.take_after(last, part.chunk));
-        let Some(slot) = after.or_else(|| self.take_slot(Tier::Fast, part.chunk)) else {
+        let still = self.standing_still();
+        let after = self.mover.last_anew.get().and_then(|last| self.take_after(last, part.chunk, &still));
+        let Some(slot) = after.or_else(|| self.take_slot(Tier::Fast, part.chunk, &still)) else {
             self.claims.end_motion(part.chunk);
             return None;
         };

@@ -1,8 +1,12 @@
 //! A slot for a chunk that has none.
+//!
+//! A member that stands still ([`Member::stands_still`]) gets none while there is room on another one: whoever writes there would wait
+//! for as long as it does.
 
 use std::time::Duration;
 
 use bimetal_format::Entry;
+use smallvec::SmallVec;
 
 use crate::env::{DeviceError, Env, Instant};
 use crate::error::Error;
@@ -11,7 +15,7 @@ use crate::group::structure::room::tier_of;
 use crate::group::volume::VolumeInfo;
 use crate::member::Member;
 use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, Placement, SlotId, Tier};
+use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 
 /// Who needs a slot looks for one so often ...
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -36,15 +40,22 @@ impl<E: Env> Core<E> {
         left.min(self.free_in_reach(tier))
     }
 
-    /// Takes a free slot of `tier` for `chunk`, next to its neighbour where that is possible.
-    pub(crate) fn take_slot(&self, tier: Tier, chunk: ChunkId) -> Option<SlotId> {
-        self.take_beside(tier, chunk).or_else(|| self.take_fresh(tier, chunk))
+    /// The members that stand still now.
+    pub(crate) fn standing_still(&self) -> Still {
+        let now = self.env.now();
+        let still = |m: &&Member<E::Device>| m.stands_still(now) && !mutant::on(Mutant::StillTakesChunks);
+        Still(self.members.iter().filter(still).map(|m| m.index).collect())
     }
 
-    /// Takes a free slot of `tier` wherever there is room for a run.
-    pub(crate) fn take_fresh(&self, tier: Tier, chunk: ChunkId) -> Option<SlotId> {
+    /// Takes a free slot of `tier` for `chunk` on a member that is none of `but`, next to its neighbour where that is possible.
+    pub(crate) fn take_slot(&self, tier: Tier, chunk: ChunkId, but: &Still) -> Option<SlotId> {
+        self.take_beside(tier, chunk, but).or_else(|| self.take_fresh(tier, chunk, but))
+    }
+
+    /// Takes a free slot of `tier` on a member that is none of `but`, wherever there is room for a run.
+    pub(crate) fn take_fresh(&self, tier: Tier, chunk: ChunkId, but: &Still) -> Option<SlotId> {
         let lane = (chunk.0 % RUN) as u32;
-        let open = self.members_of(tier).filter(|m| m.takes_chunks());
+        let open = self.members_of(tier).filter(|m| m.takes_chunks() && !but.has(m.index));
         let m = open.max_by_key(|m| m.free.borrow().free())?;
         let slot = m.free.borrow_mut().take(None, lane)?;
         Some(SlotId { member: m.index, slot })
@@ -53,7 +64,7 @@ impl<E: Env> Core<E> {
     /// The slot that lies to a neighbour's as `chunk` does to the neighbour: one of the same MiB, the one before it rather than
     /// the others, or else the last of the MiB before. With several members in a tier a run would else be torn apart whenever
     /// it comes out of order; and of a volume that is written at random no MiB would lie in one piece.
-    fn take_beside(&self, tier: Tier, chunk: ChunkId) -> Option<SlotId> {
+    fn take_beside(&self, tier: Tier, chunk: ChunkId, but: &Still) -> Option<SlotId> {
         let first = chunk.0 / RUN * RUN;
         let before = chunk.0.checked_sub(1);
         let same_mib = (first..first + RUN).filter(|c| *c != chunk.0);
@@ -61,7 +72,7 @@ impl<E: Env> Core<E> {
             let Some(e) = self.neighbour(near).filter(Entry::is_mapped) else { continue };
             let slot = (i64::from(e.slot) + chunk.0 as i64 - near as i64).try_into().ok();
             let m = &self.members[e.member as usize];
-            let Some(slot) = slot.filter(|_| m.tier == tier && m.takes_chunks()) else { continue };
+            let Some(slot) = slot.filter(|_| m.tier == tier && m.takes_chunks() && !but.has(m.index)) else { continue };
             if m.free.borrow_mut().take_exact(slot) {
                 return Some(SlotId { member: m.index, slot });
             }
@@ -75,10 +86,10 @@ impl<E: Env> Core<E> {
         ((chunk.page() as usize) < map.len()).then(|| map.get(chunk)).flatten()
     }
 
-    /// The slot after that of `last`, if `chunk` follows it.
-    pub(crate) fn take_after(&self, last: (ChunkId, SlotId), chunk: ChunkId) -> Option<SlotId> {
+    /// The slot after that of `last`, if `chunk` follows it, and the member is none of `but`.
+    pub(crate) fn take_after(&self, last: (ChunkId, SlotId), chunk: ChunkId, but: &Still) -> Option<SlotId> {
         let SlotId { member, slot } = last.1;
-        let follows = last.0 .0 + 1 == chunk.0;
+        let follows = last.0 .0 + 1 == chunk.0 && !but.has(member);
         let next = SlotId { member, slot: slot + 1 };
         let m = &self.members[member as usize];
         (follows && m.takes_chunks() && m.free.borrow_mut().take_exact(next.slot)).then_some(next)
@@ -129,12 +140,8 @@ impl<E: Env> Core<E> {
         placement: Placement,
         chunk: ChunkId,
     ) -> Result<Option<SlotId>, Error> {
-        for tier in tiers {
-            if self.available(tier, placement) > 0 {
-                if let Some(slot) = self.take_slot(tier, chunk) {
-                    return Ok(Some(slot));
-                }
-            }
+        if let Some(slot) = self.free_slot_in_one_of(tiers, placement, chunk) {
+            return Ok(Some(slot));
         }
         self.health.check()?;
         let freed = self.reclaim.freed.wait();
@@ -157,6 +164,16 @@ impl<E: Env> Core<E> {
         Ok(None)
     }
 
+    /// A free slot: in the first of the tiers that has one, and on a member that stands still only if there is no other in either.
+    fn free_slot_in_one_of(&self, tiers: [Tier; 2], placement: Placement, chunk: ChunkId) -> Option<SlotId> {
+        let take = |but: &Still| {
+            let mut open = tiers.into_iter().filter(|t| self.available(*t, placement) > 0);
+            open.find_map(|tier| self.take_slot(tier, chunk, but))
+        };
+        let still = self.standing_still();
+        take(&still).or_else(|| take(&Still::default()).filter(|_| !still.is_none()))
+    }
+
     /// Why no slot becomes free: there is none, or a member that is lost has the room, or would have to hear first that chunks left it.
     fn nothing_comes(&self, tiers: [Tier; 2]) -> Error {
         let room = |m: &Member<E::Device>| tiers.contains(&m.tier) && m.free.borrow().free() + m.copies.get() > 0;
@@ -175,6 +192,20 @@ impl<E: Env> Core<E> {
         } else {
             self.free_now(slot);
         }
+    }
+}
+
+/// Members that stand still.
+#[derive(Clone, Default)]
+pub(crate) struct Still(SmallVec<[MemberIndex; 4]>);
+
+impl Still {
+    pub(crate) fn has(&self, m: MemberIndex) -> bool {
+        self.0.contains(&m)
+    }
+
+    fn is_none(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

@@ -146,10 +146,9 @@ impl<E: Env> Core<E> {
     }
 
     async fn load_one(&self, member: MemberIndex, offset: u64, len: u64) -> Result<BufMut, Error> {
-        let tier = self.tier_of_member(member);
-        let begun = self.foreground_begins(tier);
+        let begun = self.foreground_begins(member);
         let result = self.members[member as usize].read(offset, BufMut::new(len as usize)).await;
-        self.foreground_ends(tier, &DeviceRange { member, offset, bytes: len }, begun);
+        self.foreground_ends(&DeviceRange { member, offset, bytes: len }, begun);
         if let Some(e) = result.as_ref().err().filter(|_| mutant::on(Mutant::C11ReadLatches)) {
             return Err(self.latch(member, "a read", *e));
         }

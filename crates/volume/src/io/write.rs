@@ -403,13 +403,12 @@ impl<E: Env> Core<E> {
     }
 
     async fn transfer(&self, run: &Run, placed: &[Placed<'_, E>]) -> Result<(), Error> {
-        let tier = self.tier_of_member(run.member);
-        let begun = self.foreground_begins(tier);
+        let begun = self.foreground_begins(run.member);
         let m = &self.members[run.member as usize];
         let owed = mutant::on(Mutant::OwedBeforeWrite) && m.sync.owes_client();
         let result = m.write(run.offset, run.data.clone(), WriteFor::Client).await;
         let range = DeviceRange { member: run.member, offset: run.offset, bytes: run.data.len() as u64 };
-        self.foreground_ends(tier, &range, begun);
+        self.foreground_ends(&range, begun);
         if !owed {
             self.commit.owes();
         }

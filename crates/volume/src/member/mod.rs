@@ -18,6 +18,7 @@ pub(crate) mod sync;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use bimetal_format::journal::RECORDS_PER_BLOCK;
 use bimetal_format::label::{Label, MemberCode, TierCode};
@@ -34,6 +35,10 @@ use crate::units::{ChunkId, MemberIndex, SlotIndex, Tier};
 use crate::wait::{Mutex, Signal};
 use checkpoint::Hurry;
 use occupants::Occupants;
+
+/// A member that answers nothing for so long, though something waits, is counted on for nothing that another can do: a disk
+/// under load answers something in that time, and one that sleeps takes longer to wake up.
+const STANDS_STILL: Duration = Duration::from_secs(2);
 
 /// Counters since the group was opened.
 #[derive(Default)]
@@ -55,6 +60,15 @@ pub(crate) fn add(c: &Cell<u64>, n: u64) {
 
 pub(crate) fn take_off(c: &Cell<u64>, n: u64) {
     c.set(c.get() - n);
+}
+
+/// A request without an answer.
+struct Awaited<'a>(&'a Cell<u64>);
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        take_off(self.0, 1);
+    }
 }
 
 /// For whom a write is made; decides what a flush must wait for (C1.6).
@@ -120,6 +134,10 @@ pub(crate) struct Member<D: Device> {
     pub(crate) away_meta: Mutex,
     pub(crate) journal: RefCell<journal::Journal>,
     pub(crate) directory: RefCell<directory::Directory>,
+    /// Reads and writes of clients without an answer.
+    pub(crate) foreground: Cell<u64>,
+    /// Reads, writes and syncs without an answer.
+    awaited: Cell<u64>,
     /// It has left a discard unanswered for so long that it gets none any more.
     pub(crate) discards_hang: Cell<bool>,
     /// Places whose metadata could not be read while the group was opened, however often that was tried.
@@ -168,6 +186,8 @@ impl<D: Device> Member<D> {
             away_meta: Mutex::default(),
             journal: RefCell::new(journal::Journal::at_tail(&label)),
             directory: RefCell::new(directory::Directory::empty(layout.pages)),
+            foreground: Cell::default(),
+            awaited: Cell::default(),
             discards_hang: Cell::default(),
             unreadable_metadata: Cell::default(),
             away: RefCell::new(away::Away::new(layout.pages)),
@@ -227,6 +247,22 @@ impl<D: Device> Member<D> {
         self.device.borrow().as_ref().map(|d| d.answering()).unwrap_or_default()
     }
 
+    /// Whether it stands still: something waits for it, and nothing has been answered for [`STANDS_STILL`]. A discard is a hint: one that
+    /// hangs says nothing of the others.
+    pub(crate) fn stands_still(&self, now: Instant) -> bool {
+        if self.awaited.get() == 0 {
+            return false;
+        }
+        let since = self.device.borrow().as_ref().and_then(|d| d.answering().silent_since);
+        since.is_some_and(|since| now.since(since) >= STANDS_STILL)
+    }
+
+    /// A request is made that has to be answered; it is, or given up, when this is dropped.
+    fn awaits(&self) -> Awaited<'_> {
+        add(&self.awaited, 1);
+        Awaited(&self.awaited)
+    }
+
     /// Whether every request to it fails until the group is opened anew.
     pub(crate) fn is_lost(&self) -> bool {
         self.device.borrow().as_ref().is_some_and(|d| d.is_lost())
@@ -249,6 +285,7 @@ impl<D: Device> Member<D> {
         let device = self.device()?;
         add(&self.counters.reads, 1);
         add(&self.counters.read_bytes, buf.len() as u64);
+        let _awaited = self.awaits();
         let (buf, result) = device.read(offset, buf).await;
         self.note(result).map(|()| buf)
     }
@@ -259,6 +296,7 @@ impl<D: Device> Member<D> {
         let device = self.device()?;
         add(&self.counters.writes, 1);
         add(&self.counters.write_bytes, buf.len() as u64);
+        let _awaited = self.awaits();
         let result = device.write(offset, buf).await;
         let in_vain = result.is_err() && device.is_lost() && !mutant::on(Mutant::LostOwesFailed);
         self.sync.wrote(if in_vain { WriteFor::Engine } else { who });

@@ -104,7 +104,10 @@ impl<D: Device> Member<D> {
             };
             add(&self.counters.syncs, 1);
             let running = Running(s);
-            let result = self.device()?.sync().await;
+            let device = self.device()?;
+            let awaited = self.awaits();
+            let result = device.sync().await;
+            drop(awaited);
             if result.is_ok() {
                 s.durable.set(covers.max(s.durable.get()));
                 s.tainted.borrow_mut().retain(|slot, write| *write > covers && !known.contains_key(slot));

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use bimetal_format::journal::{Record, RecordKind};
 use bimetal_format::Entry;
 
-use super::mover::{add_to, take_from, target, written_down, Move, MoverState};
+use super::mover::{is_written_down, take_from, target, Move, MoverState};
+use super::under_way::Stage;
 use super::{Job, Policy};
 use crate::buf::{Buf, BufMut};
 use crate::commit::telling::News;
@@ -36,39 +37,45 @@ pub(super) type Copied = Result<(), Failed>;
 const RUN: usize = 8;
 
 impl<E: Env> Core<E> {
-    /// Copies a batch and sees to it that what was copied is switched. `lifted`: what is to be written, of a batch of
+    /// Copies a batch, all of it to one member, and sees to it that what was copied is switched. `lifted`: what is to be written, of a batch of
     /// lifts.
     pub(super) async fn run_batch(self: Rc<Self>, job: Job, moves: Vec<Move>, lifted: Vec<Buf>) {
         let m = &self.mover;
-        let (count, kind) = (moves.len(), job as usize);
+        let target = moves[0].to.member;
         let copied = match lifted.is_empty() {
             true => self.copy_all(job, &moves).await,
             false => self.write_lifted(&moves, &lifted).await,
         };
         add(&m.lifts, lifted.len() as u64);
+        moves.iter().for_each(|mv| m.under_way.ends(job, Stage::Copying, mv));
         let (good, bad): (Vec<_>, Vec<_>) = moves.into_iter().zip(copied).partition(|(_, copied)| copied.is_ok());
-        take_from(&m.copying[kind], count);
-        take_from(&m.under_way[kind], bad.len());
-        let of_evacuations = |moves: &[(Move, Copied)]| moves.iter().filter(|(mv, _)| mv.evacuates).count();
-        take_from(&m.evacuating_copies[kind], of_evacuations(&good) + of_evacuations(&bad));
-        take_from(&m.evacuating_moves[kind], of_evacuations(&bad));
-        add_to(&m.evacuating_switches[kind], of_evacuations(&good));
         for (mv, copied) in bad {
-            take_from(&m.unsettled, written_down(job, &[mv]));
+            self.is_over(job, &mv);
             self.copy_failed(job, &mv, copied);
         }
-        add_to(&m.finishing[kind], good.len());
-        m.copied[kind].borrow_mut().extend(good.into_iter().map(|(mv, _)| mv));
+        let good: Vec<Move> = good.into_iter().map(|(mv, _)| mv).collect();
+        good.iter().for_each(|mv| m.under_way.begins(job, Stage::Finishing, mv));
+        let finisher = (job as usize, target);
+        m.copied.borrow_mut().entry(finisher).or_default().extend(good);
         self.mover_wake.notify();
         // Whoever evacuates goes on copying.
         m.ended.notify();
-        if !m.finisher[kind].replace(true) {
-            self.finish_copied(job).await;
-            m.finisher[kind].set(false);
+        let is_first = m.finishers.borrow_mut().insert(finisher);
+        if is_first {
+            self.finish_copied(job, target).await;
+            m.finishers.borrow_mut().remove(&finisher);
         }
         take_from(&m.batches, 1);
         m.ended.notify();
         self.mover_wake.notify();
+    }
+
+    /// A move is not on its way any more.
+    fn is_over(&self, job: Job, mv: &Move) {
+        self.mover.under_way.ends(job, Stage::OnItsWay, mv);
+        if is_written_down(job, mv) {
+            self.mover.under_way.ends(job, Stage::Unsettled, mv);
+        }
     }
 
     fn copy_failed(&self, job: Job, mv: &Move, copied: Copied) {
@@ -91,32 +98,28 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Switches what has been copied, all that is there at a time: a sync and a journal write cost the same for one
+    /// Switches what has been copied to a member, all that is there at a time: a sync and a journal write cost the same for one
     /// chunk as for hundreds, and what is copied meanwhile must not pile up.
-    async fn finish_copied(&self, job: Job) {
+    async fn finish_copied(&self, job: Job, target: MemberIndex) {
         let m = &self.mover;
         // One commit takes them, beside the changes of clients.
         let most = (self.commit.limit.get() / 2).max(1);
         loop {
-            let mut part: Vec<Move> = {
-                let mut copied = m.copied[job as usize].borrow_mut();
-                let rest = copied.len().min(most);
-                copied.drain(..rest).collect()
+            let mut part: Vec<Move> = match m.copied.borrow_mut().get_mut(&(job as usize, target)) {
+                Some(copied) => copied.drain(..copied.len().min(most)).collect(),
+                None => return,
             };
             if part.is_empty() {
                 return;
             }
             part.sort_by_key(|mv| mv.to);
-            let (count, evacuated, settled) = (part.len(), evacuations(&part), written_down(job, &part));
             let unswitched = Unswitched::new(m, job, &part);
             let _latched = match job {
-                Job::Demote => self.finish_demotions(part, &unswitched).await,
-                Job::Promote => self.finish_promotions(part, &unswitched).await,
+                Job::Demote => self.finish_demotions(target, &part, &unswitched).await,
+                Job::Promote => self.finish_promotions(target, &part, &unswitched).await,
             };
             drop(unswitched);
-            take_from(&m.under_way[job as usize], count);
-            take_from(&m.evacuating_moves[job as usize], evacuated);
-            take_from(&m.unsettled, settled);
+            part.iter().for_each(|mv| self.is_over(job, mv));
             self.mover_wake.notify();
         }
     }
@@ -230,30 +233,18 @@ impl<E: Env> Core<E> {
     }
 
     /// Sync, prepare, switch, commit: per slow member, because each has a journal of its own.
-    async fn finish_demotions(&self, moves: Vec<Move>, unswitched: &Unswitched<'_>) -> Result<(), Error> {
+    async fn finish_demotions(
+        &self,
+        member: MemberIndex,
+        moves: &[Move],
+        unswitched: &Unswitched<'_>,
+    ) -> Result<(), Error> {
         if mutant::on(Mutant::SourceFreedEarly) {
             moves.iter().for_each(|m| self.free_now(m.from));
         }
         if mutant::on(Mutant::C9LetGoAtOnce) {
             moves.iter().filter(|m| m.kept).for_each(|m| self.free_now(m.from));
         }
-        let mut targets: Vec<MemberIndex> = moves.iter().map(|m| m.to.member).collect();
-        targets.dedup();
-        let mut outcome = Ok(());
-        for t in targets {
-            let part: Vec<Move> = moves.iter().filter(|m| m.to.member == t).copied().collect();
-            let result = self.finish_demotions_to(t, &part, unswitched).await;
-            outcome = outcome.and(result);
-        }
-        outcome
-    }
-
-    async fn finish_demotions_to(
-        &self,
-        member: MemberIndex,
-        moves: &[Move],
-        unswitched: &Unswitched<'_>,
-    ) -> Result<(), Error> {
         let m = &self.members[member as usize];
         if m.is_lost() {
             // A sync would fail, and latch the group.
@@ -279,6 +270,7 @@ impl<E: Env> Core<E> {
             }
             prepared?;
         }
+        let _switching = self.mover.switching[Job::Demote as usize].lock().await;
         let switched = self.switch_all(&live, |mv| {
             // The prepared record names the slot: it is free only after this member's journal has heard otherwise.
             self.note_lag_on(mv.chunk, mv.to.member);
@@ -286,7 +278,7 @@ impl<E: Env> Core<E> {
                 self.reclaim_slot(mv.to, mv.chunk);
             }
         });
-        unswitched.less(moves);
+        unswitched.end();
         self.settle_moves(Job::Demote, switched).await
     }
 
@@ -317,13 +309,14 @@ impl<E: Env> Core<E> {
         encrypted && !mutant::on(Mutant::PreparedWithoutFlag)
     }
 
-    async fn finish_promotions(&self, moves: Vec<Move>, unswitched: &Unswitched<'_>) -> Result<(), Error> {
-        let mut targets: Vec<MemberIndex> = moves.iter().map(|m| m.to.member).collect();
-        targets.dedup();
+    async fn finish_promotions(
+        &self,
+        member: MemberIndex,
+        moves: &[Move],
+        unswitched: &Unswitched<'_>,
+    ) -> Result<(), Error> {
         if !mutant::on(Mutant::C1NoDataSync) && !mutant::on(Mutant::SourceFreedEarly) {
-            for t in targets {
-                self.sync_member(t, self.members[t as usize].sync.written()).await?;
-            }
+            self.sync_member(member, self.members[member as usize].sync.written()).await?;
         }
         let mut regions: Vec<u32> = moves.iter().map(|m| m.chunk.page()).collect();
         regions.sort_unstable();
@@ -332,8 +325,9 @@ impl<E: Env> Core<E> {
         if mutant::on(Mutant::SourceFreedEarly) {
             moves.iter().for_each(|m| self.free_now(m.from));
         }
-        let switched = self.switch_all(&moves, |mv| self.untake(mv.to, mv.chunk));
-        unswitched.less(&moves);
+        let _switching = self.mover.switching[Job::Promote as usize].lock().await;
+        let switched = self.switch_all(moves, |mv| self.untake(mv.to, mv.chunk));
+        unswitched.end();
         self.settle_moves(Job::Promote, switched).await
     }
 
@@ -394,30 +388,26 @@ impl<E: Env> Core<E> {
     }
 }
 
-fn evacuations(moves: &[Move]) -> usize {
-    moves.iter().filter(|mv| mv.evacuates).count()
+/// Chunks of a batch that are counted as finishing until they have switched.
+struct Unswitched<'a> {
+    mover: &'a MoverState,
+    job: Job,
+    moves: Cell<&'a [Move]>,
 }
 
-/// Chunks of a batch that are counted as finishing until they have switched: all of them, and those of evacuations.
-struct Unswitched<'a>([(&'a Cell<usize>, Cell<usize>); 2]);
-
 impl<'a> Unswitched<'a> {
-    fn new(m: &'a MoverState, job: Job, moves: &[Move]) -> Unswitched<'a> {
-        let (all, evacuating) = (&m.finishing[job as usize], &m.evacuating_switches[job as usize]);
-        Unswitched([(all, Cell::new(moves.len())), (evacuating, Cell::new(evacuations(moves)))])
+    fn new(mover: &'a MoverState, job: Job, moves: &'a [Move]) -> Unswitched<'a> {
+        Unswitched { mover, job, moves: Cell::new(moves) }
     }
 
-    fn less(&self, moves: &[Move]) {
-        for ((counted, own), n) in self.0.iter().zip([moves.len(), evacuations(moves)]) {
-            take_from(counted, n);
-            take_from(own, n);
-        }
+    fn end(&self) {
+        self.moves.take().iter().for_each(|mv| self.mover.under_way.ends(self.job, Stage::Finishing, mv));
     }
 }
 
 impl Drop for Unswitched<'_> {
     fn drop(&mut self) {
-        self.0.iter().for_each(|(counted, own)| take_from(counted, own.get()));
+        self.end();
     }
 }
 

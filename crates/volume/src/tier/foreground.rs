@@ -108,6 +108,14 @@ impl Foreground {
         }
     }
 
+    /// So many of the requests to a tier hang on a member that stands still: they are no load for the others.
+    pub(super) fn hang(&mut self, tier: Tier, requests: u32, now: Instant) {
+        match tier {
+            Tier::Fast => self.fast.hang(requests, now),
+            Tier::Slow => self.slow.hang(requests, now),
+        }
+    }
+
     /// A request to a tier came back, well or not.
     pub(super) fn done(&mut self, tier: Tier, range: &DeviceRange, latency: Duration, now: Instant) {
         match tier {

@@ -28,6 +28,8 @@ pub(super) enum Verdict {
 /// Foreground requests of one tier.
 pub(super) struct Load {
     outstanding: u32,
+    /// Those of them that nobody counts with: see [`Load::hang`].
+    hanging: u32,
     /// When a request last began or ended; `None` before the first.
     last: Option<Instant>,
     busy_since: Option<Instant>,
@@ -45,6 +47,7 @@ impl Load {
     pub(super) fn new(now: Instant) -> Load {
         Load {
             outstanding: 0,
+            hanging: 0,
             last: None,
             busy_since: None,
             half_began: now,
@@ -57,7 +60,7 @@ impl Load {
     }
 
     pub(super) fn started(&mut self, now: Instant) {
-        if self.outstanding == 0 {
+        if !self.is_busy() {
             self.busy_since = Some(now);
         }
         self.outstanding += 1;
@@ -66,18 +69,37 @@ impl Load {
 
     pub(super) fn done(&mut self, latency: Duration, now: Instant) {
         self.outstanding = self.outstanding.saturating_sub(1);
-        if self.outstanding == 0 {
+        self.hanging = self.hanging.min(self.outstanding);
+        self.rests(now);
+        self.last = Some(now);
+        self.seen.add(latency);
+    }
+
+    /// So many of the requests that are outstanding hang on a disk that stands still: for others it is as if they were not there.
+    pub(super) fn hang(&mut self, requests: u32, now: Instant) {
+        self.hanging = requests.min(self.outstanding);
+        self.rests(now);
+        if self.is_busy() && self.busy_since.is_none() {
+            self.busy_since = Some(now);
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.outstanding > self.hanging
+    }
+
+    /// Counts up to now if the load is not busy any more.
+    fn rests(&mut self, now: Instant) {
+        if !self.is_busy() {
             self.account(now);
             self.busy_since = None;
         }
-        self.last = Some(now);
-        self.seen.add(latency);
     }
 
     /// How long nothing has begun, ended or been outstanding.
     pub(super) fn quiet(&self, now: Instant) -> Duration {
         match self.last {
-            _ if self.outstanding > 0 => Duration::ZERO,
+            _ if self.is_busy() => Duration::ZERO,
             Some(last) => now.since(last),
             None => Duration::MAX,
         }
@@ -98,8 +120,7 @@ impl Load {
         let age = now.since(self.half_began);
         if age >= HALF {
             // A gap of a second or more leaves nothing of the older half.
-            self.busy_before =
-                if age >= 2 * HALF && self.outstanding == 0 { Duration::ZERO } else { self.busy.min(HALF) };
+            self.busy_before = if age >= 2 * HALF && !self.is_busy() { Duration::ZERO } else { self.busy.min(HALF) };
             self.busy = Duration::ZERO;
             self.half_began = now;
         }
@@ -157,6 +178,28 @@ mod tests {
         l.beside(true);
         feed(&mut l, 2, Duration::from_millis(60));
         assert_eq!(l.suffers(floor), Verdict::Unknown);
+    }
+
+    #[test]
+    fn what_hangs_is_no_load_for_the_others() {
+        let mut l = Load::new(ms(0));
+        l.started(ms(0));
+        l.started(ms(0));
+        assert_eq!((l.quiet(ms(3000)), l.busy_percent(ms(3000))), (Duration::ZERO, 100));
+        l.hang(2, ms(3000));
+        assert_eq!((l.quiet(ms(6000)), l.busy_percent(ms(6000))), (Duration::from_secs(6), 0));
+        l.started(ms(6000));
+        assert_eq!(l.quiet(ms(6001)), Duration::ZERO);
+        l.done(Duration::from_millis(5), ms(6005));
+        assert_eq!(l.quiet(ms(6010)), Duration::from_millis(5));
+        // It answers again, one after the other.
+        l.hang(0, ms(6020));
+        assert_eq!(l.quiet(ms(7020)), Duration::ZERO);
+        assert!(l.busy_percent(ms(7020)) >= 90);
+        l.done(Duration::from_secs(7), ms(7020));
+        assert_eq!(l.quiet(ms(7030)), Duration::ZERO);
+        l.done(Duration::from_secs(7), ms(7030));
+        assert_eq!(l.quiet(ms(7040)), Duration::from_millis(10));
     }
 
     #[test]

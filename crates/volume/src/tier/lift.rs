@@ -11,11 +11,13 @@ use smallvec::SmallVec;
 
 use super::carry::{Copied, Failed};
 use super::mover::Move;
+use super::under_way::{Planner, Stage};
 use super::{Job, Policy};
 use crate::backend::{Piece, Pieces};
 use crate::buf::{Buf, BufMut};
 use crate::env::Env;
 use crate::group::core::Core;
+use crate::io::place::Still;
 use crate::io::split::Part;
 use crate::member::WriteFor;
 use crate::mutant::{self, Mutant};
@@ -96,7 +98,6 @@ impl<E: Env> Core<E> {
     }
 
     fn begin_lift(&self, chunk: ChunkId) -> Option<Move> {
-        let under_way = &self.mover.under_way[Job::Promote as usize];
         let entry = self.entry(chunk).ok().filter(|e| e.is_mapped() && e.mask == u32::MAX)?;
         if self.tier_of_member(entry.member) != Tier::Slow {
             return None;
@@ -107,11 +108,12 @@ impl<E: Env> Core<E> {
         }
         // A batch is one commit, beside the changes of clients.
         let most = LIFTS_MAX.min(self.commit.limit.get() / 2);
-        let room = self.available(Tier::Fast, Placement::Auto) > self.keep_free_slots() && under_way.get() < most;
+        let under_way = self.promotions();
+        let room = self.available(Tier::Fast, Placement::Auto) > self.keep_free_slots() && under_way < most;
         let fast_slots = self.slots_in(Tier::Fast) as u32;
         let afford = |core: &Core<E>| {
             let mut scheduler = core.mover.scheduler.borrow_mut();
-            scheduler.affords(under_way.get() + 1, fast_slots, core.env.now())
+            scheduler.affords(under_way + 1, fast_slots, core.env.now())
         };
         if !room || !afford(self) {
             return None;
@@ -121,7 +123,7 @@ impl<E: Env> Core<E> {
         }
         match self.begin_move(Job::Promote, chunk) {
             Some(mv) => {
-                self.count_lift(1);
+                self.begins(Job::Promote, &mv);
                 Some(mv)
             }
             None => {
@@ -131,16 +133,17 @@ impl<E: Env> Core<E> {
         }
     }
 
-    fn count_lift(&self, n: isize) {
-        let kind = Job::Promote as usize;
-        for cell in [&self.mover.copying[kind], &self.mover.under_way[kind]] {
-            cell.set(cell.get().wrapping_add_signed(n));
-        }
+    /// Chunks on their way up, whoever sent them off.
+    fn promotions(&self) -> usize {
+        let of = |planner| self.mover.under_way.of(Job::Promote, planner, Stage::OnItsWay, &Still::default());
+        of(Planner::Scheduler) + of(Planner::Evacuation)
     }
 
     /// A lift that came to nothing before it was part of a batch.
     fn end_lift(&self, mv: &Move) {
-        self.count_lift(-1);
+        for stage in [Stage::Copying, Stage::OnItsWay] {
+            self.mover.under_way.ends(Job::Promote, stage, mv);
+        }
         self.abandon(mv);
     }
 

@@ -43,6 +43,7 @@ mod shortage;
 mod sleepers;
 mod stream;
 mod tail_budget;
+mod under_way;
 mod unreadable;
 pub(crate) mod view;
 mod worth;

@@ -15,21 +15,27 @@
 //!    nearly full group moves leave half of the headroom to them.
 
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::copies::Copies;
+use super::under_way::{Planner, Stage, UnderWay};
 use super::{relief, DeviceRange, Job, Levels, Policy, Scheduler};
 use crate::buf::Buf;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
-use crate::member::{add, Member};
+use crate::io::place::Still;
+use crate::kept::slots_of;
+use crate::member::{add, take_off, Member};
 use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, Placement, SlotId, Tier};
-use crate::wait::{self, Signal};
+use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
+use crate::wait::{self, Mutex, Signal};
 
 /// While the connection to a member is lost nothing is moved; whether the group ends is looked at so often.
 const LOST: Duration = Duration::from_secs(10);
+/// While all of a tier stands still, whether it still does is looked at so often.
+const STILL: Duration = Duration::from_millis(500);
 
 /// The mover's state and counters.
 pub(crate) struct MoverState {
@@ -39,15 +45,13 @@ pub(crate) struct MoverState {
     pub(crate) demoted: Cell<u64>,
     pub(crate) cancelled: Cell<u64>,
     pub(crate) failed: Cell<u64>,
-    /// Chunks of each kind being copied.
-    pub(super) copying: [Cell<usize>; 2],
-    /// Moves of each kind that have been copied and wait for their finisher, and whether there is one.
-    pub(super) copied: [RefCell<Vec<Move>>; 2],
-    pub(super) finisher: [Cell<bool>; 2],
-    /// Chunks of each kind copied and not switched yet.
-    pub(super) finishing: [Cell<usize>; 2],
-    /// Chunks of each kind on their way, from the first to the last step.
-    pub(super) under_way: [Cell<usize>; 2],
+    /// Chunks on their way.
+    pub(super) under_way: UnderWay,
+    /// Moves that have been copied and wait for their finisher, and whether there is one, of each kind and target.
+    pub(super) copied: RefCell<BTreeMap<(usize, MemberIndex), Vec<Move>>>,
+    pub(super) finishers: RefCell<BTreeSet<(usize, MemberIndex)>>,
+    /// Of each kind: held from the switches of a finisher until they are committed. So many at a time fit a commit.
+    pub(super) switching: [Mutex; 2],
     /// Lifts whose data has come.
     pub(super) lifted: RefCell<Vec<(Move, Buf)>>,
     /// Chunks promoted by lifts.
@@ -58,8 +62,6 @@ pub(crate) struct MoverState {
     pub(crate) anew: Cell<u64>,
     /// The one begun last, and its slot: the map does not know that yet, and a neighbour should lie next to it.
     pub(crate) last_anew: Cell<Option<(ChunkId, SlotId)>>,
-    /// Demotions under way that are written to the slow tier, but for those of evacuations.
-    pub(super) unsettled: Cell<usize>,
     pub(super) batches: Cell<usize>,
     /// Copies that give way to requests.
     pub(super) copies: Copies,
@@ -70,10 +72,6 @@ pub(crate) struct MoverState {
     pub(super) evacuating: Cell<bool>,
     /// A member begins to leave.
     pub(super) leaving: Signal,
-    /// Of the chunks being copied, finishing and under way, those of evacuations: the scheduler has not sent them off.
-    pub(super) evacuating_copies: [Cell<usize>; 2],
-    pub(super) evacuating_switches: [Cell<usize>; 2],
-    pub(super) evacuating_moves: [Cell<usize>; 2],
     /// Batches of evacuations that are tasks of their own.
     pub(super) evacuations: Cell<usize>,
     /// Of the evacuation begun last: the slot that is left, and the one that was taken.
@@ -122,26 +120,21 @@ impl MoverState {
             demoted: Cell::default(),
             cancelled: Cell::default(),
             failed: Cell::default(),
-            copying: Default::default(),
-            copied: Default::default(),
-            finisher: Default::default(),
-            finishing: Default::default(),
-            under_way: Default::default(),
+            under_way: UnderWay::default(),
+            copied: RefCell::default(),
+            finishers: RefCell::default(),
+            switching: Default::default(),
             lifted: RefCell::default(),
             lifts: Cell::default(),
             written_anew: Cell::default(),
             anew: Cell::default(),
             last_anew: Cell::default(),
-            unsettled: Cell::default(),
             batches: Cell::default(),
             copies: Copies::default(),
             relief: relief::Cursor::default(),
             running: Cell::default(),
             evacuating: Cell::default(),
             leaving: Signal::default(),
-            evacuating_copies: Default::default(),
-            evacuating_switches: Default::default(),
-            evacuating_moves: Default::default(),
             evacuations: Cell::default(),
             last_evacuated: Cell::default(),
             rehomed: Cell::default(),
@@ -173,12 +166,13 @@ impl MoverState {
 
     /// Whether chunks are on their way.
     pub(crate) fn any_under_way(&self) -> bool {
-        self.under_way.iter().any(|n| n.get() > 0)
+        let all = [Planner::Scheduler, Planner::Evacuation];
+        all.iter().any(|p| self.under_way.of_both(*p, Stage::OnItsWay, &Still::default()) > 0)
     }
 
     /// Chunks on their way to the slow tier, but for those of evacuations.
     pub(crate) fn going_down(&self) -> usize {
-        self.under_way[Job::Demote as usize].get() - self.evacuating_moves[Job::Demote as usize].get()
+        self.under_way.of(Job::Demote, Planner::Scheduler, Stage::OnItsWay, &Still::default())
     }
 
     /// Chunks that have changed their tier.
@@ -191,9 +185,9 @@ impl MoverState {
         self.held.get()
     }
 
-    /// Chunks that are leaving a member and whose switch is not committed.
-    pub(super) fn leaving_now(&self) -> usize {
-        self.evacuating_moves.iter().map(Cell::get).sum()
+    /// Chunks that are leaving a member and whose switch is not committed, but for those that hang on one of these.
+    pub(super) fn leaving_now(&self, but: &Still) -> usize {
+        self.under_way.of_both(Planner::Evacuation, Stage::OnItsWay, but)
     }
 
     /// No move is begun until this is dropped. The caller holds the lock of changes.
@@ -203,12 +197,9 @@ impl MoverState {
     }
 }
 
-/// Those that are written to the slow tier, of what the scheduler sent off.
-pub(super) fn written_down(job: Job, moves: &[Move]) -> usize {
-    match job {
-        Job::Demote => moves.iter().filter(|m| !m.kept && !m.evacuates).count(),
-        Job::Promote => 0,
-    }
+/// Whether a move of the scheduler's is written to the slow tier.
+pub(super) fn is_written_down(job: Job, mv: &Move) -> bool {
+    job == Job::Demote && !mv.kept && !mv.evacuates
 }
 
 pub(super) fn target(job: Job) -> Tier {
@@ -219,16 +210,19 @@ pub(super) fn target(job: Job) -> Tier {
 }
 
 impl<E: Env> Core<E> {
-    /// A foreground request goes to a device of `tier`.
-    pub(crate) fn foreground_begins(&self, tier: Tier) -> Instant {
-        let now = self.env.now();
-        self.mover.scheduler.borrow_mut().foreground_started(tier, now);
+    /// A foreground request goes to the device of this member.
+    pub(crate) fn foreground_begins(&self, member: MemberIndex) -> Instant {
+        let (now, m) = (self.env.now(), &self.members[member as usize]);
+        add(&m.foreground, 1);
+        self.mover.scheduler.borrow_mut().foreground_started(m.tier, now);
         now
     }
 
     /// It came back; it was for these bytes.
-    pub(crate) fn foreground_ends(&self, tier: Tier, range: &DeviceRange, begun: Instant) {
-        let now = self.env.now();
+    pub(crate) fn foreground_ends(&self, range: &DeviceRange, begun: Instant) {
+        let (now, m) = (self.env.now(), &self.members[range.member as usize]);
+        let tier = m.tier;
+        take_off(&m.foreground, 1);
         self.mover.scheduler.borrow_mut().foreground_done(tier, range, now.since(begun), now);
         if self.mover.resting.get() && self.has_work() || self.runs_low() {
             self.mover.resting.set(false);
@@ -263,12 +257,10 @@ impl<E: Env> Core<E> {
             if mutant::on(Mutant::MoverStuck) && self.mover.cancelled.get() > 0 {
                 break;
             }
-            if let Some(m) = self.lost_member() {
-                self.drop_lifted();
-                let why = format!("the connection to the {} member {} is lost", m.tier, m.index);
+            if let Some((why, rest)) = self.reason_to_rest() {
                 *self.mover.words.borrow_mut() = ("nothing is moved".into(), why);
                 self.mover.resting.set(false);
-                wait::first(wake, self.env.sleep(LOST)).await;
+                wait::first(wake, self.env.sleep(rest)).await;
                 continue;
             }
             self.drop_kept(self.kept_excess()).await;
@@ -277,6 +269,7 @@ impl<E: Env> Core<E> {
                 continue;
             }
             self.start_lifted();
+            self.tell_what_hangs();
             let levels = self.levels();
             let plan = self.mover.scheduler.borrow_mut().plan(&levels, self.env.now());
             self.mover.low.set(if levels.free < levels.low { 0 } else { levels.low.into() });
@@ -302,6 +295,30 @@ impl<E: Env> Core<E> {
         self.mover.ended.notify();
     }
 
+    /// Why nothing can be moved now, and when to look again.
+    fn reason_to_rest(&self) -> Option<(String, Duration)> {
+        if let Some(m) = self.lost_member() {
+            self.drop_lifted();
+            return Some((format!("the connection to the {} member {} is lost", m.tier, m.index), LOST));
+        }
+        let still = self.standing_still();
+        let stands = |tier: &Tier| {
+            let mut open = self.open_to_chunks(*tier).peekable();
+            open.peek().is_some() && open.all(|m| still.has(m.index))
+        };
+        let tier = [Tier::Fast, Tier::Slow].into_iter().find(stands)?;
+        Some((format!("the {tier} tier stands still: nothing has been answered there for some time"), STILL))
+    }
+
+    /// Requests that a member which stands still has not answered keep nothing from moving elsewhere.
+    fn tell_what_hangs(&self) {
+        let (now, still) = (self.env.now(), self.standing_still());
+        for tier in [Tier::Fast, Tier::Slow] {
+            let hanging = self.members_of(tier).filter(|m| still.has(m.index)).map(|m| m.foreground.get()).sum::<u64>();
+            self.mover.scheduler.borrow_mut().foreground.hang(tier, hanging as u32, now);
+        }
+    }
+
     /// A member whose requests all fail: a move would fail, or latch the group, which may go on with what does not need it. None is one
     /// that the group does without in any case.
     pub(crate) fn lost_member(&self) -> Option<&Member<E::Device>> {
@@ -324,9 +341,10 @@ impl<E: Env> Core<E> {
         let m = &self.mover;
         self.kept.learn(self.policy.borrow_mut().room(&self.view()));
         let unreadable = self.policy.borrow_mut().unreadable(&self.view());
-        let of = |cells: &[Cell<usize>; 2], job: Job| cells[job as usize].get();
+        let still = self.standing_still();
+        let of = |job, stage| m.under_way.of(job, Planner::Scheduler, stage, &still);
         let left: u64 = self.open_to_chunks(Tier::Fast).map(|m| m.on_the_way.get()).sum();
-        let demoted = of(&m.finishing, Job::Demote) - of(&m.evacuating_switches, Job::Demote);
+        let demoted = of(Job::Demote, Stage::Finishing);
         Levels {
             fast_slots: self.slots_in(Tier::Fast) as u32,
             free: self.available(Tier::Fast, Placement::Auto) as u32,
@@ -338,11 +356,11 @@ impl<E: Env> Core<E> {
             owed_below: self.owed_below() as u32,
             stream_comes: self.policy.borrow().stream_comes(self.env.now()),
             candidates: self.policy.borrow().candidate_count(),
-            demoting: of(&m.copying, Job::Demote) - of(&m.evacuating_copies, Job::Demote),
-            unsettled: m.unsettled.get(),
-            promoting: of(&m.under_way, Job::Promote) - of(&m.evacuating_moves, Job::Promote),
-            copying_up: of(&m.copying, Job::Promote) - of(&m.evacuating_copies, Job::Promote),
-            evacuating: m.leaving_now(),
+            demoting: of(Job::Demote, Stage::Copying),
+            unsettled: of(Job::Demote, Stage::Unsettled),
+            promoting: of(Job::Promote, Stage::OnItsWay),
+            copying_up: of(Job::Promote, Stage::Copying),
+            evacuating: m.leaving_now(&still),
             unreadable,
         }
     }
@@ -394,28 +412,39 @@ impl<E: Env> Core<E> {
             }
         }
         let count = moves.len();
-        if count == 0 {
-            return 0;
+        for moves in by_way(moves) {
+            for mv in &moves {
+                self.begins(job, mv);
+            }
+            self.spawn_batch(job, moves, Vec::new());
         }
-        moves.sort_by_key(|m| m.to);
-        add_to(&self.mover.batches, 1);
-        add_to(&self.mover.copying[job as usize], count);
-        add_to(&self.mover.under_way[job as usize], count);
-        add_to(&self.mover.unsettled, written_down(job, &moves));
-        let core = self.clone();
-        self.env.spawn(async move { core.run_batch(job, moves, Vec::new()).await });
         count
     }
 
-    /// Sends off as one batch what reads have brought.
-    fn start_lifted(self: &Rc<Self>) {
-        let (moves, data) = self.take_lifted();
-        if moves.is_empty() {
-            return;
+    /// Counts a move that begins.
+    pub(super) fn begins(&self, job: Job, mv: &Move) {
+        let under_way = &self.mover.under_way;
+        under_way.begins(job, Stage::Copying, mv);
+        under_way.begins(job, Stage::OnItsWay, mv);
+        if is_written_down(job, mv) {
+            under_way.begins(job, Stage::Unsettled, mv);
         }
+    }
+
+    fn spawn_batch(self: &Rc<Self>, job: Job, moves: Vec<Move>, lifted: Vec<Buf>) {
         add_to(&self.mover.batches, 1);
         let core = self.clone();
-        self.env.spawn(async move { core.run_batch(Job::Promote, moves, data).await });
+        self.env.spawn(async move { core.run_batch(job, moves, lifted).await });
+    }
+
+    /// Sends off what reads have brought, as a batch for each target.
+    fn start_lifted(self: &Rc<Self>) {
+        let (moves, data) = self.take_lifted();
+        let mut data = data.into_iter();
+        for moves in runs_of(moves, |mv| mv.to.member) {
+            let lifted = data.by_ref().take(moves.len()).collect();
+            self.spawn_batch(Job::Promote, moves, lifted);
+        }
     }
 
     pub(super) fn begin_move(&self, job: Job, chunk: ChunkId) -> Option<Move> {
@@ -425,12 +454,16 @@ impl<E: Env> Core<E> {
         if wrong_place || self.placement_of(chunk) != Some(Placement::Auto) {
             return None;
         }
+        let still = self.standing_still();
+        if slots_of(&entry).any(|s| still.has(s.member)) {
+            return None;
+        }
         let copy = self.copy_of(&entry);
         let room = copy.is_some() || self.available(to_tier, Placement::Auto) > 0;
         if !room || !self.claims.begin_motion(chunk) {
             return None;
         }
-        let Some(to) = copy.or_else(|| self.take_target(job, chunk)) else {
+        let Some(to) = copy.or_else(|| self.take_target(job, chunk, &still)) else {
             self.claims.end_motion(chunk);
             return None;
         };
@@ -449,10 +482,10 @@ impl<E: Env> Core<E> {
     }
 
     /// A slot for a chunk on its way, after the one taken last if the chunks are neighbours.
-    fn take_target(&self, job: Job, chunk: ChunkId) -> Option<SlotId> {
+    fn take_target(&self, job: Job, chunk: ChunkId, still: &Still) -> Option<SlotId> {
         let last = &self.mover.last[job as usize];
-        let after = last.get().and_then(|l| self.take_after(l, chunk));
-        let to = after.or_else(|| self.take_slot(target(job), chunk))?;
+        let after = last.get().and_then(|l| self.take_after(l, chunk, still));
+        let to = after.or_else(|| self.take_slot(target(job), chunk, still))?;
         last.set(Some((chunk, to)));
         Some(to)
     }
@@ -483,6 +516,17 @@ impl<E: Env> Core<E> {
             self.untake(mv.to, mv.chunk);
         }
     }
+}
+
+/// The moves of each way between two members, in the order of their targets: what hangs on one of the two keeps no others waiting.
+pub(super) fn by_way(mut moves: Vec<Move>) -> Vec<Vec<Move>> {
+    moves.sort_by_key(|mv| (mv.from.member, mv.to));
+    runs_of(moves, |mv| (mv.from.member, mv.to.member))
+}
+
+/// Neighbours of the same key together.
+fn runs_of<K: PartialEq>(moves: Vec<Move>, key: impl Fn(&Move) -> K) -> Vec<Vec<Move>> {
+    moves.chunk_by(|a, b| key(a) == key(b)).map(<[Move]>::to_vec).collect()
 }
 
 pub(super) fn add_to(c: &Cell<usize>, n: usize) {

@@ -71,7 +71,7 @@ impl<E: Env> Core<E> {
     fn next_to_come_up(&self, wanted: usize) -> (Vec<ChunkId>, bool) {
         let (map, policy, cursor) = (self.map.borrow(), self.policy.borrow(), &self.mover.relief);
         let may = |c: &ChunkId| !self.claims.in_motion(*c) && !policy.has_to_wait(&self.view(), *c);
-        let mut found = Vec::new();
+        let (mut found, still) = (Vec::new(), self.standing_still());
         for _ in 0..PAGES_AT_ONCE {
             let next = self.volumes.auto_from(ChunkId(cursor.page.get() * ENTRIES_PER_PAGE as u64));
             let Some(page) = next.map(|c| c.page()).filter(|page| (*page as usize) < map.len()) else {
@@ -81,7 +81,8 @@ impl<E: Env> Core<E> {
             let first = u64::from(page) * ENTRIES_PER_PAGE as u64;
             let unused = map.unused_from(ChunkId(first), SKIPPED_AT_ONCE);
             let entries = map.page(page).into_iter().flat_map(|p| p.entries());
-            let there = entries.enumerate().filter(|(_, e)| e.is_mapped() && self.leaves_room(e));
+            let there =
+                entries.enumerate().filter(|(_, e)| e.is_mapped() && self.leaves_room(e) && !still.has(e.member));
             let chunks = there.map(|(i, _)| ChunkId(first + i as u64)).filter(may);
             found.extend(chunks.take(wanted - found.len()));
             // More may be found in this page when it is looked at again.

@@ -48,6 +48,7 @@ mod places;
 mod reclaim;
 mod regions;
 mod reserve;
+mod still;
 mod straggler;
 mod structure;
 mod telling;

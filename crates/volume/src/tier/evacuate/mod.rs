@@ -15,15 +15,16 @@ mod find;
 mod place;
 mod throttle;
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use self::throttle::NotYet;
 use super::mover::{add_to, take_from, Move};
+use super::under_way::{Planner, Stage};
 use super::Job;
 use crate::env::Env;
 use crate::group::core::Core;
+use crate::io::place::Still;
 use crate::member::{Member, Standing};
 use crate::units::{ChunkId, MemberIndex};
 use crate::wait;
@@ -47,15 +48,12 @@ const SOON: Duration = Duration::from_millis(1);
 const LOOKED_AT: usize = 64;
 /// Between looks whether a chunk that writers wait for has switched.
 const SWITCHED: Duration = Duration::from_millis(1);
+/// For so long they wait for it at most.
+const WRITERS_WAIT: Duration = Duration::from_secs(5);
 /// While the connection to a member is lost, whether it still is is looked at so often.
 const LOST: Duration = Duration::from_secs(1);
 /// A stop is noticed after so long.
 const NOTICE: Duration = Duration::from_millis(200);
-
-/// Chunks of both kinds.
-fn sum(cells: &[Cell<usize>; 2]) -> usize {
-    cells[0].get() + cells[1].get()
-}
 
 impl<E: Env> Core<E> {
     /// Slots of a member that something lives on, or that are on their way to being free.
@@ -138,16 +136,19 @@ impl<E: Env> Core<E> {
             }
             let claim = self.claims.claim_alone(*chunk).await;
             let Some((job, mv)) = self.begin_evacuation(m, *chunk, Some(&claim)) else { continue };
-            self.carry(job, vec![mv]).await;
-            while self.claims.in_motion(*chunk) && self.evacuates() {
-                self.env.sleep(SWITCHED).await;
+            self.send_off(job, vec![mv]);
+            // A disk may stand still over it: then the next write ends the move, and it is tried again.
+            let until = self.env.now().plus(WRITERS_WAIT);
+            while self.claims.in_motion(*chunk) && self.evacuates() && self.env.now() < until {
+                wait::first(self.mover.ended.wait(), self.env.sleep(SWITCHED)).await;
             }
         }
     }
 
+    /// Completes when all batches that were sent off have ended, but for what hangs on a member that stands still.
     async fn evacuations_ended(&self) {
-        while self.mover.evacuations.get() > 0 {
-            self.mover.ended.wait().await;
+        while self.mover.evacuations.get() > 0 && self.mover.leaving_now(&self.standing_still()) > 0 {
+            wait::first(self.mover.ended.wait(), self.env.sleep(NOTICE)).await;
         }
     }
 
@@ -208,8 +209,7 @@ impl<E: Env> Core<E> {
             let (now, later) = rest.split_at(most.min((self.commit.limit.get() / 4).max(1)));
             rest = later;
             let begun = self.env.now();
-            let moves = self.begin_evacuations(m, now);
-            let batches: Vec<_> = moves.into_iter().filter(|(_, moves)| !moves.is_empty()).collect();
+            let batches = self.begin_evacuations(m, now);
             if batches.is_empty() {
                 wait::turn().await;
                 continue;
@@ -217,8 +217,8 @@ impl<E: Env> Core<E> {
             batches.into_iter().for_each(|(job, moves)| self.send_off(job, moves));
             if throttle.rests {
                 // What waits for syncs and commits leaves most disks alone: it takes no part in this.
-                while sum(&self.mover.evacuating_copies) > 0 {
-                    self.mover.ended.wait().await;
+                while self.evacuating_copies() > 0 {
+                    wait::first(self.mover.ended.wait(), self.env.sleep(NOTICE)).await;
                 }
                 let took = self.env.now().since(begun);
                 self.rest((took * REST).min(REST_MOST)).await;
@@ -226,30 +226,25 @@ impl<E: Env> Core<E> {
         }
     }
 
+    /// Chunks of evacuations that are being copied, but for those that hang on a member that stands still.
+    fn evacuating_copies(&self) -> usize {
+        self.mover.under_way.of_both(Planner::Evacuation, Stage::Copying, &self.standing_still())
+    }
+
     /// Carries a batch as a task of its own.
     fn send_off(self: &Rc<Self>, job: Job, moves: Vec<Move>) {
-        add_to(&self.mover.evacuations, 1);
-        let (core, carried) = (self.clone(), self.carry(job, moves));
+        let m = &self.mover;
+        add_to(&m.evacuations, 1);
+        add_to(&m.batches, 1);
+        moves.iter().for_each(|mv| self.begins(job, mv));
+        m.scheduler.borrow_mut().foreground.evacuation_begins(self.env.now());
+        let core = self.clone();
         self.env.spawn(async move {
-            carried.await;
+            core.clone().run_batch(job, moves, Vec::new()).await;
+            let left = core.mover.leaving_now(&Still::default());
+            core.mover.scheduler.borrow_mut().foreground.evacuates(left > 0, core.env.now());
             take_from(&core.mover.evacuations, 1);
             core.mover.ended.notify();
         });
-    }
-
-    /// Carries a batch; completes when it has been copied, and mostly when it has been switched.
-    fn carry(self: &Rc<Self>, job: Job, moves: Vec<Move>) -> impl std::future::Future<Output = ()> {
-        let (m, kind, count) = (&self.mover, job as usize, moves.len());
-        add_to(&m.batches, 1);
-        for of_kind in [&m.copying, &m.under_way, &m.evacuating_copies, &m.evacuating_moves] {
-            add_to(&of_kind[kind], count);
-        }
-        m.scheduler.borrow_mut().foreground.evacuation_begins(self.env.now());
-        let core = self.clone();
-        async move {
-            core.clone().run_batch(job, moves, Vec::new()).await;
-            let left = core.mover.leaving_now();
-            core.mover.scheduler.borrow_mut().foreground.evacuates(left > 0, core.env.now());
-        }
     }
 }

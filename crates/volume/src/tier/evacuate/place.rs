@@ -3,8 +3,9 @@
 use crate::claim::Claimed;
 use crate::env::Env;
 use crate::group::core::Core;
+use crate::io::place::Still;
 use crate::slots::GROUP;
-use crate::tier::mover::{add_to, Move};
+use crate::tier::mover::{add_to, by_way, Move};
 use crate::tier::Job;
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 
@@ -15,19 +16,18 @@ impl<E: Env> Core<E> {
         [own, self.shelter(own, Placement::Auto).unwrap_or(own)]
     }
 
-    /// Moves of these chunks.
-    pub(super) fn begin_evacuations(&self, m: MemberIndex, chunks: &[ChunkId]) -> [(Job, Vec<Move>); 2] {
-        let mut moves = [(Job::Demote, Vec::new()), (Job::Promote, Vec::new())];
+    /// Moves of these chunks, those between the same members together.
+    pub(super) fn begin_evacuations(&self, m: MemberIndex, chunks: &[ChunkId]) -> Vec<(Job, Vec<Move>)> {
+        let (mut down, mut up) = (Vec::new(), Vec::new());
         for chunk in chunks {
-            if let Some((job, mv)) = self.begin_evacuation(m, *chunk, None) {
-                let place = if job == Job::Demote { 0 } else { 1 };
-                moves[place].1.push(mv);
+            match self.begin_evacuation(m, *chunk, None) {
+                Some((Job::Demote, mv)) => down.push(mv),
+                Some((Job::Promote, mv)) => up.push(mv),
+                None => {}
             }
         }
-        for (_, moves) in &mut moves {
-            moves.sort_by_key(|mv| mv.to);
-        }
-        moves
+        let batches = [(Job::Demote, down), (Job::Promote, up)].into_iter();
+        batches.flat_map(|(job, moves)| by_way(moves).into_iter().map(move |moves| (job, moves))).collect()
     }
 
     pub(super) fn begin_evacuation(
@@ -44,7 +44,8 @@ impl<E: Env> Core<E> {
         }
         let job = if tier == Tier::Fast { Job::Promote } else { Job::Demote };
         let from = SlotId { member: m, slot: entry.slot };
-        let Some(to) = self.take_like(from, tier).or_else(|| self.take_fresh(tier, chunk)) else {
+        let still = self.standing_still();
+        let Some(to) = self.take_like(from, tier, &still).or_else(|| self.take_fresh(tier, chunk, &still)) else {
             self.claims.end_motion(chunk);
             return None;
         };
@@ -59,7 +60,7 @@ impl<E: Env> Core<E> {
     /// without seeks. Chunks that are neighbours in a volume stay as near to each other as they were. Groups of slots that
     /// nothing is left in are left out: `take_fresh` would come back to them. A group is begun only if it is wholly free: else
     /// there may be no room in it for what belongs together.
-    fn take_like(&self, from: SlotId, tier: Tier) -> Option<SlotId> {
+    fn take_like(&self, from: SlotId, tier: Tier, still: &Still) -> Option<SlotId> {
         let (left, taken) = self.mover.last_evacuated.get().filter(|(left, _)| left.member == from.member)?;
         let apart = from.slot.checked_sub(left.slot).filter(|apart| *apart > 0)?;
         let group = |slot| slot / GROUP as u32;
@@ -68,7 +69,8 @@ impl<E: Env> Core<E> {
         let next = SlotId { member: taken.member, slot: taken.slot + (apart - left_out) };
         let mut free = m.free.borrow_mut();
         let room = group(next.slot) == group(taken.slot) || free.is_in_free_group(next.slot);
-        (m.tier == tier && m.takes_chunks() && room && free.take_exact(next.slot)).then_some(next)
+        (m.tier == tier && m.takes_chunks() && !still.has(m.index) && room && free.take_exact(next.slot))
+            .then_some(next)
     }
 
     /// The tier in which a chunk of this placement finds a place: its own rather than the other one, and either beyond

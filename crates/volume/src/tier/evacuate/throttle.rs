@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{sum, UNDER_WAY};
+use super::UNDER_WAY;
 use crate::env::Env;
 use crate::group::core::Core;
+use crate::tier::under_way::{Planner, Stage};
 use crate::units::{MemberIndex, Tier};
 
 /// A tier left alone by clients for so long is idle, and for so long nobody is there at all.
@@ -64,7 +65,11 @@ impl<E: Env> Core<E> {
             Some(quiet) if quiet < LONG_IDLE => BETWEEN,
             _ => ALONE,
         };
-        if sum(&self.mover.evacuating_copies) >= throttle.copying || sum(&self.mover.under_way) >= UNDER_WAY {
+        let on_the_way: usize = [Planner::Scheduler, Planner::Evacuation]
+            .map(|p| self.mover.under_way.of_both(p, Stage::OnItsWay, &self.standing_still()))
+            .iter()
+            .sum();
+        if self.evacuating_copies() >= throttle.copying || on_the_way >= UNDER_WAY {
             return Err(NotYet::HandsFull);
         }
         if throttle.rests && concerned.contains(&Tier::Slow) && foreground.quiet(Tier::Slow, now) < IDLE {

@@ -1,6 +1,8 @@
 //! An environment in memory: devices without latency, and a clock that jumps. For tests of plain behaviour; crashes and
 //! faults are the simulator's.
 
+mod waits;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::future::Future;
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use bimetal_task::Executor;
 use bimetal_volume::buf::{Buf, BufMut};
-use bimetal_volume::env::{Device, DeviceError, DeviceTraits, Env, Instant};
+use bimetal_volume::env::{Answering, Device, DeviceError, DeviceTraits, Env, Instant};
 
 const BLOCK: usize = 4096;
 
@@ -196,6 +198,10 @@ pub(crate) struct MemoryDevice {
     pub(crate) being_written: Rc<Cell<(usize, usize)>>,
     /// The connection is lost: every request fails.
     pub(crate) lost: Rc<Cell<bool>>,
+    /// It answers nothing until this time.
+    pub(crate) stands_until: Rc<Cell<Instant>>,
+    /// What it has to answer.
+    pub(crate) waits: waits::Waits,
     /// The clock for that.
     pub(crate) env: Option<MemoryEnv>,
 }
@@ -229,6 +235,8 @@ impl MemoryDevice {
             write_takes: Rc::default(),
             being_written: Rc::default(),
             lost: Rc::default(),
+            stands_until: Rc::default(),
+            waits: Default::default(),
             env: None,
         }
     }
@@ -251,8 +259,11 @@ impl MemoryDevice {
         }
     }
 
-    /// Never completes once the device stands still.
+    /// Completes when the device answers again.
     async fn answers(&self) {
+        while let Some(env) = self.env.as_ref().filter(|env| env.now() < self.stands_until.get()) {
+            env.sleep(self.stands_until.get().since(env.now())).await;
+        }
         match self.answers_left.get() {
             0 => std::future::pending().await,
             n => self.answers_left.set(n - 1),
@@ -271,6 +282,7 @@ impl Device for MemoryDevice {
 
     async fn read(&self, offset: u64, mut buf: BufMut) -> (BufMut, Result<(), DeviceError>) {
         assert!(offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 && offset + buf.len() as u64 <= self.size);
+        let _waits = self.waits.begin(self.env.as_ref());
         self.answers().await;
         self.seek(offset, (buf.len() / BLOCK) as u64).await;
         if let Err(lost) = self.connected() {
@@ -303,6 +315,7 @@ impl Device for MemoryDevice {
     async fn write(&self, offset: u64, buf: Buf) -> Result<(), DeviceError> {
         assert!(offset % BLOCK as u64 == 0 && buf.len() % BLOCK == 0 && buf.is_aligned());
         assert!(offset >= 64 << 10 && offset + buf.len() as u64 <= self.size - (1 << 20), "forbidden zone");
+        let _waits = self.waits.begin(self.env.as_ref());
         if let Some(env) = self.env.as_ref().filter(|_| buf.len() == BLOCK && buf.iter().all(|b| *b == HELD)) {
             env.sleep(self.hold_until.get().since(env.now()).max(self.hold_for.get())).await;
         }
@@ -332,6 +345,7 @@ impl Device for MemoryDevice {
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
+        let _waits = self.waits.begin(self.env.as_ref());
         let takes = self.sync_takes.get() + self.wakes_up_in.take();
         if let Some(env) = self.env.as_ref().filter(|_| !takes.is_zero()) {
             env.sleep(takes).await;
@@ -349,7 +363,12 @@ impl Device for MemoryDevice {
         self.lost.get()
     }
 
+    fn answering(&self) -> Answering {
+        self.waits.answering()
+    }
+
     async fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        let _waits = self.waits.begin(self.env.as_ref());
         if self.discard_hangs.get() {
             std::future::pending::<()>().await;
         }
