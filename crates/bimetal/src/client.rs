@@ -3,9 +3,10 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
+use bimetal_host::net::connect_at_once;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
@@ -14,6 +15,7 @@ use crate::api::{Failure, NO_SUCH_PATH, UNKNOWN_FIELD};
 /// An answer longer than this is not from our daemon.
 const ANSWER_MAX: u64 = 16 << 20;
 const TIMEOUT: Duration = Duration::from_secs(20);
+const CONNECT_AGAIN: Duration = Duration::from_millis(20);
 
 /// The daemon is of an earlier version, which cannot do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -35,10 +37,23 @@ pub(crate) struct Client {
     stream: UnixStream,
 }
 
+/// Connects to a socket whose queue is full as soon as there is room, but waits no longer than for an answer.
+fn connect_in_time(socket: &Path) -> std::io::Result<UnixStream> {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        match connect_at_once(socket) {
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock && Instant::now() < end => {
+                std::thread::sleep(CONNECT_AGAIN);
+            }
+            connected => return connected,
+        }
+    }
+}
+
 /// Connects to the daemon behind `socket`; `None` if none is there.
 pub(crate) fn connect(socket: &Path) -> Result<Option<Client>> {
-    use std::io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
-    match UnixStream::connect(socket) {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied, WouldBlock};
+    match connect_in_time(socket) {
         Ok(stream) => {
             stream.set_read_timeout(Some(TIMEOUT))?;
             stream.set_write_timeout(Some(TIMEOUT))?;
@@ -48,6 +63,7 @@ pub(crate) fn connect(socket: &Path) -> Result<Option<Client>> {
         Err(e) if e.kind() == PermissionDenied => {
             bail!("no right to use {}; run this as the user of the daemon, or join the group bimetal", socket.display())
         }
+        Err(e) if e.kind() == WouldBlock => Err(ended(e, "the daemon does not listen")),
         Err(e) => Err(e).with_context(|| format!("cannot connect to {}", socket.display())),
     }
 }

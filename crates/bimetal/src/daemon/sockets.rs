@@ -1,12 +1,12 @@
 //! Where the API listens.
 
-use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
+use bimetal_host::net::is_listened_at;
 
 use super::exports;
 use crate::paths;
@@ -70,21 +70,28 @@ pub(super) fn clear(path: &Path, usual: &Path) -> Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     // In the folder of the group, whose lock is held, nobody listens any more; a link there led to a socket elsewhere.
     let is_socket = found.file_type().is_socket();
-    let left_over = if path == usual { is_socket || found.is_symlink() } else { is_socket && is_dead(path) };
-    if !left_over {
-        bail!("{} exists and is in use, or is no socket; choose another path for --control", path.display());
+    let why = match is_socket {
+        true if path == usual || is_dead(path)? => None,
+        false if path == usual && found.is_symlink() => None,
+        true => Some("is in use: a process listens there"),
+        false => Some("exists and is no socket"),
+    };
+    if let Some(why) = why {
+        bail!("{} {why}; choose another path for --control", path.display());
     }
     std::fs::remove_file(path).with_context(|| format!("cannot remove the old socket {}", path.display()))
 }
 
 /// Whether nobody listens there. The kernel lets go of a killed daemon's socket a moment after its process is gone.
-fn is_dead(socket: &Path) -> bool {
+fn is_dead(socket: &Path) -> Result<bool> {
     let end = Instant::now() + exports::BUSY_PATIENCE;
     loop {
-        match UnixStream::connect(socket) {
-            Err(e) => return e.kind() == ErrorKind::ConnectionRefused,
-            Ok(_) if Instant::now() > end => return false,
-            Ok(_) => std::thread::sleep(exports::BUSY_PAUSE),
+        let listened = is_listened_at(socket);
+        let unknown = || format!("{}: whether a process listens there is not known", socket.display());
+        match listened.with_context(unknown)? {
+            false => return Ok(true),
+            true if Instant::now() > end => return Ok(false),
+            true => std::thread::sleep(exports::BUSY_PAUSE),
         }
     }
 }
@@ -99,6 +106,8 @@ fn lead_to(control: &Path, usual: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]

@@ -135,6 +135,23 @@ fn what_somebody_asked_for_who_has_gone_while_the_daemon_stood_still_is_not_done
 }
 
 #[test]
+fn a_socket_at_which_a_process_listens_that_stands_still_is_in_use() {
+    let p = Place::new();
+    p.tank();
+    let other = UnixListener::bind(p.path("other.sock")).expect("a socket");
+    let socket = p.path("other.sock");
+    // Nobody takes them: the last one waits until there is no listener any more.
+    std::thread::spawn(move || while UnixStream::connect(&socket).is_ok() {});
+    std::thread::sleep(Duration::from_millis(500));
+    for option in [["--nbd", "unix:other.sock"], ["--control", "other.sock"]] {
+        let said = p.run_for(&[&["serve", "tank"][..], &option].concat(), Duration::from_secs(15));
+        assert!(said.contains("other.sock is in use: a process listens there"), "{said}");
+    }
+    drop(other);
+    stop(&p, p.serve(&["tank", "--nbd", "unix:other.sock"]));
+}
+
+#[test]
 fn a_control_socket_takes_nobodys_place() {
     let p = Place::new();
     p.tank();

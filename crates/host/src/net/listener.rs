@@ -1,16 +1,17 @@
 //! Listening sockets.
 
+use std::fs::Metadata;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use io_uring::{opcode, types::Fd};
 
-use super::{give_up_on_the_dead, Stream};
+use super::{give_up_on_the_dead, is_listened_at, Stream};
 use crate::reactor::{HostEnv, Keep, OnDrop};
 
 /// A listening socket. A unix socket's file is removed with the last handle.
@@ -50,16 +51,25 @@ fn number(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
+/// Why no socket can take the place of what is there.
+fn why_taken(path: &Path, found: &Metadata) -> Option<String> {
+    if !found.file_type().is_socket() {
+        return Some("exists and is no socket".into());
+    }
+    match is_listened_at(path) {
+        Ok(false) => None,
+        Ok(true) => Some("is in use: a process listens there".into()),
+        Err(e) => Some(format!("exists, and whether a process listens there is not known ({e})")),
+    }
+}
+
 impl Listener {
     /// Listens on a unix socket whose file gets the permissions `mode`. A socket file that nobody listens on any more
-    /// is replaced; one that answers, and any other file, is left alone (`AddrInUse`).
+    /// is replaced; one that somebody has, and any other file, is left alone (`AddrInUse`).
     pub fn bind_unix(env: &HostEnv, path: &Path, mode: u32) -> io::Result<Listener> {
         if let Ok(found) = std::fs::symlink_metadata(path) {
-            if !found.file_type().is_socket() || UnixStream::connect(path).is_ok() {
-                return Err(io::Error::new(
-                    io::ErrorKind::AddrInUse,
-                    format!("{} exists and is in use, or is no socket", path.display()),
-                ));
+            if let Some(why) = why_taken(path, &found) {
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{} {why}", path.display())));
             }
             std::fs::remove_file(path)?;
         }

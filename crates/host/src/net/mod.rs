@@ -3,6 +3,7 @@
 //! A receive or accept whose future is dropped is cancelled; what it had received by then is lost, so this is for
 //! connections that end. A send whose future is dropped goes on as far as the socket takes it.
 
+mod at_once;
 mod listener;
 pub(crate) mod message;
 
@@ -21,6 +22,7 @@ use bimetal_volume::env::Env;
 use io_uring::{opcode, types::Fd};
 
 use crate::reactor::{HostEnv, Keep, OnDrop};
+pub use at_once::{connect_at_once, is_listened_at};
 pub use listener::Listener;
 pub(crate) use message::Message;
 pub use message::Part;

@@ -234,3 +234,28 @@ fn the_end_of_a_listener_leaves_the_socket_of_another_alone() {
     drop(second);
     assert!(!path.exists());
 }
+
+#[test]
+fn who_listens_and_stands_still_keeps_the_socket_and_nobody_waits_for_it() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let path = dir.path().join("s.sock");
+    let other = std::os::unix::net::UnixListener::bind(&path).expect("bind");
+    // SAFETY: takes integers. Its queue has room for one connection now.
+    assert_eq!(unsafe { libc::listen(other.as_raw_fd(), 0) }, 0);
+    let waits = connect_at_once(&path).expect("connect");
+    assert_eq!(connect_at_once(&path).expect_err("the queue is full").kind(), io::ErrorKind::WouldBlock);
+    let reactor = Reactor::new().expect("io_uring");
+    let bind = || Listener::bind_unix(&reactor.env(), &path, 0o600);
+    let refused = bind().err().expect("it is another's");
+    assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+    assert!(refused.to_string().contains("is in use: a process listens there"), "{refused}");
+    drop((other, waits));
+    drop(bind().expect("nobody listens any more"));
+
+    let datagrams = std::os::unix::net::UnixDatagram::bind(&path).expect("bind");
+    assert!(bind().is_err(), "another kind of socket has an owner, too");
+    drop(datagrams);
+    drop(bind().expect("it has none any more"));
+    let long = dir.path().join("x".repeat(200));
+    assert_eq!(connect_at_once(&long).expect_err("too long").kind(), io::ErrorKind::InvalidInput);
+}
