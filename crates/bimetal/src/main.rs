@@ -12,6 +12,7 @@ mod cli;
 mod client;
 mod commands;
 mod config;
+mod consent;
 mod control;
 mod daemon;
 mod date;

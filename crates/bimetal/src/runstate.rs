@@ -2,8 +2,10 @@
 //! which whoever changes it holds), `ended.json` (how the last daemon ended), `lost.json` (what clients of ublk devices have to
 //! be told: [`loss`](crate::loss)), `fuse` (a mount).
 
+mod lock;
+
 use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,6 +20,8 @@ use crate::api::{self, Attachment};
 use crate::client::{self, Client, Ended};
 use crate::commands::detach::{is_anothers, record, DaemonProcess};
 use crate::{holders, paths};
+use lock::lock_file;
+pub(crate) use lock::{holder, lock, lock_for_command, locked_by, refuse_served, Holder, Lock};
 
 /// How long the list of what is attached may be held by somebody, and how often it is looked.
 pub(crate) const LIST_PATIENCE: Duration = Duration::from_secs(20);
@@ -93,53 +97,6 @@ pub(crate) fn ask<T>(name: &str, question: impl Fn(Client) -> Result<T>) -> Resu
 
 /// Mode of files that only their owner may read, and so lock.
 pub(crate) const PRIVATE: u32 = 0o600;
-const LOCK_PATIENCE: Duration = Duration::from_millis(300);
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
-
-/// Held for as long as a daemon lives: one daemon per group. The kernel lets go when the process ends, however it ends.
-pub(crate) struct Lock {
-    name: String,
-    file: File,
-}
-
-/// Takes the lock of group `name`.
-pub(crate) fn lock(name: &str) -> Result<Lock> {
-    loop {
-        let lock = lock_once(name)?;
-        if lock.is_in_place() {
-            let written = lock.file.set_len(0).and_then(|()| writeln!(&lock.file, "{}", std::process::id()));
-            written.with_context(|| format!("cannot write {}", lock_file(name).display()))?;
-            return Ok(lock);
-        }
-    }
-}
-
-impl Lock {
-    /// Whether the file is still the one that others would lock: its last holder may have taken it away.
-    fn is_in_place(&self) -> bool {
-        let number = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
-        let here = std::fs::metadata(lock_file(&self.name)).map(number);
-        here.is_ok_and(|here| self.file.metadata().map(number).is_ok_and(|own| own == here))
-    }
-
-    /// Whether group `name` is known here by nothing but this lock.
-    fn is_all(&self) -> bool {
-        let configured = paths::config_file(&self.name).map_or(true, |path| path.exists());
-        let entries = std::fs::read_dir(paths::run_dir(&self.name)).into_iter().flatten().flatten();
-        !configured && entries.map(|e| e.file_name()).eq(["lock"])
-    }
-}
-
-impl Drop for Lock {
-    /// A name that was mistyped leaves nothing.
-    fn drop(&mut self) {
-        if self.is_in_place() && self.is_all() {
-            // Who waits for the lock makes both anew.
-            let _ = std::fs::remove_file(lock_file(&self.name));
-            let _ = std::fs::remove_dir(paths::run_dir(&self.name));
-        }
-    }
-}
 
 /// Takes away what daemons of group `name` have left, unless something of it may still be attached. Its lock goes with
 /// whoever holds it.
@@ -150,46 +107,6 @@ pub(crate) fn forget(name: &str, _held: &Lock) {
     for file in FILES.into_iter().filter(|file| *file != "lock") {
         // Most of them are not there.
         let _ = std::fs::remove_file(paths::run_dir(name).join(file));
-    }
-}
-
-fn lock_file(name: &str) -> PathBuf {
-    paths::run_dir(name).join("lock")
-}
-
-fn lock_once(name: &str) -> Result<Lock> {
-    paths::make_run_dir(name)?;
-    let path = lock_file(name);
-    let mut file = open_rw(&path)?;
-    let begun = std::time::Instant::now();
-    let mut result = file.try_lock();
-    // Who looks whether a daemon lives holds the lock for a moment, too.
-    while matches!(result, Err(TryLockError::WouldBlock)) && begun.elapsed() < LOCK_PATIENCE {
-        std::thread::sleep(LOCK_PAUSE);
-        result = file.try_lock();
-    }
-    match result {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            let _ = file.read_to_string(&mut pid);
-            bail!("group '{name}' is already being served (process {}); see `bimetal status {name}`", pid.trim());
-        }
-        Err(TryLockError::Error(e)) => return Err(e).with_context(|| format!("cannot lock {}", path.display())),
-    }
-    Ok(Lock { name: name.to_owned(), file })
-}
-
-/// Whether a daemon of group `name` holds the lock, and its process id.
-pub(crate) fn locked_by(name: &str) -> Option<String> {
-    let mut file = File::open(lock_file(name)).ok()?;
-    match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            file.read_to_string(&mut pid).ok()?;
-            Some(pid.trim().to_string())
-        }
-        _ => None,
     }
 }
 
@@ -241,14 +158,6 @@ pub(crate) fn is_served_by(name: &str, process: Option<u32>) -> bool {
         return daemon(name).is_ok_and(|found| found.is_some());
     }
     locked_by(name).is_some_and(|holder| process.is_none_or(|p| holder == p.to_string()))
-}
-
-/// Refuses what needs the members for itself.
-pub(crate) fn refuse_served(name: &str) -> Result<()> {
-    if locked_by(name).is_some() {
-        bail!("group '{name}' is being served; stop it first: bimetal stop {name}");
-    }
-    Ok(())
 }
 
 /// Opens a file for its owner alone: who may read a file may lock it, and so keep a daemon from starting.

@@ -35,16 +35,21 @@ pub(crate) fn run(args: Create, output: Output) -> Result<()> {
     refuse_known_name(&args.group)?;
     let new = new_members(&args)?;
     members::refuse_twins(new.iter().map(|m| &m.locator))?;
-    // From here on nobody else serves or creates a group of this name.
-    let _lock = runstate::lock(&args.group)?;
-    // Another one may have come to its end while this one waited for it.
-    refuse_known_name(&args.group)?;
     let options = options(&args);
     let group = args.group.clone();
     let (force, yes) = (args.force, args.yes);
     let reactor = Reactor::new()?;
     let env = reactor.env();
-    let (report, config) = reactor.block_on(async move { create(env, group, new, options, force, yes).await })?;
+    let made = reactor.block_on(async move {
+        let devices = look(&env, &new, force, yes).await?;
+        // From here on nobody else serves or creates a group of this name.
+        let lock = runstate::lock_for_command(&group)?;
+        // Another one may have come to its end while this one waited for it, or asked.
+        refuse_known_name(&group)?;
+        let (report, config) = create(env, group, new, devices, options, force).await?;
+        Ok::<_, anyhow::Error>((report, config, lock))
+    });
+    let (report, config, _lock) = made?;
     let path = config::store(&config).with_context(|| {
         format!("the group is made, but its members are not written down; serve it with --member {}", locators(&config))
     })?;
@@ -150,33 +155,38 @@ fn options(args: &Create) -> CreateOptions {
     }
 }
 
-async fn create(
-    env: HostEnv,
-    group: String,
-    new: Vec<NewMember>,
-    options: CreateOptions,
-    force: bool,
-    yes: bool,
-) -> Result<(CreateReport, GroupConfig)> {
-    for m in &new {
-        refuse_used(&env, &m.locator, force).await?;
+/// Opens what is to become members, so that nobody else takes it from here on, and asks.
+async fn look(env: &HostEnv, new: &[NewMember], force: bool, yes: bool) -> Result<Vec<(HostDevice, Tier)>> {
+    for m in new {
+        refuse_used(env, &m.locator, force).await?;
     }
     let mut devices = Vec::new();
-    for m in &new {
-        let device = waiting::open(&env, &m.locator, Access::SERVE).await?;
+    for m in new {
+        let device = waiting::open(env, &m.locator, Access::SERVE).await?;
         refuse_tiny(&m.locator, &device)?;
         former::refuse_carrier(&m.locator, &device, force).await?;
-        former::refuse(&env, &m.locator, &device, None, force).await?;
+        former::refuse(env, &m.locator, &device, None, force).await?;
         devices.push((device, m.tier));
     }
     let mut lost = Vec::new();
     for (m, (d, _)) in new.iter().zip(&devices).filter(|(m, _)| !is_empty_file(&m.locator)) {
-        let with = former::lost_with(&env, &m.locator, d).await;
+        let with = former::lost_with(env, &m.locator, d).await;
         lost.push(format!("  {} ({}, {}{with})", m.locator, m.tier, approx(d.size())));
     }
     if !lost.is_empty() {
         confirm(&format!("Everything on these devices will be lost:\n{}", lost.join("\n")), yes)?;
     }
+    Ok(devices)
+}
+
+async fn create(
+    env: HostEnv,
+    group: String,
+    new: Vec<NewMember>,
+    devices: Vec<(HostDevice, Tier)>,
+    options: CreateOptions,
+    force: bool,
+) -> Result<(CreateReport, GroupConfig)> {
     let named_devices: Vec<_> = new.iter().map(|m| &m.locator).zip(devices.iter().map(|(d, _)| d)).collect();
     twins::refuse(&env, &named_devices, &[]).await?;
     let layouts = Group::layouts(&env, &devices, &options).map_err(|e| named(e, &new))?;

@@ -8,7 +8,8 @@ use bimetal_volume::env::Device;
 use serde_json::json;
 
 use crate::cli::Destroy;
-use crate::output::{confirm, Output};
+use crate::consent::{after_asking, Consent, Looked, Question};
+use crate::output::Output;
 use crate::size::approx;
 use crate::standing::{is_of_a_side, newest, own_uuid, standing, was, Standing};
 use crate::{api, config, elsewhere, members, paths, runstate};
@@ -19,21 +20,12 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
     if let (true, Some(server)) = (args.members.is_empty(), elsewhere::server_of(&name)) {
         bail!("{}", server.words(&name));
     }
-    let lock = runstate::lock(&name)?;
     if args.forget {
-        return forget(&name, &lock, args.yes, output);
+        return forget(&name, args.yes, output);
     }
     let explicit = members::parse_all(&args.members)?;
-    let reactor = Reactor::new()?;
-    let env = reactor.env();
-    let (group, yes, given) = (name.clone(), args.yes, explicit.clone());
-    let mut wiped = reactor.block_on(async move {
-        let found = members::open(&env, Some(&group), &given, Access::SERVE).await.context("nothing was changed")?;
-        if given.is_empty() {
-            refuse_copies(&group, &found)?;
-        }
-        wipe(&env, &group, found, yes).await
-    })?;
+    let lock = || runstate::lock_for_command(&name);
+    let (mut wiped, lock) = after_asking(args.yes, lock, |consent| look(&name, &explicit, consent))?;
     let namesake = is_of_another(&name, &wiped);
     if !(namesake || wiped.copies_only) {
         let others = if explicit.is_empty() { Vec::new() } else { not_named(&name, &wiped) };
@@ -46,6 +38,21 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
         "namesake": namesake,
     });
     output.show(&answer, || words(&name, &wiped, namesake))
+}
+
+/// Opens the members, and wipes them with consent.
+fn look(name: &str, explicit: &[Locator], consent: Consent) -> Result<Looked<Wiped>> {
+    let reactor = Reactor::new()?;
+    let env = reactor.env();
+    let (group, given) = (name.to_owned(), explicit.to_vec());
+    reactor.block_on(async move {
+        let found = members::open(&env, Some(&group), &given, Access::SERVE).await;
+        let found = found.context("nothing was changed")?;
+        if given.is_empty() {
+            refuse_copies(&group, &found)?;
+        }
+        wipe(&env, &group, found, consent).await
+    })
 }
 
 /// What was done.
@@ -73,7 +80,21 @@ fn is_of_another(name: &str, wiped: &Wiped) -> bool {
 }
 
 /// Removes the description of a group whose members are gone, or cannot be known.
-fn forget(name: &str, lock: &runstate::Lock, yes: bool, output: Output) -> Result<()> {
+fn forget(name: &str, yes: bool, output: Output) -> Result<()> {
+    let (_, lock) = after_asking(
+        yes,
+        || runstate::lock_for_command(name),
+        |consent| match consent.covers(what_is_forgotten(name)?)? {
+            Some(question) => Ok(Looked::Asks(question)),
+            None => config::remove(name).map(Looked::Done),
+        },
+    )?;
+    runstate::forget(name, &lock);
+    let answer = json!({ "schema": api::SCHEMA, "group": name, "destroyed": false, "forgotten": true });
+    output.show(&answer, || format!("Group '{name}' is forgotten here; no device was touched."))
+}
+
+fn what_is_forgotten(name: &str) -> Result<Question> {
     let path = paths::config_file(name)?;
     if !path.exists() {
         bail!("no group named '{name}' is described here ({} does not exist)", path.display());
@@ -82,18 +103,12 @@ fn forget(name: &str, lock: &runstate::Lock, yes: bool, output: Output) -> Resul
         Ok(config) => config.into_iter().flat_map(|c| c.members).map(|m| format!("\n  {}", m.locator)).collect(),
         Err(why) => format!("\n  ({why:#})"),
     };
-    confirm(
-        &format!(
-            "This removes {}, which says where the members of group '{name}' are. No device is touched: what is a member stays \
-             one, and `bimetal serve {name} --member` serves it. The members are, by that file:{places}",
-            path.display()
-        ),
-        yes,
-    )?;
-    config::remove(name)?;
-    runstate::forget(name, lock);
-    let answer = json!({ "schema": api::SCHEMA, "group": name, "destroyed": false, "forgotten": true });
-    output.show(&answer, || format!("Group '{name}' is forgotten here; no device was touched."))
+    let words = format!(
+        "This removes {}, which says where the members of group '{name}' are. No device is touched: what is a member stays \
+         one, and `bimetal serve {name} --member` serves it. The members are, by that file:{places}",
+        path.display()
+    );
+    Ok(Question { words, about: vec![std::fs::read_to_string(path).unwrap_or_default()] })
 }
 
 /// What has become of the members, in words.
@@ -157,13 +172,14 @@ async fn are_copies(env: &HostEnv, name: &str, ours: &[members::Opened]) -> bool
     ours.iter().all(|m| m.label.as_ref().is_some_and(is_there))
 }
 
-/// Wipes the labels of all members.
-async fn wipe(env: &HostEnv, name: &str, found: members::Members, yes: bool) -> Result<Wiped> {
+/// Wipes the labels of all members, with consent.
+async fn wipe(env: &HostEnv, name: &str, found: members::Members, consent: Consent) -> Result<Looked<Wiped>> {
     let stranger = found.opened.iter().find(|m| m.label.as_ref().is_some_and(|l| l.group_name != name));
     if let Some(m) = stranger {
         bail!("{} is not a member of '{name}' but of another group; nothing was changed", m.locator);
     }
     members::refuse_namesakes(name, found.labelled()).context("nothing was changed")?;
+    let about = found.state();
     let (ours, unlabelled): (Vec<_>, Vec<_>) = found.opened.into_iter().partition(|m| m.label.is_some());
     if ours.is_empty() {
         bail!(
@@ -178,14 +194,16 @@ async fn wipe(env: &HostEnv, name: &str, found: members::Members, yes: bool) -> 
     let newest = newest(ours.iter().filter_map(|m| m.label.as_ref()));
     let lines = ours.iter().map(|m| line(m, newest)).collect::<Vec<_>>().join("\n");
     let volumes = volumes.unwrap_or_default();
-    let question = match are_copies(env, name, &ours).await {
+    let words = match are_copies(env, name, &ours).await {
         true => format!(
             "This wipes what seem to be copies of members of group '{name}', which the configuration has elsewhere. If they lead to the same \
              devices, it destroys the group with all data in its volumes {volumes}:\n{lines}"
         ),
         false => format!("This destroys group '{name}' with all data in its volumes {volumes}:\n{lines}"),
     };
-    confirm(&question, yes)?;
+    if let Some(question) = consent.covers(Question { words, about })? {
+        return Ok(Looked::Asks(question));
+    }
     let groups = ours.iter().filter_map(|m| m.label.as_ref()).map(|l| config::uuid_text(&l.group)).collect();
     let mut wiped = Vec::new();
     for m in &ours {
@@ -197,5 +215,5 @@ async fn wipe(env: &HostEnv, name: &str, found: members::Members, yes: bool) -> 
     let mut absent = found.absent;
     absent.extend(found.strangers.into_iter().filter(|s| !s.is_member).map(|s| s.why));
     absent.extend(unlabelled.iter().map(members::Opened::bare_words));
-    Ok(Wiped { members: wiped, groups, absent, copies_only })
+    Ok(Looked::Done(Wiped { members: wiped, groups, absent, copies_only }))
 }

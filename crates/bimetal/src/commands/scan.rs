@@ -15,6 +15,7 @@ use crate::config::uuid_text;
 use crate::former::{self, Standing};
 use crate::members::tier_name;
 use crate::output::{table, Output};
+use crate::runstate::Holder;
 use crate::saved::Mark;
 use crate::size::approx;
 use crate::{api, config, elsewhere, members, paths, runstate};
@@ -175,8 +176,11 @@ impl Found {
             return "two sides of it were used apart, and no start takes both: name the members of one (--member)"
                 .into();
         }
-        match runstate::locked_by(&self.name) {
-            Some(pid) => format!("complete, served by process {pid}"),
+        match runstate::holder(&self.name) {
+            Some(Holder { process, command: None }) => format!("complete, served by process {process}"),
+            Some(Holder { process, command: Some(line) }) => {
+                format!("complete, not running, in use by `bimetal {line}` (process {process})")
+            }
             None => match elsewhere::server_of(&self.name) {
                 Some(server) => format!("complete, served by process {} with another run directory", server.process),
                 None => "complete, not running".into(),

@@ -172,11 +172,13 @@ fn start(group: &str) -> Result<Served> {
             }
             return Ok(Served { status, started });
         }
-        if child.try_wait()?.is_some() && runstate::locked_by(group).is_none() {
+        // Somebody else's daemon that is starting is waited for, a command that has the group for itself is not.
+        if child.try_wait()?.is_some() && !runstate::holder(group).is_some_and(|holder| holder.is_daemon()) {
             let text = std::fs::read(&log).unwrap_or_default();
             let text = String::from_utf8_lossy(text.get(logged..).unwrap_or_default()).into_owned();
             // Where there is no room for its words, there is none for its lock.
-            let unsaid = || runstate::lock(group).err().map_or("it says nothing".into(), |e| format!("{e:#}"));
+            let unsaid =
+                || runstate::lock_for_command(group).err().map_or("it says nothing".into(), |e| format!("{e:#}"));
             let said = text.lines().last().map(|line| line.trim_start_matches("bimetal: ").to_string());
             let why = said.unwrap_or_else(unsaid);
             // What went wrong is worth more than what is left.
@@ -200,7 +202,7 @@ fn end_child(child: &Child) {
 /// What a group that nobody knows has left: the log, which was made for its daemon.
 fn forget_unknown(group: &str) -> Result<()> {
     if !paths::config_file(group)?.exists() {
-        let lock = runstate::lock(group)?;
+        let lock = runstate::lock_for_command(group)?;
         runstate::forget(group, &lock);
     }
     Ok(())

@@ -11,6 +11,7 @@ use crate::api::{self, Status};
 use crate::cli::StatusArgs;
 use crate::elsewhere::{self, Server};
 use crate::output::{self, indent, table, Output};
+use crate::runstate::Holder;
 use crate::size::approx;
 use crate::words::duration;
 use crate::{config, paths, runstate};
@@ -72,7 +73,7 @@ enum State {
         name: String,
         uuid: String,
         members: Vec<String>,
-        pid: Option<String>,
+        holder: Option<Holder>,
         /// It is served all the same.
         elsewhere: Option<Server>,
         /// Members that are not where they were, and why, by what can be told without waking a disk.
@@ -94,15 +95,15 @@ fn state_of(name: &str) -> Result<State> {
     if let Some(status) = runstate::ask(name, |daemon| daemon.get("/v1/status"))? {
         return Ok(State::Running(status));
     }
-    let pid = runstate::locked_by(name);
+    let holder = runstate::holder(name);
     let Some(config) = config::load(name)? else {
-        return Ok(match pid {
+        return Ok(match holder {
             None => State::Unknown(name.to_string()),
             Some(_) => State::Down {
                 name: name.into(),
                 uuid: String::new(),
                 members: vec![],
-                pid,
+                holder,
                 elsewhere: None,
                 absent: vec![],
                 attachments: vec![],
@@ -115,8 +116,8 @@ fn state_of(name: &str) -> Result<State> {
         absent,
         uuid: config.uuid,
         members: config.members.into_iter().map(|m| format!("{} ({})", m.locator, m.tier)).collect(),
-        elsewhere: pid.is_none().then(|| elsewhere::server_of(name)).flatten(),
-        pid,
+        elsewhere: holder.is_none().then(|| elsewhere::server_of(name)).flatten(),
+        holder,
         attachments: runstate::attachments(name).unwrap_or_else(|error| {
             crate::output::tell(&format!("bimetal: {error:#}"));
             Vec::new()
@@ -143,11 +144,11 @@ impl State {
     fn json(&self) -> Result<serde_json::Value> {
         Ok(match self {
             State::Running(s) => serde_json::to_value(s)?,
-            State::Down { name, uuid, members, pid, elsewhere, absent, attachments } => json!({
+            State::Down { name, uuid, members, holder, elsewhere, absent, attachments } => json!({
                 "schema": api::SCHEMA, "group": name, "uuid": uuid,
                 "state": if elsewhere.is_some() { "served elsewhere" } else { "not running" },
                 "configured_members": members, "absent": absent, "attachments": attachments,
-                "pid": pid.clone().or_else(|| elsewhere.as_ref().map(|s| s.process.to_string())),
+                "pid": holder.as_ref().map(|h| h.process.clone()).or_else(|| elsewhere.as_ref().map(|s| s.process.to_string())),
             }),
             State::Unknown(name) => json!({ "schema": api::SCHEMA, "group": name, "state": "unknown" }),
         })
@@ -157,7 +158,7 @@ impl State {
         match self {
             State::Running(s) => running(s),
             State::Down { name, elsewhere: Some(server), .. } => format!("{name}: {}\n", server.words(name)),
-            State::Down { name, members, pid: None, absent, attachments, .. } => {
+            State::Down { name, members, holder: None, absent, attachments, .. } => {
                 let mut text = match absent.len() {
                     0 => format!("{name}: not running. Start it with `bimetal attach {name}` or `bimetal serve {name}`.\n"),
                     n if n < members.len() => format!(
@@ -186,8 +187,13 @@ impl State {
                 }
                 text
             }
-            State::Down { name, pid: Some(pid), .. } => {
-                format!("{name}: process {pid} holds it but does not answer: it is starting, recovering, or was started with --control elsewhere.\n")
+            State::Down { name, holder: Some(Holder { process, command: Some(line) }), .. } => {
+                format!(
+                    "{name}: not running; `bimetal {line}` (process {process}) has it for itself until that ends.\n"
+                )
+            }
+            State::Down { name, holder: Some(Holder { process, .. }), .. } => {
+                format!("{name}: process {process} holds it but does not answer: it is starting, recovering, or was started with --control elsewhere.\n")
             }
             State::Unknown(_) => String::new(),
         }

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::api::{self, StopAccepted, StopRequest};
 use crate::cli::Stop;
 use crate::output::Output;
-use crate::runstate::{self, End};
+use crate::runstate::{self, End, Holder};
 use crate::{elsewhere, holders, paths};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -17,8 +17,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
     let group = &args.group;
     let Some(daemon) = runstate::daemon(group)? else {
-        if let Some(pid) = runstate::locked_by(group) {
-            bail!("group '{group}' is served by process {pid}, but its control socket is gone; end that process");
+        if let Some(holder) = runstate::holder(group) {
+            bail!("{}", silent(group, &holder));
         }
         if let Some(server) = elsewhere::server_of(group) {
             bail!("{}", server.words(group));
@@ -70,6 +70,18 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// Who has the group and cannot be asked. What would be said of a daemon that is starting is not known: nobody can ask it before it serves.
+fn silent(group: &str, holder: &Holder) -> String {
+    if !holder.is_daemon() {
+        return holder.words(group);
+    }
+    let pid = &holder.process;
+    format!(
+        "process {pid} has group '{group}' and cannot be asked to stop: it is still starting (or ending), or its control socket is gone. \
+         Try again in a moment; if that goes on, end the process in order: kill {pid}"
+    )
 }
 
 /// Whether another process than this one serves the group by now, as far as one may know.

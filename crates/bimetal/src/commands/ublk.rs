@@ -89,8 +89,13 @@ fn detach_orphan(group: &str, attachment: &Attachment, force: bool) -> Result<()
             used.join(", ")
         );
     }
-    if let Some(pid) = runstate::locked_by(group) {
-        bail!("the daemon of group ‘{group}’ (process {pid}) is starting or ending; try again in a moment");
+    match runstate::holder(group) {
+        Some(daemon) if daemon.is_daemon() => {
+            let pid = daemon.process;
+            bail!("the daemon of group ‘{group}’ (process {pid}) is starting or ending; try again in a moment")
+        }
+        Some(command) => bail!("{}", command.words(group)),
+        None => {}
     }
     let Some(id) = DeviceId::of(attachment.device.as_ref()) else {
         bail!("the record of {} is damaged", attachment.device);

@@ -171,21 +171,19 @@ fn offline(group: &str, change: VolumeChange) -> Result<Option<u64>> {
 /// Where members were found, by UUID.
 pub(super) type Places = Vec<(String, String)>;
 
-/// Opens a group that nobody serves.
+/// Opens a group that nobody serves. Who only reads keeps nobody from it for longer than its members are open.
 pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> + 'static>(
     name: &str,
     access: Access,
     options: OpenOptions,
     work: impl FnOnce(HostEnv, Group<HostEnv>, Places) -> F + 'static,
 ) -> Result<T> {
-    if let Some(pid) = runstate::locked_by(name) {
-        bail!("group '{name}' is served by process {pid}, which does not answer; see `bimetal status {name}`");
-    }
-    let _lock = runstate::lock(name)?;
+    refuse_held(name)?;
+    let _lock = access.write.then(|| runstate::lock_for_command(name)).transpose()?;
     let reactor = Reactor::new()?;
     let env = reactor.env();
     let group = name.to_string();
-    reactor.block_on(async move {
+    let done = reactor.block_on(async move {
         let found = members::open(&env, Some(&group), &[], access).await?;
         if let Some(why) = found.connected_anew().filter(|_| options.writable) {
             loss::note(&group, why);
@@ -200,7 +198,24 @@ pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> 
         let places = daemon::locators(&found);
         drop(found);
         work(env, open, places).await
-    })
+    });
+    // Somebody may have come who writes: then that is why nothing could be read.
+    if done.is_err() && !access.write {
+        refuse_held(name)?;
+    }
+    done
+}
+
+/// Refuses a group that somebody has who cannot be asked.
+fn refuse_held(name: &str) -> Result<()> {
+    match runstate::holder(name) {
+        None => Ok(()),
+        Some(daemon) if daemon.is_daemon() => bail!(
+            "group '{name}' is served by process {}, which does not answer; see `bimetal status {name}`",
+            daemon.process
+        ),
+        Some(command) => bail!("{}", command.words(name)),
+    }
 }
 
 /// The volumes of a group, served or not.

@@ -15,6 +15,7 @@ mod flow;
 mod force;
 mod former;
 mod full;
+mod held;
 mod hung;
 mod known;
 mod lab;

@@ -4,6 +4,7 @@ mod new;
 mod words;
 
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{bail, Context, Result};
@@ -16,8 +17,9 @@ use serde_json::json;
 use self::new::NewDevice;
 use crate::api::{self, Fate};
 use crate::cli::Repair;
+use crate::consent::{after_asking, Consent, Looked, Question};
 use crate::members::{self, Members};
-use crate::output::{confirm, Output};
+use crate::output::Output;
 use crate::saved::{self, Saved};
 use crate::{former, loss, runstate};
 
@@ -29,7 +31,7 @@ struct Wish {
     give_up_unread: bool,
     save: PathBuf,
     force: bool,
-    yes: bool,
+    new: Vec<NewDevice>,
 }
 
 /// What has come of it.
@@ -50,17 +52,20 @@ struct Done {
 pub(crate) fn run(args: Repair, output: Output) -> Result<()> {
     let group = args.group.clone();
     runstate::refuse_served(&group)?;
-    let _lock = runstate::lock(&group)?;
     let new = new::parse(&args)?;
     let explicit = members::parse_all(&args.members)?;
     members::refuse_twins(explicit.iter().chain(new.iter().map(|n| &n.locator)))?;
     let save = args.save.clone().unwrap_or_else(|| default_file(&group));
     let Repair { older_copies, give_up_unread, force, yes, .. } = args;
-    let wish = Wish { group, explicit, older_copies, give_up_unread, save, force, yes };
+    let wish = Rc::new(Wish { group, explicit, older_copies, give_up_unread, save, force, new });
     let name = wish.group.clone();
-    let reactor = Reactor::new()?;
-    let env = reactor.env();
-    match reactor.block_on(async move { repair(env, wish, new).await })? {
+    let look = |consent| {
+        let (reactor, wish) = (Reactor::new()?, wish.clone());
+        let env = reactor.env();
+        reactor.block_on(async move { repair(env, &wish, consent).await })
+    };
+    let (done, _lock) = after_asking(yes, || runstate::lock_for_command(&name), look)?;
+    match done {
         None => output.show(&json!({ "schema": api::SCHEMA, "group": name, "repaired": false }), || {
             format!("Group '{name}' needs no repair: it can be started.\n")
         }),
@@ -75,9 +80,9 @@ fn default_file(group: &str) -> PathBuf {
     names.find(|name| name.symlink_metadata().is_err()).expect("there are more numbers than files")
 }
 
-/// Looks, asks, saves and repairs; nothing if there is nothing to repair.
-async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<Done>> {
-    let name = wish.group.as_str();
+/// Looks, and, with consent, saves and repairs; nothing if there is nothing to repair.
+async fn repair(env: HostEnv, wish: &Wish, consent: Consent) -> Result<Looked<Option<Done>>> {
+    let (name, new) = (wish.group.as_str(), wish.new.clone());
     let mut found = members::open(&env, Some(name), &wish.explicit, Access::SERVE).await?;
     if let Some(why) = found.newer() {
         bail!("nothing was repaired: {why}. A repair would strike it off, or write over it");
@@ -97,7 +102,7 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let mut new = new::without_members(new, &found)?;
     if reasons.is_empty() {
         match new.is_empty() {
-            true => return Ok(None),
+            true => return Ok(Looked::Done(None)),
             false => bail!("group '{name}' needs no repair; a device is added with: bimetal member add {name}"),
         }
     }
@@ -118,7 +123,9 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let (volumes, lost_families) = (plan.volumes(), plan.lost_families().await);
     let mut question = words::question(&plan, &reasons, &volumes, &lost_families, &new, &found, wish.older_copies);
     question += &words::given_up_unread(&unread);
-    confirm(&question, wish.yes)?;
+    if let Some(question) = consent.covers(Question { words: question, about: found.state() })? {
+        return Ok(Looked::Asks(question));
+    }
     let saved = saved::save(&env, &found.opened, &wish.save).await;
     let saved = saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
     let members = plan.members().iter().filter_map(|at| found.opened.get(*at)).map(|m| m.locator.to_string());
@@ -136,7 +143,8 @@ async fn repair(env: HostEnv, wish: Wish, new: Vec<NewDevice>) -> Result<Option<
     let report =
         plan.carry_out().await.with_context(|| format!("group '{name}' is not repaired ({})", found.legend()))?;
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
-    Ok(Some(Done { report, volumes, lost_families, new, not_noted, saved, went_on, not_saved }))
+    let done = Done { report, volumes, lost_families, new, not_noted, saved, went_on, not_saved };
+    Ok(Looked::Done(Some(done)))
 }
 
 /// Why nothing can be repaired, and what is left to do.

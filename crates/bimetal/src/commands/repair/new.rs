@@ -19,6 +19,7 @@ use crate::members::{self, own_uuid, Members, Opened};
 use crate::{legs, metadata_room, twins, waiting};
 
 /// A device as it was named.
+#[derive(Clone)]
 pub(super) struct NewDevice {
     pub(super) locator: Locator,
     pub(super) tier: Tier,

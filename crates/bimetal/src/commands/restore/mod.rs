@@ -5,6 +5,7 @@ mod plan;
 mod tests;
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::{bail, Context, Result};
 use bimetal_format::label::Label;
@@ -16,8 +17,9 @@ use serde_json::json;
 use self::plan::{added_and_away, is_of_repair_since, not_in_file, plan, used_since, Candidate, Group, Plan, Proof};
 use crate::cli::Restore;
 use crate::config::{self, uuid_text, GroupConfig, MemberConfig, Noted};
+use crate::consent::{after_asking, Consent, Looked, Question};
 use crate::members::{self, Members};
-use crate::output::{confirm, Output};
+use crate::output::Output;
 use crate::saved::{committed_since, own_tier, put_back, save, Mark, Saved, SavedFile, SavedMember, Target, Written};
 use crate::size::approx;
 use crate::{api, date, legs, loss, runstate};
@@ -26,14 +28,17 @@ pub(crate) fn run(args: Restore, output: Output) -> Result<()> {
     let saved = SavedFile::open(&args.file)?;
     let name = saved.group.clone();
     runstate::refuse_served(&name)?;
-    let lock = runstate::lock(&name)?;
-    let explicit = members::parse_all(&args.members)?;
-    let reactor = Reactor::new()?;
-    let env = reactor.env();
-    let done = reactor.block_on(async move {
-        let _syncs = loss::watch_syncs(&env, &saved.group);
-        restore(&env, &saved, &explicit, &args).await
-    })?;
+    let what = Rc::new((saved, members::parse_all(&args.members)?, args));
+    let look = |consent| {
+        let (reactor, what) = (Reactor::new()?, what.clone());
+        let env = reactor.env();
+        reactor.block_on(async move {
+            let (saved, explicit, args) = &*what;
+            let _syncs = loss::watch_syncs(&env, &saved.group);
+            restore(&env, saved, explicit, args, consent).await
+        })
+    };
+    let (done, lock) = after_asking(what.2.yes, || runstate::lock_for_command(&name), look)?;
     drop(lock);
     output.show(&done.json(&name), || done.words(&name))
 }
@@ -62,7 +67,13 @@ enum Before {
     Lost(String),
 }
 
-async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &Restore) -> Result<Done> {
+async fn restore(
+    env: &HostEnv,
+    saved: &SavedFile,
+    explicit: &[Locator],
+    args: &Restore,
+    consent: Consent,
+) -> Result<Looked<Done>> {
     const UNTOUCHED: &str = "Nothing was written";
     let in_file: Vec<[u8; 16]> = saved.members.iter().map(SavedMember::uuid).collect();
     let found = members::open_with(env, Some(&saved.group), explicit, &in_file, Access::SERVE).await;
@@ -100,7 +111,10 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
     let added_and_away = added_and_away(&group, &candidates);
     let unseen = if plan.undoes_a_repair() { unseen(env, saved, &found).await } else { Vec::new() };
     let away: Vec<String> = words_of_away(&added_and_away, &unseen).collect();
-    confirm(&question(env, saved, &plan, &candidates, &away), args.yes)?;
+    let words = question(env, saved, &plan, &candidates, &away);
+    if let Some(question) = consent.covers(Question { words, about: found.state() }).context(UNTOUCHED)? {
+        return Ok(Looked::Asks(question));
+    }
     let before = save_before(env, &found, &args.file).await.context(UNTOUCHED)?;
     let added: Vec<Target<HostDevice>> = plan.added.iter().map(|i| target((*i, Proof::None))).collect();
     // Who has a ublk device mounted that outlived its daemon knows what came since.
@@ -110,7 +124,7 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
     let of_member = |((i, proof), m): (&(usize, Proof), &SavedMember)| {
         (m.label.member, candidates[*i].locator.clone(), proof.name())
     };
-    Ok(Done {
+    Ok(Looked::Done(Done {
         file: args.file.clone(),
         saved_at: saved.saved_at,
         members: plan.targets.iter().zip(&saved.members).map(of_member).collect(),
@@ -121,7 +135,7 @@ async fn restore(env: &HostEnv, saved: &SavedFile, explicit: &[Locator], args: &
         added_and_away,
         unseen,
         to_name,
-    })
+    }))
 }
 
 /// Places that the configuration has, and of which nobody can tell now what is there. A repair writes down its new devices before it begins,
