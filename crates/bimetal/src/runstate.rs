@@ -1,7 +1,8 @@
 //! The run-state folder of a group: `lock`, `control.sock`, `nbd.sock`, `log`, `attachments.json` (and `attachments.lock`,
-//! which whoever changes it holds), `ended.json` (how the last daemon ended), `lost.json` (what clients of ublk devices have to
+//! which whoever changes it holds), `ended.json` and `ended.earlier` (how the last daemons ended), `lost.json` (what clients of ublk devices have to
 //! be told: [`loss`](crate::loss)), `fuse` (a mount).
 
+mod end;
 mod lock;
 
 use std::fs::{File, TryLockError};
@@ -14,12 +15,12 @@ use anyhow::{bail, Context, Result};
 use bimetal_host::attach::{began, Attached, Via};
 use bimetal_host::probe::loops;
 use bimetal_host::probe::sysfs::DeviceNumber;
-use serde::{Deserialize, Serialize};
 
 use crate::api::{self, Attachment};
 use crate::client::{self, Client, Ended};
 use crate::commands::detach::{is_anothers, record, DaemonProcess};
 use crate::{holders, paths};
+pub(crate) use end::{end_of, note_end, set_end_aside, End};
 use lock::lock_file;
 pub(crate) use lock::{holder, lock, lock_for_command, locked_by, refuse_served, Holder, Lock};
 
@@ -28,7 +29,7 @@ pub(crate) const LIST_PATIENCE: Duration = Duration::from_secs(20);
 const LIST_LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// All files that may be there.
-pub(crate) const FILES: [&str; 11] = [
+pub(crate) const FILES: [&str; 12] = [
     "lock",
     "log",
     "control.sock",
@@ -38,6 +39,7 @@ pub(crate) const FILES: [&str; 11] = [
     "attachments.lock",
     "ended.json",
     "ended.new",
+    "ended.earlier",
     "lost.json",
     "lost.new",
 ];
@@ -110,54 +112,14 @@ pub(crate) fn forget(name: &str, _held: &Lock) {
     }
 }
 
-/// How a daemon ended, for whoever told it to: it is gone when that is known.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct End {
-    schema: u32,
-    process: u32,
-    /// Why the group could not be stopped in order.
-    pub(crate) error: Option<String>,
-    /// Who used what it served until then, in words, and gets errors from now on.
-    #[serde(default)]
-    pub(crate) cut_off: Vec<String>,
-}
-
-fn end_file(name: &str) -> PathBuf {
-    paths::run_dir(name).join("ended.json")
-}
-
-/// Writes down how this process has ended its group. The lock must still be held.
-pub(crate) fn note_end(name: &str, error: Option<String>, cut_off: Vec<String>) -> Result<()> {
-    let end = End { schema: api::SCHEMA, process: std::process::id(), error, cut_off };
-    let path = end_file(name);
-    let text = serde_json::to_string_pretty(&end)?;
-    // Who may use the control socket may not own it.
-    let readable = std::fs::Permissions::from_mode(0o644);
-    let written = replace(&path, text.as_bytes()).and_then(|()| Ok(std::fs::set_permissions(&path, readable)?));
-    written.with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// How the daemon with this process id has ended group `name`; `None` if it never said. Who may not know the id asks for the one that
-/// ended last: each forgets what the one before it said.
-pub(crate) fn end_of(name: &str, process: Option<u32>) -> Option<End> {
-    let text = std::fs::read_to_string(end_file(name)).ok()?;
-    let end: End = serde_json::from_str(&text).ok()?;
-    process.is_none_or(|process| end.process == process).then_some(end)
-}
-
-/// What an earlier daemon wrote down says nothing of this one, which may have its process id.
-pub(crate) fn forget_end(name: &str) {
-    // It is not there as a rule.
-    let _ = std::fs::remove_file(end_file(name));
-}
-
 /// Whether that daemon still serves group `name`. The lock tells, or, to those who may not read it, the control socket.
 pub(crate) fn is_served_by(name: &str, process: Option<u32>) -> bool {
     let lock = File::open(lock_file(name));
     if lock.is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
         return daemon(name).is_ok_and(|found| found.is_some());
     }
-    locked_by(name).is_some_and(|holder| process.is_none_or(|p| holder == p.to_string()))
+    let is_it = |holder: Holder| holder.is_daemon() && process.is_none_or(|p| holder.process == p.to_string());
+    holder(name).is_some_and(is_it)
 }
 
 /// Opens a file for its owner alone: who may read a file may lock it, and so keep a daemon from starting.

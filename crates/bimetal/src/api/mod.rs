@@ -40,6 +40,9 @@ pub(crate) struct StopAccepted {
     pub(crate) schema: u32,
     /// The daemon's.
     pub(crate) process: Option<u32>,
+    /// When that began, in the kernel's ticks since the boot: another one may be given its number.
+    #[serde(default)]
+    pub(crate) began: Option<u64>,
     /// Who uses an attached device or the file of a volume; the daemon goes on serving until they are gone.
     pub(crate) waits_for: Vec<String>,
 }

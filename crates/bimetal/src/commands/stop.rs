@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
+use bimetal_host::attach::began;
 use serde_json::json;
 
 use crate::api::{self, StopAccepted, StopRequest};
@@ -31,14 +32,16 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     drop(daemon);
-    let process = runstate::locked_by(group).and_then(|pid| pid.parse().ok());
+    let process = daemon_of(group);
+    let began = process.and_then(began);
     let accepted = runstate::ask(group, |daemon| match another_serves(group, process) {
         // Somebody has started the group anew meanwhile: that one is not meant.
         true => Ok(None),
         false => daemon.post("/v1/stop", &StopRequest { force: args.force }).map(Some),
     })?;
     // Somebody else has told it to stop, and it is about to be gone.
-    let accepted = accepted.flatten().unwrap_or(StopAccepted { schema: api::SCHEMA, process, waits_for: Vec::new() });
+    let gone = StopAccepted { schema: api::SCHEMA, process, began, waits_for: Vec::new() };
+    let accepted = accepted.flatten().unwrap_or(gone);
     if !accepted.waits_for.is_empty() {
         crate::output::tell(&format!("Waiting: {}.", accepted.waits_for.join(", ")));
     }
@@ -51,7 +54,7 @@ pub(crate) fn run(args: Stop, output: Output) -> Result<ExitCode> {
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-    let end = runstate::end_of(group, accepted.process);
+    let end = runstate::end_of(group, accepted.process, accepted.began.or(began));
     let cut_off = end.as_ref().map_or_else(Vec::new, |end| end.cut_off.clone());
     match failure(group, end) {
         None => {
@@ -86,8 +89,12 @@ fn silent(group: &str, holder: &Holder) -> String {
 
 /// Whether another process than this one serves the group by now, as far as one may know.
 fn another_serves(group: &str, process: Option<u32>) -> bool {
-    let now = || runstate::locked_by(group).and_then(|pid| pid.parse::<u32>().ok());
-    process.is_some_and(|process| now().is_some_and(|now| now != process))
+    process.is_some_and(|process| daemon_of(group).is_some_and(|now| now != process))
+}
+
+/// The process that serves the group now, as far as one may know. A command that has come to have it for itself is none.
+fn daemon_of(group: &str) -> Option<u32> {
+    runstate::holder(group).filter(Holder::is_daemon)?.process.parse().ok()
 }
 
 /// What a person is told of a stop in order. What is in the page cache of somebody who was cut off is flushed by nobody.

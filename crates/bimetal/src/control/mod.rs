@@ -20,6 +20,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
+use bimetal_host::attach::began;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
@@ -300,7 +301,8 @@ async fn stop(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Res
         },
     };
     let waits_for = shared.ask_to_stop(request.force).await;
-    Json(StopAccepted { schema: SCHEMA, process: Some(std::process::id()), waits_for }).into_response()
+    let process = std::process::id();
+    Json(StopAccepted { schema: SCHEMA, process: Some(process), began: began(process), waits_for }).into_response()
 }
 
 async fn attach(State(shared): State<Arc<Shared>>, body: axum::body::Bytes) -> Response {

@@ -69,7 +69,7 @@ pub(crate) fn run(args: Serve, _output: Output) -> Result<()> {
     }
     let name = args.group.clone().context("name the group to serve")?;
     let lock = runstate::lock(&name)?;
-    runstate::forget_end(&name);
+    runstate::set_end_aside(&name);
     handover::sweep(&name);
     let reactor = Reactor::new()?;
     let warnings = hygiene();

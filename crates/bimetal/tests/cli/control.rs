@@ -458,6 +458,31 @@ fn a_stop_that_is_not_answered_does_not_stop_the_next_daemon() {
     assert!(d.code == 0 && d.out.contains("everything is flushed"), "{}{}", d.out, d.err);
 }
 
+#[test]
+fn a_stop_learns_of_an_orderly_end_though_the_next_daemon_starts_at_once() {
+    let p = Place::new();
+    p.tank();
+    for _ in 0..3 {
+        let daemon = p.serve(&["tank"]);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let (p, done) = (&p, &done);
+        let stopped = std::thread::scope(|threads| {
+            let next = threads.spawn(move || {
+                // Each waits a moment for the lock.
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    p.run_for(&["serve", "tank"], Duration::from_millis(700));
+                }
+            });
+            let stopped = p.run(&["stop", "tank"]);
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            next.join().expect("ended");
+            stopped
+        });
+        assert!(stopped.code == 0 && stopped.out.contains("everything is flushed"), "{}{}", stopped.out, stopped.err);
+        drop(daemon);
+    }
+}
+
 /// Each is refused when the members are open already, by a systemd unit again and again.
 #[test]
 fn what_cannot_be_served_at_an_address_stays_stopped_in_order() {
