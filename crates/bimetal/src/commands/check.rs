@@ -15,6 +15,7 @@ use crate::client::{Client, TooOld};
 use crate::members::{tier_name, Members, Opened};
 use crate::output::{indent, table, wrapped, Output};
 use crate::progress::Progress;
+use crate::runstate::Holder;
 use crate::saved::own_tier;
 use crate::size::approx;
 use crate::words::counted;
@@ -31,12 +32,27 @@ pub(crate) fn run(args: Check, output: Output) -> Result<ExitCode> {
             if args.mend {
                 bail!("group '{group}' is not served; its next start mends what can be mended: bimetal serve {group}");
             }
-            stopped(&args, output)?
+            beside_nobody(&group, stopped(&args, output))?
         }
         (None, _) => stopped(&args, output)?,
     };
     output.show(&serde_json::to_value(&checked)?, || words(&checked, args.members.is_empty()))?;
     Ok(if checked.sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What was found of a group at rest, unless it was not at rest: what somebody has in use since cannot be read, and is not damaged.
+fn beside_nobody(group: &str, checked: Result<Checked>) -> Result<Checked> {
+    if checked.as_ref().is_ok_and(|c| c.sound) {
+        return checked;
+    }
+    match runstate::holder(group) {
+        None => checked,
+        Some(Holder { process, command: None }) => bail!(
+            "group '{group}' was not verified: a daemon (process {process}) has come to serve it meanwhile. When it serves, give the command \
+             again: the daemon verifies it then"
+        ),
+        Some(command) => bail!("group '{group}' was not verified: {}", command.words(group)),
+    }
 }
 
 /// By the daemon, which knows what must be there.
@@ -80,6 +96,7 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
         let instead = if explicit.is_empty() { found.leave_what_came_instead() } else { Vec::new() };
         let bar = RefCell::new(&mut bar);
         let report = check(env, found.devices(), &|over, of| bar.borrow_mut().show(over, of)).await;
+        found.refuse_taken("verified")?;
         let named = group.as_deref().filter(|_| explicit.is_empty());
         let report = report.map_err(|e| found.refusal_to_be("verified", named, e))?;
         let mut checked = Checked::of(report, |member| place(&found, member));

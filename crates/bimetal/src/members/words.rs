@@ -1,6 +1,8 @@
 //! What is said of the members that were found: who they are, why they cannot be opened, and what leads on.
 
+use anyhow::{bail, Result};
 use bimetal_format::label::{Label, LabelError};
+use bimetal_host::device::nbd::WRITER_CAME;
 use bimetal_host::probe::sysfs;
 use bimetal_host::Locator;
 use bimetal_volume::env::{Device, DeviceError};
@@ -80,6 +82,16 @@ impl Members {
     /// For an error of the engine: what it is that failed, and of whom it speaks.
     pub(crate) fn cannot(&self, what: &str) -> String {
         format!("the members cannot be {what} ({})", self.legend())
+    }
+
+    /// Refuses to say anything of members that somebody has come to write to meanwhile: what was read is neither what was there before nor
+    /// what is there now, and what cannot be read any more is not damaged. `what` they were to be.
+    pub(crate) fn refuse_taken(&self, what: &str) -> Result<()> {
+        let lost = self.opened.iter().filter_map(|m| Some(format!("{}: {}", m.locator, m.device.answering().lost?)));
+        match lost.chain(self.unread.iter().cloned()).find(|why| why.contains(WRITER_CAME)) {
+            Some(why) => bail!("the group was not {what}: {why}. What was read until then says nothing of it"),
+            None => Ok(()),
+        }
     }
 
     /// Why the engine refuses group `name`, in words that lead on.

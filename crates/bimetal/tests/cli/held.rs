@@ -217,3 +217,64 @@ fn what_has_a_group_for_itself_is_told_by_name_and_waited_for_by_nobody() {
     assert!(done, "{said}");
     assert!(p.ok(&["volume", "list", "tank"]).contains("more"));
 }
+
+/// The daemon is one of which no lock tells here.
+#[test]
+fn a_check_beside_which_a_daemon_has_started_calls_nothing_damaged() {
+    if !installed("nbdkit") || !installed("qemu-io") {
+        return;
+    }
+    let p = Place::new();
+    let _servers = gated(&p);
+    let (fast, slow) = (locator(&p, "fast2"), locator(&p, "slow"));
+    let serve = |run: &str| {
+        let mut command = p.command(&["serve", "tank", "--member", &fast, "--member", &slow]);
+        let log = std::fs::File::create(p.path("elsewhere.log")).expect("a file");
+        command.env("BIMETAL_RUN_DIR", p.path(run)).stdout(Stdio::null()).stderr(log);
+        let daemon = Daemon { child: command.spawn().expect("it starts") };
+        let log = || std::fs::read_to_string(p.path("elsewhere.log")).unwrap_or_default();
+        until(|| log().contains("serving group"), "it serves");
+        daemon
+    };
+    for (run, stops) in [("elsewhere", false), ("run", false), ("run", true)] {
+        std::fs::write(p.path("gate"), "").expect("written");
+        let check = begun(&p, &["check", "tank"]);
+        let mut daemon = serve(run);
+        if stops {
+            daemon.terminate();
+            assert_eq!(daemon.wait(), 0);
+        }
+        std::fs::remove_file(p.path("gate")).expect("removed");
+        let (done, said) = ended(check);
+        assert!(!done && said.contains("was not verified") && said.contains("has come to serve"), "{said}");
+        assert!(!said.contains("SERIOUS") && !said.contains("bimetal repair"), "{said}");
+        drop(daemon);
+    }
+    assert!(p.ok(&["check", "tank"]).contains("Everything is in order"));
+}
+
+/// A server with one connection, which a daemon has that is starting.
+#[test]
+fn a_check_that_was_not_let_in_while_a_daemon_has_come_calls_nothing_missing() {
+    if !installed("qemu-nbd") || !installed("qemu-io") {
+        return;
+    }
+    let p = Place::new();
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    let _slow = Server::one_at_a_time(&p, "slow");
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", &locator(&p, "slow"), "--volume", "main:8MiB", "--yes"]);
+    let mut user = Command::new("qemu-io");
+    user.args(["-f", "raw", &locator(&p, "slow")]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let user = Daemon { child: user.spawn().expect("qemu-io") };
+    std::thread::sleep(Duration::from_millis(500));
+    let check = begun(&p, &["check", "tank"]);
+    std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
+    let lock = std::fs::File::create(p.path("run/tank/lock")).expect("a file");
+    lock.lock().expect("locked");
+    (&lock).write_all(b"4711\n").expect("written");
+    let (done, said) = ended(check);
+    assert!(!done && said.contains("was not verified: a daemon (process 4711) has come to serve it"), "{said}");
+    drop((user, lock));
+    assert!(p.ok(&["check", "tank"]).contains("Everything is in order"));
+}

@@ -91,6 +91,7 @@ async fn repair(env: HostEnv, wish: &Wish, consent: Consent) -> Result<Looked<Op
     let syncs = loss::watch_syncs(&env, name);
     let plan = Plan::new(env.clone(), found.devices(), wish.older_copies).await;
     drop(syncs);
+    found.refuse_taken("repaired")?;
     let mut plan = plan.map_err(|e| unrepairable(&found, e.into()))?;
     if plan.group() != name {
         bail!("these members belong to group '{}', not to '{name}'", plan.group());

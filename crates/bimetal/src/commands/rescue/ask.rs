@@ -121,6 +121,7 @@ fn offline(name: &str, explicit: &[Locator]) -> Result<State> {
         let syncs = loss::watch_syncs(&env, name);
         let opened = Group::open(env.clone(), found.devices(), options).await;
         drop(syncs);
+        found.refuse_taken("looked at")?;
         let group = opened.map_err(|e| found.refusal(name, e))?;
         let status = group.status();
         anyhow::ensure!(status.name == name, "these members belong to group '{}', not to '{name}'", status.name);
@@ -137,6 +138,7 @@ fn offline(name: &str, explicit: &[Locator]) -> Result<State> {
             v.fates(0, volume.size, usize::MAX)?.into_iter().for_each(|r| volume.add(r.into()));
             state.volumes.push(volume);
         }
+        found.refuse_taken("looked at")?;
         Ok(state)
     })
 }

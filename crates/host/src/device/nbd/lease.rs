@@ -52,6 +52,7 @@ use bimetal_volume::env::{DeviceError, Env};
 use challenge::beside_readers;
 pub(super) use challenge::{ask, challenge};
 pub(super) use held::Held;
+pub use reader::WRITER_CAME;
 pub(super) use reader::{begin_to_read, Reader};
 #[cfg(test)]
 pub(super) use who::{held, is_gone_by, of_this_process};

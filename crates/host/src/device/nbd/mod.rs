@@ -27,6 +27,7 @@ use crate::reactor::HostEnv;
 use client::{Client, Needs};
 use handshake::{negotiate, Export, HandshakeError};
 use input::Input;
+pub use lease::WRITER_CAME;
 use patience::{Broken, Patience};
 
 /// How long a server may take to agree.

@@ -17,6 +17,9 @@ use crate::reactor::HostEnv;
 /// So long after a look what is read is believed: who takes the lease waits for longer before he writes anything else.
 const COUNTS: Duration = SETTLE.saturating_sub(Duration::from_millis(SETTLE.as_millis() as u64 / 5));
 
+/// Why a device is given up that was opened to be read: all that was read of it until then may be half of what was written meanwhile.
+pub const WRITER_CAME: &str = "a daemon that writes has come to serve the member; open it anew when that has stopped";
+
 /// What a reader knows of the lease.
 pub(in crate::device::nbd) struct Reader {
     place: u64,
@@ -40,7 +43,7 @@ impl Reader {
                 Ok(())
             }
             Ok(_) => {
-                device.give_up("a daemon that writes has come to serve the member; open it anew when that has stopped");
+                device.give_up(WRITER_CAME);
                 Err(DeviceError::Disconnected)
             }
             Err(DeviceError::Disconnected) => Err(DeviceError::Disconnected),
