@@ -125,14 +125,19 @@ fn by_daemon(group: &str, daemon: crate::client::Client, change: &VolumeChange) 
 }
 
 /// Waits for the end of a job of the daemon.
-pub(super) fn wait_for(group: &str, mut job: Job) -> Result<Job> {
+pub(super) fn wait_for(group: &str, job: Job) -> Result<Job> {
+    wait_and_tell(group, job, || {
+        format!("This takes a while; it goes on if you interrupt this command, and `bimetal status {group}` shows it.")
+    })
+}
+
+/// The same, with what is told if that takes a while.
+pub(super) fn wait_and_tell(group: &str, mut job: Job, words: impl Fn() -> String) -> Result<Job> {
     let mut told = false;
     while !job.done {
         if !told {
             told = true;
-            crate::output::tell(&format!(
-                "This takes a while; it goes on if you interrupt this command, and `bimetal status {group}` shows it."
-            ));
+            crate::output::tell(&words());
         }
         std::thread::sleep(LOOK_AGAIN);
         let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile; see `bimetal status`")?;

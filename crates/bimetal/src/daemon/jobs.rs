@@ -1,15 +1,19 @@
 //! Work that may take longer than whoever asked for it waits.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bimetal_format::label::MAX_FAMILIES;
+use bimetal_volume::options::Uuid;
 use tokio::sync::watch;
 
 use crate::api;
 
 /// Jobs remembered.
 const REMEMBERED: usize = 32;
+/// So many more may be under way that lock families by force: one for each that a group can have.
+const LOCKS: usize = MAX_FAMILIES;
 /// How long one answer waits for the end; whoever wants to know asks again.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// The same where there is progress to tell.
@@ -45,6 +49,8 @@ pub(crate) struct Job {
     number: u64,
     outcome: watch::Sender<Option<Outcome>>,
     over: Mutex<Option<(u64, u64)>>,
+    /// What it locks by force: the name of a family, and which one is meant.
+    locks: Option<(String, Option<Uuid>)>,
 }
 
 impl Job {
@@ -110,24 +116,44 @@ impl Jobs {
     /// A new one; refused while too many are under way. The oldest that has ended is forgotten for it: of one that goes on
     /// somebody wants to know the end.
     pub(crate) fn begin(&self) -> Result<Arc<Job>, String> {
-        let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.1.len() >= REMEMBERED {
-            let ended = jobs.1.iter().position(|job| job.has_ended());
-            let Some(at) = ended else {
-                return Err(format!("{REMEMBERED} changes of this group are under way; try again when one has ended"));
-            };
+        self.add(REMEMBERED, None)
+    }
+
+    /// A new one that locks a family by force, or the one that does so already (`false`). A key that has to go is not kept by changes that
+    /// wait, for a disk perhaps: there is room for one of each family.
+    pub(crate) fn begin_to_lock(&self, name: &str, meant: Option<Uuid>) -> Result<(Arc<Job>, bool), String> {
+        let wanted = Some((name.to_owned(), meant));
+        let under_way = self.all().1.iter().find(|job| job.locks == wanted && !job.has_ended()).cloned();
+        match under_way {
+            Some(job) => Ok((job, false)),
+            None => Ok((self.add(REMEMBERED + LOCKS, wanted)?, true)),
+        }
+    }
+
+    fn add(&self, limit: usize, locks: Option<(String, Option<Uuid>)>) -> Result<Arc<Job>, String> {
+        let mut jobs = self.all();
+        let under_way = jobs.1.iter().filter(|job| !job.has_ended()).count();
+        if under_way >= limit {
+            return Err(format!("{under_way} changes of this group are under way; try again when one has ended"));
+        }
+        while jobs.1.len() >= limit {
+            let Some(at) = jobs.1.iter().position(|job| job.has_ended()) else { break };
             jobs.1.remove(at);
         }
         jobs.0 += 1;
-        let job = Arc::new(Job { number: jobs.0, outcome: watch::Sender::new(None), over: Mutex::default() });
+        let job = Job { number: jobs.0, outcome: watch::Sender::new(None), over: Mutex::default(), locks };
+        let job = Arc::new(job);
         jobs.1.push_back(job.clone());
         Ok(job)
     }
 
+    fn all(&self) -> MutexGuard<'_, (u64, VecDeque<Arc<Job>>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// One of them.
     pub(crate) fn find(&self, number: u64) -> Option<Arc<Job>> {
-        let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.1.iter().find(|j| j.number == number).cloned()
+        self.all().1.iter().find(|j| j.number == number).cloned()
     }
 }
 
@@ -154,5 +180,26 @@ mod tests {
         for job in all.iter().filter(|job| job.number != all[5].number).chain([&new]) {
             assert!(jobs.find(job.number).is_some(), "{}", job.number);
         }
+    }
+
+    #[test]
+    fn a_family_is_locked_by_force_however_many_changes_wait() {
+        let jobs = Jobs::default();
+        let waiting: Vec<_> = (0..REMEMBERED).map(|_| jobs.begin().expect("room")).collect();
+        let lock = |name: &str| jobs.begin_to_lock(name, Some([7; 16]));
+        let (first, is_new) = lock("home").expect("there is room for it");
+        assert!(is_new);
+        // Whoever asks again waits for the same: no number of tries fills anything.
+        let (again, is_new) = lock("home").expect("under way");
+        assert!(!is_new && again.number == first.number);
+        for n in 1..LOCKS {
+            assert!(lock(&format!("other-{n}")).expect("room for each").1);
+        }
+        assert!(lock("more").is_err(), "no group has so many");
+        assert!(jobs.begin().is_err(), "it is room for nothing else");
+        first.finish(Ok(Done::default()));
+        let (new, is_new) = lock("home").expect("it has ended, and may be unlocked since");
+        assert!(is_new && new.number != first.number);
+        assert!(waiting.iter().all(|job| jobs.find(job.number).is_some()), "nothing is forgotten for it");
     }
 }

@@ -313,7 +313,11 @@ impl Shared {
 
     /// The same for the families.
     pub(crate) fn change_families(&self, work: Work) -> Result<Arc<Job>, String> {
-        self.begin(|job| Ask::Families(work, job))
+        let Work::Lock { name, uuid, force: true } = &work else { return self.begin(|job| Ask::Families(work, job)) };
+        match self.jobs.begin_to_lock(name, *uuid)? {
+            (job, true) => self.ask_for(job, |job| Ask::Families(work, job)),
+            (under_way, false) => Ok(under_way),
+        }
     }
 
     /// Begins a check of the group.
@@ -325,7 +329,10 @@ impl Shared {
     }
 
     fn begin(&self, question: impl FnOnce(Arc<Job>) -> Ask) -> Result<Arc<Job>, String> {
-        let job = self.jobs.begin()?;
+        self.ask_for(self.jobs.begin()?, question)
+    }
+
+    fn ask_for(&self, job: Arc<Job>, question: impl FnOnce(Arc<Job>) -> Ask) -> Result<Arc<Job>, String> {
         if self.ask(question(job.clone())) {
             return Ok(job);
         }

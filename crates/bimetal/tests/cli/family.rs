@@ -8,6 +8,7 @@ use bimetal_host::luks::Luks;
 
 use crate::attach::{possible, tool};
 use crate::common::{installed, Daemon, Place, MIB};
+use crate::server::{locator, Server};
 
 pub(crate) const MEMBERS: [&str; 2] = ["fast.img", "slow.img"];
 
@@ -294,5 +295,41 @@ fn an_attached_device_gives_errors_after_a_lock_by_force() {
     assert!(read(), "and works again when it is unlocked");
     p.ok(&["detach", "tank/home"]);
     lock(&p);
+    stop(&p, daemon);
+}
+
+/// A disk stands still, and what is to be changed waits for it.
+#[test]
+fn a_family_is_locked_by_force_however_many_changes_wait() {
+    if !installed("nbdkit") || Luks::load().is_err() {
+        return;
+    }
+    let p = Place::new();
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    std::fs::write(p.path("one"), "correct horse\n").expect("written");
+    let server = Server::of(&p, "slow");
+    let slow = locator(&p, "slow");
+    p.ok(&["create", "tank", "--fast", "fast.img", "--slow", &slow, "--volume", "main:8MiB", "--yes"]);
+    let daemon = p.serve(&["tank"]);
+    p.ok(&["family", "create", "tank/private", "--passphrase-file", "one", "--cost", "light"]);
+    server.stand_still();
+    let lock = ["family", "lock", "tank/private", "--force"];
+    std::thread::scope(|threads| {
+        // Each is answered after a while that it is under way.
+        for n in 0..32 {
+            let body =
+                format!("{{\"change\":\"create\",\"name\":\"v{n}\",\"size_bytes\":1048576,\"placement\":\"auto\"}}");
+            let p = &p;
+            threads.spawn(move || p.ask("POST", "/v1/volumes", &body));
+        }
+    });
+    for _ in 0..2 {
+        let said = p.run_for(&lock, Duration::from_secs(12)).replace("\n  ", " ");
+        assert!(said.contains("Then it is locked") && said.contains("bimetal stop tank --force"), "{said}");
+    }
+    server.go_on();
+    assert!(p.ok(&lock).contains("ocked"));
+    assert_eq!(p.json(&["family", "list", "tank"])["families"][0]["unlocked"], false);
     stop(&p, daemon);
 }

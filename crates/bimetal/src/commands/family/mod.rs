@@ -17,7 +17,7 @@ use serde_json::json;
 
 use self::ask::{new_passphrase, passphrase, Secret};
 use super::served::{served, served_to_unlock, stop_if, Served};
-use super::volume::wait_for;
+use super::volume::{wait_and_tell, wait_for};
 use crate::api::{self, FamilyChange, FamilyHeader, Status};
 use crate::cli::{self, FamilyCommand, FamilyTarget, PassphraseCost};
 use crate::config::uuid_text;
@@ -259,7 +259,16 @@ fn lock(args: &cli::FamilyLock, output: Output) -> Result<()> {
         return told("none", format!("Family {} is locked already.", args.target));
     }
     let uuid = Some(found.uuid.clone());
-    visit.change(&FamilyChange::Lock { name: family.clone(), uuid, force: args.force })?;
+    let daemon = runstate::daemon(group)?.context("the daemon has ended meanwhile; see `bimetal status`")?;
+    let job = daemon.post("/v1/families", &FamilyChange::Lock { name: family.clone(), uuid, force: args.force })?;
+    wait_and_tell(group, job, || {
+        format!(
+            "Family {0} stays unlocked until the requests on its volumes, and the changes of the group that came before, have ended: that \
+             may take as long as a disk stands still. Then it is locked, also if you interrupt this command. Within a minute its key \
+             leaves memory, with all that is served, by: bimetal stop {group} --force",
+            args.target
+        )
+    })?;
     told("locked", format!("Locked family {}.", args.target))
 }
 
