@@ -199,16 +199,24 @@ pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> 
         let syncs = loss::watch_syncs(&env, &group);
         let opened = Group::open(env.clone(), found.devices(), options).await;
         drop(syncs);
+        // Without them it may be open all the same, and say less than there is.
+        if !access.write {
+            found.refuse_taken("looked at")?;
+        }
         let open = opened.with_context(|| format!("group '{group}' cannot be opened ({})", found.legend()))?;
         let places = daemon::locators(&found);
         drop(found);
         work(env, open, places).await
     });
-    // Somebody may have come who writes: then that is why nothing could be read.
-    if done.is_err() && !access.write {
-        refuse_held(name)?;
+    match runstate::holder(name).filter(|_| done.is_err() && !access.write) {
+        // Then that is why nothing could be read.
+        Some(daemon) if daemon.is_daemon() => bail!(
+            "a daemon (process {}) has come to serve group '{name}' meanwhile, and nothing was looked at; give the command again",
+            daemon.process
+        ),
+        Some(command) => bail!("{}", command.words(name)),
+        None => done,
     }
-    done
 }
 
 /// Refuses a group that somebody has who cannot be asked.

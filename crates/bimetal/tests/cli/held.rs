@@ -187,11 +187,16 @@ fn who_only_lists_keeps_nobody_from_the_group() {
     let p = Place::new();
     let _servers = gated(&p);
     let lists = [&["volume", "list", "tank"][..], &["member", "list", "tank"], &["family", "list", "tank"]];
-    let lists = lists.map(|args| Daemon { child: begun(&p, args) });
+    let lists = lists.map(|args| begun(&p, args));
     assert!(p.ok(&["stop", "tank"]).contains("was not being served"));
     let (fast, slow) = (locator(&p, "fast2"), locator(&p, "slow"));
     let daemon = p.serve(&["tank", "--member", &fast, "--member", &slow]);
-    drop(lists);
+    std::fs::remove_file(p.path("gate")).expect("removed");
+    // What they have read until then is not all there is.
+    for list in lists {
+        let (done, said) = ended(list);
+        assert!(!done && said.contains("has come to serve group 'tank' meanwhile"), "{said}");
+    }
     stop(&p, daemon);
 }
 
