@@ -29,6 +29,10 @@ pub(crate) struct Repair {
     /// all might be there
     #[arg(long)]
     pub(crate) give_up_unread: bool,
+    /// Go on although a restore was cut off, whose FILE is gone for good: nothing completes it then, and what is repaired may be of two
+    /// times
+    #[arg(long)]
+    pub(crate) give_up_restore: bool,
     /// Save the metadata to this file, which must not be there yet [default: GROUP-before-repair-SECONDS.saved]
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<std::path::PathBuf>,

@@ -92,6 +92,9 @@ fn stopped(args: &Check, output: Output) -> Result<Checked> {
     let env = reactor.env();
     reactor.block_on(async move {
         let mut found = members::open(&env, group.as_deref(), &explicit, Access::INSPECT).await?;
+        if let Some(way) = found.way_to_restored() {
+            bail!("there is nothing to verify yet. {way}");
+        }
         // What a person names is to be a member.
         let instead = if explicit.is_empty() { found.leave_what_came_instead() } else { Vec::new() };
         let bar = RefCell::new(&mut bar);

@@ -138,6 +138,7 @@ async fn serve(env: HostEnv, name: String, args: Serve, warnings: &[String]) -> 
     let opened = Group::open(env.clone(), found.devices(), options).await;
     drop(syncs);
     let group = opened.map_err(|e| found.refusal(&name, e))?;
+    found.way_to_restored().iter().for_each(|way| log::warn(way));
     for line in group.status().recovery {
         log::info(&found.named(&line));
     }

@@ -21,7 +21,7 @@ use crate::saved::own_tier;
 use crate::standing::{newest_table, why_none};
 pub(crate) use crate::standing::{own_uuid, tier_name};
 use crate::waiting::{self, Watch};
-use crate::{elsewhere, legs};
+use crate::{elsewhere, legs, restoring};
 pub(crate) use words::{newer_words, way_to_size};
 
 /// How long a busy device is tried again.
@@ -56,6 +56,8 @@ pub(crate) struct Members {
     pub(crate) unread: Vec<String>,
     /// What the configuration names, but is no member: all members are open.
     pub(crate) strangers: Vec<Stranger>,
+    /// Where members are whose labels a restore has taken away that was cut off.
+    pub(crate) restoring: Vec<Locator>,
 }
 
 /// A place that is in the configuration of a group, and no member of it is there, or one that has another place, too.
@@ -188,11 +190,16 @@ pub(crate) async fn open_with(
 ) -> Result<Members> {
     if !explicit.is_empty() {
         refuse_twins(explicit)?;
-        return open_all(env, explicit, access).await;
+        let mut found = open_all(env, explicit, access).await?;
+        found.restoring = restoring::among(&found, None).await;
+        return Ok(found);
     }
     let name = name.context("name a group, or its members with --member")?;
     match config::load(name)? {
-        Some(config) => open_configured(env, &config, before, access).await,
+        Some(config) => {
+            let found = open_configured(env, &config, before, access).await;
+            restoring::looked_for(env, found, &config.uuid).await
+        }
         None => open_scanned(env, name, access).await,
     }
 }
@@ -376,7 +383,7 @@ fn refuse_barred(config: &GroupConfig, members: &Members, barred: &[String]) -> 
 }
 
 /// Whether every member is open that the newest table knows.
-fn is_whole(opened: &[Opened]) -> bool {
+pub(crate) fn is_whole(opened: &[Opened]) -> bool {
     let found = member_uuids(opened);
     let is_there = |row: &MemberRow| row.state == MemberCode::Left || found.contains(&row.uuid);
     newest_table(labels(opened)).is_some_and(|l| l.members.iter().all(is_there))

@@ -9,6 +9,7 @@ use bimetal_volume::env::{Device, DeviceError};
 use bimetal_volume::group;
 
 use super::{tier_name, Members, Opened};
+use crate::restoring;
 use crate::saved::own_tier;
 use crate::standing::{asked, is_given_up};
 
@@ -110,7 +111,8 @@ impl Members {
 
     fn leading_on(&self, name: &str, error: group::OpenError) -> anyhow::Error {
         // What else could be advised would give up, or write over, what the newer version has.
-        let first = self.way_to_newer().or_else(|| self.way_to_unread(name)).or_else(|| self.way_without_labels());
+        let first = self.way_to_newer().or_else(|| self.way_to_restored());
+        let first = first.or_else(|| self.way_to_unread(name)).or_else(|| self.way_without_labels());
         let elsewhere = match &error {
             group::OpenError::Incomplete { .. } => self.elsewhere(true),
             group::OpenError::Label { .. } => self.elsewhere(false),
@@ -173,6 +175,15 @@ impl Members {
             "The label of {} is whole, and a newer version reads it: nothing was changed, and nothing is to be repaired or restored",
             newer.locator
         ))
+    }
+
+    /// How a restore is completed that was cut off. A member of it without a label seems to be lost, and what else could be advised would
+    /// give up what the file of that restore brings back.
+    pub(crate) fn way_to_restored(&self) -> Option<String> {
+        let marked: Vec<String> = self.restoring.iter().map(Locator::to_string).collect();
+        let labelled = self.labelled().map(|(locator, _)| locator.to_string());
+        let all: Vec<String> = labelled.chain(marked.iter().cloned()).collect();
+        (!marked.is_empty()).then(|| restoring::way_on(&marked, &all))
     }
 
     /// What the engine says, with the device named that it only numbers.

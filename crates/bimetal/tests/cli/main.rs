@@ -15,6 +15,7 @@ mod flow;
 mod force;
 mod former;
 mod full;
+mod half_restored;
 mod held;
 mod hung;
 mod known;

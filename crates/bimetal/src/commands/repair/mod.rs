@@ -29,6 +29,7 @@ struct Wish {
     explicit: Vec<Locator>,
     older_copies: bool,
     give_up_unread: bool,
+    give_up_restore: bool,
     save: PathBuf,
     force: bool,
     new: Vec<NewDevice>,
@@ -56,8 +57,8 @@ pub(crate) fn run(args: Repair, output: Output) -> Result<()> {
     let explicit = members::parse_all(&args.members)?;
     members::refuse_twins(explicit.iter().chain(new.iter().map(|n| &n.locator)))?;
     let save = args.save.clone().unwrap_or_else(|| default_file(&group));
-    let Repair { older_copies, give_up_unread, force, yes, .. } = args;
-    let wish = Rc::new(Wish { group, explicit, older_copies, give_up_unread, save, force, new });
+    let Repair { older_copies, give_up_unread, give_up_restore, force, yes, .. } = args;
+    let wish = Rc::new(Wish { group, explicit, older_copies, give_up_unread, give_up_restore, save, force, new });
     let name = wish.group.clone();
     let look = |consent| {
         let (reactor, wish) = (Reactor::new()?, wish.clone());
@@ -86,6 +87,9 @@ async fn repair(env: HostEnv, wish: &Wish, consent: Consent) -> Result<Looked<Op
     let mut found = members::open(&env, Some(name), &wish.explicit, Access::SERVE).await?;
     if let Some(why) = found.newer() {
         bail!("nothing was repaired: {why}. A repair would strike it off, or write over it");
+    }
+    if !wish.give_up_restore {
+        new::refuse_restoring(&env, &found, &wish.explicit).await?;
     }
     let aside = new::let_go(&mut found, &new);
     let syncs = loss::watch_syncs(&env, name);

@@ -16,7 +16,7 @@ use crate::config::{self, MemberConfig};
 use crate::erase::erase;
 use crate::former::{self, Standing};
 use crate::members::{self, own_uuid, Members, Opened};
-use crate::{legs, metadata_room, twins, waiting};
+use crate::{legs, metadata_room, restoring, twins, waiting};
 
 /// A device as it was named.
 #[derive(Clone)]
@@ -137,6 +137,24 @@ pub(super) fn unread_members(plan: &Plan<HostEnv>, found: &Members, before: Vec<
         Some(format!("{}: {}", m.locator, m.lacks_of_its_size().unwrap_or_else(|| why.clone())))
     };
     before.into_iter().chain(plan.failed().iter().filter_map(named)).collect()
+}
+
+/// What a repair wrote would be of neither time, and the file that the restore was cut off with would be refused from then on.
+pub(super) async fn refuse_restoring(env: &HostEnv, found: &Members, explicit: &[Locator]) -> Result<()> {
+    let mut way = found.way_to_restored();
+    let ours = found.labelled().next().map(|(_, label)| config::uuid_text(&label.group));
+    if let (None, false, Some(group)) = (&way, explicit.is_empty(), ours) {
+        // One that was not named may be at hand all the same.
+        let marked: Vec<String> =
+            restoring::on_block_devices(env, &group).await.iter().map(Locator::to_string).collect();
+        let all: Vec<String> =
+            found.opened.iter().map(|m| m.locator.to_string()).chain(marked.iter().cloned()).collect();
+        way = (!marked.is_empty()).then(|| restoring::way_on(&marked, &all));
+    }
+    match way {
+        Some(way) => bail!("{}", words::restoring(&way)),
+        None => Ok(()),
+    }
 }
 
 /// Where members are named, those that are at hand and were forgotten are not struck off without a word. Gives those that cannot

@@ -28,6 +28,14 @@ pub(super) fn unread(bytes: u64, reasons: &[String]) -> String {
     )
 }
 
+/// Why nothing is repaired in the midst of a restore.
+pub(super) fn restoring(way: &str) -> String {
+    format!(
+        "nothing was repaired. {way}. A repair would write over what that brings back. Only if FILE is gone for good, and nothing can \
+         complete it: --give-up-restore repairs what is there, which may be of two times"
+    )
+}
+
 /// Why no member is struck off that is at hand.
 pub(super) fn unnamed(locator: &Locator, group: &str) -> String {
     format!("{locator} carries a label of group '{group}' and was not named: name it too, or disconnect it")

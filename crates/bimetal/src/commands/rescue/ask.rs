@@ -129,7 +129,8 @@ fn offline(name: &str, explicit: &[Locator]) -> Result<State> {
         let findings = status.recovery.iter().map(|f| found.named(f)).chain(found.absent.iter().cloned()).collect();
         let lost_families = group.lost_families().await;
         let at_hand = if status.members.iter().all(|m| m.present) { Vec::new() } else { found.at_hand() };
-        let (given_up, volumes) = (found.given_up(), Vec::new());
+        let given_up = found.way_to_restored().into_iter().chain(found.given_up()).collect();
+        let volumes = Vec::new();
         let mut state =
             State { served: false, missing, findings, at_hand, given_up, folder: None, volumes, lost_families };
         for name in group.volume_names() {
