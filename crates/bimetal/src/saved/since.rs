@@ -1,6 +1,7 @@
 //! Whether a group has committed anything since it was saved. Its labels do not say so: they change at starts, stops and checkpoints,
 //! and commits go to the journals alone. A group that was stopped in order begins none without new labels; but what was saved of one
-//! in use, from copies or beside its daemon, may be older than what its journals say. A repair changes labels, too, and says nothing of
+//! in use, from copies or beside its daemon, may be older than what its journals say. And labels may be gone: then an old image of another
+//! member may fit what was saved. Every start leaves a block of its own in each journal. A repair changes labels, too, and says nothing of
 //! when the last commit was; it leaves journals as they are.
 
 use anyhow::Result;
@@ -22,18 +23,24 @@ pub(crate) enum Sign {
     None,
     /// A sound block that was not saved.
     SoundBlock,
+    /// The same on a device whose label says nothing of what came after, if it is not of before: what an older file left that was being
+    /// written back is no sign.
+    LaterBlock,
     /// Any change: what is damaged may have been a commit, and a damaged journal is why groups are repaired.
     AnyChange,
 }
 
 /// The first of `targets`, one for each member of the file in their order, whose journal has the sign of a commit that `sign` names by
-/// their place. Those that were stopped in order need no look.
+/// their place. Of those that were stopped in order a label tells, if they have one.
 pub(crate) async fn committed_since<D: Device>(
     saved: &SavedFile,
     targets: &[Target<D>],
     sign: impl Fn(usize) -> Sign,
 ) -> Result<Option<usize>> {
-    let sign = |m: usize| if saved.members[m].label.clean { Sign::None } else { sign(m) };
+    let sign = |m: usize| match sign(m) {
+        Sign::SoundBlock | Sign::AnyChange if saved.members[m].label.clean => Sign::None,
+        sign => sign,
+    };
     if (0..targets.len()).all(|m| sign(m) == Sign::None) {
         return Ok(None);
     }
@@ -65,8 +72,14 @@ async fn went_on<D: Device>(label: &Label, t: &Target<D>, piece: &Piece, sign: S
         let blocks = content.chunks(BLOCK as usize).zip(piece.content[start..end].chunks(BLOCK as usize));
         let places = (piece.offset + start as u64..).step_by(BLOCK as usize);
         let is_newer = |((now, then), place): ((&[u8], &[u8]), u64)| {
-            let is_sound = || journal::decode(now, &Salt { group: label.group, member: label.member, place }).is_ok();
-            now != then && (sign == Sign::AnyChange || is_sound())
+            let sound = || journal::decode(now, &Salt { group: label.group, member: label.member, place });
+            let is_sign = || match sign {
+                Sign::None => false,
+                Sign::SoundBlock => sound().is_ok(),
+                Sign::LaterBlock => sound().is_ok_and(|(head, ..)| head.generation >= label.generation),
+                Sign::AnyChange => true,
+            };
+            now != then && is_sign()
         };
         if blocks.zip(places).any(is_newer) {
             return Ok(true);

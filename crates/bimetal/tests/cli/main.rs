@@ -40,6 +40,7 @@ mod server;
 mod shared_disk;
 mod stacked;
 mod undone;
+mod unlabelled;
 mod unread_member;
 mod volume;
 mod words;

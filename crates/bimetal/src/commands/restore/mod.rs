@@ -14,13 +14,16 @@ use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::{Device, Env};
 use serde_json::json;
 
-use self::plan::{added_and_away, is_of_repair_since, not_in_file, plan, used_since, Candidate, Group, Plan, Proof};
+use self::plan::{added_and_away, is_of_repair_since, not_in_file, plan, Candidate, Group, Plan, Proof};
+use self::plan::{used_since, used_since_without_label};
 use crate::cli::Restore;
 use crate::config::{self, uuid_text, GroupConfig, MemberConfig, Noted};
 use crate::consent::{after_asking, Consent, Looked, Question};
 use crate::members::{self, Members};
 use crate::output::Output;
-use crate::saved::{committed_since, own_tier, put_back, save, Mark, Saved, SavedFile, SavedMember, Target, Written};
+use crate::saved::{
+    committed_since, own_tier, put_back, save, Mark, Saved, SavedFile, SavedMember, Sign, Target, Written,
+};
 use crate::size::approx;
 use crate::{api, date, legs, loss, runstate};
 
@@ -89,24 +92,21 @@ async fn restore(
     let plan = plan(&group, &candidates).with_context(|| with_absent(UNTOUCHED, &found))?;
     refuse_while_there(env, saved, &plan, explicit).await.context(UNTOUCHED)?;
     refuse_of_repair(env, &group, &found).await.context(UNTOUCHED)?;
-    if !plan.is_proven() && !args.force {
-        bail!("{UNTOUCHED}: {}", unproven(saved));
-    }
-    if let Some((m, i)) = plan.guessed().next().filter(|_| !args.force) {
-        bail!("{UNTOUCHED}: {}", guessed(&candidates[i].locator, &saved.members[m]));
-    }
     let target = |(i, proof): (usize, Proof)| Target {
         locator: candidates[i].locator.clone(),
         device: found.opened[i].device.clone(),
         as_saved: proof == Proof::Unchanged,
     };
     let targets: Vec<Target<HostDevice>> = plan.targets.iter().map(|t| target(*t)).collect();
+    refuse_used(saved, &plan, &targets).await.context(UNTOUCHED)?;
+    if !plan.is_proven() && !args.force {
+        bail!("{UNTOUCHED}: {}", unproven(saved));
+    }
+    if let Some((m, i)) = plan.guessed().next().filter(|_| !args.force) {
+        bail!("{UNTOUCHED}: {}", guessed(&candidates[i].locator, &saved.members[m]));
+    }
     if !args.force {
         refuse_not_whole(&targets).await.context(UNTOUCHED)?;
-    }
-    let sign = |m: usize| plan.targets[m].1.sign();
-    if let Some(m) = committed_since(saved, &targets, sign).await.context(UNTOUCHED)? {
-        bail!("{UNTOUCHED}: {}", used_since(&saved.group, "journal", &targets[m].locator));
     }
     let added_and_away = added_and_away(&group, &candidates);
     let unseen = if plan.undoes_a_repair() { unseen(env, saved, &found).await } else { Vec::new() };
@@ -196,6 +196,17 @@ fn with_absent(what: &str, found: &Members) -> String {
     match found.absent.is_empty() {
         true => what.to_owned(),
         false => format!("{what} ({})", found.absent.join("; ")),
+    }
+}
+
+/// Refuses, also by force, what a journal says was used since.
+async fn refuse_used(saved: &SavedFile, plan: &Plan, targets: &[Target<HostDevice>]) -> Result<()> {
+    let sign = |m: usize| plan.targets[m].1.sign();
+    let Some(m) = committed_since(saved, targets, sign).await? else { return Ok(()) };
+    let (group, at) = (&saved.group, &targets[m].locator);
+    match sign(m) {
+        Sign::LaterBlock => Err(used_since_without_label(group, at)),
+        _ => Err(used_since(group, "journal", at)),
     }
 }
 

@@ -70,7 +70,8 @@ impl Proof {
             Proof::Unchanged => Sign::SoundBlock,
             Proof::RepairBegun | Proof::RepairDone => Sign::AnyChange,
             // The journals may be written back already.
-            Proof::RestoreBegun | Proof::OtherRestoreBegun | Proof::None => Sign::None,
+            Proof::RestoreBegun => Sign::None,
+            Proof::OtherRestoreBegun | Proof::None => Sign::LaterBlock,
         }
     }
 
@@ -193,6 +194,15 @@ pub(super) fn used_since(group: &str, what: &str, device: &str) -> anyhow::Error
     anyhow::anyhow!(
         "group '{group}' was used since it was saved, as the {what} of {device} says. What was saved does not describe any more what is \
          in the slots, and would give wrong data"
+    )
+}
+
+/// The same of a device without a label. Force does not help: it is for what nobody knows, and this is known.
+pub(super) fn used_since_without_label(group: &str, device: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{}. Whatever seems to prove that it fits is an older image. Bring the other members as they were when the group was last used: with \
+         the label of one of these `bimetal repair {group} --member ...` knows {device} by what is on it, and keeps that",
+        used_since(group, "journal", device)
     )
 }
 
