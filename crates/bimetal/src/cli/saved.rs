@@ -40,8 +40,8 @@ pub(crate) struct Restore {
     /// What `bimetal dump --save` has written
     #[arg(value_name = "FILE")]
     pub(crate) file: std::path::PathBuf,
-    /// Members, instead of those in the configuration. One without a label is taken only if it is named, and if its size tells
-    /// which member it is
+    /// Members, instead of those in the configuration. One without a label is taken only if it is named, and if its metadata, or its
+    /// size, tells which member it is
     #[arg(long = "member", value_name = "LOCATOR", num_args = 1..)]
     pub(crate) members: Vec<String>,
     /// Although no label is left that says whether the group was started since, or a device that was named carries none: if it was,

@@ -30,6 +30,7 @@ mod sweep;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod walk;
 mod write;
 
@@ -38,9 +39,10 @@ use bimetal_format::layout::{label_b, ZoneExtent, ZoneKind, LABEL_A};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::mark::Mark;
-pub(crate) use self::put::{put_back, Target, Written};
+pub(crate) use self::put::{label_behind, put_back, Target, Written};
 pub(crate) use self::read::{SavedFile, SavedMember};
 pub(crate) use self::since::{committed_since, Sign};
+pub(crate) use self::traces::has_traces_of;
 pub(crate) use self::write::{save, OneSaved, Saved, Secret};
 
 /// The first line without the version.

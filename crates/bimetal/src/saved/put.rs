@@ -14,10 +14,11 @@
 
 use anyhow::{bail, ensure, Context, Result};
 use bimetal_format::label::{Label, LABEL_SIZE};
+use bimetal_format::layout::label_b;
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::{Device, DeviceError};
 
-use super::read::{Piece, SavedFile};
+use super::read::{Piece, SavedFile, SavedMember};
 use super::walk::Walk;
 use super::{counting_label, Mark};
 use crate::members::own_uuid;
@@ -85,6 +86,29 @@ async fn take_label<D: Device>(saved: &SavedFile, t: &Target<D>, label: &Label) 
     let left = bimetal_volume::probe::probe(&t.device).await.with_context(|| failed(t))?;
     ensure!(left.is_err(), "{}: its label cannot be taken away", t.locator);
     Ok(())
+}
+
+/// Why a device that is larger than its member was cannot be written back to: a label at its end, of something else, would count as long as
+/// its own are not there.
+pub(crate) async fn label_behind<D: Device>(t: &Target<D>, member: &SavedMember) -> Result<Option<String>> {
+    let (laid_out, end) = (member.label.device_size, label_b(t.device.size()));
+    if end <= label_b(laid_out) {
+        return Ok(None);
+    }
+    let (content, read) = t.device.read(end, BufMut::new(LABEL_SIZE)).await;
+    read.with_context(|| failed(t))?;
+    let whose = match Label::decode(&content, end) {
+        Ok(label) => format!("the label of a member of group '{}'", label.group_name),
+        Err(why) if why.is_newer() => "a label of a newer version".to_owned(),
+        Err(_) => return Ok(None),
+    };
+    Ok(Some(format!(
+        "{} is larger than {} was, and has {whose} at its end, at byte {end}, which would count meanwhile. Give it {laid_out} bytes, or \
+         overwrite the {} bytes there with zeros if nobody needs them",
+        t.locator,
+        member.named(),
+        LABEL_SIZE
+    )))
 }
 
 /// What a device holds of the keys of families.

@@ -1,5 +1,6 @@
 //! `bimetal restore`: writes metadata back that `dump --save` has saved.
 
+mod places;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -14,15 +15,16 @@ use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::{Device, Env};
 use serde_json::json;
 
+use self::places::ToName;
 use self::plan::{added_and_away, is_of_repair_since, not_in_file, plan, Candidate, Group, Plan, Proof};
 use self::plan::{used_since, used_since_without_label};
 use crate::cli::Restore;
-use crate::config::{self, uuid_text, GroupConfig, MemberConfig, Noted};
 use crate::consent::{after_asking, Consent, Looked, Question};
 use crate::members::{self, Members};
 use crate::output::Output;
 use crate::saved::{
-    committed_since, own_tier, put_back, save, Mark, Saved, SavedFile, SavedMember, Sign, Target, Written,
+    committed_since, has_traces_of, label_behind, put_back, save, Mark, Saved, SavedFile, SavedMember, Sign, Target,
+    Written,
 };
 use crate::size::approx;
 use crate::{api, date, legs, loss, runstate};
@@ -59,8 +61,8 @@ struct Done {
     added_and_away: Vec<String>,
     /// Places of the configuration of which nobody knows what is there.
     unseen: Vec<String>,
-    /// Members were named, and no configuration of the group says where they are: the next command must name them, too.
-    to_name: bool,
+    /// Why the next command must name the members, too, that this one has named.
+    to_name: Option<ToName>,
 }
 
 /// What has become of what stood there before.
@@ -87,7 +89,7 @@ async fn restore(
             "{UNTOUCHED}: {why}. Were the metadata written back, all that was written since it was saved would be lost"
         );
     }
-    let candidates = candidates(&found, !explicit.is_empty()).await;
+    let candidates = candidates(&found, saved, !explicit.is_empty()).await;
     let group = Group { name: &saved.group, uuid: saved.uuid, file: saved.id, members: &saved.members };
     let plan = plan(&group, &candidates).with_context(|| with_absent(UNTOUCHED, &found))?;
     refuse_while_there(env, saved, &plan, explicit).await.context(UNTOUCHED)?;
@@ -99,17 +101,22 @@ async fn restore(
     };
     let targets: Vec<Target<HostDevice>> = plan.targets.iter().map(|t| target(*t)).collect();
     refuse_used(saved, &plan, &targets).await.context(UNTOUCHED)?;
+    for (target, member) in targets.iter().zip(&saved.members) {
+        if let Some(why) = label_behind(target, member).await.context(UNTOUCHED)? {
+            bail!("{UNTOUCHED}: {why}");
+        }
+    }
     if !plan.is_proven() && !args.force {
         bail!("{UNTOUCHED}: {}", unproven(saved));
     }
     if let Some((m, i)) = plan.guessed().next().filter(|_| !args.force) {
-        bail!("{UNTOUCHED}: {}", guessed(&candidates[i].locator, &saved.members[m]));
+        bail!("{UNTOUCHED}: {}", guessed(&candidates[i].locator, &saved.members[m], plan.targets[m].1));
     }
     if !args.force {
         refuse_not_whole(&targets).await.context(UNTOUCHED)?;
     }
     let added_and_away = added_and_away(&group, &candidates);
-    let unseen = if plan.undoes_a_repair() { unseen(env, saved, &found).await } else { Vec::new() };
+    let unseen = if plan.undoes_a_repair() { places::unseen(env, saved, &found).await } else { Vec::new() };
     let away: Vec<String> = words_of_away(&added_and_away, &unseen).collect();
     let words = question(env, saved, &plan, &candidates, &away);
     if let Some(question) = consent.covers(Question { words, about: found.state() }).context(UNTOUCHED)? {
@@ -120,7 +127,7 @@ async fn restore(
     // Who has a ublk device mounted that outlived its daemon knows what came since.
     loss::note(&saved.group, format!("metadata was put back from {}", args.file.display()));
     let written = put_back(saved, &targets, &added).await.with_context(|| cut_off(saved, &before))?;
-    let to_name = !explicit.is_empty() && !note_places(saved, &targets);
+    let to_name = if explicit.is_empty() { None } else { places::note(env, saved, &targets, &found).await };
     let of_member = |((i, proof), m): (&(usize, Proof), &SavedMember)| {
         (m.label.member, candidates[*i].locator.clone(), proof.name())
     };
@@ -138,58 +145,32 @@ async fn restore(
     }))
 }
 
-/// Places that the configuration has, and of which nobody can tell now what is there. A repair writes down its new devices before it begins,
-/// and one that was cut off may have told nobody else of them.
-async fn unseen(env: &HostEnv, saved: &SavedFile, found: &Members) -> Vec<String> {
-    let Some(config) = config::load(&saved.group).ok().flatten().filter(|c| c.uuid == uuid_text(&saved.uuid)) else {
-        return Vec::new();
-    };
-    let opened: Vec<String> = found.opened.iter().map(|m| members::identity(&m.locator)).collect();
-    let mut unseen = Vec::new();
-    for place in config.members.iter().filter_map(|m| Locator::parse(&m.locator).ok()) {
-        if !opened.contains(&members::identity(&place)) && !can_be_read(env, &place).await {
-            unseen.push(place.to_string());
-        }
-    }
-    unseen
-}
-
-async fn can_be_read(env: &HostEnv, place: &Locator) -> bool {
-    match HostDevice::open(env, place, Access::PEEK).await {
-        Ok(device) => members::read_label(&device).await.is_ok(),
-        Err(_) => false,
-    }
-}
-
-/// Writes down where the members are that were named, if a configuration describes the group; whether it says so now. They may be elsewhere
-/// than before, with something else in their old places.
-fn note_places(saved: &SavedFile, targets: &[Target<HostDevice>]) -> bool {
-    let Ok(Some(config)) = config::load(&saved.group) else { return false };
-    let place = |text: &str| Locator::parse(text).map_or_else(|_| text.to_owned(), |at| members::identity(&at));
-    // A device has several names, and is to be opened by one of them.
-    let known: Vec<String> = config.members.iter().map(|m| place(&m.locator)).collect();
-    let group = GroupConfig::of(&saved.group, &saved.uuid);
-    let note = |(target, member): (&Target<HostDevice>, &SavedMember)| {
-        let tier = members::tier_name(own_tier(&member.label)).to_owned();
-        let noted = config::note_member(&group, &MemberConfig { locator: target.locator.clone(), tier });
-        noted.is_ok_and(|noted| noted != Noted::OfNamesake)
-    };
-    let mut new = targets.iter().zip(&saved.members).filter(|(target, _)| !known.contains(&place(&target.locator)));
-    config.uuid == group.uuid && new.all(note)
-}
-
-async fn candidates(found: &Members, given: bool) -> Vec<Candidate> {
+async fn candidates(found: &Members, saved: &SavedFile, given: bool) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for m in &found.opened {
+        let mark = Mark::of(&m.device).await;
+        let says_nothing = m.label.is_none() && mark.is_none() && given;
         candidates.push(Candidate {
             locator: m.locator.to_string(),
             size: m.device.size(),
             label: m.label.clone(),
-            mark: Mark::of(&m.device).await,
+            mark,
+            traces: if says_nothing { traces(saved, &m.device).await } else { Vec::new() },
             given,
         });
     }
     candidates
+}
+
+/// The members in the file whose metadata lies on the device.
+async fn traces(saved: &SavedFile, device: &HostDevice) -> Vec<usize> {
+    let mut all = Vec::new();
+    for (i, m) in saved.members.iter().enumerate() {
+        if has_traces_of(device, &m.label).await {
+            all.push(i);
+        }
+    }
+    all
 }
 
 fn with_absent(what: &str, found: &Members) -> String {
@@ -257,9 +238,13 @@ async fn refuse_of_repair(env: &HostEnv, group: &Group<'_>, found: &Members) -> 
 }
 
 /// Why a device without a label needs force, though others prove that the metadata fits.
-fn guessed(locator: &str, member: &SavedMember) -> String {
+fn guessed(locator: &str, member: &SavedMember, proof: Proof) -> String {
+    let (taken, other) = match proof {
+        Proof::Traces => ("by what else is on it, which an older copy has, too", "an older copy"),
+        _ => ("because of its size alone", "another device"),
+    };
     format!(
-        "{locator} carries no label, and is taken for {} because of its size alone. If it is another device, all that was on that \
+        "{locator} carries no label, and is taken for {} {taken}. If it is {other}, all that was on that \
          member will read as what is on it now, or as zeros, without any error. Only if it is the very device, with its data: \
          --force. If the member is lost, `bimetal repair {}` goes on without it",
         member.named(),
@@ -409,14 +394,14 @@ impl Done {
             text += &format!("{line}\n");
         }
         let named = format!("--member {}", devices.join(" "));
-        match self.to_name {
-            false => text + &format!("`bimetal check {group}` verifies it.\n"),
-            true => {
-                text + &format!(
-                    "`bimetal check {named}` verifies it. No configuration says here where these members are; name them at the next start, \
-                     too: `bimetal serve {group} {named}`.\n"
-                )
+        let why = match self.to_name {
+            None => return text + &format!("`bimetal check {group}` verifies it.\n"),
+            Some(ToName::Nowhere) => "No configuration says here where these members are; name them at the next start, too",
+            Some(ToName::Elsewhere) => {
+                "The configuration names other devices that are there, or may be, as members of this group, and is as it was. To serve these \
+                 instead, with those disconnected"
             }
-        }
+        };
+        text + &format!("`bimetal check {named}` verifies it. {why}: `bimetal serve {group} {named}`.\n")
     }
 }

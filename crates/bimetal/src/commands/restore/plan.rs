@@ -21,6 +21,8 @@ pub(super) struct Candidate {
     pub(super) label: Option<Label>,
     /// What an earlier `restore` has left in the place of the label.
     pub(super) mark: Option<Mark>,
+    /// Members in the file whose metadata lies on it though it says nothing of who it is.
+    pub(super) traces: Vec<usize>,
     /// It was named by whoever gave the command.
     pub(super) given: bool,
 }
@@ -47,6 +49,8 @@ pub(super) enum Proof {
     RestoreBegun,
     /// There is none: another file was being written back to it.
     OtherRestoreBegun,
+    /// There is none: it carries no label, and what else is on it is the member's, of whatever time.
+    Traces,
     /// There is none: it carries no label, and is taken for the only member that it can be.
     None,
 }
@@ -60,6 +64,7 @@ impl Proof {
             Proof::RepairDone => "it was repaired since, and not started after that",
             Proof::RestoreBegun => "writing this file back to it was cut off",
             Proof::OtherRestoreBegun => "writing another file back to it was cut off",
+            Proof::Traces => "it carries no label, and is taken for this member because of what else is on it",
             Proof::None => "it carries no label, and is taken for this member because of its size",
         }
     }
@@ -71,7 +76,7 @@ impl Proof {
             Proof::RepairBegun | Proof::RepairDone => Sign::AnyChange,
             // The journals may be written back already.
             Proof::RestoreBegun => Sign::None,
-            Proof::OtherRestoreBegun | Proof::None => Sign::LaterBlock,
+            Proof::OtherRestoreBegun | Proof::Traces | Proof::None => Sign::LaterBlock,
         }
     }
 
@@ -83,6 +88,7 @@ impl Proof {
             Proof::RepairDone => "repair done",
             Proof::RestoreBegun => "restore begun",
             Proof::OtherRestoreBegun => "other restore begun",
+            Proof::Traces => "traces",
             Proof::None => "none",
         }
     }
@@ -100,7 +106,7 @@ pub(super) struct Plan {
 impl Plan {
     /// Whether anything proves that the group was not used since it was saved.
     pub(super) fn is_proven(&self) -> bool {
-        self.targets.iter().any(|(_, proof)| !matches!(proof, Proof::OtherRestoreBegun | Proof::None))
+        self.targets.iter().any(|(_, proof)| !matches!(proof, Proof::OtherRestoreBegun | Proof::Traces | Proof::None))
     }
 
     /// Whether a repair was begun or done since.
@@ -111,7 +117,7 @@ impl Plan {
     /// Saved members whose device says nothing of who it is, and the candidates that are taken for them.
     pub(super) fn guessed(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let all = self.targets.iter().enumerate();
-        all.filter(|(_, (_, proof))| *proof == Proof::None).map(|(m, (i, _))| (m, *i))
+        all.filter(|(_, (_, proof))| matches!(proof, Proof::Traces | Proof::None)).map(|(m, (i, _))| (m, *i))
     }
 }
 
@@ -141,7 +147,7 @@ pub(super) fn plan(group: &Group<'_>, candidates: &[Candidate]) -> Result<Plan> 
             Identity::Unknown => unknown.push(i),
         }
     }
-    by_size(group, candidates, &unknown, &mut targets)?;
+    by_content_or_size(group, candidates, &unknown, &mut targets)?;
     plan.targets = all_found(group, &targets)?;
     Ok(plan)
 }
@@ -276,15 +282,48 @@ fn by_mark(group: &Group<'_>, c: &Candidate, mark: Mark) -> Result<Identity> {
 }
 
 /// Devices that do not say who they are: each only if it was named, and can be but one.
-fn by_size(
+fn by_content_or_size(
     group: &Group<'_>,
     candidates: &[Candidate],
     unknown: &[usize],
     targets: &mut [Option<(usize, Proof)>],
 ) -> Result<()> {
-    let given: Vec<usize> = unknown.iter().copied().filter(|i| candidates[*i].given).collect();
+    let given = || unknown.iter().copied().filter(|i| candidates[*i].given);
+    for i in given() {
+        let c = &candidates[i];
+        // One that holds metadata of several was several, one after the other.
+        let [m] = c.traces[..] else { continue };
+        if let Some((twin, _)) = targets[m].replace((i, Proof::Traces)) {
+            bail!(
+                "{} carries no sound label, but metadata of {}, which {} is, too; name only the right one with --member",
+                c.locator,
+                group.members[m].named(),
+                candidates[twin].locator
+            );
+        }
+        fits(&group.members[m], c)?;
+    }
+    let rest: Vec<usize> = given().filter(|i| candidates[*i].traces.len() != 1).collect();
+    by_size(group, candidates, &rest, targets)?;
+    if let Some(i) = unknown.iter().find(|i| !candidates[**i].given).filter(|_| targets.contains(&None)) {
+        bail!(
+            "{} carries no sound label. If it is a member of group '{}', name it and all others with --member",
+            candidates[*i].locator,
+            group.name
+        );
+    }
+    Ok(())
+}
+
+/// Devices of which nothing tells who they are but their size.
+fn by_size(
+    group: &Group<'_>,
+    candidates: &[Candidate],
+    given: &[usize],
+    targets: &mut [Option<(usize, Proof)>],
+) -> Result<()> {
     let before: Vec<bool> = targets.iter().map(Option::is_some).collect();
-    for &i in &given {
+    for &i in given {
         let c = &candidates[i];
         let fitting: Vec<usize> =
             (0..group.members.len()).filter(|m| !before[*m] && group.members[*m].size == c.size).collect();
@@ -304,24 +343,15 @@ fn by_size(
             ),
         }
     }
-    if let Some(i) = unknown.iter().find(|i| !candidates[**i].given).filter(|_| targets.contains(&None)) {
-        bail!(
-            "{} carries no sound label. If it is a member of group '{}', name it and all others with --member",
-            candidates[*i].locator,
-            group.name
-        );
-    }
     Ok(())
 }
 
-/// A member whose device has another size now has its second label elsewhere.
+/// A member must have all that was laid out on it. What has grown since is the same: its second label is where it was.
 fn fits(member: &SavedMember, c: &Candidate) -> Result<()> {
-    let way = match Locator::parse(&c.locator) {
-        Ok(locator) if c.size < member.size => way_to_size(&locator, c.size),
-        _ => "give it that size again".into(),
-    };
-    if member.size != c.size {
-        bail!("{} has {} bytes, and had {} when it was saved; {way}", c.locator, c.size, member.size);
+    let laid_out = member.label.device_size;
+    if c.size < laid_out {
+        let way = Locator::parse(&c.locator).map_or("give it its size back".into(), |at| way_to_size(&at, c.size));
+        bail!("{} has {} bytes, and {laid_out} of it were in use when it was saved; {way}", c.locator, c.size);
     }
     Ok(())
 }

@@ -29,6 +29,21 @@ fn file_of(labels: &[Label]) -> (tempfile::TempDir, SavedFile) {
     (folder, file)
 }
 
+/// The same of members that all have this size.
+fn file_of_size(labels: &[Label], size: u64) -> (tempfile::TempDir, SavedFile) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("saved");
+    let device = |label: &Label| {
+        let mut image = vec![0; size as usize];
+        put_label(&mut image, label);
+        (format!("dev{}", label.member), Memory::new(image, &Power::default()))
+    };
+    let devices: Vec<(String, Memory)> = labels.iter().map(device).collect();
+    now(crate::saved::testing::save(FILE, &devices, &path));
+    let file = SavedFile::open(&path).expect("sound");
+    (folder, file)
+}
+
 fn planned(saved: &SavedFile, candidates: &[Candidate]) -> anyhow::Result<Plan> {
     plan(&Group { name: "tank", uuid: GROUP, file: FILE, members: &saved.members }, candidates)
 }
@@ -45,11 +60,11 @@ fn candidates(members: u8) -> Vec<Candidate> {
 
 fn candidate(label: Label) -> Candidate {
     let (locator, size) = (format!("/dev/{}", label.member), label.device_size);
-    Candidate { locator, size, label: Some(label), mark: None, given: true }
+    Candidate { locator, size, label: Some(label), mark: None, traces: Vec::new(), given: true }
 }
 
 fn bare(size: u64) -> Candidate {
-    Candidate { locator: format!("/dev/bare{size}"), size, label: None, mark: None, given: true }
+    Candidate { locator: format!("/dev/bare{size}"), size, label: None, mark: None, traces: Vec::new(), given: true }
 }
 
 fn change(candidate: &mut Candidate, how: impl FnOnce(&mut Label)) {
@@ -261,6 +276,39 @@ fn a_device_without_label_is_matched_by_its_size_if_it_was_named() {
 }
 
 #[test]
+fn a_member_on_a_larger_device_is_the_member() {
+    let (_folder, saved) = file(2);
+    let mut found = candidates(2);
+    found[1].size += 1 << 20;
+    assert_eq!(proofs(&planned(&saved, &found).expect("permitted")), [Proof::Unchanged; 2]);
+    let grown = |traces| Candidate { traces, ..bare(saved.members[1].size + (1 << 20)) };
+    found[1] = grown(vec![1]);
+    let plan = planned(&saved, &found).expect("what is on it tells who it is");
+    assert_eq!((proofs(&plan), plan.guessed().count()), (vec![Proof::Unchanged, Proof::Traces], 1));
+    found[1] = grown(Vec::new());
+    refused(&saved, &found, &["no member that is still to be found has its size"]);
+}
+
+#[test]
+fn devices_of_one_size_without_labels_are_told_apart_by_what_is_on_them() {
+    let mut members = labels(3);
+    let size = members[2].device_size;
+    members.iter_mut().for_each(|l| l.device_size = size);
+    let (_folder, saved) = file_of_size(&members, size);
+    let with = |traces: [&[usize]; 3]| traces.map(|t| Candidate { traces: t.to_vec(), ..bare(size) });
+    let plan = planned(&saved, &with([&[1], &[2], &[0]])).expect("each says who it is");
+    assert_eq!(plan.targets, [2, 0, 1].map(|i| (i, Proof::Traces)));
+    assert!(!plan.is_proven(), "it may be an older copy");
+    // One is left.
+    let plan = planned(&saved, &with([&[], &[2], &[0]])).expect("it can be but one");
+    assert_eq!(plan.targets, [(2, Proof::Traces), (0, Proof::None), (1, Proof::Traces)]);
+    refused(&saved, &with([&[], &[], &[0]]), &["which one cannot be told"]);
+    refused(&saved, &with([&[1], &[1], &[0]]), &["metadata of member 1", "name only the right one"]);
+    // What was one after the other says nothing.
+    refused(&saved, &with([&[1, 2], &[1, 2], &[0]]), &["which one cannot be told"]);
+}
+
+#[test]
 fn what_an_earlier_restore_left_tells_which_member_it_is() {
     let (_folder, saved) = file(2);
     let marked = |m: usize, file| {
@@ -289,8 +337,8 @@ fn what_does_not_belong_there_is_refused() {
     change(&mut found[1], |l| l.group = [9; 16]);
     refused(&saved, &found, &["/dev/1 is a member of another group"]);
     let mut found = candidates(2);
-    found[0].size += 4096;
-    refused(&saved, &found, &["give it that size again"]);
+    found[0].size -= 4096;
+    refused(&saved, &found, &["were in use when it was saved"]);
     assert_eq!(saved.members[0].label.epoch.id, EPOCH);
 }
 
