@@ -39,7 +39,7 @@ pub(crate) struct Repair {
     /// Members that are left, instead of those in the configuration
     #[arg(long = "member", value_name = "LOCATOR", num_args = 1..)]
     pub(crate) members: Vec<String>,
-    /// Take new devices although they carry something else
+    /// Take new devices although they carry something else, or an old copy of a member with which the group cannot go on
     #[arg(long)]
     pub(crate) force: bool,
     /// Do not ask

@@ -32,6 +32,7 @@ mod nameless;
 mod namesakes;
 mod newer;
 mod odd_names;
+mod old_copy;
 mod one_connection;
 mod refusals;
 mod repair;

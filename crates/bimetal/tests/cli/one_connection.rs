@@ -78,7 +78,8 @@ fn what_is_no_member_is_taken_beside_servers_whose_only_connections_are_taken() 
     p.ok(&[&again[..], &["--force"]].concat());
     let daemon = p.serve(&["tank"]);
     std::fs::copy(p.path("half.img"), p.path("copy.img")).expect("copied");
-    p.refused(&["member", "add", "tank", "--slow", "copy.img", "--yes"], 1, &["member 2 of group 'tank' already"]);
+    let copy = ["label of member 2 of group 'tank'", "half.img: one of them is a copy"];
+    p.refused(&["member", "add", "tank", "--slow", "copy.img", "--yes"], 1, &copy);
     p.ok(&["stop", "tank"]);
     drop(daemon);
     assert!(begun.elapsed() < Duration::from_secs(20), "it took {:?}", begun.elapsed());

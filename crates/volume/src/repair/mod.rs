@@ -253,9 +253,14 @@ impl<E: Env> Plan<E> {
         self.core.lost_families().await
     }
 
-    /// Takes a new device into the plan; its index comes back.
+    /// Takes a new device into the plan; its index comes back. By force also one with the label of a member that is not at hand: whoever
+    /// asks for that knows that it is an old copy, with which the group cannot go on.
     pub async fn add(&mut self, device: E::Device, new: &NewMember) -> Result<MemberIndex, RepairError> {
-        self.core.check_device(&device, new).await.map_err(RepairError::NewDevice)?;
+        let is_gone = |index: MemberIndex| self.core.members.iter().any(|m| m.index == index && !m.is_present());
+        match self.core.check_device(&device, new).await {
+            Err(StructureError::OwnMember(index)) if new.force && is_gone(index) => {}
+            checked => checked.map_err(RepairError::NewDevice)?,
+        }
         let base = match self.new.last() {
             Some((_, label)) => label.clone(),
             None => self.core.first_member().label.borrow().clone(),

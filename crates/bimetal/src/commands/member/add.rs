@@ -105,7 +105,7 @@ async fn refuse_member(env: &HostEnv, at: &Locator, group: &former::Wanting) -> 
     };
     match label {
         Ok(label) if group.standing(env, &label).await? == Some(Standing::Member) => {
-            bail!("{}", former::own_member(&label, at))
+            bail!("{}", former::own_member_or_copy(env, &label, at).await)
         }
         _ => Ok(()),
     }

@@ -1,5 +1,6 @@
 //! `bimetal repair`: makes what can still be read of a group the whole of it, so that it can be started again.
 
+mod copies;
 mod new;
 mod words;
 
@@ -93,7 +94,13 @@ async fn repair(env: HostEnv, wish: &Wish, consent: Consent) -> Result<Looked<Op
     }
     let aside = new::let_go(&mut found, &new);
     let syncs = loss::watch_syncs(&env, name);
-    let plan = Plan::new(env.clone(), found.devices(), wish.older_copies).await;
+    let mut plan = Plan::new(env.clone(), found.devices(), wish.older_copies).await;
+    // Each is one device less.
+    while let Err(error) = &plan {
+        // It is closed here, before it is opened as a new one.
+        let Some(_old_copy) = copies::let_go_old(&mut found, &new, error, wish.force)? else { break };
+        plan = Plan::new(env.clone(), found.devices(), wish.older_copies).await;
+    }
     drop(syncs);
     found.refuse_taken("repaired")?;
     let mut plan = plan.map_err(|e| unrepairable(&found, e.into()))?;
@@ -119,7 +126,7 @@ async fn repair(env: HostEnv, wish: &Wish, consent: Consent) -> Result<Looked<Op
         bail!("{}", words::unread(plan.unread(), &reasons));
     }
     let wanting = former::Wanting::open(name, found.labelled().map(|(_, label)| label));
-    let opened = new::add_all(&env, &wanting, &mut plan, &mut new, wish.force).await?;
+    let opened = new::add_all(&env, &wanting, &found, &mut plan, &mut new, wish.force).await?;
     let elsewhere = found.elsewhere(!plan.missing().is_empty());
     if let Err(why) = plan.check() {
         let words: Vec<String> = std::iter::once(why.to_string()).chain(elsewhere).collect();

@@ -9,7 +9,7 @@ use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::Tier;
 
-use super::words;
+use super::{copies, words};
 use crate::cli::Repair;
 use crate::commands::create::{refuse_tiny, refuse_used};
 use crate::config::{self, MemberConfig};
@@ -223,33 +223,11 @@ async fn refuse_elsewhere(env: &HostEnv, group: &str, found: &Members, new: &[Ne
     Ok(())
 }
 
-/// A member that is missing where the configuration has it may be at hand elsewhere. That it is believed to be new would cost
-/// what is on it.
-async fn refuse_missing(env: &HostEnv, group: &former::Wanting, new: &NewDevice, device: &HostDevice) -> Result<()> {
-    let label = match members::read_label(device).await? {
-        Ok(label) => label,
-        // Also by force: it may be a member of this very group.
-        Err(why) if why.is_newer() => {
-            bail!("nothing was repaired: {}. Give another device", members::newer_words(&new.locator.to_string(), &why))
-        }
-        Err(_) => return Ok(()),
-    };
-    if group.standing(env, &label).await? == Some(Standing::Member) {
-        bail!(
-            "{} is no new device: it is member {} of this very group. Name it with the other members, and what is on it is \
-             not given up: bimetal repair {2} --member {0} ...",
-            new.locator,
-            label.member,
-            group.name
-        );
-    }
-    Ok(())
-}
-
 /// Takes the devices into the plan. Nothing is written to them.
 pub(super) async fn add_all(
     env: &HostEnv,
     group: &former::Wanting,
+    found: &Members,
     plan: &mut Plan<HostEnv>,
     new: &mut [NewDevice],
     force: bool,
@@ -259,10 +237,13 @@ pub(super) async fn add_all(
         refuse_used(env, &n.locator, force).await?;
         let device = waiting::open(env, &n.locator, Access::SERVE).await?;
         refuse_tiny(&n.locator, &device)?;
-        refuse_missing(env, group, n, &device).await?;
+        let copy = copies::refuse_members(env, group, found, n, &device, force).await?;
         former::refuse_carrier(&n.locator, &device, force).await?;
         former::refuse(env, &n.locator, &device, Some(group), force).await?;
-        n.lost_with = former::lost_with(env, &n.locator, &device).await;
+        n.lost_with = match copy {
+            Some(copy) => format!(", {copy}"),
+            None => former::lost_with(env, &n.locator, &device).await,
+        };
         let member = NewMember { tier: n.tier, force, journal_blocks: None };
         plan.add(device.clone(), &member).await.with_context(|| n.locator.to_string())?;
         opened.push(device);
