@@ -109,7 +109,6 @@ impl Members {
         ))
     }
 
-    /// Where all members were found, if not all at the places that the configuration names: what is there now is none of them, whatever
     /// What tells them, as they are now, from others, and from what becomes of them by any use.
     pub(crate) fn state(&self) -> Vec<String> {
         let labelled = |l: &Label| format!("{} {} {}", uuid_text(&l.group), uuid_text(&own_uuid(l)), l.sequence);
@@ -117,6 +116,7 @@ impl Members {
         opened.map(|m| format!("{} {:?}", m.locator, m.label.as_ref().map(labelled))).collect()
     }
 
+    /// Where all members were found, if not all at the places that the configuration names: what is there now is none of them, whatever
     /// it is. Leaves it out, and gives what there is to say of it.
     pub(crate) fn leave_what_came_instead(&mut self) -> Vec<String> {
         if !is_whole(&self.opened) {
