@@ -277,8 +277,12 @@ pub(crate) fn own_member(label: &Label, locator: &Locator) -> String {
 /// The same of a device that may be a copy of it, with a way to have that as a new one. Force takes none: by another name it may be the
 /// member that is in use.
 pub(crate) async fn own_member_or_copy(env: &HostEnv, label: &Label, locator: &Locator) -> String {
-    let Some(other) = copy_elsewhere(env, locator, label).await else { return own_member(label, locator) };
-    let group = &label.group_name;
+    let (own, group) = (members::identity(locator), &label.group_name);
+    let same = |l: &Label| l.group == label.group && own_uuid(l) == own_uuid(label);
+    let places = members::carriers_here(env, group, &same).await;
+    let Some(other) = places.into_iter().find(|place| members::identity(place) != own) else {
+        return own_member(label, locator);
+    };
     format!(
         "{locator} carries the label of member {} of group '{group}', and so does {other}: one of them is a copy, or they are one device. \
          Only if {locator} is a copy on a device of its own, and not needed, wipe it, with the group stopped, and it is like a new one: \

@@ -514,6 +514,15 @@ pub(crate) async fn carriers(
     found.into_iter().map(|(locator, _)| locator).collect()
 }
 
+/// The same of what is on this machine. A server may take one connection at a time, which the group has that is in use.
+pub(crate) async fn carriers_here(env: &HostEnv, name: &str, wanted: &dyn Fn(&Label) -> bool) -> Vec<Locator> {
+    let known = config::load(name).ok().flatten().map(|c| c.members).unwrap_or_default();
+    let places = known.iter().filter_map(|m| Locator::parse(&m.locator).ok()).filter(|at| at.path().is_some());
+    let mut found = with_labels(env, places.collect(), wanted).await;
+    found.extend(scan_block_devices(env, wanted).await);
+    found.into_iter().map(|(locator, _)| locator).collect()
+}
+
 /// Block devices whose label is `wanted`. A device that cannot be read is no candidate.
 pub(crate) async fn scan_block_devices(env: &HostEnv, wanted: &dyn Fn(&Label) -> bool) -> Vec<(Locator, Label)> {
     with_labels(env, block_devices().into_iter().map(Locator::Path).collect(), wanted).await

@@ -77,7 +77,11 @@ impl Load {
 
     /// So many of the requests that are outstanding hang on a disk that stands still: for others it is as if they were not there.
     pub(super) fn hang(&mut self, requests: u32, now: Instant) {
-        self.hanging = requests.min(self.outstanding);
+        let requests = requests.min(self.outstanding);
+        if requests == self.hanging {
+            return;
+        }
+        self.hanging = requests;
         self.rests(now);
         if self.is_busy() && self.busy_since.is_none() {
             self.busy_since = Some(now);
