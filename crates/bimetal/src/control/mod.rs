@@ -20,7 +20,6 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use bimetal_host::attach::began;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::{watch, Semaphore};
@@ -29,7 +28,7 @@ use crate::api::{
     AttachAnswer, Attachments, CheckRequest, DissolveRequest, Failure, FilesShown, Health, MemberChange, StopAccepted,
     StopRequest, VolumeChange, VolumeRequest, NOT_UNDERSTOOD, NO_SUCH_PATH, SCHEMA,
 };
-use crate::daemon::{is_silence, Made, Shared};
+use crate::daemon::{began, is_silence, Made, Shared};
 
 /// Connections at a time; more wait in the socket's queue.
 const CONNECTIONS: usize = 32;

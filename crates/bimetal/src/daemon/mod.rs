@@ -45,6 +45,7 @@ use crate::members as found_members;
 use crate::output::Output;
 use crate::{handover, log, loss, metadata_room, paths, runstate, words};
 use answers::Answers;
+pub(crate) use bimetal_host::attach::began;
 pub(crate) use families::{Change as FamilyTable, Work as FamilyWork};
 pub(crate) use jobs::Done;
 use losses::Losses;
