@@ -99,6 +99,25 @@ fn copied_in_a_start() -> Directed {
     Directed::chain("copied in a start, then crashed", make, 120).finds(&["C4CopyOfStartAccepted"])
 }
 
+/// The only SSD was copied during the start of a session that crashed when nobody else had heard of its only commit.
+fn ssd_copied_in_a_start() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, commit_ms: 5000, ..group(12, 24, 30) };
+        let copy = step(0, Act::Copy, 0, 2_000 + n * 1_500);
+        let session = s.quiet_session(vec![fill(0, 18), flush(), sleep(0, 4000), copy], End::Stop);
+        s.sessions.push(session);
+        let point = CrashPoint { steps: 1 + n % 2, events: n % 3 };
+        let steps = vec![step(0, FUA, 25 * CHUNK, 8192), step(0, WRITE, 3 * CHUNK, 4096)];
+        let session = s.quiet_session(steps, End::Crash(Crash::Power, point));
+        s.sessions.push(session);
+        let mut session = s.quiet_session(vec![step(0, Act::Read, 0, 30 * CHUNK)], End::Stop);
+        session.damage = Some(Damage::AtStart(0));
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("SSD copied in a start, then crashed", make, 200).finds(&["C4ConfirmsInAnyOrder"])
+}
+
 /// A service that is started again and again while one member takes no writes, or the power goes each time.
 fn starts() -> Directed {
     let make = |n: u64| {
@@ -143,5 +162,14 @@ fn used_apart() -> Directed {
 
 /// All of them.
 pub(super) fn all() -> Vec<Directed> {
-    vec![stopped(), crashed(), beside_a_gap(), copied_in_a_start(), starts(), stopping(), used_apart()]
+    vec![
+        stopped(),
+        crashed(),
+        beside_a_gap(),
+        copied_in_a_start(),
+        ssd_copied_in_a_start(),
+        starts(),
+        stopping(),
+        used_apart(),
+    ]
 }

@@ -57,6 +57,21 @@ fn without_one() -> Directed {
     ])
 }
 
+/// A disk is being added when the power goes, and a member dies of that; a repair with a new device, which has the number that the disk was
+/// to have, is cut off, also when it is done on some members.
+fn half_added_beside() -> Directed {
+    let make = |n: u64| {
+        let mut s = crate::text::parse(include_str!("half_added.txt")).expect("the file beside this one is a scenario");
+        s.seed = n + 1;
+        let last = s.sessions.len() - 1;
+        s.sessions[last].damage = Some(Damage::Repair(1, 120 + n % 40));
+        let end = CrashPoint { steps: s.sessions[last - 1].steps.len() as u64, events: n / 40 % 20 };
+        s.sessions[last - 1].end = End::Crash(Crash::Power, end);
+        s
+    };
+    Directed::chain("repaired beside a half-added disk", make, 400).finds(&["ListedIsNotAtHand"])
+}
+
 /// The directory of the only fast member cannot be read, and a repair is cut off; then it can. The current copies of its pages lie on
 /// either side: what the repair writes goes over some of them.
 fn root_is_hidden() -> Directed {
@@ -229,6 +244,7 @@ fn no_room_to_seal() -> Directed {
 pub(super) fn all() -> Vec<Directed> {
     vec![
         without_one(),
+        half_added_beside(),
         root_is_hidden(),
         promised_on_what_is_left(),
         promised_on_the_disk_that_is_left(),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use bimetal_format::label::Label;
+use bimetal_format::label::{Epoch, Label};
 
 use super::replay::{chunk_of, commits_before_tail};
 use super::{Chain, Finding, OpenError};
@@ -11,7 +11,7 @@ use crate::env::{Device, Env};
 use crate::group::core::Core;
 use crate::member::{Member, Standing};
 use crate::mutant::{self, Mutant};
-use crate::units::Tier;
+use crate::units::{MemberIndex, Tier};
 
 /// The fast member whose journal reaches furthest; without a sound one the slow member whose does.
 pub(super) async fn choose<E: Env>(
@@ -121,13 +121,19 @@ fn doubt_what_slow_heard<E: Env>(core: &Core<E>, chains: &[Option<Chain>], best:
     core.journal_gap.set(true);
 }
 
-/// Commits of an epoch prove that all its members had confirmed it (C4.1). A label that has not is a copy from its start.
+/// Commits of an epoch prove that all its members had confirmed it (C4.1), and they do so one after the other. A label that has not is a
+/// copy from its start: beside commits, or beside one that confirms later.
 fn check_confirmed<E: Env>(core: &Core<E>, chains: &[Option<Chain>]) -> Result<(), OpenError> {
     let there =
         || core.members.rows().zip(chains).filter_map(|(m, c)| Some((m.label.borrow().epoch.clone(), m, c.as_ref()?)));
     let served: Vec<u64> =
         there().filter(|(epoch, _, c)| c.generation >= epoch.first_generation).map(|(epoch, ..)| epoch.id).collect();
-    let old = there().find(|(epoch, ..)| !epoch.confirmed && served.contains(&epoch.id));
+    let is_before_one = |id: u64, index: MemberIndex| {
+        let confirms = |o: &Epoch| o.confirmed && o.id == id && !mutant::on(Mutant::C4ConfirmsInAnyOrder);
+        there().any(|(o, later, _)| later.index > index && confirms(&o))
+    };
+    let is_old = |epoch: &Epoch, index| served.contains(&epoch.id) || is_before_one(epoch.id, index);
+    let old = there().find(|(epoch, m, _)| !epoch.confirmed && is_old(epoch, m.index));
     match old.filter(|_| !mutant::on(Mutant::C4CopyOfStartAccepted)) {
         Some((_, m, _)) => Err(OpenError::Stale { name: core.name.clone(), member: m.index }),
         None => Ok(()),

@@ -42,6 +42,7 @@ pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::De
     let Some(base) = known.iter().max_by_key(|l| (l.tables, l.epoch.first_generation)).cloned() else {
         return Vec::new();
     };
+    let at_hand = at_hand(&identified.found, &base, &known);
     let mut seen: Vec<Option<Recognised>> = Vec::new();
     for (_, why, device) in &mut identified.unusable {
         let damaged = matches!(why, Unusable::Label(LabelError::NotALabel | LabelError::Checksum));
@@ -49,7 +50,7 @@ pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::De
         let fails = matches!(why, Unusable::Device(_));
         let mut failed = None;
         let who = match device.as_ref().filter(|_| damaged || fails) {
-            Some(device) => who_is(env, device, &base, &known, !fails, &mut failed).await,
+            Some(device) => who_is(env, device, (&base, &known), &at_hand, !fails, &mut failed).await,
             None => None,
         };
         // What it could be known by may be read another time.
@@ -85,6 +86,15 @@ fn counting<D>(found: &[Found<D>]) -> Vec<Label> {
     all.into_iter().zip(voices).filter(counts).map(|(l, _)| l.clone()).collect()
 }
 
+/// The members that are there with a label. A new device of a repair that is done elsewhere is one as soon as the others list it: what was
+/// being added in its place before has its number, too.
+fn at_hand<D>(found: &[Found<D>], base: &Label, known: &[Label]) -> BTreeSet<MemberIndex> {
+    let own = |l: &Label| l.members.get(l.member as usize).map(|m| m.uuid);
+    let listed = |l: &Label| base.members.get(l.member as usize).map(|m| m.uuid) == own(l);
+    let joining = found.iter().map(|f| &f.label).filter(|l| listed(l) && !mutant::on(Mutant::ListedIsNotAtHand));
+    known.iter().chain(joining).map(|l| l.member).collect()
+}
+
 fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {
     let index = r.label.member;
     let what = match r.own {
@@ -105,19 +115,18 @@ fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {
     }
 }
 
-/// Which member a device is whose label is not among the `known`: by its second label, or by what else is on it if all of that may be read.
+/// Which member a device is that is none of those `at_hand`: by its second label, or by what else is on it if all of that may be read.
 /// `failed` tells if some of it could not.
 async fn who_is<E: Env>(
     env: &E,
     device: &E::Device,
-    base: &Label,
-    known: &[Label],
+    (base, known): (&Label, &[Label]),
+    at_hand: &BTreeSet<MemberIndex>,
     by_content: bool,
     failed: &mut Option<DeviceError>,
 ) -> Option<Recognised> {
     let rows = base.members.iter().enumerate().map(|(i, row)| (i as u8, row));
-    let is_known = |index| known.iter().any(|l| l.member == index);
-    for (index, row) in rows.filter(|(i, row)| row.state != MemberCode::Left && !is_known(*i)) {
+    for (index, row) in rows.filter(|(i, row)| row.state != MemberCode::Left && !at_hand.contains(i)) {
         if device.size() < row.size {
             continue;
         }

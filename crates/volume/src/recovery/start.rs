@@ -396,7 +396,8 @@ async fn confirm<E: Env>(core: &Core<E>) -> Result<(), OpenError> {
     if mutant::on(Mutant::C4NoEpoch) {
         return Ok(());
     }
-    // On every member: if only some said so, an old copy put back in their place would take the evidence with it.
+    // On every member: if only some said so, an old copy put back in their place would take the evidence with it. And one after the other:
+    // of one that says so all before it did.
     for m in core.members.iter().filter(|m| m.is_present()) {
         let mut label = m.label.borrow().clone();
         m.promise_journal(&mut label, core.commit.generation.get());
