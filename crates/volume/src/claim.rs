@@ -106,6 +106,13 @@ struct Pinned {
     overwritten: u64,
 }
 
+/// A move on its way.
+struct Motion {
+    cancelled: bool,
+    /// It was begun by the holder of a claim, which may be gone before it ends.
+    under_claim: bool,
+}
+
 #[derive(Default)]
 pub(crate) struct Claims {
     claims: RefCell<IntMap<ChunkId, Claim>>,
@@ -114,8 +121,8 @@ pub(crate) struct Claims {
     overwrites: Cell<u64>,
     /// Notified when a slot's last pin goes.
     pub(crate) unpinned: Signal,
-    /// Chunks in motion, and whether their move was cancelled.
-    motion: RefCell<IntMap<ChunkId, bool>>,
+    /// Chunks in motion.
+    motion: RefCell<IntMap<ChunkId, Motion>>,
     /// TRIMs that hit a chunk in motion.
     pub(crate) trims_in_motion: Cell<u64>,
 }
@@ -209,12 +216,12 @@ impl Claims {
         if motion.is_empty() {
             return;
         }
-        if let Some(cancelled) = motion.get_mut(&chunk) {
+        if let Some(m) = motion.get_mut(&chunk) {
             if trim {
                 self.trims_in_motion.set(self.trims_in_motion.get() + 1);
             }
             let spared = mutant::on(if trim { Mutant::C3SwitchDespiteTrim } else { Mutant::C3SwitchDespiteWrite });
-            *cancelled = !spared;
+            m.cancelled = !(spared || m.under_claim && mutant::on(Mutant::C3ForcedGoesOn));
         }
     }
 
@@ -233,18 +240,17 @@ impl Claims {
         if writer || self.motion.borrow().contains_key(&chunk) {
             return false;
         }
-        self.motion.borrow_mut().insert(chunk, false);
+        self.motion.borrow_mut().insert(chunk, Motion { cancelled: false, under_claim: own > 0 });
         true
     }
 
     /// Ends a move and says whether it may still switch.
     pub(crate) fn end_motion(&self, chunk: ChunkId) -> bool {
-        let cancelled = self.motion.borrow_mut().remove(&chunk).unwrap_or(true);
-        !cancelled
+        self.motion.borrow_mut().remove(&chunk).is_some_and(|m| !m.cancelled)
     }
 
     pub(crate) fn is_cancelled(&self, chunk: ChunkId) -> bool {
-        self.motion.borrow().get(&chunk).copied().unwrap_or(true)
+        self.motion.borrow().get(&chunk).is_none_or(|m| m.cancelled)
     }
 
     pub(crate) fn in_motion(&self, chunk: ChunkId) -> bool {

@@ -127,6 +127,31 @@ fn dies_while_it_leaves(name: &'static str, disk: usize) -> Directed {
     directed(name, two_each(), prepare, steps, false).then(Damage::Missing(disk))
 }
 
+/// A chunk leaves its disk that somebody writes at any moment: writers wait for it at last, and where it goes stands still. They go on, with
+/// what was copied of it still on its way there.
+fn written_all_the_time() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, ..group(8, 30, 12) };
+        s.members.push(MemberSpec { tier: Tier::Slow, slots: 60, discard: true });
+        s.volumes[0].placement = Placement::SlowOnly;
+        let session = s.quiet_session(vec![fill(0, 12), flush()], End::Stop);
+        s.sessions.push(session);
+        let mut steps = vec![evacuate(2)];
+        for client in 1..4 {
+            steps.extend((0..200).map(|i| step(client, WRITE, (i * 5 + u64::from(client)) % 28 * 4096, 8192)));
+        }
+        let point = CrashPoint { steps: steps.len() as u64, events: n % 5 };
+        let end = if n % 3 == 0 { End::Crash(Crash::Power, point) } else { End::Stop };
+        let mut session = s.quiet_session(steps, end);
+        session.faults[1] = Faults { stands_after: START + n as u32, stands_ms: 12_000, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 12 * CHUNK), fill(0, 4), flush()], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("written all the time as it leaves, target stands still", make, 60).finds(&["C3ForcedGoesOn"])
+}
+
 /// A disk that is to leave fails for good while it is emptied, when it is empty, or when it is taken out.
 fn fails_while_it_leaves() -> Directed {
     let make = |n: u64| {
@@ -395,6 +420,7 @@ pub(super) fn all() -> Vec<Directed> {
         leaves_and_another_dies(),
         dies_while_it_leaves("fast member dies while it leaves", 0),
         dies_while_it_leaves("slow member dies while it leaves", 2),
+        written_all_the_time(),
         fails_while_it_leaves(),
         dies_as_it_is_called_off(),
         fails_as_it_stays(),

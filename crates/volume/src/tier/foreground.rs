@@ -116,6 +116,11 @@ impl Foreground {
         }
     }
 
+    /// Whether any do.
+    pub(super) fn hangs(&self) -> bool {
+        self.fast.hangs() || self.slow.hangs()
+    }
+
     /// A request to a tier came back, well or not.
     pub(super) fn done(&mut self, tier: Tier, range: &DeviceRange, latency: Duration, now: Instant) {
         match tier {

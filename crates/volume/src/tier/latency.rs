@@ -88,6 +88,10 @@ impl Load {
         }
     }
 
+    pub(super) fn hangs(&self) -> bool {
+        self.hanging > 0
+    }
+
     fn is_busy(&self) -> bool {
         self.outstanding > self.hanging
     }

@@ -224,6 +224,10 @@ impl<E: Env> Core<E> {
         let tier = m.tier;
         take_off(&m.foreground, 1);
         self.mover.scheduler.borrow_mut().foreground_done(tier, range, now.since(begun), now);
+        if self.mover.scheduler.borrow().foreground.hangs() {
+            // Perhaps it is a member that answers again.
+            self.tell_what_hangs();
+        }
         if self.mover.resting.get() && self.has_work() || self.runs_low() {
             self.mover.resting.set(false);
             self.mover.low.set(0);
