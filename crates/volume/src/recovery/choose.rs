@@ -128,11 +128,12 @@ fn check_confirmed<E: Env>(core: &Core<E>, chains: &[Option<Chain>]) -> Result<(
         || core.members.rows().zip(chains).filter_map(|(m, c)| Some((m.label.borrow().epoch.clone(), m, c.as_ref()?)));
     let served: Vec<u64> =
         there().filter(|(epoch, _, c)| c.generation >= epoch.first_generation).map(|(epoch, ..)| epoch.id).collect();
-    let is_before_one = |id: u64, index: MemberIndex| {
-        let confirms = |o: &Epoch| o.confirmed && o.id == id && !mutant::on(Mutant::C4ConfirmsInAnyOrder);
+    let same = |a: &Epoch, b: &Epoch| (a.id, a.first_generation) == (b.id, b.first_generation);
+    let is_before_one = |epoch: &Epoch, index: MemberIndex| {
+        let confirms = |o: &Epoch| o.confirmed && same(o, epoch) && !mutant::on(Mutant::C4ConfirmsInAnyOrder);
         there().any(|(o, later, _)| later.index > index && confirms(&o))
     };
-    let is_old = |epoch: &Epoch, index| served.contains(&epoch.id) || is_before_one(epoch.id, index);
+    let is_old = |epoch: &Epoch, index| served.contains(&epoch.id) || is_before_one(epoch, index);
     let old = there().find(|(epoch, m, _)| !epoch.confirmed && is_old(epoch, m.index));
     match old.filter(|_| !mutant::on(Mutant::C4CopyOfStartAccepted)) {
         Some((_, m, _)) => Err(OpenError::Stale { name: core.name.clone(), member: m.index }),
