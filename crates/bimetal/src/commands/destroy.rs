@@ -60,7 +60,8 @@ fn words(name: &str, wiped: &Wiped, namesake: bool) -> String {
     let members = wiped.members.join(", ");
     let mut text = match wiped.copies_only {
         true => format!(
-            "Copies are wiped: {members}. The members that the configuration of group '{name}' names are as they were, and so is the group.\n"
+            "Copies, or former members, are wiped: {members}. The members that the configuration of group '{name}' names are as they were, \
+             and so is the group.\n"
         ),
         false => format!("Group '{name}' is destroyed; wiped: {members}.\n"),
     };
@@ -118,7 +119,7 @@ struct Wiped {
     groups: Vec<String>,
     /// Those that were not wiped, and why.
     absent: Vec<String>,
-    /// All of them were copies of members that are where the configuration has them.
+    /// All of them were copies of members that are where the configuration has them, or members no more.
     copies_only: bool,
 }
 
@@ -157,8 +158,9 @@ fn line(m: &members::Opened, newest: Option<&Label>) -> String {
     format!("  {} ({size}){}", m.locator, none.unwrap_or_default())
 }
 
-/// Whether each of these has the label of a member that is, at another place, where the configuration has it. Only when they are wiped is
-/// it sure that both places are not one device, which may have names that do not tell.
+/// Whether the group goes on without each of these: it has the label of a member that is, at another place, where the configuration has it,
+/// or of one that has left, by what those say that are there. Only when they are wiped is it sure that two places are not one device, which
+/// may have names that do not tell.
 async fn are_copies(env: &HostEnv, name: &str, ours: &[members::Opened]) -> bool {
     let known = config::load(name).ok().flatten().map(|c| c.members).unwrap_or_default();
     let places = known.iter().filter_map(|m| Locator::parse(&m.locator).ok());
@@ -168,8 +170,12 @@ async fn are_copies(env: &HostEnv, name: &str, ours: &[members::Opened]) -> bool
         let Ok(device) = HostDevice::open(env, &place, Access::PEEK).await else { continue };
         there.extend(members::read_label(&device).await.into_iter().flatten());
     }
+    let has_left = |l: &Label| {
+        let others = newest(there.iter().filter(|o| o.group == l.group));
+        others.is_some_and(|others| matches!(standing(l, others), Standing::Former | Standing::Joining))
+    };
     let is_there = |l: &Label| there.iter().any(|o| o.group == l.group && own_uuid(o) == own_uuid(l));
-    ours.iter().all(|m| m.label.as_ref().is_some_and(is_there))
+    ours.iter().filter_map(|m| m.label.as_ref()).all(|l| is_there(l) || has_left(l))
 }
 
 /// Wipes the labels of all members, with consent.
@@ -196,8 +202,8 @@ async fn wipe(env: &HostEnv, name: &str, found: members::Members, consent: Conse
     let volumes = volumes.unwrap_or_default();
     let words = match are_copies(env, name, &ours).await {
         true => format!(
-            "This wipes what seem to be copies of members of group '{name}', which the configuration has elsewhere. If they lead to the same \
-             devices, it destroys the group with all data in its volumes {volumes}:\n{lines}"
+            "This wipes what group '{name}' seems to go on without: copies of members that the configuration has elsewhere, or former \
+             members. If they lead to the same devices, it destroys the group with all data in its volumes {volumes}:\n{lines}"
         ),
         false => format!("This destroys group '{name}' with all data in its volumes {volumes}:\n{lines}"),
     };

@@ -42,7 +42,7 @@ fn who_destroys_copies_of_members_keeps_the_description_of_the_group() {
     assert!(said.contains("Copies") && said.contains("as they were") && !said.contains("is destroyed"), "{said}");
     p.ok(&["check", "tank"]);
     let asked = p.run(&["destroy", "tank", "--member", "fast.copy"]);
-    assert!(asked.err.contains("seem to be copies"), "{}", asked.err);
+    assert!(asked.err.contains("seems to go on without: copies"), "{}", asked.err);
     let done = p.json(&["destroy", "tank", "--member", "fast.copy", "--yes"]);
     assert!(done["destroyed"] == false && done["namesake"] == false, "{done}");
     p.ok(&["destroy", "tank", "--yes"]);
@@ -72,6 +72,21 @@ fn a_copy_is_taken_for_a_new_group_by_force_and_the_group_stays() {
     assert!(refused.err.contains("fast.img") && !refused.err.contains("destroy"), "{}", refused.err);
     p.ok(&[&create[..], &["--force"]].concat());
     p.ok(&["check", "tank"]);
+}
+
+/// It holds nothing that the group knows: that goes on, and stays described.
+#[test]
+fn who_destroys_a_former_member_keeps_the_description_of_the_group() {
+    let p = Place::new();
+    repaired(&p);
+    let wipe = ["destroy", "tank", "--member", "fast.img"];
+    p.refused(&wipe, 1, &["go on without", "fast.img (48 MiB)"]);
+    let said = p.ok(&[&wipe[..], &["--yes"]].concat());
+    assert!(said.contains("former members, are wiped") && !said.contains("is destroyed"), "{said}");
+    p.ok(&["check", "tank"]);
+    // A member is none, also where its name is another.
+    let said = p.ok(&["destroy", "tank", "--member", "new.img", "--yes"]);
+    assert!(said.contains("Group 'tank' is destroyed"), "{said}");
 }
 
 #[test]
