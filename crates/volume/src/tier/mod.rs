@@ -33,6 +33,7 @@ mod plan;
 mod recency;
 mod regions;
 mod relief;
+mod requests;
 pub mod reserve;
 mod residence;
 mod sample;

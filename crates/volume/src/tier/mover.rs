@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use super::copies::Copies;
 use super::under_way::{Planner, Stage, UnderWay};
-use super::{relief, DeviceRange, Job, Levels, Policy, Scheduler};
+use super::{relief, Job, Levels, Policy, Scheduler};
 use crate::buf::Buf;
 use crate::env::{Env, Instant};
 use crate::group::core::Core;
 use crate::io::place::Still;
 use crate::kept::slots_of;
-use crate::member::{add, take_off, Member};
+use crate::member::{add, Member};
 use crate::mutant::{self, Mutant};
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 use crate::wait::{self, Mutex, Signal};
@@ -88,9 +88,9 @@ pub(crate) struct MoverState {
     /// Of each kind, the move begun last: the map does not know its target yet, and a neighbour should lie next to it.
     last: [Cell<Option<(ChunkId, SlotId)>>; 2],
     /// The mover sleeps for long; a change of levels wakes it.
-    resting: Cell<bool>,
+    pub(super) resting: Cell<bool>,
     /// Fewer free fast slots than this wake it whatever it waits for; 0 when it has seen that.
-    low: Cell<u64>,
+    pub(super) low: Cell<u64>,
 }
 
 /// One chunk on its way.
@@ -210,37 +210,7 @@ pub(super) fn target(job: Job) -> Tier {
 }
 
 impl<E: Env> Core<E> {
-    /// A foreground request goes to the device of this member.
-    pub(crate) fn foreground_begins(&self, member: MemberIndex) -> Instant {
-        let (now, m) = (self.env.now(), &self.members[member as usize]);
-        add(&m.foreground, 1);
-        self.mover.scheduler.borrow_mut().foreground_started(m.tier, now);
-        now
-    }
-
-    /// It came back; it was for these bytes.
-    pub(crate) fn foreground_ends(&self, range: &DeviceRange, begun: Instant) {
-        let (now, m) = (self.env.now(), &self.members[range.member as usize]);
-        let tier = m.tier;
-        take_off(&m.foreground, 1);
-        self.mover.scheduler.borrow_mut().foreground_done(tier, range, now.since(begun), now);
-        if self.mover.scheduler.borrow().foreground.hangs() {
-            // Perhaps it is a member that answers again.
-            self.tell_what_hangs();
-        }
-        if self.mover.resting.get() && self.has_work() || self.runs_low() {
-            self.mover.resting.set(false);
-            self.mover.low.set(0);
-            self.mover_wake.notify();
-        }
-    }
-
-    /// For how long the foreground has left a tier alone.
-    pub(crate) fn quiet_for(&self, tier: Tier) -> Duration {
-        self.mover.scheduler.borrow().foreground.quiet(tier, self.env.now())
-    }
-
-    fn has_work(&self) -> bool {
+    pub(super) fn has_work(&self) -> bool {
         // Every request asks: the reserve is worked out only where it may be short.
         let free = self.available(Tier::Fast, Placement::Auto);
         let short = free < self.reserve.max(1) && free < self.keep_free_slots();
@@ -248,7 +218,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Whether free slots have become so few that chunks should be let go, and the mover does not know it.
-    fn runs_low(&self) -> bool {
+    pub(super) fn runs_low(&self) -> bool {
         let low = self.mover.low.get();
         low > 0 && self.available(Tier::Fast, Placement::Auto) < low
     }
@@ -312,15 +282,6 @@ impl<E: Env> Core<E> {
         };
         let tier = [Tier::Fast, Tier::Slow].into_iter().find(stands)?;
         Some((format!("the {tier} tier stands still: nothing has been answered there for some time"), STILL))
-    }
-
-    /// Requests that a member which stands still has not answered keep nothing from moving elsewhere.
-    fn tell_what_hangs(&self) {
-        let (now, still) = (self.env.now(), self.standing_still());
-        for tier in [Tier::Fast, Tier::Slow] {
-            let hanging = self.members_of(tier).filter(|m| still.has(m.index)).map(|m| m.foreground.get()).sum::<u64>();
-            self.mover.scheduler.borrow_mut().foreground.hang(tier, hanging as u32, now);
-        }
     }
 
     /// A member whose requests all fail: a move would fail, or latch the group, which may go on with what does not need it. None is one
