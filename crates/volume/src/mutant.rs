@@ -134,6 +134,7 @@ mutants! {
     EmptyChunkKeepsSlot: "I5: a chunk keeps the slot that it got for a write of which nothing was sent",
     DropsWaitForRequests: "D7: kept copies are not dropped while requests hold all room for changes, and they wait for the slots",
     I5OwedAtOnce: "I5: a write to a fast-only volume fails where moves have to bring its room back first, after a repair",
+    I5OwedCountsAll: "I5: of the time that such a write has for the mover what it waits for else is taken, such as a disk that stands still",
     I5OwedBelowForEver: "I5: nothing comes up where it takes what a slow-only volume was promised, after a repair",
     I5DeletedTakesSlots: "I5: a write that was let in before its volume was deleted takes a slot that another was promised",
     JoiningCounts: "a device that is being added counts as a member by its own word",

@@ -161,6 +161,32 @@ pub(super) fn new_beside_a_still_disk() -> Directed {
     Directed::chain("new chunks beside a disk that stands still", make, 80).finds(&["StillTakesChunks"])
 }
 
+/// What a volume on the SSD alone was promised is taken by chunks that can go down, because the SSD does not answer for a discard and then
+/// stands still: its writer waits for the mover for as long as that stands still, and then until it has had its time.
+pub(super) fn owed_by_a_still_ssd() -> Directed {
+    let make = |n: u64| {
+        let mut s =
+            Scenario { seed: n + 1, sector: 4096, commit_ms: 5000, journal: 64, reserve: 1, ..group(16, 40, 46) };
+        s.members[1].discard = false;
+        s.volumes.push(VolumeSpec { chunks: 1, placement: Placement::FastOnly });
+        let mut prepare = vec![of(1, fill(0, 1)), of(1, flush())];
+        prepare.extend((0..14).map(|i| step(0, WRITE, i * CHUNK, 8192)));
+        let crash = End::Crash(Crash::Power, CrashPoint { steps: prepare.len() as u64, events: 0 });
+        let (new, end) = [(1, crash), (2, End::Stop)][n as usize % 2].clone();
+        let session = s.quiet_session(prepare, end);
+        s.sessions.push(session);
+        // The last free slots of the SSD are taken, and the mover waits for the one that comes.
+        let mut steps: Vec<Step> = (30..30 + new).map(|i| step(0, WRITE, i * CHUNK, 8192)).collect();
+        steps.extend([step(0, TRIM, 0, CHUNK), step(0, WRITE, 8192, 8192), flush()].map(|s| Step { volume: 1, ..s }));
+        steps.extend([step(2, WRITE, 0, 8192), sleep(2, 1000 + n * 40), step(2, WRITE, n / 2 % 2 * 40 * CHUNK, 8192)]);
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[0] = Faults { stands_after: 1 + n as u32 / 2, stands_ms: 300_000, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("owed by an SSD that stands still", make, 120).finds(&["I5OwedCountsAll"])
+}
+
 /// The larger of two disks is lost, and says so, before or while it hears of regions of the map that new data come to; all there is lies on
 /// others.
 pub(super) fn new_regions_beside_a_lost_disk() -> Directed {

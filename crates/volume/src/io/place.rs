@@ -8,7 +8,7 @@ use std::time::Duration;
 use bimetal_format::Entry;
 use smallvec::SmallVec;
 
-use crate::env::{DeviceError, Env, Instant};
+use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::structure::room::tier_of;
@@ -19,7 +19,8 @@ use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 
 /// Who needs a slot looks for one so often ...
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// ... and waits for the mover to bring one back that he was promised until it has brought none for so long.
+/// ... and waits for the mover to bring one back that he was promised until it has brought none for so long. What he waits for else does not
+/// count.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Chunks of a MiB, which should lie together.
@@ -104,13 +105,14 @@ impl<E: Env> Core<E> {
             Placement::FastOnly => [Tier::Fast; 2],
             Placement::SlowOnly => [Tier::Slow; 2],
         };
-        let mut patience = Patience { moved: self.mover.moved(), until: self.env.now().plus(PATIENCE) };
+        let mut patience = Patience::begin(self);
         while !self.entry(chunk)?.is_mapped() {
             // It is promised nothing any more: what is free may be what another volume is promised (I5).
             if v.deleted.get() && !mutant::on(Mutant::I5DeletedTakesSlots) {
                 return Err(Error::Deleted);
             }
             match self.slot_in_one_of(order, v.placement, chunk).await {
+                Ok(None) if mutant::on(Mutant::I5OwedCountsAll) => patience.wear(),
                 Ok(None) => {}
                 Err(Error::NoSpace) if self.is_owed_by_the_mover(v.placement) => {
                     patience.look(self)?;
@@ -171,7 +173,7 @@ impl<E: Env> Core<E> {
             open.find_map(|tier| self.take_slot(tier, chunk, but))
         };
         let still = self.standing_still();
-        take(&still).or_else(|| take(&Still::default()).filter(|_| !still.is_none()))
+        take(&still).or_else(|| if still.is_none() { None } else { take(&Still::default()) })
     }
 
     /// Why no slot becomes free: there is none, or a member that is lost has the room, or would have to hear first that chunks left it.
@@ -213,22 +215,32 @@ impl Still {
 struct Patience {
     /// Chunks that had moved when he looked last.
     moved: u64,
-    until: Instant,
+    left: Duration,
 }
 
 impl Patience {
-    /// Fails if it is over, or the group is stopping.
+    fn begin<E: Env>(core: &Core<E>) -> Patience {
+        Patience { moved: core.mover.moved(), left: PATIENCE }
+    }
+
+    /// Fails if it is over, or the group is stopping. While a disk stands still it does not run out: the mover may have to wait for it.
     fn look<E: Env>(&mut self, core: &Core<E>) -> Result<(), Error> {
         if core.stopping.get() {
             return Err(Error::Stopping);
         }
-        let (moved, now) = (core.mover.moved(), core.env.now());
-        if moved > self.moved {
-            *self = Patience { moved, until: now.plus(PATIENCE) };
+        if core.mover.moved() > self.moved {
+            *self = Patience::begin(core);
         }
-        if now >= self.until {
+        if core.standing_still().is_none() || mutant::on(Mutant::I5OwedCountsAll) {
+            self.wear();
+        }
+        if self.left.is_zero() {
             return Err(Error::NoSpace);
         }
         Ok(())
+    }
+
+    fn wear(&mut self) {
+        self.left = self.left.saturating_sub(LOOK_AGAIN);
     }
 }
