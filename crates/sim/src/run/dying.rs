@@ -44,6 +44,7 @@ impl Client {
             let request =
                 Request { client: self.clone(), volume, asked, step, there: there.clone(), ended: ended.clone() };
             let issued = self.issue_dying(&request);
+            self.shared.dying.set(self.shared.dying.get() + 1);
             self.env.spawn(request.carry_out(issued));
             self.shared.world.sleep(after * MICROS).await;
             there.set(false);
@@ -84,6 +85,7 @@ impl Request {
             Asked::Trim => self.volume.trim_while(offset, len, flags, &wanted).await,
             Asked::Zeroes => self.volume.write_zeroes(offset, len, flags, &wanted).await,
         };
+        shared.dying.set(shared.dying.get().saturating_sub(1));
         if !self.client.answered() {
             return;
         }

@@ -128,6 +128,8 @@ struct Shared {
     /// Ranges being written: volume, first and last byte + 1, and whether it cuts a sector.
     busy: RefCell<Vec<(usize, u64, u64, bool)>>,
     requests: std::cell::Cell<u64>,
+    /// Those of clients that died, or may: they go on though the clients are done.
+    dying: std::cell::Cell<usize>,
     /// The volumes that must be there.
     table: RefCell<table::Table>,
     /// Who is a member.
@@ -196,6 +198,7 @@ pub fn run(scenario: &Scenario, log: bool) -> Report {
         wrong: RefCell::default(),
         busy: RefCell::default(),
         requests: std::cell::Cell::new(0),
+        dying: std::cell::Cell::new(0),
         table: RefCell::new(table::Table::new(scenario)),
         roster: RefCell::new(members::Roster::new(scenario)),
         pages: pages(scenario, &disks),

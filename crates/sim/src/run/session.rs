@@ -98,7 +98,7 @@ impl Run<'_> {
         self.take_marks(&group);
         bound_stay(&group)?;
         let ended = ended?;
-        if matches!(ended, Ended::Done(())) {
+        if matches!(ended, Ended::Done(())) && self.shared.dying.get() == 0 {
             none_is_empty(&group, &empty)?;
         }
         match ended {
@@ -169,6 +169,7 @@ impl Run<'_> {
         read_back: bool,
     ) -> Result<Ended<()>, Wrong> {
         let volumes = Rc::new(std::cell::RefCell::new(settle(&self.shared, group)?));
+        self.shared.dying.set(0);
         let (shared, group) = (self.shared.clone(), group.clone());
         let opened = self.world.injected();
         let client = Client { env: env.clone(), shared, group, volumes, start, opened, elsewhere: Rc::default() };

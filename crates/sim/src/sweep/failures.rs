@@ -162,6 +162,25 @@ pub(super) fn away_shown_but_lost() -> Directed {
     Directed::chain("away bits shown but lost", make, 100).finds(&["C7AwayShownIsDurable"])
 }
 
+/// The same of a label that a start writes; the next one is cut off while it writes them.
+pub(super) fn labels_shown_but_lost() -> Directed {
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, migrate: false, ..group(24, 24, 32) };
+        let session = s.quiet_session(vec![fill(0, 6), flush()], End::Stop);
+        s.sessions.push(session);
+        let end = |crash, events| End::Crash(crash, CrashPoint { steps: 0, events });
+        let mut session = s.quiet_session(Vec::new(), end(Crash::Daemon, 200));
+        session.faults[n as usize % 2] = Faults { sync_ppm: 300_000, limit: 1, shows: true, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(Vec::new(), end(Crash::Power, 30 + n / 2 % 60));
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, 32 * CHUNK)], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("labels shown but lost", make, 600).finds(&["C7LabelShownIsDurable"])
+}
+
 /// A map page that a checkpoint writes does not arrive as it was sent: the journal that it stands for must stay.
 pub(super) fn garbled_page() -> Directed {
     let make = |n: u64| {

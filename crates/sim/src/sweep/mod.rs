@@ -326,6 +326,7 @@ pub fn all() -> Vec<Directed> {
         failures::written_while_a_sync_fails(),
         failures::shown_but_lost(),
         failures::away_shown_but_lost(),
+        failures::labels_shown_but_lost(),
         failures::garbled_page(),
         failures::hanging_discards(),
         failures::hung_discards_of_bound(),
@@ -401,7 +402,7 @@ impl Directed {
 
     /// Crash points to try, given those that [`Directed::whole`] passed in each session.
     pub fn points(&self, passed: &[u64]) -> u64 {
-        self.chain.map_or(passed[self.swept()] + 1, |c| c.points)
+        self.chain.map_or_else(|| passed[self.swept()] + 1, |c| c.points)
     }
 
     /// The scenario with a crash of this kind at point `n`, and one in the recovery after it.

@@ -64,12 +64,12 @@ fn half_added_beside() -> Directed {
         let mut s = crate::text::parse(include_str!("half_added.txt")).expect("the file beside this one is a scenario");
         s.seed = n + 1;
         let last = s.sessions.len() - 1;
-        s.sessions[last].damage = Some(Damage::Repair(1, 120 + n % 40));
-        let end = CrashPoint { steps: s.sessions[last - 1].steps.len() as u64, events: n / 40 % 20 };
+        s.sessions[last].damage = Some(Damage::Repair(1, 90 + n % 110));
+        let end = CrashPoint { steps: s.sessions[last - 1].steps.len() as u64, events: n / 110 % 30 };
         s.sessions[last - 1].end = End::Crash(Crash::Power, end);
         s
     };
-    Directed::chain("repaired beside a half-added disk", make, 400).finds(&["ListedIsNotAtHand"])
+    Directed::chain("repaired beside a half-added disk", make, 1600).finds(&["ListedIsNotAtHand", "JoiningTwinCounts"])
 }
 
 /// The directory of the only fast member cannot be read, and a repair is cut off; then it can. The current copies of its pages lie on

@@ -34,6 +34,25 @@ impl<D: Device> Member<D> {
         Ok(())
     }
 
+    /// Writes the copy of the label anew that the next flip comes to last, as it is there: a cache may show it though it never came to the
+    /// medium. If it did not, the flip would leave copies that are more than one apart when it is cut off, which looks like a device that
+    /// is not whole. Where the other copy is damaged this one stays untouched: it is all that there is.
+    pub(crate) async fn label_anew(&self) -> Result<(), DeviceError> {
+        let places = [LABEL_A, label_b(self.label.borrow().device_size)];
+        let first = self.weaker_label.get();
+        let (Some(_), Some(last)) = (self.sound_label(places[first]).await, self.sound_label(places[1 - first]).await)
+        else {
+            return Ok(());
+        };
+        self.write(places[1 - first], last.freeze(), WriteFor::Engine).await?;
+        self.sync_all().await
+    }
+
+    async fn sound_label(&self, place: u64) -> Option<BufMut> {
+        let bytes = self.read(place, BufMut::new(LABEL_SIZE)).await.ok()?;
+        Label::decode(&bytes, place).is_ok().then_some(bytes)
+    }
+
     /// Has `label`, which is to be flipped, tell up to where the journal is durable now (C6), whose newest commit is `generation`.
     pub(crate) fn promise_journal(&self, label: &mut Label, generation: u64) {
         label.generation = generation;

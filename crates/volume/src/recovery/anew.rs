@@ -9,7 +9,9 @@
 //! 2. the away bits that are set, each block to its older side; also after an orderly stop: a start that was cut off since may have set
 //!    them, and failed. One that is clear, and was not cleared, only says too much.
 //!
-//! The labels it writes anyway. Pages and directories were synced before a label named them.
+//! 3. of the two copies of each label the one that it comes to last when it flips the label.
+//!
+//! Pages and directories were synced before a label named them.
 
 use super::hole::Runs;
 use super::load::Source;
@@ -37,6 +39,9 @@ pub(super) async fn write_anew<E: Env>(core: &Core<E>, source: &Source) -> Resul
         let end = if goes_on && !mutant::on(Mutant::C7ShownIsDurable) { end } else { 0 };
         Some(async move { member_anew(&core.env, m, end).await.map_err(failed(m.index)) })
     });
+    wait::all(each.collect()).await.into_iter().collect::<Result<(), _>>()?;
+    let present = core.members.iter().filter(|m| m.is_present() && !mutant::on(Mutant::C7LabelShownIsDurable));
+    let each = present.map(|m| async move { m.label_anew().await.map_err(failed(m.index)) });
     wait::all(each.collect()).await.into_iter().collect()
 }
 

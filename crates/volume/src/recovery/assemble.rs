@@ -70,8 +70,15 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     }
     let table = newest_table(&counting, &newest).clone();
     let mut members = counting;
+    let in_tables = |l: &Label| (l.tables, l.epoch.first_generation);
+    let joined: Vec<_> = joining.iter().map(|f| (f.label.member, in_tables(&f.label))).collect();
     for f in joining {
-        match is_listed(&f.label, &table) {
+        // Nothing was served with it if another device has become the member since: a repair that was cut off and done without it has taken
+        // that one, which was being added in its place before.
+        let is_member = |m: &Found<D>| m.label.member == f.label.member && !m.label.joining;
+        let is_later = |(member, when): &(MemberIndex, _)| *member == f.label.member && *when > in_tables(&f.label);
+        let is_another = members.iter().any(is_member) || joined.iter().any(is_later);
+        match is_listed(&f.label, &table) && (!is_another || mutant::on(Mutant::JoiningTwinCounts)) {
             true => members.push(f),
             false => findings.push(Finding::mended(half_added(&f))),
         }
