@@ -72,6 +72,12 @@ impl<D: Device> Member<D> {
         self.journal.borrow().used() * of > self.layout.journal_blocks * part
     }
 
+    /// Whether a checkpoint would make room: not if all that is in use is of a commit under way, which may wait for another member.
+    pub(crate) fn journal_gains(&self) -> bool {
+        let j = self.journal.borrow();
+        j.durable.sequence > j.tail
+    }
+
     /// Whether `blocks` more fit the ring.
     pub(crate) fn journal_has_room(&self, blocks: u64) -> bool {
         self.journal.borrow().used() + blocks <= self.layout.journal_blocks

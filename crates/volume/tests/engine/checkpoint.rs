@@ -5,7 +5,8 @@ use std::time::Duration;
 use bimetal_format::directory::{decode_root, encode_directory, Expected};
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::env::Env;
-use bimetal_volume::options::{CreateOptions, NewVolume};
+use bimetal_volume::group::structure::NewMember;
+use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, BLOCK, CHUNK};
 use bimetal_volume::{Group, Volume};
 
@@ -255,4 +256,32 @@ fn a_disk_that_stands_still_over_its_checkpoint_keeps_no_other_from_one() {
             }
         }
     }
+}
+
+/// While a commit is under way that takes most of the ring, a checkpoint brings no room: one is enough, however long that takes.
+#[test]
+fn nothing_is_checkpointed_again_and_again_while_a_long_commit_is_under_way() {
+    let env = MemoryEnv::new();
+    let device = |mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) };
+    let d = [64, 64, 256].map(device).to_vec();
+    let volumes = vec![NewVolume { name: "main".into(), size: Some(100 * MIB), placement: Placement::SlowOnly }];
+    let members = [(d[0].clone(), Tier::Fast), (d[2].clone(), Tier::Slow)].to_vec();
+    make(&env, members, CreateOptions { journal_blocks: Some(16), ..small(volumes) });
+    let options = OpenOptions { journal_records: 1, ..writable() };
+    let group = open(&env, &[d[0].clone(), d[2].clone()], options).expect("opens");
+    let (g, other) = (group.clone(), d[1].clone());
+    let new = NewMember { tier: Tier::Fast, force: false, journal_blocks: Some(64) };
+    env.block_on(async move { g.add_member(other, &new).await }).expect("added");
+    let v = group.volume("main").expect("made at creation");
+    // Its part of a commit takes long on the one with the longer ring; the other one has done its own soon.
+    d[0].write_takes.set(Duration::from_millis(1));
+    d[1].write_takes.set(Duration::from_secs(30));
+    let (before, begun) = (group.counters().checkpoints, env.now());
+    for round in 0..6 {
+        let chunks = vec![round as u8; 9 * CHUNK as usize];
+        write(&env, &v, round * 9 * CHUNK, &chunks).and_then(|()| flush(&env, &v)).expect("write");
+    }
+    assert!(env.now().since(begun) > Duration::from_secs(120), "each took long");
+    let checkpoints = group.counters().checkpoints - before;
+    assert!((2..60).contains(&checkpoints), "{checkpoints} checkpoints in {:?}", env.now().since(begun));
 }

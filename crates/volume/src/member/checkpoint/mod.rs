@@ -62,7 +62,7 @@ impl<E: Env> Core<E> {
             }
             let mut written = false;
             for m in self.members_of(Tier::Fast) {
-                if m.journal_used(1, 2) {
+                if m.journal_used(1, 2) && m.journal_gains() {
                     if self.checkpoint_at(m, &[], Haste::Gently).await.is_err() {
                         return;
                     }
